@@ -1,0 +1,22 @@
+/* Bump allocation: many small pieces, freed all at once. All zero is an empty one; not thread safe.
+ * A piece is aligned to 8 bytes and never moves. */
+#ifndef UNSEEN_BASE_ARENA_H
+#define UNSEEN_BASE_ARENA_H
+
+#include <stddef.h>
+
+struct arena_block;
+
+struct arena {
+    struct arena_block *block; /* the one being filled; older ones behind it */
+    size_t used;               /* in that block */
+    size_t bytes;              /* allocated from the system, all blocks */
+    size_t block_size;         /* 0: 64 KiB; blocks double up to 1 MiB unless fixed here */
+};
+
+void *arena_alloc(struct arena *a, size_t size); /* NULL: out of memory */
+void *arena_copy(struct arena *a, const void *bytes, size_t len);
+void arena_reset(struct arena *a); /* keeps the largest block of at most 1 MiB for the next use */
+void arena_free(struct arena *a);
+
+#endif

@@ -1,0 +1,32 @@
+/* UTC calendar months, the unit of partition, and local minutes for the sweep window.
+ *
+ * A month is an int: year * 12 + (month - 1), so that arithmetic is plain and order is time order.
+ */
+#ifndef UNSEEN_BASE_CALENDAR_H
+#define UNSEEN_BASE_CALENDAR_H
+
+#include <stdint.h>
+
+enum { MONTH_TEXT = 16 };
+
+int month_of_ms(int64_t unix_ms);  /* also for times before 1970 */
+int64_t month_start_ms(int month); /* first millisecond of the month */
+int month_make(int year, int month_1_12);
+const char *month_name(int month, char out[MONTH_TEXT]);   /* "2026-09" */
+const char *month_suffix(int month, char out[MONTH_TEXT]); /* "202609", as in plays_202609 */
+
+/* Parses "2026-09" or "202609". Returns the month, or -1. */
+int month_parse(const char *text);
+
+/* Sets the time zone of calendar_local_minutes(); NULL or "" is the system's. Returns 0, or ERR_NOTFOUND
+ * when the zone is unknown. Before threads start. */
+int calendar_set_zone(const char *zone);
+
+/* Minutes since local midnight, 0..1439. */
+int calendar_local_minutes(int64_t unix_ms);
+
+/* "2026-09-01T12:00:00.123Z" */
+enum { TIME_TEXT = 32 };
+const char *time_text(int64_t unix_ms, char out[TIME_TEXT]);
+
+#endif

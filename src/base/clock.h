@@ -1,0 +1,30 @@
+/* The clock. Nothing but clock.c asks the system for time.
+ *
+ * Two clocks: the wall clock (unix ms, may jump) and the monotonic one (ms from an arbitrary start).
+ * A test owns both: after clock_test_start() they stand still until they're advanced. All functions
+ * may be called from any thread.
+ */
+#ifndef UNSEEN_BASE_CLOCK_H
+#define UNSEEN_BASE_CLOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+int64_t clock_wall_ms(void);
+int64_t clock_mono_ms(void);
+
+/* Real elapsed microseconds, for measuring how long work took; not stopped by a test clock. */
+int64_t clock_stopwatch_us(void);
+
+/* From here on the wall clock stands at unix_ms. Before threads start. */
+void clock_test_start(int64_t unix_ms);
+bool clock_is_test(void);
+void clock_test_advance(int64_t ms); /* both clocks; ms >= 0 */
+void clock_test_jump(int64_t ms);    /* the wall clock alone; any sign */
+
+/* Waits on cond until it is signalled, or for real_ms on a running clock; with a test clock only
+ * until it is signalled, since then whoever moves the clock wakes the sleepers. */
+void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
+
+#endif

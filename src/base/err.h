@@ -1,0 +1,42 @@
+/* Errors: one enum, one table of names, one context buffer.
+ *
+ * A function that can fail returns 0 or a negative code and fills `struct err` with a sentence for
+ * people: what, where, what was expected. Code decides on the code, never on the text.
+ */
+#ifndef UNSEEN_BASE_ERR_H
+#define UNSEEN_BASE_ERR_H
+
+enum {
+    ERR_NOMEM = -1,     /* an allocation failed */
+    ERR_IO = -2,        /* read, write, fsync or commit failed; the outcome of a write is unknown */
+    ERR_FULL = -3,      /* no room: disk full, or less than min_free is left */
+    ERR_READONLY = -4,  /* the file or folder can't be written */
+    ERR_CORRUPT = -5,   /* stored bytes are damaged */
+    ERR_INVALID = -6,   /* the caller's input breaks a rule that the text names */
+    ERR_RANGE = -7,     /* a number or time out of its range */
+    ERR_BUSY = -8,      /* nothing moves: staging memory full, or no slot free, for too long */
+    ERR_LOCKED = -9,    /* another process has the data folder */
+    ERR_NOTFOUND = -10, /* no such file, option, command */
+    ERR_VERSION = -11,  /* written by a newer version of the program */
+    ERR_LOADING = -12,  /* recovery has not ended */
+    ERR_CLOSED = -13,   /* the store or the connection is shutting down */
+    ERR_SHARED = -14,   /* two users share one 64-bit key, so this can't be done for one of them */
+    ERR_SEED = -15,     /* the folder holds plays hashed with another seed */
+    ERR_SYSTEM = -16,   /* any other system call */
+};
+
+struct err {
+    int code;
+    char text[320];
+};
+
+/* Puts code and text into err (which may be NULL) and returns the code. */
+int err_set(struct err *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Puts "what: " in front of the text that is there. Returns err->code. */
+int err_prefix(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A short constant name for logs and metrics, such as "io" or "full"; "ok" for 0. */
+const char *err_name(int code);
+
+#endif

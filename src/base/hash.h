@@ -1,0 +1,28 @@
+/* The one place where ids are hashed: seeded XXH3 64 (xxHash, Yann Collet).
+ *
+ * The seed is a folder's own (drawn at its first start), so that nobody outside can craft ids that
+ * collide. A user's key is the hash's bits as a signed number, because that is how SQLite orders a
+ * rowid. Candidates are hashed once per question: the same 64 bits test the staged plays exactly and
+ * give, by their top 32, the position in every month filter.
+ */
+#ifndef UNSEEN_BASE_HASH_H
+#define UNSEEN_BASE_HASH_H
+
+#include <stdint.h>
+
+#include "base/slice.h"
+
+uint64_t hash_id(uint64_t seed, struct slice id);
+
+static inline int64_t hash_user_key(uint64_t seed, struct slice user)
+{
+    return (int64_t)hash_id(seed, user);
+}
+
+/* 32 bits that tell seeds apart without giving one away; for INFO and the start-up line. */
+uint32_t hash_seed_fingerprint(uint64_t seed);
+
+/* Checksum of stored bytes (XXH3 64, unseeded: it must not change with the folder). */
+uint64_t hash_checksum(const void *bytes, size_t len);
+
+#endif

@@ -1,0 +1,32 @@
+/* The log: one line an event, a level, a fixed message and key=value pairs, to standard error.
+ *
+ *   2026-11-21T10:00:00.000Z info flush done slot=2 users=1203 ms=41
+ *
+ * When standard error is not a terminal and $JOURNAL_STREAM is set, time and level give way to the
+ * priority prefix that journald reads (<6>). Any thread may log; a line is written by one write().
+ */
+#ifndef UNSEEN_BASE_LOG_H
+#define UNSEEN_BASE_LOG_H
+
+#include "base/slice.h"
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+void log_set_level(enum log_level level);
+
+/* `fields` is a printf format of space-separated key=value pairs, or "". Values that may hold spaces or
+ * strange bytes go through log_quote(). */
+void log_write(enum log_level level, const char *message, const char *fields, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define log_error(message, ...) log_write(LOG_LEVEL_ERROR, message, __VA_ARGS__)
+#define log_warn(message, ...) log_write(LOG_LEVEL_WARN, message, __VA_ARGS__)
+#define log_info(message, ...) log_write(LOG_LEVEL_INFO, message, __VA_ARGS__)
+#define log_debug(message, ...) log_write(LOG_LEVEL_DEBUG, message, __VA_ARGS__)
+
+/* The text in double quotes with strange bytes as \xNN, cut at 200 bytes. The result stands in one of
+ * eight buffers of the thread, so that one call may use several. */
+const char *log_quote(struct slice text);
+const char *log_quote_str(const char *text);
+
+#endif

@@ -1,0 +1,29 @@
+/* A run of bytes that somebody else owns: an id, an argument, a line. May hold any byte, NUL too. */
+#ifndef UNSEEN_BASE_SLICE_H
+#define UNSEEN_BASE_SLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+struct slice {
+    const char *data;
+    size_t len;
+};
+
+static inline struct slice slice_of(const char *data, size_t len)
+{
+    return (struct slice){data, len};
+}
+
+static inline struct slice slice_str(const char *text)
+{
+    return (struct slice){text, strlen(text)};
+}
+
+static inline bool slice_eq(struct slice a, struct slice b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+#endif

@@ -1,0 +1,1 @@
+libunseen_a_SOURCES += src/config/config.h

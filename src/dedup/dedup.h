@@ -1,0 +1,89 @@
+/* The domain: what is seen, and why. Sits on the seam of store/store.h and knows no wire and no disk.
+ *
+ * `struct dedup` is shared by all threads. `struct asker` is what one thread asks questions with: a reader of the
+ * store, a probe, scratch memory.
+ */
+#ifndef UNSEEN_DEDUP_DEDUP_H
+#define UNSEEN_DEDUP_DEDUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "config/config.h"
+#include "store/store.h"
+
+enum {
+    ID_MAX = 255,      /* bytes of a user or item id */
+    ITEMS_MAX = 65536, /* items of one command */
+};
+
+struct dedup {
+    struct store *store;
+    const struct config *cfg;
+    uint64_t seed;
+};
+
+void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);
+
+/* Ids are 1..255 bytes. The error names the argument: "item 3 is empty ...". position is 1-based, 0: no number. */
+int dedup_check_id(const char *what, size_t position, struct slice id, struct err *err);
+
+/* The time that a play recorded now gets; taken once, when its command is parsed. */
+int64_t dedup_stamp(const struct dedup *d);
+
+/* Checks an event time. Past retention, more than a day ahead, or seconds instead of milliseconds: ERR_RANGE saying
+ * which and by how much; or, with skewed_time = now, *at is the server's time and *skewed is set. */
+int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool *skewed, struct err *err);
+
+/* Oldest month that a question looks at, by the guarded clock. */
+int dedup_first_month(const struct dedup *d);
+
+struct asker;
+int asker_open(const struct dedup *d, struct asker **asker, struct err *err); /* blocks */
+void asker_close(struct asker *a);
+
+/* Which candidates the user has not seen. hashes: hash_id() of each candidate. Bit i of unseen (most significant first,
+ * (n + 7) / 8 bytes) is set when candidate i is unseen. Returns 0, ERR_CORRUPT, ERR_NOMEM, ERR_IO. */
+int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
+                 size_t *n_unseen, struct err *err);
+
+enum place_kind { PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH };
+struct place {
+    enum place_kind kind;
+    int month;    /* PLACE_MONTH, and PLACE_STAGED: the play's */
+    double error; /* PLACE_MONTH: the chance that the hit is an error; else 0 */
+};
+enum { PLACES_MAX = 256 };
+
+/* Where the item is seen, newest first: staged, delivered, then months; exactly the places that make asker_filter()
+ * hide it. Returns how many (0: unseen), at most PLACES_MAX, or an error. */
+int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err);
+
+struct history_month {
+    int month;
+    uint64_t items;
+    uint64_t bytes;
+    double error; /* this month's share, n/m summed over its parts */
+    bool sealed;
+    bool in_window;
+    int64_t expires_ms; /* when its sweep begins */
+};
+
+struct history {
+    size_t n_months;
+    struct history_month *months; /* newest first; the asker's, until its next question */
+    uint64_t staged;              /* plays */
+    uint64_t delivered;           /* at most delivered_max */
+    double error;                 /* over the window */
+};
+
+/* Returns 1, 0 for a user never heard of, or an error. */
+int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err);
+
+/* The stored months, newest first; see store_ops.months. */
+int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err);
+
+#endif

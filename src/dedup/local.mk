@@ -1,0 +1,1 @@
+libunseen_a_SOURCES += src/dedup/dedup.h

@@ -1,0 +1,3 @@
+libunseen_a_SOURCES += \
+	src/filter/filter.h \
+	src/filter/probe.h

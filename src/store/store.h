@@ -1,0 +1,251 @@
+/* The seam to storage: a struct of functions, and the rules every store keeps.
+ *
+ * 1. record: a batch is answered after its rows are durable, and visible to every load that starts after
+ *    the answer. Batches and forgets take effect in the order in which they were handed in.
+ * 2. load: sees every write answered before it began, whatever flushes meanwhile; never waits for a
+ *    commit, a flush, a sweep or a checkpoint.
+ * 3. No function but those named "blocks" waits for another thread. `done` callbacks run on a thread of
+ *    the store: they pass the message on (to a mailbox) and return.
+ * 4. A slot's rows leave staging only when they're durable in history.
+ *
+ * Nothing above this header knows SQL, files or tables.
+ */
+#ifndef UNSEEN_STORE_STORE_H
+#define UNSEEN_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/slice.h"
+#include "config/config.h"
+#include "filter/filter.h"
+
+struct store;
+struct store_reader;
+
+enum store_kind {
+    STORE_PLAY = 1,
+    STORE_DELIVERY = 2,
+};
+
+/* What waits in the store's queue; the first member of each message. */
+enum store_message_kind { STORE_BATCH, STORE_FORGET, STORE_CALL, STORE_INTERNAL };
+struct store_message {
+    struct store_message *next;
+    enum store_message_kind kind;
+    int what; /* the store's own */
+};
+
+/* Events of many commands, handed in as one. Owned by the store from record() until done(). */
+struct store_batch {
+    struct store_message message;
+    struct buf bytes; /* packed events, see store_batch_add */
+    uint32_t rows;    /* items in all events */
+    struct err err;   /* code 0 once durable; else nothing of the batch is acknowledged */
+    void (*done)(struct store_batch *batch);
+    void *owner;
+};
+
+/* Appends one command's event: n items of one user at one time. Hashes are hash_id() of each item with
+ * the store's seed, key that of the user. Ids are 1..255 bytes (the caller has checked them).
+ * Returns 0, or ERR_NOMEM with the batch as it was. */
+int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, int64_t key, struct slice user,
+                    const struct slice *items, const uint64_t *hashes, size_t n);
+
+/* Walks a batch: *at begins at 0. Returns false at the end. items point into the batch. */
+struct store_event {
+    enum store_kind kind;
+    int64_t at_ms;
+    int64_t key;
+    struct slice user;
+    uint32_t n;
+    const uint8_t *items; /* read with store_event_item */
+};
+bool store_batch_next(const struct store_batch *batch, size_t *at, struct store_event *out);
+const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64_t *hash); /* returns the next */
+
+/* FORGET user [item ...]: n_items == 0 forgets the user. The caller keeps the memory behind the slices until
+ * done(). */
+struct store_forget {
+    struct store_message message;
+    int64_t key;
+    struct slice user;
+    const struct slice *items;
+    const uint64_t *hashes;
+    size_t n_items;
+    int first_month; /* of the window: an item counts as seen when it is seen from here on */
+    int64_t answer;  /* user: 1 if known, else 0; items: how many were seen and no longer are */
+    struct err err;
+    void (*done)(struct store_forget *forget);
+    void *owner;
+};
+
+struct store_call {
+    struct store_message message;
+    struct err err;
+    void (*done)(struct store_call *call);
+    void *owner;
+};
+
+/* A month of one user. */
+struct store_month {
+    int month;
+    struct filter filter;
+    uint32_t bytes; /* of the blob */
+};
+
+struct store_play {
+    uint64_t hash;
+    int32_t month;
+};
+
+struct store_delivery {
+    uint64_t id; /* staging id: higher is later */
+    uint64_t hash;
+    struct slice item;
+};
+
+/* A user as a question sees it. All of it lives in the reader until its next load. */
+struct store_view {
+    bool known;                       /* something is stored or staged for the user */
+    const struct store_month *months; /* newest first; every stored month >= first_month that has a filter */
+    size_t n_months;
+    const struct store_play *plays; /* staged, months >= first_month, in any order; repeats possible */
+    size_t n_plays;
+    const struct store_delivery *deliveries; /* the last delivered_max distinct ones, newest first */
+    size_t n_deliveries;
+    const uint64_t *exceptions; /* hashes un-seen by FORGET user item */
+    size_t n_exceptions;
+    int damaged_months; /* left out because unreadable (on_damage = answer) */
+};
+
+enum { STORE_SLOTS_MAX = 64, STORE_ERROR_TEXT = 160 };
+
+enum store_slot_state {
+    SLOT_EMPTY,
+    SLOT_OPEN,
+    SLOT_CLOSED,   /* waits for its flush */
+    SLOT_FLUSHING, /* the historian merges it */
+    SLOT_FAILED,   /* some of it could not be merged; tried again at retry_ms */
+    SLOT_EMPTYING, /* merged and durable; its rows are being deleted */
+};
+const char *store_slot_state_name(enum store_slot_state state); /* "empty", "open", ... */
+
+struct store_slot {
+    int slot;
+    enum store_slot_state state;
+    uint64_t rows;
+    uint64_t users;
+    uint64_t bytes;   /* of the staged index */
+    int64_t since_ms; /* when it came into this state */
+    int64_t retry_ms; /* wall time of the next try, 0: none */
+    char error[STORE_ERROR_TEXT];
+};
+
+struct store_ring {
+    uint64_t turn; /* the persisted counter */
+    int open;
+    int64_t next_turn_ms; /* wall time */
+    int n_slots;
+    struct store_slot slots[STORE_SLOTS_MAX];
+    uint64_t memory, memory_limit;
+    bool busy; /* writes are refused */
+    char busy_cause[STORE_ERROR_TEXT];
+    bool clock_doubted;
+    char clock_reason[96];
+};
+
+enum store_month_state { STORE_MONTH_LIVE, STORE_MONTH_SEALED, STORE_MONTH_EXPIRING };
+const char *store_month_state_name(enum store_month_state state);
+
+struct store_month_info {
+    int month;
+    enum store_month_state state;
+    double progress; /* of the sweep, 0..1 */
+    uint64_t users;
+    uint64_t plays;
+    uint64_t bytes; /* of the blobs */
+};
+
+/* Counters since start, and gauges. One table: INFO prints them by name (see store_stats_each). */
+struct store_stats {
+    uint64_t rows_recorded, commits, commit_errors, busy_refusals, full_refusals;
+    uint64_t turns, early_turns;
+    uint64_t flushes, flush_errors, users_flushed, plays_flushed, plays_too_old, plays_over_capacity;
+    uint64_t rows_swept, months_dropped;
+    uint64_t quarantined;     /* gauge: blobs set aside and not yet accepted */
+    uint64_t damaged_answers; /* questions answered without a damaged month */
+    uint64_t shared_keys;     /* gauge */
+    uint64_t users_forgotten, items_forgotten;
+    uint64_t staged_rows, staged_bytes;            /* gauges */
+    uint64_t staging_wal_bytes, history_wal_bytes; /* gauges */
+    uint64_t wal_pauses;
+    uint64_t recovered_rows, recovery_us;
+    uint64_t commit_us_last, commit_us_max;
+    uint64_t queue_messages; /* gauge: waiting for the stager */
+};
+void store_stats_each(const struct store_stats *stats, void (*visit)(void *arg, const char *name, uint64_t value),
+                      void *arg);
+
+/* Any thread may call any function, but a reader belongs to one thread at a time. */
+struct store_ops {
+    /* Takes the batch; batch->done() once durable or failed. err.code: ERR_BUSY, ERR_FULL, ERR_IO, ERR_READONLY,
+     * ERR_NOMEM, ERR_CLOSED. */
+    void (*record)(struct store *s, struct store_batch *batch);
+
+    /* In order with record(). Answers once the erasure is durable. ERR_SHARED when another user has the key. */
+    void (*forget)(struct store *s, struct store_forget *forget);
+
+    /* RING FLUSH: closes the open slot if it has rows, flushes all closed ones; done() when all of them are
+     * empty, or with the first error. */
+    void (*flush)(struct store *s, struct store_call *call);
+
+    /* The test clock moved: done() after everything that became due (turn, flush, retry, sweep) was done. */
+    void (*tick)(struct store *s, struct store_call *call);
+
+    /* Blocks while the reader's files are opened. */
+    int (*reader_open)(struct store *s, struct store_reader **reader, struct err *err);
+    void (*reader_close)(struct store_reader *reader);
+
+    /* A user's window from first_month on (INT_MIN: everything). Returns 0; ERR_CORRUPT naming user and month when a
+     * needed blob is unreadable and on_damage = error; ERR_NOMEM, ERR_IO. */
+    int (*load)(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
+                struct err *err);
+
+    /* The stored months, newest first; at most max. Returns how many, or an error. */
+    int (*months)(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);
+
+    void (*ring)(struct store *s, struct store_ring *out);
+    void (*stats)(struct store *s, struct store_stats *out);
+
+    /* Time by the guarded clock (base/guard.h): later = for stamping a play, earlier = for the window's beginning.
+     * Equal unless the clock is doubted. */
+    void (*now)(struct store *s, int64_t *later, int64_t *earlier);
+
+    uint64_t (*seed)(struct store *s);
+
+    /* Bulk load, for the process that owns the folder and serves nobody: events go to memory and from there, sorted
+     * by user, into history. Each blocks. What was added is durable when bulk_end returns 0; an error ends the load
+     * (nothing is lost by repeating it: a load is a union). */
+    int (*bulk_begin)(struct store *s, struct err *err);
+    int (*bulk_add)(struct store *s, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash,
+                    struct err *err);
+    int (*bulk_end)(struct store *s, struct err *err);
+
+    /* Reads both files through: SQLite's own check, every blob, keys, counts. Calls found() for each problem and
+     * progress() now and then. Blocks. Returns the number of problems, or an error. */
+    int (*check)(struct store *s, void (*found)(void *arg, const char *problem),
+                 void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
+
+    /* Stops taking writes, ends what was begun, checkpoints, closes. Blocks. Readers are closed before. */
+    void (*close)(struct store *s);
+};
+
+struct store {
+    const struct store_ops *ops;
+};
+
+#endif
