@@ -1,4 +1,7 @@
 libunseen_a_SOURCES += \
 	src/store/batch.c \
+	src/store/ring.h \
 	src/store/store.h \
-	src/store/sqlite/sqlite_store.h
+	src/store/sqlite/delivered.h \
+	src/store/sqlite/sqlite_store.h \
+	src/store/sqlite/staged.h
