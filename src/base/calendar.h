@@ -1,13 +1,14 @@
 /* UTC calendar months, the unit of partition, and local minutes for the sweep window.
  *
  * A month is an int: year * 12 + (month - 1), so that arithmetic is plain and order is time order.
+ * Times outside the years 0 to 9999 count as the first or last month of those, so a time's month is never negative.
  */
 #ifndef UNSEEN_BASE_CALENDAR_H
 #define UNSEEN_BASE_CALENDAR_H
 
 #include <stdint.h>
 
-enum { MONTH_TEXT = 16 };
+enum { MONTH_TEXT = 24 };
 
 int month_of_ms(int64_t unix_ms);  /* also for times before 1970 */
 int64_t month_start_ms(int month); /* first millisecond of the month */

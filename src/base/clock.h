@@ -12,7 +12,10 @@
 #include <stdint.h>
 
 int64_t clock_wall_ms(void);
-int64_t clock_mono_ms(void);
+int64_t clock_mono_ms(void); /* counts on while the machine sleeps, so that waking up is no jump of the wall clock */
+
+/* Both of one moment, also while another thread moves a test clock. */
+void clock_both_ms(int64_t *wall, int64_t *mono);
 
 /* Real elapsed microseconds, for measuring how long work took; not stopped by a test clock. */
 int64_t clock_stopwatch_us(void);
@@ -24,7 +27,8 @@ void clock_test_advance(int64_t ms); /* both clocks; ms >= 0 */
 void clock_test_jump(int64_t ms);    /* the wall clock alone; any sign */
 
 /* Waits on cond until it is signalled, or for real_ms on a running clock; with a test clock only
- * until it is signalled, since then whoever moves the clock wakes the sleepers. */
+ * until it is signalled, since then whoever moves the clock wakes the sleepers. May wake early. The wait is
+ * measured on the monotonic clock whatever clock the cond was made with. */
 void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
 
 #endif

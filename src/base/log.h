@@ -2,14 +2,19 @@
  *
  *   2026-11-21T10:00:00.000Z info flush done slot=2 users=1203 ms=41
  *
- * When standard error is not a terminal and $JOURNAL_STREAM is set, time and level give way to the
- * priority prefix that journald reads (<6>). Any thread may log; a line is written by one write().
+ * When standard error is the stream that $JOURNAL_STREAM names, time and level give way to the priority prefix
+ * that journald reads (<6>). Any thread may log; a line is written by one write() and is
+ * cut at LOG_LINE bytes; control bytes in it become '?'. Secrets are never given to it.
  */
 #ifndef UNSEEN_BASE_LOG_H
 #define UNSEEN_BASE_LOG_H
 
 #include "base/slice.h"
 
+/* A message without fields is an ordinary one. */
+#pragma GCC diagnostic ignored "-Wformat-zero-length"
+
+enum { LOG_LINE = 2048 };
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 void log_set_level(enum log_level level);

@@ -1,0 +1,210 @@
+/* Days and civil dates are converted by Howard Hinnant's days_from_civil and civil_from_days (chrono-Compatible
+ * Low-Level Date Algorithms, 2013): years begin in March, so that the leap day is a year's last, and 400 years, an
+ * era, are always 146,097 days. */
+#include "base/calendar.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+#define DAY_MS INT64_C(86400000)
+
+enum {
+    DAYS_PER_ERA = 146097,
+    DAYS_TO_1970 = 719468, /* from 0000-03-01 */
+    LAST_MONTH = 9999 * 12 + 11,
+};
+
+struct date {
+    int64_t year;
+    int month, day;
+};
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static int64_t days_from_civil(int64_t year, int month, int day)
+{
+    int64_t y = month <= 2 ? year - 1 : year;
+    int64_t era = floor_div(y, 400);
+    int64_t year_of_era = y - era * 400;
+    int64_t day_of_year = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
+    int64_t day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    return era * DAYS_PER_ERA + day_of_era - DAYS_TO_1970;
+}
+
+static struct date civil_from_days(int64_t days)
+{
+    int64_t z = days + DAYS_TO_1970;
+    int64_t era = floor_div(z, DAYS_PER_ERA);
+    int64_t day_of_era = z - era * DAYS_PER_ERA;
+    int64_t year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+    int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    int64_t month_from_march = (5 * day_of_year + 2) / 153;
+    struct date d;
+    d.day = (int)(day_of_year - (153 * month_from_march + 2) / 5 + 1);
+    d.month = (int)(month_from_march < 10 ? month_from_march + 3 : month_from_march - 9);
+    d.year = year_of_era + era * 400 + (d.month <= 2);
+    return d;
+}
+
+int month_make(int year, int month_1_12)
+{
+    return year * 12 + (month_1_12 - 1);
+}
+
+int month_of_ms(int64_t unix_ms)
+{
+    struct date d = civil_from_days(floor_div(unix_ms, DAY_MS));
+    int64_t month = d.year * 12 + (d.month - 1);
+    if (month < 0) {
+        return 0;
+    }
+    return month > LAST_MONTH ? LAST_MONTH : (int)month;
+}
+
+int64_t month_start_ms(int month)
+{
+    int64_t year = floor_div(month, 12);
+    return days_from_civil(year, (int)(month - year * 12) + 1, 1) * DAY_MS;
+}
+
+static const char *print_month(int month, const char *between, char out[MONTH_TEXT])
+{
+    int64_t year = floor_div(month, 12);
+    snprintf(out, MONTH_TEXT, "%04lld%s%02d", (long long)year, between, (int)(month - year * 12) + 1);
+    return out;
+}
+
+const char *month_name(int month, char out[MONTH_TEXT])
+{
+    return print_month(month, "-", out);
+}
+
+const char *month_suffix(int month, char out[MONTH_TEXT])
+{
+    return print_month(month, "", out);
+}
+
+static int digits(const char *text, int n)
+{
+    int value = 0;
+    for (int i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+        value = value * 10 + (text[i] - '0');
+    }
+    return value;
+}
+
+int month_parse(const char *text)
+{
+    int year = digits(text, 4);
+    if (year < 0) {
+        return -1;
+    }
+    text += text[4] == '-' ? 5 : 4;
+    int month = digits(text, 2);
+    if (month < 1 || month > 12 || text[2] != '\0') {
+        return -1;
+    }
+    return month_make(year, month);
+}
+
+static bool zone_file_exists(const char *zone)
+{
+    if (zone[0] == '/' || strstr(zone, "..") != NULL) {
+        return false;
+    }
+    const char *folder = getenv("TZDIR");
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", folder != NULL ? folder : "/usr/share/zoneinfo", zone);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        return false;
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    char magic[4];
+    bool good = read(fd, magic, sizeof magic) == (ssize_t)sizeof magic && memcmp(magic, "TZif", sizeof magic) == 0;
+    close(fd);
+    return good;
+}
+
+/* A zone of POSIX begins with a name and an offset: CET-1CEST,M3.5.0,M10.5.0/3 or <+0330>-3:30. What follows is left
+ * to libc. */
+static bool is_posix_zone(const char *zone)
+{
+    const char *at = zone;
+    if (*at == '<') {
+        at += 1 + strspn(at + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-");
+        if (at - zone < 4 || *at++ != '>') {
+            return false;
+        }
+    } else {
+        while (isalpha((unsigned char)*at)) {
+            at++;
+        }
+        if (at - zone < 3) {
+            return false;
+        }
+    }
+    if (*at == '+' || *at == '-') {
+        at++;
+    }
+    if (!isdigit((unsigned char)*at)) {
+        return false;
+    }
+    for (; *at != '\0'; at++) {
+        if (!isalnum((unsigned char)*at) && strchr("+-:,./<>", *at) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int calendar_set_zone(const char *zone)
+{
+    if (zone != NULL && zone[0] != '\0') {
+        if (!zone_file_exists(zone) && !is_posix_zone(zone)) {
+            return ERR_NOTFOUND;
+        }
+        if (setenv("TZ", zone, 1) < 0) {
+            return ERR_NOMEM;
+        }
+    }
+    tzset();
+    return 0;
+}
+
+int calendar_local_minutes(int64_t unix_ms)
+{
+    time_t seconds = (time_t)floor_div(unix_ms, 1000);
+    struct tm tm;
+    if (localtime_r(&seconds, &tm) == NULL) {
+        return (int)(floor_div(unix_ms, 60000) - floor_div(unix_ms, DAY_MS) * 1440); /* a year beyond int: UTC */
+    }
+    return tm.tm_hour * 60 + tm.tm_min;
+}
+
+const char *time_text(int64_t unix_ms, char out[TIME_TEXT])
+{
+    int64_t days = floor_div(unix_ms, DAY_MS);
+    int ms = (int)(unix_ms - days * DAY_MS);
+    struct date d = civil_from_days(days);
+    snprintf(out, TIME_TEXT, "%04lld-%02d-%02dT%02d:%02d:%02d.%03dZ", (long long)d.year, d.month, d.day, ms / 3600000,
+             ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
+    return out;
+}

@@ -1,0 +1,84 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The text is put together aside, since an argument may be the old text itself. */
+static void put_text(struct err *err, const char *text, const char *rest)
+{
+    char out[sizeof err->text];
+    snprintf(out, sizeof out, "%s%s", text, rest);
+    memcpy(err->text, out, sizeof out);
+}
+
+int err_set(struct err *err, int code, const char *format, ...)
+{
+    if (err != NULL) {
+        char text[sizeof err->text];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        err->code = code;
+        put_text(err, text, "");
+    }
+    return code;
+}
+
+int err_prefix(struct err *err, const char *format, ...)
+{
+    if (err == NULL) {
+        return 0;
+    }
+    char text[sizeof err->text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text - 2, format, args);
+    va_end(args);
+    strcat(text, ": ");
+    put_text(err, text, err->text);
+    return err->code;
+}
+
+const char *err_name(int code)
+{
+    switch (code) {
+    case 0:
+        return "ok";
+    case ERR_NOMEM:
+        return "nomem";
+    case ERR_IO:
+        return "io";
+    case ERR_FULL:
+        return "full";
+    case ERR_READONLY:
+        return "readonly";
+    case ERR_CORRUPT:
+        return "corrupt";
+    case ERR_INVALID:
+        return "invalid";
+    case ERR_RANGE:
+        return "range";
+    case ERR_BUSY:
+        return "busy";
+    case ERR_LOCKED:
+        return "locked";
+    case ERR_NOTFOUND:
+        return "notfound";
+    case ERR_VERSION:
+        return "version";
+    case ERR_LOADING:
+        return "loading";
+    case ERR_CLOSED:
+        return "closed";
+    case ERR_SHARED:
+        return "shared";
+    case ERR_SEED:
+        return "seed";
+    case ERR_SYSTEM:
+        return "system";
+    default:
+        return "unknown";
+    }
+}

@@ -1,0 +1,115 @@
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+
+enum {
+    QUOTE_BYTES = 200,
+    QUOTE_BUFFERS = 8,
+};
+
+static const char *const names[] = {"error", "warn", "info", "debug"};
+static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"};
+
+static atomic_int max_level = LOG_LEVEL_INFO;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool to_journal;
+
+/* journald says which stream is its own; one that was redirected since is not. */
+static void find_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat st;
+    to_journal = stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+                 fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+}
+
+void log_set_level(enum log_level level)
+{
+    atomic_store(&max_level, (int)level);
+}
+
+void log_write(enum log_level level, const char *message, const char *fields, ...)
+{
+    if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) {
+        return;
+    }
+    pthread_once(&once, find_journal);
+
+    char line[LOG_LINE + 1]; /* and the newline in place of the final NUL */
+    int n;
+    if (to_journal) {
+        n = snprintf(line, LOG_LINE, "%s%s", priorities[level], message);
+    } else {
+        char time[TIME_TEXT];
+        n = snprintf(line, LOG_LINE, "%s %s %s", time_text(clock_wall_ms(), time), names[level], message);
+    }
+    size_t len = n < 0 ? 0 : (size_t)n;
+    if (fields[0] != '\0' && len < LOG_LINE - 2) {
+        line[len++] = ' ';
+        va_list args;
+        va_start(args, fields);
+        n = vsnprintf(line + len, LOG_LINE - len, fields, args);
+        va_end(args);
+        len += n < 0 ? 0 : (size_t)n;
+    }
+    if (len >= LOG_LINE) {
+        len = LOG_LINE - 1;
+        memcpy(line + len - 3, "...", 3);
+    }
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)line[i];
+        if (c < 0x20 || c == 0x7f) {
+            line[i] = '?';
+        }
+    }
+    line[len++] = '\n';
+    if (write(STDERR_FILENO, line, len) < 0) {
+        return; /* there is nowhere left to say so */
+    }
+}
+
+const char *log_quote(struct slice text)
+{
+    static _Thread_local char buffers[QUOTE_BUFFERS][4 * QUOTE_BYTES + sizeof "\"...\""];
+    static _Thread_local unsigned next;
+    static const char hex[] = "0123456789abcdef";
+
+    char *start = buffers[next++ % QUOTE_BUFFERS];
+    char *out = start;
+    size_t n = text.len < QUOTE_BYTES ? text.len : QUOTE_BYTES;
+    *out++ = '"';
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
+            *out++ = (char)c;
+        } else {
+            *out++ = '\\';
+            *out++ = 'x';
+            *out++ = hex[c >> 4];
+            *out++ = hex[c & 15];
+        }
+    }
+    if (n < text.len) {
+        memcpy(out, "...", 3);
+        out += 3;
+    }
+    *out++ = '"';
+    *out = '\0';
+    return start;
+}
+
+const char *log_quote_str(const char *text)
+{
+    return text == NULL ? "\"\"" : log_quote(slice_str(text));
+}
