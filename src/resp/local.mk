@@ -1,1 +1,1 @@
-# the RESP edge
+libunseen_a_SOURCES += src/resp/server.h

@@ -1,0 +1,51 @@
+/* The RESP server: listeners, worker threads, connections, commands.
+ *
+ * Order of a process's life:
+ *
+ *   server_start()    the ports open; whoever connects is told -LOADING, but may say HELLO, AUTH or INFO
+ *   ...               the store recovers, in the caller's thread
+ *   server_attach()   from here on commands are answered
+ *   server_stop()     nothing new is accepted, what the store already holds is answered, all threads end
+ *   store close       answers what is left
+ *   server_free()
+ *
+ * All of these are called from one thread, which keeps signals to itself: the server's threads block all of them.
+ */
+#ifndef UNSEEN_RESP_SERVER_H
+#define UNSEEN_RESP_SERVER_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "config/config.h"
+#include "dedup/dedup.h"
+
+struct server;
+
+enum {
+    SERVER_ADDRESS_TEXT = 320,
+    SERVER_STOP_MS = 10 * 1000, /* how long server_stop() waits for the store and for slow readers */
+};
+
+/* Opens cfg's TCP address (port 0: any free one; "none": no TCP) and Unix socket and starts cfg->workers threads.
+ * A stale socket file is removed, but only when nobody answers on it. cfg must outlive the server. Returns 0, or
+ * ERR_INVALID (an address that can't be read), ERR_SYSTEM (can't be bound: the text says which and why), ERR_NOMEM. */
+int server_start(const struct config *cfg, struct server **server, struct err *err);
+
+/* Ends the loading state: opens an asker for each worker (in the calling thread) and hands it over. dedup must
+ * outlive server_stop(), its store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and
+ * then the server is still loading. */
+int server_attach(struct server *server, struct dedup *dedup, struct err *err);
+
+/* The bound addresses, i = 0, 1, ...: "127.0.0.1:7979", "[::1]:7979", "unix:/run/unseen.sock". Returns how long the
+ * text is, or -1 when there is no i-th one. */
+int server_address(const struct server *server, int i, char *out, size_t out_size);
+
+/* Blocks until all threads have ended: at most SERVER_STOP_MS and a little. Closes the askers. A write that the store
+ * has not answered by then gets no answer. */
+void server_stop(struct server *server);
+
+/* After server_stop() and after the store was closed, so that no done() can still come. */
+void server_free(struct server *server);
+
+#endif
