@@ -201,9 +201,8 @@ int calendar_local_minutes(int64_t unix_ms)
 
 const char *time_text(int64_t unix_ms, char out[TIME_TEXT])
 {
-    int64_t days = floor_div(unix_ms, DAY_MS);
-    int ms = (int)(unix_ms - days * DAY_MS);
-    struct date d = civil_from_days(days);
+    int ms = (int)((unix_ms % DAY_MS + DAY_MS) % DAY_MS);
+    struct date d = civil_from_days(floor_div(unix_ms, DAY_MS));
     snprintf(out, TIME_TEXT, "%04lld-%02d-%02dT%02d:%02d:%02d.%03dZ", (long long)d.year, d.month, d.day, ms / 3600000,
              ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
     return out;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #define DAY_MS INT64_C(86400000)
+#define LATEST INT64_C(253402300799999) /* the end of the year 9999; sums with it can't overflow */
 
 static bool within(int64_t difference, int64_t behind, int64_t ahead)
 {
@@ -20,13 +21,18 @@ static bool agrees(const struct guard *g, int64_t wall, int64_t mono)
     return g->anchored ? within(difference, GUARD_JUMP_MS, GUARD_JUMP_MS) : within(difference, DAY_MS, 31 * DAY_MS);
 }
 
+static void believe_again(struct guard *g, int64_t mono)
+{
+    g->since = mono;
+    g->doubted = false;
+    g->reason[0] = '\0';
+}
+
 static void believe(struct guard *g, int64_t wall, int64_t mono)
 {
     g->offset = wall - mono;
-    g->since = mono;
     g->anchored = true;
-    g->doubted = false;
-    g->reason[0] = '\0';
+    believe_again(g, mono);
 }
 
 static void doubt(struct guard *g, int64_t wall, int64_t mono)
@@ -51,8 +57,8 @@ bool guard_observe(struct guard *g, int64_t newest, int64_t wall, int64_t mono)
     if (!g->started) {
         g->started = true;
         if (newest > 0) {
-            g->newest = newest;
-            g->offset = newest - mono;
+            g->newest = newest < LATEST ? newest : LATEST;
+            g->offset = g->newest - mono;
         } else {
             g->newest = wall;
             believe(g, wall, mono);
@@ -61,7 +67,9 @@ bool guard_observe(struct guard *g, int64_t newest, int64_t wall, int64_t mono)
 
     if (agrees(g, wall, mono)) {
         bool was_doubted = g->doubted;
-        if (was_doubted || !g->anchored || mono - g->since >= GUARD_STEADY_MS) {
+        if (was_doubted && g->anchored) {
+            believe_again(g, mono);
+        } else if (!g->anchored || mono - g->since >= GUARD_STEADY_MS) {
             believe(g, wall, mono);
         }
         if (wall > g->newest) {

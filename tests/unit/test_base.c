@@ -1,0 +1,483 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/varint.h"
+
+static void test_err(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(err_set(&err, ERR_RANGE, "slots is %d", 99), ERR_RANGE);
+    assert_int_equal(err.code, ERR_RANGE);
+    assert_string_equal(err.text, "slots is 99");
+    assert_int_equal(err_prefix(&err, "%s:%d", "a.conf", 7), ERR_RANGE);
+    assert_string_equal(err.text, "a.conf:7: slots is 99");
+    err_set(&err, ERR_IO, "again: %s", err.text);
+    assert_string_equal(err.text, "again: a.conf:7: slots is 99");
+    assert_int_equal(err_set(NULL, ERR_FULL, "nobody reads this"), ERR_FULL);
+
+    char longest[1000];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    err_set(&err, ERR_IO, "%s", longest);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    err_prefix(&err, "%s", longest);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    assert_string_equal(err.text + sizeof err.text - 3, ": ");
+}
+
+static void test_err_names_differ(void **state)
+{
+    (void)state;
+    for (int a = 0; a >= ERR_SYSTEM; a--) {
+        assert_string_not_equal(err_name(a), "unknown");
+        for (int b = 0; b > a; b--) {
+            assert_string_not_equal(err_name(a), err_name(b));
+        }
+    }
+    assert_string_equal(err_name(0), "ok");
+    assert_string_equal(err_name(ERR_FULL), "full");
+    assert_string_equal(err_name(ERR_SYSTEM - 1), "unknown");
+}
+
+static void test_buf(void **state)
+{
+    (void)state;
+    struct buf b = {0};
+    assert_int_equal(buf_add(&b, NULL, 0), 0);
+    char want[10000];
+    for (size_t i = 0; i < sizeof want; i++) {
+        want[i] = (char)i;
+        assert_int_equal(buf_add(&b, &want[i], 1), 0);
+    }
+    assert_int_equal(b.len, sizeof want);
+    assert_memory_equal(b.data, want, sizeof want);
+
+    assert_int_equal(buf_reserve(&b, SIZE_MAX), ERR_NOMEM);
+    assert_true(b.failed);
+    assert_int_equal(b.len, sizeof want);
+    assert_memory_equal(b.data, want, sizeof want);
+
+    buf_shrink(&b, 100);
+    assert_true(b.cap >= sizeof want); /* it isn't empty */
+    char *data = b.data;
+    buf_clear(&b);
+    assert_false(b.failed);
+    assert_int_equal(b.len, 0);
+    assert_ptr_equal(b.data, data);
+    buf_shrink(&b, 100);
+    assert_int_equal(b.cap, 100);
+    assert_int_equal(buf_addf(&b, "%s=%d", "slot", 3), 0);
+    assert_int_equal(buf_addf(&b, "%200d", 5), 0);
+    assert_int_equal(b.len, 206);
+    assert_memory_equal(b.data, "slot=3", 6);
+    assert_true(slice_eq(slice_of("slot=3", 6), slice_of(buf_slice(&b).data, 6)));
+    buf_clear(&b);
+    buf_shrink(&b, 0);
+    assert_null(b.data);
+    buf_free(&b);
+    buf_free(&b);
+}
+
+static void test_arena(void **state)
+{
+    (void)state;
+    enum { PIECES = 3000 };
+    struct arena a = {0};
+    char **pieces = calloc(PIECES, sizeof *pieces);
+    assert_non_null(pieces);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < PIECES; i++) {
+            size_t size = i % 500 == 499 ? 300000 : i % 97;
+            pieces[i] = arena_alloc(&a, size);
+            assert_non_null(pieces[i]);
+            assert_int_equal((uintptr_t)pieces[i] % 8, 0);
+            memset(pieces[i], (int)i & 0xff, size);
+        }
+        for (size_t i = 0; i < PIECES; i++) {
+            size_t size = i % 500 == 499 ? 300000 : i % 97;
+            for (size_t k = 0; k < size; k++) {
+                assert_int_equal((unsigned char)pieces[i][k], i & 0xff);
+            }
+        }
+        assert_true(a.bytes > 6 * 300000);
+        arena_reset(&a);
+        assert_true(a.bytes >= 300000 && a.bytes < 1100000);
+    }
+    free(pieces);
+
+    assert_non_null(arena_alloc(&a, 5 << 20));
+    arena_reset(&a);
+    assert_true(a.bytes < 1100000); /* a giant isn't kept */
+    assert_null(arena_alloc(&a, SIZE_MAX));
+    assert_null(arena_alloc(&a, SIZE_MAX - 16));
+    assert_string_equal(arena_copy(&a, "abc", 4), "abc");
+    assert_non_null(arena_copy(&a, NULL, 0));
+    arena_free(&a);
+    assert_int_equal(a.bytes, 0);
+    arena_free(&a);
+
+    struct arena fixed = {.block_size = 128};
+    for (int i = 0; i < 10; i++) {
+        assert_non_null(arena_alloc(&fixed, 100));
+    }
+    assert_true(fixed.bytes < 10 * 200);
+    arena_free(&fixed);
+
+    struct arena giant = {.block_size = 2 << 20};
+    assert_non_null(arena_alloc(&giant, 1));
+    arena_reset(&giant);
+    assert_int_equal(giant.bytes, 0);
+    assert_non_null(arena_alloc(&giant, 1));
+    arena_free(&giant);
+}
+
+static void test_varint(void **state)
+{
+    (void)state;
+    for (unsigned bit = 0; bit <= 64; bit++) {
+        for (int64_t around = -1; around <= 1; around++) {
+            uint64_t want = (bit == 64 ? 0 : UINT64_C(1) << bit) + (uint64_t)around;
+            uint8_t bytes[VARINT_MAX + 1];
+            size_t n = varint_put(bytes, want);
+            assert_in_range(n, 1, VARINT_MAX);
+            uint64_t got = ~want;
+            assert_int_equal(varint_get(bytes, bytes + n, &got), n);
+            assert_true(got == want);
+            bytes[n] = 0;
+            assert_int_equal(varint_get(bytes, bytes + n + 1, &got), n);
+            for (size_t cut = 0; cut < n; cut++) {
+                assert_int_equal(varint_get(bytes, bytes + cut, &got), 0);
+            }
+        }
+    }
+}
+
+static void test_varint_refuses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t len;
+    } bad[] = {
+        {"\x80\x00", 2},                                  /* 0 in two bytes */
+        {"\xff\x80\x00", 3},                              /* 127 in three */
+        {"\x80", 1},                                      /* cut off */
+        {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 10}, /* 65 bits */
+        {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x81\x00", 11} /* eleven bytes */,
+        {"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00", 10}, /* 0 in ten */
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        uint64_t v = 77;
+        const uint8_t *at = (const uint8_t *)bad[i].bytes;
+        assert_int_equal(varint_get(at, at + bad[i].len, &v), 0);
+        assert_int_equal(v, 77);
+    }
+}
+
+/* Stored files depend on these: a change of any of them is a change of the format. */
+static void test_hash(void **state)
+{
+    (void)state;
+    assert_true(hash_id(0, slice_str("")) == UINT64_C(0x2d06800538d394c2));
+    assert_true(hash_checksum("", 0) == UINT64_C(0x2d06800538d394c2));
+    assert_true(hash_id(1, slice_str("u42")) == UINT64_C(0xd57efb54ba5733f3));
+    assert_true(hash_id(1, slice_of("a\0b", 3)) == UINT64_C(0x8ebed4bebe43fbe0));
+    assert_true(hash_checksum("a\0b", 3) == UINT64_C(0xd5a06cd078125351));
+    assert_true((uint64_t)hash_user_key(1, slice_str("u42")) == hash_id(1, slice_str("u42")));
+    assert_int_equal(hash_seed_fingerprint(1), 0xdc8e3e29);
+    assert_int_not_equal(hash_seed_fingerprint(2), hash_seed_fingerprint(1));
+}
+
+static void test_months(void **state)
+{
+    (void)state;
+    char text[MONTH_TEXT];
+    int september = month_make(2026, 9);
+    assert_string_equal(month_name(september, text), "2026-09");
+    assert_string_equal(month_suffix(september, text), "202609");
+    assert_int_equal(month_of_ms(0), month_make(1970, 1));
+    assert_int_equal(month_of_ms(-1), month_make(1969, 12));
+    assert_int_equal(month_of_ms(INT64_C(1709251199999)), month_make(2024, 2)); /* 2024-02-29 23:59:59.999 */
+    assert_int_equal(month_of_ms(INT64_C(1709251200000)), month_make(2024, 3));
+    assert_true(month_start_ms(month_make(2024, 3)) == INT64_C(1709251200000));
+    assert_int_equal(month_of_ms(INT64_C(4107542399999)), month_make(2100, 2)); /* 2100-02-28: no leap year */
+    assert_int_equal(month_of_ms(INT64_C(4107542400000)), month_make(2100, 3));
+    assert_int_equal(month_of_ms(INT64_MIN), 0);
+    assert_int_equal(month_of_ms(INT64_MAX), month_make(9999, 12));
+    assert_true(month_start_ms(INT32_MIN) < month_start_ms(-1));
+    assert_true(month_start_ms(INT32_MAX) > month_start_ms(month_make(9999, 12)));
+    month_name(INT32_MIN, text);
+    month_name(INT32_MAX, text);
+}
+
+/* libc is the oracle. */
+static void test_months_like_libc(void **state)
+{
+    (void)state;
+    for (int month = 0; month <= month_make(9999, 12); month++) {
+        struct tm tm = {.tm_year = month / 12 - 1900, .tm_mon = month % 12, .tm_mday = 1};
+        int64_t start = (int64_t)timegm(&tm) * 1000;
+        if (month_start_ms(month) != start || month_of_ms(start) != month ||
+            month_of_ms(start - 1) != (month == 0 ? 0 : month - 1)) {
+            fail_msg("month %d begins at %lld", month, (long long)month_start_ms(month));
+        }
+    }
+    for (int64_t day = -719528; day < 200000; day++) {
+        int64_t ms = day * 86400000 + (day * 7919 % 86400 + 86400) % 86400 * 1000 + 7;
+        time_t seconds = (time_t)((ms - 7) / 1000);
+        struct tm tm;
+        gmtime_r(&seconds, &tm);
+        char got[TIME_TEXT], want[64];
+        snprintf(want, sizeof want, "%04d-%02d-%02dT%02d:%02d:%02d.007Z", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+                 tm.tm_hour, tm.tm_min, tm.tm_sec);
+        time_text(ms, got);
+        if (strcmp(got, want) != 0 || month_of_ms(ms) != month_make(tm.tm_year + 1900, tm.tm_mon + 1)) {
+            fail_msg("%s is not %s", got, want);
+        }
+    }
+}
+
+static void test_time_text(void **state)
+{
+    (void)state;
+    char text[TIME_TEXT];
+    assert_string_equal(time_text(INT64_C(1795262400123), text), "2026-11-21T12:00:00.123Z");
+    assert_string_equal(time_text(-1, text), "1969-12-31T23:59:59.999Z");
+    assert_string_equal(time_text(INT64_C(951782400000), text), "2000-02-29T00:00:00.000Z");
+    time_text(INT64_MIN, text);
+    time_text(INT64_MAX, text);
+}
+
+static void test_month_parse(void **state)
+{
+    (void)state;
+    assert_int_equal(month_parse("2026-09"), month_make(2026, 9));
+    assert_int_equal(month_parse("202612"), month_make(2026, 12));
+    assert_int_equal(month_parse("0000-01"), 0);
+    static const char *const bad[] = {"",        "2",       "2026",     "2026-",   "2026-1",  "2026-13",
+                                      "2026-00", "202600",  "2026-011", "2026/01", "-026-01", " 202601",
+                                      "2026-1 ", "2026--1", "20 6-01",  "2026-0x", "20260101"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(month_parse(bad[i]), -1);
+    }
+}
+
+static void test_zone(void **state)
+{
+    (void)state;
+    int64_t summer = INT64_C(1784635200000); /* 2026-07-21T12:00Z */
+    int64_t winter = INT64_C(1795262400000); /* 2026-11-21T12:00Z */
+    assert_int_equal(calendar_set_zone("UTC0"), 0);
+    assert_int_equal(calendar_local_minutes(winter), 720);
+    assert_int_equal(calendar_local_minutes(winter - 1), 719);
+    assert_int_equal(calendar_local_minutes(-1), 1439);
+    assert_int_equal(calendar_set_zone("CET-1CEST,M3.5.0,M10.5.0/3"), 0);
+    assert_int_equal(calendar_local_minutes(winter), 13 * 60);
+    assert_int_equal(calendar_local_minutes(summer), 14 * 60);
+    assert_int_equal(calendar_set_zone("<+0330>-3:30"), 0);
+    assert_int_equal(calendar_local_minutes(winter), 15 * 60 + 30);
+    static const char *const bad[] = {"Europe/Berln", "XYZ",  "../../etc/passwd", "/etc/passwd", "Europe",
+                                      "<+03>",        "<+>3", "<+0330-3:30",      "CET+",        "CET-1 foo",
+                                      "AB1",          " "};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(calendar_set_zone(bad[i]), ERR_NOTFOUND);
+    }
+    assert_int_equal(calendar_local_minutes(winter), 15 * 60 + 30); /* a refused zone changes nothing */
+    assert_int_equal(calendar_set_zone(NULL), 0);
+    assert_in_range(calendar_local_minutes(INT64_MIN), 0, 1439);
+    assert_in_range(calendar_local_minutes(INT64_MAX), 0, 1439);
+    if (access("/usr/share/zoneinfo/Asia/Kolkata", R_OK) == 0) {
+        assert_int_equal(calendar_set_zone("Asia/Kolkata"), 0);
+        assert_int_equal(calendar_local_minutes(winter), 17 * 60 + 30);
+    }
+}
+
+static void test_quote(void **state)
+{
+    (void)state;
+    assert_string_equal(log_quote_str("plain text"), "\"plain text\"");
+    assert_string_equal(log_quote_str(""), "\"\"");
+    assert_string_equal(log_quote_str(NULL), "\"\"");
+    assert_string_equal(log_quote(slice_of("a\"\\\0\n\x7f\xff", 7)), "\"a\\x22\\x5c\\x00\\x0a\\x7f\\xff\"");
+    char bytes[201];
+    memset(bytes, '\n', sizeof bytes);
+    const char *exact = log_quote(slice_of(bytes, 200));
+    const char *cut = log_quote(slice_of(bytes, 201));
+    assert_int_equal(strlen(exact), 2 + 4 * 200);
+    assert_int_equal(strlen(cut), 2 + 4 * 200 + 3);
+    assert_string_equal(cut + 1 + 4 * 200, "...\"");
+
+    const char *eight[8];
+    char name[2] = "a";
+    for (int i = 0; i < 8; i++) {
+        name[0] = (char)('a' + i);
+        eight[i] = log_quote_str(name);
+    }
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(eight[i][1], 'a' + i);
+    }
+}
+
+/* What a process that calls talk() writes to standard error, with $JOURNAL_STREAM right, wrong or unset. */
+enum journal { JOURNAL_NONE, JOURNAL_OTHER, JOURNAL_OURS };
+static void capture(void (*talk)(void), enum journal journal, char *out, size_t size)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct stat st;
+        char stream[64] = "1:1";
+        if (journal == JOURNAL_OURS && fstat(ends[1], &st) == 0) {
+            snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+        }
+        if (journal == JOURNAL_NONE) {
+            unsetenv("JOURNAL_STREAM");
+        } else {
+            setenv("JOURNAL_STREAM", stream, 1);
+        }
+        dup2(ends[1], STDERR_FILENO);
+        clock_test_start(INT64_C(1795262400123));
+        talk();
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t len = 0;
+    ssize_t n;
+    while ((n = read(ends[0], out + len, size - 1 - len)) > 0) {
+        len += (size_t)n;
+    }
+    out[len] = '\0';
+    close(ends[0]);
+    int status;
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+}
+
+static void talk_levels(void)
+{
+    log_info("flush done", "slot=%d user=%s", 2, log_quote_str("u 42"));
+    log_error("no fields", "");
+    log_debug("not shown", "x=%d", 1);
+    log_set_level(LOG_LEVEL_DEBUG);
+    log_debug("shown", "x=%s", "a\nb");
+    log_set_level(LOG_LEVEL_ERROR);
+    log_warn("not shown", "");
+}
+
+static void talk_long(void)
+{
+    char text[5000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    log_info("long", "text=%s", text);
+    log_info(text, "text=%s", text);
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    static const char plain[] = "2026-11-21T12:00:00.123Z info flush done slot=2 user=\"u 42\"\n"
+                                "2026-11-21T12:00:00.123Z error no fields\n"
+                                "2026-11-21T12:00:00.123Z debug shown x=a?b\n";
+    char out[8192];
+    capture(talk_levels, JOURNAL_NONE, out, sizeof out);
+    assert_string_equal(out, plain);
+    capture(talk_levels, JOURNAL_OTHER, out, sizeof out);
+    assert_string_equal(out, plain);
+    capture(talk_levels, JOURNAL_OURS, out, sizeof out);
+    assert_string_equal(out, "<6>flush done slot=2 user=\"u 42\"\n<3>no fields\n<7>shown x=a?b\n");
+    capture(talk_long, JOURNAL_NONE, out, sizeof out);
+    assert_int_equal(strlen(out), 2 * LOG_LINE);
+    assert_memory_equal(out + LOG_LINE - 4, "...\n2026", 8);
+    assert_string_equal(out + 2 * LOG_LINE - 4, "...\n");
+}
+
+static void *advance(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 10000; i++) {
+        clock_test_advance(1000);
+    }
+    return NULL;
+}
+
+static void test_clock(void **state)
+{
+    (void)state;
+    int64_t wall, mono;
+    assert_false(clock_is_test());
+    clock_both_ms(&wall, &mono);
+    assert_true(wall > month_start_ms(month_make(2020, 1)));
+    assert_true(clock_mono_ms() >= mono);
+    int64_t watch = clock_stopwatch_us();
+    assert_true(clock_stopwatch_us() >= watch);
+
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    clock_cond_wait(&cond, &mutex, 1); /* nobody signals: it must come back */
+    clock_cond_wait(&cond, &mutex, -5);
+    pthread_mutex_unlock(&mutex);
+
+    clock_test_start(1000000);
+    assert_true(clock_is_test());
+    assert_int_equal(clock_wall_ms(), 1000000);
+    mono = clock_mono_ms();
+    clock_test_jump(-400000);
+    assert_int_equal(clock_wall_ms(), 600000);
+    assert_int_equal(clock_mono_ms(), mono);
+
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, advance, NULL), 0);
+    int64_t offset = 600000 - mono;
+    for (int i = 0; i < 10000; i++) {
+        clock_both_ms(&wall, &mono);
+        assert_int_equal(wall - mono, offset);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(clock_wall_ms(), 600000 + 10000 * 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_err_names_differ),
+        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_varint),
+        cmocka_unit_test(test_varint_refuses),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_months),
+        cmocka_unit_test(test_months_like_libc),
+        cmocka_unit_test(test_time_text),
+        cmocka_unit_test(test_month_parse),
+        cmocka_unit_test(test_zone),
+        cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_clock),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
