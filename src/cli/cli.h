@@ -1,0 +1,38 @@
+/* The command line: one file a subcommand, a table of them in main.c.
+ *
+ * A subcommand gets argv from its own name on and returns the exit code. What it found goes to standard output, what
+ * went wrong to standard error, in one line.
+ */
+#ifndef UNSEEN_CLI_CLI_H
+#define UNSEEN_CLI_CLI_H
+
+#include "base/err.h"
+
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+struct cli_command {
+    const char *name; /* NULL ends the table */
+    int (*run)(int argc, char **argv);
+    const char *summary;
+};
+
+int cli_serve(int argc, char **argv);
+int cli_import(int argc, char **argv);
+int cli_user(int argc, char **argv);
+int cli_why(int argc, char **argv);
+int cli_months(int argc, char **argv);
+int cli_check(int argc, char **argv);
+int cli_check_config(int argc, char **argv);
+int cli_version(int argc, char **argv);
+
+/* `unseen help [SUBCOMMAND]`. */
+int cli_help(const struct cli_command *commands, int argc, char **argv);
+
+/* What is printed when no or an unknown subcommand is given. Both return EXIT_USAGE. */
+int cli_no_command(const struct cli_command *commands);
+int cli_unknown_command(const struct cli_command *commands, const char *name);
+
+/* Prints "unseen: <text>" and returns EXIT_FAILED. */
+int cli_fail(const struct err *err);
+
+#endif

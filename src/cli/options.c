@@ -1,0 +1,263 @@
+#include "cli/options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+
+enum { NAME_MAX_LEN = 64 };
+
+static const char common_help[] =
+    "  -c, --config FILE      read this configuration (default: " CLI_CONFIG_PATH ", if there is one)\n"
+    "      --data DIR         the data folder\n"
+    "      --test-clock MS    for tests: the clock stands at this unix time\n"
+    "      --NAME VALUE       any option of the configuration, such as --retention 12\n";
+
+int cli_misuse(const char *command, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "unseen %s: ", command);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+/* Levenshtein's distance, in one row. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_LEN + 1];
+    size_t nb = strlen(b);
+    if (nb > NAME_MAX_LEN || strlen(a) > NAME_MAX_LEN) {
+        return NAME_MAX_LEN;
+    }
+    for (size_t j = 0; j <= nb; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            size_t gap = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < gap ? change : gap;
+        }
+    }
+    return row[nb];
+}
+
+const char *cli_nearer(const char *word, const char *candidate, const char *best)
+{
+    size_t d = distance(word, candidate);
+    if (d > 1 + strlen(candidate) / 4) {
+        return best;
+    }
+    return best == NULL || d < distance(word, best) ? candidate : best;
+}
+
+/* The name of a configuration option as an argument: request_memory is --request-memory. */
+static const char *dashed(const char *name, char out[NAME_MAX_LEN + 1])
+{
+    size_t i = 0;
+    for (; name[i] != '\0' && i < NAME_MAX_LEN; i++) {
+        out[i] = name[i] == '_' ? '-' : name[i];
+    }
+    out[i] = '\0';
+    return out;
+}
+
+static const struct cli_flag *find_flag(const struct cli_flag *flags, const char *name)
+{
+    for (const struct cli_flag *f = flags; f != NULL && f->name != NULL; f++) {
+        if (strcmp(f->name, name) == 0) {
+            return f;
+        }
+    }
+    return NULL;
+}
+
+static const struct config_option *find_config(const char *name)
+{
+    char text[NAME_MAX_LEN + 1];
+    for (size_t i = 0; i < config_options_count; i++) {
+        if (strcmp(dashed(config_options[i].name, text), name) == 0) {
+            return &config_options[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown_option(const struct cli_syntax *syntax, const char *given, const char *name)
+{
+    char texts[2][NAME_MAX_LEN + 1] = {"", ""}; /* the best so far, and the one looked at */
+    const char *best = cli_nearer(name, "help", NULL);
+    for (const struct cli_flag *f = syntax->flags; f != NULL && f->name != NULL; f++) {
+        best = cli_nearer(name, f->name, best);
+    }
+    if (!syntax->plain) {
+        best = cli_nearer(name, "config", best);
+        best = cli_nearer(name, "test-clock", best);
+        for (size_t i = 0; i < config_options_count; i++) {
+            char *text = best == texts[0] ? texts[1] : texts[0];
+            best = cli_nearer(name, dashed(config_options[i].name, text), best);
+        }
+    }
+    if (best != NULL) {
+        return cli_misuse(syntax->command, "unknown option '%s': did you mean --%s?", given, best);
+    }
+    return cli_misuse(syntax->command, "unknown option '%s': see unseen help %s", given, syntax->command);
+}
+
+static int start_test_clock(const char *command, const char *value)
+{
+    char *end;
+    errno = 0;
+    long long ms = strtoll(value, &end, 10);
+    if (errno != 0 || end == value || *end != '\0' || ms < 0) {
+        return cli_misuse(command, "--test-clock '%s': expected unix milliseconds", value);
+    }
+    clock_test_start((int64_t)ms);
+    return 0;
+}
+
+static void print_help(const struct cli_syntax *syntax)
+{
+    fputs(syntax->help, stdout);
+    fputs("\nOptions of all subcommands:\n", stdout);
+    if (!syntax->plain) {
+        fputs(common_help, stdout);
+    }
+    fputs("      --help             print this\n", stdout);
+}
+
+/* Takes the option at argv[*i], and its value behind it if it has one. Returns 0 or an exit code. */
+static int take_option(const struct cli_syntax *syntax, int argc, char **argv, int *i, struct cli_options *out)
+{
+    const char *given = argv[*i];
+    char name[NAME_MAX_LEN + 1];
+    const char *value = NULL;
+    if (strcmp(given, "-c") == 0) {
+        strcpy(name, "config");
+    } else {
+        size_t len = strcspn(given, "=");
+        value = given[len] == '=' ? given + len + 1 : NULL;
+        if (given[1] != '-' || len - 2 > NAME_MAX_LEN) {
+            return cli_misuse(syntax->command, "unknown option '%s': see unseen help %s", given, syntax->command);
+        }
+        memcpy(name, given + 2, len - 2);
+        name[len - 2] = '\0';
+    }
+
+    const struct cli_flag *flag = find_flag(syntax->flags, name);
+    const struct config_option *option = syntax->plain ? NULL : find_config(name);
+    bool config = !syntax->plain && strcmp(name, "config") == 0;
+    bool test_clock = !syntax->plain && strcmp(name, "test-clock") == 0;
+    if (flag != NULL && flag->flag != NULL) {
+        if (value != NULL) {
+            return cli_misuse(syntax->command, "--%s takes no value", name);
+        }
+        *flag->flag = true;
+        return 0;
+    }
+    if (flag == NULL && option == NULL && !config && !test_clock) {
+        return unknown_option(syntax, given, name);
+    }
+    if (value == NULL) {
+        if (*i + 1 >= argc) {
+            return cli_misuse(syntax->command, "%s needs a value", given);
+        }
+        value = argv[++*i];
+    }
+    if (flag != NULL) {
+        *flag->value = value;
+    } else if (config) {
+        out->config_path = value;
+    } else if (test_clock) {
+        return start_test_clock(syntax->command, value);
+    } else {
+        /* Tried on a scratch configuration at once, because a wrong value here is a mistake of usage. */
+        struct config scratch;
+        struct err err;
+        config_defaults(&scratch);
+        if (config_set(&scratch, option->name, value, &err) < 0) {
+            return cli_misuse(syntax->command, "%s", err.text);
+        }
+        if (out->n_overrides == CLI_OVERRIDES_MAX) {
+            return cli_misuse(syntax->command, "more than %d options", CLI_OVERRIDES_MAX);
+        }
+        out->overrides[out->n_overrides++] = (struct cli_override){option->name, value};
+    }
+    return 0;
+}
+
+bool cli_options_read(const struct cli_syntax *syntax, int argc, char **argv, struct cli_options *out, int *exit_code)
+{
+    *out = (struct cli_options){.words = argv + 1};
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_help(syntax);
+            *exit_code = EXIT_GOOD;
+            return false;
+        }
+    }
+    bool only_words = false;
+    for (int i = 1; i < argc; i++) {
+        if (!only_words && strcmp(argv[i], "--") == 0) {
+            only_words = true;
+        } else if (only_words || argv[i][0] != '-' || argv[i][1] == '\0') {
+            out->words[out->n_words++] = argv[i]; /* never ahead of i */
+        } else {
+            *exit_code = take_option(syntax, argc, argv, &i, out);
+            if (*exit_code != 0) {
+                return false;
+            }
+        }
+    }
+    if (out->n_words < syntax->min_words || (syntax->max_words >= 0 && out->n_words > syntax->max_words)) {
+        if (syntax->max_words == 0) {
+            *exit_code = cli_misuse(syntax->command, "takes no argument such as '%s'", out->words[0]);
+        } else {
+            *exit_code = cli_misuse(syntax->command, "expected %s, got %d argument%s: see unseen help %s",
+                                    syntax->words, out->n_words, out->n_words == 1 ? "" : "s", syntax->command);
+        }
+        return false;
+    }
+    if (out->config_path == NULL && !syntax->plain && access(CLI_CONFIG_PATH, F_OK) == 0) {
+        out->config_path = CLI_CONFIG_PATH;
+    }
+    return true;
+}
+
+int cli_options_override(const struct cli_options *options, struct config *cfg, struct err *err)
+{
+    for (int i = 0; i < options->n_overrides; i++) {
+        int rc = config_set(cfg, options->overrides[i].name, options->overrides[i].value, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int cli_options_config(const struct cli_options *options, struct config *cfg, struct err *err)
+{
+    config_defaults(cfg);
+    int rc = 0;
+    if (options->config_path != NULL) {
+        rc = config_load(cfg, options->config_path, NULL, NULL, err);
+    }
+    if (rc == 0) {
+        rc = cli_options_override(options, cfg, err);
+    }
+    if (rc == 0) {
+        rc = config_validate(cfg, err);
+    }
+    return rc;
+}
