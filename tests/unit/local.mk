@@ -10,3 +10,14 @@ check_PROGRAMS += tests/unit/test_cli_output
 tests_unit_test_cli_output_SOURCES = tests/unit/test_cli_output.c
 tests_unit_test_cli_output_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_output
+
+# src/filter
+check_PROGRAMS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem
+TESTS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem
+tests_unit_test_filter_SOURCES = tests/unit/test_filter.c tests/unit/random.h
+tests_unit_test_filter_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_filter_codec_SOURCES = tests/unit/test_filter_codec.c tests/unit/random.h
+tests_unit_test_filter_codec_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_filter_nomem_SOURCES = tests/unit/test_filter_nomem.c tests/unit/random.h
+tests_unit_test_filter_nomem_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_filter_nomem_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc

@@ -1,0 +1,334 @@
+/* The blob: how a month filter lies on disk (version 1; docs/format.md has the same layout with an example).
+ *
+ *   1 byte    format version in the high three bits (1), number of parts in the low five (0 .. 16)
+ *   parts     one behind the other:
+ *     1 byte    bit 7: live, m = 2^32; bits 6 and 5: zero; bits 4..0: k, 0 .. 31
+ *     varint    n, 1 .. 2^32 - 1
+ *     varint    m - 1, only when not live
+ *     bits      n gaps in Golomb-Rice code, padded with zero bits to a byte
+ *   4 bytes   low half of hash_checksum() over everything before, little endian
+ *
+ * The gaps of a set of random positions are noise with an exponential distribution, for which Rice's code is within
+ * 0.1 bit of the best there can be, and a general compressor only adds work. The first gap is the first position, each
+ * other one the distance to the position before, less one. A gap's low k bits stand in a run of n x k bits; its high
+ * bits, that many zeros and a one, in a unary run behind it, which ends with the n-th one. (Bits fill a byte from the
+ * least significant one up.) In two runs, because then each can be read a word at a time: the i-th one of the unary
+ * run stands at bit i + (sum of the high parts so far), so a position needs one count of trailing zeros, one shift and
+ * a sum of low parts, with no loop over zeros. k is the best one for the data, found by trying: cost over k is convex.
+ *
+ * Positions ascend by construction; what a decoder has to refuse is a last position that isn't below m, runs that
+ * leave the blob, padding that isn't zero, numbers out of range and bytes left over. The checksum finds damage; the
+ * rest stands against bytes that were made on purpose, or by a bug.
+ */
+#include <endian.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/varint.h"
+#include "filter/filter.h"
+
+enum {
+    BLOB_VERSION = 1,
+    VERSION_SHIFT = 5,
+    PARTS_MASK = 0x1f,
+    LIVE_FLAG = 0x80,
+    K_MASK = 0x1f,
+    K_MAX = 31,
+    CHECKSUM_BYTES = 4,
+    PART_HEADER_MAX = 1 + 5 + 5,
+    WORD = 8, /* bytes that are read or written at once */
+};
+
+static uint64_t load_word(const uint8_t *from)
+{
+    uint64_t word;
+    memcpy(&word, from, sizeof word);
+    return le64toh(word);
+}
+
+/* What lies behind end is read as zeros. */
+static uint64_t load_guarded(const uint8_t *from, const uint8_t *end)
+{
+    if (end - from >= WORD) {
+        return load_word(from);
+    }
+    uint8_t padded[WORD] = {0};
+    memcpy(padded, from, (size_t)(end - from));
+    return load_word(padded);
+}
+
+static void store_word(uint8_t *to, uint64_t word)
+{
+    word = htole64(word);
+    memcpy(to, &word, sizeof word);
+}
+
+static uint32_t checksum(const uint8_t *bytes, size_t len)
+{
+    return (uint32_t)hash_checksum(bytes, len);
+}
+
+/* Bits of the unary run: one a gap, and the gap's high part. */
+static uint64_t unary_bits(const struct filter_part *part, unsigned k)
+{
+    uint64_t bits = part->n + (uint64_t)(part->positions[0] >> k);
+    for (uint32_t i = 1; i < part->n; i++) {
+        bits += (part->positions[i] - part->positions[i - 1] - 1) >> k;
+    }
+    return bits;
+}
+
+static uint64_t code_bits(const struct filter_part *part, unsigned k)
+{
+    return (uint64_t)part->n * k + unary_bits(part, k);
+}
+
+/* The k with the shortest code. Each step up saves half of the high parts and costs n bits, so the cost has one
+ * valley; the mean gap tells where it is, give or take one. */
+static unsigned best_k(const struct filter_part *part, uint64_t *bits)
+{
+    uint64_t mean = part->positions[part->n - 1] / part->n;
+    unsigned k = mean == 0 ? 0 : (unsigned)(31 - __builtin_clz((unsigned)mean));
+    uint64_t best = code_bits(part, k), other;
+    while (k < K_MAX && (other = code_bits(part, k + 1)) < best) {
+        best = other;
+        k++;
+    }
+    while (k > 0 && (other = code_bits(part, k - 1)) < best) {
+        best = other;
+        k--;
+    }
+    *bits = best;
+    return k;
+}
+
+static bool part_valid(const struct filter_part *part)
+{
+    if (part->m == 0 || part->m > FILTER_LIVE_M || part->positions[part->n - 1] >= part->m) {
+        return false;
+    }
+    bool ascending = true;
+    for (uint32_t i = 1; i < part->n; i++) {
+        ascending &= part->positions[i - 1] < part->positions[i];
+    }
+    return ascending;
+}
+
+/* Writes both runs to zeroed bytes; up to a word behind them is written with zeros. */
+static void put_gaps(uint8_t *out, const struct filter_part *part, unsigned k)
+{
+    const uint32_t mask = (UINT32_C(1) << k) - 1;
+    uint8_t *low_at = out;
+    uint64_t low = 0;
+    unsigned filled = 0;
+    uint32_t next = 0; /* the position at which the gap begins */
+    for (uint32_t i = 0; i < part->n; i++) {
+        uint64_t bits = (part->positions[i] - next) & mask;
+        next = part->positions[i] + 1;
+        low |= bits << filled;
+        filled += k;
+        if (filled >= 64) {
+            store_word(low_at, low);
+            low_at += WORD;
+            filled -= 64;
+            low = bits >> (k - filled);
+        }
+    }
+    store_word(low_at, low);
+
+    uint64_t one_at = (uint64_t)part->n * k;
+    next = 0;
+    for (uint32_t i = 0; i < part->n; i++) {
+        one_at += (part->positions[i] - next) >> k;
+        next = part->positions[i] + 1;
+        out[one_at >> 3] |= (uint8_t)(1U << (one_at & 7));
+        one_at++;
+    }
+}
+
+int filter_encode(const struct filter *f, struct buf *out)
+{
+    unsigned k[FILTER_PARTS_MAX] = {0};
+    size_t bytes[FILTER_PARTS_MAX] = {0};
+    size_t most = 1 + CHECKSUM_BYTES + WORD;
+    unsigned n_parts = 0;
+
+    if (f->n_parts > FILTER_PARTS_MAX) {
+        return ERR_INVALID;
+    }
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        if (f->parts[i].n == 0) {
+            continue;
+        }
+        if (!part_valid(&f->parts[i])) {
+            return ERR_INVALID;
+        }
+        uint64_t bits;
+        k[i] = best_k(&f->parts[i], &bits);
+        bytes[i] = (size_t)((bits + 7) / 8);
+        most += PART_HEADER_MAX + bytes[i];
+        n_parts++;
+    }
+    if (buf_reserve(out, most) != 0) {
+        return ERR_NOMEM;
+    }
+
+    uint8_t *start = (uint8_t *)out->data + out->len, *at = start;
+    memset(start, 0, most);
+    *at++ = (uint8_t)(BLOB_VERSION << VERSION_SHIFT | n_parts);
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        const struct filter_part *part = &f->parts[i];
+        if (part->n == 0) {
+            continue;
+        }
+        *at++ = (uint8_t)((part->m == FILTER_LIVE_M ? LIVE_FLAG : 0) | k[i]);
+        at += varint_put(at, part->n);
+        if (part->m != FILTER_LIVE_M) {
+            at += varint_put(at, part->m - 1);
+        }
+        put_gaps(at, part, k[i]);
+        at += bytes[i];
+    }
+    uint32_t sum = htole32(checksum(start, (size_t)(at - start)));
+    memcpy(at, &sum, CHECKSUM_BYTES);
+    out->len += (size_t)(at - start) + CHECKSUM_BYTES;
+    return 0;
+}
+
+/* What is being decoded. end is where the checksum begins. */
+struct source {
+    const uint8_t *start, *at, *end;
+    struct err *err;
+};
+
+static int corrupt(struct source *src, const char *what)
+{
+    return err_set(src->err, ERR_CORRUPT, "month filter of %zu bytes, at byte %zu: %s",
+                   (size_t)(src->end - src->start) + CHECKSUM_BYTES, (size_t)(src->at - src->start), what);
+}
+
+static bool get_number(struct source *src, uint64_t *v)
+{
+    size_t len = varint_get(src->at, src->end, v);
+    src->at += len;
+    return len > 0;
+}
+
+/* Reads both runs at src->at; the caller has seen that n x k + n bits are there. */
+static int get_gaps(struct source *src, struct filter_part *part, unsigned k)
+{
+    const uint8_t *bits = src->at;
+    const size_t size = (size_t)(src->end - bits);
+    const uint32_t n = part->n, mask = (UINT32_C(1) << k) - 1;
+    const uint64_t unary_at = (uint64_t)n * k;
+    /* More unary bits than this would lead past m. The bound also keeps the shift below from overflowing. */
+    const uint64_t unary_most = unary_at + n + ((part->m - 1) >> k);
+    const size_t limit = size < unary_most / 8 + 1 ? size : (size_t)(unary_most / 8 + 1);
+
+    size_t byte = (size_t)(unary_at / 8);
+    uint64_t word = load_guarded(bits + byte, src->end) & (UINT64_MAX << (unary_at & 7));
+    uint64_t high = byte * 8 - unary_at; /* of a gap that ends at the word's bit 0; wraps below zero, and back */
+    uint64_t low = 0, low_at = 0, position = 0;
+    uint32_t i = 0;
+    for (;;) {
+        for (; word != 0; word &= word - 1) {
+            low += load_guarded(bits + (low_at >> 3), src->end) >> (low_at & 7) & mask;
+            low_at += k;
+            position = ((high + (unsigned)__builtin_ctzll(word)) << k) + low;
+            part->positions[i] = (uint32_t)position;
+            if (++i == n) {
+                break;
+            }
+            low++;
+            high--;
+        }
+        if (i == n) {
+            break;
+        }
+        byte += WORD;
+        high += WORD * 8;
+        if (byte >= limit) {
+            return corrupt(src, size < unary_most / 8 + 1 ? "the gaps are cut off" : "a position is not below m");
+        }
+        word = load_guarded(bits + byte, src->end);
+    }
+    if (position >= part->m) {
+        return corrupt(src, "a position is not below m");
+    }
+    uint64_t last_at = byte * 8 + (unsigned)__builtin_ctzll(word);
+    if (bits[last_at / 8] >> (last_at & 7) != 1) {
+        return corrupt(src, "the padding behind the gaps is not zero");
+    }
+    src->at += last_at / 8 + 1;
+    return 0;
+}
+
+static int get_part(struct source *src, struct arena *arena, struct filter_part *part)
+{
+    if (src->at == src->end) {
+        return corrupt(src, "a part is missing");
+    }
+    uint8_t head = *src->at;
+    if ((head & ~(LIVE_FLAG | K_MASK)) != 0) {
+        return corrupt(src, "unknown flags of a part");
+    }
+    src->at++;
+
+    uint64_t n, m_less_1 = FILTER_LIVE_M - 1;
+    if (!get_number(src, &n) || n == 0 || n > UINT32_MAX) {
+        return corrupt(src, "the number of positions is not in 1 .. 2^32 - 1");
+    }
+    if ((head & LIVE_FLAG) == 0 && (!get_number(src, &m_less_1) || m_less_1 >= FILTER_LIVE_M - 1)) {
+        return corrupt(src, "the range of a sealed part is not in 1 .. 2^32 - 1");
+    }
+    unsigned k = head & K_MASK;
+    uint64_t room = (uint64_t)(src->end - src->at) * 8;
+    if (n * (k + 1) > room) {
+        return corrupt(src, "more positions than the bytes can hold");
+    }
+    part->n = (uint32_t)n;
+    part->m = m_less_1 + 1;
+    part->positions = arena_alloc(arena, (size_t)n * sizeof *part->positions);
+    if (part->positions == NULL) {
+        return err_set(src->err, ERR_NOMEM, "out of memory for a month filter of %u positions", part->n);
+    }
+    return get_gaps(src, part, k);
+}
+
+int filter_decode(const void *blob, size_t len, struct arena *arena, struct filter *out, struct err *err)
+{
+    out->n_parts = 0;
+    if (len < 1 + CHECKSUM_BYTES) {
+        return err_set(err, ERR_CORRUPT, "month filter of %zu bytes: at least %d are expected", len,
+                       1 + CHECKSUM_BYTES);
+    }
+    struct source src = {.start = blob, .at = blob, .end = (const uint8_t *)blob + len - CHECKSUM_BYTES, .err = err};
+    unsigned version = *src.at >> VERSION_SHIFT, n_parts = *src.at & PARTS_MASK;
+    if (version != BLOB_VERSION) {
+        return err_set(err, ERR_CORRUPT, "month filter of format version %u: this program reads version %d", version,
+                       BLOB_VERSION);
+    }
+    uint32_t stored;
+    memcpy(&stored, src.end, sizeof stored);
+    stored = le32toh(stored);
+    uint32_t computed = checksum(blob, len - CHECKSUM_BYTES);
+    if (stored != computed) {
+        return err_set(err, ERR_CORRUPT, "month filter of %zu bytes: its checksum is %08x, the bytes give %08x", len,
+                       stored, computed);
+    }
+    if (n_parts > FILTER_PARTS_MAX) {
+        return corrupt(&src, "more than 16 parts");
+    }
+    src.at++;
+    for (unsigned i = 0; i < n_parts; i++) {
+        int rc = get_part(&src, arena, &out->parts[i]);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (src.at != src.end) {
+        return corrupt(&src, "bytes left over behind the last part");
+    }
+    out->n_parts = n_parts;
+    return 0;
+}

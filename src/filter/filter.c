@@ -1,0 +1,212 @@
+/* Work on decoded filters: sort, union, add, cut, look up. The blob is codec.c's. */
+#include "filter/filter.h"
+
+#include <string.h>
+
+enum {
+    INSERTION_MAX = 32, /* below, insertion sort wins */
+    RADIX_MIN = 256,    /* below, three histograms cost more than they save */
+    DIGIT_BITS = 11,    /* three digits make 33 bits */
+    DIGITS = 3,
+    DIGIT_VALUES = 1 << DIGIT_BITS,
+};
+
+static void insertion_sort(uint32_t *v, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        uint32_t value = v[i], j = i;
+        for (; j > 0 && v[j - 1] > value; j--) {
+            v[j] = v[j - 1];
+        }
+        v[j] = value;
+    }
+}
+
+/* In place: parts the values by their bit, then each half by the next lower one. At most 32 deep, whatever the
+ * input. */
+static void exchange_sort(uint32_t *v, uint32_t n, unsigned bit)
+{
+    while (n > INSERTION_MAX) {
+        uint32_t zeros = 0, ones = n;
+        while (zeros < ones) {
+            if ((v[zeros] >> bit & 1) == 0) {
+                zeros++;
+            } else {
+                ones--;
+                uint32_t value = v[zeros];
+                v[zeros] = v[ones];
+                v[ones] = value;
+            }
+        }
+        if (bit == 0) {
+            return;
+        }
+        bit--;
+        exchange_sort(v, zeros, bit);
+        v += zeros;
+        n -= zeros;
+    }
+    insertion_sort(v, n);
+}
+
+/* Least significant digit first. Three passes, so the result is in scratch. */
+static void radix_sort(uint32_t *v, uint32_t n, uint32_t *scratch)
+{
+    uint32_t starts[DIGITS][DIGIT_VALUES] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        for (unsigned d = 0; d < DIGITS; d++) {
+            starts[d][v[i] >> (d * DIGIT_BITS) & (DIGIT_VALUES - 1)]++;
+        }
+    }
+    uint32_t *from = v, *to = scratch;
+    for (unsigned d = 0; d < DIGITS; d++) {
+        uint32_t start = 0;
+        for (unsigned value = 0; value < DIGIT_VALUES; value++) {
+            uint32_t count = starts[d][value];
+            starts[d][value] = start;
+            start += count;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            to[starts[d][from[i] >> (d * DIGIT_BITS) & (DIGIT_VALUES - 1)]++] = from[i];
+        }
+        uint32_t *swap = from;
+        from = to;
+        to = swap;
+    }
+}
+
+/* Copies an ascending run without its repeats; out may be the run itself. */
+static uint32_t copy_distinct(const uint32_t *sorted, uint32_t n, uint32_t *out)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t value = sorted[i];
+        kept -= kept > 0 && out[kept - 1] == value;
+        out[kept++] = value;
+    }
+    return kept;
+}
+
+uint32_t filter_sort(uint32_t *positions, uint32_t n, uint32_t *scratch)
+{
+    if (scratch != NULL && n >= RADIX_MIN) {
+        radix_sort(positions, n, scratch);
+        return copy_distinct(scratch, n, positions);
+    }
+    exchange_sort(positions, n, 31);
+    return copy_distinct(positions, n, positions);
+}
+
+/* No branch depends on the values, so nothing is mispredicted until one run ends. */
+uint32_t filter_union(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_t nb, uint32_t *out)
+{
+    uint32_t i = 0, j = 0, n = 0;
+    while (i < na && j < nb) {
+        uint32_t x = a[i], y = b[j];
+        out[n++] = x < y ? x : y;
+        i += x <= y;
+        j += y <= x;
+    }
+    if (i < na) {
+        memcpy(out + n, a + i, (na - i) * sizeof *out);
+        n += na - i;
+    }
+    if (j < nb) {
+        memcpy(out + n, b + j, (nb - j) * sizeof *out);
+        n += nb - j;
+    }
+    return n;
+}
+
+int filter_add(struct filter *f, const uint32_t *positions, uint32_t n, struct arena *arena)
+{
+    if (n == 0) {
+        return 0;
+    }
+    struct filter_part *live = NULL;
+    for (unsigned i = 0; i < f->n_parts && live == NULL; i++) {
+        if (f->parts[i].m == FILTER_LIVE_M) {
+            live = &f->parts[i];
+        }
+    }
+    if (live == NULL && f->n_parts == FILTER_PARTS_MAX) {
+        return ERR_FULL;
+    }
+    size_t room = (size_t)n + (live == NULL ? 0 : live->n);
+    uint32_t *merged = arena_alloc(arena, room * sizeof *merged);
+    if (merged == NULL) {
+        return ERR_NOMEM;
+    }
+    if (live == NULL) {
+        live = &f->parts[f->n_parts++];
+        *live = (struct filter_part){.m = FILTER_LIVE_M};
+    }
+    live->n = filter_union(live->positions, live->n, positions, n, merged);
+    live->positions = merged;
+    return 0;
+}
+
+int filter_cut(struct filter_part *part, uint64_t m)
+{
+    if (part->m != FILTER_LIVE_M || m == 0 || m >= FILTER_LIVE_M) {
+        return ERR_INVALID;
+    }
+    for (uint32_t i = 0; i < part->n; i++) {
+        part->positions[i] = (uint32_t)((part->positions[i] * m) >> 32);
+    }
+    part->n = copy_distinct(part->positions, part->n, part->positions);
+    part->m = m;
+    return 0;
+}
+
+static bool part_has(const struct filter_part *part, uint32_t position)
+{
+    uint32_t from = 0, to = part->n;
+    while (from < to) {
+        uint32_t middle = from + (to - from) / 2;
+        if (part->positions[middle] < position) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from < part->n && part->positions[from] == position;
+}
+
+bool filter_has(const struct filter *f, uint64_t hash)
+{
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        if (part_has(&f->parts[i], filter_position(hash, f->parts[i].m))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t filter_items(const struct filter *f)
+{
+    uint64_t items = 0;
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        items += f->parts[i].n;
+    }
+    return items;
+}
+
+double filter_error(const struct filter *f)
+{
+    double error = 0;
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        error += (double)f->parts[i].n / (double)f->parts[i].m;
+    }
+    return error < 1 ? error : 1;
+}
+
+bool filter_sealed(const struct filter *f)
+{
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        if (f->parts[i].m < FILTER_LIVE_M) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,361 @@
+/* Filters in memory: sort, union, add, cut, look up; compared with plain arrays sorted by qsort. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "filter/filter.h"
+#include "random.h"
+
+static const uint32_t sizes[] = {0, 1, 2, 3, 7, 10, 31, 32, 33, 100, 255, 256, 257, 1000, 10000, 100000};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static void *must_alloc(size_t size)
+{
+    void *p = malloc(size + 1);
+    assert_non_null(p);
+    return p;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static uint32_t oracle_sort(uint32_t *v, uint32_t n)
+{
+    uint32_t kept = 0;
+    qsort(v, n, sizeof *v, compare);
+    for (uint32_t i = 0; i < n; i++) {
+        if (kept == 0 || v[kept - 1] != v[i]) {
+            v[kept++] = v[i];
+        }
+    }
+    return kept;
+}
+
+enum shape { RANDOM, FEW_VALUES, ASCENDING, DESCENDING, EQUAL, ENDS, DENSE, SHAPES };
+
+static void fill(uint32_t *v, uint32_t n, enum shape shape, uint64_t *seed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t r = (uint32_t)random_next(seed);
+        switch (shape) {
+        case RANDOM:
+            v[i] = r;
+            break;
+        case FEW_VALUES:
+            v[i] = r % 17 * 0x0f0f0f0fU;
+            break;
+        case ASCENDING:
+            v[i] = i * 3;
+            break;
+        case DESCENDING:
+            v[i] = UINT32_MAX - i * 3;
+            break;
+        case EQUAL:
+            v[i] = 0x80000000U;
+            break;
+        case ENDS:
+            v[i] = r & 1 ? UINT32_MAX : 0;
+            break;
+        default:
+            v[i] = 0x7ffffff0U + r % (n + 1);
+            break;
+        }
+    }
+}
+
+static void sort_agrees_with_qsort(void **state)
+{
+    (void)state;
+    uint64_t seed = 1;
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+        uint32_t n = sizes[s];
+        uint32_t *given = must_alloc(n * sizeof *given), *expected = must_alloc(n * sizeof *given);
+        uint32_t *sorted = must_alloc(n * sizeof *given), *scratch = must_alloc(n * sizeof *given);
+        for (enum shape shape = 0; shape < SHAPES; shape++) {
+            fill(given, n, shape, &seed);
+            memcpy(expected, given, n * sizeof *given);
+            uint32_t n_expected = oracle_sort(expected, n);
+            for (int in_place = 0; in_place < 2; in_place++) {
+                memcpy(sorted, given, n * sizeof *given);
+                assert_int_equal(filter_sort(sorted, n, in_place ? NULL : scratch), n_expected);
+                assert_memory_equal(sorted, expected, n_expected * sizeof *given);
+            }
+        }
+        free(given);
+        free(expected);
+        free(sorted);
+        free(scratch);
+    }
+}
+
+static void union_agrees_with_qsort(void **state)
+{
+    (void)state;
+    uint64_t seed = 2;
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+        for (size_t t = 0; t < COUNT(sizes); t++) {
+            enum shape shape = (enum shape)random_below(&seed, SHAPES);
+            uint32_t na = sizes[s], nb = sizes[t];
+            uint32_t *a = must_alloc(na * sizeof *a), *b = must_alloc(nb * sizeof *b);
+            uint32_t *both = must_alloc((na + nb) * sizeof *a), *out = must_alloc((na + nb) * sizeof *a);
+            fill(a, na, shape, &seed);
+            fill(b, nb, random_below(&seed, 2) ? shape : RANDOM, &seed);
+            na = oracle_sort(a, na);
+            nb = oracle_sort(b, nb);
+            memcpy(both, a, na * sizeof *a);
+            memcpy(both + na, b, nb * sizeof *a);
+            uint32_t n_both = oracle_sort(both, na + nb);
+            assert_int_equal(filter_union(a, na, b, nb, out), n_both);
+            assert_memory_equal(out, both, n_both * sizeof *a);
+            free(a);
+            free(b);
+            free(both);
+            free(out);
+        }
+    }
+}
+
+/* A filter's part of the hashes, as a caller makes it. */
+static void add_hashes(struct filter *f, const uint64_t *hashes, uint32_t n, struct arena *arena)
+{
+    uint32_t *positions = must_alloc(n * sizeof *positions);
+    for (uint32_t i = 0; i < n; i++) {
+        positions[i] = filter_position(hashes[i], FILTER_LIVE_M);
+    }
+    uint32_t distinct = filter_sort(positions, n, NULL);
+    assert_int_equal(filter_add(f, positions, distinct, arena), 0);
+    free(positions);
+}
+
+static uint64_t *random_hashes(uint32_t n, uint64_t *seed)
+{
+    uint64_t *hashes = must_alloc(n * sizeof *hashes);
+    for (uint32_t i = 0; i < n; i++) {
+        hashes[i] = random_next(seed);
+    }
+    return hashes;
+}
+
+static void assert_ascending(const struct filter_part *part)
+{
+    for (uint32_t i = 0; i < part->n; i++) {
+        assert_true(part->positions[i] < part->m);
+        assert_true(i == 0 || part->positions[i - 1] < part->positions[i]);
+    }
+}
+
+static void add_merges_into_the_live_part(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+        uint32_t n = sizes[s], half = n / 2;
+        struct arena arena = {0};
+        struct filter f = {0};
+        uint64_t *hashes = random_hashes(n, &seed);
+        add_hashes(&f, hashes, half, &arena);
+        add_hashes(&f, hashes + half / 2, n - half / 2, &arena); /* overlaps the first */
+        assert_int_equal(f.n_parts, n > 0);
+        assert_false(filter_sealed(&f));
+        if (n > 0) {
+            assert_true(f.parts[0].m == FILTER_LIVE_M);
+            assert_ascending(&f.parts[0]);
+            assert_in_range(filter_items(&f), n - n / 1000, n);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            assert_true(filter_has(&f, hashes[i]));
+        }
+        free(hashes);
+        arena_free(&arena);
+    }
+}
+
+static void add_keeps_equal_hashes_once(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct filter f = {0};
+    const uint64_t hashes[] = {UINT64_MAX, 0, UINT64_MAX, 7, 0, UINT64_C(1) << 32};
+    add_hashes(&f, hashes, COUNT(hashes), &arena);
+    add_hashes(&f, hashes, COUNT(hashes), &arena);
+    assert_int_equal(filter_items(&f), 3); /* 0 and 7 have the same upper half */
+    assert_int_equal(f.parts[0].positions[0], 0);
+    assert_int_equal(f.parts[0].positions[1], 1);
+    assert_int_equal(f.parts[0].positions[2], UINT32_MAX);
+    arena_free(&arena);
+}
+
+static void add_leaves_sealed_parts_alone(void **state)
+{
+    (void)state;
+    uint64_t seed = 4;
+    struct arena arena = {0};
+    struct filter f = {0};
+    uint64_t *hashes = random_hashes(FILTER_PARTS_MAX * 100, &seed);
+    for (uint32_t i = 0; i < FILTER_PARTS_MAX; i++) {
+        add_hashes(&f, hashes + i * 100, 100, &arena);
+        assert_int_equal(f.n_parts, i + 1);
+        assert_int_equal(filter_cut(&f.parts[i], 1000003 + i), 0);
+        assert_true(filter_sealed(&f));
+    }
+    for (uint32_t i = 0; i < FILTER_PARTS_MAX * 100; i++) {
+        assert_true(filter_has(&f, hashes[i]));
+    }
+
+    struct filter before = f;
+    const uint32_t more[] = {1, 2, 3};
+    assert_int_equal(filter_add(&f, more, COUNT(more), &arena), ERR_FULL);
+    assert_memory_equal(&f, &before, sizeof f);
+    assert_int_equal(filter_add(&f, more, 0, &arena), 0);
+    assert_memory_equal(&f, &before, sizeof f);
+    free(hashes);
+    arena_free(&arena);
+}
+
+static void add_of_nothing_makes_no_part(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct filter f = {0};
+    assert_int_equal(filter_add(&f, NULL, 0, &arena), 0);
+    assert_int_equal(f.n_parts, 0);
+    assert_false(filter_has(&f, 0));
+    assert_true(filter_error(&f) == 0);
+    assert_int_equal(filter_items(&f), 0);
+    arena_free(&arena);
+}
+
+static void cut_loses_no_item(void **state)
+{
+    (void)state;
+    static const uint64_t ranges[] = {1,        2,          3,          255,        65536,      999983,    3092783,
+                                      40000000, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe, 0xffffffff};
+    uint64_t seed = 5;
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+        uint64_t *hashes = random_hashes(sizes[s], &seed);
+        if (sizes[s] >= 3) {
+            hashes[0] = 0;
+            hashes[1] = UINT64_MAX;
+            hashes[2] = UINT64_C(0x8000000000000000);
+        }
+        for (size_t r = 0; r < COUNT(ranges) && sizes[s] > 0; r++) {
+            struct arena arena = {0};
+            struct filter f = {0};
+            add_hashes(&f, hashes, sizes[s], &arena);
+            assert_int_equal(filter_cut(&f.parts[0], ranges[r]), 0);
+            assert_true(f.parts[0].m == ranges[r]);
+            assert_ascending(&f.parts[0]);
+            for (uint32_t i = 0; i < sizes[s]; i++) {
+                assert_true(filter_has(&f, hashes[i]));
+            }
+            arena_free(&arena);
+        }
+        free(hashes);
+    }
+}
+
+static void cut_is_refused_twice_and_outside_its_range(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct filter f = {0};
+    const uint32_t positions[] = {5, 1U << 30, UINT32_MAX};
+    assert_int_equal(filter_add(&f, positions, COUNT(positions), &arena), 0);
+    static const uint64_t wrong[] = {0, FILTER_LIVE_M, FILTER_LIVE_M + 1, UINT64_MAX};
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        assert_int_equal(filter_cut(&f.parts[0], wrong[i]), ERR_INVALID);
+        assert_int_equal(f.parts[0].n, COUNT(positions));
+        assert_memory_equal(f.parts[0].positions, positions, sizeof positions);
+    }
+    assert_int_equal(filter_cut(&f.parts[0], 1 << 20), 0);
+    struct filter before = f;
+    assert_int_equal(filter_cut(&f.parts[0], 1 << 10), ERR_INVALID);
+    assert_int_equal(filter_cut(&f.parts[0], 1 << 20), ERR_INVALID);
+    assert_memory_equal(&f, &before, sizeof f);
+    arena_free(&arena);
+}
+
+static void parts_of_different_ranges_are_looked_up_each(void **state)
+{
+    (void)state;
+    uint64_t seed = 6;
+    struct arena arena = {0};
+    struct filter f = {0};
+    static const uint64_t ranges[] = {7919, 0xffffffff, 65536, 1};
+    uint64_t *hashes = random_hashes(4 * 20 + 50, &seed);
+    for (uint32_t i = 0; i < 3; i++) {
+        add_hashes(&f, hashes + i * 20, 20, &arena);
+        assert_int_equal(filter_cut(&f.parts[i], ranges[i]), 0);
+    }
+    add_hashes(&f, hashes + 80, 50, &arena);
+    for (uint32_t i = 0; i < 20000; i++) {
+        uint64_t hash = i < 130 ? hashes[i] : random_next(&seed);
+        bool expected = false;
+        for (unsigned p = 0; p < f.n_parts; p++) {
+            for (uint32_t j = 0; j < f.parts[p].n; j++) {
+                expected |= f.parts[p].positions[j] == ((hash >> 32) * f.parts[p].m) >> 32;
+            }
+        }
+        assert_int_equal(filter_has(&f, hash), expected);
+    }
+    assert_int_equal(filter_items(&f), 110);
+    double error = 20 / 7919.0 + 20 / 4294967295.0 + 20 / 65536.0 + 50 / 4294967296.0;
+    assert_true(filter_error(&f) > error * 0.999999 && filter_error(&f) < error * 1.000001);
+
+    /* A range of one position hides everything, and no error is more than certain. */
+    struct filter all = f;
+    const uint32_t one[] = {77};
+    all.n_parts = 3;
+    assert_int_equal(filter_add(&all, one, 1, &arena), 0);
+    assert_int_equal(filter_cut(&all.parts[3], ranges[3]), 0);
+    assert_true(filter_has(&all, random_next(&seed)));
+    assert_true(filter_error(&all) == 1);
+    free(hashes);
+    arena_free(&arena);
+}
+
+/* Ten million items that were never played: as many are hidden as n/m says, within six standard deviations. */
+static void the_error_is_n_over_m(void **state)
+{
+    (void)state;
+    enum { PLAYED = 2500, ASKED = 10 * 1000 * 1000 };
+    uint64_t seed = 7;
+    struct arena arena = {0};
+    struct filter f = {0};
+    uint64_t *hashes = random_hashes(PLAYED, &seed);
+    add_hashes(&f, hashes, PLAYED, &arena);
+    assert_int_equal(filter_cut(&f.parts[0], (uint64_t)(PLAYED / 2.5e-4)), 0);
+    int hidden = 0;
+    for (int i = 0; i < ASKED; i++) {
+        hidden += filter_has(&f, random_next(&seed));
+    }
+    assert_true(filter_error(&f) <= 2.5e-4);
+    assert_in_range(hidden, 2500 - 6 * 50, 2500 + 6 * 50);
+    free(hashes);
+    arena_free(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sort_agrees_with_qsort),
+        cmocka_unit_test(union_agrees_with_qsort),
+        cmocka_unit_test(add_merges_into_the_live_part),
+        cmocka_unit_test(add_keeps_equal_hashes_once),
+        cmocka_unit_test(add_leaves_sealed_parts_alone),
+        cmocka_unit_test(add_of_nothing_makes_no_part),
+        cmocka_unit_test(cut_loses_no_item),
+        cmocka_unit_test(cut_is_refused_twice_and_outside_its_range),
+        cmocka_unit_test(parts_of_different_ranges_are_looked_up_each),
+        cmocka_unit_test(the_error_is_n_over_m),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

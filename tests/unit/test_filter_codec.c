@@ -1,0 +1,432 @@
+/* The blob: what is written comes back, known bytes stay what they are, and bad bytes are refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "filter/filter.h"
+#include "random.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static void *must_alloc(size_t size)
+{
+    void *p = malloc(size + 1);
+    assert_non_null(p);
+    return p;
+}
+
+static void seal(uint8_t *blob, size_t len)
+{
+    uint64_t sum = hash_checksum(blob, len - 4);
+    for (int i = 0; i < 4; i++) {
+        blob[len - 4 + (size_t)i] = (uint8_t)(sum >> (8 * i));
+    }
+}
+
+/* Decodes a copy of exactly len bytes, so that a sanitizer sees a read outside of it. */
+static int decode_copy(const uint8_t *blob, size_t len, struct arena *arena, struct filter *out, struct err *err)
+{
+    uint8_t *copy = malloc(len > 0 ? len : 1);
+    assert_non_null(copy);
+    if (len > 0) {
+        memcpy(copy, blob, len);
+    }
+    err->code = 0;
+    int rc = filter_decode(len > 0 ? copy : copy + 1, len, arena, out, err);
+    free(copy);
+    if (rc != 0) {
+        assert_int_equal(rc, ERR_CORRUPT);
+        assert_int_equal(err->code, ERR_CORRUPT);
+        assert_true(strstr(err->text, "month filter of ") == err->text);
+        assert_int_equal(out->n_parts, 0);
+    }
+    /* Each byte can stand for eight positions of four bytes; 64 KiB is the arena's smallest block. */
+    assert_true(arena->bytes <= 64 * len + 2 * 65536);
+    return rc;
+}
+
+static void assert_same(const struct filter *a, const struct filter *b)
+{
+    assert_int_equal(a->n_parts, b->n_parts);
+    for (unsigned i = 0; i < a->n_parts; i++) {
+        assert_int_equal(a->parts[i].n, b->parts[i].n);
+        assert_true(a->parts[i].m == b->parts[i].m);
+        assert_memory_equal(a->parts[i].positions, b->parts[i].positions, a->parts[i].n * sizeof(uint32_t));
+    }
+}
+
+/* Encodes f behind other bytes, decodes it, and compares; empty parts are expected to be gone. */
+static size_t assert_round_trip(const struct filter *f)
+{
+    struct filter expected = {0}, decoded;
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        if (f->parts[i].n > 0) {
+            expected.parts[expected.n_parts++] = f->parts[i];
+        }
+    }
+    struct buf out = {0};
+    struct arena arena = {0};
+    struct err err;
+    assert_int_equal(buf_add(&out, "before", 6), 0);
+    assert_int_equal(filter_encode(f, &out), 0);
+    assert_memory_equal(out.data, "before", 6);
+    size_t len = out.len - 6;
+    assert_int_equal(decode_copy((uint8_t *)out.data + 6, len, &arena, &decoded, &err), 0);
+    assert_same(&decoded, &expected);
+    arena_free(&arena);
+    buf_free(&out);
+    return len;
+}
+
+static size_t round_trip_part(uint32_t *positions, uint32_t n, uint64_t m)
+{
+    struct filter f = {.n_parts = 1, .parts = {{.positions = positions, .n = n, .m = m}}};
+    return assert_round_trip(&f);
+}
+
+/* n distinct ascending positions below m. */
+static uint32_t random_positions(uint32_t *v, uint32_t n, uint64_t m, uint64_t *seed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        v[i] = (uint32_t)random_below(seed, m);
+    }
+    return filter_sort(v, n, NULL);
+}
+
+static void random_positions_come_back(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {0, 1, 2, 3, 7, 10, 31, 32, 33, 64, 100, 1000, 10000, 100000};
+    static const uint64_t ranges[] = {1,      2,        3,          64,         1001,         65536,
+                                      999983, 40000001, 0x80000000, 0xffffffff, FILTER_LIVE_M};
+    uint64_t seed = 11;
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+        uint32_t *v = must_alloc(sizes[s] * sizeof *v);
+        for (size_t r = 0; r < COUNT(ranges); r++) {
+            for (int repeat = 0; repeat < (sizes[s] < 1000 ? 20 : 1); repeat++) {
+                round_trip_part(v, random_positions(v, sizes[s], ranges[r], &seed), ranges[r]);
+            }
+        }
+        free(v);
+    }
+}
+
+static void dense_and_clustered_runs_come_back(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    uint64_t seed = 12;
+    uint32_t *v = must_alloc(N * sizeof *v);
+    static const uint32_t starts[] = {0, 1, 0x7fffffff, UINT32_MAX - N + 1};
+    for (size_t s = 0; s < COUNT(starts); s++) {
+        for (uint32_t step = 1; step < 4 && (step == 1 || s < 3); step++) {
+            for (uint32_t i = 0; i < N; i++) {
+                v[i] = starts[s] + i * step;
+            }
+            round_trip_part(v, N, FILTER_LIVE_M);
+            round_trip_part(v, 33, FILTER_LIVE_M);
+            round_trip_part(v, N, (uint64_t)v[N - 1] + 1);
+        }
+    }
+    for (int repeat = 0; repeat < 50; repeat++) { /* runs with wide gaps between them */
+        uint32_t at = 0, n = 0;
+        while (n < 2000 && at < UINT32_MAX / 2) {
+            at += random_below(&seed, 8) == 0 ? (uint32_t)random_below(&seed, 100000000) : 1;
+            v[n++] = at++;
+        }
+        round_trip_part(v, n, FILTER_LIVE_M);
+    }
+    free(v);
+}
+
+static void the_largest_gaps_come_back(void **state)
+{
+    (void)state;
+    uint32_t ends[] = {0, UINT32_MAX}, first[] = {0}, last[] = {UINT32_MAX}, before_last[] = {UINT32_MAX - 1};
+    round_trip_part(ends, 2, FILTER_LIVE_M);
+    round_trip_part(first, 1, FILTER_LIVE_M);
+    round_trip_part(first, 1, 1);
+    round_trip_part(last, 1, FILTER_LIVE_M);
+    round_trip_part(before_last, 1, FILTER_LIVE_M - 1);
+
+    uint32_t v[1000];
+    for (uint32_t i = 0; i < 1000; i++) { /* one wide gap, then none */
+        v[i] = UINT32_MAX - 999 + i;
+    }
+    for (uint32_t n = 1; n <= 1000; n++) {
+        round_trip_part(v + 1000 - n, n, FILTER_LIVE_M);
+    }
+    for (uint32_t i = 0; i < 999; i++) { /* none, then one wide gap */
+        v[i] = i;
+    }
+    for (uint32_t n = 1; n <= 1000; n++) {
+        round_trip_part(v + 1000 - n, n, FILTER_LIVE_M);
+    }
+}
+
+static void several_parts_come_back(void **state)
+{
+    (void)state;
+    uint64_t seed = 13;
+    for (int repeat = 0; repeat < 300; repeat++) {
+        struct filter f = {.n_parts = (unsigned)random_below(&seed, FILTER_PARTS_MAX + 1)};
+        for (unsigned i = 0; i < f.n_parts; i++) {
+            uint64_t m =
+                random_below(&seed, 2) ? FILTER_LIVE_M : 1 + (random_next(&seed) >> (32 + random_below(&seed, 32)));
+            uint32_t n = (uint32_t)random_below(&seed, 1U << random_below(&seed, 10)); /* some are empty */
+            uint32_t *v = must_alloc(n * sizeof *v);
+            f.parts[i] = (struct filter_part){.positions = v, .n = random_positions(v, n, m, &seed), .m = m};
+        }
+        assert_round_trip(&f);
+        for (unsigned i = 0; i < f.n_parts; i++) {
+            free(f.parts[i].positions);
+        }
+    }
+}
+
+static void blobs_are_small(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t n;
+        size_t live, sealed; /* at most so many bytes */
+    } limits[] = {{0, 5, 5}, {1, 12, 12}, {10, 46, 28}, {100, 350, 185}, {1000, 2970, 1715}, {10000, 25300, 17000}};
+    uint64_t seed = 14;
+    for (size_t i = 0; i < COUNT(limits); i++) {
+        uint32_t *v = must_alloc(limits[i].n * sizeof *v);
+        uint64_t m = (uint64_t)(limits[i].n / 2.5e-4) + 1;
+        uint32_t n = random_positions(v, limits[i].n, FILTER_LIVE_M, &seed);
+        size_t live = round_trip_part(v, n, FILTER_LIVE_M);
+        struct filter_part part = {.positions = v, .n = n, .m = FILTER_LIVE_M};
+        assert_int_equal(filter_cut(&part, m), 0);
+        size_t sealed = round_trip_part(v, part.n, m);
+        assert_in_range(live, 0, limits[i].live);
+        assert_in_range(sealed, 0, limits[i].sealed);
+        free(v);
+    }
+}
+
+static void encode_refuses_what_is_not_a_filter(void **state)
+{
+    (void)state;
+    uint32_t equal[] = {1, 5, 5, 9}, falling[] = {1, 9, 5}, good[] = {1, 5, 9};
+    const struct filter_part wrong[] = {
+        {.positions = equal, .n = 4, .m = FILTER_LIVE_M},
+        {.positions = falling, .n = 3, .m = FILTER_LIVE_M},
+        {.positions = good, .n = 3, .m = 9},
+        {.positions = good, .n = 3, .m = 0},
+        {.positions = good, .n = 3, .m = FILTER_LIVE_M + 1},
+    };
+    struct buf out = {0};
+    assert_int_equal(buf_add(&out, "x", 1), 0);
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        struct filter f = {.n_parts = 2, .parts = {{.positions = good, .n = 3, .m = 10}, wrong[i]}};
+        assert_int_equal(filter_encode(&f, &out), ERR_INVALID);
+        assert_int_equal(out.len, 1);
+    }
+    struct filter many = {.n_parts = FILTER_PARTS_MAX + 1};
+    assert_int_equal(filter_encode(&many, &out), ERR_INVALID);
+    assert_int_equal(out.len, 1);
+    buf_free(&out);
+}
+
+/* Version 1 for ever: these bytes are on disks. */
+static const uint8_t known_empty[] = {0x20, 0xcf, 0xb7, 0x3c, 0x10};
+static const uint8_t known_two_parts[] = {
+    0x22,                                                       /* version 1, two parts */
+    0x9d, 0x04,                                                 /* live, k = 29, n = 4 */
+    0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x3c, 0x00, 0x00, /* gaps 3, 0, 15, 2^32 - 22 */
+    0x00, 0xf5, 0xff, 0xff, 0x7f, 0x40,                         /* */
+    0x01, 0x03, 0xab, 0x02,                                     /* k = 1, n = 3, m = 300 */
+    0x19, 0x01,                                                 /* gaps 1, 0, 6 */
+    0x7c, 0x13, 0xc4, 0xed,                                     /* checksum */
+};
+
+static void known_bytes_stay_what_they_are(void **state)
+{
+    (void)state;
+    uint32_t live[] = {3, 4, 20, UINT32_MAX}, sealed[] = {1, 2, 9};
+    const struct filter empty = {0};
+    const struct filter two_parts = {
+        .n_parts = 2,
+        .parts = {{.positions = live, .n = 4, .m = FILTER_LIVE_M}, {.positions = sealed, .n = 3, .m = 300}},
+    };
+    struct arena arena = {0};
+    struct buf out = {0};
+    struct filter decoded;
+    struct err err;
+
+    assert_int_equal(filter_encode(&empty, &out), 0);
+    assert_int_equal(out.len, sizeof known_empty);
+    assert_memory_equal(out.data, known_empty, sizeof known_empty);
+    assert_int_equal(decode_copy(known_empty, sizeof known_empty, &arena, &decoded, &err), 0);
+    assert_int_equal(decoded.n_parts, 0);
+
+    buf_clear(&out);
+    assert_int_equal(filter_encode(&two_parts, &out), 0);
+    assert_int_equal(out.len, sizeof known_two_parts);
+    assert_memory_equal(out.data, known_two_parts, sizeof known_two_parts);
+    assert_int_equal(decode_copy(known_two_parts, sizeof known_two_parts, &arena, &decoded, &err), 0);
+    assert_same(&decoded, &two_parts);
+    buf_free(&out);
+    arena_free(&arena);
+}
+
+/* Bytes before the checksum, which is added; each breaks one rule. */
+static const struct {
+    const char *expected;
+    size_t len;
+    uint8_t bytes[24];
+} bad_blobs[] = {
+    {"format version 0", 1, {0x00}},
+    {"format version 2", 1, {0x40}},
+    {"format version 7", 1, {0xe0}},
+    {"more than 16 parts", 1, {0x31}},
+    {"at byte 1: a part is missing", 1, {0x21}},
+    {"at byte 5: a part is missing", 5, {0x22, 0x00, 0x01, 0x09, 0x01}},
+    {"at byte 1: bytes left over", 2, {0x20, 0x00}},
+    {"at byte 5: bytes left over", 6, {0x21, 0x00, 0x01, 0x09, 0x01, 0x00}},
+    {"at byte 1: unknown flags", 5, {0x21, 0x20, 0x01, 0x09, 0x01}},
+    {"at byte 1: unknown flags", 5, {0x21, 0x40, 0x01, 0x09, 0x01}},
+    {"number of positions", 2, {0x21, 0x00}},
+    {"number of positions", 4, {0x21, 0x00, 0x00, 0x09}},                                /* none */
+    {"number of positions", 4, {0x21, 0x00, 0x81, 0x00}},                                /* not the shortest form */
+    {"number of positions", 8, {0x21, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10, 0x00}},        /* 2^32 */
+    {"number of positions", 12, {0x21, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}, /* too long */
+    {"the range of a sealed part", 3, {0x21, 0x00, 0x01}},
+    {"the range of a sealed part", 5, {0x21, 0x00, 0x01, 0x80, 0x00}},
+    {"the range of a sealed part", 9, {0x21, 0x00, 0x01, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x01}}, /* 2^32 */
+    {"the range of a sealed part", 9, {0x21, 0x00, 0x01, 0x80, 0x80, 0x80, 0x80, 0x10, 0x01}}, /* 2^32 + 1 */
+    {"more positions than", 3, {0x21, 0x80, 0x01}},                                            /* no bytes at all */
+    {"more positions than", 4, {0x21, 0x80, 0x09, 0xff}},                                      /* 9 in 8 bits */
+    {"more positions than", 5, {0x21, 0x9f, 0x01, 0xff, 0xff}},                                /* 32 bits in 2 bytes */
+    {"more positions than", 8, {0x21, 0x9f, 0xff, 0xff, 0xff, 0xff, 0x0f, 0xff}},              /* 2^32 - 1 */
+    {"the gaps are cut off", 4, {0x21, 0x80, 0x01, 0x00}},                                     /* no one in sight */
+    {"the gaps are cut off", 4, {0x21, 0x80, 0x02, 0x80}},                                     /* one of two */
+    {"the gaps are cut off", 13, {0x21, 0x80, 0x01}},
+    {"not below m", 5, {0x21, 0x00, 0x01, 0x02, 0x08}},                   /* 3 in a range of 3 */
+    {"not below m", 5, {0x21, 0x00, 0x02, 0x02, 0x12}},                   /* 1 and 4 */
+    {"not below m", 16, {0x21, 0x00, 0x01, 0x02, [14] = 0x01}},           /* further than a word */
+    {"not below m", 8, {0x21, 0x9f, 0x01, 0x00, 0x00, 0x00, 0x00, 0x02}}, /* 2^32 */
+    {"the padding", 5, {0x21, 0x00, 0x01, 0x02, 0x03}},
+    {"the padding", 5, {0x21, 0x00, 0x01, 0x09, 0x81}},
+};
+
+static void bad_bytes_are_refused_by_name(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(bad_blobs); i++) {
+        uint8_t blob[sizeof bad_blobs[i].bytes + 4];
+        size_t len = bad_blobs[i].len + 4;
+        memcpy(blob, bad_blobs[i].bytes, bad_blobs[i].len);
+        seal(blob, len);
+        struct arena arena = {0};
+        struct filter f;
+        struct err err;
+        if (decode_copy(blob, len, &arena, &f, &err) != ERR_CORRUPT ||
+            strstr(err.text, bad_blobs[i].expected) == NULL) {
+            fail_msg("bad blob %zu: expected \"%s\", got code %d, \"%s\"", i, bad_blobs[i].expected, err.code,
+                     err.code == 0 ? "" : err.text);
+        }
+        arena_free(&arena);
+    }
+}
+
+static void every_truncation_and_extension_is_refused(void **state)
+{
+    (void)state;
+    uint8_t blob[sizeof known_two_parts + 9] = {0};
+    for (int sealed = 0; sealed < 2; sealed++) {
+        for (size_t len = 0; len <= sizeof blob; len++) {
+            memset(blob, 0, sizeof blob);
+            memcpy(blob, known_two_parts, sizeof known_two_parts);
+            if (sealed && len >= 5) { /* the checksum is right, only the length is wrong */
+                seal(blob, len);
+            }
+            struct arena arena = {0};
+            struct filter f;
+            struct err err;
+            int rc = decode_copy(blob, len, &arena, &f, &err);
+            assert_int_equal(rc, len == sizeof known_two_parts ? 0 : ERR_CORRUPT);
+            if (len < 5) {
+                assert_non_null(strstr(err.text, "at least 5 are expected"));
+            } else if (rc != 0 && !sealed) {
+                assert_non_null(strstr(err.text, "its checksum is"));
+            }
+            arena_free(&arena);
+        }
+    }
+}
+
+static void every_flipped_bit_is_refused(void **state)
+{
+    (void)state;
+    uint8_t blob[sizeof known_two_parts];
+    for (size_t bit = 0; bit < 8 * sizeof blob; bit++) {
+        memcpy(blob, known_two_parts, sizeof blob);
+        blob[bit / 8] ^= (uint8_t)(1U << (bit % 8));
+        struct arena arena = {0};
+        struct filter f;
+        struct err err;
+        assert_int_equal(decode_copy(blob, sizeof blob, &arena, &f, &err), ERR_CORRUPT);
+        arena_free(&arena);
+    }
+}
+
+/* Damage with a right checksum may give another filter, but only a sound one. */
+static void damage_behind_a_right_checksum_does_no_harm(void **state)
+{
+    (void)state;
+    uint64_t seed = 15;
+    uint32_t v[200];
+    for (int repeat = 0; repeat < 20000; repeat++) {
+        struct filter f = {.n_parts = 1 + (unsigned)random_below(&seed, 3)}, decoded;
+        uint32_t *at = v;
+        for (unsigned i = 0; i < f.n_parts; i++) {
+            uint64_t m = random_below(&seed, 2) ? FILTER_LIVE_M : 1 + random_below(&seed, 100000);
+            uint32_t n = random_positions(at, 1 + (uint32_t)random_below(&seed, 60), m, &seed);
+            f.parts[i] = (struct filter_part){.positions = at, .n = n, .m = m};
+            at += n;
+        }
+        struct buf out = {0};
+        struct arena arena = {0};
+        struct err err;
+        assert_int_equal(filter_encode(&f, &out), 0);
+        uint8_t *blob = (uint8_t *)out.data;
+        for (uint64_t flips = 1 + random_below(&seed, 3); flips > 0; flips--) {
+            uint64_t bit = random_below(&seed, repeat % 2 ? 48 : (out.len - 4) * 8);
+            blob[bit / 8] ^= (uint8_t)(1U << (bit % 8));
+        }
+        seal(blob, out.len);
+        if (decode_copy(blob, out.len, &arena, &decoded, &err) == 0) {
+            assert_round_trip(&decoded); /* encoding refuses what is not sound */
+        }
+        arena_free(&arena);
+        buf_free(&out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_positions_come_back),
+        cmocka_unit_test(dense_and_clustered_runs_come_back),
+        cmocka_unit_test(the_largest_gaps_come_back),
+        cmocka_unit_test(several_parts_come_back),
+        cmocka_unit_test(blobs_are_small),
+        cmocka_unit_test(encode_refuses_what_is_not_a_filter),
+        cmocka_unit_test(known_bytes_stay_what_they_are),
+        cmocka_unit_test(bad_bytes_are_refused_by_name),
+        cmocka_unit_test(every_truncation_and_extension_is_refused),
+        cmocka_unit_test(every_flipped_bit_is_refused),
+        cmocka_unit_test(damage_behind_a_right_checksum_does_no_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

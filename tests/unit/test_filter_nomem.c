@@ -1,0 +1,123 @@
+/* Memory that ends: each allocation fails once, the error is clean, and what was there is as it was. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "filter/filter.h"
+#include "random.h"
+
+/* The n-th allocation from now on fails; 0: none does. */
+static unsigned fail_at;
+
+static bool fails(void)
+{
+    return fail_at > 0 && --fail_at == 0;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    return fails() ? NULL : __real_realloc(p, size);
+}
+
+enum { N = 50000 }; /* a part needs an arena block of its own */
+
+static void make_positions(uint32_t *v, uint64_t seed)
+{
+    for (uint32_t i = 0; i < N; i++) {
+        v[i] = (uint32_t)random_below(&seed, 80000) + i * 80000;
+    }
+}
+
+static void encode_and_decode_survive_each_failure(void **state)
+{
+    (void)state;
+    static uint32_t v[N];
+    make_positions(v, 1);
+    const struct filter f = {
+        .n_parts = 3,
+        .parts = {{.positions = v, .n = N, .m = FILTER_LIVE_M},
+                  {.positions = v, .n = 10, .m = FILTER_LIVE_M - 1},
+                  {.positions = v, .n = N - 1, .m = FILTER_LIVE_M}},
+    };
+    struct buf blob = {0};
+    fail_at = 1;
+    assert_int_equal(filter_encode(&f, &blob), ERR_NOMEM);
+    assert_int_equal(blob.len, 0);
+    assert_int_equal(filter_encode(&f, &blob), 0);
+
+    unsigned failures = 0;
+    for (unsigned n = 1;; n++) {
+        struct arena arena = {0};
+        struct filter decoded;
+        struct err err = {0};
+        fail_at = n;
+        int rc = filter_decode(blob.data, blob.len, &arena, &decoded, &err);
+        bool reached = fail_at == 0;
+        fail_at = 0;
+        if (!reached) {
+            assert_int_equal(rc, 0);
+            assert_int_equal(decoded.n_parts, 3);
+            arena_free(&arena);
+            break;
+        }
+        failures++;
+        assert_int_equal(rc, ERR_NOMEM);
+        assert_int_equal(err.code, ERR_NOMEM);
+        assert_int_equal(decoded.n_parts, 0);
+        arena_free(&arena);
+    }
+    assert_true(failures >= 2);
+    buf_free(&blob);
+}
+
+static void add_survives_a_failure(void **state)
+{
+    (void)state;
+    static uint32_t v[N], w[N];
+    make_positions(v, 2);
+    make_positions(w, 3);
+    struct arena arena = {0};
+    struct filter f = {0};
+    fail_at = 1;
+    assert_int_equal(filter_add(&f, v, N, &arena), ERR_NOMEM);
+    assert_int_equal(f.n_parts, 0);
+    assert_int_equal(filter_add(&f, v, N, &arena), 0);
+    struct filter before = f;
+    fail_at = 1;
+    assert_int_equal(filter_add(&f, w, N, &arena), ERR_NOMEM);
+    assert_memory_equal(&f, &before, sizeof f);
+    assert_memory_equal(f.parts[0].positions, v, sizeof v);
+    assert_int_equal(filter_add(&f, w, N, &arena), 0);
+    arena_free(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(encode_and_decode_survive_each_failure),
+        cmocka_unit_test(add_survives_a_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
