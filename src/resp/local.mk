@@ -1,1 +1,6 @@
-libunseen_a_SOURCES += src/resp/server.h
+libunseen_a_SOURCES += \
+	src/resp/parser.c \
+	src/resp/parser.h \
+	src/resp/server.h \
+	src/resp/writer.c \
+	src/resp/writer.h

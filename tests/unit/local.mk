@@ -21,3 +21,9 @@ tests_unit_test_filter_codec_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_filter_nomem_SOURCES = tests/unit/test_filter_nomem.c tests/unit/random.h
 tests_unit_test_filter_nomem_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_filter_nomem_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+check_PROGRAMS += tests/unit/test_resp_parser tests/unit/test_resp_writer
+tests_unit_test_resp_parser_SOURCES = tests/unit/test_resp_parser.c
+tests_unit_test_resp_parser_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_resp_writer_SOURCES = tests/unit/test_resp_writer.c
+tests_unit_test_resp_writer_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_resp_parser tests/unit/test_resp_writer

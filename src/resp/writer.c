@@ -1,0 +1,157 @@
+#include "resp/writer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+enum { ERROR_MAX = 1024 };
+
+size_t write_digits(char *out, uint64_t n)
+{
+    char digits[20];
+    size_t len = 0;
+    do {
+        digits[len++] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    for (size_t i = 0; i < len; i++) {
+        out[i] = digits[len - 1 - i];
+    }
+    return len;
+}
+
+/* A type byte, a number, CR LF. */
+static void head(struct writer *w, char type, uint64_t n)
+{
+    char line[24];
+    line[0] = type;
+    size_t len = 1 + write_digits(line + 1, n);
+    line[len++] = '\r';
+    line[len++] = '\n';
+    buf_add(w->out, line, len);
+}
+
+void write_simple(struct writer *w, const char *text)
+{
+    size_t len = strlen(text);
+    if (buf_reserve(w->out, len + 3) < 0) {
+        return;
+    }
+    buf_add(w->out, "+", 1);
+    buf_add(w->out, text, len);
+    buf_add(w->out, "\r\n", 2);
+}
+
+void write_error(struct writer *w, const char *text)
+{
+    size_t len = strnlen(text, ERROR_MAX);
+    if (buf_reserve(w->out, len + 3) < 0) {
+        return;
+    }
+    buf_add(w->out, "-", 1);
+    char *at = w->out->data + w->out->len;
+    buf_add(w->out, text, len);
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)at[i] < ' ' || at[i] == 0x7f) {
+            at[i] = ' ';
+        }
+    }
+    buf_add(w->out, "\r\n", 2);
+}
+
+void write_errorf(struct writer *w, const char *format, ...)
+{
+    char text[ERROR_MAX + 1];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    write_error(w, text);
+}
+
+void write_int(struct writer *w, int64_t value)
+{
+    if (value >= 0) {
+        head(w, ':', (uint64_t)value);
+        return;
+    }
+    buf_addf(w->out, ":%lld\r\n", (long long)value);
+}
+
+/* The shortest of the usual precisions that reads back as the same number. */
+void write_double(struct writer *w, double value)
+{
+    char text[32];
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(text, sizeof text, "%.*g", precision, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    if (w->proto >= 3) {
+        buf_addf(w->out, ",%s\r\n", text);
+    } else {
+        write_str(w, text);
+    }
+}
+
+void write_null(struct writer *w)
+{
+    if (w->proto >= 3) {
+        buf_add(w->out, "_\r\n", 3);
+    } else {
+        buf_add(w->out, "$-1\r\n", 5);
+    }
+}
+
+void write_bulk(struct writer *w, struct slice text)
+{
+    if (buf_reserve(w->out, text.len + 26) < 0) {
+        return;
+    }
+    head(w, '$', text.len);
+    buf_add(w->out, text.data, text.len);
+    buf_add(w->out, "\r\n", 2);
+}
+
+void write_str(struct writer *w, const char *text)
+{
+    write_bulk(w, slice_str(text));
+}
+
+void write_text(struct writer *w, struct slice text)
+{
+    if (w->proto < 3) {
+        write_bulk(w, text);
+        return;
+    }
+    if (buf_reserve(w->out, text.len + 30) < 0) {
+        return;
+    }
+    head(w, '=', text.len + 4);
+    buf_add(w->out, "txt:", 4);
+    buf_add(w->out, text.data, text.len);
+    buf_add(w->out, "\r\n", 2);
+}
+
+void write_array(struct writer *w, size_t n)
+{
+    head(w, '*', n);
+}
+
+void write_map(struct writer *w, size_t n)
+{
+    if (w->proto >= 3) {
+        head(w, '%', n);
+    } else {
+        head(w, '*', 2 * n);
+    }
+}
+
+void write_set(struct writer *w, size_t n)
+{
+    head(w, w->proto >= 3 ? '~' : '*', n);
+}
