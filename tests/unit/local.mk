@@ -27,3 +27,7 @@ tests_unit_test_resp_parser_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_resp_writer_SOURCES = tests/unit/test_resp_writer.c
 tests_unit_test_resp_writer_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_resp_parser tests/unit/test_resp_writer
+check_PROGRAMS += tests/unit/test_cli_reply
+tests_unit_test_cli_reply_SOURCES = tests/unit/test_cli_reply.c
+tests_unit_test_cli_reply_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_cli_reply
