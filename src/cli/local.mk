@@ -10,3 +10,11 @@ libunseen_a_SOURCES += \
 	src/cli/output.h \
 	src/cli/reply.c \
 	src/cli/reply.h
+
+libunseen_a_SOURCES += \
+	src/cli/import_csv.c \
+	src/cli/import_csv.h \
+	src/cli/import_json.c \
+	src/cli/import_json.h \
+	src/cli/import_reader.c \
+	src/cli/import_reader.h

@@ -31,3 +31,8 @@ check_PROGRAMS += tests/unit/test_cli_reply
 tests_unit_test_cli_reply_SOURCES = tests/unit/test_cli_reply.c
 tests_unit_test_cli_reply_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_reply
+
+check_PROGRAMS += tests/unit/test_import
+tests_unit_test_import_SOURCES = tests/unit/test_import.c
+tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_import

@@ -1,0 +1,542 @@
+/* The line formats: samples with the transcript they give, wherever the bytes are cut; bad lines with the exact
+ * reason; limits. A transcript has a line for each event or malformed record. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "cli/import_reader.h"
+
+/* Takes what there is. */
+static void drain(struct import_reader *r, struct buf *out)
+{
+    struct import_event event;
+    for (;;) {
+        switch (import_reader_next(r, &event)) {
+        case IMPORT_MORE:
+            return;
+        case IMPORT_EVENT:
+            buf_addf(out, "%llu: %lld %s %s\n", (unsigned long long)r->line, (long long)event.at_ms,
+                     log_quote(event.user), log_quote(event.item));
+            break;
+        case IMPORT_BAD:
+            assert_int_equal(r->err.code, ERR_INVALID);
+            buf_addf(out, "%llu: %s\n", (unsigned long long)r->line, r->err.text);
+            break;
+        }
+    }
+}
+
+static void put(struct import_reader *r, const char *bytes, size_t len, struct buf *out)
+{
+    while (len > 0) {
+        size_t size;
+        char *room = import_reader_room(r, &size);
+        assert_true(size >= 128 * 1024);
+        size = len < size ? len : size;
+        memcpy(room, bytes, size);
+        import_reader_filled(r, size);
+        drain(r, out);
+        bytes += size;
+        len -= size;
+    }
+}
+
+static void finish(struct import_reader *r, struct buf *out)
+{
+    size_t size;
+    import_reader_room(r, &size);
+    import_reader_filled(r, 0);
+    drain(r, out);
+    buf_add(out, "", 1);
+    assert_false(out->failed);
+}
+
+/* The transcript when the bytes come in two pieces (the first of `split` bytes), or one by one (SIZE_MAX). */
+static char *transcript(enum import_format format, struct slice text, size_t split)
+{
+    struct import_reader r;
+    struct buf out = {0};
+    assert_int_equal(import_reader_init(&r, format), 0);
+    if (split == SIZE_MAX) {
+        for (size_t i = 0; i < text.len; i++) {
+            put(&r, text.data + i, 1, &out);
+        }
+    } else {
+        put(&r, text.data, split, &out);
+        put(&r, text.data + split, text.len - split, &out);
+    }
+    finish(&r, &out);
+    import_reader_free(&r);
+    return out.data;
+}
+
+static void expect(enum import_format format, struct slice text, const char *expected)
+{
+    for (size_t split = 0; split <= text.len; split++) {
+        char *got = transcript(format, text, split);
+        if (strcmp(got, expected) != 0) {
+            print_error("split at %zu of %s\n", split, log_quote(text));
+        }
+        assert_string_equal(got, expected);
+        free(got);
+    }
+    char *got = transcript(format, text, SIZE_MAX);
+    assert_string_equal(got, expected);
+    free(got);
+}
+
+#define TEXT(literal) slice_of("" literal, sizeof(literal) - 1)
+
+static void test_tsv(void **state)
+{
+    (void)state;
+    expect(IMPORT_AUTO,
+           TEXT("\xef\xbb\xbf"
+                "unix_ms\tuser\titem\r\n"
+                "1383782400000\tu42\tvideo:7\r\n"
+                "\n"
+                "\r\n"
+                "-5\t\"a\tb\"\n"
+                "1383782400001\tu 1,{\tx\0y\n"
+                "unix_ms\tuser\titem\n"
+                "100000000000\ta\tb"),
+           "2: 1383782400000 \"u42\" \"video:7\"\n"
+           "5: -5 \"\\x22a\" \"b\\x22\"\n"
+           "6: 1383782400001 \"u 1,{\" \"x\\x00y\"\n"
+           "7: unix_ms is \"unix_ms\", expected a whole number of milliseconds since 1970\n"
+           "8: 100000000000 \"a\" \"b\"\n");
+}
+
+static void test_csv(void **state)
+{
+    (void)state;
+    expect(IMPORT_AUTO,
+           TEXT("\"unix_ms\",user,\"item\"\r\n"
+                "1383782400000,\"a,b\",c\r\n"
+                "\"1383782400001\",\"say \"\"hi\"\"\",\"\"\"\"\n"
+                "1383782400002,\"two\nlines\r\n\",\"x\"\r\n"
+                "\n"
+                "1383782400003,plain,last\r\n"
+                "1383782400004,q,\"end\"\r"),
+           "2: 1383782400000 \"a,b\" \"c\"\n"
+           "3: 1383782400001 \"say \\x22hi\\x22\" \"\\x22\"\n"
+           "4: 1383782400002 \"two\\x0alines\\x0d\\x0a\" \"x\"\n"
+           "8: 1383782400003 \"plain\" \"last\"\n"
+           "9: 1383782400004 \"q\" \"end\"\n");
+}
+
+static void test_header_comes_first(void **state)
+{
+    (void)state;
+    expect(IMPORT_AUTO,
+           TEXT("1383782400000,\"a\",b\n"
+                "unix_ms,user,item\n"),
+           "1: 1383782400000 \"a\" \"b\"\n"
+           "2: unix_ms is \"unix_ms\", expected a whole number of milliseconds since 1970\n");
+    expect(IMPORT_TSV, TEXT("\n\nunix_ms\tuser\titem\n"), "");
+    expect(IMPORT_CSV, TEXT("unix_ms,user,\"item\""), "");
+    expect(IMPORT_CSV, TEXT("unix_ms,user,thing\n"),
+           "1: unix_ms is \"unix_ms\", expected a whole number of milliseconds since 1970\n");
+}
+
+static void test_csv_bad_quotes_cost_one_line(void **state)
+{
+    (void)state;
+    expect(IMPORT_CSV,
+           TEXT("1383782400000,\"open,x\n"
+                "1383782400001,a,b\n"
+                "1383782400002,\"c\",d\n"
+                "1383782400003,e\"f,g\n"
+                "1383782400004,\"e\"f,g\n"
+                "1383782400005,\"e\"\r,g\n"
+                "1383782400006,h,i\n"
+                "1383782400007,\"j,\n"
+                "1383782400008,k,l\n"),
+           "1: text after a closing quote\n"
+           "2: 1383782400001 \"a\" \"b\"\n"
+           "3: 1383782400002 \"c\" \"d\"\n"
+           "4: a quote inside a field that doesn't begin with one\n"
+           "5: text after a closing quote\n"
+           "6: text after a closing quote\n"
+           "7: 1383782400006 \"h\" \"i\"\n"
+           "8: a quote isn't closed before the end of the input\n"
+           "9: 1383782400008 \"k\" \"l\"\n");
+}
+
+/* What stands inside quotes is never taken for a record, whatever is wrong with its own. */
+static void test_csv_bad_record_is_dropped_whole(void **state)
+{
+    (void)state;
+    expect(IMPORT_CSV,
+           TEXT("x,\"u\n"
+                "1383782400001,a,b\n"
+                "\",c\n"
+                "1383782400002,d,e\n"),
+           "1: unix_ms is \"x\", expected a whole number of milliseconds since 1970\n"
+           "4: 1383782400002 \"d\" \"e\"\n");
+}
+
+static void test_ndjson(void **state)
+{
+    (void)state;
+    expect(IMPORT_AUTO,
+           TEXT("{\"unix_ms\":1383782400000,\"user\":\"u42\",\"item\":\"video:7\"}\n"
+                " { \"item\" : 7 , \"user\" : -42 , \"unix_ms\" : \"1383782400001\" } \r\n"
+                "\n"
+                "{\"a\":[1,[2.5e-3,{}],{\"b\":null}],\"unix_ms\":1383782400002,\"c\":true,\"user\":\"\\u0041\\n\\\\"
+                "\\\"\\/\",\"item\":\"\\u00e4\\u20ac\\ud83d\\ude00\\u0000\",\"d\":\"\\t\"}\n"
+                "{\"unix\\u005fms\":1383782400003,\"user\":\"\xc3\xa4\",\"item\":\"{\"}\n"
+                "{\"unix_ms\":1383782400004,\"user\":\"\\u007F\\u0080\\u07ff\",\"item\":\"\\u0800\\uFFFF\"}"),
+           "1: 1383782400000 \"u42\" \"video:7\"\n"
+           "2: 1383782400001 \"-42\" \"7\"\n"
+           "4: 1383782400002 \"A\\x0a\\x5c\\x22/\" \"\\xc3\\xa4\\xe2\\x82\\xac\\xf0\\x9f\\x98\\x80\\x00\"\n"
+           "5: 1383782400003 \"\\xc3\\xa4\" \"{\"\n"
+           "6: 1383782400004 \"\\x7f\\xc2\\x80\\xdf\\xbf\" \"\\xe0\\xa0\\x80\\xef\\xbf\\xbf\"\n");
+}
+
+static void test_format_is_given(void **state)
+{
+    (void)state;
+    expect(IMPORT_TSV, TEXT("1383782400000\ta,b\tc\n"), "1: 1383782400000 \"a,b\" \"c\"\n");
+    expect(IMPORT_TSV, TEXT("1383782400000,a,b\n"),
+           "1: expected 3 fields (unix_ms, user, item) separated by tabs, found 1\n");
+    expect(IMPORT_CSV, TEXT("1383782400000,a\tx,b\n"), "1: 1383782400000 \"a\\x09x\" \"b\"\n");
+    expect(IMPORT_NDJSON, TEXT("1383782400000,a,b\n"), "1: expected \"{\" at byte 1\n");
+}
+
+static void test_no_format_yet(void **state)
+{
+    (void)state;
+    expect(IMPORT_AUTO, TEXT("GIF89a\n1383782400000\ta\tb\n"),
+           "1: neither TSV nor CSV nor NDJSON: expected unix_ms, user, item\n"
+           "2: 1383782400000 \"a\" \"b\"\n");
+    expect(IMPORT_AUTO, TEXT(""), "");
+    expect(IMPORT_AUTO, TEXT("\xef\xbb\xbf"), "");
+    expect(IMPORT_AUTO, TEXT("\xef\xbb"), "1: neither TSV nor CSV nor NDJSON: expected unix_ms, user, item\n");
+    expect(IMPORT_AUTO, TEXT("\r\n\n\r"), "");
+}
+
+static const struct {
+    const char *line, *reason;
+} bad_tsv[] = {
+    {"1383782400000\ta", "expected 3 fields (unix_ms, user, item) separated by tabs, found 2"},
+    {"1383782400000\ta\tb\t4", "expected 3 fields (unix_ms, user, item) separated by tabs, found 4"},
+    {"1383782400000\t\tb", "user is empty"},
+    {"1383782400000\ta\t", "item is empty"},
+    {"\ta\tb", "unix_ms is empty"},
+    {"-\ta\tb", "unix_ms is \"-\", expected a whole number of milliseconds since 1970"},
+    {"+1383782400000\ta\tb", "unix_ms is \"+1383782400000\", expected a whole number of milliseconds since 1970"},
+    {" 1383782400000\ta\tb", "unix_ms is \" 1383782400000\", expected a whole number of milliseconds since 1970"},
+    {"1383782400000.5\ta\tb", "unix_ms is \"1383782400000.5\", expected a whole number of milliseconds since 1970"},
+    {"2013-11-07T00:00:00Z\ta\tb",
+     "unix_ms is \"2013-11-07T00:00:00Z\", expected a whole number of milliseconds since 1970"},
+    {"1383782400\ta\tb", "unix_ms is \"1383782400\", which looks like seconds, expected milliseconds"},
+    {"1\ta\tb", "unix_ms is \"1\", which looks like seconds, expected milliseconds"},
+    {"99999999999\ta\tb", "unix_ms is \"99999999999\", which looks like seconds, expected milliseconds"},
+    {"184467440737095516161\ta\tb", "unix_ms is \"184467440737095516161\", out of range"},
+    {"9223372036854775808\ta\tb", "unix_ms is \"9223372036854775808\", out of range"},
+    {"99999999999999999999999999999999999999999999\ta\tb",
+     "unix_ms is \"9999999999999999999999999999999999999999\", out of range"},
+};
+
+static const struct {
+    const char *line, *reason;
+} bad_json[] = {
+    {"{\"unix_ms\":1383782400000,\"user\":\"a\"}", "item is missing"},
+    {"{\"unix_ms\":1383782400000,\"item\":\"a\"}", "user is missing"},
+    {"{}", "unix_ms is missing"},
+    {"{\"unix_ms\":1383782400000,\"user\":\"a\",\"item\":\"\"}", "item is empty"},
+    {"{\"user\":\"a\",\"user\":\"b\"}", "user is given twice"},
+    {"{\"user\":1.0}", "user is neither a string nor a whole number"},
+    {"{\"user\":1e3}", "user is neither a string nor a whole number"},
+    {"{\"item\":null}", "item is neither a string nor a whole number"},
+    {"{\"item\":[1]}", "item is neither a string nor a whole number"},
+    {"{\"unix_ms\":true}", "unix_ms is neither a string nor a whole number"},
+    {"{\"unix_ms\":1.5e12,\"user\":1,\"item\":2}",
+     "unix_ms is \"1.5e12\", expected a whole number of milliseconds since 1970"},
+    {"{\"unix_ms\":1383782400,\"user\":1,\"item\":2}",
+     "unix_ms is \"1383782400\", which looks like seconds, expected milliseconds"},
+    {"{\"user\":01}", "a number with a leading zero at byte 11"},
+    {"{\"user\":-}", "expected a value at byte 10"},
+    {"{\"user\":1.}", "expected a digit at byte 11"},
+    {"{\"user\":1e+}", "expected a digit at byte 12"},
+    {"{\"a\":nul}", "expected a value at byte 6"},
+    {"{\"a\":}", "expected a value at byte 6"},
+    {"{\"a\"}", "expected \":\" at byte 5"},
+    {"{\"a\" 1}", "expected \":\" at byte 6"},
+    {"{a:1}", "expected a key at byte 2"},
+    {"{,}", "expected a key at byte 2"},
+    {"{\"a\":1,}", "expected a key at byte 8"},
+    {"{\"a\":1 \"b\":2}", "expected \",\" or \"}\" at byte 8"},
+    {"{\"a\":1", "expected \",\" or \"}\" at byte 7"},
+    {"{\"a\":[1 2]}", "expected \",\" or \"]\" at byte 9"},
+    {"{\"a\":[1,]}", "expected a value at byte 9"},
+    {"{\"a\":{\"b\":1,}}", "expected a key at byte 13"},
+    {"{\"a\":{\"b\":1", "expected \",\" or \"}\" at byte 12"},
+    {"{\"a\":1}{", "text after the object at byte 8"},
+    {"{\"user\":\"a", "a string isn't closed at byte 11"},
+    {"{\"user\":\"a\tb\"}", "a raw control character in a string at byte 11"},
+    {"{\"user\":\"\\x41\"}", "unknown escape at byte 11"},
+    {"{\"user\":\"\\", "unknown escape at byte 11"},
+    {"{\"user\":\"\\u12g4\"}", "expected four hex digits after \\u at byte 12"},
+    {"{\"user\":\"\\u12", "expected four hex digits after \\u at byte 12"},
+    {"{\"user\":\"\\ud83d\"}", "half of a surrogate pair at byte 16"},
+    {"{\"user\":\"\\ud83d\\n\"}", "half of a surrogate pair at byte 16"},
+    {"{\"user\":\"\\ud83d\\u0041\"}", "half of a surrogate pair at byte 16"},
+    {"{\"user\":\"\\ud83d\\ue000\"}", "half of a surrogate pair at byte 16"},
+    {"{\"user\":\"\\udc00\"}", "half of a surrogate pair at byte 12"},
+    {"{\"user\":\"\\udfff\"}", "half of a surrogate pair at byte 12"},
+    {"[1]", "expected \"{\" at byte 1"},
+};
+
+/* A good line follows each, so that the reader is seen to go on. */
+static void test_bad_lines(void **state)
+{
+    (void)state;
+    char text[512], expected[512];
+    for (size_t i = 0; i < sizeof(bad_tsv) / sizeof(bad_tsv[0]); i++) {
+        snprintf(text, sizeof(text), "%s\n1383782400000\ta\tb\n", bad_tsv[i].line);
+        snprintf(expected, sizeof(expected), "1: %s\n2: 1383782400000 \"a\" \"b\"\n", bad_tsv[i].reason);
+        expect(IMPORT_TSV, slice_str(text), expected);
+    }
+    for (size_t i = 0; i < sizeof(bad_json) / sizeof(bad_json[0]); i++) {
+        snprintf(text, sizeof(text), "%s\n{\"unix_ms\":1383782400000,\"user\":1,\"item\":2}\n", bad_json[i].line);
+        snprintf(expected, sizeof(expected), "1: %s\n2: 1383782400000 \"1\" \"2\"\n", bad_json[i].reason);
+        expect(IMPORT_NDJSON, slice_str(text), expected);
+    }
+}
+
+static void test_id_length(void **state)
+{
+    (void)state;
+    char text[1024], id[257];
+    memset(id, 'x', 256);
+    id[256] = '\0';
+    snprintf(text, sizeof(text), "1383782400000\t%.255s\t%.256s\n", id, id);
+    expect(IMPORT_TSV, slice_str(text), "1: item is 256 bytes long, at most 255 are allowed\n");
+    snprintf(text, sizeof(text), "1383782400000,\"%.256s\",%.255s\n", id, id);
+    expect(IMPORT_CSV, slice_str(text), "1: user is 256 bytes long, at most 255 are allowed\n");
+
+    /* The limit holds for what an id means, not for how it is written. */
+    struct buf json = {0}, csv = {0}, shown = {0};
+    for (int i = 0; i < 255; i++) {
+        buf_addf(&json, "\\u0061");
+        buf_addf(&csv, "\"\"");
+        buf_addf(&shown, i < 200 ? "a" : i == 200 ? "..." : "");
+    }
+    struct buf line = {0}, expected = {0};
+    buf_addf(&line, "{\"unix_ms\":1383782400000,\"user\":\"%.*s\",\"item\":1}", (int)json.len, json.data);
+    buf_addf(&expected, "1: 1383782400000 \"%.*s\" \"1\"\n", (int)shown.len, shown.data);
+    buf_add(&expected, "", 1);
+    expect(IMPORT_NDJSON, buf_slice(&line), expected.data);
+    buf_clear(&line);
+    buf_addf(&line, "1383782400000,\"%.*s\"\"\",1", (int)csv.len, csv.data);
+    expect(IMPORT_CSV, buf_slice(&line), "1: user is 256 bytes long, at most 255 are allowed\n");
+    buf_free(&json);
+    buf_free(&csv);
+    buf_free(&shown);
+    buf_free(&line);
+    buf_free(&expected);
+}
+
+/* The interesting splits only: these texts are long. */
+static void expect_long(enum import_format format, struct slice text, const char *expected)
+{
+    static const size_t around[] = {0, IMPORT_LINE_MAX, 2 * IMPORT_LINE_MAX};
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t j = 0; j < 64; j++) {
+            size_t split = around[i] + j < 32 ? 0 : around[i] + j - 32;
+            char *got = transcript(format, text, split < text.len ? split : text.len);
+            assert_string_equal(got, expected);
+            free(got);
+        }
+    }
+    char *got = transcript(format, text, SIZE_MAX);
+    assert_string_equal(got, expected);
+    free(got);
+}
+
+/* "1383782400000<separator>u<separator>", then x's up to `len` bytes, a newline and one good line. */
+static struct buf long_line(const char *format, size_t len)
+{
+    struct buf b = {0};
+    buf_addf(&b, "%s", format);
+    assert_int_equal(buf_reserve(&b, len), 0);
+    memset(b.data + b.len, 'x', len - b.len);
+    b.len = len;
+    return b;
+}
+
+static void test_line_length(void **state)
+{
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        struct buf b = long_line("1383782400000\tu\t", IMPORT_LINE_MAX + (size_t)over);
+        buf_addf(&b, "\n1383782400001\ta\tb\n");
+        expect_long(IMPORT_AUTO, buf_slice(&b),
+                    over ? "1: the line is longer than 65536 bytes\n"
+                           "2: 1383782400001 \"a\" \"b\"\n"
+                         : "1: item is 65520 bytes long, at most 255 are allowed\n"
+                           "2: 1383782400001 \"a\" \"b\"\n");
+        buf_free(&b);
+    }
+    /* Longer than the reader's memory, and never ended. */
+    struct buf b = long_line("1383782400000\tu\t", 700 * 1024);
+    expect_long(IMPORT_AUTO, buf_slice(&b), "1: the line is longer than 65536 bytes\n");
+    buf_free(&b);
+}
+
+static void test_csv_record_length(void **state)
+{
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        struct buf b = long_line("1383782400000,\"\n", IMPORT_LINE_MAX - 3 + (size_t)over);
+        buf_addf(&b, "\",i\n1383782400001,a,b");
+        expect_long(IMPORT_AUTO, buf_slice(&b),
+                    over ? "1: a quote isn't closed within 65536 bytes\n"
+                           "2: a quote inside a field that doesn't begin with one\n"
+                           "3: 1383782400001 \"a\" \"b\"\n"
+                         : "1: user is 65518 bytes long, at most 255 are allowed\n"
+                           "3: 1383782400001 \"a\" \"b\"\n");
+        buf_free(&b);
+    }
+    /* A record that would end with the input, one byte too late. */
+    struct buf b = long_line("1383782400000,u,\"\n", IMPORT_LINE_MAX);
+    buf_addf(&b, "\"");
+    expect_long(IMPORT_AUTO, buf_slice(&b),
+                "1: a quote isn't closed within 65536 bytes\n"
+                "2: a quote inside a field that doesn't begin with one\n");
+    buf_free(&b);
+}
+
+static void test_json_depth(void **state)
+{
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        struct buf b = {0};
+        int depth = 32 + over;
+        buf_addf(&b, "{\"a\":");
+        for (int i = 0; i < depth; i++) {
+            buf_addf(&b, i % 2 == 0 ? "[" : "{\"k\":");
+        }
+        buf_addf(&b, "1");
+        for (int i = depth - 1; i >= 0; i--) {
+            buf_addf(&b, i % 2 == 0 ? "]" : "}");
+        }
+        buf_addf(&b, ",\"unix_ms\":1383782400000,\"user\":1,\"item\":2}");
+        expect(IMPORT_NDJSON, buf_slice(&b),
+               over ? "1: nested too deeply at byte 102\n" : "1: 1383782400000 \"1\" \"2\"\n");
+        buf_free(&b);
+    }
+}
+
+/* More than one fill of the reader's memory, in each format, in pieces of odd sizes. */
+static void test_many(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"%lld\tu%d\ti%d\n", "%lld,\"u%d\",i%d\r\n",
+                                          "{\"item\":\"i%3$d\",\"user\":\"u%2$d\",\"unix_ms\":%1$lld}\n"};
+    enum { MANY = 30000 };
+    for (size_t f = 0; f < 3; f++) {
+        struct buf b = {0};
+        for (int i = 0; i < MANY; i++) {
+            char line[96];
+            int n = snprintf(line, sizeof(line),
+                             f == 0   ? formats[0]
+                             : f == 1 ? formats[1]
+                                      : formats[2],
+                             1383782400000LL + i, i % 977, i);
+            buf_add(&b, line, (size_t)n);
+        }
+        struct import_reader r;
+        assert_int_equal(import_reader_init(&r, IMPORT_AUTO), 0);
+        int count = 0;
+        size_t used = 0;
+        for (size_t step = 1;; step = step * 7 % 50021) {
+            size_t size;
+            char *room = import_reader_room(&r, &size);
+            size = step < size ? step : size;
+            size = size < b.len - used ? size : b.len - used;
+            memcpy(room, b.data + used, size);
+            used += size;
+            import_reader_filled(&r, size);
+            struct import_event event;
+            enum import_answer answer;
+            while ((answer = import_reader_next(&r, &event)) != IMPORT_MORE) {
+                char user[16], item[16];
+                snprintf(user, sizeof(user), "u%d", count % 977);
+                snprintf(item, sizeof(item), "i%d", count);
+                assert_int_equal(answer, IMPORT_EVENT);
+                assert_true(slice_eq(event.user, slice_str(user)));
+                assert_true(slice_eq(event.item, slice_str(item)));
+                assert_true(event.at_ms == 1383782400000LL + count);
+                count++;
+                assert_int_equal(r.line, count);
+            }
+            if (size == 0) {
+                break;
+            }
+        }
+        assert_int_equal(count, MANY);
+        import_reader_free(&r);
+        buf_free(&b);
+    }
+}
+
+static void test_restart(void **state)
+{
+    (void)state;
+    struct import_reader r;
+    struct buf out = {0};
+    assert_int_equal(import_reader_init(&r, IMPORT_AUTO), 0);
+    put(&r, "1383782400000,a,b\nx", 19, &out);
+    import_reader_restart(&r, IMPORT_AUTO);
+    put(&r, "unix_ms\tuser\titem\n1383782400000\ta\tb", 35, &out);
+    finish(&r, &out);
+    assert_string_equal(out.data, "1: 1383782400000 \"a\" \"b\"\n2: 1383782400000 \"a\" \"b\"\n");
+    import_reader_free(&r);
+    buf_free(&out);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const enum import_format all[] = {IMPORT_AUTO, IMPORT_TSV, IMPORT_CSV, IMPORT_NDJSON};
+    for (size_t i = 0; i < 4; i++) {
+        enum import_format format;
+        assert_int_equal(import_format_parse(import_format_name(all[i]), &format), 0);
+        assert_int_equal(format, all[i]);
+    }
+    enum import_format format;
+    assert_int_equal(import_format_parse("xml", &format), ERR_NOTFOUND);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tsv),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_header_comes_first),
+        cmocka_unit_test(test_csv_bad_quotes_cost_one_line),
+        cmocka_unit_test(test_csv_bad_record_is_dropped_whole),
+        cmocka_unit_test(test_ndjson),
+        cmocka_unit_test(test_format_is_given),
+        cmocka_unit_test(test_no_format_yet),
+        cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_id_length),
+        cmocka_unit_test(test_line_length),
+        cmocka_unit_test(test_csv_record_length),
+        cmocka_unit_test(test_json_depth),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
