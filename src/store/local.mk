@@ -4,4 +4,7 @@ libunseen_a_SOURCES += \
 	src/store/store.h \
 	src/store/sqlite/delivered.h \
 	src/store/sqlite/sqlite_store.h \
-	src/store/sqlite/staged.h
+	src/store/sqlite/staged.c \
+	src/store/sqlite/staged.h \
+	src/store/sqlite/staged_impl.h \
+	src/store/sqlite/staged_read.c

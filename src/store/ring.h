@@ -29,15 +29,16 @@ uint64_t ring_recover(uint64_t turn, int slots, const bool *empty);
 /* What is to be done with the open slot. */
 enum ring_due {
     RING_STAY,
-    RING_RENEW,      /* its time is up but it holds nothing: it stays, and its time begins anew */
+    RING_RENEW,      /* its time is up but it took nothing: it stays, and its time begins anew */
     RING_TURN,       /* its time is up */
     RING_TURN_EARLY, /* it holds its share of the memory */
 };
 
-/* elapsed_ms since the slot was opened. Early at 1 / RING_EARLY_SHARE of the limit: the open slot, one being
+/* elapsed_ms since the slot was opened; taken: rows it ever took, also those forgotten since, because their memory is
+ * freed only with the slot. Early at 1 / RING_EARLY_SHARE of the limit: the open slot, one being
  * flushed and one that waits for it fill three quarters, and the last quarter is there for what comes in
  * until the next slot is emptied. */
-enum ring_due ring_due(int64_t elapsed_ms, int64_t slot_length_ms, uint64_t rows, uint64_t bytes, uint64_t limit);
+enum ring_due ring_due(int64_t elapsed_ms, int64_t slot_length_ms, uint64_t taken, uint64_t bytes, uint64_t limit);
 
 /* How long to wait after the n-th failure of a flush in a row: 1, 2, 4, 5, 5 ... minutes; 0 for none. */
 int64_t ring_retry_delay_ms(unsigned failures);

@@ -36,3 +36,10 @@ check_PROGRAMS += tests/unit/test_import
 tests_unit_test_import_SOURCES = tests/unit/test_import.c
 tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_import
+
+# Its allocations can be made to fail.
+check_PROGRAMS += tests/unit/test_staged
+tests_unit_test_staged_SOURCES = tests/unit/test_staged.c
+tests_unit_test_staged_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_staged_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray
+TESTS += tests/unit/test_staged

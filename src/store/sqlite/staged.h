@@ -5,9 +5,9 @@
  * item bytes) moves or is freed before staged_free().
  *
  * Threads. One writer at a time (the stager; at start and in a bulk load whoever fills it) calls the functions under
- * "writer". All others may be called from any thread at any time between staged_new() and staged_free(). Readers never
- * wait for each other, and for the writer only while it puts in one row, or takes out one user's. Users are
- * spread over shards by the top bits of their key, so that shard order is key order.
+ * "writer". All others may be called from any thread at any time between staged_new() and staged_free(); they take no
+ * lock, so a question, the flush and the writer never wait for each other. A load sees every row whose adding happened
+ * before it began, and of a drop going on meanwhile any part.
  *
  * Ids of rows rise from row to row, as the table gives them. Months are month_of_ms()'s.
  */
@@ -39,20 +39,23 @@ bool staged_fits(const struct staged *s, uint64_t id, int month);
 uint64_t staged_rows(const struct staged *s);
 uint64_t staged_users(const struct staged *s); /* with at least one row */
 size_t staged_bytes(const struct staged *s);
+uint64_t staged_taken(const struct staged *s); /* rows ever added, dropped ones too */
 
 /* --- writer: adding --- */
 
-/* The user's entry, to add one or many rows to; an entry without rows counts as no user. NULL: out of memory. */
+/* The entry of a user (1..255 bytes), to add one or many rows to; an entry without rows counts as no user. NULL: out of
+ * memory. */
 struct staged_user *staged_user(struct staged *s, int64_t key, struct slice user);
 
-/* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes are copied. */
+/* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes (1..255) are copied. */
 int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, int month, uint64_t id);
 int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int month,
                         uint64_t id);
 
 /* --- writer: forgetting ---
  * In two steps, so that rows vanish from memory only after their deletion from the file is durable: find collects the
- * row ids and changes nothing, drop removes and can't fail. Adding in between is allowed for staged_drop_rows(). */
+ * row ids and changes nothing, drop removes and can't fail. Rows added in between are dropped by staged_drop_user()
+ * only. */
 
 /* A growable list of row ids. All zero is an empty one. */
 struct staged_ids {
@@ -102,7 +105,7 @@ bool staged_has_other(const struct staged *s, int64_t key, struct slice user);
 /* --- any thread: the flush ---
  * Visits the users with rows in ascending signed key order; two users with one key come one after the other. A user
  * who is forgotten during the walk, before the visit, is not visited; users added during it may be missed: the slot is
- * closed. Each visit copies the rows, so that no lock is held in between. */
+ * closed. Each visit copies the rows that are there then. */
 
 struct staged_play {
     uint64_t hash;
