@@ -175,10 +175,15 @@ static bool is_posix_zone(const char *zone)
     return true;
 }
 
+bool calendar_zone_exists(const char *zone)
+{
+    return zone[0] == '\0' || zone_file_exists(zone) || is_posix_zone(zone);
+}
+
 int calendar_set_zone(const char *zone)
 {
     if (zone != NULL && zone[0] != '\0') {
-        if (!zone_file_exists(zone) && !is_posix_zone(zone)) {
+        if (!calendar_zone_exists(zone)) {
             return ERR_NOTFOUND;
         }
         if (setenv("TZ", zone, 1) < 0) {

@@ -6,6 +6,7 @@
 #ifndef UNSEEN_BASE_CALENDAR_H
 #define UNSEEN_BASE_CALENDAR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { MONTH_TEXT = 24 };
@@ -18,6 +19,9 @@ const char *month_suffix(int month, char out[MONTH_TEXT]); /* "202609", as in pl
 
 /* Parses "2026-09" or "202609". Returns the month, or -1. */
 int month_parse(const char *text);
+
+/* Whether libc would take the name: a file of the zone database or a POSIX TZ string. "" is the system's. */
+bool calendar_zone_exists(const char *zone);
 
 /* Sets the time zone of calendar_local_minutes(); NULL or "" is the system's. Returns 0, or ERR_NOTFOUND
  * when the zone is unknown. Before threads start. */

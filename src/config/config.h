@@ -1,7 +1,7 @@
 /* The configuration: an INI file (libinih) whose options are the rows of one table.
  *
  * From the table come the parser, the sample file, `unseen check-config` and CONFIG GET. Sizes are
- * written as 256MiB, 1GiB, 4096 (bytes); times as 1h, 10min, 500ms; yes/no as yes, no.
+ * written as 256MiB, 1GiB, 64K, 4096 (bytes); times as 1d, 1h, 10min, 30s, 500ms.
  */
 #ifndef UNSEEN_CONFIG_CONFIG_H
 #define UNSEEN_CONFIG_CONFIG_H
@@ -13,7 +13,14 @@
 
 #include "base/err.h"
 
-enum { CONFIG_TEXT = 256 };
+enum {
+    CONFIG_TEXT = 256,
+    CONFIG_SOCKET_MAX = 107, /* bytes of a Unix socket's path: sun_path, less its NUL */
+    CONFIG_HOST_TEXT = 64,
+};
+
+/* What config_text() gives in place of a secret that is set. */
+#define CONFIG_MASK "********"
 
 enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
@@ -32,7 +39,7 @@ struct config {
     int64_t window;    /* full months before the current one; <= retention */
     double error_rate;
     int64_t staging_memory, request_memory, wal_limit, min_free; /* bytes */
-    int64_t sweep_from, sweep_to; /* minutes since local midnight; sweep_window = 00:00-05:00 */
+    int64_t sweep_from, sweep_to; /* minutes since local midnight, the end excluded (up to 1440); may cross midnight */
     char timezone[CONFIG_TEXT];   /* "" the system's */
     int64_t delivered_max;
     bool hash_seed_given;
@@ -44,13 +51,15 @@ struct config {
 
 enum config_type {
     CONFIG_STRING,
+    CONFIG_ADDRESS, /* ip:port, or none */
+    CONFIG_ZONE,
+    CONFIG_SECRET, /* never printed */
     CONFIG_INT,
     CONFIG_SIZE,
     CONFIG_DURATION,
     CONFIG_RATE,
-    CONFIG_BOOL,
     CONFIG_ENUM,
-    CONFIG_SEED,
+    CONFIG_SEED, /* never printed */
     CONFIG_DAYTIME_RANGE
 };
 enum config_change { CHANGE_LIVE, CHANGE_RESTART, CHANGE_FIXED };
@@ -59,10 +68,10 @@ struct config_option {
     const char *name;
     enum config_type type;
     size_t offset;            /* in struct config */
-    double min, max;          /* in the option's unit (bytes, ms, ...), where it has a range */
+    double min, max;          /* in the option's unit (bytes, ms, ...), where it has a range; of a text: its length */
     const char *const *words; /* CONFIG_ENUM: the choices, in the enum's order, NULL-ended */
     const char *default_text;
-    const char *unit; /* for the help: "bytes", "months", "" */
+    const char *unit; /* said behind the range: "months", "" */
     enum config_change change;
     const char *on_change; /* what a change means for an existing folder */
     const char *help;      /* whole sentences */
@@ -71,24 +80,40 @@ struct config_option {
 extern const struct config_option config_options[];
 extern const size_t config_options_count;
 
+const struct config_option *config_find(const char *name); /* NULL: no such option */
+
 void config_defaults(struct config *cfg);
 
 /* Sets one option from its text. ERR_NOTFOUND (unknown; the nearest name is suggested), ERR_RANGE, ERR_INVALID:
  * the text names the option, the value and what was expected. */
 int config_set(struct config *cfg, const char *name, const char *value, struct err *err);
 
-/* Reads a file over what cfg holds. The first error is returned as "path:line: ...". Every problem is given to
- * each() if it is not NULL, so that check-config can list all of them. */
+/* Splits "ip:port" or "[v6]:port"; localhost is 127.0.0.1. host is numeric, without brackets. ERR_INVALID for anything
+ * else, also "none". */
+int config_address(const char *text, char host[CONFIG_HOST_TEXT], int *port);
+
+/* Reads a file over what cfg holds; an error leaves cfg as it was. The first error is returned as "path:line: ...".
+ * Every problem is given to each() if it is not NULL, so that check-config can list all of them. */
 int config_load(struct config *cfg, const char *path, void (*each)(void *arg, const char *problem), void *arg,
                 struct err *err);
 
 /* What one option can't see alone: window <= retention, a public listen needs a password, ... */
 int config_validate(const struct config *cfg, struct err *err);
 
-/* The option's value as it would be written in the file. */
+/* Whether the sweep may run at this minute of the local day. */
+static inline bool config_in_sweep_window(const struct config *cfg, int minute)
+{
+    bool after = minute >= cfg->sweep_from, before = minute < cfg->sweep_to;
+    return cfg->sweep_from < cfg->sweep_to ? after && before : after || before;
+}
+
+/* The option's value as it would be written in the file; a secret that is set is CONFIG_MASK. */
 void config_text(const struct config *cfg, const struct config_option *option, char *out, size_t out_size);
 
-/* The sample file, with every option explained and set to its default (commented out). */
+/* The range of an option for people, such as "4MiB to 1TiB" or "1 to 120 months"; "" where it has none. */
+void config_range_text(const struct config_option *option, char *out, size_t out_size);
+
+/* The sample file, with every option explained and set to its default (commented out). 0 or ERR_IO. */
 int config_write_sample(FILE *out);
 
 #endif

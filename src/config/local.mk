@@ -1,1 +1,8 @@
-libunseen_a_SOURCES += src/config/config.h
+libunseen_a_SOURCES += \
+	src/config/config.c \
+	src/config/config.h \
+	src/config/options.c \
+	src/config/sample.c \
+	src/config/value.c
+
+EXTRA_DIST += etc/unseen.conf

@@ -43,3 +43,10 @@ tests_unit_test_staged_SOURCES = tests/unit/test_staged.c
 tests_unit_test_staged_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_staged_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray
 TESTS += tests/unit/test_staged
+
+
+check_PROGRAMS += tests/unit/test_config
+tests_unit_test_config_SOURCES = tests/unit/test_config.c
+tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
+tests_unit_test_config_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_config

@@ -1,0 +1,212 @@
+/* Reading the file. libinih splits lines into names and values but tells neither the handler which line it reads nor
+ * the caller which lines beyond the first were bad, it joins indented lines to the one before, and it cuts long lines.
+ * So lines reach it through a reader of our own, which counts them, takes the indentation away, refuses long ones, and
+ * notices when inih made nothing of the line before. */
+#include "config/config.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+enum { OPTIONS_MAX = 64 };
+
+struct load {
+    FILE *file;
+    const char *path;
+    struct config cfg;
+    char *line; /* of getline() */
+    size_t line_size;
+    int number;
+    bool pending; /* the line should have given a name and a value, and has not yet */
+    int read_errno;
+    int set_in[OPTIONS_MAX]; /* line in which each option was set */
+    void (*each)(void *arg, const char *problem);
+    void *arg;
+    struct err first;
+};
+
+void config_defaults(struct config *cfg)
+{
+    memset(cfg, 0, sizeof *cfg);
+    for (size_t i = 0; i < config_options_count; i++) {
+        struct err err;
+        if (config_set(cfg, config_options[i].name, config_options[i].default_text, &err) < 0) {
+            log_error("a default is bad", "error=%s", log_quote_str(err.text));
+            abort(); /* the table itself is wrong */
+        }
+    }
+}
+
+static void problem(struct load *l, int code, const char *text)
+{
+    struct err err;
+    err_set(&err, code, "%s:%d: %s", l->path, l->number, text);
+    if (l->first.code == 0) {
+        l->first = err;
+    }
+    if (l->each != NULL) {
+        l->each(l->arg, err.text);
+    }
+}
+
+static void unreadable(struct load *l, int number)
+{
+    int code = number == ENOENT ? ERR_NOTFOUND : number == ENOMEM ? ERR_NOMEM : ERR_IO;
+    err_set(&l->first, code, "%s: %s", l->path, strerror(number));
+    if (l->each != NULL) {
+        l->each(l->arg, l->first.text);
+    }
+}
+
+static void end_line(struct load *l)
+{
+    if (l->pending) {
+        l->pending = false;
+        problem(l, ERR_INVALID, "expected name = value");
+    }
+}
+
+static void check_section(struct load *l, const char *line)
+{
+    size_t len = strcspn(line, "]");
+    if (line[len] != ']') {
+        problem(l, ERR_INVALID, "expected ] at the end of the section's name");
+    } else if (len != strlen("[unseen") || strncmp(line, "[unseen", len) != 0) {
+        struct err err;
+        err_set(&err, ERR_NOTFOUND, "there is no section %s, only [unseen]", log_quote(slice_of(line, len + 1)));
+        problem(l, err.code, err.text);
+    }
+}
+
+/* Gives inih the next line; like fgets(), but a line always comes whole, or empty when there is nothing for it in it.
+ */
+static char *next_line(char *out, int size, void *arg)
+{
+    struct load *l = arg;
+    end_line(l);
+    ssize_t got = getline(&l->line, &l->line_size, l->file);
+    if (got < 0) {
+        l->read_errno = feof(l->file) ? 0 : errno;
+        return NULL;
+    }
+    l->number++;
+    size_t len = (size_t)got;
+    char *line = l->line;
+    if (memchr(line, '\0', len) != NULL) {
+        problem(l, ERR_INVALID, "the line holds a NUL byte");
+        line[0] = '\0';
+    }
+    if (l->number == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0) {
+        line += 3;
+    }
+    line += strspn(line, " \t\r\n\v\f");
+    len = strcspn(line, "\r\n");
+    line[len] = '\0';
+
+    out[0] = '\0';
+    if (line[0] == '[') {
+        check_section(l, line);
+    } else if (line[0] != '\0' && line[0] != '#' && line[0] != ';') {
+        size_t limit = size > 3 ? (size_t)size - 3 : 0;
+        if (len > limit) {
+            struct err err;
+            err_set(&err, ERR_RANGE, "the line is %zu bytes long, expected at most %zu", len, limit);
+            problem(l, err.code, err.text);
+        } else {
+            memcpy(out, line, len + 1);
+            memmove(l->line, line, len + 1);
+            l->pending = true;
+        }
+    }
+    return out;
+}
+
+static int take(void *arg, const char *section, const char *name, const char *value)
+{
+    struct load *l = arg;
+    (void)section; /* checked as it was read */
+    l->pending = false;
+    const struct config_option *option = config_find(name);
+    size_t index = option != NULL ? (size_t)(option - config_options) : 0;
+    struct err err = {0};
+    if (option != NULL && l->set_in[index] > 0) {
+        err_set(&err, ERR_INVALID, "%s is given twice, first in line %d", name, l->set_in[index]);
+    } else if (option != NULL && option->type == CONFIG_SECRET && strstr(l->line, " ;") != NULL) {
+        err_set(&err, ERR_INVALID, "%s can't hold a space before a semicolon: a comment begins there", name);
+    } else {
+        config_set(&l->cfg, name, value != NULL ? value : "", &err);
+    }
+    if (option != NULL && l->set_in[index] == 0) {
+        l->set_in[index] = l->number;
+    }
+    if (err.code < 0) {
+        problem(l, err.code, err.text);
+    }
+    return 1;
+}
+
+int config_load(struct config *cfg, const char *path, void (*each)(void *arg, const char *problem), void *arg,
+                struct err *err)
+{
+    struct load l = {.path = path, .cfg = *cfg, .each = each, .arg = arg};
+    l.file = fopen(path, "re");
+    if (l.file == NULL) {
+        unreadable(&l, errno);
+    } else {
+        if (ini_parse_stream(next_line, &l, take, &l) == -2) {
+            l.read_errno = ENOMEM;
+        }
+        end_line(&l);
+        if (l.read_errno != 0) {
+            unreadable(&l, l.read_errno);
+        }
+        fclose(l.file);
+        free(l.line);
+    }
+    if (l.first.code < 0) {
+        return err_set(err, l.first.code, "%s", l.first.text);
+    }
+    *cfg = l.cfg;
+    return 0;
+}
+
+static bool is_loopback(const char *host)
+{
+    struct in6_addr v6;
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
+        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+    }
+    return strncmp(host, "127.", 4) == 0;
+}
+
+int config_validate(const struct config *cfg, struct err *err)
+{
+    if (cfg->window > cfg->retention) {
+        return err_set(err, ERR_INVALID,
+                       "window is %d months, but retention keeps only %d; make retention at least as long as window",
+                       (int)cfg->window, (int)cfg->retention);
+    }
+    if (strcmp(cfg->listen, "none") == 0) {
+        if (cfg->unix_socket[0] == '\0') {
+            return err_set(err, ERR_INVALID, "nobody could connect: listen is none and unix_socket is empty; set one");
+        }
+        return 0;
+    }
+    char host[CONFIG_HOST_TEXT];
+    int port;
+    if (config_address(cfg->listen, host, &port) < 0) {
+        return err_set(err, ERR_INVALID, "listen is %s, expected an IP address and a port, or none",
+                       log_quote_str(cfg->listen));
+    }
+    if (!is_loopback(host) && cfg->requirepass[0] == '\0') {
+        return err_set(err, ERR_INVALID,
+                       "listen is %s, which other machines may reach, and there is no password; set requirepass, or "
+                       "listen on 127.0.0.1:%d",
+                       cfg->listen, port);
+    }
+    return 0;
+}

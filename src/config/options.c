@@ -1,0 +1,279 @@
+#include <stddef.h>
+#include <string.h>
+
+#include "config/config.h"
+
+#define KIB 1024.0
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+#define TIB (1024 * GIB)
+#define MINUTE_MS 60000.0
+#define DAY_MS (24 * 60 * MINUTE_MS)
+
+#define FIELD(name) .offset = offsetof(struct config, name)
+
+_Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
+               "a daytime range is two fields side by side");
+
+static const char *const skewed_words[] = {"error", "now", NULL};
+static const char *const damage_words[] = {"error", "answer", NULL};
+static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
+
+const struct config_option config_options[] = {
+    {
+        .name = "data",
+        .type = CONFIG_STRING,
+        FIELD(data),
+        .min = 1,
+        .max = CONFIG_TEXT - 1,
+        .default_text = "/var/lib/unseen",
+        .change = CHANGE_RESTART,
+        .on_change = "Another folder is another history; the old one stays where it is.",
+        .help = "The data folder. It is created when it is missing, and one process at a time serves it.",
+    },
+    {
+        .name = "listen",
+        .type = CONFIG_ADDRESS,
+        FIELD(listen),
+        .default_text = "127.0.0.1:7979",
+        .change = CHANGE_RESTART,
+        .help = "The address and port for clients: 127.0.0.1:7979, [::1]:7979, or none for no TCP at all. Port 0 takes "
+                "a free one. An address that other machines can reach needs requirepass.",
+    },
+    {
+        .name = "unix_socket",
+        .type = CONFIG_STRING,
+        FIELD(unix_socket),
+        .max = CONFIG_SOCKET_MAX,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help = "The path of a Unix socket for clients on this machine. Empty: none.",
+    },
+    {
+        .name = "requirepass",
+        .type = CONFIG_SECRET,
+        FIELD(requirepass),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "The password that clients give with AUTH. Empty: none is asked for.",
+    },
+    {
+        .name = "max_clients",
+        .type = CONFIG_INT,
+        FIELD(max_clients),
+        .min = 1,
+        .max = 1000000,
+        .default_text = "10000",
+        .unit = "connections",
+        .change = CHANGE_RESTART,
+        .help = "How many clients may be connected at once; one more is told so and closed.",
+    },
+    {
+        .name = "workers",
+        .type = CONFIG_INT,
+        FIELD(workers),
+        .min = 0,
+        .max = 256,
+        .default_text = "0",
+        .unit = "threads",
+        .change = CHANGE_RESTART,
+        .help = "How many threads answer questions. 0: one for each core.",
+    },
+    {
+        .name = "idle_timeout",
+        .type = CONFIG_DURATION,
+        FIELD(idle_timeout_ms),
+        .min = 0,
+        .max = 30 * DAY_MS,
+        .default_text = "0",
+        .change = CHANGE_LIVE,
+        .help = "A connection without a command for this long is closed. 0: never.",
+    },
+    {
+        .name = "slots",
+        .type = CONFIG_INT,
+        FIELD(slots),
+        .min = 2,
+        .max = 64,
+        .default_text = "6",
+        .unit = "slots",
+        .change = CHANGE_RESTART,
+        .on_change = "Slots above a smaller number are recovered and flushed; nothing is lost.",
+        .help = "How many slots the ring of staged plays has. One is open for writing, the others wait for their flush "
+                "or are being flushed.",
+    },
+    {
+        .name = "slot_length",
+        .type = CONFIG_DURATION,
+        FIELD(slot_length_ms),
+        .min = MINUTE_MS,
+        .max = DAY_MS,
+        .default_text = "1h",
+        .change = CHANGE_RESTART,
+        .help = "After how long the ring turns: the open slot is closed and flushed, and the next one opens. It turns "
+                "earlier when staging_memory gets short.",
+    },
+    {
+        .name = "retention",
+        .type = CONFIG_INT,
+        FIELD(retention),
+        .min = 1,
+        .max = 120,
+        .default_text = "6",
+        .unit = "months",
+        .change = CHANGE_LIVE,
+        .on_change = "A longer retention cannot bring back what was swept. A shorter one is swept over the coming "
+                     "nights, and the start-up line says how much that is.",
+        .help = "How many full calendar months (UTC) before the current one are kept.",
+    },
+    {
+        .name = "window",
+        .type = CONFIG_INT,
+        FIELD(window),
+        .min = 0,
+        .max = 120,
+        .default_text = "3",
+        .unit = "months",
+        .change = CHANGE_LIVE,
+        .on_change = "A wider window reads months that were sealed for a narrower one; HISTORY states the error that "
+                     "is really reached.",
+        .help = "How many full calendar months before the current one a question looks at, besides the current one. "
+                "At most retention.",
+    },
+    {
+        .name = "error_rate",
+        .type = CONFIG_RATE,
+        FIELD(error_rate),
+        .min = 1e-4,
+        .max = 0.05,
+        .default_text = "0.001",
+        .change = CHANGE_LIVE,
+        .on_change = "Months already sealed keep theirs; HISTORY states the error that is really reached.",
+        .help = "The chance that an item which was never played is hidden, at most, over a user's whole window. A "
+                "played item is never shown, whatever stands here. Smaller needs more disk.",
+    },
+    {
+        .name = "staging_memory",
+        .type = CONFIG_SIZE,
+        FIELD(staging_memory),
+        .min = 4 * MIB,
+        .max = TIB,
+        .default_text = "256MiB",
+        .change = CHANGE_LIVE,
+        .help = "Memory for plays that are not yet flushed. When it gets short the ring turns early; when it is full "
+                "and nothing is freed for a minute, writes are refused with BUSY, and questions go on.",
+    },
+    {
+        .name = "request_memory",
+        .type = CONFIG_SIZE,
+        FIELD(request_memory),
+        .min = 16 * MIB,
+        .max = TIB,
+        .default_text = "256MiB",
+        .change = CHANGE_LIVE,
+        .help = "Memory for requests and answers of all connections together.",
+    },
+    {
+        .name = "wal_limit",
+        .type = CONFIG_SIZE,
+        FIELD(wal_limit),
+        .min = 4 * MIB,
+        .max = TIB,
+        .default_text = "128MiB",
+        .change = CHANGE_LIVE,
+        .help = "How far the write-ahead log of history.db may grow. Flushes pause there while a reader, such as a "
+                "sqlite3 shell with an open transaction, keeps it from shrinking.",
+    },
+    {
+        .name = "min_free",
+        .type = CONFIG_SIZE,
+        FIELD(min_free),
+        .min = 0,
+        .max = 16 * TIB,
+        .default_text = "256MiB",
+        .change = CHANGE_LIVE,
+        .help = "Plays are refused when the disk has less room than this, so that the sweep and FORGET can still work. "
+                "0: only when it is full.",
+    },
+    {
+        .name = "sweep_window",
+        .type = CONFIG_DAYTIME_RANGE,
+        FIELD(sweep_from),
+        .default_text = "00:00-05:00",
+        .change = CHANGE_LIVE,
+        .help = "The hours, in timezone, in which plays past retention are deleted. May cross midnight: 22:00-04:00.",
+    },
+    {
+        .name = "timezone",
+        .type = CONFIG_ZONE,
+        FIELD(timezone),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help = "The zone of sweep_window, such as Europe/Berlin or UTC. Empty: the system's. Months are always UTC.",
+    },
+    {
+        .name = "delivered_max",
+        .type = CONFIG_INT,
+        FIELD(delivered_max),
+        .min = 1,
+        .max = 10000,
+        .default_text = "100",
+        .unit = "items",
+        .change = CHANGE_LIVE,
+        .on_change = "More cannot bring back what was dropped.",
+        .help = "How many of the items last sent to a user count as seen.",
+    },
+    {
+        .name = "hash_seed",
+        .type = CONFIG_SEED,
+        FIELD(hash_seed),
+        .default_text = "",
+        .change = CHANGE_FIXED,
+        .on_change = "A folder with plays refuses another seed.",
+        .help = "The seed of all hashes, 16 hex digits; keep it secret, so that nobody can make ids that collide. "
+                "Empty: drawn at the first start. Give the same to folders whose data is to be exchanged.",
+    },
+    {
+        .name = "skewed_time",
+        .type = CONFIG_ENUM,
+        FIELD(skewed_time),
+        .words = skewed_words,
+        .default_text = "error",
+        .change = CHANGE_LIVE,
+        .help = "What PLAYEDAT does with a time that is past retention or more than a day ahead: error refuses it, now "
+                "takes the server's time instead and counts it.",
+    },
+    {
+        .name = "on_damage",
+        .type = CONFIG_ENUM,
+        FIELD(on_damage),
+        .words = damage_words,
+        .default_text = "error",
+        .change = CHANGE_LIVE,
+        .help = "What a question does that needs an unreadable filter: error names the user and the month, answer "
+                "leaves that month out and counts it, so that played items may be shown again.",
+    },
+    {
+        .name = "log_level",
+        .type = CONFIG_ENUM,
+        FIELD(log_level),
+        .words = level_words,
+        .default_text = "info",
+        .change = CHANGE_LIVE,
+        .help = "The least important messages that are still logged.",
+    },
+};
+
+const size_t config_options_count = sizeof config_options / sizeof config_options[0];
+
+const struct config_option *config_find(const char *name)
+{
+    for (size_t i = 0; i < config_options_count; i++) {
+        if (strcmp(config_options[i].name, name) == 0) {
+            return &config_options[i];
+        }
+    }
+    return NULL;
+}

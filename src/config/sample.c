@@ -1,0 +1,51 @@
+#include <string.h>
+
+#include "config/config.h"
+
+enum { WIDTH = 100, TEXT_MAX = 512, RANGE_TEXT = 96 };
+
+/* As a comment, broken between words. */
+static void print_wrapped(FILE *out, const char *text)
+{
+    size_t column = 0;
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+        if (column == 0 || column + 1 + word > WIDTH) {
+            fputs(column == 0 ? "#" : "\n#", out);
+            column = 1;
+        }
+        fputc(' ', out);
+        fwrite(text, 1, word, out);
+        column += 1 + word;
+        text += word + strspn(text + word, " ");
+    }
+    fputc('\n', out);
+}
+
+int config_write_sample(FILE *out)
+{
+    fputs(
+        "# The configuration of Unseen. Every option stands here with its default; take the # away to change one.\n"
+        "# Sizes are written as 64KiB, 256MiB, 1GiB or in bytes, times as 500ms, 30s, 10min, 1h, 1d. Lines that begin\n"
+        "# with # or ; are comments. `unseen check-config -c FILE` says what is wrong with a file.\n"
+        "\n"
+        "[unseen]\n",
+        out);
+    for (size_t i = 0; i < config_options_count; i++) {
+        const struct config_option *option = &config_options[i];
+        char range[RANGE_TEXT], text[TEXT_MAX];
+        fputc('\n', out);
+        print_wrapped(out, option->help);
+        config_range_text(option, range, sizeof range);
+        if (range[0] != '\0') {
+            snprintf(text, sizeof text, "Range: %s.", range);
+            print_wrapped(out, text);
+        }
+        if (option->on_change != NULL) {
+            snprintf(text, sizeof text, "When changed: %s", option->on_change);
+            print_wrapped(out, text);
+        }
+        fprintf(out, "#%s =%s%s\n", option->name, option->default_text[0] != '\0' ? " " : "", option->default_text);
+    }
+    return fflush(out) != 0 || ferror(out) ? ERR_IO : 0;
+}

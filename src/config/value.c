@@ -1,0 +1,427 @@
+/* Options as text: each type is read by one function and written by one case of config_text(), and what is written
+ * can be read again. An error names the option, the value and what was expected; the value of a secret never. */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/calendar.h"
+#include "base/log.h"
+#include "config/config.h"
+
+enum { RANGE_TEXT = 96, DAY_MINUTES = 24 * 60, NAME_MAX_LENGTH = 64 };
+
+struct unit {
+    const char *name;
+    int64_t size;
+};
+
+/* The first name of a size is the one that is written. */
+static const struct unit size_units[] = {
+    {"TiB", INT64_C(1) << 40},
+    {"GiB", INT64_C(1) << 30},
+    {"MiB", INT64_C(1) << 20},
+    {"KiB", INT64_C(1) << 10},
+    {"T", INT64_C(1) << 40},
+    {"G", INT64_C(1) << 30},
+    {"M", INT64_C(1) << 20},
+    {"K", INT64_C(1) << 10},
+    {"B", 1},
+    {"", 1},
+    {NULL, 0},
+};
+static const struct unit duration_units[] = {
+    {"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}, {NULL, 0},
+};
+
+static void *field(struct config *cfg, const struct config_option *option)
+{
+    return (char *)cfg + option->offset;
+}
+
+static const void *const_field(const struct config *cfg, const struct config_option *option)
+{
+    return (const char *)cfg + option->offset;
+}
+
+static void print_units(int64_t value, const struct unit *units, char *out, size_t size)
+{
+    for (const struct unit *unit = units; value != 0 && unit->name != NULL; unit++) {
+        if (value % unit->size == 0) {
+            snprintf(out, size, "%" PRId64 "%s", value / unit->size,
+                     unit->size == 1 && units == size_units ? "" : unit->name);
+            return;
+        }
+    }
+    snprintf(out, size, "%" PRId64, value);
+}
+
+static void print_number(const struct config_option *option, double value, char *out, size_t size)
+{
+    switch (option->type) {
+    case CONFIG_SIZE:
+        print_units((int64_t)value, size_units, out, size);
+        break;
+    case CONFIG_DURATION:
+        print_units((int64_t)value, duration_units, out, size);
+        break;
+    default:
+        snprintf(out, size, "%.17g", value);
+        break;
+    }
+}
+
+void config_range_text(const struct config_option *option, char *out, size_t out_size)
+{
+    out[0] = '\0';
+    if (option->type == CONFIG_ENUM) {
+        for (size_t i = 0, len = 0; option->words[i] != NULL && len < out_size; i++) {
+            const char *between = i == 0 ? "" : option->words[i + 1] == NULL ? " or " : ", ";
+            len += (size_t)snprintf(out + len, out_size - len, "%s%s", between, option->words[i]);
+        }
+    } else if (option->type == CONFIG_INT || option->type == CONFIG_SIZE || option->type == CONFIG_DURATION ||
+               option->type == CONFIG_RATE) {
+        char min[32], max[32];
+        if (option->type == CONFIG_RATE) {
+            snprintf(min, sizeof min, "%g", option->min);
+            snprintf(max, sizeof max, "%g", option->max);
+        } else {
+            print_number(option, option->min, min, sizeof min);
+            print_number(option, option->max, max, sizeof max);
+        }
+        const char *unit = option->unit != NULL ? option->unit : "";
+        snprintf(out, out_size, "%s to %s%s%s", min, max, unit[0] != '\0' ? " " : "", unit);
+    }
+}
+
+static int bad(const struct config_option *option, const char *value, int code, const char *what, struct err *err)
+{
+    char range[RANGE_TEXT];
+    config_range_text(option, range, sizeof range);
+    return err_set(err, code, "%s is %s, expected %s%s%s", option->name, log_quote_str(value), what,
+                   what[0] != '\0' && range[0] != '\0' ? ", " : "", range);
+}
+
+/* Leading digits. Returns what follows them, or NULL when there are none or too many. */
+static const char *read_digits(const char *text, int64_t *value)
+{
+    const char *at = text;
+    *value = 0;
+    for (; isdigit((unsigned char)*at); at++) {
+        if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, *at - '0', value)) {
+            *value = INT64_MAX; /* above every range */
+        }
+    }
+    return at == text ? NULL : at;
+}
+
+static int set_number(int64_t *out, const struct config_option *option, const char *text, int64_t value,
+                      struct err *err)
+{
+    if ((double)value < option->min || (double)value > option->max) {
+        return bad(option, text, ERR_RANGE, "", err);
+    }
+    *out = value;
+    return 0;
+}
+
+static int set_int(int64_t *out, const struct config_option *option, const char *text, struct err *err)
+{
+    int64_t value;
+    const char *sign = text[0] == '-' ? text + 1 : text;
+    const char *rest = read_digits(sign, &value);
+    if (rest == NULL || *rest != '\0') {
+        return bad(option, text, ERR_INVALID, "a whole number", err);
+    }
+    return set_number(out, option, text, sign > text ? -value : value, err);
+}
+
+static int set_units(int64_t *out, const struct config_option *option, const char *text, const struct unit *units,
+                     const char *what, struct err *err)
+{
+    int64_t value;
+    const char *rest = read_digits(text, &value);
+    if (rest == NULL) {
+        return bad(option, text, ERR_INVALID, what, err);
+    }
+    rest += strspn(rest, " \t");
+    if (value == 0 && *rest == '\0') {
+        return set_number(out, option, text, 0, err);
+    }
+    for (const struct unit *unit = units; unit->name != NULL; unit++) {
+        if (strcasecmp(rest, unit->name) == 0) {
+            if (__builtin_mul_overflow(value, unit->size, &value)) {
+                value = INT64_MAX;
+            }
+            return set_number(out, option, text, value, err);
+        }
+    }
+    return bad(option, text, ERR_INVALID, what, err);
+}
+
+static int set_rate(double *out, const struct config_option *option, const char *text, struct err *err)
+{
+    char *rest;
+    double value = strtod(text, &rest);
+    if (rest == text || *rest != '\0' || isspace((unsigned char)text[0]) || !isfinite(value)) {
+        return bad(option, text, ERR_INVALID, "a number", err);
+    }
+    if (value < option->min || value > option->max) {
+        return bad(option, text, ERR_RANGE, "", err);
+    }
+    *out = value;
+    return 0;
+}
+
+static int set_enum(int64_t *out, const struct config_option *option, const char *text, struct err *err)
+{
+    for (int64_t i = 0; option->words[i] != NULL; i++) {
+        if (strcmp(option->words[i], text) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    return bad(option, text, ERR_INVALID, "", err);
+}
+
+static int set_seed(struct config *cfg, const struct config_option *option, const char *text, struct err *err)
+{
+    uint64_t seed = 0;
+    const char *digits = strncasecmp(text, "0x", 2) == 0 ? text + 2 : text;
+    if (text[0] != '\0') {
+        if (strspn(digits, "0123456789abcdefABCDEF") != 16 || digits[16] != '\0') {
+            return err_set(err, ERR_INVALID, "%s is not what was expected: 16 hex digits", option->name);
+        }
+        seed = strtoull(digits, NULL, 16);
+    }
+    cfg->hash_seed_given = text[0] != '\0';
+    cfg->hash_seed = seed;
+    return 0;
+}
+
+static const char *read_daytime(const char *text, int64_t *minutes)
+{
+    for (int i = 0; i < 5; i++) {
+        if (i == 2 ? text[i] != ':' : !isdigit((unsigned char)text[i])) {
+            return NULL;
+        }
+    }
+    int hour = (text[0] - '0') * 10 + text[1] - '0';
+    int minute = (text[3] - '0') * 10 + text[4] - '0';
+    *minutes = hour * 60 + minute;
+    return minute > 59 || *minutes > DAY_MINUTES ? NULL : text + 5;
+}
+
+static int set_daytimes(int64_t out[2], const struct config_option *option, const char *text, struct err *err)
+{
+    int64_t from, to;
+    const char *rest = read_daytime(text, &from);
+    if (rest == NULL || *rest != '-' || (rest = read_daytime(rest + 1, &to)) == NULL || *rest != '\0' ||
+        from == DAY_MINUTES) {
+        return bad(option, text, ERR_INVALID, "two times of day such as 00:00-05:00", err);
+    }
+    if (from == to) {
+        return bad(option, text, ERR_RANGE, "two different times (00:00-24:00 is the whole day)", err);
+    }
+    out[0] = from;
+    out[1] = to;
+    return 0;
+}
+
+int config_address(const char *text, char host[CONFIG_HOST_TEXT], int *port)
+{
+    const char *colon = strrchr(text, ':');
+    int64_t number;
+    const char *rest = colon != NULL ? read_digits(colon + 1, &number) : NULL;
+    if (rest == NULL || *rest != '\0' || number > 65535) {
+        return ERR_INVALID;
+    }
+    bool v6 = text[0] == '[';
+    size_t len = (size_t)(colon - text);
+    if (v6) {
+        if (len < 2 || text[len - 1] != ']') {
+            return ERR_INVALID;
+        }
+        text++;
+        len -= 2;
+    }
+    if (len >= CONFIG_HOST_TEXT) {
+        return ERR_INVALID;
+    }
+    char given[CONFIG_HOST_TEXT];
+    memcpy(given, text, len);
+    given[len] = '\0';
+    if (!v6 && strcmp(given, "localhost") == 0) {
+        strcpy(given, "127.0.0.1");
+    }
+    unsigned char address[sizeof(struct in6_addr)];
+    if (inet_pton(v6 ? AF_INET6 : AF_INET, given, address) != 1) {
+        return ERR_INVALID;
+    }
+    strcpy(host, given);
+    *port = (int)number;
+    return 0;
+}
+
+static int set_text(char *out, const struct config_option *option, const char *text, struct err *err)
+{
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++) {
+        if (iscntrl((unsigned char)text[i])) {
+            return err_set(err, ERR_INVALID, "%s holds a control character (byte %zu)", option->name, i + 1);
+        }
+    }
+    char host[CONFIG_HOST_TEXT];
+    int port;
+    switch (option->type) {
+    case CONFIG_ADDRESS:
+        if (len >= CONFIG_TEXT || (strcmp(text, "none") != 0 && config_address(text, host, &port) < 0)) {
+            return bad(option, text, ERR_INVALID,
+                       "an IP address and a port such as 127.0.0.1:7979 or [::1]:7979, or none", err);
+        }
+        break;
+    case CONFIG_ZONE:
+        if (len >= CONFIG_TEXT || !calendar_zone_exists(text)) {
+            return bad(option, text, ERR_INVALID, "a time zone that this system knows, such as Europe/Berlin", err);
+        }
+        break;
+    case CONFIG_SECRET:
+        if (strcmp(text, CONFIG_MASK) == 0) {
+            return err_set(err, ERR_INVALID, "%s is what stands for a hidden one, expected the real one", option->name);
+        }
+        break;
+    default:
+        if (text[0] == '"' || text[0] == '\'') {
+            return bad(option, text, ERR_INVALID, "a value without quotes", err);
+        }
+        break;
+    }
+    double max = option->max > 0 ? option->max : CONFIG_TEXT - 1;
+    if ((double)len < option->min) {
+        return err_set(err, ERR_RANGE, "%s is empty", option->name);
+    }
+    if ((double)len > max) {
+        return err_set(err, ERR_RANGE, "%s is %zu bytes long, expected at most %.0f", option->name, len, max);
+    }
+    memcpy(out, text, len + 1);
+    return 0;
+}
+
+/* How many letters must be added, dropped or changed to make b of a (Levenshtein's distance). */
+static size_t distance(const char *a, const char *b)
+{
+    size_t nb = strlen(b);
+    size_t row[NAME_MAX_LENGTH + 1];
+    for (size_t k = 0; k <= nb; k++) {
+        row[k] = k;
+    }
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t k = 1; k <= nb; k++) {
+            size_t change = diagonal + (tolower((unsigned char)a[i - 1]) != b[k - 1]);
+            diagonal = row[k];
+            size_t step = (row[k] < row[k - 1] ? row[k] : row[k - 1]) + 1;
+            row[k] = change < step ? change : step;
+        }
+    }
+    return row[nb];
+}
+
+static int unknown(const char *name, struct err *err)
+{
+    const char *nearest = NULL;
+    size_t least = strlen(name) < NAME_MAX_LENGTH ? strlen(name) / 3 + 2 : 0; /* farther away is no slip of a finger */
+    for (size_t i = 0; i < config_options_count && least > 0; i++) {
+        size_t d = distance(name, config_options[i].name);
+        if (d < least) {
+            least = d;
+            nearest = config_options[i].name;
+        }
+    }
+    if (nearest == NULL) {
+        return err_set(err, ERR_NOTFOUND, "there is no option %s", log_quote_str(name));
+    }
+    return err_set(err, ERR_NOTFOUND, "there is no option %s; did you mean %s?", log_quote_str(name), nearest);
+}
+
+int config_set(struct config *cfg, const char *name, const char *value, struct err *err)
+{
+    const struct config_option *option = config_find(name);
+    if (option == NULL) {
+        return unknown(name, err);
+    }
+    void *out = field(cfg, option);
+    switch (option->type) {
+    case CONFIG_STRING:
+    case CONFIG_ADDRESS:
+    case CONFIG_ZONE:
+    case CONFIG_SECRET:
+        return set_text(out, option, value, err);
+    case CONFIG_INT:
+        return set_int(out, option, value, err);
+    case CONFIG_SIZE:
+        return set_units(out, option, value, size_units, "a size such as 256MiB", err);
+    case CONFIG_DURATION:
+        return set_units(out, option, value, duration_units, "a time with its unit (ms, s, min, h, d)", err);
+    case CONFIG_RATE:
+        return set_rate(out, option, value, err);
+    case CONFIG_ENUM:
+        return set_enum(out, option, value, err);
+    case CONFIG_SEED:
+        return set_seed(cfg, option, value, err);
+    case CONFIG_DAYTIME_RANGE:
+        return set_daytimes(out, option, value, err);
+    }
+    return err_set(err, ERR_INVALID, "%s has no type", name);
+}
+
+void config_text(const struct config *cfg, const struct config_option *option, char *out, size_t out_size)
+{
+    const void *in = const_field(cfg, option);
+    const int64_t *number = in;
+    const double *rate = in;
+    switch (option->type) {
+    case CONFIG_STRING:
+    case CONFIG_ADDRESS:
+    case CONFIG_ZONE:
+        snprintf(out, out_size, "%s", (const char *)in);
+        break;
+    case CONFIG_SECRET:
+        snprintf(out, out_size, "%s", *(const char *)in != '\0' ? CONFIG_MASK : "");
+        break;
+    case CONFIG_SEED:
+        snprintf(out, out_size, "%s", cfg->hash_seed_given ? CONFIG_MASK : "");
+        break;
+    case CONFIG_INT:
+        snprintf(out, out_size, "%" PRId64, *number);
+        break;
+    case CONFIG_SIZE:
+        print_units(*number, size_units, out, out_size);
+        break;
+    case CONFIG_DURATION:
+        print_units(*number, duration_units, out, out_size);
+        break;
+    case CONFIG_RATE:
+        for (int digits = 1; digits <= 17; digits++) { /* the shortest that reads back as the same */
+            char text[32];
+            snprintf(text, sizeof text, "%.*g", digits, *rate);
+            if (digits == 17 || fabs(strtod(text, NULL) - *rate) <= 0) {
+                snprintf(out, out_size, "%s", text);
+                break;
+            }
+        }
+        break;
+    case CONFIG_ENUM:
+        snprintf(out, out_size, "%s", option->words[*number]);
+        break;
+    case CONFIG_DAYTIME_RANGE:
+        snprintf(out, out_size, "%02d:%02d-%02d:%02d", (int)number[0] / 60, (int)number[0] % 60, (int)number[1] / 60,
+                 (int)number[1] % 60);
+        break;
+    }
+}

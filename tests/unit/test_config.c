@@ -1,0 +1,564 @@
+/* `test_config sample` prints the sample file, for etc/unseen.conf. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "config/config.h"
+
+static char path[] = "/tmp/unseen-test-config-XXXXXX";
+
+static int make_file(void **state)
+{
+    (void)state;
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static void write_file(const void *bytes, size_t len)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+}
+
+static struct config defaults(void)
+{
+    struct config cfg;
+    config_defaults(&cfg);
+    return cfg;
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct config cfg = defaults();
+    assert_string_equal(cfg.data, "/var/lib/unseen");
+    assert_string_equal(cfg.listen, "127.0.0.1:7979");
+    assert_string_equal(cfg.unix_socket, "");
+    assert_string_equal(cfg.requirepass, "");
+    assert_int_equal(cfg.max_clients, 10000);
+    assert_int_equal(cfg.workers, 0);
+    assert_int_equal(cfg.idle_timeout_ms, 0);
+    assert_int_equal(cfg.slots, 6);
+    assert_int_equal(cfg.slot_length_ms, 3600000);
+    assert_int_equal(cfg.retention, 6);
+    assert_int_equal(cfg.window, 3);
+    assert_true(cfg.error_rate > 0.000999 && cfg.error_rate < 0.001001);
+    assert_int_equal(cfg.staging_memory, 256 << 20);
+    assert_int_equal(cfg.request_memory, 256 << 20);
+    assert_int_equal(cfg.wal_limit, 128 << 20);
+    assert_int_equal(cfg.min_free, 256 << 20);
+    assert_int_equal(cfg.sweep_from, 0);
+    assert_int_equal(cfg.sweep_to, 300);
+    assert_string_equal(cfg.timezone, "");
+    assert_int_equal(cfg.delivered_max, 100);
+    assert_false(cfg.hash_seed_given);
+    assert_int_equal(cfg.skewed_time, SKEWED_ERROR);
+    assert_int_equal(cfg.on_damage, DAMAGE_ERROR);
+    assert_int_equal(cfg.log_level, LOG_LEVEL_INFO);
+    assert_int_equal(config_validate(&cfg, NULL), 0);
+}
+
+/* What is read is written as in the third column, or as it was given; and what is written is read as the same. */
+static const struct {
+    const char *name, *value, *written;
+} good[] = {
+    {"data", "/srv/my data", NULL},
+    {"data", "./here", NULL},
+    {"listen", "0.0.0.0:1", NULL},
+    {"listen", "[::1]:65535", NULL},
+    {"listen", "localhost:0", NULL},
+    {"listen", "none", NULL},
+    {"unix_socket", "/run/unseen/unseen.sock", NULL},
+    {"unix_socket", "", NULL},
+    {"requirepass", "\"s3cret with spaces\"", CONFIG_MASK},
+    {"requirepass", "", NULL},
+    {"max_clients", "1", NULL},
+    {"max_clients", "1000000", NULL},
+    {"max_clients", "007", "7"},
+    {"workers", "256", NULL},
+    {"idle_timeout", "0", NULL},
+    {"idle_timeout", "0s", "0"},
+    {"idle_timeout", "30d", NULL},
+    {"idle_timeout", "90s", NULL},
+    {"idle_timeout", "1500ms", NULL},
+    {"idle_timeout", "120 min", "2h"},
+    {"slots", "2", NULL},
+    {"slots", "64", NULL},
+    {"slot_length", "1min", NULL},
+    {"slot_length", "24h", "1d"},
+    {"slot_length", "90min", NULL},
+    {"retention", "120", NULL},
+    {"window", "0", NULL},
+    {"error_rate", "1e-4", "0.0001"},
+    {"error_rate", "0.05", NULL},
+    {"error_rate", "0.0012345678901234567", "0.0012345678901234567"},
+    {"staging_memory", "4MiB", NULL},
+    {"staging_memory", "4194305", NULL},
+    {"staging_memory", "4194305B", "4194305"},
+    {"staging_memory", "5000K", "5000KiB"},
+    {"staging_memory", "2048m", "2GiB"},
+    {"staging_memory", "1 TiB", "1TiB"},
+    {"request_memory", "16M", "16MiB"},
+    {"wal_limit", "1G", "1GiB"},
+    {"min_free", "0", NULL},
+    {"min_free", "16T", "16TiB"},
+    {"sweep_window", "22:00-04:00", NULL},
+    {"sweep_window", "00:00-24:00", NULL},
+    {"sweep_window", "23:59-00:01", NULL},
+    {"timezone", "UTC0", NULL},
+    {"timezone", "", NULL},
+    {"delivered_max", "10000", NULL},
+    {"hash_seed", "0123456789abcdef", CONFIG_MASK},
+    {"hash_seed", "0xFEDCBA9876543210", CONFIG_MASK},
+    {"hash_seed", "", NULL},
+    {"skewed_time", "now", NULL},
+    {"on_damage", "answer", NULL},
+    {"log_level", "error", NULL},
+    {"log_level", "debug", NULL},
+};
+
+static void test_good_values(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct config cfg = defaults();
+        struct err err = {0};
+        char text[CONFIG_TEXT];
+        if (config_set(&cfg, good[i].name, good[i].value, &err) < 0) {
+            fail_msg("%s", err.text);
+        }
+        config_text(&cfg, config_find(good[i].name), text, sizeof text);
+        assert_string_equal(text, good[i].written != NULL ? good[i].written : good[i].value);
+        struct config again = defaults();
+        if (strcmp(text, CONFIG_MASK) != 0) {
+            assert_int_equal(config_set(&again, good[i].name, text, &err), 0);
+            assert_memory_equal(&again, &cfg, sizeof cfg);
+        } else {
+            assert_true(config_set(&again, good[i].name, text, &err) < 0);
+        }
+    }
+}
+
+static void test_values_that_are_kept(void **state)
+{
+    (void)state;
+    struct config cfg = defaults();
+    assert_int_equal(config_set(&cfg, "hash_seed", "0xFEDCBA9876543210", NULL), 0);
+    assert_true(cfg.hash_seed_given && cfg.hash_seed == UINT64_C(0xfedcba9876543210));
+    assert_int_equal(config_set(&cfg, "requirepass", "a b", NULL), 0);
+    assert_string_equal(cfg.requirepass, "a b");
+    assert_int_equal(config_set(&cfg, "sweep_window", "22:30-04:05", NULL), 0);
+    assert_int_equal(cfg.sweep_from, 22 * 60 + 30);
+    assert_int_equal(cfg.sweep_to, 4 * 60 + 5);
+    assert_int_equal(config_set(&cfg, "skewed_time", "now", NULL), 0);
+    assert_int_equal(cfg.skewed_time, SKEWED_NOW);
+    assert_int_equal(config_set(&cfg, "log_level", "warn", NULL), 0);
+    assert_int_equal(cfg.log_level, LOG_LEVEL_WARN);
+    assert_int_equal(config_set(&cfg, "idle_timeout", "2min", NULL), 0);
+    assert_int_equal(cfg.idle_timeout_ms, 120000);
+}
+
+#define LONG_64 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
+static const struct {
+    const char *name, *value;
+    int code;
+    const char *text; /* NULL: only that the name is in it */
+} bad[] = {
+    {"data", "", ERR_RANGE, "data is empty"},
+    {"data", LONG_64 LONG_64 LONG_64 LONG_64, ERR_RANGE, "data is 256 bytes long, expected at most 255"},
+    {"data", "\"/srv\"", ERR_INVALID, "data is \"\\x22/srv\\x22\", expected a value without quotes"},
+    {"data", "/srv\n", ERR_INVALID, "data holds a control character (byte 5)"},
+    {"listen", "", ERR_INVALID, NULL},
+    {"listen", "7979", ERR_INVALID,
+     "listen is \"7979\", expected an IP address and a port such as 127.0.0.1:7979 or [::1]:7979, or none"},
+    {"listen", "127.0.0.1", ERR_INVALID, NULL},
+    {"listen", "127.0.0.1:", ERR_INVALID, NULL},
+    {"listen", "127.0.0.1:65536", ERR_INVALID, NULL},
+    {"listen", "127.0.0.1:99999999999999999999999", ERR_INVALID, NULL},
+    {"listen", "127.0.0.1:79x", ERR_INVALID, NULL},
+    {"listen", "127.0.0.256:7979", ERR_INVALID, NULL},
+    {"listen", "::1:7979", ERR_INVALID, NULL},
+    {"listen", "[::1:7979", ERR_INVALID, NULL},
+    {"listen", "[:7979", ERR_INVALID, NULL},
+    {"listen", "[]:7979", ERR_INVALID, NULL},
+    {"listen", "[127.0.0.1]:7979", ERR_INVALID, NULL},
+    {"listen", "example.org:7979", ERR_INVALID, NULL},
+    {"listen", LONG_64 LONG_64 ":7979", ERR_INVALID, NULL},
+    {"unix_socket", LONG_64 LONG_64, ERR_RANGE, "unix_socket is 128 bytes long, expected at most 107"},
+    {"requirepass", LONG_64 LONG_64 LONG_64 LONG_64, ERR_RANGE, "requirepass is 256 bytes long, expected at most 255"},
+    {"max_clients", "0", ERR_RANGE, "max_clients is \"0\", expected 1 to 1000000 connections"},
+    {"workers", "-1", ERR_RANGE, "workers is \"-1\", expected 0 to 256 threads"},
+    {"slots", "1", ERR_RANGE, "slots is \"1\", expected 2 to 64 slots"},
+    {"slots", "65", ERR_RANGE, NULL},
+    {"slots", "many", ERR_INVALID, "slots is \"many\", expected a whole number, 2 to 64 slots"},
+    {"slots", "6.5", ERR_INVALID, NULL},
+    {"slots", "", ERR_INVALID, NULL},
+    {"slots", "-", ERR_INVALID, NULL},
+    {"slots", "6 ", ERR_INVALID, NULL},
+    {"slots", "18446744073709551622", ERR_RANGE, NULL}, /* 2^64 + 6 */
+    {"slots", "-18446744073709551622", ERR_RANGE, NULL},
+    {"idle_timeout", "31d", ERR_RANGE, "idle_timeout is \"31d\", expected 0 to 30d"},
+    {"idle_timeout", "5", ERR_INVALID,
+     "idle_timeout is \"5\", expected a time with its unit (ms, s, min, h, d), 0 to 30d"},
+    {"idle_timeout", "5m", ERR_INVALID, NULL},
+    {"idle_timeout", "1h30min", ERR_INVALID, NULL},
+    {"idle_timeout", "-1s", ERR_INVALID, NULL},
+    {"slot_length", "59s", ERR_RANGE, "slot_length is \"59s\", expected 1min to 1d"},
+    {"slot_length", "25h", ERR_RANGE, NULL},
+    {"slot_length", "213503982335d", ERR_RANGE, NULL}, /* just above 2^64 ms */
+    {"retention", "121", ERR_RANGE, "retention is \"121\", expected 1 to 120 months"},
+    {"window", "121", ERR_RANGE, NULL},
+    {"error_rate", "0.00009", ERR_RANGE, "error_rate is \"0.00009\", expected 0.0001 to 0.05"},
+    {"error_rate", "0.051", ERR_RANGE, NULL},
+    {"error_rate", "0,001", ERR_INVALID, "error_rate is \"0,001\", expected a number, 0.0001 to 0.05"},
+    {"error_rate", "nan", ERR_INVALID, NULL},
+    {"error_rate", "", ERR_INVALID, NULL},
+    {"staging_memory", "4194303", ERR_RANGE, "staging_memory is \"4194303\", expected 4MiB to 1TiB"},
+    {"staging_memory", "2TiB", ERR_RANGE, NULL},
+    {"staging_memory", "256MB", ERR_INVALID,
+     "staging_memory is \"256MB\", expected a size such as 256MiB, 4MiB to 1TiB"},
+    {"staging_memory", "16777216TiB", ERR_RANGE, NULL}, /* 2^64 */
+    {"staging_memory", "MiB", ERR_INVALID, NULL},
+    {"request_memory", "1MiB", ERR_RANGE, NULL},
+    {"wal_limit", "1MiB", ERR_RANGE, NULL},
+    {"min_free", "17TiB", ERR_RANGE, NULL},
+    {"sweep_window", "03:00-03:00", ERR_RANGE,
+     "sweep_window is \"03:00-03:00\", expected two different times (00:00-24:00 is the whole day)"},
+    {"sweep_window", "3:00-5:00", ERR_INVALID, NULL},
+    {"sweep_window", "00:00-24:01", ERR_INVALID, NULL},
+    {"sweep_window", "24:00-05:00", ERR_INVALID, NULL},
+    {"sweep_window", "00:60-05:00", ERR_INVALID, NULL},
+    {"sweep_window", "00:00", ERR_INVALID, NULL},
+    {"sweep_window", "00:00-05:00 ", ERR_INVALID, NULL},
+    {"sweep_window", "", ERR_INVALID, NULL},
+    {"timezone", "Europe/Berln", ERR_INVALID, NULL},
+    {"delivered_max", "0", ERR_RANGE, NULL},
+    {"delivered_max", "10001", ERR_RANGE, NULL},
+    {"hash_seed", "0123456789abcde", ERR_INVALID, "hash_seed is not what was expected: 16 hex digits"},
+    {"hash_seed", "0123456789abcdef0", ERR_INVALID, NULL},
+    {"hash_seed", "0x0123456789abcdeg", ERR_INVALID, NULL},
+    {"skewed_time", "NOW", ERR_INVALID, "skewed_time is \"NOW\", expected error or now"},
+    {"on_damage", "", ERR_INVALID, NULL},
+    {"log_level", "verbose", ERR_INVALID, "log_level is \"verbose\", expected error, warn, info or debug"},
+    {"slot", "6", ERR_NOTFOUND, "there is no option \"slot\"; did you mean slots?"},
+    {"Sweep-Window", "", ERR_NOTFOUND, "there is no option \"Sweep-Window\"; did you mean sweep_window?"},
+    {"requirepas", "secret", ERR_NOTFOUND, "there is no option \"requirepas\"; did you mean requirepass?"},
+    {"maxmemory", "1GiB", ERR_NOTFOUND, "there is no option \"maxmemory\""},
+    {"", "", ERR_NOTFOUND, NULL},
+    {LONG_64 LONG_64, "", ERR_NOTFOUND, NULL},
+};
+
+static void test_bad_values(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct config cfg = defaults(), before = cfg;
+        struct err err = {0};
+        int code = config_set(&cfg, bad[i].name, bad[i].value, &err);
+        if (code != bad[i].code || err.code != code || strstr(err.text, bad[i].name) == NULL) {
+            fail_msg("%s = %s: %d, %s", bad[i].name, bad[i].value, code, err.text);
+        }
+        if (bad[i].text != NULL) {
+            assert_string_equal(err.text, bad[i].text);
+        }
+        assert_memory_equal(&cfg, &before, sizeof cfg);
+    }
+}
+
+/* The table: every default is what config_text gives back, so it is within its range and in the shortest form. */
+static void test_table(void **state)
+{
+    (void)state;
+    struct config cfg = defaults();
+    for (size_t i = 0; i < config_options_count; i++) {
+        const struct config_option *option = &config_options[i];
+        char text[CONFIG_TEXT];
+        config_text(&cfg, option, text, sizeof text);
+        assert_string_equal(text, option->default_text);
+        assert_ptr_equal(config_find(option->name), option);
+        assert_true(strlen(option->help) > 20 && option->help[strlen(option->help) - 1] == '.');
+    }
+    assert_null(config_find("nothing"));
+}
+
+static void test_address(void **state)
+{
+    (void)state;
+    char host[CONFIG_HOST_TEXT];
+    int port = -1;
+    assert_int_equal(config_address("localhost:79", host, &port), 0);
+    assert_string_equal(host, "127.0.0.1");
+    assert_int_equal(port, 79);
+    assert_int_equal(config_address("[fe80::1]:7979", host, &port), 0);
+    assert_string_equal(host, "fe80::1");
+    assert_int_equal(port, 7979);
+    assert_int_equal(config_address("none", host, &port), ERR_INVALID);
+}
+
+static void test_sweep_window(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *window;
+        int minute;
+        bool inside;
+    } cases[] = {
+        {"01:00-05:00", 59, false},  {"01:00-05:00", 60, true},    {"01:00-05:00", 299, true},
+        {"01:00-05:00", 300, false}, {"22:00-04:00", 1319, false}, {"22:00-04:00", 1320, true},
+        {"22:00-04:00", 1439, true}, {"22:00-04:00", 0, true},     {"22:00-04:00", 239, true},
+        {"22:00-04:00", 240, false}, {"00:00-24:00", 0, true},     {"00:00-24:00", 1439, true},
+        {"22:00-00:00", 1439, true}, {"22:00-00:00", 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config cfg = defaults();
+        assert_int_equal(config_set(&cfg, "sweep_window", cases[i].window, NULL), 0);
+        assert_int_equal(config_in_sweep_window(&cfg, cases[i].minute), cases[i].inside);
+    }
+}
+
+static void collect(void *arg, const char *problem)
+{
+    buf_addf(arg, "%s\n", problem);
+}
+
+static void test_good_file(void **state)
+{
+    (void)state;
+    static const char text[] = "\xef\xbb\xbf# a comment = 1\r\n"
+                               "slots = 4   ; and why\r\n"
+                               "\r\n"
+                               "[unseen]\r\n"
+                               "  retention=12\r\n"
+                               "\twindow : 5\n"
+                               "; slots = 99\n"
+                               "#   " LONG_64 LONG_64 LONG_64 LONG_64 "\n"
+                               "unix_socket =\n"
+                               "listen = [::1]:7000\n"
+                               "requirepass = a;b#c=d:e";
+    write_file(text, sizeof text - 1);
+    struct config cfg = defaults();
+    struct err err = {0};
+    struct buf problems = {0};
+    if (config_load(&cfg, path, collect, &problems, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(problems.len, 0);
+    assert_int_equal(cfg.slots, 4);
+    assert_int_equal(cfg.retention, 12);
+    assert_int_equal(cfg.window, 5);
+    assert_string_equal(cfg.listen, "[::1]:7000");
+    assert_string_equal(cfg.requirepass, "a;b#c=d:e");
+    assert_int_equal(cfg.delivered_max, 100);
+    write_file("", 0);
+    assert_int_equal(config_load(&cfg, path, NULL, NULL, &err), 0);
+    assert_int_equal(cfg.slots, 4);
+}
+
+static void test_bad_file(void **state)
+{
+    (void)state;
+    static const char text[] = "retention = 9\n"
+                               "slots = 99\n"
+                               "slot = 6\n"
+                               "nothing\n"
+                               "[unseen]\n"
+                               "  window = 2\n"
+                               "  window = 3\n"
+                               "[server]\n"
+                               "[unseen\n"
+                               "requirepass = hunter2 ;x\n"
+                               "workers = 1\0\n"
+                               "data = /" LONG_64 LONG_64 LONG_64 "\n"
+                               "= 5\n"
+                               "min_free = 1 # more\n"
+                               "last";
+    static const char *const wanted[] = {
+        "2: slots is \"99\", expected 2 to 64 slots",
+        "3: there is no option \"slot\"; did you mean slots?",
+        "4: expected name = value",
+        "7: window is given twice, first in line 6",
+        "8: there is no section \"[server]\", only [unseen]",
+        "9: expected ] at the end of the section's name",
+        "10: requirepass can't hold a space before a semicolon: a comment begins there",
+        "11: the line holds a NUL byte",
+        "12: the line is 200 bytes long, expected at most 197",
+        "13: there is no option \"\"",
+        "14: min_free is \"1 # more\", expected a size such as 256MiB, 0 to 16TiB",
+        "15: expected name = value",
+    };
+    write_file(text, sizeof text - 1);
+    struct buf want = {0}, problems = {0};
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        assert_int_equal(buf_addf(&want, "%s:%s\n", path, wanted[i]), 0);
+    }
+    struct config cfg = defaults(), before = cfg;
+    struct err err = {0};
+    assert_int_equal(config_load(&cfg, path, collect, &problems, &err), ERR_RANGE);
+    assert_int_equal(buf_add(&problems, "", 1), 0);
+    assert_int_equal(buf_add(&want, "", 1), 0);
+    assert_string_equal(problems.data, want.data);
+    assert_non_null(strstr(err.text, wanted[0]));
+    assert_memory_equal(&cfg, &before, sizeof cfg);
+    assert_null(strstr(problems.data, "hunter2"));
+    buf_free(&problems);
+    buf_free(&want);
+}
+
+static void test_no_file(void **state)
+{
+    (void)state;
+    struct config cfg = defaults();
+    struct err err = {0};
+    assert_int_equal(config_load(&cfg, "/nonexistent/unseen.conf", NULL, NULL, &err), ERR_NOTFOUND);
+    assert_string_equal(err.text, "/nonexistent/unseen.conf: No such file or directory");
+    struct buf problems = {0};
+    assert_int_equal(config_load(&cfg, "/tmp", collect, &problems, &err), ERR_IO);
+    assert_string_equal(err.text, "/tmp: Is a directory");
+    assert_memory_equal(problems.data, "/tmp: Is a directory\n", problems.len);
+    buf_free(&problems);
+}
+
+static void test_validate(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *listen, *unix_socket, *requirepass;
+        int retention, window;
+        int code;
+        const char *word;
+    } cases[] = {
+        {"127.0.0.1:7979", "", "", 6, 6, 0, ""},
+        {"127.0.0.1:7979", "", "", 6, 7, ERR_INVALID, "retention keeps only 6"},
+        {"127.8.8.8:7979", "", "", 6, 3, 0, ""},
+        {"[::1]:7979", "", "", 6, 3, 0, ""},
+        {"[::ffff:127.0.0.1]:7979", "", "", 6, 3, 0, ""},
+        {"localhost:7979", "", "", 6, 3, 0, ""},
+        {"0.0.0.0:7979", "", "", 6, 3, ERR_INVALID, "set requirepass, or listen on 127.0.0.1:7979"},
+        {"[::]:7979", "", "", 6, 3, ERR_INVALID, "set requirepass"},
+        {"[::ffff:10.0.0.1]:7979", "", "", 6, 3, ERR_INVALID, "set requirepass"},
+        {"0.0.0.0:7979", "", "secret", 6, 3, 0, ""},
+        {"none", "", "", 6, 3, ERR_INVALID, "unix_socket is empty"},
+        {"none", "/run/x.sock", "", 6, 3, 0, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config cfg = defaults();
+        struct err err = {0};
+        assert_int_equal(config_set(&cfg, "listen", cases[i].listen, NULL), 0);
+        assert_int_equal(config_set(&cfg, "unix_socket", cases[i].unix_socket, NULL), 0);
+        assert_int_equal(config_set(&cfg, "requirepass", cases[i].requirepass, NULL), 0);
+        cfg.retention = cases[i].retention;
+        cfg.window = cases[i].window;
+        assert_int_equal(config_validate(&cfg, &err), cases[i].code);
+        assert_non_null(strstr(err.text, cases[i].word));
+    }
+}
+
+static char *sample(size_t *len)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, len);
+    assert_non_null(out);
+    assert_int_equal(config_write_sample(out), 0);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+static void test_sample_is_committed(void **state)
+{
+    (void)state;
+    size_t len;
+    char *text = sample(&len);
+    FILE *file = fopen(SRCDIR "/etc/unseen.conf", "r");
+    assert_non_null(file);
+    char *committed = calloc(1, len + 2);
+    assert_non_null(committed);
+    size_t got = fread(committed, 1, len + 1, file);
+    fclose(file);
+    if (got != len || memcmp(committed, text, len) != 0) {
+        fail_msg("etc/unseen.conf is out of date: tests/unit/test_config sample > etc/unseen.conf");
+    }
+    free(committed);
+    free(text);
+}
+
+static void test_sample_loads(void **state)
+{
+    (void)state;
+    size_t len;
+    char *text = sample(&len);
+    struct config cfg = defaults(), before = cfg;
+    struct err err = {0};
+    write_file(text, len);
+    assert_int_equal(config_load(&cfg, path, NULL, NULL, &err), 0);
+    assert_memory_equal(&cfg, &before, sizeof cfg);
+
+    size_t options = 0;
+    for (char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        assert_true(strcspn(line, "\n") <= 110);
+        if (line[0] == '#' && line[1] != ' ') {
+            line[0] = ' ';
+            options++;
+        }
+    }
+    assert_int_equal(options, config_options_count);
+    write_file(text, len);
+    cfg.slots = 64; /* proves that the file is read */
+    if (config_load(&cfg, path, NULL, NULL, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    assert_memory_equal(&cfg, &before, sizeof cfg);
+    free(text);
+}
+
+static void test_sample_says_when_it_fails(void **state)
+{
+    (void)state;
+    FILE *full = fopen("/dev/full", "w");
+    if (full == NULL) {
+        skip();
+    }
+    assert_int_equal(config_write_sample(full), ERR_IO);
+    fclose(full);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "sample") == 0) {
+        return config_write_sample(stdout) < 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_good_values),
+        cmocka_unit_test(test_values_that_are_kept),
+        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_address),
+        cmocka_unit_test(test_sweep_window),
+        cmocka_unit_test(test_good_file),
+        cmocka_unit_test(test_bad_file),
+        cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_validate),
+        cmocka_unit_test(test_sample_is_committed),
+        cmocka_unit_test(test_sample_loads),
+        cmocka_unit_test(test_sample_says_when_it_fails),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}
