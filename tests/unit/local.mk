@@ -12,8 +12,8 @@ tests_unit_test_cli_output_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_output
 
 # src/filter
-check_PROGRAMS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem
-TESTS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem
+check_PROGRAMS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem tests/unit/test_probe
+TESTS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem tests/unit/test_probe
 tests_unit_test_filter_SOURCES = tests/unit/test_filter.c tests/unit/random.h
 tests_unit_test_filter_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_filter_codec_SOURCES = tests/unit/test_filter_codec.c tests/unit/random.h
@@ -21,6 +21,8 @@ tests_unit_test_filter_codec_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_filter_nomem_SOURCES = tests/unit/test_filter_nomem.c tests/unit/random.h
 tests_unit_test_filter_nomem_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_filter_nomem_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+tests_unit_test_probe_SOURCES = tests/unit/test_probe.c tests/unit/random.h
+tests_unit_test_probe_LDADD = $(LDADD) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_resp_parser tests/unit/test_resp_writer
 tests_unit_test_resp_parser_SOURCES = tests/unit/test_resp_parser.c
 tests_unit_test_resp_parser_LDADD = $(LDADD) $(CMOCKA_LIBS)
@@ -32,7 +34,7 @@ tests_unit_test_cli_reply_SOURCES = tests/unit/test_cli_reply.c
 tests_unit_test_cli_reply_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_reply
 
-check_PROGRAMS += tests/unit/test_import tests/unit/test_import_input
+check_PROGRAMS += tests/unit/test_import
 tests_unit_test_import_SOURCES = tests/unit/test_import.c
 tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_import
@@ -50,6 +52,3 @@ tests_unit_test_config_SOURCES = tests/unit/test_config.c
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_config_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_config
-tests_unit_test_import_input_SOURCES = tests/unit/test_import_input.c
-tests_unit_test_import_input_LDADD = $(LDADD) $(CMOCKA_LIBS)
-TESTS += tests/unit/test_import tests/unit/test_import_input

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "filter/filter.h"
+#include "filter/probe.h"
 #include "random.h"
 
 /* The n-th allocation from now on fails; 0: none does. */
@@ -113,11 +114,43 @@ static void add_survives_a_failure(void **state)
     arena_free(&arena);
 }
 
+static void the_probe_survives_a_failure(void **state)
+{
+    (void)state;
+    static uint32_t v[N];
+    make_positions(v, 4);
+    const struct filter_part part = {.positions = v, .n = N, .m = FILTER_LIVE_M},
+                             little = {.positions = v, .n = 5, .m = FILTER_LIVE_M};
+    const struct filter_part *const parts[] = {&part}, *const little_parts[] = {&little};
+    const uint64_t hash = (uint64_t)v[0] << 32;
+    const struct probe_input in = {.parts = parts, .n_parts = 1}, little_in = {.parts = little_parts, .n_parts = 1};
+
+    fail_at = 1;
+    assert_null(probe_new());
+    struct probe *p = probe_new();
+    assert_int_equal(probe_build(p, &little_in), 0);
+    assert_true(probe_seen(p, hash));
+    fail_at = 1;
+    assert_int_equal(probe_build(p, &in), ERR_NOMEM);
+    assert_false(probe_seen(p, hash)); /* it holds nothing */
+    assert_int_equal(probe_build(p, &in), 0);
+    assert_true(probe_seen(p, hash));
+
+    fail_at = 1; /* once warm, nothing is allocated */
+    assert_int_equal(probe_build(p, &little_in), 0);
+    assert_int_equal(probe_build(p, &in), 0);
+    assert_true(probe_seen(p, hash));
+    assert_int_equal(fail_at, 1);
+    fail_at = 0;
+    probe_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encode_and_decode_survive_each_failure),
         cmocka_unit_test(add_survives_a_failure),
+        cmocka_unit_test(the_probe_survives_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
