@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct json {
+struct cursor {
     char *begin;
     char *at;
     char *end;
@@ -17,19 +17,19 @@ struct json {
 
 static const char *const names[3] = {"unix_ms", "user", "item"};
 
-static int bad(const struct json *j, const char *what)
+static int bad(const struct cursor *j, const char *what)
 {
     return err_set(j->err, ERR_INVALID, "%s at byte %zu", what, (size_t)(j->at - j->begin) + 1);
 }
 
-static void skip_space(struct json *j)
+static void skip_space(struct cursor *j)
 {
     while (j->at < j->end && (*j->at == ' ' || *j->at == '\t' || *j->at == '\r' || *j->at == '\n')) {
         j->at++;
     }
 }
 
-static bool next_is(const struct json *j, char c)
+static bool next_is(const struct cursor *j, char c)
 {
     return j->at < j->end && *j->at == c;
 }
@@ -81,7 +81,7 @@ static char *put_utf8(char *out, uint32_t code)
 }
 
 /* at is behind \u; a surrogate pair takes the second \uXXXX too. */
-static int unicode_escape(struct json *j, char **out)
+static int unicode_escape(struct cursor *j, char **out)
 {
     int32_t code = hex4(j->at, j->end);
     if (code < 0) {
@@ -103,7 +103,7 @@ static int unicode_escape(struct json *j, char **out)
     return 0;
 }
 
-static int escape(struct json *j, char **out)
+static int escape(struct cursor *j, char **out)
 {
     static const char from[] = "\"\\/bfnrt";
     static const char to[] = "\"\\/\b\f\n\r\t";
@@ -121,7 +121,7 @@ static int escape(struct json *j, char **out)
 }
 
 /* at is on the opening quote. */
-static int string(struct json *j, struct slice *text)
+static int string(struct cursor *j, struct slice *text)
 {
     char *start = ++j->at;
     while (j->at < j->end && *j->at != '"' && *j->at != '\\' && (unsigned char)*j->at >= 0x20) {
@@ -153,7 +153,7 @@ static int string(struct json *j, struct slice *text)
     return 0;
 }
 
-static size_t digits(struct json *j)
+static size_t digits(struct cursor *j)
 {
     char *start = j->at;
     while (j->at < j->end && *j->at >= '0' && *j->at <= '9') {
@@ -162,7 +162,7 @@ static size_t digits(struct json *j)
     return (size_t)(j->at - start);
 }
 
-static int number(struct json *j, struct slice *text, bool *whole)
+static int number(struct cursor *j, struct slice *text, bool *whole)
 {
     char *start = j->at;
     *whole = true;
@@ -198,7 +198,7 @@ static int number(struct json *j, struct slice *text, bool *whole)
     return 0;
 }
 
-static bool word(struct json *j, const char *text)
+static bool word(struct cursor *j, const char *text)
 {
     size_t len = strlen(text);
     if ((size_t)(j->end - j->at) < len || memcmp(j->at, text, len) != 0) {
@@ -209,7 +209,7 @@ static bool word(struct json *j, const char *text)
 }
 
 /* A key and its colon. */
-static int key(struct json *j, struct slice *name)
+static int key(struct cursor *j, struct slice *name)
 {
     if (!next_is(j, '"')) {
         return bad(j, "expected a key");
@@ -228,7 +228,7 @@ static int key(struct json *j, struct slice *name)
 }
 
 /* Checks a value that nobody wants. */
-static int ignore_value(struct json *j, int depth)
+static int ignore_value(struct cursor *j, int depth)
 {
     struct slice text;
     bool whole;
@@ -271,7 +271,7 @@ static int ignore_value(struct json *j, int depth)
 }
 
 /* A value that is wanted: a string or a number. An id must be whole, since 7 and 7.0 would be two ids. */
-static int wanted_value(struct json *j, int which, struct slice *text)
+static int wanted_value(struct cursor *j, int which, struct slice *text)
 {
     if (text->data != NULL) {
         return err_set(j->err, ERR_INVALID, "%s is given twice", names[which]);
@@ -289,7 +289,7 @@ static int wanted_value(struct json *j, int which, struct slice *text)
     return err_set(j->err, ERR_INVALID, "%s is neither a string nor a whole number", names[which]);
 }
 
-static int member(struct json *j, struct slice fields[3])
+static int member(struct cursor *j, struct slice fields[3])
 {
     struct slice name;
     int rc = key(j, &name);
@@ -306,7 +306,7 @@ static int member(struct json *j, struct slice fields[3])
 
 int import_json_parse(char *line, size_t len, struct slice fields[3], struct err *err)
 {
-    struct json j = {line, line, line + len, err};
+    struct cursor j = {line, line, line + len, err};
     memset(fields, 0, 3 * sizeof(*fields));
     skip_space(&j);
     if (!next_is(&j, '{')) {

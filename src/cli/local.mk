@@ -14,7 +14,11 @@ libunseen_a_SOURCES += \
 libunseen_a_SOURCES += \
 	src/cli/import_csv.c \
 	src/cli/import_csv.h \
+	src/cli/import_input.c \
+	src/cli/import_input.h \
 	src/cli/import_json.c \
 	src/cli/import_json.h \
 	src/cli/import_reader.c \
-	src/cli/import_reader.h
+	src/cli/import_reader.h \
+	src/cli/progress.c \
+	src/cli/progress.h

@@ -34,7 +34,7 @@ tests_unit_test_cli_reply_SOURCES = tests/unit/test_cli_reply.c
 tests_unit_test_cli_reply_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_reply
 
-check_PROGRAMS += tests/unit/test_import
+check_PROGRAMS += tests/unit/test_import tests/unit/test_import_input
 tests_unit_test_import_SOURCES = tests/unit/test_import.c
 tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_import
@@ -52,3 +52,6 @@ tests_unit_test_config_SOURCES = tests/unit/test_config.c
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_config_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_config
+tests_unit_test_import_input_SOURCES = tests/unit/test_import_input.c
+tests_unit_test_import_input_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_import tests/unit/test_import_input
