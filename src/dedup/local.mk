@@ -1,1 +1,4 @@
-libunseen_a_SOURCES += src/dedup/dedup.h
+libunseen_a_SOURCES += \
+	src/dedup/asker.c \
+	src/dedup/dedup.c \
+	src/dedup/dedup.h

@@ -55,3 +55,8 @@ TESTS += tests/unit/test_config
 tests_unit_test_import_input_SOURCES = tests/unit/test_import_input.c
 tests_unit_test_import_input_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_import tests/unit/test_import_input
+
+check_PROGRAMS += tests/unit/test_dedup
+tests_unit_test_dedup_SOURCES = tests/unit/test_dedup.c
+tests_unit_test_dedup_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_dedup

@@ -1,0 +1,251 @@
+/* Questions: load the user's window, put all of it into one probe, test.
+ *
+ * Seen is what one of these says, and every function here must agree on it:
+ *   - a staged play of a month in the window, or a remembered delivery: by the exact 64-bit hash;
+ *   - a part of a month's filter, unless the hash is one of the user's exceptions.
+ *
+ * The store loads the staged plays before it opens its snapshot of history, so a play that is flushed meanwhile is in
+ * one of both, or in both; a union hides it either way.
+ */
+#include "dedup/dedup.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "filter/probe.h"
+
+/* Memory that an asker keeps between questions; what a giant user needed above it is given back at once. */
+enum { KEEP_BYTES = 4 * 1024 * 1024 };
+
+struct asker {
+    const struct dedup *dedup;
+    struct store_reader *reader;
+    struct probe *probe;
+    uint64_t *exact;
+    size_t exact_cap;
+    const struct filter_part **parts;
+    size_t parts_cap;
+    struct history_month *months; /* of the last asker_history() */
+    size_t months_cap;
+};
+
+int asker_open(const struct dedup *d, struct asker **asker, struct err *err)
+{
+    struct asker *a = calloc(1, sizeof *a);
+    if (a == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    a->dedup = d;
+    a->probe = probe_new();
+    if (a->probe == NULL) {
+        asker_close(a);
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    int rc = d->store->ops->reader_open(d->store, &a->reader, err);
+    if (rc < 0) {
+        asker_close(a);
+        return rc;
+    }
+    *asker = a;
+    return 0;
+}
+
+void asker_close(struct asker *a)
+{
+    if (a == NULL) {
+        return;
+    }
+    if (a->reader != NULL) {
+        a->dedup->store->ops->reader_close(a->reader);
+    }
+    probe_free(a->probe);
+    free(a->exact);
+    free((void *)a->parts);
+    free(a->months);
+    free(a);
+}
+
+/* Makes *array hold n elements of the given size; what it held may be lost. */
+static int room_for(void **array, size_t *cap, size_t n, size_t size)
+{
+    if (n <= *cap) {
+        return 0;
+    }
+    size_t want = n + n / 2 + 16;
+    void *grown = calloc(want, size);
+    if (grown == NULL) {
+        return ERR_NOMEM;
+    }
+    free(*array);
+    *array = grown;
+    *cap = want;
+    return 0;
+}
+
+static int load(struct asker *a, struct slice user, int first_month, struct store_view *view, struct err *err)
+{
+    const struct dedup *d = a->dedup;
+    return d->store->ops->load(a->reader, hash_user_key(d->seed, user), user, first_month, view, err);
+}
+
+static int gather_parts(struct asker *a, const struct store_view *view, size_t *n_parts)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < view->n_months; i++) {
+        n += view->months[i].filter.n_parts;
+    }
+    if (room_for((void **)&a->parts, &a->parts_cap, n, sizeof *a->parts) < 0) {
+        return ERR_NOMEM;
+    }
+    n = 0;
+    for (size_t i = 0; i < view->n_months; i++) {
+        for (unsigned p = 0; p < view->months[i].filter.n_parts; p++) {
+            a->parts[n++] = &view->months[i].filter.parts[p];
+        }
+    }
+    *n_parts = n;
+    return 0;
+}
+
+static int gather_exact(struct asker *a, const struct store_view *view, size_t *n_exact)
+{
+    size_t n = view->n_plays + view->n_deliveries;
+    if (room_for((void **)&a->exact, &a->exact_cap, n, sizeof *a->exact) < 0) {
+        return ERR_NOMEM;
+    }
+    n = 0;
+    for (size_t i = 0; i < view->n_plays; i++) {
+        a->exact[n++] = view->plays[i].hash;
+    }
+    for (size_t i = 0; i < view->n_deliveries; i++) {
+        a->exact[n++] = view->deliveries[i].hash;
+    }
+    *n_exact = n;
+    return 0;
+}
+
+static void trim(struct asker *a)
+{
+    probe_trim(a->probe, KEEP_BYTES);
+    if (a->exact_cap * sizeof *a->exact > KEEP_BYTES) {
+        free(a->exact);
+        a->exact = NULL;
+        a->exact_cap = 0;
+    }
+}
+
+int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
+                 size_t *n_unseen, struct err *err)
+{
+    struct store_view view;
+    int rc = load(a, user, dedup_first_month(a->dedup), &view, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct probe_input in = {.exceptions = view.exceptions, .n_exceptions = view.n_exceptions};
+    rc = gather_parts(a, &view, &in.n_parts);
+    if (rc == 0) {
+        rc = gather_exact(a, &view, &in.n_exact);
+    }
+    if (rc == 0) {
+        in.parts = a->parts;
+        in.exact = a->exact;
+        rc = probe_build(a->probe, &in);
+    }
+    if (rc == 0) {
+        *n_unseen = probe_test(a->probe, hashes, n, unseen);
+    } else {
+        err_set(err, rc, "out of memory for a question about %zu items", n);
+    }
+    trim(a);
+    return rc;
+}
+
+static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (hashes[i] == hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err)
+{
+    struct store_view view;
+    int rc = load(a, user, dedup_first_month(a->dedup), &view, err);
+    if (rc < 0) {
+        return rc;
+    }
+    int n = 0;
+    /* However often an item is staged, it's one place: that of its newest month. */
+    for (size_t i = 0; i < view.n_plays; i++) {
+        if (view.plays[i].hash == hash && (n == 0 || view.plays[i].month > places[0].month)) {
+            places[0] = (struct place){.kind = PLACE_STAGED, .month = view.plays[i].month};
+            n = 1;
+        }
+    }
+    for (size_t i = 0; i < view.n_deliveries; i++) {
+        if (view.deliveries[i].hash == hash) {
+            places[n++] = (struct place){.kind = PLACE_DELIVERED};
+            break;
+        }
+    }
+    if (has_hash(view.exceptions, view.n_exceptions, hash)) {
+        return n;
+    }
+    for (size_t i = 0; i < view.n_months && n < PLACES_MAX; i++) {
+        const struct store_month *m = &view.months[i];
+        if (filter_has(&m->filter, hash)) {
+            places[n++] = (struct place){.kind = PLACE_MONTH, .month = m->month, .error = filter_error(&m->filter)};
+        }
+    }
+    return n;
+}
+
+int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err)
+{
+    struct store_view view;
+    const struct dedup *d = a->dedup;
+    int first = dedup_first_month(d);
+    int rc = load(a, user, INT_MIN, &view, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (!view.known) {
+        return 0;
+    }
+    if (room_for((void **)&a->months, &a->months_cap, view.n_months, sizeof *a->months) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    *out = (struct history){
+        .n_months = view.n_months, .months = a->months, .staged = view.n_plays, .delivered = view.n_deliveries};
+    for (size_t i = 0; i < view.n_months; i++) {
+        const struct store_month *m = &view.months[i];
+        struct history_month *h = &a->months[i];
+        *h = (struct history_month){
+            .month = m->month,
+            .items = filter_items(&m->filter),
+            .bytes = m->bytes,
+            .error = filter_error(&m->filter),
+            .sealed = filter_sealed(&m->filter),
+            .in_window = m->month >= first,
+            .expires_ms = month_start_ms(m->month + (int)d->cfg->retention + 1),
+        };
+        if (h->in_window) {
+            out->error += h->error;
+        }
+    }
+    if (out->error > 1) {
+        out->error = 1;
+    }
+    return 1;
+}
+
+int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err)
+{
+    return a->dedup->store->ops->months(a->reader, out, max, err);
+}

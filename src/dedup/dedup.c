@@ -1,0 +1,100 @@
+/* The rules of ids and times.
+ *
+ * The store gives two times, which differ only while the wall clock is doubted (base/guard.h). Whatever a wrong clock
+ * says, an item may be hidden for longer, but none that was played may be shown: so a play is stamped with the later
+ * one, the window and retention begin at the earlier one.
+ */
+#include "dedup/dedup.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+
+enum { AHEAD_MS = 24 * 3600 * 1000, AMOUNT_TEXT = 48 };
+
+/* Unix times of the years 1973 to 5138 in seconds; the same numbers are 1970 to 1973 in milliseconds. */
+#define SECONDS_MIN INT64_C(100000000)
+#define SECONDS_MAX INT64_C(100000000000)
+
+void dedup_init(struct dedup *d, struct store *store, const struct config *cfg)
+{
+    *d = (struct dedup){.store = store, .cfg = cfg, .seed = store->ops->seed(store)};
+}
+
+int dedup_check_id(const char *what, size_t position, struct slice id, struct err *err)
+{
+    if (id.len >= 1 && id.len <= ID_MAX) {
+        return 0;
+    }
+    char where[32] = "";
+    if (position > 0) {
+        snprintf(where, sizeof where, " %zu", position);
+    }
+    if (id.len == 0) {
+        return err_set(err, ERR_INVALID, "%s%s is empty: an id has 1 to %d bytes", what, where, ID_MAX);
+    }
+    return err_set(err, ERR_INVALID, "%s%s has %zu bytes: an id has 1 to %d", what, where, id.len, ID_MAX);
+}
+
+int64_t dedup_stamp(const struct dedup *d)
+{
+    int64_t later, earlier;
+    d->store->ops->now(d->store, &later, &earlier);
+    return later;
+}
+
+int dedup_first_month(const struct dedup *d)
+{
+    int64_t later, earlier;
+    d->store->ops->now(d->store, &later, &earlier);
+    return month_of_ms(earlier) - (int)d->cfg->window;
+}
+
+/* "12.5 days", "3 ms": how far a time lies outside. A double, because the difference may not fit 64 bits. */
+static const char *amount_text(double ms, char out[AMOUNT_TEXT])
+{
+    static const struct {
+        double ms;
+        const char *name;
+    } units[] = {{86400e3, "days"}, {3600e3, "hours"}, {60e3, "minutes"}, {1e3, "seconds"}};
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (ms >= 2 * units[i].ms) {
+            snprintf(out, AMOUNT_TEXT, "%.0f %s", floor(ms / units[i].ms), units[i].name);
+            return out;
+        }
+    }
+    snprintf(out, AMOUNT_TEXT, "%.0f ms", ms);
+    return out;
+}
+
+int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool *skewed, struct err *err)
+{
+    int64_t later, earlier;
+    d->store->ops->now(d->store, &later, &earlier);
+    int oldest_month = month_of_ms(earlier) - (int)d->cfg->retention;
+    int64_t oldest = month_start_ms(oldest_month);
+
+    *skewed = given_ms < oldest || given_ms > later + AHEAD_MS;
+    if (!*skewed) {
+        *at = given_ms;
+        return 0;
+    }
+    if (d->cfg->skewed_time == SKEWED_NOW) {
+        *at = later;
+        return 0;
+    }
+    char amount[AMOUNT_TEXT], month[MONTH_TEXT];
+    const char *hint = given_ms >= SECONDS_MIN && given_ms < SECONDS_MAX
+                           ? "; it looks like seconds, and milliseconds were expected"
+                           : "";
+    if (given_ms < oldest) {
+        amount_text((double)oldest - (double)given_ms, amount);
+        return err_set(err, ERR_RANGE, "event time %" PRId64 " is past retention, by %s: plays are kept from %s on%s",
+                       given_ms, amount, month_name(oldest_month, month), hint);
+    }
+    amount_text((double)given_ms - (double)later, amount);
+    return err_set(err, ERR_RANGE, "event time %" PRId64 " is %s ahead of the server's clock: at most 1 day is taken%s",
+                   given_ms, amount, hint);
+}
