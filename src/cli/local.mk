@@ -1,15 +1,26 @@
 # the subcommands
 libunseen_a_SOURCES += \
+	src/cli/check.c \
+	src/cli/check_config.c \
 	src/cli/cli.h \
 	src/cli/client.c \
 	src/cli/client.h \
 	src/cli/help.c \
+	src/cli/months.c \
 	src/cli/options.c \
 	src/cli/options.h \
 	src/cli/output.c \
 	src/cli/output.h \
 	src/cli/reply.c \
-	src/cli/reply.h
+	src/cli/reply.h \
+	src/cli/serve.c \
+	src/cli/source.c \
+	src/cli/source.h \
+	src/cli/source_remote.c \
+	src/cli/user.c \
+	src/cli/version.c \
+	src/cli/versions.h \
+	src/cli/why.c
 
 libunseen_a_SOURCES += \
 	src/cli/import_csv.c \

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/calendar.h"
 #include "base/clock.h"
 #include "cli/cli.h"
 
@@ -258,6 +259,10 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
     }
     if (rc == 0) {
         rc = config_validate(cfg, err);
+    }
+    if (rc == 0 && calendar_set_zone(cfg->timezone) < 0) {
+        rc = err_set(err, ERR_NOTFOUND, "timezone '%s' is unknown: expected a name such as Europe/Berlin",
+                     cfg->timezone);
     }
     return rc;
 }

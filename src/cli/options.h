@@ -45,7 +45,8 @@ struct cli_options {
 /* Returns true to go on; false when the command is over (help was printed, or an error), with its exit code. */
 bool cli_options_read(const struct cli_syntax *syntax, int argc, char **argv, struct cli_options *out, int *exit_code);
 
-/* Builds the configuration and validates it. An error in the file is an ERR_* with "path:line: ...". */
+/* Builds the configuration, validates it, and sets the time zone. An error in the file is an ERR_* with "path:line:
+ * ...". */
 int cli_options_config(const struct cli_options *options, struct config *cfg, struct err *err);
 
 /* Lays what was given on the command line over cfg. */

@@ -1,1 +1,2 @@
 # the loops and connections
+libunseen_a_SOURCES += src/net/version.c src/net/version.h

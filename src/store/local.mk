@@ -8,3 +8,4 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staged.h \
 	src/store/sqlite/staged_impl.h \
 	src/store/sqlite/staged_read.c
+libunseen_a_SOURCES += src/store/sqlite/version.c

@@ -3,7 +3,6 @@
 check_PROGRAMS += tests/unit/test_base tests/unit/test_guard
 tests_unit_test_base_SOURCES = tests/unit/test_base.c
 tests_unit_test_base_LDADD = $(LDADD) $(CMOCKA_LIBS)
-tests_unit_test_base_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 tests_unit_test_guard_SOURCES = tests/unit/test_guard.c
 tests_unit_test_guard_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_base tests/unit/test_guard
@@ -47,6 +46,7 @@ tests_unit_test_staged_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_staged_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray
 TESTS += tests/unit/test_staged
 
+
 check_PROGRAMS += tests/unit/test_config
 tests_unit_test_config_SOURCES = tests/unit/test_config.c
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
@@ -60,3 +60,8 @@ check_PROGRAMS += tests/unit/test_dedup
 tests_unit_test_dedup_SOURCES = tests/unit/test_dedup.c
 tests_unit_test_dedup_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_dedup
+
+check_PROGRAMS += tests/unit/test_cli_options
+tests_unit_test_cli_options_SOURCES = tests/unit/test_cli_options.c
+tests_unit_test_cli_options_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_cli_options

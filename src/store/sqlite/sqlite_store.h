@@ -9,6 +9,9 @@ struct sqlite_store_options {
     const char *vfs;
 };
 
+/* Of the SQLite that runs, such as "3.40.1". */
+const char *sqlite_store_library_version(void);
+
 /* Takes the folder's lock (creating the folder), opens or upgrades both files, recovers what is staged, starts the
  * threads. cfg must outlive the store. Returns 0, or ERR_LOCKED, ERR_VERSION, ERR_CORRUPT, ERR_SEED,
  * ERR_READONLY, ERR_IO ... with one sentence that says what and where. */
@@ -22,5 +25,11 @@ int sqlite_store_publish(struct store *store, const char *address, struct err *e
 /* Reads that address from a folder whose lock is held: "" when none is written yet. ERR_NOTFOUND without a lock
  * file. */
 int sqlite_store_address(const char *folder, char *out, size_t out_size, struct err *err);
+
+/* Checks a folder as store_ops.check does, and closes it again. served: the lock is another process's, so the files
+ * are only read, as they stand. Else it takes the lock: ERR_LOCKED when it can't; ERR_NOTFOUND when there is no data,
+ * and nothing is created. Returns the number of problems, or an error. Blocks. */
+int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
+                        void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
 #endif

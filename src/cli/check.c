@@ -1,0 +1,94 @@
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "store/sqlite/sqlite_store.h"
+
+static const char help[] = "Reads the data folder through: both files, every filter, every key and count.\n\n"
+                           "Usage: unseen check [--json] [OPTION ...]\n\n"
+                           "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
+                           "Options:\n"
+                           "      --json             print JSON\n\n"
+                           "Examples:\n"
+                           "  unseen check --data /var/lib/unseen\n"
+                           "  unseen check --json | jq '.problems[]'\n";
+
+struct checking {
+    struct progress progress;
+    struct json *json; /* NULL: for people */
+    uint64_t n_problems;
+};
+
+static void found(void *arg, const char *problem)
+{
+    struct checking *c = arg;
+    struct buf line = {0};
+    c->n_problems++;
+    if (c->json != NULL) {
+        json_text(c->json, NULL, problem);
+        return;
+    }
+    struct progress bar = c->progress; /* goes on below what is printed */
+    progress_end(&c->progress);
+    c->progress = bar;
+    escape_id(&line, slice_str(problem));
+    printf("%.*s\n", (int)line.len, line.data);
+    fflush(stdout);
+    buf_free(&line);
+}
+
+static void advanced(void *arg, uint64_t done, uint64_t total)
+{
+    struct checking *c = arg;
+    progress_show(&c->progress, done, total, "%llu problem%s", (unsigned long long)c->n_problems,
+                  c->n_problems == 1 ? "" : "s");
+}
+
+int cli_check(int argc, char **argv)
+{
+    bool json = false;
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {NULL, NULL, NULL}};
+    const struct cli_syntax syntax = {"check", help, "no argument", 0, 0, flags, false};
+    struct cli_options options;
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    struct config cfg;
+    struct err err;
+    if (cli_options_config(&options, &cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    struct json j = {.out = stdout};
+    struct checking checking = {.json = json ? &j : NULL};
+    progress_begin(&checking.progress, "check", json);
+    if (json) {
+        json_open(&j, NULL, '{');
+        json_text(&j, "data", cfg.data);
+        json_open(&j, "problems", '[');
+    }
+    /* Whoever has the lock keeps it: then the files are only read. */
+    bool served = false;
+    int rc = sqlite_check_folder(cfg.data, served, found, advanced, &checking, &err);
+    if (rc == ERR_LOCKED) {
+        served = true;
+        rc = sqlite_check_folder(cfg.data, served, found, advanced, &checking, &err);
+    }
+    progress_end(&checking.progress);
+    if (json) {
+        json_close(&j, ']');
+        json_bool(&j, "served", served);
+        json_bool(&j, "complete", rc >= 0);
+        json_close(&j, '}');
+    }
+    if (rc < 0) {
+        return cli_fail(&err);
+    }
+    if (!json) {
+        printf("%s: %s%llu problem%s\n", cfg.data, served ? "in use by a server, checked as it stands: " : "",
+               (unsigned long long)checking.n_problems, checking.n_problems == 1 ? "" : "s");
+    }
+    return checking.n_problems == 0 ? EXIT_GOOD : EXIT_FAILED;
+}

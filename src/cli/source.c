@@ -1,0 +1,114 @@
+#include "cli/source.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "store/sqlite/sqlite_store.h"
+
+struct direct {
+    struct source source;
+    struct dedup dedup;
+    struct asker *asker;
+};
+
+static int direct_history(struct source *s, struct slice user, struct history *out, struct err *err)
+{
+    return asker_history(((struct direct *)s)->asker, user, out, err);
+}
+
+static int direct_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
+{
+    struct direct *d = (struct direct *)s;
+    return asker_why(d->asker, user, hash_id(d->dedup.seed, item), places, err);
+}
+
+static int direct_months(struct source *s, struct store_month_info *out, int max, struct err *err)
+{
+    return asker_months(((struct direct *)s)->asker, out, max, err);
+}
+
+static void direct_close(struct source *s)
+{
+    struct direct *d = (struct direct *)s;
+    asker_close(d->asker);
+    d->dedup.store->ops->close(d->dedup.store);
+    free(d);
+}
+
+int source_direct(const struct config *cfg, struct source **source, struct err *err)
+{
+    static const struct source_ops ops = {direct_history, direct_why, direct_months, direct_close};
+    struct direct *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    d->source.ops = &ops;
+    struct store *store;
+    int rc = sqlite_store_open(cfg, NULL, &store, err);
+    if (rc < 0) {
+        free(d);
+        return rc;
+    }
+    dedup_init(&d->dedup, store, cfg);
+    rc = asker_open(&d->dedup, &d->asker, err);
+    if (rc < 0) {
+        store->ops->close(store);
+        free(d);
+        return rc;
+    }
+    *source = &d->source;
+    return 0;
+}
+
+int source_open(const struct config *cfg, struct source **source, struct err *err)
+{
+    char address[CONFIG_TEXT + 16];
+    struct stat st;
+    if (stat(cfg->data, &st) < 0) {
+        return err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_SYSTEM,
+                       "data folder %s: %s (another is named with --data DIR or -c FILE)", cfg->data, strerror(errno));
+    }
+    int rc = sqlite_store_address(cfg->data, address, sizeof address, err);
+    if (rc == ERR_NOTFOUND) {
+        return err_set(err, ERR_NOTFOUND, "%s holds no data of Unseen", cfg->data);
+    }
+    rc = source_direct(cfg, source, err);
+    if (rc != ERR_LOCKED) {
+        return rc;
+    }
+    /* Read again: it may have been taken between the two. */
+    rc = sqlite_store_address(cfg->data, address, sizeof address, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (address[0] == '\0') {
+        return err_set(err, ERR_LOCKED,
+                       "data folder %s is in use by a process that answers no questions: it is starting, or an import",
+                       cfg->data);
+    }
+    const char *password = cfg->requirepass[0] != '\0' ? cfg->requirepass : getenv("UNSEEN_PASSWORD");
+    return source_remote(address, password, source, err);
+}
+
+int source_history(struct source *s, struct slice user, struct history *out, struct err *err)
+{
+    return s->ops->history(s, user, out, err);
+}
+
+int source_why(struct source *s, struct slice user, struct slice item, struct place places[PLACES_MAX], struct err *err)
+{
+    return s->ops->why(s, user, item, places, err);
+}
+
+int source_months(struct source *s, struct store_month_info *out, int max, struct err *err)
+{
+    return s->ops->months(s, out, max, err);
+}
+
+void source_close(struct source *s)
+{
+    s->ops->close(s);
+}

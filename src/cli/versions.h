@@ -1,0 +1,18 @@
+/* The libraries that run, as version and the start-up line of serve name them. */
+#ifndef UNSEEN_CLI_VERSIONS_H
+#define UNSEEN_CLI_VERSIONS_H
+
+#include "base/err.h"
+
+enum { VERSIONS_TEXT = 24 };
+
+struct versions {
+    const char *sqlite;
+    const char *libuv;
+    const char *zstd;
+    char xxhash[VERSIONS_TEXT];
+};
+
+void versions_get(struct versions *out);
+
+#endif
