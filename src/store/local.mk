@@ -1,5 +1,6 @@
 libunseen_a_SOURCES += \
 	src/store/batch.c \
+	src/store/ring.c \
 	src/store/ring.h \
 	src/store/store.h \
 	src/store/sqlite/delivered.h \

@@ -327,7 +327,7 @@ static void test_walk(void **state)
         int64_t key;
         const char *user;
     } order[] = {
-        {INT64_MIN, "min"}, {INT64_MIN + 1, "m"}, {-1, "a"},  {-1, "aa"},     {-1, "b"},
+        {INT64_MIN, "min"}, {INT64_MIN + 1, "m"}, {-8, "a"},  {-8, "aa"},     {-8, "b"},
         {0, "zero"},        {1, "one"},           {256, "x"}, {1 << 20, "y"}, {INT64_MAX, "max"},
     };
     enum { N = sizeof order / sizeof order[0] };
@@ -361,9 +361,9 @@ static void test_walk(void **state)
     }
 
     /* Forgotten before the visit: not visited, also when its shard was already taken. */
-    staged_walk_begin(&walk, s, -1);
+    staged_walk_begin(&walk, s, -8);
     assert_int_equal(staged_walk_next(&walk), 1);
-    staged_drop_user(s, -1, slice_str("aa"));
+    staged_drop_user(s, -8, slice_str("aa"));
     staged_drop_user(s, 1, slice_str("one"));
     static const char *const left[] = {"b", "zero", "x", "y", "max"};
     for (size_t i = 0; i < 5; i++) {
