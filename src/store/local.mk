@@ -3,6 +3,7 @@ libunseen_a_SOURCES += \
 	src/store/ring.c \
 	src/store/ring.h \
 	src/store/store.h \
+	src/store/sqlite/delivered.c \
 	src/store/sqlite/delivered.h \
 	src/store/sqlite/sqlite_store.h \
 	src/store/sqlite/staged.c \

@@ -70,3 +70,9 @@ check_PROGRAMS += tests/unit/test_ring
 tests_unit_test_ring_SOURCES = tests/unit/test_ring.c
 tests_unit_test_ring_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_ring
+
+check_PROGRAMS += tests/unit/test_delivered
+tests_unit_test_delivered_SOURCES = tests/unit/test_delivered.c tests/unit/random.h
+tests_unit_test_delivered_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_delivered_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
+TESTS += tests/unit/test_delivered

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "store/store.h"
 
-enum { DELIVERED_MAX = 1000 }; /* the most that a blob holds, and the upper limit of delivered_max */
+enum { DELIVERED_MAX = 10000 }; /* the most that a blob holds, and the upper limit of the option delivered_max */
 
 /* Orders the list newest first, with each item once, at its highest id, and cuts it to max (at most DELIVERED_MAX).
  * In place, no allocation. Items are told apart by their bytes; equal items have equal hashes. Returns how many are
