@@ -2,12 +2,35 @@ libunseen_a_SOURCES += \
 	src/store/batch.c \
 	src/store/ring.c \
 	src/store/ring.h \
-	src/store/store.h \
+	src/store/sqlite/bulk.c \
+	src/store/sqlite/check.c \
+	src/store/sqlite/db.c \
+	src/store/sqlite/db.h \
 	src/store/sqlite/delivered.c \
 	src/store/sqlite/delivered.h \
+	src/store/sqlite/erase.c \
+	src/store/sqlite/flush.c \
+	src/store/sqlite/folder.c \
+	src/store/sqlite/folder.h \
+	src/store/sqlite/historian.c \
+	src/store/sqlite/inbox.c \
+	src/store/sqlite/inbox.h \
+	src/store/sqlite/internal.h \
+	src/store/sqlite/merge.c \
+	src/store/sqlite/month.c \
+	src/store/sqlite/reader.c \
+	src/store/sqlite/schema.c \
+	src/store/sqlite/schema.h \
+	src/store/sqlite/slots.c \
+	src/store/sqlite/sqlite_store.c \
 	src/store/sqlite/sqlite_store.h \
 	src/store/sqlite/staged.c \
 	src/store/sqlite/staged.h \
 	src/store/sqlite/staged_impl.h \
-	src/store/sqlite/staged_read.c
-libunseen_a_SOURCES += src/store/sqlite/version.c
+	src/store/sqlite/staged_read.c \
+	src/store/sqlite/stager.c \
+	src/store/sqlite/stager_forget.c \
+	src/store/sqlite/sweep.c \
+	src/store/sqlite/version.c \
+	src/store/stats.c \
+	src/store/store.h

@@ -122,7 +122,7 @@ struct store_view {
     int damaged_months; /* left out because unreadable (on_damage = answer) */
 };
 
-enum { STORE_SLOTS_MAX = 64, STORE_ERROR_TEXT = 160 };
+enum { STORE_SLOTS_MAX = 64, STORE_ERROR_TEXT = 320 };
 
 enum store_slot_state {
     SLOT_EMPTY,
@@ -234,11 +234,6 @@ struct store_ops {
     int (*bulk_add)(struct store *s, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash,
                     struct err *err);
     int (*bulk_end)(struct store *s, struct err *err);
-
-    /* Reads both files through: SQLite's own check, every blob, keys, counts. Calls found() for each problem and
-     * progress() now and then. Blocks. Returns the number of problems, or an error. */
-    int (*check)(struct store *s, void (*found)(void *arg, const char *problem),
-                 void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
     /* Stops taking writes, ends what was begun, checkpoints, closes. Blocks. Readers are closed before. */
     void (*close)(struct store *s);

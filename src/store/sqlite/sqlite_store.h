@@ -26,9 +26,11 @@ int sqlite_store_publish(struct store *store, const char *address, struct err *e
  * file. */
 int sqlite_store_address(const char *folder, char *out, size_t out_size, struct err *err);
 
-/* Checks a folder as store_ops.check does, and closes it again. served: the lock is another process's, so the files
- * are only read, as they stand. Else it takes the lock: ERR_LOCKED when it can't; ERR_NOTFOUND when there is no data,
- * and nothing is created. Returns the number of problems, or an error. Blocks. */
+/* Reads both files of a folder through: SQLite's own check, every blob, keys, totals, orphans, and what is set aside in
+ * quarantine. Calls found() with a sentence for each problem, and progress() now and then (it may be NULL). served:
+ * another process has the lock, so the files are only read, as they stand; else it takes the lock meanwhile: ERR_LOCKED
+ * when it can't. ERR_NOTFOUND when a file is missing; nothing is created. Returns the number of problems, or an error.
+ * Blocks. */
 int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 

@@ -1,0 +1,7 @@
+-- staging.db, schema 1: plays and deliveries that are durable but not yet in a month's filter.
+-- Opened with synchronous=FULL. One append-only table a slot of the ring (see slot.sql).
+
+-- What the ring must remember: schema, turn (the counter; the open slot is turn mod slots), high_water (the
+-- highest row id ever used, so that none is used again), newest_ms (the newest believed time), and seed_fingerprint
+-- (which history.db these rows belong to).
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;

@@ -1,0 +1,119 @@
+-- Every statement, prepared once a connection (once a month table or slot where it names one in braces).
+-- A line "-- :name" begins each.
+
+-- :begin_write
+BEGIN IMMEDIATE;
+-- :begin_read
+BEGIN;
+-- :commit
+COMMIT;
+
+-- :meta_get
+SELECT value FROM meta WHERE name = ?1;
+-- :meta_set
+INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- :staged_tables
+SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*';
+-- :staged_all
+SELECT id, kind, user, item, at FROM staged_{slot} ORDER BY id;
+-- :staged_insert
+INSERT INTO staged_{slot} (id, kind, user, item, at) VALUES (?1, ?2, ?3, ?4, ?5);
+-- :staged_delete_one
+DELETE FROM staged_{slot} WHERE id = ?1;
+-- :staged_delete_range
+DELETE FROM staged_{slot} WHERE id BETWEEN ?1 AND ?2;
+-- :staged_chunk_end
+SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER BY id LIMIT ?2);
+-- :staged_drop
+DROP TABLE staged_{slot};
+
+-- :months_window
+SELECT month FROM months WHERE month >= ?1 ORDER BY month DESC;
+-- :months_all
+SELECT month, sealed, users, plays, bytes, swept_to FROM months ORDER BY month DESC;
+-- :month_insert
+INSERT INTO months (month) VALUES (?1) ON CONFLICT (month) DO NOTHING;
+-- :month_add
+UPDATE months SET users = users + ?2, plays = plays + ?3, bytes = bytes + ?4 WHERE month = ?1;
+-- :month_swept
+UPDATE months SET swept_to = ?2 WHERE month = ?1;
+-- :months_revive
+UPDATE months SET swept_to = NULL WHERE swept_to IS NOT NULL AND month >= ?1;
+-- :month_delete
+DELETE FROM months WHERE month = ?1;
+-- :month_drop
+DROP TABLE IF EXISTS plays_{month};
+
+-- :play_get
+SELECT filter FROM plays_{month} WHERE user_key = ?1;
+-- :play_put
+INSERT INTO plays_{month} (user_key, items, filter) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET items = excluded.items, filter = excluded.filter;
+-- :play_size
+SELECT items, length(filter) FROM plays_{month} WHERE user_key = ?1;
+-- :play_delete
+DELETE FROM plays_{month} WHERE user_key = ?1;
+-- :play_chunk
+SELECT max(user_key), count(*), total(items), total(length(filter)) FROM (SELECT user_key, items, filter FROM plays_{month} WHERE user_key >= ?1 AND user_key <= ?2 ORDER BY user_key LIMIT ?3);
+-- :play_delete_range
+DELETE FROM plays_{month} WHERE user_key >= ?1 AND user_key <= ?2;
+-- :play_all
+SELECT user_key, items, filter FROM plays_{month} ORDER BY user_key;
+
+-- :user_get
+SELECT user, last_month FROM users WHERE user_key = ?1;
+-- :user_put
+INSERT INTO users (user_key, user, last_month) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET last_month = excluded.last_month;
+-- :user_delete
+DELETE FROM users WHERE user_key = ?1;
+-- :users_any
+SELECT 1 FROM users LIMIT 1;
+-- :users_stale_chunk
+SELECT max(user_key), count(*) FROM (SELECT user_key FROM users WHERE user_key >= ?1 AND user_key <= ?2 ORDER BY user_key LIMIT ?3);
+-- :users_delete_stale
+DELETE FROM users WHERE user_key >= ?1 AND user_key <= ?2 AND last_month <= ?3;
+
+-- :shared_get
+SELECT 1 FROM shared_keys WHERE user_key = ?1 LIMIT 1;
+-- :shared_put
+INSERT INTO shared_keys (user_key, user) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
+-- :shared_count
+SELECT count(*) FROM shared_keys;
+
+-- :delivered_get
+SELECT items FROM delivered WHERE user_key = ?1;
+-- :delivered_put
+INSERT INTO delivered (user_key, items) VALUES (?1, ?2) ON CONFLICT (user_key) DO UPDATE SET items = excluded.items;
+-- :delivered_delete
+DELETE FROM delivered WHERE user_key = ?1;
+
+-- :exceptions_get
+SELECT item_hash FROM exceptions WHERE user_key = ?1;
+-- :exception_put
+INSERT INTO exceptions (user_key, item_hash) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
+-- :exception_delete
+DELETE FROM exceptions WHERE user_key = ?1 AND item_hash = ?2;
+-- :exceptions_delete
+DELETE FROM exceptions WHERE user_key = ?1;
+-- :exceptions_count
+SELECT count(*) FROM exceptions;
+
+-- :quarantine_put
+INSERT INTO quarantine (user_key, user, month, at, reason, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+-- :quarantine_get
+SELECT month FROM quarantine WHERE user_key = ?1 AND (month >= ?2 OR month = 0) ORDER BY month DESC LIMIT 1;
+-- :quarantine_delete
+DELETE FROM quarantine WHERE user_key = ?1;
+-- :quarantine_delete_month
+DELETE FROM quarantine WHERE month = ?1;
+-- :quarantine_count
+SELECT count(*) FROM quarantine;
+
+-- :delivered_delete_orphans
+DELETE FROM delivered WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (SELECT 1 FROM users WHERE users.user_key = delivered.user_key);
+-- :exceptions_delete_orphans
+DELETE FROM exceptions WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (SELECT 1 FROM users WHERE users.user_key = exceptions.user_key);
+-- :shared_delete_orphans
+DELETE FROM shared_keys WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (SELECT 1 FROM users WHERE users.user_key = shared_keys.user_key);
+-- :quarantine_delete_orphans
+DELETE FROM quarantine WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (SELECT 1 FROM users WHERE users.user_key = quarantine.user_key);

@@ -1,0 +1,140 @@
+/* The bulk load: events are gathered in an index like a slot's, but without rows in staging.db, and the historian
+ * merges it like a closed slot: sorted by user, with the barrier at the end. Two indexes take turns: one is filled
+ * while the other is merged. A load that ends half-way is repeated: it is a union.
+ */
+#include <stdlib.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "store/sqlite/internal.h"
+
+struct bulk {
+    struct store_message message; /* to the historian */
+    struct staged *filling;
+    struct staged *merging; /* the historian's until `merged` */
+    uint64_t next_id;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool merged;
+    struct err err; /* of the merge, under mutex */
+};
+
+struct staged *bulk_index(struct bulk *bulk)
+{
+    return bulk->merging;
+}
+
+void bulk_merged(struct bulk *bulk, const struct err *err)
+{
+    pthread_mutex_lock(&bulk->mutex);
+    bulk->merged = true;
+    if (err != NULL && bulk->err.code == 0) {
+        bulk->err = *err;
+    }
+    pthread_cond_signal(&bulk->wake);
+    pthread_mutex_unlock(&bulk->mutex);
+}
+
+static int renew(struct bulk *bulk, struct err *err)
+{
+    bulk->filling = staged_new(1);
+    bulk->next_id = 1;
+    return bulk->filling != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+int bulk_begin(struct store *base, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    struct bulk *bulk = calloc(1, sizeof *bulk);
+    if (bulk == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    pthread_mutex_init(&bulk->mutex, NULL);
+    pthread_cond_init(&bulk->wake, NULL);
+    bulk->merged = true;
+    int result = renew(bulk, err);
+    if (result < 0) {
+        free(bulk);
+        return result;
+    }
+    s->bulk = bulk;
+    return 0;
+}
+
+/* Waits for the merge under way. Returns its error. */
+static int wait_merged(struct bulk *bulk, struct err *err)
+{
+    pthread_mutex_lock(&bulk->mutex);
+    while (!bulk->merged) {
+        pthread_cond_wait(&bulk->wake, &bulk->mutex);
+    }
+    struct err result = bulk->err;
+    pthread_mutex_unlock(&bulk->mutex);
+    staged_free(bulk->merging);
+    bulk->merging = NULL;
+    return result.code < 0 ? err_set(err, result.code, "%s", result.text) : 0;
+}
+
+/* Hands what was gathered to the historian. */
+static int hand_over(struct sqlite_store *s, struct bulk *bulk, struct err *err)
+{
+    int result = wait_merged(bulk, err);
+    if (result < 0) {
+        return result;
+    }
+    if (atomic_load(&s->disk_low)) {
+        return err_set(err, ERR_FULL, "less than min_free (%lld MiB) is left on the disk of %s",
+                       (long long)(s->cfg->min_free >> 20), s->folder);
+    }
+    bulk->merging = bulk->filling;
+    bulk->merged = false;
+    bulk->message.kind = STORE_INTERNAL;
+    bulk->message.what = WANTS_MERGE;
+    bulk->filling = NULL;
+    inbox_put(&s->historian.inbox, &bulk->message);
+    return 0;
+}
+
+int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    struct bulk *bulk = s->bulk;
+    if (bulk->filling == NULL) {
+        return err_set(err, ERR_CLOSED, "the load has failed before");
+    }
+    int month = month_of_ms(at_ms);
+    struct staged_user *entry = staged_user(bulk->filling, key, user);
+    int result = entry == NULL ? ERR_NOMEM : staged_add_play(bulk->filling, entry, item_hash, month, bulk->next_id);
+    if (result < 0) {
+        return err_set(err, result,
+                       result == ERR_NOMEM ? "out of memory" : "time %lld is outside the years that can be stored",
+                       (long long)at_ms);
+    }
+    bulk->next_id++;
+    /* Two indexes share the memory of the staging ring. */
+    if ((int64_t)staged_bytes(bulk->filling) < s->cfg->staging_memory / 2) {
+        return 0;
+    }
+    result = hand_over(s, bulk, err);
+    return result < 0 ? result : renew(bulk, err);
+}
+
+int bulk_end(struct store *base, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    struct bulk *bulk = s->bulk;
+    if (bulk == NULL) {
+        return 0;
+    }
+    int result = 0;
+    if (bulk->filling != NULL && staged_rows(bulk->filling) > 0) {
+        result = hand_over(s, bulk, err);
+    }
+    int last = wait_merged(bulk, result < 0 ? NULL : err);
+    s->bulk = NULL;
+    staged_free(bulk->filling);
+    pthread_cond_destroy(&bulk->wake);
+    pthread_mutex_destroy(&bulk->mutex);
+    free(bulk);
+    return result < 0 ? result : last;
+}

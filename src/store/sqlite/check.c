@@ -1,0 +1,330 @@
+/* Reading both files through. Each file is read in one snapshot, so that totals and rows agree while a server writes.
+ * What can't be read is a problem, named with its user and month; the check goes on behind it. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/sqlite/db.h"
+#include "store/sqlite/delivered.h"
+#include "store/sqlite/folder.h"
+#include "store/sqlite/sqlite_store.h"
+
+struct check {
+    void (*found)(void *arg, const char *problem);
+    void (*progress)(void *arg, uint64_t done, uint64_t total);
+    void *arg;
+    int problems;
+    uint64_t done, total;
+    uint64_t seed;
+    struct arena arena;
+    struct delivered_codec codec;
+};
+
+static void problem(struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void problem(struct check *c, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    c->problems++;
+    c->found(c->arg, text);
+}
+
+static void advance(struct check *c)
+{
+    if (++c->done % 1024 == 0 && c->progress != NULL) {
+        c->progress(c->arg, c->done, c->total > c->done ? c->total : c->done);
+    }
+}
+
+/* Walks the rows of a query; row() looks at one. An unreadable table is a problem, not the end. */
+static void each_row(struct check *c, struct db *db, const char *sql,
+                     void (*row)(struct check *, sqlite3_stmt *, void *), void *arg)
+{
+    sqlite3_stmt *stmt = NULL;
+    if (sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) != SQLITE_OK) {
+        problem(c, "%s: %s: %s", db->path, sql, sqlite3_errmsg(db->handle));
+        return;
+    }
+    int rc;
+    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        row(c, stmt, arg);
+        advance(c);
+    }
+    if (rc != SQLITE_DONE) {
+        problem(c, "%s: the rest of (%s) can't be read: %s", db->path, sql, sqlite3_errmsg(db->handle));
+    }
+    sqlite3_finalize(stmt);
+}
+
+static void integrity_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, 0);
+    if (text == NULL || strcmp(text, "ok") != 0) {
+        problem(c, "%s: %s", ((struct db *)arg)->path, text != NULL ? text : "integrity check failed");
+    }
+}
+
+/* --- history --- */
+
+static const char *who(sqlite3_stmt *stmt, int key_column, int user_column)
+{
+    static _Thread_local char text[64];
+    if (sqlite3_column_type(stmt, user_column) != SQLITE_NULL) {
+        return log_quote(db_column_bytes(stmt, user_column));
+    }
+    snprintf(text, sizeof text, "with key %" PRId64, (int64_t)sqlite3_column_int64(stmt, key_column));
+    return text;
+}
+
+static void user_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    (void)arg;
+    struct slice user = db_column_bytes(stmt, 1);
+    if (user.len == 0 || user.len > 255) {
+        problem(c, "user with key %" PRId64 ": an id of %zu bytes, expected 1 to 255",
+                (int64_t)sqlite3_column_int64(stmt, 0), user.len);
+    } else if (hash_user_key(c->seed, user) != sqlite3_column_int64(stmt, 0)) {
+        problem(c, "user %s: its key is not the hash of its id", log_quote(user));
+    }
+}
+
+struct month_check {
+    int month;
+    char name[MONTH_TEXT];
+    uint64_t users, plays, bytes;
+};
+
+static void play_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    struct month_check *m = arg;
+    struct slice blob = db_column_bytes(stmt, 2);
+    struct filter filter;
+    struct err err = {0};
+    arena_reset(&c->arena);
+    m->users++;
+    m->plays += (uint64_t)sqlite3_column_int64(stmt, 1);
+    m->bytes += blob.len;
+    if (sqlite3_column_type(stmt, 3) == SQLITE_NULL) {
+        problem(c, "user %s: plays of %s without a row in users", who(stmt, 0, 3), m->name);
+    }
+    if (filter_decode(blob.data, blob.len, &c->arena, &filter, &err) < 0) {
+        problem(c, "user %s: %s can't be read: %s", who(stmt, 0, 3), m->name, err.text);
+    } else if ((int64_t)filter_items(&filter) != sqlite3_column_int64(stmt, 1)) {
+        problem(c, "user %s: %s: the row says %" PRId64 " items, the filter holds %" PRIu64, who(stmt, 0, 3), m->name,
+                (int64_t)sqlite3_column_int64(stmt, 1), filter_items(&filter));
+    }
+}
+
+static void month_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    struct db *db = arg;
+    struct month_check m = {.month = sqlite3_column_int(stmt, 0)};
+    char suffix[MONTH_TEXT];
+    char sql[256];
+    month_name(m.month, m.name);
+    snprintf(sql, sizeof sql,
+             "SELECT p.user_key, p.items, p.filter, u.user FROM plays_%s p LEFT JOIN users u USING (user_key) ORDER BY "
+             "p.user_key",
+             month_suffix(m.month, suffix));
+    int before = c->problems;
+    each_row(c, db, sql, play_row, &m);
+    uint64_t users = (uint64_t)sqlite3_column_int64(stmt, 1);
+    uint64_t plays = (uint64_t)sqlite3_column_int64(stmt, 2);
+    uint64_t bytes = (uint64_t)sqlite3_column_int64(stmt, 3);
+    if (c->problems == before && (users != m.users || plays != m.plays || bytes != m.bytes)) {
+        problem(c,
+                "month %s: its totals say %" PRIu64 " users, %" PRIu64 " plays, %" PRIu64
+                " bytes; its rows hold %" PRIu64 ", %" PRIu64 ", %" PRIu64,
+                m.name, users, plays, bytes, m.users, m.plays, m.bytes);
+    }
+}
+
+static void stray_table_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    problem(c, "%s: table %s has no row in months", ((struct db *)arg)->path, sqlite3_column_text(stmt, 0));
+}
+
+static void delivered_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    (void)arg;
+    struct slice blob = db_column_bytes(stmt, 1);
+    struct store_delivery *list;
+    size_t n;
+    struct err err = {0};
+    arena_reset(&c->arena);
+    if (sqlite3_column_type(stmt, 2) == SQLITE_NULL) {
+        problem(c, "user %s: deliveries without a row in users", who(stmt, 0, 2));
+    }
+    if (delivered_decode(&c->codec, blob.data, blob.len, c->seed, &c->arena, &list, &n, &err) < 0) {
+        problem(c, "user %s: deliveries can't be read: %s", who(stmt, 0, 2), err.text);
+    }
+}
+
+static void exception_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    (void)arg;
+    problem(c, "user %s: an exception without a row in users", who(stmt, 0, 1));
+}
+
+static void quarantine_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    (void)arg;
+    char at[TIME_TEXT];
+    char month[MONTH_TEXT];
+    int m = sqlite3_column_int(stmt, 2);
+    problem(c, "user %s: %s was damaged and set aside on %s, and is not accepted yet: %s", who(stmt, 0, 1),
+            m == 0 ? "deliveries" : month_name(m, month), time_text(sqlite3_column_int64(stmt, 3), at),
+            sqlite3_column_text(stmt, 4));
+}
+
+static int read_seed(struct check *c, struct db *db, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, "seed", -1, SQLITE_STATIC);
+    }
+    int result = db_step(db, stmt, err);
+    if (result == 1) {
+        const char *text = (const char *)sqlite3_column_text(stmt, 0);
+        c->seed = text != NULL ? strtoull(text, NULL, 16) : 0;
+        sqlite3_reset(stmt);
+        return 0;
+    }
+    return result < 0 ? result : err_set(err, ERR_CORRUPT, "%s: meta holds no seed", db->path);
+}
+
+static int check_history(struct check *c, const char *folder, struct err *err)
+{
+    struct db db;
+    int result = db_open(&db, folder, "history", NULL, DB_READ, err);
+    if (result < 0) {
+        return result;
+    }
+    int64_t rows = 0;
+    if ((result = read_seed(c, &db, err)) < 0 || (result = db_begin_read(&db, err)) < 0) {
+        goto out;
+    }
+    if (db_int(&db, "SELECT (SELECT count(*) FROM users) + (SELECT coalesce(sum(users), 0) FROM months)", &rows,
+               NULL) == 0) {
+        c->total += (uint64_t)rows;
+    }
+    each_row(c, &db, "PRAGMA integrity_check", integrity_row, &db);
+    each_row(c, &db, "SELECT user_key, user FROM users ORDER BY user_key", user_row, NULL);
+    each_row(c, &db, "SELECT month, users, plays, bytes FROM months ORDER BY month", month_row, &db);
+    each_row(
+        c, &db,
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'plays_[0-9]*' AND substr(name, 7) NOT IN "
+        "(SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months)",
+        stray_table_row, &db);
+    each_row(c, &db, "SELECT d.user_key, d.items, u.user FROM delivered d LEFT JOIN users u USING (user_key)",
+             delivered_row, NULL);
+    each_row(c, &db,
+             "SELECT DISTINCT user_key, NULL FROM exceptions WHERE user_key NOT IN (SELECT user_key FROM users)",
+             exception_row, NULL);
+    each_row(c, &db, "SELECT user_key, user, month, at, reason FROM quarantine ORDER BY id", quarantine_row, NULL);
+    result = db_commit(&db, err);
+out:
+    db_close(&db);
+    return result;
+}
+
+/* --- staging --- */
+
+static void staged_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    const char *table = arg;
+    int64_t id = sqlite3_column_int64(stmt, 0);
+    int kind = sqlite3_column_int(stmt, 1);
+    int user = sqlite3_column_bytes(stmt, 2);
+    int item = sqlite3_column_bytes(stmt, 3);
+    if (id <= 0 || (kind != STORE_PLAY && kind != STORE_DELIVERY) || user < 1 || user > 255 || item < 1 || item > 255) {
+        problem(c, "%s: row %" PRId64 " can't be read (kind %d, user of %d bytes, item of %d bytes)", table, id, kind,
+                user, item);
+    }
+}
+
+static void slot_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    struct db *db = arg;
+    char table[64];
+    char sql[160];
+    snprintf(table, sizeof table, "%s", sqlite3_column_text(stmt, 0));
+    snprintf(sql, sizeof sql, "SELECT id, kind, user, item FROM \"%s\" ORDER BY id", table);
+    each_row(c, db, sql, staged_row, table);
+}
+
+static int check_staging(struct check *c, const char *folder, struct err *err)
+{
+    struct db db;
+    int result = db_open(&db, folder, "staging", NULL, DB_READ, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = db_begin_read(&db, err)) == 0) {
+        each_row(c, &db, "PRAGMA integrity_check", integrity_row, &db);
+        each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
+        result = db_commit(&db, err);
+    }
+    db_close(&db);
+    return result;
+}
+
+/* A file that SQLite won't open at all is a problem found, not a check that failed. */
+static int as_problem(struct check *c, int result, struct err *err)
+{
+    if (result == ERR_CORRUPT) {
+        problem(c, "%s", err->text);
+        *err = (struct err){0};
+        return 0;
+    }
+    return result;
+}
+
+static int need_file(const char *folder, const char *name, struct err *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || stat(path, &st) < 0) {
+        return err_set(err, ERR_NOTFOUND, "there is no %s in %s", name, folder);
+    }
+    return 0;
+}
+
+int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
+                        void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
+{
+    struct check c = {.found = found, .progress = progress, .arg = arg};
+    int lock = -1;
+    int result;
+    if ((result = need_file(folder, "history.db", err)) < 0 || (result = need_file(folder, "staging.db", err)) < 0) {
+        return result;
+    }
+    if (!served) {
+        result = lock = folder_lock(folder, err);
+        if (result < 0) {
+            return result;
+        }
+    }
+    result = as_problem(&c, check_history(&c, folder, err), err);
+    if (result == 0) {
+        result = as_problem(&c, check_staging(&c, folder, err), err);
+    }
+    if (progress != NULL) {
+        progress(arg, c.done, c.done);
+    }
+    arena_free(&c.arena);
+    delivered_codec_free(&c.codec);
+    if (lock >= 0) {
+        folder_unlock(folder, lock);
+    }
+    return result < 0 ? result : c.problems;
+}

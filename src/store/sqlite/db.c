@@ -1,0 +1,535 @@
+#include "store/sqlite/db.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/log.h"
+
+#define SQL_IMPLEMENTATION
+#include "sql.h"
+
+enum {
+    BUSY_WAIT_MS = 2000,     /* for a lock that an operator's shell may hold for a moment */
+    CHECKPOINT_WAIT_MS = 20, /* for readers to end their snapshots */
+};
+
+/* A statement of each kind, for one month or slot. */
+struct db_variant {
+    int variant;
+    sqlite3_stmt *stmts[SQL_STATEMENTS];
+};
+
+static void log_sqlite(void *arg, int code, const char *text)
+{
+    (void)arg;
+    /* Schema changes are prepared again by SQLite itself, and a WAL that is recovered after a crash is what it's for.
+     */
+    if ((code & 0xff) == SQLITE_SCHEMA || (code & 0xff) == SQLITE_NOTICE || (code & 0xff) == SQLITE_CONSTRAINT) {
+        return;
+    }
+    log_warn("sqlite", "code=%d text=%s", code, log_quote_str(text));
+}
+
+static void configure_once(void)
+{
+    /* Without memory statistics no allocation takes SQLite's one global lock. */
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    sqlite3_config(SQLITE_CONFIG_MULTITHREAD);
+    sqlite3_config(SQLITE_CONFIG_LOG, log_sqlite, NULL);
+    sqlite3_initialize();
+}
+
+int db_error(struct db *db, struct err *err, const char *what)
+{
+    int code = db->handle != NULL ? sqlite3_extended_errcode(db->handle) : SQLITE_NOMEM;
+    const char *text = db->handle != NULL ? sqlite3_errmsg(db->handle) : "out of memory";
+    int ours = ERR_IO;
+    switch (code & 0xff) {
+    case SQLITE_NOMEM:
+        ours = ERR_NOMEM;
+        break;
+    case SQLITE_FULL:
+        ours = ERR_FULL;
+        break;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        ours = ERR_READONLY;
+        break;
+    case SQLITE_CANTOPEN:
+        ours = ERR_IO;
+        break;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        ours = ERR_CORRUPT;
+        break;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        ours = ERR_BUSY;
+        break;
+    default:
+        break;
+    }
+    int system = db->handle != NULL ? sqlite3_system_errno(db->handle) : 0;
+    if (ours == ERR_IO && (system == ENOSPC || system == EDQUOT)) {
+        ours = ERR_FULL;
+    }
+    bool tell_system = system != 0 && (ours == ERR_IO || ours == ERR_READONLY);
+    return err_set(err, ours, "%s: %s: %s%s%s%s", db->path, what, text, tell_system ? " (" : "",
+                   tell_system ? strerror(system) : "", tell_system ? ")" : "");
+}
+
+int db_exec(struct db *db, const char *sql, struct err *err)
+{
+    if (sqlite3_exec(db->handle, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        return db_error(db, err, sql);
+    }
+    return 0;
+}
+
+int db_int(struct db *db, const char *sql, int64_t *out, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    if (sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) != SQLITE_OK) {
+        return db_error(db, err, sql);
+    }
+    int rc = sqlite3_step(stmt);
+    int result = 0;
+    if (rc == SQLITE_ROW) {
+        *out = sqlite3_column_int64(stmt, 0);
+    } else {
+        result =
+            rc == SQLITE_DONE ? err_set(err, ERR_NOTFOUND, "%s: %s: no row", db->path, sql) : db_error(db, err, sql);
+    }
+    sqlite3_finalize(stmt);
+    return result;
+}
+
+int db_pragma(struct db *db, const char *pragma, int64_t value, struct err *err)
+{
+    char sql[96];
+    snprintf(sql, sizeof sql, "PRAGMA %s = %" PRId64, pragma, value);
+    int result = db_exec(db, sql, err);
+    if (result < 0) {
+        return result;
+    }
+    int64_t now = 0;
+    snprintf(sql, sizeof sql, "PRAGMA %s", pragma);
+    result = db_int(db, sql, &now, err);
+    if (result == 0 && now != value) {
+        result = err_set(err, ERR_SYSTEM, "%s: PRAGMA %s is %" PRId64 " after it was set to %" PRId64, db->path, pragma,
+                         now, value);
+    }
+    return result;
+}
+
+/* The journal mode is text, so it has a read-back of its own. */
+static int set_wal(struct db *db, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    if (sqlite3_prepare_v2(db->handle, "PRAGMA journal_mode = WAL", -1, &stmt, NULL) != SQLITE_OK) {
+        return db_error(db, err, "journal_mode");
+    }
+    int result = 0;
+    if (sqlite3_step(stmt) != SQLITE_ROW) {
+        result = db_error(db, err, "journal_mode");
+    } else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "wal") != 0) {
+        result = err_set(err, ERR_SYSTEM, "%s: journal_mode is %s after it was set to wal", db->path,
+                         (const char *)sqlite3_column_text(stmt, 0));
+    }
+    sqlite3_finalize(stmt);
+    return result;
+}
+
+static int check_owner(struct db *db, struct err *err)
+{
+    int64_t id = 0;
+    int64_t tables = 0;
+    int result = db_int(db, "PRAGMA application_id", &id, err);
+    if (result == 0) {
+        result = db_int(db, "SELECT count(*) FROM sqlite_schema", &tables, err);
+    }
+    if (result < 0) {
+        return result;
+    }
+    if (id == DB_APPLICATION_ID || (id == 0 && tables == 0)) {
+        return 0;
+    }
+    return err_set(err, ERR_CORRUPT,
+                   "%s: this SQLite database belongs to another program (application_id %" PRId64 ", expected %d)",
+                   db->path, id, DB_APPLICATION_ID);
+}
+
+static int on_wal(void *arg, sqlite3 *handle, const char *schema, int pages)
+{
+    (void)handle;
+    (void)schema;
+    struct db *db = arg;
+    db->wal_bytes = (int64_t)pages * db->page_size;
+    return SQLITE_OK;
+}
+
+static int configure(struct db *db, struct err *err)
+{
+    int result = check_owner(db, err);
+    if (result < 0) {
+        return result;
+    }
+    /* The size of the page cache in KiB, as SQLite takes it; -2000 is its default. Readers need few pages at a time. */
+    if ((result = db_pragma(db, "wal_autocheckpoint", 0, err)) < 0 ||
+        (result = db_pragma(db, "temp_store", 2, err)) < 0 ||
+        (result = db_pragma(db, "cache_size", db->mode == DB_READ ? -4096 : -16384, err)) < 0) {
+        return result;
+    }
+    if (db->mode == DB_READ) {
+        return db_pragma(db, "query_only", 1, err);
+    }
+    if ((result = set_wal(db, err)) < 0 ||
+        (result = db_pragma(db, "synchronous", db->mode == DB_WRITE_FULL ? 2 : 1, err)) < 0 ||
+        (result = db_pragma(db, "secure_delete", 0, err)) < 0 || (result = db_pragma(db, "foreign_keys", 0, err)) < 0) {
+        return result;
+    }
+    if ((result = db_pragma(db, "application_id", DB_APPLICATION_ID, err)) < 0) {
+        return result;
+    }
+    sqlite3_wal_hook(db->handle, on_wal, db);
+    return db_int(db, "PRAGMA page_size", &db->page_size, err);
+}
+
+int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, configure_once);
+    memset(db, 0, sizeof *db);
+    db->name = name;
+    db->vfs = vfs;
+    db->mode = mode;
+    if (snprintf(db->path, sizeof db->path, "%s/%s.db", folder, name) >= (int)sizeof db->path) {
+        return err_set(err, ERR_INVALID, "the path of the data folder is too long: %s", folder);
+    }
+    int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
+                (mode == DB_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    int result = 0;
+    if (sqlite3_open_v2(db->path, &db->handle, flags, vfs) != SQLITE_OK) {
+        result = db_error(db, err, "open");
+    } else {
+        /* Only an operator's shell that recovers or checkpoints can be in the way, for a moment. */
+        sqlite3_busy_timeout(db->handle, BUSY_WAIT_MS);
+        result = configure(db, err);
+    }
+    if (result < 0) {
+        db_close(db);
+    }
+    return result;
+}
+
+static void finalize_all(struct db *db)
+{
+    for (int i = 0; i < SQL_STATEMENTS; i++) {
+        sqlite3_finalize(db->fixed[i]);
+        db->fixed[i] = NULL;
+    }
+    while (db->n_variants > 0) {
+        db_drop_variant(db, db->variants[0]->variant);
+    }
+    free(db->variants);
+    db->variants = NULL;
+}
+
+void db_close(struct db *db)
+{
+    if (db->handle == NULL) {
+        return;
+    }
+    finalize_all(db);
+    if (sqlite3_close(db->handle) != SQLITE_OK) {
+        log_error("database did not close", "file=%s error=%s", log_quote_str(db->path),
+                  log_quote_str(sqlite3_errmsg(db->handle)));
+    }
+    db->handle = NULL;
+}
+
+int db_reopen(struct db *db, struct err *err)
+{
+    struct db old = *db;
+    char *slash = strrchr(old.path, '/');
+    *slash = '\0'; /* db_open() made the path as folder/name.db */
+    db_close(db);
+    int result = db_open(db, old.path, old.name, old.vfs, old.mode, err);
+    if (result == 0 && db->mode != DB_READ) {
+        /* Frames that an fsync has lost would make all later ones of this WAL unreadable: begin a new WAL. */
+        result = db_checkpoint(db, SQLITE_CHECKPOINT_RESTART, err);
+        if (result == 1) {
+            result = err_set(err, ERR_BUSY, "%s: a reader keeps the WAL from beginning anew after a failed commit",
+                             db->path);
+        }
+        if (result < 0) {
+            db_close(db);
+        }
+    }
+    db->lost = result < 0; /* then whoever writes next tries again */
+    return result;
+}
+
+void db_expand(const char *sql, int variant, char *out, size_t out_size)
+{
+    char month[MONTH_TEXT];
+    size_t len = 0;
+    while (*sql != '\0' && len + 1 < out_size) {
+        int n = 0;
+        if (strncmp(sql, "{month}", 7) == 0) {
+            n = snprintf(out + len, out_size - len, "%s", month_suffix(variant, month));
+            sql += 7;
+        } else if (strncmp(sql, "{slot}", 6) == 0) {
+            n = snprintf(out + len, out_size - len, "%d", variant);
+            sql += 6;
+        } else {
+            out[len] = *sql++;
+            n = 1;
+        }
+        len += (size_t)n;
+    }
+    out[len < out_size ? len : out_size - 1] = '\0';
+}
+
+static sqlite3_stmt *prepare(struct db *db, const char *sql, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    if (sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
+        db_error(db, err, sql);
+        return NULL;
+    }
+    return stmt;
+}
+
+sqlite3_stmt *db_stmt(struct db *db, enum sql_statement which, struct err *err)
+{
+    if (db->fixed[which] == NULL) {
+        db->fixed[which] = prepare(db, sql_statements[which], err);
+    }
+    return db->fixed[which];
+}
+
+static struct db_variant *find_variant(struct db *db, int variant)
+{
+    for (int i = 0; i < db->n_variants; i++) {
+        if (db->variants[i]->variant == variant) {
+            return db->variants[i];
+        }
+    }
+    struct db_variant **more = realloc(db->variants, sizeof *more * (size_t)(db->n_variants + 1));
+    if (more == NULL) {
+        return NULL;
+    }
+    db->variants = more;
+    struct db_variant *v = calloc(1, sizeof *v);
+    if (v != NULL) {
+        v->variant = variant;
+        more[db->n_variants++] = v;
+    }
+    return v;
+}
+
+sqlite3_stmt *db_stmt_for(struct db *db, enum sql_statement which, int variant, struct err *err)
+{
+    struct db_variant *v = find_variant(db, variant);
+    if (v == NULL) {
+        err_set(err, ERR_NOMEM, "out of memory");
+        return NULL;
+    }
+    if (v->stmts[which] == NULL) {
+        char sql[512];
+        db_expand(sql_statements[which], variant, sql, sizeof sql);
+        v->stmts[which] = prepare(db, sql, err);
+    }
+    return v->stmts[which];
+}
+
+void db_drop_variant(struct db *db, int variant)
+{
+    for (int i = 0; i < db->n_variants; i++) {
+        struct db_variant *v = db->variants[i];
+        if (v->variant == variant) {
+            for (int s = 0; s < SQL_STATEMENTS; s++) {
+                sqlite3_finalize(v->stmts[s]);
+            }
+            free(v);
+            db->variants[i] = db->variants[--db->n_variants];
+            return;
+        }
+    }
+}
+
+int db_step(struct db *db, sqlite3_stmt *stmt, struct err *err)
+{
+    if (stmt == NULL) {
+        return err != NULL && err->code < 0 ? err->code : ERR_NOMEM;
+    }
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) {
+        return 1;
+    }
+    int result = 0;
+    if (rc != SQLITE_DONE) {
+        result = db_error(db, err, sqlite3_sql(stmt));
+    }
+    sqlite3_reset(stmt);
+    return result;
+}
+
+int db_run(struct db *db, sqlite3_stmt *stmt, struct err *err)
+{
+    int result = db_step(db, stmt, err);
+    if (result == 1) {
+        sqlite3_reset(stmt);
+        return 0;
+    }
+    return result;
+}
+
+/* Valid UTF-8 without NUL, so that the shell shows it as text. Mostly ASCII: eight bytes at a time. */
+static bool is_text(struct slice id)
+{
+    const unsigned char *p = (const unsigned char *)id.data;
+    const unsigned char *end = p + id.len;
+    while (p < end) {
+        if (*p < 0x80) {
+            if (*p == 0) {
+                return false;
+            }
+            p++;
+            continue;
+        }
+        int more = *p >= 0xc2 && *p <= 0xdf ? 1 : (*p & 0xf0) == 0xe0 ? 2 : *p >= 0xf0 && *p <= 0xf4 ? 3 : 0;
+        if (more == 0 || end - p <= more) {
+            return false;
+        }
+        /* Overlong forms, surrogates and what is above U+10FFFF show in the second byte. */
+        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
+            (*p == 0xf4 && p[1] > 0x8f)) {
+            return false;
+        }
+        for (int i = 1; i <= more; i++) {
+            if ((p[i] & 0xc0) != 0x80) {
+                return false;
+            }
+        }
+        p += more + 1;
+    }
+    return true;
+}
+
+void db_bind_id(sqlite3_stmt *stmt, int index, struct slice id)
+{
+    if (is_text(id)) {
+        sqlite3_bind_text(stmt, index, id.data, (int)id.len, SQLITE_STATIC);
+    } else {
+        sqlite3_bind_blob(stmt, index, id.data, (int)id.len, SQLITE_STATIC);
+    }
+}
+
+struct slice db_column_bytes(sqlite3_stmt *stmt, int column)
+{
+    const char *data = sqlite3_column_blob(stmt, column);
+    return slice_of(data, (size_t)sqlite3_column_bytes(stmt, column));
+}
+
+static int run_word(struct db *db, enum sql_statement word, struct err *err)
+{
+    if (db->handle == NULL) {
+        return err_set(err, ERR_IO, "%s: the file is not open", db->path);
+    }
+    return db_run(db, db_stmt(db, word, err), err);
+}
+
+static int begin(struct db *db, enum sql_statement word, struct err *err)
+{
+    if (db->lost) {
+        int result = db_reopen(db, err);
+        if (result < 0) {
+            return result;
+        }
+    }
+    return run_word(db, word, err);
+}
+
+int db_begin(struct db *db, struct err *err)
+{
+    return begin(db, SQL_BEGIN_WRITE, err);
+}
+
+int db_begin_read(struct db *db, struct err *err)
+{
+    return begin(db, SQL_BEGIN_READ, err);
+}
+
+int db_commit(struct db *db, struct err *err)
+{
+    int result = run_word(db, SQL_COMMIT, err);
+    if (result < 0) {
+        db_rollback(db);
+        db->lost = true;
+    }
+    return result;
+}
+
+void db_rollback(struct db *db)
+{
+    if (db->handle != NULL && sqlite3_get_autocommit(db->handle) == 0 &&
+        sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL) != SQLITE_OK) {
+        db->lost = true;
+    }
+}
+
+int db_checkpoint(struct db *db, int mode, struct err *err)
+{
+    if (db->lost || db->handle == NULL) {
+        return err_set(err, ERR_IO, "%s: the file is not open", db->path);
+    }
+    int pages = 0;
+    int moved = 0;
+    sqlite3_busy_timeout(db->handle, CHECKPOINT_WAIT_MS);
+    int rc = sqlite3_wal_checkpoint_v2(db->handle, NULL, mode, &pages, &moved);
+    sqlite3_busy_timeout(db->handle, BUSY_WAIT_MS);
+    if (rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY) {
+        bool whole = rc == SQLITE_OK && pages == moved;
+        if (whole && mode != SQLITE_CHECKPOINT_PASSIVE) {
+            db->wal_bytes = 0;
+        }
+        return whole ? 0 : 1;
+    }
+    /* An fsync that failed: nothing that was written since the last one can be trusted to be there. */
+    int result = db_error(db, err, "checkpoint");
+    db->lost = true;
+    return result;
+}
+
+int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+    }
+    int result = db_step(db, stmt, err);
+    *out = fallback;
+    if (result == 1) {
+        *out = sqlite3_column_int64(stmt, 0);
+        sqlite3_reset(stmt);
+        result = 0;
+    }
+    return result;
+}
+
+int db_meta_set_int(struct db *db, const char *name, int64_t value, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_SET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(stmt, 2, value);
+    }
+    return db_run(db, stmt, err);
+}

@@ -1,0 +1,193 @@
+/* FORGET, the historian's half: the staged rows are gone, now history, in one transaction under secure_delete and
+ * synchronous=FULL, so that it is durable when it is answered. Between transactions of a flush; a merge that comes
+ * later finds the user's rows gone from the slot's index.
+ *
+ * An item can't be taken out of a filter. Where a month's filter has it (or has its position by error), the item's
+ * whole hash becomes an exception, which its next play ends.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+static void bind_key(sqlite3_stmt *stmt, int64_t key)
+{
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+}
+
+static int run_key(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t key, struct err *err)
+{
+    bind_key(stmt, key);
+    return db_run(&s->historian.db, stmt, err);
+}
+
+static int erase_month(struct sqlite_store *s, int64_t key, int month, struct err *err)
+{
+    struct db *db = &s->historian.db;
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, month, err);
+    bind_key(stmt, key);
+    int result = db_step(db, stmt, err);
+    if (result != 1) {
+        return result;
+    }
+    int64_t items = sqlite3_column_int64(stmt, 0);
+    int64_t bytes = sqlite3_column_int64(stmt, 1);
+    sqlite3_reset(stmt);
+    if ((result = run_key(s, db_stmt_for(db, SQL_PLAY_DELETE, month, err), key, err)) < 0) {
+        return result;
+    }
+    return month_count(s, month, -1, -items, -bytes, err);
+}
+
+static int erase_user(struct sqlite_store *s, struct store_forget *forget)
+{
+    struct historian *h = &s->historian;
+    struct err *err = &forget->err;
+    int result = month_list(s, err);
+    for (int i = 0; i < h->n_months && result == 0; i++) {
+        result = erase_month(s, forget->key, h->months[i], err);
+    }
+    static const enum sql_statement rows[] = {SQL_DELIVERED_DELETE, SQL_EXCEPTIONS_DELETE, SQL_QUARANTINE_DELETE,
+                                              SQL_USER_DELETE};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && result == 0; i++) {
+        result = run_key(s, db_stmt(&h->db, rows[i], err), forget->key, err);
+    }
+    return result;
+}
+
+/* Takes the items out of the stored deliveries. */
+static int erase_delivered(struct sqlite_store *s, struct store_forget *forget)
+{
+    struct historian *h = &s->historian;
+    struct err *err = &forget->err;
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_GET, err);
+    bind_key(stmt, forget->key);
+    int result = db_step(&h->db, stmt, err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    struct store_delivery *list = NULL;
+    size_t n = 0;
+    result = delivered_decode(&h->codec, blob.data, blob.len, s->seed, &h->arena, &list, &n, err);
+    sqlite3_reset(stmt);
+    if (result < 0) {
+        return result;
+    }
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool gone = false;
+        for (size_t j = 0; j < forget->n_items && !gone; j++) {
+            gone = list[i].hash == forget->hashes[j] && slice_eq(list[i].item, forget->items[j]);
+        }
+        if (!gone) {
+            list[left++] = list[i];
+        }
+    }
+    if (left == n) {
+        return 0;
+    }
+    if (left == 0) {
+        return run_key(s, db_stmt(&h->db, SQL_DELIVERED_DELETE, err), forget->key, err);
+    }
+    buf_clear(&h->blob);
+    if (delivered_encode(&h->codec, list, left, &h->blob) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory while forgetting");
+    }
+    stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, err);
+    if (stmt != NULL) {
+        sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
+    }
+    return run_key(s, stmt, forget->key, err);
+}
+
+static int add_exceptions(struct sqlite_store *s, struct store_forget *forget, const struct filter *filter)
+{
+    struct db *db = &s->historian.db;
+    for (size_t i = 0; i < forget->n_items; i++) {
+        if (!filter_has(filter, forget->hashes[i])) {
+            continue;
+        }
+        /* Raised before the commit, so that no question overlooks the new row. */
+        atomic_fetch_add(&s->exceptions, 1);
+        sqlite3_stmt *stmt = db_stmt(db, SQL_EXCEPTION_PUT, &forget->err);
+        if (stmt != NULL) {
+            sqlite3_bind_int64(stmt, 2, (int64_t)forget->hashes[i]);
+        }
+        int result = run_key(s, stmt, forget->key, &forget->err);
+        if (result < 0) {
+            return result;
+        }
+    }
+    return 0;
+}
+
+static int erase_items(struct sqlite_store *s, struct store_forget *forget)
+{
+    struct historian *h = &s->historian;
+    struct err *err = &forget->err;
+    arena_reset(&h->arena);
+    int result = erase_delivered(s, forget);
+    if (result == 0) {
+        result = month_list(s, err);
+    }
+    for (int i = 0; i < h->n_months && result == 0; i++) {
+        sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, h->months[i], err);
+        bind_key(stmt, forget->key);
+        result = db_step(&h->db, stmt, err);
+        if (result != 1) {
+            continue;
+        }
+        struct slice blob = db_column_bytes(stmt, 0);
+        struct filter filter;
+        result = filter_decode(blob.data, blob.len, &h->arena, &filter, err);
+        sqlite3_reset(stmt);
+        if (result == 0) {
+            result = add_exceptions(s, forget, &filter);
+        }
+    }
+    return result;
+}
+
+static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
+{
+    struct err *err = &forget->err;
+    int result = historian_begin(s, err);
+    if (result < 0) {
+        return result;
+    }
+    result = forget->n_items == 0 ? erase_user(s, forget) : erase_items(s, forget);
+    if (result < 0) {
+        historian_rollback(s);
+        return result;
+    }
+    return historian_commit(s, err);
+}
+
+void erase(struct sqlite_store *s, struct store_forget *forget)
+{
+    struct db *db = &s->historian.db;
+    struct err *err = &forget->err;
+    int result = historian_full(s, true, err);
+    if (result == 0) {
+        result = db_pragma(db, "secure_delete", 1, err);
+    }
+    if (result == 0) {
+        result = in_transaction(s, forget);
+    }
+    struct err off = {0};
+    if (!db->lost && (db_pragma(db, "secure_delete", 0, &off) < 0 || historian_full(s, false, &off) < 0)) {
+        log_warn("history stays slower", "error=%s", log_quote_str(off.text));
+    }
+    if (result < 0) {
+        log_warn("forget failed", "error=%s", log_quote_str(err->text));
+    } else if (forget->n_items == 0) {
+        COUNT(s, users_forgotten, forget->answer);
+    } else {
+        COUNT(s, items_forgotten, forget->answer);
+    }
+    forget->done(forget);
+}

@@ -1,0 +1,187 @@
+/* The flush: merging a closed slot, or a bulk load's index, into history.
+ *
+ * In key order, in transactions of some users each, so that SQLite's pages are visited in order and forgets get their
+ * turn in between. Then the barrier: one small commit under synchronous=FULL makes all of it durable. Only after that
+ * may the slot's rows be deleted (slots.c does it).
+ *
+ * A transaction that fails is rolled back and its range of keys noted; the others go on. The slot is then FAILED and
+ * only the noted ranges are tried again, unless any commit or fsync failed meanwhile: then it isn't known what of this
+ * try will be durable, and everything is merged again.
+ */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+enum {
+    STEP_USERS = 512,    /* users of one transaction at most ... */
+    STEP_US = 20 * 1000, /* ... or when it has taken this long */
+    STEP_PLAYS = 50000,  /* ... or has merged so many plays */
+    RETRY_USERS = 16,    /* users of one transaction when a range is tried again: the good among them get through ... */
+    LAST_USERS = 1,      /* ... at the latest with the third try */
+};
+
+static int ranges_add(struct ranges *r, int64_t from, int64_t to)
+{
+    if (r->n == r->cap) {
+        size_t cap = r->cap > 0 ? 2 * r->cap : 16;
+        struct key_range *more = realloc(r->at, cap * sizeof *more);
+        if (more == NULL) {
+            return ERR_NOMEM;
+        }
+        r->at = more;
+        r->cap = cap;
+    }
+    r->at[r->n++] = (struct key_range){from, to};
+    return 0;
+}
+
+void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *index)
+{
+    bool anew = job->index != index || job->redo_all || job->failed.n == 0;
+    if (job->index != index) {
+        job->failures = 0;
+    }
+    job->index = index;
+    job->redo_all = false;
+    job->losses = s->historian.losses;
+    job->walking = false;
+    job->at_todo = 0;
+    job->todo.n = 0;
+    if (!anew) {
+        struct ranges again = job->failed;
+        job->failed = job->todo;
+        job->todo = again;
+    } else if (ranges_add(&job->todo, INT64_MIN, INT64_MAX) < 0) {
+        job->redo_all = true;
+    }
+    job->failed.n = 0;
+    job->error = (struct err){0};
+    job->users = 0;
+    job->plays = 0;
+    job->started_us = clock_stopwatch_us();
+}
+
+void flush_free(struct flush_job *job)
+{
+    staged_walk_free(&job->walk);
+    free(job->todo.at);
+    free(job->failed.at);
+    *job = (struct flush_job){0};
+}
+
+static void note_failure(struct flush_job *job, int64_t from, int64_t to, const struct err *err, bool unknown)
+{
+    if (job->error.code == 0) {
+        job->error = *err;
+    }
+    if (unknown || ranges_add(&job->failed, from, to) < 0) {
+        job->redo_all = true;
+    }
+}
+
+struct step {
+    uint64_t users, plays;
+    int64_t from, to; /* keys visited */
+    bool range_ended;
+};
+
+/* Merges users of the range under way until the step is large enough. Inside a transaction. */
+static int merge_some(struct sqlite_store *s, struct flush_job *job, struct step *step, struct err *err)
+{
+    int64_t started = clock_stopwatch_us();
+    int64_t end = job->todo.at[job->at_todo].to;
+    int first_kept = sweep_first_kept(s);
+    uint64_t most = job->failures == 0 ? STEP_USERS : job->failures == 1 ? RETRY_USERS : LAST_USERS;
+    int result = 0;
+    while (result == 0 && step->users < most && step->plays < STEP_PLAYS &&
+           (step->users % 16 != 0 || clock_stopwatch_us() - started < STEP_US)) {
+        int next = staged_walk_next(&job->walk);
+        if (next < 0) {
+            return err_set(err, next, "out of memory while flushing");
+        }
+        if (next == 0 || job->walk.key > end) {
+            step->range_ended = true;
+            return 0;
+        }
+        step->to = job->walk.key;
+        step->users++;
+        step->plays += job->walk.n_plays;
+        result = merge_user(s, &job->walk, first_kept, err);
+    }
+    return result;
+}
+
+/* One transaction. */
+static void merge_step(struct sqlite_store *s, struct flush_job *job)
+{
+    const struct key_range *range = &job->todo.at[job->at_todo];
+    if (!job->walking) {
+        staged_walk_begin(&job->walk, job->index, range->from);
+        job->walking = true;
+        job->next_key = range->from;
+    }
+    struct step step = {.from = job->next_key, .to = job->next_key};
+    struct err err = {0};
+    bool unknown = false;
+    int result = historian_begin(s, &err);
+    if (result == 0) {
+        result = merge_some(s, job, &step, &err);
+        if (result == 0) {
+            result = historian_commit(s, &err);
+            unknown = result < 0;
+        } else {
+            historian_rollback(s);
+        }
+    } else {
+        step.to = range->to; /* nothing can be written at all: this range waits as a whole */
+        step.range_ended = true;
+    }
+    if (result < 0) {
+        note_failure(job, step.from, step.range_ended ? range->to : step.to, &err, unknown);
+    } else {
+        job->users += step.users;
+        job->plays += step.plays;
+    }
+    if (step.range_ended || step.to == INT64_MAX) {
+        job->walking = false;
+        job->at_todo++;
+    } else {
+        job->next_key = step.to + 1;
+        if (result < 0) {
+            job->walking = false; /* the walk may stand in the middle of the step: begin behind it */
+            job->todo.at[job->at_todo].from = job->next_key;
+        }
+    }
+}
+
+int flush_step(struct sqlite_store *s, struct flush_job *job)
+{
+    if (job->at_todo < job->todo.n) {
+        merge_step(s, job);
+        return 1;
+    }
+    if (job->losses != s->historian.losses) {
+        struct err err = {0};
+        err_set(&err, ERR_IO, "a commit failed during the flush");
+        note_failure(job, INT64_MIN, INT64_MAX, &err, true);
+    }
+    if (job->failed.n == 0 && !job->redo_all) {
+        struct err err = {0};
+        if (historian_barrier(s, &err) < 0) {
+            note_failure(job, INT64_MIN, INT64_MAX, &err, true);
+        }
+    }
+    COUNT(s, users_flushed, job->users);
+    COUNT(s, plays_flushed, job->plays);
+    if (job->failed.n > 0 || job->redo_all) {
+        job->failures++;
+        COUNT(s, flush_errors, 1);
+        return job->error.code < 0 ? job->error.code : err_set(&job->error, ERR_NOMEM, "out of memory while flushing");
+    }
+    job->failures = 0;
+    COUNT(s, flushes, 1);
+    return 0;
+}

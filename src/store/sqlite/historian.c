@@ -1,0 +1,425 @@
+/* The historian: the one thread that writes history.db, at a lower priority than the others.
+ *
+ * It looks at the slots, then takes its inbox, then does one step, a transaction of a few milliseconds, and begins
+ * again. In that order a forget is always carried out before a row that is newer than it is merged: the stager sends it
+ * before it closes the slot with that row. Work in order of precedence: forgets, flushes, a bulk load's merge, the
+ * sweep.
+ *
+ * The WAL. It is checkpointed here too, by the same thread (SQLite 3.7.0 to 3.51.2 can corrupt a WAL when a checkpoint
+ * in one connection overlaps a commit in another). At wal_limit, when a reader's snapshot keeps it from shrinking,
+ * flush, load and sweep pause and say so; forgets go on.
+ *
+ * Any commit of unknown outcome makes the connection be opened anew, and what was not yet behind a barrier be merged
+ * again.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+enum {
+    NICE = 10,
+    IDLE_WAIT_MS = 500,             /* real time between looks at retries and the sweep */
+    PAUSE_WAIT_MS = 50,             /* while the WAL can't shrink */
+    SWEEP_RETRY_MS = 5 * 60 * 1000, /* after a sweep's transaction failed */
+};
+
+/* --- transactions --- */
+
+int historian_begin(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    if (h->db.lost) {
+        h->months_known = false;
+    }
+    return db_begin(&h->db, err);
+}
+
+static void recount(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    static const char *const counts[] = {"SELECT count(*) FROM quarantine", "SELECT count(*) FROM shared_keys",
+                                         "SELECT count(*) FROM exceptions"};
+    _Atomic uint64_t *gauges[] = {&s->counters.quarantined, &s->counters.shared_keys, &s->exceptions};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int64_t n = 0;
+        if (h->db.handle != NULL && db_int(&h->db, counts[i], &n, NULL) == 0) {
+            atomic_store(gauges[i], (uint64_t)n);
+        } /* else they stay too high, which costs questions a read and hides nothing */
+    }
+}
+
+void historian_rollback(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    db_rollback(&h->db);
+    h->n_deltas = 0;
+    h->months_known = false;
+    recount(s);
+}
+
+int historian_commit(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    int result = month_write_counts(s, err);
+    if (result < 0) {
+        historian_rollback(s);
+        return result;
+    }
+    result = db_commit(&h->db, err);
+    if (result < 0) {
+        h->months_known = false;
+        h->losses++;
+    }
+    atomic_store_explicit(&s->counters.history_wal_bytes, (uint64_t)h->db.wal_bytes, memory_order_relaxed);
+    return result;
+}
+
+int historian_full(struct sqlite_store *s, bool full, struct err *err)
+{
+    struct historian *h = &s->historian;
+    if (h->db.lost) {
+        h->months_known = false;
+        int result = db_reopen(&h->db, err);
+        if (result < 0) {
+            return result;
+        }
+    }
+    return db_pragma(&h->db, "synchronous", full ? 2 : 1, err);
+}
+
+int historian_barrier(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    if (h->db.lost) {
+        return err_set(err, ERR_IO, "%s: a commit failed before the barrier", h->db.path);
+    }
+    int result = historian_full(s, true, err);
+    if (result == 0 && (result = historian_begin(s, err)) == 0) {
+        int64_t flushes = 0;
+        result = db_meta_int(&h->db, "flushes", 0, &flushes, err);
+        if (result == 0) {
+            result = db_meta_set_int(&h->db, "flushes", flushes + 1, err);
+        }
+        if (result == 0) {
+            result = historian_commit(s, err);
+        } else {
+            historian_rollback(s);
+        }
+    }
+    struct err normal = {0};
+    if (!h->db.lost && historian_full(s, false, &normal) < 0) {
+        log_warn("synchronous stays FULL", "error=%s", log_quote_str(normal.text));
+    }
+    return result;
+}
+
+/* --- the WAL --- */
+
+/* Checkpoints a WAL that has grown. Returns false when it is at its limit and can't shrink. */
+static bool wal_has_room(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    int64_t limit = s->cfg->wal_limit;
+    int64_t size = h->db.wal_bytes;
+    if (h->db.lost || size < limit / 4 || (size < limit && size - h->checkpointed_bytes < limit / 16)) {
+        return true;
+    }
+    struct err err = {0};
+    if (db_checkpoint(&h->db, SQLITE_CHECKPOINT_RESTART, &err) < 0) {
+        h->losses++;
+        log_error("checkpoint failed", "error=%s", log_quote_str(err.text));
+    }
+    h->checkpointed_bytes = h->db.wal_bytes;
+    atomic_store_explicit(&s->counters.history_wal_bytes, (uint64_t)h->db.wal_bytes, memory_order_relaxed);
+    return h->db.wal_bytes < limit;
+}
+
+/* Whether background work may write. Logs when a pause begins and ends. */
+static bool may_write(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    bool room = wal_has_room(s);
+    if (!room && !h->paused) {
+        COUNT(s, wal_pauses, 1);
+        log_warn("history WAL at its limit, flush and sweep pause", "bytes=%" PRId64 " limit=%" PRId64 " cause=%s",
+                 h->db.wal_bytes, s->cfg->wal_limit, log_quote_str("a reader holds a snapshot"));
+    } else if (room && h->paused) {
+        log_info("history WAL has room again", "bytes=%" PRId64, h->db.wal_bytes);
+    }
+    h->paused = !room;
+    return room;
+}
+
+/* --- slots --- */
+
+static void set_failed(struct sqlite_store *s, int slot, const struct err *error)
+{
+    struct flush_job *job = &s->historian.jobs[slot];
+    int64_t delay = ring_retry_delay_ms(job->failures);
+    job->retry_mono_ms = clock_mono_ms() + delay;
+    slots_set_state(s, slot, SLOT_FAILED, error->text);
+    pthread_mutex_lock(&s->ring_mutex);
+    s->slots[slot].info.retry_ms = clock_wall_ms() + delay;
+    pthread_mutex_unlock(&s->ring_mutex);
+    log_error("flush failed", "slot=%d failures=%u ranges=%zu retry_s=%" PRId64 " error=%s", slot, job->failures,
+              job->failed.n, delay / 1000, log_quote_str(error->text));
+}
+
+static void end_flush(struct sqlite_store *s, int slot)
+{
+    struct flush_job *job = &s->historian.jobs[slot];
+    log_info("flush done", "slot=%d users=%" PRIu64 " plays=%" PRIu64 " ms=%" PRId64, slot, job->users, job->plays,
+             (clock_stopwatch_us() - job->started_us) / 1000);
+    flush_free(job);
+    slots_set_state(s, slot, SLOT_EMPTYING, NULL);
+    inbox_wake(&s->stager.inbox);
+}
+
+/* The slot to work on: one being flushed before one that waits. -1: none is due. */
+static int due_slot(struct sqlite_store *s)
+{
+    int waiting = -1;
+    int64_t now = clock_mono_ms();
+    pthread_mutex_lock(&s->ring_mutex);
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        enum store_slot_state state = s->slots[i].info.state;
+        if (state == SLOT_FLUSHING) {
+            waiting = i;
+            break;
+        }
+        bool due = state == SLOT_CLOSED || (state == SLOT_FAILED && now >= s->historian.jobs[i].retry_mono_ms);
+        if (due && (waiting < 0 || s->slots[i].info.since_ms < s->slots[waiting].info.since_ms)) {
+            waiting = i;
+        }
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+    return waiting;
+}
+
+static void work_slot(struct sqlite_store *s, int slot)
+{
+    struct flush_job *job = &s->historian.jobs[slot];
+    if (slots_state(s, slot) != SLOT_FLUSHING) {
+        slots_set_state(s, slot, SLOT_FLUSHING, NULL);
+        flush_begin(s, job, atomic_load(&s->slots[slot].index));
+    }
+    int result = flush_step(s, job);
+    if (result == 0) {
+        end_flush(s, slot);
+    } else if (result < 0) {
+        struct err error = job->error;
+        set_failed(s, slot, &error);
+    }
+}
+
+/* A turn tries the failed ones again, as does the ring when it comes round to one, and RING FLUSH. */
+static void retry_failed(struct sqlite_store *s)
+{
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        s->historian.jobs[i].retry_mono_ms = INT64_MIN;
+    }
+}
+
+static void notice_turn(struct sqlite_store *s)
+{
+    pthread_mutex_lock(&s->ring_mutex);
+    uint64_t turn = s->turn;
+    pthread_mutex_unlock(&s->ring_mutex);
+    if (turn != s->historian.turn_seen) {
+        s->historian.turn_seen = turn;
+        retry_failed(s);
+    }
+}
+
+/* --- calls --- */
+
+/* Whether every slot has come to rest; error: of the first that could not. */
+static bool slots_at_rest(struct sqlite_store *s, struct err *error)
+{
+    bool rest = true;
+    pthread_mutex_lock(&s->ring_mutex);
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        const struct store_slot *info = &s->slots[i].info;
+        bool stuck = info->error[0] != '\0' && (info->state == SLOT_FAILED || info->state == SLOT_EMPTYING);
+        if (stuck && error->code == 0) {
+            err_set(error, ERR_IO, "slot %d: %s", i, info->error);
+        }
+        rest = rest && (stuck || info->state == SLOT_EMPTY || info->state == SLOT_OPEN);
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+    return rest;
+}
+
+static void answer_calls(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    struct err error = {0};
+    bool rest = slots_at_rest(s, &error);
+    if (h->paused && !rest) {
+        err_set(&error, ERR_BUSY, "the history WAL is at wal_limit and a reader holds a snapshot");
+        rest = true;
+    }
+    if (!rest) {
+        return;
+    }
+    struct store_message *m = h->calls;
+    h->calls = NULL;
+    while (m != NULL) {
+        struct store_call *call = (struct store_call *)m;
+        m = m->next;
+        call->err = (struct err){0};
+        if (call->message.what == WANTS_FLUSH) {
+            call->err = error;
+        }
+        call->done(call);
+    }
+}
+
+static void take_messages(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    struct store_message *next;
+    for (struct store_message *m = inbox_take(&h->inbox); m != NULL; m = next) {
+        next = m->next;
+        if (m->kind == STORE_FORGET) {
+            erase(s, (struct store_forget *)m);
+            continue;
+        }
+        if (m->kind == STORE_INTERNAL) {
+            flush_begin(s, &h->bulk_job, bulk_index(s->bulk));
+            continue;
+        }
+        if (m->what == WANTS_FLUSH) {
+            retry_failed(s);
+        }
+        m->next = h->calls;
+        h->calls = m;
+    }
+}
+
+/* --- the loop --- */
+
+static void work_bulk(struct sqlite_store *s)
+{
+    struct flush_job *job = &s->historian.bulk_job;
+    int result = flush_step(s, job);
+    if (result == 1) {
+        return;
+    }
+    struct err error = job->error;
+    flush_free(job);
+    bulk_merged(s->bulk, result < 0 ? &error : NULL);
+}
+
+static bool work_sweep(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    if (clock_mono_ms() < h->sweep_retry_mono_ms) {
+        return false;
+    }
+    struct err err = {0};
+    int result = sweep_step(s, &err);
+    if (result < 0) {
+        log_error("sweep failed", "retry_s=%d error=%s", SWEEP_RETRY_MS / 1000, log_quote_str(err.text));
+        h->sweep_retry_mono_ms = clock_mono_ms() + SWEEP_RETRY_MS;
+    }
+    return result > 0;
+}
+
+/* One step of the most pressing work. Returns whether there may be more. */
+static bool work(struct sqlite_store *s, int slot)
+{
+    struct historian *h = &s->historian;
+    if (!may_write(s)) {
+        return false;
+    }
+    if (slot >= 0) {
+        work_slot(s, slot);
+        return true;
+    }
+    if (h->bulk_job.index != NULL) {
+        work_bulk(s);
+        return true;
+    }
+    return work_sweep(s);
+}
+
+static void refuse_rest(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    take_messages(s);
+    struct err closed = {0};
+    err_set(&closed, ERR_CLOSED, "the store is closing");
+    while (h->calls != NULL) {
+        struct store_call *call = (struct store_call *)h->calls;
+        h->calls = call->message.next;
+        call->err = closed;
+        call->done(call);
+    }
+    if (h->bulk_job.index != NULL) {
+        bulk_merged(s->bulk, &closed);
+    }
+}
+
+static void *historian_main(void *arg)
+{
+    struct sqlite_store *s = arg;
+    struct historian *h = &s->historian;
+    /* Linux gives each thread a priority of its own. Failing that it just runs beside the others. */
+    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE) < 0) {
+        log_debug("historian runs at normal priority", "errno=%d", errno);
+    }
+    bool more = false;
+    for (;;) {
+        bool stop = more ? inbox_stopped(&h->inbox) : inbox_wait(&h->inbox, h->paused ? PAUSE_WAIT_MS : IDLE_WAIT_MS);
+        notice_turn(s);
+        int slot = due_slot(s);
+        take_messages(s);
+        if (stop) {
+            break;
+        }
+        more = work(s, slot);
+        if (!more && h->calls != NULL) {
+            answer_calls(s);
+        }
+    }
+    refuse_rest(s);
+    return NULL;
+}
+
+int historian_start(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    h->turn_seen = s->turn;
+    recount(s);
+    int rc = pthread_create(&h->thread, NULL, historian_main, s);
+    if (rc != 0) {
+        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
+    }
+    return 0;
+}
+
+void historian_stop(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    inbox_stop(&h->inbox);
+    pthread_join(h->thread, NULL);
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        flush_free(&h->jobs[i]);
+    }
+    flush_free(&h->bulk_job);
+    arena_free(&h->arena);
+    buf_free(&h->blob);
+    delivered_codec_free(&h->codec);
+    staged_out_free(&h->deliveries);
+    free(h->positions);
+    free(h->scratch);
+}

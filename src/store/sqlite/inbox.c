@@ -1,0 +1,91 @@
+#include "store/sqlite/inbox.h"
+
+#include "base/clock.h"
+
+int inbox_init(struct inbox *box)
+{
+    *box = (struct inbox){0};
+    box->last = &box->first;
+    if (pthread_mutex_init(&box->mutex, NULL) != 0) {
+        return ERR_NOMEM;
+    }
+    if (pthread_cond_init(&box->wake, NULL) != 0) {
+        pthread_mutex_destroy(&box->mutex);
+        return ERR_NOMEM;
+    }
+    return 0;
+}
+
+void inbox_destroy(struct inbox *box)
+{
+    pthread_cond_destroy(&box->wake);
+    pthread_mutex_destroy(&box->mutex);
+}
+
+void inbox_put(struct inbox *box, struct store_message *message)
+{
+    pthread_mutex_lock(&box->mutex);
+    message->next = NULL;
+    *box->last = message;
+    box->last = &message->next;
+    box->length++;
+    pthread_cond_signal(&box->wake);
+    pthread_mutex_unlock(&box->mutex);
+}
+
+static void raise_flag(struct inbox *box, bool *flag)
+{
+    pthread_mutex_lock(&box->mutex);
+    *flag = true;
+    pthread_cond_signal(&box->wake);
+    pthread_mutex_unlock(&box->mutex);
+}
+
+void inbox_wake(struct inbox *box)
+{
+    raise_flag(box, &box->woken);
+}
+
+void inbox_stop(struct inbox *box)
+{
+    raise_flag(box, &box->stop);
+}
+
+uint64_t inbox_length(struct inbox *box)
+{
+    pthread_mutex_lock(&box->mutex);
+    uint64_t length = box->length;
+    pthread_mutex_unlock(&box->mutex);
+    return length;
+}
+
+struct store_message *inbox_take(struct inbox *box)
+{
+    pthread_mutex_lock(&box->mutex);
+    struct store_message *list = box->first;
+    box->first = NULL;
+    box->last = &box->first;
+    box->length = 0;
+    pthread_mutex_unlock(&box->mutex);
+    return list;
+}
+
+bool inbox_wait(struct inbox *box, int64_t real_ms)
+{
+    pthread_mutex_lock(&box->mutex);
+    if (box->first == NULL && !box->woken && !box->stop) {
+        clock_cond_wait(&box->wake, &box->mutex, real_ms);
+    }
+    box->woken = false;
+    bool stop = box->stop;
+    pthread_mutex_unlock(&box->mutex);
+    return stop;
+}
+
+bool inbox_stopped(struct inbox *box)
+{
+    pthread_mutex_lock(&box->mutex);
+    bool stop = box->stop;
+    pthread_mutex_unlock(&box->mutex);
+    return stop;
+}

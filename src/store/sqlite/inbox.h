@@ -1,0 +1,34 @@
+/* A thread's inbox: a locked list of messages. Senders never wait; the receiver takes the whole list at once. */
+#ifndef UNSEEN_STORE_SQLITE_INBOX_H
+#define UNSEEN_STORE_SQLITE_INBOX_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "store/store.h"
+
+struct inbox {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    struct store_message *first, **last;
+    uint64_t length;
+    bool woken; /* something besides messages is to be looked at */
+    bool stop;
+};
+
+int inbox_init(struct inbox *box);
+void inbox_destroy(struct inbox *box);
+void inbox_put(struct inbox *box, struct store_message *message);
+void inbox_wake(struct inbox *box);
+void inbox_stop(struct inbox *box);
+uint64_t inbox_length(struct inbox *box);
+
+/* The whole list, oldest first; NULL when empty. Does not wait. */
+struct store_message *inbox_take(struct inbox *box);
+
+/* Waits for a message, a wake or a stop; on a running clock at most real_ms. Returns whether to stop. */
+bool inbox_wait(struct inbox *box, int64_t real_ms);
+bool inbox_stopped(struct inbox *box);
+
+#endif

@@ -1,0 +1,299 @@
+/* What the parts of the embedded store share. Only files of this folder include it.
+ *
+ * Threads:
+ *   the stager     stager.c (the thread), slots.c (turn, recovery, emptying), stager_forget.c; the only writer of
+ * staging.db the historian  historian.c (the thread), flush.c, merge.c, month.c, sweep.c, erase.c; the only writer of
+ * history.db any other      reader.c, and the functions of store_ops, which leave a message and return
+ *
+ * Each of the two threads has one inbox and takes its whole list at once. What concerns the ring needs no messages: a
+ * slot's state says who acts next, and whoever changes it wakes the other thread:
+ *
+ *   stager     EMPTY -> OPEN -> CLOSED                      EMPTYING -> EMPTY
+ *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED
+ *
+ * Locks: an inbox's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows. None is held
+ * while another is taken, or during I/O.
+ */
+#ifndef UNSEEN_STORE_SQLITE_INTERNAL_H
+#define UNSEEN_STORE_SQLITE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/guard.h"
+#include "store/ring.h"
+#include "store/sqlite/db.h"
+#include "store/sqlite/delivered.h"
+#include "store/sqlite/inbox.h"
+#include "store/sqlite/sqlite_store.h"
+#include "store/sqlite/staged.h"
+#include "store/store.h"
+
+struct sqlite_store;
+struct bulk;
+struct garbage;
+
+/* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
+enum store_wants {
+    WANTS_FLUSH, /* RING FLUSH */
+    WANTS_TICK,  /* the test clock moved */
+    WANTS_MERGE, /* a bulk load's next index */
+};
+
+struct slot {
+    _Atomic(struct staged *) index; /* NULL: empty. Set and cleared by the stager; see slots_collect_garbage */
+    struct store_slot info;         /* under ring_mutex; rows, users and bytes are read from the index */
+    uint64_t first_id, last_id;     /* the stager's: ids in the table are within */
+    bool exists;                    /* the stager's: the table is there */
+};
+
+/* A closed slot's flush, or a bulk load's. The historian's. */
+struct key_range {
+    int64_t from, to; /* both included */
+};
+struct ranges {
+    struct key_range *at;
+    size_t n, cap;
+};
+struct flush_job {
+    struct staged *index; /* what is merged; NULL: no job */
+    struct staged_walk walk;
+    struct ranges todo; /* to merge in this try, ascending */
+    size_t at_todo;
+    struct ranges failed; /* in this try, ascending */
+    int64_t next_key;     /* of the range under way: keys below it are done */
+    bool redo_all;        /* the outcome of a commit is unknown: the next try merges everything again */
+    bool walking;
+    uint64_t losses;       /* historian.losses when the try began */
+    unsigned failures;     /* tries that failed, in a row */
+    int64_t retry_mono_ms; /* not before */
+    struct err error;      /* the first of this try */
+    uint64_t users, plays;
+    int64_t started_us;
+};
+
+enum { HISTORY_MONTHS_MAX = 256 };
+
+/* What one transaction of the historian adds to a month's totals. */
+struct month_delta {
+    int month;
+    int64_t users, plays, bytes;
+};
+
+struct historian {
+    pthread_t thread;
+    struct inbox inbox;
+    struct db db;
+    struct flush_job jobs[STORE_SLOTS_MAX];
+    struct flush_job bulk_job;
+    struct store_message *calls; /* flush and tick calls that wait for their slots */
+    struct month_delta deltas[HISTORY_MONTHS_MAX];
+    int n_deltas;
+    int months[HISTORY_MONTHS_MAX]; /* that have a table; valid while months_known */
+    int n_months;
+    bool months_known;
+    struct arena arena; /* of one user's merge */
+    struct buf blob;
+    struct delivered_codec codec;
+    struct staged_out deliveries;
+    uint32_t *positions, *scratch;
+    size_t cap_positions;
+    bool paused;                 /* history WAL at its limit and a reader keeps it from shrinking */
+    int64_t checkpointed_bytes;  /* of the WAL, at the last checkpoint */
+    int64_t sweep_retry_mono_ms; /* after an error: not before */
+    int revived;                 /* first kept month for which cursors were last looked over */
+    uint64_t turn_seen;
+    uint64_t losses; /* commits and checkpoints that failed */
+};
+
+struct stager {
+    pthread_t thread;
+    struct inbox inbox;
+    struct db db;
+    struct store_reader *reader; /* for what a forget must know before it erases */
+    uint64_t next_id;
+    int64_t opened_mono_ms;                  /* when the open slot was opened */
+    struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */
+    struct store_message *flush_calls;       /* RING FLUSH that waits for a slot to turn to */
+    struct ring_pressure pressure;
+    enum ring_memory memory;
+    uint64_t slots_freed;
+    int64_t newest_saved_ms;
+    int64_t ticked_us;
+    uint64_t undo_from, undo_to; /* ids of a commit whose outcome is unknown: deleted with the next one; 0: none */
+    int undo_slot;
+    struct garbage *garbage; /* indexes that a reader may still hold */
+    struct guard guard;
+    struct staged_ids ids;
+};
+
+/* A reader announces that it walks the slots' indexes, so that none is freed under it: `pin` is odd meanwhile. */
+struct store_reader {
+    struct sqlite_store *store;
+    struct store_reader *next; /* in store->readers */
+    _Atomic uint64_t pin;
+    struct db db;
+    struct staged_out out;
+    struct arena arena;
+    struct delivered_codec codec;
+    struct store_month *months;
+    size_t cap_months;
+    uint64_t *exceptions;
+    size_t cap_exceptions;
+    int *window;
+    size_t n_window, cap_window;
+};
+
+#define STORE_COUNTERS(X)                                                                                              \
+    X(rows_recorded)                                                                                                   \
+    X(commits)                                                                                                         \
+    X(commit_errors)                                                                                                   \
+    X(busy_refusals)                                                                                                   \
+    X(full_refusals)                                                                                                   \
+    X(turns)                                                                                                           \
+    X(early_turns)                                                                                                     \
+    X(flushes)                                                                                                         \
+    X(flush_errors)                                                                                                    \
+    X(users_flushed)                                                                                                   \
+    X(plays_flushed)                                                                                                   \
+    X(plays_too_old)                                                                                                   \
+    X(plays_over_capacity)                                                                                             \
+    X(rows_swept)                                                                                                      \
+    X(months_dropped)                                                                                                  \
+    X(quarantined)                                                                                                     \
+    X(damaged_answers)                                                                                                 \
+    X(shared_keys)                                                                                                     \
+    X(users_forgotten)                                                                                                 \
+    X(items_forgotten)                                                                                                 \
+    X(staging_wal_bytes)                                                                                               \
+    X(history_wal_bytes)                                                                                               \
+    X(wal_pauses)                                                                                                      \
+    X(recovered_rows)                                                                                                  \
+    X(recovery_us)                                                                                                     \
+    X(commit_us_last)                                                                                                  \
+    X(commit_us_max)
+
+struct store_counters {
+#define X(name) _Atomic uint64_t name;
+    STORE_COUNTERS(X)
+#undef X
+};
+
+#define COUNT(s, counter, n) atomic_fetch_add_explicit(&(s)->counters.counter, (uint64_t)(n), memory_order_relaxed)
+
+struct sqlite_store {
+    struct store base;
+    const struct config *cfg;
+    char folder[PATH_MAX];
+    const char *vfs;
+    int lock_fd;
+    uint64_t seed;
+
+    pthread_mutex_t ring_mutex;
+    struct slot slots[STORE_SLOTS_MAX];
+    uint64_t turn;
+    int open;
+    bool busy;
+    char busy_cause[STORE_ERROR_TEXT];
+    char clock_reason[96];
+    int64_t next_turn_ms;
+
+    /* The guarded clock, as other threads read it. */
+    _Atomic int64_t clock_offset;
+    _Atomic bool clock_doubted;
+
+    _Atomic bool disk_low;       /* less than min_free is left */
+    _Atomic uint64_t exceptions; /* rows in `exceptions`; never less than a snapshot taken later shows */
+
+    pthread_mutex_t readers_mutex;
+    struct store_reader *readers;
+    pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, through a pin of their own */
+    struct store_reader figures_pin;
+
+    struct store_counters counters;
+    struct stager stager;
+    struct historian historian;
+    struct bulk *bulk;
+};
+
+static inline struct sqlite_store *sqlite_store(struct store *s)
+{
+    return (struct sqlite_store *)s;
+}
+
+/* reader.c */
+int reader_open(struct store *base, struct store_reader **reader, struct err *err);
+void reader_close(struct store_reader *reader);
+int reader_load(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
+                struct err *err);
+int reader_months(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);
+/* Whether the history knows another user with this key. 1, 0 or an error. */
+int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);
+
+/* slots.c: on the stager's thread */
+int slots_recover(struct sqlite_store *s, struct err *err); /* at start, before threads */
+void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error);
+enum store_slot_state slots_state(struct sqlite_store *s, int slot);
+int slots_turn(struct sqlite_store *s, bool early, struct err *err); /* 1 turned, 0 no slot is free */
+bool slots_empty_step(struct sqlite_store *s); /* deletes a chunk of a flushed slot; whether there is more */
+void slots_collect_garbage(struct sqlite_store *s, bool all);
+uint64_t slots_bytes(struct sqlite_store *s);
+
+/* stager.c */
+int stager_start(struct sqlite_store *s, struct err *err);
+void stager_stop(struct sqlite_store *s);
+int stager_persist_clock(struct sqlite_store *s, struct err *err);
+/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot. */
+int stager_undo(struct sqlite_store *s, struct err *err);
+
+/* stager_forget.c */
+void stager_forget(struct sqlite_store *s, struct store_forget *forget);
+
+/* historian.c */
+int historian_start(struct sqlite_store *s, struct err *err);
+void historian_stop(struct sqlite_store *s);
+/* Ends a transaction: totals, commit, and a checkpoint when the WAL has grown. */
+int historian_begin(struct sqlite_store *s, struct err *err);
+int historian_commit(struct sqlite_store *s, struct err *err);
+void historian_rollback(struct sqlite_store *s);
+/* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
+int historian_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
+int historian_barrier(struct sqlite_store *s, struct err *err);
+
+/* month.c: month tables and their totals, inside the historian's transaction */
+int month_ensure(struct sqlite_store *s, int month, struct err *err);
+int month_list(struct sqlite_store *s, struct err *err); /* fills historian.months */
+int month_drop(struct sqlite_store *s, int month, struct err *err);
+int month_count(struct sqlite_store *s, int month, int64_t users, int64_t plays, int64_t bytes, struct err *err);
+int month_write_counts(struct sqlite_store *s, struct err *err);
+
+/* flush.c. A job is begun once a try; each step is at most one transaction. 1: more to do, 0: merged and durable, or
+ * the try's first error: then flush_begin() and try again later. */
+void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *index);
+int flush_step(struct sqlite_store *s, struct flush_job *job);
+void flush_free(struct flush_job *job);
+
+/* merge.c: the user that a walk stands at, inside a transaction. Plays and deliveries of months before first_kept are
+ * dropped and counted. */
+int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, struct err *err);
+
+/* sweep.c: 1 did something, 0 nothing is due */
+int sweep_step(struct sqlite_store *s, struct err *err);
+/* Oldest month that is kept; INT_MIN while the clock is doubted. */
+int sweep_first_kept(struct sqlite_store *s);
+
+/* erase.c: a forget's second half, durable before it is answered */
+void erase(struct sqlite_store *s, struct store_forget *forget);
+
+/* bulk.c */
+int bulk_begin(struct store *base, struct err *err);
+int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err);
+int bulk_end(struct store *base, struct err *err);
+struct staged *bulk_index(struct bulk *bulk);
+void bulk_merged(struct bulk *bulk, const struct err *err); /* the historian has merged it, or failed */
+
+/* sqlite_store.c */
+void store_now(struct store *base, int64_t *later, int64_t *earlier);
+bool store_clock_doubted(struct sqlite_store *s);
+
+#endif

@@ -1,0 +1,355 @@
+/* What a question reads: first the staged index, then a snapshot of history.
+ *
+ * The order is what makes a flush invisible. A slot's index is dropped only after what it holds is durable in history,
+ * so a play missed in the index is in any snapshot opened later; the other way round a flush in between would
+ * hide it. Which months exist is read inside the snapshot, since a sweep may drop one meanwhile. Counters that spare
+ * a question the read of usually empty tables (exceptions, quarantine) are raised before the commit that fills the
+ * table, and read after the snapshot is open.
+ *
+ * A reader never waits: its connection is read-only and of its own, and the slots' indexes are pinned, not locked.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+int reader_open(struct store *base, struct store_reader **out, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    struct store_reader *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    r->store = s;
+    int result = db_open(&r->db, s->folder, "history", s->vfs, DB_READ, err);
+    if (result < 0) {
+        free(r);
+        return result;
+    }
+    pthread_mutex_lock(&s->readers_mutex);
+    r->next = s->readers;
+    s->readers = r;
+    pthread_mutex_unlock(&s->readers_mutex);
+    *out = r;
+    return 0;
+}
+
+void reader_close(struct store_reader *r)
+{
+    if (r == NULL) {
+        return;
+    }
+    struct sqlite_store *s = r->store;
+    pthread_mutex_lock(&s->readers_mutex);
+    for (struct store_reader **at = &s->readers; *at != NULL; at = &(*at)->next) {
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&s->readers_mutex);
+    db_close(&r->db);
+    staged_out_free(&r->out);
+    arena_free(&r->arena);
+    delivered_codec_free(&r->codec);
+    free(r->months);
+    free(r->exceptions);
+    free(r->window);
+    free(r);
+}
+
+/* Room for n entries of size bytes. */
+static int reserve(void **array, size_t *cap, size_t n, size_t size)
+{
+    if (n <= *cap) {
+        return 0;
+    }
+    size_t want = *cap * 2 > n ? *cap * 2 : n;
+    void *more = realloc(*array, want * size);
+    if (more == NULL) {
+        return ERR_NOMEM;
+    }
+    *array = more;
+    *cap = want;
+    return 0;
+}
+
+static int out_of_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while reading a user");
+}
+
+/* 1 when the user has rows in some slot. */
+static int load_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err)
+{
+    struct sqlite_store *s = r->store;
+    int known = 0;
+    atomic_fetch_add(&r->pin, 1);
+    for (int i = 0; i < STORE_SLOTS_MAX && known >= 0; i++) {
+        struct staged *index = atomic_load(&s->slots[i].index);
+        if (index != NULL) {
+            int found = staged_load(index, key, user, first_month, &r->out);
+            known = found < 0 ? found : known | found;
+        }
+    }
+    atomic_fetch_add(&r->pin, 1);
+    return known < 0 ? out_of_memory(err) : known;
+}
+
+/* The months of the window that have a table in this snapshot, newest first. */
+static int load_window(struct store_reader *r, int first_month, struct err *err)
+{
+    r->n_window = 0;
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_MONTHS_WINDOW, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int(stmt, 1, first_month);
+    }
+    int result;
+    while ((result = db_step(&r->db, stmt, err)) == 1) {
+        if (reserve((void **)&r->window, &r->cap_window, r->n_window + 1, sizeof *r->window) < 0) {
+            sqlite3_reset(stmt);
+            return out_of_memory(err);
+        }
+        r->window[r->n_window++] = sqlite3_column_int(stmt, 0);
+    }
+    return result;
+}
+
+static int damaged(struct store_reader *r, struct store_view *view, struct slice user, int month, const char *reason,
+                   struct err *err)
+{
+    char name[MONTH_TEXT];
+    const char *what = month == 0 ? "deliveries" : month_name(month, name);
+    if (r->store->cfg->on_damage == DAMAGE_ANSWER) {
+        view->damaged_months++;
+        return 0;
+    }
+    return err_set(err, ERR_CORRUPT, "user %s: %s can't be read: %s", log_quote(user), what, reason);
+}
+
+static int load_month(struct store_reader *r, int64_t key, struct slice user, int month, struct store_view *view,
+                      struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt_for(&r->db, SQL_PLAY_GET, month, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+    int result = db_step(&r->db, stmt, err);
+    if (result == ERR_CORRUPT && err != NULL) {
+        /* A damaged page, not a damaged blob. */
+        char reason[sizeof err->text];
+        snprintf(reason, sizeof reason, "%s", err->text);
+        return damaged(r, view, user, month, reason, err);
+    }
+    if (result != 1) {
+        return result;
+    }
+    if (reserve((void **)&r->months, &r->cap_months, view->n_months + 1, sizeof *r->months) < 0) {
+        sqlite3_reset(stmt);
+        return out_of_memory(err);
+    }
+    struct store_month *m = &r->months[view->n_months];
+    struct slice blob = db_column_bytes(stmt, 0);
+    struct err why = {0};
+    m->month = month;
+    m->bytes = (uint32_t)blob.len;
+    result = filter_decode(blob.data, blob.len, &r->arena, &m->filter, &why);
+    sqlite3_reset(stmt);
+    if (result == 0) {
+        view->n_months++;
+        return 0;
+    }
+    if (result == ERR_NOMEM) {
+        return out_of_memory(err);
+    }
+    log_error("filter can't be read", "user=%s month=%d-%02d error=%s", log_quote(user), month / 12, month % 12 + 1,
+              log_quote_str(why.text));
+    return damaged(r, view, user, month, why.text, err);
+}
+
+static int load_delivered(struct store_reader *r, int64_t key, struct slice user, struct store_view *view,
+                          struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_DELIVERED_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+    int result = db_step(&r->db, stmt, err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    struct store_delivery *list = NULL;
+    size_t n = 0;
+    struct err why = {0};
+    result = delivered_decode(&r->codec, blob.data, blob.len, r->store->seed, &r->arena, &list, &n, &why);
+    sqlite3_reset(stmt);
+    if (result == 0) {
+        result = staged_out_add(&r->out, list, n);
+    }
+    if (result == ERR_NOMEM) {
+        return out_of_memory(err);
+    }
+    return result < 0 ? damaged(r, view, user, 0, why.text, err) : 0;
+}
+
+static int load_exceptions(struct store_reader *r, int64_t key, struct store_view *view, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_EXCEPTIONS_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+    int result;
+    while ((result = db_step(&r->db, stmt, err)) == 1) {
+        if (reserve((void **)&r->exceptions, &r->cap_exceptions, view->n_exceptions + 1, sizeof *r->exceptions) < 0) {
+            sqlite3_reset(stmt);
+            return out_of_memory(err);
+        }
+        r->exceptions[view->n_exceptions++] = (uint64_t)sqlite3_column_int64(stmt, 0);
+    }
+    return result;
+}
+
+static int load_quarantine(struct store_reader *r, int64_t key, struct slice user, int first_month,
+                           struct store_view *view, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_QUARANTINE_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+        sqlite3_bind_int(stmt, 2, first_month);
+    }
+    int result = db_step(&r->db, stmt, err);
+    if (result == 1) {
+        int month = sqlite3_column_int(stmt, 0);
+        sqlite3_reset(stmt);
+        result = damaged(r, view, user, month, "its blob was damaged and set aside", err);
+    }
+    return result;
+}
+
+/* Everything history has of the user, inside the snapshot. */
+static int load_history(struct store_reader *r, int64_t key, struct slice user, int first_month,
+                        struct store_view *view, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_USER_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+    int result = db_step(&r->db, stmt, err);
+    if (result != 1) {
+        return result; /* every merge upserts the users row: without one there is nothing */
+    }
+    sqlite3_reset(stmt);
+    view->known = true;
+    result = load_window(r, first_month, err);
+    for (size_t i = 0; i < r->n_window && result == 0; i++) {
+        result = load_month(r, key, user, r->window[i], view, err);
+    }
+    if (result == 0) {
+        result = load_delivered(r, key, user, view, err);
+    }
+    if (result == 0 && atomic_load(&r->store->exceptions) > 0) {
+        result = load_exceptions(r, key, view, err);
+    }
+    if (result == 0 && atomic_load(&r->store->counters.quarantined) > 0) {
+        result = load_quarantine(r, key, user, first_month, view, err);
+    }
+    return result;
+}
+
+int reader_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
+                struct err *err)
+{
+    memset(view, 0, sizeof *view);
+    staged_out_clear(&r->out);
+    arena_reset(&r->arena);
+
+    int known = load_staged(r, key, user, first_month, err);
+    if (known < 0) {
+        return known;
+    }
+    view->known = known > 0;
+
+    int result = db_begin_read(&r->db, err);
+    if (result < 0) {
+        return result;
+    }
+    result = load_history(r, key, user, first_month, view, err);
+    struct err ended = {0};
+    if (db_commit(&r->db, &ended) < 0 && result == 0) {
+        result = err_set(err, ended.code, "%s", ended.text);
+    }
+    if (result < 0) {
+        return result;
+    }
+    if (view->damaged_months > 0) {
+        COUNT(r->store, damaged_answers, 1);
+    }
+    r->out.n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, (size_t)r->store->cfg->delivered_max);
+    view->months = r->months;
+    view->plays = r->out.plays;
+    view->n_plays = r->out.n_plays;
+    view->deliveries = r->out.deliveries;
+    view->n_deliveries = r->out.n_deliveries;
+    view->exceptions = r->exceptions;
+    return 0;
+}
+
+int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_SHARED_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+    int result = db_step(&r->db, stmt, err);
+    if (result != 0) {
+        if (result == 1) {
+            sqlite3_reset(stmt);
+        }
+        return result;
+    }
+    stmt = db_stmt(&r->db, SQL_USER_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+    result = db_step(&r->db, stmt, err);
+    if (result == 1) {
+        result = !slice_eq(db_column_bytes(stmt, 0), user);
+        sqlite3_reset(stmt);
+    }
+    return result;
+}
+
+/* The sweep's cursor as a share of the key space. */
+static double swept_share(int64_t swept_to)
+{
+    return (double)((uint64_t)swept_to + (UINT64_C(1) << 63)) / 18446744073709551616.0;
+}
+
+int reader_months(struct store_reader *r, struct store_month_info *out, int max, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_MONTHS_ALL, err);
+    int n = 0;
+    int result;
+    while ((result = db_step(&r->db, stmt, err)) == 1) {
+        if (n == max) {
+            sqlite3_reset(stmt);
+            break;
+        }
+        struct store_month_info *m = &out[n++];
+        m->month = sqlite3_column_int(stmt, 0);
+        m->state = sqlite3_column_int(stmt, 1) != 0 ? STORE_MONTH_SEALED : STORE_MONTH_LIVE;
+        m->users = (uint64_t)sqlite3_column_int64(stmt, 2);
+        m->plays = (uint64_t)sqlite3_column_int64(stmt, 3);
+        m->bytes = (uint64_t)sqlite3_column_int64(stmt, 4);
+        m->progress = 0;
+        if (sqlite3_column_type(stmt, 5) != SQLITE_NULL) {
+            m->state = STORE_MONTH_EXPIRING;
+            m->progress = swept_share(sqlite3_column_int64(stmt, 5));
+        }
+    }
+    return result < 0 ? result : n;
+}

@@ -1,0 +1,63 @@
+/* Creating and upgrading both files. A file's version is the row `schema` of its meta table; each step from one version
+ * to the next is committed together with the new version. */
+#include "store/sqlite/schema.h"
+
+#include <inttypes.h>
+
+#include "base/log.h"
+
+struct step {
+    const char *sql; /* brings the file from version i to i + 1, i being its place in the array */
+};
+
+static const struct step staging_steps[] = {{sql_file_staging}};
+static const struct step history_steps[] = {{sql_file_history}};
+
+static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, struct err *err)
+{
+    int64_t has_meta = 0;
+    int64_t version = 0;
+    int result =
+        db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'", &has_meta, err);
+    if (result == 0 && has_meta > 0) {
+        result = db_meta_int(db, "schema", 0, &version, err);
+    }
+    if (result < 0) {
+        return result;
+    }
+    if (version > n_steps) {
+        return err_set(err, ERR_VERSION,
+                       "%s: its schema is version %" PRId64 ", newer than this program's %" PRId64
+                       ": use the version of unseen that wrote it, or a later one",
+                       db->path, version, n_steps);
+    }
+    while (version < n_steps) {
+        if ((result = db_begin(db, err)) < 0) {
+            return result;
+        }
+        if ((result = db_exec(db, steps[version].sql, err)) < 0 ||
+            (result = db_meta_set_int(db, "schema", version + 1, err)) < 0) {
+            db_rollback(db);
+            return result;
+        }
+        if ((result = db_commit(db, err)) < 0) {
+            return result;
+        }
+        if (version > 0) {
+            log_info("schema upgraded", "file=%s from=%" PRId64 " to=%" PRId64, log_quote_str(db->path), version,
+                     version + 1);
+        }
+        version++;
+    }
+    return 0;
+}
+
+int schema_staging(struct db *db, struct err *err)
+{
+    return upgrade(db, staging_steps, sizeof staging_steps / sizeof *staging_steps, err);
+}
+
+int schema_history(struct db *db, struct err *err)
+{
+    return upgrade(db, history_steps, sizeof history_steps / sizeof *history_steps, err);
+}

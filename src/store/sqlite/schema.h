@@ -1,0 +1,11 @@
+/* Creates or upgrades a file to this program's schema, each step and its version in one transaction. ERR_VERSION when
+ * the file is newer than the program. */
+#ifndef UNSEEN_STORE_SQLITE_SCHEMA_H
+#define UNSEEN_STORE_SQLITE_SCHEMA_H
+
+#include "store/sqlite/db.h"
+
+int schema_staging(struct db *db, struct err *err);
+int schema_history(struct db *db, struct err *err);
+
+#endif

@@ -1,0 +1,449 @@
+/* The slots of the ring: recovery at start, the turn, and emptying. All on the stager's thread.
+ *
+ * A slot is a table staged_N and a staged index of the same rows. It is emptied in this order: the historian has merged
+ * it and made that durable (state EMPTYING); its rows are deleted up to the last id, in chunks, each a transaction of
+ * its own, so that writers wait for one chunk at most; then its index is unlinked, whole. A crash in between leaves
+ * rows that are merged once more at the next start, which is harmless: merging is a union.
+ *
+ * Slots at or above cfg->slots (it was lowered) are recovered and flushed like the others, then their tables are
+ * dropped.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+enum { EMPTY_CHUNK = 8192 }; /* rows deleted in one transaction */
+
+void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error)
+{
+    int64_t wall = clock_wall_ms();
+    pthread_mutex_lock(&s->ring_mutex);
+    struct store_slot *info = &s->slots[slot].info;
+    info->state = state;
+    info->since_ms = wall;
+    if (state == SLOT_EMPTY || state == SLOT_OPEN || state == SLOT_EMPTYING) {
+        info->retry_ms = 0;
+        info->error[0] = '\0';
+    }
+    if (error != NULL) {
+        snprintf(info->error, sizeof info->error, "%s", error);
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+}
+
+enum store_slot_state slots_state(struct sqlite_store *s, int slot)
+{
+    pthread_mutex_lock(&s->ring_mutex);
+    enum store_slot_state state = s->slots[slot].info.state;
+    pthread_mutex_unlock(&s->ring_mutex);
+    return state;
+}
+
+uint64_t slots_bytes(struct sqlite_store *s)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        struct staged *index = atomic_load_explicit(&s->slots[i].index, memory_order_relaxed);
+        if (index != NULL) {
+            bytes += staged_bytes(index);
+        }
+    }
+    return bytes;
+}
+
+/* --- indexes that are unlinked but may still be walked by a reader --- */
+
+struct garbage {
+    struct garbage *next;
+    struct staged *index;
+    size_t n_pins;
+    struct {
+        struct store_reader *reader;
+        uint64_t pin;
+    } pins[]; /* the readers that were in a load when the index was unlinked */
+};
+
+/* Unlinks a slot's index. It is freed once every reader that was walking indexes at that time has ended that walk. */
+static void discard_index(struct sqlite_store *s, struct slot *slot)
+{
+    struct staged *index = atomic_exchange(&slot->index, NULL);
+    if (index == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&s->readers_mutex);
+    size_t n = 0;
+    for (struct store_reader *r = s->readers; r != NULL; r = r->next) {
+        n++;
+    }
+    struct garbage *g = malloc(sizeof *g + n * sizeof g->pins[0]);
+    if (g != NULL) {
+        g->index = index;
+        g->n_pins = 0;
+        for (struct store_reader *r = s->readers; r != NULL; r = r->next) {
+            uint64_t pin = atomic_load(&r->pin);
+            if (pin & 1) {
+                g->pins[g->n_pins].reader = r;
+                g->pins[g->n_pins++].pin = pin;
+            }
+        }
+        g->next = s->stager.garbage;
+        s->stager.garbage = g;
+    }
+    pthread_mutex_unlock(&s->readers_mutex);
+    if (g == NULL) {
+        log_error("out of memory", "effect=\"a flushed slot's index stays in memory\"");
+    }
+}
+
+static bool still_pinned(struct sqlite_store *s, struct store_reader *reader, uint64_t pin)
+{
+    for (struct store_reader *r = s->readers; r != NULL; r = r->next) {
+        if (r == reader) {
+            return atomic_load(&r->pin) == pin;
+        }
+    }
+    return false; /* closed meanwhile */
+}
+
+void slots_collect_garbage(struct sqlite_store *s, bool all)
+{
+    struct garbage **at = &s->stager.garbage;
+    while (*at != NULL) {
+        struct garbage *g = *at;
+        bool pinned = false;
+        pthread_mutex_lock(&s->readers_mutex);
+        for (size_t i = 0; i < g->n_pins && !pinned; i++) {
+            pinned = still_pinned(s, g->pins[i].reader, g->pins[i].pin);
+        }
+        pthread_mutex_unlock(&s->readers_mutex);
+        if (pinned && !all) {
+            at = &g->next;
+            continue;
+        }
+        *at = g->next;
+        staged_free(g->index);
+        free(g);
+    }
+}
+
+/* --- recovery --- */
+
+static int create_table(struct sqlite_store *s, int slot, struct err *err)
+{
+    char sql[1024];
+    db_expand(sql_file_slot, slot, sql, sizeof sql);
+    int result = db_exec(&s->stager.db, sql, err);
+    s->slots[slot].exists = result == 0;
+    return result;
+}
+
+static int find_tables(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    sqlite3_stmt *stmt = db_stmt(db, SQL_STAGED_TABLES, err);
+    int result;
+    while ((result = db_step(db, stmt, err)) == 1) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 0);
+        char *end;
+        long slot = strtol(name + strlen("staged_"), &end, 10);
+        if (*end != '\0' || slot >= STORE_SLOTS_MAX) {
+            result = err_set(err, ERR_CORRUPT, "%s: table %s is no slot (expected staged_0 .. staged_%d)", db->path,
+                             name, STORE_SLOTS_MAX - 1);
+            sqlite3_reset(stmt);
+            break;
+        }
+        s->slots[slot].exists = true;
+    }
+    return result;
+}
+
+/* One row into the index. */
+static int recover_row(struct sqlite_store *s, struct staged *index, sqlite3_stmt *row, struct err *err)
+{
+    uint64_t id = (uint64_t)sqlite3_column_int64(row, 0);
+    int kind = sqlite3_column_int(row, 1);
+    struct slice user = db_column_bytes(row, 2);
+    struct slice item = db_column_bytes(row, 3);
+    int month = month_of_ms(sqlite3_column_int64(row, 4));
+    if ((kind != STORE_PLAY && kind != STORE_DELIVERY) || user.len == 0 || user.len > 255 || item.len == 0 ||
+        item.len > 255 || !staged_fits(index, id, month)) {
+        return ERR_CORRUPT;
+    }
+    struct staged_user *entry = staged_user(index, hash_user_key(s->seed, user), user);
+    if (entry == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+    }
+    uint64_t hash = hash_id(s->seed, item);
+    int result = kind == STORE_PLAY ? staged_add_play(index, entry, hash, month, id)
+                                    : staged_add_delivery(index, entry, item, hash, month, id);
+    return result < 0 ? err_set(err, result, "out of memory while recovering staged rows") : 0;
+}
+
+/* Rebuilds a slot's index from its table. An empty table leaves the slot empty. */
+static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t *highest, struct err *err)
+{
+    struct slot *slot = &s->slots[n];
+    struct db *db = &s->stager.db;
+    struct staged *index = NULL;
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_ALL, n, err);
+    int result;
+    while ((result = db_step(db, stmt, err)) == 1) {
+        uint64_t id = (uint64_t)sqlite3_column_int64(stmt, 0);
+        if (index == NULL) {
+            index = staged_new(id);
+            slot->first_id = id;
+            if (index == NULL) {
+                result = err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+                break;
+            }
+        }
+        slot->last_id = id;
+        result = recover_row(s, index, stmt, err);
+        if (result == ERR_CORRUPT) {
+            /* Damage, since unseen never writes such a row. One row must not keep the service from starting. */
+            log_error("staged row can't be read, left out", "file=%s slot=%d id=%" PRIu64, log_quote_str(db->path), n,
+                      id);
+            result = 0;
+        }
+        if (result < 0) {
+            break;
+        }
+        ++*rows;
+    }
+    if (result < 0) {
+        if (stmt != NULL) {
+            sqlite3_reset(stmt);
+        }
+        staged_free(index);
+        return err_prefix(err, "slot %d", n);
+    }
+    if (slot->last_id > *highest) {
+        *highest = slot->last_id;
+    }
+    if (index != NULL) {
+        atomic_store(&slot->index, index);
+        slots_set_state(s, n, SLOT_CLOSED, NULL);
+    }
+    return 0;
+}
+
+static int start_slot(struct sqlite_store *s, int n)
+{
+    struct slot *slot = &s->slots[n];
+    struct staged *index = staged_new(s->stager.next_id);
+    if (index == NULL) {
+        return ERR_NOMEM;
+    }
+    slot->first_id = s->stager.next_id;
+    slot->last_id = s->stager.next_id - 1;
+    atomic_store(&slot->index, index);
+    return 0;
+}
+
+static void announce_open(struct sqlite_store *s, int n, uint64_t turn)
+{
+    s->stager.opened_mono_ms = clock_mono_ms();
+    slots_set_state(s, n, SLOT_OPEN, NULL);
+    pthread_mutex_lock(&s->ring_mutex);
+    s->turn = turn;
+    s->open = n;
+    s->next_turn_ms = clock_wall_ms() + s->cfg->slot_length_ms;
+    pthread_mutex_unlock(&s->ring_mutex);
+}
+
+/* What must survive with the turn: the counter and the highest id used so far. */
+static int save_turn(struct sqlite_store *s, uint64_t turn, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = stager_undo(s, err)) < 0 || (result = db_meta_set_int(db, "turn", (int64_t)turn, err)) < 0 ||
+        (result = db_meta_set_int(db, "high_water", (int64_t)s->stager.next_id - 1, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    result = db_commit(db, err);
+    if (result == 0) {
+        s->stager.undo_from = 0;
+    }
+    return result;
+}
+
+static void empty_slots(struct sqlite_store *s, bool empty[STORE_SLOTS_MAX])
+{
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        empty[i] = slots_state(s, i) == SLOT_EMPTY;
+    }
+}
+
+int slots_recover(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int64_t turn = 0;
+    int64_t high_water = 0;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        s->slots[i].info.slot = i;
+        slots_set_state(s, i, SLOT_EMPTY, NULL);
+    }
+    int result = find_tables(s, err);
+    for (int i = 0; i < s->cfg->slots && result == 0; i++) {
+        if (!s->slots[i].exists) {
+            result = create_table(s, i, err);
+        }
+    }
+    if (result < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
+        (result = db_meta_int(db, "high_water", 0, &high_water, err)) < 0) {
+        return result;
+    }
+    uint64_t rows = 0;
+    uint64_t highest = (uint64_t)high_water;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        if (s->slots[i].exists && (result = recover_slot(s, i, &rows, &highest, err)) < 0) {
+            return result;
+        }
+    }
+    atomic_store(&s->counters.recovered_rows, rows);
+    s->stager.next_id = highest + 1;
+
+    bool empty[STORE_SLOTS_MAX];
+    empty_slots(s, empty);
+    uint64_t open = ring_recover((uint64_t)turn, (int)s->cfg->slots, empty);
+    int n = ring_slot(open, (int)s->cfg->slots);
+    if ((result = save_turn(s, open, err)) < 0) {
+        return result;
+    }
+    if (empty[n] && start_slot(s, n) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    announce_open(s, n, open);
+    return 0;
+}
+
+/* --- the turn --- */
+
+int slots_turn(struct sqlite_store *s, bool early, struct err *err)
+{
+    bool empty[STORE_SLOTS_MAX];
+    empty_slots(s, empty);
+    uint64_t turn = ring_next(s->turn, (int)s->cfg->slots, empty);
+    if (turn == s->turn) {
+        return 0;
+    }
+    int result = save_turn(s, turn, err);
+    if (result < 0) {
+        return result;
+    }
+    int closed = s->open;
+    int n = ring_slot(turn, (int)s->cfg->slots);
+    if (start_slot(s, n) < 0) {
+        /* The counter has moved on; the slot it names stays empty and the open one open. */
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    announce_open(s, n, turn);
+    slots_set_state(s, closed, SLOT_CLOSED, NULL);
+    COUNT(s, turns, 1);
+    COUNT(s, early_turns, early);
+    log_info("turn", "turn=%" PRIu64 " open=%d closed=%d rows=%" PRIu64 " early=%s", turn, n, closed,
+             staged_rows(atomic_load(&s->slots[closed].index)), early ? "yes" : "no");
+    inbox_wake(&s->historian.inbox);
+    return 1;
+}
+
+/* --- emptying --- */
+
+/* Deletes the next chunk of rows. 1: there is more, 0: the table holds nothing up to last_id. */
+static int delete_chunk(struct sqlite_store *s, int n, struct err *err)
+{
+    struct slot *slot = &s->slots[n];
+    struct db *db = &s->stager.db;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_CHUNK_END, n, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, (int64_t)slot->last_id);
+        sqlite3_bind_int(stmt, 2, EMPTY_CHUNK);
+    }
+    int64_t end = 0;
+    int64_t count = 0;
+    result = db_step(db, stmt, err);
+    if (result == 1) {
+        end = sqlite3_column_int64(stmt, 0);
+        count = sqlite3_column_int64(stmt, 1);
+        sqlite3_reset(stmt);
+        result = 0;
+    }
+    if (result == 0 && count > 0) {
+        stmt = db_stmt_for(db, SQL_STAGED_DELETE_RANGE, n, err);
+        if (stmt != NULL) {
+            sqlite3_bind_int64(stmt, 1, INT64_MIN);
+            sqlite3_bind_int64(stmt, 2, end);
+        }
+        result = db_run(db, stmt, err);
+    }
+    if (result < 0) {
+        db_rollback(db);
+        return result;
+    }
+    result = db_commit(db, err);
+    return result < 0 ? result : count == EMPTY_CHUNK;
+}
+
+/* A slot outside the ring has done its work. */
+static void drop_table(struct sqlite_store *s, int n)
+{
+    struct err err = {0};
+    struct db *db = &s->stager.db;
+    db_drop_variant(db, n);
+    char sql[64];
+    db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
+    if (db_exec(db, sql, &err) < 0) {
+        log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
+        return;
+    }
+    s->slots[n].exists = false;
+    log_info("slot outside the ring dropped", "slot=%d", n);
+}
+
+/* Whether something was done. */
+static bool empty_slot(struct sqlite_store *s, int n)
+{
+    struct err err = {0};
+    int more = delete_chunk(s, n, &err);
+    if (more < 0) {
+        /* The rows stay; what they hold is durable in history. Tried again at the next tick. */
+        log_error("slot not emptied", "slot=%d error=%s", n, log_quote_str(err.text));
+        slots_set_state(s, n, SLOT_EMPTYING, err.text);
+        return false;
+    }
+    if (more > 0) {
+        return true;
+    }
+    discard_index(s, &s->slots[n]);
+    s->stager.slots_freed++;
+    if (n >= s->cfg->slots) {
+        drop_table(s, n);
+    }
+    slots_set_state(s, n, SLOT_EMPTY, NULL);
+    return true;
+}
+
+bool slots_empty_step(struct sqlite_store *s)
+{
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        if (slots_state(s, i) == SLOT_EMPTYING && empty_slot(s, i)) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,431 @@
+/* Opening and closing the embedded store, and the functions of the seam that only look or leave a message. */
+#include "store/sqlite/sqlite_store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/sqlite/folder.h"
+#include "store/sqlite/internal.h"
+#include "store/sqlite/schema.h"
+
+/* --- the seed --- */
+
+static int read_seed(struct db *db, uint64_t *seed, bool *found, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, "seed", -1, SQLITE_STATIC);
+    }
+    int result = db_step(db, stmt, err);
+    *found = result == 1;
+    if (result == 1) {
+        const char *text = (const char *)sqlite3_column_text(stmt, 0);
+        char *end = NULL;
+        *seed = text != NULL ? strtoull(text, &end, 16) : 0;
+        bool good = text != NULL && strlen(text) == 16 && *end == '\0';
+        result = good ? 0 : err_set(err, ERR_CORRUPT, "%s: the seed in meta is no number of 16 hex digits", db->path);
+        sqlite3_reset(stmt);
+    }
+    return result;
+}
+
+static int write_seed(struct db *db, uint64_t seed, struct err *err)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, seed);
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_SET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, "seed", -1, SQLITE_STATIC);
+        sqlite3_bind_text(stmt, 2, text, -1, SQLITE_STATIC);
+    }
+    return db_run(db, stmt, err);
+}
+
+/* Whether a folder holds anything that was hashed: users in history, or rows in staging (which belong to the history
+ * they were written beside). */
+static int has_plays(struct sqlite_store *s, bool *plays, struct err *err)
+{
+    int64_t users = 0;
+    int64_t high_water = 0;
+    int result = db_int(&s->historian.db, "SELECT EXISTS (SELECT 1 FROM users)", &users, err);
+    if (result == 0) {
+        result = db_meta_int(&s->stager.db, "high_water", 0, &high_water, err);
+    }
+    int64_t tables = 0;
+    if (result == 0) {
+        result =
+            db_int(&s->stager.db, "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'staged_[0-9]*'", &tables, err);
+    }
+    *plays = users > 0 || high_water > 0;
+    for (int64_t i = 0; i < tables && !*plays && result == 0; i++) {
+        char sql[96];
+        int64_t rows = 0;
+        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM staged_%" PRId64 ")", i);
+        if (db_int(&s->stager.db, sql, &rows, NULL) == 0) {
+            *plays = rows > 0;
+        }
+    }
+    return result;
+}
+
+static int choose_seed(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->historian.db;
+    uint64_t stored = 0;
+    bool found = false;
+    bool plays = false;
+    int result = read_seed(db, &stored, &found, err);
+    if (result < 0 || (result = has_plays(s, &plays, err)) < 0) {
+        return result;
+    }
+    if (!found && plays) {
+        return err_set(
+            err, ERR_SEED,
+            "%s is new, but %s holds plays that belong to another one: put the right history.db back, or move both "
+            "files away",
+            db->path, s->stager.db.path);
+    }
+    if (found && (plays || !s->cfg->hash_seed_given)) {
+        s->seed = stored;
+        if (s->cfg->hash_seed_given && s->cfg->hash_seed != stored) {
+            return err_set(err, ERR_SEED,
+                           "hash_seed differs from the seed of the plays in %s (fingerprint %08" PRIx32
+                           "): remove hash_seed from the configuration, or use another data folder",
+                           s->folder, hash_seed_fingerprint(stored));
+        }
+        return 0;
+    }
+    s->seed = s->cfg->hash_seed;
+    if (!s->cfg->hash_seed_given && getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) {
+        return err_set(err, ERR_SYSTEM, "can't draw a seed: %s", strerror(errno));
+    }
+    if ((result = historian_full(s, true, err)) < 0 || (result = historian_begin(s, err)) < 0) {
+        return result;
+    }
+    if ((result = write_seed(db, s->seed, err)) < 0) {
+        historian_rollback(s);
+        return result;
+    }
+    result = historian_commit(s, err);
+    return result < 0 ? result : historian_full(s, false, err);
+}
+
+/* --- the clock --- */
+
+static int start_guard(struct sqlite_store *s, struct err *err)
+{
+    struct stager *st = &s->stager;
+    int64_t newest = 0;
+    int result = db_meta_int(&st->db, "newest_ms", 0, &newest, err);
+    if (result < 0) {
+        return result;
+    }
+    int64_t wall;
+    int64_t mono;
+    clock_both_ms(&wall, &mono);
+    if (guard_observe(&st->guard, newest, wall, mono) && st->guard.doubted) {
+        log_warn("clock doubted, nothing is swept", "reason=%s", log_quote_str(st->guard.reason));
+    }
+    st->newest_saved_ms = newest;
+    atomic_store(&s->clock_offset, st->guard.offset);
+    atomic_store(&s->clock_doubted, st->guard.doubted);
+    snprintf(s->clock_reason, sizeof s->clock_reason, "%s", st->guard.reason);
+    return 0;
+}
+
+/* The wall clock and what is believed of it. A jump is noticed here at once, before the stager looks. */
+static bool read_clock(struct sqlite_store *s, int64_t *wall, int64_t *believed)
+{
+    int64_t mono;
+    clock_both_ms(wall, &mono);
+    *believed = mono + atomic_load_explicit(&s->clock_offset, memory_order_relaxed);
+    int64_t apart = *wall > *believed ? *wall - *believed : *believed - *wall;
+    bool doubted = atomic_load_explicit(&s->clock_doubted, memory_order_relaxed) || apart > GUARD_JUMP_MS;
+    if (!doubted) {
+        *believed = *wall;
+    }
+    return doubted;
+}
+
+bool store_clock_doubted(struct sqlite_store *s)
+{
+    int64_t wall;
+    int64_t believed;
+    return read_clock(s, &wall, &believed);
+}
+
+void store_now(struct store *base, int64_t *later, int64_t *earlier)
+{
+    int64_t wall;
+    int64_t believed;
+    read_clock(sqlite_store(base), &wall, &believed);
+    *later = wall > believed ? wall : believed;
+    *earlier = wall > believed ? believed : wall;
+}
+
+/* --- the seam --- */
+
+static void put_data(struct store *base, struct store_message *message, enum store_message_kind kind, int what)
+{
+    message->kind = kind;
+    message->what = what;
+    inbox_put(&sqlite_store(base)->stager.inbox, message);
+}
+
+static void store_record(struct store *base, struct store_batch *batch)
+{
+    batch->err = (struct err){0};
+    put_data(base, &batch->message, STORE_BATCH, 0);
+}
+
+static void store_forget(struct store *base, struct store_forget *forget)
+{
+    put_data(base, &forget->message, STORE_FORGET, 0);
+}
+
+static void store_flush(struct store *base, struct store_call *call)
+{
+    put_data(base, &call->message, STORE_CALL, WANTS_FLUSH);
+}
+
+static void store_tick(struct store *base, struct store_call *call)
+{
+    put_data(base, &call->message, STORE_CALL, WANTS_TICK);
+}
+
+static void store_ring(struct store *base, struct store_ring *out)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    memset(out, 0, sizeof *out);
+    pthread_mutex_lock(&s->ring_mutex);
+    out->turn = s->turn;
+    out->open = s->open;
+    out->next_turn_ms = s->next_turn_ms;
+    out->busy = s->busy;
+    snprintf(out->busy_cause, sizeof out->busy_cause, "%s", s->busy_cause);
+    snprintf(out->clock_reason, sizeof out->clock_reason, "%s", s->clock_reason);
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        if (i < s->cfg->slots || s->slots[i].info.state != SLOT_EMPTY) {
+            out->slots[out->n_slots++] = s->slots[i].info;
+        }
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+    out->clock_doubted = atomic_load(&s->clock_doubted);
+    out->memory_limit = (uint64_t)s->cfg->staging_memory;
+}
+
+/* Rows, users and bytes come from the index, which the stager may discard: so it is pinned like a question does. */
+static void add_index_figures(struct sqlite_store *s, struct store_reader *pin, struct store_ring *out)
+{
+    atomic_fetch_add(&pin->pin, 1);
+    for (int i = 0; i < out->n_slots; i++) {
+        struct store_slot *info = &out->slots[i];
+        const struct staged *index = atomic_load(&s->slots[info->slot].index);
+        if (index != NULL) {
+            info->rows = staged_rows(index);
+            info->users = staged_users(index);
+            info->bytes = staged_bytes(index);
+            out->memory += info->bytes;
+        }
+    }
+    atomic_fetch_add(&pin->pin, 1);
+}
+
+static void store_ring_figures(struct store *base, struct store_ring *out)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    store_ring(base, out);
+    pthread_mutex_lock(&s->figures_mutex);
+    add_index_figures(s, &s->figures_pin, out);
+    pthread_mutex_unlock(&s->figures_mutex);
+}
+
+static void store_stats(struct store *base, struct store_stats *out)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    memset(out, 0, sizeof *out);
+#define X(name) out->name = atomic_load_explicit(&s->counters.name, memory_order_relaxed);
+    STORE_COUNTERS(X)
+#undef X
+    struct store_ring ring;
+    store_ring_figures(base, &ring);
+    for (int i = 0; i < ring.n_slots; i++) {
+        out->staged_rows += ring.slots[i].rows;
+        out->staged_bytes += ring.slots[i].bytes;
+    }
+    out->queue_messages = inbox_length(&s->stager.inbox);
+}
+
+static uint64_t store_seed(struct store *base)
+{
+    return sqlite_store(base)->seed;
+}
+
+/* --- opening and closing --- */
+
+static int open_files(struct sqlite_store *s, struct err *err)
+{
+    int result = db_open(&s->stager.db, s->folder, "staging", s->vfs, DB_WRITE_FULL, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = db_open(&s->historian.db, s->folder, "history", s->vfs, DB_WRITE_NORMAL, err)) < 0) {
+        db_close(&s->stager.db);
+        return result;
+    }
+    if ((result = schema_staging(&s->stager.db, err)) < 0 || (result = schema_history(&s->historian.db, err)) < 0) {
+        db_close(&s->historian.db);
+        db_close(&s->stager.db);
+    }
+    return result;
+}
+
+static void free_slots(struct sqlite_store *s)
+{
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        staged_free(atomic_exchange(&s->slots[i].index, NULL));
+    }
+}
+
+static void close_file(struct db *db)
+{
+    struct err err = {0};
+    if (!db->lost && db->handle != NULL && db_checkpoint(db, SQLITE_CHECKPOINT_TRUNCATE, &err) < 0) {
+        log_error("checkpoint at the end failed", "error=%s", log_quote_str(err.text));
+    }
+    db_close(db);
+}
+
+static void store_close(struct store *base)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    struct err err = {0};
+    /* The stager first: what it has passed on, the historian still answers. */
+    stager_stop(s);
+    historian_stop(s);
+    if (stager_persist_clock(s, &err) < 0) {
+        log_error("newest time not saved", "error=%s", log_quote_str(err.text));
+    }
+    close_file(&s->stager.db);
+    close_file(&s->historian.db);
+    free_slots(s);
+    folder_unlock(s->folder, s->lock_fd);
+    inbox_destroy(&s->stager.inbox);
+    inbox_destroy(&s->historian.inbox);
+    pthread_mutex_destroy(&s->ring_mutex);
+    pthread_mutex_destroy(&s->readers_mutex);
+    pthread_mutex_destroy(&s->figures_mutex);
+    free(s);
+}
+
+static const struct store_ops sqlite_ops = {
+    .record = store_record,
+    .forget = store_forget,
+    .flush = store_flush,
+    .tick = store_tick,
+    .reader_open = reader_open,
+    .reader_close = reader_close,
+    .load = reader_load,
+    .months = reader_months,
+    .ring = store_ring_figures,
+    .stats = store_stats,
+    .now = store_now,
+    .seed = store_seed,
+    .bulk_begin = bulk_begin,
+    .bulk_add = bulk_add,
+    .bulk_end = bulk_end,
+    .close = store_close,
+};
+
+static int recover(struct sqlite_store *s, struct err *err)
+{
+    int64_t started = clock_stopwatch_us();
+    int result = slots_recover(s, err);
+    if (result < 0) {
+        return result;
+    }
+    uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
+    atomic_store(&s->counters.recovery_us, took);
+    log_info("staging recovered", "rows=%" PRIu64 " ms=%" PRIu64, atomic_load(&s->counters.recovered_rows),
+             took / 1000);
+    return 0;
+}
+
+static int start(struct sqlite_store *s, struct err *err)
+{
+    int result = historian_start(s, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = stager_start(s, err)) < 0) {
+        historian_stop(s);
+    }
+    return result;
+}
+
+int sqlite_store_open(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
+                      struct err *err)
+{
+    struct sqlite_store *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    s->base.ops = &sqlite_ops;
+    s->cfg = cfg;
+    s->vfs = options != NULL ? options->vfs : NULL;
+    s->historian.revived = INT_MIN;
+    pthread_mutex_init(&s->ring_mutex, NULL);
+    pthread_mutex_init(&s->readers_mutex, NULL);
+    pthread_mutex_init(&s->figures_mutex, NULL);
+    inbox_init(&s->stager.inbox);
+    inbox_init(&s->historian.inbox);
+    s->figures_pin.store = s;
+    s->readers = &s->figures_pin;
+
+    int result = ERR_INVALID;
+    if (snprintf(s->folder, sizeof s->folder, "%s", cfg->data) >= (int)sizeof s->folder) {
+        err_set(err, ERR_INVALID, "the path of the data folder is too long");
+        goto free_store;
+    }
+    result = s->lock_fd = folder_lock(s->folder, err);
+    if (result < 0) {
+        goto free_store;
+    }
+    if ((result = open_files(s, err)) < 0) {
+        goto unlock;
+    }
+    if ((result = choose_seed(s, err)) < 0 || (result = start_guard(s, err)) < 0 || (result = recover(s, err)) < 0 ||
+        (result = start(s, err)) < 0) {
+        goto close_files;
+    }
+    *store = &s->base;
+    return 0;
+
+close_files:
+    free_slots(s);
+    db_close(&s->historian.db);
+    db_close(&s->stager.db);
+unlock:
+    folder_unlock(s->folder, s->lock_fd);
+free_store:
+    inbox_destroy(&s->stager.inbox);
+    inbox_destroy(&s->historian.inbox);
+    pthread_mutex_destroy(&s->ring_mutex);
+    pthread_mutex_destroy(&s->readers_mutex);
+    pthread_mutex_destroy(&s->figures_mutex);
+    free(s);
+    return result;
+}
+
+int sqlite_store_publish(struct store *store, const char *address, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(store);
+    return folder_publish(s->folder, s->lock_fd, address, err);
+}

@@ -1,0 +1,231 @@
+/* Expiry. user_key is uniform, so a month's rows need no time of their own: in the UTC month after retention ends, each
+ * night deletes by primary key from the durable cursor months.swept_to up to the share of that month that has passed,
+ * and to the end once it is over; then the table is dropped. So a night's work is even, sequential on disk, and a
+ * missed night is made up by the next.
+ *
+ * With the rows of a range go the users of that range whose last month is no later than the swept one, and what belongs
+ * to a user alone: deliveries, exceptions.
+ *
+ * Nothing happens while the clock is doubted, or outside sweep_window.
+ */
+#include <limits.h>
+
+#include "base/calendar.h"
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+enum {
+    SWEEP_ROWS = 1000,              /* of one transaction */
+    SWEEP_PACE_MS = 10 * 60 * 1000, /* the target moves in steps of this, so that each has something to do */
+};
+
+int sweep_first_kept(struct sqlite_store *s)
+{
+    if (store_clock_doubted(s)) {
+        return INT_MIN;
+    }
+    int64_t later;
+    int64_t earlier;
+    store_now(&s->base, &later, &earlier);
+    return month_of_ms(earlier) - (int)s->cfg->retention;
+}
+
+/* The key up to which a month that ended its retention should be swept by now. */
+static int64_t target_key(const struct sqlite_store *s, int month, int64_t now)
+{
+    int sweeping = month + (int)s->cfg->retention + 1; /* the month in which it is swept */
+    if (month_of_ms(now) > sweeping) {
+        return INT64_MAX;
+    }
+    int64_t begin = month_start_ms(sweeping);
+    int64_t elapsed = (now - begin) / SWEEP_PACE_MS * SWEEP_PACE_MS;
+    double share = (double)elapsed / (double)(month_start_ms(sweeping + 1) - begin);
+    return (int64_t)((uint64_t)(share * 18446744073709549568.0) - (UINT64_C(1) << 63));
+}
+
+struct expiring {
+    int month;
+    bool started;
+    int64_t swept_to;
+};
+
+/* The oldest month that has something to sweep: 1, or 0. Months that came back into retention lose their cursor. */
+static int find_month(struct sqlite_store *s, int first_kept, int64_t now, struct expiring *out, struct err *err)
+{
+    struct db *db = &s->historian.db;
+    sqlite3_stmt *stmt = db_stmt(db, SQL_MONTHS_ALL, err);
+    int found = 0;
+    int result;
+    while ((result = db_step(db, stmt, err)) == 1) {
+        struct expiring m = {.month = sqlite3_column_int(stmt, 0),
+                             .started = sqlite3_column_type(stmt, 5) != SQLITE_NULL,
+                             .swept_to = sqlite3_column_int64(stmt, 5)};
+        if (m.month >= first_kept) {
+            continue;
+        }
+        int64_t target = target_key(s, m.month, now);
+        if (!m.started || m.swept_to < target || m.swept_to == INT64_MAX) {
+            *out = m; /* newest first: the last one is the oldest */
+            found = 1;
+        }
+    }
+    return result < 0 ? result : found;
+}
+
+static int run_range(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t from, int64_t to, int third, struct err *err)
+{
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, from);
+        sqlite3_bind_int64(stmt, 2, to);
+        if (third != INT_MIN) {
+            sqlite3_bind_int(stmt, 3, third);
+        }
+    }
+    return db_run(&s->historian.db, stmt, err);
+}
+
+struct chunk {
+    int64_t last;
+    int64_t rows, items, bytes;
+};
+
+/* The next rows from a key on: where a chunk of them ends. */
+static int measure(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t from, int64_t to, struct chunk *out,
+                   struct err *err)
+{
+    struct db *db = &s->historian.db;
+    *out = (struct chunk){.last = to};
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, from);
+        sqlite3_bind_int64(stmt, 2, to);
+        sqlite3_bind_int(stmt, 3, SWEEP_ROWS);
+    }
+    int result = db_step(db, stmt, err);
+    if (result != 1) {
+        return result;
+    }
+    out->rows = sqlite3_column_int64(stmt, 1);
+    if (out->rows == SWEEP_ROWS) {
+        out->last = sqlite3_column_int64(stmt, 0);
+    }
+    if (sqlite3_column_count(stmt) > 2) {
+        out->items = sqlite3_column_int64(stmt, 2);
+        out->bytes = sqlite3_column_int64(stmt, 3);
+    }
+    sqlite3_reset(stmt);
+    return 0;
+}
+
+/* Deletes the month's rows in from .. to, or as many as one transaction takes; *to becomes where it ended. */
+static int sweep_range(struct sqlite_store *s, int month, int64_t from, int64_t *to, struct err *err)
+{
+    struct db *db = &s->historian.db;
+    struct chunk plays;
+    struct chunk users;
+    int result = measure(s, db_stmt_for(db, SQL_PLAY_CHUNK, month, err), from, *to, &plays, err);
+    if (result < 0 ||
+        (result = measure(s, db_stmt(db, SQL_USERS_STALE_CHUNK, err), from, plays.last, &users, err)) < 0) {
+        return result;
+    }
+    if (users.last < plays.last) {
+        /* More users than plays here: end with them, and measure what is really deleted. */
+        if ((result = measure(s, db_stmt_for(db, SQL_PLAY_CHUNK, month, err), from, users.last, &plays, err)) < 0) {
+            return result;
+        }
+        plays.last = plays.last < users.last ? plays.last : users.last;
+    }
+    *to = plays.last;
+    if ((result = run_range(s, db_stmt_for(db, SQL_PLAY_DELETE_RANGE, month, err), from, *to, INT_MIN, err)) < 0 ||
+        (result = run_range(s, db_stmt(db, SQL_USERS_DELETE_STALE, err), from, *to, month, err)) < 0) {
+        return result;
+    }
+    if (sqlite3_changes(db->handle) > 0) {
+        static const enum sql_statement orphans[] = {SQL_DELIVERED_DELETE_ORPHANS, SQL_EXCEPTIONS_DELETE_ORPHANS,
+                                                     SQL_SHARED_DELETE_ORPHANS, SQL_QUARANTINE_DELETE_ORPHANS};
+        for (size_t i = 0; i < sizeof orphans / sizeof *orphans; i++) {
+            if ((result = run_range(s, db_stmt(db, orphans[i], err), from, *to, INT_MIN, err)) < 0) {
+                return result;
+            }
+        }
+    }
+    COUNT(s, rows_swept, plays.rows);
+    return month_count(s, month, -plays.rows, -plays.items, -plays.bytes, err);
+}
+
+static int set_cursor(struct sqlite_store *s, int month, int64_t swept_to, struct err *err)
+{
+    struct db *db = &s->historian.db;
+    sqlite3_stmt *stmt = db_stmt(db, SQL_MONTH_SWEPT, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int(stmt, 1, month);
+        sqlite3_bind_int64(stmt, 2, swept_to);
+    }
+    return db_run(db, stmt, err);
+}
+
+/* Inside a transaction. */
+static int sweep_month(struct sqlite_store *s, const struct expiring *m, int64_t now, struct err *err)
+{
+    if (m->started && m->swept_to == INT64_MAX) {
+        COUNT(s, months_dropped, 1);
+        char name[MONTH_TEXT];
+        log_info("month dropped", "month=%s", month_name(m->month, name));
+        return month_drop(s, m->month, err);
+    }
+    int64_t from = m->started ? m->swept_to + 1 : INT64_MIN;
+    int64_t to = target_key(s, m->month, now);
+    if (!m->started) {
+        char name[MONTH_TEXT];
+        log_info("month begins to expire", "month=%s", month_name(m->month, name));
+    }
+    int result = sweep_range(s, m->month, from, &to, err);
+    return result < 0 ? result : set_cursor(s, m->month, to, err);
+}
+
+static int revive_months(struct sqlite_store *s, int first_kept, struct err *err)
+{
+    struct db *db = &s->historian.db;
+    if (s->historian.revived == first_kept) {
+        return 0;
+    }
+    sqlite3_stmt *stmt = db_stmt(db, SQL_MONTHS_REVIVE, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int(stmt, 1, first_kept);
+    }
+    int result = db_run(db, stmt, err);
+    if (result == 0) {
+        s->historian.revived = first_kept;
+    }
+    return result;
+}
+
+int sweep_step(struct sqlite_store *s, struct err *err)
+{
+    int64_t now;
+    int64_t later;
+    store_now(&s->base, &later, &now);
+    if (store_clock_doubted(s) || !config_in_sweep_window(s->cfg, calendar_local_minutes(now))) {
+        return 0;
+    }
+    int first_kept = sweep_first_kept(s);
+    struct expiring m = {0};
+    if (s->historian.db.lost) {
+        int result = historian_full(s, false, err); /* opens it again */
+        if (result < 0) {
+            return result;
+        }
+    }
+    int result = revive_months(s, first_kept, err);
+    if (result < 0 || (result = find_month(s, first_kept, now, &m, err)) <= 0) {
+        return result;
+    }
+    if ((result = historian_begin(s, err)) < 0) {
+        return result;
+    }
+    if ((result = sweep_month(s, &m, now, err)) < 0) {
+        historian_rollback(s);
+        return result;
+    }
+    result = historian_commit(s, err);
+    return result < 0 ? result : 1;
+}
