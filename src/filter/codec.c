@@ -37,6 +37,7 @@ enum {
     CHECKSUM_BYTES = 4,
     PART_HEADER_MAX = 1 + 5 + 5,
     WORD = 8, /* bytes that are read or written at once */
+    FEW = 32, /* positions, below which low parts aren't read in place */
 };
 
 static uint64_t load_word(const uint8_t *from)
@@ -220,10 +221,20 @@ static int get_gaps(struct source *src, struct filter_part *part, unsigned k)
     const uint8_t *bits = src->at;
     const size_t size = (size_t)(src->end - bits);
     const uint32_t n = part->n, mask = (UINT32_C(1) << k) - 1;
+    uint32_t *positions = part->positions;
     const uint64_t unary_at = (uint64_t)n * k;
     /* More unary bits than this would lead past m. The bound also keeps the shift below from overflowing. */
     const uint64_t unary_most = unary_at + n + ((part->m - 1) >> k);
     const size_t limit = size < unary_most / 8 + 1 ? size : (size_t)(unary_most / 8 + 1);
+
+    /* The low parts are read in whole words. Those of n = 32 or more end at least as far before the blob's end as a
+     * word needs, since n unary bits and the checksum lie behind them; fewer are copied to where there is room. */
+    const uint8_t *lows = bits;
+    uint8_t copy[FEW * K_MAX / 8 + WORD] = {0};
+    if (n < FEW) {
+        memcpy(copy, bits, (size_t)(unary_at + 7) / 8);
+        lows = copy;
+    }
 
     size_t byte = (size_t)(unary_at / 8);
     uint64_t word = load_guarded(bits + byte, src->end) & (UINT64_MAX << (unary_at & 7));
@@ -232,10 +243,10 @@ static int get_gaps(struct source *src, struct filter_part *part, unsigned k)
     uint32_t i = 0;
     for (;;) {
         for (; word != 0; word &= word - 1) {
-            low += load_guarded(bits + (low_at >> 3), src->end) >> (low_at & 7) & mask;
+            low += load_word(lows + (low_at >> 3)) >> (low_at & 7) & mask;
             low_at += k;
             position = ((high + (unsigned)__builtin_ctzll(word)) << k) + low;
-            part->positions[i] = (uint32_t)position;
+            positions[i] = (uint32_t)position;
             if (++i == n) {
                 break;
             }
