@@ -1,1 +1,24 @@
-# fuzz tests
+# Fuzz targets: tests/fuzz/fuzz_X.c has LLVMFuzzerTestOneInput, its corpus is tests/data/fuzz/X. An ordinary build
+# links replay_main.c, and `make check` gives every file of the corpus to the target. With --enable-fuzz (and
+# CC=clang) libFuzzer is linked instead:
+#   tests/fuzz/fuzz_X -max_total_time=60 NEW_FOLDER TOP_SRCDIR/tests/data/fuzz/X
+# A target is added by its name in fuzz_targets and its three variables; its corpus by EXTRA_DIST.
+fuzz_targets =
+
+fuzz_targets += tests/fuzz/fuzz_filter
+tests_fuzz_fuzz_filter_SOURCES = tests/fuzz/fuzz_filter.c $(fuzz_main)
+tests_fuzz_fuzz_filter_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_srcdir)/tests/data/fuzz/filter"'
+tests_fuzz_fuzz_filter_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/data/fuzz/filter
+EXTRA_PROGRAMS += tests/fuzz/make_filter_seeds
+tests_fuzz_make_filter_seeds_SOURCES = tests/fuzz/make_filter_seeds.c
+
+check_PROGRAMS += $(fuzz_targets)
+if FUZZ_ENABLED
+fuzz_main =
+fuzz_ldflags = $(AM_LDFLAGS) -fsanitize=fuzzer
+else
+fuzz_main = tests/fuzz/replay_main.c
+fuzz_ldflags = $(AM_LDFLAGS)
+TESTS += $(fuzz_targets)
+endif

@@ -1,0 +1,145 @@
+/* Any bytes as a month filter: refused, or a sound filter that can be used like any other. As the checksum would keep
+ * a fuzzer out, each input is decoded a second time with its checksum set right. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "filter/filter.h"
+#include "filter/probe.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* The first hash that has the position. */
+static uint64_t hash_of(uint64_t position, uint64_t m)
+{
+    return (((position << 32) + m - 1) / m) << 32;
+}
+
+static void check_parts(const struct filter *f)
+{
+    uint64_t items = 0;
+    CHECK(f->n_parts <= FILTER_PARTS_MAX);
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        const struct filter_part *part = &f->parts[i];
+        CHECK(part->m >= 1 && part->m <= FILTER_LIVE_M && part->n >= 1);
+        for (uint32_t j = 0; j < part->n; j++) {
+            CHECK(part->positions[j] < part->m);
+            CHECK(j == 0 || part->positions[j - 1] < part->positions[j]);
+        }
+        items += part->n;
+    }
+    CHECK(filter_items(f) == items);
+    CHECK(filter_error(f) >= 0 && filter_error(f) <= 1);
+}
+
+static void check_members(const struct filter *f, const struct filter *of, struct probe *probe)
+{
+    for (unsigned i = 0; i < of->n_parts; i++) {
+        for (uint32_t j = 0; j < of->parts[i].n; j++) {
+            uint64_t hash = hash_of(of->parts[i].positions[j], of->parts[i].m);
+            CHECK(filter_has(f, hash));
+            CHECK(probe_seen(probe, hash));
+        }
+    }
+}
+
+static void check_probe(struct probe *probe, const struct filter *f, const struct filter *of)
+{
+    const struct filter_part *parts[FILTER_PARTS_MAX];
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        parts[i] = &f->parts[i];
+    }
+    const struct probe_input in = {.parts = parts, .n_parts = f->n_parts};
+    CHECK(probe_build(probe, &in) == 0);
+    check_members(f, of, probe);
+}
+
+static void check_round_trip(const struct filter *f, struct arena *arena)
+{
+    struct buf blob = {0};
+    struct filter again;
+    struct err err;
+    CHECK(filter_encode(f, &blob) == 0);
+    CHECK(filter_decode(blob.data, blob.len, arena, &again, &err) == 0);
+    CHECK(again.n_parts == f->n_parts);
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        CHECK(again.parts[i].m == f->parts[i].m && again.parts[i].n == f->parts[i].n);
+        CHECK(memcmp(again.parts[i].positions, f->parts[i].positions, f->parts[i].n * sizeof(uint32_t)) == 0);
+    }
+    buf_free(&blob);
+}
+
+/* What a flush and a seal do to a decoded filter. */
+static void check_growth(struct filter *f, struct arena *arena, struct probe *probe)
+{
+    static const uint32_t more[] = {0, 1, 0x7fffffff, UINT32_MAX};
+    const struct filter added = {.n_parts = 1, .parts = {{.positions = (uint32_t *)more, .n = 4, .m = FILTER_LIVE_M}}};
+    struct filter before = *f;
+    if (filter_add(f, more, 4, arena) != 0) {
+        CHECK(f->n_parts == FILTER_PARTS_MAX);
+        return;
+    }
+    check_parts(f);
+    check_probe(probe, f, &added);
+    check_members(f, &before, probe);
+    check_round_trip(f, arena);
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        bool live = f->parts[i].m == FILTER_LIVE_M;
+        CHECK(filter_cut(&f->parts[i], (uint64_t)f->parts[i].n * 3000 + 1) == (live ? 0 : ERR_INVALID));
+    }
+    check_parts(f);
+    CHECK(filter_sealed(f));
+    check_probe(probe, f, &added);
+    check_round_trip(f, arena);
+}
+
+static void try_blob(const uint8_t *data, size_t size)
+{
+    static struct probe *probe;
+    if (probe == NULL) {
+        probe = probe_new();
+        CHECK(probe != NULL);
+    }
+    struct arena arena = {0};
+    struct filter f;
+    struct err err = {0};
+    int rc = filter_decode(data, size, &arena, &f, &err);
+    CHECK(rc == 0 || rc == ERR_CORRUPT);
+    CHECK(arena.bytes <= 64 * size + 2 * 65536);
+    if (rc == 0) {
+        check_parts(&f);
+        check_probe(probe, &f, &f);
+        check_round_trip(&f, &arena);
+        check_growth(&f, &arena, probe);
+    } else {
+        CHECK(err.code == ERR_CORRUPT && err.text[0] != '\0' && f.n_parts == 0);
+    }
+    arena_free(&arena);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    try_blob(data, size);
+    if (size > 4) {
+        uint8_t *fixed = malloc(size);
+        CHECK(fixed != NULL);
+        memcpy(fixed, data, size);
+        uint64_t sum = hash_checksum(fixed, size - 4);
+        for (unsigned i = 0; i < 4; i++) {
+            fixed[size - 4 + i] = (uint8_t)(sum >> (8 * i));
+        }
+        try_blob(fixed, size);
+        free(fixed);
+    }
+    return 0;
+}
