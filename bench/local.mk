@@ -1,1 +1,6 @@
 # benchmarks: make bench/micro etc.
+
+# The filter's codec (beside its rival) and the probe.
+EXTRA_PROGRAMS += bench/micro
+bench_micro_SOURCES = bench/micro.c bench/rival_planes.c bench/rival_planes.h
+bench_micro_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)

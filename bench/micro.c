@@ -1,0 +1,360 @@
+/* Small benchmarks of what a question spends its time on: `make bench/micro && bench/micro`.
+ *
+ * Each figure is the median of several samples, each of which repeats the work for two milliseconds on other data
+ * of the same kind, in processor time. Sizes are exact. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/rival_planes.h"
+#include "filter/probe.h"
+
+enum { SAMPLES = 21, SAMPLE_US = 2000 };
+
+static uint64_t random_state = 1;
+
+static uint64_t random_next(void)
+{
+    uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static void *must_alloc(size_t size)
+{
+    void *p = malloc(size);
+    if (p == NULL) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static void must(bool good, const char *what)
+{
+    if (!good) {
+        fprintf(stderr, "%s\n", what);
+        exit(1);
+    }
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The thread's own time, so that other work on the machine disturbs less. */
+static double cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* Median nanoseconds of one call of work(arg, round). */
+static double median_ns(void (*work)(void *arg, unsigned round), void *arg)
+{
+    double samples[SAMPLES];
+    unsigned round = 0, rounds = 1;
+    for (int i = 0; i < SAMPLES;) {
+        double began = cpu_us();
+        for (unsigned r = 0; r < rounds; r++) {
+            work(arg, round++);
+        }
+        double took = cpu_us() - began;
+        if (i == 0 && took < SAMPLE_US && rounds < 1U << 30) { /* until a sample is long enough */
+            rounds = took < SAMPLE_US / 8 ? rounds * 8 : rounds * 2;
+            continue;
+        }
+        samples[i++] = took * 1000 / rounds;
+    }
+    qsort(samples, SAMPLES, sizeof *samples, compare_doubles);
+    return samples[SAMPLES / 2];
+}
+
+/* n items; m < 2^32 cuts. */
+static struct filter_part random_part(uint32_t n, uint64_t m, uint64_t *hashes)
+{
+    struct filter_part part = {.positions = must_alloc((n + 1) * sizeof(uint32_t)), .m = FILTER_LIVE_M};
+    uint32_t *scratch = must_alloc((n + 1) * sizeof *scratch);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t hash = random_next();
+        part.positions[i] = filter_position(hash, FILTER_LIVE_M);
+        if (hashes != NULL) {
+            hashes[i] = hash;
+        }
+    }
+    part.n = filter_sort(part.positions, n, scratch);
+    free(scratch);
+    must(m == FILTER_LIVE_M || filter_cut(&part, m) == 0, "a filter can't be cut");
+    return part;
+}
+
+/* The codec and its rival, on so many filters that the branch predictor can't learn them. */
+enum { FILTERS_MAX = 256 };
+struct codec_bench {
+    unsigned n_filters;
+    struct filter filters[FILTERS_MAX];
+    struct buf blobs[FILTERS_MAX];
+    uint8_t *rivals[FILTERS_MAX];
+    size_t rival_lens[FILTERS_MAX];
+    struct buf out;
+    struct arena arena;
+    struct planes *planes;
+    uint8_t *rival_out;
+    uint32_t *rival_positions;
+};
+
+static void encode_once(void *arg, unsigned round)
+{
+    struct codec_bench *b = arg;
+    buf_clear(&b->out);
+    must(filter_encode(&b->filters[round % b->n_filters], &b->out) == 0, "can't encode");
+}
+
+static void decode_once(void *arg, unsigned round)
+{
+    struct codec_bench *b = arg;
+    struct buf *blob = &b->blobs[round % b->n_filters];
+    struct filter f;
+    struct err err;
+    arena_reset(&b->arena);
+    must(filter_decode(blob->data, blob->len, &b->arena, &f, &err) == 0, "can't decode");
+}
+
+static void rival_encode_once(void *arg, unsigned round)
+{
+    struct codec_bench *b = arg;
+    planes_encode(b->planes, &b->filters[round % b->n_filters].parts[0], b->rival_out);
+}
+
+static void rival_decode_once(void *arg, unsigned round)
+{
+    struct codec_bench *b = arg;
+    unsigned i = round % b->n_filters;
+    struct filter_part part = {.positions = b->rival_positions};
+    planes_decode(b->planes, b->rivals[i], b->rival_lens[i], &part);
+}
+
+/* log2(m over n) / n: fewer bits an item can't tell all sets of n positions apart. */
+static double least_bits(double n, double m)
+{
+    return (lgamma(m + 1) - lgamma(n + 1) - lgamma(m - n + 1)) / log(2) / n;
+}
+
+static void bench_codec(uint32_t n, bool live)
+{
+    static struct codec_bench b;
+    b = (struct codec_bench){.n_filters = n < 1000 ? FILTERS_MAX : 1 + 200000 / n};
+    uint64_t m = live ? FILTER_LIVE_M : (uint64_t)ceil(n / 2.5e-4);
+    double bytes = 0, rival_bytes = 0, items = 0;
+    b.planes = planes_new(n);
+    b.rival_out = must_alloc(planes_bound(n));
+    b.rival_positions = must_alloc(n * sizeof(uint32_t));
+    for (unsigned i = 0; i < b.n_filters; i++) {
+        b.filters[i] = (struct filter){.n_parts = 1, .parts = {random_part(n, m, NULL)}};
+        const struct filter_part *part = &b.filters[i].parts[0];
+        must(filter_encode(&b.filters[i], &b.blobs[i]) == 0, "can't encode");
+        b.rival_lens[i] = planes_encode(b.planes, part, b.rival_out);
+        b.rivals[i] = must_alloc(b.rival_lens[i]);
+        memcpy(b.rivals[i], b.rival_out, b.rival_lens[i]);
+        struct filter_part check = {.positions = b.rival_positions};
+        planes_decode(b.planes, b.rivals[i], b.rival_lens[i], &check);
+        must(check.n == part->n && memcmp(check.positions, part->positions, part->n * sizeof(uint32_t)) == 0,
+             "the rival lost something");
+        items += part->n;
+        bytes += (double)b.blobs[i].len;
+        rival_bytes += (double)b.rival_lens[i];
+    }
+    printf("%-6s %7u %9.2f %8.2f %8.2f %10.1f %8.1f %10.1f %8.1f\n", live ? "live" : "sealed", n,
+           least_bits(n, (double)m), bytes * 8 / items, rival_bytes * 8 / items, median_ns(decode_once, &b) / n,
+           median_ns(rival_decode_once, &b) / n, median_ns(encode_once, &b) / n, median_ns(rival_encode_once, &b) / n);
+    for (unsigned i = 0; i < b.n_filters; i++) {
+        free(b.filters[i].parts[0].positions);
+        free(b.rivals[i]);
+        buf_free(&b.blobs[i]);
+    }
+    buf_free(&b.out);
+    arena_free(&b.arena);
+    planes_free(b.planes);
+    free(b.rival_out);
+    free(b.rival_positions);
+}
+
+/* Sorting new positions and merging them into a filter, as a flush does. */
+struct merge_bench {
+    uint32_t n;
+    uint32_t *given, *sorted, *scratch;
+    struct filter_part a, b;
+    uint32_t *out;
+};
+
+static void sort_once(void *arg, unsigned round)
+{
+    struct merge_bench *b = arg;
+    (void)round;
+    memcpy(b->sorted, b->given, b->n * sizeof(uint32_t));
+    filter_sort(b->sorted, b->n, b->scratch);
+}
+
+static void sort_in_place_once(void *arg, unsigned round)
+{
+    struct merge_bench *b = arg;
+    (void)round;
+    memcpy(b->sorted, b->given, b->n * sizeof(uint32_t));
+    filter_sort(b->sorted, b->n, NULL);
+}
+
+static void union_once(void *arg, unsigned round)
+{
+    struct merge_bench *b = arg;
+    (void)round;
+    filter_union(b->a.positions, b->a.n, b->b.positions, b->b.n, b->out);
+}
+
+static void bench_merge(uint32_t n)
+{
+    struct merge_bench b = {.n = n, .a = random_part(n, FILTER_LIVE_M, NULL), .b = random_part(n, FILTER_LIVE_M, NULL)};
+    b.given = must_alloc(n * sizeof(uint32_t));
+    b.sorted = must_alloc(n * sizeof(uint32_t));
+    b.scratch = must_alloc(n * sizeof(uint32_t));
+    b.out = must_alloc(2 * n * sizeof(uint32_t));
+    for (uint32_t i = 0; i < n; i++) {
+        b.given[i] = (uint32_t)random_next();
+    }
+    printf("%7u %10.1f %10.1f %10.1f\n", n, median_ns(sort_once, &b) / n, median_ns(sort_in_place_once, &b) / n,
+           median_ns(union_once, &b) / (2 * n));
+    free(b.given);
+    free(b.sorted);
+    free(b.scratch);
+    free(b.out);
+    free(b.a.positions);
+    free(b.b.positions);
+}
+
+/* A question: four months, three of them sealed, and a share of the candidates seen. */
+enum { MONTHS = 4, CANDIDATES = 10000, LISTS = 64 };
+struct probe_bench {
+    struct filter_part parts[MONTHS];
+    const struct filter_part *pointers[MONTHS];
+    struct buf blobs[MONTHS];
+    struct arena arena;
+    struct probe_input in;
+    struct probe *probe;
+    uint64_t *lists[LISTS];
+    uint8_t unseen[CANDIDATES / 8];
+};
+
+static void probe_build_once(void *arg, unsigned round)
+{
+    struct probe_bench *b = arg;
+    (void)round;
+    must(probe_build(b->probe, &b->in) == 0, "out of memory");
+}
+
+static void probe_test_once(void *arg, unsigned round)
+{
+    struct probe_bench *b = arg;
+    probe_test(b->probe, b->lists[round % LISTS], CANDIDATES, b->unseen);
+}
+
+static void whole_question_once(void *arg, unsigned round)
+{
+    struct probe_bench *b = arg;
+    struct filter f[MONTHS];
+    const struct filter_part *parts[MONTHS];
+    struct err err;
+    arena_reset(&b->arena);
+    for (int i = 0; i < MONTHS; i++) {
+        must(filter_decode(b->blobs[i].data, b->blobs[i].len, &b->arena, &f[i], &err) == 0, "can't decode");
+        parts[i] = &f[i].parts[0];
+    }
+    struct probe_input in = b->in;
+    in.parts = parts;
+    must(probe_build(b->probe, &in) == 0, "out of memory");
+    probe_test(b->probe, b->lists[round % LISTS], CANDIDATES, b->unseen);
+}
+
+static void bench_probe(uint32_t n, size_t n_exact, size_t n_exceptions, unsigned seen_percent)
+{
+    static struct probe_bench b;
+    b = (struct probe_bench){.probe = probe_new()};
+    must(b.probe != NULL, "out of memory");
+    uint64_t *hashes = must_alloc((size_t)MONTHS * n * sizeof *hashes);
+    uint64_t *exact = must_alloc((n_exact + n_exceptions + 1) * sizeof *exact);
+    for (unsigned i = 0; i < MONTHS; i++) {
+        b.parts[i] = random_part(n, i == 0 ? FILTER_LIVE_M : (uint64_t)(n / 3.2e-4), hashes + (size_t)i * n);
+        b.pointers[i] = &b.parts[i];
+        const struct filter f = {.n_parts = 1, .parts = {b.parts[i]}};
+        must(filter_encode(&f, &b.blobs[i]) == 0, "can't encode");
+    }
+    for (size_t i = 0; i < n_exact + n_exceptions; i++) {
+        exact[i] = random_next();
+    }
+    b.in = (struct probe_input){.parts = b.pointers,
+                                .n_parts = MONTHS,
+                                .exact = exact,
+                                .n_exact = n_exact,
+                                .exceptions = exact + n_exact,
+                                .n_exceptions = n_exceptions};
+    for (unsigned list = 0; list < LISTS; list++) {
+        b.lists[list] = must_alloc(CANDIDATES * sizeof(uint64_t));
+        for (unsigned i = 0; i < CANDIDATES; i++) {
+            bool seen = random_next() % 100 < seen_percent;
+            b.lists[list][i] = seen ? hashes[random_next() % ((uint64_t)MONTHS * n)] : random_next();
+        }
+    }
+    double build = median_ns(probe_build_once, &b), test = median_ns(probe_test_once, &b);
+    double whole = median_ns(whole_question_once, &b);
+    printf("%7u %7zu %6zu %5u%% %10.1f %10.1f %10.1f %12zu\n", n, n_exact, n_exceptions, seen_percent, build / 1000,
+           test / 1000, whole / 1000, probe_trim(b.probe, SIZE_MAX));
+    for (unsigned i = 0; i < MONTHS; i++) {
+        free(b.parts[i].positions);
+        buf_free(&b.blobs[i]);
+    }
+    for (unsigned list = 0; list < LISTS; list++) {
+        free(b.lists[list]);
+    }
+    arena_free(&b.arena);
+    probe_free(b.probe);
+    free(hashes);
+    free(exact);
+}
+
+int main(void)
+{
+    static const uint32_t sizes[] = {10, 100, 1000, 2500, 10000, 30000, 100000};
+    const size_t n_sizes = sizeof sizes / sizeof *sizes;
+
+    printf("Month filter, one part: Rice (src/filter) and byte planes with zstd (bench/rival_planes.c)\n"
+           "                bits an item                decode, ns an item  encode, ns an item\n"
+           "            n     bound     Rice   planes       Rice   planes       Rice   planes\n");
+    for (int live = 0; live < 2; live++) {
+        for (size_t i = 0; i < n_sizes; i++) {
+            bench_codec(sizes[i], live);
+        }
+    }
+
+    printf("\nPositions, ns an item\n      n  sort, LSD   in place      union\n");
+    for (size_t i = 0; i < n_sizes; i++) {
+        bench_merge(sizes[i]);
+    }
+
+    printf("\nQuestion with %d candidates, %d months (one live), us; memory of the probe, bytes\n"
+           "      n   exact  excpt  seen      build       test +decode,all       memory\n",
+           CANDIDATES, MONTHS);
+    bench_probe(10, 0, 0, 30);
+    bench_probe(100, 0, 0, 30);
+    bench_probe(2500, 0, 0, 0);
+    bench_probe(2500, 0, 0, 30);
+    bench_probe(2500, 0, 0, 70);
+    bench_probe(2500, 200, 0, 30);
+    bench_probe(2500, 200, 5, 30);
+    bench_probe(30000, 200, 0, 30);
+    bench_probe(1000000, 200, 0, 30);
+    return 0;
+}
