@@ -34,7 +34,7 @@ tests_unit_test_cli_reply_SOURCES = tests/unit/test_cli_reply.c
 tests_unit_test_cli_reply_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_reply
 
-check_PROGRAMS += tests/unit/test_import tests/unit/test_import_input
+check_PROGRAMS += tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally
 tests_unit_test_import_SOURCES = tests/unit/test_import.c
 tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_import
@@ -54,7 +54,9 @@ tests_unit_test_config_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_config
 tests_unit_test_import_input_SOURCES = tests/unit/test_import_input.c
 tests_unit_test_import_input_LDADD = $(LDADD) $(CMOCKA_LIBS)
-TESTS += tests/unit/test_import tests/unit/test_import_input
+tests_unit_test_import_tally_SOURCES = tests/unit/test_import_tally.c
+tests_unit_test_import_tally_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally
 
 check_PROGRAMS += tests/unit/test_dedup
 tests_unit_test_dedup_SOURCES = tests/unit/test_dedup.c
