@@ -78,3 +78,8 @@ tests_unit_test_delivered_SOURCES = tests/unit/test_delivered.c tests/unit/rando
 tests_unit_test_delivered_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_delivered_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 TESTS += tests/unit/test_delivered
+
+check_PROGRAMS += tests/unit/test_cli_source
+tests_unit_test_cli_source_SOURCES = tests/unit/test_cli_source.c
+tests_unit_test_cli_source_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_cli_source
