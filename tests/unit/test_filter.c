@@ -39,7 +39,7 @@ static uint32_t oracle_sort(uint32_t *v, uint32_t n)
     return kept;
 }
 
-enum shape { RANDOM, FEW_VALUES, ASCENDING, DESCENDING, EQUAL, ENDS, DENSE, SHAPES };
+enum shape { RANDOM, FEW_VALUES, ASCENDING, DESCENDING, EQUAL, ENDS, LOWEST_BIT, DENSE, SHAPES };
 
 static void fill(uint32_t *v, uint32_t n, enum shape shape, uint64_t *seed)
 {
@@ -63,6 +63,9 @@ static void fill(uint32_t *v, uint32_t n, enum shape shape, uint64_t *seed)
             break;
         case ENDS:
             v[i] = r & 1 ? UINT32_MAX : 0;
+            break;
+        case LOWEST_BIT:
+            v[i] = r & 1;
             break;
         default:
             v[i] = 0x7ffffff0U + r % (n + 1);
@@ -322,6 +325,16 @@ static void parts_of_different_ranges_are_looked_up_each(void **state)
     arena_free(&arena);
 }
 
+static void a_look_up_stays_inside_the_part(void **state)
+{
+    (void)state;
+    uint32_t positions[] = {3, 5, 8};
+    const struct filter f = {.n_parts = 1, .parts = {{.positions = positions, .n = 2, .m = FILTER_LIVE_M}}};
+    assert_true(filter_has(&f, UINT64_C(5) << 32));
+    assert_false(filter_has(&f, UINT64_C(4) << 32));
+    assert_false(filter_has(&f, UINT64_C(8) << 32));
+}
+
 /* Ten million items that were never played: as many are hidden as n/m says, within six standard deviations. */
 static void the_error_is_n_over_m(void **state)
 {
@@ -355,6 +368,7 @@ int main(void)
         cmocka_unit_test(cut_loses_no_item),
         cmocka_unit_test(cut_is_refused_twice_and_outside_its_range),
         cmocka_unit_test(parts_of_different_ranges_are_looked_up_each),
+        cmocka_unit_test(a_look_up_stays_inside_the_part),
         cmocka_unit_test(the_error_is_n_over_m),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,6 +213,28 @@ static void blobs_are_small(void **state)
     }
 }
 
+/* The length that another k would give, counted gap by gap. */
+static void no_other_k_is_shorter(void **state)
+{
+    (void)state;
+    uint64_t seed = 16;
+    for (int repeat = 0; repeat < 500; repeat++) {
+        uint32_t v[1000];
+        uint64_t m = 1 + (random_next(&seed) >> (32 + random_below(&seed, 32)));
+        uint32_t n = random_positions(v, 1 + (uint32_t)random_below(&seed, 1000), m, &seed);
+        uint64_t best = UINT64_MAX;
+        for (unsigned k = 0; k < 32; k++) {
+            uint64_t bits = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                bits += k + 1 + ((i == 0 ? v[0] : v[i] - v[i - 1] - 1) >> k);
+            }
+            best = bits < best ? bits : best;
+        }
+        size_t head = 1 + 1 + (n < 128 ? 1 : 2);
+        assert_int_equal(round_trip_part(v, n, FILTER_LIVE_M), head + (best + 7) / 8 + 4);
+    }
+}
+
 static void encode_refuses_what_is_not_a_filter(void **state)
 {
     (void)state;
@@ -421,6 +443,7 @@ int main(void)
         cmocka_unit_test(the_largest_gaps_come_back),
         cmocka_unit_test(several_parts_come_back),
         cmocka_unit_test(blobs_are_small),
+        cmocka_unit_test(no_other_k_is_shorter),
         cmocka_unit_test(encode_refuses_what_is_not_a_filter),
         cmocka_unit_test(known_bytes_stay_what_they_are),
         cmocka_unit_test(bad_bytes_are_refused_by_name),
