@@ -1,5 +1,4 @@
 libunseen_a_SOURCES += \
-	src/config/address.c \
 	src/config/config.c \
 	src/config/config.h \
 	src/config/options.c \

@@ -41,8 +41,7 @@ size_t probe_test(const struct probe *p, const uint64_t *hashes, size_t n, uint8
 
 bool probe_seen(const struct probe *p, uint64_t hash);
 
-/* After a giant: when more than keep bytes are held, gives them back, and the probe holds nothing. Returns the bytes
- * held. */
+/* Gives memory above keep bytes back, after a giant. Returns the bytes held. */
 size_t probe_trim(struct probe *p, size_t keep);
 
 #endif

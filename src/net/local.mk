@@ -1,2 +1,17 @@
 # the loops and connections
-libunseen_a_SOURCES += src/net/version.c src/net/version.h
+libunseen_a_SOURCES += \
+	src/net/budget.h \
+	src/net/conn.c \
+	src/net/conn.h \
+	src/net/listener.c \
+	src/net/listener.h \
+	src/net/mailbox.c \
+	src/net/mailbox.h \
+	src/net/recorder.c \
+	src/net/recorder.h \
+	src/net/tour.c \
+	src/net/tour.h \
+	src/net/version.c \
+	src/net/version.h \
+	src/net/worker.c \
+	src/net/worker.h

@@ -118,9 +118,12 @@ static bool keep_arg(struct parser *p, const char *data, size_t len)
     return true;
 }
 
-static void move_args(struct parser *p, const char *data)
+void parser_moved(struct parser *p, const char *data)
 {
-    if (p->base != NULL && p->base != data) {
+    if (p->base == NULL) {
+        return; /* an inline command's arguments stand in `line` */
+    }
+    if (p->base != data) {
         for (size_t i = 0; i < p->n; i++) {
             p->args[i].data = data + (p->args[i].data - p->base);
         }
@@ -337,7 +340,8 @@ enum parse_result parser_feed(struct parser *p, const char *data, size_t len)
     if (p->left < 0 && data[0] != '*') {
         return inline_request(p, data, len);
     }
-    move_args(p, data);
+    parser_moved(p, data);
+    p->base = data;
     if (p->left < 0) {
         enum parse_result head = array_head(p, data, len);
         if (head != PARSE_DONE) {

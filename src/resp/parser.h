@@ -57,6 +57,9 @@ enum parse_result parser_feed(struct parser *p, const char *data, size_t len);
 /* Forgets the request at hand and expects the next. Keeps the memory for arguments. */
 void parser_next(struct parser *p);
 
+/* After PARSE_DONE: the request's bytes have moved to data. */
+void parser_moved(struct parser *p, const char *data);
+
 /* Whether nothing of a request has been parsed. */
 static inline bool parser_fresh(const struct parser *p)
 {

@@ -1,0 +1,137 @@
+/* A connection: a stream of bytes in, a buffer of bytes out, and the protocol that stands between them.
+ *
+ * It belongs to one worker and is only touched on that worker's thread. The protocol's own state stands behind it in
+ * the same piece of memory (conn_ops.size), and is entered at one place, input(): "here is what has come; take what you
+ * can". What it takes it consumes; what it can't take yet stays. libuv's callbacks only record what happened and call
+ * it. Replies are appended to out, and leave at the end of the loop's turn.
+ *
+ * Bytes are read into a buffer that all connections of the worker share, and parsed in there; only the unfinished rest
+ * of a request gets memory of its own. So an idle connection holds next to nothing, and input() must expect the bytes
+ * to have moved between two calls (but not during one).
+ *
+ * Back-pressure: while `paused` (set by the protocol), while memory is short, or while the peer does not read its
+ * replies, nothing more is read.
+ *
+ * Whoever does something for a connection that ends later holds it (conn_hold), so that its memory outlives a peer that
+ * goes away. What no longer has a peer is not written.
+ */
+#ifndef UNSEEN_NET_CONN_H
+#define UNSEEN_NET_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/slice.h"
+
+struct conn;
+struct worker;
+
+enum {
+    CONN_HEAD = 16 * 1024,         /* an unfinished request up to here is kept aside, beyond it has its own buffer */
+    CONN_READ = 64 * 1024,         /* the shared buffer, and what a connection may hold without asking */
+    CONN_UNSENT_MAX = 1024 * 1024, /* above it no further request is begun */
+    CONN_PATIENCE_MS = 60 * 1000, /* for half-sent requests, for those who don't say who they are, for unread replies */
+    CONN_LINGER_TICKS = 2,        /* seconds for the peer to close, once all is said */
+    CONN_ADDRESS = 128,
+};
+
+struct conn_ops {
+    size_t size; /* of the protocol's struct, whose first member is struct conn */
+    void (*open)(struct conn *c);
+    void (*input)(struct conn *c);
+
+    /* One worker_record() of this connection was answered: it was of n items, and is durable if err->code is 0. */
+    void (*recorded)(struct conn *c, uint32_t n, size_t bytes, const struct err *err);
+
+    void (*close)(struct conn *c); /* the last call: frees what the protocol holds */
+};
+
+enum conn_state {
+    CONN_OPEN,
+    CONN_FINISHING, /* sends what is in out, and ends */
+    CONN_CLOSING,   /* no peer any more */
+};
+
+struct conn {
+    /* The protocol reads and sets these. */
+    struct worker *worker;
+    uint64_t id;
+    struct slice input; /* what has come and was not consumed */
+    size_t need;        /* input: so many bytes are needed before another call makes sense, as far as is known */
+    struct buf out;
+    size_t extra;                 /* bytes held by the protocol, for the budget */
+    bool paused;                  /* nothing is wanted for now; conn_kick() ends it */
+    bool trusted;                 /* said who it is */
+    int64_t opened_ms, active_ms; /* monotonic */
+
+    /* conn.c's own. */
+    const struct conn_ops *ops;
+    enum conn_state state;
+    unsigned refs;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+    struct buf in;      /* the rest of an unfinished request; input stands in it */
+    struct buf sending; /* with libuv */
+    size_t held;        /* told to the budget */
+    bool is_unix, reading, eof, dirty, shut;
+    bool choked;    /* stopped because replies were not read */
+    bool in_line;   /* of those that wait for memory, or for their next turn */
+    bool overdraft; /* see budget.h */
+    int linger;
+    int64_t partial_ms; /* since when a request is half-sent; 0: none */
+    int64_t stuck_ms;   /* since when unread replies have not moved */
+    size_t stuck_bytes;
+    struct conn *next, *prev; /* of the worker */
+    struct conn *next_dirty, *next_in_line;
+};
+
+/* Takes over a connected socket. On failure it is closed. */
+void conn_open(struct worker *w, const struct conn_ops *ops, int fd, bool is_unix);
+
+static inline void conn_consume(struct conn *c, size_t n)
+{
+    c->input.data += n;
+    c->input.len -= n;
+}
+
+/* Whether another request may be begun: there is a peer, and it reads its replies. */
+bool conn_may_run(const struct conn *c);
+
+/* What input() waited for has happened: calls it again, and reads on unless it paused. Not from within input(). */
+void conn_kick(struct conn *c);
+
+/* Something was appended to out outside of input(). */
+void conn_touch(struct conn *c);
+
+/* Takes no more input, sends what is in out, closes. */
+void conn_finish(struct conn *c);
+
+/* Closes at once. */
+void conn_abort(struct conn *c);
+
+/* Memory is short: the worker kicks it after a while. */
+void conn_starve(struct conn *c);
+
+void conn_hold(struct conn *c);
+void conn_release(struct conn *c);
+
+/* "127.0.0.1:53012", "[::1]:53012", "/run/unseen.sock:0", as Redis shows them. */
+void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS]);
+int conn_fd(const struct conn *c);
+
+/* For the worker: at the end of a turn; each second; and when it stops. */
+void conn_flush(struct conn *c);
+void conn_tick(struct conn *c, int64_t now_ms);
+void conn_drain(struct conn *c);
+
+#endif

@@ -1,0 +1,202 @@
+#include "net/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "net/worker.h"
+
+enum { BACKLOG = 511, ACCEPTS_A_TURN = 64, REST_MS = 100 };
+
+static void name_tcp(struct listener *l, const char *host)
+{
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof a;
+    getsockname(l->fd, (struct sockaddr *)&a, &len);
+    bool v6 = a.ss_family == AF_INET6;
+    int port = ntohs(v6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
+    snprintf(l->address, sizeof l->address, v6 ? "[%s]:%d" : "%s:%d", host, port);
+}
+
+static int bind_tcp(const struct sockaddr *a, socklen_t len)
+{
+    int fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, a, len) < 0 || listen(fd, BACKLOG) < 0) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+int listener_tcp(const char *address, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err)
+{
+    char host[CONFIG_HOST_TEXT];
+    int port;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    if (config_address(address, host, &port) < 0) {
+        return err_set(err, ERR_INVALID, "listen is %s, expected an IP address and a port, or none",
+                       log_quote_str(address));
+    }
+    int fd = uv_ip4_addr(host, port, &v4) == 0   ? bind_tcp((struct sockaddr *)&v4, sizeof v4)
+             : uv_ip6_addr(host, port, &v6) == 0 ? bind_tcp((struct sockaddr *)&v6, sizeof v6)
+                                                 : (errno = EINVAL, -1);
+    if (fd < 0) {
+        return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", address, strerror(errno));
+    }
+    struct listener *l = &listeners[(*n)++];
+    *l = (struct listener){.fd = fd, .ops = ops};
+    name_tcp(l, host);
+    return 0;
+}
+
+/* Whether the file is a socket on which nobody answers. */
+static bool is_stale(const char *path, const struct sockaddr_un *a)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0 || !S_ISSOCK(st.st_mode)) {
+        return false;
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return false;
+    }
+    bool refused = connect(fd, (const struct sockaddr *)a, sizeof *a) < 0 && errno == ECONNREFUSED;
+    close(fd);
+    return refused;
+}
+
+int listener_unix(const char *path, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) > CONFIG_SOCKET_MAX) {
+        return err_set(err, ERR_INVALID, "unix_socket is %s, whose %zu bytes are more than the %d of a socket's path",
+                       log_quote_str(path), strlen(path), CONFIG_SOCKET_MAX);
+    }
+    memcpy(a.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return err_set(err, ERR_SYSTEM, "can't make a Unix socket: %s", strerror(errno));
+    }
+    mode_t old = umask(0177);
+    int bound = bind(fd, (struct sockaddr *)&a, sizeof a);
+    if (bound < 0 && errno == EADDRINUSE) {
+        if (is_stale(path, &a) && unlink(path) == 0) {
+            bound = bind(fd, (struct sockaddr *)&a, sizeof a);
+        } else {
+            errno = EADDRINUSE;
+        }
+    }
+    int error = errno;
+    umask(old);
+    struct stat st;
+    if (bound == 0 && (listen(fd, BACKLOG) < 0 || stat(path, &st) < 0)) {
+        error = errno;
+        unlink(path);
+        bound = -1;
+    }
+    if (bound < 0) {
+        close(fd);
+        return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", path,
+                       error == EADDRINUSE ? "another process answers there, or it is no socket" : strerror(error));
+    }
+    struct listener *l = &listeners[(*n)++];
+    *l = (struct listener){.fd = fd, .is_unix = true, .ops = ops, .dev = st.st_dev, .ino = st.st_ino};
+    snprintf(l->address, sizeof l->address, "unix:%s", path);
+    return 0;
+}
+
+static void turn_away(int fd, struct worker *w)
+{
+    static const char text[] = "-ERR max number of clients reached\r\n";
+    send(fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    close(fd);
+    worker_count(w, COUNT_REJECTED, 1);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events);
+
+static void on_rested(uv_timer_t *timer)
+{
+    struct listener *l = timer->data;
+    uv_poll_start(&l->poll, UV_READABLE, on_readable);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    struct listener *l = poll->data;
+    struct crew *crew = l->worker->crew;
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == ECONNABORTED || errno == EINTR)) {
+            continue;
+        }
+        if (fd < 0 && errno != EAGAIN) {
+            /* The waiting client would wake us again and again. */
+            log_warn("can't accept connections", "address=%s cause=%s", log_quote_str(l->address),
+                     log_quote_str(strerror(errno)));
+            uv_poll_stop(&l->poll);
+            uv_timer_start(&l->rest, on_rested, REST_MS, 0);
+        }
+        if (fd < 0) {
+            return;
+        }
+        if (atomic_load_explicit(&crew->clients, memory_order_relaxed) >= crew->cfg->max_clients) {
+            turn_away(fd, l->worker);
+            continue;
+        }
+        atomic_fetch_add_explicit(&crew->clients, 1, memory_order_relaxed);
+        crew_deal(crew, l->ops, fd, l->is_unix);
+    }
+}
+
+int listener_start(struct listener *l, struct worker *w, struct err *err)
+{
+    int code = uv_poll_init(&w->loop, &l->poll, l->fd);
+    if (code < 0) {
+        return err_set(err, ERR_SYSTEM, "can't wait for connections on %s: %s", l->address, uv_strerror(code));
+    }
+    uv_timer_init(&w->loop, &l->rest);
+    l->worker = w;
+    l->poll.data = l->rest.data = l;
+    l->started = true;
+    uv_poll_start(&l->poll, UV_READABLE, on_readable);
+    return 0;
+}
+
+void listener_stop(struct listener *l)
+{
+    if (l->started) {
+        l->started = false;
+        uv_close((uv_handle_t *)&l->poll, NULL);
+        uv_close((uv_handle_t *)&l->rest, NULL);
+    }
+}
+
+void listener_free(struct listener *l)
+{
+    struct stat st;
+    const char *path = l->address + strlen("unix:");
+    if (l->is_unix && stat(path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino) {
+        unlink(path);
+    }
+    close(l->fd);
+}

@@ -1,0 +1,172 @@
+#include "net/recorder.h"
+
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "net/worker.h"
+
+enum { ENTRIES_FIRST = 64, KEEP_ENTRIES = 16 * 1024, EVENT_SLACK = 64 };
+
+/* One command's part of a batch. */
+struct entry {
+    struct conn *conn;
+    uint32_t n;
+    uint32_t bytes;
+};
+
+struct batch {
+    struct store_batch store;
+    struct mail mail;
+    struct worker *worker;
+    struct entry *entries;
+    size_t n_entries, cap;
+    size_t held; /* told to the budget */
+};
+
+static void free_batch(struct batch *b)
+{
+    if (b != NULL) {
+        buf_free(&b->store.bytes);
+        free(b->entries);
+        free(b);
+    }
+}
+
+static void account(struct batch *b, size_t held)
+{
+    if (held > b->held) {
+        budget_take(&b->worker->memory, held - b->held);
+    } else {
+        budget_give(&b->worker->memory, b->held - held);
+    }
+    b->held = held;
+}
+
+static void recycle(struct recorder *r, struct batch *b)
+{
+    if (r->spare != NULL || b->store.bytes.cap > 2 * RECORDER_BATCH_BYTES || b->cap > KEEP_ENTRIES) {
+        free_batch(b);
+        return;
+    }
+    buf_clear(&b->store.bytes);
+    b->store.rows = 0;
+    b->store.err = (struct err){0};
+    b->n_entries = 0;
+    r->spare = b;
+}
+
+static void on_answered(struct mail *mail, void *owner)
+{
+    struct batch *b = (struct batch *)((char *)mail - offsetof(struct batch, mail));
+    struct worker *w = owner;
+    w->recorder.under_way--;
+    account(b, 0);
+    for (size_t i = 0; i < b->n_entries; i++) {
+        struct conn *c = b->entries[i].conn;
+        if (c->state != CONN_CLOSING) {
+            c->ops->recorded(c, b->entries[i].n, b->entries[i].bytes, &b->store.err);
+            conn_touch(c);
+        }
+        conn_release(c);
+    }
+    recycle(&w->recorder, b);
+}
+
+/* On a thread of the store. */
+static void on_done(struct store_batch *store)
+{
+    struct batch *b = store->owner;
+    b->mail.deliver = on_answered;
+    mailbox_post(&b->worker->mailbox, &b->mail);
+}
+
+static struct batch *filling(struct worker *w)
+{
+    struct recorder *r = &w->recorder;
+    if (r->filling == NULL) {
+        r->filling = r->spare;
+        r->spare = NULL;
+    }
+    if (r->filling == NULL) {
+        r->filling = calloc(1, sizeof *r->filling);
+        if (r->filling != NULL) {
+            r->filling->worker = w;
+            r->filling->store.owner = r->filling;
+            r->filling->store.done = on_done;
+        }
+    }
+    return r->filling;
+}
+
+static bool room_for_entry(struct batch *b)
+{
+    if (b->n_entries < b->cap) {
+        return true;
+    }
+    size_t cap = b->cap == 0 ? ENTRIES_FIRST : 2 * b->cap;
+    struct entry *entries = realloc(b->entries, cap * sizeof *entries);
+    if (entries == NULL) {
+        return false;
+    }
+    b->entries = entries;
+    b->cap = cap;
+    return true;
+}
+
+/* A worker that has nothing with the store may always hand something in: so writes that wait for memory which only
+ * other waiting writes hold come to an end. */
+static bool too_much(struct worker *w, size_t more)
+{
+    struct recorder *r = &w->recorder;
+    bool idle = r->under_way == 0 && (r->filling == NULL || r->filling->n_entries == 0);
+    return !idle && !budget_allows(&w->memory, more);
+}
+
+int worker_record(struct worker *w, struct conn *c, enum store_kind kind, int64_t at_ms, struct slice user,
+                  const struct slice *items, const uint64_t *hashes, size_t n, size_t *bytes)
+{
+    size_t size = EVENT_SLACK;
+    for (size_t i = 0; i < n; i++) {
+        size += items[i].len;
+    }
+    if (too_much(w, size)) {
+        conn_starve(c);
+        return ERR_BUSY;
+    }
+    struct batch *b = filling(w);
+    if (b == NULL || !room_for_entry(b)) {
+        return ERR_NOMEM;
+    }
+    size_t before = b->store.bytes.len;
+    int64_t key = hash_user_key(w->dedup->seed, user);
+    int code = store_batch_add(&b->store, kind, at_ms, key, user, items, hashes, n);
+    if (code < 0) {
+        return code;
+    }
+    conn_hold(c);
+    *bytes = b->store.bytes.len - before;
+    b->entries[b->n_entries++] = (struct entry){c, (uint32_t)n, (uint32_t)*bytes};
+    account(b, b->store.bytes.cap + b->cap * sizeof *b->entries);
+    if (b->store.bytes.len >= RECORDER_BATCH_BYTES) {
+        recorder_submit(w);
+    }
+    return 0;
+}
+
+void recorder_submit(struct worker *w)
+{
+    struct batch *b = w->recorder.filling;
+    if (b != NULL && b->n_entries > 0) {
+        w->recorder.filling = NULL;
+        w->recorder.under_way++;
+        w->dedup->store->ops->record(w->dedup->store, &b->store);
+    }
+}
+
+void recorder_free(struct worker *w)
+{
+    free_batch(w->recorder.filling);
+    free_batch(w->recorder.spare);
+    w->recorder.filling = w->recorder.spare = NULL;
+}

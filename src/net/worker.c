@@ -1,0 +1,374 @@
+#include "net/worker.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+const char *const counter_names[COUNTERS] = {
+    [COUNT_CONNECTIONS] = "total_connections_received",
+    [COUNT_REJECTED] = "rejected_connections",
+    [COUNT_TIMEOUTS] = "timed_out_connections",
+    [COUNT_STARVED] = "waits_for_memory",
+    [COUNT_BYTES_IN] = "total_net_input_bytes",
+    [COUNT_BYTES_OUT] = "total_net_output_bytes",
+    [COUNT_COMMANDS] = "total_commands_processed",
+    [COUNT_ERRORS] = "total_error_replies",
+    [COUNT_PROTOCOL_ERRORS] = "protocol_errors",
+    [COUNT_QUESTIONS] = "questions",
+    [COUNT_CANDIDATES] = "candidates",
+    [COUNT_UNSEEN] = "candidates_unseen",
+    [COUNT_PLAYS] = "plays_received",
+    [COUNT_DELIVERIES] = "deliveries_received",
+    [COUNT_SKEWED] = "event_times_replaced",
+};
+
+uint64_t crew_counter(const struct crew *crew, enum counter counter)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < crew->n; i++) {
+        sum += atomic_load_explicit(&crew->workers[i].counters[counter], memory_order_relaxed);
+    }
+    return sum;
+}
+
+static void close_handles(struct worker *w)
+{
+    if (!w->stopped) {
+        w->stopped = true;
+        uv_close((uv_handle_t *)&w->turn_end, NULL);
+        uv_close((uv_handle_t *)&w->tick, NULL);
+        uv_close((uv_handle_t *)&w->serving, NULL);
+        uv_close((uv_handle_t *)&w->deadline, NULL);
+        mailbox_close(&w->mailbox);
+    }
+}
+
+static void drain(struct worker *w)
+{
+    for (struct conn *c = w->conns; c != NULL; c = c->next) {
+        conn_drain(c);
+    }
+}
+
+static void on_turn_end(uv_check_t *check)
+{
+    struct worker *w = check->data;
+    recorder_submit(w);
+    if (w->stopping) {
+        drain(w);
+    }
+    while (w->dirty != NULL) {
+        struct conn *c = w->dirty;
+        w->dirty = c->next_dirty;
+        c->dirty = false;
+        conn_flush(c);
+    }
+    if (w->stopping && w->n_alive == 0 && w->recorder.under_way == 0) {
+        close_handles(w);
+    }
+}
+
+void worker_tick(struct worker *w)
+{
+    int64_t now = clock_mono_ms();
+    for (struct conn *c = w->conns, *next; c != NULL; c = next) {
+        next = c->next;
+        conn_tick(c, now);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    worker_tick(timer->data);
+}
+
+static void on_serve_line(uv_timer_t *timer)
+{
+    struct worker *w = timer->data;
+    struct conn *c = w->line;
+    w->line = NULL;
+    while (c != NULL) {
+        struct conn *next = c->next_in_line;
+        c->in_line = false;
+        conn_kick(c);
+        c = next;
+    }
+    if (w->line != NULL) {
+        worker_serve_line(w, WORKER_LINE_MS);
+    }
+}
+
+void worker_serve_line(struct worker *w, uint64_t ms)
+{
+    if (!w->stopped && (!uv_is_active((uv_handle_t *)&w->serving) || uv_timer_get_due_in(&w->serving) > ms)) {
+        uv_timer_start(&w->serving, on_serve_line, ms, 0);
+    }
+}
+
+/* Mail: a socket, the store's arrival, the end. */
+
+struct socket_mail {
+    struct mail mail;
+    const struct conn_ops *ops;
+    int fd;
+    bool is_unix;
+};
+
+static void drop_socket(struct crew *crew, int fd)
+{
+    close(fd);
+    atomic_fetch_sub_explicit(&crew->clients, 1, memory_order_relaxed);
+}
+
+static void on_socket(struct mail *mail, void *owner)
+{
+    struct worker *w = owner;
+    struct socket_mail *m = (struct socket_mail *)mail;
+    if (w->stopping) {
+        drop_socket(w->crew, m->fd);
+    } else {
+        conn_open(w, m->ops, m->fd, m->is_unix);
+    }
+    free(m);
+}
+
+void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, bool is_unix)
+{
+    struct socket_mail *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        drop_socket(crew, fd);
+        return;
+    }
+    *m = (struct socket_mail){{NULL, on_socket}, ops, fd, is_unix};
+    unsigned turn = atomic_fetch_add_explicit(&crew->next_worker, 1, memory_order_relaxed);
+    mailbox_post(&crew->workers[turn % (unsigned)crew->n].mailbox, &m->mail);
+}
+
+struct attach_mail {
+    struct mail mail;
+    const struct dedup *dedup;
+    struct asker *asker;
+};
+
+static void on_attach(struct mail *mail, void *owner)
+{
+    struct worker *w = owner;
+    struct attach_mail *m = (struct attach_mail *)mail;
+    if (w->stopped) {
+        asker_close(m->asker);
+    } else {
+        w->asker = m->asker;
+        w->dedup = m->dedup;
+    }
+    free(m);
+}
+
+int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
+{
+    struct attach_mail **mails = calloc((size_t)crew->n, sizeof(struct attach_mail *));
+    int code = mails == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
+    for (int i = 0; code == 0 && i < crew->n; i++) {
+        mails[i] = calloc(1, sizeof *mails[i]);
+        if (mails[i] == NULL) {
+            code = err_set(err, ERR_NOMEM, "out of memory for the workers' readers");
+            break;
+        }
+        *mails[i] = (struct attach_mail){{NULL, on_attach}, dedup, NULL};
+        code = asker_open(dedup, &mails[i]->asker, err);
+    }
+    for (int i = 0; mails != NULL && i < crew->n && mails[i] != NULL; i++) {
+        if (code == 0) {
+            mailbox_post(&crew->workers[i].mailbox, &mails[i]->mail);
+        } else {
+            if (mails[i]->asker != NULL) {
+                asker_close(mails[i]->asker);
+            }
+            free(mails[i]);
+        }
+    }
+    free(mails);
+    return code;
+}
+
+struct stop_mail {
+    struct mail mail;
+    int64_t patience_ms;
+};
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct worker *w = timer->data;
+    log_warn("stopped with work under way", "worker=%d connections=%zu batches=%zu", w->index, w->n_alive,
+             w->recorder.under_way);
+    for (struct conn *c = w->conns; c != NULL; c = c->next) {
+        conn_abort(c);
+    }
+    close_handles(w);
+}
+
+static void on_stop(struct mail *mail, void *owner)
+{
+    struct worker *w = owner;
+    struct stop_mail *m = (struct stop_mail *)mail;
+    if (!w->stopping && !w->stopped) {
+        w->stopping = true;
+        if (w->index == 0) {
+            for (int i = 0; i < w->crew->n_listeners; i++) {
+                listener_stop(&w->crew->listeners[i]);
+            }
+        }
+        uv_timer_start(&w->deadline, on_deadline, (uint64_t)m->patience_ms, 0);
+    }
+    free(m);
+}
+
+static void *thread_main(void *arg)
+{
+    struct worker *w = arg;
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+    if (w->asker != NULL) {
+        asker_close(w->asker);
+        w->asker = NULL;
+    }
+    return NULL;
+}
+
+static void start_handle(struct worker *w, uv_handle_t *handle)
+{
+    handle->data = w;
+}
+
+static int worker_init(struct crew *crew, int index, struct err *err)
+{
+    struct worker *w = &crew->workers[index];
+    w->crew = crew;
+    w->index = index;
+    w->memory.all = &crew->budget;
+    w->read_buf = malloc(CONN_HEAD + CONN_READ);
+    w->hashes = malloc(ITEMS_MAX * sizeof *w->hashes);
+    w->bits = malloc(ITEMS_MAX / 8);
+    if (w->read_buf == NULL || w->hashes == NULL || w->bits == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for worker %d", index);
+    }
+    int code = uv_loop_init(&w->loop);
+    if (code < 0) {
+        return err_set(err, ERR_SYSTEM, "can't set up the loop of worker %d: %s", index, uv_strerror(code));
+    }
+    w->has_loop = true;
+    if (mailbox_open(&w->mailbox, &w->loop, w, err) < 0) {
+        return err_prefix(err, "worker %d", index);
+    }
+    w->has_mailbox = true;
+    uv_check_init(&w->loop, &w->turn_end);
+    start_handle(w, (uv_handle_t *)&w->turn_end);
+    uv_timer_init(&w->loop, &w->tick);
+    start_handle(w, (uv_handle_t *)&w->tick);
+    uv_timer_init(&w->loop, &w->serving);
+    start_handle(w, (uv_handle_t *)&w->serving);
+    uv_timer_init(&w->loop, &w->deadline);
+    start_handle(w, (uv_handle_t *)&w->deadline);
+    uv_check_start(&w->turn_end, on_turn_end);
+    uv_timer_start(&w->tick, on_tick, WORKER_TICK_MS, WORKER_TICK_MS);
+    return 0;
+}
+
+/* Signals are the main thread's business. */
+static int start_threads(struct crew *crew, struct err *err)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int code = 0;
+    for (int i = 0; code == 0 && i < crew->n; i++) {
+        struct worker *w = &crew->workers[i];
+        code = pthread_create(&w->thread, NULL, thread_main, w);
+        w->has_thread = code == 0;
+        if (code == 0) {
+            char name[16];
+            snprintf(name, sizeof name, "worker-%u", (unsigned)i % 1000);
+            pthread_setname_np(w->thread, name);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a worker thread: %s", uv_strerror(-code));
+}
+
+int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, struct listener *listeners,
+               int n_listeners, struct err *err)
+{
+    crew->cfg = cfg;
+    crew->n = cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
+    crew->listeners = listeners;
+    crew->n_listeners = n_listeners;
+    crew->started_ms = clock_mono_ms();
+    budget_init(&crew->budget, (size_t)cfg->request_memory, request_max);
+    crew->workers = calloc((size_t)crew->n, sizeof *crew->workers);
+    if (crew->workers == NULL) {
+        crew->n = 0;
+        return err_set(err, ERR_NOMEM, "out of memory for the workers");
+    }
+    int code = 0;
+    for (int i = 0; code == 0 && i < crew->n; i++) {
+        code = worker_init(crew, i, err);
+    }
+    for (int i = 0; code == 0 && i < n_listeners; i++) {
+        code = listener_start(&listeners[i], &crew->workers[0], err);
+    }
+    return code < 0 ? code : start_threads(crew, err);
+}
+
+/* A worker whose thread never ran ends its loop here. */
+void crew_stop(struct crew *crew, int64_t patience_ms)
+{
+    for (int i = 0; i < crew->n; i++) {
+        struct worker *w = &crew->workers[i];
+        struct stop_mail *m = w->has_mailbox ? malloc(sizeof *m) : NULL;
+        if (m != NULL) {
+            *m = (struct stop_mail){{NULL, on_stop}, patience_ms};
+            mailbox_post(&w->mailbox, &m->mail);
+        }
+    }
+    for (int i = 0; i < crew->n; i++) {
+        struct worker *w = &crew->workers[i];
+        if (w->has_thread) {
+            pthread_join(w->thread, NULL);
+        } else if (w->has_mailbox) {
+            thread_main(w);
+        }
+        w->has_thread = false;
+    }
+}
+
+void crew_free(struct crew *crew)
+{
+    /* A message may be on its way through all workers. */
+    for (int pass = 0; pass <= crew->n; pass++) {
+        for (int i = 0; i < crew->n; i++) {
+            if (crew->workers[i].has_mailbox) {
+                mailbox_drain(&crew->workers[i].mailbox);
+            }
+        }
+    }
+    for (int i = 0; i < crew->n; i++) {
+        struct worker *w = &crew->workers[i];
+        recorder_free(w);
+        if (w->has_mailbox) {
+            mailbox_free(&w->mailbox);
+        }
+        if (w->has_loop) {
+            uv_loop_close(&w->loop);
+        }
+        buf_free(&w->spare);
+        free(w->read_buf);
+        free(w->args);
+        free(w->hashes);
+        free(w->bits);
+    }
+    free(crew->workers);
+    crew->workers = NULL;
+    crew->n = 0;
+}

@@ -1,0 +1,125 @@
+/* Workers: one thread each, with its own loop, connections, asker, scratch memory and counters.
+ *
+ * A turn of the loop: read from the sockets that have something, answer what can be answered, take what the store
+ * answered from the mailbox; then hand all writes of the turn to the store as one batch, and send all replies. A worker
+ * never waits for another thread.
+ *
+ * The crew is all workers together, and what they share: the configuration, the memory budget, the counts.
+ */
+#ifndef UNSEEN_NET_WORKER_H
+#define UNSEEN_NET_WORKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/slice.h"
+#include "config/config.h"
+#include "dedup/dedup.h"
+#include "net/budget.h"
+#include "net/conn.h"
+#include "net/listener.h"
+#include "net/mailbox.h"
+#include "net/recorder.h"
+
+/* Counted by each worker for itself, summed by whoever asks. */
+enum counter {
+    COUNT_CONNECTIONS,
+    COUNT_REJECTED, /* over max_clients */
+    COUNT_TIMEOUTS,
+    COUNT_STARVED, /* times that a connection had to wait for memory */
+    COUNT_BYTES_IN,
+    COUNT_BYTES_OUT,
+    COUNT_COMMANDS,
+    COUNT_ERRORS,
+    COUNT_PROTOCOL_ERRORS,
+    COUNT_QUESTIONS,
+    COUNT_CANDIDATES,
+    COUNT_UNSEEN,
+    COUNT_PLAYS,
+    COUNT_DELIVERIES,
+    COUNT_SKEWED, /* event times replaced by the server's */
+    COUNTERS,
+};
+extern const char *const counter_names[COUNTERS];
+
+struct crew;
+
+enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20 };
+
+struct worker {
+    struct crew *crew;
+    int index;
+    pthread_t thread;
+    bool has_loop, has_mailbox, has_thread;
+    uv_loop_t loop;
+    struct mailbox mailbox;
+    uv_check_t turn_end;
+    uv_timer_t tick;    /* each second */
+    uv_timer_t serving; /* while connections wait in the line */
+    uv_timer_t deadline;
+
+    struct conn *conns;
+    struct conn *dirty;
+    struct conn *line; /* those that wait for memory, or for their next turn */
+    size_t n_alive;    /* conns that still have memory, also those without a peer */
+    bool stopping, stopped;
+
+    const struct dedup *dedup; /* NULL while loading */
+    struct asker *asker;
+    struct recorder recorder;
+    struct budget_share memory;
+    _Atomic uint64_t counters[COUNTERS];
+
+    char *read_buf;   /* CONN_READ bytes, shared by all connections */
+    struct buf spare; /* the last large input buffer, for the next large request */
+
+    /* For commands, until they return. */
+    struct slice *args;
+    size_t args_cap;
+    uint64_t *hashes; /* ITEMS_MAX */
+    uint8_t *bits;    /* ITEMS_MAX / 8 */
+};
+
+struct crew {
+    const struct config *cfg;
+    struct worker *workers;
+    int n;
+    struct budget budget;
+    _Atomic int64_t clients;
+    _Atomic uint64_t last_id;
+    atomic_uint next_worker;
+    struct listener *listeners; /* run by worker 0 */
+    int n_listeners;
+    int64_t started_ms; /* monotonic */
+};
+
+/* The listeners are bound before, and handed over: crew_start() begins to accept. */
+int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, struct listener *listeners,
+               int n_listeners, struct err *err);
+int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err);
+void crew_stop(struct crew *crew, int64_t patience_ms);
+void crew_free(struct crew *crew);
+
+static inline void worker_count(struct worker *w, enum counter counter, uint64_t n)
+{
+    uint64_t old = atomic_load_explicit(&w->counters[counter], memory_order_relaxed);
+    atomic_store_explicit(&w->counters[counter], old + n, memory_order_relaxed);
+}
+uint64_t crew_counter(const struct crew *crew, enum counter counter);
+
+/* Gives an accepted socket to the next worker in turn. Any thread. */
+void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, bool is_unix);
+
+/* Sees to timeouts now, because the test clock moved. On the worker's thread. */
+void worker_tick(struct worker *w);
+
+/* Kicks those in the line in so many milliseconds, or earlier. */
+void worker_serve_line(struct worker *w, uint64_t ms);
+
+#endif

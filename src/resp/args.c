@@ -1,0 +1,100 @@
+#include "resp/args.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/hash.h"
+
+enum { SHOWN_MAX = 128 };
+
+bool arg_int(struct slice arg, int64_t *out)
+{
+    size_t i = 0;
+    bool negative = arg.len > 0 && arg.data[0] == '-';
+    i += negative;
+    if (i == arg.len || (arg.data[i] == '0' && arg.len > 1)) {
+        return false;
+    }
+    int64_t value = 0;
+    for (; i < arg.len; i++) {
+        char c = arg.data[i];
+        if (c < '0' || c > '9' || __builtin_mul_overflow(value, 10, &value) ||
+            __builtin_sub_overflow(value, c - '0', &value)) {
+            return false;
+        }
+    }
+    /* Summed up below zero, where there is one number more. */
+    if (!negative && value == INT64_MIN) {
+        return false;
+    }
+    *out = negative ? value : -value;
+    return true;
+}
+
+bool arg_is(struct slice arg, const char *word)
+{
+    return strlen(word) == arg.len && strncasecmp(arg.data, word, arg.len) == 0;
+}
+
+int arg_shown(struct slice arg)
+{
+    return (int)(arg.len < SHOWN_MAX ? arg.len : SHOWN_MAX);
+}
+
+static bool good_id(struct slice id)
+{
+    return id.len - 1 < ID_MAX;
+}
+
+bool args_check_user(struct session *s, struct slice user, enum outcome *refused)
+{
+    if (good_id(user)) {
+        return true;
+    }
+    struct err err = {0};
+    dedup_check_id("user", 0, user, &err);
+    *refused = session_refuse(s, "ERR %s", err.text);
+    return false;
+}
+
+bool args_check_items(struct session *s, const struct slice *items, size_t n, enum outcome *refused)
+{
+    if (n > ITEMS_MAX) {
+        *refused = session_refuse(s, "ERR %zu items are too many: a command takes at most %d", n, ITEMS_MAX);
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!good_id(items[i])) {
+            struct err err = {0};
+            dedup_check_id("item", i + 1, items[i], &err);
+            *refused = session_refuse(s, "ERR %s", err.text);
+            return false;
+        }
+    }
+    return true;
+}
+
+const uint64_t *args_hash(struct session *s, const struct slice *items, size_t n)
+{
+    struct worker *w = s->conn.worker;
+    uint64_t seed = w->dedup->seed;
+    for (size_t i = 0; i < n; i++) {
+        w->hashes[i] = hash_id(seed, items[i]);
+    }
+    return w->hashes;
+}
+
+bool client_set_text(char out[SESSION_NAME_MAX], struct slice text)
+{
+    if (text.len >= SESSION_NAME_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] < '!' || text.data[i] > '~') {
+            return false;
+        }
+    }
+    memcpy(out, text.data, text.len);
+    out[text.len] = '\0';
+    return true;
+}

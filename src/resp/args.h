@@ -1,0 +1,31 @@
+/* Reading arguments. */
+#ifndef UNSEEN_RESP_ARGS_H
+#define UNSEEN_RESP_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+#include "resp/session.h"
+
+/* A whole number in its shortest decimal form, as Redis demands; false otherwise, or outside of int64. */
+bool arg_int(struct slice arg, int64_t *out);
+
+/* Whether it is that word, in any case of letters. */
+bool arg_is(struct slice arg, const char *word);
+
+/* How much of it an error quotes: printf("%.*s", arg_shown(arg), arg.data) */
+int arg_shown(struct slice arg);
+
+/* Ids are 1..255 bytes. Writes the error and returns false when one is not. */
+bool args_check_user(struct session *s, struct slice user, enum outcome *refused);
+bool args_check_items(struct session *s, const struct slice *items, size_t n, enum outcome *refused);
+
+/* Hashes items into the worker's array (n <= ITEMS_MAX) and returns that. */
+const uint64_t *args_hash(struct session *s, const struct slice *items, size_t n);
+
+/* A connection's name or a library's: no blanks, no strange bytes, at most SESSION_NAME_MAX - 1 bytes. */
+bool client_set_text(char out[SESSION_NAME_MAX], struct slice text);
+#define CLIENT_NAME_ERROR "ERR Client names cannot contain spaces, newlines or special characters."
+
+#endif

@@ -1,0 +1,221 @@
+/* RING, RING FLUSH, CONFIG GET, DEBUG ADVANCE, DEBUG JUMP. */
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "net/tour.h"
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+enum { PATTERN_MAX = 128, OPTION_TEXT = 320 };
+
+/* Ten years: enough for any test, and far from where sums overflow. */
+#define CLOCK_STEP_MAX (INT64_C(3660) * 24 * 3600 * 1000)
+
+static void write_ring(struct session *s)
+{
+    struct writer *w = &s->writer;
+    struct store *store = s->conn.worker->dedup->store;
+    struct store_ring ring;
+    store->ops->ring(store, &ring);
+    write_array(w, (size_t)ring.n_slots);
+    for (int i = 0; i < ring.n_slots; i++) {
+        const struct store_slot *slot = &ring.slots[i];
+        write_map(w, 9);
+        write_str(w, "slot");
+        write_int(w, slot->slot);
+        write_str(w, "state");
+        write_str(w, store_slot_state_name(slot->state));
+        write_str(w, "rows");
+        write_int(w, (int64_t)slot->rows);
+        write_str(w, "users");
+        write_int(w, (int64_t)slot->users);
+        write_str(w, "memory");
+        write_int(w, (int64_t)slot->bytes);
+        write_str(w, "since");
+        write_int(w, slot->since_ms);
+        write_str(w, "retry");
+        write_int(w, slot->retry_ms);
+        write_str(w, "last_error");
+        write_str(w, slot->error);
+        write_str(w, "clock");
+        write_str(w, ring.clock_doubted ? ring.clock_reason : "steady");
+    }
+}
+
+enum outcome cmd_ring(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    write_ring(s);
+    return OUTCOME_ANSWERED;
+}
+
+/* A call to the store, and for DEBUG a visit to all workers behind it. */
+struct call_task {
+    struct task task;
+    struct store_call call;
+    struct tour tour;
+};
+
+static void on_called(struct store_call *call)
+{
+    task_done(call->owner);
+}
+
+static void answer_flush(struct task *task, struct session *s)
+{
+    const struct err *err = &((struct call_task *)task)->call.err;
+    if (err->code < 0) {
+        session_write_err(s, err);
+    } else {
+        write_ring(s);
+    }
+}
+
+enum outcome cmd_ring_flush(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    struct call_task *t = task_new(sizeof *t, s, answer_flush);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory");
+    }
+    t->call.done = on_called;
+    t->call.owner = &t->task;
+    struct store *store = s->conn.worker->dedup->store;
+    store->ops->flush(store, &t->call);
+    return OUTCOME_LATER;
+}
+
+static bool matches(const char *name, const struct slice *patterns, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char pattern[PATTERN_MAX];
+        if (patterns[i].len < sizeof pattern) {
+            memcpy(pattern, patterns[i].data, patterns[i].len);
+            pattern[patterns[i].len] = '\0';
+            if (fnmatch(pattern, name, FNM_CASEFOLD) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+enum outcome cmd_config_get(struct session *s, const struct slice *args, size_t n)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < config_options_count; i++) {
+        found += matches(config_options[i].name, args + 2, n - 2);
+    }
+    write_map(&s->writer, found);
+    for (size_t i = 0; i < config_options_count; i++) {
+        if (matches(config_options[i].name, args + 2, n - 2)) {
+            char text[OPTION_TEXT] = "";
+            config_text(session_config(s), &config_options[i], text, sizeof text);
+            write_str(&s->writer, config_options[i].name);
+            write_str(&s->writer, text);
+        }
+    }
+    return OUTCOME_ANSWERED;
+}
+
+/* The clock moved: the store does what became due, then each worker looks at its timeouts, then the answer. */
+
+static struct call_task *task_of_tour(struct tour *tour)
+{
+    return (struct call_task *)((char *)tour - offsetof(struct call_task, tour));
+}
+
+static void answer_clock(struct task *task, struct session *s)
+{
+    const struct err *err = &((struct call_task *)task)->call.err;
+    if (err->code < 0) {
+        session_write_err(s, err);
+    } else {
+        write_simple(&s->writer, "OK");
+    }
+}
+
+static void on_visit(struct tour *tour, struct worker *w)
+{
+    (void)tour;
+    if (!w->stopped) {
+        worker_tick(w);
+    }
+}
+
+static void on_return(struct tour *tour, struct worker *w)
+{
+    (void)w;
+    task_end(&task_of_tour(tour)->task);
+}
+
+static void on_ticked_mail(struct mail *mail, void *owner)
+{
+    tour_start((struct tour *)mail, owner);
+}
+
+/* On a thread of the store. */
+static void on_ticked(struct store_call *call)
+{
+    struct call_task *t = (struct call_task *)call->owner;
+    t->tour.mail.deliver = on_ticked_mail;
+    mailbox_post(&t->task.session->conn.worker->mailbox, &t->tour.mail);
+}
+
+static enum outcome after_clock(struct session *s)
+{
+    struct worker *w = s->conn.worker;
+    struct call_task *t = task_new(sizeof *t, s, answer_clock);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory");
+    }
+    t->tour.visit = on_visit;
+    t->tour.finish = on_return;
+    t->call.done = on_ticked;
+    t->call.owner = t;
+    if (w->dedup != NULL) {
+        w->dedup->store->ops->tick(w->dedup->store, &t->call);
+    } else {
+        on_ticked(&t->call);
+    }
+    return OUTCOME_LATER;
+}
+
+static bool read_ms(struct session *s, struct slice arg, int64_t least, int64_t *ms, enum outcome *refused)
+{
+    if (arg_int(arg, ms) && *ms >= least && *ms <= CLOCK_STEP_MAX) {
+        return true;
+    }
+    *refused = session_refuse(s, "ERR ms must be a whole number of milliseconds from %lld to %lld, got '%.*s'",
+                              (long long)least, (long long)CLOCK_STEP_MAX, arg_shown(arg), arg.data);
+    return false;
+}
+
+enum outcome cmd_debug_advance(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    int64_t ms;
+    enum outcome refused;
+    if (!read_ms(s, args[2], 0, &ms, &refused)) {
+        return refused;
+    }
+    clock_test_advance(ms);
+    return after_clock(s);
+}
+
+enum outcome cmd_debug_jump(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    int64_t ms;
+    enum outcome refused;
+    if (!read_ms(s, args[2], -8 * CLOCK_STEP_MAX, &ms, &refused)) {
+        return refused;
+    }
+    clock_test_jump(ms);
+    return after_clock(s);
+}

@@ -1,0 +1,249 @@
+/* UNSEEN, SEEN, FILTER: the question itself, answered within the worker. */
+#include <string.h>
+
+#include "resp/args.h"
+#include "resp/command.h"
+
+enum { DELIVER_MAX = 100 };
+
+enum reply_form { REPLY_ITEMS, REPLY_INDEXES, REPLY_BITMAP };
+
+struct question {
+    struct slice user;
+    const struct slice *items;
+    const uint64_t *hashes;
+    size_t n;
+    enum reply_form form;
+    size_t limit; /* at least n: none */
+    bool deliver;
+    size_t n_unseen;
+    const uint8_t *unseen; /* a bit for each item, most significant first */
+};
+
+static bool is_unseen(const struct question *q, size_t i)
+{
+    return (q->unseen[i / 8] & (0x80 >> i % 8)) != 0;
+}
+
+/* The first unseen one from i on, or n. */
+static size_t next_unseen(const struct question *q, size_t i)
+{
+    while (i < q->n && !is_unseen(q, i)) {
+        i += i % 8 == 0 && q->unseen[i / 8] == 0 ? 8 : 1;
+    }
+    return i < q->n ? i : q->n;
+}
+
+/* Returns true when q->unseen and q->n_unseen are there; else the error is written. */
+static bool ask(struct session *s, struct question *q, enum outcome *refused)
+{
+    struct worker *w = s->conn.worker;
+    if (!args_check_user(s, q->user, refused) || !args_check_items(s, q->items, q->n, refused)) {
+        return false;
+    }
+    q->hashes = args_hash(s, q->items, q->n);
+    struct err err = {0};
+    int code = asker_filter(w->asker, q->user, q->hashes, q->n, w->bits, &q->n_unseen, &err);
+    if (code < 0) {
+        session_write_err(s, &err);
+        *refused = OUTCOME_ANSWERED;
+        return false;
+    }
+    q->unseen = w->bits;
+    worker_count(w, COUNT_QUESTIONS, 1);
+    worker_count(w, COUNT_CANDIDATES, q->n);
+    worker_count(w, COUNT_UNSEEN, q->n_unseen);
+    return true;
+}
+
+/* Where an argument's own "$25\r\n" begins: in a request made of bulk strings, lengths stand in their shortest form, so
+ * that an argument and its neighbours already are a piece of the reply. */
+static const char *bulk_start(struct slice arg)
+{
+    return arg.data - (arg.len < 10 ? 4 : arg.len < 100 ? 5 : 6);
+}
+
+/* The first `count` unseen items; runs of neighbours are copied as they stand in the request. */
+static void write_items(const struct session *s, struct writer *w, const struct question *q, size_t count)
+{
+    write_array(w, count);
+    if (s->parser.base == NULL) {
+        for (size_t i = next_unseen(q, 0); count > 0; i = next_unseen(q, i + 1), count--) {
+            write_bulk(w, q->items[i]);
+        }
+        return;
+    }
+    size_t i = 0;
+    while (count > 0) {
+        i = next_unseen(q, i);
+        const char *from = bulk_start(q->items[i]);
+        size_t last = i;
+        while (--count > 0 && last + 1 < q->n && is_unseen(q, last + 1)) {
+            last++;
+        }
+        const char *to = q->items[last].data + q->items[last].len + 2;
+        buf_add(w->out, from, (size_t)(to - from));
+        i = last + 1;
+    }
+}
+
+static void write_indexes(struct writer *w, const struct question *q, size_t count)
+{
+    write_array(w, count);
+    for (size_t i = next_unseen(q, 0); count > 0; i = next_unseen(q, i + 1), count--) {
+        write_int(w, (int64_t)i);
+    }
+}
+
+static size_t answers(const struct question *q)
+{
+    return q->n_unseen < q->limit ? q->n_unseen : q->limit;
+}
+
+static void write_question(const struct session *s, struct writer *w, const struct question *q)
+{
+    switch (q->form) {
+    case REPLY_ITEMS:
+        write_items(s, w, q, answers(q));
+        break;
+    case REPLY_INDEXES:
+        write_indexes(w, q, answers(q));
+        break;
+    case REPLY_BITMAP:
+        write_bulk(w, slice_of((const char *)q->unseen, (q->n + 7) / 8));
+        break;
+    }
+}
+
+enum outcome cmd_unseen(struct session *s, const struct slice *args, size_t n)
+{
+    struct question q = {.user = args[1], .items = args + 2, .n = n - 2, .limit = n};
+    enum outcome refused;
+    if (!ask(s, &q, &refused)) {
+        return refused;
+    }
+    write_question(s, &s->writer, &q);
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_seen(struct session *s, const struct slice *args, size_t n)
+{
+    struct question q = {.user = args[1], .items = args + 2, .n = n - 2, .limit = n};
+    enum outcome refused;
+    if (!ask(s, &q, &refused)) {
+        return refused;
+    }
+    struct buf *out = s->writer.out;
+    write_array(&s->writer, q.n);
+    if (buf_reserve(out, 4 * q.n) == 0) {
+        for (size_t i = 0; i < q.n; i++) {
+            memcpy(out->data + out->len, is_unseen(&q, i) ? ":0\r\n" : ":1\r\n", 4);
+            out->len += 4;
+        }
+    }
+    return OUTCOME_ANSWERED;
+}
+
+static bool read_form(struct slice arg, enum reply_form *form)
+{
+    if (arg_is(arg, "ITEMS")) {
+        *form = REPLY_ITEMS;
+    } else if (arg_is(arg, "INDEXES")) {
+        *form = REPLY_INDEXES;
+    } else if (arg_is(arg, "BITMAP")) {
+        *form = REPLY_BITMAP;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* FILTER user [options] ITEMS item ... Returns true when q is complete. */
+static bool read_filter(struct session *s, const struct slice *args, size_t n, struct question *q,
+                        enum outcome *refused)
+{
+    size_t i = 2;
+    bool has_limit = false;
+    int64_t limit = 0;
+    for (; i < n && !arg_is(args[i], "ITEMS"); i++) {
+        bool has_value = i + 1 < n;
+        if (arg_is(args[i], "REPLY") && has_value) {
+            if (!read_form(args[++i], &q->form)) {
+                *refused = session_refuse(s, "ERR REPLY must be ITEMS, INDEXES or BITMAP, got '%.*s'",
+                                          arg_shown(args[i]), args[i].data);
+                return false;
+            }
+        } else if (arg_is(args[i], "LIMIT") && has_value) {
+            if (!arg_int(args[++i], &limit) || limit < 1) {
+                *refused = session_refuse(s, "ERR LIMIT must be a whole number of at least 1, got '%.*s'",
+                                          arg_shown(args[i]), args[i].data);
+                return false;
+            }
+            has_limit = true;
+        } else if (arg_is(args[i], "DELIVER")) {
+            q->deliver = true;
+        } else {
+            *refused = session_refuse(s, "ERR unknown option '%.*s' of FILTER: expected REPLY, LIMIT, DELIVER or ITEMS",
+                                      arg_shown(args[i]), args[i].data);
+            return false;
+        }
+    }
+    if (i + 1 >= n) {
+        *refused = session_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
+        return false;
+    }
+    if (has_limit && q->form == REPLY_BITMAP) {
+        *refused = session_refuse(s, "ERR LIMIT can't be used with REPLY BITMAP");
+        return false;
+    }
+    if (q->deliver && !has_limit) {
+        *refused = session_refuse(s, "ERR DELIVER needs LIMIT of at most %d", DELIVER_MAX);
+        return false;
+    }
+    if (q->deliver && limit > DELIVER_MAX) {
+        *refused = session_refuse(s, "ERR DELIVER needs LIMIT of at most %d, got %lld", DELIVER_MAX, (long long)limit);
+        return false;
+    }
+    q->user = args[1];
+    q->items = args + i + 1;
+    q->n = n - i - 1;
+    q->limit = has_limit ? (size_t)limit : q->n;
+    return true;
+}
+
+/* Records what is answered as delivered, and answers once that is durable. */
+static enum outcome deliver(struct session *s, const struct question *q)
+{
+    struct slice items[DELIVER_MAX];
+    uint64_t hashes[DELIVER_MAX];
+    size_t count = answers(q);
+    size_t i = next_unseen(q, 0);
+    for (size_t k = 0; k < count; k++, i = next_unseen(q, i + 1)) {
+        items[k] = q->items[i];
+        hashes[k] = q->hashes[i];
+    }
+    int64_t now = dedup_stamp(s->conn.worker->dedup);
+    enum outcome outcome = session_record(s, STORE_DELIVERY, now, q->user, items, hashes, count);
+    if (outcome != OUTCOME_RECORDED) {
+        return outcome;
+    }
+    worker_count(s->conn.worker, COUNT_DELIVERIES, count);
+    struct writer reply = {&s->reply, s->writer.proto};
+    write_question(s, &reply, q);
+    s->delivering = true;
+    return OUTCOME_LATER;
+}
+
+enum outcome cmd_filter(struct session *s, const struct slice *args, size_t n)
+{
+    struct question q = {.form = REPLY_ITEMS};
+    enum outcome refused;
+    if (!read_filter(s, args, n, &q, &refused) || !ask(s, &q, &refused)) {
+        return refused;
+    }
+    if (q.deliver && q.n_unseen > 0) {
+        return deliver(s, &q);
+    }
+    write_question(s, &s->writer, &q);
+    return OUTCOME_ANSWERED;
+}

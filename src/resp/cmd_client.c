@@ -1,0 +1,194 @@
+/* CLIENT: who is connected. A connection's line is put together on its own worker's thread, so CLIENT LIST travels from
+ * worker to worker. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "net/tour.h"
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+enum outcome cmd_client_id(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    write_int(&s->writer, (int64_t)s->conn.id);
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_client_getname(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    if (s->name[0] == '\0') {
+        write_null(&s->writer);
+    } else {
+        write_str(&s->writer, s->name);
+    }
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_client_setname(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    if (!client_set_text(s->name, args[2])) {
+        return session_refuse(s, CLIENT_NAME_ERROR);
+    }
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_client_setinfo(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    bool name = arg_is(args[2], "lib-name");
+    if (!name && !arg_is(args[2], "lib-ver")) {
+        return session_refuse(s, "ERR Unrecognized option '%.*s'", arg_shown(args[2]), args[2].data);
+    }
+    if (!client_set_text(name ? s->lib_name : s->lib_ver, args[3])) {
+        return session_refuse(s, "ERR %s cannot contain spaces, newlines or special characters.",
+                              name ? "lib-name" : "lib-ver");
+    }
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+static const char *last_name(const struct session *s, char out[COMMAND_NAME])
+{
+    if (s->last == NULL) {
+        return "NULL";
+    }
+    for (const struct command *c = command_table; c->name != NULL; c++) {
+        for (const struct command *sub = c->subs; sub != NULL && sub->name != NULL; sub++) {
+            if (sub == s->last) {
+                return command_full_name(c, sub, out);
+            }
+        }
+    }
+    return s->last->name;
+}
+
+/* As Redis 7.2 writes it, less what there is nothing to say about. */
+static void add_line(struct buf *out, const struct session *s, int64_t now)
+{
+    const struct conn *c = &s->conn;
+    char addr[CONN_ADDRESS], laddr[CONN_ADDRESS], command[COMMAND_NAME];
+    conn_address(c, false, addr);
+    conn_address(c, true, laddr);
+    buf_addf(out, "id=%" PRIu64 " addr=%s laddr=%s fd=%d name=%s age=%" PRId64 " idle=%" PRId64, c->id, addr, laddr,
+             conn_fd(c), s->name, (now - c->opened_ms) / 1000, (now - c->active_ms) / 1000);
+    buf_addf(out, " flags=%s db=0 sub=0 psub=0 ssub=0 multi=%lld watch=0",
+             s->in_multi  ? "x"
+             : c->is_unix ? "U"
+                          : "N",
+             s->in_multi ? (long long)s->queued : -1);
+    buf_addf(out, " qbuf=%zu qbuf-free=%zu argv-mem=0 multi-mem=%zu", c->input.len, c->in.cap - c->in.len,
+             s->queue.cap);
+    buf_addf(out, " obl=%zu oll=0 omem=%zu tot-mem=%zu events=r cmd=%s", c->out.len, c->sending.len,
+             c->held + sizeof *s, last_name(s, command));
+    buf_addf(out, " user=default redir=-1 resp=%d lib-name=%s lib-ver=%s\n", s->writer.proto, s->lib_name, s->lib_ver);
+}
+
+enum outcome cmd_client_info(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    struct buf line = {0};
+    add_line(&line, s, clock_mono_ms());
+    write_text(&s->writer, buf_slice(&line));
+    buf_free(&line);
+    return OUTCOME_ANSWERED;
+}
+
+struct list_task {
+    struct task task;
+    struct tour tour;
+    struct buf lines;
+    size_t n_ids; /* 0: all */
+    uint64_t ids[];
+};
+
+static struct list_task *task_of_tour(struct tour *tour)
+{
+    return (struct list_task *)((char *)tour - offsetof(struct list_task, tour));
+}
+
+static bool wanted(const struct list_task *t, uint64_t id)
+{
+    for (size_t i = 0; i < t->n_ids; i++) {
+        if (t->ids[i] == id) {
+            return true;
+        }
+    }
+    return t->n_ids == 0;
+}
+
+static void on_visit(struct tour *tour, struct worker *w)
+{
+    struct list_task *t = task_of_tour(tour);
+    int64_t now = clock_mono_ms();
+    for (const struct conn *c = w->conns; c != NULL; c = c->next) {
+        if (c->state == CONN_OPEN && c->ops == &session_ops && wanted(t, c->id)) {
+            add_line(&t->lines, (const struct session *)c, now);
+        }
+    }
+}
+
+static void on_return(struct tour *tour, struct worker *w)
+{
+    (void)w;
+    struct list_task *t = task_of_tour(tour);
+    struct buf lines = t->lines;
+    task_end(&t->task);
+    buf_free(&lines);
+}
+
+static void answer_list(struct task *task, struct session *s)
+{
+    const struct buf *lines = &((struct list_task *)task)->lines;
+    if (lines->failed) {
+        write_error(&s->writer, "OOM out of memory for the list");
+    } else {
+        write_text(&s->writer, buf_slice(lines));
+    }
+}
+
+enum outcome cmd_client_list(struct session *s, const struct slice *args, size_t n)
+{
+    size_t n_ids = 0;
+    if (n > 3 && arg_is(args[2], "ID")) {
+        n_ids = n - 3;
+    } else if (n == 4 && arg_is(args[2], "TYPE")) {
+        if (arg_is(args[3], "master") || arg_is(args[3], "replica") || arg_is(args[3], "slave") ||
+            arg_is(args[3], "pubsub")) {
+            write_text(&s->writer, slice_str(""));
+            return OUTCOME_ANSWERED;
+        }
+        if (!arg_is(args[3], "normal")) {
+            return session_refuse(s, "ERR Unknown client type '%.*s'", arg_shown(args[3]), args[3].data);
+        }
+    } else if (n > 2) {
+        return session_refuse(s, "ERR syntax error");
+    }
+    for (size_t i = 0; i < n_ids; i++) {
+        int64_t id;
+        if (!arg_int(args[3 + i], &id) || id < 1) {
+            return session_refuse(s, "ERR Invalid client ID");
+        }
+    }
+    struct list_task *t = task_new(sizeof *t + n_ids * sizeof *t->ids, s, answer_list);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory for the list");
+    }
+    t->n_ids = n_ids;
+    for (size_t i = 0; i < n_ids; i++) {
+        int64_t id = 0;
+        arg_int(args[3 + i], &id);
+        t->ids[i] = (uint64_t)id;
+    }
+    t->tour.visit = on_visit;
+    t->tour.finish = on_return;
+    tour_start(&t->tour, s->conn.worker);
+    return OUTCOME_LATER;
+}

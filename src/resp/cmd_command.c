@@ -1,0 +1,153 @@
+/* COMMAND: the table, for programs. Clients read arity, flags and the key's place from it; redis-cli its hints. */
+#include <stdio.h>
+
+#include "resp/command.h"
+
+struct flag_name {
+    unsigned flag;
+    const char *name;
+};
+
+/* As Redis calls them; the rest of our flags is nobody else's business. */
+static const struct flag_name flag_names[] = {
+    {CMD_WRITE, "write"}, {CMD_READONLY, "readonly"}, {CMD_ADMIN, "admin"},
+    {CMD_FAST, "fast"},   {CMD_LOADING, "loading"},   {CMD_NO_AUTH, "no_auth"},
+};
+
+enum { N_FLAGS = sizeof flag_names / sizeof *flag_names };
+
+static size_t count_rows(const struct command *rows)
+{
+    size_t n = 0;
+    while (rows != NULL && rows[n].name != NULL) {
+        n++;
+    }
+    return n;
+}
+
+static void write_info(struct writer *w, const struct command *parent, const struct command *cmd)
+{
+    char name[COMMAND_NAME];
+    size_t flags = 0;
+    for (size_t i = 0; i < N_FLAGS; i++) {
+        flags += (cmd->flags & flag_names[i].flag) != 0;
+    }
+    write_array(w, 10);
+    write_str(w, command_full_name(parent, cmd, name));
+    write_int(w, cmd->arity);
+    write_set(w, flags);
+    for (size_t i = 0; i < N_FLAGS; i++) {
+        if ((cmd->flags & flag_names[i].flag) != 0) {
+            write_simple(w, flag_names[i].name);
+        }
+    }
+    write_int(w, cmd->key); /* first, */
+    write_int(w, cmd->key); /* last, */
+    write_int(w, cmd->key); /* step: 1 where there is a key */
+    write_set(w, 0);        /* ACL categories */
+    write_set(w, 0);        /* tips */
+    write_set(w, 0);        /* key specifications */
+    size_t subs = count_rows(cmd->subs);
+    write_array(w, subs);
+    for (size_t i = 0; i < subs; i++) {
+        write_info(w, cmd, &cmd->subs[i]);
+    }
+}
+
+static void write_docs(struct writer *w, const struct command *parent, const struct command *cmd)
+{
+    char name[COMMAND_NAME];
+    size_t subs = count_rows(cmd->subs);
+    write_str(w, command_full_name(parent, cmd, name));
+    write_map(w, subs > 0 ? 5 : 4);
+    write_str(w, "summary");
+    write_str(w, cmd->summary);
+    write_str(w, "since");
+    write_str(w, "0.1.0");
+    write_str(w, "group");
+    write_str(w, cmd->group);
+    write_str(w, "syntax");
+    write_str(w, cmd->syntax);
+    if (subs > 0) {
+        write_str(w, "subcommands");
+        write_map(w, subs);
+        for (size_t i = 0; i < subs; i++) {
+            write_docs(w, cmd, &cmd->subs[i]);
+        }
+    }
+}
+
+/* "ping" or "config|get". */
+static const struct command *find(struct slice name, const struct command **parent)
+{
+    *parent = NULL;
+    const char *bar = memchr(name.data, '|', name.len);
+    if (bar == NULL) {
+        return command_find(name);
+    }
+    *parent = command_find(slice_of(name.data, (size_t)(bar - name.data)));
+    struct slice sub = slice_of(bar + 1, (size_t)(name.data + name.len - bar - 1));
+    return *parent != NULL ? command_find_sub(*parent, sub) : NULL;
+}
+
+enum outcome cmd_command(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    size_t rows = count_rows(command_table);
+    write_array(&s->writer, rows);
+    for (size_t i = 0; i < rows; i++) {
+        write_info(&s->writer, NULL, &command_table[i]);
+    }
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_command_count(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    write_int(&s->writer, (int64_t)count_rows(command_table));
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_command_info(struct session *s, const struct slice *args, size_t n)
+{
+    if (n == 2) {
+        return cmd_command(s, args, 1);
+    }
+    write_array(&s->writer, n - 2);
+    for (size_t i = 2; i < n; i++) {
+        const struct command *parent, *cmd = find(args[i], &parent);
+        if (cmd == NULL) {
+            write_null(&s->writer);
+        } else {
+            write_info(&s->writer, parent, cmd);
+        }
+    }
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_command_docs(struct session *s, const struct slice *args, size_t n)
+{
+    const struct command *parent;
+    size_t rows = count_rows(command_table);
+    if (n == 2) {
+        write_map(&s->writer, rows);
+        for (size_t i = 0; i < rows; i++) {
+            write_docs(&s->writer, NULL, &command_table[i]);
+        }
+        return OUTCOME_ANSWERED;
+    }
+    size_t found = 0;
+    for (size_t i = 2; i < n; i++) {
+        found += find(args[i], &parent) != NULL;
+    }
+    write_map(&s->writer, found);
+    for (size_t i = 2; i < n; i++) {
+        const struct command *cmd = find(args[i], &parent);
+        if (cmd != NULL) {
+            write_docs(&s->writer, parent, cmd);
+        }
+    }
+    return OUTCOME_ANSWERED;
+}

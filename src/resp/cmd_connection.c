@@ -1,0 +1,164 @@
+/* Commands about the connection itself: who is there, and which protocol it speaks. */
+#include <string.h>
+#include <strings.h>
+
+#include "resp/args.h"
+#include "resp/command.h"
+
+enum outcome cmd_ping(struct session *s, const struct slice *args, size_t n)
+{
+    if (n > 2) {
+        return session_refuse(s, "ERR wrong number of arguments for 'ping' command");
+    }
+    if (n == 2) {
+        write_bulk(&s->writer, args[1]);
+    } else {
+        write_simple(&s->writer, "PONG");
+    }
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_echo(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    write_bulk(&s->writer, args[1]);
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_quit(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    write_simple(&s->writer, "OK");
+    conn_finish(&s->conn);
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_reset(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    session_end_multi(s);
+    s->writer.proto = 2;
+    s->name[0] = '\0';
+    s->conn.trusted = session_config(s)->requirepass[0] == '\0';
+    write_simple(&s->writer, "RESET");
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_select(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    int64_t index;
+    if (!arg_int(args[1], &index)) {
+        return session_refuse(s, "ERR value is not an integer or out of range");
+    }
+    if (index != 0) {
+        return session_refuse(s, "ERR DB index is out of range");
+    }
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+/* Takes the same time wherever the first difference is, and whatever the length. */
+static bool right_password(const char *want, struct slice given)
+{
+    unsigned char difference = given.len >= CONFIG_TEXT || given.len != strlen(want);
+    for (size_t i = 0; i < CONFIG_TEXT; i++) {
+        unsigned char g = i < given.len ? (unsigned char)given.data[i] : 0;
+        unsigned char w = i < strnlen(want, CONFIG_TEXT) ? (unsigned char)want[i] : 0;
+        difference |= (unsigned char)(g ^ w);
+    }
+    return difference == 0;
+}
+
+static bool authenticate(struct session *s, struct slice user, struct slice password)
+{
+    const char *want = session_config(s)->requirepass;
+    bool known = slice_eq(user, slice_str("default"));
+    bool right = want[0] == '\0' || right_password(want, password);
+    if (known && right) {
+        s->conn.trusted = true;
+        return true;
+    }
+    return false;
+}
+
+static enum outcome wrong_password(struct session *s)
+{
+    return session_refuse(s, "WRONGPASS invalid username-password pair or user is disabled.");
+}
+
+enum outcome cmd_auth(struct session *s, const struct slice *args, size_t n)
+{
+    if (n > 3) {
+        return session_refuse(s, "ERR syntax error");
+    }
+    if (n == 2 && session_config(s)->requirepass[0] == '\0') {
+        return session_refuse(s, "ERR AUTH <password> called without any password configured for the default user. "
+                                 "Are you sure your configuration is correct?");
+    }
+    if (!authenticate(s, n == 3 ? args[1] : slice_str("default"), args[n - 1])) {
+        return wrong_password(s);
+    }
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+static void introduce(struct session *s)
+{
+    struct writer *w = &s->writer;
+    write_map(w, 7);
+    write_str(w, "server");
+    write_str(w, "unseen");
+    write_str(w, "version");
+    write_str(w, UNSEEN_VERSION);
+    write_str(w, "proto");
+    write_int(w, w->proto);
+    write_str(w, "id");
+    write_int(w, (int64_t)s->conn.id);
+    write_str(w, "mode");
+    write_str(w, "standalone");
+    write_str(w, "role");
+    write_str(w, "master");
+    write_str(w, "modules");
+    write_array(w, 0);
+}
+
+/* Nothing of it holds unless all of it is right. */
+enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
+{
+    int64_t version = s->writer.proto;
+    if (n > 1 && !arg_int(args[1], &version)) {
+        return session_refuse(s, "ERR Protocol version is not an integer or out of range");
+    }
+    if (version < 2 || version > 3) {
+        return session_refuse(s, "NOPROTO unsupported protocol version");
+    }
+    const struct slice *user = NULL, *password = NULL, *name = NULL;
+    for (size_t i = 2; i < n; i++) {
+        if (arg_is(args[i], "AUTH") && i + 2 < n) {
+            user = &args[i + 1];
+            password = &args[i + 2];
+            i += 2;
+        } else if (arg_is(args[i], "SETNAME") && i + 1 < n) {
+            name = &args[++i];
+        } else {
+            return session_refuse(s, "ERR Syntax error in HELLO option '%.*s'", arg_shown(args[i]), args[i].data);
+        }
+    }
+    if (user != NULL && !authenticate(s, *user, *password)) {
+        return wrong_password(s);
+    }
+    if (!s->conn.trusted) {
+        return session_refuse(s, "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
+                                 "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and "
+                                 "select the RESP protocol version at the same time");
+    }
+    if (name != NULL && !client_set_text(s->name, *name)) {
+        return session_refuse(s, CLIENT_NAME_ERROR);
+    }
+    s->writer.proto = (int)version;
+    introduce(s);
+    return OUTCOME_ANSWERED;
+}

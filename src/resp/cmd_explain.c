@@ -1,0 +1,132 @@
+/* WHY, HISTORY, MONTHS: what is remembered, for people. */
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "resp/args.h"
+#include "resp/command.h"
+
+enum { MONTHS_MAX = 512 };
+
+static const char *place_name(const struct place *place, char month[MONTH_TEXT])
+{
+    switch (place->kind) {
+    case PLACE_STAGED:
+        return "staged";
+    case PLACE_DELIVERED:
+        return "delivered";
+    case PLACE_MONTH:
+        break;
+    }
+    return month_name(place->month, month);
+}
+
+enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, 1, &refused)) {
+        return refused;
+    }
+    struct worker *w = s->conn.worker;
+    struct place places[PLACES_MAX];
+    struct err err = {0};
+    int found = asker_why(w->asker, args[1], hash_id(w->dedup->seed, args[2]), places, &err);
+    if (found < 0) {
+        session_write_err(s, &err);
+        return OUTCOME_ANSWERED;
+    }
+    bool map = s->writer.proto >= 3;
+    map ? write_map(&s->writer, (size_t)found) : write_array(&s->writer, (size_t)found);
+    for (int i = 0; i < found; i++) {
+        char month[MONTH_TEXT];
+        write_str(&s->writer, place_name(&places[i], month));
+        if (map) {
+            write_double(&s->writer, places[i].error);
+        }
+    }
+    return OUTCOME_ANSWERED;
+}
+
+static void write_history_month(struct writer *w, const struct history_month *m)
+{
+    char name[MONTH_TEXT];
+    write_map(w, 6);
+    write_str(w, "month");
+    write_str(w, month_name(m->month, name));
+    write_str(w, "items");
+    write_int(w, (int64_t)m->items);
+    write_str(w, "bytes");
+    write_int(w, (int64_t)m->bytes);
+    write_str(w, "error");
+    write_double(w, m->error);
+    write_str(w, "sealed");
+    write_int(w, m->sealed);
+    write_str(w, "expires");
+    write_int(w, m->expires_ms);
+}
+
+enum outcome cmd_history(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    if (!args_check_user(s, args[1], &refused)) {
+        return refused;
+    }
+    struct writer *w = &s->writer;
+    struct history h = {0};
+    struct err err = {0};
+    int known = asker_history(s->conn.worker->asker, args[1], &h, &err);
+    if (known < 0) {
+        session_write_err(s, &err);
+    } else if (known == 0) {
+        write_null(w);
+    } else {
+        write_map(w, 5);
+        write_str(w, "user");
+        write_bulk(w, args[1]);
+        write_str(w, "months");
+        write_array(w, h.n_months);
+        for (size_t i = 0; i < h.n_months; i++) {
+            write_history_month(w, &h.months[i]);
+        }
+        write_str(w, "staged");
+        write_int(w, (int64_t)h.staged);
+        write_str(w, "delivered");
+        write_int(w, (int64_t)h.delivered);
+        write_str(w, "error");
+        write_double(w, h.error);
+    }
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_months(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    struct writer *w = &s->writer;
+    struct store_month_info months[MONTHS_MAX];
+    struct err err = {0};
+    int found = asker_months(s->conn.worker->asker, months, MONTHS_MAX, &err);
+    if (found < 0) {
+        session_write_err(s, &err);
+        return OUTCOME_ANSWERED;
+    }
+    write_array(w, (size_t)found);
+    for (int i = 0; i < found; i++) {
+        const struct store_month_info *m = &months[i];
+        char name[MONTH_TEXT];
+        write_map(w, 6);
+        write_str(w, "month");
+        write_str(w, month_name(m->month, name));
+        write_str(w, "users");
+        write_int(w, (int64_t)m->users);
+        write_str(w, "plays");
+        write_int(w, (int64_t)m->plays);
+        write_str(w, "bytes");
+        write_int(w, (int64_t)m->bytes);
+        write_str(w, "state");
+        write_str(w, store_month_state_name(m->state));
+        write_str(w, "progress");
+        write_double(w, m->progress);
+    }
+    return OUTCOME_ANSWERED;
+}

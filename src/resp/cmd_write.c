@@ -1,0 +1,137 @@
+/* PLAYED, PLAYEDAT, DELIVERED, FORGET. Everything about a command is checked before anything of it is recorded. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+/* args[first...] are the items. */
+static enum outcome record(struct session *s, enum store_kind kind, int64_t at_ms, const struct slice *args,
+                           size_t first, size_t n)
+{
+    const uint64_t *hashes = args_hash(s, args + first, n - first);
+    enum outcome outcome = session_record(s, kind, at_ms, args[1], args + first, hashes, n - first);
+    if (outcome == OUTCOME_RECORDED) {
+        worker_count(s->conn.worker, kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, n - first);
+    }
+    return outcome;
+}
+
+static enum outcome record_now(struct session *s, enum store_kind kind, const struct slice *args, size_t n)
+{
+    enum outcome refused;
+    if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, n - 2, &refused)) {
+        return refused;
+    }
+    return record(s, kind, dedup_stamp(s->conn.worker->dedup), args, 2, n);
+}
+
+enum outcome cmd_played(struct session *s, const struct slice *args, size_t n)
+{
+    return record_now(s, STORE_PLAY, args, n);
+}
+
+enum outcome cmd_delivered(struct session *s, const struct slice *args, size_t n)
+{
+    return record_now(s, STORE_DELIVERY, args, n);
+}
+
+enum outcome cmd_playedat(struct session *s, const struct slice *args, size_t n)
+{
+    enum outcome refused;
+    if (!args_check_user(s, args[1], &refused)) {
+        return refused;
+    }
+    int64_t given, at;
+    if (!arg_int(args[2], &given)) {
+        return session_refuse(s, "ERR unix_ms must be a whole number of milliseconds since 1970, got '%.*s'",
+                              arg_shown(args[2]), args[2].data);
+    }
+    struct err err = {0};
+    bool skewed = false;
+    if (dedup_event_time(s->conn.worker->dedup, given, &at, &skewed, &err) < 0) {
+        return session_refuse(s, "ERR %s", err.text);
+    }
+    if (!args_check_items(s, args + 3, n - 3, &refused)) {
+        return refused;
+    }
+    enum outcome outcome = record(s, STORE_PLAY, at, args, 3, n);
+    if (outcome == OUTCOME_RECORDED && skewed) {
+        worker_count(s->conn.worker, COUNT_SKEWED, 1);
+    }
+    return outcome;
+}
+
+/* The store works on it while the input moves on, so the ids are copied behind the task. */
+struct forget_task {
+    struct task task;
+    struct store_forget forget;
+};
+
+static void on_forgotten(struct store_forget *forget)
+{
+    task_done(forget->owner);
+}
+
+static void answer_forget(struct task *task, struct session *s)
+{
+    const struct store_forget *forget = &((struct forget_task *)task)->forget;
+    if (forget->err.code < 0) {
+        session_write_err(s, &forget->err);
+    } else {
+        write_int(&s->writer, forget->answer);
+    }
+}
+
+static struct forget_task *new_forget(struct session *s, const struct slice *args, size_t n)
+{
+    size_t items = n - 2, bytes = 0;
+    for (size_t i = 1; i < n; i++) {
+        bytes += args[i].len;
+    }
+    size_t size = sizeof(struct forget_task) + items * (sizeof(struct slice) + sizeof(uint64_t)) + bytes;
+    struct forget_task *t = task_new(size, s, answer_forget);
+    if (t == NULL) {
+        return NULL;
+    }
+    uint64_t seed = s->conn.worker->dedup->seed;
+    struct slice *slices = (struct slice *)(t + 1);
+    uint64_t *hashes = (uint64_t *)(slices + items);
+    char *at = (char *)(hashes + items);
+    for (size_t i = 1; i < n; i++) {
+        memcpy(at, args[i].data, args[i].len);
+        struct slice copy = slice_of(at, args[i].len);
+        at += args[i].len;
+        if (i == 1) {
+            t->forget.user = copy;
+        } else {
+            slices[i - 2] = copy;
+            hashes[i - 2] = hash_id(seed, copy);
+        }
+    }
+    t->forget.key = hash_user_key(seed, t->forget.user);
+    t->forget.items = slices;
+    t->forget.hashes = hashes;
+    t->forget.n_items = items;
+    t->forget.first_month = dedup_first_month(s->conn.worker->dedup);
+    t->forget.done = on_forgotten;
+    t->forget.owner = &t->task;
+    return t;
+}
+
+enum outcome cmd_forget(struct session *s, const struct slice *args, size_t n)
+{
+    enum outcome refused;
+    if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, n - 2, &refused)) {
+        return refused;
+    }
+    struct forget_task *t = new_forget(s, args, n);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory for %zu items", n - 2);
+    }
+    struct store *store = s->conn.worker->dedup->store;
+    store->ops->forget(store, &t->forget);
+    return OUTCOME_LATER;
+}

@@ -1,0 +1,69 @@
+/* The command table: a row a command. Dispatch, COMMAND, HELP and the errors about names and argument counts come from
+ * it. */
+#ifndef UNSEEN_RESP_COMMAND_H
+#define UNSEEN_RESP_COMMAND_H
+
+#include <stddef.h>
+
+#include "base/slice.h"
+#include "resp/session.h"
+
+enum {
+    CMD_WRITE = 1 << 0,
+    CMD_READONLY = 1 << 1,
+    CMD_FAST = 1 << 2,
+    CMD_ADMIN = 1 << 3,
+    CMD_LOADING = 1 << 4,   /* also while loading */
+    CMD_NO_AUTH = 1 << 5,   /* also before authentication */
+    CMD_IMMEDIATE = 1 << 6, /* not queued by MULTI */
+    CMD_RECORD = 1 << 7,    /* answered by the recorder; needn't wait for those before it */
+    CMD_TEST = 1 << 8,      /* only with a test clock */
+};
+
+/* args[0] is the name. The slices point into the input and are gone when the command returns. */
+typedef enum outcome command_fn(struct session *s, const struct slice *args, size_t n);
+
+struct command {
+    const char *name; /* "client", or of a subcommand "setname" */
+    int arity;        /* with the name (and the subcommand's); negative: at least */
+    unsigned flags;
+    int key; /* which argument is the user; 0: none */
+    command_fn *run;
+    const struct command *subs; /* instead of run, or when there are more arguments than the name */
+    const char *group;
+    const char *syntax; /* behind the name */
+    const char *summary;
+};
+
+/* Ended by a row without name. */
+extern const struct command command_table[];
+
+/* Before the first connection. */
+void command_index(void);
+
+/* NULL: unknown. In any case of letters. */
+const struct command *command_find(struct slice name);
+const struct command *command_find_sub(const struct command *container, struct slice name);
+
+/* Runs one request. */
+enum outcome command_dispatch(struct session *s, const struct slice *args, size_t n, size_t count);
+
+/* "client|setname"; parent is NULL for a command of its own. */
+enum { COMMAND_NAME = 48 };
+const char *command_full_name(const struct command *parent, const struct command *cmd, char out[COMMAND_NAME]);
+
+command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select, cmd_auth, cmd_hello; /* cmd_connection.c */
+command_fn cmd_client_getname, cmd_client_id, cmd_client_info, cmd_client_list, cmd_client_setinfo, /* cmd_client.c */
+    cmd_client_setname;
+command_fn cmd_multi, cmd_exec, cmd_discard;                                            /* multi.c */
+command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_info;          /* cmd_command.c */
+command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget;                         /* cmd_write.c */
+command_fn cmd_unseen, cmd_seen, cmd_filter;                                            /* cmd_ask.c */
+command_fn cmd_why, cmd_history, cmd_months;                                            /* cmd_explain.c */
+command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debug_jump; /* cmd_admin.c */
+command_fn cmd_info;                                                                    /* info.c */
+
+/* multi.c: queues a request behind MULTI. */
+enum outcome multi_queue(struct session *s, const struct slice *args, size_t n);
+
+#endif

@@ -1,0 +1,156 @@
+/* INFO: sections of "name:value" lines. Names that Redis has too mean what they mean there, since health checks and
+ * exporters read them. */
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "resp/args.h"
+#include "resp/command.h"
+
+static void add_server(struct buf *out, const struct session *s)
+{
+    const struct crew *crew = s->conn.worker->crew;
+    int64_t uptime = (clock_mono_ms() - crew->started_ms) / 1000;
+    buf_addf(out, "redis_version:7.0.0\r\nredis_mode:standalone\r\nunseen_version:%s\r\n", UNSEEN_VERSION);
+    buf_addf(out, "arch_bits:64\r\nmultiplexing_api:epoll\r\nprocess_id:%ld\r\n", (long)getpid());
+    buf_addf(out, "uptime_in_seconds:%" PRId64 "\r\nuptime_in_days:%" PRId64 "\r\n", uptime, uptime / 86400);
+    buf_addf(out, "server_time_usec:%" PRId64 "\r\nworkers:%d\r\n", clock_wall_ms() * 1000, crew->n);
+    for (int i = 0; i < crew->n_listeners; i++) {
+        buf_addf(out, "listener%d:%s\r\n", i, crew->listeners[i].address);
+    }
+}
+
+static void add_clients(struct buf *out, const struct session *s)
+{
+    const struct crew *crew = s->conn.worker->crew;
+    buf_addf(out, "connected_clients:%" PRId64 "\r\nmaxclients:%" PRId64 "\r\nblocked_clients:0\r\n",
+             (int64_t)atomic_load_explicit(&crew->clients, memory_order_relaxed), crew->cfg->max_clients);
+}
+
+static size_t resident(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f != NULL) {
+        if (fscanf(f, "%*u %lu", &pages) != 1) {
+            pages = 0;
+        }
+        fclose(f);
+    }
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void add_memory(struct buf *out, const struct session *s)
+{
+    const struct crew *crew = s->conn.worker->crew;
+    struct mallinfo2 info = mallinfo2();
+    buf_addf(out, "used_memory:%zu\r\nused_memory_rss:%zu\r\nmaxmemory:0\r\n", info.uordblks + info.hblkhd, resident());
+    buf_addf(out, "request_memory_used:%zu\r\nrequest_memory_limit:%zu\r\n",
+             atomic_load_explicit(&crew->budget.used, memory_order_relaxed), crew->budget.limit);
+}
+
+static void add_persistence(struct buf *out, const struct session *s)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    buf_addf(out, "loading:%d\r\nasync_loading:0\r\n", dedup == NULL);
+    if (dedup != NULL) {
+        struct store_ring ring;
+        dedup->store->ops->ring(dedup->store, &ring);
+        buf_addf(out, "writes_refused:%d\r\nwrites_refused_cause:%s\r\n", ring.busy, ring.busy ? ring.busy_cause : "");
+        buf_addf(out, "seed_fingerprint:%08" PRIx32 "\r\n", hash_seed_fingerprint(dedup->seed));
+    }
+}
+
+static void add_stat(void *arg, const char *name, uint64_t value)
+{
+    buf_addf(arg, "%s:%" PRIu64 "\r\n", name, value);
+}
+
+static void add_stats(struct buf *out, const struct session *s)
+{
+    const struct worker *w = s->conn.worker;
+    for (int i = 0; i < COUNTERS; i++) {
+        add_stat(out, counter_names[i], crew_counter(w->crew, (enum counter)i));
+    }
+    if (w->dedup != NULL) {
+        struct store_stats stats;
+        w->dedup->store->ops->stats(w->dedup->store, &stats);
+        store_stats_each(&stats, add_stat, out);
+    }
+}
+
+static void add_replication(struct buf *out, const struct session *s)
+{
+    (void)s;
+    buf_addf(out, "role:master\r\nconnected_slaves:0\r\n");
+}
+
+static void add_ring(struct buf *out, const struct session *s)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (dedup == NULL) {
+        return;
+    }
+    struct store_ring ring;
+    dedup->store->ops->ring(dedup->store, &ring);
+    buf_addf(out, "ring_turn:%" PRIu64 "\r\nring_slots:%d\r\nring_open:%d\r\n", ring.turn, ring.n_slots, ring.open);
+    buf_addf(out, "ring_next_turn:%" PRId64 "\r\nring_memory:%" PRIu64 "\r\nring_memory_limit:%" PRIu64 "\r\n",
+             ring.next_turn_ms, ring.memory, ring.memory_limit);
+    buf_addf(out, "clock:%s\r\n", ring.clock_doubted ? ring.clock_reason : "steady");
+    for (int i = 0; i < ring.n_slots; i++) {
+        const struct store_slot *slot = &ring.slots[i];
+        buf_addf(out, "slot%d:state=%s,rows=%" PRIu64 ",users=%" PRIu64 ",memory=%" PRIu64 "\r\n", slot->slot,
+                 store_slot_state_name(slot->state), slot->rows, slot->users, slot->bytes);
+    }
+}
+
+/* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
+static void add_keyspace(struct buf *out, const struct session *s)
+{
+    (void)out;
+    (void)s;
+}
+
+static const struct section {
+    const char *name;
+    const char *title;
+    void (*add)(struct buf *out, const struct session *s);
+} sections[] = {
+    {"server", "Server", add_server}, {"clients", "Clients", add_clients},
+    {"memory", "Memory", add_memory}, {"persistence", "Persistence", add_persistence},
+    {"stats", "Stats", add_stats},    {"replication", "Replication", add_replication},
+    {"ring", "Ring", add_ring},       {"keyspace", "Keyspace", add_keyspace},
+};
+
+static bool section_wanted(const char *name, const struct slice *args, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        if (arg_is(args[i], name) || arg_is(args[i], "all") || arg_is(args[i], "default") ||
+            arg_is(args[i], "everything")) {
+            return true;
+        }
+    }
+    return n == 1;
+}
+
+enum outcome cmd_info(struct session *s, const struct slice *args, size_t n)
+{
+    struct buf text = {0};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        if (section_wanted(sections[i].name, args, n)) {
+            buf_addf(&text, "%s# %s\r\n", text.len > 0 ? "\r\n" : "", sections[i].title);
+            sections[i].add(&text, s);
+        }
+    }
+    if (text.failed) {
+        write_error(&s->writer, "OOM out of memory");
+    } else {
+        write_text(&s->writer, buf_slice(&text));
+    }
+    buf_free(&text);
+    return OUTCOME_ANSWERED;
+}

@@ -1,0 +1,82 @@
+/* MULTI, EXEC, DISCARD as plain batching: there is no isolation to give, since a play commutes with everything but what
+ * the same connection asks next. What is queued are the requests' bytes, in their canonical form. */
+#include "resp/command.h"
+
+void session_end_multi(struct session *s)
+{
+    s->in_multi = s->multi_failed = s->replaying = false;
+    s->queued = 0;
+    s->queue_at = 0;
+    buf_free(&s->queue);
+}
+
+enum outcome cmd_multi(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    if (s->in_multi) {
+        return session_refuse(s, "ERR MULTI calls can not be nested");
+    }
+    s->in_multi = true;
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_discard(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    if (!s->in_multi) {
+        return session_refuse(s, "ERR DISCARD without MULTI");
+    }
+    session_end_multi(s);
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_exec(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    if (!s->in_multi) {
+        return session_refuse(s, "ERR EXEC without MULTI");
+    }
+    if (s->multi_failed) {
+        session_end_multi(s);
+        return session_refuse(s, "EXECABORT Transaction discarded because of previous errors.");
+    }
+    write_array(&s->writer, s->queued);
+    if (s->queued == 0) {
+        session_end_multi(s);
+    } else {
+        s->in_multi = false;
+        s->replaying = true;
+    }
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome multi_queue(struct session *s, const struct slice *args, size_t n)
+{
+    size_t size = 16;
+    for (size_t i = 0; i < n; i++) {
+        size += args[i].len + 16;
+    }
+    bool grows = s->queue.len + size > s->queue.cap;
+    if (s->queue.len + size > s->parser.bytes_max) {
+        s->multi_failed = true;
+        return session_refuse(s, "ERR the transaction is larger than %zu bytes", s->parser.bytes_max);
+    }
+    if (grows && (!budget_allows(&s->conn.worker->memory, size) || buf_reserve(&s->queue, size) < 0)) {
+        s->queue.failed = false;
+        s->multi_failed = true;
+        return session_refuse(s, "OOM no memory for the transaction");
+    }
+    struct writer queue = {&s->queue, 2};
+    write_array(&queue, n);
+    for (size_t i = 0; i < n; i++) {
+        write_bulk(&queue, args[i]);
+    }
+    s->queued++;
+    write_simple(&s->writer, "QUEUED");
+    return OUTCOME_ANSWERED;
+}

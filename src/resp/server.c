@@ -1,0 +1,83 @@
+#include "resp/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/worker.h"
+#include "resp/command.h"
+#include "resp/session.h"
+
+struct server {
+    struct crew crew;
+    struct listener listeners[LISTENERS_MAX];
+    int n_listeners;
+};
+
+static int bind_all(struct server *s, const struct config *cfg, struct err *err)
+{
+    if (strcmp(cfg->listen, "none") != 0) {
+        int code = listener_tcp(cfg->listen, &session_ops, s->listeners, &s->n_listeners, err);
+        if (code < 0) {
+            return code;
+        }
+    }
+    if (cfg->unix_socket[0] != '\0') {
+        int code = listener_unix(cfg->unix_socket, &session_ops, s->listeners, &s->n_listeners, err);
+        if (code < 0) {
+            return code;
+        }
+    }
+    if (s->n_listeners == 0) {
+        return err_set(err, ERR_INVALID, "listen = none and no unix_socket: nobody could connect");
+    }
+    return 0;
+}
+
+int server_start(const struct config *cfg, struct server **server, struct err *err)
+{
+    struct server *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for the server");
+    }
+    command_index();
+    int code = bind_all(s, cfg, err);
+    if (code == 0) {
+        code = crew_start(&s->crew, cfg, PARSER_BYTES_MAX, s->listeners, s->n_listeners, err);
+    }
+    if (code < 0) {
+        server_stop(s);
+        server_free(s);
+        return code;
+    }
+    *server = s;
+    return 0;
+}
+
+int server_attach(struct server *server, struct dedup *dedup, struct err *err)
+{
+    return crew_attach(&server->crew, dedup, err);
+}
+
+int server_address(const struct server *server, int i, char *out, size_t out_size)
+{
+    if (i < 0 || i >= server->n_listeners) {
+        return -1;
+    }
+    return snprintf(out, out_size, "%s", server->listeners[i].address);
+}
+
+void server_stop(struct server *server)
+{
+    crew_stop(&server->crew, SERVER_STOP_MS);
+    for (int i = 0; i < server->n_listeners; i++) {
+        listener_free(&server->listeners[i]);
+    }
+    server->n_listeners = 0;
+}
+
+void server_free(struct server *server)
+{
+    crew_free(&server->crew);
+    free(server);
+}

@@ -1,0 +1,260 @@
+#include "resp/session.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "resp/command.h"
+
+static struct session *session_of(struct conn *c)
+{
+    return (struct session *)c;
+}
+
+static void on_open(struct conn *c)
+{
+    struct session *s = session_of(c);
+    size_t request_max = c->worker->crew->budget.request_max;
+    parser_init(&s->parser);
+    if (request_max < s->parser.bytes_max) {
+        s->parser.bytes_max = request_max;
+    }
+    s->writer = (struct writer){&c->out, 2};
+    c->trusted = session_config(s)->requirepass[0] == '\0';
+}
+
+static void on_close(struct conn *c)
+{
+    struct session *s = session_of(c);
+    parser_free(&s->parser);
+    buf_free(&s->reply);
+    buf_free(&s->queue);
+}
+
+/* Room for a large request's arguments is kept once a worker, not once a connection. */
+static void borrow_args(struct session *s)
+{
+    struct worker *w = s->conn.worker;
+    if (s->parser.args == NULL) {
+        s->parser.args = w->args;
+        s->parser.args_cap = w->args_cap;
+        w->args = NULL;
+        w->args_cap = 0;
+    }
+}
+
+static void return_args(struct session *s)
+{
+    struct worker *w = s->conn.worker;
+    if (s->parser.args_cap > w->args_cap) {
+        free(w->args);
+        w->args = s->parser.args;
+        w->args_cap = s->parser.args_cap;
+    } else {
+        free(s->parser.args);
+    }
+    s->parser.args = NULL;
+    s->parser.args_cap = 0;
+}
+
+static struct slice source(const struct session *s)
+{
+    if (s->replaying) {
+        return slice_of(s->queue.data + s->queue_at, s->queue.len - s->queue_at);
+    }
+    return s->conn.input;
+}
+
+static void drop_request(struct session *s)
+{
+    size_t used = s->parser.used;
+    s->ready = false;
+    parser_next(&s->parser);
+    return_args(s);
+    if (!s->from_queue) {
+        conn_consume(&s->conn, used);
+        return;
+    }
+    s->queue_at += used;
+    if (s->queue_at == s->queue.len) {
+        session_end_multi(s);
+    }
+}
+
+/* Whether there is one: whole, or so bad that only an error is left to say. */
+static bool next_request(struct session *s)
+{
+    for (;;) {
+        struct slice in = source(s);
+        s->from_queue = s->replaying;
+        s->parser.guarded = !s->conn.trusted;
+        borrow_args(s);
+        enum parse_result result = parser_feed(&s->parser, in.data, in.len);
+        if (result == PARSE_MORE) {
+            s->conn.need = s->parser.need;
+            if (parser_fresh(&s->parser)) {
+                return_args(s);
+            }
+            return false;
+        }
+        if (result == PARSE_BAD || s->parser.count > 0) {
+            return true;
+        }
+        drop_request(s);
+    }
+}
+
+static enum outcome protocol_error(struct session *s)
+{
+    if (s->pending > 0) {
+        return OUTCOME_AGAIN;
+    }
+    worker_count(s->conn.worker, COUNT_PROTOCOL_ERRORS, 1);
+    write_error(&s->writer, s->parser.error);
+    conn_finish(&s->conn);
+    return OUTCOME_ANSWERED;
+}
+
+static enum outcome run_request(struct session *s)
+{
+    struct parser *p = &s->parser;
+    if (p->error != NULL) {
+        return protocol_error(s);
+    }
+    size_t before = s->conn.out.len;
+    enum outcome outcome = command_dispatch(s, p->args, p->n, p->count);
+    if (outcome != OUTCOME_AGAIN) {
+        worker_count(s->conn.worker, COUNT_COMMANDS, 1);
+    }
+    if (outcome == OUTCOME_ANSWERED && s->conn.out.len > before && s->conn.out.data[before] == '-') {
+        worker_count(s->conn.worker, COUNT_ERRORS, 1);
+    }
+    return outcome;
+}
+
+static void on_input(struct conn *c)
+{
+    struct session *s = session_of(c);
+    if (s->ready) {
+        parser_moved(&s->parser, source(s).data);
+    }
+    while (!s->waiting && conn_may_run(c)) {
+        if (!s->ready && !next_request(s)) {
+            break;
+        }
+        s->ready = true;
+        s->too_deep = false;
+        enum outcome outcome = run_request(s);
+        if (outcome == OUTCOME_AGAIN) {
+            break;
+        }
+        s->waiting = outcome == OUTCOME_LATER;
+        drop_request(s);
+    }
+    c->paused = s->waiting || s->ready;
+    c->extra = s->parser.args_cap * sizeof *s->parser.args + s->queue.cap + s->reply.cap;
+}
+
+void session_answered(struct session *s)
+{
+    s->waiting = false;
+    s->conn.active_ms = clock_mono_ms();
+    conn_touch(&s->conn);
+    conn_kick(&s->conn);
+}
+
+static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct err *err)
+{
+    struct session *s = session_of(c);
+    s->pending--;
+    s->pending_bytes -= bytes;
+    if (err->code < 0) {
+        worker_count(c->worker, COUNT_ERRORS, 1);
+        session_write_err(s, err);
+    } else if (s->delivering) {
+        buf_add(&c->out, s->reply.data, s->reply.len);
+    } else {
+        write_int(&s->writer, n);
+    }
+    if (s->delivering) {
+        s->delivering = false;
+        buf_free(&s->reply);
+        session_answered(s);
+        return;
+    }
+    bool shallow = s->too_deep && s->pending_bytes < SESSION_PENDING_MAX / 2;
+    if (s->ready && (s->pending == 0 || shallow)) {
+        conn_kick(c);
+    }
+}
+
+enum outcome session_record(struct session *s, enum store_kind kind, int64_t at_ms, struct slice user,
+                            const struct slice *items, const uint64_t *hashes, size_t n)
+{
+    if (s->pending_bytes > SESSION_PENDING_MAX) {
+        s->too_deep = true;
+        return OUTCOME_AGAIN;
+    }
+    size_t bytes;
+    int code = worker_record(s->conn.worker, &s->conn, kind, at_ms, user, items, hashes, n, &bytes);
+    if (code == ERR_BUSY) {
+        return OUTCOME_AGAIN;
+    }
+    if (code < 0) {
+        return session_refuse(s, "OOM out of memory for %zu items", n);
+    }
+    s->pending++;
+    s->pending_bytes += bytes;
+    return OUTCOME_RECORDED;
+}
+
+enum outcome session_refuse(struct session *s, const char *format, ...)
+{
+    if (s->pending > 0) {
+        return OUTCOME_AGAIN;
+    }
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    write_error(&s->writer, text);
+    return OUTCOME_ANSWERED;
+}
+
+/* The first word is what clients decide on. MISCONF is what Redis says when it can't persist: today's clients hand it
+ * to the caller as an error. READONLY they would take for a replica, and go looking for its master. */
+void session_write_err(struct session *s, const struct err *err)
+{
+    switch (err->code) {
+    case ERR_BUSY:
+        write_errorf(&s->writer, "BUSY %s", err->text);
+        break;
+    case ERR_FULL:
+    case ERR_IO:
+    case ERR_READONLY:
+        write_errorf(&s->writer, "MISCONF not recorded: %s", err->text);
+        break;
+    case ERR_NOMEM:
+        write_errorf(&s->writer, "OOM %s", err->text[0] != '\0' ? err->text : "out of memory");
+        break;
+    case ERR_LOADING:
+        write_error(&s->writer, "LOADING Redis is loading the dataset in memory");
+        break;
+    case ERR_CLOSED:
+        write_error(&s->writer, "ERR server is shutting down");
+        break;
+    default:
+        write_errorf(&s->writer, "ERR %s", err->text);
+        break;
+    }
+}
+
+const struct conn_ops session_ops = {
+    .size = sizeof(struct session),
+    .open = on_open,
+    .input = on_input,
+    .recorded = on_recorded,
+    .close = on_close,
+};

@@ -1,0 +1,88 @@
+/* A client's side of the RESP protocol: one connection, its requests in order, its replies in the same order.
+ *
+ * Requests are run one after the other as they are parsed. Writes (CMD_RECORD) are handed to the recorder and answered
+ * later, after their commit; they may follow each other without waiting, since answers come in the order of handing in.
+ * Anything else, error replies too, first waits until those are answered: the request stays where it is, parsed, and
+ * is run again (OUTCOME_AGAIN). A command that is answered later by something else than the recorder (OUTCOME_LATER)
+ * blocks its connection until session_answered().
+ *
+ * MULTI gathers requests as bytes; EXEC writes the array's head and then runs them as if they just came in, and so the
+ * array's elements are simply their replies.
+ */
+#ifndef UNSEEN_RESP_SESSION_H
+#define UNSEEN_RESP_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "net/conn.h"
+#include "net/worker.h"
+#include "resp/parser.h"
+#include "resp/writer.h"
+
+enum {
+    SESSION_PENDING_MAX = 1024 * 1024, /* bytes of a connection's unanswered writes; above, no further one is taken */
+    SESSION_NAME_MAX = 128,
+};
+
+enum outcome {
+    OUTCOME_ANSWERED, /* the reply is in out */
+    OUTCOME_RECORDED, /* the recorder has it */
+    OUTCOME_LATER,
+    OUTCOME_AGAIN, /* nothing was done yet */
+};
+
+struct command;
+
+struct session {
+    struct conn conn;
+    struct parser parser;
+    struct writer writer;
+    const struct command *last;
+
+    bool ready;    /* the parser holds a request that could not be run yet */
+    bool waiting;  /* for session_answered() */
+    bool too_deep; /* ready, because too much is pending; not for the sake of order */
+    unsigned pending;
+    size_t pending_bytes;
+
+    bool delivering;  /* the one pending write is FILTER ... DELIVER's, */
+    struct buf reply; /* which answers with this */
+
+    bool in_multi, multi_failed;
+    bool replaying; /* EXEC is at it: requests come from the queue */
+    bool from_queue;
+    size_t queued;
+    struct buf queue;
+    size_t queue_at;
+
+    char name[SESSION_NAME_MAX], lib_name[SESSION_NAME_MAX], lib_ver[SESSION_NAME_MAX];
+};
+
+extern const struct conn_ops session_ops;
+
+static inline const struct config *session_config(const struct session *s)
+{
+    return s->conn.worker->crew->cfg;
+}
+
+/* A LATER command has written its reply: goes on with the next. Not from within the command. */
+void session_answered(struct session *s);
+
+/* Hands a command's items to the recorder. */
+enum outcome session_record(struct session *s, enum store_kind kind, int64_t at_ms, struct slice user,
+                            const struct slice *items, const uint64_t *hashes, size_t n);
+
+/* Writes an error, unless writes are pending: then it is too early (OUTCOME_AGAIN). */
+enum outcome session_refuse(struct session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* An error of dedup or of the store, with the prefix that clients know. */
+void session_write_err(struct session *s, const struct err *err);
+
+/* Forgets MULTI's queue. */
+void session_end_multi(struct session *s);
+
+#endif

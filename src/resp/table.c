@@ -1,0 +1,276 @@
+/* The rows, and dispatch: what holds for every command is decided here, in Redis's order and in its words. */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "resp/command.h"
+
+enum { INDEX_SIZE = 128, NAME_MAX_LEN = 16, ERROR_ARGS_BYTES = 128 };
+
+static const struct command client_subs[] = {
+    {"getname", 2, CMD_LOADING, 0, cmd_client_getname, NULL, "connection", "", "The connection's name."},
+    {"id", 2, CMD_LOADING, 0, cmd_client_id, NULL, "connection", "", "The connection's number."},
+    {"info", 2, CMD_LOADING, 0, cmd_client_info, NULL, "connection", "", "This connection, as CLIENT LIST shows it."},
+    {"list", -2, CMD_LOADING | CMD_ADMIN, 0, cmd_client_list, NULL, "connection", "[TYPE type] [ID id [id ...]]",
+     "All connections, a line each."},
+    {"setinfo", 4, CMD_LOADING, 0, cmd_client_setinfo, NULL, "connection", "LIB-NAME|LIB-VER text",
+     "Says which client library this is."},
+    {"setname", 3, CMD_LOADING, 0, cmd_client_setname, NULL, "connection", "name", "Names the connection."},
+    {0},
+};
+
+static const struct command command_subs[] = {
+    {"count", 2, CMD_LOADING, 0, cmd_command_count, NULL, "server", "", "How many commands there are."},
+    {"docs", -2, CMD_LOADING, 0, cmd_command_docs, NULL, "server", "[command ...]", "What commands are for."},
+    {"info", -2, CMD_LOADING, 0, cmd_command_info, NULL, "server", "[command ...]", "Commands for programs."},
+    {0},
+};
+
+static const struct command config_subs[] = {
+    {"get", -3, CMD_LOADING | CMD_ADMIN, 0, cmd_config_get, NULL, "server", "pattern [pattern ...]",
+     "Options whose names match, and their values."},
+    {0},
+};
+
+static const struct command debug_subs[] = {
+    {"advance", 3, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_advance, NULL, "server", "ms",
+     "Moves both clocks, and answers when all that became due is done."},
+    {"jump", 3, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_jump, NULL, "server", "ms",
+     "Moves the wall clock alone, also back."},
+    {0},
+};
+
+static const struct command ring_subs[] = {
+    {"flush", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_ring_flush, NULL, "unseen", "",
+     "Turns the ring, flushes every closed slot, and answers when done."},
+    {0},
+};
+
+const struct command command_table[] = {
+    {"auth", -2, CMD_LOADING | CMD_NO_AUTH | CMD_FAST, 0, cmd_auth, NULL, "connection", "[username] password",
+     "Says the password."},
+    {"client", -2, CMD_LOADING, 0, NULL, client_subs, "connection", "subcommand", "About connections."},
+    {"command", -1, CMD_LOADING, 0, cmd_command, command_subs, "server", "", "All commands, for programs."},
+    {"config", -2, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand", "About the configuration."},
+    {"debug", -2, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",
+     "Moves the clock of a server that was started with --test-clock."},
+    {"delivered", -3, CMD_WRITE | CMD_FAST | CMD_RECORD, 1, cmd_delivered, NULL, "unseen", "user item [item ...]",
+     "Records items as sent to the user; answers how many, once they are durable."},
+    {"discard", 1, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_discard, NULL, "transactions", "",
+     "Forgets what MULTI queued."},
+    {"echo", 2, CMD_FAST, 0, cmd_echo, NULL, "connection", "message", "Answers the message."},
+    {"exec", 1, CMD_LOADING | CMD_IMMEDIATE, 0, cmd_exec, NULL, "transactions", "",
+     "Runs what MULTI queued, and answers all replies together."},
+    {"filter", -4, CMD_READONLY, 1, cmd_filter, NULL, "unseen",
+     "user [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]",
+     "The candidates that the user has not seen; with DELIVER, recorded as sent."},
+    {"forget", -2, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
+     "Erases a user, or makes single items unseen again."},
+    {"hello", -1, CMD_LOADING | CMD_NO_AUTH | CMD_FAST, 0, cmd_hello, NULL, "connection",
+     "[protover [AUTH username password] [SETNAME name]]", "Chooses the protocol's version, and introduces both."},
+    {"history", 2, CMD_READONLY, 1, cmd_history, NULL, "unseen", "user",
+     "What is remembered of the user, month by month; nil when nothing ever was."},
+    {"info", -1, CMD_LOADING, 0, cmd_info, NULL, "server", "[section ...]", "The server's state, for people."},
+    {"months", 1, CMD_READONLY, 0, cmd_months, NULL, "unseen", "", "The stored months."},
+    {"multi", 1, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_multi, NULL, "transactions", "",
+     "Queues the commands that follow, until EXEC. They run one by one."},
+    {"ping", -1, CMD_FAST, 0, cmd_ping, NULL, "connection", "[message]", "Answers PONG, or the message."},
+    {"played", -3, CMD_WRITE | CMD_FAST | CMD_RECORD, 1, cmd_played, NULL, "unseen", "user item [item ...]",
+     "Records items as played by the user, now; answers how many, once they are durable."},
+    {"playedat", -4, CMD_WRITE | CMD_FAST | CMD_RECORD, 1, cmd_playedat, NULL, "unseen", "user unix_ms item [item ...]",
+     "Records items as played at a time."},
+    {"quit", -1, CMD_LOADING | CMD_NO_AUTH | CMD_FAST | CMD_IMMEDIATE, 0, cmd_quit, NULL, "connection", "",
+     "Closes the connection."},
+    {"reset", 1, CMD_LOADING | CMD_NO_AUTH | CMD_FAST | CMD_IMMEDIATE, 0, cmd_reset, NULL, "connection", "",
+     "Makes the connection as good as new."},
+    {"ring", -1, CMD_READONLY, 0, cmd_ring, ring_subs, "unseen", "", "The slots of staged plays."},
+    {"seen", -3, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
+     "For each item 1 when the user has seen it, else 0."},
+    {"select", 2, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index", "There is only database 0."},
+    {"unseen", -3, CMD_READONLY, 1, cmd_unseen, NULL, "unseen", "user item [item ...]",
+     "The items that the user has not seen, in the order asked."},
+    {"why", 3, CMD_READONLY, 1, cmd_why, NULL, "unseen", "user item", "Where the item is seen, newest first."},
+    {0},
+};
+
+/* Names by hash; 0 is free, else the row + 1. */
+static unsigned char by_name[INDEX_SIZE];
+
+static unsigned name_hash(const char *name, size_t len)
+{
+    unsigned h = (unsigned)len;
+    for (size_t i = 0; i < len; i++) {
+        h = h * 31 + (unsigned char)(name[i] | 0x20);
+    }
+    return h % INDEX_SIZE;
+}
+
+void command_index(void)
+{
+    memset(by_name, 0, sizeof by_name);
+    for (unsigned i = 0; command_table[i].name != NULL; i++) {
+        unsigned h = name_hash(command_table[i].name, strlen(command_table[i].name));
+        while (by_name[h] != 0) {
+            h = (h + 1) % INDEX_SIZE;
+        }
+        by_name[h] = (unsigned char)(i + 1);
+    }
+}
+
+static bool is_name(const char *name, struct slice text)
+{
+    return strlen(name) == text.len && strncasecmp(name, text.data, text.len) == 0;
+}
+
+const struct command *command_find(struct slice name)
+{
+    if (name.len == 0 || name.len > NAME_MAX_LEN) {
+        return NULL;
+    }
+    for (unsigned h = name_hash(name.data, name.len); by_name[h] != 0; h = (h + 1) % INDEX_SIZE) {
+        const struct command *cmd = &command_table[by_name[h] - 1];
+        if (is_name(cmd->name, name)) {
+            return cmd;
+        }
+    }
+    return NULL;
+}
+
+const struct command *command_find_sub(const struct command *container, struct slice name)
+{
+    for (const struct command *sub = container->subs; sub != NULL && sub->name != NULL; sub++) {
+        if (name.len <= NAME_MAX_LEN && is_name(sub->name, name)) {
+            return sub;
+        }
+    }
+    return NULL;
+}
+
+const char *command_full_name(const struct command *parent, const struct command *cmd, char out[COMMAND_NAME])
+{
+    snprintf(out, COMMAND_NAME, "%s%s%s", parent != NULL ? parent->name : "", parent != NULL ? "|" : "", cmd->name);
+    return out;
+}
+
+static int shown(struct slice s, size_t max)
+{
+    return (int)(s.len < max ? s.len : max);
+}
+
+static enum outcome unknown_command(struct session *s, const struct slice *args, size_t n)
+{
+    char list[ERROR_ARGS_BYTES + 8];
+    size_t len = 0;
+    for (size_t i = 1; i < n && len < ERROR_ARGS_BYTES; i++) {
+        int room = (int)(ERROR_ARGS_BYTES - len);
+        len += (size_t)snprintf(list + len, sizeof list - len, "'%.*s' ", shown(args[i], (size_t)room), args[i].data);
+        len = len < sizeof list ? len : sizeof list - 1;
+    }
+    list[len] = '\0';
+    return session_refuse(s, "ERR unknown command '%.*s', with args beginning with: %s", shown(args[0], 128),
+                          args[0].data, list);
+}
+
+static const char *upper_name(const struct command *cmd, char out[COMMAND_NAME])
+{
+    size_t i = 0;
+    for (; cmd->name[i] != '\0' && i < COMMAND_NAME - 1; i++) {
+        out[i] = (char)(cmd->name[i] & ~0x20);
+    }
+    out[i] = '\0';
+    return out;
+}
+
+static enum outcome help(struct session *s, const struct command *container)
+{
+    size_t lines = 3;
+    for (const struct command *sub = container->subs; sub->name != NULL; sub++) {
+        lines += 2;
+    }
+    char line[160], upper[COMMAND_NAME];
+    write_array(&s->writer, lines);
+    snprintf(line, sizeof line,
+             "%s <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", upper_name(container, upper));
+    write_simple(&s->writer, line);
+    for (const struct command *sub = container->subs; sub->name != NULL; sub++) {
+        snprintf(line, sizeof line, "%s%s%s", upper_name(sub, upper), sub->syntax[0] != '\0' ? " " : "", sub->syntax);
+        write_simple(&s->writer, line);
+        snprintf(line, sizeof line, "    %s", sub->summary);
+        write_simple(&s->writer, line);
+    }
+    write_simple(&s->writer, "HELP");
+    write_simple(&s->writer, "    Print this help.");
+    return OUTCOME_ANSWERED;
+}
+
+/* An error at queue time makes EXEC refuse the rest. */
+static enum outcome reject(struct session *s, enum outcome refused)
+{
+    if (refused == OUTCOME_ANSWERED && s->in_multi) {
+        s->multi_failed = true;
+    }
+    return refused;
+}
+
+static enum outcome wrong_count(struct session *s, const struct command *parent, const struct command *cmd)
+{
+    char name[COMMAND_NAME];
+    command_full_name(parent, cmd, name);
+    if (cmd->run == cmd_exec) {
+        session_end_multi(s);
+        return session_refuse(
+            s, "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command");
+    }
+    return reject(s, session_refuse(s, "ERR wrong number of arguments for '%s' command", name));
+}
+
+static bool count_fits(const struct command *cmd, size_t n)
+{
+    return cmd->arity >= 0 ? n == (size_t)cmd->arity : n >= (size_t)-cmd->arity;
+}
+
+enum outcome command_dispatch(struct session *s, const struct slice *args, size_t n, size_t count)
+{
+    const struct worker *w = s->conn.worker;
+    const struct command *cmd = command_find(args[0]), *parent = NULL;
+    if (cmd == NULL) {
+        return reject(s, unknown_command(s, args, n));
+    }
+    bool help_wanted = false;
+    char upper[COMMAND_NAME];
+    if (cmd->subs != NULL && n > 1) {
+        parent = cmd;
+        cmd = command_find_sub(parent, args[1]);
+        help_wanted = cmd == NULL && n == 2 && is_name("help", args[1]);
+        if (cmd == NULL && !help_wanted) {
+            return reject(s, session_refuse(s, "ERR unknown subcommand '%.*s'. Try %s HELP.", shown(args[1], 128),
+                                            args[1].data, upper_name(parent, upper)));
+        }
+    }
+    if (!help_wanted && (!count_fits(cmd, n) || cmd->run == NULL)) {
+        return wrong_count(s, parent, cmd);
+    }
+    const struct command *row = help_wanted ? parent : cmd;
+    if (!s->conn.trusted && (row->flags & CMD_NO_AUTH) == 0) {
+        return reject(s, session_refuse(s, "NOAUTH Authentication required."));
+    }
+    if (count > n) {
+        return reject(
+            s, session_refuse(s, "ERR %zu arguments are too many: a command takes at most %d items", count, ITEMS_MAX));
+    }
+    if ((row->flags & CMD_TEST) != 0 && !clock_is_test()) {
+        return reject(s, session_refuse(s, "ERR DEBUG needs a server that was started with --test-clock"));
+    }
+    if (w->asker == NULL && (row->flags & CMD_LOADING) == 0) {
+        return reject(s, session_refuse(s, "LOADING Redis is loading the dataset in memory"));
+    }
+    if ((row->flags & CMD_RECORD) == 0 && s->pending > 0) {
+        return OUTCOME_AGAIN;
+    }
+    if (s->in_multi && (row->flags & CMD_IMMEDIATE) == 0) {
+        return multi_queue(s, args, n);
+    }
+    s->last = row;
+    return help_wanted ? help(s, parent) : cmd->run(s, args, n);
+}

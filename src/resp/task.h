@@ -1,0 +1,26 @@
+/* A command that another thread ends: it holds its connection meanwhile, and comes back through the mailbox. */
+#ifndef UNSEEN_RESP_TASK_H
+#define UNSEEN_RESP_TASK_H
+
+#include <stddef.h>
+
+#include "net/mailbox.h"
+#include "resp/session.h"
+
+/* The first member of the command's own struct. */
+struct task {
+    struct mail mail;
+    struct session *session;
+    void (*answer)(struct task *task, struct session *s); /* writes the reply; not called without a peer */
+};
+
+/* size bytes, zeroed but for the task. NULL: out of memory. The command then answers OUTCOME_LATER. */
+void *task_new(size_t size, struct session *s, void (*answer)(struct task *task, struct session *s));
+
+/* Any thread. Frees the task once it was answered. */
+void task_done(struct task *task);
+
+/* The same on the connection's own thread, from a message that was delivered there. */
+void task_end(struct task *task);
+
+#endif
