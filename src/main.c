@@ -1,7 +1,45 @@
+/* unseen SUBCOMMAND ...: which of these candidates has this user not seen yet? */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
-int main(void)
+#include "cli/cli.h"
+
+static const struct cli_command commands[] = {
+    {"user", cli_user, "show what is remembered of a user"},
+    {"why", cli_why, "say why an item is hidden from a user"},
+    {"months", cli_months, "list the stored months"},
+    {"check", cli_check, "read the data folder through and list what is damaged"},
+    {"check-config", cli_check_config, "check a configuration file"},
+    {"version", cli_version, "print the versions"},
+    {0},
+};
+
+static int run(int argc, char **argv)
 {
-    puts("unseen " UNSEEN_VERSION);
-    return 0;
+    if (argc == 0) {
+        return cli_no_command(commands);
+    }
+    if (strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0) {
+        return cli_help(commands, argc, argv);
+    }
+    if (strcmp(argv[0], "--version") == 0) {
+        return cli_version(argc, argv);
+    }
+    for (const struct cli_command *c = commands; c->name != NULL; c++) {
+        if (strcmp(c->name, argv[0]) == 0) {
+            return c->run(argc, argv);
+        }
+    }
+    return cli_unknown_command(commands, argv[0]);
+}
+
+int main(int argc, char **argv)
+{
+    int exit_code = run(argc - 1, argv + 1);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "unseen: can't write to standard output: %s\n", strerror(errno));
+        return EXIT_FAILED;
+    }
+    return exit_code;
 }

@@ -210,8 +210,16 @@ static int greet(struct client *c, const char *password, struct err *err)
 {
     struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"), slice_str("default"),
                             slice_str(password)};
-    const struct reply *reply;
-    return client_call(c, words, password[0] != '\0' ? 5 : 2, &reply, err);
+    const struct reply *reply = NULL;
+    int rc = client_call(c, words, password[0] != '\0' ? 5 : 2, &reply, err);
+    if (rc == ERR_INVALID && reply != NULL && reply->kind == REPLY_ERROR) {
+        bool missing = strncmp(reply->text.data, "NOAUTH", 6) == 0;
+        if (missing || strncmp(reply->text.data, "WRONGPASS", 9) == 0) {
+            return err_set(err, ERR_INVALID, "%s: %s: it is requirepass of the configuration, or $UNSEEN_PASSWORD",
+                           c->address, missing ? "the server wants a password" : "the password is wrong");
+        }
+    }
+    return rc;
 }
 
 int client_connect(const char *address, const char *password, struct client **client, struct err *err)

@@ -23,6 +23,9 @@ libunseen_a_SOURCES += \
 	src/cli/why.c
 
 libunseen_a_SOURCES += \
+	src/cli/distinct.c \
+	src/cli/distinct.h \
+	src/cli/import.c \
 	src/cli/import_csv.c \
 	src/cli/import_csv.h \
 	src/cli/import_input.c \
@@ -31,5 +34,9 @@ libunseen_a_SOURCES += \
 	src/cli/import_json.h \
 	src/cli/import_reader.c \
 	src/cli/import_reader.h \
+	src/cli/import_remote.c \
+	src/cli/import_remote.h \
+	src/cli/import_tally.c \
+	src/cli/import_tally.h \
 	src/cli/progress.c \
 	src/cli/progress.h

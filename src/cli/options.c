@@ -128,14 +128,13 @@ static int start_test_clock(const char *command, const char *value)
     return 0;
 }
 
+/* The options that all have stand before the examples. */
 static void print_help(const struct cli_syntax *syntax)
 {
-    fputs(syntax->help, stdout);
-    fputs("\nOptions of all subcommands:\n", stdout);
-    if (!syntax->plain) {
-        fputs(common_help, stdout);
-    }
-    fputs("      --help             print this\n", stdout);
+    const char *examples = strstr(syntax->help, "\nExamples:");
+    int before = (int)(examples != NULL ? (size_t)(examples - syntax->help) : strlen(syntax->help));
+    printf("%.*s%s      --help             print this\n%s", before, syntax->help, syntax->plain ? "" : common_help,
+           examples != NULL ? examples : "");
 }
 
 /* Takes the option at argv[*i], and its value behind it if it has one. Returns 0 or an exit code. */

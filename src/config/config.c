@@ -4,7 +4,6 @@
  * notices when inih made nothing of the line before. */
 #include "config/config.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <ini.h>
 #include <stdlib.h>
@@ -160,7 +159,6 @@ int config_load(struct config *cfg, const char *path, void (*each)(void *arg, co
         if (ini_parse_stream(next_line, &l, take, &l) == -2) {
             l.read_errno = ENOMEM;
         }
-        end_line(&l);
         if (l.read_errno != 0) {
             unreadable(&l, l.read_errno);
         }
@@ -172,15 +170,6 @@ int config_load(struct config *cfg, const char *path, void (*each)(void *arg, co
     }
     *cfg = l.cfg;
     return 0;
-}
-
-static bool is_loopback(const char *host)
-{
-    struct in6_addr v6;
-    if (inet_pton(AF_INET6, host, &v6) == 1) {
-        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-    }
-    return strncmp(host, "127.", 4) == 0;
 }
 
 int config_validate(const struct config *cfg, struct err *err)
@@ -202,7 +191,7 @@ int config_validate(const struct config *cfg, struct err *err)
         return err_set(err, ERR_INVALID, "listen is %s, expected an IP address and a port, or none",
                        log_quote_str(cfg->listen));
     }
-    if (!is_loopback(host) && cfg->requirepass[0] == '\0') {
+    if (!config_is_loopback(host) && cfg->requirepass[0] == '\0') {
         return err_set(err, ERR_INVALID,
                        "listen is %s, which other machines may reach, and there is no password; set requirepass, or "
                        "listen on 127.0.0.1:%d",

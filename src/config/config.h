@@ -81,6 +81,7 @@ extern const struct config_option config_options[];
 extern const size_t config_options_count;
 
 const struct config_option *config_find(const char *name); /* NULL: no such option */
+const char *config_nearest(const char *name);              /* the name that was probably meant; NULL: none is near */
 
 void config_defaults(struct config *cfg);
 
@@ -91,6 +92,7 @@ int config_set(struct config *cfg, const char *name, const char *value, struct e
 /* Splits "ip:port" or "[v6]:port"; localhost is 127.0.0.1. host is numeric, without brackets. ERR_INVALID for anything
  * else, also "none". */
 int config_address(const char *text, char host[CONFIG_HOST_TEXT], int *port);
+bool config_is_loopback(const char *host); /* as config_address() gives it */
 
 /* Reads a file over what cfg holds; an error leaves cfg as it was. The first error is returned as "path:line: ...".
  * Every problem is given to each() if it is not NULL, so that check-config can list all of them. */

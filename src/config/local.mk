@@ -1,4 +1,5 @@
 libunseen_a_SOURCES += \
+	src/config/address.c \
 	src/config/config.c \
 	src/config/config.h \
 	src/config/options.c \

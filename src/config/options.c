@@ -1,7 +1,10 @@
+#include <ctype.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "config/config.h"
+
+enum { NAME_MAX_LENGTH = 64 };
 
 #define KIB 1024.0
 #define MIB (1024 * KIB)
@@ -276,4 +279,39 @@ const struct config_option *config_find(const char *name)
         }
     }
     return NULL;
+}
+
+/* How many letters must be added, dropped or changed to make b of a (Levenshtein's distance). */
+static size_t distance(const char *a, const char *b)
+{
+    size_t nb = strlen(b);
+    size_t row[NAME_MAX_LENGTH + 1];
+    for (size_t k = 0; k <= nb; k++) {
+        row[k] = k;
+    }
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t k = 1; k <= nb; k++) {
+            size_t change = diagonal + (tolower((unsigned char)a[i - 1]) != b[k - 1]);
+            diagonal = row[k];
+            size_t step = (row[k] < row[k - 1] ? row[k] : row[k - 1]) + 1;
+            row[k] = change < step ? change : step;
+        }
+    }
+    return row[nb];
+}
+
+const char *config_nearest(const char *name)
+{
+    const char *nearest = NULL;
+    size_t least = strlen(name) < NAME_MAX_LENGTH ? strlen(name) / 3 + 2 : 0; /* farther away is no slip of a finger */
+    for (size_t i = 0; i < config_options_count && least > 0; i++) {
+        size_t d = distance(name, config_options[i].name);
+        if (d < least) {
+            least = d;
+            nearest = config_options[i].name;
+        }
+    }
+    return nearest;
 }

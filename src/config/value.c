@@ -1,8 +1,6 @@
 /* Options as text: each type is read by one function and written by one case of config_text(), and what is written
  * can be read again. An error names the option, the value and what was expected; the value of a secret never. */
-#include <arpa/inet.h>
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +11,7 @@
 #include "base/log.h"
 #include "config/config.h"
 
-enum { RANGE_TEXT = 96, DAY_MINUTES = 24 * 60, NAME_MAX_LENGTH = 64 };
+enum { RANGE_TEXT = 96, DAY_MINUTES = 24 * 60 };
 
 struct unit {
     const char *name;
@@ -232,41 +230,6 @@ static int set_daytimes(int64_t out[2], const struct config_option *option, cons
     return 0;
 }
 
-int config_address(const char *text, char host[CONFIG_HOST_TEXT], int *port)
-{
-    const char *colon = strrchr(text, ':');
-    int64_t number;
-    const char *rest = colon != NULL ? read_digits(colon + 1, &number) : NULL;
-    if (rest == NULL || *rest != '\0' || number > 65535) {
-        return ERR_INVALID;
-    }
-    bool v6 = text[0] == '[';
-    size_t len = (size_t)(colon - text);
-    if (v6) {
-        if (len < 2 || text[len - 1] != ']') {
-            return ERR_INVALID;
-        }
-        text++;
-        len -= 2;
-    }
-    if (len >= CONFIG_HOST_TEXT) {
-        return ERR_INVALID;
-    }
-    char given[CONFIG_HOST_TEXT];
-    memcpy(given, text, len);
-    given[len] = '\0';
-    if (!v6 && strcmp(given, "localhost") == 0) {
-        strcpy(given, "127.0.0.1");
-    }
-    unsigned char address[sizeof(struct in6_addr)];
-    if (inet_pton(v6 ? AF_INET6 : AF_INET, given, address) != 1) {
-        return ERR_INVALID;
-    }
-    strcpy(host, given);
-    *port = (int)number;
-    return 0;
-}
-
 static int set_text(char *out, const struct config_option *option, const char *text, struct err *err)
 {
     size_t len = strlen(text);
@@ -311,38 +274,9 @@ static int set_text(char *out, const struct config_option *option, const char *t
     return 0;
 }
 
-/* How many letters must be added, dropped or changed to make b of a (Levenshtein's distance). */
-static size_t distance(const char *a, const char *b)
-{
-    size_t nb = strlen(b);
-    size_t row[NAME_MAX_LENGTH + 1];
-    for (size_t k = 0; k <= nb; k++) {
-        row[k] = k;
-    }
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t k = 1; k <= nb; k++) {
-            size_t change = diagonal + (tolower((unsigned char)a[i - 1]) != b[k - 1]);
-            diagonal = row[k];
-            size_t step = (row[k] < row[k - 1] ? row[k] : row[k - 1]) + 1;
-            row[k] = change < step ? change : step;
-        }
-    }
-    return row[nb];
-}
-
 static int unknown(const char *name, struct err *err)
 {
-    const char *nearest = NULL;
-    size_t least = strlen(name) < NAME_MAX_LENGTH ? strlen(name) / 3 + 2 : 0; /* farther away is no slip of a finger */
-    for (size_t i = 0; i < config_options_count && least > 0; i++) {
-        size_t d = distance(name, config_options[i].name);
-        if (d < least) {
-            least = d;
-            nearest = config_options[i].name;
-        }
-    }
+    const char *nearest = config_nearest(name);
     if (nearest == NULL) {
         return err_set(err, ERR_NOTFOUND, "there is no option %s", log_quote_str(name));
     }

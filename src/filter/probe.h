@@ -41,7 +41,8 @@ size_t probe_test(const struct probe *p, const uint64_t *hashes, size_t n, uint8
 
 bool probe_seen(const struct probe *p, uint64_t hash);
 
-/* Gives memory above keep bytes back, after a giant. Returns the bytes held. */
+/* After a giant: when more than keep bytes are held, gives them back, and the probe holds nothing. Returns the bytes
+ * held. */
 size_t probe_trim(struct probe *p, size_t keep);
 
 #endif

@@ -13,6 +13,12 @@ EXTRA_DIST += tests/data/fuzz/filter
 EXTRA_PROGRAMS += tests/fuzz/make_filter_seeds
 tests_fuzz_make_filter_seeds_SOURCES = tests/fuzz/make_filter_seeds.c
 
+fuzz_targets += tests/fuzz/fuzz_delivered
+tests_fuzz_fuzz_delivered_SOURCES = tests/fuzz/fuzz_delivered.c $(fuzz_main)
+tests_fuzz_fuzz_delivered_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_srcdir)/tests/data/fuzz/delivered"'
+tests_fuzz_fuzz_delivered_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/data/fuzz/delivered
+
 check_PROGRAMS += $(fuzz_targets)
 if FUZZ_ENABLED
 fuzz_main =

@@ -3,6 +3,7 @@
 check_PROGRAMS += tests/unit/test_base tests/unit/test_guard
 tests_unit_test_base_SOURCES = tests/unit/test_base.c
 tests_unit_test_base_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_base_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 tests_unit_test_guard_SOURCES = tests/unit/test_guard.c
 tests_unit_test_guard_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_base tests/unit/test_guard
@@ -34,7 +35,7 @@ tests_unit_test_cli_reply_SOURCES = tests/unit/test_cli_reply.c
 tests_unit_test_cli_reply_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_reply
 
-check_PROGRAMS += tests/unit/test_import tests/unit/test_import_input
+check_PROGRAMS += tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally
 tests_unit_test_import_SOURCES = tests/unit/test_import.c
 tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_import
@@ -54,7 +55,9 @@ tests_unit_test_config_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_config
 tests_unit_test_import_input_SOURCES = tests/unit/test_import_input.c
 tests_unit_test_import_input_LDADD = $(LDADD) $(CMOCKA_LIBS)
-TESTS += tests/unit/test_import tests/unit/test_import_input
+tests_unit_test_import_tally_SOURCES = tests/unit/test_import_tally.c
+tests_unit_test_import_tally_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally
 
 check_PROGRAMS += tests/unit/test_dedup
 tests_unit_test_dedup_SOURCES = tests/unit/test_dedup.c
@@ -76,3 +79,8 @@ tests_unit_test_delivered_SOURCES = tests/unit/test_delivered.c tests/unit/rando
 tests_unit_test_delivered_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_delivered_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 TESTS += tests/unit/test_delivered
+
+check_PROGRAMS += tests/unit/test_cli_source
+tests_unit_test_cli_source_SOURCES = tests/unit/test_cli_source.c
+tests_unit_test_cli_source_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_cli_source

@@ -22,6 +22,56 @@
 #include "base/log.h"
 #include "base/varint.h"
 
+/* Linked with --wrap: while set, nothing can be allocated. */
+static bool no_memory;
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return no_memory ? NULL : __real_malloc(size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return no_memory ? NULL : __real_realloc(old, size);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct buf b = {0};
+    struct arena a = {0};
+    assert_int_equal(buf_add(&b, "kept", 4), 0);
+    char *piece = arena_copy(&a, "kept", 5);
+    assert_non_null(piece);
+    size_t bytes = a.bytes;
+
+    no_memory = true;
+    int added = buf_add(&b, piece, 5), grown = buf_reserve(&b, 1000), printed = buf_addf(&b, "%1000d", 1);
+    void *small = arena_alloc(&a, 8), *large = arena_alloc(&a, 1 << 20);
+    struct arena empty = {0};
+    void *first = arena_alloc(&empty, 1);
+    no_memory = false;
+
+    assert_int_equal(added, 0); /* there was room */
+    assert_int_equal(grown, ERR_NOMEM);
+    assert_int_equal(printed, ERR_NOMEM);
+    assert_true(b.failed);
+    assert_int_equal(b.len, 9);
+    assert_memory_equal(b.data, "keptkept", 9);
+    assert_non_null(small);
+    assert_null(large);
+    assert_null(first);
+    assert_int_equal(a.bytes, bytes);
+    assert_string_equal(piece, "kept");
+    assert_non_null(arena_alloc(&a, 1 << 20));
+    buf_free(&b);
+    arena_free(&a);
+}
+
 static void test_err(void **state)
 {
     (void)state;
@@ -296,9 +346,19 @@ static void test_zone(void **state)
     assert_int_equal(calendar_local_minutes(summer), 14 * 60);
     assert_int_equal(calendar_set_zone("<+0330>-3:30"), 0);
     assert_int_equal(calendar_local_minutes(winter), 15 * 60 + 30);
-    static const char *const bad[] = {"Europe/Berln", "XYZ",  "../../etc/passwd", "/etc/passwd", "Europe",
-                                      "<+03>",        "<+>3", "<+0330-3:30",      "CET+",        "CET-1 foo",
-                                      "AB1",          " "};
+    static const char *const bad[] = {"Europe/Berln",
+                                      "XYZ",
+                                      "../zoneinfo/UTC",
+                                      "../../etc/passwd",
+                                      "/etc/passwd",
+                                      "Europe",
+                                      "<+03>",
+                                      "<+>3",
+                                      "<+0330-3:30",
+                                      "CET+",
+                                      "CET-1 foo",
+                                      "AB1",
+                                      " "};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(calendar_set_zone(bad[i]), ERR_NOTFOUND);
     }
@@ -339,7 +399,7 @@ static void test_quote(void **state)
 }
 
 /* What a process that calls talk() writes to standard error, with $JOURNAL_STREAM right, wrong or unset. */
-enum journal { JOURNAL_NONE, JOURNAL_OTHER, JOURNAL_OURS };
+enum journal { JOURNAL_NONE, JOURNAL_OTHER, JOURNAL_OURS, JOURNAL_BESIDE, JOURNAL_STRANGE };
 static void capture(void (*talk)(void), enum journal journal, char *out, size_t size)
 {
     int ends[2];
@@ -349,8 +409,11 @@ static void capture(void (*talk)(void), enum journal journal, char *out, size_t 
     if (child == 0) {
         struct stat st;
         char stream[64] = "1:1";
-        if (journal == JOURNAL_OURS && fstat(ends[1], &st) == 0) {
-            snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+        if (journal == JOURNAL_STRANGE) {
+            strcpy(stream, "yes");
+        } else if (journal != JOURNAL_OTHER && fstat(ends[1], &st) == 0) {
+            snprintf(stream, sizeof stream, "%llu:%llu", (unsigned long long)st.st_dev,
+                     (unsigned long long)st.st_ino + (journal == JOURNAL_BESIDE));
         }
         if (journal == JOURNAL_NONE) {
             unsetenv("JOURNAL_STREAM");
@@ -395,23 +458,47 @@ static void talk_long(void)
     log_info(text, "text=%s", text);
 }
 
+/* Around the longest line that fits: "2026-11-21T12:00:00.123Z info m x", a newline, and no more. */
+static void talk_around_limit(void)
+{
+    char text[LOG_LINE];
+    memset(text, 'x', sizeof text);
+    for (size_t n = LOG_LINE - 34; n <= LOG_LINE - 31; n++) {
+        log_info("m", "%.*s", (int)n, text);
+    }
+}
+
 static void test_log(void **state)
 {
     (void)state;
     static const char plain[] = "2026-11-21T12:00:00.123Z info flush done slot=2 user=\"u 42\"\n"
                                 "2026-11-21T12:00:00.123Z error no fields\n"
                                 "2026-11-21T12:00:00.123Z debug shown x=a?b\n";
-    char out[8192];
+    char out[5 * LOG_LINE];
     capture(talk_levels, JOURNAL_NONE, out, sizeof out);
     assert_string_equal(out, plain);
-    capture(talk_levels, JOURNAL_OTHER, out, sizeof out);
-    assert_string_equal(out, plain);
+    for (enum journal other = JOURNAL_OTHER; other <= JOURNAL_STRANGE; other++) {
+        if (other != JOURNAL_OURS) {
+            capture(talk_levels, other, out, sizeof out);
+            assert_string_equal(out, plain);
+        }
+    }
     capture(talk_levels, JOURNAL_OURS, out, sizeof out);
     assert_string_equal(out, "<6>flush done slot=2 user=\"u 42\"\n<3>no fields\n<7>shown x=a?b\n");
     capture(talk_long, JOURNAL_NONE, out, sizeof out);
     assert_int_equal(strlen(out), 2 * LOG_LINE);
     assert_memory_equal(out + LOG_LINE - 4, "...\n2026", 8);
     assert_string_equal(out + 2 * LOG_LINE - 4, "...\n");
+
+    capture(talk_around_limit, JOURNAL_NONE, out, sizeof out);
+    const char *line = out;
+    for (size_t i = 0; i < 4; i++) {
+        size_t len = strcspn(line, "\n");
+        assert_int_equal(len, i == 0 ? LOG_LINE - 2 : LOG_LINE - 1);
+        assert_memory_equal(line + len - 3, i < 2 ? "xxx" : "...", 3);
+        line += len + 1;
+    }
+    assert_string_equal(line, "");
 }
 
 static void *advance(void *arg)
@@ -452,10 +539,10 @@ static void test_clock(void **state)
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, advance, NULL), 0);
     int64_t offset = 600000 - mono;
-    for (int i = 0; i < 10000; i++) {
+    do {
         clock_both_ms(&wall, &mono);
         assert_int_equal(wall - mono, offset);
-    }
+    } while (wall < 600000 + 10000 * 1000);
     pthread_join(thread, NULL);
     assert_int_equal(clock_wall_ms(), 600000 + 10000 * 1000);
 }
@@ -467,6 +554,7 @@ int main(void)
         cmocka_unit_test(test_err_names_differ),
         cmocka_unit_test(test_buf),
         cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_varint),
         cmocka_unit_test(test_varint_refuses),
         cmocka_unit_test(test_hash),

@@ -96,7 +96,7 @@ static void test_last(void **state)
 
 static struct store_delivery *many(size_t n, size_t distinct, uint64_t *random, char (*items)[16])
 {
-    struct store_delivery *list = calloc(n + 1, sizeof *list);
+    struct store_delivery *list = calloc(n > 0 ? n : 1, sizeof *list);
     assert_non_null(list);
     for (size_t i = 0; i < n; i++) {
         uint64_t number = random_below(random, distinct);
@@ -415,6 +415,21 @@ static int decode_sealed(uint8_t *blob, size_t len)
     return decode(blob, len + 4, &back, &n, NULL);
 }
 
+/* As many as a blob may hold, and one more. */
+static void test_count(void **state)
+{
+    (void)state;
+    static uint8_t blob[8 + 3 * (DELIVERED_MAX + 1)];
+    for (size_t n = DELIVERED_MAX; n <= DELIVERED_MAX + 1; n++) {
+        memset(blob, 1, sizeof blob); /* items of one byte, 1 */
+        blob[0] = 0x20;
+        size_t at = 1 + varint_put(blob + 1, n);
+        blob[at] = 0x7f; /* all of one id */
+        memset(blob + at + 1, 0, n - 1);
+        assert_int_equal(decode_sealed(blob, at + 3 * n), n > DELIVERED_MAX ? ERR_CORRUPT : 0);
+    }
+}
+
 /* Frames that claim a wrong length, bombs, two frames. */
 static void test_bombs(void **state)
 {
@@ -534,8 +549,8 @@ int main(void)
         cmocka_unit_test(test_last_large), cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_golden),     cmocka_unit_test(test_encode_refuses),
         cmocka_unit_test(test_damage),     cmocka_unit_test(test_hand_made),
-        cmocka_unit_test(test_bombs),      cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_count),      cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_figures),
     };
     return cmocka_run_group_tests(tests, NULL, finish);
 }

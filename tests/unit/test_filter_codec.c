@@ -219,9 +219,18 @@ static void no_other_k_is_shorter(void **state)
     (void)state;
     uint64_t seed = 16;
     for (int repeat = 0; repeat < 500; repeat++) {
-        uint32_t v[1000];
-        uint64_t m = 1 + (random_next(&seed) >> (32 + random_below(&seed, 32)));
-        uint32_t n = random_positions(v, 1 + (uint32_t)random_below(&seed, 1000), m, &seed);
+        uint32_t v[1000], n;
+        if (repeat % 2) {
+            uint64_t m = 1 + (random_next(&seed) >> (32 + random_below(&seed, 32)));
+            n = random_positions(v, 1 + (uint32_t)random_below(&seed, 1000), m, &seed);
+        } else { /* gaps of two lengths, for which the mean misleads */
+            unsigned j = (unsigned)random_below(&seed, 12);
+            uint32_t at = 0;
+            for (n = 0; n < 1000; n++, at++) {
+                at += (random_below(&seed, 5) < 2 ? 3U : 1U) << j;
+                v[n] = at;
+            }
+        }
         uint64_t best = UINT64_MAX;
         for (unsigned k = 0; k < 32; k++) {
             uint64_t bits = 0;
@@ -299,6 +308,32 @@ static void known_bytes_stay_what_they_are(void **state)
     assert_same(&decoded, &two_parts);
     buf_free(&out);
     arena_free(&arena);
+}
+
+/* All bits are ones, so each gap is 2^k - 1 and the unary run as short as it can be: the blob's end is nowhere nearer
+ * to the low parts. */
+static void the_shortest_runs_are_read(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 100; n++) {
+        for (unsigned k = 0; k < 32 && (uint64_t)n << k <= FILTER_LIVE_M; k++) {
+            uint8_t blob[3 + 100 * 32 / 8 + 4] = {0x21, (uint8_t)(0x80 | k), (uint8_t)n};
+            uint32_t bits = n * (k + 1);
+            memset(blob + 3, 0xff, bits / 8);
+            blob[3 + bits / 8] = (uint8_t)((1U << (bits % 8)) - 1);
+            size_t len = 3 + (bits + 7) / 8 + 4;
+            seal(blob, len);
+            struct arena arena = {0};
+            struct filter f;
+            struct err err;
+            assert_int_equal(decode_copy(blob, len, &arena, &f, &err), 0);
+            assert_int_equal(f.parts[0].n, n);
+            for (uint32_t i = 0; i < n; i++) {
+                assert_true(f.parts[0].positions[i] == ((uint64_t)(i + 1) << k) - 1);
+            }
+            arena_free(&arena);
+        }
+    }
 }
 
 /* Bytes before the checksum, which is added; each breaks one rule. */
@@ -446,6 +481,7 @@ int main(void)
         cmocka_unit_test(no_other_k_is_shorter),
         cmocka_unit_test(encode_refuses_what_is_not_a_filter),
         cmocka_unit_test(known_bytes_stay_what_they_are),
+        cmocka_unit_test(the_shortest_runs_are_read),
         cmocka_unit_test(bad_bytes_are_refused_by_name),
         cmocka_unit_test(every_truncation_and_extension_is_refused),
         cmocka_unit_test(every_flipped_bit_is_refused),

@@ -1,0 +1,114 @@
+/* Any bytes as a blob of delivered items: refused, or a sound list that can be used like any other. A checksum and
+ * zstd would keep a fuzzer out, so each input is also tried with its checksum set right, and as the payload of
+ * a blob, plain and compressed. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zstd.h>
+
+#include "base/hash.h"
+#include "base/varint.h"
+#include "store/sqlite/delivered.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+enum { SEED = 7, CHECKSUM = 4, LARGEST = DELIVERED_MAX * 266 + 10 };
+
+static struct delivered_codec codec;
+
+static void check_list(const struct store_delivery *list, size_t n)
+{
+    CHECK(n <= DELIVERED_MAX);
+    for (size_t i = 0; i < n; i++) {
+        CHECK(i == 0 || list[i].id <= list[i - 1].id);
+        CHECK(list[i].item.len >= 1 && list[i].item.len <= 255);
+        CHECK(list[i].hash == hash_id(SEED, list[i].item));
+    }
+}
+
+/* What a flush does with a decoded list. */
+static void check_rewrite(struct store_delivery *list, size_t n, struct arena *arena)
+{
+    struct buf blob = {0};
+    struct store_delivery *again;
+    size_t n_again;
+    size_t left = delivered_last(list, n, 100);
+    CHECK(left <= 100 && left <= n && (left > 0) == (n > 0));
+    check_list(list, left);
+    CHECK(delivered_encode(&codec, list, left, &blob) == 0);
+    CHECK(delivered_decode(&codec, blob.data, blob.len, SEED, arena, &again, &n_again, NULL) == 0);
+    CHECK(n_again == left);
+    for (size_t i = 0; i < left; i++) {
+        CHECK(again[i].id == list[i].id && again[i].hash == list[i].hash && slice_eq(again[i].item, list[i].item));
+    }
+    buf_free(&blob);
+}
+
+static void try_blob(const uint8_t *data, size_t size)
+{
+    struct arena arena = {0};
+    struct store_delivery *list;
+    size_t n;
+    struct err err = {0};
+    int rc = delivered_decode(&codec, data, size, SEED, &arena, &list, &n, &err);
+    CHECK(rc == 0 || rc == ERR_CORRUPT);
+    CHECK(arena.bytes <= LARGEST + DELIVERED_MAX * sizeof *list + 2 * 1024 * 1024);
+    if (rc == 0) {
+        check_list(list, n);
+        check_rewrite(list, n, &arena);
+    } else {
+        CHECK(err.code == ERR_CORRUPT && err.text[0] != '\0' && list == NULL && n == 0);
+    }
+    arena_free(&arena);
+}
+
+static void try_sealed(const uint8_t *bytes, size_t len)
+{
+    uint8_t *blob = malloc(len + CHECKSUM);
+    CHECK(blob != NULL);
+    memcpy(blob, bytes, len);
+    uint64_t sum = hash_checksum(bytes, len);
+    for (unsigned i = 0; i < CHECKSUM; i++) {
+        blob[len + i] = (uint8_t)(sum >> (8 * i));
+    }
+    try_blob(blob, len + CHECKSUM);
+    free(blob);
+}
+
+static void try_payload(const uint8_t *data, size_t size)
+{
+    size_t room = 1 + VARINT_MAX + ZSTD_compressBound(size);
+    uint8_t *blob = malloc(room);
+    CHECK(blob != NULL);
+    blob[0] = 0x20;
+    memcpy(blob + 1, data, size);
+    try_sealed(blob, 1 + size);
+    blob[0] = 0x21;
+    size_t at = 1 + varint_put(blob + 1, size);
+    size_t compressed = ZSTD_compress(blob + at, room - at, data, size, 1);
+    CHECK(!ZSTD_isError(compressed));
+    try_sealed(blob, at + compressed);
+    free(blob);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    try_blob(data, size);
+    if (size > CHECKSUM) {
+        try_sealed(data, size - CHECKSUM);
+    }
+    if (size > 0) {
+        try_payload(data, size);
+    }
+    return 0;
+}
