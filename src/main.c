@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
 
 static const struct cli_command commands[] = {
+    {"import", cli_import, "bring a history in from a file"},
     {"user", cli_user, "show what is remembered of a user"},
     {"why", cli_why, "say why an item is hidden from a user"},
     {"months", cli_months, "list the stored months"},
@@ -36,6 +38,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    log_set_level(LOG_LEVEL_WARN); /* only serve tells its life */
     int exit_code = run(argc - 1, argv + 1);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "unseen: can't write to standard output: %s\n", strerror(errno));

@@ -128,13 +128,14 @@ static int start_test_clock(const char *command, const char *value)
     return 0;
 }
 
-/* The options that all have stand before the examples. */
+/* The options that all have stand at the end of the list of options. */
 static void print_help(const struct cli_syntax *syntax)
 {
-    const char *examples = strstr(syntax->help, "\nExamples:");
-    int before = (int)(examples != NULL ? (size_t)(examples - syntax->help) : strlen(syntax->help));
+    const char *list = strstr(syntax->help, "\nOptions:\n");
+    const char *end = list != NULL ? strstr(list + 1, "\n\n") : NULL;
+    int before = (int)(end != NULL ? (size_t)(end + 1 - syntax->help) : strlen(syntax->help));
     printf("%.*s%s      --help             print this\n%s", before, syntax->help, syntax->plain ? "" : common_help,
-           examples != NULL ? examples : "");
+           end != NULL ? end + 1 : "");
 }
 
 /* Takes the option at argv[*i], and its value behind it if it has one. Returns 0 or an exit code. */

@@ -125,15 +125,20 @@ void table_end(struct table *t, FILE *out)
 {
     const char *cell = t->cells.data;
     const char *end = cell + t->cells.len;
+    int owed = 0; /* spaces, printed only when something follows on the line */
     for (int column = 0; cell != NULL && cell < end && !t->cells.failed; column = (column + 1) % t->columns) {
-        bool last = column + 1 == t->columns;
         int pad = t->width[column] - text_width(cell);
-        if (t->right[column]) {
-            fprintf(out, "%*s%s", pad, "", cell);
-        } else {
-            fprintf(out, "%s%*s", cell, last ? 0 : pad, "");
+        owed += t->right[column] ? pad : 0;
+        if (cell[0] != '\0') {
+            fprintf(out, "%*s%s", owed, "", cell);
+            owed = 0;
         }
-        fputs(last ? "\n" : "  ", out);
+        owed += t->right[column] ? 0 : pad;
+        owed += 2;
+        if (column + 1 == t->columns) {
+            fputc('\n', out);
+            owed = 0;
+        }
         cell += strlen(cell) + 1;
     }
     if (t->cells.failed) {

@@ -49,10 +49,14 @@ static void test_table_aligns(void **state)
     table_cell(&t, "\xc3\xa9t\xc3\xa9"); /* two characters of two bytes each */
     table_cell(&t, "1,234,567");
     table_cell(&t, "expiring");
+    table_cell(&t, "%s", "");
+    table_cell(&t, "8");
+    table_cell(&t, "%s", ""); /* nothing stands behind the last text of a line */
     table_end(&t, out);
     assert_text(out, "month        plays  state\n"
                      "2026-11          7  live\n"
-                     "\xc3\xa9t\xc3\xa9      1,234,567  expiring\n");
+                     "\xc3\xa9t\xc3\xa9      1,234,567  expiring\n"
+                     "                 8\n");
 }
 
 static void test_table_without_rows(void **state)
