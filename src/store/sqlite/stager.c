@@ -284,7 +284,7 @@ static void consider_turn(struct sqlite_store *s)
     struct stager *st = &s->stager;
     const struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
     int64_t now = clock_mono_ms();
-    enum ring_due due = ring_due(now - st->opened_mono_ms, s->cfg->slot_length_ms, staged_rows(index),
+    enum ring_due due = ring_due(now - st->opened_mono_ms, s->cfg->slot_length_ms, staged_taken(index),
                                  staged_bytes(index), (uint64_t)s->cfg->staging_memory);
     struct err err = {0};
     switch (due) {
@@ -439,7 +439,7 @@ static void work_flush_calls(struct sqlite_store *s)
     while (st->flush_calls != NULL) {
         struct err err = {0};
         const struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
-        int turned = staged_rows(index) > 0 ? slots_turn(s, false, &err) : 1;
+        int turned = staged_taken(index) > 0 ? slots_turn(s, false, &err) : 1;
         if (turned == 0) {
             inbox_wake(&s->historian.inbox);
             return;
