@@ -186,6 +186,9 @@ void erase(struct sqlite_store *s, struct store_forget *forget)
         log_warn("forget failed", "error=%s", log_quote_str(err->text));
     } else if (forget->n_items == 0) {
         COUNT(s, users_forgotten, forget->answer);
+        if (atomic_load(&s->counters.quarantined) > 0) {
+            historian_recount(s);
+        }
     } else {
         COUNT(s, items_forgotten, forget->answer);
     }

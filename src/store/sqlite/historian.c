@@ -42,7 +42,7 @@ int historian_begin(struct sqlite_store *s, struct err *err)
     return db_begin(&h->db, err);
 }
 
-static void recount(struct sqlite_store *s)
+void historian_recount(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
     static const char *const counts[] = {"SELECT count(*) FROM quarantine", "SELECT count(*) FROM shared_keys",
@@ -62,7 +62,7 @@ void historian_rollback(struct sqlite_store *s)
     db_rollback(&h->db);
     h->n_deltas = 0;
     h->months_known = false;
-    recount(s);
+    historian_recount(s);
 }
 
 int historian_commit(struct sqlite_store *s, struct err *err)
@@ -399,7 +399,7 @@ int historian_start(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
     h->turn_seen = s->turn;
-    recount(s);
+    historian_recount(s);
     int rc = pthread_create(&h->thread, NULL, historian_main, s);
     if (rc != 0) {
         return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));

@@ -256,6 +256,7 @@ void historian_stop(struct sqlite_store *s);
 int historian_begin(struct sqlite_store *s, struct err *err);
 int historian_commit(struct sqlite_store *s, struct err *err);
 void historian_rollback(struct sqlite_store *s);
+void historian_recount(struct sqlite_store *s); /* the gauges that are row counts */
 /* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
 int historian_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
 int historian_barrier(struct sqlite_store *s, struct err *err);
