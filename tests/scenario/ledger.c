@@ -1,0 +1,97 @@
+#include "ledger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static uint64_t mix(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static int below(uint64_t *state, int n)
+{
+    return (int)(mix(state) % (uint64_t)n);
+}
+
+struct ledger *ledger_new(uint64_t seed)
+{
+    struct ledger *l = mmap(NULL, sizeof *l, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (l == MAP_FAILED) {
+        perror("mmap");
+        abort();
+    }
+    l->seed = seed;
+    return l;
+}
+
+void ledger_free(struct ledger *l)
+{
+    munmap(l, sizeof *l);
+}
+
+void ledger_op(const struct ledger *l, int number, struct ledger_op *out)
+{
+    static const struct {
+        int percent;
+        enum ledger_kind kind;
+    } shares[] = {{58, LEDGER_PLAY}, {10, LEDGER_DELIVER}, {4, LEDGER_FORGET_USER}, {4, LEDGER_FORGET_ITEMS},
+                  {12, LEDGER_WAIT}, {6, LEDGER_ADVANCE},  {4, LEDGER_FLUSH},       {2, LEDGER_RESTART}};
+    uint64_t state = l->seed * 1000003 + (uint64_t)number;
+    int dice = below(&state, 100);
+    size_t k = 0;
+    while (dice >= shares[k].percent) {
+        dice -= shares[k++].percent;
+    }
+    out->kind = shares[k].kind;
+    out->n_events = out->kind == LEDGER_PLAY || out->kind == LEDGER_DELIVER ? 1 + below(&state, LEDGER_EVENTS) : 1;
+    out->ms = below(&state, 3) == 0 ? 24 * 3600 * 1000 : 40 * 60 * 1000;
+    for (int i = 0; i < out->n_events; i++) {
+        struct ledger_event *e = &out->events[i];
+        e->user = below(&state, LEDGER_USERS);
+        e->months_ago = below(&state, 4) == 0 ? 1 + below(&state, 2) : 0;
+        e->n = 1 + below(&state, LEDGER_EVENT_ITEMS);
+        for (int j = 0; j < e->n; j++) {
+            e->items[j] = below(&state, LEDGER_ITEMS);
+        }
+    }
+}
+
+static bool names(const struct ledger_op *op, int user, int item)
+{
+    for (int i = 0; i < op->n_events; i++) {
+        const struct ledger_event *e = &op->events[i];
+        for (int j = 0; e->user == user && j < e->n; j++) {
+            if (e->items[j] == item || op->kind == LEDGER_FORGET_USER) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void ledger_expect(const struct ledger *l, int user, int item, bool *may_be_seen, bool *may_be_unseen)
+{
+    *may_be_seen = false;
+    *may_be_unseen = true;
+    for (int i = 0; i < l->handed_in; i++) {
+        struct ledger_op op;
+        ledger_op(l, i, &op);
+        if (op.kind > LEDGER_FORGET_ITEMS || !names(&op, user, item)) {
+            continue;
+        }
+        bool adds = op.kind == LEDGER_PLAY || op.kind == LEDGER_DELIVER;
+        if (l->acknowledged[i]) {
+            *may_be_seen = adds;
+            *may_be_unseen = !adds;
+        } else if (adds) {
+            *may_be_seen = true;
+        } else {
+            *may_be_unseen = true;
+        }
+    }
+}

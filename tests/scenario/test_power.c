@@ -1,0 +1,382 @@
+/* The power fails, or the process is killed, at every step of a workload. Then: no acknowledged play or delivery is
+ * unseen, what was forgotten stays forgotten, both files are sound.
+ *
+ * Each life of the store is a process of its own, forked from this one. It ends itself at the n-th sync or write; a
+ * second process opens what is left and judges it by the ledger. UNSEEN_POWER_CUTS says how many cuts are made at
+ * random moments (100).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "ledger.h"
+#include "vfs_fault.h"
+#include "vfs_power.h"
+#include "world.h"
+
+enum { MONTH_S = 28 * 24 * 3600, FINISHED = 0, WRONG = 1, ID_SIZE = 16 };
+static const int64_t BEGIN_MS = INT64_C(1795255200000); /* 2026-11-21T10:00Z */
+
+/* How a life ends. */
+struct death {
+    struct vfs_rule rule;
+    bool power;          /* the files are held back as a device does */
+    bool lying;          /* syncs do nothing */
+    bool armed_at_flush; /* the rule counts from the last operation, a flush */
+    uint64_t seed;
+};
+
+static void acknowledge(struct world_op *op)
+{
+    if (op->err.code == 0) {
+        *(volatile char *)op->arg = 1;
+    }
+}
+
+static void die(const char *what, const struct err *err)
+{
+    fprintf(stderr, "%s: %s\n", what, err->text);
+    _exit(WRONG);
+}
+
+static struct slice user_id(int user, char out[ID_SIZE])
+{
+    return slice_of(out, (size_t)snprintf(out, ID_SIZE, "user%d", user));
+}
+
+static struct slice item_id(int item, char out[ID_SIZE])
+{
+    return slice_of(out, (size_t)snprintf(out, ID_SIZE, "item%d", item));
+}
+
+/* Hands in operation k. */
+static void hand_in(struct world *w, struct ledger *l, int k, const struct ledger_op *op)
+{
+    static char users[LEDGER_EVENTS][ID_SIZE], items[LEDGER_EVENTS][LEDGER_EVENT_ITEMS][ID_SIZE];
+    static struct slice slices[LEDGER_EVENTS][LEDGER_EVENT_ITEMS];
+    struct world_event events[LEDGER_EVENTS];
+    void *arg = (void *)(uintptr_t)&l->acknowledged[k];
+    for (int i = 0; i < op->n_events; i++) {
+        const struct ledger_event *e = &op->events[i];
+        for (int j = 0; j < e->n; j++) {
+            slices[i][j] = item_id(e->items[j], items[i][j]);
+        }
+        events[i] = (struct world_event){
+            .kind = op->kind == LEDGER_DELIVER ? STORE_DELIVERY : STORE_PLAY,
+            .at_ms = dedup_stamp(&w->dedup) - (int64_t)e->months_ago * MONTH_S * 1000,
+            .user = user_id(e->user, users[i]),
+            .items = slices[i],
+            .n = (size_t)e->n,
+        };
+    }
+    if (op->kind == LEDGER_FORGET_USER) {
+        world_forget(w, events[0].user, NULL, 0, acknowledge, arg);
+    } else if (op->kind == LEDGER_FORGET_ITEMS) {
+        world_forget(w, events[0].user, events[0].items, events[0].n, acknowledge, arg);
+    } else {
+        world_record(w, events, (size_t)op->n_events, acknowledge, arg);
+    }
+}
+
+/* A life: the operations from where the last one ended, to `until` or to death. */
+static void live(struct ledger *l, const char *folder, int until, const struct death *death)
+{
+    static struct world w;
+    struct err err = {0};
+    vfs_fault_register();
+    log_set_level(LOG_LEVEL_ERROR);
+    clock_test_start(l->clock);
+    if (death->power) {
+        vfs_power_start(death->seed, death->lying);
+    }
+    if (!death->armed_at_flush) {
+        vfs_fault_add(&death->rule);
+    }
+    world_init(&w, folder, VFS_FAULT_NAME);
+    if (world_start(&w, &err) < 0) {
+        die("start", &err);
+    }
+    while (l->handed_in < until) {
+        struct ledger_op op;
+        int k = l->handed_in, rc = 0;
+        ledger_op(l, k, &op);
+        l->handed_in = k + 1;
+        switch (op.kind) {
+        case LEDGER_WAIT:
+            rc = world_wait(&w, NULL, &err);
+            break;
+        case LEDGER_ADVANCE:
+            l->clock += op.ms;
+            rc = world_advance(&w, op.ms, &err);
+            break;
+        case LEDGER_FLUSH:
+            world_flush(&w);
+            rc = world_wait(&w, NULL, &err);
+            break;
+        case LEDGER_RESTART:
+            rc = world_wait(&w, NULL, &err);
+            world_stop(&w);
+            rc = rc < 0 ? rc : world_start(&w, &err);
+            break;
+        default:
+            hand_in(&w, l, k, &op);
+        }
+        if (rc < 0) {
+            die("workload", &err);
+        }
+    }
+    if (world_wait(&w, NULL, &err) < 0) {
+        die("workload", &err);
+    }
+    if (death->armed_at_flush) {
+        vfs_fault_add(&death->rule);
+        world_flush(&w);
+        if (world_wait(&w, NULL, &err) < 0) {
+            die("flush", &err);
+        }
+    }
+    world_stop(&w);
+    _exit(FINISHED);
+}
+
+/* Compares every answer with the ledger. Returns how many are wrong. */
+static int compare(const struct world *w, const struct ledger *l, const char *when)
+{
+    int wrong = 0;
+    for (int user = 0; user < LEDGER_USERS; user++) {
+        char id[ID_SIZE], item[ID_SIZE];
+        uint64_t hashes[LEDGER_ITEMS];
+        uint8_t bits[(LEDGER_ITEMS + 7) / 8];
+        size_t n_unseen;
+        struct err err;
+        for (int i = 0; i < LEDGER_ITEMS; i++) {
+            hashes[i] = hash_id(w->dedup.seed, item_id(i, item));
+        }
+        if (asker_filter(w->asker, user_id(user, id), hashes, LEDGER_ITEMS, bits, &n_unseen, &err) < 0) {
+            die("question", &err);
+        }
+        for (int i = 0; i < LEDGER_ITEMS; i++) {
+            bool may_be_seen, may_be_unseen, unseen = bits[i / 8] & (0x80 >> i % 8);
+            ledger_expect(l, user, i, &may_be_seen, &may_be_unseen);
+            if (unseen ? !may_be_unseen : !may_be_seen) {
+                fprintf(stderr, "%s: user%d item%d is %s\n", when, user, i,
+                        unseen ? "unseen, but its play was acknowledged"
+                               : "seen, but it was never played or forgotten");
+                wrong++;
+            }
+        }
+    }
+    return wrong;
+}
+
+static int unsound(const char *folder, const char *name)
+{
+    char path[600];
+    sqlite3 *db;
+    sqlite3_stmt *stmt = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const char *result = "can't be read";
+    if (sqlite3_open(path, &db) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &stmt, NULL) == SQLITE_OK &&
+        sqlite3_step(stmt) == SQLITE_ROW) {
+        result = (const char *)sqlite3_column_text(stmt, 0);
+    }
+    int bad = strcmp(result, "ok") != 0;
+    if (bad) {
+        fprintf(stderr, "%s: %s\n", name, result);
+    }
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return bad;
+}
+
+/* Opens what a life has left, on the system's own VFS, and judges it. */
+static void judge(const struct ledger *l, const char *folder)
+{
+    static struct world w;
+    struct err err = {0};
+    log_set_level(LOG_LEVEL_ERROR);
+    clock_test_start(l->clock);
+    world_init(&w, folder, NULL);
+    if (world_start(&w, &err) < 0) {
+        die("start after the cut", &err);
+    }
+    int wrong = compare(&w, l, "after the cut");
+    world_flush(&w);
+    if (world_wait(&w, NULL, &err) < 0) {
+        die("flush after the cut", &err);
+    }
+    wrong += compare(&w, l, "after the cut and a flush");
+    int problems = world_check(&w, &err);
+    if (problems != 0) {
+        fprintf(stderr, "check found %d problems\n", problems);
+        wrong++;
+    }
+    world_stop(&w);
+    wrong += unsound(folder, "staging.db") + unsound(folder, "history.db");
+    _exit(wrong ? WRONG : FINISHED);
+}
+
+static int ended(pid_t pid)
+{
+    int status = 0;
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static int run_life(struct ledger *l, const char *folder, int until, const struct death *death)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        live(l, folder, until, death);
+    }
+    return ended(pid);
+}
+
+static int run_judge(const struct ledger *l, const char *folder)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        judge(l, folder);
+    }
+    return ended(pid);
+}
+
+/* One folder, lives of `step` operations each, each of which may end in death. Returns how the first one ended;
+ * *wrong counts judgements that failed. */
+static int trial(uint64_t seed, int lives, int step, const struct death *death, int *wrong)
+{
+    char folder[] = "/tmp/unseen-power-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    struct ledger *l = ledger_new(seed);
+    l->clock = BEGIN_MS;
+    int first = -1;
+    for (int i = 0; i < lives; i++) {
+        struct death mine = *death;
+        mine.seed = death->seed + (uint64_t)i;
+        int end = run_life(l, folder, (i + 1) * step, &mine);
+        first = first < 0 ? end : first;
+        if (end != FINISHED && end != VFS_EXIT_CODE) {
+            fprintf(stderr, "seed %llu: the workload itself failed: %d\n", (unsigned long long)seed, end);
+            *wrong += 1;
+            break;
+        }
+        if (run_judge(l, folder) != FINISHED) {
+            fprintf(stderr, "seed %llu, death at %s %llu of life %d\n", (unsigned long long)seed,
+                    death->rule.ops == VFS_SYNC ? "sync" : "change", (unsigned long long)death->rule.nth, i + 1);
+            *wrong += 1;
+            break;
+        }
+    }
+    ledger_free(l);
+    world_remove_folder(folder);
+    return first;
+}
+
+static void cut_at_every_sync(void **state)
+{
+    (void)state;
+    int wrong = 0, cuts = 0;
+    struct death death = {.rule = {.ops = VFS_SYNC, .file = "", .nth = 0, .action = VFS_CUT}, .power = true};
+    do {
+        death.rule.nth++;
+        death.seed = death.rule.nth * 7919;
+        cuts++;
+    } while (trial(1, 1, 90, &death, &wrong) == VFS_EXIT_CODE && wrong == 0);
+    print_message("%d cuts at syncs\n", cuts - 1);
+    assert_int_equal(wrong, 0);
+    assert_true(cuts > 20);
+}
+
+static int random_cuts(int n, bool lying)
+{
+    int wrong = 0;
+    for (int i = 0; i < n && (wrong == 0 || lying); i++) {
+        struct death death = {
+            .rule = {.ops = VFS_CHANGE, .file = "", .nth = 1 + ((uint64_t)i * 2654435761U) % 600, .action = VFS_CUT},
+            .power = true,
+            .lying = lying,
+            .seed = (uint64_t)i,
+        };
+        trial((uint64_t)i + 100, 3, 60, &death, &wrong);
+    }
+    return wrong;
+}
+
+static void cut_at_random_moments(void **state)
+{
+    (void)state;
+    const char *given = getenv("UNSEEN_POWER_CUTS");
+    assert_int_equal(random_cuts(given ? atoi(given) : 100, false), 0);
+}
+
+/* The test sees what it is there for: with syncs that do nothing, plays are lost. */
+static void losses_are_noticed_when_syncs_do_nothing(void **state)
+{
+    (void)state;
+    int terminal = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+    assert_true(terminal >= 0 && null >= 0 && dup2(null, STDERR_FILENO) >= 0);
+    int wrong = random_cuts(12, true);
+    assert_true(dup2(terminal, STDERR_FILENO) >= 0);
+    close(terminal);
+    close(null);
+    assert_true(wrong > 0);
+}
+
+static void die_at_every_step_of_a_flush(enum vfs_action how)
+{
+    int wrong = 0, deaths = 0;
+    struct death death = {
+        .rule = {.ops = VFS_CHANGE, .file = "", .nth = 0, .action = how},
+        .power = how == VFS_CUT,
+        .armed_at_flush = true,
+    };
+    do {
+        death.rule.nth++;
+        death.seed = death.rule.nth * 104729;
+        deaths++;
+    } while (trial(3, 1, 40, &death, &wrong) == VFS_EXIT_CODE && wrong == 0);
+    print_message("%d steps\n", deaths - 1);
+    assert_int_equal(wrong, 0);
+    assert_true(deaths > 10);
+}
+
+static void killed_at_every_step_of_a_flush(void **state)
+{
+    (void)state;
+    die_at_every_step_of_a_flush(VFS_EXIT);
+}
+
+static void cut_at_every_step_of_a_flush(void **state)
+{
+    (void)state;
+    die_at_every_step_of_a_flush(VFS_CUT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_at_every_sync),
+        cmocka_unit_test(cut_at_random_moments),
+        cmocka_unit_test(losses_are_noticed_when_syncs_do_nothing),
+        cmocka_unit_test(killed_at_every_step_of_a_flush),
+        cmocka_unit_test(cut_at_every_step_of_a_flush),
+    };
+    return cmocka_run_group_tests_name("power", tests, NULL, NULL);
+}
