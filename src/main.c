@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 
 static const struct cli_command commands[] = {
+    {"serve", cli_serve, "run the service"},
     {"import", cli_import, "bring a history in from a file"},
     {"user", cli_user, "show what is remembered of a user"},
     {"why", cli_why, "say why an item is hidden from a user"},

@@ -150,11 +150,11 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
     struct store_stats stats;
     char address[SERVER_ADDRESS_TEXT];
     dedup->store->ops->stats(dedup->store, &stats);
-    log_info("recovered", "rows=%" PRIu64 " ms=%.1f", stats.recovered_rows, (double)stats.recovery_us / 1000);
     for (int i = 0; server_address(server, i, address, sizeof address) >= 0; i++) {
         log_info("listening", "address=%s", log_quote_str(address));
     }
-    log_info("ready", "seed=%08" PRIx32 " ms=%.1f", hash_seed_fingerprint(dedup->seed),
+    log_info("ready", "seed=%08" PRIx32 " recovered_rows=%" PRIu64 " recovery_ms=%.1f ms=%.1f",
+             hash_seed_fingerprint(dedup->seed), stats.recovered_rows, (double)stats.recovery_us / 1000,
              (double)(clock_stopwatch_us() - started_us) / 1000);
 }
 
