@@ -36,8 +36,7 @@ static int ask_retention(struct import_remote *r, const char *address, int64_t *
     if (rc < 0) {
         return rc;
     }
-    const struct reply *value = reply_field(reply, "retention");
-    if (value == NULL || !reply_integer(value, retention) || *retention < 0) {
+    if (!reply_integer(reply_field(reply, "retention"), retention) || *retention < 0) {
         return err_set(err, ERR_INVALID, "%s is no Unseen server: CONFIG GET retention gave no number", address);
     }
     return 0;

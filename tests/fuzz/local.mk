@@ -19,6 +19,12 @@ tests_fuzz_fuzz_delivered_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_sr
 tests_fuzz_fuzz_delivered_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/data/fuzz/delivered
 
+fuzz_targets += tests/fuzz/fuzz_import
+tests_fuzz_fuzz_import_SOURCES = tests/fuzz/fuzz_import.c $(fuzz_main)
+tests_fuzz_fuzz_import_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_srcdir)/tests/data/fuzz/import"'
+tests_fuzz_fuzz_import_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/data/fuzz/import
+
 check_PROGRAMS += $(fuzz_targets)
 if FUZZ_ENABLED
 fuzz_main =

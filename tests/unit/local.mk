@@ -35,11 +35,6 @@ tests_unit_test_cli_reply_SOURCES = tests/unit/test_cli_reply.c
 tests_unit_test_cli_reply_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_reply
 
-check_PROGRAMS += tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally
-tests_unit_test_import_SOURCES = tests/unit/test_import.c
-tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
-TESTS += tests/unit/test_import
-
 # Its allocations can be made to fail.
 check_PROGRAMS += tests/unit/test_staged
 tests_unit_test_staged_SOURCES = tests/unit/test_staged.c
@@ -53,11 +48,19 @@ tests_unit_test_config_SOURCES = tests/unit/test_config.c
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_config_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_config
+
+import_tests = tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally \
+	tests/unit/test_import_command
+check_PROGRAMS += $(import_tests)
+TESTS += $(import_tests)
+tests_unit_test_import_SOURCES = tests/unit/test_import.c
+tests_unit_test_import_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_import_input_SOURCES = tests/unit/test_import_input.c
 tests_unit_test_import_input_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_import_tally_SOURCES = tests/unit/test_import_tally.c
 tests_unit_test_import_tally_LDADD = $(LDADD) $(CMOCKA_LIBS)
-TESTS += tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally
+tests_unit_test_import_command_SOURCES = tests/unit/test_import_command.c
+tests_unit_test_import_command_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/test_dedup
 tests_unit_test_dedup_SOURCES = tests/unit/test_dedup.c

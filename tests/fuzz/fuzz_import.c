@@ -1,0 +1,89 @@
+/* The import reader: any bytes, cut anywhere, give events and malformed lines that keep the rules, and the same ones as
+ * in one piece. The first byte chooses the format (low two bits) and how the rest is cut. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "cli/import_reader.h"
+#include "dedup/dedup.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+struct outcome {
+    uint64_t digest; /* of all that came out, in order */
+    uint64_t last_line;
+};
+
+static void add(struct outcome *o, const void *bytes, size_t len)
+{
+    o->digest = o->digest * 0x9e3779b97f4a7c15 + hash_checksum(bytes, len) + len;
+}
+
+static void drain(struct import_reader *r, struct outcome *o)
+{
+    struct import_event event;
+    enum import_answer answer;
+    while ((answer = import_reader_next(r, &event)) != IMPORT_MORE) {
+        must(r->line > o->last_line);
+        o->last_line = r->line;
+        add(o, &r->line, sizeof(r->line));
+        if (answer == IMPORT_EVENT) {
+            must(event.user.len >= 1 && event.user.len <= ID_MAX && event.item.len >= 1 && event.item.len <= ID_MAX);
+            must(event.at_ms <= 0 || event.at_ms >= 100000000000);
+            add(o, &event.at_ms, sizeof(event.at_ms));
+            add(o, event.user.data, event.user.len);
+            add(o, event.item.data, event.item.len);
+        } else {
+            must(r->err.code == ERR_INVALID && r->err.text[0] != '\0');
+            add(o, r->err.text, strlen(r->err.text));
+        }
+    }
+}
+
+/* step 0: as much as fits; else pieces of 1 up to step bytes. */
+static struct outcome read_all(enum import_format format, const uint8_t *data, size_t size, size_t step)
+{
+    struct import_reader r;
+    struct outcome o = {0, 0};
+    must(import_reader_init(&r, format) == 0);
+    size_t piece = step;
+    for (size_t used = 0;;) {
+        size_t room;
+        char *at = import_reader_room(&r, &room);
+        must(room >= 128 * 1024);
+        size_t n = size - used < room ? size - used : room;
+        if (step > 0) {
+            piece = piece * 5 % (step + 1);
+            n = n > piece + 1 ? piece + 1 : n;
+        }
+        memcpy(at, data + used, n);
+        used += n;
+        import_reader_filled(&r, n);
+        drain(&r, &o);
+        if (n == 0) {
+            break;
+        }
+    }
+    import_reader_free(&r);
+    return o;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0) {
+        return 0;
+    }
+    enum import_format format = (enum import_format)(data[0] & 3);
+    struct outcome whole = read_all(format, data + 1, size - 1, 0);
+    struct outcome cut = read_all(format, data + 1, size - 1, 1 + (data[0] >> 2));
+    must(whole.digest == cut.digest);
+    return 0;
+}

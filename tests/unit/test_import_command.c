@@ -1,0 +1,553 @@
+/* `unseen import` as it is typed: into a folder (what was played is seen, nothing else is), and into a server that this
+ * test plays; exit codes, summaries, and what is left undone after an error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "cli/cli.h"
+#include "dedup/dedup.h"
+#include "resp/parser.h"
+#include "store/sqlite/sqlite_store.h"
+
+#define CLOCK "1795132800000" /* 2026-11-20 */
+static const int64_t now_ms = 1795132800000;
+static const int64_t DAY = 24 * 3600 * 1000;
+
+static char folder[] = "/tmp/unseen-import-XXXXXX";
+static char file[64], data[64];
+static char *out, *errors; /* of the last run */
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (mkdtemp(folder) == NULL) {
+        return -1;
+    }
+    snprintf(file, sizeof(file), "%s/plays", folder);
+    snprintf(data, sizeof(data), "%s/data", folder);
+    return 0;
+}
+
+static void remove_data(void)
+{
+    static const char *const names[] = {
+        "history.db", "history.db-wal", "history.db-shm", "staging.db", "staging.db-wal", "staging.db-shm", "lock"};
+    char path[128];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", data, names[i]);
+        unlink(path);
+    }
+    rmdir(data);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    free(out);
+    free(errors);
+    remove_data();
+    unlink(file);
+    return rmdir(folder);
+}
+
+static void put(struct slice text)
+{
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text.data, 1, text.len, f), text.len);
+    assert_int_equal(fclose(f), 0);
+}
+
+static char *take_back(int saved, int fd, FILE *stream)
+{
+    char *text = calloc(1, 65536);
+    fflush(stream);
+    assert_true(pread(fd, text, 65535, 0) >= 0);
+    assert_true(dup2(saved, fileno(stream)) >= 0);
+    close(saved);
+    close(fd);
+    return text;
+}
+
+static int redirect(FILE *stream, int *saved)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/output", folder);
+    fflush(stream);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    unlink(path);
+    *saved = dup(fileno(stream));
+    assert_true(dup2(fd, fileno(stream)) >= 0);
+    return fd;
+}
+
+/* The arguments behind `unseen import`, ended by NULL. */
+static int import(const char *first, ...)
+{
+    char *argv[32] = {(char *)(uintptr_t) "import"};
+    int argc = 1;
+    va_list args;
+    va_start(args, first);
+    for (const char *arg = first; arg != NULL; arg = va_arg(args, const char *)) {
+        argv[argc++] = (char *)(uintptr_t)arg;
+    }
+    va_end(args);
+    free(out);
+    free(errors);
+    int saved_out, saved_err;
+    int fd_out = redirect(stdout, &saved_out), fd_err = redirect(stderr, &saved_err);
+    int code = cli_import(argc, argv);
+    errors = take_back(saved_err, fd_err, stderr);
+    out = take_back(saved_out, fd_out, stdout);
+    return code;
+}
+
+#define FOLDER "--data", data, "--test-clock", CLOCK
+
+static void assert_says(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) {
+        print_error("expected \"%s\" in: %s\n", part, text);
+    }
+    assert_non_null(strstr(text, part));
+}
+
+/* --- into the folder --- */
+
+enum { USERS = 200, ITEMS = 50, ODDS = 3 };
+
+/* Every third item, spread over the months of the window. */
+static bool plays(int user, int item)
+{
+    return (user * 7 + item) % ODDS == 0;
+}
+
+static struct buf sample(void)
+{
+    struct buf b = {0};
+    for (int item = 0; item < ITEMS; item++) {
+        for (int user = 0; user < USERS; user++) {
+            if (plays(user, item)) {
+                buf_addf(&b, "%lld\tuser %d\titem %d\n", (long long)(now_ms - (user * item) % 100 * DAY), user, item);
+            }
+        }
+    }
+    assert_false(b.failed);
+    return b;
+}
+
+static void check_folder(void)
+{
+    struct config cfg;
+    struct store *store;
+    struct asker *asker;
+    struct dedup dedup;
+    struct err err;
+    config_defaults(&cfg);
+    snprintf(cfg.data, sizeof(cfg.data), "%s", data);
+    assert_int_equal(sqlite_store_open(&cfg, NULL, &store, &err), 0);
+    dedup_init(&dedup, store, &cfg);
+    assert_int_equal(asker_open(&dedup, &asker, &err), 0);
+    uint64_t wrong = 0;
+    for (int user = 0; user < USERS; user++) {
+        char id[32];
+        uint64_t hashes[ITEMS];
+        uint8_t unseen[(ITEMS + 7) / 8];
+        size_t n_unseen;
+        for (int item = 0; item < ITEMS; item++) {
+            snprintf(id, sizeof(id), "item %d", item);
+            hashes[item] = hash_id(dedup.seed, slice_str(id));
+        }
+        snprintf(id, sizeof(id), "user %d", user);
+        assert_int_equal(asker_filter(asker, slice_str(id), hashes, ITEMS, unseen, &n_unseen, &err), 0);
+        for (int item = 0; item < ITEMS; item++) {
+            bool is_unseen = unseen[item / 8] >> (7 - item % 8) & 1;
+            assert_false(plays(user, item) && is_unseen);
+            wrong += !plays(user, item) && !is_unseen;
+        }
+    }
+    assert_true(wrong <= 2); /* 6,667 questions with an error of some 1e-8 each */
+    asker_close(asker);
+    store->ops->close(store);
+}
+
+static void test_folder(void **state)
+{
+    (void)state;
+    struct buf text = sample();
+    put(buf_slice(&text));
+    buf_free(&text);
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_GOOD);
+    assert_string_equal(errors, "");
+    assert_says(out, "events                3,333");
+    assert_says(out, "users                   200\n");
+    assert_says(out, "items                    50\n");
+    assert_says(out, "too old                   0   before 2026-05\n");
+    assert_says(out, "2026-08");
+    check_folder();
+
+    char *first = strdup(strstr(out, "month"));
+    assert_int_equal(import(file, "--json", FOLDER, NULL), EXIT_GOOD);
+    assert_says(out, "\"events\": 3333,");
+    assert_says(out, "\"users\": 200,");
+    assert_says(out, "\"problems\": []");
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_GOOD);
+    assert_string_equal(strstr(out, "month"), first);
+    free(first);
+    check_folder();
+    remove_data();
+}
+
+static void test_what_is_counted(void **state)
+{
+    (void)state;
+    put(slice_str("1795132800000\tu\ti\n"
+                  "x\n"
+                  "1704067200000\tu\told\n"
+                  "1795305600000\tu\tahead\n"
+                  "1795132800\tu\tseconds\n"
+                  "1795132800000\tu\ti\n"
+                  "1\n2\n3\n4\n"));
+    assert_int_equal(import(file, FOLDER, "--json", NULL), EXIT_GOOD);
+    assert_says(out, "\"dry_run\": false,");
+    assert_says(out, "\"events\": 2,");
+    assert_says(out, "\"users\": 1,");
+    assert_says(out, "\"items\": 1,");
+    assert_says(out, "\"too_old\": 1,");
+    assert_says(out, "\"ahead\": 1,");
+    assert_says(out, "\"malformed\": 6,");
+    assert_says(out, "\"line\": 2,");
+    assert_says(out, "\"line\": 5,");
+    assert_says(out, "\"line\": 9,");
+    assert_null(strstr(out, "\"line\": 10,"));
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_GOOD);
+    assert_says(out, "malformed                 6\n");
+    assert_says(out, "/plays:5: unix_ms is \"1795132800\", which looks like seconds, expected milliseconds\n");
+    assert_says(out, "  ...\n");
+    assert_int_equal(import(file, FOLDER, "--quiet", NULL), EXIT_GOOD);
+    assert_string_equal(out, "");
+    assert_says(errors, "unseen import: 6 malformed or refused, the first at ");
+    remove_data();
+}
+
+static void test_nothing_is_made(void **state)
+{
+    (void)state;
+    struct stat st;
+    put(slice_str("1795132800000\tu\ti\n1795132800000\tu\n"));
+    assert_int_equal(import(file, FOLDER, "--dry-run", NULL), EXIT_GOOD);
+    assert_says(out, "events                    1   read, none loaded\n");
+    assert_int_equal(import(file, FOLDER, "--strict", NULL), EXIT_FAILED);
+    assert_says(errors, "/plays:2: expected 3 fields (unix_ms, user, item) separated by tabs, found 2\n");
+    assert_string_equal(out, "");
+    assert_int_equal(import(file, FOLDER, "--strict", "--dry-run", NULL), EXIT_FAILED);
+    assert_int_equal(import("/nowhere/x", FOLDER, "--strict", NULL), EXIT_FAILED);
+    assert_int_equal(stat(data, &st), -1);
+}
+
+/* What can't be read twice is read once, so what comes before the bad line is loaded. */
+static void test_strict_pipe(void **state)
+{
+    (void)state;
+    for (int bad = 0; bad < 2; bad++) {
+        char name[32];
+        int fds[2];
+        assert_int_equal(pipe(fds), 0);
+        const char *text = bad ? "1795132800000\tu\ti\nx\n" : "1795132800000\tu\ti\n";
+        assert_int_equal(write(fds[1], text, strlen(text)), strlen(text));
+        close(fds[1]);
+        snprintf(name, sizeof(name), "/dev/fd/%d", fds[0]);
+        assert_int_equal(import(name, FOLDER, "--strict", NULL), bad ? EXIT_FAILED : EXIT_GOOD);
+        if (bad) {
+            assert_says(errors,
+                        ":2: expected 3 fields (unix_ms, user, item) separated by tabs, found 1 (stopped there; ");
+        } else {
+            assert_says(out, "events                    1\n");
+        }
+        close(fds[0]);
+    }
+    remove_data();
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    put(slice_str("a\nb\n"));
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
+    assert_says(errors, "every line is malformed");
+    assert_int_equal(import(file, "/nowhere/x", FOLDER, NULL), EXIT_FAILED);
+    assert_string_equal(errors, "unseen: /nowhere/x: No such file or directory\n");
+    put(slice_str(""));
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_GOOD);
+
+    /* A stream that breaks off after some of its lines. */
+    static const char cut[] = "\x28\xb5\x2f\xfd\x00\x58\x90\x00\x00"
+                              "1795132800000\tu\ti\n"
+                              "\x01\x02";
+    put(slice_of(cut, sizeof(cut) - 1));
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
+    assert_says(errors, "/plays: cut off at byte 29, in the middle of its compressed data");
+    assert_says(errors, "(stopped there; repeating the import is harmless)");
+    remove_data();
+
+    assert_int_equal(import(NULL), EXIT_USAGE);
+    assert_int_equal(import("-", "-", FOLDER, NULL), EXIT_USAGE);
+    assert_int_equal(import(file, "--format", "xml", FOLDER, NULL), EXIT_USAGE);
+    assert_says(errors, "--format 'xml': expected tsv, csv or ndjson");
+    assert_int_equal(import(file, "--formats", "csv", FOLDER, NULL), EXIT_USAGE);
+    assert_int_equal(import("--help", NULL), EXIT_GOOD);
+    assert_says(out, "Examples:\n");
+}
+
+static void test_served_folder(void **state)
+{
+    (void)state;
+    struct config cfg;
+    struct store *store;
+    struct err err;
+    put(slice_str("1795132800000\tu\ti\n"));
+    config_defaults(&cfg);
+    snprintf(cfg.data, sizeof(cfg.data), "%s", data);
+    assert_int_equal(sqlite_store_open(&cfg, NULL, &store, &err), 0);
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
+    assert_says(errors, "is in use by process");
+    assert_int_equal(sqlite_store_publish(store, "unix:/run/u.sock", &err), 0);
+    assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
+    assert_says(errors, "import with --to unix:/run/u.sock\n");
+    store->ops->close(store);
+    remove_data();
+}
+
+/* --- into a server --- */
+
+static struct server {
+    int listener;
+    char address[32];
+    bool stranger; /* knows no retention */
+    pthread_t thread;
+    struct buf log; /* a line for each command */
+    int commands;   /* PLAYEDAT */
+    size_t words;   /* of the longest */
+} server;
+
+static void answer(int fd, const char *format, ...)
+{
+    char text[128];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (send(fd, text, (size_t)len, MSG_NOSIGNAL) != len) {
+        abort();
+    }
+}
+
+/* Returns false to hang up. */
+static bool serve_command(int fd, const struct parser *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        buf_addf(&server.log, "%.*s%s", (int)p->args[i].len, p->args[i].data, i + 1 < p->n ? " " : "\n");
+    }
+    if (slice_eq(p->args[0], slice_str("HELLO"))) {
+        answer(fd, "%%1\r\n+server\r\n+unseen\r\n");
+    } else if (slice_eq(p->args[0], slice_str("CONFIG"))) {
+        answer(fd, server.stranger ? "%%0\r\n" : "%%1\r\n$9\r\nretention\r\n$1\r\n2\r\n");
+    } else if (slice_eq(p->args[1], slice_str("refused"))) {
+        answer(fd, "-ERR not this one\r\n");
+    } else if (slice_eq(p->args[1], slice_str("busy"))) {
+        answer(fd, "-BUSY no slot is free\r\n");
+    } else if (slice_eq(p->args[1], slice_str("gone"))) {
+        return false;
+    } else {
+        answer(fd, ":%zu\r\n", p->n - 3);
+    }
+    server.commands += slice_eq(p->args[0], slice_str("PLAYEDAT"));
+    server.words = p->n > server.words ? p->n : server.words;
+    return true;
+}
+
+static void *serve(void *arg)
+{
+    (void)arg;
+    int fd = accept(server.listener, NULL, NULL);
+    struct parser p;
+    struct buf in = {0};
+    parser_init(&p);
+    for (bool go_on = true; go_on;) {
+        if (buf_reserve(&in, 65536) < 0) {
+            abort();
+        }
+        ssize_t n = recv(fd, in.data + in.len, 65536, 0);
+        if (n <= 0) {
+            break;
+        }
+        in.len += (size_t)n;
+        while (go_on && in.len > 0 && parser_feed(&p, in.data, in.len) == PARSE_DONE) {
+            go_on = serve_command(fd, &p);
+            in.len -= p.used;
+            memmove(in.data, in.data + p.used, in.len);
+            parser_next(&p);
+        }
+    }
+    parser_free(&p);
+    buf_free(&in);
+    close(fd);
+    return NULL;
+}
+
+static void start_server(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(address);
+    server = (struct server){.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    assert_int_equal(bind(server.listener, (struct sockaddr *)&address, len), 0);
+    assert_int_equal(listen(server.listener, 1), 0);
+    assert_int_equal(getsockname(server.listener, (struct sockaddr *)&address, &len), 0);
+    snprintf(server.address, sizeof(server.address), "127.0.0.1:%d", ntohs(address.sin_port));
+    assert_int_equal(pthread_create(&server.thread, NULL, serve, NULL), 0);
+}
+
+/* The log, as text; the test frees it. */
+static char *stop_server(void)
+{
+    assert_int_equal(pthread_join(server.thread, NULL), 0);
+    close(server.listener);
+    assert_int_equal(buf_add(&server.log, "", 1), 0);
+    return server.log.data;
+}
+
+#define SERVER "--to", server.address, "--test-clock", CLOCK
+
+static void test_commands_are_grouped(void **state)
+{
+    (void)state;
+    put(slice_str("1795132800000,a,1\n"
+                  "1795132800000,a,2\n"
+                  "1795132800000,b,\"3\n\"\n"
+                  "1788220799999,b,4\n" /* before the server's retention, not the configuration's */
+                  "1788220800000,b,4\n"
+                  "1795132800000,a,5\n"
+                  "1795132800000,a,5\n"
+                  "1795132800001,a,6\n"));
+    start_server();
+    setenv("UNSEEN_PASSWORD", "secret", 1);
+    assert_int_equal(import(file, SERVER, "--json", NULL), EXIT_GOOD);
+    unsetenv("UNSEEN_PASSWORD");
+    char *log = stop_server();
+    assert_string_equal(log, "HELLO 3 AUTH default secret\n"
+                             "CONFIG GET retention\n"
+                             "PLAYEDAT a 1795132800000 1 2\n"
+                             "PLAYEDAT b 1795132800000 3\n\n"
+                             "PLAYEDAT b 1788220800000 4\n"
+                             "PLAYEDAT a 1795132800000 5 5\n"
+                             "PLAYEDAT a 1795132800001 6\n");
+    assert_says(out, "\"events\": 7,");
+    assert_says(out, "\"too_old\": 1,");
+    free(log);
+}
+
+/* More commands than may be on the way at once, more items than a command takes, more bytes than the reader holds. */
+static void test_many_commands(void **state)
+{
+    (void)state;
+    enum { SINGLES = 20000, ITEMS_OF_ONE = 1300, REFUSED = 1000 };
+    struct buf b = {0}, expected = {0};
+    for (int i = 0; i < SINGLES; i++) {
+        char user[16];
+        snprintf(user, sizeof(user), i == REFUSED ? "refused" : "u%d", i);
+        buf_addf(&b, CLOCK "\t%s\tx\n", user);
+        buf_addf(&expected, "PLAYEDAT %s " CLOCK " x\n", user);
+    }
+    for (int i = 0; i < ITEMS_OF_ONE; i++) {
+        buf_addf(&b, CLOCK "\tu\t%d\n", i);
+    }
+    put(buf_slice(&b));
+    start_server();
+    assert_int_equal(import(file, SERVER, "--json", NULL), EXIT_FAILED);
+    char *log = stop_server();
+    char *singles = strstr(log, "PLAYEDAT");
+    assert_non_null(singles);
+    assert_true(strncmp(singles, expected.data, expected.len) == 0);
+    assert_in_range(server.commands, SINGLES + 3, SINGLES + 5); /* a group ends where the reader's bytes do */
+    assert_int_equal(server.words, 3 + 512);
+    assert_says(out, "\"events\": 21299,");
+    assert_says(out, "\"refused\": 1,");
+    assert_says(out, "\"line\": 1001,"); /* REFUSED counts from 0 */
+    free(log);
+    buf_free(&b);
+    buf_free(&expected);
+}
+
+static void test_server_refuses(void **state)
+{
+    (void)state;
+    put(slice_str("1795132800000\ta\t1\n"
+                  "1795132800000\trefused\t1\n"
+                  "1795132800000\trefused\t2\n"
+                  "1795132800000\tb\t2\n"));
+    start_server();
+    assert_int_equal(import(file, SERVER, NULL), EXIT_FAILED);
+    free(stop_server());
+    assert_says(out, "events                    2");
+    assert_says(out, "refused                   2   by the server\n");
+    assert_says(out, "/plays:2: ERR not this one\n");
+    assert_says(errors, "unseen: import: the server refused 2 events\n");
+    assert_int_equal(server.commands, 3);
+}
+
+static void test_server_fails(void **state)
+{
+    (void)state;
+    put(slice_str("1795132800000\ta\t1\n1795132800000\tbusy\t1\n"));
+    start_server();
+    assert_int_equal(import(file, SERVER, NULL), EXIT_FAILED);
+    free(stop_server());
+    assert_string_equal(errors, "unseen: the server answered: BUSY no slot is free (stopped there; repeating the "
+                                "import is harmless)\n");
+    assert_string_equal(out, "");
+
+    put(slice_str("1795132800000\ta\t1\n1795132800000\tgone\t1\n"));
+    start_server();
+    assert_int_equal(import(file, SERVER, NULL), EXIT_FAILED);
+    free(stop_server());
+    assert_says(errors, "the server closed the connection");
+
+    start_server();
+    server.stranger = true;
+    assert_int_equal(import(file, SERVER, NULL), EXIT_FAILED);
+    free(stop_server());
+    assert_says(errors, " is no Unseen server: CONFIG GET retention gave no number\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_what_is_counted),
+        cmocka_unit_test(test_nothing_is_made),
+        cmocka_unit_test(test_strict_pipe),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_served_folder),
+        cmocka_unit_test(test_commands_are_grouped),
+        cmocka_unit_test(test_many_commands),
+        cmocka_unit_test(test_server_refuses),
+        cmocka_unit_test(test_server_fails),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
