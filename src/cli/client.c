@@ -165,6 +165,9 @@ static int receive(struct client *c, struct err *err)
 int client_read(struct client *c, const struct reply **reply, struct err *err)
 {
     int rc = send_all(c, err);
+    if (rc == 0 && c->in.data == NULL) {
+        rc = receive(c, err);
+    }
     while (rc == 0) {
         size_t used = 0;
         arena_reset(&c->arena);

@@ -60,6 +60,7 @@ struct import {
     struct store *store; /* at most one of these two is the target */
     struct import_remote *remote;
     uint64_t seed;
+    bool stopped; /* at a malformed line, as --strict wants */
 };
 
 static int take(struct import *im, const struct import_event *event, const char *file, struct err *err)
@@ -88,6 +89,7 @@ static int drain(struct import *im, const char *file, bool check_only, struct er
         if (answer == IMPORT_EVENT) {
             rc = check_only ? 0 : take(im, &event, file, err);
         } else if (im->strict) {
+            im->stopped = true;
             rc = err_set(err, ERR_INVALID, "%s:%llu: %s", file, (unsigned long long)r->line, r->err.text);
         } else {
             import_tally_malformed(&im->tally, file, r->line, r->err.text);
@@ -190,6 +192,8 @@ static int run(struct import *im, const struct cli_options *options, struct err 
     rc = read_files(im, options, false, err);
     if (rc == 0) {
         rc = end(im, err);
+    } else if (im->stopped) {
+        end(im, NULL); /* what came before the malformed line; the error is that line */
     }
     im->tally.elapsed_us = clock_stopwatch_us() - began;
     return rc;
