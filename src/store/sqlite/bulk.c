@@ -119,6 +119,20 @@ int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, 
     return result < 0 ? result : renew(bulk, err);
 }
 
+void bulk_drop(struct sqlite_store *s)
+{
+    struct bulk *bulk = s->bulk;
+    if (bulk == NULL) {
+        return;
+    }
+    s->bulk = NULL;
+    staged_free(bulk->filling);
+    staged_free(bulk->merging);
+    pthread_cond_destroy(&bulk->wake);
+    pthread_mutex_destroy(&bulk->mutex);
+    free(bulk);
+}
+
 int bulk_end(struct store *base, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -131,10 +145,6 @@ int bulk_end(struct store *base, struct err *err)
         result = hand_over(s, bulk, err);
     }
     int last = wait_merged(bulk, result < 0 ? NULL : err);
-    s->bulk = NULL;
-    staged_free(bulk->filling);
-    pthread_cond_destroy(&bulk->wake);
-    pthread_mutex_destroy(&bulk->mutex);
-    free(bulk);
+    bulk_drop(s);
     return result < 0 ? result : last;
 }

@@ -290,6 +290,7 @@ void erase(struct sqlite_store *s, struct store_forget *forget);
 int bulk_begin(struct store *base, struct err *err);
 int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err);
 int bulk_end(struct store *base, struct err *err);
+void bulk_drop(struct sqlite_store *s); /* a load that was not ended, once the historian has stopped */
 struct staged *bulk_index(struct bulk *bulk);
 void bulk_merged(struct bulk *bulk, const struct err *err); /* the historian has merged it, or failed */
 

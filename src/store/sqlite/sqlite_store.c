@@ -310,6 +310,7 @@ static void store_close(struct store *base)
     /* The stager first: what it has passed on, the historian still answers. */
     stager_stop(s);
     historian_stop(s);
+    bulk_drop(s);
     if (stager_persist_clock(s, &err) < 0) {
         log_error("newest time not saved", "error=%s", log_quote_str(err.text));
     }
