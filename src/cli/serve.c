@@ -4,13 +4,13 @@
  *   nothing new is accepted, what was begun is answered -> the store checkpoints and closes
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <inttypes.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -32,6 +32,8 @@ static const char help[] = "Runs the service until SIGTERM or SIGINT; a second o
                            "  unseen serve --data /var/lib/unseen\n"
                            "  unseen serve -c /etc/unseen/unseen.conf --port 7980\n"
                            "  unseen serve --data ./data --listen none --unix-socket ./unseen.sock\n";
+
+static const char unix_prefix[] = "unix:";
 
 enum {
     FILES_SPARE = 64,      /* listeners, logs, the writers of both files */
@@ -138,8 +140,8 @@ static void log_start(const struct config *cfg)
 {
     struct versions v;
     versions_get(&v);
-    log_info("unseen starting", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s data=%s pid=%ld", UNSEEN_VERSION,
-             v.sqlite, v.libuv, v.xxhash, v.zstd, log_quote_str(cfg->data), (long)getpid());
+    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s data=%s pid=%ld", UNSEEN_VERSION, v.sqlite,
+             v.libuv, v.xxhash, v.zstd, log_quote_str(cfg->data), (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
     }
@@ -158,13 +160,22 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
              (double)(clock_stopwatch_us() - started_us) / 1000);
 }
 
+/* A socket's path is made whole, because whoever reads the lock file may stand in another folder. */
 static int publish(struct store *store, const struct server *server, struct err *err)
 {
-    char address[SERVER_ADDRESS_TEXT];
+    char address[SERVER_ADDRESS_TEXT], whole[PATH_MAX], text[PATH_MAX + sizeof unix_prefix];
     if (server_address(server, 0, address, sizeof address) < 0) {
         return 0;
     }
-    return sqlite_store_publish(store, address, err);
+    size_t n = sizeof unix_prefix - 1;
+    if (strncmp(address, unix_prefix, n) != 0) {
+        return sqlite_store_publish(store, address, err);
+    }
+    if (realpath(address + n, whole) == NULL) {
+        return err_set(err, ERR_SYSTEM, "%s: %s", address, strerror(errno));
+    }
+    snprintf(text, sizeof text, "%s%s", unix_prefix, whole);
+    return sqlite_store_publish(store, text, err);
 }
 
 static int serve(struct config *cfg, struct err *err)
@@ -176,7 +187,6 @@ static int serve(struct config *cfg, struct err *err)
     int64_t started_us = clock_stopwatch_us();
 
     block_signals(&signals);
-    log_start(cfg);
     int rc = fit_files(cfg, err);
     if (rc < 0) {
         return rc;
@@ -191,6 +201,7 @@ static int serve(struct config *cfg, struct err *err)
         server_free(server);
         return rc;
     }
+    log_start(cfg); /* not before: whoever can't start says why in one line */
     dedup_init(&dedup, store, cfg);
     rc = server_attach(server, &dedup, err);
     if (rc == 0) {
