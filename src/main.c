@@ -39,7 +39,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    log_set_level(LOG_LEVEL_WARN); /* only serve tells its life */
+    log_set_level(LOG_LEVEL_ERROR); /* only serve tells its life */
     int exit_code = run(argc - 1, argv + 1);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "unseen: can't write to standard output: %s\n", strerror(errno));
