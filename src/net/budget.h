@@ -1,9 +1,11 @@
 /* The memory of all requests and replies, over all workers, kept below request_memory.
  *
  * Each worker counts its own bytes exactly and takes them from the shared sum in steps of a MiB, so that the workers
- * don't contend for it. Above the limit nobody may grow, but one: a single request may always be read to its end (it
- * holds the overdraft), so that many half-read requests can't block each other for ever. Room for it, doubled
- * since buffers double, is kept back from the limit.
+ * don't contend for it. Above a threshold no large buffer of input may grow, but one: a single request may always be
+ * read to its end (it holds the overdraft), so that many half-read requests can't block each other for ever.
+ *
+ * The threshold leaves room for what follows from the input: replies and batches are about as large as their requests,
+ * and the overdraft's buffer doubles as it grows. So limit = 2 x threshold + 3 x request_max.
  */
 #ifndef UNSEEN_NET_BUDGET_H
 #define UNSEEN_NET_BUDGET_H
@@ -16,7 +18,7 @@ enum { BUDGET_STEP = 1024 * 1024 };
 
 struct budget {
     _Atomic size_t used;
-    size_t limit;
+    size_t limit, threshold;
     size_t request_max; /* of one request, and of the overdraft */
     atomic_bool overdrawn;
 };
@@ -30,7 +32,8 @@ struct budget_share {
 static inline void budget_init(struct budget *b, size_t limit, size_t request_max)
 {
     b->limit = limit;
-    b->request_max = request_max < limit / 4 ? request_max : limit / 4;
+    b->request_max = request_max < limit / 8 ? request_max : limit / 8;
+    b->threshold = (limit - 3 * b->request_max) / 2;
 }
 
 static inline void budget_take(struct budget_share *s, size_t bytes)
@@ -58,7 +61,7 @@ static inline bool budget_allows(const struct budget_share *s, size_t more)
 {
     size_t used = atomic_load_explicit(&s->all->used, memory_order_relaxed);
     size_t own = s->leased - s->held;
-    return used + (more > own ? more - own : 0) <= s->all->limit - 2 * s->all->request_max;
+    return used + (more > own ? more - own : 0) <= s->all->threshold;
 }
 
 static inline bool budget_overdraw(struct budget_share *s)

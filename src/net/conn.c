@@ -22,6 +22,7 @@
 
 enum {
     KEEP_OUT = 4096,
+    ROOM_LEAST = 4096,
     SPARE_MAX = 2 * 1024 * 1024,
     KEEPALIVE_S = 300,
 };
@@ -42,6 +43,10 @@ static void account(struct conn *c)
         budget_give(&c->worker->memory, c->held - held);
     }
     c->held = held;
+    if (c->overdraft && held <= CONN_READ) { /* the request has been read, and its reply too */
+        c->overdraft = false;
+        budget_repay(&c->worker->memory);
+    }
 }
 
 static void free_input(struct conn *c)
@@ -55,10 +60,6 @@ static void free_input(struct conn *c)
     }
     buf_free(&c->in);
     c->input = (struct slice){NULL, 0};
-    if (c->overdraft) {
-        c->overdraft = false;
-        budget_repay(&c->worker->memory);
-    }
 }
 
 void conn_hold(struct conn *c)
@@ -105,6 +106,9 @@ static void on_closed(uv_handle_t *handle)
         c->next->prev = c->prev;
     }
     leave_line(c);
+    free_input(c);
+    buf_free(&c->out);
+    account(c);
     atomic_fetch_sub_explicit(&w->crew->clients, 1, memory_order_relaxed);
     conn_release(c);
 }
@@ -216,7 +220,7 @@ static void keep_rest(struct conn *c)
     memmove(c->in.data, rest.data, rest.len);
     c->in.len = rest.len;
     c->input = buf_slice(&c->in);
-    if (rest.len > CONN_HEAD) {
+    if (rest.len > CONN_HEAD && c->in.cap - c->in.len < ROOM_LEAST) {
         make_room(c, room_wanted(c));
     }
 }

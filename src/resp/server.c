@@ -69,7 +69,12 @@ int server_address(const struct server *server, int i, char *out, size_t out_siz
 
 void server_stop(struct server *server)
 {
-    crew_stop(&server->crew, SERVER_STOP_MS);
+    server_stop_within(server, SERVER_STOP_MS);
+}
+
+void server_stop_within(struct server *server, int64_t ms)
+{
+    crew_stop(&server->crew, ms);
     for (int i = 0; i < server->n_listeners; i++) {
         listener_free(&server->listeners[i]);
     }

@@ -15,6 +15,7 @@
 #define UNSEEN_RESP_SERVER_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "config/config.h"
@@ -44,6 +45,7 @@ int server_address(const struct server *server, int i, char *out, size_t out_siz
 /* Blocks until all threads have ended: at most SERVER_STOP_MS and a little. Closes the askers. A write that the store
  * has not answered by then gets no answer. */
 void server_stop(struct server *server);
+void server_stop_within(struct server *server, int64_t ms);
 
 /* After server_stop() and after the store was closed, so that no done() can still come. */
 void server_free(struct server *server);

@@ -87,3 +87,16 @@ check_PROGRAMS += tests/unit/test_cli_source
 tests_unit_test_cli_source_SOURCES = tests/unit/test_cli_source.c
 tests_unit_test_cli_source_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_source
+
+check_PROGRAMS += tests/unit/test_commands
+tests_unit_test_commands_SOURCES = tests/unit/test_commands.c tests/unit/fake_store.c tests/unit/fake_store.h \
+	tests/unit/server_fixture.c tests/unit/server_fixture.h
+tests_unit_test_commands_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_commands
+check_PROGRAMS += tests/unit/test_mailbox tests/unit/test_server
+tests_unit_test_mailbox_SOURCES = tests/unit/test_mailbox.c
+tests_unit_test_mailbox_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_server_SOURCES = tests/unit/test_server.c tests/unit/fake_store.c tests/unit/fake_store.h \
+	tests/unit/server_fixture.c tests/unit/server_fixture.h
+tests_unit_test_server_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_mailbox tests/unit/test_server

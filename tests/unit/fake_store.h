@@ -1,0 +1,30 @@
+/* A store in memory for tests of what stands above the seam: a plain set, without disk, without threads. It answers at
+ * once, from within record(); or, while it is held, when the test says so, from the test's thread. */
+#ifndef UNSEEN_TESTS_FAKE_STORE_H
+#define UNSEEN_TESTS_FAKE_STORE_H
+
+#include "store/store.h"
+
+enum { FAKE_SEED = 42 };
+
+struct store *fake_store_new(void);
+void fake_store_free(struct store *s);
+
+/* From here on writes wait. fake_store_wait() returns when n messages (batches, forgets, calls) wait. */
+void fake_store_hold(struct store *s);
+void fake_store_wait(struct store *s, size_t n);
+void fake_store_release(struct store *s); /* answers all that wait, in order, and holds no more */
+
+/* Writes fail with that; 0 ends it. */
+void fake_store_fail(struct store *s, int code, const char *text);
+
+/* Loads of this user fail: a damaged month. */
+void fake_store_damage(struct store *s, const char *user);
+
+/* Puts an item into a user's stored filter of a month, as a flush would. */
+void fake_store_add_month(struct store *s, const char *user, int month, const char *item);
+
+void fake_store_set_ring(struct store *s, const struct store_ring *ring);
+uint64_t fake_store_ticks(struct store *s);
+
+#endif

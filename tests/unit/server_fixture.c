@@ -1,0 +1,176 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "fake_store.h"
+#include "server_fixture.h"
+
+/* Only so that a broken server ends the test instead of hanging it. */
+enum { STUCK_S = 30 };
+
+void fixture_init(struct fixture *f)
+{
+    *f = (struct fixture){0};
+    signal(SIGPIPE, SIG_IGN);
+    log_set_level(LOG_LEVEL_ERROR);
+    clock_test_start(FIXTURE_NOW);
+    snprintf(f->folder, sizeof f->folder, "/tmp/unseen-test-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    config_defaults(&f->cfg);
+    snprintf(f->cfg.listen, sizeof f->cfg.listen, "none");
+    snprintf(f->cfg.unix_socket, sizeof f->cfg.unix_socket, "%s/socket", f->folder);
+    f->cfg.workers = 2;
+    f->store = fake_store_new();
+}
+
+void fixture_start(struct fixture *f)
+{
+    struct err err = {0};
+    if (server_start(&f->cfg, &f->server, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+}
+
+void fixture_attach(struct fixture *f)
+{
+    struct err err = {0};
+    dedup_init(&f->dedup, f->store, &f->cfg);
+    if (server_attach(f->server, &f->dedup, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+}
+
+void fixture_stop(struct fixture *f)
+{
+    server_stop(f->server);
+}
+
+void fixture_end(struct fixture *f)
+{
+    server_free(f->server);
+    fake_store_free(f->store);
+    assert_int_equal(access(f->cfg.unix_socket, F_OK), -1); /* the server took its file along */
+    rmdir(f->folder);
+}
+
+int client_open(const struct fixture *f)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/socket", f->folder);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    struct timeval stuck = {.tv_sec = STUCK_S};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &stuck, sizeof stuck);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &stuck, sizeof stuck);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+void client_send(int fd, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL);
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+            return; /* the server has said all it wanted to */
+        }
+        assert_true(n > 0);
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
+void client_say(int fd, const char *text)
+{
+    client_send(fd, text, strlen(text));
+}
+
+void client_expect(int fd, const char *want)
+{
+    size_t len = strlen(want), got = 0;
+    char *text = calloc(1, len + 1);
+    assert_non_null(text);
+    while (got < len) {
+        ssize_t n = recv(fd, text + got, len - got, 0);
+        if (n <= 0) {
+            break;
+        }
+        got += (size_t)n;
+    }
+    assert_string_equal(text, want);
+    free(text);
+}
+
+void client_read_all(int fd, struct buf *out)
+{
+    for (;;) {
+        assert_int_equal(buf_reserve(out, 4096), 0);
+        ssize_t n = recv(fd, out->data + out->len, out->cap - out->len, 0);
+        if (n <= 0) {
+            assert_true(n == 0 || errno == ECONNRESET);
+            break;
+        }
+        out->len += (size_t)n;
+    }
+    buf_add(out, "", 1);
+    out->len--;
+}
+
+bool client_has_input(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
+}
+
+void client_ask(const struct fixture *f, const char *text, struct buf *out)
+{
+    int fd = client_open(f);
+    client_say(fd, text);
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, out);
+    close(fd);
+}
+
+static bool like(const char *want, const char *got)
+{
+    for (; *want != '\0' && *want != '\1'; want++, got++) {
+        if (*want != *got) {
+            return false;
+        }
+    }
+    if (*want == '\0') {
+        return *got == '\0';
+    }
+    for (;; got++) {
+        if (like(want + 1, got)) {
+            return true;
+        }
+        if (*got == '\0') {
+            return false;
+        }
+    }
+}
+
+bool text_is(const char *want, const struct buf *got, const char *about)
+{
+    bool same = like(want, got->data);
+    if (!same) {
+        print_error("%s\n--- want\n%s\n--- got\n%s\n", about, want, got->data);
+    }
+    return same;
+}

@@ -1,0 +1,46 @@
+/* A real server on a Unix socket over a fake store, with a test clock, and a client of plain bytes. */
+#ifndef UNSEEN_TESTS_SERVER_FIXTURE_H
+#define UNSEEN_TESTS_SERVER_FIXTURE_H
+
+#include "base/buf.h"
+#include "config/config.h"
+#include "dedup/dedup.h"
+#include "resp/server.h"
+
+#define FIXTURE_NOW INT64_C(1795262400000) /* 2026-11-21T12:00:00Z */
+
+struct fixture {
+    struct config cfg;
+    struct store *store;
+    struct dedup dedup;
+    struct server *server;
+    char folder[64];
+};
+
+/* The configuration as a test wants it, then the server: with fixture_attach() it answers. */
+void fixture_init(struct fixture *f);
+void fixture_start(struct fixture *f);
+void fixture_attach(struct fixture *f);
+void fixture_stop(struct fixture *f); /* the server alone */
+void fixture_end(struct fixture *f);
+
+int client_open(const struct fixture *f);
+void client_send(int fd, const char *bytes, size_t len);
+void client_say(int fd, const char *text);
+
+/* Reads exactly that, and fails on anything else. */
+void client_expect(int fd, const char *want);
+
+/* Reads to the end of the connection. */
+void client_read_all(int fd, struct buf *out);
+
+/* Whether something can be read right now. */
+bool client_has_input(int fd);
+
+/* A fresh connection: sends text, shuts its half, and returns all that comes, NUL-terminated. */
+void client_ask(const struct fixture *f, const char *text, struct buf *out);
+
+/* Prints both texts when they differ; \1 in want stands for anything. */
+bool text_is(const char *want, const struct buf *got, const char *about);
+
+#endif

@@ -1,0 +1,494 @@
+/* Every command's exact reply, in RESP2 and in RESP3: a table that runs from top to bottom, once for each version, over
+ * a real server and a store in memory. Each row has a connection of its own, on which the client says all and then
+ * closes its half; \1 stands for anything. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fake_store.h"
+#include "server_fixture.h"
+
+struct row {
+    const char *request;
+    const char *resp2;
+    const char *resp3; /* NULL: the same */
+};
+
+#define ANY "\1"
+#define COUNT_ERROR(name) "-ERR wrong number of arguments for '" name "' command\r\n"
+#define LONG_64 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+#define LONG_256 LONG_64 LONG_64 LONG_64 LONG_64
+
+#define SLOT_2(n, state, rows, users, error)                                                                           \
+    "*18\r\n$4\r\nslot\r\n:" n "\r\n$5\r\nstate\r\n" state "$4\r\nrows\r\n:" rows "\r\n$5\r\nusers\r\n:" users         \
+    "\r\n$6\r\nmemory\r\n:4096\r\n$5\r\nsince\r\n:1795262300000\r\n$5\r\nretry\r\n:0\r\n$10\r\nlast_error\r\n" error   \
+    "$5\r\nclock\r\n$6\r\nsteady\r\n"
+#define SLOT_3(n, state, rows, users, error)                                                                           \
+    "%9\r\n$4\r\nslot\r\n:" n "\r\n$5\r\nstate\r\n" state "$4\r\nrows\r\n:" rows "\r\n$5\r\nusers\r\n:" users          \
+    "\r\n$6\r\nmemory\r\n:4096\r\n$5\r\nsince\r\n:1795262300000\r\n$5\r\nretry\r\n:0\r\n$10\r\nlast_error\r\n" error   \
+    "$5\r\nclock\r\n$6\r\nsteady\r\n"
+#define RING_2                                                                                                         \
+    "*2\r\n" SLOT_2("0", "$4\r\nopen\r\n", "7", "2", "$0\r\n\r\n")                                                     \
+        SLOT_2("1", "$6\r\nfailed\r\n", "9", "1", "$9\r\ndisk full\r\n")
+#define RING_3                                                                                                         \
+    "*2\r\n" SLOT_3("0", "$4\r\nopen\r\n", "7", "2", "$0\r\n\r\n")                                                     \
+        SLOT_3("1", "$6\r\nfailed\r\n", "9", "1", "$9\r\ndisk full\r\n")
+
+static const struct row rows[] = {
+    /* The connection. */
+    {"PING\r\n", "+PONG\r\n", NULL},
+    {"ping hello\r\n", "$5\r\nhello\r\n", NULL},
+    {"PING a b\r\n", COUNT_ERROR("ping"), NULL},
+    {"ECHO hi\r\n", "$2\r\nhi\r\n", NULL},
+    {"ECHO\r\n", COUNT_ERROR("echo"), NULL},
+    {"*2\r\n$4\r\nECHO\r\n$0\r\n\r\n", "$0\r\n\r\n", NULL},
+    {"QUIT\r\nPING\r\n", "+OK\r\n", NULL},
+    {"RESET\r\n", "+RESET\r\n", NULL},
+    {"RESET a\r\n", COUNT_ERROR("reset"), NULL},
+    {"CLIENT SETNAME x\r\nRESET\r\nCLIENT GETNAME\r\n", "+OK\r\n+RESET\r\n$-1\r\n", NULL},
+    {"SELECT 0\r\n", "+OK\r\n", NULL},
+    {"SELECT 1\r\n", "-ERR DB index is out of range\r\n", NULL},
+    {"SELECT -1\r\n", "-ERR DB index is out of range\r\n", NULL},
+    {"SELECT x\r\n", "-ERR value is not an integer or out of range\r\n", NULL},
+    {"SELECT\r\n", COUNT_ERROR("select"), NULL},
+    {"AUTH x\r\n",
+     "-ERR AUTH <password> called without any password configured for the default user. Are you sure your "
+     "configuration is correct?\r\n",
+     NULL},
+    {"AUTH default x\r\n", "+OK\r\n", NULL},
+    {"AUTH somebody x\r\n", "-WRONGPASS invalid username-password pair or user is disabled.\r\n", NULL},
+    {"AUTH a b c\r\n", "-ERR syntax error\r\n", NULL},
+    {"AUTH\r\n", COUNT_ERROR("auth"), NULL},
+    {"HELLO\r\n",
+     "*14\r\n$6\r\nserver\r\n$6\r\nunseen\r\n$7\r\nversion\r\n$5\r\n" UNSEEN_VERSION "\r\n$5\r\nproto\r\n:2\r\n$2\r\n"
+     "id\r\n:" ANY "\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n",
+     "%7\r\n$6\r\nserver\r\n$6\r\nunseen\r\n$7\r\nversion\r\n$5\r\n" UNSEEN_VERSION "\r\n$5\r\nproto\r\n:3\r\n$2\r\n"
+     "id\r\n:" ANY "\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"},
+    {"HELLO 2\r\nCLIENT GETNAME\r\n", "*14\r\n" ANY ":2\r\n" ANY "*0\r\n$-1\r\n", NULL},
+    {"HELLO 3 AUTH default x SETNAME bob\r\nCLIENT GETNAME\r\n", "%7\r\n" ANY ":3\r\n" ANY "*0\r\n$3\r\nbob\r\n", NULL},
+    {"HELLO 4\r\n", "-NOPROTO unsupported protocol version\r\n", NULL},
+    {"HELLO x\r\n", "-ERR Protocol version is not an integer or out of range\r\n", NULL},
+    {"HELLO 3 FOO\r\n", "-ERR Syntax error in HELLO option 'FOO'\r\n", NULL},
+    {"HELLO 3 AUTH x\r\n", "-ERR Syntax error in HELLO option 'AUTH'\r\n", NULL},
+    {"HELLO 3 AUTH x y\r\n", "-WRONGPASS invalid username-password pair or user is disabled.\r\n", NULL},
+    {"HELLO 3 SETNAME 'a b'\r\n", "-ERR Client names cannot contain spaces, newlines or special characters.\r\n", NULL},
+
+    /* CLIENT. */
+    {"CLIENT\r\n", COUNT_ERROR("client"), NULL},
+    {"CLIENT FOO a\r\n", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.\r\n", NULL},
+    {"CLIENT MAINT_NOTIFICATIONS ON\r\n", "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n", NULL},
+    {"CLIENT HELP\r\n",
+     "*15\r\n+CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n+GETNAME\r\n+    The connection's "
+     "name.\r\n" ANY "+HELP\r\n+    Print this help.\r\n",
+     NULL},
+    {"CLIENT ID\r\n", ":" ANY "\r\n", NULL},
+    {"CLIENT ID x\r\n", COUNT_ERROR("client|id"), NULL},
+    {"CLIENT GETNAME\r\n", "$-1\r\n", "_\r\n"},
+    {"CLIENT SETNAME bob\r\nCLIENT GETNAME\r\n", "+OK\r\n$3\r\nbob\r\n", NULL},
+    {"CLIENT SETNAME bob\r\nCLIENT SETNAME ''\r\nCLIENT GETNAME\r\n", "+OK\r\n+OK\r\n$-1\r\n", "+OK\r\n+OK\r\n_\r\n"},
+    {"CLIENT SETNAME\r\n", COUNT_ERROR("client|setname"), NULL},
+    {"CLIENT SETNAME 'a b'\r\n", "-ERR Client names cannot contain spaces, newlines or special characters.\r\n", NULL},
+    {"CLIENT SETINFO LIB-NAME redis-py\r\nCLIENT SETINFO lib-ver 5.0\r\n", "+OK\r\n+OK\r\n", NULL},
+    {"CLIENT SETINFO LIB-NAME 'a b'\r\n", "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n",
+     NULL},
+    {"CLIENT SETINFO foo x\r\n", "-ERR Unrecognized option 'foo'\r\n", NULL},
+    {"CLIENT SETNAME bob\r\nCLIENT INFO\r\n",
+     "+OK\r\n$" ANY "\r\nid=" ANY " addr=" ANY "/socket:0 laddr=" ANY "/socket:0 fd=" ANY " name=bob age=0 idle=0 "
+     "flags=U db=0 " ANY " cmd=client|info user=default redir=-1 resp=2 lib-name= lib-ver=\n\r\n",
+     "+OK\r\n=" ANY "\r\ntxt:id=" ANY " cmd=client|info user=default redir=-1 resp=3 lib-name= lib-ver=\n\r\n"},
+    {"CLIENT SETINFO lib-name js\r\nCLIENT LIST\r\n", "+OK\r\n$" ANY "\r\nid=" ANY " lib-name=js lib-ver=\n\r\n",
+     "+OK\r\n=" ANY "\r\ntxt:id=" ANY " lib-name=js lib-ver=\n\r\n"},
+    {"CLIENT LIST TYPE normal\r\n", "$" ANY "id=" ANY "\r\n", "=" ANY "id=" ANY "\r\n"},
+    {"CLIENT LIST TYPE pubsub\r\n", "$0\r\n\r\n", "=4\r\ntxt:\r\n"},
+    {"CLIENT LIST TYPE foo\r\n", "-ERR Unknown client type 'foo'\r\n", NULL},
+    {"CLIENT LIST ID 999999 999998\r\n", "$0\r\n\r\n", "=4\r\ntxt:\r\n"},
+    {"CLIENT LIST ID x\r\n", "-ERR Invalid client ID\r\n", NULL},
+    {"CLIENT LIST FOO\r\n", "-ERR syntax error\r\n", NULL},
+
+    /* Unknown ones, wrong counts, the protocol. */
+    {"FOO a 'b c' d\r\n", "-ERR unknown command 'FOO', with args beginning with: 'a' 'b c' 'd' \r\n", NULL},
+    {"foo\r\n", "-ERR unknown command 'foo', with args beginning with: \r\n", NULL},
+    {"BLOCK s 1\r\n", "-ERR unknown command 'BLOCK', with args beginning with: 's' '1' \r\n", NULL},
+    {"*2\r\n$3\r\nFOO\r\n$5\r\na\r\nb'\r\n", "-ERR unknown command 'FOO', with args beginning with: 'a  b'' \r\n",
+     NULL},
+    {"*1\r\n$5\r\nPING\n\r\n", "-ERR unknown command 'PING ', with args beginning with: \r\n", NULL},
+    {"\r\n*0\r\n*-1\r\n \r\nPING\r\n", "+PONG\r\n", NULL},
+    {"*1\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n", NULL},
+    {"PING\r\n*1\r\nfoo\r\nPING\r\n", "+PONG\r\n-ERR Protocol error: expected '$', got 'f'\r\n", NULL},
+    {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "-ERR Protocol error: this port speaks the Redis protocol, not HTTP\r\n",
+     NULL},
+    {"PING 'a\r\nPING\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n", NULL},
+    {"*2\r\n$4\r\nECHO\r\n$99\r\nhalf a request", "", NULL},
+
+    /* Recording. */
+    {"PLAYED u a\r\n", ":1\r\n", NULL},
+    {"PLAYED u a b c\r\n", ":3\r\n", NULL},
+    {"*3\r\n$6\r\nplayed\r\n$1\r\nu\r\n$3\r\n\r\n\n\r\n", ":1\r\n", NULL},
+    {"PLAYED u\r\n", COUNT_ERROR("played"), NULL},
+    {"PLAYED '' a\r\n", "-ERR user is empty" ANY "\r\n", NULL},
+    {"PLAYED bad a '' c\r\nUNSEEN bad a c\r\n", "-ERR item 2 is empty" ANY "\r\n*2\r\n$1\r\na\r\n$1\r\nc\r\n", NULL},
+    {"PLAYED bad a " LONG_256 "\r\nSEEN bad a\r\n", "-ERR item 2 " ANY "255" ANY "\r\n*1\r\n:0\r\n", NULL},
+    {"PLAYED " LONG_256 " a\r\n", "-ERR user " ANY "255" ANY "\r\n", NULL},
+    {"DELIVERED u d e\r\n", ":2\r\n", NULL},
+    {"DELIVERED u\r\n", COUNT_ERROR("delivered"), NULL},
+    {"PLAYEDAT u 1795176000000 p1 p2\r\n", ":2\r\n", NULL},
+    {"PLAYEDAT u 1795176000000\r\n", COUNT_ERROR("playedat"), NULL},
+    {"PLAYEDAT u soon p3\r\n", "-ERR unix_ms must be a whole number of milliseconds since 1970, got 'soon'\r\n", NULL},
+    {"PLAYEDAT u 1795176000 p3\r\n", "-ERR " ANY "seconds" ANY "\r\n", NULL},
+    {"PLAYEDAT u 1895176000000 p3\r\n", "-ERR " ANY "ahead" ANY "\r\n", NULL},
+    {"PLAYEDAT u 1595176000000 p3\r\n", "-ERR " ANY "\r\n", NULL},
+    {"PLAYEDAT bad 1795176000000 p ''\r\nSEEN bad p\r\n", "-ERR item 2 is empty" ANY "\r\n*1\r\n:0\r\n", NULL},
+    {"PLAYED u x\r\nPLAYED u\r\nPLAYED u y\r\n", ":1\r\n" COUNT_ERROR("played") ":1\r\n", NULL},
+    {"PLAYED u x1\r\nUNSEEN u x1 n\r\nPLAYED u x2\r\nSEEN u x2\r\n", ":1\r\n*1\r\n$1\r\nn\r\n:1\r\n*1\r\n:1\r\n", NULL},
+
+    /* Asking. */
+    {"UNSEEN u a n b m n\r\n", "*3\r\n$1\r\nn\r\n$1\r\nm\r\n$1\r\nn\r\n", NULL},
+    {"*6\r\n$6\r\nUNSEEN\r\n$1\r\nu\r\n$1\r\na\r\n$12\r\nnnnnnnnnnnnn\r\n$1\r\nm\r\n$1\r\nb\r\n",
+     "*2\r\n$12\r\nnnnnnnnnnnnn\r\n$1\r\nm\r\n", NULL},
+    {"UNSEEN u a b\r\n", "*0\r\n", NULL},
+    {"UNSEEN nobody a b\r\n", "*2\r\n$1\r\na\r\n$1\r\nb\r\n", NULL},
+    {"UNSEEN u\r\n", COUNT_ERROR("unseen"), NULL},
+    {"UNSEEN u a ''\r\n", "-ERR item 2 is empty" ANY "\r\n", NULL},
+    {"UNSEEN old m1 m2\r\n", "*1\r\n$2\r\nm2\r\n", NULL},
+    {"UNSEEN broken a\r\n", "-ERR user broken, month 2026-10: the filter is damaged\r\n", NULL},
+    {"SEEN u a n d p1 a\r\n", "*5\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n", NULL},
+    {"SEEN u\r\n", COUNT_ERROR("seen"), NULL},
+    {"FILTER u ITEMS a n b m\r\n", "*2\r\n$1\r\nn\r\n$1\r\nm\r\n", NULL},
+    {"filter u reply indexes items a n b m\r\n", "*2\r\n:1\r\n:3\r\n", NULL},
+    {"FILTER u REPLY ITEMS ITEMS a n\r\n", "*1\r\n$1\r\nn\r\n", NULL},
+    {"FILTER u REPLY BITMAP ITEMS a n b m a a a n n\r\n", "$2\r\n\x51\x80\r\n", NULL},
+    {"FILTER u LIMIT 2 ITEMS a n b m o p\r\n", "*2\r\n$1\r\nn\r\n$1\r\nm\r\n", NULL},
+    {"FILTER u LIMIT 1 REPLY INDEXES ITEMS a n b m\r\n", "*1\r\n:1\r\n", NULL},
+    {"FILTER u LIMIT 100000 ITEMS a n\r\n", "*1\r\n$1\r\nn\r\n", NULL},
+    {"FILTER u ITEMS ITEMS\r\n", "*1\r\n$5\r\nITEMS\r\n", NULL},
+    {"FILTER u ITEMS\r\n", COUNT_ERROR("filter"), NULL},
+    {"FILTER u LIMIT 1 ITEMS\r\n", "-ERR FILTER needs ITEMS and at least one item behind it\r\n", NULL},
+    {"FILTER u LIMIT 1\r\n", "-ERR FILTER needs ITEMS and at least one item behind it\r\n", NULL},
+    {"FILTER u DELIVER LIMIT\r\n", "-ERR unknown option 'LIMIT' of FILTER: expected REPLY, LIMIT, DELIVER or ITEMS\r\n",
+     NULL},
+    {"FILTER u SESSION s ITEMS a\r\n",
+     "-ERR unknown option 'SESSION' of FILTER: expected REPLY, LIMIT, DELIVER or ITEMS\r\n", NULL},
+    {"FILTER u REPLY FOO ITEMS a\r\n", "-ERR REPLY must be ITEMS, INDEXES or BITMAP, got 'FOO'\r\n", NULL},
+    {"FILTER u LIMIT 0 ITEMS a\r\n", "-ERR LIMIT must be a whole number of at least 1, got '0'\r\n", NULL},
+    {"FILTER u LIMIT -3 ITEMS a\r\n", "-ERR LIMIT must be a whole number of at least 1, got '-3'\r\n", NULL},
+    {"FILTER u LIMIT x ITEMS a\r\n", "-ERR LIMIT must be a whole number of at least 1, got 'x'\r\n", NULL},
+    {"FILTER u LIMIT 1 REPLY BITMAP ITEMS a\r\n", "-ERR LIMIT can't be used with REPLY BITMAP\r\n", NULL},
+    {"FILTER u DELIVER ITEMS a\r\n", "-ERR DELIVER needs LIMIT of at most 100\r\n", NULL},
+    {"FILTER u DELIVER LIMIT 101 ITEMS a\r\n", "-ERR DELIVER needs LIMIT of at most 100, got 101\r\n", NULL},
+    {"FILTER u ITEMS ''\r\n", "-ERR item 1 is empty" ANY "\r\n", NULL},
+    {"FILTER v LIMIT 2 DELIVER ITEMS q r s\r\nSEEN v q r s\r\n", "*2\r\n$1\r\nq\r\n$1\r\nr\r\n*3\r\n:1\r\n:1\r\n:0\r\n",
+     NULL},
+    {"FILTER v DELIVER REPLY INDEXES LIMIT 9 ITEMS q r s\r\nPING\r\n", "*1\r\n:2\r\n+PONG\r\n", NULL},
+    {"FILTER v LIMIT 2 DELIVER ITEMS q r s\r\n", "*0\r\n", NULL},
+
+    /* Explaining. */
+    {"WHY u n\r\n", "*0\r\n", "%0\r\n"},
+    {"WHY u a\r\n", "*1\r\n$6\r\nstaged\r\n", "%1\r\n$6\r\nstaged\r\n,0\r\n"},
+    {"WHY v q\r\n", "*1\r\n$9\r\ndelivered\r\n", "%1\r\n$9\r\ndelivered\r\n,0\r\n"},
+    {"WHY old m1\r\n", "*2\r\n$7\r\n2026-10\r\n$7\r\n2026-09\r\n",
+     "%2\r\n$7\r\n2026-10\r\n,2.3283064365386963e-10\r\n$7\r\n2026-09\r\n,4.656612873077393e-10\r\n"},
+    {"WHY u\r\n", COUNT_ERROR("why"), NULL},
+    {"WHY u ''\r\n", "-ERR item 1 is empty" ANY "\r\n", NULL},
+    {"WHY broken a\r\n", "-ERR user broken, month 2026-10: the filter is damaged\r\n", NULL},
+    {"HISTORY nobody\r\n", "$-1\r\n", "_\r\n"},
+    {"HISTORY v\r\n",
+     "*10\r\n$4\r\nuser\r\n$1\r\nv\r\n$6\r\nmonths\r\n*0\r\n$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:3\r\n$5\r\nerror"
+     "\r\n$1\r\n0\r\n",
+     "%5\r\n$4\r\nuser\r\n$1\r\nv\r\n$6\r\nmonths\r\n*0\r\n$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:3\r\n$5\r\nerror"
+     "\r\n,0\r\n"},
+    {"HISTORY old\r\n",
+     "*10\r\n$4\r\nuser\r\n$3\r\nold\r\n$6\r\nmonths\r\n*2\r\n"
+     "*12\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$22\r\n"
+     "2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1809129600000\r\n"
+     "*12\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$21\r\n"
+     "4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1806537600000\r\n"
+     "$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:0\r\n$5\r\nerror\r\n$21\r\n6.984919309616089e-10\r\n",
+     "%5\r\n$4\r\nuser\r\n$3\r\nold\r\n$6\r\nmonths\r\n*2\r\n"
+     "%6\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
+     ",2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1809129600000\r\n"
+     "%6\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
+     ",4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1806537600000\r\n"
+     "$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:0\r\n$5\r\nerror\r\n,6.984919309616089e-10\r\n"},
+    {"HISTORY\r\n", COUNT_ERROR("history"), NULL},
+    {"HISTORY ''\r\n", "-ERR user is empty" ANY "\r\n", NULL},
+    {"HISTORY broken\r\n", "-ERR user broken, month 2026-10: the filter is damaged\r\n", NULL},
+    {"MONTHS\r\n",
+     "*2\r\n*12\r\n$5\r\nmonth\r\n$7\r\n2026-11\r\n$5\r\nusers\r\n:3\r\n$5\r\nplays\r\n:40\r\n$5\r\nbytes\r\n:500\r\n"
+     "$5\r\nstate\r\n$4\r\nlive\r\n$8\r\nprogress\r\n$1\r\n0\r\n"
+     "*12\r\n$5\r\nmonth\r\n$7\r\n2026-04\r\n$5\r\nusers\r\n:2\r\n$5\r\nplays\r\n:9\r\n$5\r\nbytes\r\n:80\r\n"
+     "$5\r\nstate\r\n$8\r\nexpiring\r\n$8\r\nprogress\r\n$4\r\n0.25\r\n",
+     "*2\r\n%6\r\n$5\r\nmonth\r\n$7\r\n2026-11\r\n$5\r\nusers\r\n:3\r\n$5\r\nplays\r\n:40\r\n$5\r\nbytes\r\n:500\r\n"
+     "$5\r\nstate\r\n$4\r\nlive\r\n$8\r\nprogress\r\n,0\r\n"
+     "%6\r\n$5\r\nmonth\r\n$7\r\n2026-04\r\n$5\r\nusers\r\n:2\r\n$5\r\nplays\r\n:9\r\n$5\r\nbytes\r\n:80\r\n"
+     "$5\r\nstate\r\n$8\r\nexpiring\r\n$8\r\nprogress\r\n,0.25\r\n"},
+    {"MONTHS x\r\n", COUNT_ERROR("months"), NULL},
+
+    /* The ring. */
+    {"RING\r\n", RING_2, RING_3},
+    {"RING FLUSH\r\nPING\r\n", RING_2 "+PONG\r\n", RING_3 "+PONG\r\n"},
+    {"RING FOO\r\n", "-ERR unknown subcommand 'FOO'. Try RING HELP.\r\n", NULL},
+    {"RING FLUSH x\r\n", COUNT_ERROR("ring|flush"), NULL},
+
+    /* Forgetting. */
+    {"FORGET u n a\r\nUNSEEN u n a b\r\n", ":1\r\n*2\r\n$1\r\nn\r\n$1\r\na\r\n", NULL},
+    {"FORGET u\r\nHISTORY u\r\nFORGET u\r\n", ":1\r\n$-1\r\n:0\r\n", ":1\r\n_\r\n:0\r\n"},
+    {"PLAYED u a\r\nFORGET u\r\nPLAYED u b\r\nUNSEEN u a b\r\n", ":1\r\n:1\r\n:1\r\n*1\r\n$1\r\na\r\n", NULL},
+    {"FORGET nobody\r\n", ":0\r\n", NULL},
+    {"FORGET\r\n", COUNT_ERROR("forget"), NULL},
+    {"FORGET ''\r\n", "-ERR user is empty" ANY "\r\n", NULL},
+    {"FORGET u a ''\r\n", "-ERR item 2 is empty" ANY "\r\n", NULL},
+
+    /* MULTI. */
+    {"MULTI\r\nPLAYED w a b\r\nUNSEEN w a c\r\nPING\r\nEXEC\r\nPING\r\n",
+     "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:2\r\n*1\r\n$1\r\nc\r\n+PONG\r\n+PONG\r\n", NULL},
+    {"MULTI\r\nEXEC\r\n", "+OK\r\n*0\r\n", NULL},
+    {"MULTI\r\nMULTI\r\nEXEC\r\n", "+OK\r\n-ERR MULTI calls can not be nested\r\n*0\r\n", NULL},
+    {"EXEC\r\nDISCARD\r\n", "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n", NULL},
+    {"MULTI\r\nPLAYED w x\r\nDISCARD\r\nSEEN w x\r\n", "+OK\r\n+QUEUED\r\n+OK\r\n*1\r\n:0\r\n", NULL},
+    {"MULTI\r\nPLAYED w x\r\nFOO\r\nEXEC\r\nSEEN w x\r\n",
+     "+OK\r\n+QUEUED\r\n-ERR unknown command 'FOO', with args beginning with: \r\n-EXECABORT Transaction discarded "
+     "because of previous errors.\r\n*1\r\n:0\r\n",
+     NULL},
+    {"MULTI\r\nPLAYED w\r\nEXEC\r\nEXEC\r\n",
+     "+OK\r\n" COUNT_ERROR("played") "-EXECABORT Transaction discarded because of previous errors.\r\n"
+                                     "-ERR EXEC without MULTI\r\n",
+     NULL},
+    {"MULTI\r\nPLAYED w '' \r\nPLAYED w y\r\nEXEC\r\n",
+     "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n-ERR item 1 is empty" ANY "\r\n:1\r\n", NULL},
+    {"MULTI\r\nFILTER w LIMIT 1 DELIVER ITEMS f g\r\nFORGET w\r\nSEEN w f\r\nEXEC\r\n",
+     "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n*1\r\n$1\r\nf\r\n:1\r\n*1\r\n:0\r\n", NULL},
+    {"MULTI\r\nPING\r\nRESET\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n+RESET\r\n-ERR EXEC without MULTI\r\n", NULL},
+    {"MULTI\r\nPING\r\nQUIT\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n+OK\r\n", NULL},
+    {"MULTI\r\nEXEC x\r\nEXEC\r\n",
+     "+OK\r\n-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n"
+     "-ERR EXEC without MULTI\r\n",
+     NULL},
+    {"MULTI\r\nMULTI\r\nMULTI x\r\nEXEC\r\n",
+     "+OK\r\n-ERR MULTI calls can not be nested\r\n" COUNT_ERROR("multi") "-EXECABORT Transaction discarded because "
+                                                                          "of previous errors.\r\n",
+     NULL},
+
+    /* The server. */
+    {"COMMAND COUNT\r\n", ":26\r\n", NULL},
+    {"COMMAND\r\n", "*26\r\n*10\r\n$4\r\nauth\r\n:-2\r\n*3\r\n" ANY, "*26\r\n*10\r\n$4\r\nauth\r\n:-2\r\n~3\r\n" ANY},
+    {"COMMAND INFO played foo ring|flush\r\n",
+     "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n"
+     "*10\r\n$10\r\nring|flush\r\n:2\r\n*2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
+     "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n~2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n~0\r\n~0\r\n~0\r\n*0\r\n_\r\n"
+     "*10\r\n$10\r\nring|flush\r\n:2\r\n~2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n~0\r\n~0\r\n~0\r\n*0\r\n"},
+    {"COMMAND INFO\r\n", "*26\r\n" ANY, NULL},
+    {"COMMAND DOCS why foo\r\n",
+     "*2\r\n$3\r\nwhy\r\n*8\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY,
+     "%1\r\n$3\r\nwhy\r\n%4\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY},
+    {"COMMAND DOCS\r\n", "*52\r\n$4\r\nauth\r\n*8\r\n" ANY, "%26\r\n$4\r\nauth\r\n%4\r\n" ANY},
+    {"COMMAND FOO\r\n", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.\r\n", NULL},
+    {"CONFIG GET delivered_max\r\n", "*2\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n",
+     "%1\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n"},
+    {"CONFIG GET SLOT* nothing requirepass\r\n",
+     "*6\r\n$11\r\nrequirepass\r\n$0\r\n\r\n$5\r\nslots\r\n$1\r\n6\r\n$11\r\nslot_length\r\n$2\r\n1h\r\n",
+     "%3\r\n$11\r\nrequirepass\r\n$0\r\n\r\n$5\r\nslots\r\n$1\r\n6\r\n$11\r\nslot_length\r\n$2\r\n1h\r\n"},
+    {"CONFIG GET maxmemory\r\n", "*0\r\n", "%0\r\n"},
+    {"CONFIG GET\r\n", COUNT_ERROR("config|get"), NULL},
+    {"CONFIG SET a b\r\n", "-ERR unknown subcommand 'SET'. Try CONFIG HELP.\r\n", NULL},
+    {"INFO\r\n",
+     "$" ANY "\r\n# Server\r\nredis_version:7.0.0\r\n" ANY "unseen_version:" UNSEEN_VERSION "\r\n" ANY
+     "\r\n\r\n# Clients\r\nconnected_clients:" ANY "\r\n\r\n# Memory\r\nused_memory:" ANY
+     "\r\n\r\n# Persistence\r\nloading:0\r\n" ANY "seed_fingerprint:" ANY "\r\n\r\n# Stats\r\n" ANY "rows_recorded:" ANY
+     "\r\n\r\n# Replication\r\nrole:master\r\n" ANY "\r\n\r\n# Ring\r\n" ANY "clock:steady\r\n" ANY
+     "\r\n\r\n# Keyspace\r\n\r\n",
+     "=" ANY "\r\ntxt:# Server\r\n" ANY "\r\n\r\n# Keyspace\r\n\r\n"},
+    {"INFO persistence\r\n", "$" ANY "\r\n# Persistence\r\nloading:0\r\n" ANY,
+     "=" ANY "\r\ntxt:# Persistence\r\nloading:0\r\n" ANY},
+    {"INFO KEYSPACE replication\r\n",
+     "$62\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Keyspace\r\n\r\n",
+     "=66\r\ntxt:# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Keyspace\r\n\r\n"},
+    {"INFO foo\r\n", "$0\r\n\r\n", "=4\r\ntxt:\r\n"},
+    {"DEBUG ADVANCE 1000\r\n", "+OK\r\n", NULL},
+    {"DEBUG JUMP -1000\r\n", "+OK\r\n", NULL},
+    {"DEBUG JUMP 0\r\n", "+OK\r\n", NULL},
+    {"DEBUG ADVANCE -1\r\n", "-ERR ms must be a whole number of milliseconds from 0 to 316224000000, got '-1'\r\n",
+     NULL},
+    {"DEBUG ADVANCE x\r\n", "-ERR ms must be a whole number of milliseconds from 0 to 316224000000, got 'x'\r\n", NULL},
+    {"DEBUG SLEEP 0\r\n", "-ERR unknown subcommand 'SLEEP'. Try DEBUG HELP.\r\n", NULL},
+    {"DEBUG\r\n", COUNT_ERROR("debug"), NULL},
+};
+
+static void set_up_store(struct store *store)
+{
+    fake_store_add_month(store, "old", 2026 * 12 + 8, "m1");
+    fake_store_add_month(store, "old", 2026 * 12 + 8, "m3");
+    fake_store_add_month(store, "old", 2026 * 12 + 9, "m1");
+    fake_store_damage(store, "broken");
+    static struct store_ring ring = {.turn = 1, .open = 0, .n_slots = 2};
+    ring.slots[0] = (struct store_slot){
+        .slot = 0, .state = SLOT_OPEN, .rows = 7, .users = 2, .bytes = 4096, .since_ms = 1795262300000};
+    ring.slots[1] = (struct store_slot){.slot = 1,
+                                        .state = SLOT_FAILED,
+                                        .rows = 9,
+                                        .users = 1,
+                                        .bytes = 4096,
+                                        .since_ms = 1795262300000,
+                                        .error = "disk full"};
+    fake_store_set_ring(store, &ring);
+}
+
+static void run_table(int proto)
+{
+    static const char hello[] = "HELLO 3\r\n";
+    struct fixture f;
+    fixture_init(&f);
+    set_up_store(f.store);
+    fixture_start(&f);
+    fixture_attach(&f);
+    size_t wrong = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf request = {0}, got = {0}, want = {0};
+        bool three = proto == 3;
+        buf_addf(&request, "%s%s", three ? hello : "", rows[i].request);
+        buf_add(&request, "", 1);
+        buf_addf(&want, "%s%s", three ? "%7\r\n" ANY "*0\r\n" : "",
+                 three && rows[i].resp3 != NULL ? rows[i].resp3 : rows[i].resp2);
+        buf_add(&want, "", 1);
+        client_ask(&f, request.data, &got);
+        wrong += !text_is(want.data, &got, request.data);
+        buf_free(&request);
+        buf_free(&got);
+        buf_free(&want);
+    }
+    fixture_stop(&f);
+    fixture_end(&f);
+    assert_int_equal(wrong, 0);
+}
+
+static void replies_in_resp2(void **state)
+{
+    (void)state;
+    run_table(2);
+}
+
+static void replies_in_resp3(void **state)
+{
+    (void)state;
+    run_table(3);
+}
+
+/* Ids hold any byte, and come back as they came. */
+static void binary_ids(void **state)
+{
+    (void)state;
+    static const char request[] =
+        "*4\r\n$6\r\nPLAYED\r\n$3\r\n\0\r\n\r\n$4\r\na\0b\n\r\n$1\r\n\xff\r\n"
+        "*5\r\n$6\r\nUNSEEN\r\n$3\r\n\0\r\n\r\n$4\r\na\0b\n\r\n$4\r\na\0b\0\r\n$1\r\n\xff\r\n";
+    static const char want[] = ":2\r\n*1\r\n$4\r\na\0b\0\r\n";
+    struct fixture f;
+    fixture_init(&f);
+    fixture_start(&f);
+    fixture_attach(&f);
+    int fd = client_open(&f);
+    client_send(fd, request, sizeof request - 1);
+    shutdown(fd, SHUT_WR);
+    struct buf got = {0};
+    client_read_all(fd, &got);
+    close(fd);
+    assert_int_equal(got.len, sizeof want - 1);
+    assert_memory_equal(got.data, want, got.len);
+    buf_free(&got);
+    fixture_stop(&f);
+    fixture_end(&f);
+}
+
+/* Many items, in every form of reply, compared with what a loop says. */
+static void many_items(void **state)
+{
+    (void)state;
+    enum { N = 10000 };
+    struct fixture f;
+    fixture_init(&f);
+    fixture_start(&f);
+    fixture_attach(&f);
+    struct buf request = {0}, want = {0}, got = {0};
+    buf_addf(&request, "PLAYED big 3 4 5 999 1000 9999\r\n");
+    for (int form = 0; form < 2; form++) {
+        buf_addf(&request, "*%d\r\n$6\r\nFILTER\r\n$3\r\nbig\r\n$5\r\nREPLY\r\n%s\r\n$5\r\nITEMS\r\n", N + 5,
+                 form == 0 ? "$5\r\nITEMS" : "$7\r\nINDEXES");
+        for (int i = 0; i < N; i++) {
+            char text[16];
+            int len = snprintf(text, sizeof text, "%d", i);
+            buf_addf(&request, "$%d\r\n%s\r\n", len, text);
+        }
+    }
+    buf_addf(&want, ":6\r\n");
+    for (int form = 0; form < 2; form++) {
+        buf_addf(&want, "*%d\r\n", N - 6);
+        for (int i = 0; i < N; i++) {
+            char text[16];
+            int len = snprintf(text, sizeof text, "%d", i);
+            if (i != 3 && i != 4 && i != 5 && i != 999 && i != 1000 && i != 9999) {
+                form == 0 ? buf_addf(&want, "$%d\r\n%s\r\n", len, text) : buf_addf(&want, ":%s\r\n", text);
+            }
+        }
+    }
+    int fd = client_open(&f);
+    client_send(fd, request.data, request.len);
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, &got);
+    close(fd);
+    assert_int_equal(got.len, want.len);
+    assert_memory_equal(got.data, want.data, want.len);
+    buf_free(&request);
+    buf_free(&want);
+    buf_free(&got);
+    fixture_stop(&f);
+    fixture_end(&f);
+}
+
+/* One too many, in a command of its own size and in one of more arguments than are kept. */
+static void too_many_items(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    fixture_start(&f);
+    fixture_attach(&f);
+    for (int extra = 0; extra <= 100; extra += extra == 0 ? 1 : 99) {
+        struct buf request = {0}, got = {0};
+        int n = ITEMS_MAX + extra;
+        buf_addf(&request, "*%d\r\n$6\r\nPLAYED\r\n$1\r\nu\r\n", n + 2);
+        for (int i = 0; i < n; i++) {
+            buf_add(&request, "$1\r\nx\r\n", 7);
+        }
+        buf_addf(&request, "SEEN u x\r\n");
+        int fd = client_open(&f);
+        client_send(fd, request.data, request.len);
+        shutdown(fd, SHUT_WR);
+        client_read_all(fd, &got);
+        close(fd);
+        const char *want = extra == 0   ? ":65536\r\n*1\r\n:1\r\n"
+                           : extra == 1 ? "-ERR 65537 items are too many: a command takes at most 65536\r\n*1\r\n:1\r\n"
+                                        : "-ERR 65638 arguments are too many: a command takes at most 65536 items\r\n"
+                                          "*1\r\n:1\r\n";
+        assert_true(text_is(want, &got, "many items"));
+        buf_free(&request);
+        buf_free(&got);
+    }
+    fixture_stop(&f);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replies_in_resp2), cmocka_unit_test(replies_in_resp3), cmocka_unit_test(binary_ids),
+        cmocka_unit_test(many_items),       cmocka_unit_test(too_many_items),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

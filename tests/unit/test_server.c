@@ -1,0 +1,639 @@
+/* What a single command's reply does not show: order, failures, loading, passwords, limits, timeouts, memory, the end.
+ * The store is held and released by the test, and time is the test's, so that nothing here waits for a clock. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "fake_store.h"
+#include "server_fixture.h"
+
+#define NOAUTH "-NOAUTH Authentication required.\r\n"
+
+static void begin(struct fixture *f)
+{
+    fixture_init(f);
+    f->cfg.workers = 1; /* what one connection is told shows what the other's worker has done */
+    fixture_start(f);
+    fixture_attach(f);
+}
+
+static void end(struct fixture *f)
+{
+    fixture_stop(f);
+    fixture_end(f);
+}
+
+/* Everything that the server was sent before is handled when this returns. */
+static void settle(const struct fixture *f)
+{
+    int fd = client_open(f);
+    client_say(fd, "PING\r\n");
+    client_expect(fd, "+PONG\r\n");
+    client_say(fd, "PING\r\n");
+    client_expect(fd, "+PONG\r\n");
+    close(fd);
+}
+
+/* Reads to the end of the connection and expects that. */
+static void expect_end(int fd, const char *want)
+{
+    struct buf got = {0};
+    client_read_all(fd, &got);
+    assert_string_equal(got.data, want);
+    buf_free(&got);
+    close(fd);
+}
+
+static void writes_answer_after_the_commit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_hold(f.store);
+    int fd = client_open(&f);
+    client_say(fd, "PLAYED u a b\r\n");
+    fake_store_wait(f.store, 1);
+    settle(&f);
+    assert_false(client_has_input(fd));
+    fake_store_release(f.store);
+    client_expect(fd, ":2\r\n");
+    close(fd);
+    end(&f);
+}
+
+/* Writes of one connection follow each other without waiting; all else waits for them, errors too; other connections
+ * notice nothing. */
+static void order_of_one_connection(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_hold(f.store);
+    int fd = client_open(&f), other = client_open(&f);
+    client_say(fd, "PLAYED u a\r\nPLAYED u b\r\n");
+    fake_store_wait(f.store, 1);
+    client_say(fd, "DELIVERED u c\r\nPLAYED u ''\r\nUNSEEN u a b c d\r\nPLAYED u d\r\nSEEN u d\r\n");
+    fake_store_wait(f.store, 2);
+    settle(&f);
+    assert_false(client_has_input(fd));
+    client_say(other, "UNSEEN u a\r\n");
+    client_expect(other, "*1\r\n$1\r\na\r\n"); /* not yet durable, and questions don't wait */
+    fake_store_release(f.store);
+    client_expect(fd, ":1\r\n:1\r\n:1\r\n-ERR item 1 is empty: an id has 1 to 255 bytes\r\n*1\r\n$1\r\nd\r\n:1\r\n"
+                      "*1\r\n:1\r\n");
+    close(fd);
+    close(other);
+    end(&f);
+}
+
+/* FORGET, RING FLUSH and FILTER ... DELIVER block their connection alone. */
+static void later_answers_block_their_connection(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_hold(f.store);
+    int fd[3] = {client_open(&f), client_open(&f), client_open(&f)};
+    client_say(fd[0], "FORGET u\r\nPING\r\n");
+    client_say(fd[1], "RING FLUSH\r\nPING\r\n");
+    client_say(fd[2], "FILTER u LIMIT 1 DELIVER ITEMS x\r\nWHY u x\r\n");
+    fake_store_wait(f.store, 3);
+    settle(&f);
+    for (int i = 0; i < 3; i++) {
+        assert_false(client_has_input(fd[i]));
+    }
+    fake_store_release(f.store);
+    client_expect(fd[0], ":0\r\n+PONG\r\n");
+    client_expect(fd[1], "*0\r\n+PONG\r\n");
+    client_expect(fd[2], "*1\r\n$1\r\nx\r\n*1\r\n$9\r\ndelivered\r\n");
+    for (int i = 0; i < 3; i++) {
+        close(fd[i]);
+    }
+    end(&f);
+}
+
+/* Replies that are on their way when the peer goes, go nowhere. */
+static void peer_gone_meanwhile(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_hold(f.store);
+    int fd[3] = {client_open(&f), client_open(&f), client_open(&f)};
+    client_say(fd[0], "PLAYED u a\r\n");
+    client_say(fd[1], "FORGET v\r\n");
+    client_say(fd[2], "FILTER u LIMIT 1 DELIVER ITEMS x\r\n");
+    fake_store_wait(f.store, 2); /* the two writes may share a batch */
+    settle(&f);
+    struct linger now = {.l_onoff = 1, .l_linger = 0};
+    for (int i = 0; i < 3; i++) {
+        client_say(fd[i], "PING\r\n"); /* unread bytes, so that the close is a reset */
+        setsockopt(fd[i], SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(fd[i]);
+    }
+    settle(&f);
+    fake_store_release(f.store);
+    settle(&f);
+    struct buf got = {0};
+    client_ask(&f, "SEEN u a x\r\n", &got);
+    assert_string_equal(got.data, "*2\r\n:1\r\n:1\r\n");
+    buf_free(&got);
+    end(&f);
+}
+
+static void failed_writes(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        const char *want;
+    } cases[] = {
+        {ERR_BUSY, "-BUSY the cause\r\n"},
+        {ERR_FULL, "-MISCONF not recorded: the cause\r\n"},
+        {ERR_IO, "-MISCONF not recorded: the cause\r\n"},
+        {ERR_READONLY, "-MISCONF not recorded: the cause\r\n"},
+        {ERR_NOMEM, "-OOM the cause\r\n"},
+        {ERR_CLOSED, "-ERR server is shutting down\r\n"},
+        {ERR_SHARED, "-ERR the cause\r\n"},
+    };
+    struct fixture f;
+    begin(&f);
+    int fd = client_open(&f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fake_store_fail(f.store, cases[i].code, "the cause");
+        client_say(fd, "PLAYED u a\r\nPLAYED u b\r\nFILTER u LIMIT 1 DELIVER ITEMS x\r\nFORGET u\r\nRING FLUSH\r\n");
+        for (int k = 0; k < 5; k++) {
+            client_expect(fd, cases[i].want);
+        }
+    }
+    fake_store_fail(f.store, 0, "");
+    client_say(fd, "SEEN u a b x\r\nPLAYED u a\r\n");
+    client_expect(fd, "*3\r\n:0\r\n:0\r\n:0\r\n:1\r\n");
+    close(fd);
+    end(&f);
+}
+
+static void loading(void **state)
+{
+    (void)state;
+#define LOADING "-LOADING Redis is loading the dataset in memory\r\n"
+    struct fixture f;
+    fixture_init(&f);
+    fixture_start(&f);
+    int fd = client_open(&f);
+    client_say(fd, "PING\r\nPLAYED u a\r\nUNSEEN u a\r\nSELECT 0\r\nCLIENT GETNAME\r\nCOMMAND COUNT\r\nMULTI\r\n"
+                   "PLAYED u a\r\nEXEC\r\nRING\r\nINFO persistence\r\n");
+    client_expect(fd, LOADING LOADING LOADING "+OK\r\n$-1\r\n:26\r\n+OK\r\n" LOADING
+                                              "-EXECABORT Transaction discarded because of previous errors.\r\n" LOADING
+                                              "$43\r\n# Persistence\r\nloading:1\r\nasync_loading:0\r\n\r\n");
+    fixture_attach(&f);
+    /* A connection that is dealt after the attachment finds a server that answers. */
+    for (int i = 0; i < 2; i++) {
+        struct buf got = {0};
+        client_ask(&f, "PING\r\n", &got);
+        assert_string_equal(got.data, "+PONG\r\n");
+        buf_free(&got);
+    }
+    client_say(fd, "PLAYED u a\r\n");
+    client_expect(fd, ":1\r\n");
+    close(fd);
+    end(&f);
+}
+
+static void password(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    snprintf(f.cfg.requirepass, sizeof f.cfg.requirepass, "secret");
+    fixture_start(&f);
+    fixture_attach(&f);
+    int fd = client_open(&f);
+    client_say(fd, "PING\r\nFOO\r\nPLAYED u\r\nPLAYED u a\r\nINFO\r\nMULTI\r\n");
+    client_expect(fd, NOAUTH "-ERR unknown command 'FOO', with args beginning with: \r\n"
+                             "-ERR wrong number of arguments for 'played' command\r\n" NOAUTH NOAUTH NOAUTH);
+    client_say(fd, "AUTH secre\r\nAUTH secretx\r\nAUTH ''\r\nAUTH Secret\r\nAUTH somebody secret\r\n");
+    for (int i = 0; i < 5; i++) {
+        client_expect(fd, "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    }
+    client_say(fd, "HELLO 3\r\n");
+    client_expect(fd, "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> "
+                      "AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol "
+                      "version at the same time\r\n");
+    client_say(fd, "HELLO 3 AUTH default wrong\r\nCLIENT GETNAME\r\n");
+    client_expect(fd, "-WRONGPASS invalid username-password pair or user is disabled.\r\n" NOAUTH);
+    client_say(fd,
+               "AUTH secret\r\nSEEN u a\r\nCONFIG GET requirepass\r\nRESET\r\nPING\r\nAUTH default secret\r\nPING\r\n");
+    client_expect(fd, "+OK\r\n*1\r\n:0\r\n*2\r\n$11\r\nrequirepass\r\n$8\r\n********\r\n+RESET\r\n" NOAUTH
+                      "+OK\r\n+PONG\r\n");
+    close(fd);
+
+    fd = client_open(&f);
+    client_say(fd, "HELLO 3 AUTH default secret\r\nCLIENT GETNAME\r\n");
+    struct buf got = {0};
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, &got);
+    assert_true(text_is("%7\r\n\1*0\r\n_\r\n", &got, "HELLO with AUTH"));
+    buf_free(&got);
+    close(fd);
+
+    /* Strangers may not send much. */
+    fd = client_open(&f);
+    client_say(fd, "*11\r\n");
+    expect_end(fd, "-ERR Protocol error: unauthenticated multibulk length\r\n");
+    fd = client_open(&f);
+    client_say(fd, "*2\r\n$4\r\nAUTH\r\n$20000\r\n");
+    expect_end(fd, "-ERR Protocol error: unauthenticated bulk length\r\n");
+    end(&f);
+}
+
+static void max_clients(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    f.cfg.max_clients = 3;
+    fixture_start(&f);
+    fixture_attach(&f);
+    int fd[3];
+    for (int i = 0; i < 3; i++) {
+        fd[i] = client_open(&f);
+        client_say(fd[i], "PING\r\n");
+        client_expect(fd[i], "+PONG\r\n");
+    }
+    expect_end(client_open(&f), "-ERR max number of clients reached\r\n");
+    client_say(fd[0], "QUIT\r\n");
+    expect_end(fd[0], "+OK\r\n");
+    /* Its place is free a moment after the peer saw the end. */
+    bool in = false;
+    for (int i = 0; i < 1000 && !in; i++) {
+        int again = client_open(&f);
+        struct buf got = {0};
+        client_say(again, "PING\r\n");
+        shutdown(again, SHUT_WR);
+        client_read_all(again, &got);
+        in = strcmp(got.data, "+PONG\r\n") == 0;
+        buf_free(&got);
+        close(again);
+    }
+    assert_true(in);
+    close(fd[1]);
+    close(fd[2]);
+    end(&f);
+}
+
+/* Time passes by DEBUG ADVANCE, which looks after the timeouts of all workers before it answers. */
+static void timeouts(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    f.cfg.idle_timeout_ms = 300 * 1000;
+    fixture_start(&f);
+    fixture_attach(&f);
+    int clock = client_open(&f), idle = client_open(&f), half = client_open(&f), busy = client_open(&f);
+    client_say(idle, "PING\r\n");
+    client_expect(idle, "+PONG\r\n");
+    client_say(half, "PING\r\n*2\r\n$4\r\nECHO\r\n$100\r\nhal");
+    client_expect(half, "+PONG\r\n");
+    fake_store_hold(f.store);
+    client_say(busy, "PLAYED u a\r\n");
+    fake_store_wait(f.store, 1);
+
+    client_say(clock, "DEBUG ADVANCE 59000\r\n");
+    client_expect(clock, "+OK\r\n");
+    assert_false(client_has_input(half));
+    client_say(clock, "DEBUG ADVANCE 1000\r\n");
+    client_expect(clock, "+OK\r\n");
+    expect_end(half, "");
+    assert_false(client_has_input(idle));
+    client_say(clock, "DEBUG ADVANCE 240000\r\n");
+    client_expect(clock, "+OK\r\n");
+    expect_end(idle, "");
+    assert_false(client_has_input(busy)); /* waits for the store, not for its client */
+    fake_store_release(f.store);
+    client_expect(busy, ":1\r\n");
+    assert_int_equal(fake_store_ticks(f.store), 3);
+    close(busy);
+    close(clock);
+    end(&f);
+}
+
+static void strangers_time_out(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    snprintf(f.cfg.requirepass, sizeof f.cfg.requirepass, "secret");
+    fixture_start(&f);
+    fixture_attach(&f);
+    int clock = client_open(&f), stranger = client_open(&f);
+    client_say(clock, "AUTH secret\r\n");
+    client_expect(clock, "+OK\r\n");
+    client_say(stranger, "PING\r\n");
+    client_expect(stranger, NOAUTH);
+    client_say(clock, "DEBUG ADVANCE 60000\r\n");
+    client_expect(clock, "+OK\r\n");
+    expect_end(stranger, "");
+    close(clock);
+    end(&f);
+}
+
+/* Somebody who asks and asks and never reads is not read any further, and closed after a minute; meanwhile the others
+ * are answered. */
+static void unread_replies(void **state)
+{
+    (void)state;
+    enum { SIZE = 100 * 1000, TIMES = 200 };
+    struct fixture f;
+    begin(&f);
+    int fd = client_open(&f), clock = client_open(&f);
+    struct buf request = {0};
+    buf_addf(&request, "*2\r\n$4\r\nECHO\r\n$%d\r\n", SIZE);
+    assert_int_equal(buf_reserve(&request, SIZE + 2), 0);
+    memset(request.data + request.len, 'x', SIZE);
+    request.len += SIZE;
+    buf_add(&request, "\r\n", 2);
+    size_t sent = 0, want = TIMES * request.len;
+    for (;;) {
+        ssize_t n =
+            send(fd, request.data + sent % request.len, request.len - sent % request.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n > 0) {
+            sent += (size_t)n;
+            continue;
+        }
+        size_t before = sent;
+        settle(&f);
+        n = send(fd, request.data + sent % request.len, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent += n > 0 ? 1 : 0;
+        if (sent == before) {
+            break; /* the server takes no more */
+        }
+    }
+    assert_true(sent < want); /* of what it was ready to send it has stopped reading far before the end */
+    for (int i = 0; i < 2; i++) {
+        client_say(clock, "DEBUG ADVANCE 60000\r\n");
+        client_expect(clock, "+OK\r\n");
+    }
+    struct buf got = {0};
+    client_read_all(fd, &got); /* ends: what the kernel had taken, then the close */
+    assert_true(got.len < sent);
+    buf_free(&got);
+    buf_free(&request);
+    close(fd);
+    close(clock);
+    end(&f);
+}
+
+/* A reader that is merely slow gets all of it. */
+static void slow_reader(void **state)
+{
+    (void)state;
+    enum { TIMES = 3000 };
+    struct fixture f;
+    begin(&f);
+    struct buf request = {0}, got = {0};
+    for (int i = 0; i < TIMES; i++) {
+        buf_addf(&request, "COMMAND DOCS\r\n");
+    }
+    buf_addf(&request, "ECHO end\r\n");
+    int fd = client_open(&f);
+    client_send(fd, request.data, request.len);
+    shutdown(fd, SHUT_WR);
+    settle(&f);
+    client_read_all(fd, &got);
+    assert_true(got.len > TIMES * 1000 + 9);
+    assert_memory_equal(got.data + got.len - 9, "$3\r\nend\r\n", 9);
+    buf_free(&request);
+    buf_free(&got);
+    close(fd);
+
+    /* The same through EXEC, whose array is longer than what may wait unsent. */
+    buf_addf(&request, "MULTI\r\n");
+    for (int i = 0; i < 500; i++) {
+        buf_addf(&request, "COMMAND DOCS\r\n");
+    }
+    buf_addf(&request, "EXEC\r\nECHO end\r\n");
+    fd = client_open(&f);
+    client_send(fd, request.data, request.len);
+    shutdown(fd, SHUT_WR);
+    settle(&f);
+    client_read_all(fd, &got);
+    assert_memory_equal(got.data, "+OK\r\n+QUEUED\r\n", 14);
+    assert_memory_equal(got.data + got.len - 9, "$3\r\nend\r\n", 9);
+    buf_free(&request);
+    buf_free(&got);
+    close(fd);
+    end(&f);
+}
+
+/* 10 MB without a newline, and a client that is still sending when it is told off: the error arrives. */
+static void endless_line(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    char *line = malloc(10 * 1000 * 1000);
+    assert_non_null(line);
+    memset(line, 'a', 10 * 1000 * 1000);
+    int fd = client_open(&f);
+    client_send(fd, line, 10 * 1000 * 1000);
+    shutdown(fd, SHUT_WR);
+    expect_end(fd, "-ERR Protocol error: too big inline request\r\n");
+    free(line);
+    settle(&f);
+    end(&f);
+}
+
+enum { LARGE = 1500 * 1000 };
+
+static void *ask_large(void *arg)
+{
+    const struct fixture *f = arg;
+    struct buf request = {0}, got = {0};
+    buf_addf(&request, "*2\r\n$4\r\nECHO\r\n$%d\r\n", LARGE);
+    buf_reserve(&request, LARGE + 2);
+    memset(request.data + request.len, 'i', LARGE);
+    request.len += LARGE;
+    buf_add(&request, "\r\n", 2);
+    int fd = client_open(f);
+    client_send(fd, request.data, request.len);
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, &got);
+    close(fd);
+    /* The reply is the request without its first two lines and their arguments. */
+    size_t head = strlen("*2\r\n$4\r\nECHO\r\n");
+    bool right = got.len == request.len - head && memcmp(got.data, request.data + head, got.len) == 0;
+    buf_free(&request);
+    buf_free(&got);
+    return right ? arg : NULL;
+}
+
+/* Many large requests at once, with memory for few: some wait, and all are answered. */
+static void short_of_memory(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 24 };
+    struct fixture f;
+    fixture_init(&f);
+    f.cfg.request_memory = 16 * 1024 * 1024;
+    fixture_start(&f);
+    fixture_attach(&f);
+    pthread_t threads[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_large, &f), 0);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        void *right;
+        pthread_join(threads[i], &right);
+        assert_non_null(right);
+    }
+    struct buf got = {0};
+    client_ask(&f, "INFO stats\r\n", &got);
+    assert_null(strstr(got.data, "waits_for_memory:0\r\n"));
+    buf_free(&got);
+
+    /* An eighth of all is what one request may have. */
+    int big = client_open(&f);
+    client_say(big, "*2\r\n$4\r\nECHO\r\n$2097152\r\n");
+    expect_end(big, "-ERR Protocol error: too big request\r\n");
+    end(&f);
+}
+
+static void *stop_server(void *arg)
+{
+    server_stop(((struct fixture *)arg)->server);
+    return NULL;
+}
+
+/* What the store has is answered; what came behind it is not; then the connection ends. */
+static void stop_finishes_what_was_begun(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_hold(f.store);
+    int fd = client_open(&f), forget = client_open(&f), idle = client_open(&f);
+    client_say(fd, "PLAYED u a\r\nPLAYED u b\r\nUNSEEN u a\r\n");
+    fake_store_wait(f.store, 1);
+    client_say(forget, "FORGET u\r\n");
+    fake_store_wait(f.store, 2);
+    client_say(idle, "PING\r\n");
+    client_expect(idle, "+PONG\r\n");
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_server, &f), 0);
+    expect_end(idle, ""); /* so it is stopping */
+    fake_store_release(f.store);
+    expect_end(fd, ":1\r\n:1\r\n");
+    expect_end(forget, ":1\r\n");
+    pthread_join(thread, NULL);
+    fixture_end(&f);
+}
+
+/* A store that answers only when it is closed, after the server has given up waiting: nothing is touched that is gone.
+ */
+static void stop_without_an_answer(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_hold(f.store);
+    int fd = client_open(&f);
+    client_say(fd, "PLAYED u a\r\n");
+    fake_store_wait(f.store, 1);
+    int other = client_open(&f);
+    client_say(other, "FORGET u\r\n");
+    fake_store_wait(f.store, 2);
+    server_stop_within(f.server, 1);
+    fake_store_release(f.store);
+    expect_end(fd, "");
+    expect_end(other, "");
+    fixture_end(&f);
+}
+
+static void sockets(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    struct server *second = NULL;
+    char address[SERVER_ADDRESS_TEXT], want[SERVER_ADDRESS_TEXT];
+    struct stat st;
+    fixture_init(&f);
+    snprintf(f.cfg.listen, sizeof f.cfg.listen, "127.0.0.1:0");
+
+    /* A file that a dead process left is replaced, and only its owner may connect. */
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/socket", f.folder);
+    int stale = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(stale, (struct sockaddr *)&a, sizeof a), 0);
+    close(stale);
+    fixture_start(&f);
+    assert_int_equal(stat(f.cfg.unix_socket, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+
+    assert_true(server_address(f.server, 0, address, sizeof address) > 0);
+    assert_memory_equal(address, "127.0.0.1:", 10);
+    assert_true(atoi(address + 10) > 0);
+    assert_true(server_address(f.server, 1, want, sizeof want) > 0);
+    assert_memory_equal(want, "unix:/", 6);
+    assert_int_equal(server_address(f.server, 2, want, sizeof want), -1);
+
+    /* Neither the port nor the socket of a server that runs can be taken. */
+    struct config cfg = f.cfg;
+    snprintf(cfg.listen, sizeof cfg.listen, "%.100s", address);
+    assert_int_equal(server_start(&cfg, &second, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.text, address));
+    snprintf(cfg.listen, sizeof cfg.listen, "none");
+    assert_int_equal(server_start(&cfg, &second, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.text, cfg.unix_socket));
+    assert_int_equal(stat(f.cfg.unix_socket, &st), 0);
+
+    /* Nor is a file removed that is no socket. */
+    snprintf(cfg.unix_socket, sizeof cfg.unix_socket, "%s/file", f.folder);
+    FILE *file = fopen(cfg.unix_socket, "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_equal(server_start(&cfg, &second, &err), ERR_SYSTEM);
+    assert_int_equal(stat(cfg.unix_socket, &st), 0);
+    unlink(cfg.unix_socket);
+    cfg.unix_socket[0] = '\0';
+    assert_int_equal(server_start(&cfg, &second, &err), ERR_INVALID);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_answer_after_the_commit),
+        cmocka_unit_test(order_of_one_connection),
+        cmocka_unit_test(later_answers_block_their_connection),
+        cmocka_unit_test(peer_gone_meanwhile),
+        cmocka_unit_test(failed_writes),
+        cmocka_unit_test(loading),
+        cmocka_unit_test(password),
+        cmocka_unit_test(max_clients),
+        cmocka_unit_test(timeouts),
+        cmocka_unit_test(strangers_time_out),
+        cmocka_unit_test(unread_replies),
+        cmocka_unit_test(slow_reader),
+        cmocka_unit_test(endless_line),
+        cmocka_unit_test(short_of_memory),
+        cmocka_unit_test(stop_finishes_what_was_begun),
+        cmocka_unit_test(stop_without_an_answer),
+        cmocka_unit_test(sockets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
