@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "cli/client.h"
 
@@ -11,6 +12,8 @@ enum {
     /* Commands without an answer yet. Many, since the server commits what it has; not so many that its answers, even
      * errors, fill the connection while nobody reads them. */
     PIPELINE_MAX = 2048,
+    LOADING_STEP_MS = 50,
+    LOADING_TRIES = 5 * 60 * 1000 / LOADING_STEP_MS,
 };
 
 struct import_remote {
@@ -27,6 +30,19 @@ struct import_remote {
     } sent[PIPELINE_MAX]; /* a ring */
     size_t oldest, n_sent;
 };
+
+/* A server that has just started answers LOADING until it has recovered what was staged. */
+static int wait_loaded(struct import_remote *r, struct err *err)
+{
+    const struct slice ping = slice_str("PING");
+    const struct reply *reply;
+    int rc = client_call(r->client, &ping, 1, &reply, err);
+    for (int i = 0; rc == ERR_LOADING && i < LOADING_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOADING_STEP_MS * 1000 * 1000}, NULL);
+        rc = client_call(r->client, &ping, 1, &reply, err);
+    }
+    return rc;
+}
 
 static int ask_retention(struct import_remote *r, const char *address, int64_t *retention, struct err *err)
 {
@@ -50,6 +66,9 @@ int import_remote_open(const char *address, const char *password, struct import_
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     int rc = client_connect(address, password, &r->client, err);
+    if (rc == 0) {
+        rc = wait_loaded(r, err);
+    }
     if (rc == 0) {
         rc = ask_retention(r, address, retention, err);
     }

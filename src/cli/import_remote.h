@@ -12,7 +12,8 @@
 
 struct import_remote;
 
-/* Connects and asks for the server's retention. Returns 0, or an error that names the address. */
+/* Connects, waits while the server is loading, and asks for its retention. Returns 0, or an error that names the
+ * address. */
 int import_remote_open(const char *address, const char *password, struct import_remote **remote, int64_t *retention,
                        struct err *err);
 void import_remote_close(struct import_remote *r);

@@ -352,6 +352,7 @@ static void test_served_folder(void **state)
 static struct server {
     int listener;
     char address[32];
+    bool loaded;   /* from the second PING on */
     bool stranger; /* knows no retention */
     pthread_t thread;
     struct buf log; /* a line for each command */
@@ -379,6 +380,9 @@ static bool serve_command(int fd, const struct parser *p)
     }
     if (slice_eq(p->args[0], slice_str("HELLO"))) {
         answer(fd, "%%1\r\n+server\r\n+unseen\r\n");
+    } else if (slice_eq(p->args[0], slice_str("PING"))) {
+        answer(fd, server.loaded ? "+PONG\r\n" : "-LOADING Redis is loading the dataset in memory\r\n");
+        server.loaded = true;
     } else if (slice_eq(p->args[0], slice_str("CONFIG"))) {
         answer(fd, server.stranger ? "%%0\r\n" : "%%1\r\n$9\r\nretention\r\n$1\r\n2\r\n");
     } else if (slice_eq(p->args[1], slice_str("refused"))) {
@@ -464,6 +468,8 @@ static void test_commands_are_grouped(void **state)
     unsetenv("UNSEEN_PASSWORD");
     char *log = stop_server();
     assert_string_equal(log, "HELLO 3 AUTH default secret\n"
+                             "PING\n"
+                             "PING\n"
                              "CONFIG GET retention\n"
                              "PLAYEDAT a 1795132800000 1 2\n"
                              "PLAYEDAT b 1795132800000 3\n\n"
