@@ -15,7 +15,12 @@
 #include <string.h>
 #include <strings.h>
 
-enum { ARGS_FIRST = 16, LEAST_ARG = 6, DIGITS_MAX = 18 };
+enum {
+    ARGS_FIRST = 16,
+    LEAST_ARG = 6,
+    DIGITS_MAX = 18,
+    SHORT_ARG_MAX = 5 + 99 + 2, /* bytes of an argument whose length has at most two digits */
+};
 
 enum line_result { LINE_MORE = 0, LINE_BAD = -1, LINE_LONG = -2 };
 
@@ -152,10 +157,51 @@ static enum parse_result array_head(struct parser *p, const char *data, size_t l
     return PARSE_DONE;
 }
 
+/* Takes arguments as nearly all are: whole, well formed, below 100 bytes, with room to keep them. Stops at the first
+ * that is anything else, and near the end of what has come; array_args() sees to that one. A large request is tens of
+ * thousands of these, and this loop is a third of what the general one costs. */
+static void short_args(struct parser *p, const char *data, size_t len)
+{
+    size_t limit = len < bytes_max(p) ? len : bytes_max(p);
+    size_t at = p->at;
+    size_t n = p->n;
+    size_t most = p->args_cap < PARSER_ARGS_MAX ? p->args_cap : PARSER_ARGS_MAX;
+    if ((uint64_t)p->left < most - n) {
+        most = n + (size_t)p->left;
+    }
+    while (n < most && at + SHORT_ARG_MAX <= limit && data[at] == '$') {
+        unsigned tens = (unsigned char)data[at + 1] - '0';
+        unsigned ones = (unsigned char)data[at + 2] - '0';
+        unsigned digits = 2;
+        size_t bulk = tens * 10 + ones;
+        if (ones > 9) {
+            digits = 1;
+            bulk = tens;
+        }
+        const char *body = data + at + digits + 3;
+        if (tens > 9 || (digits == 2 && tens == 0) || body[-2] != '\r' || body[-1] != '\n' || body[bulk] != '\r' ||
+            body[bulk + 1] != '\n') {
+            break;
+        }
+        p->args[n++] = slice_of(body, bulk);
+        at += digits + 3 + bulk + 2;
+    }
+    p->left -= (int64_t)(n - p->n);
+    p->count += n - p->n;
+    p->n = n;
+    p->at = at;
+}
+
 static enum parse_result array_args(struct parser *p, const char *data, size_t len)
 {
     const char *end = data + len;
     while (p->left > 0) {
+        if (p->bulk < 0) {
+            short_args(p, data, len);
+            if (p->left == 0) {
+                break;
+            }
+        }
         const char *at = data + p->at;
         if (p->bulk < 0) {
             if (at == end) {

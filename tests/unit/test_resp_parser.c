@@ -5,11 +5,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "random.h"
 #include "resp/parser.h"
 
 struct message {
@@ -348,6 +350,57 @@ static void binary_safe(void **state)
     parser_free(&p);
 }
 
+/* A request of many arguments of all kinds, sometimes with a byte changed. */
+static size_t random_request(char *out, uint64_t *seed)
+{
+    size_t n = 1 + random_below(seed, 60);
+    size_t len = (size_t)sprintf(out, "*%zu\r\n", n);
+    for (size_t i = 0; i < n; i++) {
+        size_t bulk = random_below(seed, 8) > 0 ? random_below(seed, 30) : random_below(seed, 300);
+        len += (size_t)sprintf(out + len, "$%zu\r\n", bulk);
+        memset(out + len, (int)('a' + i % 26), bulk);
+        len += bulk;
+        len += (size_t)sprintf(out + len, "\r\n");
+    }
+    if (random_below(seed, 2) == 0) {
+        static const char bytes[] = "\r\n$*0159:x";
+        out[random_below(seed, len)] = bytes[random_below(seed, sizeof bytes - 1)];
+    }
+    return len;
+}
+
+/* Arguments that have come whole take a shorter way than those that come in pieces: both must end alike. */
+static void whole_as_byte_by_byte(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    static char bytes[60 * 400];
+    for (int round = 0; round < 3000; round++) {
+        size_t len = random_request(bytes, &seed);
+        struct parser whole;
+        struct parser slow;
+        parser_init(&whole);
+        parser_init(&slow);
+        enum parse_result want = PARSE_MORE;
+        for (size_t i = 1; i <= len && want == PARSE_MORE; i++) {
+            want = parser_feed(&slow, bytes, i);
+        }
+        assert_int_equal(parser_feed(&whole, bytes, len), want);
+        if (want == PARSE_BAD) {
+            assert_string_equal(whole.error, slow.error);
+        }
+        assert_int_equal(whole.n, slow.n);
+        assert_int_equal(whole.count, slow.count);
+        assert_int_equal(whole.used, slow.used);
+        for (size_t i = 0; i < whole.n; i++) {
+            assert_int_equal(whole.args[i].len, slow.args[i].len);
+            assert_memory_equal(whole.args[i].data, slow.args[i].data, slow.args[i].len);
+        }
+        parser_free(&whole);
+        parser_free(&slow);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,7 +408,7 @@ int main(void)
         cmocka_unit_test(byte_by_byte),    cmocka_unit_test(pipelined),
         cmocka_unit_test(large_in_pieces), cmocka_unit_test(too_many_are_counted),
         cmocka_unit_test(limits),          cmocka_unit_test(limits_before_authentication),
-        cmocka_unit_test(binary_safe),
+        cmocka_unit_test(binary_safe),     cmocka_unit_test(whole_as_byte_by_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
