@@ -357,7 +357,8 @@ static size_t random_request(char *out, uint64_t *seed)
     size_t len = (size_t)sprintf(out, "*%zu\r\n", n);
     for (size_t i = 0; i < n; i++) {
         size_t bulk = random_below(seed, 8) > 0 ? random_below(seed, 30) : random_below(seed, 300);
-        len += (size_t)sprintf(out + len, "$%zu\r\n", bulk);
+        const char *zero = random_below(seed, 500) == 0 ? "0" : "";
+        len += (size_t)sprintf(out + len, "$%s%zu\r\n", zero, bulk);
         memset(out + len, (int)('a' + i % 26), bulk);
         len += bulk;
         len += (size_t)sprintf(out + len, "\r\n");
