@@ -15,6 +15,7 @@
 enum {
     QUOTE_BYTES = 200,
     QUOTE_BUFFERS = 8,
+    LIMIT_US = 10 * 1000 * 1000,
 };
 
 static const char *const names[] = {"error", "warn", "info", "debug"};
@@ -37,6 +38,15 @@ static void find_journal(void)
 void log_set_level(enum log_level level)
 {
     atomic_store(&max_level, (int)level);
+}
+
+bool log_again(struct log_limit *limit)
+{
+    int64_t now = clock_stopwatch_us() + 1; /* never 0, which is "not yet" */
+    int64_t until = atomic_load_explicit(&limit->quiet_until_us, memory_order_relaxed);
+    /* Of threads that come at once one is let through. */
+    return (until == 0 || now >= until) &&
+           atomic_compare_exchange_strong(&limit->quiet_until_us, &until, now + LIMIT_US);
 }
 
 void log_write(enum log_level level, const char *message, const char *fields, ...)

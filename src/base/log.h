@@ -9,6 +9,9 @@
 #ifndef UNSEEN_BASE_LOG_H
 #define UNSEEN_BASE_LOG_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/slice.h"
 
 /* A message without fields is an ordinary one. */
@@ -23,6 +26,13 @@ void log_set_level(enum log_level level);
  * strange bytes go through log_quote(). */
 void log_write(enum log_level level, const char *message, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* For what may fail many times a second: true at the first call, and then at most once in ten seconds. All zero is a
+ * new one; any thread. */
+struct log_limit {
+    _Atomic int64_t quiet_until_us;
+};
+bool log_again(struct log_limit *limit);
 
 #define log_error(message, ...) log_write(LOG_LEVEL_ERROR, message, __VA_ARGS__)
 #define log_warn(message, ...) log_write(LOG_LEVEL_WARN, message, __VA_ARGS__)
