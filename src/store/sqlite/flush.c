@@ -5,8 +5,8 @@
  * may the slot's rows be deleted (slots.c does it).
  *
  * A transaction that fails is rolled back and its range of keys noted; the others go on. The slot is then FAILED and
- * only the noted ranges are tried again, unless any commit or fsync failed meanwhile: then it isn't known what of this
- * try will be durable, and everything is merged again.
+ * only the noted ranges are tried again, unless any commit or fsync failed since the first try began: then it isn't
+ * known what of it will be durable, and everything is merged again.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum {
     STEP_US = 20 * 1000, /* ... or when it has taken this long */
     STEP_PLAYS = 50000,  /* ... or has merged so many plays */
     RETRY_USERS = 16,    /* users of one transaction when a range is tried again: the good among them get through ... */
-    LAST_USERS = 1,      /* ... at the latest with the third try */
+    LAST_USERS = 1,      /* ... at the latest when it is tried a third time */
 };
 
 static int ranges_add(struct ranges *r, int64_t from, int64_t to)
@@ -40,10 +40,12 @@ static int ranges_add(struct ranges *r, int64_t from, int64_t to)
 
 void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *index)
 {
-    bool anew = job->index != index || job->redo_all || job->failed.n == 0;
+    /* What an earlier try has merged counts only if nothing was lost since, in this try or between both. */
+    bool anew = job->index != index || job->redo_all || job->failed.n == 0 || job->losses != s->historian.losses;
     if (job->index != index) {
         job->failures = 0;
     }
+    job->narrowed = anew ? 0 : job->narrowed + 1;
     job->index = index;
     job->redo_all = false;
     job->losses = s->historian.losses;
@@ -94,18 +96,22 @@ static int merge_some(struct sqlite_store *s, struct flush_job *job, struct step
     int64_t started = clock_stopwatch_us();
     int64_t end = job->todo.at[job->at_todo].to;
     int first_kept = sweep_first_kept(s);
-    uint64_t most = job->failures == 0 ? STEP_USERS : job->failures == 1 ? RETRY_USERS : LAST_USERS;
+    uint64_t most = job->narrowed == 0 ? STEP_USERS : job->narrowed == 1 ? RETRY_USERS : LAST_USERS;
     int result = 0;
     while (result == 0 && step->users < most && step->plays < STEP_PLAYS &&
            (step->users % 16 != 0 || clock_stopwatch_us() - started < STEP_US)) {
         int next = staged_walk_next(&job->walk);
         if (next < 0) {
+            /* Where the next user is isn't known, so the rest of the range waits. */
+            step->range_ended = true;
             return err_set(err, next, "out of memory while flushing");
         }
         if (next == 0 || job->walk.key > end) {
             step->range_ended = true;
             return 0;
         }
+        /* The second of two users with one key may begin a step that the first has ended. */
+        step->from = job->walk.key < step->from ? job->walk.key : step->from;
         step->to = job->walk.key;
         step->users++;
         step->plays += job->walk.n_plays;
@@ -145,15 +151,13 @@ static void merge_step(struct sqlite_store *s, struct flush_job *job)
         job->users += step.users;
         job->plays += step.plays;
     }
-    if (step.range_ended || step.to == INT64_MAX) {
+    job->next_key = step.to < INT64_MAX ? step.to + 1 : INT64_MAX;
+    if (step.range_ended || (result < 0 && step.to == INT64_MAX)) {
         job->walking = false;
         job->at_todo++;
-    } else {
-        job->next_key = step.to + 1;
-        if (result < 0) {
-            job->walking = false; /* the walk may stand in the middle of the step: begin behind it */
-            job->todo.at[job->at_todo].from = job->next_key;
-        }
+    } else if (result < 0) {
+        job->walking = false; /* the walk may stand in the middle of the step: begin behind it */
+        job->todo.at[job->at_todo].from = job->next_key;
     }
 }
 

@@ -73,6 +73,7 @@ struct flush_job {
 };
 
 enum { HISTORY_MONTHS_MAX = 256 };
+    unsigned narrowed;     /* tries in a row that were of failed ranges alone */
 
 /* What one transaction of the historian adds to a month's totals. */
 struct month_delta {
