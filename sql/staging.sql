@@ -2,6 +2,5 @@
 -- Opened with synchronous=FULL. One append-only table a slot of the ring (see slot.sql).
 
 -- What the ring must remember: schema, turn (the counter; the open slot is turn mod slots), high_water (the
--- highest row id ever used, so that none is used again), newest_ms (the newest believed time), and seed_fingerprint
--- (which history.db these rows belong to).
+-- highest row id ever used, so that none is used again), newest_ms (the newest believed time).
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;

@@ -45,6 +45,9 @@ static int renew(struct bulk *bulk, struct err *err)
 int bulk_begin(struct store *base, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
+    if (s->bulk != NULL) {
+        return err_set(err, ERR_BUSY, "a load is under way already");
+    }
     struct bulk *bulk = calloc(1, sizeof *bulk);
     if (bulk == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");

@@ -26,10 +26,15 @@ struct db_variant {
 
 static void log_sqlite(void *arg, int code, const char *text)
 {
+    static struct log_limit limit;
     (void)arg;
     /* Schema changes are prepared again by SQLite itself, and a WAL that is recovered after a crash is what it's for.
      */
     if ((code & 0xff) == SQLITE_SCHEMA || (code & 0xff) == SQLITE_NOTICE || (code & 0xff) == SQLITE_CONSTRAINT) {
+        return;
+    }
+    /* What failed is told by whoever asked for it, too: this only adds SQLite's own words to the first of many. */
+    if (!log_again(&limit)) {
         return;
     }
     log_warn("sqlite", "code=%d text=%s", code, log_quote_str(text));

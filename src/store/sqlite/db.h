@@ -79,8 +79,8 @@ int db_error(struct db *db, struct err *err, const char *what);
 void db_bind_id(sqlite3_stmt *stmt, int index, struct slice id);
 struct slice db_column_bytes(sqlite3_stmt *stmt, int column);
 
-/* Transactions. A failed commit rolls back, and marks the connection lost unless SQLite says that nothing was
- * written. */
+/* Transactions. A failed commit rolls back and marks the connection lost; db_begin() then opens it again first: all
+ * statements from before are gone. */
 int db_begin(struct db *db, struct err *err);      /* BEGIN IMMEDIATE */
 int db_begin_read(struct db *db, struct err *err); /* BEGIN: the first read takes the snapshot */
 int db_commit(struct db *db, struct err *err);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/calendar.h"
 #include "base/log.h"
 #include "store/sqlite/internal.h"
 
@@ -71,11 +72,15 @@ static int erase_delivered(struct sqlite_store *s, struct store_forget *forget)
     }
     struct slice blob = db_column_bytes(stmt, 0);
     struct store_delivery *list = NULL;
+    struct err why = {0};
     size_t n = 0;
-    result = delivered_decode(&h->codec, blob.data, blob.len, s->seed, &h->arena, &list, &n, err);
+    result = delivered_decode(&h->codec, blob.data, blob.len, s->seed, &h->arena, &list, &n, &why);
     sqlite3_reset(stmt);
+    if (result == ERR_CORRUPT && s->cfg->on_damage == DAMAGE_ANSWER) {
+        return 0; /* no question reads it */
+    }
     if (result < 0) {
-        return result;
+        return err_set(err, result, "user %s: deliveries can't be read: %s", log_quote(forget->user), why.text);
     }
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
@@ -143,10 +148,17 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
         }
         struct slice blob = db_column_bytes(stmt, 0);
         struct filter filter;
-        result = filter_decode(blob.data, blob.len, &h->arena, &filter, err);
+        struct err why = {0};
+        result = filter_decode(blob.data, blob.len, &h->arena, &filter, &why);
         sqlite3_reset(stmt);
         if (result == 0) {
             result = add_exceptions(s, forget, &filter);
+        } else if (result == ERR_CORRUPT && s->cfg->on_damage == DAMAGE_ANSWER) {
+            result = 0; /* no question reads it */
+        } else {
+            char name[MONTH_TEXT];
+            err_set(err, result, "user %s: %s can't be read: %s", log_quote(forget->user),
+                    month_name(h->months[i], name), why.text);
         }
     }
     return result;
@@ -186,11 +198,10 @@ void erase(struct sqlite_store *s, struct store_forget *forget)
         log_warn("forget failed", "error=%s", log_quote_str(err->text));
     } else if (forget->n_items == 0) {
         COUNT(s, users_forgotten, forget->answer);
-        if (atomic_load(&s->counters.quarantined) > 0) {
-            historian_recount(s);
-        }
+        historian_recount(s);
     } else {
         COUNT(s, items_forgotten, forget->answer);
     }
+    stager_forget_ended(s, forget->key);
     forget->done(forget);
 }

@@ -36,17 +36,23 @@ enum {
 int historian_begin(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
-    if (h->db.lost) {
+    bool was_lost = h->db.lost;
+    if (was_lost) {
         h->months_known = false;
     }
-    return db_begin(&h->db, err);
+    int result = db_begin(&h->db, err);
+    if (result == 0 && was_lost) {
+        historian_recount(s); /* whether the lost commit has added to them can be seen now */
+    }
+    return result;
 }
 
 void historian_recount(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
+    /* The first two hold next to nothing. Of the third, which may be large, only whether there are any counts. */
     static const char *const counts[] = {"SELECT count(*) FROM quarantine", "SELECT count(*) FROM shared_keys",
-                                         "SELECT count(*) FROM exceptions"};
+                                         "SELECT EXISTS (SELECT 1 FROM exceptions)"};
     _Atomic uint64_t *gauges[] = {&s->counters.quarantined, &s->counters.shared_keys, &s->exceptions};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int64_t n = 0;
@@ -163,14 +169,9 @@ static bool may_write(struct sqlite_store *s)
 static void set_failed(struct sqlite_store *s, int slot, const struct err *error)
 {
     struct flush_job *job = &s->historian.jobs[slot];
-    int64_t delay = ring_retry_delay_ms(job->failures);
-    job->retry_mono_ms = clock_mono_ms() + delay;
-    slots_set_state(s, slot, SLOT_FAILED, error->text);
-    pthread_mutex_lock(&s->ring_mutex);
-    s->slots[slot].info.retry_ms = clock_wall_ms() + delay;
-    pthread_mutex_unlock(&s->ring_mutex);
+    job->retry_mono_ms = slots_set_stuck(s, slot, SLOT_FAILED, error->text, job->failures);
     log_error("flush failed", "slot=%d failures=%u ranges=%zu retry_s=%" PRId64 " error=%s", slot, job->failures,
-              job->failed.n, delay / 1000, log_quote_str(error->text));
+              job->failed.n, ring_retry_delay_ms(job->failures) / 1000, log_quote_str(error->text));
 }
 
 static void end_flush(struct sqlite_store *s, int slot)
@@ -179,7 +180,7 @@ static void end_flush(struct sqlite_store *s, int slot)
     log_info("flush done", "slot=%d users=%" PRIu64 " plays=%" PRIu64 " ms=%" PRId64, slot, job->users, job->plays,
              (clock_stopwatch_us() - job->started_us) / 1000);
     flush_free(job);
-    slots_set_state(s, slot, SLOT_EMPTYING, NULL);
+    slots_set_state(s, slot, SLOT_EMPTYING);
     inbox_wake(&s->stager.inbox);
 }
 
@@ -208,7 +209,7 @@ static void work_slot(struct sqlite_store *s, int slot)
 {
     struct flush_job *job = &s->historian.jobs[slot];
     if (slots_state(s, slot) != SLOT_FLUSHING) {
-        slots_set_state(s, slot, SLOT_FLUSHING, NULL);
+        slots_set_state(s, slot, SLOT_FLUSHING);
         flush_begin(s, job, atomic_load(&s->slots[slot].index));
     }
     int result = flush_step(s, job);
@@ -275,18 +276,24 @@ static void answer_calls(struct sqlite_store *s)
     while (m != NULL) {
         struct store_call *call = (struct store_call *)m;
         m = m->next;
+        if (call->message.what == WANTS_ROOM && error.code == 0) {
+            inbox_put(&s->stager.inbox, &call->message); /* there is a slot to turn to */
+            continue;
+        }
         call->err = (struct err){0};
-        if (call->message.what == WANTS_FLUSH) {
+        if (call->message.what != WANTS_TICK) {
             call->err = error;
         }
         call->done(call);
     }
 }
 
-static void take_messages(struct sqlite_store *s)
+/* Whether there was a call among them: then the slots must be looked at again before any is answered. */
+static bool take_messages(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
     struct store_message *next;
+    bool called = false;
     for (struct store_message *m = inbox_take(&h->inbox); m != NULL; m = next) {
         next = m->next;
         if (m->kind == STORE_FORGET) {
@@ -297,12 +304,14 @@ static void take_messages(struct sqlite_store *s)
             flush_begin(s, &h->bulk_job, bulk_index(s->bulk));
             continue;
         }
-        if (m->what == WANTS_FLUSH) {
+        if (m->what != WANTS_TICK) {
             retry_failed(s);
         }
         m->next = h->calls;
         h->calls = m;
+        called = true;
     }
+    return called;
 }
 
 /* --- the loop --- */
@@ -382,11 +391,11 @@ static void *historian_main(void *arg)
         bool stop = more ? inbox_stopped(&h->inbox) : inbox_wait(&h->inbox, h->paused ? PAUSE_WAIT_MS : IDLE_WAIT_MS);
         notice_turn(s);
         int slot = due_slot(s);
-        take_messages(s);
+        bool called = take_messages(s);
         if (stop) {
             break;
         }
-        more = work(s, slot);
+        more = work(s, slot) || called;
         if (!more && h->calls != NULL) {
             answer_calls(s);
         }
@@ -400,6 +409,7 @@ int historian_start(struct sqlite_store *s, struct err *err)
     struct historian *h = &s->historian;
     h->turn_seen = s->turn;
     historian_recount(s);
+    sweep_announce(s);
     int rc = pthread_create(&h->thread, NULL, historian_main, s);
     if (rc != 0) {
         return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));

@@ -1,9 +1,12 @@
 /* What the parts of the embedded store share. Only files of this folder include it.
  *
  * Threads:
- *   the stager     stager.c (the thread), slots.c (turn, recovery, emptying), stager_forget.c; the only writer of
- * staging.db the historian  historian.c (the thread), flush.c, merge.c, month.c, sweep.c, erase.c; the only writer of
- * history.db any other      reader.c, and the functions of store_ops, which leave a message and return
+ *
+ *   the stager     stager.c (the thread), slots.c (turn, recovery, emptying), stager_forget.c;
+ *                  the only writer of staging.db
+ *   the historian  historian.c (the thread), flush.c, merge.c, month.c, sweep.c, erase.c;
+ *                  the only writer of history.db
+ *   any other      reader.c, and the functions of store_ops, which leave a message and return
  *
  * Each of the two threads has one inbox and takes its whole list at once. What concerns the ring needs no messages: a
  * slot's state says who acts next, and whoever changes it wakes the other thread:
@@ -21,6 +24,7 @@
 #include <stdatomic.h>
 
 #include "base/guard.h"
+#include "base/log.h"
 #include "store/ring.h"
 #include "store/sqlite/db.h"
 #include "store/sqlite/delivered.h"
@@ -36,6 +40,7 @@ struct garbage;
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
 enum store_wants {
     WANTS_FLUSH, /* RING FLUSH */
+    WANTS_ROOM,  /* RING FLUSH whose turn waits for an empty slot */
     WANTS_TICK,  /* the test clock moved */
     WANTS_MERGE, /* a bulk load's next index */
 };
@@ -43,8 +48,10 @@ enum store_wants {
 struct slot {
     _Atomic(struct staged *) index; /* NULL: empty. Set and cleared by the stager; see slots_collect_garbage */
     struct store_slot info;         /* under ring_mutex; rows, users and bytes are read from the index */
-    uint64_t first_id, last_id;     /* the stager's: ids in the table are within */
+    uint64_t last_id;               /* the stager's: no row of the table has a higher one */
     bool exists;                    /* the stager's: the table is there */
+    unsigned empty_failures;        /* the stager's: times in a row that it could not be emptied ... */
+    int64_t empty_retry_mono_ms;    /* ... and when that is tried again */
 };
 
 /* A closed slot's flush, or a bulk load's. The historian's. */
@@ -66,6 +73,7 @@ struct flush_job {
     bool walking;
     uint64_t losses;       /* historian.losses when the try began */
     unsigned failures;     /* tries that failed, in a row */
+    unsigned narrowed;     /* tries in a row that were of failed ranges alone */
     int64_t retry_mono_ms; /* not before */
     struct err error;      /* the first of this try */
     uint64_t users, plays;
@@ -73,7 +81,6 @@ struct flush_job {
 };
 
 enum { HISTORY_MONTHS_MAX = 256 };
-    unsigned narrowed;     /* tries in a row that were of failed ranges alone */
 
 /* What one transaction of the historian adds to a month's totals. */
 struct month_delta {
@@ -87,7 +94,7 @@ struct historian {
     struct db db;
     struct flush_job jobs[STORE_SLOTS_MAX];
     struct flush_job bulk_job;
-    struct store_message *calls; /* flush and tick calls that wait for their slots */
+    struct store_message *calls; /* flush and tick calls that wait for the slots to come to rest */
     struct month_delta deltas[HISTORY_MONTHS_MAX];
     int n_deltas;
     int months[HISTORY_MONTHS_MAX]; /* that have a table; valid while months_known */
@@ -114,8 +121,10 @@ struct stager {
     struct store_reader *reader; /* for what a forget must know before it erases */
     uint64_t next_id;
     int64_t opened_mono_ms;                  /* when the open slot was opened */
+    unsigned turn_failures;                  /* in a row */
+    int64_t turn_retry_mono_ms;              /* not before, unless RING FLUSH asks for it */
     struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */
-    struct store_message *flush_calls;       /* RING FLUSH that waits for a slot to turn to */
+    struct store_message *flush_calls;       /* RING FLUSH that waits for the writes before it */
     struct ring_pressure pressure;
     enum ring_memory memory;
     uint64_t slots_freed;
@@ -126,7 +135,10 @@ struct stager {
     struct garbage *garbage; /* indexes that a reader may still hold */
     struct guard guard;
     struct staged_ids ids;
+    struct log_limit commit_log;
 };
+
+enum { FORGET_COUNTERS = 256 };
 
 /* A reader announces that it walks the slots' indexes, so that none is freed under it: `pin` is odd meanwhile. */
 struct store_reader {
@@ -204,12 +216,15 @@ struct sqlite_store {
     _Atomic bool clock_doubted;
 
     _Atomic bool disk_low;       /* less than min_free is left */
-    _Atomic uint64_t exceptions; /* rows in `exceptions`; never less than a snapshot taken later shows */
+    _Atomic uint64_t exceptions; /* 0 only if a snapshot taken later has no row in `exceptions` */
 
     pthread_mutex_t readers_mutex;
     struct store_reader *readers;
     pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, through a pin of their own */
     struct store_reader figures_pin;
+
+    _Atomic uint32_t forgets[FORGET_COUNTERS]; /* with the historian, by the key's low bits */
+    _Atomic uint64_t damage_logged[64];        /* users and months whose damage was logged, see reader.c */
 
     struct store_counters counters;
     struct stager stager;
@@ -233,22 +248,34 @@ int reader_shared_key(struct store_reader *reader, int64_t key, struct slice use
 
 /* slots.c: on the stager's thread */
 int slots_recover(struct sqlite_store *s, struct err *err); /* at start, before threads */
-void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error);
+void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state);
+/* FAILED, or EMPTYING and stuck: with the error, until it is tried again after a delay that grows with the failures.
+ * Returns the monotonic time of that. */
+int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error,
+                        unsigned failures);
 enum store_slot_state slots_state(struct sqlite_store *s, int slot);
 int slots_turn(struct sqlite_store *s, bool early, struct err *err); /* 1 turned, 0 no slot is free */
-bool slots_empty_step(struct sqlite_store *s); /* deletes a chunk of a flushed slot; whether there is more */
+bool slots_empty_step(struct sqlite_store *s); /* deletes a chunk of a flushed slot; whether something happened */
+/* Lets the stuck ones be emptied again: those whose time has come, or all. */
+void slots_retry_emptying(struct sqlite_store *s, bool all);
 void slots_collect_garbage(struct sqlite_store *s, bool all);
 uint64_t slots_bytes(struct sqlite_store *s);
 
 /* stager.c */
 int stager_start(struct sqlite_store *s, struct err *err);
-void stager_stop(struct sqlite_store *s);
+void stager_stop(struct sqlite_store *s); /* ends the thread */
+void stager_free(struct sqlite_store *s); /* answers what is left; the historian has stopped too */
 int stager_persist_clock(struct sqlite_store *s, struct err *err);
 /* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot. */
 int stager_undo(struct sqlite_store *s, struct err *err);
 
 /* stager_forget.c */
 void stager_forget(struct sqlite_store *s, struct store_forget *forget);
+/* Whether an earlier forget of the user (or of one who shares a counter with him) is still with the historian: its
+ * effect must be seen by the next one's answer. */
+bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget);
+/* The historian has carried it out, or failed to. */
+void stager_forget_ended(struct sqlite_store *s, int64_t key);
 
 /* historian.c */
 int historian_start(struct sqlite_store *s, struct err *err);
@@ -283,6 +310,8 @@ int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first
 int sweep_step(struct sqlite_store *s, struct err *err);
 /* Oldest month that is kept; INT_MIN while the clock is doubted. */
 int sweep_first_kept(struct sqlite_store *s);
+/* At start: says in the log how much is past retention and will be swept. */
+void sweep_announce(struct sqlite_store *s);
 
 /* erase.c: a forget's second half, durable before it is answered */
 void erase(struct sqlite_store *s, struct store_forget *forget);

@@ -30,8 +30,9 @@ static int quarantine(struct sqlite_store *s, const struct staged_walk *walk, in
                       const char *reason, struct err *err)
 {
     struct db *db = &s->historian.db;
-    log_error("damaged blob set aside", "user=%s month=%d-%02d error=%s", log_quote(walk->user), month / 12,
-              month % 12 + 1, log_quote_str(reason));
+    char name[MONTH_TEXT];
+    log_error("damaged blob set aside", "user=%s of=%s error=%s", log_quote(walk->user),
+              month == 0 ? "deliveries" : month_name(month, name), log_quote_str(reason));
     sqlite3_stmt *stmt = db_stmt(db, SQL_QUARANTINE_PUT, err);
     bind_key(stmt, walk->key);
     if (stmt != NULL) {

@@ -118,11 +118,24 @@ static int load_window(struct store_reader *r, int first_month, struct err *err)
     return result;
 }
 
+/* Each user and month is told to the log once, not at each question. The places are few: others may displace one, and
+ * then it is told again. */
+static bool first_told(struct sqlite_store *s, struct slice user, int month)
+{
+    uint64_t mark = hash_id((uint64_t)month, user) | 1;
+    _Atomic uint64_t *place = &s->damage_logged[mark / 2 % (sizeof s->damage_logged / sizeof s->damage_logged[0])];
+    return atomic_exchange_explicit(place, mark, memory_order_relaxed) != mark;
+}
+
+/* month 0: the deliveries. */
 static int damaged(struct store_reader *r, struct store_view *view, struct slice user, int month, const char *reason,
                    struct err *err)
 {
     char name[MONTH_TEXT];
     const char *what = month == 0 ? "deliveries" : month_name(month, name);
+    if (first_told(r->store, user, month)) {
+        log_error("damaged", "user=%s of=%s error=%s", log_quote(user), what, log_quote_str(reason));
+    }
     if (r->store->cfg->on_damage == DAMAGE_ANSWER) {
         view->damaged_months++;
         return 0;
@@ -165,8 +178,6 @@ static int load_month(struct store_reader *r, int64_t key, struct slice user, in
     if (result == ERR_NOMEM) {
         return out_of_memory(err);
     }
-    log_error("filter can't be read", "user=%s month=%d-%02d error=%s", log_quote(user), month / 12, month % 12 + 1,
-              log_quote_str(why.text));
     return damaged(r, view, user, month, why.text, err);
 }
 

@@ -21,21 +21,35 @@
 
 enum { EMPTY_CHUNK = 8192 }; /* rows deleted in one transaction */
 
-void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error)
+void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
 {
     int64_t wall = clock_wall_ms();
     pthread_mutex_lock(&s->ring_mutex);
     struct store_slot *info = &s->slots[slot].info;
     info->state = state;
     info->since_ms = wall;
-    if (state == SLOT_EMPTY || state == SLOT_OPEN || state == SLOT_EMPTYING) {
-        info->retry_ms = 0;
-        info->error[0] = '\0';
-    }
-    if (error != NULL) {
-        snprintf(info->error, sizeof info->error, "%s", error);
+    info->retry_ms = 0;
+    if (state != SLOT_FLUSHING) {
+        info->error[0] = '\0'; /* while it is tried again the last error stays to be seen */
     }
     pthread_mutex_unlock(&s->ring_mutex);
+}
+
+int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error,
+                        unsigned failures)
+{
+    int64_t delay = ring_retry_delay_ms(failures);
+    int64_t wall;
+    int64_t mono;
+    clock_both_ms(&wall, &mono);
+    pthread_mutex_lock(&s->ring_mutex);
+    struct store_slot *info = &s->slots[slot].info;
+    info->state = state;
+    info->since_ms = wall;
+    info->retry_ms = wall + delay;
+    snprintf(info->error, sizeof info->error, "%s", error);
+    pthread_mutex_unlock(&s->ring_mutex);
+    return mono + delay;
 }
 
 enum store_slot_state slots_state(struct sqlite_store *s, int slot)
@@ -144,6 +158,22 @@ static int create_table(struct sqlite_store *s, int slot, struct err *err)
     return result;
 }
 
+/* A slot outside the ring has done its work. */
+static void drop_table(struct sqlite_store *s, int n)
+{
+    struct err err = {0};
+    struct db *db = &s->stager.db;
+    db_drop_variant(db, n);
+    char sql[64];
+    db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
+    if (db_exec(db, sql, &err) < 0) {
+        log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
+        return;
+    }
+    s->slots[n].exists = false;
+    log_info("slot outside the ring dropped", "slot=%d", n);
+}
+
 static int find_tables(struct sqlite_store *s, struct err *err)
 {
     struct db *db = &s->stager.db;
@@ -198,7 +228,6 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
         uint64_t id = (uint64_t)sqlite3_column_int64(stmt, 0);
         if (index == NULL) {
             index = staged_new(id);
-            slot->first_id = id;
             if (index == NULL) {
                 result = err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
                 break;
@@ -229,28 +258,22 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
     }
     if (index != NULL) {
         atomic_store(&slot->index, index);
-        slots_set_state(s, n, SLOT_CLOSED, NULL);
+        slots_set_state(s, n, SLOT_CLOSED);
     }
     return 0;
 }
 
-static int start_slot(struct sqlite_store *s, int n)
+static void start_slot(struct sqlite_store *s, int n, struct staged *index)
 {
     struct slot *slot = &s->slots[n];
-    struct staged *index = staged_new(s->stager.next_id);
-    if (index == NULL) {
-        return ERR_NOMEM;
-    }
-    slot->first_id = s->stager.next_id;
     slot->last_id = s->stager.next_id - 1;
     atomic_store(&slot->index, index);
-    return 0;
 }
 
 static void announce_open(struct sqlite_store *s, int n, uint64_t turn)
 {
     s->stager.opened_mono_ms = clock_mono_ms();
-    slots_set_state(s, n, SLOT_OPEN, NULL);
+    slots_set_state(s, n, SLOT_OPEN);
     pthread_mutex_lock(&s->ring_mutex);
     s->turn = turn;
     s->open = n;
@@ -292,7 +315,7 @@ int slots_recover(struct sqlite_store *s, struct err *err)
     int64_t high_water = 0;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         s->slots[i].info.slot = i;
-        slots_set_state(s, i, SLOT_EMPTY, NULL);
+        slots_set_state(s, i, SLOT_EMPTY);
     }
     int result = find_tables(s, err);
     for (int i = 0; i < s->cfg->slots && result == 0; i++) {
@@ -310,6 +333,9 @@ int slots_recover(struct sqlite_store *s, struct err *err)
         if (s->slots[i].exists && (result = recover_slot(s, i, &rows, &highest, err)) < 0) {
             return result;
         }
+        if (s->slots[i].exists && i >= s->cfg->slots && slots_state(s, i) == SLOT_EMPTY) {
+            drop_table(s, i);
+        }
     }
     atomic_store(&s->counters.recovered_rows, rows);
     s->stager.next_id = highest + 1;
@@ -321,8 +347,12 @@ int slots_recover(struct sqlite_store *s, struct err *err)
     if ((result = save_turn(s, open, err)) < 0) {
         return result;
     }
-    if (empty[n] && start_slot(s, n) < 0) {
-        return err_set(err, ERR_NOMEM, "out of memory");
+    if (empty[n]) {
+        struct staged *index = staged_new(s->stager.next_id);
+        if (index == NULL) {
+            return err_set(err, ERR_NOMEM, "out of memory");
+        }
+        start_slot(s, n, index);
     }
     announce_open(s, n, open);
     return 0;
@@ -338,18 +368,22 @@ int slots_turn(struct sqlite_store *s, bool early, struct err *err)
     if (turn == s->turn) {
         return 0;
     }
-    int result = save_turn(s, turn, err);
-    if (result < 0) {
-        return result;
-    }
     int closed = s->open;
     int n = ring_slot(turn, (int)s->cfg->slots);
-    if (start_slot(s, n) < 0) {
-        /* The counter has moved on; the slot it names stays empty and the open one open. */
+    struct staged *index = staged_new(s->stager.next_id);
+    if (index == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
+    int result = save_turn(s, turn, err);
+    if (result < 0) {
+        staged_free(index);
+        return result;
+    }
+    start_slot(s, n, index);
     announce_open(s, n, turn);
-    slots_set_state(s, closed, SLOT_CLOSED, NULL);
+    slots_set_state(s, closed, SLOT_CLOSED);
+    s->stager.turn_failures = 0;
+    s->stager.turn_retry_mono_ms = 0;
     COUNT(s, turns, 1);
     COUNT(s, early_turns, early);
     log_info("turn", "turn=%" PRIu64 " open=%d closed=%d rows=%" PRIu64 " early=%s", turn, n, closed,
@@ -399,51 +433,54 @@ static int delete_chunk(struct sqlite_store *s, int n, struct err *err)
     return result < 0 ? result : count == EMPTY_CHUNK;
 }
 
-/* A slot outside the ring has done its work. */
-static void drop_table(struct sqlite_store *s, int n)
+static void empty_slot(struct sqlite_store *s, int n)
 {
-    struct err err = {0};
-    struct db *db = &s->stager.db;
-    db_drop_variant(db, n);
-    char sql[64];
-    db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
-    if (db_exec(db, sql, &err) < 0) {
-        log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
-        return;
-    }
-    s->slots[n].exists = false;
-    log_info("slot outside the ring dropped", "slot=%d", n);
-}
-
-/* Whether something was done. */
-static bool empty_slot(struct sqlite_store *s, int n)
-{
+    struct slot *slot = &s->slots[n];
     struct err err = {0};
     int more = delete_chunk(s, n, &err);
     if (more < 0) {
-        /* The rows stay; what they hold is durable in history. Tried again at the next tick. */
-        log_error("slot not emptied", "slot=%d error=%s", n, log_quote_str(err.text));
-        slots_set_state(s, n, SLOT_EMPTYING, err.text);
-        return false;
+        /* The rows stay; what they hold is durable in history. */
+        slot->empty_failures++;
+        slot->empty_retry_mono_ms = slots_set_stuck(s, n, SLOT_EMPTYING, err.text, slot->empty_failures);
+        log_error("slot not emptied", "slot=%d failures=%u retry_s=%" PRId64 " error=%s", n, slot->empty_failures,
+                  ring_retry_delay_ms(slot->empty_failures) / 1000, log_quote_str(err.text));
+        return;
     }
+    slot->empty_failures = 0;
     if (more > 0) {
-        return true;
+        return;
     }
-    discard_index(s, &s->slots[n]);
+    discard_index(s, slot);
+    slots_collect_garbage(s, false);
     s->stager.slots_freed++;
     if (n >= s->cfg->slots) {
         drop_table(s, n);
     }
-    slots_set_state(s, n, SLOT_EMPTY, NULL);
-    return true;
+    slots_set_state(s, n, SLOT_EMPTY);
 }
 
 bool slots_empty_step(struct sqlite_store *s)
 {
+    int next = -1;
+    pthread_mutex_lock(&s->ring_mutex);
+    for (int i = 0; i < STORE_SLOTS_MAX && next < 0; i++) {
+        const struct store_slot *info = &s->slots[i].info;
+        next = info->state == SLOT_EMPTYING && info->error[0] == '\0' ? i : -1;
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+    if (next >= 0) {
+        empty_slot(s, next);
+    }
+    return next >= 0;
+}
+
+void slots_retry_emptying(struct sqlite_store *s, bool all)
+{
+    int64_t now = clock_mono_ms();
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
-        if (slots_state(s, i) == SLOT_EMPTYING && empty_slot(s, i)) {
-            return true;
+        const struct slot *slot = &s->slots[i];
+        if (slot->empty_failures > 0 && (all || now >= slot->empty_retry_mono_ms)) {
+            slots_set_state(s, i, SLOT_EMPTYING);
         }
     }
-    return false;
 }

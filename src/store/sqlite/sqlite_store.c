@@ -311,6 +311,7 @@ static void store_close(struct store *base)
     stager_stop(s);
     historian_stop(s);
     bulk_drop(s);
+    stager_free(s);
     if (stager_persist_clock(s, &err) < 0) {
         log_error("newest time not saved", "error=%s", log_quote_str(err.text));
     }

@@ -100,9 +100,8 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
     return result;
 }
 
-/* Puts a committed batch into the open slot's index. The first error of a batch becomes its answer: rows that are in
- * the file and not in the index are not acknowledged. */
-static void index_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id)
+/* Puts a committed batch into the open slot's index, up to the first row that fails: *id becomes that one's. */
+static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id)
 {
     struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
     struct store_event event;
@@ -118,12 +117,24 @@ static void index_batch(struct sqlite_store *s, struct store_batch *batch, uint6
             int result = user == NULL               ? ERR_NOMEM
                          : event.kind == STORE_PLAY ? staged_add_play(index, user, hash, month, *id)
                                                     : staged_add_delivery(index, user, item, hash, month, *id);
-            ++*id;
             if (result < 0) {
-                err_set(&batch->err, result, "out of memory: the write is not acknowledged");
+                return err_set(&batch->err, result, "out of memory: the write is not acknowledged");
             }
+            ++*id;
         }
     }
+    return 0;
+}
+
+/* The next transaction deletes these rows of the open slot, which are or may be in the file and in no index. */
+static void undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
+{
+    struct stager *st = &s->stager;
+    if (st->undo_from == 0) {
+        st->undo_from = from;
+        st->undo_slot = s->open;
+    }
+    st->undo_to = end;
 }
 
 /* Whether the open slot's index can hold the batch's rows: asked before the commit. */
@@ -160,20 +171,20 @@ static void commit_group(struct sqlite_store *s, struct store_message *first, st
         s->slots[s->open].last_id = id - 1;
     } else {
         COUNT(s, commit_errors, 1);
-        log_error("commit failed", "file=%s error=%s", log_quote_str(st->db.path), log_quote_str(err.text));
-        if (st->undo_from == 0) {
-            st->undo_from = from;
-            st->undo_slot = s->open;
+        if (log_again(&st->commit_log)) {
+            log_error("commit failed", "file=%s failed=%" PRIu64 " error=%s", log_quote_str(st->db.path),
+                      atomic_load_explicit(&s->counters.commit_errors, memory_order_relaxed), log_quote_str(err.text));
         }
-        st->undo_to = id;
+        undo_later(s, from, id);
     }
     uint64_t indexed = from;
     for (struct store_message *m = first; m != end;) {
         struct store_batch *batch = (struct store_batch *)m;
         m = m->next;
         batch->err = err;
-        if (result == 0) {
-            index_batch(s, batch, &indexed);
+        if (result == 0 && (result = index_batch(s, batch, &indexed)) < 0) {
+            err = batch->err; /* also of the batches behind it, whose rows go with its own */
+            undo_later(s, indexed, id);
         }
         batch->done(batch);
     }
@@ -286,6 +297,9 @@ static void consider_turn(struct sqlite_store *s)
     int64_t now = clock_mono_ms();
     enum ring_due due = ring_due(now - st->opened_mono_ms, s->cfg->slot_length_ms, staged_taken(index),
                                  staged_bytes(index), (uint64_t)s->cfg->staging_memory);
+    if (now < st->turn_retry_mono_ms) {
+        return;
+    }
     struct err err = {0};
     switch (due) {
     case RING_STAY:
@@ -299,7 +313,10 @@ static void consider_turn(struct sqlite_store *s)
     case RING_TURN:
     case RING_TURN_EARLY:
         if (slots_turn(s, due == RING_TURN_EARLY, &err) < 0) {
-            log_error("turn failed", "error=%s", log_quote_str(err.text));
+            int64_t delay = ring_retry_delay_ms(++st->turn_failures);
+            st->turn_retry_mono_ms = now + delay;
+            log_error("turn failed", "failures=%u retry_s=%" PRId64 " error=%s", st->turn_failures, delay / 1000,
+                      log_quote_str(err.text));
         }
         break;
     }
@@ -334,6 +351,9 @@ static void work_held(struct sqlite_store *s)
         } else if (verdict > 0) {
             return;
         } else if (st->held != NULL && st->held->kind == STORE_FORGET) {
+            if (stager_forget_waits(s, (struct store_forget *)st->held)) {
+                return;
+            }
             stager_forget(s, (struct store_forget *)unhold(st));
         }
     }
@@ -354,7 +374,7 @@ static void publish_guard(struct sqlite_store *s)
 int stager_persist_clock(struct sqlite_store *s, struct err *err)
 {
     struct stager *st = &s->stager;
-    if (st->guard.newest <= st->newest_saved_ms && !st->guard.doubted) {
+    if (st->guard.newest == st->newest_saved_ms) {
         return 0;
     }
     int result = db_begin(&st->db, err);
@@ -386,7 +406,8 @@ static void look_at_clock(struct sqlite_store *s)
         }
     }
     publish_guard(s);
-    if (st->guard.newest - st->newest_saved_ms >= NEWEST_SAVE_MS) {
+    /* It goes back only when it was found to be wrong: then the wrong one must not be met again at the next start. */
+    if (st->guard.newest - st->newest_saved_ms >= NEWEST_SAVE_MS || st->guard.newest < st->newest_saved_ms) {
         struct err err = {0};
         if (stager_persist_clock(s, &err) < 0) {
             log_error("newest time not saved", "error=%s", log_quote_str(err.text));
@@ -427,28 +448,27 @@ static void tick(struct sqlite_store *s)
     look_at_disk(s);
     set_memory_state(s);
     consider_turn(s);
+    slots_retry_emptying(s, false);
     slots_collect_garbage(s, false);
 }
 
 /* --- calls --- */
 
-/* RING FLUSH: turn first, if there is anything to turn. What has to wait for an empty slot stays in flush_calls. */
+/* RING FLUSH: turn first, if there is anything to turn; the historian answers. When no slot is free it sends the call
+ * back as soon as one is, or answers with what keeps the slots from being emptied. */
 static void work_flush_calls(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
-    while (st->flush_calls != NULL) {
+    struct store_message *m;
+    while ((m = st->flush_calls) != NULL) {
         struct err err = {0};
         const struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
         int turned = staged_taken(index) > 0 ? slots_turn(s, false, &err) : 1;
-        if (turned == 0) {
-            inbox_wake(&s->historian.inbox);
-            return;
-        }
-        struct store_message *m = st->flush_calls;
         st->flush_calls = m->next;
         if (turned < 0) {
             answer_error(m, &err);
         } else {
+            m->what = turned > 0 ? WANTS_FLUSH : WANTS_ROOM;
             inbox_put(&s->historian.inbox, m);
         }
     }
@@ -461,6 +481,7 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         inbox_put(&s->historian.inbox, m);
         return;
     }
+    slots_retry_emptying(s, true);
     struct store_message **end = &s->stager.flush_calls;
     while (*end != NULL) {
         end = &(*end)->next;
@@ -496,6 +517,11 @@ static void refuse_rest(struct sqlite_store *s)
         st->flush_calls = m->next;
         answer_error(m, &err);
     }
+    struct store_message *next;
+    for (m = inbox_take(&st->inbox); m != NULL; m = next) {
+        next = m->next;
+        answer_error(m, &err);
+    }
 }
 
 static void *stager_main(void *arg)
@@ -514,16 +540,14 @@ static void *stager_main(void *arg)
         if (more) {
             set_memory_state(s);
             consider_turn(s);
-            inbox_wake(&s->historian.inbox);
+            inbox_wake(&s->historian.inbox); /* calls may wait for it */
         }
         work_flush_calls(s);
         checkpoint_when_long(s);
         if (stop) {
-            break;
+            return NULL;
         }
     }
-    refuse_rest(s);
-    return NULL;
 }
 
 int stager_start(struct sqlite_store *s, struct err *err)
@@ -547,6 +571,11 @@ void stager_stop(struct sqlite_store *s)
 {
     inbox_stop(&s->stager.inbox);
     pthread_join(s->stager.thread, NULL);
+}
+
+void stager_free(struct sqlite_store *s)
+{
+    refuse_rest(s);
     reader_close(s->stager.reader);
     slots_collect_garbage(s, true);
     staged_ids_free(&s->stager.ids);

@@ -3,7 +3,8 @@
  * First what the answer says is found out (known? seen?), by the same load that a question does; nothing is changed
  * before a refusal. Then the rows are deleted from staging.db under secure_delete, committed, and only then taken from
  * the indexes; then the forget goes to the historian, which erases history before it merges any row that is newer. A
- * failure in the middle is an error to the caller, who asks again: each step is harmless when repeated.
+ * failure in the middle is an error to the caller, who asks again: each step is harmless when repeated. A forget of a
+ * user whose last one is still with the historian waits for it, and what came after waits behind it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -122,10 +123,10 @@ static int find_answer(struct sqlite_store *s, struct store_forget *forget)
     return 0;
 }
 
+/* The rows of one slot, behind those of the slots before it. */
 static int find_rows(struct sqlite_store *s, const struct staged *index, const struct store_forget *forget)
 {
     struct staged_ids *ids = &s->stager.ids;
-    ids->n = 0;
     if (forget->n_items == 0) {
         return staged_find_user(index, forget->key, forget->user, ids);
     }
@@ -139,62 +140,109 @@ static int find_rows(struct sqlite_store *s, const struct staged *index, const s
     return found;
 }
 
-/* Deletes the rows of one slot from the file, durably, then from memory. */
-static int erase_slot(struct sqlite_store *s, int n, struct store_forget *forget)
+/* Collects the ids of all rows; those of slot i end at ends[i]. */
+static int find_all(struct sqlite_store *s, struct store_forget *forget, size_t ends[STORE_SLOTS_MAX])
 {
-    const struct staged_ids *ids = &s->stager.ids;
-    struct db *db = &s->stager.db;
-    struct staged *index = atomic_load(&s->slots[n].index);
-    int found = find_rows(s, index, forget);
-    if (found <= 0) {
-        return found < 0 ? err_set(&forget->err, found, "out of memory while forgetting") : 0;
+    s->stager.ids.n = 0;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        const struct staged *index = atomic_load(&s->slots[i].index);
+        if (index != NULL && find_rows(s, index, forget) < 0) {
+            return err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
+        }
+        ends[i] = s->stager.ids.n;
     }
-    int result = db_begin(db, &forget->err);
-    if (result < 0) {
+    return 0;
+}
+
+/* Inside a transaction. The high-water mark goes with it, so that the ids of deleted rows are never used again. */
+static int delete_rows(struct sqlite_store *s, struct store_forget *forget, const size_t ends[STORE_SLOTS_MAX])
+{
+    struct db *db = &s->stager.db;
+    const struct staged_ids *ids = &s->stager.ids;
+    int result = stager_undo(s, &forget->err);
+    size_t at = 0;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        for (; at < ends[i] && result == 0; at++) {
+            sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_DELETE_ONE, i, &forget->err);
+            if (stmt != NULL) {
+                sqlite3_bind_int64(stmt, 1, (int64_t)ids->at[at]);
+            }
+            result = db_run(db, stmt, &forget->err);
+        }
+    }
+    return result < 0 ? result : db_meta_set_int(db, "high_water", (int64_t)s->stager.next_id - 1, &forget->err);
+}
+
+static void drop_rows(struct sqlite_store *s, const struct store_forget *forget, const size_t ends[STORE_SLOTS_MAX])
+{
+    size_t from = 0;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        struct staged *index = atomic_load(&s->slots[i].index);
+        if (ends[i] > from && forget->n_items == 0) {
+            staged_drop_user(index, forget->key, forget->user);
+        } else if (ends[i] > from) {
+            staged_drop_rows(index, forget->key, forget->user, s->stager.ids.at + from, ends[i] - from);
+        }
+        from = ends[i];
+    }
+}
+
+/* Deletes the rows from the file, durably, then from memory. Rows that a failed commit may have left are deleted too:
+ * they could be the user's. */
+static int erase_rows(struct sqlite_store *s, struct store_forget *forget)
+{
+    struct db *db = &s->stager.db;
+    size_t ends[STORE_SLOTS_MAX];
+    int result = find_all(s, forget, ends);
+    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0)) {
         return result;
     }
-    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_DELETE_ONE, n, &forget->err);
-    for (size_t i = 0; i < ids->n && result == 0; i++) {
-        if (stmt != NULL) {
-            sqlite3_bind_int64(stmt, 1, (int64_t)ids->at[i]);
-        }
-        result = db_run(db, stmt, &forget->err);
+    if ((result = db_begin(db, &forget->err)) < 0) {
+        return result;
     }
-    if (result < 0) {
+    if ((result = delete_rows(s, forget, ends)) < 0) {
         db_rollback(db);
         return result;
     }
     if ((result = db_commit(db, &forget->err)) < 0) {
         return result;
     }
-    if (forget->n_items == 0) {
-        staged_drop_user(index, forget->key, forget->user);
-    } else {
-        staged_drop_rows(index, forget->key, forget->user, ids->at, ids->n);
-    }
+    s->stager.undo_from = 0;
+    drop_rows(s, forget, ends);
     return 0;
 }
 
 static int erase_staged(struct sqlite_store *s, struct store_forget *forget)
 {
     struct db *db = &s->stager.db;
-    if (db->lost) {
-        int result = db_reopen(db, &forget->err);
-        if (result < 0) {
-            return result;
-        }
+    int result = db->lost ? db_reopen(db, &forget->err) : 0;
+    if (result == 0) {
+        result = db_pragma(db, "secure_delete", 1, &forget->err);
     }
-    int result = db_pragma(db, "secure_delete", 1, &forget->err);
-    for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
-        if (atomic_load(&s->slots[i].index) != NULL) {
-            result = erase_slot(s, i, forget);
-        }
+    if (result == 0) {
+        result = erase_rows(s, forget);
     }
     struct err off = {0};
     if (db->handle != NULL && !db->lost && db_pragma(db, "secure_delete", 0, &off) < 0) {
         log_warn("secure_delete stays on", "error=%s", log_quote_str(off.text));
     }
     return result;
+}
+
+static _Atomic uint32_t *counter_of(struct sqlite_store *s, int64_t key)
+{
+    return &s->forgets[(uint64_t)key % FORGET_COUNTERS];
+}
+
+bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget)
+{
+    return atomic_load(counter_of(s, forget->key)) > 0;
+}
+
+void stager_forget_ended(struct sqlite_store *s, int64_t key)
+{
+    atomic_fetch_sub(counter_of(s, key), 1);
+    inbox_wake(&s->stager.inbox);
 }
 
 void stager_forget(struct sqlite_store *s, struct store_forget *forget)
@@ -206,5 +254,6 @@ void stager_forget(struct sqlite_store *s, struct store_forget *forget)
         return;
     }
     forget->message.kind = STORE_FORGET;
+    atomic_fetch_add(counter_of(s, forget->key), 1);
     inbox_put(&s->historian.inbox, &forget->message);
 }

@@ -8,6 +8,7 @@
  *
  * Nothing happens while the clock is doubted, or outside sweep_window.
  */
+#include <inttypes.h>
 #include <limits.h>
 
 #include "base/calendar.h"
@@ -19,15 +20,17 @@ enum {
     SWEEP_PACE_MS = 10 * 60 * 1000, /* the target moves in steps of this, so that each has something to do */
 };
 
+static int first_kept_at(const struct sqlite_store *s, int64_t now)
+{
+    return month_of_ms(now) - (int)s->cfg->retention;
+}
+
 int sweep_first_kept(struct sqlite_store *s)
 {
-    if (store_clock_doubted(s)) {
-        return INT_MIN;
-    }
     int64_t later;
     int64_t earlier;
     store_now(&s->base, &later, &earlier);
-    return month_of_ms(earlier) - (int)s->cfg->retention;
+    return store_clock_doubted(s) ? INT_MIN : first_kept_at(s, earlier);
 }
 
 /* The key up to which a month that ended its retention should be swept by now. */
@@ -49,7 +52,7 @@ struct expiring {
     int64_t swept_to;
 };
 
-/* The oldest month that has something to sweep: 1, or 0. Months that came back into retention lose their cursor. */
+/* The oldest month that has something to sweep: 1, or 0. */
 static int find_month(struct sqlite_store *s, int first_kept, int64_t now, struct expiring *out, struct err *err)
 {
     struct db *db = &s->historian.db;
@@ -182,18 +185,26 @@ static int sweep_month(struct sqlite_store *s, const struct expiring *m, int64_t
     return result < 0 ? result : set_cursor(s, m->month, to, err);
 }
 
+/* Months that came back into retention, which is longer now, lose their cursor. A transaction of its own. */
 static int revive_months(struct sqlite_store *s, int first_kept, struct err *err)
 {
     struct db *db = &s->historian.db;
     if (s->historian.revived == first_kept) {
         return 0;
     }
+    int result = historian_begin(s, err);
+    if (result < 0) {
+        return result;
+    }
     sqlite3_stmt *stmt = db_stmt(db, SQL_MONTHS_REVIVE, err);
     if (stmt != NULL) {
         sqlite3_bind_int(stmt, 1, first_kept);
     }
-    int result = db_run(db, stmt, err);
-    if (result == 0) {
+    if ((result = db_run(db, stmt, err)) < 0) {
+        historian_rollback(s);
+        return result;
+    }
+    if ((result = historian_commit(s, err)) == 0) {
         s->historian.revived = first_kept;
     }
     return result;
@@ -207,7 +218,7 @@ int sweep_step(struct sqlite_store *s, struct err *err)
     if (store_clock_doubted(s) || !config_in_sweep_window(s->cfg, calendar_local_minutes(now))) {
         return 0;
     }
-    int first_kept = sweep_first_kept(s);
+    int first_kept = first_kept_at(s, now);
     struct expiring m = {0};
     if (s->historian.db.lost) {
         int result = historian_full(s, false, err); /* opens it again */
@@ -226,6 +237,29 @@ int sweep_step(struct sqlite_store *s, struct err *err)
         historian_rollback(s);
         return result;
     }
-    result = historian_commit(s, err);
-    return result < 0 ? result : 1;
+    if ((result = historian_commit(s, err)) < 0) {
+        return result;
+    }
+    historian_recount(s); /* users and a month's set-aside blobs may have gone */
+    return 1;
+}
+
+void sweep_announce(struct sqlite_store *s)
+{
+    struct db *db = &s->historian.db;
+    struct err err = {0};
+    int first_kept = sweep_first_kept(s);
+    sqlite3_stmt *stmt = db_stmt(db, SQL_MONTHS_ALL, &err);
+    int months = 0;
+    int64_t plays = 0;
+    while (db_step(db, stmt, &err) == 1) {
+        if (sqlite3_column_int(stmt, 0) < first_kept) {
+            months++;
+            plays += sqlite3_column_int64(stmt, 3);
+        }
+    }
+    if (months > 0) {
+        log_info("past retention, swept in the coming nights", "months=%d plays=%" PRId64 " retention=%d", months,
+                 plays, (int)s->cfg->retention);
+    }
 }
