@@ -100,3 +100,12 @@ tests_unit_test_server_SOURCES = tests/unit/test_server.c tests/unit/fake_store.
 	tests/unit/server_fixture.c tests/unit/server_fixture.h
 tests_unit_test_server_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_mailbox tests/unit/test_server
+
+check_PROGRAMS += tests/unit/test_store
+tests_unit_test_store_SOURCES = tests/unit/test_store.c \
+	tests/scenario/vfs_fault.c \
+	tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c \
+	tests/scenario/vfs_power.h
+tests_unit_test_store_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_store

@@ -150,7 +150,8 @@ static int set_wal(struct db *db, struct err *err)
     return result;
 }
 
-static int check_owner(struct db *db, struct err *err)
+/* Whether the file is ours, or new: then *is_new. */
+static int check_owner(struct db *db, bool *is_new, struct err *err)
 {
     int64_t id = 0;
     int64_t tables = 0;
@@ -161,7 +162,8 @@ static int check_owner(struct db *db, struct err *err)
     if (result < 0) {
         return result;
     }
-    if (id == DB_APPLICATION_ID || (id == 0 && tables == 0)) {
+    *is_new = id == 0 && tables == 0;
+    if (id == DB_APPLICATION_ID || *is_new) {
         return 0;
     }
     return err_set(err, ERR_CORRUPT,
@@ -180,7 +182,8 @@ static int on_wal(void *arg, sqlite3 *handle, const char *schema, int pages)
 
 static int configure(struct db *db, struct err *err)
 {
-    int result = check_owner(db, err);
+    bool is_new = false;
+    int result = check_owner(db, &is_new, err);
     if (result < 0) {
         return result;
     }
@@ -198,8 +201,8 @@ static int configure(struct db *db, struct err *err)
         (result = db_pragma(db, "secure_delete", 0, err)) < 0 || (result = db_pragma(db, "foreign_keys", 0, err)) < 0) {
         return result;
     }
-    if ((result = db_pragma(db, "application_id", DB_APPLICATION_ID, err)) < 0) {
-        return result;
+    if (is_new && (result = db_pragma(db, "application_id", DB_APPLICATION_ID, err)) < 0) {
+        return result; /* it writes: opening a file again after an error should not depend on that */
     }
     sqlite3_wal_hook(db->handle, on_wal, db);
     return db_int(db, "PRAGMA page_size", &db->page_size, err);

@@ -1,0 +1,1172 @@
+/* The embedded store through its seam: a real store in a folder of its own, the test's clock, and a file system that
+ * fails on demand. What takes several steps of time or crashes stands in tests/scenario; here is what needs a closer
+ * look: what is found afterwards in the files, calls that must be answered, and readers beside it all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../scenario/vfs_fault.h"
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/sqlite/sqlite_store.h"
+
+enum { HOUR_MS = 3600 * 1000, DAY_MS = 24 * HOUR_MS, SEED = 7 };
+
+/* 2026-11-21T10:00:00Z */
+static const int64_t START = INT64_C(1795255200000);
+
+struct fixture {
+    struct config cfg;
+    struct store *store;
+    struct store_reader *reader;
+};
+
+/* --- waiting for callbacks --- */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+static void raise_flag(void *owner)
+{
+    pthread_mutex_lock(&mutex);
+    ++*(int *)owner;
+    pthread_cond_broadcast(&wake);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void wait_flag(int *flag)
+{
+    pthread_mutex_lock(&mutex);
+    while (*flag == 0) {
+        pthread_cond_wait(&wake, &mutex);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+static bool is_raised(int *flag)
+{
+    pthread_mutex_lock(&mutex);
+    bool raised = *flag > 0;
+    pthread_mutex_unlock(&mutex);
+    return raised;
+}
+
+static void batch_done(struct store_batch *batch)
+{
+    raise_flag(batch->owner);
+}
+
+static void forget_done(struct store_forget *forget)
+{
+    raise_flag(forget->owner);
+}
+
+static void call_done(struct store_call *call)
+{
+    raise_flag(call->owner);
+}
+
+/* --- the store, opened and closed --- */
+
+static int try_open(struct fixture *f, struct err *err)
+{
+    return sqlite_store_open(&f->cfg, &(struct sqlite_store_options){.vfs = VFS_FAULT_NAME}, &f->store, err);
+}
+
+static void open_store(struct fixture *f)
+{
+    struct err err = {0};
+    if (try_open(f, &err) < 0 || f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
+        fail_msg("open: %s", err.text);
+    }
+}
+
+static void close_store(struct fixture *f)
+{
+    f->store->ops->reader_close(f->reader);
+    f->store->ops->close(f->store);
+    f->store = NULL;
+}
+
+/* As by kill -9: nothing of what a close writes reaches the disk. */
+static void kill_store(struct fixture *f)
+{
+    vfs_fault_freeze(true);
+    close_store(f);
+    vfs_fault_heal();
+}
+
+static int setup(void **state)
+{
+    static bool registered;
+    if (!registered) {
+        assert_int_equal(vfs_fault_register(), 0);
+        registered = true;
+    }
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    clock_test_start(START);
+    calendar_set_zone("UTC");
+    config_defaults(&f->cfg);
+    snprintf(f->cfg.data, sizeof f->cfg.data, "/tmp/unseen-test-store.XXXXXX");
+    assert_non_null(mkdtemp(f->cfg.data));
+    f->cfg.min_free = 0;
+    f->cfg.hash_seed_given = true;
+    f->cfg.hash_seed = SEED;
+    open_store(f);
+    *state = f;
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
+{
+    (void)st;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    vfs_fault_heal();
+    if (f->store != NULL) {
+        close_store(f);
+    }
+    nftw(f->cfg.data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(f);
+    return 0;
+}
+
+/* --- one call each --- */
+
+static int64_t key_of(const char *user)
+{
+    return hash_user_key(SEED, slice_str(user));
+}
+
+static void add(struct store_batch *batch, enum store_kind kind, int64_t at, const char *user, const char *item)
+{
+    struct slice id = slice_str(item);
+    uint64_t hash = hash_id(SEED, id);
+    assert_int_equal(store_batch_add(batch, kind, at, key_of(user), slice_str(user), &id, &hash, 1), 0);
+}
+
+static int record_at(struct fixture *f, enum store_kind kind, int64_t at, const char *user, const char *item)
+{
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    add(&batch, kind, at, user, item);
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    buf_free(&batch.bytes);
+    return batch.err.code;
+}
+
+static void play(struct fixture *f, const char *user, const char *item)
+{
+    assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), user, item), 0);
+}
+
+static void deliver(struct fixture *f, const char *user, const char *item)
+{
+    assert_int_equal(record_at(f, STORE_DELIVERY, clock_wall_ms(), user, item), 0);
+}
+
+static int call(struct fixture *f, void (*op)(struct store *, struct store_call *), struct err *err)
+{
+    int done = 0;
+    struct store_call c = {.done = call_done, .owner = &done};
+    op(f->store, &c);
+    wait_flag(&done);
+    if (err != NULL) {
+        *err = c.err;
+    }
+    return c.err.code;
+}
+
+static int flush(struct fixture *f)
+{
+    return call(f, f->store->ops->flush, NULL);
+}
+
+static void advance(struct fixture *f, int64_t ms)
+{
+    clock_test_advance(ms);
+    assert_int_equal(call(f, f->store->ops->tick, NULL), 0);
+}
+
+/* FORGET user [item]: the answer, or an error. */
+static int64_t forget(struct fixture *f, const char *user, const char *item)
+{
+    int done = 0;
+    struct slice id = slice_str(item != NULL ? item : "");
+    uint64_t hash = hash_id(SEED, id);
+    struct store_forget fg = {.key = key_of(user),
+                              .user = slice_str(user),
+                              .items = &id,
+                              .hashes = &hash,
+                              .n_items = item != NULL,
+                              .first_month = INT_MIN,
+                              .done = forget_done,
+                              .owner = &done};
+    f->store->ops->forget(f->store, &fg);
+    wait_flag(&done);
+    return fg.err.code < 0 ? fg.err.code : fg.answer;
+}
+
+static int load(struct fixture *f, struct store_reader *reader, const char *user, struct store_view *view,
+                struct err *err)
+{
+    return f->store->ops->load(reader, key_of(user), slice_str(user), INT_MIN, view, err);
+}
+
+/* What a question would say: staged, or in a filter and no exception, or delivered. */
+static bool in_view(const struct store_view *view, const char *item)
+{
+    uint64_t hash = hash_id(SEED, slice_str(item));
+    for (size_t i = 0; i < view->n_plays; i++) {
+        if (view->plays[i].hash == hash) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < view->n_deliveries; i++) {
+        if (view->deliveries[i].hash == hash) {
+            return true;
+        }
+    }
+    bool exception = false;
+    for (size_t i = 0; i < view->n_exceptions; i++) {
+        exception = exception || view->exceptions[i] == hash;
+    }
+    for (size_t i = 0; i < view->n_months && !exception; i++) {
+        if (filter_has(&view->months[i].filter, hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool seen(struct fixture *f, const char *user, const char *item)
+{
+    struct store_view view;
+    struct err err = {0};
+    if (load(f, f->reader, user, &view, &err) < 0) {
+        fail_msg("load: %s", err.text);
+    }
+    return in_view(&view, item);
+}
+
+static bool known(struct fixture *f, const char *user)
+{
+    struct store_view view;
+    struct err err = {0};
+    assert_int_equal(load(f, f->reader, user, &view, &err), 0);
+    return view.known;
+}
+
+static struct store_stats stats(struct fixture *f)
+{
+    struct store_stats out;
+    f->store->ops->stats(f->store, &out);
+    return out;
+}
+
+static enum store_slot_state slot_state(struct fixture *f, int slot)
+{
+    struct store_ring ring;
+    f->store->ops->ring(f->store, &ring);
+    for (int i = 0; i < ring.n_slots; i++) {
+        if (ring.slots[i].slot == slot) {
+            return ring.slots[i].state;
+        }
+    }
+    return SLOT_EMPTY;
+}
+
+static void rule(unsigned ops, const char *file, uint64_t nth, bool sticky, enum vfs_action action)
+{
+    assert_true(vfs_fault_add(
+                    &(struct vfs_rule){.ops = ops, .file = file, .nth = nth, .sticky = sticky, .action = action}) >= 0);
+}
+
+/* --- the files, by another connection; the store is open or closed --- */
+
+static sqlite3 *open_file(struct fixture *f, const char *name)
+{
+    char path[PATH_MAX];
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof path, "%s/%s.db", f->cfg.data, name);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    sqlite3_busy_timeout(db, 2000);
+    return db;
+}
+
+static int64_t ask(struct fixture *f, const char *name, const char *sql)
+{
+    sqlite3 *db = open_file(f, name);
+    sqlite3_stmt *stmt = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &stmt, NULL) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    }
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return n;
+}
+
+/* Changes a file of a closed store, as damage does. */
+static void damage(struct fixture *f, const char *name, const char *sql)
+{
+    sqlite3 *db = open_file(f, name);
+    char *message = NULL;
+    if (sqlite3_exec(db, sql, NULL, NULL, &message) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, message);
+    }
+    sqlite3_close(db);
+}
+
+/* --- tests: round trips --- */
+
+static void test_round_trip(void **state)
+{
+    struct fixture *f = *state;
+    assert_false(known(f, "u"));
+    play(f, "u", "a");
+    deliver(f, "u", "d");
+    assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms() - 40 * (int64_t)DAY_MS, "u", "late"), 0);
+    for (int round = 0; round < 3; round++) {
+        assert_true(known(f, "u"));
+        assert_true(seen(f, "u", "a"));
+        assert_true(seen(f, "u", "d"));
+        assert_true(seen(f, "u", "late"));
+        assert_false(seen(f, "u", "b"));
+        assert_false(seen(f, "v", "a"));
+        if (round == 0) {
+            assert_int_equal(flush(f), 0);
+            assert_int_equal(stats(f).staged_rows, 0);
+        } else {
+            close_store(f);
+            open_store(f);
+        }
+    }
+    struct store_view view;
+    struct err err = {0};
+    assert_int_equal(load(f, f->reader, "u", &view, &err), 0);
+    assert_int_equal(view.n_months, 2);
+    assert_int_equal(view.months[0].month, month_of_ms(START));
+    assert_int_equal(view.n_deliveries, 1);
+    assert_true(slice_eq(view.deliveries[0].item, slice_str("d")));
+}
+
+static void test_recovery(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "u", "a");
+    deliver(f, "u", "d");
+    kill_store(f);
+    open_store(f);
+    assert_int_equal(stats(f).recovered_rows, 2);
+    assert_true(seen(f, "u", "a"));
+    assert_true(seen(f, "u", "d"));
+    assert_int_equal(flush(f), 0);
+    assert_true(seen(f, "u", "a"));
+    assert_true(seen(f, "u", "d"));
+}
+
+static void test_forget_user(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "other", "a");
+    /* staged; stored; both */
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(forget(f, "u", NULL), 0);
+        play(f, "u", "a");
+        deliver(f, "u", "d");
+        if (round > 0) {
+            assert_int_equal(flush(f), 0);
+        }
+        if (round > 1) {
+            play(f, "u", "b");
+        }
+        assert_int_equal(forget(f, "u", NULL), 1);
+        assert_false(known(f, "u"));
+        assert_false(seen(f, "u", "a"));
+        assert_false(seen(f, "u", "d"));
+        assert_true(seen(f, "other", "a"));
+        assert_int_equal(ask(f, "history", "SELECT count(*) FROM users WHERE user = 'u'"), 0);
+        assert_int_equal(ask(f, "history", "SELECT count(*) FROM delivered"), 0);
+        assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged_0 WHERE user = 'u'"), 0);
+    }
+    assert_int_equal(flush(f), 0);
+    assert_false(known(f, "u"));
+    assert_true(seen(f, "other", "a"));
+}
+
+static void test_forget_items(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "u", "a");
+    play(f, "u", "b");
+    deliver(f, "u", "d");
+    assert_int_equal(forget(f, "u", "a"), 1);
+    assert_false(seen(f, "u", "a"));
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM exceptions"), 0);
+
+    assert_int_equal(forget(f, "u", "b"), 1);
+    assert_int_equal(forget(f, "u", "b"), 0);
+    assert_int_equal(forget(f, "u", "d"), 1);
+    assert_false(seen(f, "u", "b"));
+    assert_false(seen(f, "u", "d"));
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM exceptions"), 1);
+    close_store(f);
+    open_store(f);
+    assert_false(seen(f, "u", "b"));
+
+    /* The next play ends the exception, staged and flushed. */
+    play(f, "u", "b");
+    assert_true(seen(f, "u", "b"));
+    assert_int_equal(flush(f), 0);
+    assert_true(seen(f, "u", "b"));
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM exceptions"), 0);
+    assert_int_equal(forget(f, "u", NULL), 1);
+}
+
+/* Two in the queue at once: the second is answered as if it came after the first was carried out. */
+static void test_forget_twice_at_once(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    int done[2] = {0};
+    struct store_forget both[2];
+    for (int i = 0; i < 2; i++) {
+        both[i] = (struct store_forget){
+            .key = key_of("u"), .user = slice_str("u"), .first_month = INT_MIN, .done = forget_done, .owner = &done[i]};
+    }
+    rule(VFS_SYNC, "history", 1, false, VFS_HOLD);
+    f->store->ops->forget(f->store, &both[0]);
+    f->store->ops->forget(f->store, &both[1]);
+    vfs_fault_wait_held();
+    vfs_fault_release();
+    wait_flag(&done[0]);
+    wait_flag(&done[1]);
+    assert_int_equal(both[0].answer, 1);
+    assert_int_equal(both[1].answer, 0);
+}
+
+/* A commit that failed may be in the file all the same; whoever is forgotten then must not come back with it. */
+static void test_forget_after_failed_commit(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "other", "a");
+    rule(VFS_SYNC, "staging.db-wal", 1, false, VFS_EIO);
+    assert_true(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "a") < 0);
+    assert_false(known(f, "u"));
+    forget(f, "u", NULL);
+    kill_store(f);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged_0 WHERE user = 'u'"), 0);
+    open_store(f);
+    assert_false(known(f, "u"));
+    assert_true(seen(f, "other", "a"));
+}
+
+static void test_ids_never_again(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "other", "a");
+    int64_t before = ask(f, "staging", "SELECT max(id) FROM staged_0");
+    play(f, "u", "a");
+    assert_int_equal(forget(f, "u", NULL), 1);
+    kill_store(f);
+    open_store(f);
+    play(f, "v", "a");
+    /* The slot was recovered as closed or is open again; the new row is in whichever is open. */
+    int64_t after = 0;
+    for (int i = 0; i < 6; i++) {
+        char sql[80];
+        snprintf(sql, sizeof sql, "SELECT coalesce(max(id), 0) FROM staged_%d", i);
+        int64_t id = ask(f, "staging", sql);
+        after = id > after ? id : after;
+    }
+    assert_true(after > before + 1);
+}
+
+/* --- tests: the ring --- */
+
+static void test_ring_flush_of_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct store_ring ring;
+    f->store->ops->ring(f->store, &ring);
+    uint64_t turn = ring.turn;
+    assert_int_equal(flush(f), 0);
+    f->store->ops->ring(f->store, &ring);
+    assert_int_equal(ring.turn, turn);
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    f->store->ops->ring(f->store, &ring);
+    assert_int_equal(ring.turn, turn + 1);
+    assert_int_equal(ring.n_slots, 6);
+    for (int i = 0; i < ring.n_slots; i++) {
+        assert_int_equal(ring.slots[i].state, i == ring.open ? SLOT_OPEN : SLOT_EMPTY);
+    }
+}
+
+/* Every slot holds rows that can't be flushed: RING FLUSH has nowhere to turn to, and must say why. Healed, the same
+ * command does it all. */
+static void test_ring_flush_without_a_free_slot(void **state)
+{
+    struct fixture *f = *state;
+    f->cfg.slots = 2;
+    close_store(f);
+    open_store(f);
+    play(f, "u", "a");
+    rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
+    assert_true(flush(f) < 0);
+    play(f, "u", "b");
+    struct err err = {0};
+    assert_true(call(f, f->store->ops->flush, &err) < 0);
+    assert_non_null(strstr(err.text, "history"));
+    assert_true(seen(f, "u", "a"));
+    assert_true(seen(f, "u", "b"));
+    vfs_fault_heal();
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(stats(f).staged_rows, 0);
+    assert_true(seen(f, "u", "a"));
+    assert_true(seen(f, "u", "b"));
+}
+
+/* A flush that failed is tried again by RING FLUSH before it is answered, not answered with the old error. */
+static void test_ring_flush_tries_again(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 20; i++) {
+        play(f, "u", "a");
+        rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
+        assert_true(flush(f) < 0);
+        vfs_fault_heal();
+        assert_int_equal(flush(f), 0);
+    }
+}
+
+/* Neither hangs nor answers early: what failed is due exactly now. */
+static void test_tick_waits_for_retries(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 20; i++) {
+        play(f, "u", "a");
+        rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
+        assert_true(flush(f) < 0);
+        vfs_fault_heal();
+        advance(f, 5 * 60 * 1000);
+        assert_int_equal(stats(f).staged_rows, 0);
+    }
+}
+
+static void test_slot_that_is_not_emptied(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "u", "a");
+    int slot = 0;
+    while (slot_state(f, slot) != SLOT_OPEN) {
+        slot++;
+    }
+    /* The new time is written first, then the turn, then the emptying. */
+    clock_test_advance(HOUR_MS);
+    rule(VFS_SYNC, "staging.db-wal", 3, true, VFS_EIO);
+    assert_int_equal(call(f, f->store->ops->tick, NULL), 0);
+    assert_int_equal(slot_state(f, slot), SLOT_EMPTYING);
+    struct store_ring ring;
+    f->store->ops->ring(f->store, &ring);
+    assert_non_null(strstr(ring.slots[slot].error, "staging"));
+    assert_true(ring.slots[slot].retry_ms > clock_wall_ms());
+    assert_true(seen(f, "u", "a"));
+    assert_true(flush(f) < 0);
+    vfs_fault_heal();
+    advance(f, 30 * 1000);
+    assert_int_equal(slot_state(f, slot), SLOT_EMPTYING);
+    advance(f, 5 * 60 * 1000);
+    assert_int_equal(slot_state(f, slot), SLOT_EMPTY);
+    assert_true(seen(f, "u", "a"));
+}
+
+/* A range that was merged before a commit failed is merged again, although only another range was left to do. */
+static void test_loss_between_tries(void **state)
+{
+    struct fixture *f = *state;
+    /* One month's table is made unwritable for plays: that user's range fails, the other is merged. */
+    play(f, "bad", "a");
+    play(f, "good", "a");
+    play(f, "other", "a");
+    assert_int_equal(flush(f), 0);
+    play(f, "bad", "b");
+    play(f, "good", "b");
+    close_store(f);
+    char sql[256];
+    snprintf(sql, sizeof sql,
+             "CREATE TRIGGER stop BEFORE UPDATE ON plays_202611 WHEN NEW.user_key = %" PRId64
+             " BEGIN SELECT raise(ABORT, 'stop'); END",
+             key_of("bad"));
+    damage(f, "history", sql);
+    open_store(f);
+    assert_true(flush(f) < 0); /* both in one transaction */
+    assert_true(flush(f) < 0); /* in one again: the range has fewer than 16 */
+    assert_true(flush(f) < 0); /* each alone: good is merged */
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM plays_202611 WHERE items = 2"), 1);
+
+    /* Now a commit of somebody else's forget fails: what is not yet durable may be gone. */
+    rule(VFS_SYNC, "history.db-wal", 1, false, VFS_EIO);
+    assert_true(forget(f, "other", NULL) < 0);
+    snprintf(sql, sizeof sql,
+             "UPDATE plays_202611 SET items = 1, filter = (SELECT filter FROM plays_202611 WHERE "
+             "user_key = %" PRId64 ") WHERE items = 2",
+             key_of("bad"));
+    damage(f, "history", sql); /* gone, for the test */
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM plays_202611 WHERE items = 2"), 0);
+    damage(f, "history", "DROP TRIGGER stop");
+    assert_int_equal(flush(f), 0);
+    assert_true(seen(f, "bad", "b"));
+    assert_true(seen(f, "good", "b"));
+}
+
+static void test_slots_lowered(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 6; i++) {
+        char item[8];
+        snprintf(item, sizeof item, "i%d", i);
+        play(f, "u", item);
+        rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
+        flush(f);
+        vfs_fault_heal();
+    }
+    kill_store(f);
+    f->cfg.slots = 4;
+    open_store(f);
+    assert_int_equal(flush(f), 0);
+    for (int i = 0; i < 6; i++) {
+        char item[8];
+        snprintf(item, sizeof item, "i%d", i);
+        assert_true(seen(f, "u", item));
+    }
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'staged_*'"), 4);
+
+    /* Empty ones go at the start. */
+    close_store(f);
+    f->cfg.slots = 2;
+    open_store(f);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'staged_*'"), 2);
+}
+
+/* --- tests: memory and disk --- */
+
+static void fill(struct fixture *f, int batches)
+{
+    for (int b = 0; b < batches; b++) {
+        int done = 0;
+        struct store_batch batch = {.done = batch_done, .owner = &done};
+        for (int i = 0; i < 1000; i++) {
+            char user[32];
+            snprintf(user, sizeof user, "user%d-%d", b, i);
+            add(&batch, STORE_PLAY, clock_wall_ms(), user, "a");
+        }
+        f->store->ops->record(f->store, &batch);
+        wait_flag(&done);
+        assert_int_equal(batch.err.code, 0);
+        buf_free(&batch.bytes);
+    }
+}
+
+static void test_early_turns(void **state)
+{
+    struct fixture *f = *state;
+    f->cfg.staging_memory = 1 << 20;
+    fill(f, 40);
+    assert_true(stats(f).early_turns > 0);
+    assert_int_equal(flush(f), 0);
+    assert_true(seen(f, "user0-0", "a"));
+    assert_true(seen(f, "user39-999", "a"));
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM users"), 40 * 1000);
+}
+
+static void test_busy_after_a_minute(void **state)
+{
+    struct fixture *f = *state;
+    f->cfg.staging_memory = 1 << 20;
+    rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
+    struct store_ring ring;
+    do {
+        fill(f, 1);
+        f->store->ops->ring(f->store, &ring);
+    } while (ring.memory < ring.memory_limit);
+
+    int waits = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &waits};
+    add(&batch, STORE_PLAY, clock_wall_ms(), "w", "a");
+    f->store->ops->record(f->store, &batch);
+    advance(f, 0); /* the minute begins when the stager has seen it */
+    advance(f, 59 * 1000);
+    assert_false(is_raised(&waits));
+    assert_true(seen(f, "user0-0", "a"));
+    advance(f, 2 * 1000);
+    wait_flag(&waits);
+    assert_int_equal(batch.err.code, ERR_BUSY);
+    assert_non_null(strstr(batch.err.text, "staging memory (1 MiB) is full"));
+    assert_non_null(strstr(batch.err.text, "slot"));
+    assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "w", "a"), ERR_BUSY);
+    f->store->ops->ring(f->store, &ring);
+    assert_true(ring.busy);
+
+    /* A forget goes on, and does not need the memory. */
+    assert_int_equal(forget(f, "nobody", NULL), 0);
+    vfs_fault_heal();
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "w", "a"), 0);
+    f->store->ops->ring(f->store, &ring);
+    assert_false(ring.busy);
+    buf_free(&batch.bytes);
+}
+
+static void test_min_free(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "u", "a");
+    f->cfg.min_free = INT64_C(1) << 60;
+    advance(f, 1000);
+    assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "b"), ERR_FULL);
+    assert_true(seen(f, "u", "a"));
+    assert_int_equal(forget(f, "u", "a"), 1);
+    assert_false(seen(f, "u", "a"));
+    assert_int_equal(flush(f), 0);
+    f->cfg.min_free = 0;
+    advance(f, 1000);
+    play(f, "u", "b");
+}
+
+/* --- tests: damage --- */
+
+static void test_quarantine(void **state)
+{
+    struct fixture *f = *state;
+    play(f, "u", "a");
+    play(f, "v", "a");
+    deliver(f, "u", "d");
+    assert_int_equal(flush(f), 0);
+    close_store(f);
+    damage(f, "history",
+           "UPDATE plays_202611 SET filter = x'00010203' WHERE user_key = "
+           "(SELECT user_key FROM users WHERE user = 'u')");
+    open_store(f);
+
+    struct store_view view;
+    struct err err = {0};
+    assert_int_equal(load(f, f->reader, "u", &view, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "\"u\""));
+    assert_non_null(strstr(err.text, "2026-11"));
+    assert_true(seen(f, "v", "a"));
+    assert_int_equal(forget(f, "u", "a"), ERR_CORRUPT);
+
+    f->cfg.on_damage = DAMAGE_ANSWER;
+    assert_int_equal(load(f, f->reader, "u", &view, &err), 0);
+    assert_int_equal(view.damaged_months, 1);
+    assert_true(in_view(&view, "d"));
+    assert_int_equal(forget(f, "u", "d"), 1);
+    assert_false(seen(f, "u", "d"));
+
+    play(f, "u", "b");
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(stats(f).quarantined, 1);
+    assert_true(seen(f, "u", "b"));
+    f->cfg.on_damage = DAMAGE_ERROR;
+    assert_int_equal(load(f, f->reader, "u", &view, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "set aside"));
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_int_equal(stats(f).quarantined, 0);
+    assert_false(known(f, "u"));
+}
+
+static char problems[16][1024];
+static int n_problems;
+
+static void found(void *arg, const char *problem)
+{
+    (void)arg;
+    if (n_problems < 16) {
+        snprintf(problems[n_problems++], sizeof problems[0], "%s", problem);
+    }
+}
+
+/* Checks the closed folder; each of the words must be in some problem. */
+static void expect_problem(struct fixture *f, const char *words)
+{
+    struct err err = {0};
+    n_problems = 0;
+    int n = sqlite_check_folder(f->cfg.data, false, found, NULL, NULL, &err);
+    if (n < 0) {
+        fail_msg("check: %s", err.text);
+    }
+    if (words == NULL) {
+        if (n > 0) {
+            fail_msg("check found: %s", problems[0]);
+        }
+        return;
+    }
+    for (int i = 0; i < n_problems; i++) {
+        if (strstr(problems[i], words) != NULL) {
+            return;
+        }
+    }
+    fail_msg("nothing about \"%s\" among %d problems: %s", words, n, n > 0 ? problems[0] : "");
+}
+
+static void test_check(void **state)
+{
+    static const struct {
+        const char *file, *sql, *undo, *words;
+    } cases[] = {
+        {"history", "UPDATE plays_202611 SET items = items + 1", "UPDATE plays_202611 SET items = items - 1",
+         "the filter holds 1"},
+        {"history", "UPDATE months SET plays = plays + 1", "UPDATE months SET plays = plays - 1", "totals"},
+        {"history", "UPDATE users SET user = 'x' WHERE user = 'u'", "UPDATE users SET user = 'u' WHERE user = 'x'",
+         "key is not the hash"},
+        {"history", "CREATE TABLE plays_202001 (x)", "DROP TABLE plays_202001", "plays_202001"},
+        {"history", "INSERT INTO exceptions VALUES (5, 5)", "DELETE FROM exceptions", "exception without"},
+        {"history", "INSERT INTO delivered VALUES (5, x'00')", "DELETE FROM delivered WHERE user_key = 5",
+         "deliveries can't be read"},
+        {"history", "INSERT INTO plays_202611 VALUES (5, 1, x'00')", "DELETE FROM plays_202611 WHERE user_key = 5",
+         "without a row in users"},
+        {"history", "INSERT INTO quarantine VALUES (1, 5, 'q', 0, 0, 'bad', x'')", "DELETE FROM quarantine",
+         "set aside"},
+        {"staging", "INSERT INTO staged_0 VALUES (999, 7, 'u', 'i', 0)", "DELETE FROM staged_0 WHERE id = 999",
+         "row 999"},
+    };
+    struct fixture *f = *state;
+    play(f, "u", "a");
+    deliver(f, "u", "d");
+    assert_int_equal(flush(f), 0);
+    play(f, "v", "a");
+    close_store(f);
+    expect_problem(f, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        damage(f, cases[i].file, cases[i].sql);
+        expect_problem(f, cases[i].words);
+        damage(f, cases[i].file, cases[i].undo);
+        expect_problem(f, NULL);
+    }
+}
+
+/* --- tests: opening --- */
+
+static void test_lock(void **state)
+{
+    struct fixture *f = *state;
+    struct store *second;
+    struct err err = {0};
+    assert_int_equal(sqlite_store_publish(f->store, "127.0.0.1:1", &err), 0);
+    assert_int_equal(sqlite_store_open(&f->cfg, NULL, &second, &err), ERR_LOCKED);
+    assert_non_null(strstr(err.text, "127.0.0.1:1"));
+    assert_int_equal(sqlite_check_folder(f->cfg.data, false, found, NULL, NULL, &err), ERR_LOCKED);
+    play(f, "u", "a");
+}
+
+static void test_seed(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    close_store(f);
+    f->cfg.hash_seed = SEED + 1; /* without plays another one is adopted */
+    open_store(f);
+    assert_int_equal(f->store->ops->seed(f->store), SEED + 1);
+    close_store(f);
+    f->cfg.hash_seed = SEED;
+    open_store(f);
+    play(f, "u", "a");
+    close_store(f);
+    f->cfg.hash_seed = SEED + 1;
+    assert_int_equal(try_open(f, &err), ERR_SEED);
+    assert_non_null(strstr(err.text, f->cfg.data));
+    f->cfg.hash_seed_given = false;
+    open_store(f);
+    assert_int_equal(f->store->ops->seed(f->store), SEED);
+    assert_true(seen(f, "u", "a"));
+}
+
+static void test_foreign_and_newer(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    close_store(f);
+    damage(f, "history", "UPDATE meta SET value = 99 WHERE name = 'schema'");
+    assert_int_equal(try_open(f, &err), ERR_VERSION);
+    assert_non_null(strstr(err.text, "99"));
+    f->store = NULL;
+    damage(f, "history", "UPDATE meta SET value = 1 WHERE name = 'schema'");
+    damage(f, "staging", "PRAGMA application_id = 77");
+    assert_int_equal(try_open(f, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "another program"));
+    f->store = NULL;
+}
+
+/* --- tests: time --- */
+
+static void test_sweep(void **state)
+{
+    struct fixture *f = *state;
+    enum { USERS = 300 };
+    for (int i = 0; i < USERS; i++) {
+        char user[16];
+        snprintf(user, sizeof user, "u%d", i);
+        play(f, user, "a");
+    }
+    deliver(f, "sent", "d"); /* a user with deliveries alone */
+    assert_int_equal(flush(f), 0);
+
+    /* May 31st: the last day on which November is kept. */
+    advance(f, month_start_ms(month_make(2027, 5)) + 30 * (int64_t)DAY_MS - START);
+    play(f, "u0", "b");
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM plays_202611"), USERS);
+
+    /* June: each night a share. */
+    int64_t left = USERS;
+    for (int day = 1; day <= 30; day++) {
+        advance(f, month_start_ms(month_make(2027, 6)) + (day - 1) * (int64_t)DAY_MS + 4 * HOUR_MS - clock_wall_ms());
+        int64_t now = ask(f, "history", "SELECT count(*) FROM plays_202611");
+        assert_true(now <= left);
+        if (day == 15) {
+            assert_in_range(now, USERS / 2 - 60, USERS / 2 + 60);
+        }
+        left = now;
+    }
+    advance(f, month_start_ms(month_make(2027, 7)) + HOUR_MS - clock_wall_ms());
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM months"), 1);
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM sqlite_schema WHERE name = 'plays_202611'"), 0);
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM users"), 1);
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM delivered"), 0);
+    assert_true(known(f, "u0"));
+    assert_false(known(f, "u1"));
+    close_store(f);
+    expect_problem(f, NULL);
+}
+
+/* An old time that was wrong is not met again at the next start. */
+static void test_clock_believed_again(void **state)
+{
+    struct fixture *f = *state;
+    struct store_ring ring;
+    clock_test_jump(-10 * (int64_t)DAY_MS);
+    advance(f, 1000);
+    f->store->ops->ring(f->store, &ring);
+    assert_true(ring.clock_doubted);
+    for (int hour = 0; hour < 25; hour++) {
+        advance(f, HOUR_MS);
+    }
+    f->store->ops->ring(f->store, &ring);
+    assert_false(ring.clock_doubted);
+    kill_store(f);
+    open_store(f);
+    f->store->ops->ring(f->store, &ring);
+    assert_false(ring.clock_doubted);
+}
+
+/* --- tests: bulk load --- */
+
+static void test_bulk(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    f->cfg.staging_memory = 2 << 20; /* so that it takes several indexes */
+    assert_int_equal(f->store->ops->bulk_begin(f->store, &err), 0);
+    for (int i = 0; i < 60000; i++) {
+        char user[16];
+        char item[16];
+        snprintf(user, sizeof user, "u%d", i % 3000);
+        snprintf(item, sizeof item, "i%d", i);
+        assert_int_equal(f->store->ops->bulk_add(f->store, START - (i % 3) * 31 * (int64_t)DAY_MS, key_of(user),
+                                                 slice_str(user), hash_id(SEED, slice_str(item)), &err),
+                         0);
+    }
+    assert_int_equal(f->store->ops->bulk_end(f->store, &err), 0);
+    assert_true(seen(f, "u0", "i0"));
+    assert_true(seen(f, "u2999", "i59999"));
+    assert_int_equal(ask(f, "history", "SELECT sum(plays) FROM months"), 60000);
+
+    /* One that fails half-way says so, and the next one is a union. */
+    assert_int_equal(f->store->ops->bulk_begin(f->store, &err), 0);
+    assert_int_equal(f->store->ops->bulk_add(f->store, START, key_of("n"), slice_str("n"), 1, &err), 0);
+    rule(VFS_SYNC, "history.db-wal", 1, true, VFS_EIO);
+    assert_true(f->store->ops->bulk_end(f->store, &err) < 0);
+    assert_non_null(strstr(err.text, "history"));
+    vfs_fault_heal();
+    assert_int_equal(f->store->ops->bulk_begin(f->store, &err), 0);
+    assert_int_equal(f->store->ops->bulk_add(f->store, START, key_of("n"), slice_str("n"), 1, &err), 0);
+    assert_int_equal(f->store->ops->bulk_end(f->store, &err), 0);
+    assert_true(known(f, "n"));
+    close_store(f);
+    expect_problem(f, NULL);
+}
+
+/* --- tests: readers beside it all --- */
+
+struct race {
+    struct fixture *f;
+    _Atomic int acknowledged; /* items i0 .. of user "u" */
+    _Atomic bool stop;
+    _Atomic int unseen;
+    _Atomic int loads;
+};
+
+static void *read_all(void *arg)
+{
+    struct race *race = arg;
+    struct store *store = race->f->store;
+    struct store_reader *reader;
+    struct err err = {0};
+    if (store->ops->reader_open(store, &reader, &err) < 0) {
+        atomic_fetch_add(&race->unseen, 1);
+        return NULL;
+    }
+    while (!atomic_load(&race->stop)) {
+        int n = atomic_load(&race->acknowledged);
+        struct store_view view;
+        if (load(race->f, reader, "u", &view, &err) < 0) {
+            atomic_fetch_add(&race->unseen, 1);
+            break;
+        }
+        for (int i = n > 20 ? n - 20 : 0; i < n; i++) {
+            char item[16];
+            snprintf(item, sizeof item, "i%d", i);
+            if (!in_view(&view, item)) {
+                atomic_fetch_add(&race->unseen, 1);
+            }
+        }
+        atomic_fetch_add(&race->loads, 1);
+    }
+    store->ops->reader_close(reader);
+    return NULL;
+}
+
+static void test_readers_race(void **state)
+{
+    struct fixture *f = *state;
+    struct race race = {.f = f};
+    pthread_t threads[2];
+    play(f, "u", "first");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, read_all, &race), 0);
+    }
+    for (int i = 0; i < 150; i++) {
+        char item[16];
+        snprintf(item, sizeof item, "i%d", i);
+        play(f, "u", item);
+        atomic_store(&race.acknowledged, i + 1);
+        if (i % 3 == 0) {
+            play(f, "victim", item);
+            assert_int_equal(flush(f), 0);
+        }
+        if (i % 10 == 0) {
+            assert_int_equal(forget(f, "victim", NULL), 1);
+            assert_false(known(f, "victim"));
+        }
+    }
+    while (atomic_load(&race.loads) < 10 && atomic_load(&race.unseen) == 0) {
+        play(f, "u", "more");
+    }
+    atomic_store(&race.stop, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(atomic_load(&race.unseen), 0);
+}
+
+/* --- tests: closing with work in hand --- */
+
+static void test_close_answers_everything(void **state)
+{
+    struct fixture *f = *state;
+    enum { N = 5 };
+    int done[4 * N] = {0};
+    struct store_batch batches[N];
+    struct store_forget forgets[N];
+    struct store_call calls[2 * N];
+    memset(batches, 0, sizeof batches);
+    memset(forgets, 0, sizeof forgets);
+    memset(calls, 0, sizeof calls);
+    for (int i = 0; i < N; i++) {
+        batches[i].done = batch_done;
+        batches[i].owner = &done[i];
+        add(&batches[i], STORE_PLAY, clock_wall_ms(), "u", "a");
+        f->store->ops->record(f->store, &batches[i]);
+        forgets[i] = (struct store_forget){
+            .key = key_of("u"), .user = slice_str("u"), .done = forget_done, .owner = &done[N + i]};
+        f->store->ops->forget(f->store, &forgets[i]);
+        calls[2 * i] = (struct store_call){.done = call_done, .owner = &done[2 * N + 2 * i]};
+        f->store->ops->flush(f->store, &calls[2 * i]);
+        calls[2 * i + 1] = (struct store_call){.done = call_done, .owner = &done[2 * N + 2 * i + 1]};
+        f->store->ops->tick(f->store, &calls[2 * i + 1]);
+    }
+    close_store(f);
+    for (int i = 0; i < 4 * N; i++) {
+        assert_int_equal(done[i], 1);
+    }
+    for (int i = 0; i < N; i++) {
+        buf_free(&batches[i].bytes);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL); /* one test, or some: test_forget_* */
+    log_set_level(getenv("UNSEEN_TEST_LOG") != NULL ? LOG_LEVEL_DEBUG : (enum log_level) - 1);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_round_trip),
+        TEST(test_recovery),
+        TEST(test_forget_user),
+        TEST(test_forget_items),
+        TEST(test_forget_twice_at_once),
+        TEST(test_forget_after_failed_commit),
+        TEST(test_ids_never_again),
+        TEST(test_ring_flush_of_nothing),
+        TEST(test_ring_flush_without_a_free_slot),
+        TEST(test_ring_flush_tries_again),
+        TEST(test_tick_waits_for_retries),
+        TEST(test_slot_that_is_not_emptied),
+        TEST(test_loss_between_tries),
+        TEST(test_slots_lowered),
+        TEST(test_early_turns),
+        TEST(test_busy_after_a_minute),
+        TEST(test_min_free),
+        TEST(test_quarantine),
+        TEST(test_check),
+        TEST(test_lock),
+        TEST(test_seed),
+        TEST(test_foreign_and_newer),
+        TEST(test_sweep),
+        TEST(test_clock_believed_again),
+        TEST(test_bulk),
+        TEST(test_readers_race),
+        TEST(test_close_answers_everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
