@@ -73,6 +73,8 @@ static void test_words_and_flags(void **state)
     assert_string_equal(options.words[2], "--json");
     assert_string_equal(options.words[3], "-x");
     assert_string_equal(options.words[4], "--");
+    assert_true(READ(&any, "--", "--help"));
+    assert_string_equal(options.words[0], "--help");
 }
 
 static void assert_misuse(bool go_on, const char *want)

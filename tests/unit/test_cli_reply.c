@@ -156,6 +156,13 @@ static void test_a_line_has_a_limit(void **state)
     line[0] = '+';
     assert_int_equal(parse_copy(line, len - 1, NULL, &used), REPLY_MORE);
     assert_int_equal(parse_copy(line, len, NULL, &used), ERR_INVALID);
+    line[len - 2] = '\r';
+    line[len - 1] = '\n';
+    assert_int_equal(parse_copy(line, len, NULL, &used), REPLY_DONE);
+    line = realloc(line, len + 1);
+    assert_non_null(line);
+    memcpy(line + len - 2, "x\r\n", 3);
+    assert_int_equal(parse_copy(line, len + 1, NULL, &used), ERR_INVALID);
     free(line);
 }
 
@@ -171,7 +178,8 @@ static void test_announced_arrays_cost_nothing(void **state)
 static void test_fields_and_numbers(void **state)
 {
     (void)state;
-    const char *bytes = "%5\r\n+a\r\n:7\r\n+b\r\n,0.5\r\n+c\r\n$4\r\n1e-3\r\n+d\r\n#t\r\n+e\r\n$2\r\n12\r\n";
+    const char *bytes =
+        "%6\r\n+first\r\n+a\r\n+a\r\n:7\r\n+b\r\n,0.5\r\n+c\r\n$4\r\n1e-3\r\n+d\r\n#t\r\n+e\r\n$2\r\n12\r\n";
     struct reply r;
     size_t used;
     double number;

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "base/calendar.h"
 #include "cli/client.h"
 #include "cli/source.h"
@@ -152,7 +153,7 @@ static void test_months(void **state)
         "+progress\r\n,0\r\n"
         "%6\r\n+month\r\n+2026-04\r\n+users\r\n:1\r\n+plays\r\n:2\r\n+bytes\r\n:3\r\n+state\r\n+expiring\r\n"
         "+progress\r\n,0.25\r\n");
-    assert_int_equal(source_months(source, m, 3, NULL), 2);
+    assert_int_equal(source_months(source, m, 2, NULL), 2);
     assert_int_equal(m[0].month, month_make(2026, 11));
     assert_int_equal(m[0].users, 5);
     assert_int_equal(m[0].plays, 9);
@@ -161,6 +162,20 @@ static void test_months(void **state)
     assert_int_equal(m[1].state, STORE_MONTH_EXPIRING);
     assert_true(m[1].progress > 0.24 && m[1].progress < 0.26);
     close_source();
+}
+
+static void test_more_months_than_asked_for(void **state)
+{
+    (void)state;
+    struct store_month_info *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    open_source(
+        "*2\r\n%5\r\n+month\r\n+2026-11\r\n+users\r\n:5\r\n+plays\r\n:9\r\n+bytes\r\n:100\r\n+state\r\n+live\r\n"
+        "%5\r\n+month\r\n+2026-10\r\n+users\r\n:5\r\n+plays\r\n:9\r\n+bytes\r\n:100\r\n+state\r\n+live\r\n");
+    assert_int_equal(source_months(source, m, 1, NULL), 1);
+    assert_int_equal(m->month, month_make(2026, 11));
+    close_source();
+    free(m);
 }
 
 /* Answers that make no sense are errors that name what is missing, and never read as data. */
@@ -191,6 +206,16 @@ static void test_answers_of_another_version(void **state)
         assert_non_null(strstr(err.text, "WHY"));
         close_source();
     }
+    struct buf many = {0};
+    buf_addf(&many, "%%%d\r\n", PLACES_MAX + 1);
+    for (int i = 0; i <= PLACES_MAX; i++) {
+        buf_addf(&many, "+staged\r\n,0\r\n");
+    }
+    buf_add(&many, "", 1);
+    open_source(many.data);
+    assert_int_equal(source_why(source, slice_str("u1"), slice_str("i"), p, &err), ERR_VERSION);
+    close_source();
+    buf_free(&many);
     struct store_month_info m[1];
     open_source("*1\r\n%1\r\n+month\r\n+2026-11\r\n");
     assert_int_equal(source_months(source, m, 1, &err), ERR_VERSION);
@@ -239,10 +264,15 @@ static void test_passwords(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_history),       cmocka_unit_test(test_history_of_nobody),
-        cmocka_unit_test(test_why),           cmocka_unit_test(test_why_unseen),
-        cmocka_unit_test(test_months),        cmocka_unit_test(test_answers_of_another_version),
-        cmocka_unit_test(test_server_errors), cmocka_unit_test(test_passwords),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_history_of_nobody),
+        cmocka_unit_test(test_why),
+        cmocka_unit_test(test_why_unseen),
+        cmocka_unit_test(test_months),
+        cmocka_unit_test(test_more_months_than_asked_for),
+        cmocka_unit_test(test_answers_of_another_version),
+        cmocka_unit_test(test_server_errors),
+        cmocka_unit_test(test_passwords),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
