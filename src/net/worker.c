@@ -24,6 +24,7 @@ const char *const counter_names[COUNTERS] = {
     [COUNT_PLAYS] = "plays_received",
     [COUNT_DELIVERIES] = "deliveries_received",
     [COUNT_SKEWED] = "event_times_replaced",
+    [COUNT_TIMES_REFUSED] = "event_times_refused",
 };
 
 uint64_t crew_counter(const struct crew *crew, enum counter counter)

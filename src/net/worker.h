@@ -43,7 +43,8 @@ enum counter {
     COUNT_UNSEEN,
     COUNT_PLAYS,
     COUNT_DELIVERIES,
-    COUNT_SKEWED, /* event times replaced by the server's */
+    COUNT_SKEWED,        /* event times replaced by the server's */
+    COUNT_TIMES_REFUSED, /* past retention, too far ahead, or in seconds */
     COUNTERS,
 };
 extern const char *const counter_names[COUNTERS];

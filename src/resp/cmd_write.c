@@ -52,6 +52,7 @@ enum outcome cmd_playedat(struct session *s, const struct slice *args, size_t n)
     struct err err = {0};
     bool skewed = false;
     if (dedup_event_time(s->conn.worker->dedup, given, &at, &skewed, &err) < 0) {
+        worker_count(s->conn.worker, COUNT_TIMES_REFUSED, 1);
         return session_refuse(s, "ERR %s", err.text);
     }
     if (!args_check_items(s, args + 3, n - 3, &refused)) {
