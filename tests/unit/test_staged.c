@@ -26,12 +26,15 @@ static bool failed;
 
 static bool fails(void)
 {
+    if (fail_after < 0) {
+        return false; /* nothing is written: threads may be allocating */
+    }
     if (fail_after > 0) {
         fail_after--;
         return false;
     }
-    failed |= fail_after == 0;
-    return fail_after == 0;
+    failed = true;
+    return true;
 }
 
 void *__real_malloc(size_t size);
