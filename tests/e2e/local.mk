@@ -1,1 +1,7 @@
-# e2e tests
+# The end-to-end tests are Python (pytest); scripts/test runs them. Here is the one client that is built.
+if WITH_HIREDIS
+noinst_PROGRAMS = tests/e2e/hiredis_client
+tests_e2e_hiredis_client_SOURCES = tests/e2e/hiredis_client.c
+tests_e2e_hiredis_client_CFLAGS = $(AM_CFLAGS) $(HIREDIS_CFLAGS)
+tests_e2e_hiredis_client_LDADD = $(HIREDIS_LIBS)
+endif

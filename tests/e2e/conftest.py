@@ -1,0 +1,208 @@
+"""A real server in a folder of its own, and what every test asks it with.
+
+UNSEEN_BUILD names the build folder that holds the binary and hiredis_client; scripts/test sets it.
+"""
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from resp import Client, Closed, RespError  # noqa: E402
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("UNSEEN_BUILD", REPO / "build"))
+UNSEEN = BUILD / "unseen"
+DATA = pathlib.Path(os.environ.get("UNSEEN_DATA", REPO.parent / "shared" / "data"))
+START = 1795255200000  # 2026-11-21T10:00Z
+HOUR = 3600 * 1000
+DAY = 24 * HOUR
+PATIENCE = 120  # seconds, for a slow machine under a sanitizer; no test waits without need
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run(*args, check=True, **kwargs):
+    """Runs a subcommand of unseen."""
+    result = subprocess.run([str(UNSEEN), *map(str, args)], capture_output=True, timeout=PATIENCE * 5, **kwargs)
+    if check and result.returncode != 0:
+        raise AssertionError(f"unseen {args}: exit {result.returncode}\n{result.stdout!r}\n{result.stderr!r}")
+    return result
+
+
+class Server:
+    def __init__(self, folder, clock=START, wait=True, tcp=True, **options):
+        """`clock` in unix ms, or None for the real one; options are lines of the configuration file."""
+        self.folder = pathlib.Path(folder)
+        self.data = self.folder / "data"
+        self.port = free_port()
+        self.log_path = self.folder / "log"
+        self.clock = clock
+        self.process = None
+        options.setdefault("min_free", "0")
+        options.setdefault("workers", "2")
+        options.setdefault("timezone", "UTC")
+        if tcp:
+            options.setdefault("listen", f"127.0.0.1:{self.port}")
+        options["data"] = str(self.data)
+        self.options = options
+        self.config = self.folder / "unseen.conf"
+        if wait:
+            self.start()
+
+    def write_config(self):
+        self.config.write_text("".join(f"{name} = {value}\n" for name, value in self.options.items()))
+
+    def spawn(self, *args):
+        self.write_config()
+        command = [str(UNSEEN), "serve", "-c", str(self.config), *args]
+        if self.clock is not None:
+            command += ["--test-clock", str(self.clock)]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def start(self):
+        self.spawn()
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended with {self.process.returncode}\n{self.log()}")
+            try:
+                with self.client() as c:
+                    if "requirepass" in self.options:
+                        c.command("AUTH", self.options["requirepass"])
+                    if c.command("PING") == b"PONG":
+                        return self
+            except (OSError, RespError, Closed):
+                pass
+            time.sleep(0.01)
+        raise AssertionError(f"the server does not answer\n{self.log()}")
+
+    @property
+    def address(self):
+        return ("127.0.0.1", self.port)
+
+    def client(self, protocol=2):
+        if self.options.get("listen") == "none":
+            return Client(self.options["unix_socket"], protocol)
+        return Client(self.address, protocol)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """SIGTERM; returns the exit code."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the server did not end\n{self.log()}")
+
+    def restart(self):
+        assert self.stop() == 0, self.log()
+        return self.start()
+
+    def advance(self, ms):
+        with self.client() as c:
+            c.command("DEBUG", "ADVANCE", ms)
+        self.clock += ms
+
+    def sqlite(self, file, sql):
+        result = subprocess.run(["sqlite3", "-readonly", "-batch", str(self.data / file), sql], capture_output=True,
+                                text=True, timeout=PATIENCE)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.rstrip("\n")
+
+
+@pytest.fixture
+def folder():
+    path = tempfile.mkdtemp(prefix="unseen-e2e-")
+    yield pathlib.Path(path)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def make_server(folder, request):
+    """Starts servers; each must end with 0 on SIGTERM when the test is over, without a word of a sanitizer."""
+    servers = []
+
+    def make(**options):
+        own = folder / f"server{len(servers)}"
+        own.mkdir()
+        server = Server(own, **options, wait=False)
+        servers.append(server)
+        return server.start()
+
+    yield make
+    problems = []
+    for server in servers:
+        code = server.stop()
+        log = server.log()
+        if code not in (0, -signal.SIGKILL):
+            problems.append(f"exit {code}")
+        if "Sanitizer" in log or "runtime error:" in log:
+            problems.append("a sanitizer spoke")
+        if problems or getattr(request.node, "failed", False):
+            print(f"--- log of {server.folder.name} ---\n{log[-20000:]}")
+    assert not problems, problems
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    if call.when == "call" and outcome.get_result().failed:
+        item.failed = True
+
+
+@pytest.fixture
+def server(make_server):
+    return make_server()
+
+
+@pytest.fixture
+def client(server):
+    with server.client() as c:
+        yield c
+
+
+@pytest.fixture(params=[2, 3], ids=["resp2", "resp3"])
+def protocol(request):
+    return request.param
+
+
+@pytest.fixture
+def spoken(server, protocol):
+    """A client of each protocol in turn."""
+    with server.client(protocol) as c:
+        yield c
+
+
+@pytest.fixture(scope="session")
+def trace_path():
+    path = DATA / "movietweetings.tsv.gz"
+    if not path.exists():
+        pytest.skip(f"the real trace is not at {path}: set UNSEEN_DATA to its folder")
+    return path
