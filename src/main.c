@@ -15,6 +15,7 @@ static const struct cli_command commands[] = {
     {"months", cli_months, "list the stored months"},
     {"check", cli_check, "read the data folder through and list what is damaged"},
     {"check-config", cli_check_config, "check a configuration file"},
+    {"bench", cli_bench, "measure a running server"},
     {"version", cli_version, "print the versions"},
     {0},
 };

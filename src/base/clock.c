@@ -40,11 +40,16 @@ void clock_both_ms(int64_t *wall, int64_t *mono)
     *wall = atomic_load(&is_test) ? *mono + atomic_load(&test_offset) : clock_wall_ms();
 }
 
-int64_t clock_stopwatch_us(void)
+int64_t clock_stopwatch_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t clock_stopwatch_us(void)
+{
+    return clock_stopwatch_ns() / 1000;
 }
 
 void clock_test_start(int64_t unix_ms)

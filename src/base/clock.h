@@ -17,8 +17,9 @@ int64_t clock_mono_ms(void); /* counts on while the machine sleeps, so that waki
 /* Both of one moment, also while another thread moves a test clock. */
 void clock_both_ms(int64_t *wall, int64_t *mono);
 
-/* Real elapsed microseconds, for measuring how long work took; not stopped by a test clock. */
+/* Real elapsed microseconds or nanoseconds, for measuring how long work took; not stopped by a test clock. */
 int64_t clock_stopwatch_us(void);
+int64_t clock_stopwatch_ns(void);
 
 /* From here on the wall clock stands at unix_ms. Before threads start. */
 void clock_test_start(int64_t unix_ms);

@@ -13,6 +13,8 @@ libunseen_a_SOURCES += \
 	src/base/guard.h \
 	src/base/hash.c \
 	src/base/hash.h \
+	src/base/histogram.c \
+	src/base/histogram.h \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/slice.h \

@@ -23,6 +23,7 @@ int cli_why(int argc, char **argv);
 int cli_months(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 int cli_version(int argc, char **argv);
 
 /* `unseen help [SUBCOMMAND]`. */

@@ -258,3 +258,11 @@ void client_close(struct client *c)
     arena_free(&c->arena);
     free(c);
 }
+
+int client_detach(struct client *c)
+{
+    int fd = c->fd;
+    c->fd = -1;
+    client_close(c);
+    return fd;
+}

@@ -20,6 +20,9 @@ enum {
 int client_connect(const char *address, const char *password, struct client **client, struct err *err);
 void client_close(struct client *c);
 
+/* Frees the client and hands over its socket, which doesn't block, and on which nothing is under way. */
+int client_detach(struct client *c);
+
 /* Sends one command and reads its reply, which lives until the next call. An error reply is an ERR_INVALID (or
  * ERR_LOADING) with the server's words. */
 int client_call(struct client *c, const struct slice *words, size_t n, const struct reply **reply, struct err *err);

@@ -40,3 +40,17 @@ libunseen_a_SOURCES += \
 	src/cli/import_tally.h \
 	src/cli/progress.c \
 	src/cli/progress.h
+
+libunseen_a_SOURCES += \
+	src/cli/bench.c \
+	src/cli/bench_engine.c \
+	src/cli/bench_engine.h \
+	src/cli/bench_report.c \
+	src/cli/bench_report.h \
+	src/cli/bench_scan.c \
+	src/cli/bench_scan.h \
+	src/cli/bench_work.c \
+	src/cli/bench_work.h \
+	src/cli/random.h \
+	src/cli/zipf.c \
+	src/cli/zipf.h

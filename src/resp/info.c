@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -83,6 +84,17 @@ static void add_stats(struct buf *out, const struct session *s)
     }
 }
 
+/* Seconds of the whole process, as Redis has them. */
+static void add_cpu(struct buf *out, const struct session *s)
+{
+    (void)s;
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) == 0) {
+        buf_addf(out, "used_cpu_sys:%lld.%06ld\r\nused_cpu_user:%lld.%06ld\r\n", (long long)used.ru_stime.tv_sec,
+                 (long)used.ru_stime.tv_usec, (long long)used.ru_utime.tv_sec, (long)used.ru_utime.tv_usec);
+    }
+}
+
 static void add_replication(struct buf *out, const struct session *s)
 {
     (void)s;
@@ -120,10 +132,15 @@ static const struct section {
     const char *title;
     void (*add)(struct buf *out, const struct session *s);
 } sections[] = {
-    {"server", "Server", add_server}, {"clients", "Clients", add_clients},
-    {"memory", "Memory", add_memory}, {"persistence", "Persistence", add_persistence},
-    {"stats", "Stats", add_stats},    {"replication", "Replication", add_replication},
-    {"ring", "Ring", add_ring},       {"keyspace", "Keyspace", add_keyspace},
+    {"server", "Server", add_server},
+    {"clients", "Clients", add_clients},
+    {"memory", "Memory", add_memory},
+    {"persistence", "Persistence", add_persistence},
+    {"stats", "Stats", add_stats},
+    {"replication", "Replication", add_replication},
+    {"cpu", "CPU", add_cpu},
+    {"ring", "Ring", add_ring},
+    {"keyspace", "Keyspace", add_keyspace},
 };
 
 static bool section_wanted(const char *name, const struct slice *args, size_t n)

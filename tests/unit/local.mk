@@ -109,3 +109,14 @@ tests_unit_test_store_SOURCES = tests/unit/test_store.c \
 	tests/scenario/vfs_power.h
 tests_unit_test_store_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_store
+
+check_PROGRAMS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench
+tests_unit_test_histogram_SOURCES = tests/unit/test_histogram.c tests/unit/random.h
+tests_unit_test_histogram_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_zipf_SOURCES = tests/unit/test_zipf.c
+tests_unit_test_zipf_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_bench_scan_SOURCES = tests/unit/test_bench_scan.c
+tests_unit_test_bench_scan_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_bench_SOURCES = tests/unit/test_bench.c
+tests_unit_test_bench_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench
