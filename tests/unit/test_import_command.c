@@ -19,6 +19,7 @@
 #include "base/buf.h"
 #include "base/calendar.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "cli/cli.h"
 #include "dedup/dedup.h"
 #include "resp/parser.h"
@@ -38,6 +39,7 @@ static int set_up(void **state)
     if (mkdtemp(folder) == NULL) {
         return -1;
     }
+    log_set_level(LOG_LEVEL_ERROR); /* as main() does */
     snprintf(file, sizeof(file), "%s/plays", folder);
     snprintf(data, sizeof(data), "%s/data", folder);
     return 0;
