@@ -108,6 +108,7 @@ tests_unit_test_store_SOURCES = tests/unit/test_store.c \
 	tests/scenario/vfs_power.c \
 	tests/scenario/vfs_power.h
 tests_unit_test_store_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_store
 
 check_PROGRAMS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench

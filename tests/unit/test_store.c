@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../scenario/vfs_fault.h"
@@ -37,6 +38,18 @@ struct fixture {
     struct store *store;
     struct store_reader *reader;
 };
+
+/* --- large allocations that fail: the linker sends the library's here (see local.mk) --- */
+
+static _Atomic bool no_large;
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return atomic_load(&no_large) && size >= 32768 ? NULL : __real_malloc(size);
+}
 
 /* --- waiting for callbacks --- */
 
@@ -113,6 +126,48 @@ static void kill_store(struct fixture *f)
     vfs_fault_heal();
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
+{
+    (void)st;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static void copy_file(const char *from, const char *to, const char *name)
+{
+    char path[PATH_MAX];
+    char bytes[65536];
+    snprintf(path, sizeof path, "%s/%s", from, name);
+    FILE *in = fopen(path, "rb");
+    if (in == NULL) {
+        return;
+    }
+    snprintf(path, sizeof path, "%s/%s", to, name);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;) {
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    }
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
+/* The machine stops while all files are open: the store goes on in a copy of what they hold at this moment. */
+static void crash_into_copy(struct fixture *f, char first[CONFIG_TEXT])
+{
+    static const char *const files[] = {"history.db", "history.db-wal", "staging.db", "staging.db-wal"};
+    snprintf(first, CONFIG_TEXT, "%s", f->cfg.data);
+    char copy[] = "/tmp/unseen-test-store.XXXXXX";
+    assert_non_null(mkdtemp(copy));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        copy_file(first, copy, files[i]);
+    }
+    kill_store(f);
+    snprintf(f->cfg.data, sizeof f->cfg.data, "%s", copy);
+    open_store(f);
+}
+
 static int setup(void **state)
 {
     static bool registered;
@@ -133,14 +188,6 @@ static int setup(void **state)
     open_store(f);
     *state = f;
     return 0;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
 }
 
 static int teardown(void **state)
@@ -478,16 +525,19 @@ static void test_forget_twice_at_once(void **state)
 static void test_forget_after_failed_commit(void **state)
 {
     struct fixture *f = *state;
+    char first[CONFIG_TEXT];
     play(f, "other", "a");
+    sqlite3 *shell = open_file(f, "staging"); /* keeps the WAL from being deleted when the file is opened again */
+    assert_int_equal(sqlite3_exec(shell, "SELECT * FROM staged_0", NULL, NULL, NULL), SQLITE_OK);
     rule(VFS_SYNC, "staging.db-wal", 1, false, VFS_EIO);
     assert_true(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "a") < 0);
     assert_false(known(f, "u"));
-    forget(f, "u", NULL);
-    kill_store(f);
-    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged_0 WHERE user = 'u'"), 0);
-    open_store(f);
+    assert_int_equal(forget(f, "u", NULL), 0);
+    crash_into_copy(f, first);
     assert_false(known(f, "u"));
     assert_true(seen(f, "other", "a"));
+    sqlite3_close(shell);
+    nftw(first, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static void test_ids_never_again(void **state)
@@ -687,8 +737,10 @@ static void fill(struct fixture *f, int batches)
         struct store_batch batch = {.done = batch_done, .owner = &done};
         for (int i = 0; i < 1000; i++) {
             char user[32];
+            char item[16];
             snprintf(user, sizeof user, "user%d-%d", b, i);
-            add(&batch, STORE_PLAY, clock_wall_ms(), user, "a");
+            snprintf(item, sizeof item, b == 0 ? "a" : "%d", rand()); /* so that each fill changes the filters */
+            add(&batch, STORE_PLAY, clock_wall_ms(), user, item);
         }
         f->store->ops->record(f->store, &batch);
         wait_flag(&done);
@@ -705,8 +757,33 @@ static void test_early_turns(void **state)
     assert_true(stats(f).early_turns > 0);
     assert_int_equal(flush(f), 0);
     assert_true(seen(f, "user0-0", "a"));
-    assert_true(seen(f, "user39-999", "a"));
+    assert_true(known(f, "user39-999"));
     assert_int_equal(ask(f, "history", "SELECT count(*) FROM users"), 40 * 1000);
+}
+
+/* Rows that are in the file and found no place in memory are not acknowledged, and don't stay in the file. */
+static void test_no_memory_for_the_index(void **state)
+{
+    struct fixture *f = *state;
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    for (int i = 0; i < 5000; i++) {
+        char user[16];
+        snprintf(user, sizeof user, "u%d", i);
+        add(&batch, STORE_PLAY, clock_wall_ms(), user, "a");
+    }
+    play(f, "first", "a");
+    atomic_store(&no_large, true);
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    atomic_store(&no_large, false);
+    buf_free(&batch.bytes);
+    assert_int_equal(batch.err.code, ERR_NOMEM);
+    play(f, "last", "a");
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged_0"), (int64_t)stats(f).staged_rows);
+    assert_true(seen(f, "first", "a"));
+    assert_true(seen(f, "last", "a"));
+    assert_false(seen(f, "u4999", "a"));
 }
 
 static void test_busy_after_a_minute(void **state)
@@ -1099,6 +1176,67 @@ static void test_readers_race(void **state)
     assert_int_equal(atomic_load(&race.unseen), 0);
 }
 
+/* --- tests: the WAL --- */
+
+static int64_t wal_file_bytes(struct fixture *f)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/history.db-wal", f->cfg.data);
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
+}
+
+/* A shell that forgot its transaction: flushes pause at the limit and say why, forgets go on, the WAL stays bounded. */
+static void test_wal_limit_with_a_shell(void **state)
+{
+    struct fixture *f = *state;
+    f->cfg.wal_limit = 4 << 20;
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    sqlite3 *shell = open_file(f, "history");
+    assert_int_equal(sqlite3_exec(shell, "BEGIN; SELECT count(*) FROM users", NULL, NULL, NULL), SQLITE_OK);
+    struct err err = {0};
+    int rounds = 0;
+    while (call(f, f->store->ops->flush, &err) == 0 && rounds++ < 100) {
+        fill(f, 4);
+    }
+    assert_int_equal(err.code, ERR_BUSY);
+    assert_non_null(strstr(err.text, "wal_limit"));
+    assert_true(stats(f).wal_pauses > 0);
+    assert_true(wal_file_bytes(f) < 6 << 20);
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_false(known(f, "u"));
+    play(f, "u", "b");
+    sqlite3_close(shell);
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(stats(f).staged_rows, 0);
+    assert_true(seen(f, "u", "b"));
+    assert_true(wal_file_bytes(f) < 6 << 20);
+}
+
+static void test_wal_limit_with_readers(void **state)
+{
+    struct fixture *f = *state;
+    f->cfg.wal_limit = 4 << 20;
+    struct race race = {.f = f};
+    pthread_t threads[2];
+    play(f, "u", "i0");
+    atomic_store(&race.acknowledged, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, read_all, &race), 0);
+    }
+    for (int i = 0; i < 30; i++) {
+        fill(f, 2);
+        assert_int_equal(flush(f), 0);
+    }
+    atomic_store(&race.stop, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(atomic_load(&race.unseen), 0);
+    assert_true(wal_file_bytes(f) < 6 << 20);
+}
+
 /* --- tests: closing with work in hand --- */
 
 static void test_close_answers_everything(void **state)
@@ -1155,6 +1293,7 @@ int main(int argc, char **argv)
         TEST(test_loss_between_tries),
         TEST(test_slots_lowered),
         TEST(test_early_turns),
+        TEST(test_no_memory_for_the_index),
         TEST(test_busy_after_a_minute),
         TEST(test_min_free),
         TEST(test_quarantine),
@@ -1166,6 +1305,8 @@ int main(int argc, char **argv)
         TEST(test_clock_believed_again),
         TEST(test_bulk),
         TEST(test_readers_race),
+        TEST(test_wal_limit_with_a_shell),
+        TEST(test_wal_limit_with_readers),
         TEST(test_close_answers_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

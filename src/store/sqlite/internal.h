@@ -124,6 +124,7 @@ struct stager {
     unsigned turn_failures;                  /* in a row */
     int64_t turn_retry_mono_ms;              /* not before, unless RING FLUSH asks for it */
     struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */
+    _Atomic uint64_t n_held;
     struct store_message *flush_calls;       /* RING FLUSH that waits for the writes before it */
     struct ring_pressure pressure;
     enum ring_memory memory;

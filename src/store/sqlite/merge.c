@@ -199,6 +199,13 @@ static int end_exceptions(struct sqlite_store *s, const struct staged_walk *walk
         return 0;
     }
     struct db *db = &s->historian.db;
+    sqlite3_stmt *any = db_stmt(db, SQL_EXCEPTIONS_GET, err);
+    bind_key(any, walk->key);
+    int has = db_step(db, any, err);
+    if (has != 1) {
+        return has;
+    }
+    sqlite3_reset(any);
     for (size_t i = 0; i < walk->n_plays; i++) {
         sqlite3_stmt *stmt = db_stmt(db, SQL_EXCEPTION_DELETE, err);
         bind_key(stmt, walk->key);

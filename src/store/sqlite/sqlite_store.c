@@ -260,7 +260,8 @@ static void store_stats(struct store *base, struct store_stats *out)
         out->staged_rows += ring.slots[i].rows;
         out->staged_bytes += ring.slots[i].bytes;
     }
-    out->queue_messages = inbox_length(&s->stager.inbox);
+    out->queue_messages =
+        inbox_length(&s->stager.inbox) + atomic_load_explicit(&s->stager.n_held, memory_order_relaxed);
 }
 
 static uint64_t store_seed(struct store *base)

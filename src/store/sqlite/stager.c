@@ -197,12 +197,14 @@ static void hold(struct stager *st, struct store_message *m)
     m->next = NULL;
     *st->held_last = m;
     st->held_last = &m->next;
+    atomic_fetch_add_explicit(&st->n_held, 1, memory_order_relaxed);
 }
 
 static struct store_message *unhold(struct stager *st)
 {
     struct store_message *m = st->held;
     if (m != NULL) {
+        atomic_fetch_sub_explicit(&st->n_held, 1, memory_order_relaxed);
         st->held = m->next;
         if (st->held == NULL) {
             st->held_last = &st->held;
@@ -435,7 +437,7 @@ static void checkpoint_when_long(struct sqlite_store *s)
 {
     struct db *db = &s->stager.db;
     struct err err = {0};
-    if (db->wal_bytes > WAL_CHECKPOINT_BYTES && db_checkpoint(db, SQLITE_CHECKPOINT_PASSIVE, &err) < 0) {
+    if (!db->lost && db->wal_bytes > WAL_CHECKPOINT_BYTES && db_checkpoint(db, SQLITE_CHECKPOINT_PASSIVE, &err) < 0) {
         log_error("checkpoint failed", "error=%s", log_quote_str(err.text));
     }
     atomic_store_explicit(&s->counters.staging_wal_bytes, (uint64_t)db->wal_bytes, memory_order_relaxed);
