@@ -1,0 +1,98 @@
+"""The examples of the documents, run as they stand against a real server.
+
+In README.md and docs/commands.md a fence that says ```redis (or ```redis3, for RESP3) is an example: a line "> ..." is
+typed into redis-cli, what follows is what it must show. In docs/operations.md ```console tested is the same for a
+shell and "$ ...". "..." in what is shown stands for anything, also for whole lines; "  # ..." behind a command is a
+remark. All examples of a document share one folder, and run in their order.
+"""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import REPO, UNSEEN
+
+SEED = "5eed5eed5eed5eed"
+
+
+def examples(document, language):
+    """(line, text) of each fence with that info string."""
+    found, fence, start = [], None, 0
+    for number, line in enumerate((REPO / document).read_text().split("\n"), 1):
+        if fence is None and line.startswith("```"):
+            fence, start, info = [], number + 1, line[3:].strip()
+        elif fence is not None and line.startswith("```"):
+            if info == language:
+                found.append((start, "\n".join(fence)))
+            fence = None
+        elif fence is not None:
+            fence.append(line)
+    return found
+
+
+def split(text, prompt):
+    """What is typed and what is shown, without remarks."""
+    typed, shown = [], []
+    for line in text.split("\n"):
+        if line.startswith(prompt):
+            typed.append(re.sub(r"\s{2,}# .*$", "", line[len(prompt):]))
+        else:
+            shown.append(line)
+    return typed, shown
+
+
+def tidy(text):
+    return "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
+
+
+def compare(document, line, shown, output):
+    want, have = tidy("\n".join(shown)), tidy(output)
+    pattern = ".*?".join(re.escape(piece) for piece in want.split("..."))
+    if re.fullmatch(pattern, have, re.DOTALL) is None:
+        pytest.fail(f"{document}:{line}: it says\n{want}\n\nand really it is\n{have}", pytrace=False)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/commands.md"])
+def test_redis_examples(make_server, document):
+    server = make_server(hash_seed=SEED)
+    blocks = [(line, "-2", text) for line, text in examples(document, "redis")]
+    blocks += [(line, "-3", text) for line, text in examples(document, "redis3")]
+    assert blocks, f"{document} has no examples"
+    for line, protocol, text in sorted(blocks):
+        typed, shown = split(text, "> ")
+        result = subprocess.run(["redis-cli", protocol, "--no-raw", "-p", str(server.port)], text=True, timeout=60,
+                                input="\n".join(typed) + "\n", capture_output=True)
+        compare(document, line, shown, result.stdout + result.stderr)
+
+
+def test_shell_examples(make_server, folder):
+    """In a folder in which `unseen` is on the path, the sources are in $SOURCES and a server is at work."""
+    document = "docs/operations.md"
+    server = make_server(hash_seed=SEED)
+    environment = dict(os.environ, PATH=f"{UNSEEN.parent}:{os.environ['PATH']}", SOURCES=str(REPO), TZ="UTC",
+                       PORT=str(server.port), LC_ALL="C.UTF-8")
+    work = folder / "work"
+    work.mkdir()
+    shutil.copy(REPO / "etc" / "unseen.conf", work)
+    (work / "served").symlink_to(server.data)
+    blocks = examples(document, "console tested")
+    assert blocks, f"{document} has no examples"
+    for line, text in blocks:
+        typed, shown = split(text, "$ ")
+        result = subprocess.run(["bash"], input="\n".join(typed) + "\n", cwd=work, env=environment, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        compare(document, line, shown, result.stdout)
+
+
+def test_sample_configuration(folder):
+    """etc/unseen.conf is what the table of options says, and docs/operations.md names every option."""
+    sample = subprocess.run([UNSEEN, "check-config", "--sample"], capture_output=True, text=True, check=True).stdout
+    assert sample == (REPO / "etc" / "unseen.conf").read_text()
+    described = set(re.findall(r"^\| `([a-z_]+)` \|", (REPO / "docs" / "operations.md").read_text(), re.MULTILINE))
+    options = dict(re.findall(r"^#([a-z_]+) =[ ]?(.*)$", sample, re.MULTILINE))
+    assert set(options) <= described, set(options) - described
+    for name, default in options.items():
+        row = re.search(rf"^\| `{name}` \| ([^|]*) \|", (REPO / "docs" / "operations.md").read_text(), re.MULTILINE)
+        assert row.group(1).strip().strip("`") == (default or "none"), name
