@@ -1,0 +1,199 @@
+"""Random histories against an exact model: plays, late plays, deliveries, forgets, turns, months that pass, restarts and kills, with
+questions in between. Live filters err about once in 10^5 items, so the few items used here make any difference a bug.
+
+UNSEEN_MODEL_STEPS sets the length and UNSEEN_MODEL_SEEDS how many; the seeds are fixed, so a failure repeats.
+"""
+import os
+import random
+
+import pytest
+
+from conftest import DAY, HOUR, START
+
+STEPS = int(os.environ.get("UNSEEN_MODEL_STEPS", "1500"))
+USERS = [f"u{i}" for i in range(6)]
+ITEMS = [f"item:{i}" for i in range(300)]
+WINDOW, RETENTION, DELIVERED_MAX = 3, 6, 20
+
+
+def month_of(ms):
+    days = ms // DAY
+    # days_from_civil, inverted (Howard Hinnant)
+    z = days + 719468
+    era = z // 146097
+    doe = z - era * 146097
+    yoe = (doe - doe // 1460 + doe // 36524 - doe // 146096) // 365
+    doy = doe - (365 * yoe + yoe // 4 - yoe // 100)
+    mp = (5 * doy + 2) // 153
+    m = mp + 3 if mp < 10 else mp - 9
+    return (yoe + era * 400 + (m <= 2)) * 12 + m - 1
+
+
+class Model:
+    """What the service promises, with sets."""
+
+    def __init__(self):
+        self.plays = {u: {} for u in USERS}  # item -> months it counts in
+        self.unseen_again = {u: {} for u in USERS}  # item -> months it was forgotten in
+        self.delivered = {u: [] for u in USERS}  # oldest first; the last DELIVERED_MAX count
+        self.last_month = {u: 0 for u in USERS}
+        self.undelivered = set()  # users of whom a delivery was forgotten: an older one, still staged, moves up
+
+    def play(self, user, item, month):
+        self.last_month[user] = max(month, self.last_month[user])
+        self.plays[user].setdefault(item, set()).add(month)
+
+    def deliver(self, user, item, month):
+        self.last_month[user] = max(month, self.last_month[user])
+        if item in self.delivered[user]:
+            self.delivered[user].remove(item)
+        self.delivered[user].append(item)
+
+    def seen(self, user, item, now):
+        """True, False, or None where the promise leaves it open."""
+        oldest = month_of(now) - WINDOW
+        if any(m >= oldest for m in self.plays[user].get(item, ())):
+            return True
+        if item in self.delivered[user]:
+            if user in self.undelivered or self.last_month[user] < month_of(now) - RETENTION:
+                return None
+            return item in self.delivered[user][-DELIVERED_MAX:] or self.play_revives(user, item, oldest)
+        return self.play_revives(user, item, oldest)
+
+    def play_revives(self, user, item, oldest):
+        """An item's next play ends its exception, so filters in which it was forgotten may hide it again: also when that play is a
+        late one, of a month before the window."""
+        again = item in self.plays[user] and any(m >= oldest for m in self.unseen_again[user].get(item, ()))
+        return None if again else False
+
+    def known(self, user):
+        return bool(self.plays[user] or self.delivered[user])
+
+    def forget(self, user):
+        self.plays[user].clear()
+        self.unseen_again[user].clear()
+        self.undelivered.discard(user)
+        self.delivered[user].clear()
+
+    def forget_item(self, user, item):
+        months = self.plays[user].pop(item, set())
+        self.unseen_again[user].setdefault(item, set()).update(months)
+        if item in self.delivered[user]:
+            self.delivered[user].remove(item)
+            self.undelivered.add(user)
+
+
+class World:
+    def __init__(self, server, seed):
+        self.server, self.random, self.model = server, random.Random(seed), Model()
+        self.client = server.client()
+        self.story = []
+
+    def do(self, *words):
+        self.story.append(" ".join(str(w) for w in words))
+        return self.client.command(*words)
+
+    def some(self, most):
+        return self.random.sample(ITEMS, self.random.randint(1, most))
+
+    def sure(self, user, item):
+        return self.model.seen(user, item, self.server.clock) is not None
+
+    def played(self):
+        user, items = self.random.choice(USERS), self.some(8)
+        assert self.do("PLAYED", user, *items) == len(items)
+        for item in items:
+            self.model.play(user, item, month_of(self.server.clock))
+
+    def played_at(self):
+        user, items = self.random.choice(USERS), self.some(4)
+        at = self.server.clock - self.random.randint(0, 200) * DAY
+        if month_of(at) < month_of(self.server.clock) - RETENTION:
+            return
+        assert self.do("PLAYEDAT", user, at, *items) == len(items)
+        for item in items:
+            self.model.play(user, item, month_of(at))
+
+    def delivered(self):
+        user, items = self.random.choice(USERS), self.some(6)
+        assert self.do("DELIVERED", user, *items) == len(items)
+        for item in items:
+            self.model.deliver(user, item, month_of(self.server.clock))
+
+    def filter_and_deliver(self):
+        user, items = self.random.choice(USERS), self.some(40)
+        items = [i for i in items if self.sure(user, i)]
+        if not items:
+            return
+        expected = [i for i in items if not self.model.seen(user, i, self.server.clock)][:5]
+        got = [g.decode() for g in self.do("FILTER", user, "LIMIT", 5, "DELIVER", "ITEMS", *items)]
+        assert got == expected, self.tell()
+        for item in expected:
+            self.model.deliver(user, item, month_of(self.server.clock))
+
+    def forget(self):
+        user = self.random.choice(USERS)
+        got = self.do("FORGET", user)
+        if self.model.known(user):
+            assert got == 1, self.tell()
+        self.model.forget(user)
+
+    def forget_items(self):
+        user, items = self.random.choice(USERS), self.some(5)
+        items = [i for i in items if self.sure(user, i)]
+        if not items:
+            return
+        expected = sum(self.model.seen(user, i, self.server.clock) for i in items)
+        assert self.do("FORGET", user, *items) == expected, self.tell()
+        for item in items:
+            self.model.forget_item(user, item)
+
+    def flush(self):
+        self.do("RING", "FLUSH")
+
+    def advance(self):
+        ms = self.random.choice([HOUR, 7 * HOUR, DAY, 9 * DAY, 25 * DAY])
+        self.do("DEBUG", "ADVANCE", ms)
+        self.server.clock += ms
+
+    def restart(self, how):
+        self.story.append(how)
+        self.client.close()
+        self.server.kill() if how == "kill" else self.server.stop()
+        self.server.start()
+        self.client = self.server.client()
+
+    def ask(self):
+        user = self.random.choice(USERS)
+        expected = [self.model.seen(user, i, self.server.clock) for i in ITEMS]
+        got = self.client.command("SEEN", user, *ITEMS)
+        wrong = [(i, e) for i, e, g in zip(ITEMS, expected, got) if e is not None and e != g]
+        for item, is_seen in wrong:
+            why = self.do("WHY", user, item)
+            assert False, f"{user} {item}: {'seen' if is_seen else 'unseen'} by the model, {why} by WHY\n{self.tell(user, item)}"
+
+    def tell(self, user=None, item=None):
+        """The story, or the part of it that an item of a user had."""
+        def concerns(line):
+            words = line.split()
+            return len(words) == 1 or words[0] in ("RING", "DEBUG") or (words[1] == user and item in words) or words[1:] == [user]
+        return "\n".join([line for line in self.story if user is None or concerns(line)][-60:])
+
+    def step(self):
+        deeds = [(self.played, 30), (self.played_at, 10), (self.delivered, 8), (self.filter_and_deliver, 6), (self.forget, 2),
+                 (self.forget_items, 8), (self.flush, 6), (self.advance, 3), (lambda: self.restart("stop"), 1),
+                 (lambda: self.restart("kill"), 1), (self.ask, 25)]
+        self.random.choices([d for d, _ in deeds], [w for _, w in deeds])[0]()
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("UNSEEN_MODEL_SEEDS", "4"))))
+def test_random_history(make_server, seed):
+    server = make_server(clock=START, retention=RETENTION, window=WINDOW, delivered_max=DELIVERED_MAX,
+                         slots=random.Random(seed).choice([2, 3, 6]))
+    world = World(server, seed)
+    for _ in range(STEPS):
+        world.step()
+    for _ in USERS:
+        world.ask()
+    world.client.close()
+    assert server.sqlite("history.db", "PRAGMA integrity_check") == "ok"
