@@ -5,10 +5,8 @@ EXTRA_PROGRAMS += bench/micro
 bench_micro_SOURCES = bench/micro.c bench/rival_planes.c bench/rival_planes.h
 bench_micro_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 
-# A load generator for unseen and for Redis; bench/run starts both.
-EXTRA_PROGRAMS += bench/load
-bench_load_SOURCES = bench/load.c
+# The same work for Redis, and the floor; bench/compare runs it and `unseen bench`.
+EXTRA_PROGRAMS += bench/redis_peer
+bench_redis_peer_SOURCES = bench/redis_peer.c
 
-# One question's latency over one connection; scripts/run shows it.
-EXTRA_PROGRAMS += bench/ask
-bench_ask_SOURCES = bench/ask.c
+EXTRA_DIST += bench/compare bench/run

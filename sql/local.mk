@@ -8,5 +8,5 @@ gen/sql.h: sql/embed.awk $(SQL_FILES)
 	$(AM_V_GEN)$(MKDIR_P) gen && \
 	$(AWK) -f $(srcdir)/sql/embed.awk $(addprefix $(srcdir)/,$(SQL_FILES)) > $@.tmp && mv $@.tmp $@
 
-# Also for targets that BUILT_SOURCES doesn't reach, such as `make bench/load`.
+# Also for targets that BUILT_SOURCES doesn't reach, such as `make bench/micro`.
 $(libunseen_a_OBJECTS): | gen/sql.h

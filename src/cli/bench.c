@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/bench_engine.h"
+#include "cli/bench_ids.h"
 #include "cli/bench_report.h"
 #include "cli/bench_work.h"
 #include "cli/cli.h"
@@ -132,7 +133,7 @@ static bool one_of(const char *name, const char *text, const char *const words[]
 static bool good_prefix(const char *text, int *exit_code)
 {
     size_t len = strlen(text);
-    bool good = len >= 1 && len <= BENCH_PREFIX_MAX;
+    bool good = len >= BENCH_PREFIX_MIN && len <= BENCH_PREFIX_MAX;
     for (size_t i = 0; i < len; i++) {
         good = good && text[i] > ' ' && text[i] < 0x7f;
     }
@@ -405,7 +406,7 @@ static bool all_good(const struct bench *b)
 int cli_bench(int argc, char **argv)
 {
     struct bench b = {.workload = ""};
-    struct texts t = {NULL};
+    struct texts t = {.to = NULL};
     const struct cli_flag flags[] = {
         {"to", NULL, &t.to},
         {"workload", NULL, &t.workload},

@@ -24,7 +24,7 @@ static size_t line_end(const char *data, size_t at, size_t len)
 }
 
 /* How a type of reply goes on. */
-enum form { FORM_LINE, FORM_STRING, FORM_VALUES, FORM_PAIRS, FORM_BAD };
+enum form { FORM_LINE, FORM_NUMBER, FORM_STRING, FORM_VALUES, FORM_PAIRS, FORM_BAD };
 
 static enum form form_of(char type)
 {
@@ -37,11 +37,12 @@ static enum form form_of(char type)
     case '~':
     case '>':
         return FORM_VALUES;
+    case ':':
+        return FORM_NUMBER;
     case '%':
         return FORM_PAIRS;
     case '+':
     case '-':
-    case ':':
     case ',':
     case '#':
     case '_':
@@ -69,7 +70,7 @@ static int scan_line(struct bench_scan *s, const char *data, size_t len)
     if (len - at < 2) {
         return BENCH_SCAN_MORE;
     }
-    if (data[at] != '\r' || data[at + 1] != '\n' || number > COUNT_MAX) {
+    if (data[at] != '\r' || data[at + 1] != '\n' || (form != FORM_NUMBER && number > COUNT_MAX)) {
         return BENCH_SCAN_BAD;
     }
     s->at = at + 2;

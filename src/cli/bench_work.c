@@ -7,22 +7,15 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "cli/bench_ids.h"
 #include "cli/bench_scan.h"
 
-enum {
-    ITEM_LEN = 25, /* "item:" and 20 digits */
-    ITEM_DIGITS = 20,
-    USER_DIGITS = 8,
-    CHUNK = 10000, /* plays of one PLAYEDAT */
-};
-
-/* Where the numbers of items that nobody is prepared with begin. */
-#define NEVER_PLAYED (UINT64_C(1) << 40)
+enum { CHUNK = 10000 }; /* plays of one PLAYEDAT */
 
 /* A list of candidates, as the end of a request. */
 struct list {
     struct buf body;
-    char *items;     /* ITEM_LEN bytes each */
+    char *items;     /* BENCH_ITEM_LEN bytes each */
     uint8_t *played; /* a bit each, most significant first */
     uint64_t unplayed;
 };
@@ -38,52 +31,11 @@ struct bench_works {
     struct zipf zipf;
     struct list lists[BENCH_LISTS];
     char question[64], play[64]; /* what stands before the user */
-    char user_head[32];          /* "$14\r\n" */
     struct chunk *chunks;
     uint64_t n_chunks;
     _Atomic uint64_t prepared; /* commands handed out */
     struct bench_work pings, questions, plays, preparation;
 };
-
-static void write_digits(char *out, int digits, uint64_t n)
-{
-    for (int i = digits - 1; i >= 0; i--) {
-        out[i] = (char)('0' + n % 10);
-        n /= 10;
-    }
-}
-
-static void write_item(char out[ITEM_LEN], uint64_t id)
-{
-    memcpy(out, "item:", 5);
-    write_digits(out + 5, ITEM_DIGITS, id);
-}
-
-/* The id of the n-th item of all that are prepared or never played: scattered, and no two the same. */
-static uint64_t item_id(uint64_t n)
-{
-    return random_mix(n + 1);
-}
-
-static void add_item(struct buf *out, uint64_t id)
-{
-    char text[5 + ITEM_LEN + 2] = "$25\r\n";
-    write_item(text + 5, id);
-    text[5 + ITEM_LEN] = '\r';
-    text[5 + ITEM_LEN + 1] = '\n';
-    buf_add(out, text, sizeof text);
-}
-
-static void add_user(const struct bench_works *w, struct buf *out, uint64_t user)
-{
-    char digits[1 + USER_DIGITS + 2] = ":";
-    write_digits(digits + 1, USER_DIGITS, user);
-    digits[1 + USER_DIGITS] = '\r';
-    digits[1 + USER_DIGITS + 1] = '\n';
-    buf_add(out, w->user_head, strlen(w->user_head));
-    buf_add(out, w->terms->prefix, strlen(w->terms->prefix));
-    buf_add(out, digits, sizeof digits);
-}
 
 static uint64_t choose_user(const struct bench_works *w, struct bench_source *source)
 {
@@ -118,8 +70,8 @@ static bool next_play(const struct bench_work *work, struct bench_source *source
     const struct bench_works *w = work->own;
     (void)request;
     buf_add(out, w->play, strlen(w->play));
-    add_user(w, out, choose_user(w, source));
-    add_item(out, random_next(&source->random));
+    bench_add_user(out, w->terms->prefix, choose_user(w, source));
+    bench_add_item(out, random_next(&source->random));
     return true;
 }
 
@@ -152,7 +104,7 @@ static bool next_preparation(const struct bench_work *work, struct bench_source 
     }
     const struct chunk *chunk = &w->chunks[n / w->terms->users];
     buf_addf(out, "*%" PRIu32 "\r\n$8\r\nPLAYEDAT\r\n", chunk->n + 3);
-    add_user(w, out, n % w->terms->users);
+    bench_add_user(out, w->terms->prefix, n % w->terms->users);
     request->body = buf_slice(&chunk->body);
     request->tag = chunk->n;
     return true;
@@ -173,7 +125,7 @@ static void make_chunk(struct chunk *c, int64_t at_ms, uint64_t first, uint32_t 
     c->n = n;
     buf_addf(&c->body, "$%d\r\n%s\r\n", len, time);
     for (uint32_t i = 0; i < n; i++) {
-        add_item(&c->body, item_id(first + i));
+        bench_add_item(&c->body, bench_item_id(first + i));
     }
 }
 
@@ -204,7 +156,7 @@ static bool next_question(const struct bench_work *work, struct bench_source *so
 {
     const struct bench_works *w = work->own;
     buf_add(out, w->question, strlen(w->question));
-    add_user(w, out, choose_user(w, source));
+    bench_add_user(out, w->terms->prefix, choose_user(w, source));
     request->tag = (uint32_t)random_below(&source->random, BENCH_LISTS);
     request->body = buf_slice(&w->lists[request->tag].body);
     return true;
@@ -264,10 +216,10 @@ static bool check_array(const struct bench_terms *t, const struct list *list, st
             }
             i = (size_t)number;
         } else {
-            if (type != '$' || text.len != ITEM_LEN) {
+            if (type != '$' || text.len != BENCH_ITEM_LEN) {
                 return false;
             }
-            while (i < t->candidates && memcmp(list->items + i * ITEM_LEN, text.data, ITEM_LEN) != 0) {
+            while (i < t->candidates && memcmp(list->items + i * BENCH_ITEM_LEN, text.data, BENCH_ITEM_LEN) != 0) {
                 i++;
             }
             if (i == t->candidates) {
@@ -295,7 +247,7 @@ static bool make_list(const struct bench_terms *t, struct list *list, uint64_t n
 {
     static const char *const words[] = {"$5\r\nITEMS", "$7\r\nINDEXES", "$6\r\nBITMAP"};
     uint64_t plays = (uint64_t)t->plays_per_month * t->months;
-    list->items = malloc((size_t)t->candidates * ITEM_LEN);
+    list->items = malloc((size_t)t->candidates * BENCH_ITEM_LEN);
     list->played = calloc(1, (t->candidates + 7) / 8);
     if (list->items == NULL || list->played == NULL) {
         return false;
@@ -303,10 +255,10 @@ static bool make_list(const struct bench_terms *t, struct list *list, uint64_t n
     buf_addf(&list->body, "$5\r\nREPLY\r\n%s\r\n$5\r\nITEMS\r\n", words[t->form]);
     for (uint32_t i = 0; i < t->candidates; i++) {
         bool played = plays > 0 && random_below(random, 100) < t->seen_percent;
-        uint64_t n = played ? random_below(random, plays) : NEVER_PLAYED + number * t->candidates + i;
-        uint64_t id = item_id(n);
-        add_item(&list->body, id);
-        write_item(list->items + (size_t)i * ITEM_LEN, id);
+        uint64_t n = played ? random_below(random, plays) : BENCH_NEVER_PLAYED + number * t->candidates + i;
+        uint64_t id = bench_item_id(n);
+        bench_add_item(&list->body, id);
+        bench_write_item(list->items + (size_t)i * BENCH_ITEM_LEN, id);
         if (played) {
             list->played[i / 8] |= (uint8_t)(0x80 >> i % 8);
         } else {
@@ -330,7 +282,6 @@ int bench_works_new(const struct bench_terms *terms, struct bench_works **works,
     zipf_init(&w->zipf, terms->users, terms->skew);
     snprintf(w->question, sizeof w->question, "*%" PRIu32 "\r\n$6\r\nFILTER\r\n", terms->candidates + 5);
     snprintf(w->play, sizeof w->play, "*3\r\n$6\r\nPLAYED\r\n");
-    snprintf(w->user_head, sizeof w->user_head, "$%zu\r\n", strlen(terms->prefix) + 1 + USER_DIGITS);
     struct random random = {1};
     for (uint64_t i = 0; i < BENCH_LISTS; i++) {
         if (!make_list(terms, &w->lists[i], i, &random)) {

@@ -18,7 +18,6 @@
 
 enum {
     BENCH_LISTS = 8,
-    BENCH_PREFIX_MAX = 64,
     BENCH_USERS_MAX = 100 * 1000 * 1000,
 };
 

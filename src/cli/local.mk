@@ -45,6 +45,8 @@ libunseen_a_SOURCES += \
 	src/cli/bench.c \
 	src/cli/bench_engine.c \
 	src/cli/bench_engine.h \
+	src/cli/bench_ids.c \
+	src/cli/bench_ids.h \
 	src/cli/bench_report.c \
 	src/cli/bench_report.h \
 	src/cli/bench_scan.c \

@@ -56,7 +56,7 @@ static void make(const struct bench_work *work, struct bench_source *source, str
 
 static bool is_known(const struct buf *known, struct slice item)
 {
-    return memmem(known->data, known->len, item.data, item.len) != NULL;
+    return known->len > 0 && memmem(known->data, known->len, item.data, item.len) != NULL;
 }
 
 /* All plays that users are prepared with, one behind the other; each user has every one of them once. */
