@@ -831,12 +831,18 @@ static void test_min_free(void **state)
     f->cfg.min_free = INT64_C(1) << 60;
     advance(f, 1000);
     assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "b"), ERR_FULL);
+    struct store_ring ring;
+    f->store->ops->ring(f->store, &ring);
+    assert_true(ring.busy);
+    assert_non_null(strstr(ring.busy_cause, "min_free"));
     assert_true(seen(f, "u", "a"));
     assert_int_equal(forget(f, "u", "a"), 1);
     assert_false(seen(f, "u", "a"));
     assert_int_equal(flush(f), 0);
     f->cfg.min_free = 0;
     advance(f, 1000);
+    f->store->ops->ring(f->store, &ring);
+    assert_false(ring.busy);
     play(f, "u", "b");
 }
 

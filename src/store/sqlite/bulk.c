@@ -85,9 +85,9 @@ static int hand_over(struct sqlite_store *s, struct bulk *bulk, struct err *err)
     if (result < 0) {
         return result;
     }
-    if (atomic_load(&s->disk_low)) {
-        return err_set(err, ERR_FULL, "less than min_free (%lld MiB) is left on the disk of %s",
-                       (long long)(s->cfg->min_free >> 20), s->folder);
+    result = stager_disk_room(s, err);
+    if (result < 0) {
+        return result;
     }
     bulk->merging = bulk->filling;
     bulk->merged = false;

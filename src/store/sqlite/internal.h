@@ -125,7 +125,7 @@ struct stager {
     int64_t turn_retry_mono_ms;              /* not before, unless RING FLUSH asks for it */
     struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */
     _Atomic uint64_t n_held;
-    struct store_message *flush_calls;       /* RING FLUSH that waits for the writes before it */
+    struct store_message *flush_calls; /* RING FLUSH that waits for the writes before it */
     struct ring_pressure pressure;
     enum ring_memory memory;
     uint64_t slots_freed;
@@ -267,6 +267,8 @@ int stager_start(struct sqlite_store *s, struct err *err);
 void stager_stop(struct sqlite_store *s); /* ends the thread */
 void stager_free(struct sqlite_store *s); /* answers what is left; the historian has stopped too */
 int stager_persist_clock(struct sqlite_store *s, struct err *err);
+/* ERR_FULL when the disk has less than min_free. Any thread. */
+int stager_disk_room(struct sqlite_store *s, struct err *err);
 /* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot. */
 int stager_undo(struct sqlite_store *s, struct err *err);
 

@@ -217,6 +217,11 @@ static void store_ring(struct store *base, struct store_ring *out)
         }
     }
     pthread_mutex_unlock(&s->ring_mutex);
+    struct err full = {0};
+    if (!out->busy && stager_disk_room(s, &full) < 0) {
+        out->busy = true;
+        snprintf(out->busy_cause, sizeof out->busy_cause, "%s", full.text);
+    }
     out->clock_doubted = atomic_load(&s->clock_doubted);
     out->memory_limit = (uint64_t)s->cfg->staging_memory;
 }

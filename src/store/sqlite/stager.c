@@ -272,13 +272,21 @@ static void set_memory_state(struct sqlite_store *s)
     }
 }
 
+int stager_disk_room(struct sqlite_store *s, struct err *err)
+{
+    if (!atomic_load(&s->disk_low)) {
+        return 0;
+    }
+    return err_set(err, ERR_FULL, "less than min_free (%" PRId64 " MiB) is left on the disk of %s",
+                   s->cfg->min_free >> 20, s->folder);
+}
+
 /* Whether the batch may be written now. 0: yes, 1: it must wait, or an error that refuses it. */
 static int admit(struct sqlite_store *s, struct store_batch *batch, uint64_t rows_before)
 {
-    if (atomic_load(&s->disk_low)) {
+    if (stager_disk_room(s, &batch->err) < 0) {
         COUNT(s, full_refusals, 1);
-        return err_set(&batch->err, ERR_FULL, "less than min_free (%" PRId64 " MiB) is left on the disk of %s",
-                       s->cfg->min_free >> 20, s->folder);
+        return batch->err.code;
     }
     if (s->stager.memory == RING_REFUSE) {
         COUNT(s, busy_refusals, 1);
