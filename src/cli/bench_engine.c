@@ -124,7 +124,7 @@ static int send_some(const struct thread *t, struct conn *c, struct err *err)
 {
     while (c->out_sent < c->out.len || c->body.len > 0) {
         struct iovec parts[2] = {
-            {c->out.data + c->out_sent, c->out.len - c->out_sent},
+            {c->out.len > 0 ? c->out.data + c->out_sent : NULL, c->out.len - c->out_sent},
             {(void *)(uintptr_t)c->body.data, c->body.len},
         };
         bool head = parts[0].iov_len > 0;
@@ -139,8 +139,10 @@ static int send_some(const struct thread *t, struct conn *c, struct err *err)
         size_t sent = n > 0 ? (size_t)n : 0;
         size_t of_head = sent < parts[0].iov_len ? sent : parts[0].iov_len;
         c->out_sent += of_head;
-        c->body.data += sent - of_head;
-        c->body.len -= sent - of_head;
+        if (sent > of_head) {
+            c->body.data += sent - of_head;
+            c->body.len -= sent - of_head;
+        }
     }
     buf_clear(&c->out);
     c->out_sent = 0;

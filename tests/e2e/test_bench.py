@@ -1,0 +1,89 @@
+"""unseen bench against a real server: what it counts and verifies, not how fast anything is."""
+import json
+
+import pytest
+
+from conftest import START, run
+
+
+def bench(server, *args, check=True):
+    result = run("bench", "--to", f"127.0.0.1:{server.port}", "--test-clock", START, "--seconds", "1", "--warm-up", "0",
+                 "--json", *args, check=check)
+    return json.loads(result.stdout), result
+
+
+def check_load(load, kind):
+    assert load["kind"] == kind
+    assert load["answered"] > 0 and load["done"] > 0
+    assert load["errors"] == load["wrong"] == load["unanswered"] == 0
+    latency = load["latency_us"]
+    assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p999"] <= latency["max"]
+    assert sum(bucket["count"] for bucket in load["histogram_us"]) == load["answered"]
+
+
+@pytest.mark.parametrize("reply", ["bitmap", "items", "indexes"])
+def test_questions_are_verified(server, reply):
+    users = ["--users", 5, "--plays-per-month", 50, "--candidates", 301, "--reply", reply, "--verify"]
+    found, _ = bench(server, "--prepare", *users)
+    [load] = found["loads"]
+    check_load(load, "questions")
+    assert load["played_but_unseen"] == 0
+    assert 0 < load["unplayed"] < load["answered"] * 301
+    assert load["unplayed_but_hidden"] <= load["unplayed"] / 1000
+    assert found["server_cpu_us_a_request"]["user"] >= 0
+    with server.client() as c:
+        assert c.command("HISTORY", "bench:00000004")
+        assert c.command("HISTORY", "bench:00000005") is None
+
+    # Of users without plays, all is unseen: that must be noticed.
+    found, result = bench(server, *users, "--prefix", "nobody", check=False)
+    assert result.returncode == 1
+    assert found["loads"][0]["wrong"] > 0 and found["loads"][0]["played_but_unseen"] > 0
+
+
+def test_plays_are_recorded(server):
+    found, _ = bench(server, "--workload", "played", "--connections", 4, "--pipeline", 16, "--users", 10, "--threads", 2)
+    [load] = found["loads"]
+    check_load(load, "plays")
+    with server.client() as c:
+        c.command("RING", "FLUSH")
+    assert int(server.sqlite("history.db", "SELECT sum(items) FROM plays_202611")) == load["answered"]
+
+
+def test_an_open_loop_of_both(server):
+    found, _ = bench(server, "--workload", "mixed", "--connections", 4, "--rate", 400, "--plays-per-question", 3,
+                     "--arrivals", "random", "--prepare", "--verify", "--users", 20, "--candidates", 50)
+    asked, played = found["loads"]
+    assert asked["rate"] == 100 and played["rate"] == 300
+    assert asked["answered"] + asked["unsent"] + played["answered"] + played["unsent"] > 200
+    assert asked["errors"] == asked["wrong"] == played["errors"] == played["wrong"] == 0
+
+
+def test_the_password_is_used(make_server):
+    server = make_server(requirepass="secret")
+    result = run("bench", "--to", f"127.0.0.1:{server.port}", check=False)
+    assert result.returncode == 1 and b"password" in result.stderr
+    found, _ = bench(server, "--requirepass", "secret", "--workload", "ping")
+    check_load(found["loads"][0], "pings")
+
+
+def test_for_people(server):
+    text = run("bench", "--to", f"127.0.0.1:{server.port}", "--workload", "ping", "--seconds", "0.2").stdout.decode()
+    assert "a second" in text and "p99.9" in text and "####" in text
+    assert "the server's CPU time a request" in text
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--workload", "asked"], "unseen, played, ping or mixed"),
+    (["--connections", "0"], "whole number from 1"),
+    (["--skew", "x"], "number from 0 to 10"),
+    (["--threads", "2"], "more than there are connections"),
+    (["--arrivals", "random"], "needs --rate"),
+    (["--prefix", "a b"], "no blanks"),
+    (["--candidates", "65537"], "65536"),
+    (["more"], "takes no argument"),
+])
+def test_wrong_usage(args, words):
+    result = run("bench", *args, check=False)
+    assert result.returncode == 2
+    assert words in result.stderr.decode() and result.stderr.count(b"\n") == 1
