@@ -468,6 +468,19 @@ static void talk_around_limit(void)
     }
 }
 
+/* The real time that must pass isn't waited for: only that one of many is let through. */
+static void test_log_again(void **state)
+{
+    (void)state;
+    struct log_limit limit = {0};
+    struct log_limit other = {0};
+    assert_true(log_again(&limit));
+    assert_false(log_again(&limit));
+    assert_true(log_again(&other));
+    limit.quiet_until_us = 1; /* long ago */
+    assert_true(log_again(&limit));
+}
+
 static void test_log(void **state)
 {
     (void)state;
@@ -565,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_zone),
         cmocka_unit_test(test_quote),
         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_again),
         cmocka_unit_test(test_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
