@@ -451,6 +451,40 @@ static void many_items(void **state)
     fixture_end(&f);
 }
 
+/* Items of every length, alone and in runs: they are copied as they stand in the request. */
+static void items_of_every_length(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    fixture_start(&f);
+    fixture_attach(&f);
+    char item[ID_MAX];
+    memset(item, 'x', sizeof item);
+    struct buf request = {0}, want = {0}, got = {0};
+    buf_addf(&request, "PLAYED u xxx xxxxxxxxxxxxxxxxxxxxx\r\n*%d\r\n$6\r\nUNSEEN\r\n$1\r\nu\r\n", 2 + 3 * ID_MAX);
+    buf_addf(&want, ":2\r\n*%d\r\n", 2 * (ID_MAX - 2));
+    for (int i = 0; i < 2 * ID_MAX; i++) {
+        int len = i < ID_MAX ? i + 1 : 2 * ID_MAX - i; /* up, each behind a seen one, and down */
+        buf_addf(&request, "%s$%d\r\n%.*s\r\n", i < ID_MAX ? "$3\r\nxxx\r\n" : "", len, len, item);
+        if (len != 3 && len != 21) {
+            buf_addf(&want, "$%d\r\n%.*s\r\n", len, len, item);
+        }
+    }
+    int fd = client_open(&f);
+    client_send(fd, request.data, request.len);
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, &got);
+    close(fd);
+    assert_int_equal(got.len, want.len);
+    assert_memory_equal(got.data, want.data, want.len);
+    buf_free(&request);
+    buf_free(&want);
+    buf_free(&got);
+    fixture_stop(&f);
+    fixture_end(&f);
+}
+
 /* One too many, in a command of its own size and in one of more arguments than are kept. */
 static void too_many_items(void **state)
 {
@@ -488,7 +522,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_in_resp2), cmocka_unit_test(replies_in_resp3), cmocka_unit_test(binary_ids),
-        cmocka_unit_test(many_items),       cmocka_unit_test(too_many_items),
+        cmocka_unit_test(many_items),       cmocka_unit_test(too_many_items),   cmocka_unit_test(items_of_every_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
