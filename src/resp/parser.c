@@ -75,7 +75,7 @@ static inline int number_line(const char *at, const char *end, int64_t *out)
     int64_t value = 0;
     while (p < end && *p >= '0' && *p <= '9') {
         if (p - first == DIGITS_MAX) {
-            return LINE_LONG;
+            return *first == '0' ? LINE_BAD : LINE_LONG; /* as when the zero came alone */
         }
         value = value * 10 + (*p++ - '0');
     }

@@ -25,6 +25,12 @@ tests_fuzz_fuzz_import_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_srcdi
 tests_fuzz_fuzz_import_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/data/fuzz/import
 
+fuzz_targets += tests/fuzz/fuzz_resp
+tests_fuzz_fuzz_resp_SOURCES = tests/fuzz/fuzz_resp.c $(fuzz_main)
+tests_fuzz_fuzz_resp_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_srcdir)/tests/data/fuzz/resp"'
+tests_fuzz_fuzz_resp_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/data/fuzz/resp
+
 check_PROGRAMS += $(fuzz_targets)
 if FUZZ_ENABLED
 fuzz_main =
