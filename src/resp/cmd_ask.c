@@ -45,7 +45,7 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     struct err err = {0};
     int code = asker_filter(w->asker, q->user, q->hashes, q->n, w->bits, &q->n_unseen, &err);
     if (code < 0) {
-        session_write_err(s, &err);
+        session_write_unread(s, &err);
         *refused = OUTCOME_ANSWERED;
         return false;
     }

@@ -31,7 +31,7 @@ enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
     struct err err = {0};
     int found = asker_why(w->asker, args[1], hash_id(w->dedup->seed, args[2]), places, &err);
     if (found < 0) {
-        session_write_err(s, &err);
+        session_write_unread(s, &err);
         return OUTCOME_ANSWERED;
     }
     bool map = s->writer.proto >= 3;
@@ -76,7 +76,7 @@ enum outcome cmd_history(struct session *s, const struct slice *args, size_t n)
     struct err err = {0};
     int known = asker_history(s->conn.worker->asker, args[1], &h, &err);
     if (known < 0) {
-        session_write_err(s, &err);
+        session_write_unread(s, &err);
     } else if (known == 0) {
         write_null(w);
     } else {
@@ -107,7 +107,7 @@ enum outcome cmd_months(struct session *s, const struct slice *args, size_t n)
     struct err err = {0};
     int found = asker_months(s->conn.worker->asker, months, MONTHS_MAX, &err);
     if (found < 0) {
-        session_write_err(s, &err);
+        session_write_unread(s, &err);
         return OUTCOME_ANSWERED;
     }
     write_array(w, (size_t)found);

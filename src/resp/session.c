@@ -251,6 +251,15 @@ void session_write_err(struct session *s, const struct err *err)
     }
 }
 
+void session_write_unread(struct session *s, const struct err *err)
+{
+    if (err->code == ERR_FULL || err->code == ERR_IO || err->code == ERR_READONLY) {
+        write_errorf(&s->writer, "ERR not answered: %s", err->text);
+    } else {
+        session_write_err(s, err);
+    }
+}
+
 const struct conn_ops session_ops = {
     .size = sizeof(struct session),
     .open = on_open,

@@ -82,6 +82,9 @@ enum outcome session_refuse(struct session *s, const char *format, ...) __attrib
 /* An error of dedup or of the store, with the prefix that clients know. */
 void session_write_err(struct session *s, const struct err *err);
 
+/* The same for a question, where a disk that fails is no write that was lost. */
+void session_write_unread(struct session *s, const struct err *err);
+
 /* Forgets MULTI's queue. */
 void session_end_multi(struct session *s);
 

@@ -23,7 +23,7 @@ struct fake_row {
 struct fake_user {
     char name[256];
     size_t len;
-    bool known, damaged;
+    bool known, damaged, unreadable;
     struct fake_row rows[ROWS_MAX];
     size_t n_rows;
 };
@@ -276,7 +276,9 @@ static int fake_load(struct store_reader *r, int64_t key, struct slice user, int
     *view = (struct store_view){.plays = r->plays, .deliveries = r->deliveries};
     pthread_mutex_lock(&f->lock);
     const struct fake_user *u = find_user(f, user, false);
-    if (u != NULL && u->damaged) {
+    if (u != NULL && u->unreadable) {
+        code = err_set(err, ERR_IO, "history.db: disk I/O error");
+    } else if (u != NULL && u->damaged) {
         code = err_set(err, ERR_CORRUPT, "user %.*s, month 2026-10: the filter is damaged", (int)user.len, user.data);
     } else if (u != NULL && u->known) {
         view->known = true;
@@ -423,6 +425,14 @@ void fake_store_damage(struct store *s, const char *user)
     struct fake *f = fake_of(s);
     pthread_mutex_lock(&f->lock);
     find_user(f, slice_str(user), true)->damaged = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_unreadable(struct store *s, const char *user)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    find_user(f, slice_str(user), true)->unreadable = true;
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -21,6 +21,9 @@ void fake_store_fail(struct store *s, int code, const char *text);
 /* Loads of this user fail: a damaged month. */
 void fake_store_damage(struct store *s, const char *user);
 
+/* Loads of this user fail: the disk. */
+void fake_store_unreadable(struct store *s, const char *user);
+
 /* Puts an item into a user's stored filter of a month, as a flush would. */
 void fake_store_add_month(struct store *s, const char *user, int month, const char *item);
 

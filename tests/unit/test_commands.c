@@ -160,6 +160,7 @@ static const struct row rows[] = {
     {"UNSEEN u a ''\r\n", "-ERR item 2 is empty" ANY "\r\n", NULL},
     {"UNSEEN old m1 m2\r\n", "*1\r\n$2\r\nm2\r\n", NULL},
     {"UNSEEN broken a\r\n", "-ERR user broken, month 2026-10: the filter is damaged\r\n", NULL},
+    {"UNSEEN unread a\r\n", "-ERR not answered: history.db: disk I/O error\r\n", NULL},
     {"SEEN u a n d p1 a\r\n", "*5\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n", NULL},
     {"SEEN u\r\n", COUNT_ERROR("seen"), NULL},
     {"FILTER u ITEMS a n b m\r\n", "*2\r\n$1\r\nn\r\n$1\r\nm\r\n", NULL},
@@ -199,6 +200,7 @@ static const struct row rows[] = {
     {"WHY u\r\n", COUNT_ERROR("why"), NULL},
     {"WHY u ''\r\n", "-ERR item 1 is empty" ANY "\r\n", NULL},
     {"WHY broken a\r\n", "-ERR user broken, month 2026-10: the filter is damaged\r\n", NULL},
+    {"WHY unread a\r\n", "-ERR not answered: history.db: disk I/O error\r\n", NULL},
     {"HISTORY nobody\r\n", "$-1\r\n", "_\r\n"},
     {"HISTORY v\r\n",
      "*10\r\n$4\r\nuser\r\n$1\r\nv\r\n$6\r\nmonths\r\n*0\r\n$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:3\r\n$5\r\nerror"
@@ -221,6 +223,7 @@ static const struct row rows[] = {
     {"HISTORY\r\n", COUNT_ERROR("history"), NULL},
     {"HISTORY ''\r\n", "-ERR user is empty" ANY "\r\n", NULL},
     {"HISTORY broken\r\n", "-ERR user broken, month 2026-10: the filter is damaged\r\n", NULL},
+    {"HISTORY unread\r\n", "-ERR not answered: history.db: disk I/O error\r\n", NULL},
     {"MONTHS\r\n",
      "*2\r\n*12\r\n$5\r\nmonth\r\n$7\r\n2026-11\r\n$5\r\nusers\r\n:3\r\n$5\r\nplays\r\n:40\r\n$5\r\nbytes\r\n:500\r\n"
      "$5\r\nstate\r\n$4\r\nlive\r\n$8\r\nprogress\r\n$1\r\n0\r\n"
@@ -328,6 +331,7 @@ static void set_up_store(struct store *store)
     fake_store_add_month(store, "old", 2026 * 12 + 8, "m3");
     fake_store_add_month(store, "old", 2026 * 12 + 9, "m1");
     fake_store_damage(store, "broken");
+    fake_store_unreadable(store, "unread");
     static struct store_ring ring = {.turn = 1, .open = 0, .n_slots = 2};
     ring.slots[0] = (struct store_slot){
         .slot = 0, .state = SLOT_OPEN, .rows = 7, .users = 2, .bytes = 4096, .since_ms = 1795262300000};
