@@ -50,6 +50,22 @@ def test_pipeline_without_multi(r):
     assert answers[1::2] == [[b"j%d" % i] for i in range(2000)]
 
 
+def test_forget_between_two_plays_of_a_pipeline(r):
+    for transaction in (True, False):
+        pipe = r.pipeline(transaction=transaction)
+        for i in range(100):
+            pipe.execute_command("PLAYED", f"f{i}", "before")
+            pipe.execute_command("UNSEEN", f"f{i}", "before")
+            pipe.execute_command("FORGET", f"f{i}")
+            pipe.execute_command("UNSEEN", f"f{i}", "before")
+            pipe.execute_command("PLAYED", f"f{i}", "after")
+            pipe.execute_command("UNSEEN", f"f{i}", "before", "after")
+        answers = pipe.execute()
+        assert answers == [1, [], 1, [b"before"], 1, [b"before"]] * 100
+    assert r.execute_command("RING", "FLUSH")
+    assert r.execute_command("UNSEEN", "f7", "before", "after") == [b"before"]
+
+
 def test_errors_in_a_pipeline_concern_their_command_only(r):
     pipe = r.pipeline(transaction=False)
     pipe.execute_command("PLAYED", "u1", "a")

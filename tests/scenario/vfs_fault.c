@@ -200,6 +200,9 @@ static int fault_sync(sqlite3_file *file, int flags)
     struct fault_file *f = self(file);
     int rc = enter(VFS_SYNC, f->name);
     if (rc != SQLITE_OK) {
+        if (f->power) {
+            power_sync_failed(f->power);
+        }
         return rc;
     }
     /* A simulated device needs no real sync: the test's process outlives it. */

@@ -253,6 +253,13 @@ out:
     return rc;
 }
 
+void power_sync_failed(struct power_file *f)
+{
+    pthread_mutex_lock(&power_mutex);
+    memset(f->changed, 0, f->sectors);
+    pthread_mutex_unlock(&power_mutex);
+}
+
 sqlite3_int64 power_size(struct power_file *f)
 {
     pthread_mutex_lock(&power_mutex);
