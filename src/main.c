@@ -41,7 +41,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    umask(0027); /* what people watched is nobody else's business */
+    umask(0027);                    /* what people watched is nobody else's business */
     log_set_level(LOG_LEVEL_ERROR); /* only serve tells its life */
     int exit_code = run(argc - 1, argv + 1);
     if (fflush(stdout) != 0 || ferror(stdout)) {
