@@ -4,18 +4,11 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static uint64_t mix(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
+#include "../unit/random.h"
 
 static int below(uint64_t *state, int n)
 {
-    return (int)(mix(state) % (uint64_t)n);
+    return (int)random_below(state, (uint64_t)n);
 }
 
 struct ledger *ledger_new(uint64_t seed)

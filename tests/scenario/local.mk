@@ -13,6 +13,7 @@ tests_scenario_run_scenario_SOURCES = $(scenario_world) \
 	tests/scenario/run_scenario.c \
 	tests/scenario/scenario.h \
 	tests/scenario/scenario_commands.c \
+	tests/scenario/scenario_disk.c \
 	tests/scenario/scenario_text.c
 
 tests_scenario_test_power_SOURCES = $(scenario_world) \

@@ -41,9 +41,17 @@ void put_number(char *out, size_t size, const char *text, const char *name, int6
 void split(const struct scenario *s, const char *text, int64_t i, struct words *w, struct buf *store);
 void need_words(const struct scenario *s, const struct words *w, int least);
 
+/* Adds a word to what the command answers. */
+void add_word(struct scenario *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Runs a command; what it answers goes to s->out. Returns 0 or its error. */
 int run_command(struct scenario *s, const struct words *w, struct err *err);
 int run_bulk(struct scenario *s, const char *text, int64_t n, struct err *err);
 int run_sql(struct scenario *s, const char *file, const char *sql, bool change, struct err *err);
+
+/* The commands fail and hold; held, release and heal; truncate, garble, write, remove and grep. */
+int disk_fault(struct scenario *s, const struct words *w, struct err *err);
+int disk_vfs(struct scenario *s, const struct words *w, struct err *err);
+int disk_file(struct scenario *s, const struct words *w, struct err *err);
 
 #endif

@@ -1,16 +1,12 @@
 /* The commands of scenarios. */
-#include <sqlite3.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "scenario.h"
-#include "vfs_fault.h"
 
 /* The items of a command, from word `from` on. */
 static size_t slices(const struct words *w, int from, struct slice *out)
@@ -122,17 +118,6 @@ static int do_wait(struct scenario *s, const struct words *w, struct err *err)
 {
     (void)w;
     return world_wait(&s->world, NULL, err);
-}
-
-static void add_word(struct scenario *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add_word(struct scenario *s, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    buf_addf(&s->out, "%s%s", s->out.len > 0 ? " " : "", text);
 }
 
 static int do_ask(struct scenario *s, const struct words *w, struct err *err)
@@ -328,144 +313,6 @@ static int do_config(struct scenario *s, const struct words *w, struct err *err)
     return rc < 0 ? rc : config_validate(&s->world.cfg, err);
 }
 
-static unsigned parse_ops(const struct scenario *s, const char *text)
-{
-    static const struct {
-        const char *name;
-        unsigned op;
-    } ops[] = {{"write", VFS_WRITE}, {"sync", VFS_SYNC}, {"truncate", VFS_TRUNCATE}, {"delete", VFS_DELETE},
-               {"open", VFS_OPEN},   {"read", VFS_READ}, {"change", VFS_CHANGE}};
-    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        if (strcmp(text, ops[i].name) == 0) {
-            return ops[i].op;
-        }
-    }
-    fail(s, "\"%s\" is no operation", text);
-}
-
-static int do_fault(struct scenario *s, const struct words *w, struct err *err)
-{
-    (void)err;
-    need_words(s, w, 4);
-    struct vfs_rule rule = {
-        .ops = parse_ops(s, w->word[1]),
-        .file = w->word[2],
-        .nth = (uint64_t)parse_number(s, w->word[3]),
-        .action = strcmp(w->word[0], "hold") == 0 ? VFS_HOLD : VFS_EIO,
-    };
-    for (int i = 4; i < w->n; i++) {
-        if (strcmp(w->word[i], "full") == 0) {
-            rule.action = VFS_FULL;
-        } else if (strcmp(w->word[i], "sticky") == 0) {
-            rule.sticky = true;
-        } else {
-            fail(s, "\"%s\" is neither full nor sticky", w->word[i]);
-        }
-    }
-    vfs_fault_add(&rule);
-    return 0;
-}
-
-static int do_vfs(struct scenario *s, const struct words *w, struct err *err)
-{
-    (void)s;
-    (void)err;
-    if (strcmp(w->word[0], "held") == 0) {
-        vfs_fault_wait_held();
-    } else if (strcmp(w->word[0], "release") == 0) {
-        vfs_fault_release();
-    } else {
-        vfs_fault_heal();
-    }
-    return 0;
-}
-
-/* sql FILE SELECT ..., exec FILE SQL ...: the rest of the line as it stands. */
-int run_sql(struct scenario *s, const char *file, const char *sql, bool change, struct err *err)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s.db", s->world.cfg.data, file);
-    if (change && s->world.store) {
-        fail(s, "exec needs the store stopped");
-    }
-    sqlite3 *db = NULL;
-    sqlite3_stmt *stmt = NULL;
-    int rc =
-        sqlite3_open_v2(path, &db, change ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY, NULL);
-    const char *rest = sql;
-    while (rc == SQLITE_OK && *rest) {
-        rc = sqlite3_prepare_v2(db, rest, -1, &stmt, &rest);
-        while (rc == SQLITE_OK && stmt && sqlite3_step(stmt) == SQLITE_ROW) {
-            struct buf row = {0};
-            for (int i = 0; i < sqlite3_column_count(stmt); i++) {
-                const char *text = (const char *)sqlite3_column_text(stmt, i);
-                buf_addf(&row, "%s%s", i > 0 ? "|" : "", text ? text : "null");
-            }
-            buf_add(&row, "", 1);
-            add_word(s, "%s", row.data);
-            buf_free(&row);
-        }
-        rc = rc == SQLITE_OK ? sqlite3_finalize(stmt) : rc;
-        rest += strspn(rest, " ;");
-    }
-    int result = rc == SQLITE_OK ? 0 : err_set(err, ERR_IO, "%s: %s", path, sqlite3_errmsg(db));
-    sqlite3_close(db);
-    return result;
-}
-
-static int file_holds(struct scenario *s, const char *path, const char *text, struct err *err)
-{
-    FILE *file = fopen(path, "r");
-    if (!file || fseek(file, 0, SEEK_END) < 0) {
-        return err_set(err, ERR_IO, "open %s", path);
-    }
-    size_t size = (size_t)ftell(file);
-    char *bytes = malloc(size + 1);
-    rewind(file);
-    bool read = bytes && fread(bytes, 1, size, file) == size;
-    bool holds = read && memmem(bytes, size, text, strlen(text)) != NULL;
-    fclose(file);
-    free(bytes);
-    add_word(s, "%d", holds);
-    return read ? 0 : err_set(err, ERR_IO, "read %s", path);
-}
-
-static int do_file(struct scenario *s, const struct words *w, struct err *err)
-{
-    (void)err;
-    need_words(s, w, 2);
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", s->world.cfg.data, w->word[1]);
-    if (s->world.store) {
-        fail(s, "files are changed while the store is stopped");
-    }
-    if (strcmp(w->word[0], "remove") == 0) {
-        return unlink(path) == 0 ? 0 : err_set(err, ERR_IO, "unlink %s", path);
-    }
-    need_words(s, w, 3);
-    if (strcmp(w->word[0], "grep") == 0) {
-        return file_holds(s, path, w->word[2], err);
-    }
-    if (strcmp(w->word[0], "truncate") == 0) {
-        return truncate(path, parse_number(s, w->word[2])) == 0 ? 0 : err_set(err, ERR_IO, "truncate %s", path);
-    }
-    bool garble = strcmp(w->word[0], "garble") == 0;
-    FILE *file = fopen(path, garble ? "r+" : "w");
-    if (!file) {
-        return err_set(err, ERR_IO, "open %s", path);
-    }
-    if (garble) {
-        need_words(s, w, 4);
-        fseek(file, parse_number(s, w->word[2]), SEEK_SET);
-        for (int64_t i = parse_number(s, w->word[3]); i > 0; i--) {
-            fputc(0xa5, file);
-        }
-    } else {
-        fputs(w->word[2], file);
-    }
-    return fclose(file) == 0 ? 0 : err_set(err, ERR_IO, "write %s", path);
-}
-
 static const struct {
     const char *name;
     int (*run)(struct scenario *s, const struct words *w, struct err *err);
@@ -481,10 +328,10 @@ static const struct {
     {"months", do_months, false},   {"progress", do_months, false}, {"ring", do_ring, false},
     {"ring-rows", do_ring, false},  {"turn", do_ring, false},       {"busy", do_ring, false},
     {"doubted", do_ring, false},    {"stat", do_stat, false},       {"check", do_check, true},
-    {"fail", do_fault, true},       {"hold", do_fault, true},       {"held", do_vfs, true},
-    {"release", do_vfs, true},      {"heal", do_vfs, true},         {"truncate", do_file, true},
-    {"garble", do_file, true},      {"write", do_file, true},       {"grep", do_file, true},
-    {"remove", do_file, true},
+    {"fail", disk_fault, true},     {"hold", disk_fault, true},     {"held", disk_vfs, true},
+    {"release", disk_vfs, true},    {"heal", disk_vfs, true},       {"truncate", disk_file, true},
+    {"garble", disk_file, true},    {"write", disk_file, true},     {"grep", disk_file, true},
+    {"remove", disk_file, true},
 };
 
 int run_command(struct scenario *s, const struct words *w, struct err *err)

@@ -149,3 +149,13 @@ void need_words(const struct scenario *s, const struct words *w, int least)
         fail(s, "\"%s\" needs at least %d words", w->word[0], least - 1);
     }
 }
+
+void add_word(struct scenario *s, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    buf_addf(&s->out, "%s%s", s->out.len > 0 ? " " : "", text);
+}

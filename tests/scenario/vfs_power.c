@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../unit/random.h"
+
 enum { SECTOR = 512, PATH_SIZE = 512 };
 
 struct power_file {
@@ -32,11 +34,7 @@ static uint64_t random_state;
 
 static uint64_t draw(void)
 {
-    random_state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = random_state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return random_next(&random_state);
 }
 
 static bool chance(unsigned percent)
