@@ -197,7 +197,7 @@ int power_truncate(struct power_file *f, sqlite3_int64 size)
     make_room(f, to);
     if (to < f->size) {
         memset(f->data + to, 0, f->size - to);
-    } else {
+    } else if (to > f->size) {
         memset(f->changed + f->size / SECTOR, 1, (to + SECTOR - 1) / SECTOR - f->size / SECTOR);
     }
     f->size = to;
@@ -294,8 +294,10 @@ void power_delete(const char *path, bool sync_directory)
         f->removed = true;
         f->entry_durable = false;
         f->size = f->durable_size = 0;
-        memset(f->data, 0, f->room);
-        memset(f->changed, 0, f->sectors);
+        if (f->room > 0) {
+            memset(f->data, 0, f->room);
+            memset(f->changed, 0, f->sectors);
+        }
     }
     if (sync_directory && !power_lies) {
         sync_directory_of(path);
