@@ -76,10 +76,15 @@ void clock_test_jump(int64_t ms)
 
 void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms)
 {
-    if (atomic_load(&is_test)) {
+    if (clock_is_test()) {
         pthread_cond_wait(cond, mutex);
-        return;
+    } else {
+        clock_cond_wait_real(cond, mutex, real_ms);
     }
+}
+
+void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms)
+{
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     int64_t ms = real_ms < 0 ? 0 : real_ms;

@@ -32,4 +32,7 @@ void clock_test_jump(int64_t ms);    /* the wall clock alone; any sign */
  * measured on the monotonic clock whatever clock the cond was made with. */
 void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
 
+/* The same, for real_ms whatever the clock: for what other processes do meanwhile. */
+void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
+
 #endif

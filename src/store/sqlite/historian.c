@@ -388,7 +388,9 @@ static void *historian_main(void *arg)
     }
     bool more = false;
     for (;;) {
-        bool stop = more ? inbox_stopped(&h->inbox) : inbox_wait(&h->inbox, h->paused ? PAUSE_WAIT_MS : IDLE_WAIT_MS);
+        bool stop = more        ? inbox_stopped(&h->inbox)
+                    : h->paused ? inbox_wait_real(&h->inbox, PAUSE_WAIT_MS) /* for a reader to end its snapshot */
+                                : inbox_wait(&h->inbox, IDLE_WAIT_MS);
         notice_turn(s);
         int slot = due_slot(s);
         bool called = take_messages(s);

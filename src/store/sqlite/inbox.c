@@ -70,16 +70,26 @@ struct store_message *inbox_take(struct inbox *box)
     return list;
 }
 
-bool inbox_wait(struct inbox *box, int64_t real_ms)
+static bool wait_with(struct inbox *box, int64_t real_ms, void (*wait)(pthread_cond_t *, pthread_mutex_t *, int64_t))
 {
     pthread_mutex_lock(&box->mutex);
     if (box->first == NULL && !box->woken && !box->stop) {
-        clock_cond_wait(&box->wake, &box->mutex, real_ms);
+        wait(&box->wake, &box->mutex, real_ms);
     }
     box->woken = false;
     bool stop = box->stop;
     pthread_mutex_unlock(&box->mutex);
     return stop;
+}
+
+bool inbox_wait(struct inbox *box, int64_t real_ms)
+{
+    return wait_with(box, real_ms, clock_cond_wait);
+}
+
+bool inbox_wait_real(struct inbox *box, int64_t real_ms)
+{
+    return wait_with(box, real_ms, clock_cond_wait_real);
 }
 
 bool inbox_stopped(struct inbox *box)

@@ -29,6 +29,9 @@ struct store_message *inbox_take(struct inbox *box);
 
 /* Waits for a message, a wake or a stop; on a running clock at most real_ms. Returns whether to stop. */
 bool inbox_wait(struct inbox *box, int64_t real_ms);
+
+/* The same on a test's clock too: while something is waited for that another process does. */
+bool inbox_wait_real(struct inbox *box, int64_t real_ms);
 bool inbox_stopped(struct inbox *box);
 
 #endif
