@@ -1,0 +1,118 @@
+"""Users, questions and clients at the far end of what is allowed. Each must be answered right and within the memory that is
+configured."""
+import resource
+
+import pytest
+
+from conftest import DAY, START
+from resp import Client, encode
+
+ITEMS_MAX = 65536
+
+
+def resident_mib(server):
+    with open(f"/proc/{server.process.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
+
+
+def bits(bitmap, n):
+    return [bitmap[i // 8] >> (7 - i % 8) & 1 for i in range(n)]
+
+
+@pytest.mark.slow
+def test_a_million_plays_in_a_month(server, client):
+    count = 1_000_000
+    for first in range(0, count, ITEMS_MAX):
+        items = [f"v{i}" for i in range(first, min(first + ITEMS_MAX, count))]
+        assert client.command("PLAYED", "giant", *items) == len(items)
+    ask = [f"v{i}" for i in range(0, count, 20)] + [f"w{i}" for i in range(15000)]
+    expected = [1] * 50000
+
+    def check():
+        got = client.command("SEEN", "giant", *ask)
+        assert got[:50000] == expected
+        assert sum(got[50000:]) < 30  # the filter's error is 1,000,000 / 2^32 a candidate
+
+    check()
+    client.command("RING", "FLUSH")
+    check()
+    history = client.command("HISTORY", "giant")
+    fields = dict(zip(history[::2], history[1::2]))
+    assert fields[b"staged"] == 0
+    assert client.command("FORGET", "giant") == 1
+    assert sum(client.command("SEEN", "giant", *ask)) == 0
+    # staging_memory and request_memory are 256 MiB each; the question's own tables come on top while it lasts
+    assert resident_mib(server) < 256 + 256 + 128
+
+
+def test_every_candidate_of_the_largest_question(client):
+    items = [f"i{i}" for i in range(ITEMS_MAX)]
+    assert client.command("UNSEEN", "u", *items) == [i.encode() for i in items]
+    assert client.command("PLAYED", "u", *items) == ITEMS_MAX
+    for _ in range(2):
+        assert client.command("UNSEEN", "u", *items) == []
+        assert client.command("FILTER", "u", "REPLY", "BITMAP", "ITEMS", *items) == bytes(ITEMS_MAX // 8)
+        assert client.command("FILTER", "u", "REPLY", "INDEXES", "ITEMS", *items) == []
+        client.command("RING", "FLUSH")
+
+
+def test_the_same_candidate_again_and_again(client):
+    client.command("PLAYED", "u", "seen")
+    assert client.command("SEEN", "u", *["seen"] * ITEMS_MAX) == [1] * ITEMS_MAX
+    assert client.command("SEEN", "u", *["new"] * ITEMS_MAX) == [0] * ITEMS_MAX
+    assert client.command("UNSEEN", "u", *["new", "seen"] * 1000) == [b"new"] * 1000
+    assert bits(client.command("FILTER", "u", "REPLY", "BITMAP", "ITEMS", *["new", "seen"] * 10), 20) == [1, 0] * 10
+
+
+def test_shortest_and_longest_ids(client):
+    short = [bytes([i]) for i in range(256)]
+    long = [bytes([i]) * 255 for i in range(256)]
+    client.command("PLAYED", b"\x00", *short[::2], *long[::2])
+    client.command("PLAYED", b"\xff" * 255, *short[1::2], *long[1::2])
+    for _ in range(2):
+        assert client.command("UNSEEN", b"\x00", *short, *long) == short[1::2] + long[1::2]
+        assert client.command("UNSEEN", b"\xff" * 255, *short, *long) == short[::2] + long[::2]
+        client.command("RING", "FLUSH")
+
+
+@pytest.mark.slow
+def test_ten_thousand_idle_connections(make_server):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 10000
+    if hard < wanted + 200:
+        pytest.skip(f"the limit of open files is {hard}, {wanted + 200} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 200), hard))
+    server = make_server()
+    before = resident_mib(server)
+    idle = []
+    try:
+        for i in range(wanted - 10):
+            idle.append(Client(server.address))
+            if i % 100 == 0:
+                idle[-1].send(encode("PLAYED", f"u{i}", "i"))  # and some have said something
+        for i in range(0, wanted - 10, 100):
+            assert idle[i].read() == 1
+        with server.client() as busy:
+            assert busy.command("PLAYED", "u", "a") == 1
+            assert busy.command("UNSEEN", "u", "a", "b") == [b"b"]
+        assert resident_mib(server) - before < 128
+    finally:
+        for client in idle:
+            client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_clock_jumps_a_month_in_the_middle_of_a_flush(make_server):
+    server = make_server(clock=START, sweep_window="00:00-24:00")
+    users = [f"u{i}" for i in range(3000)]
+    with server.client() as c, server.client() as flusher:
+        c.pipeline([("PLAYED", u, "a", "b") for u in users])
+        flusher.send(encode("RING", "FLUSH"))
+        c.command("DEBUG", "JUMP", 31 * DAY)
+        c.pipeline([("PLAYED", u, "c") for u in users])
+        flusher.read()
+        for now in ("jumped", "back"):
+            assert all(r == [b"d"] for r in c.pipeline([("UNSEEN", u, "a", "b", "c", "d") for u in users])), now
+            c.command("DEBUG", "JUMP", -31 * DAY if now == "jumped" else 0)
+        c.command("RING", "FLUSH")
+        assert all(r == [b"d"] for r in c.pipeline([("UNSEEN", u, "a", "b", "c", "d") for u in users]))
