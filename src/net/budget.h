@@ -64,6 +64,12 @@ static inline bool budget_allows(const struct budget_share *s, size_t more)
     return used + (more > own ? more - own : 0) <= s->all->threshold;
 }
 
+/* Whether so much more stays below the limit itself. */
+static inline bool budget_fits(const struct budget_share *s, size_t more)
+{
+    return atomic_load_explicit(&s->all->used, memory_order_relaxed) + more <= s->all->limit;
+}
+
 static inline bool budget_overdraw(struct budget_share *s)
 {
     return !atomic_exchange(&s->all->overdrawn, true);

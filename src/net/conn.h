@@ -105,7 +105,7 @@ static inline void conn_consume(struct conn *c, size_t n)
 }
 
 /* Whether another request may be begun: there is a peer, and it reads its replies. */
-bool conn_may_run(const struct conn *c);
+bool conn_may_run(struct conn *c);
 
 /* What input() waited for has happened: calls it again, and reads on unless it paused. Not from within input(). */
 void conn_kick(struct conn *c);

@@ -3,6 +3,9 @@ libunseen_a_SOURCES += \
 	src/net/budget.h \
 	src/net/conn.c \
 	src/net/conn.h \
+	src/net/conn_impl.h \
+	src/net/conn_read.c \
+	src/net/conn_write.c \
 	src/net/listener.c \
 	src/net/listener.h \
 	src/net/mailbox.c \

@@ -41,10 +41,15 @@ int mailbox_open(struct mailbox *box, uv_loop_t *loop, void *owner, struct err *
 
 /* One wake-up is enough for all that is in the list, so only the first one sends it. It is sent under the lock, so that
  * the loop is not closed in between. */
-void mailbox_post(struct mailbox *box, struct mail *mail)
+static bool post(struct mailbox *box, struct mail *mail, bool only_open)
 {
     mail->next = NULL;
     pthread_mutex_lock(&box->lock);
+    bool taken = box->open || !only_open;
+    if (!taken) {
+        pthread_mutex_unlock(&box->lock);
+        return false;
+    }
     bool first = box->first == NULL;
     *box->end = mail;
     box->end = &mail->next;
@@ -52,6 +57,17 @@ void mailbox_post(struct mailbox *box, struct mail *mail)
         uv_async_send(&box->wake);
     }
     pthread_mutex_unlock(&box->lock);
+    return true;
+}
+
+void mailbox_post(struct mailbox *box, struct mail *mail)
+{
+    post(box, mail, false);
+}
+
+bool mailbox_post_if_open(struct mailbox *box, struct mail *mail)
+{
+    return post(box, mail, true);
 }
 
 void mailbox_close(struct mailbox *box)
@@ -62,6 +78,7 @@ void mailbox_close(struct mailbox *box)
     pthread_mutex_unlock(&box->lock);
     if (was_open) {
         uv_close((uv_handle_t *)&box->wake, NULL);
+        mailbox_drain(box);
     }
 }
 

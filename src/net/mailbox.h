@@ -33,7 +33,10 @@ int mailbox_open(struct mailbox *box, uv_loop_t *loop, void *owner, struct err *
 /* Any thread. */
 void mailbox_post(struct mailbox *box, struct mail *mail);
 
-/* On the loop's thread. Mail that comes later is kept for mailbox_drain(). */
+/* The same, but false, and the message is still the caller's, when the mailbox was closed. */
+bool mailbox_post_if_open(struct mailbox *box, struct mail *mail);
+
+/* On the loop's thread. Delivers what is there; mail that comes later is kept for mailbox_drain(). */
 void mailbox_close(struct mailbox *box);
 
 /* Delivers what is there, by whoever is alone with the mailbox once its thread has ended. */

@@ -54,20 +54,34 @@ static void write_info(struct writer *w, const struct command *parent, const str
     }
 }
 
+/* One argument whose name is the whole syntax: redis-cli shows just that as its hint. */
+static void write_syntax(struct writer *w, const char *syntax)
+{
+    write_str(w, "arguments");
+    write_array(w, 1);
+    write_map(w, 2);
+    write_str(w, "name");
+    write_str(w, syntax);
+    write_str(w, "type");
+    write_str(w, "string");
+}
+
 static void write_docs(struct writer *w, const struct command *parent, const struct command *cmd)
 {
     char name[COMMAND_NAME];
     size_t subs = count_rows(cmd->subs);
     write_str(w, command_full_name(parent, cmd, name));
-    write_map(w, subs > 0 ? 5 : 4);
+    bool args = cmd->syntax[0] != '\0';
+    write_map(w, 3 + (size_t)args + (subs > 0));
     write_str(w, "summary");
     write_str(w, cmd->summary);
     write_str(w, "since");
     write_str(w, "0.1.0");
     write_str(w, "group");
     write_str(w, cmd->group);
-    write_str(w, "syntax");
-    write_str(w, cmd->syntax);
+    if (args) {
+        write_syntax(w, cmd->syntax);
+    }
     if (subs > 0) {
         write_str(w, "subcommands");
         write_map(w, subs);

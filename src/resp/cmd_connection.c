@@ -147,6 +147,10 @@ enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
             return session_refuse(s, "ERR Syntax error in HELLO option '%.*s'", arg_shown(args[i]), args[i].data);
         }
     }
+    char name_text[SESSION_NAME_MAX];
+    if (name != NULL && !client_set_text(name_text, *name)) {
+        return session_refuse(s, CLIENT_NAME_ERROR);
+    }
     if (user != NULL && !authenticate(s, *user, *password)) {
         return wrong_password(s);
     }
@@ -155,8 +159,8 @@ enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
                                  "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and "
                                  "select the RESP protocol version at the same time");
     }
-    if (name != NULL && !client_set_text(s->name, *name)) {
-        return session_refuse(s, CLIENT_NAME_ERROR);
+    if (name != NULL) {
+        client_set_text(s->name, *name);
     }
     s->writer.proto = (int)version;
     introduce(s);

@@ -86,13 +86,18 @@ static void answer_forget(struct task *task, struct session *s)
     }
 }
 
-static struct forget_task *new_forget(struct session *s, const struct slice *args, size_t n)
+static size_t forget_size(const struct slice *args, size_t n)
 {
-    size_t items = n - 2, bytes = 0;
+    size_t size = sizeof(struct forget_task) + (n - 2) * (sizeof(struct slice) + sizeof(uint64_t));
     for (size_t i = 1; i < n; i++) {
-        bytes += args[i].len;
+        size += args[i].len;
     }
-    size_t size = sizeof(struct forget_task) + items * (sizeof(struct slice) + sizeof(uint64_t)) + bytes;
+    return size;
+}
+
+static struct forget_task *new_forget(struct session *s, const struct slice *args, size_t n, size_t size)
+{
+    size_t items = n - 2;
     struct forget_task *t = task_new(size, s, answer_forget);
     if (t == NULL) {
         return NULL;
@@ -128,10 +133,16 @@ enum outcome cmd_forget(struct session *s, const struct slice *args, size_t n)
     if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, n - 2, &refused)) {
         return refused;
     }
-    struct forget_task *t = new_forget(s, args, n);
+    size_t size = forget_size(args, n);
+    if (size > CONN_READ && !budget_fits(&s->conn.worker->memory, size)) {
+        conn_starve(&s->conn);
+        return OUTCOME_AGAIN;
+    }
+    struct forget_task *t = new_forget(s, args, n, size);
     if (t == NULL) {
         return session_refuse(s, "OOM out of memory for %zu items", n - 2);
     }
+    s->lent = size;
     struct store *store = s->conn.worker->dedup->store;
     store->ops->forget(store, &t->forget);
     return OUTCOME_LATER;

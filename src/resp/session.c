@@ -153,12 +153,13 @@ static void on_input(struct conn *c)
         drop_request(s);
     }
     c->paused = s->waiting || s->ready;
-    c->extra = s->parser.args_cap * sizeof *s->parser.args + s->queue.cap + s->reply.cap;
+    c->extra = s->parser.args_cap * sizeof *s->parser.args + s->queue.cap + s->reply.cap + s->lent;
 }
 
 void session_answered(struct session *s)
 {
     s->waiting = false;
+    s->lent = 0;
     s->conn.active_ms = clock_mono_ms();
     conn_touch(&s->conn);
     conn_kick(&s->conn);

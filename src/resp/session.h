@@ -45,6 +45,7 @@ struct session {
 
     bool ready;    /* the parser holds a request that could not be run yet */
     bool waiting;  /* for session_answered() */
+    size_t lent;   /* bytes of the task that it waits for */
     bool too_deep; /* ready, because too much is pending; not for the sake of order */
     unsigned pending;
     size_t pending_bytes;
