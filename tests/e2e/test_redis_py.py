@@ -103,7 +103,9 @@ def test_many_candidates(r):
     unseen = r.execute_command("UNSEEN", "u1", *items)
     assert unseen == [i.encode() for i in items[1::2]]
     assert r.execute_command("RING", "FLUSH")
-    assert len(r.execute_command("UNSEEN", "u1", *items)) == 32768
+    unseen = r.execute_command("UNSEEN", "u1", *items)
+    assert set(unseen) <= {i.encode() for i in items[1::2]}
+    assert len(unseen) >= 32768 - 10  # a filter of 32768 plays hides 0.25 of 32768 others, on average
     with pytest.raises(redis.ResponseError, match="65536"):
         r.execute_command("UNSEEN", "u1", *items, "one more")
 

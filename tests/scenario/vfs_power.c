@@ -139,7 +139,7 @@ struct power_file *power_open(const char *path, sqlite3_file *real, bool created
         files = f;
         uint8_t *data;
         size_t size = read_whole(path, &data);
-        make_room(f, size);
+        make_room(f, size > 0 ? size : SECTOR); /* so that there is memory at all times */
         if (size > 0) {
             memcpy(f->data, data, size);
         }
