@@ -1,5 +1,6 @@
 """Random histories against an exact model: plays, late plays, deliveries, forgets, turns, months that pass, restarts and kills, with
-questions in between. Live filters err about once in 10^5 items, so the few items used here make any difference a bug.
+questions in between. Live filters err about once in 10^7 here, so that any difference is a bug. Where nights pass, months are
+sealed and swept: then an item that was never played may be hidden at error_rate, and is counted.
 
 UNSEEN_MODEL_STEPS sets the length and UNSEEN_MODEL_SEEDS how many; the seeds are fixed, so a failure repeats.
 """
@@ -84,10 +85,12 @@ class Model:
 
 
 class World:
-    def __init__(self, server, seed):
+    def __init__(self, server, seed, exact):
+        self.exact = exact
         self.server, self.random, self.model = server, random.Random(seed), Model()
         self.client = server.client()
         self.story = []
+        self.asked = self.hidden = 0  # items that should be unseen, and those of them that were not
 
     def do(self, *words):
         self.story.append(" ".join(str(w) for w in words))
@@ -125,10 +128,10 @@ class World:
         items = [i for i in items if self.sure(user, i)]
         if not items:
             return
-        expected = [i for i in items if not self.model.seen(user, i, self.server.clock)][:5]
+        unseen = [i for i in items if not self.model.seen(user, i, self.server.clock)]
         got = [g.decode() for g in self.do("FILTER", user, "LIMIT", 5, "DELIVER", "ITEMS", *items)]
-        assert got == expected, self.tell()
-        for item in expected:
+        assert got == (unseen[:5] if self.exact else [i for i in unseen if i in got]), self.tell()
+        for item in got:
             self.model.deliver(user, item, month_of(self.server.clock))
 
     def forget(self):
@@ -144,7 +147,8 @@ class World:
         if not items:
             return
         expected = sum(self.model.seen(user, i, self.server.clock) for i in items)
-        assert self.do("FORGET", user, *items) == expected, self.tell()
+        got = self.do("FORGET", user, *items)
+        assert got == expected or (got > expected and not self.exact), self.tell()
         for item in items:
             self.model.forget_item(user, item)
 
@@ -167,8 +171,11 @@ class World:
         user = self.random.choice(USERS)
         expected = [self.model.seen(user, i, self.server.clock) for i in ITEMS]
         got = self.client.command("SEEN", user, *ITEMS)
-        wrong = [(i, e) for i, e, g in zip(ITEMS, expected, got) if e is not None and e != g]
-        for item, is_seen in wrong:
+        self.asked += expected.count(False)
+        for item, is_seen in [(i, e) for i, e, g in zip(ITEMS, expected, got) if e is not None and e != g]:
+            if not is_seen and not self.exact:
+                self.hidden += 1
+                continue
             why = self.do("WHY", user, item)
             assert False, f"{user} {item}: {'seen' if is_seen else 'unseen'} by the model, {why} by WHY\n{self.tell(user, item)}"
 
@@ -186,14 +193,19 @@ class World:
         self.random.choices([d for d, _ in deeds], [w for _, w in deeds])[0]()
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("UNSEEN_MODEL_SEEDS", "4"))))
-def test_random_history(make_server, seed):
+@pytest.mark.parametrize("nights", ["no nights", "nights"])
+@pytest.mark.parametrize("seed", range(int(os.environ.get("UNSEEN_MODEL_SEEDS", "3"))))
+def test_random_history(make_server, seed, nights):
+    exact = nights == "no nights"
     server = make_server(clock=START, retention=RETENTION, window=WINDOW, delivered_max=DELIVERED_MAX,
-                         slots=random.Random(seed).choice([2, 3, 6]))
-    world = World(server, seed)
+                         slots=random.Random(seed).choice([2, 3, 6]),
+                         sweep_window="03:33-03:34" if exact else "00:00-24:00")
+    world = World(server, seed, exact)
     for _ in range(STEPS):
         world.step()
     for _ in USERS:
         world.ask()
     world.client.close()
+    # error_rate is 0.001; few draws make for a wide spread, and a hidden item is asked about again and again
+    assert world.hidden <= 0.005 * world.asked, (world.hidden, world.asked)
     assert server.sqlite("history.db", "PRAGMA integrity_check") == "ok"
