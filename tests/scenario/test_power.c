@@ -3,7 +3,7 @@
  *
  * Each life of the store is a process of its own, forked from this one. It ends itself at the n-th sync or write; a
  * second process opens what is left and judges it by the ledger. UNSEEN_POWER_CUTS says how many cuts are made at
- * random moments (100).
+ * random moments (100), UNSEEN_POWER_STRIDE that only every so many'th sync and step is tried (1).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -248,6 +248,12 @@ static void judge(const struct ledger *l, const char *folder)
     _exit(wrong ? WRONG : FINISHED);
 }
 
+static uint64_t from_environment(const char *name, uint64_t otherwise)
+{
+    const char *given = getenv(name);
+    return given ? strtoull(given, NULL, 10) : otherwise;
+}
+
 static int ended(pid_t pid)
 {
     int status = 0;
@@ -310,15 +316,16 @@ static void cut_at_every_sync(void **state)
 {
     (void)state;
     int wrong = 0, cuts = 0;
+    const uint64_t stride = from_environment("UNSEEN_POWER_STRIDE", 1);
     struct death death = {.rule = {.ops = VFS_SYNC, .file = "", .nth = 0, .action = VFS_CUT}, .power = true};
     do {
-        death.rule.nth++;
+        death.rule.nth += stride;
         death.seed = death.rule.nth * 7919;
         cuts++;
     } while (trial(1, 1, 90, &death, &wrong) == VFS_EXIT_CODE && wrong == 0);
     print_message("%d cuts at syncs\n", cuts - 1);
     assert_int_equal(wrong, 0);
-    assert_true(cuts > 20);
+    assert_true((uint64_t)cuts * stride > 20);
 }
 
 /* A sync fails once, the store goes on, and some time later the power fails. What the kernel dropped after the failed
@@ -329,7 +336,7 @@ static void cut_after_a_failed_sync(void **state)
     static const char *const files[] = {"staging.db-wal", "staging.db", "history.db-wal", "history.db"};
     int wrong = 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        for (uint64_t nth = 1; nth <= 12; nth++) {
+        for (uint64_t nth = 1; nth <= 12; nth += from_environment("UNSEEN_POWER_STRIDE", 1)) {
             struct death death = {
                 .rule = {.ops = VFS_SYNC, .file = files[i], .nth = nth + nth * nth / 6, .action = VFS_EIO},
                 .power = true,
@@ -364,8 +371,7 @@ static int random_cuts(int n, bool lying)
 static void cut_at_random_moments(void **state)
 {
     (void)state;
-    const char *given = getenv("UNSEEN_POWER_CUTS");
-    assert_int_equal(random_cuts(given ? atoi(given) : 100, false), 0);
+    assert_int_equal(random_cuts((int)from_environment("UNSEEN_POWER_CUTS", 100), false), 0);
 }
 
 /* The test sees what it is there for: with syncs that do nothing, plays are lost. */
@@ -384,19 +390,20 @@ static void losses_are_noticed_when_syncs_do_nothing(void **state)
 static void die_at_every_step_of_a_flush(enum vfs_action how)
 {
     int wrong = 0, deaths = 0;
+    const uint64_t stride = from_environment("UNSEEN_POWER_STRIDE", 1);
     struct death death = {
         .rule = {.ops = VFS_CHANGE, .file = "", .nth = 0, .action = how},
         .power = how == VFS_CUT,
         .armed_at_flush = true,
     };
     do {
-        death.rule.nth++;
+        death.rule.nth += stride;
         death.seed = death.rule.nth * 104729;
         deaths++;
     } while (trial(3, 1, 40, &death, &wrong) == VFS_EXIT_CODE && wrong == 0);
     print_message("%d steps\n", deaths - 1);
     assert_int_equal(wrong, 0);
-    assert_true(deaths > 10);
+    assert_true((uint64_t)deaths * stride > 10);
 }
 
 static void killed_at_every_step_of_a_flush(void **state)
