@@ -29,9 +29,9 @@ SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER
 DROP TABLE staged_{slot};
 
 -- :months_window
-SELECT month FROM months WHERE month >= ?1 ORDER BY month DESC;
+SELECT month, sealed_to FROM months WHERE month >= ?1 ORDER BY month DESC;
 -- :months_all
-SELECT month, sealed, users, plays, bytes, swept_to FROM months ORDER BY month DESC;
+SELECT month, sealed, users, plays, bytes, swept_to, sealed_to FROM months ORDER BY month DESC;
 -- :month_insert
 INSERT INTO months (month) VALUES (?1) ON CONFLICT (month) DO NOTHING;
 -- :month_add
@@ -43,22 +43,28 @@ UPDATE months SET swept_to = NULL WHERE swept_to IS NOT NULL AND month >= ?1;
 -- :month_delete
 DELETE FROM months WHERE month = ?1;
 -- :month_drop
-DROP TABLE IF EXISTS plays_{month};
+DROP TABLE IF EXISTS {plays};
+-- :month_sealed_to
+UPDATE months SET sealed_to = ?2 WHERE month = ?1;
+-- :month_sealed
+UPDATE months SET sealed = 1, sealed_to = NULL WHERE month = ?1;
+-- :month_rename
+ALTER TABLE sealed_{month} RENAME TO plays_{month};
 
 -- :play_get
-SELECT filter FROM plays_{month} WHERE user_key = ?1;
+SELECT filter FROM {plays} WHERE user_key = ?1;
 -- :play_put
-INSERT INTO plays_{month} (user_key, items, filter) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET items = excluded.items, filter = excluded.filter;
+INSERT INTO {plays} (user_key, items, filter) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET items = excluded.items, filter = excluded.filter;
 -- :play_size
-SELECT items, length(filter) FROM plays_{month} WHERE user_key = ?1;
+SELECT items, length(filter) FROM {plays} WHERE user_key = ?1;
 -- :play_delete
-DELETE FROM plays_{month} WHERE user_key = ?1;
+DELETE FROM {plays} WHERE user_key = ?1;
 -- :play_chunk
-SELECT max(user_key), count(*), total(items), total(length(filter)) FROM (SELECT user_key, items, filter FROM plays_{month} WHERE user_key >= ?1 AND user_key <= ?2 ORDER BY user_key LIMIT ?3);
+SELECT max(user_key), count(*), total(items), total(length(filter)) FROM (SELECT user_key, items, filter FROM {plays} WHERE user_key >= ?1 AND user_key <= ?2 ORDER BY user_key LIMIT ?3);
 -- :play_delete_range
-DELETE FROM plays_{month} WHERE user_key >= ?1 AND user_key <= ?2;
--- :play_all
-SELECT user_key, items, filter FROM plays_{month} ORDER BY user_key;
+DELETE FROM {plays} WHERE user_key >= ?1 AND user_key <= ?2;
+-- :play_from
+SELECT user_key, items, filter FROM {plays} WHERE user_key >= ?1 ORDER BY user_key;
 
 -- :user_get
 SELECT user, last_month FROM users WHERE user_key = ?1;

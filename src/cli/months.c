@@ -32,8 +32,8 @@ static void print_people(const struct store_month_info *months, int n)
         table_cell(&t, "%s", count_text(m->users, text));
         table_cell(&t, "%s", count_text(m->plays, text));
         table_cell(&t, "%s", size_text(m->bytes, text));
-        if (m->state == STORE_MONTH_EXPIRING) {
-            table_cell(&t, "expiring, %.1f %% done", 100 * m->progress);
+        if (m->state == STORE_MONTH_SEALING || m->state == STORE_MONTH_EXPIRING) {
+            table_cell(&t, "%s, %.1f %% done", store_month_state_name(m->state), 100 * m->progress);
         } else {
             table_cell(&t, "%s", store_month_state_name(m->state));
         }

@@ -181,7 +181,7 @@ static int remote_months(struct source *s, struct store_month_info *out, int max
         rc = rc < 0 ? rc : field_u64(map, command, "plays", &out[n].plays, err);
         rc = rc < 0 ? rc : field_u64(map, command, "bytes", &out[n].bytes, err);
         rc = rc < 0 ? rc : read_state(map, &out[n].state, err);
-        if (rc == 0 && out[n].state == STORE_MONTH_EXPIRING) {
+        if (rc == 0 && (out[n].state == STORE_MONTH_SEALING || out[n].state == STORE_MONTH_EXPIRING)) {
             rc = field_double(map, command, "progress", &out[n].progress, err);
         }
         if (rc < 0) {

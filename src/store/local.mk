@@ -21,6 +21,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/reader.c \
 	src/store/sqlite/schema.c \
 	src/store/sqlite/schema.h \
+	src/store/sqlite/seal.c \
 	src/store/sqlite/slots.c \
 	src/store/sqlite/sqlite_store.c \
 	src/store/sqlite/sqlite_store.h \

@@ -11,7 +11,7 @@ const char *store_slot_state_name(enum store_slot_state state)
 
 const char *store_month_state_name(enum store_month_state state)
 {
-    static const char *const names[] = {"live", "sealed", "expiring"};
+    static const char *const names[] = {"live", "sealing", "sealed", "expiring"};
     return (size_t)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
@@ -26,13 +26,16 @@ void store_stats_each(const struct store_stats *stats, void (*visit)(void *arg, 
         const char *name;
         size_t offset;
     } fields[] = {
-        FIELD(rows_recorded),       FIELD(commits),        FIELD(commit_errors),     FIELD(busy_refusals),
-        FIELD(full_refusals),       FIELD(turns),          FIELD(early_turns),       FIELD(flushes),
-        FIELD(flush_errors),        FIELD(users_flushed),  FIELD(plays_flushed),     FIELD(plays_too_old),
-        FIELD(plays_over_capacity), FIELD(rows_swept),     FIELD(months_dropped),    FIELD(quarantined),
-        FIELD(damaged_answers),     FIELD(shared_keys),    FIELD(users_forgotten),   FIELD(items_forgotten),
-        FIELD(staged_rows),         FIELD(staged_bytes),   FIELD(staging_wal_bytes), FIELD(history_wal_bytes),
-        FIELD(wal_pauses),          FIELD(recovered_rows), FIELD(recovery_us),       FIELD(commit_us_last),
+        FIELD(rows_recorded),       FIELD(commits),           FIELD(commit_errors),
+        FIELD(busy_refusals),       FIELD(full_refusals),     FIELD(turns),
+        FIELD(early_turns),         FIELD(flushes),           FIELD(flush_errors),
+        FIELD(users_flushed),       FIELD(plays_flushed),     FIELD(plays_too_old),
+        FIELD(plays_over_capacity), FIELD(rows_swept),        FIELD(months_dropped),
+        FIELD(months_sealed),       FIELD(users_sealed),      FIELD(quarantined),
+        FIELD(damaged_answers),     FIELD(shared_keys),       FIELD(users_forgotten),
+        FIELD(items_forgotten),     FIELD(staged_rows),       FIELD(staged_bytes),
+        FIELD(staging_wal_bytes),   FIELD(history_wal_bytes), FIELD(wal_pauses),
+        FIELD(recovered_rows),      FIELD(recovery_us),       FIELD(commit_us_last),
         FIELD(commit_us_max),       FIELD(queue_messages),
     };
 #undef FIELD

@@ -158,13 +158,13 @@ struct store_ring {
     char clock_reason[96];
 };
 
-enum store_month_state { STORE_MONTH_LIVE, STORE_MONTH_SEALED, STORE_MONTH_EXPIRING };
+enum store_month_state { STORE_MONTH_LIVE, STORE_MONTH_SEALING, STORE_MONTH_SEALED, STORE_MONTH_EXPIRING };
 const char *store_month_state_name(enum store_month_state state);
 
 struct store_month_info {
     int month;
     enum store_month_state state;
-    double progress; /* of the sweep, 0..1 */
+    double progress; /* of the sealing or the sweep, 0..1 */
     uint64_t users;
     uint64_t plays;
     uint64_t bytes; /* of the blobs */
@@ -176,6 +176,7 @@ struct store_stats {
     uint64_t turns, early_turns;
     uint64_t flushes, flush_errors, users_flushed, plays_flushed, plays_too_old, plays_over_capacity;
     uint64_t rows_swept, months_dropped;
+    uint64_t months_sealed, users_sealed;
     uint64_t quarantined;     /* gauge: blobs set aside and not yet accepted */
     uint64_t damaged_answers; /* questions answered without a damaged month */
     uint64_t shared_keys;     /* gauge */

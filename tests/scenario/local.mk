@@ -59,6 +59,11 @@ scenarios = \
 	tests/scenario/scenarios/repeated_plays.scn \
 	tests/scenario/scenarios/ring_comes_round.scn \
 	tests/scenario/scenarios/schema_newer.scn \
+	tests/scenario/scenarios/seal.scn \
+	tests/scenario/scenarios/seal_damage.scn \
+	tests/scenario/scenarios/seal_expires_meanwhile.scn \
+	tests/scenario/scenarios/seal_interrupted.scn \
+	tests/scenario/scenarios/seal_waits.scn \
 	tests/scenario/scenarios/shared_key.scn \
 	tests/scenario/scenarios/slots_lowered.scn \
 	tests/scenario/scenarios/slots_raised.scn \

@@ -61,6 +61,7 @@ int bulk_begin(struct store *base, struct err *err)
         return result;
     }
     s->bulk = bulk;
+    atomic_store(&s->loading, true);
     return 0;
 }
 
@@ -129,6 +130,7 @@ void bulk_drop(struct sqlite_store *s)
         return;
     }
     s->bulk = NULL;
+    atomic_store(&s->loading, false);
     staged_free(bulk->filling);
     staged_free(bulk->merging);
     pthread_cond_destroy(&bulk->wake);

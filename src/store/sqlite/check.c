@@ -99,6 +99,7 @@ static void user_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 
 struct month_check {
     int month;
+    int64_t from, to; /* the keys that belong into the table */
     char name[MONTH_TEXT];
     uint64_t users, plays, bytes;
 };
@@ -113,6 +114,9 @@ static void play_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     m->users++;
     m->plays += (uint64_t)sqlite3_column_int64(stmt, 1);
     m->bytes += blob.len;
+    if (sqlite3_column_int64(stmt, 0) < m->from || sqlite3_column_int64(stmt, 0) > m->to) {
+        problem(c, "user %s: %s is in the wrong table by the cursor of the month's sealing", who(stmt, 0, 3), m->name);
+    }
     if (sqlite3_column_type(stmt, 3) == SQLITE_NULL) {
         problem(c, "user %s: plays of %s without a row in users", who(stmt, 0, 3), m->name);
     }
@@ -124,19 +128,31 @@ static void play_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     }
 }
 
+static void each_play(struct check *c, struct db *db, const char *table, struct month_check *m)
+{
+    char suffix[MONTH_TEXT];
+    char sql[256];
+    snprintf(sql, sizeof sql,
+             "SELECT p.user_key, p.items, p.filter, u.user FROM %s_%s p LEFT JOIN users u USING (user_key) ORDER BY "
+             "p.user_key",
+             table, month_suffix(m->month, suffix));
+    each_row(c, db, sql, play_row, m);
+}
+
 static void month_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 {
     struct db *db = arg;
-    struct month_check m = {.month = sqlite3_column_int(stmt, 0)};
-    char suffix[MONTH_TEXT];
-    char sql[256];
-    month_name(m.month, m.name);
-    snprintf(sql, sizeof sql,
-             "SELECT p.user_key, p.items, p.filter, u.user FROM plays_%s p LEFT JOIN users u USING (user_key) ORDER BY "
-             "p.user_key",
-             month_suffix(m.month, suffix));
+    struct month_check m = {.month = sqlite3_column_int(stmt, 0), .from = INT64_MIN, .to = INT64_MAX};
+    bool sealing = sqlite3_column_type(stmt, 4) != SQLITE_NULL;
     int before = c->problems;
-    each_row(c, db, sql, play_row, &m);
+    month_name(m.month, m.name);
+    if (sealing) {
+        m.to = sqlite3_column_int64(stmt, 4);
+        each_play(c, db, "sealed", &m);
+        m.from = m.to < INT64_MAX ? m.to + 1 : m.to;
+        m.to = INT64_MAX;
+    }
+    each_play(c, db, "plays", &m);
     uint64_t users = (uint64_t)sqlite3_column_int64(stmt, 1);
     uint64_t plays = (uint64_t)sqlite3_column_int64(stmt, 2);
     uint64_t bytes = (uint64_t)sqlite3_column_int64(stmt, 3);
@@ -210,7 +226,11 @@ static int check_history(struct check *c, const char *folder, struct err *err)
         return result;
     }
     int64_t rows = 0;
+    int64_t version = 0;
     if ((result = read_seed(c, &db, err)) < 0 || (result = db_begin_read(&db, err)) < 0) {
+        goto out;
+    }
+    if ((result = db_meta_int(&db, "schema", 0, &version, err)) < 0) {
         goto out;
     }
     if (db_int(&db, "SELECT (SELECT count(*) FROM users) + (SELECT coalesce(sum(users), 0) FROM months)", &rows,
@@ -219,12 +239,24 @@ static int check_history(struct check *c, const char *folder, struct err *err)
     }
     each_row(c, &db, "PRAGMA integrity_check", integrity_row, &db);
     each_row(c, &db, "SELECT user_key, user FROM users ORDER BY user_key", user_row, NULL);
-    each_row(c, &db, "SELECT month, users, plays, bytes FROM months ORDER BY month", month_row, &db);
+    /* A folder that no newer program has opened yet has no cursor of the sealing. */
+    bool can_seal = version >= 2;
+    each_row(c, &db,
+             can_seal ? "SELECT month, users, plays, bytes, sealed_to FROM months ORDER BY month"
+                      : "SELECT month, users, plays, bytes, NULL FROM months ORDER BY month",
+             month_row, &db);
     each_row(
         c, &db,
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'plays_[0-9]*' AND substr(name, 7) NOT IN "
         "(SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months)",
         stray_table_row, &db);
+    each_row(c, &db,
+             can_seal
+                 ? "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*' AND "
+                   "substr(name, 8) NOT IN (SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months WHERE "
+                   "sealed_to IS NOT NULL)"
+                 : "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*'",
+             stray_table_row, &db);
     each_row(c, &db, "SELECT d.user_key, d.items, u.user FROM delivered d LEFT JOIN users u USING (user_key)",
              delivered_row, NULL);
     each_row(c, &db,

@@ -289,7 +289,11 @@ void db_expand(const char *sql, int variant, char *out, size_t out_size)
     size_t len = 0;
     while (*sql != '\0' && len + 1 < out_size) {
         int n = 0;
-        if (strncmp(sql, "{month}", 7) == 0) {
+        if (strncmp(sql, "{plays}", 7) == 0) {
+            n = snprintf(out + len, out_size - len, "%s_%s", variant & DB_SEALED_TABLE ? "sealed" : "plays",
+                         month_suffix(variant & ~DB_SEALED_TABLE, month));
+            sql += 7;
+        } else if (strncmp(sql, "{month}", 7) == 0) {
             n = snprintf(out + len, out_size - len, "%s", month_suffix(variant, month));
             sql += 7;
         } else if (strncmp(sql, "{slot}", 6) == 0) {

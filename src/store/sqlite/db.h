@@ -24,6 +24,9 @@ enum db_mode {
 
 enum { DB_APPLICATION_ID = 0x556e736e }; /* "Unsn", in both files' headers */
 
+/* Added to a month: its second table, sealed_YYYYMM, see seal.c. */
+enum { DB_SEALED_TABLE = 1 << 20 };
+
 struct db_variant;
 
 struct db {
@@ -60,7 +63,7 @@ int db_pragma(struct db *db, const char *pragma, int64_t value, struct err *err)
 sqlite3_stmt *db_stmt(struct db *db, enum sql_statement which, struct err *err);
 sqlite3_stmt *db_stmt_for(struct db *db, enum sql_statement which, int variant, struct err *err);
 
-/* Expands {month} and {slot}. */
+/* Expands {plays}, {month} and {slot}. */
 void db_expand(const char *sql, int variant, char *out, size_t out_size);
 
 /* Frees the statements of a month or slot whose table is gone. */

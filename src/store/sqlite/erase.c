@@ -25,10 +25,11 @@ static int run_key(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t key, stru
     return db_run(&s->historian.db, stmt, err);
 }
 
-static int erase_month(struct sqlite_store *s, int64_t key, int month, struct err *err)
+static int erase_month(struct sqlite_store *s, int64_t key, const struct stored_month *month, struct err *err)
 {
     struct db *db = &s->historian.db;
-    sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, month, err);
+    int table = month_table(month, key);
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, table, err);
     bind_key(stmt, key);
     int result = db_step(db, stmt, err);
     if (result != 1) {
@@ -37,10 +38,10 @@ static int erase_month(struct sqlite_store *s, int64_t key, int month, struct er
     int64_t items = sqlite3_column_int64(stmt, 0);
     int64_t bytes = sqlite3_column_int64(stmt, 1);
     sqlite3_reset(stmt);
-    if ((result = run_key(s, db_stmt_for(db, SQL_PLAY_DELETE, month, err), key, err)) < 0) {
+    if ((result = run_key(s, db_stmt_for(db, SQL_PLAY_DELETE, table, err), key, err)) < 0) {
         return result;
     }
-    return month_count(s, month, -1, -items, -bytes, err);
+    return month_count(s, month->month, -1, -items, -bytes, err);
 }
 
 static int erase_user(struct sqlite_store *s, struct store_forget *forget)
@@ -49,7 +50,7 @@ static int erase_user(struct sqlite_store *s, struct store_forget *forget)
     struct err *err = &forget->err;
     int result = month_list(s, err);
     for (int i = 0; i < h->n_months && result == 0; i++) {
-        result = erase_month(s, forget->key, h->months[i], err);
+        result = erase_month(s, forget->key, &h->months[i], err);
     }
     static const enum sql_statement rows[] = {SQL_DELIVERED_DELETE, SQL_EXCEPTIONS_DELETE, SQL_QUARANTINE_DELETE,
                                               SQL_USER_DELETE};
@@ -140,7 +141,8 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
         result = month_list(s, err);
     }
     for (int i = 0; i < h->n_months && result == 0; i++) {
-        sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, h->months[i], err);
+        int table = month_table(&h->months[i], forget->key);
+        sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, table, err);
         bind_key(stmt, forget->key);
         result = db_step(&h->db, stmt, err);
         if (result != 1) {
@@ -158,7 +160,7 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
         } else {
             char name[MONTH_TEXT];
             err_set(err, result, "user %s: %s can't be read: %s", log_quote(forget->user),
-                    month_name(h->months[i], name), why.text);
+                    month_name(h->months[i].month, name), why.text);
         }
     }
     return result;

@@ -3,11 +3,11 @@
  * It looks at the slots, then takes its inbox, then does one step, a transaction of a few milliseconds, and begins
  * again. In that order a forget is always carried out before a row that is newer than it is merged: the stager sends it
  * before it closes the slot with that row. Work in order of precedence: forgets, flushes, a bulk load's merge, the
- * sweep.
+ * sweep, the sealing.
  *
  * The WAL. It is checkpointed here too, by the same thread (SQLite 3.7.0 to 3.51.2 can corrupt a WAL when a checkpoint
  * in one connection overlaps a commit in another). At wal_limit, when a reader's snapshot keeps it from shrinking,
- * flush, load and sweep pause and say so; forgets go on.
+ * flush, load, sweep and sealing pause and say so; forgets go on.
  *
  * Any commit of unknown outcome makes the connection be opened anew, and what was not yet behind a barrier be merged
  * again.
@@ -26,9 +26,9 @@
 
 enum {
     NICE = 10,
-    IDLE_WAIT_MS = 500,             /* real time between looks at retries and the sweep */
-    PAUSE_WAIT_MS = 50,             /* while the WAL can't shrink */
-    SWEEP_RETRY_MS = 5 * 60 * 1000, /* after a sweep's transaction failed */
+    IDLE_WAIT_MS = 500,            /* real time between looks at retries and the sweep */
+    PAUSE_WAIT_MS = 50,            /* while the WAL can't shrink */
+    IDLE_RETRY_MS = 5 * 60 * 1000, /* after a transaction of the sweep or the sealing failed */
 };
 
 /* --- transactions --- */
@@ -155,8 +155,9 @@ static bool may_write(struct sqlite_store *s)
     bool room = wal_has_room(s);
     if (!room && !h->paused) {
         COUNT(s, wal_pauses, 1);
-        log_warn("history WAL at its limit, flush and sweep pause", "bytes=%" PRId64 " limit=%" PRId64 " cause=%s",
-                 h->db.wal_bytes, s->cfg->wal_limit, log_quote_str("a reader holds a snapshot"));
+        log_warn("history WAL at its limit, flush, sweep and sealing pause",
+                 "bytes=%" PRId64 " limit=%" PRId64 " cause=%s", h->db.wal_bytes, s->cfg->wal_limit,
+                 log_quote_str("a reader holds a snapshot"));
     } else if (room && h->paused) {
         log_info("history WAL has room again", "bytes=%" PRId64, h->db.wal_bytes);
     }
@@ -337,8 +338,23 @@ static bool work_sweep(struct sqlite_store *s)
     struct err err = {0};
     int result = sweep_step(s, &err);
     if (result < 0) {
-        log_error("sweep failed", "retry_s=%d error=%s", SWEEP_RETRY_MS / 1000, log_quote_str(err.text));
-        h->sweep_retry_mono_ms = clock_mono_ms() + SWEEP_RETRY_MS;
+        log_error("sweep failed", "retry_s=%d error=%s", IDLE_RETRY_MS / 1000, log_quote_str(err.text));
+        h->sweep_retry_mono_ms = clock_mono_ms() + IDLE_RETRY_MS;
+    }
+    return result > 0;
+}
+
+static bool work_seal(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    if (clock_mono_ms() < h->seal_retry_mono_ms) {
+        return false;
+    }
+    struct err err = {0};
+    int result = seal_step(s, &err);
+    if (result < 0) {
+        log_error("sealing failed", "retry_s=%d error=%s", IDLE_RETRY_MS / 1000, log_quote_str(err.text));
+        h->seal_retry_mono_ms = clock_mono_ms() + IDLE_RETRY_MS;
     }
     return result > 0;
 }
@@ -358,7 +374,7 @@ static bool work(struct sqlite_store *s, int slot)
         work_bulk(s);
         return true;
     }
-    return work_sweep(s);
+    return work_sweep(s) || work_seal(s);
 }
 
 static void refuse_rest(struct sqlite_store *s)

@@ -4,7 +4,8 @@
  *
  *   the stager     stager.c (the thread), slots.c (turn, recovery, emptying), stager_forget.c;
  *                  the only writer of staging.db
- *   the historian  historian.c (the thread), flush.c, merge.c, month.c, sweep.c, erase.c;
+ *   the historian  historian.c (the thread), flush.c, merge.c, month.c, seal.c, sweep.c,
+ *                  erase.c;
  *                  the only writer of history.db
  *   any other      reader.c, and the functions of store_ops, which leave a message and return
  *
@@ -50,6 +51,7 @@ struct slot {
     struct store_slot info;         /* under ring_mutex; rows, users and bytes are read from the index */
     uint64_t last_id;               /* the stager's: no row of the table has a higher one */
     bool exists;                    /* the stager's: the table is there */
+    int64_t opened_ms;              /* under ring_mutex: believed wall time; 0: recovered at start, so unknown */
     unsigned empty_failures;        /* the stager's: times in a row that it could not be emptied ... */
     int64_t empty_retry_mono_ms;    /* ... and when that is tried again */
 };
@@ -82,6 +84,19 @@ struct flush_job {
 
 enum { HISTORY_MONTHS_MAX = 256 };
 
+/* A month that has a table, or, while it is being sealed, two (seal.c). */
+struct stored_month {
+    int month;
+    bool sealing;
+    int64_t sealed_to; /* while sealing: users up to this key are in the second table */
+};
+
+/* The table that holds the user's row, as db_stmt_for() takes it. */
+static inline int month_table(const struct stored_month *m, int64_t key)
+{
+    return m->sealing && key <= m->sealed_to ? m->month | DB_SEALED_TABLE : m->month;
+}
+
 /* What one transaction of the historian adds to a month's totals. */
 struct month_delta {
     int month;
@@ -97,7 +112,7 @@ struct historian {
     struct store_message *calls; /* flush and tick calls that wait for the slots to come to rest */
     struct month_delta deltas[HISTORY_MONTHS_MAX];
     int n_deltas;
-    int months[HISTORY_MONTHS_MAX]; /* that have a table; valid while months_known */
+    struct stored_month months[HISTORY_MONTHS_MAX]; /* valid while months_known */
     int n_months;
     bool months_known;
     struct arena arena; /* of one user's merge */
@@ -109,6 +124,8 @@ struct historian {
     bool paused;                 /* history WAL at its limit and a reader keeps it from shrinking */
     int64_t checkpointed_bytes;  /* of the WAL, at the last checkpoint */
     int64_t sweep_retry_mono_ms; /* after an error: not before */
+    int64_t seal_retry_mono_ms;  /* the same */
+    int seal_failed;             /* the month that could not be sealed: later ones first; INT_MIN: none */
     int revived;                 /* first kept month for which cursors were last looked over */
     uint64_t turn_seen;
     uint64_t losses; /* commits and checkpoints that failed */
@@ -154,7 +171,7 @@ struct store_reader {
     size_t cap_months;
     uint64_t *exceptions;
     size_t cap_exceptions;
-    int *window;
+    struct stored_month *window;
     size_t n_window, cap_window;
 };
 
@@ -174,6 +191,8 @@ struct store_reader {
     X(plays_over_capacity)                                                                                             \
     X(rows_swept)                                                                                                      \
     X(months_dropped)                                                                                                  \
+    X(months_sealed)                                                                                                   \
+    X(users_sealed)                                                                                                    \
     X(quarantined)                                                                                                     \
     X(damaged_answers)                                                                                                 \
     X(shared_keys)                                                                                                     \
@@ -217,6 +236,7 @@ struct sqlite_store {
     _Atomic bool clock_doubted;
 
     _Atomic bool disk_low;       /* less than min_free is left */
+    _Atomic bool loading;        /* a bulk load is under way */
     _Atomic uint64_t exceptions; /* 0 only if a snapshot taken later has no row in `exceptions` */
 
     pthread_mutex_t readers_mutex;
@@ -296,6 +316,14 @@ int historian_barrier(struct sqlite_store *s, struct err *err);
 int month_ensure(struct sqlite_store *s, int month, struct err *err);
 int month_list(struct sqlite_store *s, struct err *err); /* fills historian.months */
 int month_drop(struct sqlite_store *s, int month, struct err *err);
+/* The entry of a month that has a table; NULL: it has none. Good until the list is made anew. */
+const struct stored_month *month_find(struct sqlite_store *s, int month);
+/* Fills *out from a row of months_window or months_all. */
+void month_column(sqlite3_stmt *stmt, int sealed_to_column, struct stored_month *out);
+int month_seal_begin(struct sqlite_store *s, int month, struct err *err); /* gives it a second table, still empty */
+int month_seal_cursor(struct sqlite_store *s, int month, int64_t sealed_to, struct err *err);
+int month_seal_end(struct sqlite_store *s, int month,
+                   struct err *err); /* the second table, now whole, becomes the first */
 int month_count(struct sqlite_store *s, int month, int64_t users, int64_t plays, int64_t bytes, struct err *err);
 int month_write_counts(struct sqlite_store *s, struct err *err);
 
@@ -315,6 +343,11 @@ int sweep_step(struct sqlite_store *s, struct err *err);
 int sweep_first_kept(struct sqlite_store *s);
 /* At start: says in the log how much is past retention and will be swept. */
 void sweep_announce(struct sqlite_store *s);
+
+/* seal.c: 1 did something, 0 nothing is due */
+int seal_step(struct sqlite_store *s, struct err *err);
+/* The range that n positions of a finished month are cut to; 0: they stay live. */
+uint64_t seal_range(uint32_t n, double error_rate, int64_t window);
 
 /* erase.c: a forget's second half, durable before it is answered */
 void erase(struct sqlite_store *s, struct store_forget *forget);

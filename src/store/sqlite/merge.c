@@ -87,13 +87,13 @@ static int merge_users_row(struct sqlite_store *s, const struct staged_walk *wal
 }
 
 /* The user's filter of a month, into *filter. bytes: of its blob, -1 when there is none. */
-static int read_filter(struct sqlite_store *s, const struct staged_walk *walk, int month, struct filter *filter,
-                       int64_t *bytes, struct err *err)
+static int read_filter(struct sqlite_store *s, const struct staged_walk *walk, int month, int table,
+                       struct filter *filter, int64_t *bytes, struct err *err)
 {
     struct historian *h = &s->historian;
     filter->n_parts = 0;
     *bytes = -1;
-    sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, month, err);
+    sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, table, err);
     bind_key(stmt, walk->key);
     int result = db_step(&h->db, stmt, err);
     if (result != 1) {
@@ -114,10 +114,10 @@ static int read_filter(struct sqlite_store *s, const struct staged_walk *walk, i
 }
 
 /* What a damaged blob had counted for is only known to its row. */
-static int stored_items(struct sqlite_store *s, int64_t key, int month, int64_t *items, struct err *err)
+static int stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *items, struct err *err)
 {
     struct db *db = &s->historian.db;
-    sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, month, err);
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, table, err);
     bind_key(stmt, key);
     int result = db_step(db, stmt, err);
     *items = 0;
@@ -136,12 +136,16 @@ static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, i
     struct filter filter;
     int64_t old_bytes;
     int result = month_ensure(s, month, err);
-    if (result < 0 || (result = read_filter(s, walk, month, &filter, &old_bytes, err)) < 0) {
+    if (result < 0 || (result = month_list(s, err)) < 0) {
+        return result;
+    }
+    int table = month_table(month_find(s, month), walk->key);
+    if ((result = read_filter(s, walk, month, table, &filter, &old_bytes, err)) < 0) {
         return result;
     }
     uint64_t before = filter_items(&filter);
     int64_t old_items = (int64_t)before;
-    if (old_bytes >= 0 && before == 0 && (result = stored_items(s, walk->key, month, &old_items, err)) < 0) {
+    if (old_bytes >= 0 && before == 0 && (result = stored_items(s, walk->key, table, &old_items, err)) < 0) {
         return result;
     }
     result = filter_add(&filter, positions, n, &h->arena);
@@ -161,7 +165,7 @@ static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, i
     if (filter_encode(&filter, &h->blob) < 0) {
         return out_of_memory(err);
     }
-    sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_PUT, month, err);
+    sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_PUT, table, err);
     bind_key(stmt, walk->key);
     if (stmt != NULL) {
         sqlite3_bind_int64(stmt, 2, (int64_t)after);

@@ -1,11 +1,20 @@
 /* Month tables and their totals, inside the historian's transaction. A table and its row in `months` come and go
- * together; the view `plays` over all of them is made anew each time. */
+ * together; a month that is being sealed has a second one; the view `plays` over all of them is made anew each time. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/calendar.h"
 #include "base/log.h"
 #include "store/sqlite/internal.h"
+
+void month_column(sqlite3_stmt *stmt, int sealed_to_column, struct stored_month *out)
+{
+    *out = (struct stored_month){
+        .month = sqlite3_column_int(stmt, 0),
+        .sealing = sqlite3_column_type(stmt, sealed_to_column) != SQLITE_NULL,
+        .sealed_to = sqlite3_column_int64(stmt, sealed_to_column),
+    };
+}
 
 int month_list(struct sqlite_store *s, struct err *err)
 {
@@ -24,13 +33,35 @@ int month_list(struct sqlite_store *s, struct err *err)
             sqlite3_reset(stmt);
             return err_set(err, ERR_FULL, "%s: more than %d months", h->db.path, HISTORY_MONTHS_MAX);
         }
-        h->months[h->n_months++] = sqlite3_column_int(stmt, 0);
+        month_column(stmt, 1, &h->months[h->n_months++]);
     }
     h->months_known = result == 0;
     return result;
 }
 
-/* One SELECT a month, so that the shell can ask over all of them. */
+const struct stored_month *month_find(struct sqlite_store *s, int month)
+{
+    const struct historian *h = &s->historian;
+    for (int i = 0; i < h->n_months; i++) {
+        if (h->months[i].month == month) {
+            return &h->months[i];
+        }
+    }
+    return NULL;
+}
+
+static void add_select(struct buf *sql, int month, const char *table)
+{
+    char name[MONTH_TEXT];
+    char suffix[MONTH_TEXT];
+    buf_addf(sql,
+             "%s SELECT '%s' AS month, users.user AS user, items, length(filter) AS bytes, filter "
+             "FROM %s_%s JOIN users USING (user_key)",
+             sql->len == 0 ? "CREATE VIEW plays AS" : " UNION ALL", month_name(month, name), table,
+             month_suffix(month, suffix));
+}
+
+/* One SELECT a table, so that the shell can ask over all of them. */
 static int make_view(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
@@ -40,13 +71,10 @@ static int make_view(struct sqlite_store *s, struct err *err)
     }
     struct buf sql = {0};
     for (int i = 0; i < h->n_months; i++) {
-        char name[MONTH_TEXT];
-        char suffix[MONTH_TEXT];
-        buf_addf(&sql,
-                 "%s SELECT '%s' AS month, users.user AS user, items, length(filter) AS bytes, filter "
-                 "FROM plays_%s JOIN users USING (user_key)",
-                 i == 0 ? "CREATE VIEW plays AS" : " UNION ALL", month_name(h->months[i], name),
-                 month_suffix(h->months[i], suffix));
+        add_select(&sql, h->months[i].month, "plays");
+        if (h->months[i].sealing) {
+            add_select(&sql, h->months[i].month, "sealed");
+        }
     }
     buf_add(&sql, "", 1);
     result = sql.failed ? err_set(err, ERR_NOMEM, "out of memory") : db_exec(&h->db, sql.data, err);
@@ -54,24 +82,32 @@ static int make_view(struct sqlite_store *s, struct err *err)
     return result;
 }
 
+static int create_table(struct sqlite_store *s, int table, struct err *err)
+{
+    char sql[1024];
+    db_expand(sql_file_month, table, sql, sizeof sql);
+    return db_exec(&s->historian.db, sql, err);
+}
+
+static int drop_table(struct sqlite_store *s, int table, struct err *err)
+{
+    char sql[128];
+    db_drop_variant(&s->historian.db, table);
+    db_expand(sql_statements[SQL_MONTH_DROP], table, sql, sizeof sql);
+    return db_exec(&s->historian.db, sql, err);
+}
+
 int month_ensure(struct sqlite_store *s, int month, struct err *err)
 {
     struct historian *h = &s->historian;
     int result = month_list(s, err);
-    for (int i = 0; i < h->n_months && result == 0; i++) {
-        if (h->months[i] == month) {
-            return 0;
-        }
-    }
-    if (result < 0) {
+    if (result < 0 || month_find(s, month) != NULL) {
         return result;
     }
     if (h->n_months == HISTORY_MONTHS_MAX) {
         return err_set(err, ERR_FULL, "%s: more than %d months", h->db.path, HISTORY_MONTHS_MAX);
     }
-    char sql[1024];
-    db_expand(sql_file_month, month, sql, sizeof sql);
-    if ((result = db_exec(&h->db, sql, err)) < 0) {
+    if ((result = create_table(s, month, err)) < 0) {
         return result;
     }
     sqlite3_stmt *stmt = db_stmt(&h->db, SQL_MONTH_INSERT, err);
@@ -86,11 +122,9 @@ int month_ensure(struct sqlite_store *s, int month, struct err *err)
 int month_drop(struct sqlite_store *s, int month, struct err *err)
 {
     struct historian *h = &s->historian;
-    db_drop_variant(&h->db, month);
-    char sql[128];
-    db_expand(sql_statements[SQL_MONTH_DROP], month, sql, sizeof sql);
     int result = db_exec(&h->db, "DROP VIEW IF EXISTS plays", err);
-    if (result < 0 || (result = db_exec(&h->db, sql, err)) < 0) {
+    if (result < 0 || (result = drop_table(s, month, err)) < 0 ||
+        (result = drop_table(s, month | DB_SEALED_TABLE, err)) < 0) {
         return result;
     }
     static const enum sql_statement rows[] = {SQL_MONTH_DELETE, SQL_QUARANTINE_DELETE_MONTH};
@@ -105,6 +139,46 @@ int month_drop(struct sqlite_store *s, int month, struct err *err)
     }
     h->months_known = false;
     return make_view(s, err);
+}
+
+int month_seal_cursor(struct sqlite_store *s, int month, int64_t sealed_to, struct err *err)
+{
+    struct historian *h = &s->historian;
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_MONTH_SEALED_TO, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int(stmt, 1, month);
+        sqlite3_bind_int64(stmt, 2, sealed_to);
+    }
+    h->months_known = false;
+    return db_run(&h->db, stmt, err);
+}
+
+int month_seal_begin(struct sqlite_store *s, int month, struct err *err)
+{
+    int result = create_table(s, month | DB_SEALED_TABLE, err);
+    if (result == 0) {
+        result = month_seal_cursor(s, month, INT64_MIN, err);
+    }
+    return result < 0 ? result : make_view(s, err);
+}
+
+int month_seal_end(struct sqlite_store *s, int month, struct err *err)
+{
+    struct historian *h = &s->historian;
+    char sql[128];
+    db_drop_variant(&h->db, month | DB_SEALED_TABLE);
+    db_expand(sql_statements[SQL_MONTH_RENAME], month, sql, sizeof sql);
+    int result = db_exec(&h->db, "DROP VIEW IF EXISTS plays", err);
+    if (result < 0 || (result = drop_table(s, month, err)) < 0 || (result = db_exec(&h->db, sql, err)) < 0) {
+        return result;
+    }
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_MONTH_SEALED, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int(stmt, 1, month);
+    }
+    h->months_known = false;
+    result = db_run(&h->db, stmt, err);
+    return result < 0 ? result : make_view(s, err);
 }
 
 int month_count(struct sqlite_store *s, int month, int64_t users, int64_t plays, int64_t bytes, struct err *err)

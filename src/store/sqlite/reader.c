@@ -2,9 +2,9 @@
  *
  * The order is what makes a flush invisible. A slot's index is dropped only after what it holds is durable in history,
  * so a play missed in the index is in any snapshot opened later; the other way round a flush in between would
- * hide it. Which months exist is read inside the snapshot, since a sweep may drop one meanwhile. Counters that spare
- * a question the read of usually empty tables (exceptions, quarantine) are raised before the commit that fills the
- * table, and read after the snapshot is open.
+ * hide it. Which months exist, and how far one is sealed, is read inside the snapshot, since a sweep may drop one
+ * meanwhile. Counters that spare a question the read of usually empty tables (exceptions, quarantine) are raised before
+ * the commit that fills the table, and read after the snapshot is open.
  *
  * A reader never waits: its connection is read-only and of its own, and the slots' indexes are pinned, not locked.
  */
@@ -113,7 +113,7 @@ static int load_window(struct store_reader *r, int first_month, struct err *err)
             sqlite3_reset(stmt);
             return out_of_memory(err);
         }
-        r->window[r->n_window++] = sqlite3_column_int(stmt, 0);
+        month_column(stmt, 1, &r->window[r->n_window++]);
     }
     return result;
 }
@@ -143,10 +143,11 @@ static int damaged(struct store_reader *r, struct store_view *view, struct slice
     return err_set(err, ERR_CORRUPT, "user %s: %s can't be read: %s", log_quote(user), what, reason);
 }
 
-static int load_month(struct store_reader *r, int64_t key, struct slice user, int month, struct store_view *view,
-                      struct err *err)
+static int load_month(struct store_reader *r, int64_t key, struct slice user, const struct stored_month *in,
+                      struct store_view *view, struct err *err)
 {
-    sqlite3_stmt *stmt = db_stmt_for(&r->db, SQL_PLAY_GET, month, err);
+    int month = in->month;
+    sqlite3_stmt *stmt = db_stmt_for(&r->db, SQL_PLAY_GET, month_table(in, key), err);
     if (stmt != NULL) {
         sqlite3_bind_int64(stmt, 1, key);
     }
@@ -257,7 +258,7 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
     view->known = true;
     result = load_window(r, first_month, err);
     for (size_t i = 0; i < r->n_window && result == 0; i++) {
-        result = load_month(r, key, user, r->window[i], view, err);
+        result = load_month(r, key, user, &r->window[i], view, err);
     }
     if (result == 0) {
         result = load_delivered(r, key, user, view, err);
@@ -334,10 +335,10 @@ int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, st
     return result;
 }
 
-/* The sweep's cursor as a share of the key space. */
-static double swept_share(int64_t swept_to)
+/* A cursor of the sweep or the sealing as a share of the key space. */
+static double key_share(int64_t key)
 {
-    return (double)((uint64_t)swept_to + (UINT64_C(1) << 63)) / 18446744073709551616.0;
+    return (double)((uint64_t)key + (UINT64_C(1) << 63)) / 18446744073709551616.0;
 }
 
 int reader_months(struct store_reader *r, struct store_month_info *out, int max, struct err *err)
@@ -359,7 +360,10 @@ int reader_months(struct store_reader *r, struct store_month_info *out, int max,
         m->progress = 0;
         if (sqlite3_column_type(stmt, 5) != SQLITE_NULL) {
             m->state = STORE_MONTH_EXPIRING;
-            m->progress = swept_share(sqlite3_column_int64(stmt, 5));
+            m->progress = key_share(sqlite3_column_int64(stmt, 5));
+        } else if (sqlite3_column_type(stmt, 6) != SQLITE_NULL) {
+            m->state = STORE_MONTH_SEALING;
+            m->progress = key_share(sqlite3_column_int64(stmt, 6));
         }
     }
     return result < 0 ? result : n;

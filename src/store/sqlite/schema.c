@@ -11,12 +11,12 @@ struct step {
 };
 
 static const struct step staging_steps[] = {{sql_file_staging}};
-static const struct step history_steps[] = {{sql_file_history}};
+static const struct step history_steps[] = {{sql_file_history}, {sql_file_history_2}};
 
 static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, struct err *err)
 {
     int64_t has_meta = 0;
-    int64_t version = 0;
+    int64_t version = 0; /* 0: a new file */
     int result =
         db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'", &has_meta, err);
     if (result == 0 && has_meta > 0) {
@@ -31,6 +31,7 @@ static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, str
                        ": use the version of unseen that wrote it, or a later one",
                        db->path, version, n_steps);
     }
+    bool existed = version > 0;
     while (version < n_steps) {
         if ((result = db_begin(db, err)) < 0) {
             return result;
@@ -43,7 +44,7 @@ static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, str
         if ((result = db_commit(db, err)) < 0) {
             return result;
         }
-        if (version > 0) {
+        if (existed) {
             log_info("schema upgraded", "file=%s from=%" PRId64 " to=%" PRId64, log_quote_str(db->path), version,
                      version + 1);
         }

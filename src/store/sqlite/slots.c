@@ -266,6 +266,12 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
 static void start_slot(struct sqlite_store *s, int n, struct staged *index)
 {
     struct slot *slot = &s->slots[n];
+    int64_t later;
+    int64_t earlier;
+    store_now(&s->base, &later, &earlier);
+    pthread_mutex_lock(&s->ring_mutex);
+    slot->opened_ms = earlier;
+    pthread_mutex_unlock(&s->ring_mutex);
     slot->last_id = s->stager.next_id - 1;
     atomic_store(&slot->index, index);
 }

@@ -389,6 +389,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     s->cfg = cfg;
     s->vfs = options != NULL ? options->vfs : NULL;
     s->historian.revived = INT_MIN;
+    s->historian.seal_failed = INT_MIN;
     pthread_mutex_init(&s->ring_mutex, NULL);
     pthread_mutex_init(&s->readers_mutex, NULL);
     pthread_mutex_init(&s->figures_mutex, NULL);

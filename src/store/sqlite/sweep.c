@@ -47,7 +47,7 @@ static int64_t target_key(const struct sqlite_store *s, int month, int64_t now)
 }
 
 struct expiring {
-    int month;
+    struct stored_month month;
     bool started;
     int64_t swept_to;
 };
@@ -60,13 +60,13 @@ static int find_month(struct sqlite_store *s, int first_kept, int64_t now, struc
     int found = 0;
     int result;
     while ((result = db_step(db, stmt, err)) == 1) {
-        struct expiring m = {.month = sqlite3_column_int(stmt, 0),
-                             .started = sqlite3_column_type(stmt, 5) != SQLITE_NULL,
+        struct expiring m = {.started = sqlite3_column_type(stmt, 5) != SQLITE_NULL,
                              .swept_to = sqlite3_column_int64(stmt, 5)};
-        if (m.month >= first_kept) {
+        month_column(stmt, 6, &m.month);
+        if (m.month.month >= first_kept) {
             continue;
         }
-        int64_t target = target_key(s, m.month, now);
+        int64_t target = target_key(s, m.month.month, now);
         if (!m.started || m.swept_to < target || m.swept_to == INT64_MAX) {
             *out = m; /* newest first: the last one is the oldest */
             found = 1;
@@ -119,26 +119,32 @@ static int measure(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t from, int
     return 0;
 }
 
-/* Deletes the month's rows in from .. to, or as many as one transaction takes; *to becomes where it ended. */
-static int sweep_range(struct sqlite_store *s, int month, int64_t from, int64_t *to, struct err *err)
+/* Deletes the month's rows in from .. to, or as many as one transaction takes; *to becomes where it ended. When the
+ * month's sealing was interrupted by its expiry, the part that was sealed ends first: each range has one table. */
+static int sweep_range(struct sqlite_store *s, const struct stored_month *m, int64_t from, int64_t *to, struct err *err)
 {
     struct db *db = &s->historian.db;
+    int month = m->month;
+    int table = month_table(m, from);
+    if (table != month && *to > m->sealed_to) {
+        *to = m->sealed_to;
+    }
     struct chunk plays;
     struct chunk users;
-    int result = measure(s, db_stmt_for(db, SQL_PLAY_CHUNK, month, err), from, *to, &plays, err);
+    int result = measure(s, db_stmt_for(db, SQL_PLAY_CHUNK, table, err), from, *to, &plays, err);
     if (result < 0 ||
         (result = measure(s, db_stmt(db, SQL_USERS_STALE_CHUNK, err), from, plays.last, &users, err)) < 0) {
         return result;
     }
     if (users.last < plays.last) {
         /* More users than plays here: end with them, and measure what is really deleted. */
-        if ((result = measure(s, db_stmt_for(db, SQL_PLAY_CHUNK, month, err), from, users.last, &plays, err)) < 0) {
+        if ((result = measure(s, db_stmt_for(db, SQL_PLAY_CHUNK, table, err), from, users.last, &plays, err)) < 0) {
             return result;
         }
         plays.last = plays.last < users.last ? plays.last : users.last;
     }
     *to = plays.last;
-    if ((result = run_range(s, db_stmt_for(db, SQL_PLAY_DELETE_RANGE, month, err), from, *to, INT_MIN, err)) < 0 ||
+    if ((result = run_range(s, db_stmt_for(db, SQL_PLAY_DELETE_RANGE, table, err), from, *to, INT_MIN, err)) < 0 ||
         (result = run_range(s, db_stmt(db, SQL_USERS_DELETE_STALE, err), from, *to, month, err)) < 0) {
         return result;
     }
@@ -169,20 +175,21 @@ static int set_cursor(struct sqlite_store *s, int month, int64_t swept_to, struc
 /* Inside a transaction. */
 static int sweep_month(struct sqlite_store *s, const struct expiring *m, int64_t now, struct err *err)
 {
+    int month = m->month.month;
     if (m->started && m->swept_to == INT64_MAX) {
         COUNT(s, months_dropped, 1);
         char name[MONTH_TEXT];
-        log_info("month dropped", "month=%s", month_name(m->month, name));
-        return month_drop(s, m->month, err);
+        log_info("month dropped", "month=%s", month_name(month, name));
+        return month_drop(s, month, err);
     }
     int64_t from = m->started ? m->swept_to + 1 : INT64_MIN;
-    int64_t to = target_key(s, m->month, now);
+    int64_t to = target_key(s, month, now);
     if (!m->started) {
         char name[MONTH_TEXT];
-        log_info("month begins to expire", "month=%s", month_name(m->month, name));
+        log_info("month begins to expire", "month=%s", month_name(month, name));
     }
-    int result = sweep_range(s, m->month, from, &to, err);
-    return result < 0 ? result : set_cursor(s, m->month, to, err);
+    int result = sweep_range(s, &m->month, from, &to, err);
+    return result < 0 ? result : set_cursor(s, month, to, err);
 }
 
 /* Months that came back into retention, which is longer now, lose their cursor. A transaction of its own. */
