@@ -121,3 +121,16 @@ tests_unit_test_bench_scan_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_bench_SOURCES = tests/unit/test_bench.c
 tests_unit_test_bench_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench
+
+check_PROGRAMS += tests/unit/test_seal
+tests_unit_test_seal_SOURCES = tests/unit/test_seal.c tests/unit/random.h \
+	tests/scenario/vfs_fault.c \
+	tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c \
+	tests/scenario/vfs_power.h \
+	tests/scenario/world.c \
+	tests/scenario/world.h
+tests_unit_test_seal_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
+tests_unit_test_seal_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_seal
+EXTRA_DIST += tests/data/history_v1.sql
