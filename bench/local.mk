@@ -10,3 +10,20 @@ EXTRA_PROGRAMS += bench/redis_peer
 bench_redis_peer_SOURCES = bench/redis_peer.c
 
 EXTRA_DIST += bench/compare bench/run
+
+# One question's latency over one connection; scripts/run shows it.
+EXTRA_PROGRAMS += bench/ask
+bench_ask_SOURCES = bench/ask.c
+
+# The share of never-played candidates that is hidden; bytes a play on disk.
+EXTRA_PROGRAMS += bench/error bench/size
+bench_error_SOURCES = bench/error.c tests/unit/random.h
+bench_error_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
+bench_size_SOURCES = bench/size.c tests/unit/random.h \
+	tests/scenario/vfs_fault.c \
+	tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c \
+	tests/scenario/vfs_power.h \
+	tests/scenario/world.c \
+	tests/scenario/world.h
+bench_size_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)

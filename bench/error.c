@@ -1,0 +1,146 @@
+/* How many never-played candidates a user's window hides: `make bench/error && bench/error [CANDIDATES]`.
+ *
+ * For users of every size and three error rates, the window's four filters are made as the store makes them: live; the
+ * three full months sealed; sealed and with late plays (a tenth) in a second part. Each goes through its blob. Then
+ * CANDIDATES (10 million) random items are asked of each, and every played one: none of those may be unseen. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "filter/probe.h"
+#include "store/sqlite/internal.h"
+#include "tests/unit/random.h"
+
+enum { MONTHS = 4, WINDOW = 3, BATCH = 8192 };
+
+enum state { LIVE, SEALED, LATE, STATES };
+static const char *const state_names[STATES] = {"live", "sealed", "sealed + late"};
+
+static uint64_t state_of_random = 1;
+
+static void must(bool good, const char *what)
+{
+    if (!good) {
+        fprintf(stderr, "%s\n", what);
+        exit(1);
+    }
+}
+
+static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, struct arena *arena)
+{
+    uint32_t *positions = malloc(n * sizeof *positions);
+    must(positions != NULL, "out of memory");
+    for (uint32_t i = 0; i < n; i++) {
+        positions[i] = filter_position(hashes[i], FILTER_LIVE_M);
+    }
+    must(filter_add(f, positions, filter_sort(positions, n, NULL), arena) == 0, "add");
+    free(positions);
+}
+
+static void through_blob(struct filter *f, struct arena *arena)
+{
+    struct buf blob = {0};
+    struct err err = {0};
+    must(filter_encode(f, &blob) == 0, "encode");
+    must(filter_decode(blob.data, blob.len, arena, f, &err) == 0, err.text);
+    buf_free(&blob);
+}
+
+static double rate_of(const struct filter filters[MONTHS])
+{
+    double error = 0;
+    for (int m = 0; m < MONTHS; m++) {
+        error += filter_error(&filters[m]);
+    }
+    return error;
+}
+
+struct tally {
+    uint64_t asked, hidden, false_negatives;
+};
+
+static void ask(const struct filter filters[MONTHS], const uint64_t *played, size_t n_played, uint64_t candidates,
+                struct tally *tally)
+{
+    static uint64_t hashes[BATCH];
+    static uint8_t unseen[BATCH / 8];
+    const struct filter_part *parts[MONTHS * FILTER_PARTS_MAX];
+    struct probe *probe = probe_new();
+    size_t n_parts = 0;
+    for (int m = 0; m < MONTHS; m++) {
+        for (unsigned i = 0; i < filters[m].n_parts; i++) {
+            parts[n_parts++] = &filters[m].parts[i];
+        }
+    }
+    must(probe != NULL && probe_build(probe, &(struct probe_input){.parts = parts, .n_parts = n_parts}) == 0,
+         "out of memory");
+    for (uint64_t asked = 0; asked < candidates; asked += BATCH) {
+        for (size_t i = 0; i < BATCH; i++) {
+            hashes[i] = random_next(&state_of_random);
+        }
+        tally->asked += BATCH;
+        tally->hidden += BATCH - probe_test(probe, hashes, BATCH, unseen);
+    }
+    for (size_t i = 0; i < n_played; i++) {
+        tally->false_negatives += !probe_seen(probe, played[i]);
+    }
+    probe_free(probe);
+}
+
+static struct tally measure(double error_rate, uint32_t size, enum state state, uint64_t candidates)
+{
+    uint32_t late = state == LATE ? size / 10 + 1 : 0;
+    size_t each = size + late;
+    uint64_t *played = malloc(MONTHS * each * sizeof *played);
+    struct filter filters[MONTHS] = {0};
+    struct arena arena = {0};
+    struct tally tally = {0};
+    must(played != NULL, "out of memory");
+    for (size_t i = 0; i < MONTHS * each; i++) {
+        played[i] = random_next(&state_of_random);
+    }
+    for (int m = 0; m < MONTHS; m++) {
+        add_plays(&filters[m], played + (size_t)m * each, size, &arena);
+        uint64_t range = seal_range(filters[m].parts[0].n, error_rate, WINDOW);
+        if (state != LIVE && m > 0 && range != 0) {
+            must(filter_cut(&filters[m].parts[0], range) == 0, "cut");
+        }
+        through_blob(&filters[m], &arena);
+        add_plays(&filters[m], played + (size_t)m * each + size, late, &arena);
+        through_blob(&filters[m], &arena);
+    }
+    ask(filters, played, MONTHS * each, candidates, &tally);
+    printf("%10g %10" PRIu32 "  %-14s %12" PRIu64 " %10" PRIu64 " %12.3g %12.3g %8.1f %%\n", error_rate, size,
+           state_names[state], tally.asked, tally.hidden, rate_of(filters), (double)tally.hidden / (double)tally.asked,
+           100 * (double)tally.hidden / (double)tally.asked / error_rate);
+    arena_free(&arena);
+    free(played);
+    return tally;
+}
+
+int main(int argc, char **argv)
+{
+    static const double rates[] = {1e-4, 1e-3, 0.05};
+    static const uint32_t sizes[] = {1, 10, 100, 1000, 10000, 30000, 100000};
+    uint64_t candidates = argc > 1 ? strtoull(argv[1], NULL, 10) : 10000000;
+    struct tally all = {0};
+    printf("%10s %10s  %-14s %12s %10s %12s %12s %10s\n", "error_rate", "plays/mo.", "window", "candidates", "hidden",
+           "stated", "measured", "of rate");
+    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        struct tally rate = {0};
+        for (int state = 0; state < STATES; state++) {
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                struct tally t = measure(rates[r], sizes[i], (enum state)state, candidates);
+                rate.asked += t.asked;
+                rate.hidden += t.hidden;
+                rate.false_negatives += t.false_negatives;
+            }
+        }
+        printf("%10g %10s  %-14s %12" PRIu64 " %10" PRIu64 " %12s %12.3g %8.1f %%   %" PRIu64 " false negatives\n\n",
+               rates[r], "all", "all", rate.asked, rate.hidden, "", (double)rate.hidden / (double)rate.asked,
+               100 * (double)rate.hidden / (double)rate.asked / rates[r], rate.false_negatives);
+        all.false_negatives += rate.false_negatives;
+        all.hidden += (double)rate.hidden / (double)rate.asked > rates[r];
+    }
+    return all.false_negatives > 0 || all.hidden > 0;
+}
