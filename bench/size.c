@@ -1,4 +1,4 @@
-/* Bytes a play on disk: `make bench/size && bench/size [--users N] [--page BYTES] [--deliveries]`.
+/* Bytes a play on disk: `make bench/size && bench/size [--users N] [--page BYTES] [--even] [--deliveries]`.
  *
  * First, a data folder as it is after years of use, at the end of a month, when it is largest: seven months of plays
  * (retention is 6: six full months, the current one), all but the last sealed by the store itself, the last live and
@@ -66,8 +66,10 @@ static struct user *make_users(uint32_t n, uint64_t seed)
     return users;
 }
 
-/* A month's share of the user's plays. Unevenly spread, from once to three times as many in one month as in another:
- * equal rows would all fit their pages equally well, or badly. */
+static bool even;
+
+/* A month's share of the user's plays. Unless --even they are unevenly spread, from once to three times as many in one
+ * month as in another: equal rows would all fit their pages equally well, or badly. */
 static uint32_t plays_of_month(const struct user *u, int m)
 {
     uint64_t random = (uint64_t)u->key;
@@ -75,7 +77,7 @@ static uint32_t plays_of_month(const struct user *u, int m)
     uint64_t all = 0;
     uint64_t to = 0;
     for (int i = 0; i < MONTHS; i++) {
-        uint64_t weight = 1000 + random_below(&random, 2000);
+        uint64_t weight = even ? 1 : 1000 + random_below(&random, 2000);
         before += i < m ? weight : 0;
         to += i <= m ? weight : 0;
         all += weight;
@@ -414,10 +416,12 @@ int main(int argc, char **argv)
             users = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--page") == 0 && i + 1 < argc) {
             page = strtoll(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--even") == 0) {
+            even = true;
         } else if (strcmp(argv[i], "--deliveries") == 0) {
             deliveries = true;
         } else {
-            fprintf(stderr, "usage: bench/size [--users N] [--page BYTES] [--deliveries]\n");
+            fprintf(stderr, "usage: bench/size [--users N] [--page BYTES] [--even] [--deliveries]\n");
             return 2;
         }
     }
