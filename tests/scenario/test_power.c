@@ -94,6 +94,14 @@ static void hand_in(struct world *w, struct ledger *l, int k, const struct ledge
     }
 }
 
+/* Finished months are sealed at any hour, and so at any cut. */
+static void seal_by_day(struct world *w)
+{
+    w->cfg.sweep_from = 0;
+    w->cfg.sweep_to = 24 * 60;
+    w->cfg.error_rate = 1e-4;
+}
+
 /* A life: the operations from where the last one ended, to `until` or to death. */
 static void live(struct ledger *l, const char *folder, int until, const struct death *death)
 {
@@ -109,6 +117,7 @@ static void live(struct ledger *l, const char *folder, int until, const struct d
         vfs_fault_add(&death->rule);
     }
     world_init(&w, folder, VFS_FAULT_NAME);
+    seal_by_day(&w);
     if (world_start(&w, &err) < 0) {
         die("start", &err);
     }
@@ -170,10 +179,25 @@ static void live(struct ledger *l, const char *folder, int until, const struct d
     _exit(FINISHED);
 }
 
+/* Whether only sealed months have the item: one in ten thousand is hidden so. */
+static bool hidden_by_error(const struct world *w, struct slice user, uint64_t hash)
+{
+    static struct place places[PLACES_MAX];
+    struct err err = {0};
+    int n = asker_why(w->asker, user, hash, places, &err);
+    for (int i = 0; i < n; i++) {
+        if (places[i].kind != PLACE_MONTH || places[i].error < 1e-6) {
+            return false;
+        }
+    }
+    return n > 0;
+}
+
 /* Compares every answer with the ledger. Returns how many are wrong. */
 static int compare(const struct world *w, const struct ledger *l, const char *when)
 {
     int wrong = 0;
+    int by_error = 0;
     for (int user = 0; user < LEDGER_USERS; user++) {
         char id[ID_SIZE], item[ID_SIZE];
         uint64_t hashes[LEDGER_ITEMS];
@@ -189,7 +213,9 @@ static int compare(const struct world *w, const struct ledger *l, const char *wh
         for (int i = 0; i < LEDGER_ITEMS; i++) {
             bool may_be_seen, may_be_unseen, unseen = bits[i / 8] & (0x80 >> i % 8);
             ledger_expect(l, user, i, &may_be_seen, &may_be_unseen);
-            if (unseen ? !may_be_unseen : !may_be_seen) {
+            if (!unseen && !may_be_seen && by_error < 2 && hidden_by_error(w, user_id(user, id), hashes[i])) {
+                by_error++;
+            } else if (unseen ? !may_be_unseen : !may_be_seen) {
                 fprintf(stderr, "%s: user%d item%d is %s\n", when, user, i,
                         unseen ? "unseen, but its play was acknowledged"
                                : "seen, but it was never played or forgotten");
@@ -229,6 +255,7 @@ static void judge(const struct ledger *l, const char *folder)
     log_set_level(LOG_LEVEL_ERROR);
     clock_test_start(l->clock);
     world_init(&w, folder, NULL);
+    seal_by_day(&w);
     if (world_start(&w, &err) < 0) {
         die("start after the cut", &err);
     }
