@@ -205,7 +205,8 @@ const struct config_option config_options[] = {
         FIELD(sweep_from),
         .default_text = "00:00-05:00",
         .change = CHANGE_LIVE,
-        .help = "The hours, in timezone, in which plays past retention are deleted. May cross midnight: 22:00-04:00.",
+        .help = "The hours, in timezone, in which plays past retention are deleted and finished months are sealed. May "
+                "cross midnight: 22:00-04:00.",
     },
     {
         .name = "timezone",
