@@ -83,8 +83,6 @@ DELETE FROM users WHERE user_key >= ?1 AND user_key <= ?2 AND last_month <= ?3;
 SELECT 1 FROM shared_keys WHERE user_key = ?1 LIMIT 1;
 -- :shared_put
 INSERT INTO shared_keys (user_key, user) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
--- :shared_count
-SELECT count(*) FROM shared_keys;
 
 -- :delivered_get
 SELECT items FROM delivered WHERE user_key = ?1;
@@ -101,19 +99,15 @@ INSERT INTO exceptions (user_key, item_hash) VALUES (?1, ?2) ON CONFLICT DO NOTH
 DELETE FROM exceptions WHERE user_key = ?1 AND item_hash = ?2;
 -- :exceptions_delete
 DELETE FROM exceptions WHERE user_key = ?1;
--- :exceptions_count
-SELECT count(*) FROM exceptions;
 
 -- :quarantine_put
 INSERT INTO quarantine (user_key, user, month, at, reason, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 -- :quarantine_get
-SELECT month FROM quarantine WHERE user_key = ?1 AND (month >= ?2 OR month = 0) ORDER BY month DESC LIMIT 1;
+SELECT month FROM quarantine WHERE user_key = ?1 AND (month >= ?2 OR month = 0) AND accepted IS NULL ORDER BY month DESC LIMIT 1;
 -- :quarantine_delete
 DELETE FROM quarantine WHERE user_key = ?1;
 -- :quarantine_delete_month
 DELETE FROM quarantine WHERE month = ?1;
--- :quarantine_count
-SELECT count(*) FROM quarantine;
 
 -- :delivered_delete_orphans
 DELETE FROM delivered WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (SELECT 1 FROM users WHERE users.user_key = delivered.user_key);

@@ -6,14 +6,20 @@
 #include "cli/progress.h"
 #include "store/sqlite/sqlite_store.h"
 
-static const char help[] = "Reads the data folder through: both files, every filter, every key and count.\n\n"
-                           "Usage: unseen check [--json] [OPTION ...]\n\n"
-                           "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
-                           "Options:\n"
-                           "      --json             print JSON\n\n"
-                           "Examples:\n"
-                           "  unseen check --data /var/lib/unseen\n"
-                           "  unseen check --json | jq '.problems[]'\n";
+static const char help[] =
+    "Reads the data folder through: both files, every filter, every key and count.\n\n"
+    "Usage: unseen check [--repair] [--json] [OPTION ...]\n\n"
+    "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
+    "With --repair, which needs the folder for itself, it accepts the loss of what can't be read:\n"
+    "says what is lost, sets it aside and counts anew, so that the users concerned are answered\n"
+    "without it. Then it checks what is left.\n\n"
+    "Options:\n"
+    "      --repair           accept what is lost\n"
+    "      --json             print JSON\n\n"
+    "Examples:\n"
+    "  unseen check --data /var/lib/unseen\n"
+    "  unseen check --json | jq '.problems[]'\n"
+    "  unseen check --repair --data /var/lib/unseen\n";
 
 struct checking {
     struct progress progress;
@@ -21,22 +27,47 @@ struct checking {
     uint64_t n_problems;
 };
 
-static void found(void *arg, const char *problem)
+/* A line for people, or an element of the JSON list that is open. */
+static void say(struct checking *c, const char *text)
 {
-    struct checking *c = arg;
     struct buf line = {0};
-    c->n_problems++;
     if (c->json != NULL) {
-        json_text(c->json, NULL, problem);
+        json_text(c->json, NULL, text);
         return;
     }
     struct progress bar = c->progress; /* goes on below what is printed */
     progress_end(&c->progress);
     c->progress = bar;
-    escape_id(&line, slice_str(problem));
+    escape_id(&line, slice_str(text));
     printf("%.*s\n", (int)line.len, line.data);
     fflush(stdout);
     buf_free(&line);
+}
+
+static void found(void *arg, const char *problem)
+{
+    struct checking *c = arg;
+    c->n_problems++;
+    say(c, problem);
+}
+
+static void repaired(void *arg, const char *what)
+{
+    say(arg, what);
+}
+
+static int repair(struct checking *c, const struct config *cfg, struct err *err)
+{
+    if (c->json != NULL) {
+        json_open(c->json, "repairs", '[');
+    }
+    int repairs = sqlite_repair_folder(cfg->data, repaired, c, err);
+    if (c->json != NULL) {
+        json_close(c->json, ']');
+    } else if (repairs >= 0) {
+        printf("%s: %d repair%s\n", cfg->data, repairs, repairs == 1 ? "" : "s");
+    }
+    return repairs;
 }
 
 static void advanced(void *arg, uint64_t done, uint64_t total)
@@ -49,7 +80,8 @@ static void advanced(void *arg, uint64_t done, uint64_t total)
 int cli_check(int argc, char **argv)
 {
     bool json = false;
-    const struct cli_flag flags[] = {{"json", &json, NULL}, {NULL, NULL, NULL}};
+    bool mend = false;
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {"repair", &mend, NULL}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"check", help, "no argument", 0, 0, flags, false};
     struct cli_options options;
     int exit_code;
@@ -67,12 +99,15 @@ int cli_check(int argc, char **argv)
     if (json) {
         json_open(&j, NULL, '{');
         json_text(&j, "data", cfg.data);
+    }
+    int repairs = mend ? repair(&checking, &cfg, &err) : 0;
+    if (json) {
         json_open(&j, "problems", '[');
     }
     /* Whoever has the lock keeps it: then the files are only read. */
     bool served = false;
-    int rc = sqlite_check_folder(cfg.data, served, found, advanced, &checking, &err);
-    if (rc == ERR_LOCKED) {
+    int rc = repairs < 0 ? repairs : sqlite_check_folder(cfg.data, served, found, advanced, &checking, &err);
+    if (rc == ERR_LOCKED && !mend) {
         served = true;
         rc = sqlite_check_folder(cfg.data, served, found, advanced, &checking, &err);
     }

@@ -19,6 +19,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/merge.c \
 	src/store/sqlite/month.c \
 	src/store/sqlite/reader.c \
+	src/store/sqlite/repair.c \
 	src/store/sqlite/schema.c \
 	src/store/sqlite/schema.h \
 	src/store/sqlite/seal.c \

@@ -938,8 +938,9 @@ static void test_check(void **state)
          "deliveries can't be read"},
         {"history", "INSERT INTO plays_202611 VALUES (5, 1, x'00')", "DELETE FROM plays_202611 WHERE user_key = 5",
          "without a row in users"},
-        {"history", "INSERT INTO quarantine VALUES (1, 5, 'q', 0, 0, 'bad', x'')", "DELETE FROM quarantine",
-         "set aside"},
+        {"history",
+         "INSERT INTO quarantine (id, user_key, user, month, at, reason, blob) VALUES (1, 5, 'q', 0, 0, 'bad', x'')",
+         "DELETE FROM quarantine", "set aside"},
         {"staging", "INSERT INTO staged_0 VALUES (999, 7, 'u', 'i', 0)", "DELETE FROM staged_0 WHERE id = 999",
          "row 999"},
     };

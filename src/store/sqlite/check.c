@@ -13,6 +13,7 @@
 #include "store/sqlite/db.h"
 #include "store/sqlite/delivered.h"
 #include "store/sqlite/folder.h"
+#include "store/sqlite/schema.h"
 #include "store/sqlite/sqlite_store.h"
 
 struct check {
@@ -197,25 +198,15 @@ static void quarantine_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     char at[TIME_TEXT];
     char month[MONTH_TEXT];
     int m = sqlite3_column_int(stmt, 2);
-    problem(c, "user %s: %s was damaged and set aside on %s, and is not accepted yet: %s", who(stmt, 0, 1),
-            m == 0 ? "deliveries" : month_name(m, month), time_text(sqlite3_column_int64(stmt, 3), at),
+    problem(c, "user %s: %s was damaged and set aside on %s, and the loss is not accepted (unseen check --repair): %s",
+            who(stmt, 0, 1), m == 0 ? "deliveries" : month_name(m, month), time_text(sqlite3_column_int64(stmt, 3), at),
             sqlite3_column_text(stmt, 4));
 }
 
 static int read_seed(struct check *c, struct db *db, struct err *err)
 {
-    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_text(stmt, 1, "seed", -1, SQLITE_STATIC);
-    }
-    int result = db_step(db, stmt, err);
-    if (result == 1) {
-        const char *text = (const char *)sqlite3_column_text(stmt, 0);
-        c->seed = text != NULL ? strtoull(text, NULL, 16) : 0;
-        sqlite3_reset(stmt);
-        return 0;
-    }
-    return result < 0 ? result : err_set(err, ERR_CORRUPT, "%s: meta holds no seed", db->path);
+    int found = schema_seed(db, &c->seed, err);
+    return found == 0 ? err_set(err, ERR_CORRUPT, "%s: meta holds no seed", db->path) : found < 0 ? found : 0;
 }
 
 static int check_history(struct check *c, const char *folder, struct err *err)
@@ -239,11 +230,11 @@ static int check_history(struct check *c, const char *folder, struct err *err)
     }
     each_row(c, &db, "PRAGMA integrity_check", integrity_row, &db);
     each_row(c, &db, "SELECT user_key, user FROM users ORDER BY user_key", user_row, NULL);
-    /* A folder that no newer program has opened yet has no cursor of the sealing. */
-    bool can_seal = version >= 2;
+    /* A folder that no newer program has opened yet has no cursor of the sealing, and no accepted losses. */
+    bool newer = version >= 2;
     each_row(c, &db,
-             can_seal ? "SELECT month, users, plays, bytes, sealed_to FROM months ORDER BY month"
-                      : "SELECT month, users, plays, bytes, NULL FROM months ORDER BY month",
+             newer ? "SELECT month, users, plays, bytes, sealed_to FROM months ORDER BY month"
+                   : "SELECT month, users, plays, bytes, NULL FROM months ORDER BY month",
              month_row, &db);
     each_row(
         c, &db,
@@ -251,18 +242,20 @@ static int check_history(struct check *c, const char *folder, struct err *err)
         "(SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months)",
         stray_table_row, &db);
     each_row(c, &db,
-             can_seal
-                 ? "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*' AND "
-                   "substr(name, 8) NOT IN (SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months WHERE "
-                   "sealed_to IS NOT NULL)"
-                 : "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*'",
+             newer ? "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*' AND "
+                     "substr(name, 8) NOT IN (SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months WHERE "
+                     "sealed_to IS NOT NULL)"
+                   : "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*'",
              stray_table_row, &db);
     each_row(c, &db, "SELECT d.user_key, d.items, u.user FROM delivered d LEFT JOIN users u USING (user_key)",
              delivered_row, NULL);
     each_row(c, &db,
              "SELECT DISTINCT user_key, NULL FROM exceptions WHERE user_key NOT IN (SELECT user_key FROM users)",
              exception_row, NULL);
-    each_row(c, &db, "SELECT user_key, user, month, at, reason FROM quarantine ORDER BY id", quarantine_row, NULL);
+    each_row(c, &db,
+             newer ? "SELECT user_key, user, month, at, reason FROM quarantine WHERE accepted IS NULL ORDER BY id"
+                   : "SELECT user_key, user, month, at, reason FROM quarantine ORDER BY id",
+             quarantine_row, NULL);
     result = db_commit(&db, err);
 out:
     db_close(&db);
@@ -321,23 +314,14 @@ static int as_problem(struct check *c, int result, struct err *err)
     return result;
 }
 
-static int need_file(const char *folder, const char *name, struct err *err)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || stat(path, &st) < 0) {
-        return err_set(err, ERR_NOTFOUND, "there is no %s in %s", name, folder);
-    }
-    return 0;
-}
-
 int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
 {
     struct check c = {.found = found, .progress = progress, .arg = arg};
     int lock = -1;
     int result;
-    if ((result = need_file(folder, "history.db", err)) < 0 || (result = need_file(folder, "staging.db", err)) < 0) {
+    if ((result = folder_need(folder, "history.db", err)) < 0 ||
+        (result = folder_need(folder, "staging.db", err)) < 0) {
         return result;
     }
     if (!served) {

@@ -150,6 +150,16 @@ int sqlite_store_address(const char *folder, char *out, size_t out_size, struct 
     return 0;
 }
 
+int folder_need(const char *folder, const char *name, struct err *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || stat(path, &st) < 0) {
+        return err_set(err, ERR_NOTFOUND, "there is no %s in %s", name, folder);
+    }
+    return 0;
+}
+
 int64_t folder_free_bytes(const char *folder)
 {
     struct statvfs st;

@@ -14,6 +14,9 @@ void folder_unlock(const char *folder, int lock_fd);
 /* Writes pid and address into the lock file. */
 int folder_publish(const char *folder, int lock_fd, const char *address, struct err *err);
 
+/* ERR_NOTFOUND, naming both, when the folder has no such file. */
+int folder_need(const char *folder, const char *name, struct err *err);
+
 /* Room for more on the folder's device, -1 when unknown. */
 int64_t folder_free_bytes(const char *folder);
 

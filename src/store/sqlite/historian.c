@@ -51,7 +51,8 @@ void historian_recount(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
     /* The first two hold next to nothing. Of the third, which may be large, only whether there are any counts. */
-    static const char *const counts[] = {"SELECT count(*) FROM quarantine", "SELECT count(*) FROM shared_keys",
+    static const char *const counts[] = {"SELECT count(*) FROM quarantine WHERE accepted IS NULL",
+                                         "SELECT count(*) FROM shared_keys",
                                          "SELECT EXISTS (SELECT 1 FROM exceptions)"};
     _Atomic uint64_t *gauges[] = {&s->counters.quarantined, &s->counters.shared_keys, &s->exceptions};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {

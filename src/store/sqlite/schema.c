@@ -3,6 +3,8 @@
 #include "store/sqlite/schema.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -61,4 +63,23 @@ int schema_staging(struct db *db, struct err *err)
 int schema_history(struct db *db, struct err *err)
 {
     return upgrade(db, history_steps, sizeof history_steps / sizeof *history_steps, err);
+}
+
+int schema_seed(struct db *db, uint64_t *seed, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, "seed", -1, SQLITE_STATIC);
+    }
+    int result = db_step(db, stmt, err);
+    if (result == 1) {
+        const char *text = (const char *)sqlite3_column_text(stmt, 0);
+        char *end = NULL;
+        *seed = text != NULL ? strtoull(text, &end, 16) : 0;
+        if (text == NULL || strlen(text) != 16 || *end != '\0') {
+            result = err_set(err, ERR_CORRUPT, "%s: the seed in meta is no number of 16 hex digits", db->path);
+        }
+        sqlite3_reset(stmt);
+    }
+    return result;
 }

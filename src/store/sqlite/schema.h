@@ -8,4 +8,7 @@
 int schema_staging(struct db *db, struct err *err);
 int schema_history(struct db *db, struct err *err);
 
+/* The seed of history.db's hashes: 1; 0 when there is none yet; ERR_CORRUPT when it is no seed. */
+int schema_seed(struct db *db, uint64_t *seed, struct err *err);
+
 #endif

@@ -17,25 +17,6 @@
 
 /* --- the seed --- */
 
-static int read_seed(struct db *db, uint64_t *seed, bool *found, struct err *err)
-{
-    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_text(stmt, 1, "seed", -1, SQLITE_STATIC);
-    }
-    int result = db_step(db, stmt, err);
-    *found = result == 1;
-    if (result == 1) {
-        const char *text = (const char *)sqlite3_column_text(stmt, 0);
-        char *end = NULL;
-        *seed = text != NULL ? strtoull(text, &end, 16) : 0;
-        bool good = text != NULL && strlen(text) == 16 && *end == '\0';
-        result = good ? 0 : err_set(err, ERR_CORRUPT, "%s: the seed in meta is no number of 16 hex digits", db->path);
-        sqlite3_reset(stmt);
-    }
-    return result;
-}
-
 static int write_seed(struct db *db, uint64_t seed, struct err *err)
 {
     char text[17];
@@ -81,7 +62,8 @@ static int choose_seed(struct sqlite_store *s, struct err *err)
     uint64_t stored = 0;
     bool found = false;
     bool plays = false;
-    int result = read_seed(db, &stored, &found, err);
+    int result = schema_seed(db, &stored, err);
+    found = result == 1;
     if (result < 0 || (result = has_plays(s, &plays, err)) < 0) {
         return result;
     }

@@ -1,0 +1,96 @@
+"""unseen check --repair: losses are named, accepted, and then answered without."""
+import json
+import sqlite3
+
+import pytest
+
+from conftest import run
+from resp import RespError
+
+
+def spoil(server, sql, *values):
+    """Changes history.db behind the program's back."""
+    with sqlite3.connect(server.data / "history.db") as db:
+        db.execute(sql, values)
+    db.close()
+
+
+def months_table(server):
+    return server.sqlite("history.db", "SELECT name FROM sqlite_schema WHERE name GLOB 'plays_[0-9]*'")
+
+
+@pytest.fixture
+def filled(server):
+    with server.client() as c:
+        for user in ("good", "bad", "worse", "counted"):
+            c.command("PLAYED", user, "a", "b")
+            c.command("DELIVERED", user, "d")
+        c.command("RING", "FLUSH")
+    assert server.stop() == 0
+    return server
+
+
+def key_of(server, user):
+    return int(server.sqlite("history.db", f"SELECT user_key FROM users WHERE user = '{user}'"))
+
+
+def check(server, *options):
+    result = run("check", "--json", "--data", server.data, *options, check=False)
+    return result.returncode, json.loads(result.stdout)
+
+
+def test_nothing_to_repair(filled):
+    assert check(filled, "--repair") == (0, {"data": str(filled.data), "repairs": [], "problems": [], "served": False,
+                                             "complete": True})
+
+
+def test_what_cannot_be_read_is_lost_and_nothing_else(filled):
+    table = months_table(filled)
+    spoil(filled, f"UPDATE {table} SET filter = x'20ffffffff' WHERE user_key = ?", key_of(filled, "bad"))
+    spoil(filled, "UPDATE delivered SET items = x'00' WHERE user_key = ?", key_of(filled, "worse"))
+    spoil(filled, f"UPDATE {table} SET items = 7 WHERE user_key = ?", key_of(filled, "counted"))
+    assert check(filled)[0] == 1
+    filled.start()
+    with filled.client() as c:
+        for user in ("bad", "worse"):
+            with pytest.raises(RespError, match=user):
+                c.command("UNSEEN", user, "a")
+        assert c.command("UNSEEN", "good", "a", "x") == [b"x"]
+    result = run("check", "--repair", "--data", filled.data, check=False)
+    assert result.returncode == 1 and b"in use by process" in result.stderr
+    assert filled.stop() == 0
+
+    code, report = check(filled, "--repair")
+    assert code == 0 and report["problems"] == []
+    repairs = "\n".join(report["repairs"])
+    assert '"bad": 2026-11 is lost' in repairs and '"worse": deliveries are lost' in repairs
+    assert '"counted": 2026-11: count of items set to 2' in repairs and "totals are counted anew" in repairs
+    assert '"good"' not in repairs
+    assert check(filled, "--repair")[1]["repairs"] == []
+
+    filled.start()
+    with filled.client() as c:
+        assert c.command("UNSEEN", "bad", "a", "d") == [b"a"]
+        assert c.command("UNSEEN", "worse", "a", "d") == [b"d"]
+        assert c.command("UNSEEN", "good", "a", "d", "x") == [b"x"]
+        assert c.command("FORGET", "bad") == 1
+    assert filled.sqlite("history.db", "SELECT count(*) FROM quarantine WHERE user = 'bad'") == "0"
+
+
+def test_what_a_flush_had_set_aside(filled):
+    spoil(filled, f"UPDATE {months_table(filled)} SET filter = x'00' WHERE user_key = ?", key_of(filled, "bad"))
+    filled.start()
+    with filled.client() as c:
+        c.command("PLAYED", "bad", "new")
+        c.command("RING", "FLUSH")
+        with pytest.raises(RespError, match="bad"):
+            c.command("UNSEEN", "bad", "new")
+    assert filled.stop() == 0
+    code, report = check(filled)
+    assert code == 1 and any("unseen check --repair" in p for p in report["problems"])
+    code, report = check(filled, "--repair")
+    assert code == 0 and '"bad": 2026-11, set aside before, is lost' in report["repairs"][0]
+    filled.start()
+    with filled.client() as c:
+        assert c.command("UNSEEN", "bad", "new", "a") == [b"a"]
+    assert filled.sqlite("history.db", "SELECT length(blob), accepted IS NOT NULL FROM quarantine") == "1|1"
