@@ -13,6 +13,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/folder.c \
 	src/store/sqlite/folder.h \
 	src/store/sqlite/historian.c \
+	src/store/sqlite/history.c \
 	src/store/sqlite/inbox.c \
 	src/store/sqlite/inbox.h \
 	src/store/sqlite/internal.h \

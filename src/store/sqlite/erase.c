@@ -169,23 +169,23 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
 static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
 {
     struct err *err = &forget->err;
-    int result = historian_begin(s, err);
+    int result = history_begin(s, err);
     if (result < 0) {
         return result;
     }
     result = forget->n_items == 0 ? erase_user(s, forget) : erase_items(s, forget);
     if (result < 0) {
-        historian_rollback(s);
+        history_rollback(s);
         return result;
     }
-    return historian_commit(s, err);
+    return history_commit(s, err);
 }
 
 void erase(struct sqlite_store *s, struct store_forget *forget)
 {
     struct db *db = &s->historian.db;
     struct err *err = &forget->err;
-    int result = historian_full(s, true, err);
+    int result = history_full(s, true, err);
     if (result == 0) {
         result = db_pragma(db, "secure_delete", 1, err);
     }
@@ -193,14 +193,14 @@ void erase(struct sqlite_store *s, struct store_forget *forget)
         result = in_transaction(s, forget);
     }
     struct err off = {0};
-    if (!db->lost && (db_pragma(db, "secure_delete", 0, &off) < 0 || historian_full(s, false, &off) < 0)) {
+    if (!db->lost && (db_pragma(db, "secure_delete", 0, &off) < 0 || history_full(s, false, &off) < 0)) {
         log_warn("history stays slower", "error=%s", log_quote_str(off.text));
     }
     if (result < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(err->text));
     } else if (forget->n_items == 0) {
         COUNT(s, users_forgotten, forget->answer);
-        historian_recount(s);
+        history_recount(s);
     } else {
         COUNT(s, items_forgotten, forget->answer);
     }

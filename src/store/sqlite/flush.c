@@ -132,14 +132,14 @@ static void merge_step(struct sqlite_store *s, struct flush_job *job)
     struct step step = {.from = job->next_key, .to = job->next_key};
     struct err err = {0};
     bool unknown = false;
-    int result = historian_begin(s, &err);
+    int result = history_begin(s, &err);
     if (result == 0) {
         result = merge_some(s, job, &step, &err);
         if (result == 0) {
-            result = historian_commit(s, &err);
+            result = history_commit(s, &err);
             unknown = result < 0;
         } else {
-            historian_rollback(s);
+            history_rollback(s);
         }
     } else {
         step.to = range->to; /* nothing can be written at all: this range waits as a whole */
@@ -174,7 +174,7 @@ int flush_step(struct sqlite_store *s, struct flush_job *job)
     }
     if (job->failed.n == 0 && !job->redo_all) {
         struct err err = {0};
-        if (historian_barrier(s, &err) < 0) {
+        if (history_barrier(s, &err) < 0) {
             note_failure(job, INT64_MIN, INT64_MAX, &err, true);
         }
     }

@@ -4,8 +4,8 @@
  *
  *   the stager     stager.c (the thread), slots.c (turn, recovery, emptying), stager_forget.c;
  *                  the only writer of staging.db
- *   the historian  historian.c (the thread), flush.c, merge.c, month.c, seal.c, sweep.c,
- *                  erase.c;
+ *   the historian  historian.c (the thread), history.c (its connection), flush.c, merge.c, month.c,
+ *                  seal.c, sweep.c, erase.c;
  *                  the only writer of history.db
  *   any other      reader.c, and the functions of store_ops, which leave a message and return
  *
@@ -303,14 +303,17 @@ void stager_forget_ended(struct sqlite_store *s, int64_t key);
 /* historian.c */
 int historian_start(struct sqlite_store *s, struct err *err);
 void historian_stop(struct sqlite_store *s);
-/* Ends a transaction: totals, commit, and a checkpoint when the WAL has grown. */
-int historian_begin(struct sqlite_store *s, struct err *err);
-int historian_commit(struct sqlite_store *s, struct err *err);
-void historian_rollback(struct sqlite_store *s);
-void historian_recount(struct sqlite_store *s); /* the gauges that are row counts */
+
+/* history.c: transactions of the historian's connection. A commit writes the months' totals too. */
+int history_begin(struct sqlite_store *s, struct err *err);
+int history_commit(struct sqlite_store *s, struct err *err);
+void history_rollback(struct sqlite_store *s);
+void history_recount(struct sqlite_store *s);                         /* the gauges that are row counts */
+int history_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
 /* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
-int historian_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
-int historian_barrier(struct sqlite_store *s, struct err *err);
+int history_barrier(struct sqlite_store *s, struct err *err);
+/* Whether background work may write: checkpoints a WAL that has grown, and is false while it can't shrink. */
+bool history_may_write(struct sqlite_store *s);
 
 /* month.c: month tables and their totals, inside the historian's transaction */
 int month_ensure(struct sqlite_store *s, int month, struct err *err);

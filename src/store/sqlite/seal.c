@@ -238,15 +238,15 @@ static int seal_month(struct sqlite_store *s, const struct stored_month *m, stru
     char name[MONTH_TEXT];
     int64_t rows = 0;
     bool ended = false;
-    int result = historian_begin(s, err);
+    int result = history_begin(s, err);
     if (result < 0) {
         return result;
     }
     if ((result = seal_rows(s, m, &rows, &ended, err)) < 0) {
-        historian_rollback(s);
+        history_rollback(s);
         return result;
     }
-    if ((result = historian_commit(s, err)) < 0) {
+    if ((result = history_commit(s, err)) < 0) {
         return result;
     }
     COUNT(s, users_sealed, rows);
@@ -271,7 +271,7 @@ int seal_step(struct sqlite_store *s, struct err *err)
         return 0;
     }
     if (s->historian.db.lost) {
-        int result = historian_full(s, false, err); /* opens it again */
+        int result = history_full(s, false, err); /* opens it again */
         if (result < 0) {
             return result;
         }

@@ -88,15 +88,15 @@ static int choose_seed(struct sqlite_store *s, struct err *err)
     if (!s->cfg->hash_seed_given && getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) {
         return err_set(err, ERR_SYSTEM, "can't draw a seed: %s", strerror(errno));
     }
-    if ((result = historian_full(s, true, err)) < 0 || (result = historian_begin(s, err)) < 0) {
+    if ((result = history_full(s, true, err)) < 0 || (result = history_begin(s, err)) < 0) {
         return result;
     }
     if ((result = write_seed(db, s->seed, err)) < 0) {
-        historian_rollback(s);
+        history_rollback(s);
         return result;
     }
-    result = historian_commit(s, err);
-    return result < 0 ? result : historian_full(s, false, err);
+    result = history_commit(s, err);
+    return result < 0 ? result : history_full(s, false, err);
 }
 
 /* --- the clock --- */

@@ -199,7 +199,7 @@ static int revive_months(struct sqlite_store *s, int first_kept, struct err *err
     if (s->historian.revived == first_kept) {
         return 0;
     }
-    int result = historian_begin(s, err);
+    int result = history_begin(s, err);
     if (result < 0) {
         return result;
     }
@@ -208,10 +208,10 @@ static int revive_months(struct sqlite_store *s, int first_kept, struct err *err
         sqlite3_bind_int(stmt, 1, first_kept);
     }
     if ((result = db_run(db, stmt, err)) < 0) {
-        historian_rollback(s);
+        history_rollback(s);
         return result;
     }
-    if ((result = historian_commit(s, err)) == 0) {
+    if ((result = history_commit(s, err)) == 0) {
         s->historian.revived = first_kept;
     }
     return result;
@@ -228,7 +228,7 @@ int sweep_step(struct sqlite_store *s, struct err *err)
     int first_kept = first_kept_at(s, now);
     struct expiring m = {0};
     if (s->historian.db.lost) {
-        int result = historian_full(s, false, err); /* opens it again */
+        int result = history_full(s, false, err); /* opens it again */
         if (result < 0) {
             return result;
         }
@@ -237,17 +237,17 @@ int sweep_step(struct sqlite_store *s, struct err *err)
     if (result < 0 || (result = find_month(s, first_kept, now, &m, err)) <= 0) {
         return result;
     }
-    if ((result = historian_begin(s, err)) < 0) {
+    if ((result = history_begin(s, err)) < 0) {
         return result;
     }
     if ((result = sweep_month(s, &m, now, err)) < 0) {
-        historian_rollback(s);
+        history_rollback(s);
         return result;
     }
-    if ((result = historian_commit(s, err)) < 0) {
+    if ((result = history_commit(s, err)) < 0) {
         return result;
     }
-    historian_recount(s); /* users and a month's set-aside blobs may have gone */
+    history_recount(s); /* users and a month's set-aside blobs may have gone */
     return 1;
 }
 

@@ -1,0 +1,153 @@
+/* The historian's connection: transactions, the barrier, and the WAL. On the historian's thread, or before it starts.
+ *
+ * The WAL is checkpointed by the thread that writes it (SQLite 3.7.0 to 3.51.2 can corrupt a WAL when a checkpoint in
+ * one connection overlaps a commit in another). At wal_limit a reader's snapshot may keep it from shrinking: then
+ * nothing but forgets may write.
+ *
+ * Any commit of unknown outcome makes the connection be opened anew, and counts as a loss: what was not yet behind a
+ * barrier is merged again.
+ */
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+enum {
+    /* What a checkpoint moves at most, when no reader is in its way. The disk takes it in one burst, and the stager's
+     * fsync waits behind it: plays were answered in 40 to 70 ms with 32 MiB, in 6 ms with 4 (docs/scale.md). */
+    CHECKPOINT_BYTES = 4 * 1024 * 1024,
+};
+
+int history_begin(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    bool was_lost = h->db.lost;
+    if (was_lost) {
+        h->months_known = false;
+    }
+    int result = db_begin(&h->db, err);
+    if (result == 0 && was_lost) {
+        history_recount(s); /* whether the lost commit has added to them can be seen now */
+    }
+    return result;
+}
+
+void history_recount(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    /* The first two hold next to nothing. Of the third, which may be large, only whether there are any counts. */
+    static const char *const counts[] = {"SELECT count(*) FROM quarantine WHERE accepted IS NULL",
+                                         "SELECT count(*) FROM shared_keys",
+                                         "SELECT EXISTS (SELECT 1 FROM exceptions)"};
+    _Atomic uint64_t *gauges[] = {&s->counters.quarantined, &s->counters.shared_keys, &s->exceptions};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int64_t n = 0;
+        if (h->db.handle != NULL && db_int(&h->db, counts[i], &n, NULL) == 0) {
+            atomic_store(gauges[i], (uint64_t)n);
+        } /* else they stay too high, which costs questions a read and hides nothing */
+    }
+}
+
+void history_rollback(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    db_rollback(&h->db);
+    h->n_deltas = 0;
+    h->months_known = false;
+    history_recount(s);
+}
+
+int history_commit(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    int result = month_write_counts(s, err);
+    if (result < 0) {
+        history_rollback(s);
+        return result;
+    }
+    result = db_commit(&h->db, err);
+    if (result < 0) {
+        h->months_known = false;
+        h->losses++;
+    }
+    atomic_store_explicit(&s->counters.history_wal_bytes, (uint64_t)h->db.wal_bytes, memory_order_relaxed);
+    return result;
+}
+
+int history_full(struct sqlite_store *s, bool full, struct err *err)
+{
+    struct historian *h = &s->historian;
+    if (h->db.lost) {
+        h->months_known = false;
+        int result = db_reopen(&h->db, err);
+        if (result < 0) {
+            return result;
+        }
+    }
+    return db_pragma(&h->db, "synchronous", full ? 2 : 1, err);
+}
+
+int history_barrier(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    if (h->db.lost) {
+        return err_set(err, ERR_IO, "%s: a commit failed before the barrier", h->db.path);
+    }
+    int result = history_full(s, true, err);
+    if (result == 0 && (result = history_begin(s, err)) == 0) {
+        int64_t flushes = 0;
+        result = db_meta_int(&h->db, "flushes", 0, &flushes, err);
+        if (result == 0) {
+            result = db_meta_set_int(&h->db, "flushes", flushes + 1, err);
+        }
+        if (result == 0) {
+            result = history_commit(s, err);
+        } else {
+            history_rollback(s);
+        }
+    }
+    struct err normal = {0};
+    if (!h->db.lost && history_full(s, false, &normal) < 0) {
+        log_warn("synchronous stays FULL", "error=%s", log_quote_str(normal.text));
+    }
+    return result;
+}
+
+/* --- the WAL --- */
+
+/* Checkpoints a WAL that has grown. Returns false when it is at its limit and can't shrink. */
+static bool wal_has_room(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    int64_t limit = s->cfg->wal_limit;
+    int64_t size = h->db.wal_bytes;
+    int64_t least = limit / 4 < CHECKPOINT_BYTES ? limit / 4 : CHECKPOINT_BYTES;
+    if (h->db.lost || size < least || (size < limit && size - h->checkpointed_bytes < limit / 16)) {
+        return true;
+    }
+    struct err err = {0};
+    if (db_checkpoint(&h->db, SQLITE_CHECKPOINT_RESTART, &err) < 0) {
+        h->losses++;
+        log_error("checkpoint failed", "error=%s", log_quote_str(err.text));
+    }
+    h->checkpointed_bytes = h->db.wal_bytes;
+    atomic_store_explicit(&s->counters.history_wal_bytes, (uint64_t)h->db.wal_bytes, memory_order_relaxed);
+    return h->db.wal_bytes < limit;
+}
+
+/* Whether background work may write. Logs when a pause begins and ends. */
+bool history_may_write(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    bool room = wal_has_room(s);
+    if (!room && !h->paused) {
+        COUNT(s, wal_pauses, 1);
+        log_warn("history WAL at its limit, flush, sweep and sealing pause",
+                 "bytes=%" PRId64 " limit=%" PRId64 " cause=%s", h->db.wal_bytes, s->cfg->wal_limit,
+                 log_quote_str("a reader holds a snapshot"));
+    } else if (room && h->paused) {
+        log_info("history WAL has room again", "bytes=%" PRId64, h->db.wal_bytes);
+    }
+    h->paused = !room;
+    return room;
+}
