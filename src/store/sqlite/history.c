@@ -119,9 +119,12 @@ int history_barrier(struct sqlite_store *s, struct err *err)
 static bool wal_has_room(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
-    int64_t limit = s->cfg->wal_limit;
+    int64_t limit = s->cfg->wal_limit - s->cfg->wal_limit / 8; /* room for a transaction that was begun below it */
     int64_t size = h->db.wal_bytes;
-    int64_t least = limit / 4 < CHECKPOINT_BYTES ? limit / 4 : CHECKPOINT_BYTES;
+    int64_t least = limit / 4;
+    if (least > CHECKPOINT_BYTES && !atomic_load(&s->loading)) {
+        least = CHECKPOINT_BYTES; /* during a load nobody waits for an answer */
+    }
     if (h->db.lost || size < least || (size < limit && size - h->checkpointed_bytes < limit / 16)) {
         return true;
     }
