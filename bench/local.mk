@@ -11,10 +11,6 @@ bench_redis_peer_SOURCES = bench/redis_peer.c
 
 EXTRA_DIST += bench/compare bench/run
 
-# One question's latency over one connection; scripts/run shows it.
-EXTRA_PROGRAMS += bench/ask
-bench_ask_SOURCES = bench/ask.c
-
 # The share of never-played candidates that is hidden; bytes a play on disk.
 EXTRA_PROGRAMS += bench/error bench/size
 bench_error_SOURCES = bench/error.c tests/unit/random.h
@@ -32,3 +28,7 @@ bench_size_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 EXTRA_PROGRAMS += bench/fill
 bench_fill_SOURCES = bench/fill.c
 EXTRA_DIST += bench/flush bench/fleet bench/growth bench/served.py
+
+# All of them; scripts/test builds them, so that none is left behind by a change.
+.PHONY: benches
+benches: $(EXTRA_PROGRAMS)

@@ -134,7 +134,7 @@ static void write_round(struct sqlite_store *s, const struct user *users, uint32
         bytes = calloc(n, sizeof *bytes);
         must(bytes != NULL, "out of memory");
     }
-    must_do(historian_begin(s, &err), &err);
+    must_do(history_begin(s, &err), &err);
     for (uint32_t i = 0; i < n; i++) {
         const struct user *u = &users[i];
         uint32_t most = plays_of_month(u, m);
@@ -153,11 +153,11 @@ static void write_round(struct sqlite_store *s, const struct user *users, uint32
         }
         bytes[i] = (uint32_t)blob.len;
         if (i % 512 == 511) {
-            must_do(historian_commit(s, &err), &err);
-            must_do(historian_begin(s, &err), &err);
+            must_do(history_commit(s, &err), &err);
+            must_do(history_begin(s, &err), &err);
         }
     }
-    must_do(historian_commit(s, &err), &err);
+    must_do(history_commit(s, &err), &err);
     must_do(db_checkpoint(db, SQLITE_CHECKPOINT_TRUNCATE, &err), &err);
 }
 
@@ -171,7 +171,7 @@ static void put_deliveries(struct sqlite_store *s, const struct user *users, uin
     struct err err = {0};
     uint64_t random = 1;
     uint64_t id = 1000000;
-    must_do(historian_begin(s, &err), &err);
+    must_do(history_begin(s, &err), &err);
     for (uint32_t i = 0; i < n; i++) {
         for (int d = 0; d < DELIVERIES; d++) {
             for (int c = 0; c < ITEM_BYTES; c++) {
@@ -188,7 +188,7 @@ static void put_deliveries(struct sqlite_store *s, const struct user *users, uin
         sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
         must_do(db_run(&h->db, stmt, &err), &err);
     }
-    must_do(historian_commit(s, &err), &err);
+    must_do(history_commit(s, &err), &err);
 }
 
 static void write_month(const struct world *w, const struct user *users, uint32_t n, int m, bool deliveries)
