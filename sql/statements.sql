@@ -72,8 +72,6 @@ SELECT user, last_month FROM users WHERE user_key = ?1;
 INSERT INTO users (user_key, user, last_month) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET last_month = excluded.last_month;
 -- :user_delete
 DELETE FROM users WHERE user_key = ?1;
--- :users_any
-SELECT 1 FROM users LIMIT 1;
 -- :users_stale_chunk
 SELECT max(user_key), count(*) FROM (SELECT user_key FROM users WHERE user_key >= ?1 AND user_key <= ?2 ORDER BY user_key LIMIT ?3);
 -- :users_delete_stale

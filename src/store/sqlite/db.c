@@ -435,6 +435,13 @@ static bool is_text(struct slice id)
     return true;
 }
 
+void db_bind_key(sqlite3_stmt *stmt, int64_t key)
+{
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, key);
+    }
+}
+
 void db_bind_id(sqlite3_stmt *stmt, int index, struct slice id)
 {
     if (is_text(id)) {

@@ -78,6 +78,9 @@ int db_run(struct db *db, sqlite3_stmt *stmt, struct err *err);
 /* Maps SQLite's current error. what says what was tried. */
 int db_error(struct db *db, struct err *err, const char *what);
 
+/* Binds a user's key as the first parameter. A statement that could not be prepared (NULL) is left to db_step(). */
+void db_bind_key(sqlite3_stmt *stmt, int64_t key);
+
 /* An id is TEXT if it is valid UTF-8 without NUL, else BLOB. The bytes must live until the statement is reset. */
 void db_bind_id(sqlite3_stmt *stmt, int index, struct slice id);
 struct slice db_column_bytes(sqlite3_stmt *stmt, int column);

@@ -12,16 +12,9 @@
 #include "base/log.h"
 #include "store/sqlite/internal.h"
 
-static void bind_key(sqlite3_stmt *stmt, int64_t key)
-{
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
-}
-
 static int run_key(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t key, struct err *err)
 {
-    bind_key(stmt, key);
+    db_bind_key(stmt, key);
     return db_run(&s->historian.db, stmt, err);
 }
 
@@ -30,7 +23,7 @@ static int erase_month(struct sqlite_store *s, int64_t key, const struct stored_
     struct db *db = &s->historian.db;
     int table = month_table(month, key);
     sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, table, err);
-    bind_key(stmt, key);
+    db_bind_key(stmt, key);
     int result = db_step(db, stmt, err);
     if (result != 1) {
         return result;
@@ -66,7 +59,7 @@ static int erase_delivered(struct sqlite_store *s, struct store_forget *forget)
     struct historian *h = &s->historian;
     struct err *err = &forget->err;
     sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_GET, err);
-    bind_key(stmt, forget->key);
+    db_bind_key(stmt, forget->key);
     int result = db_step(&h->db, stmt, err);
     if (result != 1) {
         return result;
@@ -143,7 +136,7 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
     for (int i = 0; i < h->n_months && result == 0; i++) {
         int table = month_table(&h->months[i], forget->key);
         sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, table, err);
-        bind_key(stmt, forget->key);
+        db_bind_key(stmt, forget->key);
         result = db_step(&h->db, stmt, err);
         if (result != 1) {
             continue;

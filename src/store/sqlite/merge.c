@@ -19,13 +19,6 @@ static int out_of_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while merging");
 }
 
-static void bind_key(sqlite3_stmt *stmt, int64_t key)
-{
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
-}
-
 static int quarantine(struct sqlite_store *s, const struct staged_walk *walk, int month, struct slice blob,
                       const char *reason, struct err *err)
 {
@@ -34,7 +27,7 @@ static int quarantine(struct sqlite_store *s, const struct staged_walk *walk, in
     log_error("damaged blob set aside", "user=%s of=%s error=%s", log_quote(walk->user),
               month == 0 ? "deliveries" : month_name(month, name), log_quote_str(reason));
     sqlite3_stmt *stmt = db_stmt(db, SQL_QUARANTINE_PUT, err);
-    bind_key(stmt, walk->key);
+    db_bind_key(stmt, walk->key);
     if (stmt != NULL) {
         db_bind_id(stmt, 2, walk->user);
         sqlite3_bind_int(stmt, 3, month);
@@ -52,7 +45,7 @@ static int merge_users_row(struct sqlite_store *s, const struct staged_walk *wal
 {
     struct db *db = &s->historian.db;
     sqlite3_stmt *stmt = db_stmt(db, SQL_USER_GET, err);
-    bind_key(stmt, walk->key);
+    db_bind_key(stmt, walk->key);
     int result = db_step(db, stmt, err);
     if (result < 0) {
         return result;
@@ -64,7 +57,7 @@ static int merge_users_row(struct sqlite_store *s, const struct staged_walk *wal
         if (!same) {
             log_warn("two users share one key", "user=%s key=%" PRId64, log_quote(walk->user), walk->key);
             stmt = db_stmt(db, SQL_SHARED_PUT, err);
-            bind_key(stmt, walk->key);
+            db_bind_key(stmt, walk->key);
             if (stmt != NULL) {
                 db_bind_id(stmt, 2, walk->user);
             }
@@ -78,7 +71,7 @@ static int merge_users_row(struct sqlite_store *s, const struct staged_walk *wal
         }
     }
     stmt = db_stmt(db, SQL_USER_PUT, err);
-    bind_key(stmt, walk->key);
+    db_bind_key(stmt, walk->key);
     if (stmt != NULL) {
         db_bind_id(stmt, 2, walk->user);
         sqlite3_bind_int(stmt, 3, newest_month);
@@ -94,7 +87,7 @@ static int read_filter(struct sqlite_store *s, const struct staged_walk *walk, i
     filter->n_parts = 0;
     *bytes = -1;
     sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, table, err);
-    bind_key(stmt, walk->key);
+    db_bind_key(stmt, walk->key);
     int result = db_step(&h->db, stmt, err);
     if (result != 1) {
         return result;
@@ -118,7 +111,7 @@ static int stored_items(struct sqlite_store *s, int64_t key, int table, int64_t 
 {
     struct db *db = &s->historian.db;
     sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, table, err);
-    bind_key(stmt, key);
+    db_bind_key(stmt, key);
     int result = db_step(db, stmt, err);
     *items = 0;
     if (result == 1) {
@@ -192,7 +185,7 @@ static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, i
         return out_of_memory(err);
     }
     sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_PUT, table, err);
-    bind_key(stmt, walk->key);
+    db_bind_key(stmt, walk->key);
     if (stmt != NULL) {
         sqlite3_bind_int64(stmt, 2, (int64_t)after);
         sqlite3_bind_blob(stmt, 3, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
@@ -230,7 +223,7 @@ static int end_exceptions(struct sqlite_store *s, const struct staged_walk *walk
     }
     struct db *db = &s->historian.db;
     sqlite3_stmt *any = db_stmt(db, SQL_EXCEPTIONS_GET, err);
-    bind_key(any, walk->key);
+    db_bind_key(any, walk->key);
     int has = db_step(db, any, err);
     if (has != 1) {
         return has;
@@ -238,7 +231,7 @@ static int end_exceptions(struct sqlite_store *s, const struct staged_walk *walk
     sqlite3_reset(any);
     for (size_t i = 0; i < walk->n_plays; i++) {
         sqlite3_stmt *stmt = db_stmt(db, SQL_EXCEPTION_DELETE, err);
-        bind_key(stmt, walk->key);
+        db_bind_key(stmt, walk->key);
         if (stmt != NULL) {
             sqlite3_bind_int64(stmt, 2, (int64_t)walk->plays[i].hash);
         }
@@ -305,7 +298,7 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
         return 0;
     }
     sqlite3_stmt *stmt = db_stmt(db, SQL_DELIVERED_GET, err);
-    bind_key(stmt, walk->key);
+    db_bind_key(stmt, walk->key);
     int result = db_step(db, stmt, err);
     if (result == 1) {
         struct slice blob = db_column_bytes(stmt, 0);
@@ -331,7 +324,7 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
         return out_of_memory(err);
     }
     stmt = db_stmt(db, SQL_DELIVERED_PUT, err);
-    bind_key(stmt, walk->key);
+    db_bind_key(stmt, walk->key);
     if (stmt != NULL) {
         sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
     }

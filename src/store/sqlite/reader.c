@@ -148,9 +148,7 @@ static int load_month(struct store_reader *r, int64_t key, struct slice user, co
 {
     int month = in->month;
     sqlite3_stmt *stmt = db_stmt_for(&r->db, SQL_PLAY_GET, month_table(in, key), err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
+    db_bind_key(stmt, key);
     int result = db_step(&r->db, stmt, err);
     if (result == ERR_CORRUPT && err != NULL) {
         /* A damaged page, not a damaged blob. */
@@ -186,9 +184,7 @@ static int load_delivered(struct store_reader *r, int64_t key, struct slice user
                           struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(&r->db, SQL_DELIVERED_GET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
+    db_bind_key(stmt, key);
     int result = db_step(&r->db, stmt, err);
     if (result != 1) {
         return result;
@@ -211,9 +207,7 @@ static int load_delivered(struct store_reader *r, int64_t key, struct slice user
 static int load_exceptions(struct store_reader *r, int64_t key, struct store_view *view, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(&r->db, SQL_EXCEPTIONS_GET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
+    db_bind_key(stmt, key);
     int result;
     while ((result = db_step(&r->db, stmt, err)) == 1) {
         if (reserve((void **)&r->exceptions, &r->cap_exceptions, view->n_exceptions + 1, sizeof *r->exceptions) < 0) {
@@ -247,9 +241,7 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
                         struct store_view *view, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(&r->db, SQL_USER_GET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
+    db_bind_key(stmt, key);
     int result = db_step(&r->db, stmt, err);
     if (result != 1) {
         return result; /* every merge upserts the users row: without one there is nothing */
@@ -313,9 +305,7 @@ int reader_load(struct store_reader *r, int64_t key, struct slice user, int firs
 int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(&r->db, SQL_SHARED_GET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
+    db_bind_key(stmt, key);
     int result = db_step(&r->db, stmt, err);
     if (result != 0) {
         if (result == 1) {
@@ -324,9 +314,7 @@ int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, st
         return result;
     }
     stmt = db_stmt(&r->db, SQL_USER_GET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, key);
-    }
+    db_bind_key(stmt, key);
     result = db_step(&r->db, stmt, err);
     if (result == 1) {
         result = !slice_eq(db_column_bytes(stmt, 0), user);
