@@ -85,7 +85,7 @@ class Server:
         self.log = open(f"{folder}.log", "w")
         began = time.monotonic()
         self.process = subprocess.Popen([f"{build}/unseen", "serve", "--data", folder, "--port", str(self.port),
-                                         *options], stdout=self.log, stderr=self.log)
+                                         "--http", "none", *options], stdout=self.log, stderr=self.log)
         atexit.register(self.process.kill)
         self.link = None
         while self.link is None:

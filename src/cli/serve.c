@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/versions.h"
 #include "dedup/dedup.h"
+#include "http/http.h"
 #include "resp/server.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -36,7 +37,7 @@ static const char help[] = "Runs the service until SIGTERM or SIGINT; a second o
 static const char unix_prefix[] = "unix:";
 
 enum {
-    FILES_SPARE = 64,      /* listeners, logs, the writers of both files */
+    FILES_SPARE = 64,      /* listeners, logs, the writers of both files, the reader for HTTP */
     FILES_PER_WORKER = 16, /* a loop and a reader of both files with WAL and shared memory */
     CLIENTS_MIN = 16,
 };
@@ -68,6 +69,7 @@ static int fit_files(struct config *cfg, struct err *err)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int64_t workers = cfg->workers > 0 ? cfg->workers : cores;
     rlim_t besides = (rlim_t)(FILES_SPARE + FILES_PER_WORKER * workers);
+    besides += strcmp(cfg->http, "none") != 0 ? HTTP_FILES : 0;
     rlim_t need = (rlim_t)cfg->max_clients + besides;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
         return err_set(err, ERR_SYSTEM, "can't read the limit of open files: %s", strerror(errno));
@@ -140,20 +142,25 @@ static void log_start(const struct config *cfg)
 {
     struct versions v;
     versions_get(&v);
-    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s data=%s pid=%ld", UNSEEN_VERSION, v.sqlite,
-             v.libuv, v.xxhash, v.zstd, log_quote_str(cfg->data), (long)getpid());
+    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s libmicrohttpd=%s jansson=%s data=%s pid=%ld",
+             UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson, log_quote_str(cfg->data),
+             (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
     }
 }
 
-static void log_ready(const struct dedup *dedup, const struct server *server, int64_t started_us)
+static void log_ready(const struct dedup *dedup, const struct server *server, const struct http *http,
+                      int64_t started_us)
 {
     struct store_stats stats;
     char address[SERVER_ADDRESS_TEXT];
     dedup->store->ops->stats(dedup->store, &stats);
     for (int i = 0; server_address(server, i, address, sizeof address) >= 0; i++) {
         log_info("listening", "address=%s", log_quote_str(address));
+    }
+    if (http_address(http) != NULL) {
+        log_info("listening", "address=%s", log_quote_str(http_address(http)));
     }
     log_info("ready", "seed=%08" PRIx32 " recovered_rows=%" PRIu64 " recovery_ms=%.1f ms=%.1f",
              hash_seed_fingerprint(dedup->seed), stats.recovered_rows, (double)stats.recovery_us / 1000,
@@ -178,13 +185,39 @@ static int publish(struct store *store, const struct server *server, struct err 
     return sqlite_store_publish(store, text, err);
 }
 
+/* From the open ports to the signal. Sets *store once it is open. */
+static int run(struct config *cfg, struct server *server, struct http *http, struct store **store,
+               const sigset_t *signals, struct err *err)
+{
+    static struct dedup dedup; /* outlives every thread */
+    int64_t started_us = clock_stopwatch_us();
+    int rc = sqlite_store_open(cfg, NULL, store, err);
+    if (rc < 0) {
+        return rc;
+    }
+    log_start(cfg); /* not before: whoever can't start says why in one line */
+    dedup_init(&dedup, *store, cfg);
+    rc = server_attach(server, &dedup, err);
+    if (rc == 0) {
+        rc = http_attach(http, &dedup, err);
+    }
+    if (rc == 0) {
+        rc = publish(*store, server, err);
+    }
+    if (rc == 0) {
+        log_ready(&dedup, server, http, started_us);
+        wait_for_signal(signals);
+        arm_second_signal(signals);
+    }
+    return rc;
+}
+
 static int serve(struct config *cfg, struct err *err)
 {
     sigset_t signals;
     struct server *server;
-    struct store *store;
-    struct dedup dedup;
-    int64_t started_us = clock_stopwatch_us();
+    struct http *http;
+    struct store *store = NULL;
 
     block_signals(&signals);
     int rc = fit_files(cfg, err);
@@ -195,25 +228,16 @@ static int serve(struct config *cfg, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = sqlite_store_open(cfg, NULL, &store, err);
-    if (rc < 0) {
-        server_stop(server);
-        server_free(server);
-        return rc;
-    }
-    log_start(cfg); /* not before: whoever can't start says why in one line */
-    dedup_init(&dedup, store, cfg);
-    rc = server_attach(server, &dedup, err);
+    rc = http_start(cfg, server_crew(server), &http, err);
     if (rc == 0) {
-        rc = publish(store, server, err);
+        rc = run(cfg, server, http, &store, &signals, err);
     }
-    if (rc == 0) {
-        log_ready(&dedup, server, started_us);
-        wait_for_signal(&signals);
-        arm_second_signal(&signals);
-    }
+    http_stop(http);
     server_stop(server);
-    store->ops->close(store);
+    if (store != NULL) {
+        store->ops->close(store);
+    }
+    http_free(http);
     server_free(server);
     if (rc == 0) {
         log_info("stopped", "");

@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/versions.h"
+#include "http/version.h"
 #include "net/version.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -24,6 +25,8 @@ void versions_get(struct versions *out)
     out->sqlite = sqlite_store_library_version();
     out->libuv = net_library_version();
     out->zstd = ZSTD_versionString();
+    out->microhttpd = http_library_version();
+    out->jansson = http_json_version();
     snprintf(out->xxhash, sizeof out->xxhash, "%u.%u.%u", n / 10000, n / 100 % 100, n % 100);
 }
 
@@ -40,8 +43,8 @@ int cli_version(int argc, char **argv)
     }
     versions_get(&v);
     if (!json) {
-        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s)\n", UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash,
-               v.zstd);
+        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, libmicrohttpd %s, jansson %s)\n", UNSEEN_VERSION,
+               v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson);
         return EXIT_GOOD;
     }
     struct json j = {.out = stdout};
@@ -51,6 +54,8 @@ int cli_version(int argc, char **argv)
     json_text(&j, "libuv", v.libuv);
     json_text(&j, "xxhash", v.xxhash);
     json_text(&j, "zstd", v.zstd);
+    json_text(&j, "libmicrohttpd", v.microhttpd);
+    json_text(&j, "jansson", v.jansson);
     json_close(&j, '}');
     return EXIT_GOOD;
 }

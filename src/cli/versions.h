@@ -10,6 +10,8 @@ struct versions {
     const char *sqlite;
     const char *libuv;
     const char *zstd;
+    const char *microhttpd;
+    const char *jansson;
     char xxhash[VERSIONS_TEXT];
 };
 

@@ -172,6 +172,27 @@ int config_load(struct config *cfg, const char *path, void (*each)(void *arg, co
     return 0;
 }
 
+/* An address that others can reach must not be open to all of them. */
+static int validate_address(const struct config *cfg, const char *option, const char *address, struct err *err)
+{
+    char host[CONFIG_HOST_TEXT];
+    int port;
+    if (strcmp(address, "none") == 0) {
+        return 0;
+    }
+    if (config_address(address, host, &port) < 0) {
+        return err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
+                       log_quote_str(address));
+    }
+    if (!config_is_loopback(host) && cfg->requirepass[0] == '\0') {
+        return err_set(err, ERR_INVALID,
+                       "%s is %s, which other machines may reach, and there is no password; set requirepass, or "
+                       "listen on 127.0.0.1:%d",
+                       option, address, port);
+    }
+    return 0;
+}
+
 int config_validate(const struct config *cfg, struct err *err)
 {
     if (cfg->window > cfg->retention) {
@@ -179,23 +200,9 @@ int config_validate(const struct config *cfg, struct err *err)
                        "window is %d months, but retention keeps only %d; make retention at least as long as window",
                        (int)cfg->window, (int)cfg->retention);
     }
-    if (strcmp(cfg->listen, "none") == 0) {
-        if (cfg->unix_socket[0] == '\0') {
-            return err_set(err, ERR_INVALID, "nobody could connect: listen is none and unix_socket is empty; set one");
-        }
-        return 0;
+    if (strcmp(cfg->listen, "none") == 0 && cfg->unix_socket[0] == '\0') {
+        return err_set(err, ERR_INVALID, "nobody could connect: listen is none and unix_socket is empty; set one");
     }
-    char host[CONFIG_HOST_TEXT];
-    int port;
-    if (config_address(cfg->listen, host, &port) < 0) {
-        return err_set(err, ERR_INVALID, "listen is %s, expected an IP address and a port, or none",
-                       log_quote_str(cfg->listen));
-    }
-    if (!config_is_loopback(host) && cfg->requirepass[0] == '\0') {
-        return err_set(err, ERR_INVALID,
-                       "listen is %s, which other machines may reach, and there is no password; set requirepass, or "
-                       "listen on 127.0.0.1:%d",
-                       cfg->listen, port);
-    }
-    return 0;
+    int code = validate_address(cfg, "listen", cfg->listen, err);
+    return code < 0 ? code : validate_address(cfg, "http", cfg->http, err);
 }

@@ -29,6 +29,7 @@ struct config {
     char data[CONFIG_TEXT];        /* data folder */
     char listen[CONFIG_TEXT];      /* host:port, [v6]:port; "none": no TCP */
     char unix_socket[CONFIG_TEXT]; /* path, "" none */
+    char http[CONFIG_TEXT];        /* as listen */
     char requirepass[CONFIG_TEXT]; /* "" none */
     int64_t max_clients;
     int64_t workers;         /* 0: one a core */

@@ -53,13 +53,23 @@ const struct config_option config_options[] = {
         .help = "The path of a Unix socket for clients on this machine. Empty: none.",
     },
     {
+        .name = "http",
+        .type = CONFIG_ADDRESS,
+        FIELD(http),
+        .default_text = "127.0.0.1:7980",
+        .change = CHANGE_RESTART,
+        .help =
+            "The address and port for HTTP: health checks and the JSON API; none for no HTTP. As with listen, port 0 "
+            "takes a free one, and an address that other machines can reach needs requirepass.",
+    },
+    {
         .name = "requirepass",
         .type = CONFIG_SECRET,
         FIELD(requirepass),
         .max = CONFIG_TEXT - 1,
         .default_text = "",
         .change = CHANGE_LIVE,
-        .help = "The password that clients give with AUTH. Empty: none is asked for.",
+        .help = "The password that clients give with AUTH, and as bearer token with HTTP. Empty: none is asked for.",
     },
     {
         .name = "max_clients",

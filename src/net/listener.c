@@ -17,14 +17,14 @@
 
 enum { BACKLOG = 511, ACCEPTS_A_TURN = 64, REST_MS = 100 };
 
-static void name_tcp(struct listener *l, const char *host)
+static void name_tcp(int fd, const char *host, char name[LISTENER_TEXT])
 {
     struct sockaddr_storage a = {0};
     socklen_t len = sizeof a;
-    getsockname(l->fd, (struct sockaddr *)&a, &len);
+    getsockname(fd, (struct sockaddr *)&a, &len);
     bool v6 = a.ss_family == AF_INET6;
     int port = ntohs(v6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
-    snprintf(l->address, sizeof l->address, v6 ? "[%s]:%d" : "%s:%d", host, port);
+    snprintf(name, LISTENER_TEXT, v6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
 static int bind_tcp(const struct sockaddr *a, socklen_t len)
@@ -44,14 +44,14 @@ static int bind_tcp(const struct sockaddr *a, socklen_t len)
     return fd;
 }
 
-int listener_tcp(const char *address, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err)
+int listener_bind(const char *option, const char *address, char name[LISTENER_TEXT], struct err *err)
 {
     char host[CONFIG_HOST_TEXT];
     int port;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
     if (config_address(address, host, &port) < 0) {
-        return err_set(err, ERR_INVALID, "listen is %s, expected an IP address and a port, or none",
+        return err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
                        log_quote_str(address));
     }
     int fd = uv_ip4_addr(host, port, &v4) == 0   ? bind_tcp((struct sockaddr *)&v4, sizeof v4)
@@ -60,9 +60,20 @@ int listener_tcp(const char *address, const struct conn_ops *ops, struct listene
     if (fd < 0) {
         return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", address, strerror(errno));
     }
+    name_tcp(fd, host, name);
+    return fd;
+}
+
+int listener_tcp(const char *address, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err)
+{
+    char name[LISTENER_TEXT];
+    int fd = listener_bind("listen", address, name, err);
+    if (fd < 0) {
+        return fd;
+    }
     struct listener *l = &listeners[(*n)++];
     *l = (struct listener){.fd = fd, .ops = ops};
-    name_tcp(l, host);
+    memcpy(l->address, name, sizeof name);
     return 0;
 }
 

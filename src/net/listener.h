@@ -27,7 +27,11 @@ struct listener {
     bool started;
 };
 
-/* ip:port, [v6]:port, localhost:port; port 0 is any free one. Appends to listeners (room for LISTENERS_MAX) and *n.
+/* Binds ip:port, [v6]:port or localhost:port (port 0 is any free one) and listens. Returns the socket, non-blocking,
+ * and its name as it would be in struct listener; or ERR_INVALID, naming the option, or ERR_SYSTEM. */
+int listener_bind(const char *option, const char *address, char name[LISTENER_TEXT], struct err *err);
+
+/* The same for a listener of the workers. Appends to listeners (room for LISTENERS_MAX) and *n.
  * Returns 0, ERR_INVALID, ERR_SYSTEM; what was bound stays. */
 int listener_tcp(const char *address, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err);
 

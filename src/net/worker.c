@@ -29,7 +29,7 @@ const char *const counter_names[COUNTERS] = {
 
 uint64_t crew_counter(const struct crew *crew, enum counter counter)
 {
-    uint64_t sum = 0;
+    uint64_t sum = atomic_load_explicit(&crew->http_counters[counter], memory_order_relaxed);
     for (int i = 0; i < crew->n; i++) {
         sum += atomic_load_explicit(&crew->workers[i].counters[counter], memory_order_relaxed);
     }

@@ -98,6 +98,10 @@ struct crew {
     struct listener *listeners; /* run by worker 0 */
     int n_listeners;
     int64_t started_ms; /* monotonic */
+
+    /* Of the HTTP thread, which is no worker: its counters, and its address for whoever asks; NULL: none. */
+    _Atomic uint64_t http_counters[COUNTERS];
+    _Atomic(const char *) http_address;
 };
 
 /* The listeners are bound before, and handed over: crew_start() begins to accept. */
@@ -112,7 +116,17 @@ static inline void worker_count(struct worker *w, enum counter counter, uint64_t
     uint64_t old = atomic_load_explicit(&w->counters[counter], memory_order_relaxed);
     atomic_store_explicit(&w->counters[counter], old + n, memory_order_relaxed);
 }
-uint64_t crew_counter(const struct crew *crew, enum counter counter);
+static inline void crew_count_http(struct crew *crew, enum counter counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(&crew->http_counters[counter], n, memory_order_relaxed);
+}
+uint64_t crew_counter(const struct crew *crew, enum counter counter); /* of the workers and the HTTP thread */
+
+/* The text must outlive the workers. */
+static inline void crew_tell_http(struct crew *crew, const char *address)
+{
+    atomic_store_explicit(&crew->http_address, address, memory_order_release);
+}
 
 /* Gives an accepted socket to the next worker in turn. Any thread. */
 void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, bool is_unix);

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "net/password.h"
 #include "resp/args.h"
 #include "resp/command.h"
 
@@ -60,23 +61,11 @@ enum outcome cmd_select(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-/* Takes the same time wherever the first difference is, and whatever the length. */
-static bool right_password(const char *want, struct slice given)
-{
-    unsigned char difference = given.len >= CONFIG_TEXT || given.len != strlen(want);
-    for (size_t i = 0; i < CONFIG_TEXT; i++) {
-        unsigned char g = i < given.len ? (unsigned char)given.data[i] : 0;
-        unsigned char w = i < strnlen(want, CONFIG_TEXT) ? (unsigned char)want[i] : 0;
-        difference |= (unsigned char)(g ^ w);
-    }
-    return difference == 0;
-}
-
 static bool authenticate(struct session *s, struct slice user, struct slice password)
 {
     const char *want = session_config(s)->requirepass;
     bool known = slice_eq(user, slice_str("default"));
-    bool right = want[0] == '\0' || right_password(want, password);
+    bool right = want[0] == '\0' || password_right(want, password);
     if (known && right) {
         s->conn.trusted = true;
         return true;

@@ -23,6 +23,10 @@ static void add_server(struct buf *out, const struct session *s)
     for (int i = 0; i < crew->n_listeners; i++) {
         buf_addf(out, "listener%d:%s\r\n", i, crew->listeners[i].address);
     }
+    const char *http = atomic_load_explicit(&crew->http_address, memory_order_acquire);
+    if (http != NULL) {
+        buf_addf(out, "listener%d:%s\r\n", crew->n_listeners, http);
+    }
 }
 
 static void add_clients(struct buf *out, const struct session *s)

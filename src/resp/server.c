@@ -67,6 +67,11 @@ int server_address(const struct server *server, int i, char *out, size_t out_siz
     return snprintf(out, out_size, "%s", server->listeners[i].address);
 }
 
+struct crew *server_crew(struct server *server)
+{
+    return &server->crew;
+}
+
 void server_stop(struct server *server)
 {
     server_stop_within(server, SERVER_STOP_MS);

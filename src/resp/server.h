@@ -21,6 +21,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 
+struct crew;
 struct server;
 
 enum {
@@ -41,6 +42,9 @@ int server_attach(struct server *server, struct dedup *dedup, struct err *err);
 /* The bound addresses, i = 0, 1, ...: "127.0.0.1:7979", "[::1]:7979", "unix:/run/unseen.sock". Returns how long the
  * text is, or -1 when there is no i-th one. */
 int server_address(const struct server *server, int i, char *out, size_t out_size);
+
+/* The workers, for an edge beside RESP. */
+struct crew *server_crew(struct server *server);
 
 /* Blocks until all threads have ended: at most SERVER_STOP_MS and a little. Closes the askers. A write that the store
  * has not answered by then gets no answer. */

@@ -54,6 +54,7 @@ class Server:
         options.setdefault("min_free", "0")
         options.setdefault("workers", "2")
         options.setdefault("timezone", "UTC")
+        options.setdefault("http", "none")  # many run side by side
         if tcp:
             options.setdefault("listen", f"127.0.0.1:{self.port}")
         options["data"] = str(self.data)

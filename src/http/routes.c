@@ -1,0 +1,98 @@
+/* The table of resources, and how a path finds its row. */
+#include <stdio.h>
+#include <string.h>
+
+#include "http/handlers.h"
+#include "http/server.h"
+
+const struct http_route http_routes[] = {
+    {"GET", "/healthz", get_healthz, HTTP_NO_AUTH | HTTP_NO_STORE},
+    {"GET", "/readyz", get_readyz, HTTP_NO_AUTH | HTTP_NO_STORE},
+    {NULL, NULL, NULL, 0},
+};
+
+/* Whether the row's path is this one. A {} at its end takes all of the rest, if that holds no '/'. */
+static bool path_fits(const struct http_route *row, struct slice path, struct slice *param)
+{
+    const char *hole = strstr(row->path, "{}");
+    size_t n = hole != NULL ? (size_t)(hole - row->path) : strlen(row->path);
+    if (path.len < n || memcmp(path.data, row->path, n) != 0) {
+        return false;
+    }
+    *param = slice_of(path.data + n, path.len - n);
+    return hole != NULL ? memchr(param->data, '/', param->len) == NULL : param->len == 0;
+}
+
+static bool method_fits(const struct http_route *row, const char *method)
+{
+    return strcmp(row->method, method) == 0 || (strcmp(row->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
+}
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+}
+
+/* In place; it only gets shorter. */
+static bool decode(struct http_request *rq, struct slice *text)
+{
+    char *from = rq->part->uri + (text->data - rq->part->uri), *to = from;
+    const char *end = from + text->len;
+    for (; from < end; from++) {
+        if (*from != '%') {
+            *to++ = *from;
+            continue;
+        }
+        if (end - from < 3 || hex(from[1]) < 0 || hex(from[2]) < 0) {
+            return false;
+        }
+        *to++ = (char)(hex(from[1]) << 4 | hex(from[2]));
+        from += 2;
+    }
+    text->len = (size_t)(to - text->data);
+    return true;
+}
+
+const struct http_route *route_find(struct http_request *rq, char allowed[64])
+{
+    allowed[0] = '\0';
+    for (const struct http_route *row = http_routes; row->method != NULL; row++) {
+        struct slice param;
+        if (!path_fits(row, rq->path, &param)) {
+            continue;
+        }
+        if (method_fits(row, rq->method)) {
+            struct slice raw = param;
+            if (!decode(rq, &param)) {
+                http_problem(rq, 400, "bad-request", "'%.*s' holds a %% without two hex digits behind it", (int)raw.len,
+                             raw.data);
+            }
+            rq->param = param;
+            return row;
+        }
+        size_t len = strlen(allowed);
+        snprintf(allowed + len, 64 - len, "%s%s", len > 0 ? ", " : "",
+                 strcmp(row->method, "GET") == 0 ? "GET, HEAD" : row->method);
+    }
+    return NULL;
+}
+
+int http_argument(struct http_request *rq, size_t *at, struct slice *name, struct slice *value)
+{
+    while (*at < rq->query.len) {
+        const char *start = rq->query.data + *at;
+        size_t left = rq->query.len - *at;
+        const char *end = memchr(start, '&', left);
+        size_t len = end != NULL ? (size_t)(end - start) : left;
+        *at += len + 1;
+        if (len == 0) {
+            continue;
+        }
+        const char *equals = memchr(start, '=', len);
+        size_t name_len = equals != NULL ? (size_t)(equals - start) : len;
+        *name = slice_of(start, name_len);
+        *value = equals != NULL ? slice_of(equals + 1, len - name_len - 1) : slice_of(start + len, 0);
+        return decode(rq, name) && decode(rq, value) ? 1 : ERR_INVALID;
+    }
+    return 0;
+}

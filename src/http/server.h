@@ -1,0 +1,98 @@
+/* What the files of this folder share: the server, its connections, the insides of a request. */
+#ifndef UNSEEN_HTTP_SERVER_H
+#define UNSEEN_HTTP_SERVER_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <uv.h>
+
+#include "http/http.h"
+
+struct http_conn;
+
+struct http {
+    const struct config *cfg;
+    struct crew *crew;
+    char address[HTTP_ADDRESS_TEXT];
+    int listener; /* -1: libmicrohttpd's, or closed */
+
+    pthread_t thread;
+    bool has_thread, has_loop, has_mailbox;
+    uv_loop_t loop;
+    struct mailbox mailbox;
+    struct MHD_Daemon *daemon;
+    uv_poll_t poll;  /* libmicrohttpd's epoll */
+    uv_timer_t soon; /* when it has more to do than the sockets say */
+    uv_timer_t tick; /* each second: who was too slow? */
+    uv_timer_t deadline;
+
+    const struct dedup *dedup; /* NULL while the store recovers */
+    struct asker *asker;
+    uint64_t *hashes;
+    uint8_t *bits;
+
+    struct http_conn *conns;
+    struct http_linger *lingerers;
+    size_t n_lingerers;
+    size_t held;     /* bytes of bodies and tasks */
+    size_t n_active; /* requests between their last byte and that of the answer */
+    bool stopping, stopped;
+};
+
+/* What a connection waits for, and since when. */
+enum http_phase { PHASE_READING, PHASE_WORKING, PHASE_SENDING };
+
+struct http_conn {
+    struct http *http;
+    struct http_conn *next, *prev;
+    int fd;        /* libmicrohttpd's */
+    int linger_fd; /* a copy of it, to read on behind a refusal; -1: none */
+    enum http_phase phase;
+    int64_t since_ms; /* monotonic */
+    bool silent;      /* between two requests: there is nobody to tell */
+    struct http_request *rq;
+};
+
+struct http_part {
+    struct http *http;
+    struct http_conn *conn;
+    struct MHD_Connection *mhd;
+    const struct http_route *route;
+    char *uri;          /* the request's line's, owned; query and param are decoded within */
+    struct buf body;    /* body points into it, once it is whole */
+    size_t held;        /* told to http->held */
+    size_t dropped;     /* bytes of a body that was refused */
+    struct buf headers; /* of the answer: name, NUL, value, NUL, ... */
+    struct http_task *task;
+    bool begun;    /* the headers were seen */
+    bool answered; /* the answer is in out */
+    bool active;   /* counted in n_active */
+};
+
+/* request.c: libmicrohttpd's callbacks, and what becomes of a request. */
+void *request_new(void *cls, const char *uri, struct MHD_Connection *mhd);
+enum MHD_Result request_go_on(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
+                              const char *version, const char *upload, size_t *upload_len, void **state);
+void request_end(void *cls, struct MHD_Connection *mhd, void **state, enum MHD_RequestTerminationCode code);
+void request_resume(struct http_request *rq); /* it was answered while it was suspended */
+size_t request_keep_encoded(void *cls, struct MHD_Connection *mhd, char *text);
+
+/* conn.c: connections. */
+void http_conn_notify(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code);
+void http_conn_phase(struct http_conn *c, enum http_phase phase);
+void http_conn_linger(struct http_conn *c); /* once it is closed, what still comes is thrown away for a moment */
+void http_conn_refuse(struct http_conn *c, struct http_request *rq); /* sends rq's answer past libmicrohttpd */
+void http_conn_tick(struct http *h);
+void http_lingerers_close(struct http *h);
+
+/* server.c */
+void http_run(struct http *h);      /* lets libmicrohttpd work now; not from within its callbacks */
+void http_run_soon(struct http *h); /* at the next turn of the loop */
+
+/* routes.c: finds the row, and sets rq->param. NULL: none; *allowed says which methods the path takes, "" none. */
+const struct http_route *route_find(struct http_request *rq, char allowed[64]);
+
+/* auth.c: whether the header Authorization holds the password. */
+bool auth_right(const char *password, const char *header);
+
+#endif
