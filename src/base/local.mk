@@ -17,5 +17,6 @@ libunseen_a_SOURCES += \
 	src/base/histogram.h \
 	src/base/log.c \
 	src/base/log.h \
+	src/base/slice.c \
 	src/base/slice.h \
 	src/base/varint.h

@@ -26,4 +26,7 @@ static inline bool slice_eq(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+/* Valid UTF-8 without NUL: such an id is TEXT to SQLite, so that the shell shows it; any other is a BLOB. */
+bool slice_is_text(struct slice id);
+
 #endif

@@ -134,3 +134,11 @@ tests_unit_test_seal_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_seal_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_seal
 EXTRA_DIST += tests/data/history_v1.sql
+
+# The extension is linked in, not loaded, and its allocations can be made to fail.
+check_PROGRAMS += tests/unit/test_extension
+tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sources)
+tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
+tests_unit_test_extension_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_extension_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+TESTS += tests/unit/test_extension

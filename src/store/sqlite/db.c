@@ -403,38 +403,6 @@ int db_run(struct db *db, sqlite3_stmt *stmt, struct err *err)
     return result;
 }
 
-/* Valid UTF-8 without NUL, so that the shell shows it as text. Mostly ASCII: eight bytes at a time. */
-static bool is_text(struct slice id)
-{
-    const unsigned char *p = (const unsigned char *)id.data;
-    const unsigned char *end = p + id.len;
-    while (p < end) {
-        if (*p < 0x80) {
-            if (*p == 0) {
-                return false;
-            }
-            p++;
-            continue;
-        }
-        int more = *p >= 0xc2 && *p <= 0xdf ? 1 : (*p & 0xf0) == 0xe0 ? 2 : *p >= 0xf0 && *p <= 0xf4 ? 3 : 0;
-        if (more == 0 || end - p <= more) {
-            return false;
-        }
-        /* Overlong forms, surrogates and what is above U+10FFFF show in the second byte. */
-        if ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
-            (*p == 0xf4 && p[1] > 0x8f)) {
-            return false;
-        }
-        for (int i = 1; i <= more; i++) {
-            if ((p[i] & 0xc0) != 0x80) {
-                return false;
-            }
-        }
-        p += more + 1;
-    }
-    return true;
-}
-
 void db_bind_key(sqlite3_stmt *stmt, int64_t key)
 {
     if (stmt != NULL) {
@@ -444,7 +412,7 @@ void db_bind_key(sqlite3_stmt *stmt, int64_t key)
 
 void db_bind_id(sqlite3_stmt *stmt, int index, struct slice id)
 {
-    if (is_text(id)) {
+    if (slice_is_text(id)) {
         sqlite3_bind_text(stmt, index, id.data, (int)id.len, SQLITE_STATIC);
     } else {
         sqlite3_bind_blob(stmt, index, id.data, (int)id.len, SQLITE_STATIC);
