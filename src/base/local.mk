@@ -1,6 +1,8 @@
 libunseen_a_SOURCES += \
 	src/base/arena.c \
 	src/base/arena.h \
+	src/base/buckets.c \
+	src/base/buckets.h \
 	src/base/buf.c \
 	src/base/buf.h \
 	src/base/calendar.c \
@@ -9,6 +11,7 @@ libunseen_a_SOURCES += \
 	src/base/clock.h \
 	src/base/err.c \
 	src/base/err.h \
+	src/base/figure.h \
 	src/base/guard.c \
 	src/base/guard.h \
 	src/base/hash.c \

@@ -29,6 +29,7 @@ struct asker {
     size_t parts_cap;
     struct history_month *months; /* of the last asker_history() */
     size_t months_cap;
+    double error; /* of the last asker_filter() */
 };
 
 int asker_open(const struct dedup *d, struct asker **asker, struct err *err)
@@ -126,6 +127,20 @@ static int gather_exact(struct asker *a, const struct store_view *view, size_t *
     return 0;
 }
 
+static double window_error(const struct store_view *view)
+{
+    double error = 0;
+    for (size_t i = 0; i < view->n_months; i++) {
+        error += filter_error(&view->months[i].filter);
+    }
+    return error < 1 ? error : 1;
+}
+
+double asker_error(const struct asker *a)
+{
+    return a->error;
+}
+
 static void trim(struct asker *a)
 {
     probe_trim(a->probe, KEEP_BYTES);
@@ -156,6 +171,7 @@ int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, siz
     }
     if (rc == 0) {
         *n_unseen = probe_test(a->probe, hashes, n, unseen);
+        a->error = window_error(&view);
     } else {
         err_set(err, rc, "out of memory for a question about %zu items", n);
     }

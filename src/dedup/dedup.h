@@ -50,6 +50,9 @@ void asker_close(struct asker *a);
 int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
                  size_t *n_unseen, struct err *err);
 
+/* Of the last asker_filter(): the chance that a candidate which the user never had is hidden. */
+double asker_error(const struct asker *a);
+
 enum place_kind { PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH };
 struct place {
     enum place_kind kind;

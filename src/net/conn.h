@@ -26,6 +26,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
+#include "net/meter.h"
 
 struct conn;
 struct worker;
@@ -67,6 +68,8 @@ struct conn {
     bool paused;                  /* nothing is wanted for now; conn_kick() ends it */
     bool trusted;                 /* said who it is */
     int64_t opened_ms, active_ms; /* monotonic */
+    int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
+    enum op op;                   /* what it asks for */
 
     /* conn.c's own. */
     const struct conn_ops *ops;

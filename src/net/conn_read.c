@@ -194,6 +194,9 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     int64_t now = c->active_ms = clock_mono_ms();
+    if (c->input.len == 0 || !(c->paused || c->in_line || c->choked)) { /* else a request waits already */
+        c->arrived_us = clock_stopwatch_us();
+    }
     if (reads_directly(c)) {
         c->in.len += (size_t)n;
         c->input = buf_slice(&c->in);

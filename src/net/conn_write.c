@@ -39,6 +39,7 @@ static void all_sent(struct conn *c)
         say_goodbye(c);
     } else if (c->choked) {
         c->choked = false;
+        c->arrived_us = clock_stopwatch_us(); /* until now it was the peer that took its time */
         conn_wait(c, 0);
     } else {
         conn_end_if_done(c);

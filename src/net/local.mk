@@ -10,6 +10,8 @@ libunseen_a_SOURCES += \
 	src/net/listener.h \
 	src/net/mailbox.c \
 	src/net/mailbox.h \
+	src/net/meter.c \
+	src/net/meter.h \
 	src/net/password.c \
 	src/net/password.h \
 	src/net/recorder.c \

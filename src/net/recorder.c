@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "net/worker.h"
 
@@ -11,8 +12,10 @@ enum { ENTRIES_FIRST = 64, KEEP_ENTRIES = 16 * 1024, EVENT_SLACK = 64 };
 /* One command's part of a batch. */
 struct entry {
     struct conn *conn;
+    int64_t arrived_us;
     uint32_t n;
     uint32_t bytes;
+    enum op op;
 };
 
 struct batch {
@@ -56,6 +59,21 @@ static void recycle(struct recorder *r, struct batch *b)
     r->spare = b;
 }
 
+/* Commands that came in one read are noted in one. */
+static void measure(struct worker *w, const struct batch *b)
+{
+    int64_t now = clock_stopwatch_us();
+    for (size_t i = 0, end; i < b->n_entries; i = end) {
+        const struct entry *e = &b->entries[i];
+        for (end = i + 1; end < b->n_entries; end++) {
+            if (b->entries[end].arrived_us != e->arrived_us || b->entries[end].op != e->op) {
+                break;
+            }
+        }
+        meter_note(&w->meter, e->op, now - e->arrived_us, end - i);
+    }
+}
+
 static void on_answered(struct mail *mail, void *owner)
 {
     struct batch *b = (struct batch *)((char *)mail - offsetof(struct batch, mail));
@@ -70,6 +88,7 @@ static void on_answered(struct mail *mail, void *owner)
         }
         conn_release(c);
     }
+    measure(w, b);
     recycle(&w->recorder, b);
 }
 
@@ -146,7 +165,7 @@ int worker_record(struct worker *w, struct conn *c, enum store_kind kind, int64_
     }
     conn_hold(c);
     *bytes = b->store.bytes.len - before;
-    b->entries[b->n_entries++] = (struct entry){c, (uint32_t)n, (uint32_t)*bytes};
+    b->entries[b->n_entries++] = (struct entry){c, c->arrived_us, (uint32_t)n, (uint32_t)*bytes, c->op};
     account(b, b->store.bytes.cap + b->cap * sizeof *b->entries);
     if (b->store.bytes.len >= RECORDER_BATCH_BYTES) {
         recorder_submit(w);

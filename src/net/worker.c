@@ -8,23 +8,39 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-const char *const counter_names[COUNTERS] = {
-    [COUNT_CONNECTIONS] = "total_connections_received",
-    [COUNT_REJECTED] = "rejected_connections",
-    [COUNT_TIMEOUTS] = "timed_out_connections",
-    [COUNT_STARVED] = "waits_for_memory",
-    [COUNT_BYTES_IN] = "total_net_input_bytes",
-    [COUNT_BYTES_OUT] = "total_net_output_bytes",
-    [COUNT_COMMANDS] = "total_commands_processed",
-    [COUNT_ERRORS] = "total_error_replies",
-    [COUNT_PROTOCOL_ERRORS] = "protocol_errors",
-    [COUNT_QUESTIONS] = "questions",
-    [COUNT_CANDIDATES] = "candidates",
-    [COUNT_UNSEEN] = "candidates_unseen",
-    [COUNT_PLAYS] = "plays_received",
-    [COUNT_DELIVERIES] = "deliveries_received",
-    [COUNT_SKEWED] = "event_times_replaced",
-    [COUNT_TIMES_REFUSED] = "event_times_refused",
+const struct figure counter_figures[COUNTERS] = {
+    [COUNT_CONNECTIONS] = {"total_connections_received", "connections_total", FIGURE_COUNTER,
+                           "Connections that were accepted."},
+    [COUNT_REJECTED] = {"rejected_connections", "connections_rejected_total", FIGURE_COUNTER,
+                        "Connections that were closed because max_clients were there."},
+    [COUNT_TIMEOUTS] = {"timed_out_connections", "connections_timed_out_total", FIGURE_COUNTER,
+                        "Connections that were closed because nothing moved on them."},
+    [COUNT_STARVED] = {"waits_for_memory", "request_memory_waits_total", FIGURE_COUNTER,
+                       "Times that a connection had to wait for request_memory."},
+    [COUNT_BYTES_IN] = {"total_net_input_bytes", "received_bytes_total", FIGURE_COUNTER, "Bytes that clients sent."},
+    [COUNT_BYTES_OUT] = {"total_net_output_bytes", "sent_bytes_total", FIGURE_COUNTER,
+                         "Bytes that were sent to clients."},
+    [COUNT_COMMANDS] = {"total_commands_processed", NULL, FIGURE_COUNTER, "Commands that were run or queued."},
+    [COUNT_ERRORS] = {"total_error_replies", NULL, FIGURE_COUNTER, "Error replies."},
+    [COUNT_PROTOCOL_ERRORS] = {"protocol_errors", "protocol_errors_total", FIGURE_COUNTER,
+                               "Connections that were closed because what came was not RESP."},
+    [COUNT_QUESTIONS] = {"questions", "questions_total", FIGURE_COUNTER, "Questions that were answered."},
+    [COUNT_CANDIDATES] = {"candidates", "candidates_total", FIGURE_COUNTER, "Candidates that they asked about."},
+    [COUNT_UNSEEN] = {"candidates_unseen", "candidates_unseen_total", FIGURE_COUNTER,
+                      "Candidates that the answer was unseen for."},
+    [COUNT_FALSE_HITS] = {"expected_false_hits_millionths", "expected_false_hits_total", FIGURE_MILLIONTH,
+                          "How many candidates the filters are expected to have hidden wrongly, at most: candidates "
+                          "times the error of the asked user's window. Over unseen_candidates_total it is what was "
+                          "spent of unseen_error_rate_limit_ratio."},
+    [COUNT_OVER_ERROR_RATE] = {"questions_over_error_rate", "questions_over_error_rate_total", FIGURE_COUNTER,
+                               "Questions about users whose window's error is above error_rate."},
+    [COUNT_PLAYS] = {"plays_received", "plays_received_total", FIGURE_COUNTER, "Plays that were taken in."},
+    [COUNT_DELIVERIES] = {"deliveries_received", "deliveries_received_total", FIGURE_COUNTER,
+                          "Deliveries that were taken in."},
+    [COUNT_SKEWED] = {"event_times_replaced", "event_times_replaced_total", FIGURE_COUNTER,
+                      "Event times that were replaced by the server's (skewed_time = now)."},
+    [COUNT_TIMES_REFUSED] = {"event_times_refused", "event_times_refused_total", FIGURE_COUNTER,
+                             "Event times that were refused: past retention, too far ahead, or in seconds."},
 };
 
 uint64_t crew_counter(const struct crew *crew, enum counter counter)
@@ -306,6 +322,7 @@ int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, 
     crew->listeners = listeners;
     crew->n_listeners = n_listeners;
     crew->started_ms = clock_mono_ms();
+    crew->started_wall_ms = clock_wall_ms();
     budget_init(&crew->budget, (size_t)cfg->request_memory, request_max);
     crew->workers = calloc((size_t)crew->n, sizeof *crew->workers);
     if (crew->workers == NULL) {

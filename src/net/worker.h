@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/figure.h"
 #include "base/slice.h"
 #include "config/config.h"
 #include "dedup/dedup.h"
@@ -25,6 +26,7 @@
 #include "net/conn.h"
 #include "net/listener.h"
 #include "net/mailbox.h"
+#include "net/meter.h"
 #include "net/recorder.h"
 
 /* Counted by each worker for itself, summed by whoever asks. */
@@ -41,13 +43,15 @@ enum counter {
     COUNT_QUESTIONS,
     COUNT_CANDIDATES,
     COUNT_UNSEEN,
+    COUNT_FALSE_HITS,      /* expected, in millionths: a question's candidates times the user's error */
+    COUNT_OVER_ERROR_RATE, /* questions about users whose window's error is above error_rate */
     COUNT_PLAYS,
     COUNT_DELIVERIES,
     COUNT_SKEWED,        /* event times replaced by the server's */
     COUNT_TIMES_REFUSED, /* past retention, too far ahead, or in seconds */
     COUNTERS,
 };
-extern const char *const counter_names[COUNTERS];
+extern const struct figure counter_figures[COUNTERS];
 
 struct crew;
 
@@ -76,6 +80,7 @@ struct worker {
     struct recorder recorder;
     struct budget_share memory;
     _Atomic uint64_t counters[COUNTERS];
+    struct meter meter;
 
     char *read_buf;   /* CONN_READ bytes, shared by all connections */
     struct buf spare; /* the last large input buffer, for the next large request */
@@ -97,7 +102,7 @@ struct crew {
     atomic_uint next_worker;
     struct listener *listeners; /* run by worker 0 */
     int n_listeners;
-    int64_t started_ms; /* monotonic */
+    int64_t started_ms, started_wall_ms; /* monotonic, and wall */
 
     /* Of the HTTP thread, which is no worker: its counters, and its address for whoever asks; NULL: none. */
     _Atomic uint64_t http_counters[COUNTERS];

@@ -34,6 +34,15 @@ static size_t next_unseen(const struct question *q, size_t i)
     return i < q->n ? i : q->n;
 }
 
+/* What the answer is expected to cost of error_rate. Sealed months are cut to meet it exactly, so a sum may round to a
+ * little above it. */
+static void count_error(struct worker *w, size_t n)
+{
+    double error = asker_error(w->asker);
+    worker_count(w, COUNT_FALSE_HITS, (uint64_t)(error * (double)n * 1e6 + 0.5));
+    worker_count(w, COUNT_OVER_ERROR_RATE, error > w->dedup->cfg->error_rate * 1.000001);
+}
+
 /* Returns true when q->unseen and q->n_unseen are there; else the error is written. */
 static bool ask(struct session *s, struct question *q, enum outcome *refused)
 {
@@ -53,6 +62,7 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     worker_count(w, COUNT_QUESTIONS, 1);
     worker_count(w, COUNT_CANDIDATES, q->n);
     worker_count(w, COUNT_UNSEEN, q->n_unseen);
+    count_error(w, q->n);
     return true;
 }
 

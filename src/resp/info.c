@@ -70,16 +70,16 @@ static void add_persistence(struct buf *out, const struct session *s)
     }
 }
 
-static void add_stat(void *arg, const char *name, uint64_t value)
+static void add_stat(void *arg, const struct figure *figure, uint64_t value)
 {
-    buf_addf(arg, "%s:%" PRIu64 "\r\n", name, value);
+    buf_addf(arg, "%s:%" PRIu64 "\r\n", figure->info, value);
 }
 
 static void add_stats(struct buf *out, const struct session *s)
 {
     const struct worker *w = s->conn.worker;
     for (int i = 0; i < COUNTERS; i++) {
-        add_stat(out, counter_names[i], crew_counter(w->crew, (enum counter)i));
+        add_stat(out, &counter_figures[i], crew_counter(w->crew, (enum counter)i));
     }
     if (w->dedup != NULL) {
         struct store_stats stats;

@@ -105,13 +105,30 @@ static bool next_request(struct session *s)
     }
 }
 
+static void count_error(struct session *s, size_t before)
+{
+    const struct buf *out = &s->conn.out;
+    if (out->len > before && out->data[before] == '-') {
+        worker_count(s->conn.worker, COUNT_ERRORS, 1);
+        meter_error(&s->conn.worker->meter, slice_of(out->data + before + 1, out->len - before - 1));
+    }
+}
+
+void session_measure(struct session *s, size_t before)
+{
+    meter_note(&s->conn.worker->meter, s->conn.op, clock_stopwatch_us() - s->conn.arrived_us, 1);
+    count_error(s, before);
+}
+
 static enum outcome protocol_error(struct session *s)
 {
     if (s->pending > 0) {
         return OUTCOME_AGAIN;
     }
+    size_t before = s->conn.out.len;
     worker_count(s->conn.worker, COUNT_PROTOCOL_ERRORS, 1);
     write_error(&s->writer, s->parser.error);
+    count_error(s, before);
     conn_finish(&s->conn);
     return OUTCOME_ANSWERED;
 }
@@ -119,16 +136,17 @@ static enum outcome protocol_error(struct session *s)
 static enum outcome run_request(struct session *s)
 {
     struct parser *p = &s->parser;
+    size_t before = s->conn.out.len;
+    s->conn.op = OP_OTHER;
     if (p->error != NULL) {
         return protocol_error(s);
     }
-    size_t before = s->conn.out.len;
     enum outcome outcome = command_dispatch(s, p->args, p->n, p->count);
     if (outcome != OUTCOME_AGAIN) {
         worker_count(s->conn.worker, COUNT_COMMANDS, 1);
     }
-    if (outcome == OUTCOME_ANSWERED && s->conn.out.len > before && s->conn.out.data[before] == '-') {
-        worker_count(s->conn.worker, COUNT_ERRORS, 1);
+    if (outcome == OUTCOME_ANSWERED) {
+        session_measure(s, before);
     }
     return outcome;
 }
@@ -168,11 +186,12 @@ void session_answered(struct session *s)
 static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct err *err)
 {
     struct session *s = session_of(c);
+    size_t before = c->out.len;
     s->pending--;
     s->pending_bytes -= bytes;
     if (err->code < 0) {
-        worker_count(c->worker, COUNT_ERRORS, 1);
         session_write_err(s, err);
+        count_error(s, before);
     } else if (s->delivering) {
         buf_add(&c->out, s->reply.data, s->reply.len);
     } else {

@@ -70,6 +70,9 @@ static inline const struct config *session_config(const struct session *s)
     return s->conn.worker->crew->cfg;
 }
 
+/* The reply of a command was written, from out.data[before] on: counts it. */
+void session_measure(struct session *s, size_t before);
+
 /* A LATER command has written its reply: goes on with the next. Not from within the command. */
 void session_answered(struct session *s);
 

@@ -97,6 +97,9 @@ const struct command command_table[] = {
 /* Names by hash; 0 is free, else the row + 1. */
 static unsigned char by_name[INDEX_SIZE];
 
+/* What a row's commands are measured as. */
+static enum op ops[sizeof command_table / sizeof *command_table];
+
 static unsigned name_hash(const char *name, size_t len)
 {
     unsigned h = (unsigned)len;
@@ -115,6 +118,7 @@ void command_index(void)
             h = (h + 1) % INDEX_SIZE;
         }
         by_name[h] = (unsigned char)(i + 1);
+        ops[i] = op_find(command_table[i].name);
     }
 }
 
@@ -237,6 +241,7 @@ enum outcome command_dispatch(struct session *s, const struct slice *args, size_
     if (cmd == NULL) {
         return reject(s, unknown_command(s, args, n));
     }
+    s->conn.op = ops[cmd - command_table];
     bool help_wanted = false;
     char upper[COMMAND_NAME];
     if (cmd->subs != NULL && n > 1) {
@@ -269,6 +274,7 @@ enum outcome command_dispatch(struct session *s, const struct slice *args, size_
         return OUTCOME_AGAIN;
     }
     if (s->in_multi && (row->flags & CMD_IMMEDIATE) == 0) {
+        s->conn.op = OP_OTHER;
         return multi_queue(s, args, n);
     }
     s->last = row;

@@ -19,9 +19,7 @@ void task_end(struct task *task)
     if (s->conn.state != CONN_CLOSING) {
         size_t before = s->conn.out.len;
         task->answer(task, s);
-        if (s->conn.out.len > before && s->conn.out.data[before] == '-') {
-            worker_count(s->conn.worker, COUNT_ERRORS, 1);
-        }
+        session_measure(s, before);
         session_answered(s);
     }
     conn_release(&s->conn);

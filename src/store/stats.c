@@ -15,31 +15,81 @@ const char *store_month_state_name(enum store_month_state state)
     return (size_t)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
-void store_stats_each(const struct store_stats *stats, void (*visit)(void *arg, const char *name, uint64_t value),
-                      void *arg)
+void store_stats_each(const struct store_stats *stats, figure_visit *visit, void *arg)
 {
-#define FIELD(name)                                                                                                    \
+#define COUNTER(name, metric, help)                                                                                    \
     {                                                                                                                  \
-#name, offsetof(struct store_stats, name)                                                                      \
+        {#name, metric "_total", FIGURE_COUNTER, help}, offsetof(struct store_stats, name)                             \
+    }
+#define GAUGE(name, metric, help)                                                                                      \
+    {                                                                                                                  \
+        {#name, metric, FIGURE_GAUGE, help}, offsetof(struct store_stats, name)                                        \
+    }
+#define US(name, metric, help)                                                                                         \
+    {                                                                                                                  \
+        {#name, metric, FIGURE_US, help}, offsetof(struct store_stats, name)                                           \
+    }
+#define TIME(name, metric, help)                                                                                       \
+    {                                                                                                                  \
+        {#name, metric, FIGURE_TIME, help}, offsetof(struct store_stats, name)                                         \
     }
     static const struct {
-        const char *name;
+        struct figure figure;
         size_t offset;
     } fields[] = {
-        FIELD(rows_recorded),       FIELD(commits),           FIELD(commit_errors),
-        FIELD(busy_refusals),       FIELD(full_refusals),     FIELD(turns),
-        FIELD(early_turns),         FIELD(flushes),           FIELD(flush_errors),
-        FIELD(users_flushed),       FIELD(plays_flushed),     FIELD(plays_too_old),
-        FIELD(plays_over_capacity), FIELD(rows_swept),        FIELD(months_dropped),
-        FIELD(months_sealed),       FIELD(users_sealed),      FIELD(quarantined),
-        FIELD(damaged_answers),     FIELD(shared_keys),       FIELD(users_forgotten),
-        FIELD(items_forgotten),     FIELD(staged_rows),       FIELD(staged_bytes),
-        FIELD(staging_wal_bytes),   FIELD(history_wal_bytes), FIELD(wal_pauses),
-        FIELD(recovered_rows),      FIELD(recovery_us),       FIELD(commit_us_last),
-        FIELD(commit_us_max),       FIELD(queue_messages),
+        COUNTER(rows_recorded, "rows_recorded", "Plays and deliveries that were made durable."),
+        COUNTER(commits, "commits", "Commits of writes to staging.db."),
+        COUNTER(commit_errors, "commit_errors", "Commits of writes that failed: their writers were told."),
+        COUNTER(busy_refusals, "busy_refusals", "Batches of writes that were refused because memory was full."),
+        COUNTER(full_refusals, "full_refusals", "Batches of writes that were refused because the disk was full."),
+        COUNTER(turns, "turns", "Turns of the ring."),
+        COUNTER(early_turns, "early_turns", "Turns of the ring because memory was short."),
+        COUNTER(flushes, "flushes", "Slots that were flushed."),
+        COUNTER(flush_errors, "flush_errors", "Tries to flush a slot that failed; they are repeated."),
+        COUNTER(users_flushed, "users_flushed", "Users whose staged plays were merged into their filters."),
+        COUNTER(plays_flushed, "plays_flushed", "Staged plays that were merged into filters."),
+        COUNTER(plays_too_old, "plays_too_old", "Staged plays that were past retention when they were flushed."),
+        COUNTER(plays_over_capacity, "plays_over_capacity",
+                "Plays above what one user's month holds within error_rate."),
+        COUNTER(rows_swept, "rows_swept", "Months of users that were deleted after their retention."),
+        COUNTER(months_dropped, "months_dropped", "Months whose sweep came to its end."),
+        COUNTER(months_sealed, "months_sealed", "Months that were sealed."),
+        COUNTER(users_sealed, "users_sealed", "Users' filters that were moved to a sealed table."),
+        GAUGE(quarantined, "quarantined_blobs", "Damaged blobs that were set aside and whose loss was not accepted."),
+        COUNTER(damaged_answers, "damaged_answers", "Questions that were answered without a damaged month."),
+        GAUGE(shared_keys, "shared_keys", "Users who share their 64-bit key with another one."),
+        COUNTER(users_forgotten, "users_forgotten", "Users that were forgotten."),
+        COUNTER(items_forgotten, "items_forgotten", "Single items that were made unseen again."),
+        GAUGE(staged_rows, "staged_rows", "Plays and deliveries that are durable and not yet flushed."),
+        GAUGE(staged_bytes, "staged_bytes", "Memory of the staged plays and deliveries."),
+        GAUGE(staging_wal_bytes, "staging_wal_bytes", "Size of the write-ahead log of staging.db."),
+        GAUGE(history_wal_bytes, "history_wal_bytes", "Size of the write-ahead log of history.db."),
+        COUNTER(wal_pauses, "history_wal_pauses",
+                "Times that flush and sweep had to wait because a reader kept the log of history.db from shrinking."),
+        GAUGE(recovered_rows, "recovered_rows", "Staged rows that the last start has recovered."),
+        US(recovery_us, "recovery_duration_seconds", "How long the last start's recovery took."),
+        US(commit_us_last, NULL, "How long the last commit of writes took."),
+        US(commit_us_max, "commit_longest_seconds", "How long the longest commit of writes took since the start."),
+        GAUGE(queue_messages, "store_queue_messages", "Batches of writes and forgets that wait for their commit."),
+        GAUGE(flush_users_done, "flush_users_done", "Users that the flush under way has merged."),
+        GAUGE(flush_users, "flush_users", "Users that the flush under way has to merge in all; 0: none is under way."),
+        US(flush_us_last, "flush_last_duration_seconds", "How long the last flush of a slot took, without waiting."),
+        TIME(flushed_ms, "flush_last_success_timestamp_seconds",
+             "When a slot was last flushed; 0: not since the start."),
+        TIME(swept_ms, "sweep_last_success_timestamp_seconds",
+             "When the sweep last had nothing left to do for that night; 0: not since the start."),
+        TIME(sealed_ms, "seal_last_success_timestamp_seconds",
+             "When the sealing last had nothing left to do; 0: not since the start."),
+        GAUGE(disk_bytes, "disk_size_bytes", "Size of the disk that holds the data folder."),
+        GAUGE(disk_free_bytes, "disk_free_bytes", "What is left on it for users other than root."),
+        GAUGE(staging_file_bytes, "staging_file_bytes", "Size of staging.db, without its log."),
+        GAUGE(history_file_bytes, "history_file_bytes", "Size of history.db, without its log."),
     };
-#undef FIELD
+#undef COUNTER
+#undef GAUGE
+#undef US
+#undef TIME
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        visit(arg, fields[i].name, *(const uint64_t *)((const char *)stats + fields[i].offset));
+        visit(arg, &fields[i].figure, *(const uint64_t *)((const char *)stats + fields[i].offset));
     }
 }

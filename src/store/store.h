@@ -17,8 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buckets.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/figure.h"
 #include "base/slice.h"
 #include "config/config.h"
 #include "filter/filter.h"
@@ -139,9 +141,10 @@ struct store_slot {
     enum store_slot_state state;
     uint64_t rows;
     uint64_t users;
-    uint64_t bytes;   /* of the staged index */
-    int64_t since_ms; /* when it came into this state */
-    int64_t retry_ms; /* wall time of the next try, 0: none */
+    uint64_t bytes;    /* of the staged index */
+    int64_t since_ms;  /* when it came into this state */
+    int64_t closed_ms; /* since when what it holds waits to be flushed; 0: it is open or empty */
+    int64_t retry_ms;  /* wall time of the next try, 0: none */
     char error[STORE_ERROR_TEXT];
 };
 
@@ -170,7 +173,7 @@ struct store_month_info {
     uint64_t bytes; /* of the blobs */
 };
 
-/* Counters since start, and gauges. One table: INFO prints them by name (see store_stats_each). */
+/* Counters since start, and gauges. One table says what they are called and mean (see store_stats_each). */
 struct store_stats {
     uint64_t rows_recorded, commits, commit_errors, busy_refusals, full_refusals;
     uint64_t turns, early_turns;
@@ -186,10 +189,17 @@ struct store_stats {
     uint64_t wal_pauses;
     uint64_t recovered_rows, recovery_us;
     uint64_t commit_us_last, commit_us_max;
-    uint64_t queue_messages; /* gauge: waiting for the stager */
+    uint64_t queue_messages;                         /* gauge: waiting for the stager */
+    uint64_t flush_users_done, flush_users;          /* gauges, of the flush under way */
+    uint64_t flush_us_last;                          /* gauge */
+    uint64_t flushed_ms, swept_ms, sealed_ms;        /* when each was last found, or brought, to an end without error */
+    uint64_t disk_bytes, disk_free_bytes;            /* gauges */
+    uint64_t staging_file_bytes, history_file_bytes; /* gauges */
+
+    /* Not in the table: how long the commits of writes took, and how many rows each had. */
+    struct bucket_sums commit_us, commit_rows;
 };
-void store_stats_each(const struct store_stats *stats, void (*visit)(void *arg, const char *name, uint64_t value),
-                      void *arg);
+void store_stats_each(const struct store_stats *stats, figure_visit *visit, void *arg);
 
 /* Any thread may call any function, but a reader belongs to one thread at a time. */
 struct store_ops {

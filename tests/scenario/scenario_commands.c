@@ -236,10 +236,10 @@ struct stat_search {
     uint64_t value;
 };
 
-static void visit_stat(void *arg, const char *name, uint64_t value)
+static void visit_stat(void *arg, const struct figure *figure, uint64_t value)
 {
     struct stat_search *search = arg;
-    if (strcmp(name, search->name) == 0) {
+    if (strcmp(figure->info, search->name) == 0) {
         search->found = true;
         search->value = value;
     }

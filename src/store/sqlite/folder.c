@@ -168,3 +168,19 @@ int64_t folder_free_bytes(const char *folder)
     }
     return (int64_t)st.f_bavail * (int64_t)st.f_frsize;
 }
+
+uint64_t folder_disk_bytes(const char *folder)
+{
+    struct statvfs st;
+    return statvfs(folder, &st) == 0 ? (uint64_t)st.f_blocks * (uint64_t)st.f_frsize : 0;
+}
+
+uint64_t folder_file_bytes(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || stat(path, &st) < 0) {
+        return 0;
+    }
+    return (uint64_t)st.st_size;
+}

@@ -20,4 +20,8 @@ int folder_need(const char *folder, const char *name, struct err *err);
 /* Room for more on the folder's device, -1 when unknown. */
 int64_t folder_free_bytes(const char *folder);
 
+/* The size of its disk, and of a file in it; 0 when that can't be found out. */
+uint64_t folder_disk_bytes(const char *folder);
+uint64_t folder_file_bytes(const char *folder, const char *name);
+
 #endif

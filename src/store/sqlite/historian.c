@@ -42,6 +42,8 @@ static void end_flush(struct sqlite_store *s, int slot)
     struct flush_job *job = &s->historian.jobs[slot];
     log_info("flush done", "slot=%d users=%" PRIu64 " plays=%" PRIu64 " ms=%" PRId64, slot, job->users, job->plays,
              (clock_stopwatch_us() - job->started_us) / 1000);
+    GAUGE(s, flush_us_last, clock_stopwatch_us() - job->started_us);
+    GAUGE(s, flushed_ms, clock_wall_ms());
     flush_free(job);
     slots_set_state(s, slot, SLOT_EMPTYING);
     inbox_wake(&s->stager.inbox);
@@ -76,6 +78,8 @@ static void work_slot(struct sqlite_store *s, int slot)
         flush_begin(s, job, atomic_load(&s->slots[slot].index));
     }
     int result = flush_step(s, job);
+    GAUGE(s, flush_users_done, result == 1 ? job->users : 0);
+    GAUGE(s, flush_users, result == 1 ? staged_users(job->index) : 0);
     if (result == 0) {
         end_flush(s, slot);
     } else if (result < 0) {

@@ -204,7 +204,13 @@ struct store_reader {
     X(recovered_rows)                                                                                                  \
     X(recovery_us)                                                                                                     \
     X(commit_us_last)                                                                                                  \
-    X(commit_us_max)
+    X(commit_us_max)                                                                                                   \
+    X(flush_users_done)                                                                                                \
+    X(flush_users)                                                                                                     \
+    X(flush_us_last)                                                                                                   \
+    X(flushed_ms)                                                                                                      \
+    X(swept_ms)                                                                                                        \
+    X(sealed_ms)
 
 struct store_counters {
 #define X(name) _Atomic uint64_t name;
@@ -212,6 +218,7 @@ struct store_counters {
 #undef X
 };
 
+#define GAUGE(s, counter, n) atomic_store_explicit(&(s)->counters.counter, (uint64_t)(n), memory_order_relaxed)
 #define COUNT(s, counter, n) atomic_fetch_add_explicit(&(s)->counters.counter, (uint64_t)(n), memory_order_relaxed)
 
 struct sqlite_store {
@@ -248,6 +255,7 @@ struct sqlite_store {
     _Atomic uint64_t damage_logged[64];        /* users and months whose damage was logged, see reader.c */
 
     struct store_counters counters;
+    struct buckets commit_us, commit_rows; /* noted by the stager */
     struct stager stager;
     struct historian historian;
     struct bulk *bulk;

@@ -278,8 +278,12 @@ int seal_step(struct sqlite_store *s, struct err *err)
     }
     struct stored_month m = {0};
     int result = find_month(s, now, &m, err);
-    if (result <= 0) {
+    if (result < 0) {
         return result;
+    }
+    if (result == 0) {
+        GAUGE(s, sealed_ms, now);
+        return 0;
     }
     if ((result = seal_month(s, &m, err)) < 0) {
         s->historian.seal_failed = m.month;

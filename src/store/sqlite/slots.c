@@ -29,6 +29,11 @@ void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state sta
     info->state = state;
     info->since_ms = wall;
     info->retry_ms = 0;
+    if (state == SLOT_CLOSED) {
+        info->closed_ms = wall;
+    } else if (state == SLOT_OPEN || state == SLOT_EMPTY) {
+        info->closed_ms = 0;
+    }
     if (state != SLOT_FLUSHING) {
         info->error[0] = '\0'; /* while it is tried again the last error stays to be seen */
     }

@@ -241,6 +241,13 @@ static void store_stats(struct store *base, struct store_stats *out)
 #define X(name) out->name = atomic_load_explicit(&s->counters.name, memory_order_relaxed);
     STORE_COUNTERS(X)
 #undef X
+    buckets_add(&out->commit_us, &s->commit_us);
+    buckets_add(&out->commit_rows, &s->commit_rows);
+    int64_t free_bytes = folder_free_bytes(s->folder);
+    out->disk_free_bytes = free_bytes > 0 ? (uint64_t)free_bytes : 0;
+    out->disk_bytes = folder_disk_bytes(s->folder);
+    out->staging_file_bytes = folder_file_bytes(s->folder, "staging.db");
+    out->history_file_bytes = folder_file_bytes(s->folder, "history.db");
     struct store_ring ring;
     store_ring_figures(base, &ring);
     for (int i = 0; i < ring.n_slots; i++) {

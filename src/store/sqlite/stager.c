@@ -72,7 +72,8 @@ int stager_undo(struct sqlite_store *s, struct err *err)
 static int write_group(struct sqlite_store *s, struct store_message *first, struct store_message *end, uint64_t *id,
                        struct err *err)
 {
-    struct db *db = &s->stager.db;
+    struct stager *st = &s->stager;
+    struct db *db = &st->db;
     int result = db_begin(db, err);
     if (result < 0) {
         return result;
@@ -93,7 +94,9 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
     int64_t started = clock_stopwatch_us();
     result = db_commit(db, err);
     uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
-    atomic_store_explicit(&s->counters.commit_us_last, took, memory_order_relaxed);
+    GAUGE(s, commit_us_last, took);
+    buckets_note(&s->commit_us, &buckets_us, took, 1);
+    buckets_note(&s->commit_rows, &buckets_rows, *id - st->next_id, 1);
     if (took > atomic_load_explicit(&s->counters.commit_us_max, memory_order_relaxed)) {
         atomic_store_explicit(&s->counters.commit_us_max, took, memory_order_relaxed);
     }

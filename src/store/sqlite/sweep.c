@@ -234,8 +234,12 @@ int sweep_step(struct sqlite_store *s, struct err *err)
         }
     }
     int result = revive_months(s, first_kept, err);
-    if (result < 0 || (result = find_month(s, first_kept, now, &m, err)) <= 0) {
+    if (result < 0 || (result = find_month(s, first_kept, now, &m, err)) < 0) {
         return result;
+    }
+    if (result == 0) {
+        GAUGE(s, swept_ms, now);
+        return 0;
     }
     if ((result = history_begin(s, err)) < 0) {
         return result;

@@ -1,0 +1,39 @@
+/* Counts of values by a few fixed sizes, as Prometheus wants its histograms: small enough that each thread has one for
+ * every command, and cheap enough for each of them. (base/histogram.h is exact and large: for the load generator.)
+ *
+ * One thread notes, any thread reads. A reader may see a value in one field and not yet in another. */
+#ifndef UNSEEN_BASE_BUCKETS_H
+#define UNSEEN_BASE_BUCKETS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum { BUCKETS = 18 };
+
+/* Upper bounds, included. What is above the last one is counted behind it. */
+struct bucket_scale {
+    unsigned n;
+    uint64_t upper[BUCKETS];
+};
+extern const struct bucket_scale buckets_us;   /* 50 us to 10 s */
+extern const struct bucket_scale buckets_rows; /* 1 to 100,000 */
+
+/* All zero is an empty one. */
+struct buckets {
+    _Atomic uint64_t counts[BUCKETS + 1];
+    _Atomic uint64_t sum;
+};
+
+/* The same as plain numbers, of one or added up. */
+struct bucket_sums {
+    uint64_t counts[BUCKETS + 1]; /* in each bucket alone, not yet cumulative */
+    uint64_t sum;
+};
+
+/* So many values of this size. Always with the same scale. */
+void buckets_note(struct buckets *b, const struct bucket_scale *scale, uint64_t value, uint64_t times);
+
+void buckets_add(struct bucket_sums *to, const struct buckets *from);
+uint64_t buckets_count(const struct bucket_sums *b);
+
+#endif

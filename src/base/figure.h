@@ -1,0 +1,25 @@
+/* What one number of the server is called: in INFO, and in the metrics. Whoever counts something describes it once, in
+ * a table of these beside its counters. */
+#ifndef UNSEEN_BASE_FIGURE_H
+#define UNSEEN_BASE_FIGURE_H
+
+#include <stdint.h>
+
+enum figure_kind {
+    FIGURE_COUNTER, /* only rises, from 0 at start */
+    FIGURE_GAUGE,
+    FIGURE_US,        /* a gauge of microseconds; metrics show seconds */
+    FIGURE_TIME,      /* wall time in ms, 0: never; metrics show seconds */
+    FIGURE_MILLIONTH, /* a counter of millionths */
+};
+
+struct figure {
+    const char *info;
+    const char *metric; /* behind "unseen_"; NULL: the metrics say it in another way */
+    enum figure_kind kind;
+    const char *help; /* a sentence */
+};
+
+typedef void figure_visit(void *arg, const struct figure *figure, uint64_t value);
+
+#endif

@@ -1,0 +1,55 @@
+/* What is measured of every command: how long it took, from the arrival of its last byte until its reply was written
+ * (so a durable write includes its commit, and a pipelined command those before it), and with which error it ended.
+ *
+ * Each thread that answers clients has a meter of its own, which others only read. */
+#ifndef UNSEEN_NET_METER_H
+#define UNSEEN_NET_METER_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/buckets.h"
+#include "base/slice.h"
+
+/* What has a line of its own; all else is "other". */
+enum op {
+    OP_OTHER,
+    OP_PLAYED,
+    OP_PLAYEDAT,
+    OP_DELIVERED,
+    OP_UNSEEN,
+    OP_SEEN,
+    OP_FILTER,
+    OP_BLOCK,
+    OP_UNBLOCK,
+    OP_FORGET,
+    OP_WHY,
+    OP_HISTORY,
+    OP_RING,
+    OP_MONTHS,
+    OP_INFO,
+    OPS,
+};
+extern const char *const op_names[OPS];
+
+/* By a command's name, in lower case. */
+enum op op_find(const char *name);
+
+/* Errors by the first word of their text, which is what clients decide on. The last is for all others. */
+enum { METER_ERRORS = 11 };
+extern const char *const meter_error_names[METER_ERRORS];
+
+struct meter {
+    struct buckets ops[OPS];
+    _Atomic uint64_t errors[METER_ERRORS];
+};
+
+static inline void meter_note(struct meter *m, enum op op, int64_t us, uint64_t times)
+{
+    buckets_note(&m->ops[op], &buckets_us, us > 0 ? (uint64_t)us : 0, times);
+}
+
+/* text: "WRONGPASS invalid ...". */
+void meter_error(struct meter *m, struct slice text);
+
+#endif
