@@ -29,6 +29,15 @@ EXTRA_PROGRAMS += bench/fill
 bench_fill_SOURCES = bench/fill.c
 EXTRA_DIST += bench/flush bench/fleet bench/growth bench/served.py
 
+# Scroll sessions, beside CRoaring and Redis.
+if WITH_ROARING
+EXTRA_PROGRAMS += bench/session_sets
+bench_session_sets_SOURCES = bench/session_sets.c tests/unit/random.h
+bench_session_sets_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
+bench_session_sets_LDADD = $(LDADD) -lroaring
+endif
+EXTRA_DIST += bench/sessions
+
 # All of them; scripts/test builds them, so that none is left behind by a change.
 .PHONY: benches
 benches: $(EXTRA_PROGRAMS)

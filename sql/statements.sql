@@ -28,6 +28,13 @@ SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER
 -- :staged_drop
 DROP TABLE staged_{slot};
 
+-- :sessions_all
+SELECT session, ids, used FROM sessions ORDER BY id;
+-- :session_insert
+INSERT INTO sessions (session, ids, used) VALUES (?1, ?2, ?3);
+-- :sessions_delete
+DELETE FROM sessions;
+
 -- :months_window
 SELECT month, sealed_to FROM months WHERE month >= ?1 ORDER BY month DESC;
 -- :months_all

@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/versions.h"
 #include "dedup/dedup.h"
+#include "dedup/sessions.h"
 #include "http/http.h"
 #include "resp/server.h"
 #include "store/sqlite/sqlite_store.h"
@@ -185,27 +186,49 @@ static int publish(struct store *store, const struct server *server, struct err 
     return sqlite_store_publish(store, text, err);
 }
 
-/* From the open ports to the signal. Sets *store once it is open. */
-static int run(struct config *cfg, struct server *server, struct http *http, struct store **store,
+/* Sessions that can't be read back are no reason not to serve: they would be gone in minutes. */
+static int start_sessions(struct dedup *dedup, struct err *err)
+{
+    int rc = sessions_new(dedup->cfg, dedup->seed, &dedup->sessions, err);
+    struct err lost = {0};
+    if (rc == 0 && sessions_restore(dedup->sessions, dedup->store, &lost) < 0) {
+        log_error("sessions not restored", "error=%s", log_quote_str(lost.text));
+    }
+    return rc;
+}
+
+static void keep_sessions(const struct dedup *dedup)
+{
+    struct err err = {0};
+    if (dedup->sessions != NULL && sessions_save(dedup->sessions, dedup->store, &err) < 0) {
+        log_error("sessions not kept", "error=%s", log_quote_str(err.text));
+    }
+}
+
+/* From the open ports to the signal. dedup->store is set once it is open. */
+static int run(struct config *cfg, struct server *server, struct http *http, struct dedup *dedup,
                const sigset_t *signals, struct err *err)
 {
-    static struct dedup dedup; /* outlives every thread */
+    struct store *store;
     int64_t started_us = clock_stopwatch_us();
-    int rc = sqlite_store_open(cfg, NULL, store, err);
+    int rc = sqlite_store_open(cfg, NULL, &store, err);
     if (rc < 0) {
         return rc;
     }
     log_start(cfg); /* not before: whoever can't start says why in one line */
-    dedup_init(&dedup, *store, cfg);
-    rc = server_attach(server, &dedup, err);
+    dedup_init(dedup, store, cfg);
+    rc = start_sessions(dedup, err);
     if (rc == 0) {
-        rc = http_attach(http, &dedup, err);
+        rc = server_attach(server, dedup, err);
     }
     if (rc == 0) {
-        rc = publish(*store, server, err);
+        rc = http_attach(http, dedup, err);
     }
     if (rc == 0) {
-        log_ready(&dedup, server, http, started_us);
+        rc = publish(store, server, err);
+    }
+    if (rc == 0) {
+        log_ready(dedup, server, http, started_us);
         wait_for_signal(signals);
         arm_second_signal(signals);
     }
@@ -217,7 +240,7 @@ static int serve(struct config *cfg, struct err *err)
     sigset_t signals;
     struct server *server;
     struct http *http;
-    struct store *store = NULL;
+    struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
     int rc = fit_files(cfg, err);
@@ -230,15 +253,17 @@ static int serve(struct config *cfg, struct err *err)
     }
     rc = http_start(cfg, server_crew(server), &http, err);
     if (rc == 0) {
-        rc = run(cfg, server, http, &store, &signals, err);
+        rc = run(cfg, server, http, &dedup, &signals, err);
     }
     http_stop(http);
     server_stop(server);
-    if (store != NULL) {
-        store->ops->close(store);
+    if (dedup.store != NULL) {
+        keep_sessions(&dedup);
+        dedup.store->ops->close(dedup.store);
     }
     http_free(http);
     server_free(server);
+    sessions_free(dedup.sessions);
     if (rc == 0) {
         log_info("stopped", "");
     }

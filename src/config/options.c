@@ -240,6 +240,27 @@ const struct config_option config_options[] = {
         .help = "How many of the items last sent to a user count as seen.",
     },
     {
+        .name = "session_ttl",
+        .type = CONFIG_DURATION,
+        FIELD(session_ttl_ms),
+        .min = 1000,
+        .max = 7 * DAY_MS,
+        .default_text = "10min",
+        .change = CHANGE_LIVE,
+        .help = "How long after its last use a scroll session (BLOCK) ends.",
+    },
+    {
+        .name = "session_memory",
+        .type = CONFIG_SIZE,
+        FIELD(session_memory),
+        .min = MIB,
+        .max = TIB,
+        .default_text = "64MiB",
+        .change = CHANGE_LIVE,
+        .help = "Memory for scroll sessions. When it is full, those unused for longest end early, which is counted and "
+                "logged.",
+    },
+    {
         .name = "hash_seed",
         .type = CONFIG_SEED,
         FIELD(hash_seed),

@@ -20,10 +20,13 @@ enum {
     ITEMS_MAX = 65536, /* items of one command */
 };
 
+struct sessions;
+
 struct dedup {
     struct store *store;
     const struct config *cfg;
     uint64_t seed;
+    struct sessions *sessions; /* NULL where there is no service */
 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);
@@ -53,7 +56,7 @@ int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, siz
 /* Of the last asker_filter(): the chance that a candidate which the user never had is hidden. */
 double asker_error(const struct asker *a);
 
-enum place_kind { PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH };
+enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH };
 struct place {
     enum place_kind kind;
     int month;    /* PLACE_MONTH, and PLACE_STAGED: the play's */

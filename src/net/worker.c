@@ -96,6 +96,9 @@ void worker_tick(struct worker *w)
         next = c->next;
         conn_tick(c, now);
     }
+    if (w->dedup != NULL && w->dedup->sessions != NULL) {
+        sessions_expire(w->dedup->sessions, (unsigned)w->index, (unsigned)w->crew->n);
+    }
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -385,6 +388,7 @@ void crew_free(struct crew *crew)
         free(w->args);
         free(w->hashes);
         free(w->bits);
+        session_set_free(&w->blocked);
     }
     free(crew->workers);
     crew->workers = NULL;

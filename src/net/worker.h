@@ -22,6 +22,7 @@
 #include "base/slice.h"
 #include "config/config.h"
 #include "dedup/dedup.h"
+#include "dedup/sessions.h"
 #include "net/budget.h"
 #include "net/conn.h"
 #include "net/listener.h"
@@ -90,6 +91,7 @@ struct worker {
     size_t args_cap;
     uint64_t *hashes; /* ITEMS_MAX */
     uint8_t *bits;    /* ITEMS_MAX / 8 */
+    struct session_set blocked;
 };
 
 struct crew {

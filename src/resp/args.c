@@ -46,15 +46,25 @@ static bool good_id(struct slice id)
     return id.len - 1 < ID_MAX;
 }
 
-bool args_check_user(struct session *s, struct slice user, enum outcome *refused)
+static bool check_name(struct session *s, const char *what, struct slice id, enum outcome *refused)
 {
-    if (good_id(user)) {
+    if (good_id(id)) {
         return true;
     }
     struct err err = {0};
-    dedup_check_id("user", 0, user, &err);
+    dedup_check_id(what, 0, id, &err);
     *refused = session_refuse(s, "ERR %s", err.text);
     return false;
+}
+
+bool args_check_user(struct session *s, struct slice user, enum outcome *refused)
+{
+    return check_name(s, "user", user, refused);
+}
+
+bool args_check_session(struct session *s, struct slice name, enum outcome *refused)
+{
+    return check_name(s, "session", name, refused);
 }
 
 bool args_check_items(struct session *s, const struct slice *items, size_t n, enum outcome *refused)

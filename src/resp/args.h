@@ -19,6 +19,7 @@ int arg_shown(struct slice arg);
 
 /* Ids are 1..255 bytes. Writes the error and returns false when one is not. */
 bool args_check_user(struct session *s, struct slice user, enum outcome *refused);
+bool args_check_session(struct session *s, struct slice name, enum outcome *refused);
 bool args_check_items(struct session *s, const struct slice *items, size_t n, enum outcome *refused);
 
 /* Hashes items into the worker's array (n <= ITEMS_MAX) and returns that. */

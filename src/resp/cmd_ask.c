@@ -10,6 +10,7 @@ enum reply_form { REPLY_ITEMS, REPLY_INDEXES, REPLY_BITMAP };
 
 struct question {
     struct slice user;
+    struct slice session; /* data NULL: none */
     const struct slice *items;
     const uint64_t *hashes;
     size_t n;
@@ -50,9 +51,16 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     if (!args_check_user(s, q->user, refused) || !args_check_items(s, q->items, q->n, refused)) {
         return false;
     }
+    if (q->session.data != NULL && !args_check_session(s, q->session, refused)) {
+        return false;
+    }
     q->hashes = args_hash(s, q->items, q->n);
     struct err err = {0};
     int code = asker_filter(w->asker, q->user, q->hashes, q->n, w->bits, &q->n_unseen, &err);
+    if (code == 0 && q->session.data != NULL) {
+        code = sessions_load(w->dedup->sessions, q->session, &w->blocked, &err);
+        q->n_unseen -= session_set_hide(&w->blocked, q->items, q->n, w->bits);
+    }
     if (code < 0) {
         session_write_unread(s, &err);
         *refused = OUTCOME_ANSWERED;
@@ -190,11 +198,14 @@ static bool read_filter(struct session *s, const struct slice *args, size_t n, s
                 return false;
             }
             has_limit = true;
+        } else if (arg_is(args[i], "SESSION") && has_value) {
+            q->session = args[++i];
         } else if (arg_is(args[i], "DELIVER")) {
             q->deliver = true;
         } else {
-            *refused = session_refuse(s, "ERR unknown option '%.*s' of FILTER: expected REPLY, LIMIT, DELIVER or ITEMS",
-                                      arg_shown(args[i]), args[i].data);
+            *refused = session_refuse(
+                s, "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER or ITEMS",
+                arg_shown(args[i]), args[i].data);
             return false;
         }
     }

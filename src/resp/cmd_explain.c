@@ -9,6 +9,8 @@ enum { MONTHS_MAX = 512 };
 static const char *place_name(const struct place *place, char month[MONTH_TEXT])
 {
     switch (place->kind) {
+    case PLACE_BLOCKED:
+        return "blocked";
     case PLACE_STAGED:
         return "staged";
     case PLACE_DELIVERED:
@@ -19,17 +21,41 @@ static const char *place_name(const struct place *place, char month[MONTH_TEXT])
     return month_name(place->month, month);
 }
 
+/* Whether the session blocks the item: 1, 0 or an error. */
+static int is_blocked(struct worker *w, struct slice session, struct slice item, struct err *err)
+{
+    uint32_t id;
+    if (!session_id(item, &id)) {
+        return 0;
+    }
+    int code = sessions_load(w->dedup->sessions, session, &w->blocked, err);
+    return code < 0 ? code : session_set_has(&w->blocked, id);
+}
+
+/* WHY user item [SESSION id] */
 enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
 {
-    (void)n;
     enum outcome refused;
     if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, 1, &refused)) {
         return refused;
     }
+    if (n > 3 && (n != 5 || !arg_is(args[3], "SESSION"))) {
+        return session_refuse(s, "ERR behind the item WHY takes SESSION and its id, got '%.*s'", arg_shown(args[3]),
+                              args[3].data);
+    }
+    if (n == 5 && !args_check_session(s, args[4], &refused)) {
+        return refused;
+    }
     struct worker *w = s->conn.worker;
-    struct place places[PLACES_MAX];
+    struct place places[1 + PLACES_MAX];
     struct err err = {0};
-    int found = asker_why(w->asker, args[1], hash_id(w->dedup->seed, args[2]), places, &err);
+    int blocked = n == 5 ? is_blocked(w, args[4], args[2], &err) : 0;
+    int found =
+        blocked < 0 ? blocked : asker_why(w->asker, args[1], hash_id(w->dedup->seed, args[2]), places + blocked, &err);
+    if (blocked > 0 && found >= 0) {
+        places[0] = (struct place){.kind = PLACE_BLOCKED};
+        found++;
+    }
     if (found < 0) {
         session_write_unread(s, &err);
         return OUTCOME_ANSWERED;

@@ -59,6 +59,7 @@ command_fn cmd_multi, cmd_exec, cmd_discard;                                    
 command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_info;          /* cmd_command.c */
 command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget;                         /* cmd_write.c */
 command_fn cmd_unseen, cmd_seen, cmd_filter;                                            /* cmd_ask.c */
+command_fn cmd_block, cmd_unblock;                                                      /* cmd_block.c */
 command_fn cmd_why, cmd_history, cmd_months;                                            /* cmd_explain.c */
 command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debug_jump; /* cmd_admin.c */
 command_fn cmd_info;                                                                    /* info.c */

@@ -124,6 +124,22 @@ static void add_ring(struct buf *out, const struct session *s)
     }
 }
 
+static void add_sessions(struct buf *out, const struct session *s)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (dedup == NULL || dedup->sessions == NULL) {
+        return;
+    }
+    struct sessions_stats stats;
+    sessions_stats(dedup->sessions, &stats);
+    add_stat(out, "sessions", stats.live);
+    add_stat(out, "session_memory_used", stats.bytes);
+    add_stat(out, "session_memory_limit", (uint64_t)dedup->cfg->session_memory);
+    add_stat(out, "sessions_begun", stats.begun);
+    add_stat(out, "sessions_expired", stats.expired);
+    add_stat(out, "sessions_evicted", stats.evicted);
+}
+
 /* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
 static void add_keyspace(struct buf *out, const struct session *s)
 {
@@ -144,6 +160,7 @@ static const struct section {
     {"replication", "Replication", add_replication},
     {"cpu", "CPU", add_cpu},
     {"ring", "Ring", add_ring},
+    {"sessions", "Sessions", add_sessions},
     {"keyspace", "Keyspace", add_keyspace},
 };
 

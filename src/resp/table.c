@@ -50,6 +50,8 @@ static const struct command ring_subs[] = {
 const struct command command_table[] = {
     {"auth", -2, CMD_LOADING | CMD_NO_AUTH | CMD_FAST, 0, cmd_auth, NULL, "connection", "[username] password",
      "Says the password."},
+    {"block", -3, CMD_FAST, 1, cmd_block, NULL, "unseen", "session id [id ...]",
+     "Blocks whole numbers in a scroll session; answers how many were not blocked before."},
     {"client", -2, CMD_LOADING, 0, NULL, client_subs, "connection", "subcommand", "About connections."},
     {"command", -1, CMD_LOADING, 0, cmd_command, command_subs, "server", "", "All commands, for programs."},
     {"config", -2, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand", "About the configuration."},
@@ -63,7 +65,7 @@ const struct command command_table[] = {
     {"exec", 1, CMD_LOADING | CMD_IMMEDIATE, 0, cmd_exec, NULL, "transactions", "",
      "Runs what MULTI queued, and answers all replies together."},
     {"filter", -4, CMD_READONLY, 1, cmd_filter, NULL, "unseen",
-     "user [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]",
+     "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]",
      "The candidates that the user has not seen; with DELIVER, recorded as sent."},
     {"forget", -2, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
      "Erases a user, or makes single items unseen again."},
@@ -88,9 +90,12 @@ const struct command command_table[] = {
     {"seen", -3, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
      "For each item 1 when the user has seen it, else 0."},
     {"select", 2, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index", "There is only database 0."},
+    {"unblock", -2, CMD_FAST, 1, cmd_unblock, NULL, "unseen", "session [id ...]",
+     "Takes numbers out of a scroll session, or ends it; answers how many were blocked."},
     {"unseen", -3, CMD_READONLY, 1, cmd_unseen, NULL, "unseen", "user item [item ...]",
      "The items that the user has not seen, in the order asked."},
-    {"why", 3, CMD_READONLY, 1, cmd_why, NULL, "unseen", "user item", "Where the item is seen, newest first."},
+    {"why", -3, CMD_READONLY, 1, cmd_why, NULL, "unseen", "user item [SESSION id]",
+     "Where the item is seen, newest first."},
     {0},
 };
 

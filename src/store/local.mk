@@ -17,6 +17,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/inbox.c \
 	src/store/sqlite/inbox.h \
 	src/store/sqlite/internal.h \
+	src/store/sqlite/kept.c \
 	src/store/sqlite/merge.c \
 	src/store/sqlite/month.c \
 	src/store/sqlite/reader.c \

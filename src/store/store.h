@@ -92,6 +92,13 @@ struct store_call {
     void *owner;
 };
 
+/* A scroll session as the store keeps it over a restart (dedup/sessions.h). */
+struct store_session {
+    struct slice name;
+    struct slice ids;
+    int64_t used_ms; /* wall time of its last use */
+};
+
 /* A month of one user. */
 struct store_month {
     int month;
@@ -245,6 +252,14 @@ struct store_ops {
     int (*bulk_add)(struct store *s, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash,
                     struct err *err);
     int (*bulk_end)(struct store *s, struct err *err);
+
+    /* Sessions over a restart. keep: replaces what is kept by what next() gives until it returns false; take: gives all
+     * that is kept to each(), and forgets it, so that a crash brings no old state back. Each blocks, is one transaction,
+     * and calls back on a thread of the store. */
+    int (*keep_sessions)(struct store *s, bool (*next)(void *arg, struct store_session *out), void *arg,
+                         struct err *err);
+    int (*take_sessions)(struct store *s, void (*each)(void *arg, const struct store_session *kept), void *arg,
+                         struct err *err);
 
     /* Stops taking writes, ends what was begun, checkpoints, closes. Blocks. Readers are closed before. */
     void (*close)(struct store *s);

@@ -146,3 +146,8 @@ tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
 tests_unit_test_extension_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_extension_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 TESTS += tests/unit/test_extension
+
+check_PROGRAMS += tests/unit/test_sessions
+tests_unit_test_sessions_SOURCES = tests/unit/test_sessions.c tests/unit/random.h
+tests_unit_test_sessions_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_sessions

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dedup/sessions.h"
 #include "fake_store.h"
 #include "server_fixture.h"
 
@@ -51,6 +52,9 @@ void fixture_attach(struct fixture *f)
 {
     struct err err = {0};
     dedup_init(&f->dedup, f->store, &f->cfg);
+    if (sessions_new(&f->cfg, f->dedup.seed, &f->dedup.sessions, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
     if (server_attach(f->server, &f->dedup, &err) < 0) {
         fail_msg("%s", err.text);
     }
@@ -64,6 +68,7 @@ void fixture_stop(struct fixture *f)
 void fixture_end(struct fixture *f)
 {
     server_free(f->server);
+    sessions_free(f->dedup.sessions);
     fake_store_free(f->store);
     assert_int_equal(access(f->cfg.unix_socket, F_OK), -1); /* the server took its file along */
     rmdir(f->folder);

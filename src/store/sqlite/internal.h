@@ -40,10 +40,11 @@ struct garbage;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
 enum store_wants {
-    WANTS_FLUSH, /* RING FLUSH */
-    WANTS_ROOM,  /* RING FLUSH whose turn waits for an empty slot */
-    WANTS_TICK,  /* the test clock moved */
-    WANTS_MERGE, /* a bulk load's next index */
+    WANTS_FLUSH,    /* RING FLUSH */
+    WANTS_ROOM,     /* RING FLUSH whose turn waits for an empty slot */
+    WANTS_TICK,     /* the test clock moved */
+    WANTS_MERGE,    /* a bulk load's next index */
+    WANTS_SESSIONS, /* to be kept, or given back */
 };
 
 struct slot {
@@ -370,6 +371,12 @@ int bulk_end(struct store *base, struct err *err);
 void bulk_drop(struct sqlite_store *s); /* a load that was not ended, once the historian has stopped */
 struct staged *bulk_index(struct bulk *bulk);
 void bulk_merged(struct bulk *bulk, const struct err *err); /* the historian has merged it, or failed */
+
+/* kept.c: sessions over a restart */
+int kept_put(struct store *base, bool (*next)(void *arg, struct store_session *out), void *arg, struct err *err);
+int kept_take(struct store *base, void (*each)(void *arg, const struct store_session *kept), void *arg,
+              struct err *err);
+void kept_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
 
 /* sqlite_store.c */
 void store_now(struct store *base, int64_t *later, int64_t *earlier);

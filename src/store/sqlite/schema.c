@@ -12,7 +12,7 @@ struct step {
     const char *sql; /* brings the file from version i to i + 1, i being its place in the array */
 };
 
-static const struct step staging_steps[] = {{sql_file_staging}};
+static const struct step staging_steps[] = {{sql_file_staging}, {sql_file_staging_2}};
 static const struct step history_steps[] = {{sql_file_history}, {sql_file_history_2}};
 
 static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, struct err *err)

@@ -338,6 +338,8 @@ static const struct store_ops sqlite_ops = {
     .bulk_begin = bulk_begin,
     .bulk_add = bulk_add,
     .bulk_end = bulk_end,
+    .keep_sessions = kept_put,
+    .take_sessions = kept_take,
     .close = store_close,
 };
 

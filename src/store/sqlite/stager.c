@@ -494,6 +494,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         inbox_put(&s->historian.inbox, m);
         return;
     }
+    if (m->what == WANTS_SESSIONS) {
+        kept_work(s, m);
+        return;
+    }
     slots_retry_emptying(s, true);
     struct store_message **end = &s->stager.flush_calls;
     while (*end != NULL) {

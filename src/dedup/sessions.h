@@ -1,0 +1,77 @@
+/* Scroll sessions: short-lived sets of blocked ids, such as the games that were already shown in this scroll.
+ *
+ * A session is a name of 1 to 255 bytes and a set of numbers from 0 to 2^32 - 1. It ends session_ttl after its last
+ * use, and all sessions together keep within session_memory: when it is full, those unused for longest go first. A
+ * session that was never begun, or has ended, is an empty one.
+ *
+ * Sessions stand in memory, each set as the sorted gaps of its ids in the Golomb-Rice code of the month filter
+ * (filter/filter.h): 300 of 10,000 ids take some 255 bytes, the limit being 242. All functions may be called from any
+ * thread; names are dealt to shards with a lock each, which is held for a few microseconds.
+ */
+#ifndef UNSEEN_DEDUP_SESSIONS_H
+#define UNSEEN_DEDUP_SESSIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "config/config.h"
+#include "store/store.h"
+
+enum { SESSION_IDS_MAX = 65536 }; /* of one session */
+
+struct sessions;
+
+/* seed: of the names' hashes. */
+int sessions_new(const struct config *cfg, uint64_t seed, struct sessions **out, struct err *err);
+void sessions_free(struct sessions *all); /* NULL is none */
+
+/* An id in canonical decimal: "7", not "007" or "+7". False for anything else. */
+bool session_id(struct slice text, uint32_t *id);
+
+/* Adds ids, in any order, to a session, which begins if need be. Returns how many were not in it before; ERR_FULL when
+ * it would hold more than SESSION_IDS_MAX, ERR_NOMEM: then nothing was added. ids are reordered. */
+int64_t sessions_block(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err);
+
+/* Takes ids out of a session; n == 0 ends it. Returns how many ids were in it, or ERR_NOMEM. ids are reordered. */
+int64_t sessions_unblock(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err);
+
+/* What one question asks: the ids of a session, ready to be tested. Belongs to one thread and is reused; all zero is an
+ * empty one. */
+struct session_set {
+    uint32_t *ids; /* ascending */
+    size_t n, cap;
+    uint64_t *bits; /* of the ids' hashes: most ids that are not there end here */
+    size_t cap_bits;
+    unsigned shift;
+};
+
+/* Loads a session's ids, which counts as a use. Returns 0 or ERR_NOMEM. */
+int sessions_load(struct sessions *all, struct slice name, struct session_set *set, struct err *err);
+bool session_set_has(const struct session_set *set, uint32_t id);
+void session_set_free(struct session_set *set);
+
+/* Takes the candidates that are ids of the set out of the unseen ones (as asker_filter() has them). Returns how many of
+ * them were unseen. */
+size_t session_set_hide(const struct session_set *set, const struct slice *items, size_t n, uint8_t *unseen);
+
+/* Frees what has ended; each of `parts` callers sees to its own shards, a bounded number of sessions a call. */
+void sessions_expire(struct sessions *all, unsigned part, unsigned parts);
+
+struct sessions_stats {
+    uint64_t live;    /* gauge: in memory, those that have ended but were not yet freed too */
+    uint64_t bytes;   /* gauge */
+    uint64_t begun;   /* since the start, as are the following */
+    uint64_t expired; /* ended because unused for session_ttl */
+    uint64_t evicted; /* ended before, because session_memory was full */
+};
+void sessions_stats(const struct sessions *all, struct sessions_stats *out);
+
+/* At a clean stop, and at the next start: sessions go to the store and come back, less those that ended meanwhile. Both
+ * block. */
+int sessions_save(struct sessions *all, struct store *store, struct err *err);
+int sessions_restore(struct sessions *all, struct store *store, struct err *err);
+
+#endif
