@@ -588,10 +588,34 @@ void sessions_stats(const struct sessions *all, struct sessions_stats *out)
     *out = (struct sessions_stats){
         .live = atomic_load_explicit(&all->live, memory_order_relaxed),
         .bytes = atomic_load_explicit(&all->bytes, memory_order_relaxed),
+        .limit = (uint64_t)all->cfg->session_memory,
         .begun = atomic_load_explicit(&all->begun, memory_order_relaxed),
         .expired = atomic_load_explicit(&all->expired, memory_order_relaxed),
         .evicted = atomic_load_explicit(&all->evicted, memory_order_relaxed),
     };
+}
+
+void sessions_stats_each(const struct sessions *all, figure_visit *visit, void *arg)
+{
+    struct sessions_stats s;
+    sessions_stats(all, &s);
+    const struct {
+        struct figure figure;
+        uint64_t value;
+    } figures[] = {
+        {{"sessions", "sessions", FIGURE_GAUGE, "Scroll sessions in memory."}, s.live},
+        {{"session_memory_used", "session_memory_bytes", FIGURE_GAUGE, "Memory of scroll sessions."}, s.bytes},
+        {{"session_memory_limit", "session_memory_limit_bytes", FIGURE_GAUGE, "session_memory."}, s.limit},
+        {{"sessions_begun", "sessions_begun_total", FIGURE_COUNTER, "Scroll sessions that began."}, s.begun},
+        {{"sessions_expired", "sessions_expired_total", FIGURE_COUNTER, "Scroll sessions that ended unused."},
+         s.expired},
+        {{"sessions_evicted", "sessions_evicted_total", FIGURE_COUNTER,
+          "Scroll sessions that ended early because session_memory was full."},
+         s.evicted},
+    };
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        visit(arg, &figures[i].figure, figures[i].value);
+    }
 }
 
 /* Goes through all sessions, in each shard from the one unused for longest on. */

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/figure.h"
 #include "base/slice.h"
 #include "config/config.h"
 #include "store/store.h"
@@ -63,11 +64,13 @@ void sessions_expire(struct sessions *all, unsigned part, unsigned parts);
 struct sessions_stats {
     uint64_t live;    /* gauge: in memory, those that have ended but were not yet freed too */
     uint64_t bytes;   /* gauge */
+    uint64_t limit;   /* session_memory */
     uint64_t begun;   /* since the start, as are the following */
     uint64_t expired; /* ended because unused for session_ttl */
     uint64_t evicted; /* ended before, because session_memory was full */
 };
 void sessions_stats(const struct sessions *all, struct sessions_stats *out);
+void sessions_stats_each(const struct sessions *all, figure_visit *visit, void *arg);
 
 /* At a clean stop, and at the next start: sessions go to the store and come back, less those that ended meanwhile. Both
  * block. */

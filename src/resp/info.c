@@ -130,14 +130,7 @@ static void add_sessions(struct buf *out, const struct session *s)
     if (dedup == NULL || dedup->sessions == NULL) {
         return;
     }
-    struct sessions_stats stats;
-    sessions_stats(dedup->sessions, &stats);
-    add_stat(out, "sessions", stats.live);
-    add_stat(out, "session_memory_used", stats.bytes);
-    add_stat(out, "session_memory_limit", (uint64_t)dedup->cfg->session_memory);
-    add_stat(out, "sessions_begun", stats.begun);
-    add_stat(out, "sessions_expired", stats.expired);
-    add_stat(out, "sessions_evicted", stats.evicted);
+    sessions_stats_each(dedup->sessions, add_stat, out);
 }
 
 /* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
