@@ -14,6 +14,8 @@ libunseen_a_SOURCES += \
 	src/cli/reply.c \
 	src/cli/reply.h \
 	src/cli/serve.c \
+	src/cli/serve_config.c \
+	src/cli/serve_config.h \
 	src/cli/source.c \
 	src/cli/source.h \
 	src/cli/source_remote.c \

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,6 +16,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/serve_config.h"
 #include "cli/versions.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
@@ -37,67 +37,6 @@ static const char help[] = "Runs the service until SIGTERM or SIGINT; a second o
 
 static const char unix_prefix[] = "unix:";
 
-enum {
-    FILES_SPARE = 64,      /* listeners, logs, the writers of both files, the reader for HTTP */
-    FILES_PER_WORKER = 16, /* a loop and a reader of both files with WAL and shared memory */
-    CLIENTS_MIN = 16,
-};
-
-/* Puts the port in the place of the one that listen has. */
-static int set_port(struct config *cfg, const char *port, struct err *err)
-{
-    char listen[CONFIG_TEXT];
-    const char *colon = strrchr(cfg->listen, ':');
-    char *end;
-    unsigned long n = strtoul(port, &end, 10);
-    if (port[0] < '0' || port[0] > '9' || *end != '\0' || n > 65535) {
-        return err_set(err, ERR_INVALID, "--port '%s': expected 0 to 65535", port);
-    }
-    int host_len = colon != NULL ? (int)(colon - cfg->listen) : 0;
-    const char *host = colon != NULL ? cfg->listen : "127.0.0.1";
-    int len = snprintf(listen, sizeof listen, "%.*s:%lu", host_len > 0 ? host_len : (int)strlen(host), host, n);
-    if (len < 0 || (size_t)len >= sizeof listen) {
-        return err_set(err, ERR_INVALID, "listen '%s': too long", cfg->listen);
-    }
-    return config_set(cfg, "listen", listen, err);
-}
-
-/* A connection is a file. Raises the limit to what max_clients needs, or lowers max_clients to what the limit allows
- * and says so. */
-static int fit_files(struct config *cfg, struct err *err)
-{
-    struct rlimit limit;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t workers = cfg->workers > 0 ? cfg->workers : cores;
-    rlim_t besides = (rlim_t)(FILES_SPARE + FILES_PER_WORKER * workers);
-    besides += strcmp(cfg->http, "none") != 0 ? HTTP_FILES : 0;
-    rlim_t need = (rlim_t)cfg->max_clients + besides;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
-        return err_set(err, ERR_SYSTEM, "can't read the limit of open files: %s", strerror(errno));
-    }
-    if (limit.rlim_cur >= need) {
-        return 0;
-    }
-    struct rlimit wanted = {need, limit.rlim_max > need ? limit.rlim_max : need};
-    if (setrlimit(RLIMIT_NOFILE, &wanted) == 0) {
-        return 0;
-    }
-    wanted = (struct rlimit){limit.rlim_max, limit.rlim_max};
-    if (setrlimit(RLIMIT_NOFILE, &wanted) < 0) {
-        wanted = limit;
-    }
-    if (wanted.rlim_cur < besides + CLIENTS_MIN) {
-        return err_set(err, ERR_SYSTEM,
-                       "the limit of open files (ulimit -n, LimitNOFILE=) is %llu, and max_clients = %lld needs %llu",
-                       (unsigned long long)wanted.rlim_cur, (long long)cfg->max_clients, (unsigned long long)need);
-    }
-    int64_t fits = (int64_t)(wanted.rlim_cur - besides);
-    log_warn("the limit of open files is too low: max_clients lowered", "limit=%llu needed=%llu max_clients=%lld",
-             (unsigned long long)wanted.rlim_cur, (unsigned long long)need, (long long)fits);
-    cfg->max_clients = fits;
-    return 0;
-}
-
 static void block_signals(sigset_t *set)
 {
     sigemptyset(set);
@@ -108,7 +47,7 @@ static void block_signals(sigset_t *set)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static void wait_for_signal(const sigset_t *set)
+static void wait_for_signal(const sigset_t *set, struct serve_config *config, struct server *server)
 {
     for (;;) {
         int number;
@@ -119,7 +58,10 @@ static void wait_for_signal(const sigset_t *set)
             log_info("stopping", "signal=%s", sigabbrev_np(number));
             return;
         }
-        log_warn("SIGHUP: the configuration is read at start only", "");
+        struct err err;
+        if (serve_config_reload(config, &err) > 0) {
+            server_reconfigured(server);
+        }
     }
 }
 
@@ -206,9 +148,10 @@ static void keep_sessions(const struct dedup *dedup)
 }
 
 /* From the open ports to the signal. dedup->store is set once it is open. */
-static int run(struct config *cfg, struct server *server, struct http *http, struct dedup *dedup,
+static int run(struct serve_config *config, struct server *server, struct http *http, struct dedup *dedup,
                const sigset_t *signals, struct err *err)
 {
+    const struct config *cfg = &config->cfg;
     struct store *store;
     int64_t started_us = clock_stopwatch_us();
     int rc = sqlite_store_open(cfg, NULL, &store, err);
@@ -229,21 +172,22 @@ static int run(struct config *cfg, struct server *server, struct http *http, str
     }
     if (rc == 0) {
         log_ready(dedup, server, http, started_us);
-        wait_for_signal(signals);
+        wait_for_signal(signals, config, server);
         arm_second_signal(signals);
     }
     return rc;
 }
 
-static int serve(struct config *cfg, struct err *err)
+static int serve(struct serve_config *config, struct err *err)
 {
+    const struct config *cfg = &config->cfg;
     sigset_t signals;
     struct server *server;
     struct http *http;
     struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
-    int rc = fit_files(cfg, err);
+    int rc = serve_config_fit(config, err);
     if (rc < 0) {
         return rc;
     }
@@ -253,7 +197,7 @@ static int serve(struct config *cfg, struct err *err)
     }
     rc = http_start(cfg, server_crew(server), &http, err);
     if (rc == 0) {
-        rc = run(cfg, server, http, &dedup, &signals, err);
+        rc = run(config, server, http, &dedup, &signals, err);
     }
     http_stop(http);
     server_stop(server);
@@ -275,19 +219,21 @@ int cli_serve(int argc, char **argv)
     const char *port = NULL;
     const struct cli_flag flags[] = {{"port", NULL, &port}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"serve", help, "no argument", 0, 0, flags, false};
-    struct cli_options options;
+    static struct serve_config config; /* outlives every thread */
     int exit_code;
-    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+    if (!cli_options_read(&syntax, argc, argv, &config.options, &exit_code)) {
         return exit_code;
     }
-    static struct config cfg; /* outlives every thread */
     struct err err;
-    if (cli_options_config(&options, &cfg, &err) < 0) {
+    if (cli_options_config(&config.options, &config.cfg, &err) < 0) {
         return cli_fail(&err);
     }
-    if (port != NULL && set_port(&cfg, port, &err) < 0) {
+    config.port = port;
+    if (serve_config_port(&config.cfg, port, &err) < 0) {
         return cli_misuse("serve", "%s", err.text);
     }
-    log_set_level((enum log_level)cfg.log_level);
-    return serve(&cfg, &err) < 0 ? cli_fail(&err) : EXIT_GOOD;
+    log_set_level((enum log_level)config.cfg.log_level);
+    exit_code = serve(&config, &err) < 0 ? cli_fail(&err) : EXIT_GOOD;
+    config_forget_changes(&config.cfg);
+    return exit_code;
 }

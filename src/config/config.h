@@ -2,10 +2,15 @@
  *
  * From the table come the parser, the sample file, `unseen check-config` and CONFIG GET. Sizes are
  * written as 256MiB, 1GiB, 64K, 4096 (bytes); times as 1d, 1h, 10min, 30s, 500ms.
+ *
+ * A running server holds on to the configuration that it was started with, and CHANGE_LIVE options may change under
+ * it: so all code that a server runs reads them through config_now(), which gives a whole configuration that never
+ * changes (live.c). Options of other kinds may be read either way. scripts/check-layers looks after it.
  */
 #ifndef UNSEEN_CONFIG_CONFIG_H
 #define UNSEEN_CONFIG_CONFIG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +55,9 @@ struct config {
     int64_t skewed_time;    /* enum config_skewed */
     int64_t on_damage;      /* enum config_damage */
     int64_t log_level;      /* enum log_level */
+
+    _Atomic(struct config *) changed; /* what config_now() gives in its place; NULL: itself */
+    struct config *older;             /* of a changed one: the one before, which somebody may still read */
 };
 
 enum config_type {
@@ -104,6 +112,26 @@ int config_load(struct config *cfg, const char *path, void (*each)(void *arg, co
 
 /* What one option can't see alone: window <= retention, a public listen needs a password, ... */
 int config_validate(const struct config *cfg, struct err *err);
+
+/* The configuration in force, as one whole. started: what the server was started with. Any thread; it stays readable
+ * until config_forget_changes(). Whatever belongs together, such as one question, asks once. */
+static inline const struct config *config_now(const struct config *started)
+{
+    const struct config *changed = atomic_load_explicit(&started->changed, memory_order_acquire);
+    return changed != NULL ? changed : started;
+}
+
+/* Takes the CHANGE_LIVE options that `read` has otherwise, all at once or, when the result would not be valid, none:
+ * an error of config_validate(). each() is told of every option that differs: of CHANGE_LIVE ones how they were and
+ * are; of the others, which need a restart, what was configured at the start (`started` itself may have been fitted to
+ * the machine since) and what was read. Secrets come as CONFIG_MASK. One thread. Returns how many live options
+ * changed. */
+typedef void config_change_fn(void *arg, const struct config_option *option, const char *before, const char *after);
+int config_change(struct config *started, const struct config *configured, const struct config *read,
+                  config_change_fn *each, void *arg, struct err *err);
+
+/* Back to what the server was started with. When nobody reads it any more. */
+void config_forget_changes(struct config *started);
 
 /* Whether the sweep may run at this minute of the local day. */
 static inline bool config_in_sweep_window(const struct config *cfg, int minute)

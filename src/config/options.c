@@ -137,7 +137,7 @@ const struct config_option config_options[] = {
         .unit = "months",
         .change = CHANGE_LIVE,
         .on_change = "A longer retention cannot bring back what was swept. A shorter one is swept over the coming "
-                     "nights, and the start-up line says how much that is.",
+                     "nights, and the log says how much that is.",
         .help = "How many full calendar months (UTC) before the current one are kept.",
     },
     {

@@ -225,8 +225,8 @@ int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place pl
 int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err)
 {
     struct store_view view;
-    const struct dedup *d = a->dedup;
-    int first = dedup_first_month(d);
+    int retention = (int)config_now(a->dedup->cfg)->retention;
+    int first = dedup_first_month(a->dedup);
     int rc = load(a, user, INT_MIN, &view, err);
     if (rc < 0) {
         return rc;
@@ -249,7 +249,7 @@ int asker_history(struct asker *a, struct slice user, struct history *out, struc
             .error = filter_error(&m->filter),
             .sealed = filter_sealed(&m->filter),
             .in_window = m->month >= first,
-            .expires_ms = month_start_ms(m->month + (int)d->cfg->retention + 1),
+            .expires_ms = month_start_ms(m->month + retention + 1),
         };
         if (h->in_window) {
             out->error += h->error;

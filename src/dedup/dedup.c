@@ -49,7 +49,7 @@ int dedup_first_month(const struct dedup *d)
 {
     int64_t later, earlier;
     d->store->ops->now(d->store, &later, &earlier);
-    return month_of_ms(earlier) - (int)d->cfg->window;
+    return month_of_ms(earlier) - (int)config_now(d->cfg)->window;
 }
 
 /* "12.5 days", "3 ms": how far a time lies outside. A double, because the difference may not fit 64 bits. */
@@ -71,9 +71,10 @@ static const char *amount_text(double ms, char out[AMOUNT_TEXT])
 
 int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool *skewed, struct err *err)
 {
+    const struct config *live = config_now(d->cfg);
     int64_t later, earlier;
     d->store->ops->now(d->store, &later, &earlier);
-    int oldest_month = month_of_ms(earlier) - (int)d->cfg->retention;
+    int oldest_month = month_of_ms(earlier) - (int)live->retention;
     int64_t oldest = month_start_ms(oldest_month);
 
     *skewed = given_ms < oldest || given_ms > later + AHEAD_MS;
@@ -81,7 +82,7 @@ int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool 
         *at = given_ms;
         return 0;
     }
-    if (d->cfg->skewed_time == SKEWED_NOW) {
+    if (live->skewed_time == SKEWED_NOW) {
         *at = later;
         return 0;
     }

@@ -24,7 +24,7 @@ struct sessions;
 
 struct dedup {
     struct store *store;
-    const struct config *cfg;
+    const struct config *cfg; /* read through config_now() */
     uint64_t seed;
     struct sessions *sessions; /* NULL where there is no service */
 };

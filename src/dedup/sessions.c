@@ -215,7 +215,7 @@ static void drop_oldest(struct sessions *all, struct shard *shard)
 
 static bool has_ended(const struct sessions *all, const struct session_entry *e, int64_t now)
 {
-    return now - e->used_ms >= all->cfg->session_ttl_ms;
+    return now - e->used_ms >= config_now(all->cfg)->session_ttl_ms;
 }
 
 static void expire(struct sessions *all, struct shard *shard, int64_t now, int most)
@@ -319,13 +319,13 @@ static void evict(struct sessions *all, struct shard *shard)
     add_to(&all->evicted, 1);
     if (log_again(&all->evicted_log)) {
         log_warn("session memory is full, sessions end early", "session_memory=%lld ended_early=%llu",
-                 (long long)all->cfg->session_memory, (unsigned long long)atomic_load(&all->evicted));
+                 (long long)config_now(all->cfg)->session_memory, (unsigned long long)atomic_load(&all->evicted));
     }
 }
 
 static void keep_budget(struct sessions *all)
 {
-    uint64_t limit = (uint64_t)all->cfg->session_memory;
+    uint64_t limit = (uint64_t)config_now(all->cfg)->session_memory;
     bool any = true; /* else the tables alone take that much */
     while (any && atomic_load_explicit(&all->bytes, memory_order_relaxed) > limit) {
         struct shard *shard = oldest_shard(all);
@@ -575,7 +575,7 @@ void sessions_expire(struct sessions *all, unsigned part, unsigned parts)
     for (unsigned i = part; i < SHARDS; i += parts) {
         struct shard *shard = &all->shards[i];
         int64_t oldest = atomic_load_explicit(&shard->oldest_ms, memory_order_relaxed);
-        if (oldest != INT64_MAX && now - oldest >= all->cfg->session_ttl_ms) {
+        if (oldest != INT64_MAX && now - oldest >= config_now(all->cfg)->session_ttl_ms) {
             pthread_mutex_lock(&shard->lock);
             expire(all, shard, now, EXPIRE_A_CALL);
             pthread_mutex_unlock(&shard->lock);
@@ -588,7 +588,7 @@ void sessions_stats(const struct sessions *all, struct sessions_stats *out)
     *out = (struct sessions_stats){
         .live = atomic_load_explicit(&all->live, memory_order_relaxed),
         .bytes = atomic_load_explicit(&all->bytes, memory_order_relaxed),
-        .limit = (uint64_t)all->cfg->session_memory,
+        .limit = (uint64_t)config_now(all->cfg)->session_memory,
         .begun = atomic_load_explicit(&all->begun, memory_order_relaxed),
         .expired = atomic_load_explicit(&all->expired, memory_order_relaxed),
         .evicted = atomic_load_explicit(&all->evicted, memory_order_relaxed),
@@ -658,7 +658,7 @@ static void take_session(void *arg, const struct store_session *kept)
     int64_t wall, mono;
     clock_both_ms(&wall, &mono);
     int64_t age = wall > kept->used_ms ? wall - kept->used_ms : 0;
-    if (age >= all->cfg->session_ttl_ms || kept->name.len - 1 >= UINT8_MAX) {
+    if (age >= config_now(all->cfg)->session_ttl_ms || kept->name.len - 1 >= UINT8_MAX) {
         return;
     }
     uint64_t hash = hash_name(all, kept->name);

@@ -86,7 +86,7 @@ struct http_request {
     struct slice body;
 
     /* Who answers. */
-    const struct config *cfg;
+    const struct config *cfg;  /* live options are read through config_now() */
     struct crew *crew;         /* counters, uptime */
     const struct dedup *dedup; /* NULL while the store recovers */
     struct asker *asker;       /* this thread's */

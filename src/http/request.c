@@ -146,6 +146,7 @@ static void look_at_headers(struct http_request *rq)
 {
     struct http *h = rq->part->http;
     char allowed[ALLOWED_TEXT];
+    const char *password = config_now(h->cfg)->requirepass;
     const struct http_route *route = rq->part->route = route_find(rq, allowed);
     if (rq->part->answered) {
         return;
@@ -157,8 +158,8 @@ static void look_at_headers(struct http_request *rq)
         http_header(rq, MHD_HTTP_HEADER_ALLOW, allowed);
         http_problem(rq, 405, "method-not-allowed", "%.*s takes %s, not %s", (int)rq->path.len, rq->path.data, allowed,
                      rq->method);
-    } else if (h->cfg->requirepass[0] != '\0' && (route->flags & HTTP_NO_AUTH) == 0 &&
-               !auth_right(h->cfg->requirepass, header(rq, MHD_HTTP_HEADER_AUTHORIZATION))) {
+    } else if (password[0] != '\0' && (route->flags & HTTP_NO_AUTH) == 0 &&
+               !auth_right(password, header(rq, MHD_HTTP_HEADER_AUTHORIZATION))) {
         http_header(rq, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"unseen\"");
         http_problem(rq, 401, "unauthorized", "expected the header Authorization: Bearer, and the password behind it");
     } else if (strcmp(route->method, "POST") == 0) {

@@ -18,8 +18,8 @@ enum { BUDGET_STEP = 1024 * 1024 };
 
 struct budget {
     _Atomic size_t used;
-    size_t limit, threshold;
-    size_t request_max; /* of one request, and of the overdraft */
+    _Atomic size_t limit, threshold;
+    _Atomic size_t request_max; /* of one request, and of the overdraft */
     atomic_bool overdrawn;
 };
 
@@ -29,11 +29,19 @@ struct budget_share {
     size_t leased; /* of the shared sum; >= held */
 };
 
-static inline void budget_init(struct budget *b, size_t limit, size_t request_max)
+/* At the start, and whenever the limit changes: what is held above a lower one is given back as it is answered. Whoever
+ * asks meanwhile may see the old and the new limits mixed, once. */
+static inline void budget_limit(struct budget *b, size_t limit, size_t request_max)
 {
-    b->limit = limit;
-    b->request_max = request_max < limit / 8 ? request_max : limit / 8;
-    b->threshold = (limit - 3 * b->request_max) / 2;
+    size_t one = request_max < limit / 8 ? request_max : limit / 8;
+    atomic_store_explicit(&b->limit, limit, memory_order_relaxed);
+    atomic_store_explicit(&b->request_max, one, memory_order_relaxed);
+    atomic_store_explicit(&b->threshold, (limit - 3 * one) / 2, memory_order_relaxed);
+}
+
+static inline size_t budget_request_max(const struct budget *b)
+{
+    return atomic_load_explicit(&b->request_max, memory_order_relaxed);
 }
 
 static inline void budget_take(struct budget_share *s, size_t bytes)
@@ -61,13 +69,15 @@ static inline bool budget_allows(const struct budget_share *s, size_t more)
 {
     size_t used = atomic_load_explicit(&s->all->used, memory_order_relaxed);
     size_t own = s->leased - s->held;
-    return used + (more > own ? more - own : 0) <= s->all->threshold;
+    size_t threshold = atomic_load_explicit(&s->all->threshold, memory_order_relaxed);
+    return used + (more > own ? more - own : 0) <= threshold;
 }
 
 /* Whether so much more stays below the limit itself. */
 static inline bool budget_fits(const struct budget_share *s, size_t more)
 {
-    return atomic_load_explicit(&s->all->used, memory_order_relaxed) + more <= s->all->limit;
+    size_t limit = atomic_load_explicit(&s->all->limit, memory_order_relaxed);
+    return atomic_load_explicit(&s->all->used, memory_order_relaxed) + more <= limit;
 }
 
 static inline bool budget_overdraw(struct budget_share *s)

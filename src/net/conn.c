@@ -183,14 +183,14 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
     }
-    int64_t idle_max = c->worker->crew->cfg->idle_timeout_ms;
+    const struct config *live = config_now(c->worker->crew->cfg);
     if (c->in_line || c->paused) {
         c->partial_ms = c->input.len > 0 ? now : 0;
     } else if (c->partial_ms != 0 && now - c->partial_ms >= CONN_PATIENCE_MS) {
         give_up(c, "half a request");
-    } else if (!c->trusted && now - c->opened_ms >= CONN_PATIENCE_MS) {
+    } else if (!c->trusted && live->requirepass[0] != '\0' && now - c->opened_ms >= CONN_PATIENCE_MS) {
         give_up(c, "no password");
-    } else if (idle_max > 0 && now - c->active_ms >= idle_max) {
+    } else if (live->idle_timeout_ms > 0 && now - c->active_ms >= live->idle_timeout_ms) {
         give_up(c, "idle");
     }
 }

@@ -317,6 +317,11 @@ static int start_threads(struct crew *crew, struct err *err)
     return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a worker thread: %s", uv_strerror(-code));
 }
 
+void crew_reconfigured(struct crew *crew)
+{
+    budget_limit(&crew->budget, (size_t)config_now(crew->cfg)->request_memory, crew->request_max);
+}
+
 int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, struct listener *listeners,
                int n_listeners, struct err *err)
 {
@@ -326,7 +331,8 @@ int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, 
     crew->n_listeners = n_listeners;
     crew->started_ms = clock_mono_ms();
     crew->started_wall_ms = clock_wall_ms();
-    budget_init(&crew->budget, (size_t)cfg->request_memory, request_max);
+    crew->request_max = request_max;
+    crew_reconfigured(crew);
     crew->workers = calloc((size_t)crew->n, sizeof *crew->workers);
     if (crew->workers == NULL) {
         crew->n = 0;

@@ -99,6 +99,7 @@ struct crew {
     struct worker *workers;
     int n;
     struct budget budget;
+    size_t request_max;
     _Atomic int64_t clients;
     _Atomic uint64_t last_id;
     atomic_uint next_worker;
@@ -115,6 +116,8 @@ struct crew {
 int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, struct listener *listeners,
                int n_listeners, struct err *err);
 int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err);
+/* The configuration was changed (config_change()). Any thread, one at a time. */
+void crew_reconfigured(struct crew *crew);
 void crew_stop(struct crew *crew, int64_t patience_ms);
 void crew_free(struct crew *crew);
 

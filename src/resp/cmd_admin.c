@@ -107,6 +107,7 @@ static bool matches(const char *name, const struct slice *patterns, size_t n)
 
 enum outcome cmd_config_get(struct session *s, const struct slice *args, size_t n)
 {
+    const struct config *cfg = session_config(s);
     size_t found = 0;
     for (size_t i = 0; i < config_options_count; i++) {
         found += matches(config_options[i].name, args + 2, n - 2);
@@ -115,7 +116,7 @@ enum outcome cmd_config_get(struct session *s, const struct slice *args, size_t 
     for (size_t i = 0; i < config_options_count; i++) {
         if (matches(config_options[i].name, args + 2, n - 2)) {
             char text[OPTION_TEXT] = "";
-            config_text(session_config(s), &config_options[i], text, sizeof text);
+            config_text(cfg, &config_options[i], text, sizeof text);
             write_str(&s->writer, config_options[i].name);
             write_str(&s->writer, text);
         }

@@ -41,7 +41,7 @@ static void count_error(struct worker *w, size_t n)
 {
     double error = asker_error(w->asker);
     worker_count(w, COUNT_FALSE_HITS, (uint64_t)(error * (double)n * 1e6 + 0.5));
-    worker_count(w, COUNT_OVER_ERROR_RATE, error > w->dedup->cfg->error_rate * 1.000001);
+    worker_count(w, COUNT_OVER_ERROR_RATE, error > config_now(w->dedup->cfg)->error_rate * 1.000001);
 }
 
 /* Returns true when q->unseen and q->n_unseen are there; else the error is written. */

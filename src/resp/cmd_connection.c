@@ -42,7 +42,7 @@ enum outcome cmd_reset(struct session *s, const struct slice *args, size_t n)
     session_end_multi(s);
     s->writer.proto = 2;
     s->name[0] = '\0';
-    s->conn.trusted = session_config(s)->requirepass[0] == '\0';
+    s->conn.trusted = false;
     write_simple(&s->writer, "RESET");
     return OUTCOME_ANSWERED;
 }
@@ -61,9 +61,8 @@ enum outcome cmd_select(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-static bool authenticate(struct session *s, struct slice user, struct slice password)
+static bool authenticate(struct session *s, const char *want, struct slice user, struct slice password)
 {
-    const char *want = session_config(s)->requirepass;
     bool known = slice_eq(user, slice_str("default"));
     bool right = want[0] == '\0' || password_right(want, password);
     if (known && right) {
@@ -83,11 +82,12 @@ enum outcome cmd_auth(struct session *s, const struct slice *args, size_t n)
     if (n > 3) {
         return session_refuse(s, "ERR syntax error");
     }
-    if (n == 2 && session_config(s)->requirepass[0] == '\0') {
+    const char *want = session_config(s)->requirepass;
+    if (n == 2 && want[0] == '\0') {
         return session_refuse(s, "ERR AUTH <password> called without any password configured for the default user. "
                                  "Are you sure your configuration is correct?");
     }
-    if (!authenticate(s, n == 3 ? args[1] : slice_str("default"), args[n - 1])) {
+    if (!authenticate(s, want, n == 3 ? args[1] : slice_str("default"), args[n - 1])) {
         return wrong_password(s);
     }
     write_simple(&s->writer, "OK");
@@ -140,10 +140,10 @@ enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
     if (name != NULL && !client_set_text(name_text, *name)) {
         return session_refuse(s, CLIENT_NAME_ERROR);
     }
-    if (user != NULL && !authenticate(s, *user, *password)) {
+    if (user != NULL && !authenticate(s, session_config(s)->requirepass, *user, *password)) {
         return wrong_password(s);
     }
-    if (!s->conn.trusted) {
+    if (!session_trusted(s)) {
         return session_refuse(s, "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
                                  "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and "
                                  "select the RESP protocol version at the same time");

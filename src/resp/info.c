@@ -55,7 +55,8 @@ static void add_memory(struct buf *out, const struct session *s)
     struct mallinfo2 info = mallinfo2();
     buf_addf(out, "used_memory:%zu\r\nused_memory_rss:%zu\r\nmaxmemory:0\r\n", info.uordblks + info.hblkhd, resident());
     buf_addf(out, "request_memory_used:%zu\r\nrequest_memory_limit:%zu\r\n",
-             atomic_load_explicit(&crew->budget.used, memory_order_relaxed), crew->budget.limit);
+             atomic_load_explicit(&crew->budget.used, memory_order_relaxed),
+             atomic_load_explicit(&crew->budget.limit, memory_order_relaxed));
 }
 
 static void add_persistence(struct buf *out, const struct session *s)

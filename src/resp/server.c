@@ -59,6 +59,11 @@ int server_attach(struct server *server, struct dedup *dedup, struct err *err)
     return crew_attach(&server->crew, dedup, err);
 }
 
+void server_reconfigured(struct server *server)
+{
+    crew_reconfigured(&server->crew);
+}
+
 int server_address(const struct server *server, int i, char *out, size_t out_size)
 {
     if (i < 0 || i >= server->n_listeners) {

@@ -15,13 +15,15 @@ static struct session *session_of(struct conn *c)
 static void on_open(struct conn *c)
 {
     struct session *s = session_of(c);
-    size_t request_max = c->worker->crew->budget.request_max;
     parser_init(&s->parser);
-    if (request_max < s->parser.bytes_max) {
-        s->parser.bytes_max = request_max;
-    }
     s->writer = (struct writer){&c->out, 2};
-    c->trusted = session_config(s)->requirepass[0] == '\0';
+}
+
+bool session_trusted(struct session *s)
+{
+    struct conn *c = &s->conn;
+    c->trusted = c->trusted || session_config(s)->requirepass[0] == '\0';
+    return c->trusted;
 }
 
 static void on_close(struct conn *c)
@@ -88,7 +90,10 @@ static bool next_request(struct session *s)
     for (;;) {
         struct slice in = source(s);
         s->from_queue = s->replaying;
-        s->parser.guarded = !s->conn.trusted;
+        if (parser_fresh(&s->parser)) {
+            s->parser.bytes_max = budget_request_max(&s->conn.worker->crew->budget);
+            s->parser.guarded = !session_trusted(s);
+        }
         borrow_args(s);
         enum parse_result result = parser_feed(&s->parser, in.data, in.len);
         if (result == PARSE_MORE) {

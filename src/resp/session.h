@@ -65,13 +65,18 @@ struct session {
 
 extern const struct conn_ops session_ops;
 
+/* The one in force; a command asks once. */
 static inline const struct config *session_config(const struct session *s)
 {
-    return s->conn.worker->crew->cfg;
+    return config_now(s->conn.worker->crew->cfg);
 }
 
 /* The reply of a command was written, from out.data[before] on: counts it. */
 void session_measure(struct session *s, size_t before);
+
+/* Whether the client may do more than say who it is: it has given the password, or none is asked for, or none any
+ * more. A client that was let in stays so when the password changes, as in Redis. */
+bool session_trusted(struct session *s);
 
 /* A LATER command has written its reply: goes on with the next. Not from within the command. */
 void session_answered(struct session *s);

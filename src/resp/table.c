@@ -262,7 +262,7 @@ enum outcome command_dispatch(struct session *s, const struct slice *args, size_
         return wrong_count(s, parent, cmd);
     }
     const struct command *row = help_wanted ? parent : cmd;
-    if (!s->conn.trusted && (row->flags & CMD_NO_AUTH) == 0) {
+    if (!session_trusted(s) && (row->flags & CMD_NO_AUTH) == 0) {
         return reject(s, session_refuse(s, "NOAUTH Authentication required."));
     }
     if (count > n) {

@@ -539,6 +539,92 @@ static void test_sample_says_when_it_fails(void **state)
     fclose(full);
 }
 
+/* --- changes while it runs --- */
+
+struct changes {
+    char text[1024];
+};
+
+static void note_change(void *arg, const struct config_option *option, const char *before, const char *after)
+{
+    struct changes *c = arg;
+    size_t len = strlen(c->text);
+    snprintf(c->text + len, sizeof c->text - len, "%s%s: %s -> %s", len > 0 ? "; " : "", option->name, before, after);
+}
+
+static void set(struct config *cfg, const char *name, const char *value)
+{
+    struct err err;
+    assert_int_equal(config_set(cfg, name, value, &err), 0);
+}
+
+static void test_change(void **state)
+{
+    (void)state;
+    struct config cfg, configured, read;
+    struct changes changes = {""};
+    struct err err;
+    config_defaults(&cfg);
+    set(&cfg, "requirepass", "a long secret");
+    configured = cfg;
+    cfg.max_clients = 77; /* as the machine allows it */
+    assert_ptr_equal(config_now(&cfg), &cfg);
+
+    read = configured;
+    assert_int_equal(config_change(&cfg, &configured, &read, note_change, &changes, &err), 0);
+    assert_string_equal(changes.text, "");
+    assert_ptr_equal(config_now(&cfg), &cfg);
+
+    set(&read, "retention", "12");
+    set(&read, "sweep_window", "22:00-04:00");
+    set(&read, "requirepass", "short");
+    set(&read, "slots", "9");
+    set(&read, "hash_seed", "0123456789abcdef");
+    assert_int_equal(config_change(&cfg, &configured, &read, note_change, &changes, &err), 3);
+    assert_string_equal(changes.text, "requirepass: ******** -> ********; slots: 6 -> 9; retention: 6 -> 12; "
+                                      "sweep_window: 00:00-05:00 -> 22:00-04:00; hash_seed:  -> ********");
+    const struct config *first = config_now(&cfg);
+    assert_int_equal(first->retention, 12);
+    assert_int_equal(first->sweep_from, 22 * 60);
+    assert_int_equal(first->sweep_to, 4 * 60);
+    assert_string_equal(first->requirepass, "short");
+    assert_int_equal(first->slots, 6);
+    assert_false(first->hash_seed_given);
+    assert_int_equal(first->max_clients, 77);
+    assert_int_equal(cfg.retention, 6);
+
+    /* What needs a restart is told again, what has been changed isn't; and who reads the first one still can. */
+    changes.text[0] = '\0';
+    read.error_rate = 0.01;
+    assert_int_equal(config_change(&cfg, &configured, &read, note_change, &changes, &err), 1);
+    assert_string_equal(changes.text, "slots: 6 -> 9; error_rate: 0.001 -> 0.01; hash_seed:  -> ********");
+    assert_true(config_now(&cfg) != first);
+    assert_int_equal(first->retention, 12);
+    assert_int_equal(config_now(&cfg)->retention, 12);
+    config_forget_changes(&cfg);
+    assert_ptr_equal(config_now(&cfg), &cfg);
+    config_forget_changes(&cfg);
+}
+
+/* The file is good as a whole, but until a restart the server listens where it did. */
+static void test_change_that_only_a_restart_makes_good(void **state)
+{
+    (void)state;
+    struct config cfg, read;
+    struct changes changes = {""};
+    struct err err;
+    config_defaults(&cfg);
+    set(&cfg, "listen", "0.0.0.0:7979");
+    set(&cfg, "requirepass", "secret");
+    config_defaults(&read);
+    set(&read, "retention", "12");
+    assert_int_equal(config_validate(&read, &err), 0);
+    assert_int_equal(config_change(&cfg, &cfg, &read, note_change, &changes, &err), ERR_INVALID);
+    assert_non_null(strstr(err.text, "requirepass"));
+    assert_string_equal(changes.text, "");
+    assert_ptr_equal(config_now(&cfg), &cfg);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "sample") == 0) {
@@ -559,6 +645,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sample_is_committed),
         cmocka_unit_test(test_sample_loads),
         cmocka_unit_test(test_sample_says_when_it_fails),
+        cmocka_unit_test(test_change),
+        cmocka_unit_test(test_change_that_only_a_restart_makes_good),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -116,7 +116,7 @@ int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, 
     }
     bulk->next_id++;
     /* Two indexes share the memory of the staging ring. */
-    if ((int64_t)staged_bytes(bulk->filling) < s->cfg->staging_memory / 2) {
+    if ((int64_t)staged_bytes(bulk->filling) < config_now(s->cfg)->staging_memory / 2) {
         return 0;
     }
     result = hand_over(s, bulk, err);

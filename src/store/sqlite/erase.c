@@ -70,7 +70,7 @@ static int erase_delivered(struct sqlite_store *s, struct store_forget *forget)
     size_t n = 0;
     result = delivered_decode(&h->codec, blob.data, blob.len, s->seed, &h->arena, &list, &n, &why);
     sqlite3_reset(stmt);
-    if (result == ERR_CORRUPT && s->cfg->on_damage == DAMAGE_ANSWER) {
+    if (result == ERR_CORRUPT && config_now(s->cfg)->on_damage == DAMAGE_ANSWER) {
         return 0; /* no question reads it */
     }
     if (result < 0) {
@@ -148,7 +148,7 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
         sqlite3_reset(stmt);
         if (result == 0) {
             result = add_exceptions(s, forget, &filter);
-        } else if (result == ERR_CORRUPT && s->cfg->on_damage == DAMAGE_ANSWER) {
+        } else if (result == ERR_CORRUPT && config_now(s->cfg)->on_damage == DAMAGE_ANSWER) {
             result = 0; /* no question reads it */
         } else {
             char name[MONTH_TEXT];

@@ -107,6 +107,14 @@ static void notice_turn(struct sqlite_store *s)
     }
 }
 
+/* A shorter retention makes more of what is there old. */
+static void notice_retention(struct sqlite_store *s)
+{
+    if (config_now(s->cfg)->retention != s->historian.retention_seen) {
+        sweep_announce(s);
+    }
+}
+
 /* --- calls --- */
 
 /* Whether every slot has come to rest; error: of the first that could not. */
@@ -274,6 +282,7 @@ static void *historian_main(void *arg)
                     : h->paused ? inbox_wait_real(&h->inbox, PAUSE_WAIT_MS) /* for a reader to end its snapshot */
                                 : inbox_wait(&h->inbox, IDLE_WAIT_MS);
         notice_turn(s);
+        notice_retention(s);
         int slot = due_slot(s);
         bool called = take_messages(s);
         if (stop) {

@@ -119,7 +119,8 @@ int history_barrier(struct sqlite_store *s, struct err *err)
 static bool wal_has_room(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
-    int64_t limit = s->cfg->wal_limit - s->cfg->wal_limit / 8; /* room for a transaction that was begun below it */
+    int64_t wal_limit = config_now(s->cfg)->wal_limit;
+    int64_t limit = wal_limit - wal_limit / 8; /* room for a transaction that was begun below it */
     int64_t size = h->db.wal_bytes;
     int64_t least = limit / 4;
     if (least > CHECKPOINT_BYTES && !atomic_load(&s->loading)) {
@@ -146,7 +147,7 @@ bool history_may_write(struct sqlite_store *s)
     if (!room && !h->paused) {
         COUNT(s, wal_pauses, 1);
         log_warn("history WAL at its limit, flush, sweep and sealing pause",
-                 "bytes=%" PRId64 " limit=%" PRId64 " cause=%s", h->db.wal_bytes, s->cfg->wal_limit,
+                 "bytes=%" PRId64 " limit=%" PRId64 " cause=%s", h->db.wal_bytes, config_now(s->cfg)->wal_limit,
                  log_quote_str("a reader holds a snapshot"));
     } else if (room && h->paused) {
         log_info("history WAL has room again", "bytes=%" PRId64, h->db.wal_bytes);

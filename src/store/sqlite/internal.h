@@ -129,6 +129,7 @@ struct historian {
     int seal_failed;             /* the month that could not be sealed: later ones first; INT_MIN: none */
     int revived;                 /* first kept month for which cursors were last looked over */
     uint64_t turn_seen;
+    int64_t retention_seen;
     uint64_t losses; /* commits and checkpoints that failed */
 };
 
@@ -224,7 +225,7 @@ struct store_counters {
 
 struct sqlite_store {
     struct store base;
-    const struct config *cfg;
+    const struct config *cfg; /* live options are read through config_now() */
     char folder[PATH_MAX];
     const char *vfs;
     int lock_fd;
@@ -353,7 +354,7 @@ int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first
 int sweep_step(struct sqlite_store *s, struct err *err);
 /* Oldest month that is kept; INT_MIN while the clock is doubted. */
 int sweep_first_kept(struct sqlite_store *s);
-/* At start: says in the log how much is past retention and will be swept. */
+/* Says in the log how much is past retention and will be swept. */
 void sweep_announce(struct sqlite_store *s);
 
 /* seal.c: 1 did something, 0 nothing is due */

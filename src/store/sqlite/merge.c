@@ -177,7 +177,7 @@ static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, i
     if (after == before && before > 0) {
         return 0;
     }
-    if ((double)after > s->cfg->error_rate / 4 * (double)FILTER_LIVE_M) {
+    if ((double)after > config_now(s->cfg)->error_rate / 4 * (double)FILTER_LIVE_M) {
         COUNT(s, plays_over_capacity, after - before);
     }
     buf_clear(&h->blob);
@@ -318,7 +318,8 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
     if (result < 0) {
         return result;
     }
-    size_t n = delivered_last(h->deliveries.deliveries, h->deliveries.n_deliveries, (size_t)s->cfg->delivered_max);
+    size_t n =
+        delivered_last(h->deliveries.deliveries, h->deliveries.n_deliveries, (size_t)config_now(s->cfg)->delivered_max);
     buf_clear(&h->blob);
     if (delivered_encode(&h->codec, h->deliveries.deliveries, n, &h->blob) < 0) {
         return out_of_memory(err);

@@ -136,7 +136,7 @@ static int damaged(struct store_reader *r, struct store_view *view, struct slice
     if (first_told(r->store, user, month)) {
         log_error("damaged", "user=%s of=%s error=%s", log_quote(user), what, log_quote_str(reason));
     }
-    if (r->store->cfg->on_damage == DAMAGE_ANSWER) {
+    if (config_now(r->store->cfg)->on_damage == DAMAGE_ANSWER) {
         view->damaged_months++;
         return 0;
     }
@@ -292,7 +292,8 @@ int reader_load(struct store_reader *r, int64_t key, struct slice user, int firs
     if (view->damaged_months > 0) {
         COUNT(r->store, damaged_answers, 1);
     }
-    r->out.n_deliveries = delivered_last(r->out.deliveries, r->out.n_deliveries, (size_t)r->store->cfg->delivered_max);
+    r->out.n_deliveries =
+        delivered_last(r->out.deliveries, r->out.n_deliveries, (size_t)config_now(r->store->cfg)->delivered_max);
     view->months = r->months;
     view->plays = r->out.plays;
     view->n_plays = r->out.n_plays;

@@ -69,7 +69,7 @@ static int first_unfinished(struct sqlite_store *s, int64_t now)
 static int find_month(struct sqlite_store *s, int64_t now, struct stored_month *out, struct err *err)
 {
     struct historian *h = &s->historian;
-    int first_kept = month_of_ms(now) - (int)s->cfg->retention;
+    int first_kept = month_of_ms(now) - (int)config_now(s->cfg)->retention;
     int end = first_unfinished(s, now);
     struct stored_month failed = {0};
     bool found = false;
@@ -112,8 +112,9 @@ static int cut(struct sqlite_store *s, struct slice blob, int64_t *items, struct
     if (result == ERR_CORRUPT || (result == 0 && filter_sealed(&filter))) {
         return 0;
     }
-    uint64_t m =
-        result == 0 && filter.n_parts == 1 ? seal_range(filter.parts[0].n, s->cfg->error_rate, s->cfg->window) : 0;
+    const struct config *live = config_now(s->cfg);
+    bool whole = result == 0 && filter.n_parts == 1;
+    uint64_t m = whole ? seal_range(filter.parts[0].n, live->error_rate, live->window) : 0;
     if (result == 0 && m == 0) {
         return 0;
     }
@@ -266,7 +267,7 @@ int seal_step(struct sqlite_store *s, struct err *err)
     int64_t now;
     int64_t later;
     store_now(&s->base, &later, &now);
-    if (store_clock_doubted(s) || !config_in_sweep_window(s->cfg, calendar_local_minutes(now)) ||
+    if (store_clock_doubted(s) || !config_in_sweep_window(config_now(s->cfg), calendar_local_minutes(now)) ||
         atomic_load(&s->disk_low) || atomic_load(&s->loading)) {
         return 0;
     }

@@ -205,7 +205,7 @@ static void store_ring(struct store *base, struct store_ring *out)
         snprintf(out->busy_cause, sizeof out->busy_cause, "%s", full.text);
     }
     out->clock_doubted = atomic_load(&s->clock_doubted);
-    out->memory_limit = (uint64_t)s->cfg->staging_memory;
+    out->memory_limit = (uint64_t)config_now(s->cfg)->staging_memory;
 }
 
 /* Rows, users and bytes come from the index, which the stager may discard: so it is pinned like a question does. */

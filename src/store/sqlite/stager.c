@@ -251,7 +251,7 @@ static void describe_block(struct sqlite_store *s, char *out, size_t out_size)
 static void set_memory_state(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
-    uint64_t limit = (uint64_t)s->cfg->staging_memory;
+    uint64_t limit = (uint64_t)config_now(s->cfg)->staging_memory;
     enum ring_memory before = st->memory;
     st->memory = ring_memory(&st->pressure, slots_bytes(s), limit, st->slots_freed, clock_mono_ms());
     if (st->memory == before) {
@@ -281,7 +281,7 @@ int stager_disk_room(struct sqlite_store *s, struct err *err)
         return 0;
     }
     return err_set(err, ERR_FULL, "less than min_free (%" PRId64 " MiB) is left on the disk of %s",
-                   s->cfg->min_free >> 20, s->folder);
+                   config_now(s->cfg)->min_free >> 20, s->folder);
 }
 
 /* Whether the batch may be written now. 0: yes, 1: it must wait, or an error that refuses it. */
@@ -309,7 +309,7 @@ static void consider_turn(struct sqlite_store *s)
     const struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
     int64_t now = clock_mono_ms();
     enum ring_due due = ring_due(now - st->opened_mono_ms, s->cfg->slot_length_ms, staged_taken(index),
-                                 staged_bytes(index), (uint64_t)s->cfg->staging_memory);
+                                 staged_bytes(index), (uint64_t)config_now(s->cfg)->staging_memory);
     if (now < st->turn_retry_mono_ms) {
         return;
     }
@@ -432,12 +432,13 @@ static void look_at_clock(struct sqlite_store *s)
 static void look_at_disk(struct sqlite_store *s)
 {
     int64_t free_bytes = folder_free_bytes(s->folder);
-    bool low = free_bytes >= 0 && free_bytes < s->cfg->min_free;
+    int64_t min_free = config_now(s->cfg)->min_free;
+    bool low = free_bytes >= 0 && free_bytes < min_free;
     if (low != atomic_load(&s->disk_low)) {
         atomic_store(&s->disk_low, low);
         if (low) {
             log_error("disk nearly full, plays are refused", "free=%" PRId64 " min_free=%" PRId64, free_bytes,
-                      s->cfg->min_free);
+                      min_free);
         } else {
             log_info("disk has room again", "free=%" PRId64, free_bytes);
         }

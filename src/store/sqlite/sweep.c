@@ -20,9 +20,10 @@ enum {
     SWEEP_PACE_MS = 10 * 60 * 1000, /* the target moves in steps of this, so that each has something to do */
 };
 
-static int first_kept_at(const struct sqlite_store *s, int64_t now)
+/* Retention may change while the server runs; one step goes by one. */
+static int first_kept_at(int retention, int64_t now)
 {
-    return month_of_ms(now) - (int)s->cfg->retention;
+    return month_of_ms(now) - retention;
 }
 
 int sweep_first_kept(struct sqlite_store *s)
@@ -30,13 +31,13 @@ int sweep_first_kept(struct sqlite_store *s)
     int64_t later;
     int64_t earlier;
     store_now(&s->base, &later, &earlier);
-    return store_clock_doubted(s) ? INT_MIN : first_kept_at(s, earlier);
+    return store_clock_doubted(s) ? INT_MIN : first_kept_at((int)config_now(s->cfg)->retention, earlier);
 }
 
 /* The key up to which a month that ended its retention should be swept by now. */
-static int64_t target_key(const struct sqlite_store *s, int month, int64_t now)
+static int64_t target_key(int retention, int month, int64_t now)
 {
-    int sweeping = month + (int)s->cfg->retention + 1; /* the month in which it is swept */
+    int sweeping = month + retention + 1; /* the month in which it is swept */
     if (month_of_ms(now) > sweeping) {
         return INT64_MAX;
     }
@@ -53,8 +54,9 @@ struct expiring {
 };
 
 /* The oldest month that has something to sweep: 1, or 0. */
-static int find_month(struct sqlite_store *s, int first_kept, int64_t now, struct expiring *out, struct err *err)
+static int find_month(struct sqlite_store *s, int retention, int64_t now, struct expiring *out, struct err *err)
 {
+    int first_kept = first_kept_at(retention, now);
     struct db *db = &s->historian.db;
     sqlite3_stmt *stmt = db_stmt(db, SQL_MONTHS_ALL, err);
     int found = 0;
@@ -66,7 +68,7 @@ static int find_month(struct sqlite_store *s, int first_kept, int64_t now, struc
         if (m.month.month >= first_kept) {
             continue;
         }
-        int64_t target = target_key(s, m.month.month, now);
+        int64_t target = target_key(retention, m.month.month, now);
         if (!m.started || m.swept_to < target || m.swept_to == INT64_MAX) {
             *out = m; /* newest first: the last one is the oldest */
             found = 1;
@@ -173,7 +175,7 @@ static int set_cursor(struct sqlite_store *s, int month, int64_t swept_to, struc
 }
 
 /* Inside a transaction. */
-static int sweep_month(struct sqlite_store *s, const struct expiring *m, int64_t now, struct err *err)
+static int sweep_month(struct sqlite_store *s, const struct expiring *m, int retention, int64_t now, struct err *err)
 {
     int month = m->month.month;
     if (m->started && m->swept_to == INT64_MAX) {
@@ -183,7 +185,7 @@ static int sweep_month(struct sqlite_store *s, const struct expiring *m, int64_t
         return month_drop(s, month, err);
     }
     int64_t from = m->started ? m->swept_to + 1 : INT64_MIN;
-    int64_t to = target_key(s, month, now);
+    int64_t to = target_key(retention, month, now);
     if (!m->started) {
         char name[MONTH_TEXT];
         log_info("month begins to expire", "month=%s", month_name(month, name));
@@ -222,10 +224,11 @@ int sweep_step(struct sqlite_store *s, struct err *err)
     int64_t now;
     int64_t later;
     store_now(&s->base, &later, &now);
-    if (store_clock_doubted(s) || !config_in_sweep_window(s->cfg, calendar_local_minutes(now))) {
+    const struct config *live = config_now(s->cfg);
+    if (store_clock_doubted(s) || !config_in_sweep_window(live, calendar_local_minutes(now))) {
         return 0;
     }
-    int first_kept = first_kept_at(s, now);
+    int retention = (int)live->retention;
     struct expiring m = {0};
     if (s->historian.db.lost) {
         int result = history_full(s, false, err); /* opens it again */
@@ -233,8 +236,8 @@ int sweep_step(struct sqlite_store *s, struct err *err)
             return result;
         }
     }
-    int result = revive_months(s, first_kept, err);
-    if (result < 0 || (result = find_month(s, first_kept, now, &m, err)) < 0) {
+    int result = revive_months(s, first_kept_at(retention, now), err);
+    if (result < 0 || (result = find_month(s, retention, now, &m, err)) < 0) {
         return result;
     }
     if (result == 0) {
@@ -244,7 +247,7 @@ int sweep_step(struct sqlite_store *s, struct err *err)
     if ((result = history_begin(s, err)) < 0) {
         return result;
     }
-    if ((result = sweep_month(s, &m, now, err)) < 0) {
+    if ((result = sweep_month(s, &m, retention, now, err)) < 0) {
         history_rollback(s);
         return result;
     }
@@ -260,6 +263,7 @@ void sweep_announce(struct sqlite_store *s)
     struct db *db = &s->historian.db;
     struct err err = {0};
     int first_kept = sweep_first_kept(s);
+    s->historian.retention_seen = config_now(s->cfg)->retention;
     sqlite3_stmt *stmt = db_stmt(db, SQL_MONTHS_ALL, &err);
     int months = 0;
     int64_t plays = 0;
@@ -271,6 +275,6 @@ void sweep_announce(struct sqlite_store *s)
     }
     if (months > 0) {
         log_info("past retention, swept in the coming nights", "months=%d plays=%" PRId64 " retention=%d", months,
-                 plays, (int)s->cfg->retention);
+                 plays, (int)s->historian.retention_seen);
     }
 }
