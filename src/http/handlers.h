@@ -8,4 +8,7 @@
 enum http_outcome get_healthz(struct http_request *rq);
 enum http_outcome get_readyz(struct http_request *rq);
 
+/* metrics_gather.c */
+enum http_outcome get_metrics(struct http_request *rq);
+
 #endif

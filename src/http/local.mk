@@ -7,6 +7,9 @@ libunseen_a_SOURCES += \
 	src/http/http.h \
 	src/http/json.c \
 	src/http/json.h \
+	src/http/metrics.c \
+	src/http/metrics.h \
+	src/http/metrics_gather.c \
 	src/http/problem.c \
 	src/http/request.c \
 	src/http/routes.c \
@@ -14,3 +17,4 @@ libunseen_a_SOURCES += \
 	src/http/server.h \
 	src/http/version.c \
 	src/http/version.h
+EXTRA_DIST += etc/alerts.yml etc/grafana-dashboard.json

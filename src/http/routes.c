@@ -8,6 +8,7 @@
 const struct http_route http_routes[] = {
     {"GET", "/healthz", get_healthz, HTTP_NO_AUTH | HTTP_NO_STORE},
     {"GET", "/readyz", get_readyz, HTTP_NO_AUTH | HTTP_NO_STORE},
+    {"GET", "/metrics", get_metrics, HTTP_NO_STORE},
     {NULL, NULL, NULL, 0},
 };
 

@@ -196,10 +196,11 @@ struct store_stats {
     uint64_t wal_pauses;
     uint64_t recovered_rows, recovery_us;
     uint64_t commit_us_last, commit_us_max;
-    uint64_t queue_messages;                         /* gauge: waiting for the stager */
-    uint64_t flush_users_done, flush_users;          /* gauges, of the flush under way */
-    uint64_t flush_us_last;                          /* gauge */
-    uint64_t flushed_ms, swept_ms, sealed_ms;        /* when each was last found, or brought, to an end without error */
+    uint64_t queue_messages;                  /* gauge: waiting for the stager */
+    uint64_t flush_users_done, flush_users;   /* gauges, of the flush under way */
+    uint64_t flush_us_last;                   /* gauge */
+    uint64_t flushed_ms, swept_ms, sealed_ms; /* when each was last found, or brought, to an end without error */
+    uint64_t cache_hits, cache_misses;
     uint64_t disk_bytes, disk_free_bytes;            /* gauges */
     uint64_t staging_file_bytes, history_file_bytes; /* gauges */
 
@@ -254,8 +255,8 @@ struct store_ops {
     int (*bulk_end)(struct store *s, struct err *err);
 
     /* Sessions over a restart. keep: replaces what is kept by what next() gives until it returns false; take: gives all
-     * that is kept to each(), and forgets it, so that a crash brings no old state back. Each blocks, is one transaction,
-     * and calls back on a thread of the store. */
+     * that is kept to each(), and forgets it, so that a crash brings no old state back. Each blocks, is one
+     * transaction, and calls back on a thread of the store. */
     int (*keep_sessions)(struct store *s, bool (*next)(void *arg, struct store_session *out), void *arg,
                          struct err *err);
     int (*take_sessions)(struct store *s, void (*each)(void *arg, const struct store_session *kept), void *arg,

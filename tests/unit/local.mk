@@ -100,10 +100,12 @@ tests_unit_test_server_SOURCES = tests/unit/test_server.c tests/unit/fake_store.
 	tests/unit/server_fixture.c tests/unit/server_fixture.h
 tests_unit_test_server_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_mailbox tests/unit/test_server
-check_PROGRAMS += tests/unit/test_meter
+check_PROGRAMS += tests/unit/test_meter tests/unit/test_metrics
 tests_unit_test_meter_SOURCES = tests/unit/test_meter.c
 tests_unit_test_meter_LDADD = $(LDADD) $(CMOCKA_LIBS)
-TESTS += tests/unit/test_meter
+tests_unit_test_metrics_SOURCES = tests/unit/test_metrics.c
+tests_unit_test_metrics_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_meter tests/unit/test_metrics
 
 check_PROGRAMS += tests/unit/test_store
 tests_unit_test_store_SOURCES = tests/unit/test_store.c \

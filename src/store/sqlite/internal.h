@@ -165,6 +165,7 @@ struct store_reader {
     struct sqlite_store *store;
     struct store_reader *next; /* in store->readers */
     _Atomic uint64_t pin;
+    unsigned loads;
     struct db db;
     struct staged_out out;
     struct arena arena;
@@ -212,7 +213,9 @@ struct store_reader {
     X(flush_us_last)                                                                                                   \
     X(flushed_ms)                                                                                                      \
     X(swept_ms)                                                                                                        \
-    X(sealed_ms)
+    X(sealed_ms)                                                                                                       \
+    X(cache_hits)                                                                                                      \
+    X(cache_misses)
 
 struct store_counters {
 #define X(name) _Atomic uint64_t name;

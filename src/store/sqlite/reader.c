@@ -16,6 +16,8 @@
 #include "base/log.h"
 #include "store/sqlite/internal.h"
 
+enum { LOADS_A_COUNT = 16 };
+
 int reader_open(struct store *base, struct store_reader **out, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -264,6 +266,21 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
     return result;
 }
 
+/* Now and then, since asking SQLite and counting for all readers costs more than a page does. */
+static void count_pages(struct store_reader *r)
+{
+    int hits = 0;
+    int misses = 0;
+    int highest;
+    if (++r->loads % LOADS_A_COUNT != 0) {
+        return;
+    }
+    sqlite3_db_status(r->db.handle, SQLITE_DBSTATUS_CACHE_HIT, &hits, &highest, 1);
+    sqlite3_db_status(r->db.handle, SQLITE_DBSTATUS_CACHE_MISS, &misses, &highest, 1);
+    COUNT(r->store, cache_hits, hits);
+    COUNT(r->store, cache_misses, misses);
+}
+
 int reader_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
                 struct err *err)
 {
@@ -286,6 +303,7 @@ int reader_load(struct store_reader *r, int64_t key, struct slice user, int firs
     if (db_commit(&r->db, &ended) < 0 && result == 0) {
         result = err_set(err, ended.code, "%s", ended.text);
     }
+    count_pages(r);
     if (result < 0) {
         return result;
     }

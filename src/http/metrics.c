@@ -1,0 +1,249 @@
+#include "http/metrics.h"
+
+#include <inttypes.h>
+
+#include "base/calendar.h"
+
+enum { SLOT_STATES = SLOT_EMPTYING + 1 };
+
+static void head(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void gauge(struct buf *out, const char *name, const char *help, uint64_t value)
+{
+    head(out, name, "gauge", help);
+    buf_addf(out, "%s %" PRIu64 "\n", name, value);
+}
+
+static void gauge_double(struct buf *out, const char *name, const char *help, double value)
+{
+    head(out, name, "gauge", help);
+    buf_addf(out, "%s %.10g\n", name, value);
+}
+
+/* ms as seconds. */
+static void gauge_ms(struct buf *out, const char *name, const char *help, int64_t ms)
+{
+    head(out, name, "gauge", help);
+    buf_addf(out, "%s %" PRId64 ".%03d\n", name, ms / 1000, (int)(ms % 1000));
+}
+
+static void add_figure(void *arg, const struct figure *figure, uint64_t value)
+{
+    struct buf *out = arg;
+    if (figure->metric == NULL) {
+        return;
+    }
+    bool counts = figure->kind == FIGURE_COUNTER || figure->kind == FIGURE_MILLIONTH;
+    char name[96];
+    snprintf(name, sizeof name, "unseen_%s", figure->metric);
+    head(out, name, counts ? "counter" : "gauge", figure->help);
+    switch (figure->kind) {
+    case FIGURE_COUNTER:
+    case FIGURE_GAUGE:
+        buf_addf(out, "%s %" PRIu64 "\n", name, value);
+        break;
+    case FIGURE_US:
+    case FIGURE_MILLIONTH:
+        buf_addf(out, "%s %" PRIu64 ".%06" PRIu64 "\n", name, value / 1000000, value % 1000000);
+        break;
+    case FIGURE_TIME:
+        buf_addf(out, "%s %" PRIu64 ".%03" PRIu64 "\n", name, value / 1000, value % 1000);
+        break;
+    }
+}
+
+/* One histogram's lines. label: "", or 'command="played"'. in_us: bounds and sum are shown in seconds. */
+static void add_buckets(struct buf *out, const char *name, const char *label, const struct bucket_sums *sums,
+                        const struct bucket_scale *scale, bool in_us)
+{
+    double unit = in_us ? 1e-6 : 1;
+    const char *open = label[0] != '\0' ? "{" : "", *close = label[0] != '\0' ? "}" : "";
+    uint64_t count = 0;
+    for (unsigned i = 0; i < scale->n; i++) {
+        count += sums->counts[i];
+        buf_addf(out, "%s_bucket{%s%sle=\"%.10g\"} %" PRIu64 "\n", name, label, label[0] != '\0' ? "," : "",
+                 (double)scale->upper[i] * unit, count);
+    }
+    count = buckets_count(sums);
+    buf_addf(out, "%s_bucket{%s%sle=\"+Inf\"} %" PRIu64 "\n", name, label, label[0] != '\0' ? "," : "", count);
+    if (in_us) {
+        buf_addf(out, "%s_sum%s%s%s %" PRIu64 ".%06" PRIu64 "\n", name, open, label, close, sums->sum / 1000000,
+                 sums->sum % 1000000);
+    } else {
+        buf_addf(out, "%s_sum%s%s%s %" PRIu64 "\n", name, open, label, close, sums->sum);
+    }
+    buf_addf(out, "%s_count%s%s%s %" PRIu64 "\n", name, open, label, close, count);
+}
+
+static void add_commands(struct buf *out, const struct metrics *m)
+{
+    static const char name[] = "unseen_command_duration_seconds";
+    head(out, name, "histogram",
+         "From the arrival of a command's last byte to its reply, through the commit of what it writes.");
+    for (int i = 0; i < OPS; i++) {
+        char label[48];
+        snprintf(label, sizeof label, "command=\"%s\"", op_names[i]);
+        add_buckets(out, name, label, &m->ops[i], &buckets_us, true);
+    }
+    static const char errors[] = "unseen_command_errors_total";
+    head(out, errors, "counter", "Error replies, by their first word.");
+    for (int i = 0; i < METER_ERRORS; i++) {
+        buf_addf(out, "%s{kind=\"%s\"} %" PRIu64 "\n", errors, meter_error_names[i], m->errors[i]);
+    }
+}
+
+static void add_process(struct buf *out, const struct metrics *m)
+{
+    head(out, "process_cpu_seconds_total", "counter", "User and system time of the process.");
+    buf_addf(out, "process_cpu_seconds_total %.6f\n", m->process.cpu_s);
+    gauge(out, "process_resident_memory_bytes", "Memory of the process.", m->process.resident_bytes);
+    gauge(out, "process_virtual_memory_bytes", "Addresses of the process.", m->process.virtual_bytes);
+    gauge(out, "process_open_fds", "Open files, connections among them.", m->process.open_files);
+    gauge(out, "process_max_fds", "How many files may be open.", m->process.max_files);
+    gauge_ms(out, "process_start_time_seconds", "When the server was started.", m->started_ms);
+}
+
+static void add_server(struct buf *out, const struct metrics *m)
+{
+    head(out, "unseen_build_info", "gauge", "1, with the versions as labels.");
+    buf_addf(out, "unseen_build_info{version=\"%s\",sqlite=\"%s\",libuv=\"%s\"} 1\n", m->version, m->sqlite, m->libuv);
+    gauge(out, "unseen_loading", "1 while the server reads what was staged: commands get LOADING.", !m->has_store);
+    gauge(out, "unseen_workers", "Threads that answer.", (uint64_t)m->workers);
+    gauge(out, "unseen_connections", "Connections that are there.", (uint64_t)m->clients);
+    gauge(out, "unseen_connections_limit", "How many there may be (max_clients).", (uint64_t)m->max_clients);
+    gauge(out, "unseen_request_memory_bytes", "Memory of requests and replies, in steps of a MiB a worker.",
+          m->request_memory);
+    gauge(out, "unseen_request_memory_limit_bytes", "How much it may be (request_memory).", m->request_memory_limit);
+    for (int i = 0; i < COUNTERS; i++) {
+        add_figure(out, &counter_figures[i], m->counters[i]);
+    }
+}
+
+/* Since when the oldest of what is staged and closed waits to be in the filters. */
+static int64_t behind_ms(const struct metrics *m)
+{
+    int64_t oldest = m->now_ms;
+    for (int i = 0; i < m->ring.n_slots; i++) {
+        int64_t closed = m->ring.slots[i].closed_ms;
+        oldest = closed > 0 && closed < oldest ? closed : oldest;
+    }
+    return m->now_ms - oldest;
+}
+
+static void add_slots(struct buf *out, const struct metrics *m)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } sizes[] = {
+        {"unseen_slot_rows", "Plays and deliveries that the slot holds.", offsetof(struct store_slot, rows)},
+        {"unseen_slot_users", "Users that they belong to.", offsetof(struct store_slot, users)},
+        {"unseen_slot_memory_bytes", "Memory of the slot.", offsetof(struct store_slot, bytes)},
+    };
+    const struct store_ring *ring = &m->ring;
+    head(out, "unseen_slot_state", "gauge", "1 for the state that the slot is in.");
+    for (int i = 0; i < ring->n_slots; i++) {
+        for (int state = 0; state < SLOT_STATES; state++) {
+            buf_addf(out, "unseen_slot_state{slot=\"%d\",state=\"%s\"} %d\n", ring->slots[i].slot,
+                     store_slot_state_name((enum store_slot_state)state), (int)ring->slots[i].state == state);
+        }
+    }
+    head(out, "unseen_slot_state_since_timestamp_seconds", "gauge", "Since when it is in it.");
+    for (int i = 0; i < ring->n_slots; i++) {
+        int64_t since = ring->slots[i].since_ms;
+        buf_addf(out, "unseen_slot_state_since_timestamp_seconds{slot=\"%d\"} %" PRId64 ".%03d\n", ring->slots[i].slot,
+                 since / 1000, (int)(since % 1000));
+    }
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        head(out, sizes[k].name, "gauge", sizes[k].help);
+        for (int i = 0; i < ring->n_slots; i++) {
+            const struct store_slot *slot = &ring->slots[i];
+            buf_addf(out, "%s{slot=\"%d\"} %" PRIu64 "\n", sizes[k].name, slot->slot,
+                     *(const uint64_t *)((const char *)slot + sizes[k].offset));
+        }
+    }
+}
+
+static void add_ring(struct buf *out, const struct metrics *m)
+{
+    const struct store_ring *ring = &m->ring;
+    int64_t overdue = m->now_ms > ring->next_turn_ms ? m->now_ms - ring->next_turn_ms : 0;
+    gauge(out, "unseen_writes_refused", "1 while writes are refused: memory is full, or the disk nearly so.",
+          ring->busy);
+    gauge(out, "unseen_clock_doubted", "1 while the wall clock is not believed: nothing is swept or sealed.",
+          ring->clock_doubted);
+    gauge_ms(out, "unseen_ring_next_turn_timestamp_seconds", "When the ring is to turn.", ring->next_turn_ms);
+    gauge_ms(out, "unseen_ring_overdue_seconds", "For how long the ring should have turned by now.", overdue);
+    gauge_ms(out, "unseen_slot_length_seconds", "How often the ring turns (slot_length).", m->slot_length_ms);
+    gauge_ms(out, "unseen_flush_behind_seconds", "For how long the oldest closed slot waits for its flush.",
+             behind_ms(m));
+    gauge(out, "unseen_staged_limit_bytes", "How much memory staged plays may take (staging_memory).",
+          ring->memory_limit);
+    add_slots(out, m);
+}
+
+static void add_month_line(struct buf *out, const char *name, const struct store_month_info *month, const char *value)
+{
+    char text[MONTH_TEXT];
+    buf_addf(out, "%s{month=\"%s\",state=\"%s\"} %s\n", name, month_name(month->month, text),
+             store_month_state_name(month->state), value);
+}
+
+static void add_months(struct buf *out, const struct metrics *m)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } sizes[] = {
+        {"unseen_month_users", "Users who have plays in the month.", offsetof(struct store_month_info, users)},
+        {"unseen_month_plays", "Plays that the month's filters hold.", offsetof(struct store_month_info, plays)},
+        {"unseen_month_filter_bytes", "Size of the month's filters.", offsetof(struct store_month_info, bytes)},
+    };
+    char value[32];
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        head(out, sizes[k].name, "gauge", sizes[k].help);
+        for (int i = 0; i < m->n_months; i++) {
+            uint64_t n = *(const uint64_t *)((const char *)&m->months[i] + sizes[k].offset);
+            snprintf(value, sizeof value, "%" PRIu64, n);
+            add_month_line(out, sizes[k].name, &m->months[i], value);
+        }
+    }
+    head(out, "unseen_month_progress_ratio", "gauge", "How far its sealing or its sweep is; 0: none is under way.");
+    for (int i = 0; i < m->n_months; i++) {
+        snprintf(value, sizeof value, "%.6g", m->months[i].progress);
+        add_month_line(out, "unseen_month_progress_ratio", &m->months[i], value);
+    }
+}
+
+static void add_store(struct buf *out, const struct metrics *m)
+{
+    gauge_double(out, "unseen_error_rate_limit_ratio",
+                 "The chance, at most, that a candidate is hidden wrongly (error_rate).", m->error_rate);
+    gauge(out, "unseen_history_wal_limit_bytes", "How large the log of history.db may get (wal_limit).",
+          (uint64_t)m->wal_limit);
+    gauge(out, "unseen_disk_min_free_bytes", "Plays are refused when the disk has less left (min_free).",
+          (uint64_t)m->min_free);
+    store_stats_each(&m->stats, add_figure, out);
+    if (m->sessions != NULL) {
+        sessions_stats_each(m->sessions, add_figure, out);
+    }
+    head(out, "unseen_commit_duration_seconds", "histogram", "How long the commits of writes took, with their fsync.");
+    add_buckets(out, "unseen_commit_duration_seconds", "", &m->stats.commit_us, &buckets_us, true);
+    head(out, "unseen_commit_rows", "histogram", "How many plays and deliveries a commit held.");
+    add_buckets(out, "unseen_commit_rows", "", &m->stats.commit_rows, &buckets_rows, false);
+    add_ring(out, m);
+    add_months(out, m);
+}
+
+void metrics_write(struct buf *out, const struct metrics *m)
+{
+    add_server(out, m);
+    add_commands(out, m);
+    if (m->has_store) {
+        add_store(out, m);
+    }
+    add_process(out, m);
+}

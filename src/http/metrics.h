@@ -1,0 +1,44 @@
+/* GET /metrics: what the server counts and measures, in the text format of Prometheus (version 0.0.4).
+ *
+ * Counters of workers and store come from the tables that INFO prints too (base/figure.h); histograms, and what has
+ * labels, are written here. Names: unseen_ and base units. */
+#ifndef UNSEEN_HTTP_METRICS_H
+#define UNSEEN_HTTP_METRICS_H
+
+#include "base/buf.h"
+#include "dedup/sessions.h"
+#include "net/worker.h"
+#include "store/store.h"
+
+enum { METRICS_MONTHS = 256 };
+
+/* Everything that is shown, read at one time, though not in one step: counters go on meanwhile. */
+struct metrics {
+    const char *version, *sqlite, *libuv;
+    int64_t now_ms, started_ms; /* wall */
+
+    uint64_t counters[COUNTERS];
+    struct bucket_sums ops[OPS];
+    uint64_t errors[METER_ERRORS];
+    int workers;
+    int64_t clients, max_clients;
+    uint64_t request_memory, request_memory_limit;
+    struct {
+        double cpu_s;
+        uint64_t resident_bytes, virtual_bytes, open_files, max_files;
+    } process;
+
+    bool has_store; /* else the store recovers, and there is none of this: */
+    double error_rate;
+    int64_t slot_length_ms, wal_limit, min_free;
+    struct store_stats stats;
+    struct store_ring ring;
+    const struct sessions *sessions; /* counted when they are printed */
+    struct store_month_info months[METRICS_MONTHS];
+    int n_months;
+};
+
+/* A failed allocation shows in out->failed. */
+void metrics_write(struct buf *out, const struct metrics *m);
+
+#endif

@@ -1,0 +1,117 @@
+/* Reads what GET /metrics shows, on the HTTP thread. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "http/handlers.h"
+#include "http/metrics.h"
+#include "net/version.h"
+#include "store/sqlite/sqlite_store.h"
+
+static uint64_t count_open_files(void)
+{
+    uint64_t n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir != NULL && readdir(dir) != NULL) {
+        n++;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return n > 3 ? n - 3 : 0; /* two dots and the folder itself */
+}
+
+/* What can't be read is shown as 0. */
+static void gather_process(struct metrics *m)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    unsigned long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f != NULL) {
+        if (fscanf(f, "%lu %lu", &size, &resident) != 2) {
+            size = resident = 0;
+        }
+        fclose(f);
+    }
+    m->process.virtual_bytes = size * page;
+    m->process.resident_bytes = resident * page;
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) == 0) {
+        m->process.cpu_s = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+    }
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        m->process.max_files = files.rlim_cur;
+    }
+    m->process.open_files = count_open_files();
+}
+
+static void gather_meter(struct metrics *m, const struct meter *meter)
+{
+    for (int i = 0; i < OPS; i++) {
+        buckets_add(&m->ops[i], &meter->ops[i]);
+    }
+    for (int i = 0; i < METER_ERRORS; i++) {
+        m->errors[i] += atomic_load_explicit(&meter->errors[i], memory_order_relaxed);
+    }
+}
+
+static void gather_crew(struct metrics *m, const struct crew *crew)
+{
+    for (int i = 0; i < COUNTERS; i++) {
+        m->counters[i] = crew_counter(crew, (enum counter)i);
+    }
+    for (int i = 0; i < crew->n; i++) {
+        gather_meter(m, &crew->workers[i].meter);
+    }
+    m->workers = crew->n;
+    m->started_ms = crew->started_wall_ms;
+    m->clients = atomic_load_explicit(&crew->clients, memory_order_relaxed);
+    m->request_memory = atomic_load_explicit(&crew->budget.used, memory_order_relaxed);
+    m->request_memory_limit = crew->budget.limit;
+}
+
+static int gather_store(struct metrics *m, const struct http_request *rq, struct err *err)
+{
+    struct store *store = rq->dedup->store;
+    m->has_store = true;
+    const struct config *live = config_now(rq->cfg);
+    m->error_rate = live->error_rate;
+    m->slot_length_ms = live->slot_length_ms;
+    m->wal_limit = live->wal_limit;
+    m->min_free = live->min_free;
+    store->ops->stats(store, &m->stats);
+    store->ops->ring(store, &m->ring);
+    m->sessions = rq->dedup->sessions;
+    m->n_months = asker_months(rq->asker, m->months, METRICS_MONTHS, err);
+    return m->n_months < 0 ? m->n_months : 0;
+}
+
+enum http_outcome get_metrics(struct http_request *rq)
+{
+    struct err err = {0};
+    struct metrics *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        err_set(&err, ERR_NOMEM, "out of memory for the metrics");
+        return http_fail(rq, &err);
+    }
+    m->version = UNSEEN_VERSION;
+    m->sqlite = sqlite_store_library_version();
+    m->libuv = net_library_version();
+    m->now_ms = clock_wall_ms();
+    m->max_clients = rq->cfg->max_clients;
+    gather_crew(m, rq->crew);
+    gather_process(m);
+    if (rq->dedup != NULL && gather_store(m, rq, &err) < 0) {
+        free(m);
+        return http_fail(rq, &err);
+    }
+    rq->type = "text/plain; version=0.0.4; charset=utf-8";
+    metrics_write(&rq->out, m);
+    free(m);
+    return HTTP_DONE;
+}
