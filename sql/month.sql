@@ -1,2 +1,4 @@
--- One month: what each user played in it, as a compressed Bloom filter (docs/format.md); items is how many positions it holds.
-CREATE TABLE IF NOT EXISTS {plays} (user_key INTEGER PRIMARY KEY, items INTEGER NOT NULL, filter BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS {plays} (
+    -- A user's plays of a month as a compressed Bloom filter: unseen_has(filter, item), unseen_count(filter).
+    -- items: how many positions it has.
+    user_key INTEGER PRIMARY KEY, items INTEGER NOT NULL, filter BLOB NOT NULL);

@@ -122,3 +122,30 @@ DELETE FROM exceptions WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (S
 DELETE FROM shared_keys WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (SELECT 1 FROM users WHERE users.user_key = shared_keys.user_key);
 -- :quarantine_delete_orphans
 DELETE FROM quarantine WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (SELECT 1 FROM users WHERE users.user_key = quarantine.user_key);
+
+-- :view_get
+SELECT sql FROM sqlite_schema WHERE type = 'view' AND name = ?1;
+-- The views over tables that come and go, as their SQL (views.c). One without tables has no rows.
+-- :view_plays
+SELECT 'CREATE VIEW plays AS
+    -- What each user played, a row a month: WHERE user = ''u1'' AND unseen_has(filter, ''v9''). Not what is still staged.
+' || coalesce(group_concat(arm, '
+UNION ALL '), 'SELECT '''' AS month, user, 0 AS items, 0 AS bytes, x'''' AS filter, user_key FROM users WHERE false')
+FROM (SELECT printf('SELECT ''%.4s-%.2s'' AS month, users.user AS user, items, length(filter) AS bytes, filter, user_key FROM %s JOIN users USING (user_key)', substr(name, -6), substr(name, -2), name) AS arm
+    FROM sqlite_schema WHERE type = 'table' AND (name GLOB 'plays_[0-9]*' OR name GLOB 'sealed_[0-9]*')
+    ORDER BY substr(name, -6) DESC, name);
+-- :view_staged
+SELECT 'CREATE VIEW staged AS
+    -- Every play and delivery that is durable but not yet flushed, as it came.
+' || coalesce(group_concat(arm, '
+UNION ALL '), 'SELECT 0 AS slot, 0 AS id, '''' AS time, '''' AS kind, '''' AS user, '''' AS item, 0 AS at WHERE false')
+FROM (SELECT printf('SELECT %s AS slot, id, datetime(at / 1000, ''unixepoch'') AS time, CASE kind WHEN 1 THEN ''play'' ELSE ''delivery'' END AS kind, user, item, at FROM %s', substr(name, 8), name) AS arm
+    FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' ORDER BY CAST(substr(name, 8) AS INTEGER));
+-- :view_ring
+SELECT 'CREATE VIEW ring AS
+    -- The slots of the ring. closed: it waits for its flush, or is being flushed or emptied. Reads every staged row.
+SELECT slot, CASE WHEN slot = (SELECT t.value % s.value FROM meta t, meta s WHERE t.name = ''turn'' AND s.name = ''slots'') THEN ''open'' WHEN rows > 0 THEN ''closed'' ELSE ''empty'' END AS state, rows, users, datetime(oldest / 1000, ''unixepoch'') AS oldest, datetime(newest / 1000, ''unixepoch'') AS newest FROM (
+' || coalesce(group_concat(arm, '
+UNION ALL '), 'SELECT 0 AS slot, 0 AS rows, 0 AS users, 0 AS oldest, 0 AS newest WHERE false') || ')'
+FROM (SELECT printf('SELECT %s AS slot, count(*) AS rows, count(DISTINCT user) AS users, min(at) AS oldest, max(at) AS newest FROM %s', substr(name, 8), name) AS arm
+    FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' ORDER BY CAST(substr(name, 8) AS INTEGER));

@@ -28,7 +28,7 @@ static int connect_table(sqlite3 *db, void *aux, int argc, const char *const *ar
     (void)argc;
     (void)argv;
     (void)error;
-    int rc = sqlite3_declare_vtab(db, "CREATE TABLE x (item, id INTEGER, items BLOB HIDDEN)");
+    int rc = sqlite3_declare_vtab(db, "CREATE TABLE x (item, id INTEGER, blob BLOB HIDDEN)");
     if (rc != SQLITE_OK || (rc = sqlite3_vtab_config(db, SQLITE_VTAB_INNOCUOUS)) != SQLITE_OK) {
         return rc;
     }

@@ -20,3 +20,4 @@ unseen_so_SOURCES = $(extension_sources) \
 unseen_so_CFLAGS = $(EXTENSION_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS) $(ZSTD_CFLAGS) -fPIC -fvisibility=hidden
 unseen_so_LDFLAGS = -shared -Wl,-z,defs
 unseen_so_LDADD = $(ZSTD_LIBS)
+EXTRA_DIST += docs/inspect.md

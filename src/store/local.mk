@@ -36,5 +36,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/stager_forget.c \
 	src/store/sqlite/sweep.c \
 	src/store/sqlite/version.c \
+	src/store/sqlite/views.c \
+	src/store/sqlite/views.h \
 	src/store/stats.c \
 	src/store/store.h

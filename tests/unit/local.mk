@@ -153,3 +153,16 @@ check_PROGRAMS += tests/unit/test_sessions
 tests_unit_test_sessions_SOURCES = tests/unit/test_sessions.c tests/unit/random.h
 tests_unit_test_sessions_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_sessions
+
+check_PROGRAMS += tests/unit/test_schema
+tests_unit_test_schema_SOURCES = tests/unit/test_schema.c \
+	tests/scenario/vfs_fault.c \
+	tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c \
+	tests/scenario/vfs_power.h \
+	tests/scenario/world.c \
+	tests/scenario/world.h
+tests_unit_test_schema_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
+tests_unit_test_schema_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_schema
+EXTRA_DIST += tests/data/history_v2.sql tests/data/staging_v1.sql tests/data/staging_v2.sql

@@ -15,6 +15,7 @@
 #include "store/sqlite/folder.h"
 #include "store/sqlite/schema.h"
 #include "store/sqlite/sqlite_store.h"
+#include "store/sqlite/views.h"
 
 struct check {
     void (*found)(void *arg, const char *problem);
@@ -72,6 +73,26 @@ static void integrity_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     if (text == NULL || strcmp(text, "ok") != 0) {
         problem(c, "%s: %s", ((struct db *)arg)->path, text != NULL ? text : "integrity check failed");
     }
+}
+
+struct view_check {
+    struct check *check;
+    struct db *db;
+};
+
+static void view_problem(void *arg, const char *view, const char *what)
+{
+    const struct view_check *v = arg;
+    problem(v->check, "%s: view %s: %s", v->db->path, view, what);
+}
+
+/* A folder that no newer program has opened yet lacks some; since: the version that has them all. */
+static int check_views(struct check *c, struct db *db, int64_t since, struct err *err)
+{
+    int64_t version = 0;
+    struct view_check v = {c, db};
+    int result = schema_version(db, &version, err);
+    return result < 0 || version < since ? result : views_check(db, view_problem, &v, err);
 }
 
 /* --- history --- */
@@ -256,7 +277,9 @@ static int check_history(struct check *c, const char *folder, struct err *err)
              newer ? "SELECT user_key, user, month, at, reason FROM quarantine WHERE accepted IS NULL ORDER BY id"
                    : "SELECT user_key, user, month, at, reason FROM quarantine ORDER BY id",
              quarantine_row, NULL);
-    result = db_commit(&db, err);
+    if ((result = check_views(c, &db, 3, err)) == 0) {
+        result = db_commit(&db, err);
+    }
 out:
     db_close(&db);
     return result;
@@ -297,7 +320,9 @@ static int check_staging(struct check *c, const char *folder, struct err *err)
     if ((result = db_begin_read(&db, err)) == 0) {
         each_row(c, &db, "PRAGMA integrity_check", integrity_row, &db);
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
-        result = db_commit(&db, err);
+        if ((result = check_views(c, &db, 3, err)) == 0) {
+            result = db_commit(&db, err);
+        }
     }
     db_close(&db);
     return result;

@@ -101,6 +101,9 @@ int history_barrier(struct sqlite_store *s, struct err *err)
             result = db_meta_set_int(&h->db, "flushes", flushes + 1, err);
         }
         if (result == 0) {
+            result = db_meta_set_int(&h->db, "retention", config_now(s->cfg)->retention, err); /* for the views */
+        }
+        if (result == 0) {
             result = history_commit(s, err);
         } else {
             history_rollback(s);

@@ -1,11 +1,13 @@
 /* Month tables and their totals, inside the historian's transaction. A table and its row in `months` come and go
- * together; a month that is being sealed has a second one; the view `plays` over all of them is made anew each time. */
+ * together; a month that is being sealed has a second one; the view `plays` over all of them is made anew each time
+ * (views.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/calendar.h"
 #include "base/log.h"
 #include "store/sqlite/internal.h"
+#include "store/sqlite/views.h"
 
 void month_column(sqlite3_stmt *stmt, int sealed_to_column, struct stored_month *out)
 {
@@ -50,38 +52,6 @@ const struct stored_month *month_find(struct sqlite_store *s, int month)
     return NULL;
 }
 
-static void add_select(struct buf *sql, int month, const char *table)
-{
-    char name[MONTH_TEXT];
-    char suffix[MONTH_TEXT];
-    buf_addf(sql,
-             "%s SELECT '%s' AS month, users.user AS user, items, length(filter) AS bytes, filter "
-             "FROM %s_%s JOIN users USING (user_key)",
-             sql->len == 0 ? "CREATE VIEW plays AS" : " UNION ALL", month_name(month, name), table,
-             month_suffix(month, suffix));
-}
-
-/* One SELECT a table, so that the shell can ask over all of them. */
-static int make_view(struct sqlite_store *s, struct err *err)
-{
-    struct historian *h = &s->historian;
-    int result = db_exec(&h->db, "DROP VIEW IF EXISTS plays", err);
-    if (result < 0 || (result = month_list(s, err)) < 0 || h->n_months == 0) {
-        return result;
-    }
-    struct buf sql = {0};
-    for (int i = 0; i < h->n_months; i++) {
-        add_select(&sql, h->months[i].month, "plays");
-        if (h->months[i].sealing) {
-            add_select(&sql, h->months[i].month, "sealed");
-        }
-    }
-    buf_add(&sql, "", 1);
-    result = sql.failed ? err_set(err, ERR_NOMEM, "out of memory") : db_exec(&h->db, sql.data, err);
-    buf_free(&sql);
-    return result;
-}
-
 static int create_table(struct sqlite_store *s, int table, struct err *err)
 {
     char sql[1024];
@@ -116,15 +86,14 @@ int month_ensure(struct sqlite_store *s, int month, struct err *err)
     }
     result = db_run(&h->db, stmt, err);
     h->months_known = false;
-    return result < 0 ? result : make_view(s, err);
+    return result < 0 ? result : views_make(&h->db, err);
 }
 
 int month_drop(struct sqlite_store *s, int month, struct err *err)
 {
     struct historian *h = &s->historian;
-    int result = db_exec(&h->db, "DROP VIEW IF EXISTS plays", err);
-    if (result < 0 || (result = drop_table(s, month, err)) < 0 ||
-        (result = drop_table(s, month | DB_SEALED_TABLE, err)) < 0) {
+    int result = drop_table(s, month, err);
+    if (result < 0 || (result = drop_table(s, month | DB_SEALED_TABLE, err)) < 0) {
         return result;
     }
     static const enum sql_statement rows[] = {SQL_MONTH_DELETE, SQL_QUARANTINE_DELETE_MONTH};
@@ -138,7 +107,7 @@ int month_drop(struct sqlite_store *s, int month, struct err *err)
         }
     }
     h->months_known = false;
-    return make_view(s, err);
+    return views_make(&h->db, err);
 }
 
 int month_seal_cursor(struct sqlite_store *s, int month, int64_t sealed_to, struct err *err)
@@ -159,7 +128,7 @@ int month_seal_begin(struct sqlite_store *s, int month, struct err *err)
     if (result == 0) {
         result = month_seal_cursor(s, month, INT64_MIN, err);
     }
-    return result < 0 ? result : make_view(s, err);
+    return result < 0 ? result : views_make(&s->historian.db, err);
 }
 
 int month_seal_end(struct sqlite_store *s, int month, struct err *err)
@@ -168,7 +137,7 @@ int month_seal_end(struct sqlite_store *s, int month, struct err *err)
     char sql[128];
     db_drop_variant(&h->db, month | DB_SEALED_TABLE);
     db_expand(sql_statements[SQL_MONTH_RENAME], month, sql, sizeof sql);
-    int result = db_exec(&h->db, "DROP VIEW IF EXISTS plays", err);
+    int result = views_drop(&h->db, err);
     if (result < 0 || (result = drop_table(s, month, err)) < 0 || (result = db_exec(&h->db, sql, err)) < 0) {
         return result;
     }
@@ -178,7 +147,7 @@ int month_seal_end(struct sqlite_store *s, int month, struct err *err)
     }
     h->months_known = false;
     result = db_run(&h->db, stmt, err);
-    return result < 0 ? result : make_view(s, err);
+    return result < 0 ? result : views_make(&h->db, err);
 }
 
 int month_count(struct sqlite_store *s, int month, int64_t users, int64_t plays, int64_t bytes, struct err *err)

@@ -7,23 +7,40 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "store/sqlite/views.h"
 
 struct step {
     const char *sql; /* brings the file from version i to i + 1, i being its place in the array */
+    int (*then)(struct db *db, struct err *err); /* what SQL alone can't; or NULL */
 };
 
-static const struct step staging_steps[] = {{sql_file_staging}, {sql_file_staging_2}};
-static const struct step history_steps[] = {{sql_file_history}, {sql_file_history_2}};
+static const struct step staging_steps[] = {
+    {sql_file_staging, NULL}, {sql_file_staging_2, NULL}, {sql_file_staging_3, views_make}};
+static const struct step history_steps[] = {
+    {sql_file_history, NULL}, {sql_file_history_2, NULL}, {sql_file_history_3, views_make}};
+
+static int run_step(struct db *db, const struct step *step, int64_t to, struct err *err)
+{
+    int result = db_exec(db, step->sql, err);
+    if (result == 0 && step->then != NULL) {
+        result = step->then(db, err);
+    }
+    return result < 0 ? result : db_meta_set_int(db, "schema", to, err);
+}
+
+int schema_version(struct db *db, int64_t *version, struct err *err)
+{
+    int64_t has_meta = 0;
+    int result =
+        db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'", &has_meta, err);
+    *version = 0;
+    return result == 0 && has_meta > 0 ? db_meta_int(db, "schema", 0, version, err) : result;
+}
 
 static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, struct err *err)
 {
-    int64_t has_meta = 0;
-    int64_t version = 0; /* 0: a new file */
-    int result =
-        db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'", &has_meta, err);
-    if (result == 0 && has_meta > 0) {
-        result = db_meta_int(db, "schema", 0, &version, err);
-    }
+    int64_t version = 0;
+    int result = schema_version(db, &version, err);
     if (result < 0) {
         return result;
     }
@@ -34,12 +51,13 @@ static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, str
                        db->path, version, n_steps);
     }
     bool existed = version > 0;
+    /* A step may rewrite the text of a table's SQL; some builds of SQLite forbid that unless told otherwise. */
+    sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
     while (version < n_steps) {
         if ((result = db_begin(db, err)) < 0) {
             return result;
         }
-        if ((result = db_exec(db, steps[version].sql, err)) < 0 ||
-            (result = db_meta_set_int(db, "schema", version + 1, err)) < 0) {
+        if ((result = run_step(db, &steps[version], version + 1, err)) < 0) {
             db_rollback(db);
             return result;
         }
@@ -52,7 +70,7 @@ static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, str
         }
         version++;
     }
-    return 0;
+    return views_renew(db, err);
 }
 
 int schema_staging(struct db *db, struct err *err)

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/internal.h"
+#include "store/sqlite/views.h"
 
 enum { EMPTY_CHUNK = 8192 }; /* rows deleted in one transaction */
 
@@ -154,13 +155,32 @@ void slots_collect_garbage(struct sqlite_store *s, bool all)
 
 /* --- recovery --- */
 
-static int create_table(struct sqlite_store *s, int slot, struct err *err)
+/* The tables of the ring, the views over them, and how many slots it has: in one transaction, which does nothing when
+ * all is as it was. */
+static int make_ring(struct sqlite_store *s, struct err *err)
 {
-    char sql[1024];
-    db_expand(sql_file_slot, slot, sql, sizeof sql);
-    int result = db_exec(&s->stager.db, sql, err);
-    s->slots[slot].exists = result == 0;
-    return result;
+    struct db *db = &s->stager.db;
+    int64_t before = 0;
+    int result = db_meta_int(db, "slots", 0, &before, err);
+    bool missing = before != s->cfg->slots;
+    for (int i = 0; i < s->cfg->slots; i++) {
+        missing |= !s->slots[i].exists;
+    }
+    if (result < 0 || !missing || (result = db_begin(db, err)) < 0) {
+        return result;
+    }
+    for (int i = 0; i < s->cfg->slots && result == 0; i++) {
+        char sql[1024];
+        db_expand(sql_file_slot, i, sql, sizeof sql);
+        result = db_exec(db, sql, err);
+        s->slots[i].exists = true;
+    }
+    if (result < 0 || (result = db_meta_set_int(db, "slots", s->cfg->slots, err)) < 0 ||
+        (result = views_make(db, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    return db_commit(db, err);
 }
 
 /* A slot outside the ring has done its work. */
@@ -171,7 +191,15 @@ static void drop_table(struct sqlite_store *s, int n)
     db_drop_variant(db, n);
     char sql[64];
     db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
-    if (db_exec(db, sql, &err) < 0) {
+    int result = db_begin(db, &err);
+    if (result == 0) {
+        if ((result = db_exec(db, sql, &err)) < 0 || (result = views_make(db, &err)) < 0) {
+            db_rollback(db);
+        } else {
+            result = db_commit(db, &err);
+        }
+    }
+    if (result < 0) {
         log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
         return;
     }
@@ -329,12 +357,7 @@ int slots_recover(struct sqlite_store *s, struct err *err)
         slots_set_state(s, i, SLOT_EMPTY);
     }
     int result = find_tables(s, err);
-    for (int i = 0; i < s->cfg->slots && result == 0; i++) {
-        if (!s->slots[i].exists) {
-            result = create_table(s, i, err);
-        }
-    }
-    if (result < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
+    if (result < 0 || (result = make_ring(s, err)) < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
         (result = db_meta_int(db, "high_water", 0, &high_water, err)) < 0) {
         return result;
     }

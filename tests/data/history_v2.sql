@@ -1,0 +1,35 @@
+-- history.db as schema 2 left it: history_v1.sql upgraded, then a month under sealing, an exception and an accepted loss
+-- (sqlite3 history.db .dump).
+PRAGMA application_id = 1433301870;
+PRAGMA foreign_keys=OFF;
+BEGIN TRANSACTION;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+INSERT INTO meta VALUES('flushes',1);
+INSERT INTO meta VALUES('schema',2);
+INSERT INTO meta VALUES('seed','928c8923bf460dfd');
+CREATE TABLE users (user_key INTEGER PRIMARY KEY, user NOT NULL, last_month INTEGER NOT NULL);
+INSERT INTO users VALUES(-3826558798842909875,'carl',24320);
+INSERT INTO users VALUES(-974412704682542383,'anna',24320);
+INSERT INTO users VALUES(8857592690443836361,'bert',24319);
+CREATE TABLE shared_keys (user_key INTEGER NOT NULL, user NOT NULL, PRIMARY KEY (user_key, user)) WITHOUT ROWID;
+CREATE TABLE delivered (user_key INTEGER PRIMARY KEY, items BLOB NOT NULL);
+CREATE TABLE exceptions (user_key INTEGER NOT NULL, item_hash INTEGER NOT NULL, PRIMARY KEY (user_key, item_hash)) WITHOUT ROWID;
+INSERT INTO exceptions VALUES(-974412704682542383,4249428017983793941);
+CREATE TABLE quarantine (id INTEGER PRIMARY KEY, user_key INTEGER NOT NULL, user NOT NULL, month INTEGER NOT NULL, at INTEGER NOT NULL, reason TEXT NOT NULL, blob BLOB, accepted INTEGER);
+INSERT INTO quarantine VALUES(1,8857592690443836361,'bert',24320,1790071000000,'month filter of 1 bytes: at least 5 are expected',X'00',1790071100000);
+CREATE TABLE months (month INTEGER PRIMARY KEY, sealed INTEGER NOT NULL DEFAULT 0, users INTEGER NOT NULL DEFAULT 0, plays INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0, swept_to INTEGER, sealed_to INTEGER);
+INSERT INTO months VALUES(24319,0,2,3,26,NULL,-974412704682542383);
+INSERT INTO months VALUES(24320,0,2,2,22,NULL,NULL);
+CREATE TABLE plays_202609 (user_key INTEGER PRIMARY KEY, items INTEGER NOT NULL, filter BLOB NOT NULL);
+INSERT INTO plays_202609 VALUES(-3826558798842909875,1,X'219e01dfdce29d39b767b6');
+INSERT INTO plays_202609 VALUES(-974412704682542383,1,X'219d0196d31d5867f66736');
+CREATE TABLE plays_202608 (user_key INTEGER PRIMARY KEY, items INTEGER NOT NULL, filter BLOB NOT NULL);
+INSERT INTO plays_202608 VALUES(8857592690443836361,1,X'219d014929994c9f33a2da');
+CREATE TABLE sealed_202608 (user_key INTEGER PRIMARY KEY, items INTEGER NOT NULL, filter BLOB NOT NULL);
+INSERT INTO sealed_202608 VALUES(-974412704682542383,2,X'219c02f2ae601d1585d90cdff558c7');
+CREATE INDEX users_user ON users (user);
+CREATE INDEX quarantine_user ON quarantine (user_key);
+CREATE VIEW expiring AS SELECT printf('%04d-%02d', month / 12, month % 12 + 1) AS month, round(100 * (swept_to / 18446744073709551616.0 + 0.5), 1) AS percent_swept, users AS users_left, plays AS plays_left FROM months WHERE swept_to IS NOT NULL;
+CREATE VIEW month_report AS SELECT printf('%04d-%02d', month / 12, month % 12 + 1) AS month, CASE WHEN swept_to IS NOT NULL THEN 'expiring' WHEN sealed THEN 'sealed' WHEN sealed_to IS NOT NULL THEN 'sealing' ELSE 'live' END AS state, users, plays, bytes, round(bytes * 1.0 / max(plays, 1), 2) AS bytes_a_play FROM months ORDER BY months.month DESC;
+CREATE VIEW plays AS SELECT '2026-09' AS month, users.user AS user, items, length(filter) AS bytes, filter FROM plays_202609 JOIN users USING (user_key) UNION ALL SELECT '2026-08' AS month, users.user AS user, items, length(filter) AS bytes, filter FROM plays_202608 JOIN users USING (user_key) UNION ALL SELECT '2026-08' AS month, users.user AS user, items, length(filter) AS bytes, filter FROM sealed_202608 JOIN users USING (user_key);
+COMMIT;
