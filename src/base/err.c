@@ -78,6 +78,8 @@ const char *err_name(int code)
         return "seed";
     case ERR_SYSTEM:
         return "system";
+    case ERR_LARGE:
+        return "large";
     default:
         return "unknown";
     }

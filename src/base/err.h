@@ -23,6 +23,7 @@ enum {
     ERR_SHARED = -14,   /* two users share one 64-bit key, so this can't be done for one of them */
     ERR_SEED = -15,     /* the folder holds plays hashed with another seed */
     ERR_SYSTEM = -16,   /* any other system call */
+    ERR_LARGE = -17,    /* the user has too much to be read here: see store_ops.load */
 };
 
 struct err {

@@ -6,6 +6,9 @@
  *
  * The store loads the staged plays before it opens its snapshot of history, so a play that is flushed meanwhile is in
  * one of both, or in both; a union hides it either way.
+ *
+ * A large user's positions outnumber any candidates, so nothing is built from them: they are led past the candidates as
+ * they are decoded (filter/sieve.h), in memory that goes by the candidates.
  */
 #include "dedup/dedup.h"
 
@@ -15,6 +18,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "filter/probe.h"
+#include "filter/sieve.h"
 
 /* Memory that an asker keeps between questions; what a giant user needed above it is given back at once. */
 enum { KEEP_BYTES = 4 * 1024 * 1024 };
@@ -23,6 +27,7 @@ struct asker {
     const struct dedup *dedup;
     struct store_reader *reader;
     struct probe *probe;
+    struct sieve *sieve; /* NULL: large users are left to others */
     uint64_t *exact;
     size_t exact_cap;
     const struct filter_part **parts;
@@ -40,7 +45,8 @@ int asker_open(const struct dedup *d, struct asker **asker, struct err *err)
     }
     a->dedup = d;
     a->probe = probe_new();
-    if (a->probe == NULL) {
+    a->sieve = sieve_new();
+    if (a->probe == NULL || a->sieve == NULL) {
         asker_close(a);
         return err_set(err, ERR_NOMEM, "out of memory");
     }
@@ -62,10 +68,17 @@ void asker_close(struct asker *a)
         a->dedup->store->ops->reader_close(a->reader);
     }
     probe_free(a->probe);
+    sieve_free(a->sieve);
     free(a->exact);
     free((void *)a->parts);
     free(a->months);
     free(a);
+}
+
+void asker_leave_large(struct asker *a)
+{
+    sieve_free(a->sieve);
+    a->sieve = NULL;
 }
 
 /* Makes *array hold n elements of the given size; what it held may be lost. */
@@ -89,6 +102,13 @@ static int load(struct asker *a, struct slice user, int first_month, struct stor
 {
     const struct dedup *d = a->dedup;
     return d->store->ops->load(a->reader, hash_user_key(d->seed, user), user, first_month, view, err);
+}
+
+static int scan(struct asker *a, struct slice user, int first_month, const struct store_scan *scan,
+                struct store_view *view, struct err *err)
+{
+    const struct dedup *d = a->dedup;
+    return d->store->ops->scan(a->reader, hash_user_key(d->seed, user), user, first_month, scan, view, err);
 }
 
 static int gather_parts(struct asker *a, const struct store_view *view, size_t *n_parts)
@@ -151,11 +171,46 @@ static void trim(struct asker *a)
     }
 }
 
+static void sift_month(void *sieve, int month, bool good)
+{
+    (void)month;
+    sieve_month(sieve, good);
+}
+
+static int filter_large(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
+                        size_t *n_unseen, struct err *err)
+{
+    if (sieve_begin(a->sieve, hashes, n) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory for a question about %zu items", n);
+    }
+    struct store_view view;
+    const struct store_scan sifting = {sieve_see, sift_month, a->sieve};
+    int rc = scan(a, user, dedup_first_month(a->dedup), &sifting, &view, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < view.n_plays; i++) {
+        sieve_exact(a->sieve, view.plays[i].hash);
+    }
+    for (size_t i = 0; i < view.n_deliveries; i++) {
+        sieve_exact(a->sieve, view.deliveries[i].hash);
+    }
+    for (size_t i = 0; i < view.n_exceptions; i++) {
+        sieve_except(a->sieve, view.exceptions[i]);
+    }
+    *n_unseen = sieve_end(a->sieve, unseen);
+    a->error = window_error(&view);
+    return 0;
+}
+
 int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
                  size_t *n_unseen, struct err *err)
 {
     struct store_view view;
     int rc = load(a, user, dedup_first_month(a->dedup), &view, err);
+    if (rc == ERR_LARGE && a->sieve != NULL) {
+        return filter_large(a, user, hashes, n, unseen, n_unseen, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -189,10 +244,57 @@ static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
     return false;
 }
 
+/* The months of a large user that have the item. */
+struct why {
+    struct sieve *sieve;
+    int n;
+    int months[PLACES_MAX];
+};
+
+static void why_see(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    sieve_see(((struct why *)arg)->sieve, m, before, positions, n);
+}
+
+static void why_month(void *arg, int month, bool good)
+{
+    struct why *why = arg;
+    if (sieve_month(why->sieve, good) > 0 && why->n < PLACES_MAX) {
+        why->months[why->n++] = month;
+    }
+}
+
+static void see_nothing(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    (void)arg, (void)m, (void)before, (void)positions, (void)n;
+}
+
+static void pass_month(void *arg, int month, bool good)
+{
+    (void)arg, (void)month, (void)good;
+}
+
+static bool has_month(const struct why *why, int month)
+{
+    for (int i = 0; i < why->n; i++) {
+        if (why->months[i] == month) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err)
 {
     struct store_view view;
+    struct why why = {.sieve = a->sieve};
     int rc = load(a, user, dedup_first_month(a->dedup), &view, err);
+    bool large = rc == ERR_LARGE && a->sieve != NULL;
+    if (large) {
+        const struct store_scan asking = {why_see, why_month, &why};
+        rc = sieve_begin(a->sieve, &hash, 1) < 0 ? err_set(err, ERR_NOMEM, "out of memory")
+                                                 : scan(a, user, dedup_first_month(a->dedup), &asking, &view, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -215,7 +317,7 @@ int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place pl
     }
     for (size_t i = 0; i < view.n_months && n < PLACES_MAX; i++) {
         const struct store_month *m = &view.months[i];
-        if (filter_has(&m->filter, hash)) {
+        if (large ? has_month(&why, m->month) : filter_has(&m->filter, hash)) {
             places[n++] = (struct place){.kind = PLACE_MONTH, .month = m->month, .error = filter_error(&m->filter)};
         }
     }
@@ -228,6 +330,9 @@ int asker_history(struct asker *a, struct slice user, struct history *out, struc
     int retention = (int)config_now(a->dedup->cfg)->retention;
     int first = dedup_first_month(a->dedup);
     int rc = load(a, user, INT_MIN, &view, err);
+    if (rc == ERR_LARGE && a->sieve != NULL) {
+        rc = scan(a, user, INT_MIN, &(const struct store_scan){see_nothing, pass_month, NULL}, &view, err);
+    }
     if (rc < 0) {
         return rc;
     }

@@ -48,8 +48,13 @@ struct asker;
 int asker_open(const struct dedup *d, struct asker **asker, struct err *err); /* blocks */
 void asker_close(struct asker *a);
 
+/* From now on questions about a large user, which take milliseconds, are answered ERR_LARGE, in microseconds: for a
+ * thread that has others to serve. */
+void asker_leave_large(struct asker *a);
+
 /* Which candidates the user has not seen. hashes: hash_id() of each candidate. Bit i of unseen (most significant first,
- * (n + 7) / 8 bytes) is set when candidate i is unseen. Returns 0, ERR_CORRUPT, ERR_NOMEM, ERR_IO. */
+ * (n + 7) / 8 bytes) is set when candidate i is unseen. Returns 0, ERR_CORRUPT, ERR_NOMEM, ERR_IO; like all questions
+ * about a user ERR_LARGE. */
 int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
                  size_t *n_unseen, struct err *err);
 

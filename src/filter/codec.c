@@ -196,10 +196,13 @@ int filter_encode(const struct filter *f, struct buf *out)
     return 0;
 }
 
-/* What is being decoded. end is where the checksum begins. */
+/* What is being decoded. end is where the checksum begins. Positions go to the arena, or by runs to see(). */
 struct source {
     const uint8_t *start, *at, *end;
     struct err *err;
+    struct arena *arena;
+    filter_see *see;
+    void *see_arg;
 };
 
 static int corrupt(struct source *src, const char *what)
@@ -215,66 +218,118 @@ static bool get_number(struct source *src, uint64_t *v)
     return len > 0;
 }
 
-/* Reads both runs at src->at; the caller has seen that n x k + n bits are there. */
-static int get_gaps(struct source *src, struct filter_part *part, unsigned k)
+/* Where the reading of a part's two runs of bits stands. */
+struct gaps {
+    const uint8_t *bits, *lows;
+    unsigned k;
+    size_t byte, limit; /* of the unary run: where word was read, and where it must have ended */
+    bool cut_off;       /* limit is the blob's end, not the range's */
+    uint64_t word;      /* ones that are still to be read */
+    uint64_t high;      /* of a gap that ends at the word's bit 0; wraps below zero, and back */
+    uint64_t low, low_at;
+    uint64_t position;                    /* the last one that was read */
+    uint8_t copy[FEW * K_MAX / 8 + WORD]; /* the low parts of a few */
+};
+
+/* The runs are at src->at; the caller has seen that n x k + n bits are there. */
+static void gaps_begin(const struct source *src, const struct filter_part *part, unsigned k, struct gaps *g)
 {
-    const uint8_t *bits = src->at;
-    const size_t size = (size_t)(src->end - bits);
-    const uint32_t n = part->n, mask = (UINT32_C(1) << k) - 1;
-    uint32_t *positions = part->positions;
-    const uint64_t unary_at = (uint64_t)n * k;
+    const size_t size = (size_t)(src->end - src->at);
+    const uint64_t unary_at = (uint64_t)part->n * k;
     /* More unary bits than this would lead past m. The bound also keeps the shift below from overflowing. */
-    const uint64_t unary_most = unary_at + n + ((part->m - 1) >> k);
-    const size_t limit = size < unary_most / 8 + 1 ? size : (size_t)(unary_most / 8 + 1);
+    const uint64_t unary_most = unary_at + part->n + ((part->m - 1) >> k);
+    g->bits = g->lows = src->at;
+    g->k = k;
+    g->cut_off = size < unary_most / 8 + 1;
+    g->limit = g->cut_off ? size : (size_t)(unary_most / 8 + 1);
 
     /* The low parts are read in whole words. Those of n = 32 or more end at least as far before the blob's end as a
      * word needs, since n unary bits and the checksum lie behind them; fewer are copied to where there is room. */
-    const uint8_t *lows = bits;
-    uint8_t copy[FEW * K_MAX / 8 + WORD] = {0};
-    if (n < FEW) {
-        memcpy(copy, bits, (size_t)(unary_at + 7) / 8);
-        lows = copy;
+    if (part->n < FEW) {
+        memset(g->copy, 0, sizeof g->copy);
+        memcpy(g->copy, g->bits, (size_t)(unary_at + 7) / 8);
+        g->lows = g->copy;
     }
+    g->byte = (size_t)(unary_at / 8);
+    g->word = load_guarded(g->bits + g->byte, src->end) & (UINT64_MAX << (unary_at & 7));
+    g->high = g->byte * 8 - unary_at;
+    g->low = g->low_at = g->position = 0;
+}
 
-    size_t byte = (size_t)(unary_at / 8);
-    uint64_t word = load_guarded(bits + byte, src->end) & (UINT64_MAX << (unary_at & 7));
-    uint64_t high = byte * 8 - unary_at; /* of a gap that ends at the word's bit 0; wraps below zero, and back */
-    uint64_t low = 0, low_at = 0, position = 0;
+/* Reads the next n positions, of those that are left. */
+static int gaps_read(struct source *src, struct gaps *g, uint32_t *positions, uint32_t n)
+{
+    const uint8_t *bits = g->bits, *lows = g->lows;
+    const unsigned k = g->k;
+    const uint32_t mask = (UINT32_C(1) << k) - 1;
+    uint64_t word = g->word, high = g->high, low = g->low, low_at = g->low_at, position;
+    size_t byte = g->byte;
     uint32_t i = 0;
     for (;;) {
-        for (; word != 0; word &= word - 1) {
+        while (word != 0) {
             low += load_word(lows + (low_at >> 3)) >> (low_at & 7) & mask;
             low_at += k;
             position = ((high + (unsigned)__builtin_ctzll(word)) << k) + low;
             positions[i] = (uint32_t)position;
-            if (++i == n) {
-                break;
-            }
+            word &= word - 1;
             low++;
             high--;
-        }
-        if (i == n) {
-            break;
+            if (++i == n) {
+                g->word = word;
+                g->high = high;
+                g->low = low;
+                g->low_at = low_at;
+                g->byte = byte;
+                g->position = position;
+                return 0;
+            }
         }
         byte += WORD;
         high += WORD * 8;
-        if (byte >= limit) {
-            return corrupt(src, size < unary_most / 8 + 1 ? "the gaps are cut off" : "a position is not below m");
+        if (byte >= g->limit) {
+            return corrupt(src, g->cut_off ? "the gaps are cut off" : "a position is not below m");
         }
         word = load_guarded(bits + byte, src->end);
     }
-    if (position >= part->m) {
+}
+
+/* Behind the last position: whether all of it was right. */
+static int gaps_end(struct source *src, const struct filter_part *part, const struct gaps *g)
+{
+    if (g->position >= part->m) {
         return corrupt(src, "a position is not below m");
     }
-    uint64_t last_at = byte * 8 + (unsigned)__builtin_ctzll(word);
-    if (bits[last_at / 8] >> (last_at & 7) != 1) {
+    const uint64_t high = (g->position - (g->low - 1)) >> g->k; /* all high parts together */
+    const uint64_t last_at = (uint64_t)part->n * g->k + part->n - 1 + high;
+    if (g->bits[last_at / 8] >> (last_at & 7) != 1) {
         return corrupt(src, "the padding behind the gaps is not zero");
     }
     src->at += last_at / 8 + 1;
     return 0;
 }
 
-static int get_part(struct source *src, struct arena *arena, struct filter_part *part)
+static int get_gaps(struct source *src, struct filter_part *part, unsigned k)
+{
+    struct gaps g;
+    gaps_begin(src, part, k, &g);
+    if (src->see == NULL) {
+        int rc = gaps_read(src, &g, part->positions, part->n);
+        return rc == 0 ? gaps_end(src, part, &g) : rc;
+    }
+    uint32_t run[FILTER_RUN];
+    for (uint32_t done = 0; done < part->n;) {
+        uint32_t n = part->n - done < FILTER_RUN ? part->n - done : FILTER_RUN;
+        int rc = gaps_read(src, &g, run, n);
+        if (rc < 0) {
+            return rc;
+        }
+        src->see(src->see_arg, part->m, done, run, n);
+        done += n;
+    }
+    return gaps_end(src, part, &g);
+}
+
+static int get_part(struct source *src, struct filter_part *part)
 {
     if (src->at == src->end) {
         return corrupt(src, "a part is missing");
@@ -299,21 +354,26 @@ static int get_part(struct source *src, struct arena *arena, struct filter_part 
     }
     part->n = (uint32_t)n;
     part->m = m_less_1 + 1;
-    part->positions = arena_alloc(arena, (size_t)n * sizeof *part->positions);
-    if (part->positions == NULL) {
-        return err_set(src->err, ERR_NOMEM, "out of memory for a month filter of %u positions", part->n);
+    part->positions = NULL;
+    if (src->see == NULL) {
+        part->positions = arena_alloc(src->arena, (size_t)n * sizeof *part->positions);
+        if (part->positions == NULL) {
+            return err_set(src->err, ERR_NOMEM, "out of memory for a month filter of %u positions", part->n);
+        }
     }
     return get_gaps(src, part, k);
 }
 
-int filter_decode(const void *blob, size_t len, struct arena *arena, struct filter *out, struct err *err)
+static int get_parts(const void *blob, size_t len, struct source src, struct filter *out)
 {
+    struct err *err = src.err;
     out->n_parts = 0;
     if (len < 1 + CHECKSUM_BYTES) {
         return err_set(err, ERR_CORRUPT, "month filter of %zu bytes: at least %d are expected", len,
                        1 + CHECKSUM_BYTES);
     }
-    struct source src = {.start = blob, .at = blob, .end = (const uint8_t *)blob + len - CHECKSUM_BYTES, .err = err};
+    src.start = src.at = blob;
+    src.end = src.start + len - CHECKSUM_BYTES;
     unsigned version = *src.at >> VERSION_SHIFT, n_parts = *src.at & PARTS_MASK;
     if (version != BLOB_VERSION) {
         return err_set(err, ERR_CORRUPT, "month filter of format version %u: this program reads version %d", version,
@@ -332,7 +392,7 @@ int filter_decode(const void *blob, size_t len, struct arena *arena, struct filt
     }
     src.at++;
     for (unsigned i = 0; i < n_parts; i++) {
-        int rc = get_part(&src, arena, &out->parts[i]);
+        int rc = get_part(&src, &out->parts[i]);
         if (rc != 0) {
             return rc;
         }
@@ -342,4 +402,14 @@ int filter_decode(const void *blob, size_t len, struct arena *arena, struct filt
     }
     out->n_parts = n_parts;
     return 0;
+}
+
+int filter_decode(const void *blob, size_t len, struct arena *arena, struct filter *out, struct err *err)
+{
+    return get_parts(blob, len, (struct source){.err = err, .arena = arena}, out);
+}
+
+int filter_scan(const void *blob, size_t len, filter_see *see, void *arg, struct filter *out, struct err *err)
+{
+    return get_parts(blob, len, (struct source){.err = err, .see = see, .see_arg = arg}, out);
 }

@@ -49,6 +49,13 @@ static inline uint32_t filter_position(uint64_t hash, uint64_t m)
  * outside blob[0..len) and never allocates more than a small multiple of len. */
 int filter_decode(const void *blob, size_t len, struct arena *arena, struct filter *out, struct err *err);
 
+/* Like filter_decode(), but keeps no position: they are handed over as they are decoded, in runs of at most FILTER_RUN,
+ * ascending, a part's runs one behind the other; `before` of the part's positions came in earlier runs, so 0 begins a
+ * part. out gets each part's n and m, and positions = NULL. What was handed over means nothing when it fails. */
+enum { FILTER_RUN = 1024 };
+typedef void filter_see(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n);
+int filter_scan(const void *blob, size_t len, filter_see *see, void *arg, struct filter *out, struct err *err);
+
 /* Appends the blob of f to out. Empty parts are left out. Returns 0 or ERR_NOMEM; or ERR_INVALID when
  * positions aren't strictly ascending below m (a bug of the caller). */
 int filter_encode(const struct filter *f, struct buf *out);

@@ -3,5 +3,7 @@ libunseen_a_SOURCES += \
 	src/filter/filter.c \
 	src/filter/filter.h \
 	src/filter/probe.c \
-	src/filter/probe.h
+	src/filter/probe.h \
+	src/filter/sieve.c \
+	src/filter/sieve.h
 EXTRA_DIST += docs/format.md

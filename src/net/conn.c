@@ -137,7 +137,7 @@ static bool is_stuffed(const struct conn *c)
 
 bool conn_may_run(struct conn *c)
 {
-    if (c->state != CONN_OPEN || c->worker->stopping || c->in_line) {
+    if (c->state != CONN_OPEN || (c->worker->stopping && !c->owed) || c->in_line) {
         return false;
     }
     if (is_stuffed(c)) {

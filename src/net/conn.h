@@ -66,6 +66,7 @@ struct conn {
     struct buf out;
     size_t extra;                 /* bytes held by the protocol, for the budget */
     bool paused;                  /* nothing is wanted for now; conn_kick() ends it */
+    bool owed;                    /* a request is half done: it is still answered when the worker stops */
     bool trusted;                 /* said who it is */
     int64_t opened_ms, active_ms; /* monotonic */
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */

@@ -1,5 +1,7 @@
 # the loops and connections
 libunseen_a_SOURCES += \
+	src/net/aside.c \
+	src/net/aside.h \
 	src/net/budget.h \
 	src/net/conn.c \
 	src/net/conn.h \

@@ -28,6 +28,8 @@ const struct figure counter_figures[COUNTERS] = {
     [COUNT_CANDIDATES] = {"candidates", "candidates_total", FIGURE_COUNTER, "Candidates that they asked about."},
     [COUNT_UNSEEN] = {"candidates_unseen", "candidates_unseen_total", FIGURE_COUNTER,
                       "Candidates that the answer was unseen for."},
+    [COUNT_LARGE] = {"large_questions", "large_questions_total", FIGURE_COUNTER,
+                     "Questions about large users, which a thread of its own answers."},
     [COUNT_FALSE_HITS] = {"expected_false_hits_millionths", "expected_false_hits_total", FIGURE_MILLIONTH,
                           "How many candidates the filters are expected to have hidden wrongly, at most: candidates "
                           "times the error of the asked user's window. Over unseen_candidates_total it is what was "
@@ -199,6 +201,12 @@ int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
         }
         *mails[i] = (struct attach_mail){{NULL, on_attach}, dedup, NULL};
         code = asker_open(dedup, &mails[i]->asker, err);
+        if (code == 0) {
+            asker_leave_large(mails[i]->asker);
+        }
+    }
+    if (code == 0) {
+        code = aside_start(&crew->aside, dedup, err);
     }
     for (int i = 0; mails != NULL && i < crew->n && mails[i] != NULL; i++) {
         if (code == 0) {
@@ -368,6 +376,7 @@ void crew_stop(struct crew *crew, int64_t patience_ms)
         }
         w->has_thread = false;
     }
+    aside_stop(&crew->aside);
 }
 
 void crew_free(struct crew *crew)

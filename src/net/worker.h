@@ -23,6 +23,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
+#include "net/aside.h"
 #include "net/budget.h"
 #include "net/conn.h"
 #include "net/listener.h"
@@ -44,6 +45,7 @@ enum counter {
     COUNT_QUESTIONS,
     COUNT_CANDIDATES,
     COUNT_UNSEEN,
+    COUNT_LARGE,           /* questions about large users, asked aside */
     COUNT_FALSE_HITS,      /* expected, in millionths: a question's candidates times the user's error */
     COUNT_OVER_ERROR_RATE, /* questions about users whose window's error is above error_rate */
     COUNT_PLAYS,
@@ -99,6 +101,7 @@ struct crew {
     struct worker *workers;
     int n;
     struct budget budget;
+    struct aside aside; /* runs between crew_attach() and crew_stop() */
     size_t request_max;
     _Atomic int64_t clients;
     _Atomic uint64_t last_id;

@@ -1,8 +1,9 @@
-/* UNSEEN, SEEN, FILTER: the question itself, answered within the worker. */
+/* UNSEEN, SEEN, FILTER: the question itself, answered within the worker unless the user is large. */
 #include <string.h>
 
 #include "resp/args.h"
 #include "resp/command.h"
+#include "resp/large.h"
 
 enum { DELIVER_MAX = 100 };
 
@@ -37,14 +38,13 @@ static size_t next_unseen(const struct question *q, size_t i)
 
 /* What the answer is expected to cost of error_rate. Sealed months are cut to meet it exactly, so a sum may round to a
  * little above it. */
-static void count_error(struct worker *w, size_t n)
+static void count_error(struct worker *w, size_t n, double error)
 {
-    double error = asker_error(w->asker);
     worker_count(w, COUNT_FALSE_HITS, (uint64_t)(error * (double)n * 1e6 + 0.5));
     worker_count(w, COUNT_OVER_ERROR_RATE, error > config_now(w->dedup->cfg)->error_rate * 1.000001);
 }
 
-/* Returns true when q->unseen and q->n_unseen are there; else the error is written. */
+/* Returns true when q->unseen and q->n_unseen are there; else the error is written, or it is to be asked again. */
 static bool ask(struct session *s, struct question *q, enum outcome *refused)
 {
     struct worker *w = s->conn.worker;
@@ -56,7 +56,12 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     }
     q->hashes = args_hash(s, q->items, q->n);
     struct err err = {0};
-    int code = asker_filter(w->asker, q->user, q->hashes, q->n, w->bits, &q->n_unseen, &err);
+    double error = 0;
+    int code = large_filter(s, q->user, q->hashes, q->n, w->bits, &q->n_unseen, &error, &err);
+    if (code == ERR_LARGE) {
+        *refused = OUTCOME_AGAIN;
+        return false;
+    }
     if (code == 0 && q->session.data != NULL) {
         code = sessions_load(w->dedup->sessions, q->session, &w->blocked, &err);
         q->n_unseen -= session_set_hide(&w->blocked, q->items, q->n, w->bits);
@@ -70,7 +75,7 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     worker_count(w, COUNT_QUESTIONS, 1);
     worker_count(w, COUNT_CANDIDATES, q->n);
     worker_count(w, COUNT_UNSEEN, q->n_unseen);
-    count_error(w, q->n);
+    count_error(w, q->n, error);
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "resp/args.h"
 #include "resp/command.h"
+#include "resp/large.h"
 
 enum { MONTHS_MAX = 512 };
 
@@ -50,8 +51,10 @@ enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
     struct place places[1 + PLACES_MAX];
     struct err err = {0};
     int blocked = n == 5 ? is_blocked(w, args[4], args[2], &err) : 0;
-    int found =
-        blocked < 0 ? blocked : asker_why(w->asker, args[1], hash_id(w->dedup->seed, args[2]), places + blocked, &err);
+    int found = blocked < 0 ? blocked : large_why(s, args[1], hash_id(w->dedup->seed, args[2]), places + blocked, &err);
+    if (found == ERR_LARGE) {
+        return OUTCOME_AGAIN;
+    }
     if (blocked > 0 && found >= 0) {
         places[0] = (struct place){.kind = PLACE_BLOCKED};
         found++;
@@ -100,7 +103,10 @@ enum outcome cmd_history(struct session *s, const struct slice *args, size_t n)
     struct writer *w = &s->writer;
     struct history h = {0};
     struct err err = {0};
-    int known = asker_history(s->conn.worker->asker, args[1], &h, &err);
+    int known = large_history(s, args[1], &h, &err);
+    if (known == ERR_LARGE) {
+        return OUTCOME_AGAIN;
+    }
     if (known < 0) {
         session_write_unread(s, &err);
     } else if (known == 0) {

@@ -11,6 +11,8 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_write.c \
 	src/resp/command.h \
 	src/resp/info.c \
+	src/resp/large.c \
+	src/resp/large.h \
 	src/resp/multi.c \
 	src/resp/parser.c \
 	src/resp/parser.h \

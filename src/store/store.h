@@ -131,6 +131,18 @@ struct store_view {
     int damaged_months; /* left out because unreadable (on_damage = answer) */
 };
 
+/* What takes in a user's positions while scan() decodes them. All of it is called on the caller's thread. */
+struct store_scan {
+    filter_see *see;
+    /* The month that was seen since the last call is at its end; not good: damaged and left out (on_damage = answer).
+     */
+    void (*month)(void *arg, int month, bool good);
+    void *arg;
+};
+
+/* Of a user's filters and staged plays together: half a millisecond's work. */
+enum { STORE_LARGE = 128 * 1024 };
+
 enum { STORE_SLOTS_MAX = 64, STORE_ERROR_TEXT = 320 };
 
 enum store_slot_state {
@@ -229,10 +241,16 @@ struct store_ops {
     int (*reader_open)(struct store *s, struct store_reader **reader, struct err *err);
     void (*reader_close)(struct store_reader *reader);
 
-    /* A user's window from first_month on (INT_MIN: everything). Returns 0; ERR_CORRUPT naming user and month when a
-     * needed blob is unreadable and on_damage = error; ERR_NOMEM, ERR_IO. */
+    /* A user's window from first_month on (INT_MIN: everything). Returns 0; ERR_LARGE when there are more than
+     * STORE_LARGE bytes of filters and staged plays, found out before they are read; ERR_CORRUPT naming user and month
+     * when a needed blob is unreadable and on_damage = error; ERR_NOMEM, ERR_IO. */
     int (*load)(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
                 struct err *err);
+
+    /* The same for a user of any size, whose positions are not kept but handed over as they are decoded: the filters
+     * of the view have positions = NULL. What was handed over means nothing when it fails. */
+    int (*scan)(struct store_reader *reader, int64_t key, struct slice user, int first_month,
+                const struct store_scan *scan, struct store_view *view, struct err *err);
 
     /* The stored months, newest first; at most max. Returns how many, or an error. */
     int (*months)(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);

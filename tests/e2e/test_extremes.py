@@ -116,3 +116,45 @@ def test_the_clock_jumps_a_month_in_the_middle_of_a_flush(make_server):
             c.command("DEBUG", "JUMP", -31 * DAY if now == "jumped" else 0)
         c.command("RING", "FLUSH")
         assert all(r == [b"d"] for r in c.pipeline([("UNSEEN", u, "a", "b", "c", "d") for u in users]))
+
+
+def test_a_large_user_in_every_form_of_question(server, client):
+    """Asked aside, by another thread and another algorithm: the answers are those of any user, in their order."""
+    count = 130_000
+    for first in range(0, count, ITEMS_MAX):
+        items = [f"v{i}" for i in range(first, min(first + ITEMS_MAX, count))]
+        assert client.command("PLAYED", "giant", *items) == len(items)
+    client.command("PLAYED", "giant", "staged")
+    ask = ["staged", "new1", *(f"v{i}" for i in range(0, count, 1000)), "new2", "new3"]
+
+    def check(month):
+        with server.client() as small:
+            for c in (client, small):
+                c.send(encode("SEEN", "giant", *ask) + encode("UNSEEN", "small", "a"))
+            for c in (client, small):
+                assert c.read() == [1, 0] + [1] * (len(ask) - 4) + [0, 0]
+                assert c.read() == [b"a"]
+        assert client.command("UNSEEN", "giant", *ask) == [b"new1", b"new2", b"new3"]
+        bitmap = client.command("FILTER", "giant", "REPLY", "BITMAP", "ITEMS", *ask)
+        assert [i for i, unseen in enumerate(bits(bitmap, len(ask))) if unseen] == [1, len(ask) - 2, len(ask) - 1]
+        indexes = ("FILTER", "giant", "REPLY", "INDEXES", "LIMIT", 2, "ITEMS", *ask)
+        assert client.command(*indexes) == [1, len(ask) - 2]
+        assert client.command("WHY", "giant", "v5") == [month]
+        assert client.command("WHY", "giant", "new1") == []
+        for command in (["MULTI"], ["SEEN", "giant", "v1", "new1"], ["PLAYED", "small", "b"], ["WHY", "giant", "v1"]):
+            client.command(*command)
+        assert client.command("EXEC") == [[1, 0], 1, [month]]
+
+    check(b"staged")
+    client.command("RING", "FLUSH")
+    check(b"2026-11")
+    history = client.command("HISTORY", "giant")
+    assert dict(zip(history[::2], history[1::2]))[b"staged"] == 0
+    assert client.command("FILTER", "giant", "LIMIT", 2, "DELIVER", "ITEMS", *ask) == [b"new1", b"new2"]
+    assert client.command("UNSEEN", "giant", *ask) == [b"new3"]
+    assert client.command("FORGET", "giant", "v1000", "new1") == 2
+    assert client.command("UNSEEN", "giant", *ask) == [b"new1", b"v1000", b"new3"]
+    info = dict(line.split(b":", 1) for line in client.command("INFO").splitlines() if b":" in line)
+    assert int(info[b"large_questions"]) > 20
+    assert client.command("FORGET", "giant") == 1
+    assert client.command("UNSEEN", "giant", *ask) == [i.encode() for i in ask]

@@ -42,6 +42,34 @@ static void check_parts(const struct filter *f)
     CHECK(filter_error(f) >= 0 && filter_error(f) <= 1);
 }
 
+/* A scan hands over what a decode keeps. */
+struct expected {
+    const struct filter *filter;
+    unsigned begun; /* parts */
+};
+
+static void see(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    struct expected *e = arg;
+    if (e->filter == NULL) {
+        return; /* it's going to be refused */
+    }
+    e->begun += before == 0;
+    CHECK(e->begun <= e->filter->n_parts);
+    const struct filter_part *part = &e->filter->parts[e->begun - 1];
+    CHECK(part->m == m && before < part->n && n <= part->n - before);
+    CHECK(memcmp(part->positions + before, positions, n * sizeof *positions) == 0);
+}
+
+static void check_scan(const uint8_t *data, size_t size, int rc, const struct filter *f)
+{
+    struct expected e = {.filter = rc == 0 ? f : NULL};
+    struct filter scanned;
+    CHECK(filter_scan(data, size, see, &e, &scanned, NULL) == rc);
+    CHECK(rc != 0 ||
+          (scanned.n_parts == f->n_parts && e.begun == f->n_parts && filter_items(&scanned) == filter_items(f)));
+}
+
 static void check_members(const struct filter *f, const struct filter *of, struct probe *probe)
 {
     for (unsigned i = 0; i < of->n_parts; i++) {
@@ -114,6 +142,7 @@ static void try_blob(const uint8_t *data, size_t size)
     struct filter f;
     struct err err = {0};
     int rc = filter_decode(data, size, &arena, &f, &err);
+    check_scan(data, size, rc, &f);
     CHECK(rc == 0 || rc == ERR_CORRUPT);
     CHECK(arena.bytes <= 64 * size + 2 * 65536);
     if (rc == 0) {

@@ -23,7 +23,7 @@ struct fake_row {
 struct fake_user {
     char name[256];
     size_t len;
-    bool known, damaged, unreadable;
+    bool known, damaged, unreadable, large;
     struct fake_row rows[ROWS_MAX];
     size_t n_rows;
 };
@@ -34,7 +34,8 @@ struct fake {
     pthread_cond_t changed;
     struct fake_user *users[USERS_MAX];
     size_t n_users;
-    bool held;
+    bool held, scans_held, all_large;
+    int scans_waiting;
     struct store_message *waiting[WAITING_MAX];
     size_t n_waiting;
     struct err failure;
@@ -267,8 +268,8 @@ static void view_months(struct store_reader *r, const struct fake_user *u, int f
     view->months = r->months;
 }
 
-static int fake_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
-                     struct err *err)
+static int read_user(struct store_reader *r, int64_t key, struct slice user, int first_month, bool scanning,
+                     struct store_view *view, struct err *err)
 {
     struct fake *f = r->fake;
     int code = 0;
@@ -276,7 +277,9 @@ static int fake_load(struct store_reader *r, int64_t key, struct slice user, int
     *view = (struct store_view){.plays = r->plays, .deliveries = r->deliveries};
     pthread_mutex_lock(&f->lock);
     const struct fake_user *u = find_user(f, user, false);
-    if (u != NULL && u->unreadable) {
+    if (!scanning && (f->all_large || (u != NULL && u->large))) {
+        code = err_set(err, ERR_LARGE, "large");
+    } else if (u != NULL && u->unreadable) {
         code = err_set(err, ERR_IO, "history.db: disk I/O error");
     } else if (u != NULL && u->damaged) {
         code = err_set(err, ERR_CORRUPT, "user %.*s, month 2026-10: the filter is damaged", (int)user.len, user.data);
@@ -296,6 +299,37 @@ static int fake_load(struct store_reader *r, int64_t key, struct slice user, int
         view_months(r, u, first_month, view);
     }
     pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
+static int fake_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
+                     struct err *err)
+{
+    return read_user(r, key, user, first_month, false, view, err);
+}
+
+/* In runs of two. */
+static int fake_scan(struct store_reader *r, int64_t key, struct slice user, int first_month,
+                     const struct store_scan *scan, struct store_view *view, struct err *err)
+{
+    struct fake *f = r->fake;
+    pthread_mutex_lock(&f->lock);
+    f->scans_waiting++;
+    pthread_cond_broadcast(&f->changed);
+    while (f->scans_held) {
+        pthread_cond_wait(&f->changed, &f->lock);
+    }
+    f->scans_waiting--;
+    pthread_mutex_unlock(&f->lock);
+    int code = read_user(r, key, user, first_month, true, view, err);
+    for (size_t i = 0; code == 0 && i < view->n_months; i++) {
+        struct filter_part *part = &r->months[i].filter.parts[0];
+        for (uint32_t at = 0; at < part->n; at += 2) {
+            scan->see(scan->arg, part->m, at, part->positions + at, part->n - at < 2 ? 1 : 2);
+        }
+        part->positions = NULL;
+        scan->month(scan->arg, view->months[i].month, true);
+    }
     return code;
 }
 
@@ -348,6 +382,7 @@ static const struct store_ops fake_ops = {
     .reader_open = fake_reader_open,
     .reader_close = fake_reader_close,
     .load = fake_load,
+    .scan = fake_scan,
     .months = fake_months,
     .ring = fake_ring,
     .stats = fake_stats,
@@ -433,6 +468,45 @@ void fake_store_unreadable(struct store *s, const char *user)
     struct fake *f = fake_of(s);
     pthread_mutex_lock(&f->lock);
     find_user(f, slice_str(user), true)->unreadable = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_enlarge(struct store *s, const char *user)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    if (user == NULL) {
+        f->all_large = true;
+    } else {
+        find_user(f, slice_str(user), true)->large = true;
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_hold_scans(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->scans_held = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_wait_scan(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    while (f->scans_waiting == 0) {
+        pthread_cond_wait(&f->changed, &f->lock);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_release_scans(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->scans_held = false;
+    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -24,6 +24,14 @@ void fake_store_damage(struct store *s, const char *user);
 /* Loads of this user fail: the disk. */
 void fake_store_unreadable(struct store *s, const char *user);
 
+/* The user (NULL: everybody) is large from now on: load() says so, and only scan() reads him. */
+void fake_store_enlarge(struct store *s, const char *user);
+
+/* From here on scans wait; fake_store_wait_scan() returns when one does. */
+void fake_store_hold_scans(struct store *s);
+void fake_store_wait_scan(struct store *s);
+void fake_store_release_scans(struct store *s);
+
 /* Puts an item into a user's stored filter of a month, as a flush would. */
 void fake_store_add_month(struct store *s, const char *user, int month, const char *item);
 

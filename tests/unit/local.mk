@@ -24,6 +24,10 @@ tests_unit_test_filter_nomem_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_filter_nomem_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 tests_unit_test_probe_SOURCES = tests/unit/test_probe.c tests/unit/random.h
 tests_unit_test_probe_LDADD = $(LDADD) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_sieve
+TESTS += tests/unit/test_sieve
+tests_unit_test_sieve_SOURCES = tests/unit/test_sieve.c tests/unit/random.h
+tests_unit_test_sieve_LDADD = $(LDADD) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_resp_parser tests/unit/test_resp_writer
 tests_unit_test_resp_parser_SOURCES = tests/unit/test_resp_parser.c
 tests_unit_test_resp_parser_LDADD = $(LDADD) $(CMOCKA_LIBS)

@@ -32,6 +32,7 @@ struct fake {
     uint64_t exceptions[MANY];
     size_t n_exceptions;
     int fail; /* code that load() answers */
+    bool large;
     int first_month;
     int readers;
     struct store_month shown_months[MONTHS];
@@ -44,8 +45,8 @@ static struct dedup dedup;
 static struct asker *asker;
 static struct arena arena;
 
-static int fake_load(struct store_reader *reader, int64_t key, struct slice user, int first_month,
-                     struct store_view *view, struct err *err)
+static int show(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
+                struct err *err)
 {
     assert_ptr_equal(reader, &fake);
     assert_int_equal(key, hash_user_key(SEED, user));
@@ -75,6 +76,32 @@ static int fake_load(struct store_reader *reader, int64_t key, struct slice user
     view->exceptions = fake.exceptions;
     view->n_exceptions = fake.n_exceptions;
     return 0;
+}
+
+static int fake_load(struct store_reader *reader, int64_t key, struct slice user, int first_month,
+                     struct store_view *view, struct err *err)
+{
+    return fake.large ? err_set(err, ERR_LARGE, "large") : show(reader, key, user, first_month, view, err);
+}
+
+static int fake_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
+                     const struct store_scan *scan, struct store_view *view, struct err *err)
+{
+    assert_true(fake.large);
+    int rc = show(reader, key, user, first_month, view, err);
+    for (size_t i = 0; rc == 0 && i < view->n_months; i++) {
+        struct store_month *m = &fake.shown_months[i];
+        for (unsigned p = 0; p < m->filter.n_parts; p++) {
+            struct filter_part *part = &m->filter.parts[p];
+            for (uint32_t at = 0; at < part->n && part->positions != NULL; at += 7) {
+                uint32_t left = part->n - at;
+                scan->see(scan->arg, part->m, at, part->positions + at, left < 7 ? left : 7);
+            }
+            part->positions = NULL;
+        }
+        scan->month(scan->arg, m->month, true);
+    }
+    return rc;
 }
 
 static int fake_reader_open(struct store *s, struct store_reader **reader, struct err *err)
@@ -119,6 +146,7 @@ static const struct store_ops fake_ops = {
     .reader_open = fake_reader_open,
     .reader_close = fake_reader_close,
     .load = fake_load,
+    .scan = fake_scan,
     .months = fake_months,
     .now = fake_now,
     .seed = fake_seed,
@@ -137,6 +165,14 @@ static int setup(void **state)
     cfg = (struct config){.window = 3, .retention = 6, .delivered_max = 100, .skewed_time = SKEWED_ERROR};
     dedup_init(&dedup, &fake.store, &cfg);
     assert_int_equal(asker_open(&dedup, &asker, NULL), 0);
+    return 0;
+}
+
+/* The same tests with a user who is large. */
+static int setup_large(void **state)
+{
+    setup(state);
+    fake.large = true;
     return 0;
 }
 
@@ -509,6 +545,26 @@ static void test_giant_then_small(void **state)
     assert_false(hidden(3 * MANY));
 }
 
+/* An asker that leaves large users to others says so, and answers about all others. */
+static void test_large_users_left(void **state)
+{
+    (void)state;
+    struct err err;
+    uint8_t unseen;
+    size_t n;
+    struct place places[PLACES_MAX];
+    struct history h;
+    uint64_t hash = item(1);
+    add_month(month_make(2026, 11), 0, 10, FILTER_LIVE_M);
+    asker_leave_large(asker);
+    assert_int_equal(asker_filter(asker, fake.user, &hash, 1, &unseen, &n, &err), ERR_LARGE);
+    assert_int_equal(asker_why(asker, fake.user, hash, places, &err), ERR_LARGE);
+    assert_int_equal(asker_history(asker, fake.user, &h, &err), ERR_LARGE);
+    fake.large = false;
+    assert_true(hidden(1));
+    assert_int_equal(why(1, places), 1);
+}
+
 static void test_months(void **state)
 {
     (void)state;
@@ -518,6 +574,7 @@ static void test_months(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define LARGE(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
 
 int main(void)
 {
@@ -539,6 +596,18 @@ int main(void)
         TEST(test_errors_pass_through),
         TEST(test_giant_then_small),
         TEST(test_months),
+        LARGE(test_each_source_hides),
+        LARGE(test_unknown_user_and_no_candidates),
+        LARGE(test_window_edges),
+        LARGE(test_exceptions),
+        LARGE(test_why_order_and_error),
+        LARGE(test_why_agrees_with_filter),
+        LARGE(test_why_is_bounded),
+        LARGE(test_history),
+        LARGE(test_history_states_the_error_at_capacity),
+        LARGE(test_errors_pass_through),
+        LARGE(test_giant_then_small),
+        LARGE(test_large_users_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,48 @@ static void seal(uint8_t *blob, size_t len)
     }
 }
 
+/* What a scan hands over is compared with what was decoded. */
+struct expected {
+    const struct filter *filter;
+    unsigned part; /* that the runs are of, once there is one */
+    uint32_t n;    /* of its positions seen */
+    unsigned begun;
+};
+
+static void see_expected(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    struct expected *e = arg;
+    assert_true(n > 0 && n <= FILTER_RUN);
+    if (e->filter == NULL) {
+        return; /* it's going to be refused */
+    }
+    if (before == 0) {
+        e->part = e->begun++;
+        e->n = 0;
+    }
+    const struct filter_part *part = &e->filter->parts[e->part];
+    assert_true(e->part < e->filter->n_parts && part->m == m && e->n == before && n <= part->n - before);
+    assert_memory_equal(part->positions + before, positions, n * sizeof *positions);
+    e->n += n;
+}
+
+/* The same bytes scanned: the same filter without positions, or the same error. */
+static void scan_too(const void *blob, size_t len, int rc, const struct filter *decoded, const struct err *err)
+{
+    struct expected e = {.filter = rc == 0 ? decoded : NULL};
+    struct filter scanned;
+    struct err why = {0};
+    assert_int_equal(filter_scan(blob, len, see_expected, &e, &scanned, &why), rc);
+    assert_string_equal(why.text, rc == 0 ? "" : err->text);
+    assert_int_equal(scanned.n_parts, decoded->n_parts);
+    assert_true(rc != 0 || e.begun == decoded->n_parts);
+    for (unsigned i = 0; i < scanned.n_parts; i++) {
+        assert_null(scanned.parts[i].positions);
+        assert_int_equal(scanned.parts[i].n, decoded->parts[i].n);
+        assert_true(scanned.parts[i].m == decoded->parts[i].m);
+    }
+}
+
 /* Decodes a copy of exactly len bytes, so that a sanitizer sees a read outside of it. */
 static int decode_copy(const uint8_t *blob, size_t len, struct arena *arena, struct filter *out, struct err *err)
 {
@@ -40,6 +82,7 @@ static int decode_copy(const uint8_t *blob, size_t len, struct arena *arena, str
     }
     err->code = 0;
     int rc = filter_decode(len > 0 ? copy : copy + 1, len, arena, out, err);
+    scan_too(len > 0 ? copy : copy + 1, len, rc, out, err);
     free(copy);
     if (rc != 0) {
         assert_int_equal(rc, ERR_CORRUPT);

@@ -159,6 +159,71 @@ static void peer_gone_meanwhile(void **state)
     end(&f);
 }
 
+/* A question about a large user is asked aside: its own connection waits, in order, and nobody else does. */
+static void large_users_block_their_connection(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_add_month(f.store, "giant", 2026 * 12 + 10, "a");
+    fake_store_enlarge(f.store, "giant");
+    fake_store_hold_scans(f.store);
+    int fd = client_open(&f), second = client_open(&f), other = client_open(&f);
+    client_say(fd, "*4\r\n$6\r\nUNSEEN\r\n$5\r\ngiant\r\n$1\r\na\r\n$1\r\nb\r\nSEEN u x\r\nPLAYED giant b\r\n");
+    client_say(second, "MULTI\r\nPLAYED giant c\r\nSEEN giant a b c\r\nWHY giant a\r\nPING\r\nEXEC\r\nPING\r\n");
+    client_expect(second, "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n:1\r\n");
+    fake_store_wait_scan(f.store);
+    settle(&f);
+    /* The worker's buffers are used by others meanwhile. */
+    client_say(other,
+               "UNSEEN u zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz\r\nSEEN u 1 2 3 4 5 6 7 8 9 10 11 12 13\r\n");
+    client_expect(other,
+                  "*1\r\n$46\r\nzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz\r\n*13\r\n:0\r\n:0\r\n:0\r\n:0\r\n"
+                  ":0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n");
+    assert_false(client_has_input(fd));
+    assert_false(client_has_input(second));
+    fake_store_release_scans(f.store);
+    client_expect(fd, "*1\r\n$1\r\nb\r\n*1\r\n:0\r\n:1\r\n");
+    struct buf got = {0};
+    shutdown(second, SHUT_WR);
+    client_read_all(second, &got); /* b was played before that was asked, or not */
+    assert_true(text_is("*3\r\n:1\r\n:\1\r\n:1\r\n*1\r\n$7\r\n2026-11\r\n+PONG\r\n+PONG\r\n", &got, "EXEC"));
+    buf_free(&got);
+    close(fd);
+    close(second);
+    close(other);
+    end(&f);
+}
+
+static void peer_of_a_large_user_gone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_enlarge(f.store, "giant");
+    fake_store_hold_scans(f.store);
+    static const char *const questions[] = {"UNSEEN giant a\r\n", "WHY giant a\r\n", "HISTORY giant\r\n",
+                                            "FILTER giant LIMIT 1 DELIVER ITEMS a\r\n"};
+    int fd[4];
+    for (int i = 0; i < 4; i++) {
+        fd[i] = client_open(&f);
+        client_say(fd[i], "PING\r\n"); /* it will not read the reply, so its close is a reset */
+        client_say(fd[i], questions[i]);
+    }
+    fake_store_wait_scan(f.store);
+    settle(&f);
+    for (int i = 0; i < 4; i++) {
+        close(fd[i]);
+    }
+    settle(&f);
+    fake_store_release_scans(f.store);
+    struct buf got = {0};
+    client_ask(&f, "SEEN giant a\r\n", &got); /* and nothing was delivered */
+    assert_string_equal(got.data, "*1\r\n:0\r\n");
+    buf_free(&got);
+    end(&f);
+}
+
 static void failed_writes(void **state)
 {
     (void)state;
@@ -569,6 +634,57 @@ static void stop_without_an_answer(void **state)
     fixture_end(&f);
 }
 
+/* A question that is being asked aside is answered, with what its connection sent in front of it. */
+static void stop_answers_about_large_users(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_enlarge(f.store, "giant");
+    fake_store_hold_scans(f.store);
+    int fd = client_open(&f), idle = client_open(&f);
+    client_say(fd, "PING\r\nUNSEEN giant a\r\nPING\r\n");
+    fake_store_wait_scan(f.store);
+    client_say(idle, "PING\r\n");
+    client_expect(idle, "+PONG\r\n");
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_server, &f), 0);
+    expect_end(idle, ""); /* so it is stopping */
+    fake_store_release_scans(f.store);
+    expect_end(fd, "+PONG\r\n*1\r\n$1\r\na\r\n");
+    pthread_join(thread, NULL);
+    fixture_end(&f);
+}
+
+static void *stop_impatiently(void *arg)
+{
+    struct fixture *f = arg;
+    server_stop_within(f->server, 1);
+    return NULL;
+}
+
+/* One is being asked for longer than the server waits, one is not even begun: both end without an answer. */
+static void stop_leaves_large_users(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    fake_store_enlarge(f.store, "giant");
+    fake_store_hold_scans(f.store);
+    int fd = client_open(&f), other = client_open(&f);
+    client_say(fd, "UNSEEN giant a\r\n");
+    fake_store_wait_scan(f.store);
+    client_say(other, "HISTORY giant\r\n");
+    settle(&f);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_impatiently, &f), 0);
+    expect_end(fd, "");
+    expect_end(other, "");
+    fake_store_release_scans(f.store);
+    pthread_join(thread, NULL);
+    fixture_end(&f);
+}
+
 static void sockets(void **state)
 {
     (void)state;
@@ -627,6 +743,8 @@ int main(void)
         cmocka_unit_test(order_of_one_connection),
         cmocka_unit_test(later_answers_block_their_connection),
         cmocka_unit_test(peer_gone_meanwhile),
+        cmocka_unit_test(large_users_block_their_connection),
+        cmocka_unit_test(peer_of_a_large_user_gone),
         cmocka_unit_test(failed_writes),
         cmocka_unit_test(loading),
         cmocka_unit_test(password),
@@ -639,6 +757,8 @@ int main(void)
         cmocka_unit_test(short_of_memory),
         cmocka_unit_test(stop_finishes_what_was_begun),
         cmocka_unit_test(stop_without_an_answer),
+        cmocka_unit_test(stop_answers_about_large_users),
+        cmocka_unit_test(stop_leaves_large_users),
         cmocka_unit_test(sockets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "filter/sieve.h"
 #include "store/sqlite/sqlite_store.h"
 
 enum { HOUR_MS = 3600 * 1000, DAY_MS = 24 * HOUR_MS, SEED = 7 };
@@ -922,6 +923,137 @@ static void expect_problem(struct fixture *f, const char *words)
     fail_msg("nothing about \"%s\" among %d problems: %s", words, n, n > 0 ? problems[0] : "");
 }
 
+/* --- tests: a user who is large --- */
+
+enum { LARGE_STAGED = STORE_LARGE / 8 + 1, LARGE_STORED = 80000 };
+
+static uint64_t large_item(int i, char text[16])
+{
+    snprintf(text, 16, "i%d", i);
+    return hash_id(SEED, slice_str(text));
+}
+
+static void play_many(struct fixture *f, const char *user, int from, int to)
+{
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    for (int i = from; i < to; i++) {
+        char text[16];
+        uint64_t hash = large_item(i, text);
+        struct slice id = slice_str(text);
+        assert_int_equal(
+            store_batch_add(&batch, STORE_PLAY, clock_wall_ms(), key_of(user), slice_str(user), &id, &hash, 1), 0);
+    }
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    assert_int_equal(batch.err.code, 0);
+    buf_free(&batch.bytes);
+}
+
+struct seen_positions {
+    uint64_t n;
+    uint32_t last;
+    bool ascending;
+    int good, bad;
+    struct sieve *sieve;
+};
+
+static void see_positions(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    struct seen_positions *seen = arg;
+    assert_true(m == FILTER_LIVE_M && n > 0 && n <= FILTER_RUN);
+    seen->ascending &= before == 0 || positions[0] > seen->last;
+    seen->last = positions[n - 1];
+    seen->n += n;
+    sieve_see(seen->sieve, m, before, positions, n);
+}
+
+static void see_month(void *arg, int month, bool good)
+{
+    struct seen_positions *seen = arg;
+    assert_int_equal(month, month_make(2026, 11));
+    good ? seen->good++ : seen->bad++;
+    sieve_month(seen->sieve, good);
+}
+
+/* Asks about twice as many items as were played, of which the first half must be seen. */
+static int scan_large(struct fixture *f, struct store_view *view, struct seen_positions *seen, size_t *n_unseen,
+                      struct err *err)
+{
+    static uint64_t hashes[2 * LARGE_STORED];
+    static uint8_t unseen[2 * LARGE_STORED / 8];
+    char text[16];
+    for (int i = 0; i < 2 * LARGE_STORED; i++) {
+        hashes[i] = large_item(i, text);
+    }
+    *seen = (struct seen_positions){.ascending = true, .sieve = sieve_new()};
+    assert_non_null(seen->sieve);
+    assert_int_equal(sieve_begin(seen->sieve, hashes, 2 * LARGE_STORED), 0);
+    const struct store_scan scan = {see_positions, see_month, seen};
+    int code = f->store->ops->scan(f->reader, key_of("giant"), slice_str("giant"), INT_MIN, &scan, view, err);
+    for (size_t i = 0; code == 0 && i < view->n_plays; i++) {
+        sieve_exact(seen->sieve, view->plays[i].hash);
+    }
+    *n_unseen = sieve_end(seen->sieve, unseen);
+    for (int i = 0; code == 0 && seen->bad == 0 && i < LARGE_STORED; i++) {
+        assert_int_equal(unseen[i / 8] & (0x80 >> i % 8), 0);
+    }
+    sieve_free(seen->sieve);
+    return code;
+}
+
+/* A large user is not loaded, wherever his plays are, but scanned, and then nothing of him is missing. */
+static void test_large(void **state)
+{
+    struct fixture *f = *state;
+    struct store_view view;
+    struct seen_positions seen;
+    struct err err = {0};
+    size_t n_unseen;
+    play_many(f, "giant", 0, LARGE_STAGED - 1);
+    assert_int_equal(load(f, f->reader, "giant", &view, &err), 0);
+    assert_int_equal(view.n_plays, LARGE_STAGED - 1);
+    play_many(f, "giant", LARGE_STAGED - 1, LARGE_STORED);
+    assert_int_equal(load(f, f->reader, "giant", &view, &err), ERR_LARGE);
+    assert_int_equal(scan_large(f, &view, &seen, &n_unseen, &err), 0);
+    assert_int_equal(view.n_plays, LARGE_STORED);
+    assert_int_equal(n_unseen, LARGE_STORED);
+
+    assert_int_equal(flush(f), 0);
+    play_many(f, "giant", 0, 5);
+    assert_int_equal(load(f, f->reader, "giant", &view, &err), ERR_LARGE);
+    assert_int_equal(scan_large(f, &view, &seen, &n_unseen, &err), 0);
+    assert_int_equal(view.n_plays, 5);
+    assert_int_equal(view.n_months, 1);
+    assert_int_equal(view.months[0].filter.n_parts, 1);
+    assert_null(view.months[0].filter.parts[0].positions);
+    assert_int_equal(view.months[0].filter.parts[0].n, seen.n);
+    assert_true(seen.ascending && seen.n <= LARGE_STORED && seen.n > LARGE_STORED - 10);
+    assert_true(seen.good == 1 && seen.bad == 0);
+    assert_true(n_unseen <= LARGE_STORED && n_unseen > LARGE_STORED - 20);
+    play(f, "small", "a");
+    assert_int_equal(load(f, f->reader, "small", &view, &err), 0);
+
+    assert_int_equal(forget(f, "giant", "i9"), 1);
+    assert_int_equal(forget(f, "giant", "i9"), 0);
+    assert_int_equal(forget(f, "giant", "no such"), 0);
+
+    close_store(f);
+    damage(f, "history",
+           "UPDATE plays_202611 SET filter = zeroblob(200000) WHERE user_key = "
+           "(SELECT user_key FROM users WHERE user = 'giant')");
+    open_store(f);
+    assert_int_equal(load(f, f->reader, "giant", &view, &err), ERR_LARGE);
+    assert_int_equal(scan_large(f, &view, &seen, &n_unseen, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "2026-11"));
+    f->cfg.on_damage = DAMAGE_ANSWER;
+    assert_int_equal(scan_large(f, &view, &seen, &n_unseen, &err), 0);
+    assert_true(seen.good == 0 && seen.bad == 1 && view.damaged_months == 1);
+    assert_int_equal(forget(f, "giant", NULL), 1);
+    assert_int_equal(load(f, f->reader, "giant", &view, &err), 0);
+    assert_false(view.known);
+}
+
 static void test_check(void **state)
 {
     static const struct {
@@ -1304,6 +1436,7 @@ int main(int argc, char **argv)
         TEST(test_busy_after_a_minute),
         TEST(test_min_free),
         TEST(test_quarantine),
+        TEST(test_large),
         TEST(test_check),
         TEST(test_lock),
         TEST(test_seed),

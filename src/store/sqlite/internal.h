@@ -176,6 +176,8 @@ struct store_reader {
     size_t cap_exceptions;
     struct stored_month *window;
     size_t n_window, cap_window;
+    const struct store_scan *scan; /* of the load under way; NULL: positions are kept, */
+    int64_t room;                  /* and so many bytes of blobs may still be read */
 };
 
 #define STORE_COUNTERS(X)                                                                                              \
@@ -276,6 +278,8 @@ int reader_open(struct store *base, struct store_reader **reader, struct err *er
 void reader_close(struct store_reader *reader);
 int reader_load(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
                 struct err *err);
+int reader_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
+                const struct store_scan *scan, struct store_view *view, struct err *err);
 int reader_months(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);
 /* Whether the history knows another user with this key. 1, 0 or an error. */
 int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);

@@ -6,6 +6,9 @@
  * meanwhile. Counters that spare a question the read of usually empty tables (exceptions, quarantine) are raised before
  * the commit that fills the table, and read after the snapshot is open.
  *
+ * A large user is not loaded but scanned. How large one is, is known before anything of him is read: the staged plays
+ * are counted, and the length of a blob stands at the head of its row, so that SQLite reads none of its pages for it.
+ *
  * A reader never waits: its connection is read-only and of its own, and the slots' indexes are pinned, not locked.
  */
 #include <stdlib.h>
@@ -16,7 +19,10 @@
 #include "base/log.h"
 #include "store/sqlite/internal.h"
 
-enum { LOADS_A_COUNT = 16 };
+enum {
+    LOADS_A_COUNT = 16,
+    PLAY_WEIGHT = sizeof(uint64_t), /* bytes that a staged play counts when a user is weighed */
+};
 
 int reader_open(struct store *base, struct store_reader **out, struct err *err)
 {
@@ -84,6 +90,11 @@ static int out_of_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while reading a user");
 }
 
+static int too_large(struct err *err)
+{
+    return err_set(err, ERR_LARGE, "the user has more than %d KiB of filters and staged plays", STORE_LARGE / 1024);
+}
+
 /* 1 when the user has rows in some slot. */
 static int load_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err)
 {
@@ -98,7 +109,7 @@ static int load_staged(struct store_reader *r, int64_t key, struct slice user, i
         }
     }
     atomic_fetch_add(&r->pin, 1);
-    return known < 0 ? out_of_memory(err) : known;
+    return known == ERR_NOMEM ? out_of_memory(err) : known < 0 ? too_large(err) : known;
 }
 
 /* The months of the window that have a table in this snapshot, newest first. */
@@ -145,12 +156,27 @@ static int damaged(struct store_reader *r, struct store_view *view, struct slice
     return err_set(err, ERR_CORRUPT, "user %s: %s can't be read: %s", log_quote(user), what, reason);
 }
 
+/* Decodes a blob into *m, or hands it to the scan. */
+static int read_filter(struct store_reader *r, struct slice blob, struct store_month *m, struct err *why)
+{
+    m->bytes = (uint32_t)blob.len;
+    if (r->scan == NULL) {
+        return filter_decode(blob.data, blob.len, &r->arena, &m->filter, why);
+    }
+    int result = filter_scan(blob.data, blob.len, r->scan->see, r->scan->arg, &m->filter, why);
+    r->scan->month(r->scan->arg, m->month, result == 0);
+    return result;
+}
+
 static int load_month(struct store_reader *r, int64_t key, struct slice user, const struct stored_month *in,
                       struct store_view *view, struct err *err)
 {
     int month = in->month;
-    sqlite3_stmt *stmt = db_stmt_for(&r->db, SQL_PLAY_GET, month_table(in, key), err);
+    sqlite3_stmt *stmt = db_stmt_for(&r->db, SQL_PLAY_READ, month_table(in, key), err);
     db_bind_key(stmt, key);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 2, r->scan == NULL ? r->room : INT64_MAX);
+    }
     int result = db_step(&r->db, stmt, err);
     if (result == ERR_CORRUPT && err != NULL) {
         /* A damaged page, not a damaged blob. */
@@ -161,6 +187,10 @@ static int load_month(struct store_reader *r, int64_t key, struct slice user, co
     if (result != 1) {
         return result;
     }
+    if (r->scan == NULL && sqlite3_column_int64(stmt, 1) > r->room) {
+        sqlite3_reset(stmt);
+        return too_large(err);
+    }
     if (reserve((void **)&r->months, &r->cap_months, view->n_months + 1, sizeof *r->months) < 0) {
         sqlite3_reset(stmt);
         return out_of_memory(err);
@@ -169,8 +199,8 @@ static int load_month(struct store_reader *r, int64_t key, struct slice user, co
     struct slice blob = db_column_bytes(stmt, 0);
     struct err why = {0};
     m->month = month;
-    m->bytes = (uint32_t)blob.len;
-    result = filter_decode(blob.data, blob.len, &r->arena, &m->filter, &why);
+    r->room -= (int64_t)blob.len;
+    result = read_filter(r, blob, m, &why);
     sqlite3_reset(stmt);
     if (result == 0) {
         view->n_months++;
@@ -281,18 +311,21 @@ static void count_pages(struct store_reader *r)
     COUNT(r->store, cache_misses, misses);
 }
 
-int reader_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
-                struct err *err)
+static int load(struct store_reader *r, int64_t key, struct slice user, int first_month, const struct store_scan *scan,
+                struct store_view *view, struct err *err)
 {
     memset(view, 0, sizeof *view);
     staged_out_clear(&r->out);
     arena_reset(&r->arena);
+    r->scan = scan;
+    r->out.plays_max = scan == NULL ? STORE_LARGE / PLAY_WEIGHT : 0;
 
     int known = load_staged(r, key, user, first_month, err);
     if (known < 0) {
         return known;
     }
     view->known = known > 0;
+    r->room = STORE_LARGE - (int64_t)r->out.n_plays * PLAY_WEIGHT;
 
     int result = db_begin_read(&r->db, err);
     if (result < 0) {
@@ -319,6 +352,18 @@ int reader_load(struct store_reader *r, int64_t key, struct slice user, int firs
     view->n_deliveries = r->out.n_deliveries;
     view->exceptions = r->exceptions;
     return 0;
+}
+
+int reader_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
+                struct err *err)
+{
+    return load(r, key, user, first_month, NULL, view, err);
+}
+
+int reader_scan(struct store_reader *r, int64_t key, struct slice user, int first_month, const struct store_scan *scan,
+                struct store_view *view, struct err *err)
+{
+    return load(r, key, user, first_month, scan, view, err);
 }
 
 int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, struct err *err)

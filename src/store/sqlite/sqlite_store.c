@@ -330,6 +330,7 @@ static const struct store_ops sqlite_ops = {
     .reader_open = reader_open,
     .reader_close = reader_close,
     .load = reader_load,
+    .scan = reader_scan,
     .months = reader_months,
     .ring = store_ring_figures,
     .stats = store_stats,

@@ -88,6 +88,7 @@ struct staged_out {
     struct store_delivery *deliveries;
     size_t n_deliveries, cap_deliveries;
     struct arena items; /* the bytes of deliveries that came from slots */
+    size_t plays_max;
 };
 void staged_out_clear(struct staged_out *out); /* keeps memory for the next use, but not a giant's */
 void staged_out_free(struct staged_out *out);
@@ -96,7 +97,8 @@ void staged_out_free(struct staged_out *out);
 int staged_out_add(struct staged_out *out, const struct store_delivery *list, size_t n);
 
 /* Appends the user's plays with month >= first_month and all deliveries (in no order, repeats possible; item bytes
- * are copied). Returns 1 when the user has any row here, of whatever month, 0 when not, or ERR_NOMEM. */
+ * are copied). Returns 1 when the user has any row here, of whatever month, 0 when not, ERR_NOMEM, or ERR_LARGE when
+ * out might come to hold more than out->plays_max plays (0: any number). */
 int staged_load(const struct staged *s, int64_t key, struct slice user, int first_month, struct staged_out *out);
 
 /* Whether another user with the same key has rows here. */

@@ -74,6 +74,9 @@ int staged_load(const struct staged *s, int64_t key, struct slice id, int first_
     size_t n_deliveries = out->n_deliveries;
     bool any = false;
     struct plays_at at = plays_begin(user);
+    if (out->plays_max > 0 && n_plays + at.left > out->plays_max) {
+        return ERR_LARGE;
+    }
     int rc = staged_grow(&out->plays, &out->cap_plays, n_plays + at.left, sizeof(out->plays[0]));
     for (struct play *play; rc == 0 && (play = plays_next(&at)) != NULL;) {
         if (play_live(play)) {

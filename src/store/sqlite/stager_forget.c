@@ -1,6 +1,6 @@
 /* FORGET, the stager's half, in the order in which it came among the writes.
  *
- * First what the answer says is found out (known? seen?), by the same load that a question does; nothing is changed
+ * First what the answer says is found out (known? seen?), as a question does; nothing is changed
  * before a refusal. Then the rows are deleted from staging.db under secure_delete, committed, and only then taken from
  * the indexes; then the forget goes to the historian, which erases history before it merges any row that is newer. A
  * failure in the middle is an error to the caller, who asks again: each step is harmless when repeated. A forget of a
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "filter/probe.h"
+#include "filter/sieve.h"
 #include "store/sqlite/internal.h"
 
 static void answer(struct store_forget *forget)
@@ -54,73 +54,65 @@ static size_t distinct(uint64_t *hashes, size_t n)
     return left;
 }
 
-/* How many distinct items of the forget are seen in the view. */
-static int count_seen(const struct store_view *view, const struct store_forget *forget, int64_t *seen)
+static void scan_month(void *sieve, int month, bool good)
 {
-    size_t n_exact = view->n_plays + view->n_deliveries;
-    size_t n_parts = 0;
-    for (size_t i = 0; i < view->n_months; i++) {
-        n_parts += view->months[i].filter.n_parts;
+    (void)month;
+    sieve_month(sieve, good);
+}
+
+/* A question about the items, each of them once, however large the user is. */
+static int ask(struct sqlite_store *s, struct store_forget *forget, struct sieve *sieve, uint64_t *hashes,
+               uint8_t *unseen)
+{
+    size_t n = distinct(hashes, forget->n_items);
+    if (sieve_begin(sieve, hashes, n) < 0) {
+        return err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
     }
-    uint64_t *hashes = malloc((forget->n_items + n_exact) * sizeof *hashes);
-    const struct filter_part **parts = malloc((n_parts + 1) * sizeof *parts);
-    uint8_t *unseen = malloc((forget->n_items + 7) / 8);
-    struct probe *probe = probe_new();
-    int result = ERR_NOMEM;
-    if (hashes != NULL && parts != NULL && unseen != NULL && probe != NULL) {
-        uint64_t *exact = hashes + forget->n_items;
-        memcpy(hashes, forget->hashes, forget->n_items * sizeof *hashes);
-        for (size_t i = 0; i < view->n_plays; i++) {
-            exact[i] = view->plays[i].hash;
-        }
-        for (size_t i = 0; i < view->n_deliveries; i++) {
-            exact[view->n_plays + i] = view->deliveries[i].hash;
-        }
-        n_parts = 0;
-        for (size_t i = 0; i < view->n_months; i++) {
-            for (unsigned p = 0; p < view->months[i].filter.n_parts; p++) {
-                parts[n_parts++] = &view->months[i].filter.parts[p];
-            }
-        }
-        result = probe_build(probe, &(struct probe_input){.parts = parts,
-                                                          .n_parts = n_parts,
-                                                          .exact = exact,
-                                                          .n_exact = n_exact,
-                                                          .exceptions = view->exceptions,
-                                                          .n_exceptions = view->n_exceptions});
-        if (result == 0) {
-            size_t n = distinct(hashes, forget->n_items);
-            *seen = (int64_t)(n - probe_test(probe, hashes, n, unseen));
-        }
+    struct store_view view;
+    const struct store_scan scan = {sieve_see, scan_month, sieve};
+    int result =
+        reader_scan(s->stager.reader, forget->key, forget->user, forget->first_month, &scan, &view, &forget->err);
+    if (result < 0) {
+        return result;
     }
-    free(hashes);
-    free(parts);
-    free(unseen);
-    probe_free(probe);
-    return result;
+    for (size_t i = 0; i < view.n_plays; i++) {
+        sieve_exact(sieve, view.plays[i].hash);
+    }
+    for (size_t i = 0; i < view.n_deliveries; i++) {
+        sieve_exact(sieve, view.deliveries[i].hash);
+    }
+    for (size_t i = 0; i < view.n_exceptions; i++) {
+        sieve_except(sieve, view.exceptions[i]);
+    }
+    forget->answer = forget->n_items == 0 ? view.known : (int64_t)(n - sieve_end(sieve, unseen));
+    return 0;
 }
 
 static int find_answer(struct sqlite_store *s, struct store_forget *forget)
 {
-    struct store_view view;
-    int result = reader_load(s->stager.reader, forget->key, forget->user, forget->first_month, &view, &forget->err);
-    if (result == ERR_CORRUPT && forget->n_items == 0) {
+    size_t n = forget->n_items;
+    uint64_t *hashes = malloc((n + 1) * sizeof *hashes);
+    uint8_t *unseen = malloc(n / 8 + 1);
+    struct sieve *sieve = sieve_new();
+    int result = ERR_NOMEM;
+    if (hashes != NULL && unseen != NULL && sieve != NULL) {
+        if (n > 0) {
+            memcpy(hashes, forget->hashes, n * sizeof *hashes);
+        }
+        result = ask(s, forget, sieve, hashes, unseen);
+    } else {
+        err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
+    }
+    free(hashes);
+    free(unseen);
+    sieve_free(sieve);
+    if (result == ERR_CORRUPT && n == 0) {
         /* What can't be read can still be erased. */
         forget->err = (struct err){0};
         forget->answer = 1;
-        return 0;
+        result = 0;
     }
-    if (result < 0) {
-        return result;
-    }
-    if (forget->n_items == 0) {
-        forget->answer = view.known;
-        return 0;
-    }
-    if (count_seen(&view, forget, &forget->answer) < 0) {
-        return err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
-    }
-    return 0;
+    return result;
 }
 
 /* The rows of one slot, behind those of the slots before it. */

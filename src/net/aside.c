@@ -1,0 +1,109 @@
+#include "net/aside.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "net/worker.h"
+
+enum { NICE = 10 };
+
+/* NULL: stop. */
+static struct aside_job *next_job(struct aside *a)
+{
+    pthread_mutex_lock(&a->lock);
+    while (a->first == NULL && !a->stop) {
+        pthread_cond_wait(&a->wake, &a->lock);
+    }
+    struct mail *mail = a->stop ? NULL : a->first;
+    if (mail != NULL) {
+        a->first = mail->next;
+        a->end = a->first == NULL ? &a->first : a->end;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return (struct aside_job *)mail;
+}
+
+static void *aside_main(void *arg)
+{
+    struct aside *a = arg;
+    /* Linux gives each thread a priority of its own. Failing that it just runs beside the others. */
+    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE) < 0) {
+        log_debug("large questions are asked at normal priority", "errno=%d", errno);
+    }
+    for (struct aside_job *job = next_job(a); job != NULL; job = next_job(a)) {
+        job->ask(job, a->asker);
+        mailbox_post(&job->home->mailbox, &job->mail);
+    }
+    return NULL;
+}
+
+/* Signals are the main thread's business. */
+static int start_thread(struct aside *a, struct err *err)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int code = pthread_create(&a->thread, NULL, aside_main, a);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (code != 0) {
+        return err_set(err, ERR_SYSTEM, "can't start the thread for large users: %s", strerror(code));
+    }
+    pthread_setname_np(a->thread, "aside");
+    return 0;
+}
+
+int aside_start(struct aside *a, const struct dedup *dedup, struct err *err)
+{
+    *a = (struct aside){0};
+    a->end = &a->first;
+    int code = asker_open(dedup, &a->asker, err);
+    if (code < 0) {
+        return code;
+    }
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->wake, NULL);
+    code = start_thread(a, err);
+    a->has_thread = code == 0;
+    if (code < 0) {
+        pthread_cond_destroy(&a->wake);
+        pthread_mutex_destroy(&a->lock);
+        asker_close(a->asker);
+        a->asker = NULL;
+    }
+    return code;
+}
+
+void aside_put(struct aside *a, struct aside_job *job)
+{
+    job->mail.next = NULL;
+    pthread_mutex_lock(&a->lock);
+    *a->end = &job->mail;
+    a->end = &job->mail.next;
+    pthread_cond_signal(&a->wake);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void aside_stop(struct aside *a)
+{
+    if (!a->has_thread) {
+        return;
+    }
+    pthread_mutex_lock(&a->lock);
+    a->stop = true;
+    pthread_cond_signal(&a->wake);
+    pthread_mutex_unlock(&a->lock);
+    pthread_join(a->thread, NULL);
+    a->has_thread = false;
+    for (struct mail *mail = a->first, *next; mail != NULL; mail = next) {
+        next = mail->next;
+        mailbox_post(&((struct aside_job *)mail)->home->mailbox, mail);
+    }
+    asker_close(a->asker);
+    pthread_cond_destroy(&a->wake);
+    pthread_mutex_destroy(&a->lock);
+}

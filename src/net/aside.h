@@ -1,0 +1,43 @@
+/* What would hold up a worker's other connections is asked aside: by one thread of its own, at a lower priority, one
+ * question after the other. The answer comes back through the mailbox of the worker that asked.
+ */
+#ifndef UNSEEN_NET_ASIDE_H
+#define UNSEEN_NET_ASIDE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "dedup/dedup.h"
+#include "net/mailbox.h"
+
+struct worker;
+
+/* The first member of the question's own struct. The asking side fills all of it, and holds its connection until the
+ * mail is delivered. */
+struct aside_job {
+    struct mail mail; /* at home, once it was asked; or unasked, when the service stops */
+    struct worker *home;
+    void (*ask)(struct aside_job *job, struct asker *asker); /* on the thread */
+};
+
+struct aside {
+    pthread_t thread;
+    bool has_thread, stop;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct mail *first, **end; /* jobs, by their mail */
+    struct asker *asker;
+};
+
+/* Blocks while files are opened. */
+int aside_start(struct aside *a, const struct dedup *dedup, struct err *err);
+
+/* Any thread, between start and stop. */
+void aside_put(struct aside *a, struct aside_job *job);
+
+/* Once nobody puts any more. Ends what is being asked, sends the rest back, and waits for the thread. Also without a
+ * start. */
+void aside_stop(struct aside *a);
+
+#endif
