@@ -24,10 +24,10 @@ bench_size_SOURCES = bench/size.c tests/unit/random.h \
 	tests/scenario/world.h
 bench_size_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 
-# A folder with many users, for bench/flush, bench/growth and bench/fleet (docs/scale.md).
+# A folder with many users, for bench/backup, bench/flush, bench/growth and bench/fleet (docs/scale.md).
 EXTRA_PROGRAMS += bench/fill
 bench_fill_SOURCES = bench/fill.c
-EXTRA_DIST += bench/flush bench/fleet bench/growth bench/served.py
+EXTRA_DIST += bench/backup bench/flush bench/fleet bench/growth bench/served.py
 
 # Scroll sessions, beside CRoaring and Redis.
 if WITH_ROARING

@@ -27,6 +27,16 @@ DELETE FROM staged_{slot} WHERE id BETWEEN ?1 AND ?2;
 SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER BY id LIMIT ?2);
 -- :staged_drop
 DROP TABLE staged_{slot};
+-- :staged_highest
+SELECT coalesce(max(id), 0) FROM staged_{slot};
+-- :forgotten_create
+CREATE TEMP TABLE forgotten (user NOT NULL, item, before INTEGER NOT NULL);
+-- :forgotten_put
+INSERT INTO forgotten (user, item, before) VALUES (?1, ?2, ?3);
+-- :forgotten_index
+CREATE INDEX temp.forgotten_user ON forgotten (user, item);
+-- :staged_delete_forgotten
+DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND (f.item IS NULL OR f.item = s.item) AND s.id < f.before);
 
 -- :sessions_all
 SELECT session, ids, used FROM sessions ORDER BY id;

@@ -14,6 +14,7 @@ static const struct cli_command commands[] = {
     {"why", cli_why, "say why an item is hidden from a user"},
     {"months", cli_months, "list the stored months"},
     {"check", cli_check, "read the data folder through and list what is damaged"},
+    {"backup", cli_backup, "copy the data folder while it is served"},
     {"check-config", cli_check_config, "check a configuration file"},
     {"bench", cli_bench, "measure a running server"},
     {"version", cli_version, "print the versions"},

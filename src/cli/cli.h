@@ -22,6 +22,7 @@ int cli_user(int argc, char **argv);
 int cli_why(int argc, char **argv);
 int cli_months(int argc, char **argv);
 int cli_check(int argc, char **argv);
+int cli_backup(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_version(int argc, char **argv);

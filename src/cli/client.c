@@ -195,18 +195,32 @@ int client_read(struct client *c, const struct reply **reply, struct err *err)
     return rc;
 }
 
-int client_call(struct client *c, const struct slice *words, size_t n, const struct reply **reply, struct err *err)
+int client_wait(struct client *c, int ms, struct err *err)
 {
-    int rc = client_queue(c, words, n, err);
-    if (rc == 0) {
-        rc = client_read(c, reply, err);
+    int rc = send_all(c, err);
+    if (rc < 0 || c->in.len > c->used) {
+        return rc < 0 ? rc : 1;
     }
+    struct pollfd p = {.fd = c->fd, .events = POLLIN};
+    int n = poll(&p, 1, ms);
+    return n >= 0 || errno == EINTR ? n > 0 : lost(c, "can't wait", err);
+}
+
+int client_answer(struct client *c, const struct reply **reply, struct err *err)
+{
+    int rc = client_read(c, reply, err);
     if (rc == 0 && (*reply)->kind == REPLY_ERROR) {
         struct slice text = (*reply)->text;
         bool loading = text.len >= 7 && memcmp(text.data, "LOADING", 7) == 0;
         rc = err_set(err, loading ? ERR_LOADING : ERR_INVALID, "%s: %.*s", c->address, (int)text.len, text.data);
     }
     return rc;
+}
+
+int client_call(struct client *c, const struct slice *words, size_t n, const struct reply **reply, struct err *err)
+{
+    int rc = client_queue(c, words, n, err);
+    return rc < 0 ? rc : client_answer(c, reply, err);
 }
 
 static int greet(struct client *c, const char *password, struct err *err)

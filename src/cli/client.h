@@ -32,4 +32,11 @@ int client_call(struct client *c, const struct slice *words, size_t n, const str
 int client_queue(struct client *c, const struct slice *words, size_t n, struct err *err);
 int client_read(struct client *c, const struct reply **reply, struct err *err);
 
+/* Reads a reply as client_call() does: an error reply is an error. */
+int client_answer(struct client *c, const struct reply **reply, struct err *err);
+
+/* Sends what is queued and waits for a reply to come, at most so long: 1 there is something to read, 0 not yet, or an
+ * error. For commands that take longer than CLIENT_SILENCE_MS. */
+int client_wait(struct client *c, int ms, struct err *err);
+
 #endif

@@ -1,5 +1,6 @@
 # the subcommands
 libunseen_a_SOURCES += \
+	src/cli/backup.c \
 	src/cli/check.c \
 	src/cli/check_config.c \
 	src/cli/cli.h \

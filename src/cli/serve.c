@@ -199,6 +199,9 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc == 0) {
         rc = run(config, server, http, &dedup, &signals, err);
     }
+    if (dedup.store != NULL) {
+        dedup.store->ops->backup_stop(dedup.store); /* or its client would be waited for */
+    }
     http_stop(http);
     server_stop(server);
     if (dedup.store != NULL) {

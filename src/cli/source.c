@@ -1,10 +1,12 @@
 #include "cli/source.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -30,6 +32,45 @@ static int direct_months(struct source *s, struct store_month_info *out, int max
     return asker_months(((struct direct *)s)->asker, out, max, err);
 }
 
+struct waiting {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
+
+static void on_backup_done(struct store_backup *backup)
+{
+    struct waiting *w = backup->owner;
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static int direct_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
+{
+    struct store *store = ((struct direct *)s)->dedup.store;
+    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct store_backup backup = {.folder = folder, .done = on_backup_done, .owner = &w};
+    store->ops->backup(store, &backup);
+    pthread_mutex_lock(&w.mutex);
+    while (!w.done) {
+        clock_cond_wait_real(&w.wake, &w.mutex, SOURCE_POLL_MS);
+        if (!w.done) {
+            struct store_backup_state state;
+            pthread_mutex_unlock(&w.mutex);
+            store->ops->backup_state(store, &state);
+            out->progress(out->arg, store_backup_phase_name(state.phase), state.done, state.total);
+            pthread_mutex_lock(&w.mutex);
+        }
+    }
+    pthread_mutex_unlock(&w.mutex);
+    out->bytes = backup.bytes;
+    out->problems = backup.problems;
+    out->took_ms = backup.took_ms;
+    return backup.err.code < 0 ? err_set(err, backup.err.code, "%s", backup.err.text) : 0;
+}
+
 static void direct_close(struct source *s)
 {
     struct direct *d = (struct direct *)s;
@@ -40,7 +81,7 @@ static void direct_close(struct source *s)
 
 int source_direct(const struct config *cfg, struct source **source, struct err *err)
 {
-    static const struct source_ops ops = {direct_history, direct_why, direct_months, direct_close};
+    static const struct source_ops ops = {direct_history, direct_why, direct_months, direct_backup, direct_close};
     struct direct *d = calloc(1, sizeof *d);
     if (d == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -106,6 +147,11 @@ int source_why(struct source *s, struct slice user, struct slice item, struct pl
 int source_months(struct source *s, struct store_month_info *out, int max, struct err *err)
 {
     return s->ops->months(s, out, max, err);
+}
+
+int source_backup(struct source *s, const char *folder, struct source_backup *backup, struct err *err)
+{
+    return s->ops->backup(s, folder, backup, err);
 }
 
 void source_close(struct source *s)

@@ -1,5 +1,5 @@
-/* Where user, why and months get their answers: the data folder itself when nobody serves it, else the running server
- * that its lock file names. The answers are the same.
+/* Where user, why, months and backup get their answers: the data folder itself when nobody serves it, else the running
+ * server that its lock file names. The answers are the same.
  */
 #ifndef UNSEEN_CLI_SOURCE_H
 #define UNSEEN_CLI_SOURCE_H
@@ -11,10 +11,19 @@
 
 struct source;
 
+struct source_backup {
+    uint64_t bytes, problems;
+    int64_t took_ms;
+    /* Called now and then meanwhile; what `done` counts is different in each phase. */
+    void (*progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
+    void *arg;
+};
+
 struct source_ops {
     int (*history)(struct source *s, struct slice user, struct history *out, struct err *err);
     int (*why)(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err);
     int (*months)(struct source *s, struct store_month_info *out, int max, struct err *err);
+    int (*backup)(struct source *s, const char *folder, struct source_backup *backup, struct err *err);
     void (*close)(struct source *s);
 };
 
@@ -22,7 +31,7 @@ struct source {
     const struct source_ops *ops;
 };
 
-enum { SOURCE_MONTHS_MAX = 1200 };
+enum { SOURCE_MONTHS_MAX = 1200, SOURCE_POLL_MS = 200 };
 
 /* Takes the folder's lock and opens the store (recovering what is staged), or connects to the server that has it. cfg
  * must outlive the source. ERR_NOTFOUND: there is no data in the folder; nothing is created. */
@@ -34,6 +43,8 @@ int source_history(struct source *s, struct slice user, struct history *out, str
 int source_why(struct source *s, struct slice user, struct slice item, struct place places[PLACES_MAX],
                struct err *err);
 int source_months(struct source *s, struct store_month_info *out, int max, struct err *err);
+/* Copies the store into a folder, by its whole path, on the machine that has the data. */
+int source_backup(struct source *s, const char *folder, struct source_backup *backup, struct err *err);
 void source_close(struct source *s);
 
 /* The two kinds. */

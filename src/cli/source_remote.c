@@ -2,6 +2,7 @@
  * ignored; a field that is missing or of a wrong kind is an error that names it. */
 #include "cli/source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 struct remote {
     struct source source;
     struct client *client;
+    char address[CONFIG_TEXT + 16];
+    const char *password;         /* the caller's */
     struct history_month *months; /* of the last history */
 };
 
@@ -191,6 +194,57 @@ static int remote_months(struct source *s, struct store_month_info *out, int max
     return n;
 }
 
+/* The number behind "name:" in an INFO; 0 when there is none. */
+static uint64_t info_number(const char *info, const char *name)
+{
+    const char *line = strstr(info, name);
+    return line != NULL ? strtoull(line + strlen(name), NULL, 10) : 0;
+}
+
+/* One look at how far it is. What goes wrong here is told, if at all, by the answer that is waited for. */
+static void show_backup(struct client *c, struct source_backup *out)
+{
+    const struct slice words[] = {slice_str("INFO"), slice_str("backup")};
+    const struct reply *reply;
+    char info[2048], phase[32];
+    if (client_call(c, words, 2, &reply, NULL) < 0 || reply->kind != REPLY_TEXT || reply->text.len >= sizeof info) {
+        return;
+    }
+    memcpy(info, reply->text.data, reply->text.len);
+    info[reply->text.len] = '\0';
+    const char *line = strstr(info, "backup_phase:");
+    if (line != NULL && sscanf(line, "backup_phase:%31[a-z]", phase) == 1) {
+        out->progress(out->arg, phase, info_number(info, "backup_done:"), info_number(info, "backup_total:"));
+    }
+}
+
+static int remote_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
+{
+    static const char command[] = "BACKUP";
+    struct remote *r = (struct remote *)s;
+    const struct slice words[] = {slice_str(command), slice_str(folder)};
+    const struct reply *reply;
+    struct client *watch; /* a connection answers in order, so the progress is asked for on another */
+    int rc = client_connect(r->address, r->password, &watch, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = client_queue(r->client, words, 2, err);
+    while (rc == 0 && (rc = client_wait(r->client, SOURCE_POLL_MS, err)) == 0) {
+        show_backup(watch, out);
+    }
+    client_close(watch);
+    if (rc < 0 || (rc = client_answer(r->client, &reply, err)) < 0) {
+        return rc;
+    }
+    uint64_t took_ms = 0;
+    rc = field_u64(reply, command, "bytes", &out->bytes, err);
+    rc = rc < 0 ? rc : field_u64(reply, command, "problems", &out->problems, err);
+    rc = rc < 0 ? rc : field_u64(reply, command, "ms", &took_ms, err);
+    out->took_ms = (int64_t)took_ms;
+    return rc;
+}
+
 static void remote_close(struct source *s)
 {
     struct remote *r = (struct remote *)s;
@@ -201,12 +255,14 @@ static void remote_close(struct source *s)
 
 int source_remote(const char *address, const char *password, struct source **source, struct err *err)
 {
-    static const struct source_ops ops = {remote_history, remote_why, remote_months, remote_close};
+    static const struct source_ops ops = {remote_history, remote_why, remote_months, remote_backup, remote_close};
     struct remote *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     r->source.ops = &ops;
+    snprintf(r->address, sizeof r->address, "%s", address);
+    r->password = password;
     int rc = client_connect(address, password, &r->client, err);
     if (rc < 0) {
         free(r);

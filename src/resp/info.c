@@ -134,6 +134,25 @@ static void add_sessions(struct buf *out, const struct session *s)
     sessions_stats_each(dedup->sessions, add_stat, out);
 }
 
+/* The last one's figures are of this run of the server. */
+static void add_backup(struct buf *out, const struct session *s)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (dedup == NULL) {
+        return;
+    }
+    struct store_backup_state state;
+    dedup->store->ops->backup_state(dedup->store, &state);
+    buf_addf(out, "backup_phase:%s\r\nbackup_done:%" PRIu64 "\r\nbackup_total:%" PRIu64 "\r\n",
+             store_backup_phase_name(state.phase), state.done, state.total);
+    buf_addf(out, "last_backup_time:%" PRId64 "\r\nlast_backup_ms:%" PRId64 "\r\n", state.last_ms / 1000,
+             state.last_took_ms);
+    buf_addf(out, "last_backup_bytes:%" PRIu64 "\r\nlast_backup_problems:%" PRIu64 "\r\n", state.last_bytes,
+             state.last_problems);
+    buf_addf(out, "last_backup_result:%s\r\nlast_backup_error:%s\r\nlast_backup_folder:%s\r\n",
+             state.last_ms == 0 ? "none" : err_name(state.last_code), state.last_error, state.last_folder);
+}
+
 /* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
 static void add_keyspace(struct buf *out, const struct session *s)
 {
@@ -154,6 +173,7 @@ static const struct section {
     {"replication", "Replication", add_replication},
     {"cpu", "CPU", add_cpu},
     {"ring", "Ring", add_ring},
+    {"backup", "Backup", add_backup},
     {"sessions", "Sessions", add_sessions},
     {"keyspace", "Keyspace", add_keyspace},
 };

@@ -3,6 +3,7 @@ libunseen_a_SOURCES += \
 	src/resp/args.h \
 	src/resp/cmd_admin.c \
 	src/resp/cmd_ask.c \
+	src/resp/cmd_backup.c \
 	src/resp/cmd_block.c \
 	src/resp/cmd_client.c \
 	src/resp/cmd_command.c \

@@ -50,6 +50,8 @@ static const struct command ring_subs[] = {
 const struct command command_table[] = {
     {"auth", -2, CMD_LOADING | CMD_NO_AUTH | CMD_FAST, 0, cmd_auth, NULL, "connection", "[username] password",
      "Says the password."},
+    {"backup", 2, CMD_ADMIN, 0, cmd_backup, NULL, "unseen", "folder",
+     "Copies the store into a folder of the server's machine; answers when the copy is whole and checked."},
     {"block", -3, CMD_FAST, 1, cmd_block, NULL, "unseen", "session id [id ...]",
      "Blocks whole numbers in a scroll session; answers how many were not blocked before."},
     {"client", -2, CMD_LOADING, 0, NULL, client_subs, "connection", "subcommand", "About connections."},

@@ -2,8 +2,14 @@ libunseen_a_SOURCES += \
 	src/store/batch.c \
 	src/store/ring.c \
 	src/store/ring.h \
+	src/store/sqlite/backup.c \
+	src/store/sqlite/backup.h \
+	src/store/sqlite/backup_copy.c \
+	src/store/sqlite/backup_folder.c \
+	src/store/sqlite/backup_mend.c \
 	src/store/sqlite/bulk.c \
 	src/store/sqlite/check.c \
+	src/store/sqlite/check.h \
 	src/store/sqlite/db.c \
 	src/store/sqlite/db.h \
 	src/store/sqlite/delivered.c \

@@ -15,6 +15,12 @@ const char *store_month_state_name(enum store_month_state state)
     return (size_t)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
+const char *store_backup_phase_name(enum store_backup_phase phase)
+{
+    static const char *const names[] = {"none", "preparing", "staging", "history", "finishing", "checking"};
+    return (size_t)phase < sizeof names / sizeof *names ? names[phase] : "unknown";
+}
+
 void store_stats_each(const struct store_stats *stats, figure_visit *visit, void *arg)
 {
 #define COUNTER(name, metric, help)                                                                                    \
@@ -67,6 +73,10 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         COUNTER(wal_pauses, "history_wal_pauses",
                 "Times that flush and sweep had to wait because a reader kept the log of history.db from shrinking."),
         GAUGE(recovered_rows, "recovered_rows", "Staged rows that the last start has recovered."),
+        COUNTER(backups, "backups", "Backups that were made."),
+        COUNTER(backup_errors, "backup_errors", "Backups that failed, or were refused."),
+        TIME(backup_ms, "backup_last_success_timestamp_seconds",
+             "When the last backup since the start was whole and checked; 0: none was."),
         US(recovery_us, "recovery_duration_seconds", "How long the last start's recovery took."),
         US(commit_us_last, NULL, "How long the last commit of writes took."),
         US(commit_us_max, "commit_longest_seconds", "How long the longest commit of writes took since the start."),

@@ -80,6 +80,7 @@ struct store_forget {
     size_t n_items;
     int first_month; /* of the window: an item counts as seen when it is seen from here on */
     int64_t answer;  /* user: 1 if known, else 0; items: how many were seen and no longer are */
+    uint64_t before; /* the store's own: rows with lower ids are older than the forget */
     struct err err;
     void (*done)(struct store_forget *forget);
     void *owner;
@@ -98,6 +99,27 @@ struct store_session {
     struct slice ids;
     int64_t used_ms; /* wall time of its last use */
 };
+
+/* A hot backup into a folder, which the caller names until done(). */
+struct store_backup {
+    const char *folder; /* absolute; doesn't exist, or is empty */
+    struct err err;
+    uint64_t bytes;    /* of the copy */
+    uint64_t problems; /* that the check found in it, as they are in the store itself */
+    int64_t took_ms;
+    void (*done)(struct store_backup *backup);
+    void *owner;
+};
+
+enum store_backup_phase {
+    BACKUP_NONE,      /* none is under way */
+    BACKUP_PREPARING, /* the folder is looked at */
+    BACKUP_STAGING,   /* what is staged is copied ... */
+    BACKUP_HISTORY,   /* ... then history ... */
+    BACKUP_FINISHING, /* ... then forgets that came meanwhile are carried out in the copy, and it is synced ... */
+    BACKUP_CHECKING,  /* ... and read through */
+};
+const char *store_backup_phase_name(enum store_backup_phase phase); /* "none", "preparing", ... */
 
 /* A month of one user. */
 struct store_month {
@@ -213,6 +235,8 @@ struct store_stats {
     uint64_t flush_us_last;                   /* gauge */
     uint64_t flushed_ms, swept_ms, sealed_ms; /* when each was last found, or brought, to an end without error */
     uint64_t cache_hits, cache_misses;
+    uint64_t backups, backup_errors;
+    uint64_t backup_ms;                              /* when the last one was whole */
     uint64_t disk_bytes, disk_free_bytes;            /* gauges */
     uint64_t staging_file_bytes, history_file_bytes; /* gauges */
 
@@ -220,6 +244,18 @@ struct store_stats {
     struct bucket_sums commit_us, commit_rows;
 };
 void store_stats_each(const struct store_stats *stats, figure_visit *visit, void *arg);
+
+/* The backup under way, and the last one that ended since start. */
+struct store_backup_state {
+    enum store_backup_phase phase;
+    uint64_t done, total; /* bytes; while checking, rows */
+    int64_t last_ms;      /* when it ended, wall time; 0: none has */
+    int64_t last_took_ms;
+    uint64_t last_bytes, last_problems;
+    int last_code; /* 0, or why it failed */
+    char last_error[STORE_ERROR_TEXT];
+    char last_folder[STORE_ERROR_TEXT];
+};
 
 /* Any thread may call any function, but a reader belongs to one thread at a time. */
 struct store_ops {
@@ -263,6 +299,17 @@ struct store_ops {
     void (*now)(struct store *s, int64_t *later, int64_t *earlier);
 
     uint64_t (*seed)(struct store *s);
+
+    /* Copies the store, while it works, into a folder; done() once the copy is whole, synced and checked, or with
+     * the error that ended it, when nothing of it is left. The copy holds every write answered before the call, and
+     * nothing of a forget answered before the copy of history ended; of later ones any part. One at a time: ERR_BUSY.
+     * ERR_INVALID, ERR_READONLY, ERR_FULL (not enough room, told before anything is copied; or in the middle), ERR_IO,
+     * ERR_CORRUPT (the copy can't be read through), ERR_CLOSED. */
+    void (*backup)(struct store *s, struct store_backup *backup);
+    void (*backup_state)(struct store *s, struct store_backup_state *out);
+
+    /* Before the end: the backup under way is given up and answered, soon; none begins any more. */
+    void (*backup_stop)(struct store *s);
 
     /* Bulk load, for the process that owns the folder and serves nobody: events go to memory and from there, sorted
      * by user, into history. Each blocks. What was added is durable when bulk_end returns 0; an error ends the load

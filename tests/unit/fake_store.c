@@ -39,6 +39,7 @@ struct fake {
     struct store_message *waiting[WAITING_MAX];
     size_t n_waiting;
     struct err failure;
+    struct store_backup_state backups;
     struct store_ring ring;
     uint64_t last_id, rows_recorded, ticks;
 };
@@ -374,6 +375,40 @@ static uint64_t fake_seed(struct store *s)
     return FAKE_SEED;
 }
 
+/* Answers at once, from the folder's name. */
+static void fake_backup(struct store *s, struct store_backup *backup)
+{
+    struct fake *f = fake_of(s);
+    backup->err = (struct err){0};
+    backup->bytes = 4096;
+    backup->took_ms = 7;
+    backup->problems = 0;
+    if (strcmp(backup->folder, "/full") == 0) {
+        err_set(&backup->err, ERR_FULL, "the disk of /full has room for 1 MiB, the copy takes some 9 MiB");
+    } else if (strcmp(backup->folder, "/busy") == 0) {
+        err_set(&backup->err, ERR_BUSY, "a backup to /other is under way");
+    }
+    pthread_mutex_lock(&f->lock);
+    f->backups.last_ms = 1795255200000;
+    f->backups.last_code = backup->err.code;
+    snprintf(f->backups.last_folder, sizeof f->backups.last_folder, "%s", backup->folder);
+    pthread_mutex_unlock(&f->lock);
+    backup->done(backup);
+}
+
+static void fake_backup_state(struct store *s, struct store_backup_state *out)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    *out = f->backups;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void fake_backup_stop(struct store *s)
+{
+    (void)s;
+}
+
 static const struct store_ops fake_ops = {
     .record = fake_record,
     .forget = fake_forget,
@@ -388,6 +423,9 @@ static const struct store_ops fake_ops = {
     .stats = fake_stats,
     .now = fake_now,
     .seed = fake_seed,
+    .backup = fake_backup,
+    .backup_state = fake_backup_state,
+    .backup_stop = fake_backup_stop,
 };
 
 struct store *fake_store_new(void)

@@ -170,3 +170,14 @@ tests_unit_test_schema_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_schema_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_schema
 EXTRA_DIST += tests/data/history_v2.sql tests/data/staging_v1.sql tests/data/staging_v2.sql
+
+check_PROGRAMS += tests/unit/test_backup
+tests_unit_test_backup_SOURCES = tests/unit/test_backup.c \
+	tests/scenario/vfs_fault.c \
+	tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c \
+	tests/scenario/vfs_power.h \
+	tests/scenario/world.c \
+	tests/scenario/world.h
+tests_unit_test_backup_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_backup

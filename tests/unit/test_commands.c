@@ -266,6 +266,20 @@ static const struct row rows[] = {
     {"RING FOO\r\n", "-ERR unknown subcommand 'FOO'. Try RING HELP.\r\n", NULL},
     {"RING FLUSH x\r\n", COUNT_ERROR("ring|flush"), NULL},
 
+    /* Backups. */
+    {"BACKUP /copy\r\nPING\r\n", "*6\r\n$5\r\nbytes\r\n:4096\r\n$2\r\nms\r\n:7\r\n$8\r\nproblems\r\n:0\r\n+PONG\r\n",
+     "%3\r\n$5\r\nbytes\r\n:4096\r\n$2\r\nms\r\n:7\r\n$8\r\nproblems\r\n:0\r\n+PONG\r\n"},
+    {"BACKUP copy\r\n", "-ERR the folder must be a whole path, from / on, got 'copy'\r\n", NULL},
+    {"BACKUP ''\r\n", "-ERR the folder must be a whole path, from / on, got ''\r\n", NULL},
+    {"BACKUP \"/a\\x00b\"\r\n", "-ERR the folder must be a whole path, from / on, got '/a" ANY, NULL},
+    {"BACKUP /full\r\nINFO backup\r\n",
+     "-ERR the disk of /full has room for 1 MiB, the copy takes some 9 MiB\r\n" ANY
+     "# Backup\r\nbackup_phase:none\r\n" ANY "last_backup_time:1795255200\r\n" ANY "last_backup_result:full\r\n" ANY
+     "last_backup_folder:/full\r\n\r\n",
+     NULL},
+    {"BACKUP /busy\r\n", "-BUSY a backup to /other is under way\r\n", NULL},
+    {"BACKUP\r\n", COUNT_ERROR("backup"), NULL},
+
     /* Forgetting. */
     {"FORGET u n a\r\nUNSEEN u n a b\r\n", ":1\r\n*2\r\n$1\r\nn\r\n$1\r\na\r\n", NULL},
     {"FORGET u\r\nHISTORY u\r\nFORGET u\r\n", ":1\r\n$-1\r\n:0\r\n", ":1\r\n_\r\n:0\r\n"},
@@ -306,18 +320,18 @@ static const struct row rows[] = {
      NULL},
 
     /* The server. */
-    {"COMMAND COUNT\r\n", ":28\r\n", NULL},
-    {"COMMAND\r\n", "*28\r\n*10\r\n$4\r\nauth\r\n:-2\r\n*3\r\n" ANY, "*28\r\n*10\r\n$4\r\nauth\r\n:-2\r\n~3\r\n" ANY},
+    {"COMMAND COUNT\r\n", ":29\r\n", NULL},
+    {"COMMAND\r\n", "*29\r\n*10\r\n$4\r\nauth\r\n:-2\r\n*3\r\n" ANY, "*29\r\n*10\r\n$4\r\nauth\r\n:-2\r\n~3\r\n" ANY},
     {"COMMAND INFO played foo ring|flush\r\n",
      "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n"
      "*10\r\n$10\r\nring|flush\r\n:2\r\n*2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
      "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n~2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n~0\r\n~0\r\n~0\r\n*0\r\n_\r\n"
      "*10\r\n$10\r\nring|flush\r\n:2\r\n~2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n~0\r\n~0\r\n~0\r\n*0\r\n"},
-    {"COMMAND INFO\r\n", "*28\r\n" ANY, NULL},
+    {"COMMAND INFO\r\n", "*29\r\n" ANY, NULL},
     {"COMMAND DOCS why foo\r\n",
      "*2\r\n$3\r\nwhy\r\n*8\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY,
      "%1\r\n$3\r\nwhy\r\n%4\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY},
-    {"COMMAND DOCS\r\n", "*56\r\n$4\r\nauth\r\n*8\r\n" ANY, "%28\r\n$4\r\nauth\r\n%4\r\n" ANY},
+    {"COMMAND DOCS\r\n", "*58\r\n$4\r\nauth\r\n*8\r\n" ANY, "%29\r\n$4\r\nauth\r\n%4\r\n" ANY},
     {"COMMAND FOO\r\n", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.\r\n", NULL},
     {"CONFIG GET delivered_max\r\n", "*2\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n",
      "%1\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n"},

@@ -10,6 +10,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/sqlite/check.h"
 #include "store/sqlite/db.h"
 #include "store/sqlite/delivered.h"
 #include "store/sqlite/folder.h"
@@ -17,12 +18,18 @@
 #include "store/sqlite/sqlite_store.h"
 #include "store/sqlite/views.h"
 
+enum {
+    OPS = 1000,       /* of SQLite between two looks at its own check's progress ... */
+    ROWS_AN_OPS = 30, /* ... which are about so many rows */
+};
+
 struct check {
-    void (*found)(void *arg, const char *problem);
-    void (*progress)(void *arg, uint64_t done, uint64_t total);
-    void *arg;
+    const struct check_files *files;
     int problems;
+    int unread; /* of them: tables that can't be read to their end */
+    bool stopped;
     uint64_t done, total;
+    uint64_t pages_end; /* what `done` comes to with SQLite's own check */
     uint64_t seed;
     struct arena arena;
     struct delivered_codec codec;
@@ -37,13 +44,21 @@ static void problem(struct check *c, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     c->problems++;
-    c->found(c->arg, text);
+    c->files->found(c->files->arg, text);
+}
+
+static void show(struct check *c)
+{
+    if (c->files->progress != NULL) {
+        c->files->progress(c->files->arg, c->done, c->total > c->done ? c->total : c->done);
+    }
+    c->stopped = c->stopped || (c->files->stop != NULL && c->files->stop(c->files->arg));
 }
 
 static void advance(struct check *c)
 {
-    if (++c->done % 1024 == 0 && c->progress != NULL) {
-        c->progress(c->arg, c->done, c->total > c->done ? c->total : c->done);
+    if (++c->done % 1024 == 0) {
+        show(c);
     }
 }
 
@@ -53,15 +68,17 @@ static void each_row(struct check *c, struct db *db, const char *sql,
 {
     sqlite3_stmt *stmt = NULL;
     if (sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) != SQLITE_OK) {
+        c->unread++;
         problem(c, "%s: %s: %s", db->path, sql, sqlite3_errmsg(db->handle));
         return;
     }
-    int rc;
-    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+    int rc = SQLITE_DONE;
+    while (!c->stopped && (rc = sqlite3_step(stmt)) == SQLITE_ROW) {
         row(c, stmt, arg);
         advance(c);
     }
-    if (rc != SQLITE_DONE) {
+    if (!c->stopped && rc != SQLITE_DONE) {
+        c->unread++;
         problem(c, "%s: the rest of (%s) can't be read: %s", db->path, sql, sqlite3_errmsg(db->handle));
     }
     sqlite3_finalize(stmt);
@@ -93,6 +110,29 @@ static int check_views(struct check *c, struct db *db, int64_t since, struct err
     struct view_check v = {c, db};
     int result = schema_version(db, &version, err);
     return result < 0 || version < since ? result : views_check(db, view_problem, &v, err);
+}
+
+static int on_ops(void *arg)
+{
+    struct check *c = arg;
+    c->done = c->done + ROWS_AN_OPS < c->pages_end ? c->done + ROWS_AN_OPS : c->pages_end;
+    show(c);
+    return c->stopped;
+}
+
+/* SQLite's own check. It goes through the rows, too, which is when the bar moves. */
+static void check_pages(struct check *c, struct db *db, uint64_t rows)
+{
+    if (!c->files->pages) {
+        return;
+    }
+    c->total += rows;
+    c->pages_end = c->done + rows;
+    show(c);
+    sqlite3_progress_handler(db->handle, OPS, on_ops, c);
+    each_row(c, db, "PRAGMA integrity_check", integrity_row, db);
+    sqlite3_progress_handler(db->handle, 0, NULL, NULL);
+    c->done = c->pages_end;
 }
 
 /* --- history --- */
@@ -230,10 +270,10 @@ static int read_seed(struct check *c, struct db *db, struct err *err)
     return found == 0 ? err_set(err, ERR_CORRUPT, "%s: meta holds no seed", db->path) : found < 0 ? found : 0;
 }
 
-static int check_history(struct check *c, const char *folder, struct err *err)
+static int check_history(struct check *c, struct err *err)
 {
     struct db db;
-    int result = db_open(&db, folder, "history", NULL, DB_READ, err);
+    int result = db_open(&db, c->files->folder, c->files->history, c->files->vfs, DB_READ, err);
     if (result < 0) {
         return result;
     }
@@ -249,7 +289,7 @@ static int check_history(struct check *c, const char *folder, struct err *err)
                NULL) == 0) {
         c->total += (uint64_t)rows;
     }
-    each_row(c, &db, "PRAGMA integrity_check", integrity_row, &db);
+    check_pages(c, &db, (uint64_t)rows);
     each_row(c, &db, "SELECT user_key, user FROM users ORDER BY user_key", user_row, NULL);
     /* A folder that no newer program has opened yet has no cursor of the sealing, and no accepted losses. */
     bool newer = version >= 2;
@@ -287,6 +327,11 @@ out:
 
 /* --- staging --- */
 
+struct sizes {
+    struct db *db;
+    uint64_t rows;
+};
+
 static void staged_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 {
     const char *table = arg;
@@ -310,15 +355,30 @@ static void slot_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     each_row(c, db, sql, staged_row, table);
 }
 
-static int check_staging(struct check *c, const char *folder, struct err *err)
+/* About how many rows a slot has: ids of deleted ones are never used again. */
+static void slot_size_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    char sql[160];
+    int64_t rows = 0;
+    (void)c;
+    snprintf(sql, sizeof sql, "SELECT coalesce(max(id) - min(id) + 1, 0) FROM \"%s\"", sqlite3_column_text(stmt, 0));
+    if (db_int(((struct sizes *)arg)->db, sql, &rows, NULL) == 0 && rows > 0) {
+        ((struct sizes *)arg)->rows += (uint64_t)rows;
+    }
+}
+
+static int check_staging(struct check *c, struct err *err)
 {
     struct db db;
-    int result = db_open(&db, folder, "staging", NULL, DB_READ, err);
+    int result = db_open(&db, c->files->folder, c->files->staging, c->files->vfs, DB_READ, err);
     if (result < 0) {
         return result;
     }
     if ((result = db_begin_read(&db, err)) == 0) {
-        each_row(c, &db, "PRAGMA integrity_check", integrity_row, &db);
+        struct sizes sizes = {&db, 0};
+        each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_size_row, &sizes);
+        c->total += sizes.rows;
+        check_pages(c, &db, sizes.rows);
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
         if ((result = check_views(c, &db, 3, err)) == 0) {
             result = db_commit(&db, err);
@@ -332,6 +392,7 @@ static int check_staging(struct check *c, const char *folder, struct err *err)
 static int as_problem(struct check *c, int result, struct err *err)
 {
     if (result == ERR_CORRUPT) {
+        c->unread++;
         problem(c, "%s", err->text);
         *err = (struct err){0};
         return 0;
@@ -339,33 +400,49 @@ static int as_problem(struct check *c, int result, struct err *err)
     return result;
 }
 
+int check_files(const struct check_files *files, int *unread, struct err *err)
+{
+    struct check c = {.files = files};
+    int result = as_problem(&c, check_history(&c, err), err);
+    if (result == 0 && !c.stopped) {
+        result = as_problem(&c, check_staging(&c, err), err);
+    }
+    if (c.stopped) {
+        result = err_set(err, ERR_CLOSED, "the check was given up");
+    }
+    c.total = c.done;
+    show(&c);
+    arena_free(&c.arena);
+    delivered_codec_free(&c.codec);
+    if (unread != NULL) {
+        *unread = c.unread;
+    }
+    return result < 0 ? result : c.problems;
+}
+
 int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
 {
-    struct check c = {.found = found, .progress = progress, .arg = arg};
-    int lock = -1;
+    const struct check_files files = {.folder = folder,
+                                      .history = "history",
+                                      .staging = "staging",
+                                      .pages = true,
+                                      .found = found,
+                                      .progress = progress,
+                                      .arg = arg};
     int result;
     if ((result = folder_need(folder, "history.db", err)) < 0 ||
         (result = folder_need(folder, "staging.db", err)) < 0) {
         return result;
     }
-    if (!served) {
-        result = lock = folder_lock(folder, err);
-        if (result < 0) {
-            return result;
-        }
+    if (served) {
+        return check_files(&files, NULL, err);
     }
-    result = as_problem(&c, check_history(&c, folder, err), err);
-    if (result == 0) {
-        result = as_problem(&c, check_staging(&c, folder, err), err);
+    int lock = folder_lock(folder, err);
+    if (lock < 0) {
+        return lock;
     }
-    if (progress != NULL) {
-        progress(arg, c.done, c.done);
-    }
-    arena_free(&c.arena);
-    delivered_codec_free(&c.codec);
-    if (lock >= 0) {
-        folder_unlock(folder, lock);
-    }
-    return result < 0 ? result : c.problems;
+    result = check_files(&files, NULL, err);
+    folder_unlock(folder, lock);
+    return result;
 }

@@ -254,6 +254,8 @@ void db_close(struct db *db)
         return;
     }
     finalize_all(db);
+    sqlite3_backup_finish(db->copy); /* NULL is fine */
+    db->copy = NULL;
     if (sqlite3_close(db->handle) != SQLITE_OK) {
         log_error("database did not close", "file=%s error=%s", log_quote_str(db->path),
                   log_quote_str(sqlite3_errmsg(db->handle)));

@@ -36,8 +36,9 @@ struct db {
     const char *vfs;
     enum db_mode mode;
     int64_t page_size;
-    int64_t wal_bytes; /* as the last commit or checkpoint of this connection left it */
-    bool lost;         /* the outcome of a commit is unknown: reopen before the next one */
+    int64_t wal_bytes;    /* as the last commit or checkpoint of this connection left it */
+    bool lost;            /* the outcome of a commit is unknown: reopen before the next one */
+    sqlite3_backup *copy; /* of this file, under way (backup_copy.c); it ends with the connection */
     sqlite3_stmt *fixed[SQL_STATEMENTS];
     struct db_variant **variants;
     int n_variants;

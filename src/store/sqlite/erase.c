@@ -197,6 +197,9 @@ void erase(struct sqlite_store *s, struct store_forget *forget)
     } else {
         COUNT(s, items_forgotten, forget->answer);
     }
+    if (result == 0) {
+        backup_forgot(s, forget);
+    }
     stager_forget_ended(s, forget->key);
     forget->done(forget);
 }

@@ -3,7 +3,7 @@
  * It looks at the slots, then takes its inbox, then does one step, a transaction of a few milliseconds, and begins
  * again. In that order a forget is always carried out before a row that is newer than it is merged: the stager sends it
  * before it closes the slot with that row. Work in order of precedence: forgets, flushes, a bulk load's merge, the
- * sweep, the sealing.
+ * sweep, the sealing. After each step a backup under way copies some pages, so that it ends under any load.
  *
  * When the WAL is at its limit and can't shrink (history.c), flush, load, sweep and sealing pause and say so; forgets
  * go on.
@@ -292,6 +292,7 @@ static void *historian_main(void *arg)
         if (!more && h->calls != NULL) {
             answer_calls(s);
         }
+        more = backup_step(s) || more;
     }
     refuse_rest(s);
     return NULL;

@@ -7,7 +7,9 @@
  *   the historian  historian.c (the thread), history.c (its connection), flush.c, merge.c, month.c,
  *                  seal.c, sweep.c, erase.c;
  *                  the only writer of history.db
- *   any other      reader.c, and the functions of store_ops, which leave a message and return
+ *   a backup's     backup.c and backup_*.c: a thread for as long as it runs, which reads staging.db and owns the copy;
+ * the historian's connection copies history.db any other      reader.c, and the functions of store_ops, which leave a
+ * message and return
  *
  * Each of the two threads has one inbox and takes its whole list at once. What concerns the ring needs no messages: a
  * slot's state says who acts next, and whoever changes it wakes the other thread:
@@ -15,8 +17,8 @@
  *   stager     EMPTY -> OPEN -> CLOSED                      EMPTYING -> EMPTY
  *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED
  *
- * Locks: an inbox's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows. None is held
- * while another is taken, or during I/O.
+ * Locks: an inbox's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows; backup_mutex
+ * what a backup's thread shares with others. None is held while another is taken, or during I/O.
  */
 #ifndef UNSEEN_STORE_SQLITE_INTERNAL_H
 #define UNSEEN_STORE_SQLITE_INTERNAL_H
@@ -37,6 +39,7 @@
 struct sqlite_store;
 struct bulk;
 struct garbage;
+struct backup;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
 enum store_wants {
@@ -206,6 +209,9 @@ struct store_reader {
     X(staging_wal_bytes)                                                                                               \
     X(history_wal_bytes)                                                                                               \
     X(wal_pauses)                                                                                                      \
+    X(backups)                                                                                                         \
+    X(backup_errors)                                                                                                   \
+    X(backup_ms)                                                                                                       \
     X(recovered_rows)                                                                                                  \
     X(recovery_us)                                                                                                     \
     X(commit_us_last)                                                                                                  \
@@ -266,6 +272,11 @@ struct sqlite_store {
     struct stager stager;
     struct historian historian;
     struct bulk *bulk;
+
+    pthread_mutex_t backup_mutex; /* guards these: */
+    struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */
+    bool backup_stopped;
+    struct store_backup_state backup_last;
 };
 
 static inline struct sqlite_store *sqlite_store(struct store *s)
@@ -385,6 +396,16 @@ int kept_put(struct store *base, bool (*next)(void *arg, struct store_session *o
 int kept_take(struct store *base, void (*each)(void *arg, const struct store_session *kept), void *arg,
               struct err *err);
 void kept_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
+
+/* backup.c */
+void backup_start(struct store *base, struct store_backup *request);
+void backup_state(struct store *base, struct store_backup_state *out);
+void backup_stop(struct store *base);
+void backup_join(struct sqlite_store *s); /* waits for its thread to end */
+/* The historian's: copies some pages of history, for a few milliseconds. Whether there is more to do at once. */
+bool backup_step(struct sqlite_store *s);
+/* The historian's: it has carried out a forget. */
+void backup_forgot(struct sqlite_store *s, const struct store_forget *forget);
 
 /* sqlite_store.c */
 void store_now(struct store *base, int64_t *later, int64_t *earlier);

@@ -302,6 +302,8 @@ static void store_close(struct store *base)
 {
     struct sqlite_store *s = sqlite_store(base);
     struct err err = {0};
+    backup_stop(base);
+    backup_join(s);
     /* The stager first: what it has passed on, the historian still answers. */
     stager_stop(s);
     historian_stop(s);
@@ -319,6 +321,7 @@ static void store_close(struct store *base)
     pthread_mutex_destroy(&s->ring_mutex);
     pthread_mutex_destroy(&s->readers_mutex);
     pthread_mutex_destroy(&s->figures_mutex);
+    pthread_mutex_destroy(&s->backup_mutex);
     free(s);
 }
 
@@ -336,6 +339,9 @@ static const struct store_ops sqlite_ops = {
     .stats = store_stats,
     .now = store_now,
     .seed = store_seed,
+    .backup = backup_start,
+    .backup_state = backup_state,
+    .backup_stop = backup_stop,
     .bulk_begin = bulk_begin,
     .bulk_add = bulk_add,
     .bulk_end = bulk_end,
@@ -385,6 +391,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     pthread_mutex_init(&s->ring_mutex, NULL);
     pthread_mutex_init(&s->readers_mutex, NULL);
     pthread_mutex_init(&s->figures_mutex, NULL);
+    pthread_mutex_init(&s->backup_mutex, NULL);
     inbox_init(&s->stager.inbox);
     inbox_init(&s->historian.inbox);
     s->figures_pin.store = s;
@@ -421,6 +428,7 @@ free_store:
     pthread_mutex_destroy(&s->ring_mutex);
     pthread_mutex_destroy(&s->readers_mutex);
     pthread_mutex_destroy(&s->figures_mutex);
+    pthread_mutex_destroy(&s->backup_mutex);
     free(s);
     return result;
 }

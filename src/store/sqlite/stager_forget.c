@@ -240,6 +240,7 @@ void stager_forget_ended(struct sqlite_store *s, int64_t key)
 void stager_forget(struct sqlite_store *s, struct store_forget *forget)
 {
     forget->err = (struct err){0};
+    forget->before = s->stager.next_id;
     if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || erase_staged(s, forget) < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
         answer(forget);

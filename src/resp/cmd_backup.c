@@ -1,0 +1,65 @@
+/* BACKUP: the store makes the copy, on threads of its own; the connection waits for the answer. */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+struct backup_task {
+    struct task task;
+    struct store_backup backup;
+    char folder[PATH_MAX];
+};
+
+static void on_done(struct store_backup *backup)
+{
+    task_done(backup->owner);
+}
+
+static void answer_backup(struct task *task, struct session *s)
+{
+    const struct store_backup *backup = &((struct backup_task *)task)->backup;
+    struct writer *w = &s->writer;
+    switch (backup->err.code) {
+    case 0:
+        write_map(w, 3);
+        write_str(w, "bytes");
+        write_int(w, (int64_t)backup->bytes);
+        write_str(w, "ms");
+        write_int(w, backup->took_ms);
+        write_str(w, "problems");
+        write_int(w, (int64_t)backup->problems);
+        break;
+    case ERR_FULL: /* not the state of the store: MISCONF would say that writes are refused */
+    case ERR_IO:
+    case ERR_READONLY:
+        write_errorf(w, "ERR %s", backup->err.text);
+        break;
+    default:
+        session_write_err(s, &backup->err);
+        break;
+    }
+}
+
+enum outcome cmd_backup(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    if (args[1].len == 0 || args[1].len >= PATH_MAX || memchr(args[1].data, '\0', args[1].len) != NULL ||
+        args[1].data[0] != '/') {
+        return session_refuse(s, "ERR the folder must be a whole path, from / on, got '%.*s'", arg_shown(args[1]),
+                              args[1].data);
+    }
+    struct backup_task *t = task_new(sizeof *t, s, answer_backup);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory");
+    }
+    memcpy(t->folder, args[1].data, args[1].len);
+    t->backup.folder = t->folder;
+    t->backup.done = on_done;
+    t->backup.owner = &t->task;
+    struct store *store = s->conn.worker->dedup->store;
+    store->ops->backup(store, &t->backup);
+    return OUTCOME_LATER;
+}

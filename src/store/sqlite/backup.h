@@ -1,0 +1,78 @@
+/* The parts of a hot backup: the copy of one file, and the folder that it's made in. What runs them is backup.c. */
+#ifndef UNSEEN_STORE_SQLITE_BACKUP_H
+#define UNSEEN_STORE_SQLITE_BACKUP_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "store/sqlite/db.h"
+
+/* The names that the files have, without ".db", until the copy is whole. */
+#define STAGING_PARTIAL "staging.partial"
+#define HISTORY_PARTIAL "history.partial"
+
+/* --- backup_copy.c: one file, page by page. Each function on the thread of the source's connection --- */
+
+struct copy {
+    struct db *source;
+    sqlite3 *to;
+    char path[PATH_MAX];
+    int64_t page_size;
+    int64_t done, total; /* bytes; the total moves with the source */
+    unsigned restarts;   /* times that it had to begin anew */
+};
+
+/* Creates folder/name.db. */
+int copy_begin(struct copy *c, struct db *source, const char *folder, const char *name, const char *vfs,
+               struct err *err);
+
+/* Copies for about so long or so many bytes. 1: there is more, 0: the copy is the source as it is now, or an error. */
+int copy_step(struct copy *c, int64_t us, int64_t bytes, struct err *err);
+
+/* Closes it, whole or not. All zero is fine. */
+void copy_end(struct copy *c);
+
+/* --- backup_folder.c --- */
+
+struct backup_folder {
+    char path[PATH_MAX];
+    bool created;
+    bool same_disk; /* as the data folder */
+    bool staging_named, history_named;
+};
+
+/* Makes the folder, or takes an empty one that can be written. ERR_INVALID, ERR_READONLY, ERR_FULL, ERR_SYSTEM. */
+int backup_folder_take(struct backup_folder *f, const char *path, const char *data, struct err *err);
+
+/* ERR_FULL when less than `bytes` would fit, or, on the data folder's own disk, would leave less than min_free. */
+int backup_folder_room(const struct backup_folder *f, int64_t bytes, int64_t min_free, struct err *err);
+
+/* Opens a file of it for fsync. */
+int backup_folder_open(const struct backup_folder *f, const char *name, struct err *err);
+
+/* Gives the files their names, staging.db first, so that whatever is cut short is no folder that starts; durable when
+ * it returns. */
+int backup_folder_complete(struct backup_folder *f, struct err *err);
+
+/* Removes what was made. */
+void backup_folder_remove(const struct backup_folder *f);
+
+/* --- backup_mend.c: what makes a copy of two moments one --- */
+
+/* A forget, kept until the copies are made. */
+int backup_note_forget(struct buf *forgotten, struct slice user, const struct slice *items, size_t n, uint64_t before);
+
+/* In the copy of staging.db: deletes the rows of the forgets and raises the highest row id. */
+int backup_mend_staging(const char *folder, const char *vfs, const struct buf *forgotten, uint64_t high_water,
+                        struct err *err);
+
+/* Makes the copy one plain file, readable without writing beside it. */
+int backup_close_wal(const char *folder, const char *name, const char *vfs, struct err *err);
+
+/* The highest id that a row of a staging.db has had. */
+int backup_high_water(struct db *staging, uint64_t *out, struct err *err);
+
+#endif

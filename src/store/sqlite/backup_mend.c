@@ -1,0 +1,172 @@
+/* The copy of staging.db is older than that of history.db: what happened in between must not be undone by that.
+ *
+ *   flush    rows that were merged and deleted meanwhile are in both: a merge is a union, nothing is to be done.
+ *   forget   erased in history, but the older copy of staging has the rows: they would come back with the first flush.
+ *            So the historian notes each forget, and those rows are deleted here, as the stager had deleted them.
+ *   ids      the deliveries in history may have higher row ids than any that the older copy knows. Later deliveries
+ *            must get higher ones still, so the mark is raised.
+ *   seal, sweep, new months are within history.db, whose copy is of one moment.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "store/sqlite/backup.h"
+#include "store/store.h"
+
+enum { FORGOTTEN_MAX = 64 << 20 }; /* bytes of notes: a million forgets and more */
+
+/* --- forgets: before (8 bytes), length of the user, length of the item (0: all of the user's rows), both ids --- */
+
+static void note(struct buf *notes, struct slice user, struct slice item, uint64_t before)
+{
+    unsigned char head[10];
+    memcpy(head, &before, 8);
+    head[8] = (unsigned char)user.len;
+    head[9] = (unsigned char)item.len;
+    buf_add(notes, head, sizeof head);
+    buf_add(notes, user.data, user.len);
+    buf_add(notes, item.data, item.len);
+}
+
+int backup_note_forget(struct buf *notes, struct slice user, const struct slice *items, size_t n, uint64_t before)
+{
+    if (n == 0) {
+        note(notes, user, slice_of("", 0), before);
+    }
+    for (size_t i = 0; i < n; i++) {
+        note(notes, user, items[i], before);
+    }
+    return notes->failed || notes->len > FORGOTTEN_MAX ? ERR_NOMEM : 0;
+}
+
+static int put_forgotten(struct db *db, const struct buf *notes, struct err *err)
+{
+    int result = db_run(db, db_stmt(db, SQL_FORGOTTEN_CREATE, err), err);
+    for (size_t at = 0; at < notes->len && result == 0;) {
+        uint64_t before;
+        const char *p = notes->data + at;
+        memcpy(&before, p, 8);
+        size_t user_len = (unsigned char)p[8];
+        size_t item_len = (unsigned char)p[9];
+        sqlite3_stmt *stmt = db_stmt(db, SQL_FORGOTTEN_PUT, err);
+        if (stmt != NULL) {
+            db_bind_id(stmt, 1, slice_of(p + 10, user_len));
+            sqlite3_bind_null(stmt, 2);
+            if (item_len > 0) {
+                db_bind_id(stmt, 2, slice_of(p + 10 + user_len, item_len));
+            }
+            sqlite3_bind_int64(stmt, 3, (int64_t)before);
+        }
+        result = db_run(db, stmt, err);
+        at += 10 + user_len + item_len;
+    }
+    return result < 0 ? result : db_run(db, db_stmt(db, SQL_FORGOTTEN_INDEX, err), err);
+}
+
+/* --- slots --- */
+
+struct slot_list {
+    int at[STORE_SLOTS_MAX];
+    int n;
+};
+
+static int list_slots(struct db *db, struct slot_list *out, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_STAGED_TABLES, err);
+    int result;
+    out->n = 0;
+    while ((result = db_step(db, stmt, err)) == 1) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 0);
+        if (out->n < STORE_SLOTS_MAX) {
+            out->at[out->n++] = atoi(name + strlen("staged_"));
+        }
+    }
+    return result;
+}
+
+static int delete_forgotten(struct db *db, const struct buf *notes, struct err *err)
+{
+    struct slot_list slots;
+    int64_t rows = 0;
+    int result = list_slots(db, &slots, err);
+    if (result < 0 || (result = put_forgotten(db, notes, err)) < 0) {
+        return result;
+    }
+    for (int i = 0; i < slots.n && result == 0; i++) {
+        result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_FORGOTTEN, slots.at[i], err), err);
+        rows += sqlite3_changes64(db->handle);
+    }
+    if (result == 0) {
+        log_info("forgets carried out in the backup", "rows=%lld", (long long)rows);
+    }
+    return result;
+}
+
+int backup_high_water(struct db *db, uint64_t *out, struct err *err)
+{
+    struct slot_list slots;
+    int64_t highest = 0;
+    int result = db_meta_int(db, "high_water", 0, &highest, err);
+    if (result < 0 || (result = list_slots(db, &slots, err)) < 0) {
+        return result;
+    }
+    for (int i = 0; i < slots.n && result == 0; i++) {
+        sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_HIGHEST, slots.at[i], err);
+        result = db_step(db, stmt, err);
+        if (result == 1) {
+            int64_t id = sqlite3_column_int64(stmt, 0);
+            highest = id > highest ? id : highest;
+            sqlite3_reset(stmt);
+            result = 0;
+        }
+    }
+    *out = (uint64_t)highest;
+    return result;
+}
+
+static int mend(struct db *db, const struct buf *notes, uint64_t high_water, struct err *err)
+{
+    int result = db_pragma(db, "secure_delete", 1, err);
+    if (result < 0 || (result = db_begin(db, err)) < 0) {
+        return result;
+    }
+    if ((notes->len > 0 && (result = delete_forgotten(db, notes, err)) < 0) ||
+        (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    return db_commit(db, err);
+}
+
+int backup_mend_staging(const char *folder, const char *vfs, const struct buf *notes, uint64_t high_water,
+                        struct err *err)
+{
+    struct db db;
+    int result = db_open(&db, folder, STAGING_PARTIAL, vfs, DB_WRITE_FULL, err);
+    if (result == 0) {
+        result = mend(&db, notes, high_water, err);
+        db_close(&db);
+    }
+    return result;
+}
+
+int backup_close_wal(const char *folder, const char *name, const char *vfs, struct err *err)
+{
+    struct db db;
+    int result = db_open(&db, folder, name, vfs, DB_WRITE_FULL, err);
+    if (result < 0) {
+        return result;
+    }
+    sqlite3_stmt *stmt = NULL;
+    if (sqlite3_prepare_v2(db.handle, "PRAGMA journal_mode = DELETE", -1, &stmt, NULL) != SQLITE_OK ||
+        sqlite3_step(stmt) != SQLITE_ROW) {
+        result = db_error(&db, err, "journal_mode");
+    } else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "delete") != 0) {
+        result = err_set(err, ERR_SYSTEM, "%s: journal_mode is %s after it was set to delete", db.path,
+                         (const char *)sqlite3_column_text(stmt, 0));
+    }
+    sqlite3_finalize(stmt);
+    db_close(&db);
+    return result;
+}

@@ -1,0 +1,215 @@
+"""unseen backup: copies taken under load, restored, and asked for every play that was acknowledged before."""
+import json
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import HOUR, PATIENCE, START, UNSEEN, Server, run
+from resp import Closed, RespError, encode
+from test_crash import Ledger, judge, turn, write
+
+DECEMBER_1 = 1796083200000  # 2026-12-01T00:00Z
+USERS = 120000  # some 15 MB of history: a copy of several portions
+
+
+def snapshot(ledger):
+    """What was acknowledged until now."""
+    with ledger.lock:
+        copy = Ledger()
+        copy.plays = {user: list(items) for user, items in ledger.plays.items()}
+        copy.deliveries = {user: list(items) for user, items in ledger.deliveries.items()}
+        copy.forgotten = list(ledger.forgotten)
+        return copy
+
+
+def fill(folder, month_ms, clock):
+    """Imports a month, so that there is something to copy."""
+    trace = folder / "trace.tsv"
+    with open(trace, "w") as out:
+        for i in range(USERS):
+            out.write(f"{month_ms + i}\told{i}\ta{i}\n")
+            out.write(f"{month_ms + i}\told{i}\tb{i}\n")
+    run("import", trace, "--data", folder / "data", "--test-clock", clock, "--min-free", "0", "--timezone", "UTC")
+    trace.unlink()
+
+
+def restored(folder, copy, clock, **options):
+    """As docs/operations.md says: the two files into an empty data folder, check, start."""
+    folder.mkdir()
+    server = Server(folder, clock=clock, wait=False, **options)
+    server.data.mkdir()
+    for name in ("staging.db", "history.db"):
+        shutil.copy(copy / name, server.data)
+    report = json.loads(run("check", "--json", "--data", server.data).stdout)
+    assert report["problems"] == []
+    return server.start()
+
+
+def test_copies_under_load(folder):
+    """Plays, deliveries, forgets, flushes, and the sealing of a month go on while three copies are made."""
+    clock = DECEMBER_1 + 22 * HOUR
+    fill(folder, DECEMBER_1 - 10 * 24 * HOUR, clock)
+    ledger = Ledger()
+    server = Server(folder, clock=clock, slot_length="15min", slots="4", workers="2")
+    stop = threading.Event()
+    threads = [threading.Thread(target=write, args=(server, ledger, n, 0, stop)) for n in range(3)]
+    threads.append(threading.Thread(target=turn, args=(server, stop)))
+    copies = []
+    try:
+        for t in threads:
+            t.start()
+        while "month begins to be sealed" not in server.log() and any(t.is_alive() for t in threads):
+            time.sleep(0.01)
+        for i in range(3):
+            goal = ledger.acknowledged + 2000
+            while ledger.acknowledged < goal and any(t.is_alive() for t in threads):
+                time.sleep(0.001)
+            before = snapshot(ledger)
+            copy = folder / f"copy{i}"
+            report = json.loads(run("backup", copy, "--data", server.data, "--json").stdout)
+            assert report["problems"] == 0 and report["bytes"] == sum(f.stat().st_size for f in copy.iterdir())
+            copies.append((copy, before))
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    with server.client() as c:
+        info = c.command("INFO", "backup").decode()
+        assert "last_backup_result:ok" in info and f"last_backup_folder:{copies[-1][0]}" in info
+    assert server.stop() == 0
+    log = server.log()
+    assert log.count("backup done") == 3 and "Sanitizer" not in log
+    for i, (copy, before) in enumerate(copies):
+        again = restored(folder / f"restored{i}", copy, server.clock, slot_length="15min", slots="4")
+        judge(again, before)
+        with again.client() as c:
+            c.command("RING", "FLUSH")
+            for user in range(0, USERS, 1001):
+                assert c.command("UNSEEN", f"old{user}", f"a{user}", f"b{user}") == []
+            c.command("PLAYED", "user1", "new")
+        judge(again, before)
+        assert again.stop() == 0, again.log()
+        shutil.rmtree(again.folder)
+
+
+def begin(server, copy):
+    """Sends BACKUP, and returns when history is being copied."""
+    c = server.client()
+    c.send(encode("BACKUP", str(copy)))
+    deadline = time.monotonic() + PATIENCE
+    while not (copy / "history.partial.db").exists():
+        assert time.monotonic() < deadline and not (copy / "history.db").exists(), server.log()
+    return c
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("filled")
+    fill(folder, START - 24 * HOUR, START)
+    yield folder / "data"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def large(folder, filled):
+    shutil.copytree(filled, folder / "data")
+    server = Server(folder)
+    yield server
+    if server.alive():
+        server.kill()
+
+
+def test_kill_in_the_middle(large, folder):
+    copy = folder / "copy"
+    with large.client() as c:
+        c.command("PLAYED", "u", "a")
+    c = begin(large, copy)
+    large.kill()
+    c.close()
+    # What is left can't be taken for a copy.
+    assert not (copy / "history.db").exists()
+    result = run("check", "--data", copy, check=False)
+    assert result.returncode == 1 and b"there is no history.db" in result.stderr
+    large.start()
+    with large.client() as c:
+        assert c.command("UNSEEN", "u", "a", "b") == [b"b"]
+        with pytest.raises(RespError, match="is not empty, it holds .*partial.* of a backup that runs or was cut short"):
+            c.command("BACKUP", str(copy))
+        c.command("BACKUP", str(folder / "second"))
+    assert large.stop() == 0
+    again = restored(folder / "restored", folder / "second", START)
+    with again.client() as c:
+        assert c.command("UNSEEN", "u", "a", "b") == [b"b"]
+    assert again.stop() == 0
+
+
+def test_stop_in_the_middle(large, folder):
+    """SIGTERM gives the copy up, tells who waits for it, and leaves nothing of it."""
+    copy = folder / "copy"
+    c = begin(large, copy)
+    began = time.monotonic()
+    assert large.stop() == 0, large.log()
+    if "backup done" not in large.log():
+        assert isinstance(c.read(), RespError)
+        assert not copy.exists()
+    assert "stopped with work under way" not in large.log()
+    assert time.monotonic() - began < PATIENCE
+    c.close()
+
+
+def test_one_at_a_time(large, folder):
+    c = begin(large, folder / "copy")
+    with large.client() as other:
+        try:
+            other.command("BACKUP", str(folder / "second"))
+            assert (folder / "copy" / "history.db").exists()  # it was over already
+        except RespError as e:
+            assert str(e) == f"BUSY a backup to {folder / 'copy'} is under way"
+            assert not (folder / "second").exists()
+    assert c.read()
+    c.close()
+
+
+def test_command(large, folder):
+    """A relative path is the shell's; without a server the command makes the copy itself."""
+    with large.client() as c:
+        c.command("PLAYED", "u", "staged")
+    result = run("backup", "here", "--data", large.data, cwd=folder)
+    assert result.stdout.startswith(f"{folder}/here: ".encode()) and b"copied and checked in" in result.stdout
+    assert sorted(f.name for f in (folder / "here").iterdir()) == ["history.db", "staging.db"]
+    # Each is one plain file, which the shell reads without writing beside it.
+    for name in ("history.db", "staging.db"):
+        assert subprocess.run(["sqlite3", "-readonly", f"file:{folder}/here/{name}?immutable=1", "PRAGMA quick_check"],
+                              capture_output=True, text=True).stdout == "ok\n"
+    for bad, words in ((folder / "here", b"is not empty"), (large.config, b"is a file"), ("/no/where", b"can't create")):
+        result = run("backup", bad, "--data", large.data, check=False)
+        assert result.returncode == 1 and words in result.stderr and result.stdout == b""
+    assert run("backup", check=False).returncode == 2
+    assert run("backup", "", check=False).returncode == 2
+    assert large.stop() == 0
+    run("backup", folder / "alone", "--data", large.data, "--min-free", "0", "--test-clock", START)
+    again = restored(folder / "restored", folder / "alone", START)
+    with again.client() as c:
+        assert c.command("UNSEEN", "u", "staged", "x") == [b"x"]
+        assert c.command("UNSEEN", "old7", "a7", "b7", "x") == [b"x"]
+    assert again.stop() == 0
+
+
+def test_interrupted_command(large, folder):
+    """Ctrl-C ends the command; the server goes on."""
+    process = subprocess.Popen([str(UNSEEN), "backup", str(folder / "copy"), "--data", str(large.data)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + PATIENCE
+    while not (folder / "copy").exists():
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGINT)
+    process.wait(PATIENCE)
+    while "backup done" not in large.log():
+        assert time.monotonic() < deadline, large.log()
+        time.sleep(0.01)
+    assert run("check", "--data", folder / "copy").returncode == 0
+    assert large.stop() == 0

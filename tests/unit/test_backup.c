@@ -1,0 +1,692 @@
+/* A hot backup: what happens between the copy of staging and that of history, and in the middle of either, must be
+ * right in the folder that is restored from it; and whatever fails leaves nothing behind and disturbs nobody. The disk
+ * holds the backup at the write that a test names, while plays, flushes and forgets go on. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <sched.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../scenario/vfs_fault.h"
+#include "../scenario/world.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+enum { ID_SIZE = 32, MANY = 80000, DAY_MS = 24 * 3600 * 1000 };
+static const int64_t AUGUST_20 = INT64_C(1787227200000);   /* 2026-08-20T12:00Z */
+static const int64_t SEPTEMBER_2 = INT64_C(1788314400000); /* 2026-09-02T02:00Z */
+
+struct fixture {
+    struct world world;
+    char folder[64];
+    char copy[96]; /* does not exist before a backup */
+    /* the backup */
+    struct store_backup backup;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
+
+static void start(struct world *w)
+{
+    struct err err = {0};
+    if (world_start(w, &err) < 0) {
+        fail_msg("start: %s", err.text);
+    }
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    assert_int_equal(vfs_fault_register(), 0);
+    log_set_level(LOG_LEVEL_ERROR);
+    clock_test_start(AUGUST_20);
+    f = (struct fixture){0};
+    pthread_mutex_init(&f.mutex, NULL);
+    pthread_cond_init(&f.wake, NULL);
+    snprintf(f.folder, sizeof f.folder, "/tmp/unseen-test-backup-XXXXXX");
+    assert_non_null(mkdtemp(f.folder));
+    snprintf(f.copy, sizeof f.copy, "%s-copy", f.folder);
+    world_init(&f.world, f.folder, VFS_FAULT_NAME);
+    start(&f.world);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    vfs_fault_heal();
+    world_stop(&f->world);
+    world_remove_folder(f->folder);
+    world_remove_folder(f->copy);
+    return 0;
+}
+
+/* --- plays --- */
+
+static void wait_all(struct world *w)
+{
+    struct err err = {0};
+    if (world_wait(w, NULL, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void flush(struct world *w)
+{
+    world_flush(w);
+    wait_all(w);
+}
+
+static void record(struct world *w, enum store_kind kind, const char *user, const char *item)
+{
+    struct slice items[] = {slice_str(item)};
+    struct world_event event = {
+        .kind = kind, .at_ms = clock_wall_ms(), .user = slice_str(user), .items = items, .n = 1};
+    world_record(w, &event, 1, NULL, NULL);
+}
+
+static void play(struct world *w, const char *user, const char *item)
+{
+    record(w, STORE_PLAY, user, item);
+    wait_all(w);
+}
+
+static void forget(struct world *w, const char *user, const char *item)
+{
+    struct slice items[] = {slice_str(item != NULL ? item : "")};
+    world_forget(w, slice_str(user), items, item != NULL, NULL, NULL);
+}
+
+/* Some 6 MB of history: more than the historian copies before a portion is synced. */
+static void play_many(struct world *w)
+{
+    enum { EVENTS = 1000 };
+    static char ids[EVENTS][ID_SIZE];
+    static struct slice items[EVENTS];
+    static struct world_event events[EVENTS];
+    for (uint32_t i = 0; i < MANY; i += EVENTS) {
+        for (uint32_t j = 0; j < EVENTS; j++) {
+            snprintf(ids[j], ID_SIZE, "many-%" PRIu32, i + j);
+            items[j] = slice_str(ids[j]);
+            events[j] = (struct world_event){
+                .kind = STORE_PLAY, .at_ms = clock_wall_ms(), .user = items[j], .items = &items[j], .n = 1};
+        }
+        world_record(w, events, EVENTS, NULL, NULL);
+    }
+    wait_all(w);
+}
+
+static bool is_seen(struct world *w, const char *user, const char *item)
+{
+    uint64_t hash = hash_id(w->dedup.seed, slice_str(item));
+    uint8_t bits = 0;
+    size_t unseen = 0;
+    struct err err = {0};
+    if (asker_filter(w->asker, slice_str(user), &hash, 1, &bits, &unseen, &err) < 0) {
+        fail_msg("ask: %s", err.text);
+    }
+    return unseen == 0;
+}
+
+static bool is_known(struct world *w, const char *user)
+{
+    struct history history;
+    struct err err = {0};
+    int known = asker_history(w->asker, slice_str(user), &history, &err);
+    assert_true(known >= 0);
+    return known > 0;
+}
+
+/* --- backups --- */
+
+static void on_done(struct store_backup *backup)
+{
+    struct fixture *f = backup->owner;
+    pthread_mutex_lock(&f->mutex);
+    f->done = true;
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static void begin(struct fixture *f)
+{
+    f->done = false;
+    f->backup = (struct store_backup){.folder = f->copy, .done = on_done, .owner = f};
+    f->world.store->ops->backup(f->world.store, &f->backup);
+}
+
+static int wait_done(struct fixture *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    while (!f->done) {
+        pthread_cond_wait(&f->wake, &f->mutex);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return f->backup.err.code;
+}
+
+static void need_done(struct fixture *f)
+{
+    if (wait_done(f) < 0) {
+        fail_msg("backup: %s", f->backup.err.text);
+    }
+}
+
+static void need_error(struct fixture *f, int code, const char *words)
+{
+    assert_int_equal(wait_done(f), code);
+    if (strstr(f->backup.err.text, words) == NULL) {
+        fail_msg("'%s' does not say '%s'", f->backup.err.text, words);
+    }
+}
+
+static void need_nothing_left(struct fixture *f)
+{
+    struct stat st;
+    assert_int_equal(stat(f->copy, &st), -1);
+}
+
+/* The server's folder is left as a kill leaves it, and the copy takes its place. */
+static void restore(struct fixture *f)
+{
+    struct err err = {0};
+    world_crash(&f->world);
+    snprintf(f->world.cfg.data, sizeof f->world.cfg.data, "%s", f->copy);
+    int problems = world_check(&f->world, &err);
+    if (problems != 0) {
+        fail_msg("the copy has %d problems %s", problems, err.text);
+    }
+    start(&f->world);
+}
+
+static int hold(unsigned ops, const char *file, uint64_t nth)
+{
+    return vfs_fault_add(&(struct vfs_rule){.ops = ops, .file = file, .nth = nth, .action = VFS_HOLD});
+}
+
+/* Begins a backup that stops after staging was read and before history is. */
+static void begin_and_hold_between(struct fixture *f)
+{
+    hold(VFS_WRITE, "staging.partial", 1);
+    begin(f);
+    vfs_fault_wait_held();
+}
+
+static void release(struct fixture *f)
+{
+    vfs_fault_release();
+    need_done(f);
+}
+
+/* Until the stager has passed on what was handed in, a flush last: the historian, which is held, does it next. */
+static void wait_passed_on(struct world *w)
+{
+    for (bool closed = false; !closed;) {
+        struct store_ring ring;
+        w->store->ops->ring(w->store, &ring);
+        for (int i = 0; i < ring.n_slots; i++) {
+            closed = closed || ring.slots[i].state == SLOT_CLOSED;
+        }
+        sched_yield();
+    }
+}
+
+/* --- what the copy holds --- */
+
+static void test_copy(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play(w, "flushed", "a");
+    record(w, STORE_DELIVERY, "flushed", "d");
+    flush(w);
+    play(w, "staged", "b");
+    begin(f);
+    need_done(f);
+    assert_true(f->backup.bytes > 0);
+    assert_int_equal(f->backup.problems, 0);
+    play(w, "staged", "later");
+    restore(f);
+    assert_true(is_seen(w, "flushed", "a"));
+    assert_true(is_seen(w, "flushed", "d"));
+    assert_true(is_seen(w, "staged", "b"));
+    assert_false(is_seen(w, "staged", "later"));
+    flush(w);
+    assert_true(is_seen(w, "staged", "b"));
+}
+
+/* The files of a copy need nothing beside them: no WAL, no lock. */
+static void test_copy_is_two_plain_files(void **state)
+{
+    struct fixture *f = *state;
+    play(&f->world, "u", "a");
+    begin(f);
+    need_done(f);
+    DIR *dir = opendir(f->copy);
+    assert_non_null(dir);
+    int files = 0;
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+        if (e->d_name[0] != '.') {
+            files++;
+            assert_true(strcmp(e->d_name, "staging.db") == 0 || strcmp(e->d_name, "history.db") == 0);
+        }
+    }
+    closedir(dir);
+    assert_int_equal(files, 2);
+}
+
+static void test_copy_of_nothing(void **state)
+{
+    struct fixture *f = *state;
+    begin(f);
+    need_done(f);
+    restore(f);
+    play(&f->world, "u", "a");
+    assert_true(is_seen(&f->world, "u", "a"));
+}
+
+static void test_flush_between(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play(w, "u", "a");
+    begin_and_hold_between(f);
+    play(w, "u", "b");
+    flush(w); /* staging's copy has a, which is deleted from staging now */
+    release(f);
+    restore(f);
+    assert_true(is_seen(w, "u", "a"));
+    assert_true(is_seen(w, "u", "b"));
+    flush(w);
+    struct store_month_info months[4];
+    struct err err = {0};
+    assert_int_equal(asker_months(w->asker, months, 4, &err), 1);
+    assert_int_equal(months[0].plays, 2); /* merged twice, counted once */
+}
+
+static void test_forget_between(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play(w, "gone", "flushed");
+    flush(w);
+    play(w, "gone", "staged");
+    play(w, "other", "staged");
+    play(w, "item", "a");
+    play(w, "item", "b");
+    begin_and_hold_between(f);
+    forget(w, "gone", NULL);
+    forget(w, "item", "a");
+    wait_all(w);
+    release(f);
+    restore(f);
+    assert_false(is_known(w, "gone"));
+    flush(w);
+    assert_false(is_known(w, "gone"));
+    assert_true(is_seen(w, "other", "staged"));
+    assert_false(is_seen(w, "item", "a"));
+    assert_true(is_seen(w, "item", "b"));
+}
+
+/* As above, but the rows had been flushed and deleted before the forget: the stager finds none any more. */
+static void test_flush_then_forget_between(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play(w, "gone", "a");
+    play(w, "item", "a");
+    begin_and_hold_between(f);
+    flush(w);
+    forget(w, "gone", NULL);
+    forget(w, "item", "a");
+    wait_all(w);
+    release(f);
+    restore(f);
+    flush(w);
+    assert_false(is_known(w, "gone"));
+    assert_false(is_seen(w, "item", "a"));
+}
+
+/* A forget that came before staging is read, and a play after it that came before, too: the play stays. */
+static void test_play_after_the_forget(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play(w, "u", "old");
+    hold(VFS_OPEN, "staging.db", 1);
+    begin(f);
+    vfs_fault_wait_held();
+    forget(w, "u", NULL);
+    wait_all(w);
+    play(w, "u", "new");
+    release(f);
+    restore(f);
+    assert_false(is_seen(w, "u", "old"));
+    assert_true(is_seen(w, "u", "new"));
+}
+
+/* Row ids of the restored folder go on above those that its deliveries have. */
+static void test_deliveries_between(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    char item[ID_SIZE];
+    begin_and_hold_between(f);
+    for (int i = 0; i < 150; i++) {
+        snprintf(item, sizeof item, "d%d", i);
+        record(w, STORE_DELIVERY, "u", item);
+    }
+    wait_all(w);
+    flush(w);
+    release(f);
+    restore(f);
+    record(w, STORE_DELIVERY, "u", "newest");
+    wait_all(w);
+    assert_true(is_seen(w, "u", "newest"));
+    flush(w);
+    assert_true(is_seen(w, "u", "newest"));
+    assert_true(is_seen(w, "u", "d149"));
+    assert_false(is_seen(w, "u", "d50")); /* the last 100 */
+}
+
+static void test_seal_between(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    struct err err = {0};
+    play_many(w);
+    play(w, "u", "a");
+    begin_and_hold_between(f);
+    flush(w);
+    while (clock_wall_ms() < SEPTEMBER_2) {
+        int64_t left = SEPTEMBER_2 - clock_wall_ms();
+        assert_int_equal(world_advance(w, left < DAY_MS ? left : DAY_MS, &err), 0);
+    }
+    struct store_month_info months[4];
+    assert_int_equal(asker_months(w->asker, months, 4, &err), 1);
+    assert_int_equal(months[0].state, STORE_MONTH_SEALED);
+    uint64_t plays = months[0].plays;
+    release(f);
+    restore(f);
+    flush(w);
+    assert_true(is_seen(w, "u", "a"));
+    assert_true(is_seen(w, "many-0", "many-0"));
+    assert_int_equal(asker_months(w->asker, months, 4, &err), 1);
+    assert_int_equal(months[0].state, STORE_MONTH_SEALED);
+    assert_int_equal(months[0].plays, plays); /* what the sealed parts hold takes no second room */
+}
+
+/* --- in the middle of history --- */
+
+/* The historian stops in its first step of copying, which is a part of the file. What is handed in meanwhile is done
+ * before the next. */
+static void test_in_the_middle(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play_many(w);
+    play(w, "gone", "a");
+    play(w, "item", "a");
+    flush(w);
+    play(w, "u", "staged");
+    play(w, "gone", "staged");
+    int writes = vfs_fault_add(&(struct vfs_rule){.ops = VFS_WRITE, .file = "history.partial.db", .nth = 1});
+    hold(VFS_WRITE, "history.partial.db", 8);
+    begin(f);
+    vfs_fault_wait_held();
+    forget(w, "gone", NULL);
+    forget(w, "item", "a");
+    world_flush(w);
+    wait_passed_on(w);
+    vfs_fault_release();
+    wait_all(w);
+    play(w, "u", "later");
+    need_done(f);
+    struct stat st;
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/history.db", f->copy);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size > 5 << 20);
+    /* Each page once, and those that changed meanwhile once more: it did not begin anew. */
+    assert_in_range(vfs_fault_hits(writes), (uint64_t)st.st_size / 4096, (uint64_t)st.st_size / 4096 * 5 / 4);
+    restore(f);
+    flush(w);
+    assert_false(is_known(w, "gone"));
+    assert_false(is_seen(w, "item", "a"));
+    assert_true(is_seen(w, "u", "staged"));
+    for (uint32_t i = 0; i < MANY; i += 97) {
+        char id[ID_SIZE];
+        snprintf(id, sizeof id, "many-%" PRIu32, i);
+        assert_true(is_seen(w, id, id));
+    }
+}
+
+/* A commit of history that fails takes the copy with it, and nothing else. */
+static void test_history_fails_in_the_middle(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play_many(w);
+    flush(w);
+    play(w, "u", "a");
+    hold(VFS_WRITE, "history.partial.db", 8);
+    begin(f);
+    vfs_fault_wait_held();
+    vfs_fault_add(&(struct vfs_rule){.ops = VFS_WRITE, .file = "history.db-wal", .nth = 1, .action = VFS_EIO});
+    world_flush(w);
+    wait_passed_on(w);
+    vfs_fault_release();
+    world_wait(w, NULL, NULL); /* the flush fails, or was tried again */
+    need_error(f, ERR_IO, "history.db: a write to the file failed during the copy");
+    need_nothing_left(f);
+    flush(w);
+    assert_true(is_seen(w, "u", "a"));
+    begin(f);
+    need_done(f);
+    restore(f);
+    assert_true(is_seen(w, "u", "a"));
+}
+
+/* --- what fails --- */
+
+static void test_copy_cannot_be_written(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    static const char *const files[] = {"staging.partial", "history.partial"};
+    static const struct {
+        enum vfs_action action;
+        int code;
+    } kinds[] = {{VFS_EIO, ERR_IO}, {VFS_FULL, ERR_FULL}};
+    play_many(w);
+    flush(w);
+    play(w, "u", "a");
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t k = 0; k < 2; k++) {
+            for (uint64_t nth = 1; nth < 1500; nth = 1 + nth * 11) {
+                struct vfs_rule rule = {.ops = VFS_WRITE, .file = files[i], .nth = nth, .action = kinds[k].action};
+                int number = vfs_fault_add(&rule);
+                begin(f);
+                int code = wait_done(f);
+                if (vfs_fault_hits(number) >= nth) {
+                    assert_int_equal(code, kinds[k].code);
+                    assert_non_null(strstr(f->backup.err.text, files[i]));
+                    need_nothing_left(f);
+                } else {
+                    assert_int_equal(code, 0); /* so few writes there are */
+                    world_remove_folder(f->copy);
+                }
+                vfs_fault_heal();
+                play(w, "u", "still");
+            }
+        }
+    }
+    flush(w);
+    begin(f);
+    need_done(f);
+    restore(f);
+    assert_true(is_seen(w, "u", "still"));
+}
+
+static void test_one_at_a_time(void **state)
+{
+    struct fixture *f = *state;
+    struct store_backup second = {.folder = "/tmp/unseen-test-backup-second", .done = on_done, .owner = f};
+    begin_and_hold_between(f);
+    struct store_backup_state now;
+    f->world.store->ops->backup_state(f->world.store, &now);
+    assert_int_equal(now.phase, BACKUP_STAGING);
+    f->world.store->ops->backup(f->world.store, &second);
+    assert_int_equal(second.err.code, ERR_BUSY);
+    assert_non_null(strstr(second.err.text, f->copy));
+    f->done = false;
+    release(f);
+    f->world.store->ops->backup_state(f->world.store, &now);
+    assert_int_equal(now.phase, BACKUP_NONE);
+    assert_int_equal(now.last_code, 0);
+    assert_int_equal(now.last_bytes, f->backup.bytes);
+    assert_int_equal(now.last_ms, clock_wall_ms());
+}
+
+static void test_given_up(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    play_many(w);
+    flush(w);
+    static const char *const files[] = {"staging.partial", "history.partial"};
+    for (size_t i = 0; i < 2; i++) {
+        hold(VFS_WRITE, files[i], 3);
+        begin(f);
+        vfs_fault_wait_held();
+        w->store->ops->backup_stop(w->store);
+        vfs_fault_heal();
+        need_error(f, ERR_CLOSED, "closing");
+        need_nothing_left(f);
+        begin(f);
+        need_error(f, ERR_CLOSED, "closing");
+        world_stop(w);
+        start(w);
+    }
+    begin(f); /* and with nothing held back: close waits for no backup */
+    world_stop(w);
+    assert_true(wait_done(f) == 0 || f->backup.err.code == ERR_CLOSED);
+    start(w);
+}
+
+static void test_folders(void **state)
+{
+    struct fixture *f = *state;
+    struct store_backup *b = &f->backup;
+    char path[PATH_MAX];
+    static const struct {
+        const char *folder, *words;
+        int code;
+    } bad[] = {
+        {"relative", "expected a whole path", ERR_INVALID},
+        {"/dev/null", "is a file", ERR_INVALID},
+        {"/nowhere/to/go", "can't create the folder /nowhere/to/go", ERR_SYSTEM},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        f->done = false;
+        *b = (struct store_backup){.folder = bad[i].folder, .done = on_done, .owner = f};
+        f->world.store->ops->backup(f->world.store, b);
+        need_error(f, bad[i].code, bad[i].words);
+    }
+    /* Not empty: nothing in it is touched, not even what looks like ours. */
+    assert_int_equal(mkdir(f->copy, 0700), 0);
+    snprintf(path, sizeof path, "%s/history.partial.db", f->copy);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    begin(f);
+    need_error(f, ERR_INVALID, "is not empty, it holds \"history.partial.db\"");
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(unlink(path), 0);
+    if (geteuid() != 0) {
+        assert_int_equal(chmod(f->copy, 0500), 0);
+        begin(f);
+        need_error(f, ERR_READONLY, "must be allowed to write there");
+        assert_int_equal(chmod(f->copy, 0700), 0);
+    }
+    begin(f); /* empty is fine */
+    need_done(f);
+}
+
+static void test_too_little_room(void **state)
+{
+    struct fixture *f = *state;
+    play(&f->world, "u", "a");
+    f->world.cfg.min_free = INT64_MAX / 2;
+    int writes = vfs_fault_add(&(struct vfs_rule){.ops = VFS_WRITE, .file = "staging.partial", .nth = 1});
+    begin(f);
+    need_error(f, ERR_FULL, "min_free is to be left");
+    assert_int_equal(vfs_fault_hits(writes), 0); /* told beforehand */
+    need_nothing_left(f);
+    f->world.cfg.min_free = 0;
+}
+
+/* What is damaged in the store is damaged in the copy, which is no reason to have none. */
+static void test_damage_is_copied(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    char path[PATH_MAX];
+    play(w, "bad", "a");
+    play(w, "good", "a");
+    flush(w);
+    world_stop(w);
+    snprintf(path, sizeof path, "%s/history.db", f->folder);
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "UPDATE plays_202608 SET filter = x'00' WHERE user_key = (SELECT user_key FROM users "
+                                  "WHERE user = 'bad')",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    start(w);
+    begin(f);
+    need_done(f);
+    assert_int_equal(f->backup.problems, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_copy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy_is_two_plain_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy_of_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flush_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_forget_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flush_then_forget_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_play_after_the_forget, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_deliveries_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_seal_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_in_the_middle, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_history_fails_in_the_middle, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_copy_cannot_be_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_at_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_given_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_folders, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_little_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage_is_copied, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
