@@ -20,6 +20,7 @@ enum op {
     OP_UNSEEN,
     OP_SEEN,
     OP_FILTER,
+    OP_FILTER_DELIVER, /* which is a write */
     OP_BLOCK,
     OP_UNBLOCK,
     OP_FORGET,

@@ -249,6 +249,7 @@ static enum outcome deliver(struct session *s, const struct question *q)
         hashes[k] = q->hashes[i];
     }
     int64_t now = dedup_stamp(s->conn.worker->dedup);
+    s->conn.op = OP_FILTER_DELIVER;
     enum outcome outcome = session_record(s, STORE_DELIVERY, now, q->user, items, hashes, count);
     if (outcome != OUTCOME_RECORDED) {
         return outcome;
