@@ -284,6 +284,21 @@ static bool has_month(const struct why *why, int month)
     return false;
 }
 
+const char *place_name(const struct place *place, char month[MONTH_TEXT])
+{
+    switch (place->kind) {
+    case PLACE_BLOCKED:
+        return "blocked";
+    case PLACE_STAGED:
+        return "staged";
+    case PLACE_DELIVERED:
+        return "delivered";
+    case PLACE_MONTH:
+        break;
+    }
+    return month_name(place->month, month);
+}
+
 int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err)
 {
     struct store_view view;

@@ -38,6 +38,49 @@ int dedup_check_id(const char *what, size_t position, struct slice id, struct er
     return err_set(err, ERR_INVALID, "%s%s has %zu bytes: an id has 1 to %d", what, where, id.len, ID_MAX);
 }
 
+int dedup_check_items(const struct slice *items, size_t n, struct err *err)
+{
+    if (n > ITEMS_MAX) {
+        return err_set(err, ERR_INVALID, "%zu items are too many: a command takes at most %d", n, ITEMS_MAX);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].len - 1 >= ID_MAX) {
+            return dedup_check_id("item", i + 1, items[i], err);
+        }
+    }
+    return 0;
+}
+
+size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n)
+{
+    size_t size = user.len + n * (sizeof(struct slice) + sizeof(uint64_t));
+    for (size_t i = 0; i < n; i++) {
+        size += items[i].len;
+    }
+    return size;
+}
+
+void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memory, struct slice user,
+                  const struct slice *items, size_t n)
+{
+    struct slice *copies = memory;
+    uint64_t *hashes = (uint64_t *)(copies + n);
+    char *at = (char *)(hashes + n);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(at, items[i].data, items[i].len);
+        copies[i] = slice_of(at, items[i].len);
+        hashes[i] = hash_id(d->seed, copies[i]);
+        at += items[i].len;
+    }
+    memcpy(at, user.data, user.len);
+    forget->user = slice_of(at, user.len);
+    forget->key = hash_user_key(d->seed, forget->user);
+    forget->items = copies;
+    forget->hashes = hashes;
+    forget->n_items = n;
+    forget->first_month = dedup_first_month(d);
+}
+
 int64_t dedup_stamp(const struct dedup *d)
 {
     int64_t later, earlier;

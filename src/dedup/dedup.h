@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/calendar.h"
 #include "base/err.h"
 #include "base/slice.h"
 #include "config/config.h"
@@ -18,6 +19,7 @@
 enum {
     ID_MAX = 255,      /* bytes of a user or item id */
     ITEMS_MAX = 65536, /* items of one command */
+    DELIVER_MAX = 100, /* items that a question may record as delivered */
 };
 
 struct sessions;
@@ -34,6 +36,9 @@ void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);
 /* Ids are 1..255 bytes. The error names the argument: "item 3 is empty ...". position is 1-based, 0: no number. */
 int dedup_check_id(const char *what, size_t position, struct slice id, struct err *err);
 
+/* The same for all items of a command, and that they aren't more than ITEMS_MAX. */
+int dedup_check_items(const struct slice *items, size_t n, struct err *err);
+
 /* The time that a play recorded now gets; taken once, when its command is parsed. */
 int64_t dedup_stamp(const struct dedup *d);
 
@@ -43,6 +48,12 @@ int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool 
 
 /* Oldest month that a question looks at, by the guarded clock. */
 int dedup_first_month(const struct dedup *d);
+
+/* Fills in forget, whose ids are copied into memory of dedup_forget_size() bytes, aligned to 8; done and owner are the
+ * caller's. No items: all of the user. */
+size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n);
+void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memory, struct slice user,
+                  const struct slice *items, size_t n);
 
 struct asker;
 int asker_open(const struct dedup *d, struct asker **asker, struct err *err); /* blocks */
@@ -68,6 +79,7 @@ struct place {
     double error; /* PLACE_MONTH: the chance that the hit is an error; else 0 */
 };
 enum { PLACES_MAX = 256 };
+const char *place_name(const struct place *place, char month[MONTH_TEXT]); /* "staged", "delivered", "2026-09" */
 
 /* Where the item is seen, newest first: staged, delivered, then months; exactly the places that make asker_filter()
  * hide it. Returns how many (0: unseen), at most PLACES_MAX, or an error. */

@@ -11,4 +11,23 @@ enum http_outcome get_readyz(struct http_request *rq);
 /* metrics_gather.c */
 enum http_outcome get_metrics(struct http_request *rq);
 
+/* api_write.c */
+enum http_outcome post_played(struct http_request *rq);
+enum http_outcome post_delivered(struct http_request *rq);
+
+/* api_ask.c */
+enum http_outcome post_unseen(struct http_request *rq);
+enum http_outcome post_why(struct http_request *rq);
+
+/* api_user.c */
+enum http_outcome get_user(struct http_request *rq);
+enum http_outcome delete_user(struct http_request *rq);
+
+/* api_store.c */
+enum http_outcome get_ring(struct http_request *rq);
+enum http_outcome get_months(struct http_request *rq);
+
+/* openapi.c */
+enum http_outcome get_openapi(struct http_request *rq);
+
 #endif

@@ -9,7 +9,8 @@
  *   store close
  *   http_free(), server_free()
  *
- * To add a resource: a row in http/routes.c, and a file with its handler. A handler reads what it needs from the
+ * To add a resource: a row in http/routes.c, a line in http/handlers.h, a file with its handler, and its description in
+ * etc/openapi.json, which the tests hold against the table and the server. A handler reads what it needs from the
  * request and puts status, type and body into it. It never blocks: what needs an answer of the store takes a task
  * (http_task_new) and returns HTTP_LATER, while the connection is suspended.
  */
@@ -90,7 +91,8 @@ struct http_request {
     struct crew *crew;         /* counters, uptime */
     const struct dedup *dedup; /* NULL while the store recovers */
     struct asker *asker;       /* this thread's */
-    uint64_t *hashes;          /* scratch for ITEMS_MAX, until the handler returns */
+    struct slice *items;       /* scratch for ITEMS_MAX, until the handler returns */
+    uint64_t *hashes;          /* the same */
     uint8_t *bits;             /* ITEMS_MAX / 8 */
 
     /* The answer. */

@@ -1,12 +1,45 @@
-/* JSON of requests and answers, on jansson. */
+/* JSON of requests and answers, on jansson. What a body may make jansson allocate is limited, since "[],[],[]..." takes
+ * forty times its own size. On the HTTP thread only, which is the only one that uses jansson. */
 #ifndef UNSEEN_HTTP_JSON_H
 #define UNSEEN_HTTP_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
-#include "base/buf.h"
+#include "http/http.h"
+
+/* Once, before the thread starts. */
+void json_limit_memory(void);
 
 /* Appends the value as text, and lets go of it. NULL (out of memory) makes the buffer a failed one. */
 void json_write(struct buf *out, json_t *value);
+
+/* Appends to an array. When memory is out, that and the list become NULL, and so does what is made of it. */
+void json_append(json_t **list, json_t *value);
+
+/* A string, or NULL when the bytes aren't UTF-8 (the member is left out where json_object_set_new() gets that). */
+json_t *json_from_id(struct slice id);
+
+/* A field that the body may have. Exactly one of the pointers is set, which says the type; it is written when the field
+ * is there. Slices stand in the body's value. */
+struct json_field {
+    const char *name;
+    bool needed;
+    struct slice *id;     /* a string */
+    struct json_ids *ids; /* an array of strings, at least one */
+    int64_t *number;      /* a whole number */
+    bool *flag;
+    bool *given; /* may be set besides: whether the field was there */
+};
+
+struct json_ids {
+    json_t *array;
+    struct slice *items; /* in rq->items */
+    size_t n;
+};
+
+/* Reads the body: an object of these fields and no others (the last one's name is NULL). Returns its value, which the
+ * caller lets go of, or NULL when the problem is in the answer. */
+json_t *json_read(struct http_request *rq, const struct json_field *fields);
 
 #endif

@@ -1,5 +1,9 @@
 # HTTP, on libmicrohttpd
 libunseen_a_SOURCES += \
+	src/http/api_ask.c \
+	src/http/api_store.c \
+	src/http/api_user.c \
+	src/http/api_write.c \
 	src/http/auth.c \
 	src/http/conn.c \
 	src/http/handlers.h \
@@ -10,7 +14,9 @@ libunseen_a_SOURCES += \
 	src/http/metrics.c \
 	src/http/metrics.h \
 	src/http/metrics_gather.c \
+	src/http/openapi.c \
 	src/http/problem.c \
+	src/http/record.h \
 	src/http/request.c \
 	src/http/routes.c \
 	src/http/server.c \
@@ -18,3 +24,14 @@ libunseen_a_SOURCES += \
 	src/http/version.c \
 	src/http/version.h
 EXTRA_DIST += etc/alerts.yml etc/grafana-dashboard.json
+
+# Files that are served as they are, compiled in.
+EXTRA_DIST += src/http/embed.awk etc/openapi.json
+BUILT_SOURCES += gen/openapi.h
+CLEANFILES += gen/openapi.h
+
+gen/openapi.h: src/http/embed.awk etc/openapi.json
+	$(AM_V_GEN)$(MKDIR_P) gen && \
+	$(AWK) -v name=openapi -f $(srcdir)/src/http/embed.awk $(srcdir)/etc/openapi.json > $@.tmp && mv $@.tmp $@
+
+$(libunseen_a_OBJECTS): | gen/openapi.h

@@ -172,8 +172,12 @@ static void look_at_headers(struct http_request *rq)
 static enum MHD_Result queue(struct http_request *rq)
 {
     struct http_part *part = rq->part;
+    if (rq->out.failed) {
+        buf_free(&rq->out);
+        http_fail(rq, &(struct err){ERR_NOMEM, "out of memory for the answer"});
+    }
     if (rq->out.failed || part->headers.failed) {
-        return MHD_NO;
+        return MHD_NO; /* closes */
     }
     struct MHD_Response *response =
         MHD_create_response_from_buffer(rq->out.len, rq->out.data != NULL ? rq->out.data : "", MHD_RESPMEM_MUST_COPY);
@@ -263,6 +267,7 @@ static enum MHD_Result run(struct http_request *rq)
     rq->crew = h->crew;
     rq->dedup = h->dedup;
     rq->asker = h->asker;
+    rq->items = h->items;
     rq->hashes = h->hashes;
     rq->bits = h->bits;
     part->active = true;

@@ -9,6 +9,15 @@ const struct http_route http_routes[] = {
     {"GET", "/healthz", get_healthz, HTTP_NO_AUTH | HTTP_NO_STORE},
     {"GET", "/readyz", get_readyz, HTTP_NO_AUTH | HTTP_NO_STORE},
     {"GET", "/metrics", get_metrics, HTTP_NO_STORE},
+    {"GET", "/openapi.json", get_openapi, HTTP_NO_AUTH | HTTP_NO_STORE},
+    {"POST", "/v1/played", post_played, 0},
+    {"POST", "/v1/delivered", post_delivered, 0},
+    {"POST", "/v1/unseen", post_unseen, 0},
+    {"POST", "/v1/why", post_why, 0},
+    {"GET", "/v1/users/{}", get_user, 0},
+    {"DELETE", "/v1/users/{}", delete_user, 0},
+    {"GET", "/v1/ring", get_ring, 0},
+    {"GET", "/v1/months", get_months, 0},
     {NULL, NULL, NULL, 0},
 };
 

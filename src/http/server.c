@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "http/json.h"
 
 enum { TICK_MS = 1000, CONNECTION_BYTES = 32 * 1024 };
 
@@ -169,9 +170,11 @@ static int start(struct http *h, struct err *err)
 {
     static const char scheme[] = "http://";
     strcpy(h->address, scheme);
+    json_limit_memory();
+    h->items = malloc(ITEMS_MAX * sizeof *h->items);
     h->hashes = malloc(ITEMS_MAX * sizeof *h->hashes);
     h->bits = malloc(ITEMS_MAX / 8);
-    if (h->hashes == NULL || h->bits == NULL) {
+    if (h->items == NULL || h->hashes == NULL || h->bits == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the HTTP server");
     }
     h->listener = listener_bind("http", h->cfg->http, h->address + strlen(scheme), err);
@@ -332,6 +335,7 @@ void http_free(struct http *http)
     if (http->has_loop) {
         uv_loop_close(&http->loop);
     }
+    free(http->items);
     free(http->hashes);
     free(http->bits);
     free(http);

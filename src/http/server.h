@@ -28,6 +28,7 @@ struct http {
 
     const struct dedup *dedup; /* NULL while the store recovers */
     struct asker *asker;
+    struct slice *items;
     uint64_t *hashes;
     uint8_t *bits;
 

@@ -69,17 +69,10 @@ bool args_check_session(struct session *s, struct slice name, enum outcome *refu
 
 bool args_check_items(struct session *s, const struct slice *items, size_t n, enum outcome *refused)
 {
-    if (n > ITEMS_MAX) {
-        *refused = session_refuse(s, "ERR %zu items are too many: a command takes at most %d", n, ITEMS_MAX);
+    struct err err;
+    if (dedup_check_items(items, n, &err) < 0) {
+        *refused = session_refuse(s, "ERR %s", err.text);
         return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!good_id(items[i])) {
-            struct err err = {0};
-            dedup_check_id("item", i + 1, items[i], &err);
-            *refused = session_refuse(s, "ERR %s", err.text);
-            return false;
-        }
     }
     return true;
 }

@@ -5,8 +5,6 @@
 #include "resp/command.h"
 #include "resp/large.h"
 
-enum { DELIVER_MAX = 100 };
-
 enum reply_form { REPLY_ITEMS, REPLY_INDEXES, REPLY_BITMAP };
 
 struct question {

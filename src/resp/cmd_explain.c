@@ -7,21 +7,6 @@
 
 enum { MONTHS_MAX = 512 };
 
-static const char *place_name(const struct place *place, char month[MONTH_TEXT])
-{
-    switch (place->kind) {
-    case PLACE_BLOCKED:
-        return "blocked";
-    case PLACE_STAGED:
-        return "staged";
-    case PLACE_DELIVERED:
-        return "delivered";
-    case PLACE_MONTH:
-        break;
-    }
-    return month_name(place->month, month);
-}
-
 /* Whether the session blocks the item: 1, 0 or an error. */
 static int is_blocked(struct worker *w, struct slice session, struct slice item, struct err *err)
 {

@@ -1,8 +1,4 @@
 /* PLAYED, PLAYEDAT, DELIVERED, FORGET. Everything about a command is checked before anything of it is recorded. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/hash.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
@@ -86,64 +82,26 @@ static void answer_forget(struct task *task, struct session *s)
     }
 }
 
-static size_t forget_size(const struct slice *args, size_t n)
-{
-    size_t size = sizeof(struct forget_task) + (n - 2) * (sizeof(struct slice) + sizeof(uint64_t));
-    for (size_t i = 1; i < n; i++) {
-        size += args[i].len;
-    }
-    return size;
-}
-
-static struct forget_task *new_forget(struct session *s, const struct slice *args, size_t n, size_t size)
-{
-    size_t items = n - 2;
-    struct forget_task *t = task_new(size, s, answer_forget);
-    if (t == NULL) {
-        return NULL;
-    }
-    uint64_t seed = s->conn.worker->dedup->seed;
-    struct slice *slices = (struct slice *)(t + 1);
-    uint64_t *hashes = (uint64_t *)(slices + items);
-    char *at = (char *)(hashes + items);
-    for (size_t i = 1; i < n; i++) {
-        memcpy(at, args[i].data, args[i].len);
-        struct slice copy = slice_of(at, args[i].len);
-        at += args[i].len;
-        if (i == 1) {
-            t->forget.user = copy;
-        } else {
-            slices[i - 2] = copy;
-            hashes[i - 2] = hash_id(seed, copy);
-        }
-    }
-    t->forget.key = hash_user_key(seed, t->forget.user);
-    t->forget.items = slices;
-    t->forget.hashes = hashes;
-    t->forget.n_items = items;
-    t->forget.first_month = dedup_first_month(s->conn.worker->dedup);
-    t->forget.done = on_forgotten;
-    t->forget.owner = &t->task;
-    return t;
-}
-
 enum outcome cmd_forget(struct session *s, const struct slice *args, size_t n)
 {
     enum outcome refused;
     if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, n - 2, &refused)) {
         return refused;
     }
-    size_t size = forget_size(args, n);
-    if (size > CONN_READ && !budget_fits(&s->conn.worker->memory, size)) {
+    struct worker *w = s->conn.worker;
+    size_t size = sizeof(struct forget_task) + dedup_forget_size(args[1], args + 2, n - 2);
+    if (size > CONN_READ && !budget_fits(&w->memory, size)) {
         conn_starve(&s->conn);
         return OUTCOME_AGAIN;
     }
-    struct forget_task *t = new_forget(s, args, n, size);
+    struct forget_task *t = task_new(size, s, answer_forget);
     if (t == NULL) {
         return session_refuse(s, "OOM out of memory for %zu items", n - 2);
     }
     s->lent = size;
-    struct store *store = s->conn.worker->dedup->store;
-    store->ops->forget(store, &t->forget);
+    dedup_forget(w->dedup, &t->forget, t + 1, args[1], args + 2, n - 2);
+    t->forget.done = on_forgotten;
+    t->forget.owner = &t->task;
+    w->dedup->store->ops->forget(w->dedup->store, &t->forget);
     return OUTCOME_LATER;
 }

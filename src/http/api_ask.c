@@ -1,0 +1,137 @@
+/* POST /v1/unseen, /v1/why: questions, answered on this thread. The rules are those of FILTER and WHY. */
+#include <jansson.h>
+
+#include "base/hash.h"
+#include "http/handlers.h"
+#include "http/json.h"
+#include "http/record.h"
+
+struct question {
+    struct slice user;
+    struct json_ids ids;
+    struct slice reply;
+    int64_t limit;
+    bool has_limit, deliver, indexes;
+};
+
+static bool is_unseen(const uint8_t *bits, size_t i)
+{
+    return (bits[i / 8] & (0x80 >> i % 8)) != 0;
+}
+
+static int check(struct question *q, struct err *err)
+{
+    q->indexes = slice_eq(q->reply, slice_str("indexes"));
+    if (q->reply.data != NULL && !q->indexes && !slice_eq(q->reply, slice_str("items"))) {
+        return err_set(err, ERR_INVALID, "reply is \"%.*s\", expected \"items\" or \"indexes\"",
+                       (int)(q->reply.len < 100 ? q->reply.len : 100), q->reply.data);
+    }
+    if (q->has_limit && q->limit < 1) {
+        return err_set(err, ERR_INVALID, "limit is %lld, expected at least 1", (long long)q->limit);
+    }
+    if (q->deliver && !q->has_limit) {
+        return err_set(err, ERR_INVALID, "deliver needs limit, of at most %d", DELIVER_MAX);
+    }
+    if (q->deliver && q->limit > DELIVER_MAX) {
+        return err_set(err, ERR_INVALID, "deliver needs a limit of at most %d, got %lld", DELIVER_MAX,
+                       (long long)q->limit);
+    }
+    int code = dedup_check_id("user", 0, q->user, err);
+    return code < 0 ? code : dedup_check_items(q->ids.items, q->ids.n, err);
+}
+
+/* Answers with the first `count` unseen ones, and gathers them at the beginning of items and hashes if they are to be
+ * recorded. */
+static enum http_outcome answer(struct http_request *rq, const struct question *q, size_t count)
+{
+    json_t *found = json_array();
+    for (size_t i = 0, k = 0; k < count; i++) {
+        if (!is_unseen(rq->bits, i)) {
+            continue;
+        }
+        json_append(&found, q->indexes ? json_integer((json_int_t)i) : json_incref(json_array_get(q->ids.array, i)));
+        if (q->deliver) {
+            rq->items[k] = rq->items[i];
+            rq->hashes[k] = rq->hashes[i];
+        }
+        k++;
+    }
+    json_t *object = json_pack("{s:o}", q->indexes ? "indexes" : "items", found);
+    if (q->deliver && count > 0) {
+        return http_record(rq, STORE_DELIVERY, dedup_stamp(rq->dedup), q->user, rq->items, rq->hashes, count, object);
+    }
+    json_write(&rq->out, object);
+    return HTTP_DONE;
+}
+
+static enum http_outcome ask(struct http_request *rq, struct question *q)
+{
+    struct err err = {0};
+    size_t n_unseen = 0;
+    if (check(q, &err) < 0) {
+        return http_fail(rq, &err);
+    }
+    for (size_t i = 0; i < q->ids.n; i++) {
+        rq->hashes[i] = hash_id(rq->dedup->seed, q->ids.items[i]);
+    }
+    if (asker_filter(rq->asker, q->user, rq->hashes, q->ids.n, rq->bits, &n_unseen, &err) < 0) {
+        return http_fail(rq, &err);
+    }
+    http_count(rq, COUNT_QUESTIONS, 1);
+    http_count(rq, COUNT_CANDIDATES, q->ids.n);
+    http_count(rq, COUNT_UNSEEN, n_unseen);
+    return answer(rq, q, q->has_limit && (size_t)q->limit < n_unseen ? (size_t)q->limit : n_unseen);
+}
+
+enum http_outcome post_unseen(struct http_request *rq)
+{
+    struct question q = {0};
+    const struct json_field fields[] = {
+        {"user", true, .id = &q.user},          {"items", true, .ids = &q.ids},
+        {"reply", false, .id = &q.reply},       {"limit", false, .number = &q.limit, .given = &q.has_limit},
+        {"deliver", false, .flag = &q.deliver}, {NULL},
+    };
+    json_t *body = json_read(rq, fields);
+    if (body == NULL) {
+        return HTTP_DONE;
+    }
+    enum http_outcome outcome = ask(rq, &q);
+    json_decref(body);
+    return outcome;
+}
+
+static enum http_outcome explain(struct http_request *rq, struct slice user, struct slice item)
+{
+    struct err err = {0};
+    struct place places[PLACES_MAX];
+    int found = dedup_check_id("user", 0, user, &err);
+    if (found == 0) {
+        found = dedup_check_id("item", 0, item, &err);
+    }
+    if (found == 0) {
+        found = asker_why(rq->asker, user, hash_id(rq->dedup->seed, item), places, &err);
+    }
+    if (found < 0) {
+        return http_fail(rq, &err);
+    }
+    json_t *list = json_array();
+    for (int i = 0; i < found; i++) {
+        char month[MONTH_TEXT];
+        json_append(&list, json_pack("{s:s, s:f}", "place", place_name(&places[i], month), "error", places[i].error));
+    }
+    json_write(&rq->out, json_pack("{s:b, s:o}", "seen", found > 0, "places", list));
+    return HTTP_DONE;
+}
+
+enum http_outcome post_why(struct http_request *rq)
+{
+    struct slice user = {0}, item = {0};
+    const struct json_field fields[] = {{"user", true, .id = &user}, {"item", true, .id = &item}, {NULL}};
+    json_t *body = json_read(rq, fields);
+    if (body == NULL) {
+        return HTTP_DONE;
+    }
+    enum http_outcome outcome = explain(rq, user, item);
+    json_decref(body);
+    return outcome;
+}

@@ -1,0 +1,50 @@
+/* GET /v1/ring, /v1/months: how the store is. */
+#include <jansson.h>
+
+#include "http/handlers.h"
+#include "http/json.h"
+
+enum { MONTHS_MAX = 512 };
+
+enum http_outcome get_ring(struct http_request *rq)
+{
+    struct store *store = rq->dedup->store;
+    struct store_ring ring;
+    store->ops->ring(store, &ring);
+    json_t *slots = json_array();
+    for (int i = 0; i < ring.n_slots; i++) {
+        const struct store_slot *s = &ring.slots[i];
+        json_append(&slots,
+                    json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "slot", s->slot, "state",
+                              store_slot_state_name(s->state), "rows", (json_int_t)s->rows, "users",
+                              (json_int_t)s->users, "memory", (json_int_t)s->bytes, "since", (json_int_t)s->since_ms,
+                              "retry", (json_int_t)s->retry_ms, "last_error", s->error));
+    }
+    json_write(&rq->out,
+               json_pack("{s:I, s:i, s:I, s:I, s:I, s:b, s:s, s:s, s:o}", "turn", (json_int_t)ring.turn, "open",
+                         ring.open, "next_turn", (json_int_t)ring.next_turn_ms, "memory", (json_int_t)ring.memory,
+                         "memory_limit", (json_int_t)ring.memory_limit, "writes_refused", ring.busy,
+                         "writes_refused_cause", ring.busy ? ring.busy_cause : "", "clock",
+                         ring.clock_doubted ? ring.clock_reason : "steady", "slots", slots));
+    return HTTP_DONE;
+}
+
+enum http_outcome get_months(struct http_request *rq)
+{
+    struct store_month_info months[MONTHS_MAX];
+    struct err err = {0};
+    int found = asker_months(rq->asker, months, MONTHS_MAX, &err);
+    if (found < 0) {
+        return http_fail(rq, &err);
+    }
+    json_t *list = json_array();
+    for (int i = 0; i < found; i++) {
+        const struct store_month_info *m = &months[i];
+        char name[MONTH_TEXT];
+        json_append(&list, json_pack("{s:s, s:I, s:I, s:I, s:s, s:f}", "month", month_name(m->month, name), "users",
+                                     (json_int_t)m->users, "plays", (json_int_t)m->plays, "bytes", (json_int_t)m->bytes,
+                                     "state", store_month_state_name(m->state), "progress", m->progress));
+    }
+    json_write(&rq->out, json_pack("{s:o}", "months", list));
+    return HTTP_DONE;
+}

@@ -1,0 +1,10 @@
+#include <string.h>
+
+#include "gen/openapi.h"
+#include "http/handlers.h"
+
+enum http_outcome get_openapi(struct http_request *rq)
+{
+    buf_add(&rq->out, embedded_openapi, sizeof embedded_openapi - 1);
+    return HTTP_DONE;
+}
