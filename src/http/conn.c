@@ -203,8 +203,8 @@ void http_conn_tick(struct http *h)
     int64_t now = clock_mono_ms();
     for (struct http_conn *c = h->conns; c != NULL; c = c->next) {
         if (c->phase != PHASE_WORKING && now - c->since_ms >= HTTP_PATIENCE_MS) {
-            http_conn_phase(c, PHASE_WORKING); /* once is enough */
             give_up(c);
+            http_conn_phase(c, PHASE_WORKING); /* once is enough */
         }
     }
 }

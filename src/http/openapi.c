@@ -1,7 +1,7 @@
 #include <string.h>
 
-#include "gen/openapi.h"
 #include "http/handlers.h"
+#include "openapi.h"
 
 enum http_outcome get_openapi(struct http_request *rq)
 {

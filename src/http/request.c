@@ -118,6 +118,24 @@ static uint64_t declared_length(struct http_request *rq)
     return text != NULL ? strtoull(text, NULL, 10) : 0;
 }
 
+/* Where a body ends must be beyond doubt, also for a proxy in front. Else nothing behind it can be understood. */
+static bool refuse_framing(struct http_request *rq)
+{
+    const char *encoding = header(rq, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    if (encoding == NULL) {
+        return false;
+    }
+    if (strcasecmp(encoding, "chunked") != 0) {
+        http_problem(rq, 501, "bad-request", "Transfer-Encoding is %s, expected chunked", encoding);
+        return true;
+    }
+    if (header(rq, MHD_HTTP_HEADER_CONTENT_LENGTH) != NULL) {
+        http_problem(rq, 400, "bad-request", "both Content-Length and Transfer-Encoding are given, expected one");
+        return true;
+    }
+    return false;
+}
+
 static enum http_outcome too_large(struct http_request *rq)
 {
     return http_problem(rq, 413, "too-large", "the body is larger than %d bytes, the most that is taken",
@@ -130,6 +148,8 @@ static void refuse_body(struct http_request *rq)
     const char *encoding = header(rq, MHD_HTTP_HEADER_CONTENT_ENCODING);
     if (header(rq, MHD_HTTP_HEADER_CONTENT_LENGTH) == NULL && header(rq, MHD_HTTP_HEADER_TRANSFER_ENCODING) == NULL) {
         http_problem(rq, 411, "length-required", "%s needs a body, with Content-Length or in chunks", rq->method);
+    } else if (declared_length(rq) > HTTP_BODY_MAX) {
+        too_large(rq);
     } else if (!is_json(type)) {
         http_problem(rq, 415, "unsupported-type", "Content-Type is %s, expected %s", type != NULL ? type : "missing",
                      json_type);
@@ -193,7 +213,7 @@ static enum MHD_Result queue(struct http_request *rq)
         good = MHD_add_response_header(response, name, value) == MHD_YES;
         at = (size_t)(value + strlen(value) + 1 - part->headers.data);
     }
-    if (good && part->http->stopping) {
+    if (good && (part->closing || part->http->stopping)) {
         good = MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES;
     }
     http_conn_phase(part->conn, PHASE_SENDING);
@@ -247,11 +267,17 @@ static enum MHD_Result begin(struct http_request *rq, const char *method)
     struct http_part *part = rq->part;
     part->begun = true;
     rq->method = method;
-    look_at_headers(rq);
+    part->closing = refuse_framing(rq);
+    if (!part->closing) {
+        look_at_headers(rq);
+    }
     if (declared_length(rq) > HTTP_BODY_MAX) {
+        part->closing = true;
         if (!part->answered) {
             too_large(rq);
         }
+    }
+    if (part->closing) {
         http_conn_linger(part->conn);
         return queue(rq);
     }

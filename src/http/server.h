@@ -67,6 +67,7 @@ struct http_part {
     struct http_task *task;
     bool begun;    /* the headers were seen */
     bool answered; /* the answer is in out */
+    bool closing;  /* the connection ends with the answer */
     bool active;   /* counted in n_active */
 };
 

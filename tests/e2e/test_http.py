@@ -2,11 +2,20 @@
 import http.client
 import json
 import re
+import socket
+import subprocess
+import threading
 import time
+import urllib.parse
 
+import jsonschema
 import pytest
 
-from conftest import PATIENCE, run
+from conftest import DAY, PATIENCE, REPO, START, run
+
+OPENAPI = json.loads((REPO / "etc" / "openapi.json").read_text())
+BODY_MAX = 4 * 1024 * 1024
+REQUEST_PATIENCE = 60 * 1000  # ms on the server's clock
 
 
 def http_port(server):
@@ -25,25 +34,119 @@ def web(make_server):
     return make_server(http="127.0.0.1:0")
 
 
-def ask(server, method, path, body=None, headers=None):
-    """(status, headers, what the body says as JSON) on a connection of its own."""
-    c = http.client.HTTPConnection("127.0.0.1", http_port(server), timeout=PATIENCE)
-    headers = dict(headers or {})
-    if body is not None and not isinstance(body, (bytes, str)):
-        body = json.dumps(body)
-        headers.setdefault("Content-Type", "application/json")
-    c.request(method, path, body, headers)
-    answer = c.getresponse()
-    text = answer.read()
-    c.close()
-    return answer.status, answer.headers, json.loads(text) if text else None
+class Asker:
+    """A connection."""
 
+    def __init__(self, server, password=None):
+        self.http = http.client.HTTPConnection("127.0.0.1", http_port(server), timeout=PATIENCE)
+        self.headers = {"Authorization": f"Bearer {password}"} if password else {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.http.close()
+
+    def ask(self, method, path, body=None, headers=None):
+        """(status, headers, what the body says as JSON)"""
+        headers = {**self.headers, **(headers or {})}
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        self.http.request(method, path, body, headers)
+        answer = self.http.getresponse()
+        text = answer.read()
+        return answer.status, answer.headers, json.loads(text) if text else None
+
+    def good(self, method, path, body=None):
+        status, _, answer = self.ask(method, path, body)
+        assert status == 200, answer
+        return answer
+
+    def bad(self, status, kind, method, path, body=None, headers=None):
+        """The problem's text, after a look at the rest."""
+        got, fields, answer = self.ask(method, path, body, headers)
+        assert got == status, answer
+        assert fields["Content-Type"] == "application/problem+json"
+        assert answer["status"] == status and answer["type"] == f"urn:unseen:problem:{kind}", answer
+        jsonschema.validate(answer, schema("Problem"))
+        return answer["detail"]
+
+
+@pytest.fixture
+def asker(web):
+    with Asker(web) as a:
+        yield a
+
+
+def schema(name):
+    return {**OPENAPI, "$ref": f"#/components/schemas/{name}"}
+
+
+def raw(server):
+    s = socket.create_connection(("127.0.0.1", http_port(server)), PATIENCE)
+    return s
+
+
+def read_all(s):
+    data = b""
+    try:
+        while piece := s.recv(65536):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
+# --- health and the server ---
 
 def test_health(web):
-    assert ask(web, "GET", "/healthz")[0] == 200
-    assert ask(web, "GET", "/readyz")[0] == 200
-    status, headers, body = ask(web, "HEAD", "/readyz")
-    assert status == 200 and body is None and int(headers["Content-Length"]) > 0
+    with Asker(web) as a:
+        assert a.good("GET", "/healthz") == {"alive": True}
+        assert a.good("GET", "/readyz") == {"ready": True}
+        status, headers, body = a.ask("HEAD", "/readyz")
+        assert status == 200 and body is None and int(headers["Content-Length"]) > 0
+        status, headers, body = a.ask("HEAD", "/v1/months")
+        assert status == 200 and body is None and int(headers["Content-Length"]) > 0
+
+
+def test_health_while_it_recovers(make_server, folder):
+    """The ports are open before the store is: what needs it is refused meanwhile, the rest is answered."""
+    server = make_server(http="127.0.0.1:0")
+    with Asker(server) as a:
+        for chunk in range(4):
+            a.good("POST", "/v1/played", {"user": "u", "items": [f"{chunk}-{i}" for i in range(20000)]})
+    server.kill()
+    server.options["http"] = f"127.0.0.1:{free_port()}"
+    server.spawn()
+    seen = set()
+    deadline = time.monotonic() + PATIENCE
+    while 200 not in seen and time.monotonic() < deadline:
+        try:
+            c = http.client.HTTPConnection(server.options["http"], timeout=PATIENCE)
+            c.request("GET", "/readyz")
+            answer = c.getresponse()
+            body = json.loads(answer.read())
+            if answer.status == 503:
+                assert body["type"] == "urn:unseen:problem:recovering" and answer.headers["Retry-After"]
+                c.request("GET", "/v1/ring")
+                answer = c.getresponse()
+                assert answer.status in (200, 503)
+                answer.read()
+                c.request("GET", "/healthz")
+                assert c.getresponse().status == 200
+            seen.add(answer.status)
+            c.close()
+        except ConnectionError:
+            pass
+    assert 200 in seen, server.log()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def test_where_it_listens(web):
@@ -57,3 +160,525 @@ def test_addresses(web, folder):
                           ("7980", "expected an IP address and a port")):
         result = run("serve", "--data", folder / "other", "--port", 0, "--http", address, check=False)
         assert result.returncode != 0 and text in result.stderr.decode() and "http" in result.stderr.decode()
+
+
+def test_without_http(server):
+    assert "http://" not in server.log()
+
+
+# --- the API ---
+
+def test_played_and_unseen(web, asker):
+    assert asker.good("POST", "/v1/played", {"user": "u", "items": ["a", "b", "ü\0x"]}) == {"recorded": 3}
+    question = {"user": "u", "items": ["a", "c", "b", "d", "ü\0x", "c"]}
+    assert asker.good("POST", "/v1/unseen", question) == {"items": ["c", "d", "c"]}
+    assert asker.good("POST", "/v1/unseen", {**question, "reply": "indexes"}) == {"indexes": [1, 3, 5]}
+    assert asker.good("POST", "/v1/unseen", {**question, "limit": 2}) == {"items": ["c", "d"]}
+    with web.client() as c:  # one history behind both
+        assert c.command("UNSEEN", "u", "a", "ü\0x", "e") == [b"e"]
+        assert c.command("PLAYED", "u", "e") == 1
+    assert asker.good("POST", "/v1/unseen", {"user": "u", "items": ["e", "f"]}) == {"items": ["f"]}
+
+
+def test_delivered(asker):
+    assert asker.good("POST", "/v1/delivered", {"user": "u", "items": ["a"]}) == {"recorded": 1}
+    question = {"user": "u", "items": ["a", "b", "c", "d"], "limit": 2, "deliver": True}
+    assert asker.good("POST", "/v1/unseen", question) == {"items": ["b", "c"]}
+    assert asker.good("POST", "/v1/unseen", {**question, "reply": "indexes"}) == {"indexes": [3]}
+    assert asker.good("POST", "/v1/unseen", question) == {"items": []}
+    assert asker.good("POST", "/v1/why", {"user": "u", "item": "d"}) == {
+        "seen": True, "places": [{"place": "delivered", "error": 0}]}
+
+
+def test_times(web, asker):
+    body = {"user": "u", "items": ["a"], "at": START - 40 * DAY}
+    assert asker.good("POST", "/v1/played", body) == {"recorded": 1}
+    with web.client() as c:
+        c.command("RING", "FLUSH")
+    why = asker.good("POST", "/v1/why", {"user": "u", "item": "a"})
+    assert [p["place"] for p in why["places"]] == ["2026-10"] and 0 < why["places"][0]["error"] < 1e-3
+    assert "seconds" in asker.bad(400, "bad-request", "POST", "/v1/played", {**body, "at": START // 1000})
+    assert "ahead" in asker.bad(400, "bad-request", "POST", "/v1/played", {**body, "at": START + 2 * DAY})
+    assert asker.good("GET", "/v1/months")["months"][0]["month"] == "2026-10"
+
+
+def test_users(web, asker):
+    user = "a/b ü?%&=+\0\x7f"
+    path = "/v1/users/" + urllib.parse.quote(user, safe="")
+    assert asker.bad(404, "unknown-user", "GET", path)
+    assert asker.good("POST", "/v1/played", {"user": user, "items": ["x", "y&z", "+"]}) == {"recorded": 3}
+    history = asker.good("GET", path)
+    assert history["user"] == user and history["staged"] == 3
+    assert asker.good("DELETE", path + "?item=x&item=y%26z&item=nosuch") == {"forgotten": 2}
+    assert asker.good("POST", "/v1/unseen", {"user": user, "items": ["x", "y&z", "+"]}) == {"items": ["x", "y&z"]}
+    assert asker.good("DELETE", path) == {"forgotten": 1}
+    assert asker.good("DELETE", path) == {"forgotten": 0}
+    assert asker.good("POST", "/v1/unseen", {"user": user, "items": ["+"]}) == {"items": ["+"]}
+
+
+def test_a_user_that_json_cannot_say(web, asker):
+    with web.client() as c:
+        c.command("PLAYED", b"\xff\xfe", "x")
+    assert "user" not in asker.good("GET", "/v1/users/%FF%fe")
+    assert asker.good("DELETE", "/v1/users/%ff%fe") == {"forgotten": 1}
+
+
+def test_many_items(asker):
+    items = [f"{i:050}" for i in range(65536)]
+    assert asker.good("POST", "/v1/played", {"user": "u", "items": items[::2]}) == {"recorded": 32768}
+    assert asker.good("POST", "/v1/unseen", {"user": "u", "items": items}) == {"items": items[1::2]}
+    assert "65536" in asker.bad(400, "bad-request", "POST", "/v1/unseen", {"user": "u", "items": ["x"] * 65537})
+
+
+def test_counters(web, asker):
+    asker.good("POST", "/v1/played", {"user": "u", "items": ["a", "b"]})
+    asker.good("POST", "/v1/unseen", {"user": "u", "items": ["a", "b", "c"]})
+    with web.client() as c:
+        stats = c.command("INFO", "stats").decode()
+    for line in ("plays_received:2", "questions:1", "candidates:3", "candidates_unseen:1"):
+        assert line in stats.split()
+
+
+def test_durable_before_it_answers(web):
+    with Asker(web) as a:
+        a.good("POST", "/v1/played", {"user": "u", "items": ["a"]})
+    web.kill()
+    web.start()
+    with Asker(web) as a:
+        assert a.good("POST", "/v1/unseen", {"user": "u", "items": ["a", "b"]}) == {"items": ["b"]}
+
+
+def test_curl(web):
+    at = f"http://127.0.0.1:{http_port(web)}/v1/played"
+    done = subprocess.run(["curl", "-sS", "-i", "--json", '{"user":"u","items":["a"]}', at], capture_output=True,
+                          text=True, timeout=PATIENCE)
+    assert "200 OK" in done.stdout and '{"recorded":1}' in done.stdout
+    for name in ("X-Content-Type-Options: nosniff", "Cache-Control: no-store", "Content-Type: application/json"):
+        assert name in done.stdout
+    assert "Access-Control" not in done.stdout
+
+
+# --- bad input ---
+
+@pytest.mark.parametrize("body, parts", [
+    ("{", ["line 1", "column 1"]),
+    ('{"user":"u",\n "items":["a" "b"]}', ["line 2", "column 17"]),
+    ("", ["no JSON"]),
+    (b'{"user":"\xff","items":["a"]}', ["no JSON", "0xff"]),
+    ('{"user":"u","items":["a"]} x', ["end of file expected"]),
+    ('{"user":"u","user":"v","items":["a"]}', ["duplicate", "user"]),
+    ("[]", ["an array", "an object with user, items and at"]),
+    ("7", ["a number", "an object"]),
+    ('{"items":["a"]}', ["user is missing"]),
+    ('{"user":"u"}', ["items is missing"]),
+    ('{"user":7,"items":["a"]}', ["user is a number", "expected a string"]),
+    ('{"user":"u","items":"a"}', ["items is a string", "expected an array of strings"]),
+    ('{"user":"u","items":["a",null]}', ["items[1] is null", "expected a string"]),
+    ('{"user":"u","items":[]}', ["items holds 0 ids"]),
+    ('{"user":"u","itmes":["a"]}', ['unknown field "itmes"', "expected user, items and at"]),
+    ('{"user":"u","items":["a"],"at":"now"}', ["at is a string", "a whole number"]),
+    ('{"user":"u","items":["a"],"at":1.5}', ["at is a number with a fraction", "a whole number"]),
+    ('{"user":"u","items":["a"],"at":99999999999999999999}', ["too big integer"]),
+    ('{"user":"","items":["a"]}', ["user is empty"]),
+    (json.dumps({"user": "u" * 256, "items": ["a"]}), ["user has 256 bytes"]),
+    ('{"user":"u","items":["a",""]}', ["item 2 is empty"]),
+    ("[" * 100000, ["no JSON", "depth"]),
+], ids=range(22))
+def test_bad_bodies(asker, body, parts):
+    kind = "bad-json" if re.search("no JSON|end of file|duplicate|integer", " ".join(parts)) or "line" in parts[0] \
+        else "bad-request"
+    text = asker.bad(400, kind, "POST", "/v1/played", body)
+    for part in parts:
+        assert part in text, text
+    assert asker.good("POST", "/v1/unseen", {"user": "u", "items": ["a"]}) == {"items": ["a"]}  # nothing was recorded
+
+
+@pytest.mark.parametrize("more, part", [
+    ({"reply": "bitmap"}, 'reply is "bitmap"'),
+    ({"limit": 0}, "limit is 0"),
+    ({"deliver": True}, "deliver needs limit"),
+    ({"deliver": True, "limit": 101}, "at most 100, got 101"),
+    ({"deliver": 1}, "deliver is a number, expected true or false"),
+    ({"session": "s"}, 'unknown field "session"'),
+])
+def test_bad_questions(asker, more, part):
+    assert part in asker.bad(400, "bad-request", "POST", "/v1/unseen", {"user": "u", "items": ["a"], **more})
+
+
+def test_bad_requests(asker):
+    assert "/nothing" in asker.bad(404, "not-found", "GET", "/nothing")
+    assert asker.bad(404, "not-found", "GET", "/v1/users/a/b")
+    assert asker.bad(404, "not-found", "GET", "/v1/played/")
+    for method, path, allowed in (("GET", "/v1/played", "POST"), ("POST", "/v1/users/u", "GET, HEAD, DELETE"),
+                                  ("DELETE", "/healthz", "GET, HEAD"), ("OPTIONS", "/v1/ring", "GET, HEAD")):
+        assert asker.ask(method, path)[1]["Allow"] == allowed
+        assert allowed in asker.bad(405, "method-not-allowed", method, path)
+    for type in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx"):
+        assert type in asker.bad(415, "unsupported-type", "POST", "/v1/played", "{}", {"Content-Type": type})
+    assert "gzip" in asker.bad(415, "unsupported-type", "POST", "/v1/played", "{}", {"Content-Encoding": "gzip"})
+    assert asker.ask("POST", "/v1/unseen", '{"user":"u","items":["a"]}',
+                     {"Content-Type": "Application/JSON; charset=utf-8"})[0] == 200
+    assert "%zz" in asker.bad(400, "bad-request", "GET", "/v1/users/%zz")
+    assert "empty" in asker.bad(400, "bad-request", "GET", "/v1/users/")
+    assert "'itm'" in asker.bad(400, "bad-request", "DELETE", "/v1/users/u?itm=a")
+    assert "%" in asker.bad(400, "bad-request", "DELETE", "/v1/users/u?item=%1")
+    assert "item 2 is empty" in asker.bad(400, "bad-request", "DELETE", "/v1/users/u?item=a&item=")
+
+
+def test_no_body(web):
+    with raw(web) as s:
+        s.sendall(b"POST /v1/played HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\r\n")
+        assert s.recv(65536).startswith(b"HTTP/1.1 411 ")
+
+
+def test_password(make_server):
+    server = make_server(http="127.0.0.1:0", requirepass="geheim wörd")
+    with Asker(server) as a:
+        assert a.good("GET", "/healthz") and a.good("GET", "/readyz") and a.good("GET", "/openapi.json")
+        for path in ("/v1/ring", "/v1/months", "/v1/users/u"):
+            assert "Bearer" in a.bad(401, "unauthorized", "GET", path)
+            assert a.ask("GET", path)[1]["WWW-Authenticate"] == 'Bearer realm="unseen"'
+        body = {"user": "u", "items": ["a"]}
+        for given in ("Bearer x", "Bearer", "Basic Z2VoZWlt", "geheim wörd", "Bearer geheim", "Bearer geheim wörd2"):
+            a.bad(401, "unauthorized", "POST", "/v1/played", body, {"Authorization": given.encode()})
+    with Asker(server) as a:
+        a.headers = {"Authorization": "Bearer geheim wörd".encode()}
+        assert a.good("POST", "/v1/unseen", body) == {"items": ["a"]}  # nothing was recorded
+        assert a.good("GET", "/v1/ring")["open"] == 0
+        a.headers = {"Authorization": "bearer  geheim wörd".encode()}
+        assert a.good("DELETE", "/v1/users/u") == {"forgotten": 0}
+
+
+# --- bodies that are too large ---
+
+def resident(server):
+    for line in open(f"/proc/{server.process.pid}/status"):
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+HEAD = b"POST /v1/played HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def test_a_gigabyte(web, asker):
+    """Sent without waiting: refused at once, the answer arrives, and no memory is taken."""
+    before = resident(web)
+    for length in (b"Content-Length: 1073741824\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
+        with raw(web) as s:
+            s.sendall(HEAD + length)
+            chunk = b"x" * 1048576
+            framed = b"100000\r\n" + chunk + b"\r\n" if b"chunked" in length else chunk
+            try:
+                for _ in range(1024):
+                    s.sendall(framed)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            answer = read_all(s)
+        assert answer.startswith(b"HTTP/1.1 413 "), answer[:200]
+        assert b"urn:unseen:problem:too-large" in answer
+    assert asker.good("GET", "/healthz")
+    assert resident(web) - before < 64 * 1024 * 1024
+
+
+def test_expect_continue(web):
+    """Who asks first is told before it sends."""
+    with raw(web) as s:
+        s.sendall(HEAD + b"Content-Length: 1073741824\r\nExpect: 100-continue\r\n\r\n")
+        assert s.recv(65536).startswith(b"HTTP/1.1 413 ")
+    with raw(web) as s:
+        body = b'{"user":"u","items":["a"]}'
+        s.sendall(HEAD + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(body))
+        assert s.recv(65536).startswith(b"HTTP/1.1 100 ")
+        s.sendall(body)
+        assert b"HTTP/1.1 200 " in s.recv(65536)
+
+
+def test_largest_body(asker):
+    start, end = b'{"user":"u","items":["a"', b"]}"
+    body = start + b" " * (BODY_MAX - len(start) - len(end)) + end
+    assert asker.good("POST", "/v1/unseen", body) == {"items": ["a"]}
+    asker.bad(413, "too-large", "POST", "/v1/unseen", body + b" ")
+
+
+def test_a_body_that_swells(asker):
+    asker.bad(413, "too-large", "POST", "/v1/played", b"[" + b"[]," * 1300000 + b"[]]")
+    assert asker.good("GET", "/readyz")
+
+
+def test_a_refused_body_is_read_to_its_end(asker):
+    """So that the connection lives on."""
+    asker.bad(404, "not-found", "POST", "/nothing", b"x" * 1000000)
+    assert asker.http.sock is not None
+    assert asker.good("GET", "/healthz")
+
+
+# --- rude clients ---
+
+def advance_until(server, done, ms=REQUEST_PATIENCE):
+    """Moves the clock, and waits until the server has noticed."""
+    server.advance(ms)
+    deadline = time.monotonic() + PATIENCE
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert done()
+
+
+def test_stalled_clients(web):
+    quiet, head, body, idle = raw(web), raw(web), raw(web), raw(web)
+    head.sendall(b"GET /healthz HTT")
+    body.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+    idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert idle.recv(65536).startswith(b"HTTP/1.1 200 ")
+    with Asker(web) as a:
+        assert a.good("GET", "/healthz")
+    web.advance(REQUEST_PATIENCE)
+    assert read_all(head).startswith(b"HTTP/1.1 408 ")
+    answer = read_all(body)
+    assert answer.startswith(b"HTTP/1.1 408 ") and b"urn:unseen:problem:timeout" in answer
+    assert b"408" in read_all(quiet)[:20]
+    assert read_all(idle) == b""  # between two requests there is nothing to say
+    with Asker(web) as a:
+        assert a.good("GET", "/healthz")
+    with web.client() as c:
+        assert "timed_out_connections:4" in c.command("INFO", "stats").decode()
+
+
+def test_a_dripping_client(web):
+    """A byte now and then doesn't win time."""
+    with raw(web) as s:
+        s.sendall(HEAD + b"Content-Length: 100\r\n\r\n")
+        for _ in range(5):
+            web.advance(REQUEST_PATIENCE // 5)
+            s.sendall(b"{")
+        assert read_all(s).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_client_that_does_not_read(web, asker):
+    items = [f"{i:050}" for i in range(65536)]
+    body = json.dumps({"user": "u", "items": items}).encode()
+    with raw(web) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.sendall(HEAD.replace(b"played", b"unseen") + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert s.recv(10)
+        assert asker.good("GET", "/healthz")
+        with web.client() as c:
+            advance_until(web, lambda: "timed_out_connections:1" in c.command("INFO", "stats").decode())
+
+
+def test_half_open_connections(web, asker):
+    """Many that say nothing: those within the limit are served, RESP is not disturbed."""
+    crowd = [raw(web) for _ in range(200)]
+    assert asker.good("GET", "/healthz")
+    with web.client() as c:
+        assert c.command("PLAYED", "u", "a") == 1
+    for s in crowd[::2]:
+        s.shutdown(socket.SHUT_WR)
+    assert asker.good("POST", "/v1/unseen", {"user": "u", "items": ["a", "b"]}) == {"items": ["b"]}
+    for s in crowd:
+        s.close()
+
+
+def test_more_connections_than_it_takes(web):
+    crowd = [raw(web) for _ in range(300)]
+    with web.client() as c:
+        assert c.command("PLAYED", "u", "a") == 1
+    web.advance(REQUEST_PATIENCE)
+    with Asker(web) as a:  # its turn comes when the quiet ones were sent away
+        assert a.good("POST", "/v1/unseen", {"user": "u", "items": ["a", "b"]}) == {"items": ["b"]}
+    for s in crowd:
+        s.close()
+
+
+@pytest.mark.parametrize("garbage", [
+    b"\x00\x01\x02\xff" * 1000, b"GET\r\n\r\n", b"*1\r\n$4\r\nPING\r\n", b"GET / HTTP/9.9\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 3 + b"\r\n\r\n\x80garbage\r\n\r\n",
+    b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 20000 + b"\r\n",
+    HEAD + b"Content-Length: -1\r\n\r\n", HEAD + b"Content-Length: x\r\n\r\n",
+    HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+    HEAD + b"Transfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+    HEAD + b"Content-Length: 5\r\nContent-Length: 2\r\n\r\n{}",
+    b"GET /healthz HTTP/1.1\r\n\r\n",
+], ids=range(15))
+def test_garbage(web, asker, garbage):
+    with raw(web) as s:
+        try:
+            s.sendall(garbage)
+            s.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it was enough before it was all
+        answer = read_all(s)
+    assert b"{\"recorded" not in answer
+    assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 50")) or b"healthz" in garbage or not answer
+    assert asker.good("GET", "/healthz")
+    with web.client() as c:
+        assert c.command("PING") == b"PONG"
+
+
+def test_pipelined_requests(web):
+    body = b'{"user":"u","items":["a"]}'
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with raw(web) as s:
+        s.sendall(request * 50 + b"GET /v1/users/u HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = read_all(s)
+    assert answer.count(b'{"recorded":1}') == 50
+    assert b'"staged":50' in answer or b'"staged":1' in answer
+
+
+def test_clients_that_leave(web, asker):
+    """While their write is on its way to the disk: it is recorded, and nobody misses them."""
+    body = b'{"user":"u","items":["%d"]}'
+    for i in range(100):
+        with raw(web) as s:
+            text = body % i
+            s.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(text) + text)
+            if i % 2:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    deadline = time.monotonic() + PATIENCE
+    items = [str(i) for i in range(0, 100, 2)]  # those that left politely were all heard
+    while asker.good("POST", "/v1/unseen", {"user": "u", "items": items})["items"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.threads
+def test_many_at_once(make_server):
+    """Writers and askers on both protocols, and each sees what it wrote; then it stops amid them."""
+    server = make_server(http="127.0.0.1:0")
+    problems = []
+    stopping = threading.Event()
+
+    def write_and_ask(n):
+        try:
+            with Asker(server) as a, server.client() as c:
+                for i in range(40):
+                    user, item = f"user{n}", f"item{i}"
+                    a.good("POST", "/v1/played", {"user": user, "items": [item]})
+                    assert c.command("UNSEEN", user, item, "x") == [b"x"]
+                    c.command("PLAYED", user, item + "r")
+                    assert a.good("POST", "/v1/unseen", {"user": user, "items": [item + "r"]}) == {"items": []}
+                    if i % 10 == 9:
+                        a.good("DELETE", f"/v1/users/{user}")
+                        a.good("GET", "/v1/ring")
+                        a.good("GET", "/v1/months")
+        except Exception as e:  # noqa: BLE001
+            problems.append(e)
+
+    def write_until_stopped(n):
+        try:
+            with Asker(server) as a:
+                while not stopping.is_set():
+                    a.good("POST", "/v1/played", {"user": f"user{n}", "items": ["a", "b"]})
+        except (OSError, http.client.HTTPException, AssertionError):
+            if not stopping.is_set():
+                raise
+
+    threads = [threading.Thread(target=write_and_ask, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not problems, problems
+    threads = [threading.Thread(target=write_until_stopped, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    stopping.set()
+    assert server.stop() == 0
+    for t in threads:
+        t.join()
+
+
+def test_stop_with_open_connections(web):
+    idle, half = raw(web), raw(web)
+    half.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+    with Asker(web) as a:
+        assert a.good("GET", "/healthz")
+        assert web.stop() == 0
+    assert read_all(idle) == b"" and b" 200 " not in read_all(half)
+
+
+# --- when the store can't ---
+
+def test_full_disk(make_server):
+    server = make_server(http="127.0.0.1:0", min_free="16TiB")
+    with Asker(server) as a:
+        status, headers, answer = a.ask("POST", "/v1/played", {"user": "u", "items": ["a"]})
+        assert (status, answer["type"]) == (503, "urn:unseen:problem:disk-full"), answer
+        assert "min_free" in answer["detail"] and int(headers["Retry-After"]) > 0
+        assert a.ask("GET", "/readyz")[0] == 503
+        assert a.good("GET", "/healthz")
+        assert a.good("POST", "/v1/unseen", {"user": "u", "items": ["a"]}) == {"items": ["a"]}
+
+
+# --- the description ---
+
+def operations():
+    for path, entry in OPENAPI["paths"].items():
+        for method in entry:
+            if method != "parameters":
+                yield method.upper(), path
+
+
+def test_every_route_is_described():
+    table = (REPO / "src" / "http" / "routes.c").read_text()
+    rows = set(re.findall(r'^    \{"([A-Z]+)", "([^"]+)"', table, re.MULTILINE))
+    assert rows
+    assert rows == {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in operations()}
+
+
+def resolve(entry):
+    while "$ref" in entry:
+        entry = eval("OPENAPI" + "".join(f"[{part!r}]" for part in entry["$ref"].split("/")[1:]))
+    return entry
+
+
+def check(value, schema):
+    jsonschema.Draft202012Validator({**OPENAPI, **schema}).validate(value)
+
+
+@pytest.mark.parametrize("method, path", operations())
+def test_it_answers_as_described(web, asker, method, path):
+    """The example of each request, and an error of it, as the file says; both before and after there is something."""
+    operation = OPENAPI["paths"][path][method.lower()]
+    with web.client() as c:
+        c.pipeline([("PLAYED", f"u{n}", "a", "b") for n in range(10)])
+        c.command("RING", "FLUSH")
+        c.command("PLAYED", "u42", "a")
+        c.command("DELIVERED", "u42", "b")
+    body = None
+    if "requestBody" in operation:
+        content = operation["requestBody"]["content"]["application/json"]
+        body = content["example"]
+        check(body, content["schema"])
+    where = path.replace("{user}", "u42")
+    status, headers, answer = 0, {}, None
+    asker.http.request(method, where, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+    reply = asker.http.getresponse()
+    text = reply.read().decode()
+    assert reply.status == 200, text
+    described = operation["responses"]["200"]["content"]
+    type = reply.headers["Content-Type"]
+    assert type in described
+    if type == "application/json":
+        check(json.loads(text), described[type]["schema"])
+        if "example" in described[type]:
+            check(described[type]["example"], described[type]["schema"])
+    if body is not None:
+        for broken in ("{", {**body, "nosuch": 1}, {"user": 1}):
+            status, headers, answer = asker.ask(method, where, broken)
+            response = resolve(operation["responses"][str(status)])
+            check(answer, response["content"][headers["Content-Type"]]["schema"])
+        with pytest.raises(jsonschema.ValidationError):
+            check({**body, "nosuch": 1}, content["schema"])
+
+
+def test_the_description_is_served(asker):
+    assert asker.good("GET", "/openapi.json") == OPENAPI
+    assert OPENAPI["openapi"].startswith("3.1.")
+    ids = [OPENAPI["paths"][path][method.lower()]["operationId"] for method, path in operations()]
+    assert len(ids) == len(set(ids))
+    for name in re.findall(r'"\$ref": "(#[^"]+)"', json.dumps(OPENAPI)):
+        assert resolve({"$ref": name})
