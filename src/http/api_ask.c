@@ -89,7 +89,7 @@ enum http_outcome post_unseen(struct http_request *rq)
     const struct json_field fields[] = {
         {"user", true, .id = &q.user},          {"items", true, .ids = &q.ids},
         {"reply", false, .id = &q.reply},       {"limit", false, .number = &q.limit, .given = &q.has_limit},
-        {"deliver", false, .flag = &q.deliver}, {NULL},
+        {"deliver", false, .flag = &q.deliver}, {0},
     };
     json_t *body = json_read(rq, fields);
     if (body == NULL) {
@@ -126,7 +126,7 @@ static enum http_outcome explain(struct http_request *rq, struct slice user, str
 enum http_outcome post_why(struct http_request *rq)
 {
     struct slice user = {0}, item = {0};
-    const struct json_field fields[] = {{"user", true, .id = &user}, {"item", true, .id = &item}, {NULL}};
+    const struct json_field fields[] = {{"user", true, .id = &user}, {"item", true, .id = &item}, {0}};
     json_t *body = json_read(rq, fields);
     if (body == NULL) {
         return HTTP_DONE;

@@ -75,7 +75,7 @@ static enum http_outcome record(struct http_request *rq, enum store_kind kind)
         {"user", true, .id = &user},
         {"items", true, .ids = &ids},
         {kind == STORE_PLAY ? "at" : NULL, false, .number = &given, .given = &has_at},
-        {NULL},
+        {0},
     };
     json_t *body = json_read(rq, fields);
     if (body == NULL) {
