@@ -26,7 +26,7 @@ libunseen_a_SOURCES += \
 EXTRA_DIST += etc/alerts.yml etc/grafana-dashboard.json
 
 # Files that are served as they are, compiled in.
-EXTRA_DIST += src/http/embed.awk etc/openapi.json
+EXTRA_DIST += src/http/embed.awk etc/openapi.json docs/http.md
 BUILT_SOURCES += gen/openapi.h
 CLEANFILES += gen/openapi.h
 

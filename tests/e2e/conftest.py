@@ -4,6 +4,7 @@ UNSEEN_BUILD names the build folder that holds the binary and hiredis_client; sc
 """
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -136,6 +137,17 @@ class Server:
                                 text=True, timeout=PATIENCE)
         assert result.returncode == 0, result.stderr
         return result.stdout.rstrip("\n")
+
+
+def http_url(server):
+    """As the log says; of a server that was started again, the last one."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = re.findall(r'listening address="(http://[^"]*)"', server.log())
+        if len(found) == server.log().count(" unseen version="):
+            return found[-1]
+        time.sleep(0.01)
+    raise AssertionError(server.log())
 
 
 @pytest.fixture

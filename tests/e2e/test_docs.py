@@ -1,7 +1,7 @@
 """The examples of the documents, run as they stand against a real server.
 
 In README.md and docs/commands.md a fence that says ```redis (or ```redis3, for RESP3) is an example: a line "> ..." is
-typed into redis-cli, what follows is what it must show. In docs/operations.md ```console tested is the same for a
+typed into redis-cli, what follows is what it must show. In docs/operations.md and docs/http.md ```console tested is the same for a
 shell and "$ ...". "..." in what is shown stands for anything, also for whole lines; "  # ..." behind a command is a
 remark. All examples of a document share one folder, and run in their order.
 """
@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import REPO, UNSEEN
+from conftest import REPO, UNSEEN, http_url
 
 SEED = "5eed5eed5eed5eed"
 
@@ -67,12 +67,13 @@ def test_redis_examples(make_server, document):
         compare(document, line, shown, result.stdout + result.stderr)
 
 
-def test_shell_examples(make_server, folder):
-    """In a folder in which `unseen` is on the path, the sources are in $SOURCES and a server is at work."""
-    document = "docs/operations.md"
-    server = make_server(hash_seed=SEED)
+@pytest.mark.parametrize("document", ["docs/operations.md", "docs/http.md"])
+def test_shell_examples(make_server, folder, document):
+    """In a folder in which `unseen` is on the path, the sources are in $SOURCES, a server is at work and answers HTTP at
+    $U."""
+    server = make_server(hash_seed=SEED, http="127.0.0.1:0")
     environment = dict(os.environ, PATH=f"{UNSEEN.parent}:{os.environ['PATH']}", SOURCES=str(REPO), TZ="UTC",
-                       PORT=str(server.port), LC_ALL="C.UTF-8")
+                       PORT=str(server.port), U=http_url(server), LC_ALL="C.UTF-8")
     work = folder / "work"
     work.mkdir()
     shutil.copy(REPO / "etc" / "unseen.conf", work)

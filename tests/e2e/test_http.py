@@ -11,7 +11,7 @@ import urllib.parse
 import jsonschema
 import pytest
 
-from conftest import DAY, PATIENCE, REPO, START, run
+from conftest import DAY, PATIENCE, REPO, START, free_port, http_url, run
 
 OPENAPI = json.loads((REPO / "etc" / "openapi.json").read_text())
 BODY_MAX = 4 * 1024 * 1024
@@ -19,14 +19,7 @@ REQUEST_PATIENCE = 60 * 1000  # ms on the server's clock
 
 
 def http_port(server):
-    """As the log says; of a server that was started again, the last one."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        found = re.findall(r'listening address="http://127\.0\.0\.1:(\d+)"', server.log())
-        if len(found) == server.log().count(" unseen version="):
-            return int(found[-1])
-        time.sleep(0.01)
-    raise AssertionError(server.log())
+    return int(http_url(server).rpartition(":")[2])
 
 
 @pytest.fixture
@@ -141,12 +134,6 @@ def test_health_while_it_recovers(make_server, folder):
         except ConnectionError:
             pass
     assert 200 in seen, server.log()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_where_it_listens(web):
