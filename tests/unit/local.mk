@@ -181,3 +181,9 @@ tests_unit_test_backup_SOURCES = tests/unit/test_backup.c \
 	tests/scenario/world.h
 tests_unit_test_backup_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_backup
+
+# src/http
+check_PROGRAMS += tests/unit/test_http
+TESTS += tests/unit/test_http
+tests_unit_test_http_SOURCES = tests/unit/test_http.c tests/unit/fake_store.c tests/unit/fake_store.h
+tests_unit_test_http_LDADD = $(LDADD) $(CMOCKA_LIBS)
