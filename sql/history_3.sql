@@ -54,11 +54,11 @@ FROM months WHERE swept_to IS NOT NULL ORDER BY months.month;
 
 CREATE VIEW deliveries AS
 -- The users' last deliveries that are flushed: SELECT item FROM deliveries, unseen_delivered(items) WHERE user = 'u1'.
-SELECT users.user AS user, length(items) AS bytes, items FROM delivered JOIN users USING (user_key);
+SELECT users.user AS user, length(items) AS bytes, items FROM delivered LEFT JOIN users USING (user_key);
 
 CREATE VIEW forgotten AS
 -- Items that FORGET user item made unseen again: item_hash = unseen_hash(item).
-SELECT users.user AS user, item_hash FROM exceptions JOIN users USING (user_key);
+SELECT users.user AS user, item_hash FROM exceptions LEFT JOIN users USING (user_key);
 
 CREATE VIEW damaged AS
 -- What was set aside because it could not be read; accepted: when unseen check --repair accepted the loss.
