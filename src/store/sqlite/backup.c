@@ -10,8 +10,9 @@
  *                    staging_memory holds, and staging.db's WAL waits for no reader, so the stager notices nothing
  *   the historian    history: page by page on the writer's connection, between its transactions, so that the copy
  *                    follows what it writes, ends under any load, and pins no snapshot (backup_copy.c)
- *   its own thread   meanwhile syncs the copy, portion by portion, and rests as long as each took: the historian copies
- *                    on only when the last portion is on the disk. So the disk is never far behind, and half free
+ *   its own thread   meanwhile syncs the copy, portion by portion, and rests twice as long as each took: the historian
+ *                    copies on only when the last portion is on the disk. So the disk is never far behind, and mostly
+ *                    free
  *                    then it mends the copy, syncs it, reads it through, gives it its names
  *
  * Whatever fails, what was made is removed; and what is cut short by the end of the process has names that nothing
@@ -35,9 +36,9 @@
 #include "store/sqlite/internal.h"
 
 enum {
-    NICE = 15,                 /* below the historian */
-    STEP_US = 3000,            /* of the historian, between its transactions */
-    PORTION = 4 * 1024 * 1024, /* bytes that may wait for their fsync */
+    NICE = 15,             /* below the historian */
+    STEP_US = 3000,        /* of the historian, between its transactions */
+    PORTION = 1024 * 1024, /* bytes that may wait for their fsync: 4 MiB made plays wait longer */
     REST_MAX_MS = 1000,
     LOOK_MS = 200, /* real time between looks at the disk's room */
     PROBLEMS_LOGGED = 5,
@@ -125,7 +126,7 @@ static int sync_file(struct backup *b, const char *name, struct err *err)
     return 0;
 }
 
-/* Puts on the disk what was copied, then leaves the disk to others for as long. */
+/* Puts on the disk what was copied, then leaves the disk to others for twice as long. */
 static int sync_portion(struct backup *b, const char *name, struct err *err)
 {
     int64_t copied = atomic_load(&b->copied);
@@ -134,10 +135,10 @@ static int sync_portion(struct backup *b, const char *name, struct err *err)
     if (result < 0) {
         return result;
     }
-    int64_t took_ms = (clock_stopwatch_us() - began) / 1000;
-    rest(b, took_ms < REST_MAX_MS ? took_ms : REST_MAX_MS);
+    int64_t rest_ms = 2 * (clock_stopwatch_us() - began) / 1000;
+    rest(b, rest_ms < REST_MAX_MS ? rest_ms : REST_MAX_MS);
     atomic_store(&b->synced, copied);
-    return backup_folder_room(&b->folder, 2 * PORTION, config_now(b->s->cfg)->min_free, err);
+    return backup_folder_room(&b->folder, 8 * PORTION, config_now(b->s->cfg)->min_free, err);
 }
 
 static void close_file(struct backup *b)
@@ -385,7 +386,7 @@ static uint64_t file_size(const char *folder, const char *name)
 static int need_room(struct backup *b, struct err *err)
 {
     static const char *const names[] = {"staging.db", "staging.db-wal", "history.db", "history.db-wal"};
-    uint64_t bytes = 2 * PORTION;
+    uint64_t bytes = 8 * PORTION;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         bytes += file_size(b->s->folder, names[i]);
     }
