@@ -29,6 +29,14 @@ SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER
 DROP TABLE staged_{slot};
 -- :staged_highest
 SELECT coalesce(max(id), 0) FROM staged_{slot};
+-- :staged_unreadable
+SELECT count(*) FROM staged_{slot} WHERE id <= 0 OR kind NOT IN (1, 2) OR typeof(user) NOT IN ('text', 'blob') OR typeof(item) NOT IN ('text', 'blob') OR length(CAST(user AS BLOB)) NOT BETWEEN 1 AND 255 OR length(CAST(item AS BLOB)) NOT BETWEEN 1 AND 255 OR typeof(at) != 'integer' OR at > 110175724799999;
+-- :set_aside_create
+CREATE TABLE IF NOT EXISTS set_aside (id, kind, user, item, at);
+-- :staged_set_aside
+INSERT INTO set_aside SELECT id, kind, user, item, at FROM staged_{slot} WHERE id <= 0 OR kind NOT IN (1, 2) OR typeof(user) NOT IN ('text', 'blob') OR typeof(item) NOT IN ('text', 'blob') OR length(CAST(user AS BLOB)) NOT BETWEEN 1 AND 255 OR length(CAST(item AS BLOB)) NOT BETWEEN 1 AND 255 OR typeof(at) != 'integer' OR at > 110175724799999;
+-- :staged_delete_unreadable
+DELETE FROM staged_{slot} WHERE id <= 0 OR kind NOT IN (1, 2) OR typeof(user) NOT IN ('text', 'blob') OR typeof(item) NOT IN ('text', 'blob') OR length(CAST(user AS BLOB)) NOT BETWEEN 1 AND 255 OR length(CAST(item AS BLOB)) NOT BETWEEN 1 AND 255 OR typeof(at) != 'integer' OR at > 110175724799999;
 -- :forgotten_create
 CREATE TEMP TABLE forgotten (user NOT NULL, item, before INTEGER NOT NULL);
 -- :forgotten_put

@@ -8,9 +8,9 @@ from conftest import run
 from resp import RespError
 
 
-def spoil(server, sql, *values):
-    """Changes history.db behind the program's back."""
-    with sqlite3.connect(server.data / "history.db") as db:
+def spoil(server, sql, *values, file="history.db"):
+    """Changes a file behind the program's back."""
+    with sqlite3.connect(server.data / file) as db:
         db.execute(sql, values)
     db.close()
 
@@ -94,3 +94,35 @@ def test_what_a_flush_had_set_aside(filled):
     with filled.client() as c:
         assert c.command("UNSEEN", "bad", "new", "a") == [b"a"]
     assert filled.sqlite("history.db", "SELECT length(blob), accepted IS NOT NULL FROM quarantine") == "1|1"
+
+
+def test_staged_rows_that_cannot_be_read(filled):
+    filled.start()
+    with filled.client() as c:
+        for item in "abcde":
+            c.command("PLAYED", "staged", item)
+    assert filled.stop() == 0
+    table = filled.sqlite("staging.db", "SELECT name FROM sqlite_schema WHERE name GLOB 'staged_[0-9]*' ORDER BY name")
+    table = next(t for t in table.split("\n") if filled.sqlite("staging.db", f"SELECT count(*) FROM {t}") == "5")
+    spoil(filled, f"UPDATE {table} SET kind = 9 WHERE item = 'a'", file="staging.db")
+    spoil(filled, f"UPDATE {table} SET user = '' WHERE item = 'b'", file="staging.db")
+    spoil(filled, f"UPDATE {table} SET item = zeroblob(256) WHERE item = 'c'", file="staging.db")
+    spoil(filled, f"UPDATE {table} SET at = 110175724800000 WHERE item = 'd'", file="staging.db")
+    code, report = check(filled)
+    assert code == 1 and len(report["problems"]) == 4 and all(table in p for p in report["problems"])
+    code, report = check(filled, "--repair")
+    slot = table.removeprefix("staged_")
+    assert code == 0 and report["repairs"] == [f"staging.db: 4 rows of slot {slot} that can't be read are lost"]
+    assert filled.sqlite("staging.db", "SELECT count(*) FROM set_aside") == "4"
+    assert check(filled, "--repair")[1]["repairs"] == []
+    filled.start()
+    assert "can't be read" not in filled.log()
+    with filled.client() as c:
+        assert c.command("UNSEEN", "staged", "a", "e") == [b"a"]
+
+
+def test_newest_month_of_a_user(filled):
+    spoil(filled, "UPDATE users SET last_month = last_month - 1 WHERE user = 'bad'")
+    code, report = check(filled)
+    assert code == 1 and report["problems"] == [
+        'user "bad": plays of 2026-11, but the row in users says that an earlier month is the newest']

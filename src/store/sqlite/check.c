@@ -19,8 +19,8 @@
 #include "store/sqlite/views.h"
 
 enum {
-    OPS = 1000,       /* of SQLite between two looks at its own check's progress ... */
-    ROWS_AN_OPS = 30, /* ... which are about so many rows */
+    OPS = 1000,        /* of SQLite between two looks at its own check's progress ... */
+    ROWS_AN_OPS = 120, /* ... which are about so many rows */
 };
 
 struct check {
@@ -181,6 +181,9 @@ static void play_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     }
     if (sqlite3_column_type(stmt, 3) == SQLITE_NULL) {
         problem(c, "user %s: plays of %s without a row in users", who(stmt, 0, 3), m->name);
+    } else if (sqlite3_column_int(stmt, 4) < m->month) {
+        problem(c, "user %s: plays of %s, but the row in users says that an earlier month is the newest",
+                who(stmt, 0, 3), m->name);
     }
     if (filter_decode(blob.data, blob.len, &c->arena, &filter, &err) < 0) {
         problem(c, "user %s: %s can't be read: %s", who(stmt, 0, 3), m->name, err.text);
@@ -195,7 +198,8 @@ static void each_play(struct check *c, struct db *db, const char *table, struct 
     char suffix[MONTH_TEXT];
     char sql[256];
     snprintf(sql, sizeof sql,
-             "SELECT p.user_key, p.items, p.filter, u.user FROM %s_%s p LEFT JOIN users u USING (user_key) ORDER BY "
+             "SELECT p.user_key, p.items, p.filter, u.user, u.last_month FROM %s_%s p LEFT JOIN users u USING "
+             "(user_key) ORDER BY "
              "p.user_key",
              table, month_suffix(m->month, suffix));
     each_row(c, db, sql, play_row, m);
@@ -339,6 +343,10 @@ static void staged_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     int kind = sqlite3_column_int(stmt, 1);
     int user = sqlite3_column_bytes(stmt, 2);
     int item = sqlite3_column_bytes(stmt, 3);
+    int month = month_of_ms(sqlite3_column_int64(stmt, 4));
+    if (month > UINT16_MAX) {
+        problem(c, "%s: row %" PRId64 " can't be read: its time is in no month", table, id);
+    }
     if (id <= 0 || (kind != STORE_PLAY && kind != STORE_DELIVERY) || user < 1 || user > 255 || item < 1 || item > 255) {
         problem(c, "%s: row %" PRId64 " can't be read (kind %d, user of %d bytes, item of %d bytes)", table, id, kind,
                 user, item);
@@ -351,7 +359,7 @@ static void slot_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     char table[64];
     char sql[160];
     snprintf(table, sizeof table, "%s", sqlite3_column_text(stmt, 0));
-    snprintf(sql, sizeof sql, "SELECT id, kind, user, item FROM \"%s\" ORDER BY id", table);
+    snprintf(sql, sizeof sql, "SELECT id, kind, user, item, at FROM \"%s\" ORDER BY id", table);
     each_row(c, db, sql, staged_row, table);
 }
 

@@ -2,8 +2,8 @@
  * aside there before: from then on questions are answered without it. Nothing is deleted: the bytes stay in
  * `quarantine` until their month expires. Counts that don't agree with their rows are set right.
  *
- * All of it is one transaction. Damaged pages, which SQLite itself can't read, are not repaired here: the error says
- * so, and nothing is changed.
+ * All of it is one transaction, and for staging.db (repair_staging.c) another. Damaged pages, which SQLite itself can't
+ * read, are not repaired here: the error says so, and nothing is changed.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -16,6 +16,7 @@
 #include "store/sqlite/delivered.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
+#include "store/sqlite/repair.h"
 #include "store/sqlite/schema.h"
 
 struct repair {
@@ -316,20 +317,28 @@ int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *
 {
     struct repair r = {.did = did, .arg = arg};
     int result = folder_need(folder, "history.db", err);
-    if (result < 0) {
+    if (result < 0 || (result = folder_need(folder, "staging.db", err)) < 0) {
         return result;
     }
     int lock = folder_lock(folder, err);
     if (lock < 0) {
         return lock;
     }
+    struct db staging = {0};
+    int moved = 0;
     result = db_open(&r.db, folder, "history", NULL, DB_WRITE_FULL, err);
-    if (result == 0) {
-        result = repair_history(&r, err);
-        db_close(&r.db);
+    if (result == 0 && (result = db_open(&staging, folder, "staging", NULL, DB_WRITE_FULL, err)) == 0 &&
+        (result = db_begin(&staging, err)) == 0) {
+        result = moved = repair_staging(&staging, did, arg, err);
+        /* history.db first: what follows is of rows that no start can read. */
+        if (result >= 0 && (result = repair_history(&r, err)) == 0) {
+            result = db_commit(&staging, err);
+        }
     }
+    db_close(&staging);
+    db_close(&r.db);
     arena_free(&r.arena);
     delivered_codec_free(&r.codec);
     folder_unlock(folder, lock);
-    return result < 0 ? result : r.repairs;
+    return result < 0 ? result : r.repairs + moved;
 }

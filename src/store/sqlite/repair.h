@@ -1,0 +1,11 @@
+/* What sqlite_repair_folder() does to staging.db. */
+#ifndef UNSEEN_STORE_SQLITE_REPAIR_H
+#define UNSEEN_STORE_SQLITE_REPAIR_H
+
+#include "base/err.h"
+#include "store/sqlite/db.h"
+
+/* Inside a transaction. Calls did() for each slot that lost rows; returns for how many, or an error. */
+int repair_staging(struct db *staging, void (*did)(void *arg, const char *what), void *arg, struct err *err);
+
+#endif
