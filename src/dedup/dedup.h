@@ -72,6 +72,18 @@ int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, siz
 /* Of the last asker_filter(): the chance that a candidate which the user never had is hidden. */
 double asker_error(const struct asker *a);
 
+/* What an answer about n candidates is expected to cost of error_rate, in millionths of a candidate; and whether the
+ * user's window costs more than error_rate. Sealed months are cut to meet it exactly, so a sum may round to a little
+ * above it. */
+static inline uint64_t dedup_false_hits(double error, size_t n)
+{
+    return (uint64_t)(error * (double)n * 1e6 + 0.5);
+}
+static inline bool dedup_over_error_rate(const struct dedup *d, double error)
+{
+    return error > config_now(d->cfg)->error_rate * 1.000001;
+}
+
 enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH };
 struct place {
     enum place_kind kind;

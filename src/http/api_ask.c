@@ -80,6 +80,8 @@ static enum http_outcome ask(struct http_request *rq, struct question *q)
     http_count(rq, COUNT_QUESTIONS, 1);
     http_count(rq, COUNT_CANDIDATES, q->ids.n);
     http_count(rq, COUNT_UNSEEN, n_unseen);
+    http_count(rq, COUNT_FALSE_HITS, dedup_false_hits(asker_error(rq->asker), q->ids.n));
+    http_count(rq, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(rq->dedup, asker_error(rq->asker)));
     return answer(rq, q, q->has_limit && (size_t)q->limit < n_unseen ? (size_t)q->limit : n_unseen);
 }
 

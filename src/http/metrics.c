@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/calendar.h"
+#include "http/http.h"
 
 enum { SLOT_STATES = SLOT_EMPTYING + 1 };
 
@@ -92,6 +93,42 @@ static void add_commands(struct buf *out, const struct metrics *m)
     head(out, errors, "counter", "Error replies, by their first word.");
     for (int i = 0; i < METER_ERRORS; i++) {
         buf_addf(out, "%s{kind=\"%s\"} %" PRIu64 "\n", errors, meter_error_names[i], m->errors[i]);
+    }
+}
+
+void metrics_note_request(struct http_meter *meter, const struct http_route *route, unsigned status, int64_t us)
+{
+    size_t row = METRICS_ROUTES - 1;
+    if (route != NULL && route - http_routes < METRICS_ROUTES - 1) {
+        row = (size_t)(route - http_routes);
+    }
+    meter->routes[row].count++;
+    meter->routes[row].us += us > 0 ? (uint64_t)us : 0;
+    meter->statuses[status < METRICS_STATUSES ? status : METRICS_STATUSES - 1]++;
+}
+
+static void add_route(struct buf *out, const struct http_meter *meter, size_t row, const char *method, const char *path)
+{
+    static const char name[] = "unseen_http_request_duration_seconds";
+    uint64_t us = meter->routes[row].us;
+    buf_addf(out, "%s_sum{method=\"%s\",path=\"%s\"} %" PRIu64 ".%06" PRIu64 "\n", name, method, path, us / 1000000,
+             us % 1000000);
+    buf_addf(out, "%s_count{method=\"%s\",path=\"%s\"} %" PRIu64 "\n", name, method, path, meter->routes[row].count);
+}
+
+static void add_http(struct buf *out, const struct http_meter *meter)
+{
+    head(out, "unseen_http_request_duration_seconds", "summary",
+         "From the arrival of an HTTP request's last byte to its answer, through the commit of what it writes.");
+    for (size_t i = 0; http_routes[i].method != NULL; i++) {
+        add_route(out, meter, i, http_routes[i].method, http_routes[i].path);
+    }
+    add_route(out, meter, METRICS_ROUTES - 1, "other", "other");
+    head(out, "unseen_http_responses_total", "counter", "Answers over HTTP, by their status.");
+    for (unsigned i = 0; i < METRICS_STATUSES; i++) {
+        if (meter->statuses[i] > 0 || i == 200) {
+            buf_addf(out, "unseen_http_responses_total{code=\"%u\"} %" PRIu64 "\n", i, meter->statuses[i]);
+        }
     }
 }
 
@@ -242,6 +279,9 @@ void metrics_write(struct buf *out, const struct metrics *m)
 {
     add_server(out, m);
     add_commands(out, m);
+    if (m->http != NULL) {
+        add_http(out, m->http);
+    }
     if (m->has_store) {
         add_store(out, m);
     }

@@ -10,7 +10,18 @@
 #include "net/worker.h"
 #include "store/store.h"
 
-enum { METRICS_MONTHS = 256 };
+enum { METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
+
+/* Of HTTP requests, on the HTTP thread alone. */
+struct http_meter {
+    struct {
+        uint64_t count, us;
+    } routes[METRICS_ROUTES]; /* as http_routes; the last: what fits none */
+    uint64_t statuses[METRICS_STATUSES];
+};
+
+struct http_route;
+void metrics_note_request(struct http_meter *meter, const struct http_route *route, unsigned status, int64_t us);
 
 /* Everything that is shown, read at one time, though not in one step: counters go on meanwhile. */
 struct metrics {
@@ -20,6 +31,7 @@ struct metrics {
     uint64_t counters[COUNTERS];
     struct bucket_sums ops[OPS];
     uint64_t errors[METER_ERRORS];
+    const struct http_meter *http;
     int workers;
     int64_t clients, max_clients;
     uint64_t request_memory, request_memory_limit;

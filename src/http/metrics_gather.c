@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "http/handlers.h"
 #include "http/metrics.h"
+#include "http/server.h"
 #include "net/version.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -106,6 +107,7 @@ enum http_outcome get_metrics(struct http_request *rq)
     m->max_clients = rq->cfg->max_clients;
     gather_crew(m, rq->crew);
     gather_process(m);
+    m->http = &rq->part->http->meter;
     if (rq->dedup != NULL && gather_store(m, rq, &err) < 0) {
         free(m);
         return http_fail(rq, &err);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "http/server.h"
 
 enum { PROBLEM_TEXT = 1024, ALLOWED_TEXT = 64 };
@@ -216,6 +217,7 @@ static enum MHD_Result queue(struct http_request *rq)
     if (good && (part->closing || part->http->stopping)) {
         good = MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES;
     }
+    metrics_note_request(&part->http->meter, part->route, rq->status, clock_stopwatch_us() - part->arrived_us);
     http_conn_phase(part->conn, PHASE_SENDING);
     buf_free(&rq->out);
     buf_free(&part->body);
@@ -266,6 +268,7 @@ static enum MHD_Result begin(struct http_request *rq, const char *method)
 {
     struct http_part *part = rq->part;
     part->begun = true;
+    part->arrived_us = clock_stopwatch_us();
     rq->method = method;
     part->closing = refuse_framing(rq);
     if (!part->closing) {
@@ -288,6 +291,7 @@ static enum MHD_Result run(struct http_request *rq)
 {
     struct http_part *part = rq->part;
     struct http *h = part->http;
+    part->arrived_us = clock_stopwatch_us();
     rq->body = buf_slice(&part->body);
     rq->cfg = h->cfg;
     rq->crew = h->crew;

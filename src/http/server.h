@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "http/http.h"
+#include "http/metrics.h"
 
 struct http_conn;
 
@@ -32,6 +33,7 @@ struct http {
     uint64_t *hashes;
     uint8_t *bits;
 
+    struct http_meter meter;
     struct http_conn *conns;
     struct http_linger *lingerers;
     size_t n_lingerers;
@@ -65,10 +67,11 @@ struct http_part {
     size_t dropped;     /* bytes of a body that was refused */
     struct buf headers; /* of the answer: name, NUL, value, NUL, ... */
     struct http_task *task;
-    bool begun;    /* the headers were seen */
-    bool answered; /* the answer is in out */
-    bool closing;  /* the connection ends with the answer */
-    bool active;   /* counted in n_active */
+    int64_t arrived_us; /* when it was whole, or refused, by the stopwatch */
+    bool begun;         /* the headers were seen */
+    bool answered;      /* the answer is in out */
+    bool closing;       /* the connection ends with the answer */
+    bool active;        /* counted in n_active */
 };
 
 /* request.c: libmicrohttpd's callbacks, and what becomes of a request. */

@@ -34,14 +34,6 @@ static size_t next_unseen(const struct question *q, size_t i)
     return i < q->n ? i : q->n;
 }
 
-/* What the answer is expected to cost of error_rate. Sealed months are cut to meet it exactly, so a sum may round to a
- * little above it. */
-static void count_error(struct worker *w, size_t n, double error)
-{
-    worker_count(w, COUNT_FALSE_HITS, (uint64_t)(error * (double)n * 1e6 + 0.5));
-    worker_count(w, COUNT_OVER_ERROR_RATE, error > config_now(w->dedup->cfg)->error_rate * 1.000001);
-}
-
 /* Returns true when q->unseen and q->n_unseen are there; else the error is written, or it is to be asked again. */
 static bool ask(struct session *s, struct question *q, enum outcome *refused)
 {
@@ -73,7 +65,8 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     worker_count(w, COUNT_QUESTIONS, 1);
     worker_count(w, COUNT_CANDIDATES, q->n);
     worker_count(w, COUNT_UNSEEN, q->n_unseen);
-    count_error(w, q->n, error);
+    worker_count(w, COUNT_FALSE_HITS, dedup_false_hits(error, q->n));
+    worker_count(w, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(w->dedup, error));
     return true;
 }
 

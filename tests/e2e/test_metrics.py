@@ -229,6 +229,43 @@ def test_a_user_above_the_error_rate(make_server):
     assert m["unseen_expected_false_hits_total"] / m["unseen_candidates_total"] > 0.04
 
 
+def test_http_requests(web):
+    """They are questions and plays like those of other clients, and have a line for each resource."""
+    def ask(method, path, body=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{http_port(web)}{path}", method=method,
+                                         data=None if body is None else json.dumps(body).encode(),
+                                         headers={"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert ask("POST", "/v1/played", {"user": "u", "items": [f"i{k}" for k in range(3000)]}) == 200
+    with web.client() as c:
+        c.command("RING", "FLUSH")
+    assert ask("POST", "/v1/unseen", {"user": "u", "items": [f"x{k}" for k in range(5000)]}) == 200
+    assert ask("POST", "/v1/unseen", {"user": "u"}) == 400
+    assert ask("GET", "/v1/users/u") == 200
+    assert ask("GET", "/v1/users/nobody") == 404
+    assert ask("GET", "/nothing") == 404
+    assert ask("DELETE", "/v1/played") == 405
+    m = scrape(web)
+
+    def count(method, path):
+        return m[f'unseen_http_request_duration_seconds_count{{method="{method}",path="{path}"}}']
+
+    assert count("POST", "/v1/played") == 1 and count("POST", "/v1/unseen") == 2
+    assert count("GET", "/v1/users/{}") == 2 and count("other", "other") == 2
+    assert [m[f'unseen_http_responses_total{{code="{code}"}}'] for code in (200, 400, 404, 405)] == [3, 1, 2, 1]
+    duration = m['unseen_http_request_duration_seconds_sum{method="POST",path="/v1/played"}']
+    assert duration > m["unseen_commit_duration_seconds_sum"] > 0
+    assert m["unseen_questions_total"] == 1 and m["unseen_candidates_total"] == 5000
+    assert m["unseen_plays_received_total"] == m["unseen_rows_recorded_total"] == 3000
+    assert m["unseen_expected_false_hits_total"] == pytest.approx(5000 * 3000 / 2**32, rel=1e-3)
+    assert scrape(web)['unseen_http_request_duration_seconds_count{method="GET",path="/metrics"}'] == 1
+
+
 def test_ring_and_staging(web):
     with web.client() as c:
         c.command("PLAYED", "u1", "a", "b")
@@ -430,7 +467,9 @@ def used_metrics(expr):
 def served_names(server):
     names = set()
     for name, kind in scrape(server).types.items():
-        names |= {name} if kind != "histogram" else {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
+        if kind == "histogram":
+            names.add(f"{name}_bucket")
+        names |= {f"{name}_sum", f"{name}_count"} if kind in ("histogram", "summary") else {name}
     return names
 
 
