@@ -25,6 +25,11 @@ static atomic_int max_level = LOG_LEVEL_INFO;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool to_journal;
 
+/* The last warnings and errors: a ring. */
+static pthread_mutex_t recent_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct log_recent recent[LOG_RECENT];
+static unsigned recent_n; /* ever */
+
 /* journald says which stream is its own; one that was redirected since is not. */
 static void find_journal(void)
 {
@@ -49,6 +54,32 @@ bool log_again(struct log_limit *limit)
            atomic_compare_exchange_strong(&limit->quiet_until_us, &until, now + LIMIT_US);
 }
 
+const char *log_level_name(enum log_level level)
+{
+    return names[level];
+}
+
+static void keep_recent(enum log_level level, const char *text, size_t len)
+{
+    pthread_mutex_lock(&recent_lock);
+    struct log_recent *r = &recent[recent_n++ % LOG_RECENT];
+    r->at_ms = clock_wall_ms();
+    r->level = level;
+    snprintf(r->text, sizeof r->text, "%.*s", (int)len, text);
+    pthread_mutex_unlock(&recent_lock);
+}
+
+int log_recent(struct log_recent *out, int max)
+{
+    int n = 0;
+    pthread_mutex_lock(&recent_lock);
+    for (unsigned i = recent_n; i > 0 && recent_n - i < LOG_RECENT && n < max; i--) {
+        out[n++] = recent[(i - 1) % LOG_RECENT];
+    }
+    pthread_mutex_unlock(&recent_lock);
+    return n;
+}
+
 void log_write(enum log_level level, const char *message, const char *fields, ...)
 {
     if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) {
@@ -65,6 +96,7 @@ void log_write(enum log_level level, const char *message, const char *fields, ..
         n = snprintf(line, LOG_LINE, "%s %s %s", time_text(clock_wall_ms(), time), names[level], message);
     }
     size_t len = n < 0 ? 0 : (size_t)n;
+    size_t text_at = len - strlen(message);
     if (fields[0] != '\0' && len < LOG_LINE - 2) {
         line[len++] = ' ';
         va_list args;
@@ -82,6 +114,9 @@ void log_write(enum log_level level, const char *message, const char *fields, ..
         if (c < 0x20 || c == 0x7f) {
             line[i] = '?';
         }
+    }
+    if (level <= LOG_LEVEL_WARN) {
+        keep_recent(level, line + text_at, len - text_at);
     }
     line[len++] = '\n';
     if (write(STDERR_FILENO, line, len) < 0) {

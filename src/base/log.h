@@ -27,6 +27,17 @@ void log_set_level(enum log_level level);
 void log_write(enum log_level level, const char *message, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The last warnings and errors, newest first; for who looks at the running service. text is the line as it was logged,
+ * without time and level. Returns how many, at most max. Any thread. */
+enum { LOG_RECENT = 32, LOG_RECENT_TEXT = 480 };
+struct log_recent {
+    int64_t at_ms;
+    enum log_level level;
+    char text[LOG_RECENT_TEXT];
+};
+int log_recent(struct log_recent *out, int max);
+const char *log_level_name(enum log_level level);
+
 /* For what may fail many times a second: true at the first call, and then at most once in ten seconds. All zero is a
  * new one; any thread. */
 struct log_limit {

@@ -8,6 +8,12 @@
 enum http_outcome get_healthz(struct http_request *rq);
 enum http_outcome get_readyz(struct http_request *rq);
 
+/* page.c */
+enum http_outcome get_page(struct http_request *rq);
+
+/* status.c */
+enum http_outcome get_status(struct http_request *rq);
+
 /* metrics_gather.c */
 enum http_outcome get_metrics(struct http_request *rq);
 

@@ -15,23 +15,29 @@ libunseen_a_SOURCES += \
 	src/http/metrics.h \
 	src/http/metrics_gather.c \
 	src/http/openapi.c \
+	src/http/page.c \
 	src/http/problem.c \
 	src/http/record.h \
 	src/http/request.c \
 	src/http/routes.c \
 	src/http/server.c \
 	src/http/server.h \
+	src/http/status.c \
 	src/http/version.c \
 	src/http/version.h
 EXTRA_DIST += etc/alerts.yml etc/grafana-dashboard.json
 
 # Files that are served as they are, compiled in.
-EXTRA_DIST += src/http/embed.awk etc/openapi.json docs/http.md
-BUILT_SOURCES += gen/openapi.h
-CLEANFILES += gen/openapi.h
+EXTRA_DIST += src/http/embed.awk etc/openapi.json docs/http.md etc/page.html
+BUILT_SOURCES += gen/openapi.h gen/page.h
+CLEANFILES += gen/openapi.h gen/page.h
 
 gen/openapi.h: src/http/embed.awk etc/openapi.json
 	$(AM_V_GEN)$(MKDIR_P) gen && \
 	$(AWK) -v name=openapi -f $(srcdir)/src/http/embed.awk $(srcdir)/etc/openapi.json > $@.tmp && mv $@.tmp $@
 
-$(libunseen_a_OBJECTS): | gen/openapi.h
+gen/page.h: src/http/embed.awk etc/page.html
+	$(AM_V_GEN)$(MKDIR_P) gen && \
+	$(AWK) -v name=page -f $(srcdir)/src/http/embed.awk $(srcdir)/etc/page.html > $@.tmp && mv $@.tmp $@
+
+$(libunseen_a_OBJECTS): | gen/openapi.h gen/page.h

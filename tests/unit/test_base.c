@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -481,6 +482,31 @@ static void test_log_again(void **state)
     assert_true(log_again(&limit));
 }
 
+static void test_log_recent(void **state)
+{
+    (void)state;
+    struct log_recent recent[LOG_RECENT + 1];
+    clock_test_start(INT64_C(1795255200000));
+    int to = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+    assert_true(to >= 0 && null >= 0 && dup2(null, STDERR_FILENO) >= 0);
+    for (int i = 0; i < LOG_RECENT + 5; i++) {
+        log_warn("something", "n=%d", i);
+        log_info("not kept", "");
+        clock_test_advance(1);
+    }
+    log_error("last", "");
+    assert_true(dup2(to, STDERR_FILENO) >= 0);
+    close(to);
+    close(null);
+    assert_int_equal(log_recent(recent, LOG_RECENT + 1), LOG_RECENT);
+    assert_string_equal(recent[0].text, "last");
+    assert_int_equal(recent[0].level, LOG_LEVEL_ERROR);
+    assert_int_equal(recent[0].at_ms, INT64_C(1795255200000) + LOG_RECENT + 5);
+    assert_string_equal(recent[1].text, "something n=36");
+    assert_string_equal(recent[LOG_RECENT - 1].text, "something n=6");
+    assert_int_equal(log_recent(recent, 2), 2);
+}
+
 static void test_log(void **state)
 {
     (void)state;
@@ -578,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_zone),
         cmocka_unit_test(test_quote),
         cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_recent),
         cmocka_unit_test(test_log_again),
         cmocka_unit_test(test_clock),
     };

@@ -1,0 +1,97 @@
+/* GET /v1/status: what the page at / lives on: how the service is, every figure that INFO counts, how long commands
+ * took since the start (counts by size, of which a reader takes differences), and the last warnings. */
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "http/handlers.h"
+#include "http/json.h"
+
+static void add_figure(void *arg, const struct figure *figure, uint64_t value)
+{
+    json_object_set_new(arg, figure->info, json_integer((json_int_t)value));
+}
+
+static json_t *figures(const struct http_request *rq)
+{
+    json_t *all = json_object();
+    for (int i = 0; all != NULL && i < COUNTERS; i++) {
+        add_figure(all, &counter_figures[i], crew_counter(rq->crew, (enum counter)i));
+    }
+    if (all != NULL && rq->dedup != NULL) {
+        struct store_stats stats;
+        rq->dedup->store->ops->stats(rq->dedup->store, &stats);
+        store_stats_each(&stats, add_figure, all);
+        sessions_stats_each(rq->dedup->sessions, add_figure, all);
+    }
+    return all;
+}
+
+/* Counts of each bucket; the last is of all above. */
+static json_t *latency_of(const struct http_request *rq, enum op op)
+{
+    struct bucket_sums sums = {0};
+    for (int i = 0; i < rq->crew->n; i++) {
+        buckets_add(&sums, &rq->crew->workers[i].meter.ops[op]);
+    }
+    json_t *counts = json_array();
+    for (unsigned i = 0; i <= buckets_us.n; i++) {
+        json_append(&counts, json_integer((json_int_t)sums.counts[i]));
+    }
+    return counts;
+}
+
+static json_t *latency(const struct http_request *rq)
+{
+    json_t *upper = json_array(), *ops = json_object();
+    for (unsigned i = 0; i < buckets_us.n; i++) {
+        json_append(&upper, json_integer((json_int_t)buckets_us.upper[i]));
+    }
+    for (int op = 0; ops != NULL && op < OPS; op++) {
+        json_object_set_new(ops, op_names[op], latency_of(rq, (enum op)op));
+    }
+    return json_pack("{s:o, s:o}", "upper_us", upper, "counts", ops);
+}
+
+static json_t *warnings(void)
+{
+    static struct log_recent lines[LOG_RECENT]; /* on the HTTP thread only */
+    int n = log_recent(lines, LOG_RECENT);
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        /* A line is cut at a number of bytes, which may be within a character. */
+        json_t *text = json_from_id(slice_str(lines[i].text));
+        json_append(&list, json_pack("{s:I, s:s, s:o}", "at", (json_int_t)lines[i].at_ms, "level",
+                                     log_level_name(lines[i].level), "text",
+                                     text != NULL ? text : json_string("(not UTF-8)")));
+    }
+    return list;
+}
+
+/* In words; "" when all is well. */
+static void find_trouble(const struct http_request *rq, char *out, size_t size)
+{
+    struct store_ring ring;
+    out[0] = '\0';
+    if (rq->dedup == NULL) {
+        snprintf(out, size, "the server is reading what was staged; it has not recovered yet");
+        return;
+    }
+    rq->dedup->store->ops->ring(rq->dedup->store, &ring);
+    if (ring.busy) {
+        snprintf(out, size, "writes are refused: %s", ring.busy_cause);
+    }
+}
+
+enum http_outcome get_status(struct http_request *rq)
+{
+    char trouble[STORE_ERROR_TEXT + 64];
+    find_trouble(rq, trouble, sizeof trouble);
+    json_write(&rq->out, json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "version", UNSEEN_VERSION,
+                                   "now", (json_int_t)clock_wall_ms(), "started", (json_int_t)rq->crew->started_wall_ms,
+                                   "ready", trouble[0] == '\0', "trouble", trouble, "clients",
+                                   (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed),
+                                   "max_clients", (json_int_t)rq->cfg->max_clients, "figures", figures(rq), "latency",
+                                   latency(rq), "warnings", warnings()));
+    return HTTP_DONE;
+}
