@@ -604,9 +604,9 @@ int main(void)
         cmocka_unit_test(test_zone),
         cmocka_unit_test(test_quote),
         cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_recent),
         cmocka_unit_test(test_log_again),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_log_recent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
