@@ -11,7 +11,7 @@
 #include "store/sqlite/internal.h"
 #include "tests/unit/random.h"
 
-enum { MONTHS = 4, WINDOW = 3, BATCH = 8192 };
+enum { MONTHS = 4, WINDOW = 3, BATCH = 8192, FLUSHES = 10 };
 
 enum state { LIVE, SEALED, LATE, STATES };
 static const char *const state_names[STATES] = {"live", "sealed", "sealed + late"};
@@ -26,14 +26,20 @@ static void must(bool good, const char *what)
     }
 }
 
-static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, struct arena *arena)
+/* In FLUSHES flushes, so that a month has its coarse part, and what goes beyond in a further one. */
+static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, uint32_t coarse_max, struct arena *arena)
 {
-    uint32_t *positions = malloc(n * sizeof *positions);
+    uint32_t *positions = malloc((n / FLUSHES + 1) * sizeof *positions);
     must(positions != NULL, "out of memory");
-    for (uint32_t i = 0; i < n; i++) {
-        positions[i] = filter_position(hashes[i], FILTER_LIVE_M);
+    for (uint32_t from = 0, flush = 1; flush <= FLUSHES; flush++) {
+        uint32_t to = (uint32_t)((uint64_t)n * flush / FLUSHES);
+        for (uint32_t i = from; i < to; i++) {
+            positions[i - from] = filter_position(hashes[i], FILTER_LIVE_M);
+        }
+        uint32_t distinct = filter_sort(positions, to - from, NULL);
+        must(filter_add(f, positions, distinct, coarse_max, arena) == 0, "add");
+        from = to;
     }
-    must(filter_add(f, positions, filter_sort(positions, n, NULL), arena) == 0, "add");
     free(positions);
 }
 
@@ -95,18 +101,18 @@ static struct tally measure(double error_rate, uint32_t size, enum state state, 
     struct filter filters[MONTHS] = {0};
     struct arena arena = {0};
     struct tally tally = {0};
+    uint32_t coarse_max = seal_coarse_max(error_rate);
     must(played != NULL, "out of memory");
     for (size_t i = 0; i < MONTHS * each; i++) {
         played[i] = random_next(&state_of_random);
     }
     for (int m = 0; m < MONTHS; m++) {
-        add_plays(&filters[m], played + (size_t)m * each, size, &arena);
-        uint64_t range = seal_range(filters[m].parts[0].n, error_rate, WINDOW);
-        if (state != LIVE && m > 0 && range != 0) {
-            must(filter_cut(&filters[m].parts[0], range) == 0, "cut");
+        add_plays(&filters[m], played + (size_t)m * each, size, coarse_max, &arena);
+        if (state != LIVE && m > 0) {
+            must(seal_filter(&filters[m], error_rate, WINDOW, &arena) >= 0, "seal");
         }
         through_blob(&filters[m], &arena);
-        add_plays(&filters[m], played + (size_t)m * each + size, late, &arena);
+        add_plays(&filters[m], played + (size_t)m * each + size, late, coarse_max, &arena);
         through_blob(&filters[m], &arena);
     }
     ask(filters, played, MONTHS * each, candidates, &tally);

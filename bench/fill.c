@@ -1,13 +1,16 @@
-/* A data folder with many users in minutes: `make bench/fill && bench/fill --data DIR [--users N] ...`.
+/* A data folder with many users in minutes: `make bench/fill && bench/fill --data DIR [--users N] [--page BYTES] ...`.
  *
  * Blobs go through the codec and the store's own statements straight into history.db, in key order, month by month,
  * without a journal (the folder must be new: a fill that was cut off is thrown away). Users and their plays are those
  * of `unseen bench --prepare` with the same --users, --prefix, --plays-per-month and --months, so that its questions,
  * --verify too, find what they expect. With --spread every user's months differ in size, as they do in life. */
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/calendar.h"
 #include "base/clock.h"
@@ -20,11 +23,13 @@ enum { ROWS_A_TRANSACTION = 20000, NAME_SIZE = BENCH_PREFIX_MAX + 32, SPREAD_MAX
 
 struct fill {
     const char *data, *prefix;
-    uint32_t users, plays_per_month, months, spread;
+    uint32_t users, plays_per_month, months, spread, page;
     uint64_t seed;
     struct user *by_key;
     uint32_t *hashed; /* of the month's items, in the order of bench_item_id() */
     uint32_t *positions, *scratch;
+    struct arena arena;
+    uint32_t coarse_max;
     struct buf blob;
 };
 
@@ -70,6 +75,19 @@ static void make_users(struct fill *f)
     qsort(f->by_key, f->users, sizeof *f->by_key, by_key);
 }
 
+/* A file of another page size than the store would make. */
+static void make_page_size(const struct fill *f)
+{
+    char path[PATH_MAX + 16];
+    char sql[64];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/history.db", f->data);
+    snprintf(sql, sizeof sql, "PRAGMA page_size = %" PRIu32 "; VACUUM", f->page);
+    must(mkdir(f->data, 0777) == 0 || errno == EEXIST, f->data);
+    must(sqlite3_open(path, &db) == SQLITE_OK && sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, "page size");
+    sqlite3_close(db);
+}
+
 /* The store makes both files, and draws the seed. */
 static void make_folder(struct fill *f, struct config *cfg)
 {
@@ -102,12 +120,13 @@ static void hash_items(struct fill *f, uint32_t month, uint32_t n)
 static uint32_t encode(struct fill *f, uint32_t n)
 {
     memcpy(f->positions, f->hashed, n * sizeof *f->positions);
-    struct filter filter = {.n_parts = 1};
-    filter.parts[0] = (struct filter_part){.positions = f->positions, .m = FILTER_LIVE_M};
-    filter.parts[0].n = filter_sort(f->positions, n, f->scratch);
+    struct filter filter = {0};
+    arena_reset(&f->arena);
+    n = filter_sort(f->positions, n, f->scratch);
+    must(filter_add(&filter, f->positions, n, f->coarse_max, &f->arena) == 0, "add");
     buf_clear(&f->blob);
     must(filter_encode(&filter, &f->blob) == 0, "encode");
-    return filter.parts[0].n;
+    return (uint32_t)filter_items(&filter);
 }
 
 static void put_month(struct sqlite_store *s, int month, int64_t key, uint32_t items, const struct buf *blob)
@@ -189,7 +208,11 @@ static void fill(struct fill *f)
     static struct config cfg;
     struct err err = {0};
     int64_t began = clock_stopwatch_us();
+    if (f->page > 0) {
+        make_page_size(f);
+    }
     make_folder(f, &cfg);
+    f->coarse_max = seal_coarse_max(cfg.error_rate);
     make_users(f);
     size_t most = (size_t)f->plays_per_month * (100 + f->spread) / 100 + 1;
     f->hashed = malloc(most * sizeof *f->hashed);
@@ -244,6 +267,8 @@ int main(int argc, char **argv)
             f.plays_per_month = number(value, 10 * 1000 * 1000);
         } else if (strcmp(argv[i], "--months") == 0) {
             f.months = number(value, 120);
+        } else if (strcmp(argv[i], "--page") == 0) {
+            f.page = number(value, 65536);
         } else if (strcmp(argv[i], "--spread") == 0) {
             f.spread = number(value, SPREAD_MAX);
         } else {
@@ -254,7 +279,7 @@ int main(int argc, char **argv)
     if (f.data == NULL || f.data[0] == '\0' || f.users == 0 || strlen(f.prefix) > BENCH_PREFIX_MAX) {
         fprintf(stderr,
                 "usage: bench/fill --data DIR [--users N] [--plays-per-month N] [--months N] [--spread PERCENT] "
-                "[--prefix TEXT]\n");
+                "[--prefix TEXT] [--page BYTES]\n");
         return 2;
     }
     log_set_level(LOG_LEVEL_WARN);
@@ -264,5 +289,6 @@ int main(int argc, char **argv)
     free(f.positions);
     free(f.scratch);
     buf_free(&f.blob);
+    arena_free(&f.arena);
     return 0;
 }

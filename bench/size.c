@@ -67,6 +67,7 @@ static struct user *make_users(uint32_t n, uint64_t seed)
 }
 
 static bool even;
+static uint32_t coarse_max; /* as a flush takes it */
 
 /* A month's share of the user's plays. Unless --even they are unevenly spread, from once to three times as many in one
  * month as in another: equal rows would all fit their pages equally well, or badly. */
@@ -94,9 +95,10 @@ static void encode_plays(const struct user *u, int m, uint32_t n, struct buf *ou
     for (uint32_t i = 0; i < n; i++) {
         positions[i] = (uint32_t)(random_next(&random) >> 32);
     }
-    struct filter f = {.n_parts = 1};
-    f.parts[0] = (struct filter_part){.positions = positions, .m = FILTER_LIVE_M};
-    f.parts[0].n = filter_sort(positions, n, scratch);
+    static struct arena arena;
+    struct filter f = {0};
+    arena_reset(&arena);
+    must(filter_add(&f, positions, filter_sort(positions, n, scratch), coarse_max, &arena) == 0, "add");
     buf_clear(out);
     must(filter_encode(&f, out) == 0, "encode");
 }
@@ -357,17 +359,18 @@ static struct by_size measure_size(uint32_t n, double error_rate, int64_t window
     uint32_t *positions = malloc(2 * n * sizeof *positions);
     must(positions != NULL, "out of memory");
     uint64_t random = n;
+    struct arena arena = {0};
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t i = 0; i < n; i++) {
             positions[i] = (uint32_t)(random_next(&random) >> 32);
         }
-        struct filter f = {.n_parts = 1};
-        f.parts[0] = (struct filter_part){.positions = positions, .m = FILTER_LIVE_M};
-        f.parts[0].n = filter_sort(positions, n, positions + n);
+        struct filter f = {0};
+        arena_reset(&arena);
+        must(filter_add(&f, positions, filter_sort(positions, n, positions + n), coarse_max, &arena) == 0, "add");
         buf_clear(&blob);
         must(filter_encode(&f, &blob) == 0, "encode");
         out.live += (double)blob.len;
-        must(filter_cut(&f.parts[0], seal_range(f.parts[0].n, error_rate, window)) == 0, "cut");
+        must(seal_filter(&f, error_rate, window, &arena) == 1, "seal");
         buf_clear(&blob);
         must(filter_encode(&f, &blob) == 0, "encode");
         out.sealed += (double)blob.len;
@@ -383,6 +386,7 @@ static struct by_size measure_size(uint32_t n, double error_rate, int64_t window
     out.live /= all;
     out.sealed /= all;
     out.packed /= all;
+    arena_free(&arena);
     buf_free(&blob);
     free(positions);
     return out;
@@ -429,6 +433,7 @@ int main(int argc, char **argv)
     must(mkdtemp(made) != NULL, "no folder");
     log_set_level(LOG_LEVEL_WARN);
     world_init(&w, made, NULL);
+    coarse_max = seal_coarse_max(w.cfg.error_rate);
     measure_mix(&w, users, page, deliveries);
     if (!deliveries) {
         print_sizes(&w.cfg);

@@ -251,9 +251,9 @@ struct why {
     int months[PLACES_MAX];
 };
 
-static void why_see(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+static void why_see(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions, uint32_t n)
 {
-    sieve_see(((struct why *)arg)->sieve, m, before, positions, n);
+    sieve_see(((struct why *)arg)->sieve, part, before, positions, n);
 }
 
 static void why_month(void *arg, int month, bool good)
@@ -264,9 +264,10 @@ static void why_month(void *arg, int month, bool good)
     }
 }
 
-static void see_nothing(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+static void see_nothing(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
+                        uint32_t n)
 {
-    (void)arg, (void)m, (void)before, (void)positions, (void)n;
+    (void)arg, (void)part, (void)before, (void)positions, (void)n;
 }
 
 static void pass_month(void *arg, int month, bool good)

@@ -1,8 +1,8 @@
-/* The blob: how a month filter lies on disk (version 1; docs/format.md has the same layout with an example).
+/* The blob: how a month filter lies on disk (versions 1 and 2; docs/format.md has the same layout with an example).
  *
- *   1 byte    format version in the high three bits (1), number of parts in the low five (0 .. 16)
+ *   1 byte    format version in the high three bits (2 if any part is coarse, else 1), number of parts in the low five
  *   parts     one behind the other:
- *     1 byte    bit 7: live, m = 2^32; bits 6 and 5: zero; bits 4..0: k, 0 .. 31
+ *     1 byte    bit 7: live, m = 2^32, or 2^27 when coarse; bit 6: coarse; bit 5: zero; bits 4..0: k, 0 .. 31
  *     varint    n, 1 .. 2^32 - 1
  *     varint    m - 1, only when not live
  *     bits      n gaps in Golomb-Rice code, padded with zero bits to a byte
@@ -29,9 +29,11 @@
 
 enum {
     BLOB_VERSION = 1,
+    BLOB_VERSION_COARSE = 2,
     VERSION_SHIFT = 5,
     PARTS_MASK = 0x1f,
     LIVE_FLAG = 0x80,
+    COARSE_FLAG = 0x40,
     K_MASK = 0x1f,
     K_MAX = 31,
     CHECKSUM_BYTES = 4,
@@ -103,9 +105,15 @@ static unsigned best_k(const struct filter_part *part, uint64_t *bits)
     return k;
 }
 
+/* Of a part that was not cut. */
+static uint64_t range_of(bool coarse)
+{
+    return coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M;
+}
+
 static bool part_valid(const struct filter_part *part)
 {
-    if (part->m == 0 || part->m > FILTER_LIVE_M || part->positions[part->n - 1] >= part->m) {
+    if (part->m == 0 || part->m > range_of(part->coarse) || part->positions[part->n - 1] >= part->m) {
         return false;
     }
     bool ascending = true;
@@ -153,6 +161,7 @@ int filter_encode(const struct filter *f, struct buf *out)
     size_t bytes[FILTER_PARTS_MAX] = {0};
     size_t most = 1 + CHECKSUM_BYTES + WORD;
     unsigned n_parts = 0;
+    bool coarse = false;
 
     if (f->n_parts > FILTER_PARTS_MAX) {
         return ERR_INVALID;
@@ -168,6 +177,7 @@ int filter_encode(const struct filter *f, struct buf *out)
         k[i] = best_k(&f->parts[i], &bits);
         bytes[i] = (size_t)((bits + 7) / 8);
         most += PART_HEADER_MAX + bytes[i];
+        coarse = coarse || f->parts[i].coarse;
         n_parts++;
     }
     if (buf_reserve(out, most) != 0) {
@@ -176,15 +186,17 @@ int filter_encode(const struct filter *f, struct buf *out)
 
     uint8_t *start = (uint8_t *)out->data + out->len, *at = start;
     memset(start, 0, most);
-    *at++ = (uint8_t)(BLOB_VERSION << VERSION_SHIFT | n_parts);
+    unsigned version = coarse ? BLOB_VERSION_COARSE : BLOB_VERSION;
+    *at++ = (uint8_t)(version << VERSION_SHIFT | n_parts);
     for (unsigned i = 0; i < f->n_parts; i++) {
         const struct filter_part *part = &f->parts[i];
         if (part->n == 0) {
             continue;
         }
-        *at++ = (uint8_t)((part->m == FILTER_LIVE_M ? LIVE_FLAG : 0) | k[i]);
+        unsigned live = filter_part_live(part) ? LIVE_FLAG : 0, grain = part->coarse ? COARSE_FLAG : 0;
+        *at++ = (uint8_t)(live | grain | k[i]);
         at += varint_put(at, part->n);
-        if (part->m != FILTER_LIVE_M) {
+        if (!filter_part_live(part)) {
             at += varint_put(at, part->m - 1);
         }
         put_gaps(at, part, k[i]);
@@ -323,29 +335,32 @@ static int get_gaps(struct source *src, struct filter_part *part, unsigned k)
         if (rc < 0) {
             return rc;
         }
-        src->see(src->see_arg, part->m, done, run, n);
+        src->see(src->see_arg, part, done, run, n);
         done += n;
     }
     return gaps_end(src, part, &g);
 }
 
-static int get_part(struct source *src, struct filter_part *part)
+static int get_part(struct source *src, unsigned version, struct filter_part *part)
 {
     if (src->at == src->end) {
         return corrupt(src, "a part is missing");
     }
     uint8_t head = *src->at;
-    if ((head & ~(LIVE_FLAG | K_MASK)) != 0) {
+    const unsigned flags = LIVE_FLAG | (version == BLOB_VERSION ? 0 : COARSE_FLAG);
+    if ((head & ~(flags | K_MASK)) != 0) {
         return corrupt(src, "unknown flags of a part");
     }
     src->at++;
 
-    uint64_t n, m_less_1 = FILTER_LIVE_M - 1;
+    part->coarse = (head & COARSE_FLAG) != 0;
+    uint64_t n, m_less_1 = range_of(part->coarse) - 1;
     if (!get_number(src, &n) || n == 0 || n > UINT32_MAX) {
         return corrupt(src, "the number of positions is not in 1 .. 2^32 - 1");
     }
-    if ((head & LIVE_FLAG) == 0 && (!get_number(src, &m_less_1) || m_less_1 >= FILTER_LIVE_M - 1)) {
-        return corrupt(src, "the range of a sealed part is not in 1 .. 2^32 - 1");
+    if ((head & LIVE_FLAG) == 0 && (!get_number(src, &m_less_1) || m_less_1 >= range_of(part->coarse) - 1)) {
+        return corrupt(src, part->coarse ? "the range of a coarse sealed part is not in 1 .. 2^27 - 1"
+                                         : "the range of a sealed part is not in 1 .. 2^32 - 1");
     }
     unsigned k = head & K_MASK;
     uint64_t room = (uint64_t)(src->end - src->at) * 8;
@@ -375,9 +390,9 @@ static int get_parts(const void *blob, size_t len, struct source src, struct fil
     src.start = src.at = blob;
     src.end = src.start + len - CHECKSUM_BYTES;
     unsigned version = *src.at >> VERSION_SHIFT, n_parts = *src.at & PARTS_MASK;
-    if (version != BLOB_VERSION) {
-        return err_set(err, ERR_CORRUPT, "month filter of format version %u: this program reads version %d", version,
-                       BLOB_VERSION);
+    if (version != BLOB_VERSION && version != BLOB_VERSION_COARSE) {
+        return err_set(err, ERR_CORRUPT, "month filter of format version %u: this program reads versions %d and %d",
+                       version, BLOB_VERSION, BLOB_VERSION_COARSE);
     }
     uint32_t stored;
     memcpy(&stored, src.end, sizeof stored);
@@ -392,7 +407,7 @@ static int get_parts(const void *blob, size_t len, struct source src, struct fil
     }
     src.at++;
     for (unsigned i = 0; i < n_parts; i++) {
-        int rc = get_part(&src, &out->parts[i]);
+        int rc = get_part(&src, version, &out->parts[i]);
         if (rc != 0) {
             return rc;
         }

@@ -118,41 +118,118 @@ uint32_t filter_union(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_
     return n;
 }
 
-int filter_add(struct filter *f, const uint32_t *positions, uint32_t n, struct arena *arena)
+static struct filter_part *find_live(struct filter *f, bool coarse)
 {
-    if (n == 0) {
-        return 0;
-    }
-    struct filter_part *live = NULL;
-    for (unsigned i = 0; i < f->n_parts && live == NULL; i++) {
-        if (f->parts[i].m == FILTER_LIVE_M) {
-            live = &f->parts[i];
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        if (f->parts[i].coarse == coarse && filter_part_live(&f->parts[i])) {
+            return &f->parts[i];
         }
     }
-    if (live == NULL && f->n_parts == FILTER_PARTS_MAX) {
+    return NULL;
+}
+
+/* Takes out what the part holds. Returns how many are left, in place. */
+static uint32_t drop_held(const struct filter_part *part, uint32_t *positions, uint32_t n)
+{
+    uint32_t kept = 0, at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t here = filter_part_position(part, (uint64_t)positions[i] << 32);
+        while (at < part->n && part->positions[at] < here) {
+            at++;
+        }
+        if (at == part->n || part->positions[at] != here) {
+            positions[kept++] = positions[i];
+        }
+    }
+    return kept;
+}
+
+/* Ascending positions at 2^32 become coarse ones, in out, which may be the run itself. */
+static uint32_t make_coarse(const uint32_t *positions, uint32_t n, uint32_t *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = positions[i] >> FILTER_GRAIN;
+    }
+    return copy_distinct(out, n, out);
+}
+
+static int add_to(struct filter *f, struct filter_part *part, bool coarse, const uint32_t *positions, uint32_t n,
+                  struct arena *arena)
+{
+    if (part == NULL && f->n_parts == FILTER_PARTS_MAX) {
         return ERR_FULL;
     }
-    size_t room = (size_t)n + (live == NULL ? 0 : live->n);
+    size_t room = (size_t)n + (part == NULL ? 0 : part->n);
     uint32_t *merged = arena_alloc(arena, room * sizeof *merged);
     if (merged == NULL) {
         return ERR_NOMEM;
     }
-    if (live == NULL) {
-        live = &f->parts[f->n_parts++];
-        *live = (struct filter_part){.m = FILTER_LIVE_M};
+    if (part == NULL) {
+        part = &f->parts[f->n_parts++];
+        *part = (struct filter_part){.m = coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M, .coarse = coarse};
     }
-    live->n = filter_union(live->positions, live->n, positions, n, merged);
-    live->positions = merged;
+    part->n = filter_union(part->positions, part->n, positions, n, merged);
+    part->positions = merged;
+    return 0;
+}
+
+int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coarse_max, struct arena *arena)
+{
+    struct filter_part *coarse = find_live(f, true), *fine = find_live(f, false);
+    bool sealed = filter_sealed(f);
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        /* The union with the part that they go to leaves out the rest. */
+        if (f->n_parts > 1 || sealed) {
+            n = drop_held(&f->parts[i], positions, n);
+        }
+    }
+    if (n == 0) {
+        return 0;
+    }
+    bool to_coarse = !sealed && (coarse != NULL ? coarse->n <= coarse_max && n <= coarse_max - coarse->n
+                                                : f->n_parts == 0 && n <= coarse_max);
+    if (!to_coarse) {
+        if (coarse != NULL && f->n_parts == 1) {
+            n = drop_held(coarse, positions, n);
+        }
+        return n == 0 ? 0 : add_to(f, fine, false, positions, n, arena);
+    }
+    n = make_coarse(positions, n, positions);
+    return add_to(f, coarse, true, positions, n, arena);
+}
+
+int filter_unite(struct filter *f, struct arena *arena)
+{
+    struct filter_part *coarse = find_live(f, true);
+    if (coarse == NULL || filter_sealed(f)) {
+        return ERR_INVALID;
+    }
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        struct filter_part *part = &f->parts[i];
+        if (part == coarse) {
+            continue;
+        }
+        uint32_t n = part->coarse ? part->n : make_coarse(part->positions, part->n, part->positions);
+        uint32_t *merged = arena_alloc(arena, ((size_t)n + coarse->n) * sizeof *merged);
+        if (merged == NULL) {
+            return ERR_NOMEM;
+        }
+        coarse->n = filter_union(coarse->positions, coarse->n, part->positions, n, merged);
+        coarse->positions = merged;
+    }
+    f->parts[0] = *coarse;
+    f->n_parts = 1;
     return 0;
 }
 
 int filter_cut(struct filter_part *part, uint64_t m)
 {
-    if (part->m != FILTER_LIVE_M || m == 0 || m >= FILTER_LIVE_M) {
+    if (!filter_part_live(part) || m == 0 || m >= part->m) {
         return ERR_INVALID;
     }
+    const unsigned shift = part->coarse ? 32 - FILTER_GRAIN : 32;
     for (uint32_t i = 0; i < part->n; i++) {
-        part->positions[i] = (uint32_t)((part->positions[i] * m) >> 32);
+        part->positions[i] = (uint32_t)((part->positions[i] * m) >> shift);
     }
     part->n = copy_distinct(part->positions, part->n, part->positions);
     part->m = m;
@@ -176,7 +253,7 @@ static bool part_has(const struct filter_part *part, uint32_t position)
 bool filter_has(const struct filter *f, uint64_t hash)
 {
     for (unsigned i = 0; i < f->n_parts; i++) {
-        if (part_has(&f->parts[i], filter_position(hash, f->parts[i].m))) {
+        if (part_has(&f->parts[i], filter_part_position(&f->parts[i], hash))) {
             return true;
         }
     }
@@ -204,7 +281,7 @@ double filter_error(const struct filter *f)
 bool filter_sealed(const struct filter *f)
 {
     for (unsigned i = 0; i < f->n_parts; i++) {
-        if (f->parts[i].m < FILTER_LIVE_M) {
+        if (!filter_part_live(&f->parts[i])) {
             return true;
         }
     }

@@ -7,7 +7,12 @@
  * the h themselves; only such a one can be cut to a smaller m, once: a second cut would move positions,
  * and that is a false negative.
  *
- * A blob is a list of parts, each with its own n and m: plays that reach a sealed month go into a second
+ * A coarse filter doesn't look at the lowest FILTER_GRAIN bits of h: live, it has m = 2^27 and takes five bits less
+ * a position, on disk and in every flush. What it is cut to is reckoned from the 27 bits, so the part stays coarse.
+ * Its error is 32 times that of a live filter of the same size, so a user's month begins coarse, and what goes
+ * beyond a number of positions that depends on the error wanted goes into a second part at 2^32.
+ *
+ * A blob is a list of parts, each with its own n and m: plays that reach a sealed month go into a further
  * part at 2^32. The error of a filter is the sum of n/m over its parts.
  *
  * Pure: no I/O, no globals. Decoders trust nothing.
@@ -25,12 +30,13 @@
 
 #define FILTER_LIVE_M (UINT64_C(1) << 32)
 
-enum { FILTER_PARTS_MAX = 16 };
+enum { FILTER_PARTS_MAX = 16, FILTER_GRAIN = 5 };
 
 struct filter_part {
     uint32_t *positions; /* strictly ascending, each < m */
     uint32_t n;
-    uint64_t m; /* 1 .. 2^32 */
+    uint64_t m; /* 1 .. 2^32; 2^27 at most when coarse */
+    bool coarse;
 };
 
 struct filter {
@@ -44,6 +50,23 @@ static inline uint32_t filter_position(uint64_t hash, uint64_t m)
     return (uint32_t)(((hash >> 32) * m) >> 32);
 }
 
+/* The lowest bits of an item's h that count in the part, and all above them. */
+static inline uint64_t filter_part_mask(const struct filter_part *part)
+{
+    return part->coarse ? UINT64_MAX << (32 + FILTER_GRAIN) : UINT64_MAX << 32;
+}
+
+static inline uint32_t filter_part_position(const struct filter_part *part, uint64_t hash)
+{
+    return filter_position(hash & filter_part_mask(part), part->m);
+}
+
+/* Not cut yet. */
+static inline bool filter_part_live(const struct filter_part *part)
+{
+    return part->m == (part->coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M);
+}
+
 /* Decodes a blob; positions are allocated in the arena. Returns 0, ERR_NOMEM, or ERR_CORRUPT with what is
  * wrong and where. Every byte is validated: version, checksum, lengths, order, range, padding. Never reads
  * outside blob[0..len) and never allocates more than a small multiple of len. */
@@ -53,7 +76,8 @@ int filter_decode(const void *blob, size_t len, struct arena *arena, struct filt
  * ascending, a part's runs one behind the other; `before` of the part's positions came in earlier runs, so 0 begins a
  * part. out gets each part's n and m, and positions = NULL. What was handed over means nothing when it fails. */
 enum { FILTER_RUN = 1024 };
-typedef void filter_see(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n);
+typedef void filter_see(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
+                        uint32_t n);
 int filter_scan(const void *blob, size_t len, filter_see *see, void *arg, struct filter *out, struct err *err);
 
 /* Appends the blob of f to out. Empty parts are left out. Returns 0 or ERR_NOMEM; or ERR_INVALID when
@@ -67,12 +91,19 @@ uint32_t filter_sort(uint32_t *positions, uint32_t n, uint32_t *scratch);
 /* Union of two ascending runs into out (room for na + nb, no overlap with either). Returns its length. */
 uint32_t filter_union(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_t nb, uint32_t *out);
 
-/* Adds ascending live positions (m = 2^32) to f: into its live part if it has one, else as a new part. New
- * arrays come from the arena. Returns 0, ERR_NOMEM, or ERR_FULL when there are FILTER_PARTS_MAX parts. */
-int filter_add(struct filter *f, const uint32_t *positions, uint32_t n, struct arena *arena);
+/* Adds items by their ascending positions at 2^32; those that a part holds already are left out, also of what the
+ * array holds. They go into the live part at 2^32, or all of them into the coarse one where it then has at most
+ * coarse_max positions; either is begun when there is none, a coarse one only in a filter that is empty. A sealed
+ * filter takes no more into a coarse part. New arrays come from the arena. Returns 0, ERR_NOMEM, or ERR_FULL when there
+ * are FILTER_PARTS_MAX parts. */
+int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coarse_max, struct arena *arena);
 
-/* Cuts a live part to a smaller m, in place: p becomes (p * m) >> 32. Returns 0, or ERR_INVALID when the
- * part was cut before or m is not in 1 .. 2^32 - 1. */
+/* Makes one coarse part of a filter whose parts are all live, one of them coarse. Returns 0, ERR_NOMEM, or ERR_INVALID
+ * when it is none such. */
+int filter_unite(struct filter *f, struct arena *arena);
+
+/* Cuts a live part to a smaller m, in place: p becomes (p * m) >> 32 (of a coarse part, >> 27). Returns 0, or
+ * ERR_INVALID when the part was cut before or m is not below its range. */
 int filter_cut(struct filter_part *part, uint64_t m);
 
 /* Whether some part has the hash's position set; by binary search, for single questions. */
@@ -80,6 +111,6 @@ bool filter_has(const struct filter *f, uint64_t hash);
 
 uint64_t filter_items(const struct filter *f); /* sum of n */
 double filter_error(const struct filter *f);   /* sum of n/m, at most 1 */
-bool filter_sealed(const struct filter *f);    /* some part has m < 2^32 */
+bool filter_sealed(const struct filter *f);    /* some part was cut */
 
 #endif

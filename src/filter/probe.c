@@ -40,10 +40,10 @@ struct table {
 struct probe_part {
     const uint32_t *positions; /* at least TOGETHER */
     const uint32_t *starts;    /* of each bucket, and behind the last one */
-    uint64_t m;
-    uint32_t last;          /* where the last TOGETHER positions begin */
-    unsigned shift;         /* position >> shift is its bucket */
-    uint32_t few[TOGETHER]; /* the positions of a part with fewer, filled up with repeats */
+    uint64_t m, mask;          /* hash & mask is what counts */
+    uint32_t last;             /* where the last TOGETHER positions begin */
+    unsigned shift;            /* position >> shift is its bucket */
+    uint32_t few[TOGETHER];    /* the positions of a part with fewer, filled up with repeats */
 };
 
 struct probe {
@@ -195,22 +195,25 @@ static void mark_cells(uint64_t *cells, uint64_t first, uint64_t last)
 }
 
 /* Position p of a range of m stands for the hashes from p/m up to, and without, (p + 1)/m of the whole range, so it
- * touches the cells from p/m x cells to (p + 1)/m x cells. 1/m is taken in fixed point, rounded down for the first
+ * touches the cells from p/m x cells to (p + 1)/m x cells; of a coarse part, also those behind that differ only in bits
+ * that don't count. 1/m is taken in fixed point, rounded down for the first
  * and up for the last, so that rounding can only mark a cell too many. */
 static void mark_part(uint64_t *cells, unsigned bits, const struct filter_part *part)
 {
     const uint32_t *positions = part->positions, n = part->n;
-    if (part->m == FILTER_LIVE_M) {
+    const unsigned grain = part->coarse ? FILTER_GRAIN : 0;
+    if (filter_part_live(part)) {
         for (uint32_t i = 0; i < n; i++) {
-            mark_cell(cells, positions[i] >> (32 - bits));
+            mark_cell(cells, positions[i] >> (32 - grain - bits));
         }
         return;
     }
     const uint64_t inverse = (UINT64_C(1) << 63) / part->m, end = UINT64_C(1) << bits;
+    const uint64_t behind = ((UINT64_C(1) << grain) - 1) << 31;
     const unsigned shift = 63 - bits;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t position = positions[i];
-        uint64_t first = (position * inverse) >> shift, last = ((position + 1) * (inverse + 1)) >> shift;
+        uint64_t first = (position * inverse) >> shift, last = ((position + 1) * (inverse + 1) + behind) >> shift;
         mark_cells(cells, first, last < end ? last : end - 1);
     }
 }
@@ -231,7 +234,8 @@ static void part_index(struct probe_part *out, const struct filter_part *part, u
         starts[i] = rank;
     }
 
-    *out = (struct probe_part){.positions = positions, .starts = starts, .m = part->m, .shift = shift};
+    *out = (struct probe_part){
+        .positions = positions, .starts = starts, .m = part->m, .mask = filter_part_mask(part), .shift = shift};
     if (n >= TOGETHER) {
         out->last = n - TOGETHER;
         return;
@@ -319,7 +323,7 @@ static inline bool any_of_four(const uint32_t *at, uint32_t position)
 
 static bool part_has(const struct probe_part *part, uint64_t hash)
 {
-    uint32_t position = filter_position(hash, part->m);
+    uint32_t position = filter_position(hash & part->mask, part->m);
     const uint32_t *starts = part->starts + ((uint64_t)position >> part->shift);
     uint32_t start = starts[0] < part->last ? starts[0] : part->last;
     const uint32_t *at = part->positions + start;

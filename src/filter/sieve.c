@@ -137,13 +137,13 @@ int sieve_begin(struct sieve *s, const uint64_t *hashes, size_t n)
     return 0;
 }
 
-void sieve_see(void *sieve, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+void sieve_see(void *sieve, const struct filter_part *part, uint32_t before, const uint32_t *positions, uint32_t n)
 {
     struct sieve *s = sieve;
     const uint32_t *at = positions, *end = positions + n;
     size_t i = before == 0 ? 0 : s->next;
     for (; i < s->n; i++) {
-        const uint32_t position = filter_position(s->keys[i], m);
+        const uint32_t position = filter_part_position(part, s->keys[i]);
         if (position > end[-1]) {
             break; /* a later run's */
         }

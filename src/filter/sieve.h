@@ -22,7 +22,7 @@ void sieve_free(struct sieve *s);
 int sieve_begin(struct sieve *s, const uint64_t *hashes, size_t n);
 
 /* A filter_see (arg is the sieve): a run of a part's positions. */
-void sieve_see(void *sieve, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n);
+void sieve_see(void *sieve, const struct filter_part *part, uint32_t before, const uint32_t *positions, uint32_t n);
 
 /* The month that the runs since the last call belong to is at its end. good: they count; else they are forgotten.
  * Returns how many candidates the month has. */

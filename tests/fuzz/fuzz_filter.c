@@ -20,9 +20,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
     } while (0)
 
 /* The first hash that has the position. */
-static uint64_t hash_of(uint64_t position, uint64_t m)
+static uint64_t hash_of(const struct filter_part *part, uint64_t position)
 {
-    return (((position << 32) + m - 1) / m) << 32;
+    uint64_t first = ((position << 32) + part->m - 1) / part->m;
+    uint64_t grain = part->coarse ? 1U << FILTER_GRAIN : 1;
+    return (first + grain - 1) / grain * grain << 32;
 }
 
 static void check_parts(const struct filter *f)
@@ -31,7 +33,7 @@ static void check_parts(const struct filter *f)
     CHECK(f->n_parts <= FILTER_PARTS_MAX);
     for (unsigned i = 0; i < f->n_parts; i++) {
         const struct filter_part *part = &f->parts[i];
-        CHECK(part->m >= 1 && part->m <= FILTER_LIVE_M && part->n >= 1);
+        CHECK(part->m >= 1 && part->m <= FILTER_LIVE_M >> (part->coarse ? FILTER_GRAIN : 0) && part->n >= 1);
         for (uint32_t j = 0; j < part->n; j++) {
             CHECK(part->positions[j] < part->m);
             CHECK(j == 0 || part->positions[j - 1] < part->positions[j]);
@@ -48,7 +50,7 @@ struct expected {
     unsigned begun; /* parts */
 };
 
-static void see(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+static void see(void *arg, const struct filter_part *scanned, uint32_t before, const uint32_t *positions, uint32_t n)
 {
     struct expected *e = arg;
     if (e->filter == NULL) {
@@ -57,7 +59,7 @@ static void see(void *arg, uint64_t m, uint32_t before, const uint32_t *position
     e->begun += before == 0;
     CHECK(e->begun <= e->filter->n_parts);
     const struct filter_part *part = &e->filter->parts[e->begun - 1];
-    CHECK(part->m == m && before < part->n && n <= part->n - before);
+    CHECK(part->m == scanned->m && part->coarse == scanned->coarse && before < part->n && n <= part->n - before);
     CHECK(memcmp(part->positions + before, positions, n * sizeof *positions) == 0);
 }
 
@@ -74,7 +76,7 @@ static void check_members(const struct filter *f, const struct filter *of, struc
 {
     for (unsigned i = 0; i < of->n_parts; i++) {
         for (uint32_t j = 0; j < of->parts[i].n; j++) {
-            uint64_t hash = hash_of(of->parts[i].positions[j], of->parts[i].m);
+            uint64_t hash = hash_of(&of->parts[i], of->parts[i].positions[j]);
             CHECK(filter_has(f, hash));
             CHECK(probe_seen(probe, hash));
         }
@@ -101,19 +103,21 @@ static void check_round_trip(const struct filter *f, struct arena *arena)
     CHECK(filter_decode(blob.data, blob.len, arena, &again, &err) == 0);
     CHECK(again.n_parts == f->n_parts);
     for (unsigned i = 0; i < f->n_parts; i++) {
-        CHECK(again.parts[i].m == f->parts[i].m && again.parts[i].n == f->parts[i].n);
+        CHECK(again.parts[i].m == f->parts[i].m && again.parts[i].n == f->parts[i].n &&
+              again.parts[i].coarse == f->parts[i].coarse);
         CHECK(memcmp(again.parts[i].positions, f->parts[i].positions, f->parts[i].n * sizeof(uint32_t)) == 0);
     }
     buf_free(&blob);
 }
 
 /* What a flush and a seal do to a decoded filter. */
-static void check_growth(struct filter *f, struct arena *arena, struct probe *probe)
+static void check_growth(struct filter *f, uint32_t coarse_max, struct arena *arena, struct probe *probe)
 {
-    static const uint32_t more[] = {0, 1, 0x7fffffff, UINT32_MAX};
-    const struct filter added = {.n_parts = 1, .parts = {{.positions = (uint32_t *)more, .n = 4, .m = FILTER_LIVE_M}}};
+    uint32_t more[] = {0, 1, 0x7fffffff, UINT32_MAX}, work[4];
+    const struct filter added = {.n_parts = 1, .parts = {{.positions = more, .n = 4, .m = FILTER_LIVE_M}}};
     struct filter before = *f;
-    if (filter_add(f, more, 4, arena) != 0) {
+    memcpy(work, more, sizeof work);
+    if (filter_add(f, work, 4, coarse_max, arena) != 0) {
         CHECK(f->n_parts == FILTER_PARTS_MAX);
         return;
     }
@@ -121,9 +125,15 @@ static void check_growth(struct filter *f, struct arena *arena, struct probe *pr
     check_probe(probe, f, &added);
     check_members(f, &before, probe);
     check_round_trip(f, arena);
+    if (filter_unite(f, arena) == 0) {
+        CHECK(f->n_parts == 1 && f->parts[0].coarse);
+        check_parts(f);
+        check_probe(probe, f, &added);
+    }
     for (unsigned i = 0; i < f->n_parts; i++) {
-        bool live = f->parts[i].m == FILTER_LIVE_M;
-        CHECK(filter_cut(&f->parts[i], (uint64_t)f->parts[i].n * 3000 + 1) == (live ? 0 : ERR_INVALID));
+        uint64_t m = (uint64_t)f->parts[i].n * 3000 + 1;
+        bool good = filter_part_live(&f->parts[i]) && m < f->parts[i].m;
+        CHECK(filter_cut(&f->parts[i], m) == (good ? 0 : ERR_INVALID));
     }
     check_parts(f);
     CHECK(filter_sealed(f));
@@ -149,7 +159,7 @@ static void try_blob(const uint8_t *data, size_t size)
         check_parts(&f);
         check_probe(probe, &f, &f);
         check_round_trip(&f, &arena);
-        check_growth(&f, &arena, probe);
+        check_growth(&f, (uint32_t)(size % 3) * 20, &arena, probe);
     } else {
         CHECK(err.code == ERR_CORRUPT && err.text[0] != '\0' && f.n_parts == 0);
     }

@@ -69,6 +69,20 @@ int main(int argc, char **argv)
     write_part("sealed", part(33, 7, 3000, 100003));
     write_part("sealed-widest", part(10, 7, 400000000, FILTER_LIVE_M - 1));
 
+    struct filter_part coarse = part(40, 7, 3000000, FILTER_LIVE_M >> FILTER_GRAIN);
+    coarse.coarse = true;
+    write_part("coarse-live", coarse);
+    coarse = part(33, 7, 3000, 100003);
+    coarse.coarse = true;
+    write_part("coarse-sealed", coarse);
+    struct filter coarse_and_fine = {.n_parts = 2};
+    coarse_and_fine.parts[0] = part(40, 3, 3000000, FILTER_LIVE_M >> FILTER_GRAIN);
+    coarse_and_fine.parts[0].coarse = true;
+    coarse_and_fine.parts[1] = part(10, 90, 50000000, FILTER_LIVE_M);
+    write_filter("coarse-and-fine", &coarse_and_fine);
+    free(coarse_and_fine.parts[0].positions);
+    free(coarse_and_fine.parts[1].positions);
+
     struct filter many = {.n_parts = FILTER_PARTS_MAX};
     for (uint32_t i = 0; i < FILTER_PARTS_MAX; i++) {
         many.parts[i] = part(1 + i, i, 17 * i + 1, i % 3 == 0 ? FILTER_LIVE_M : 5000 + i);
@@ -88,11 +102,13 @@ int main(int argc, char **argv)
     } bad[] = {
         {"bad-nothing", 0, {0}},
         {"bad-short", 4, {0x20, 0xcf, 0xb7, 0x3c}},
-        {"bad-version", 5, {0x40}},
+        {"bad-version", 5, {0x60}},
         {"bad-17-parts", 5, {0x31}},
         {"bad-part-missing", 9, {0x22, 0x00, 0x01, 0x09, 0x01}},
         {"bad-left-over", 10, {0x21, 0x00, 0x01, 0x09, 0x01, 0x00}},
         {"bad-flags", 9, {0x21, 0x40, 0x01, 0x09, 0x01}},
+        {"bad-coarse-range", 12, {0x41, 0x40, 0x01, 0xff, 0xff, 0xff, 0x3f, 0x01}},
+        {"bad-coarse-beyond", 11, {0x41, 0xdb, 0x01, 0x00, 0x00, 0x00, 0x10}},
         {"bad-no-positions", 8, {0x21, 0x00, 0x00, 0x09}},
         {"bad-n-too-large", 12, {0x21, 0x9f, 0xff, 0xff, 0xff, 0xff, 0x0f, 0xff}},
         {"bad-m-too-large", 13, {0x21, 0x00, 0x01, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x01}},

@@ -326,7 +326,7 @@ static int fake_scan(struct store_reader *r, int64_t key, struct slice user, int
     for (size_t i = 0; code == 0 && i < view->n_months; i++) {
         struct filter_part *part = &r->months[i].filter.parts[0];
         for (uint32_t at = 0; at < part->n; at += 2) {
-            scan->see(scan->arg, part->m, at, part->positions + at, part->n - at < 2 ? 1 : 2);
+            scan->see(scan->arg, part, at, part->positions + at, part->n - at < 2 ? 1 : 2);
         }
         part->positions = NULL;
         scan->month(scan->arg, view->months[i].month, true);

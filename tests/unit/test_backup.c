@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/sqlite/db.h"
 
 enum { ID_SIZE = 32, MANY = 80000, DAY_MS = 24 * 3600 * 1000 };
 static const int64_t AUGUST_20 = INT64_C(1787227200000);   /* 2026-08-20T12:00Z */
@@ -463,7 +464,8 @@ static void test_in_the_middle(void **state)
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_size > 5 << 20);
     /* Each page once, and those that changed meanwhile once more: it did not begin anew. */
-    assert_in_range(vfs_fault_hits(writes), (uint64_t)st.st_size / 4096, (uint64_t)st.st_size / 4096 * 5 / 4);
+    uint64_t pages = (uint64_t)st.st_size / DB_HISTORY_PAGE;
+    assert_in_range(vfs_fault_hits(writes), pages, pages * 5 / 4);
     restore(f);
     flush(w);
     assert_false(is_known(w, "gone"));

@@ -95,7 +95,7 @@ static int fake_scan(struct store_reader *reader, int64_t key, struct slice user
             struct filter_part *part = &m->filter.parts[p];
             for (uint32_t at = 0; at < part->n && part->positions != NULL; at += 7) {
                 uint32_t left = part->n - at;
-                scan->see(scan->arg, part->m, at, part->positions + at, left < 7 ? left : 7);
+                scan->see(scan->arg, part, at, part->positions + at, left < 7 ? left : 7);
             }
             part->positions = NULL;
         }
@@ -202,7 +202,7 @@ static struct store_month *add_month(int month, unsigned from, unsigned to, uint
     struct store_month *out = &fake.months[fake.n_months++];
     *out = (struct store_month){.month = month, .bytes = 100};
     uint32_t n = filter_sort(positions, to - from, NULL);
-    assert_int_equal(filter_add(&out->filter, positions, n, &arena), 0);
+    assert_int_equal(filter_add(&out->filter, positions, n, 0, &arena), 0);
     if (m < FILTER_LIVE_M) {
         assert_int_equal(filter_cut(&out->filter.parts[0], m), 0);
     }
@@ -318,7 +318,7 @@ static void test_each_source_hides(void **state)
     add_month(month_make(2026, 11), 10, 20, FILTER_LIVE_M);
     struct store_month *sealed = add_month(month_make(2026, 9), 20, 30, 1 << 20);
     uint32_t late = filter_position(item(30), FILTER_LIVE_M);
-    assert_int_equal(filter_add(&sealed->filter, &late, 1, &arena), 0);
+    assert_int_equal(filter_add(&sealed->filter, &late, 1, 0, &arena), 0);
     assert_int_equal(sealed->filter.n_parts, 2);
 
     uint64_t hashes[40];
@@ -396,7 +396,7 @@ static void test_why_order_and_error(void **state)
     add_month(month_make(2026, 11), 0, 10, FILTER_LIVE_M);
     struct store_month *sealed = add_month(month_make(2026, 9), 0, 10, 1 << 20);
     uint32_t late = filter_position(item(77), FILTER_LIVE_M);
-    assert_int_equal(filter_add(&sealed->filter, &late, 1, &arena), 0);
+    assert_int_equal(filter_add(&sealed->filter, &late, 1, 0, &arena), 0);
     fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.id = 9, .hash = item(5)};
     fake.plays[fake.n_plays++] = (struct store_play){item(5), month_make(2026, 9)};
     fake.plays[fake.n_plays++] = (struct store_play){item(5), month_make(2026, 11)};

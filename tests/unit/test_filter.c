@@ -127,15 +127,21 @@ static void union_agrees_with_qsort(void **state)
 }
 
 /* A filter's part of the hashes, as a caller makes it. */
-static void add_hashes(struct filter *f, const uint64_t *hashes, uint32_t n, struct arena *arena)
+static void add_hashes_up_to(struct filter *f, const uint64_t *hashes, uint32_t n, uint32_t coarse_max,
+                             struct arena *arena)
 {
     uint32_t *positions = must_alloc(n * sizeof *positions);
     for (uint32_t i = 0; i < n; i++) {
         positions[i] = filter_position(hashes[i], FILTER_LIVE_M);
     }
     uint32_t distinct = filter_sort(positions, n, NULL);
-    assert_int_equal(filter_add(f, positions, distinct, arena), 0);
+    assert_int_equal(filter_add(f, positions, distinct, coarse_max, arena), 0);
     free(positions);
+}
+
+static void add_hashes(struct filter *f, const uint64_t *hashes, uint32_t n, struct arena *arena)
+{
+    add_hashes_up_to(f, hashes, n, 0, arena);
 }
 
 static uint64_t *random_hashes(uint32_t n, uint64_t *seed)
@@ -214,11 +220,148 @@ static void add_leaves_sealed_parts_alone(void **state)
     }
 
     struct filter before = f;
-    const uint32_t more[] = {1, 2, 3};
-    assert_int_equal(filter_add(&f, more, COUNT(more), &arena), ERR_FULL);
+    uint32_t more[] = {1, 2, 3};
+    assert_int_equal(filter_add(&f, more, COUNT(more), 0, &arena), ERR_FULL);
     assert_memory_equal(&f, &before, sizeof f);
-    assert_int_equal(filter_add(&f, more, 0, &arena), 0);
+    assert_int_equal(filter_add(&f, more, 0, 0, &arena), 0);
     assert_memory_equal(&f, &before, sizeof f);
+    free(hashes);
+    arena_free(&arena);
+}
+
+static uint32_t coarse_items(const struct filter *f)
+{
+    uint32_t n = 0;
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        n += f->parts[i].coarse ? f->parts[i].n : 0;
+    }
+    return n;
+}
+
+static void assert_has_all(const struct filter *f, const uint64_t *hashes, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(filter_has(f, hashes[i]));
+    }
+}
+
+/* Flush by flush: into the coarse part while all of a flush fits there, then beside it; what comes again is in one of
+ * them already. */
+static void add_fills_the_coarse_part_first(void **state)
+{
+    (void)state;
+    enum { FLUSHES = 40, EACH = 100, MOST = 1050 };
+    uint64_t seed = 8;
+    struct arena arena = {0};
+    struct filter f = {0};
+    uint64_t *hashes = random_hashes(FLUSHES * EACH, &seed);
+    for (uint32_t i = 0; i < FLUSHES; i++) {
+        add_hashes_up_to(&f, hashes + (size_t)i * EACH, EACH, MOST, &arena);
+        assert_int_equal(f.n_parts, i < 10 ? 1 : 2);
+        assert_false(filter_sealed(&f));
+        assert_has_all(&f, hashes, (i + 1) * EACH);
+    }
+    assert_true(f.parts[0].coarse && !f.parts[1].coarse);
+    assert_true(f.parts[0].m == FILTER_LIVE_M >> FILTER_GRAIN && f.parts[1].m == FILTER_LIVE_M);
+    assert_ascending(&f.parts[0]);
+    assert_ascending(&f.parts[1]);
+    assert_in_range(f.parts[0].n, 10 * EACH - 2, 10 * EACH);
+    assert_in_range(f.parts[1].n, 30 * EACH - 2, 30 * EACH);
+    uint64_t before = filter_items(&f);
+    add_hashes_up_to(&f, hashes, FLUSHES * EACH, MOST, &arena);
+    add_hashes_up_to(&f, hashes, EACH, MOST, &arena);
+    add_hashes_up_to(&f, hashes + (FLUSHES - 1) * EACH, EACH, MOST, &arena);
+    assert_int_equal(filter_items(&f), before);
+    /* Room that is left is used by what fits. */
+    uint64_t *few = random_hashes(20, &seed);
+    add_hashes_up_to(&f, few, 20, MOST, &arena);
+    assert_in_range(coarse_items(&f), 10 * EACH + 10, 10 * EACH + 20);
+    assert_has_all(&f, few, 20);
+    free(few);
+    free(hashes);
+    arena_free(&arena);
+}
+
+static void a_large_first_flush_is_not_coarse(void **state)
+{
+    (void)state;
+    uint64_t seed = 9;
+    struct arena arena = {0};
+    struct filter f = {0};
+    uint64_t *hashes = random_hashes(500, &seed);
+    add_hashes_up_to(&f, hashes, 400, 399, &arena);
+    add_hashes_up_to(&f, hashes + 400, 100, 399, &arena);
+    assert_int_equal(f.n_parts, 1);
+    assert_int_equal(coarse_items(&f), 0);
+    assert_int_equal(filter_items(&f), 500);
+    free(hashes);
+    arena_free(&arena);
+}
+
+/* Neighbours that a coarse part takes for one. */
+static void coarse_positions_are_kept_once(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct filter f = {0};
+    uint32_t positions[] = {0, 31, 32, 64, UINT32_MAX - 32, UINT32_MAX - 31, UINT32_MAX};
+    assert_int_equal(filter_add(&f, positions, COUNT(positions), 100, &arena), 0);
+    static const uint32_t expected[] = {0, 1, 2, (1U << 27) - 2, (1U << 27) - 1};
+    assert_int_equal(f.parts[0].n, COUNT(expected));
+    assert_memory_equal(f.parts[0].positions, expected, sizeof expected);
+    assert_true(filter_has(&f, UINT64_C(5) << 32));
+    assert_false(filter_has(&f, UINT64_C(96) << 32));
+    arena_free(&arena);
+}
+
+static void late_plays_of_a_coarse_month_go_beside_it(void **state)
+{
+    (void)state;
+    uint64_t seed = 10;
+    struct arena arena = {0};
+    struct filter f = {0};
+    uint64_t *hashes = random_hashes(300, &seed);
+    add_hashes_up_to(&f, hashes, 200, 1000, &arena);
+    assert_int_equal(filter_cut(&f.parts[0], 600000), 0);
+    add_hashes_up_to(&f, hashes + 100, 200, 1000, &arena); /* half of them are there already */
+    assert_int_equal(f.n_parts, 2);
+    assert_false(f.parts[1].coarse);
+    assert_in_range(f.parts[1].n, 95, 100);
+    assert_has_all(&f, hashes, 300);
+    free(hashes);
+    arena_free(&arena);
+}
+
+static void unite_makes_one_coarse_part(void **state)
+{
+    (void)state;
+    uint64_t seed = 11;
+    struct arena arena = {0};
+    uint64_t *hashes = random_hashes(3000, &seed);
+    static const uint64_t ranges[] = {1, 1000, 9278351, (1U << 27) - 1};
+    for (size_t r = 0; r < COUNT(ranges); r++) {
+        struct filter f = {0};
+        assert_int_equal(filter_unite(&f, &arena), ERR_INVALID);
+        add_hashes_up_to(&f, hashes, 1000, 1500, &arena);
+        add_hashes_up_to(&f, hashes + 1000, 2000, 1500, &arena);
+        assert_int_equal(f.n_parts, 2);
+        assert_int_equal(filter_unite(&f, &arena), 0);
+        assert_int_equal(f.n_parts, 1);
+        assert_true(f.parts[0].coarse && filter_part_live(&f.parts[0]));
+        assert_ascending(&f.parts[0]);
+        assert_in_range(f.parts[0].n, 2990, 3000);
+        assert_has_all(&f, hashes, 3000);
+        assert_int_equal(filter_cut(&f.parts[0], 1 << 27), ERR_INVALID);
+        assert_int_equal(filter_cut(&f.parts[0], ranges[r]), 0);
+        assert_ascending(&f.parts[0]);
+        assert_true(filter_sealed(&f));
+        assert_has_all(&f, hashes, 3000);
+        assert_int_equal(filter_unite(&f, &arena), ERR_INVALID);
+        assert_int_equal(filter_cut(&f.parts[0], 1), ERR_INVALID);
+    }
+    struct filter fine = {0};
+    add_hashes(&fine, hashes, 10, &arena);
+    assert_int_equal(filter_unite(&fine, &arena), ERR_INVALID);
     free(hashes);
     arena_free(&arena);
 }
@@ -228,7 +371,7 @@ static void add_of_nothing_makes_no_part(void **state)
     (void)state;
     struct arena arena = {0};
     struct filter f = {0};
-    assert_int_equal(filter_add(&f, NULL, 0, &arena), 0);
+    assert_int_equal(filter_add(&f, NULL, 0, 9, &arena), 0);
     assert_int_equal(f.n_parts, 0);
     assert_false(filter_has(&f, 0));
     assert_true(filter_error(&f) == 0);
@@ -270,8 +413,8 @@ static void cut_is_refused_twice_and_outside_its_range(void **state)
     (void)state;
     struct arena arena = {0};
     struct filter f = {0};
-    const uint32_t positions[] = {5, 1U << 30, UINT32_MAX};
-    assert_int_equal(filter_add(&f, positions, COUNT(positions), &arena), 0);
+    uint32_t positions[] = {5, 1U << 30, UINT32_MAX};
+    assert_int_equal(filter_add(&f, positions, COUNT(positions), 0, &arena), 0);
     static const uint64_t wrong[] = {0, FILTER_LIVE_M, FILTER_LIVE_M + 1, UINT64_MAX};
     for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_int_equal(filter_cut(&f.parts[0], wrong[i]), ERR_INVALID);
@@ -315,9 +458,9 @@ static void parts_of_different_ranges_are_looked_up_each(void **state)
 
     /* A range of one position hides everything, and no error is more than certain. */
     struct filter all = f;
-    const uint32_t one[] = {77};
+    uint32_t one[] = {77};
     all.n_parts = 3;
-    assert_int_equal(filter_add(&all, one, 1, &arena), 0);
+    assert_int_equal(filter_add(&all, one, 1, 0, &arena), 0);
     assert_int_equal(filter_cut(&all.parts[3], ranges[3]), 0);
     assert_true(filter_has(&all, random_next(&seed)));
     assert_true(filter_error(&all) == 1);
@@ -364,6 +507,11 @@ int main(void)
         cmocka_unit_test(add_merges_into_the_live_part),
         cmocka_unit_test(add_keeps_equal_hashes_once),
         cmocka_unit_test(add_leaves_sealed_parts_alone),
+        cmocka_unit_test(add_fills_the_coarse_part_first),
+        cmocka_unit_test(a_large_first_flush_is_not_coarse),
+        cmocka_unit_test(coarse_positions_are_kept_once),
+        cmocka_unit_test(late_plays_of_a_coarse_month_go_beside_it),
+        cmocka_unit_test(unite_makes_one_coarse_part),
         cmocka_unit_test(add_of_nothing_makes_no_part),
         cmocka_unit_test(cut_loses_no_item),
         cmocka_unit_test(cut_is_refused_twice_and_outside_its_range),

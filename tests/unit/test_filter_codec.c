@@ -13,6 +13,7 @@
 #include "filter/filter.h"
 #include "random.h"
 
+#define COARSE_M (FILTER_LIVE_M >> FILTER_GRAIN)
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static void *must_alloc(size_t size)
@@ -38,7 +39,8 @@ struct expected {
     unsigned begun;
 };
 
-static void see_expected(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+static void see_expected(void *arg, const struct filter_part *scanned, uint32_t before, const uint32_t *positions,
+                         uint32_t n)
 {
     struct expected *e = arg;
     assert_true(n > 0 && n <= FILTER_RUN);
@@ -50,7 +52,8 @@ static void see_expected(void *arg, uint64_t m, uint32_t before, const uint32_t 
         e->n = 0;
     }
     const struct filter_part *part = &e->filter->parts[e->part];
-    assert_true(e->part < e->filter->n_parts && part->m == m && e->n == before && n <= part->n - before);
+    assert_true(e->part < e->filter->n_parts && part->m == scanned->m && part->coarse == scanned->coarse);
+    assert_true(e->n == before && n <= part->n - before);
     assert_memory_equal(part->positions + before, positions, n * sizeof *positions);
     e->n += n;
 }
@@ -101,6 +104,7 @@ static void assert_same(const struct filter *a, const struct filter *b)
     for (unsigned i = 0; i < a->n_parts; i++) {
         assert_int_equal(a->parts[i].n, b->parts[i].n);
         assert_true(a->parts[i].m == b->parts[i].m);
+        assert_int_equal(a->parts[i].coarse, b->parts[i].coarse);
         assert_memory_equal(a->parts[i].positions, b->parts[i].positions, a->parts[i].n * sizeof(uint32_t));
     }
 }
@@ -131,6 +135,11 @@ static size_t assert_round_trip(const struct filter *f)
 static size_t round_trip_part(uint32_t *positions, uint32_t n, uint64_t m)
 {
     struct filter f = {.n_parts = 1, .parts = {{.positions = positions, .n = n, .m = m}}};
+    if (m <= COARSE_M) { /* the same as a coarse part; at 2^27, which is live there, it is smaller */
+        f.parts[0].coarse = true;
+        assert_round_trip(&f);
+        f.parts[0].coarse = false;
+    }
     return assert_round_trip(&f);
 }
 
@@ -147,8 +156,8 @@ static void random_positions_come_back(void **state)
 {
     (void)state;
     static const uint32_t sizes[] = {0, 1, 2, 3, 7, 10, 31, 32, 33, 64, 100, 1000, 10000, 100000};
-    static const uint64_t ranges[] = {1,      2,        3,          64,         1001,         65536,
-                                      999983, 40000001, 0x80000000, 0xffffffff, FILTER_LIVE_M};
+    static const uint64_t ranges[] = {1,      2,        3,       64,         1001,       65536,
+                                      999983, 40000001, 1 << 27, 0x80000000, 0xffffffff, FILTER_LIVE_M};
     uint64_t seed = 11;
     for (size_t s = 0; s < COUNT(sizes); s++) {
         uint32_t *v = must_alloc(sizes[s] * sizeof *v);
@@ -223,9 +232,12 @@ static void several_parts_come_back(void **state)
         for (unsigned i = 0; i < f.n_parts; i++) {
             uint64_t m =
                 random_below(&seed, 2) ? FILTER_LIVE_M : 1 + (random_next(&seed) >> (32 + random_below(&seed, 32)));
+            bool coarse = random_below(&seed, 3) == 0;
+            m = coarse && m > COARSE_M ? COARSE_M : m;
             uint32_t n = (uint32_t)random_below(&seed, 1U << random_below(&seed, 10)); /* some are empty */
             uint32_t *v = must_alloc(n * sizeof *v);
-            f.parts[i] = (struct filter_part){.positions = v, .n = random_positions(v, n, m, &seed), .m = m};
+            n = random_positions(v, n, m, &seed);
+            f.parts[i] = (struct filter_part){.positions = v, .n = n, .m = m, .coarse = coarse};
         }
         assert_round_trip(&f);
         for (unsigned i = 0; i < f.n_parts; i++) {
@@ -297,6 +309,7 @@ static void encode_refuses_what_is_not_a_filter(void **state)
         {.positions = good, .n = 3, .m = 9},
         {.positions = good, .n = 3, .m = 0},
         {.positions = good, .n = 3, .m = FILTER_LIVE_M + 1},
+        {.positions = good, .n = 3, .m = COARSE_M + 1, .coarse = true},
     };
     struct buf out = {0};
     assert_int_equal(buf_add(&out, "x", 1), 0);
@@ -322,6 +335,41 @@ static const uint8_t known_two_parts[] = {
     0x19, 0x01,                                                 /* gaps 1, 0, 6 */
     0x7c, 0x13, 0xc4, 0xed,                                     /* checksum */
 };
+
+/* And version 2, which has coarse parts. */
+static const uint8_t known_coarse[] = {
+    0x43,                                                 /* version 2, three parts */
+    0xd8, 0x04,                                           /* coarse, live, k = 24, n = 4 */
+    0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0f, 0x00, 0x00, /* gaps 3, 0, 15, 2^27 - 22 */
+    0xea, 0xff, 0xff, 0x07, 0x04,                         /* */
+    0x41, 0x03, 0xab, 0x02,                               /* coarse, k = 1, n = 3, m = 300 */
+    0x19, 0x01,                                           /* gaps 1, 0, 6 */
+    0x82, 0x01, 0x0b,                                     /* live, k = 2, n = 1, gap 7 */
+    0x2e, 0x52, 0xfe, 0x30,                               /* checksum */
+};
+
+static void known_coarse_bytes_stay_what_they_are(void **state)
+{
+    (void)state;
+    uint32_t live[] = {3, 4, 20, (1U << 27) - 1}, sealed[] = {1, 2, 9}, late[] = {7};
+    const struct filter f = {
+        .n_parts = 3,
+        .parts = {{.positions = live, .n = 4, .m = COARSE_M, .coarse = true},
+                  {.positions = sealed, .n = 3, .m = 300, .coarse = true},
+                  {.positions = late, .n = 1, .m = FILTER_LIVE_M}},
+    };
+    struct arena arena = {0};
+    struct buf out = {0};
+    struct filter decoded;
+    struct err err;
+    assert_int_equal(filter_encode(&f, &out), 0);
+    assert_int_equal(out.len, sizeof known_coarse);
+    assert_memory_equal(out.data, known_coarse, sizeof known_coarse);
+    assert_int_equal(decode_copy(known_coarse, sizeof known_coarse, &arena, &decoded, &err), 0);
+    assert_same(&decoded, &f);
+    buf_free(&out);
+    arena_free(&arena);
+}
 
 static void known_bytes_stay_what_they_are(void **state)
 {
@@ -386,7 +434,7 @@ static const struct {
     uint8_t bytes[24];
 } bad_blobs[] = {
     {"format version 0", 1, {0x00}},
-    {"format version 2", 1, {0x40}},
+    {"format version 3: this program reads versions 1 and 2", 1, {0x60}},
     {"format version 7", 1, {0xe0}},
     {"more than 16 parts", 1, {0x31}},
     {"at byte 1: a part is missing", 1, {0x21}},
@@ -394,7 +442,8 @@ static const struct {
     {"at byte 1: bytes left over", 2, {0x20, 0x00}},
     {"at byte 5: bytes left over", 6, {0x21, 0x00, 0x01, 0x09, 0x01, 0x00}},
     {"at byte 1: unknown flags", 5, {0x21, 0x20, 0x01, 0x09, 0x01}},
-    {"at byte 1: unknown flags", 5, {0x21, 0x40, 0x01, 0x09, 0x01}},
+    {"at byte 1: unknown flags", 5, {0x21, 0x40, 0x01, 0x09, 0x01}}, /* coarse, in version 1 */
+    {"at byte 1: unknown flags", 5, {0x41, 0x20, 0x01, 0x09, 0x01}},
     {"number of positions", 2, {0x21, 0x00}},
     {"number of positions", 4, {0x21, 0x00, 0x00, 0x09}},                                /* none */
     {"number of positions", 4, {0x21, 0x00, 0x81, 0x00}},                                /* not the shortest form */
@@ -402,19 +451,21 @@ static const struct {
     {"number of positions", 12, {0x21, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}, /* too long */
     {"the range of a sealed part", 3, {0x21, 0x00, 0x01}},
     {"the range of a sealed part", 5, {0x21, 0x00, 0x01, 0x80, 0x00}},
-    {"the range of a sealed part", 9, {0x21, 0x00, 0x01, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x01}}, /* 2^32 */
-    {"the range of a sealed part", 9, {0x21, 0x00, 0x01, 0x80, 0x80, 0x80, 0x80, 0x10, 0x01}}, /* 2^32 + 1 */
-    {"more positions than", 3, {0x21, 0x80, 0x01}},                                            /* no bytes at all */
-    {"more positions than", 4, {0x21, 0x80, 0x09, 0xff}},                                      /* 9 in 8 bits */
-    {"more positions than", 5, {0x21, 0x9f, 0x01, 0xff, 0xff}},                                /* 32 bits in 2 bytes */
-    {"more positions than", 8, {0x21, 0x9f, 0xff, 0xff, 0xff, 0xff, 0x0f, 0xff}},              /* 2^32 - 1 */
-    {"the gaps are cut off", 4, {0x21, 0x80, 0x01, 0x00}},                                     /* no one in sight */
-    {"the gaps are cut off", 4, {0x21, 0x80, 0x02, 0x80}},                                     /* one of two */
+    {"the range of a sealed part", 9, {0x21, 0x00, 0x01, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x01}},  /* 2^32 */
+    {"the range of a sealed part", 9, {0x21, 0x00, 0x01, 0x80, 0x80, 0x80, 0x80, 0x10, 0x01}},  /* 2^32 + 1 */
+    {"the range of a coarse sealed part", 8, {0x41, 0x40, 0x01, 0xff, 0xff, 0xff, 0x3f, 0x01}}, /* 2^27 */
+    {"more positions than", 3, {0x21, 0x80, 0x01}},                                             /* no bytes at all */
+    {"more positions than", 4, {0x21, 0x80, 0x09, 0xff}},                                       /* 9 in 8 bits */
+    {"more positions than", 5, {0x21, 0x9f, 0x01, 0xff, 0xff}},                                 /* 32 bits in 2 bytes */
+    {"more positions than", 8, {0x21, 0x9f, 0xff, 0xff, 0xff, 0xff, 0x0f, 0xff}},               /* 2^32 - 1 */
+    {"the gaps are cut off", 4, {0x21, 0x80, 0x01, 0x00}},                                      /* no one in sight */
+    {"the gaps are cut off", 4, {0x21, 0x80, 0x02, 0x80}},                                      /* one of two */
     {"the gaps are cut off", 13, {0x21, 0x80, 0x01}},
     {"not below m", 5, {0x21, 0x00, 0x01, 0x02, 0x08}},                   /* 3 in a range of 3 */
     {"not below m", 5, {0x21, 0x00, 0x02, 0x02, 0x12}},                   /* 1 and 4 */
     {"not below m", 16, {0x21, 0x00, 0x01, 0x02, [14] = 0x01}},           /* further than a word */
     {"not below m", 8, {0x21, 0x9f, 0x01, 0x00, 0x00, 0x00, 0x00, 0x02}}, /* 2^32 */
+    {"not below m", 7, {0x41, 0xdb, 0x01, 0x00, 0x00, 0x00, 0x10}},       /* 2^27, coarse */
     {"the padding", 5, {0x21, 0x00, 0x01, 0x02, 0x03}},
     {"the padding", 5, {0x21, 0x00, 0x01, 0x09, 0x81}},
 };
@@ -524,6 +575,7 @@ int main(void)
         cmocka_unit_test(no_other_k_is_shorter),
         cmocka_unit_test(encode_refuses_what_is_not_a_filter),
         cmocka_unit_test(known_bytes_stay_what_they_are),
+        cmocka_unit_test(known_coarse_bytes_stay_what_they_are),
         cmocka_unit_test(the_shortest_runs_are_read),
         cmocka_unit_test(bad_bytes_are_refused_by_name),
         cmocka_unit_test(every_truncation_and_extension_is_refused),

@@ -96,22 +96,33 @@ static void encode_and_decode_survive_each_failure(void **state)
 static void add_survives_a_failure(void **state)
 {
     (void)state;
-    static uint32_t v[N], w[N];
-    make_positions(v, 2);
-    make_positions(w, 3);
-    struct arena arena = {0};
-    struct filter f = {0};
-    fail_at = 1;
-    assert_int_equal(filter_add(&f, v, N, &arena), ERR_NOMEM);
-    assert_int_equal(f.n_parts, 0);
-    assert_int_equal(filter_add(&f, v, N, &arena), 0);
-    struct filter before = f;
-    fail_at = 1;
-    assert_int_equal(filter_add(&f, w, N, &arena), ERR_NOMEM);
-    assert_memory_equal(&f, &before, sizeof f);
-    assert_memory_equal(f.parts[0].positions, v, sizeof v);
-    assert_int_equal(filter_add(&f, w, N, &arena), 0);
-    arena_free(&arena);
+    for (uint32_t coarse_max = 0; coarse_max <= N; coarse_max += N) { /* the second goes beside a coarse part */
+        uint32_t v[N], w[N], kept[N];
+        make_positions(v, 2);
+        make_positions(w, 3);
+        struct arena arena = {0};
+        struct filter f = {0};
+        fail_at = 1;
+        assert_int_equal(filter_add(&f, v, N, coarse_max, &arena), ERR_NOMEM);
+        assert_int_equal(f.n_parts, 0);
+        make_positions(v, 2);
+        assert_int_equal(filter_add(&f, v, N, coarse_max, &arena), 0);
+        assert_int_equal(f.parts[0].coarse, coarse_max > 0);
+        struct filter before = f;
+        memcpy(kept, f.parts[0].positions, f.parts[0].n * sizeof *kept);
+        fail_at = 1;
+        assert_int_equal(filter_add(&f, w, N, coarse_max, &arena), ERR_NOMEM);
+        assert_memory_equal(&f, &before, sizeof f);
+        assert_memory_equal(f.parts[0].positions, kept, f.parts[0].n * sizeof *kept);
+        make_positions(w, 3);
+        assert_int_equal(filter_add(&f, w, N, coarse_max, &arena), 0);
+        if (coarse_max > 0) {
+            assert_int_equal(f.n_parts, 2);
+            fail_at = 1;
+            assert_int_equal(filter_unite(&f, &arena), ERR_NOMEM);
+        }
+        arena_free(&arena);
+    }
 }
 
 static void the_probe_survives_a_failure(void **state)

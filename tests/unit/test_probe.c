@@ -52,7 +52,7 @@ static void window_free(struct window *w)
 }
 
 /* Adds a part of n items, cut to m; m = 2^32 leaves it live. */
-static void window_part(struct window *w, uint32_t n, uint64_t m, uint64_t *seed)
+static void window_part_of(struct window *w, uint32_t n, uint64_t m, bool coarse, uint64_t *seed)
 {
     struct filter_part *part = &w->parts[w->n_parts];
     *part = (struct filter_part){.positions = must_alloc(n * sizeof(uint32_t)), .m = FILTER_LIVE_M};
@@ -64,11 +64,23 @@ static void window_part(struct window *w, uint32_t n, uint64_t m, uint64_t *seed
         w->hashes[w->n_hashes++] = hash;
         part->positions[i] = filter_position(hash, FILTER_LIVE_M);
     }
+    if (coarse) {
+        part->coarse = true;
+        part->m = FILTER_LIVE_M >> FILTER_GRAIN;
+        for (uint32_t i = 0; i < n; i++) {
+            part->positions[i] >>= FILTER_GRAIN;
+        }
+    }
     part->n = filter_sort(part->positions, n, NULL);
-    if (m < FILTER_LIVE_M) {
+    if (m < part->m) {
         assert_int_equal(filter_cut(part, m), 0);
     }
     w->pointers[w->n_parts++] = part;
+}
+
+static void window_part(struct window *w, uint32_t n, uint64_t m, uint64_t *seed)
+{
+    window_part_of(w, n, m, false, seed);
 }
 
 static void window_exact(struct window *w, size_t n, uint64_t *seed)
@@ -197,7 +209,7 @@ static void windows_of_all_shapes_agree_with_the_oracle(void **state)
             uint32_t n = (uint32_t)random_below(&seed, 1U << random_below(&seed, 11));
             uint64_t m = random_below(&seed, 3) == 0 ? FILTER_LIVE_M
                                                      : 1 + (random_next(&seed) >> (32 + random_below(&seed, 32)));
-            window_part(&w, n, m, &seed);
+            window_part_of(&w, n, m, random_below(&seed, 2), &seed);
         }
         window_exact(&w, random_below(&seed, 3) == 0 ? random_below(&seed, 150) : 0, &seed);
         window_exceptions(&w, random_below(&seed, 3) == 0 ? random_below(&seed, 20) : 0, &seed);
@@ -225,9 +237,9 @@ static void windows_of_all_shapes_agree_with_the_oracle(void **state)
 static void every_hash_of_a_cut_position_is_seen(void **state)
 {
     (void)state;
-    static const uint64_t ranges[] = {1,          2,          3,          5,          64,        1000,    4095,
-                                      4096,       4097,       65537,      999983,     3092783,   9999991, 123456789,
-                                      0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe, 0xffffffff};
+    static const uint64_t ranges[] = {1,         2,          3,          5,          64,         1000,      4095,
+                                      4096,      4097,       65537,      999983,     3092783,    9999991,   123456789,
+                                      0x7ffffff, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe, 0xffffffff};
     static const size_t fillers[] = {0,     1,     200,   300,   600,    1100,   3000,
                                      10000, 20000, 40000, 70000, 140000, 270000, 600000};
     uint64_t seed = 22;
@@ -237,20 +249,27 @@ static void every_hash_of_a_cut_position_is_seen(void **state)
         for (size_t i = 0; i < fillers[s]; i++) {
             filler[i] = 0xffff; /* one cell; the bitmap stays empty but for the part */
         }
-        for (size_t r = 0; r < COUNT(ranges); r++) {
-            uint64_t m = ranges[r];
+        for (size_t r = 0; r < 2 * COUNT(ranges); r++) {
+            uint64_t m = ranges[r / 2];
+            bool coarse = r % 2 == 1;
+            if (coarse && m > FILTER_LIVE_M >> FILTER_GRAIN) {
+                continue;
+            }
             struct window w;
             window_init(&w, 300);
-            window_part(&w, 300, m, &seed);
+            window_part_of(&w, 300, m, coarse, &seed);
             w.exact = filler;
             w.n_exact = fillers[s];
             assert_int_equal(build(p, &w), 0);
             w.n_exact = fillers[s] > 0; /* they are all the same */
-            for (uint32_t i = 0; i < w.parts[0].n; i++) {
-                uint64_t position = w.parts[0].positions[i];
+            const struct filter_part *part = &w.parts[0];
+            for (uint32_t i = 0; i < part->n; i++) {
+                const uint64_t position = part->positions[i], grain = coarse ? 1U << FILTER_GRAIN : 1;
                 uint64_t first = ((position << 32) + m - 1) / m, behind = (((position + 1) << 32) + m - 1) / m;
-                assert_int_equal(filter_position(first << 32, m), position);
-                assert_int_equal(filter_position((behind - 1) << 32, m), position);
+                first = (first + grain - 1) / grain * grain;
+                behind = (behind + grain - 1) / grain * grain;
+                assert_int_equal(filter_part_position(part, first << 32), position);
+                assert_int_equal(filter_part_position(part, (behind - 1) << 32), position);
                 uint64_t upper[] = {
                     first,     behind - 1, first + (behind - first) / 2, first + random_below(&seed, behind - first),
                     first - 1, behind};

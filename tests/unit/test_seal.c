@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "../scenario/vfs_fault.h"
 #include "../scenario/world.h"
@@ -184,7 +185,7 @@ static void test_range(void **state)
                 double share = n / (double)m;
                 assert_true(share <= 0.97 * rates[r] / months);
                 /* It is spent, not given away: one less would be too much, or the user's live months need it. */
-                assert_true(n / (double)(m - 1) > 0.97 * rates[r] / months || 2 * live > 0.03 * rates[r]);
+                assert_true(n / (double)(m - 1) > 0.97 * rates[r] / months || n > seal_coarse_max(rates[r]));
                 /* A user who plays as much each month: the current month live, the one before sealed or not yet. */
                 assert_true(months * share + live <= rates[r]);
                 assert_true((months - 1) * share + 2 * live <= rates[r]);
@@ -196,6 +197,72 @@ static void test_range(void **state)
     assert_int_equal(seal_range(giant, 1e-3, 3), 0);
     assert_int_equal(seal_range(0, 1e-3, 3), 0);
     assert_int_equal(seal_range(1000, 1e-3, 3), 3092784); /* 1000 * 3 / (0.97 * 0.001) */
+}
+
+/* A user with `coarse` plays in his coarse part and `fine` ones beside it, the same each month. However many months of
+ * the window are sealed, the sum stays below error_rate; and no play is lost. */
+static void need_bounded(uint32_t coarse, uint32_t fine, double rate, int64_t window)
+{
+    uint32_t n = coarse + fine;
+    uint32_t *positions = malloc((n + 1) * sizeof *positions);
+    uint32_t *work = malloc((n + 1) * sizeof *work);
+    struct arena arena = {0};
+    struct filter f = {0};
+    uint64_t random = n;
+    assert_true(positions != NULL && work != NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        positions[i] = (uint32_t)(random_next(&random) >> 32);
+    }
+    memcpy(work, positions, n * sizeof *work);
+    if (coarse > 0) {
+        assert_int_equal(filter_add(&f, work, filter_sort(work, coarse, NULL), coarse, &arena), 0);
+    }
+    if (fine > 0) {
+        uint32_t distinct = filter_sort(work + coarse, fine, NULL);
+        assert_int_equal(filter_add(&f, work + coarse, distinct, 0, &arena), 0);
+    }
+    assert_int_equal(f.n_parts, (coarse > 0) + (fine > 0));
+    const double live = filter_error(&f);
+    int cut = seal_filter(&f, rate, window, &arena);
+    const double share = filter_error(&f);
+    assert_int_equal(cut, n > 0);
+    assert_int_equal(filter_sealed(&f), n > 0);
+    if (n > 0 && share > live) {
+        assert_true((double)window * share + live <= rate);
+        assert_true(((double)window - 1) * share + 2 * live <= rate);
+    }
+    if (n > 1000 && n < 80000) {
+        assert_int_equal(f.n_parts, 1);
+        assert_true(share > 0.9 / (double)window * rate); /* what was promised is spent */
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(filter_has(&f, (uint64_t)positions[i] << 32));
+    }
+    assert_int_equal(seal_filter(&f, rate, window, &arena), 0);
+    arena_free(&arena);
+    free(positions);
+    free(work);
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    static const double rates[] = {1e-4, 1e-3, 0.05};
+    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        uint32_t most = seal_coarse_max(rates[r]);
+        for (int64_t window = 1; window <= 12; window += 2) {
+            need_bounded(1, 0, rates[r], window);
+            need_bounded(0, 1000, rates[r], window);
+            need_bounded(most, 0, rates[r], window);
+        }
+        need_bounded(most, 1, rates[r], 3);
+        need_bounded(most, most, rates[r], 3);
+    }
+    assert_int_equal(seal_coarse_max(1e-3), 4026); /* 0.03 * 0.001 * 2^27 */
+    need_bounded(4026, 26000, 1e-3, 3);
+    need_bounded(4026, 200000, 1e-3, 3); /* a giant: cut beside a coarse part that stays live */
+    need_bounded(0, 200000, 1e-3, 3);
+    need_bounded(0, 0, 1e-3, 3);
 }
 
 struct measured {
@@ -238,7 +305,15 @@ static void test_error(void **state)
         for (int m = 0; m < MONTHS; m++) {
             char prefix[ID_SIZE];
             snprintf(prefix, sizeof prefix, "m%d-", m);
-            play(w, name(user, "u", (uint32_t)u), clock_wall_ms() - m * 30 * DAY_MS, prefix, 0, sizes[u]);
+            play(w, name(user, "u", (uint32_t)u), clock_wall_ms() - m * 30 * DAY_MS, prefix, 0, sizes[u] / 3);
+        }
+    }
+    flush(w); /* so that the months of larger users have a coarse part and one beside it */
+    for (int u = 0; u < USERS; u++) {
+        for (int m = 0; m < MONTHS; m++) {
+            char prefix[ID_SIZE];
+            snprintf(prefix, sizeof prefix, "m%d-", m);
+            play(w, name(user, "u", (uint32_t)u), clock_wall_ms() - m * 30 * DAY_MS, prefix, sizes[u] / 3, sizes[u]);
         }
     }
     flush(w);
@@ -468,6 +543,54 @@ static void make_v1(const char *folder)
     sqlite3_close(db);
 }
 
+static int64_t page_size(const char *folder)
+{
+    struct db db;
+    struct err err = {0};
+    int64_t size = 0;
+    assert_int_equal(db_open(&db, folder, "history", NULL, DB_READ, &err), 0);
+    assert_int_equal(db_int(&db, "PRAGMA page_size", &size, &err), 0);
+    db_close(&db);
+    return size;
+}
+
+/* A new file has the size that rows fit best; one that is there keeps its own, and takes plays and the sealing. */
+static void test_page_sizes(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    static const int64_t sizes[] = {0, 512, 4096, 65536};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        clock_test_start(AUGUST_20);
+        if (sizes[i] > 0) {
+            char path[128];
+            char sql[64];
+            sqlite3 *db;
+            world_remove_folder(f->folder);
+            assert_int_equal(mkdir(f->folder, 0700), 0);
+            snprintf(path, sizeof path, "%s/history.db", f->folder);
+            snprintf(sql, sizeof sql, "PRAGMA page_size = %" PRId64 "; VACUUM", sizes[i]);
+            assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+            assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+            sqlite3_close(db);
+        }
+        start(w);
+        play_all(w, 700);
+        play(w, slice_str("heavy"), clock_wall_ms(), "h", 0, 3000);
+        flush(w);
+        for (int sealed = 0; sealed < 2; sealed++) {
+            assert_int_equal(oldest_month(w).state, sealed ? STORE_MONTH_SEALED : STORE_MONTH_LIVE);
+            need_seen(w, 0);
+            need_seen(w, 699);
+            assert_true(is_seen(w->asker, w->dedup.seed, slice_str("heavy"), slice_str("h2999")));
+            need_sound(w);
+            advance_to(w, SEPTEMBER_2 + HOUR_MS);
+        }
+        world_stop(w);
+        assert_int_equal(page_size(f->folder), sizes[i] > 0 ? sizes[i] : DB_HISTORY_PAGE);
+    }
+}
+
 static void test_upgrade(void **state)
 {
     struct fixture *f = *state;
@@ -495,10 +618,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_range),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test_setup_teardown(test_error, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kills, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nights, setup, teardown),
         cmocka_unit_test_setup_teardown(test_questions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_page_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_upgrade, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,9 +52,15 @@ static struct filter_part make_part(uint32_t n)
             user.known[user.n_known++] = hash;
         }
     }
+    part.coarse = random_below(&seed, 2);
+    for (uint32_t i = 0; i < n && part.coarse; i++) {
+        part.positions[i] >>= FILTER_GRAIN;
+    }
+    part.m = part.coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M;
     part.n = filter_sort(part.positions, n, NULL);
     if (random_below(&seed, 2)) {
-        assert_int_equal(filter_cut(&part, 1 + (random_next(&seed) >> (32 + random_below(&seed, 32)))), 0);
+        uint64_t least = part.coarse ? 32 + FILTER_GRAIN : 32;
+        assert_int_equal(filter_cut(&part, 1 + (random_next(&seed) >> (least + random_below(&seed, 64 - least)))), 0);
     }
     return part;
 }

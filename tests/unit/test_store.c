@@ -958,14 +958,15 @@ struct seen_positions {
     struct sieve *sieve;
 };
 
-static void see_positions(void *arg, uint64_t m, uint32_t before, const uint32_t *positions, uint32_t n)
+static void see_positions(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
+                          uint32_t n)
 {
     struct seen_positions *seen = arg;
-    assert_true(m == FILTER_LIVE_M && n > 0 && n <= FILTER_RUN);
+    assert_true(filter_part_live(part) && n > 0 && n <= FILTER_RUN);
     seen->ascending &= before == 0 || positions[0] > seen->last;
     seen->last = positions[n - 1];
     seen->n += n;
-    sieve_see(seen->sieve, m, before, positions, n);
+    sieve_see(seen->sieve, part, before, positions, n);
 }
 
 static void see_month(void *arg, int month, bool good)

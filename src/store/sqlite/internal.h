@@ -379,6 +379,10 @@ void sweep_announce(struct sqlite_store *s);
 int seal_step(struct sqlite_store *s, struct err *err);
 /* The range that n positions of a finished month are cut to; 0: they stay live. */
 uint64_t seal_range(uint32_t n, double error_rate, int64_t window);
+/* How many positions the coarse part of a user's month takes at most. */
+uint32_t seal_coarse_max(double error_rate);
+/* Cuts a finished month's filter. 1; 0: it stays as it is; or ERR_NOMEM. */
+int seal_filter(struct filter *f, double error_rate, int64_t window, struct arena *arena);
 
 /* erase.c: a forget's second half, durable before it is answered */
 void erase(struct sqlite_store *s, struct store_forget *forget);

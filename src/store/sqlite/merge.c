@@ -1,6 +1,6 @@
 /* Merging one user's staged rows into history: a union, so that repeating it is harmless.
  *
- * For each month among the plays: decode the user's blob, add the new positions to its live part, encode. A play ends
+ * For each month among the plays: decode the user's blob, add the new positions to a live part, encode. A play ends
  * the exception of its item. Deliveries: the last ones of stored and staged. In the same transaction the users row is
  * upserted; last_month only rises. A blob that can't be decoded is set aside in `quarantine` and a new one begun: one
  * bad blob never blocks a slot; the user stays marked until the loss is accepted.
@@ -122,31 +122,6 @@ static int stored_items(struct sqlite_store *s, int64_t key, int table, int64_t 
     return result;
 }
 
-/* A sealed part answers for what it holds: a play that comes again takes no room beside it. Returns how many live
- * positions are left, in place. */
-static uint32_t drop_sealed(const struct filter *filter, uint32_t *positions, uint32_t n)
-{
-    for (unsigned i = 0; i < filter->n_parts; i++) {
-        const struct filter_part *part = &filter->parts[i];
-        if (part->m == FILTER_LIVE_M) {
-            continue;
-        }
-        uint32_t kept = 0;
-        uint32_t at = 0;
-        for (uint32_t j = 0; j < n; j++) {
-            uint32_t cut = (uint32_t)((positions[j] * part->m) >> 32);
-            while (at < part->n && part->positions[at] < cut) {
-                at++;
-            }
-            if (at == part->n || part->positions[at] != cut) {
-                positions[kept++] = positions[j];
-            }
-        }
-        n = kept;
-    }
-    return n;
-}
-
 static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, int month, uint32_t *positions,
                        uint32_t n, struct err *err)
 {
@@ -166,8 +141,7 @@ static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, i
     if (old_bytes >= 0 && before == 0 && (result = stored_items(s, walk->key, table, &old_items, err)) < 0) {
         return result;
     }
-    n = drop_sealed(&filter, positions, n);
-    result = filter_add(&filter, positions, n, &h->arena);
+    result = filter_add(&filter, positions, n, seal_coarse_max(config_now(s->cfg)->error_rate), &h->arena);
     if (result < 0) {
         return result == ERR_NOMEM
                    ? out_of_memory(err)

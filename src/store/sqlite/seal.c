@@ -35,18 +35,74 @@ enum {
     LATE_MS = 24 * 60 * 60 * 1000, /* a play is stamped at most so long after it came */
 };
 
-/* All sealed months of a window together spend what is left of error_rate when a part is reserved for the live ones:
- * 3 %, or more for a user with so many plays that two live months like this one need more. */
-uint64_t seal_range(uint32_t n, double error_rate, int64_t window)
+/* The part of error_rate that is kept back for live months. */
+static const double LIVE_SHARE = 0.03;
+
+/* The coarse part of the current month may spend all of that. The month before is live for some days too, but then
+ * spends no share of the sealed ones, which is larger. */
+uint32_t seal_coarse_max(double error_rate)
 {
-    double live = 2.0 * n / (double)FILTER_LIVE_M;
-    double reserved = 0.03 * error_rate > live ? 0.03 * error_rate : live;
-    double share = (error_rate - reserved) / (double)(window > 1 ? window : 1);
+    double most = LIVE_SHARE * error_rate * (double)(FILTER_LIVE_M >> FILTER_GRAIN);
+    return most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+}
+
+/* What n positions of a month may spend. All sealed months of a window together spend what is left of error_rate when
+ * a part is kept back for the live ones, more for a user whose positions go beyond the coarse part: then two live
+ * months like this one need more. */
+static double month_share(uint32_t n, double error_rate, int64_t window)
+{
+    uint32_t coarse = seal_coarse_max(error_rate);
+    double beyond = n > coarse ? 2.0 * (n - coarse) / (double)FILTER_LIVE_M : 0;
+    return (error_rate - LIVE_SHARE * error_rate - beyond) / (double)(window > 1 ? window : 1);
+}
+
+/* The range in which n positions spend no more than share; 0: it would be no smaller than a live one. */
+static uint64_t range_for(uint32_t n, double share)
+{
     if (n == 0 || share * (double)(FILTER_LIVE_M - 2) < (double)n) {
         return 0;
     }
     uint64_t m = (uint64_t)ceil((double)n / share);
     return n / (double)m <= share ? m : m + 1;
+}
+
+uint64_t seal_range(uint32_t n, double error_rate, int64_t window)
+{
+    return range_for(n, month_share(n, error_rate, window));
+}
+
+static int cut_part(struct filter_part *part, uint64_t m)
+{
+    return m > 0 && filter_cut(part, m) == 0;
+}
+
+/* A coarse part and the one beside it become one, which is cut. A giant's would need a range finer than a coarse part
+ * can be: his coarse part stays live, and the other spends what that leaves. */
+int seal_filter(struct filter *f, double error_rate, int64_t window, struct arena *arena)
+{
+    uint64_t items = filter_items(f);
+    if (filter_sealed(f) || items == 0 || items > UINT32_MAX) {
+        return 0;
+    }
+    uint32_t n = (uint32_t)items;
+    uint64_t m = seal_range(n, error_rate, window);
+    unsigned coarse = 0;
+    while (coarse < f->n_parts && !f->parts[coarse].coarse) {
+        coarse++;
+    }
+    if (coarse < f->n_parts && m > 0 && m < FILTER_LIVE_M >> FILTER_GRAIN) {
+        int result = filter_unite(f, arena);
+        return result < 0 ? result : cut_part(&f->parts[0], seal_range(f->parts[0].n, error_rate, window));
+    }
+    if (coarse == f->n_parts) {
+        return f->n_parts == 1 ? cut_part(&f->parts[0], m) : 0;
+    }
+    if (f->n_parts != 2) {
+        return 0;
+    }
+    struct filter_part *fine = &f->parts[1 - coarse];
+    double share = month_share(n, error_rate, window) - f->parts[coarse].n / (double)f->parts[coarse].m;
+    return cut_part(fine, range_for(fine->n, share));
 }
 
 /* Months before this one are finished. */
@@ -109,17 +165,15 @@ static int cut(struct sqlite_store *s, struct slice blob, int64_t *items, struct
     struct err why = {0};
     arena_reset(&h->arena);
     int result = filter_decode(blob.data, blob.len, &h->arena, &filter, &why);
-    if (result == ERR_CORRUPT || (result == 0 && filter_sealed(&filter))) {
+    if (result == ERR_CORRUPT) {
         return 0;
     }
     const struct config *live = config_now(s->cfg);
-    bool whole = result == 0 && filter.n_parts == 1;
-    uint64_t m = whole ? seal_range(filter.parts[0].n, live->error_rate, live->window) : 0;
-    if (result == 0 && m == 0) {
+    if (result == 0 && (result = seal_filter(&filter, live->error_rate, live->window, &h->arena)) == 0) {
         return 0;
     }
     buf_clear(&h->blob);
-    if (result < 0 || filter_cut(&filter.parts[0], m) < 0 || filter_encode(&filter, &h->blob) < 0) {
+    if (result < 0 || filter_encode(&filter, &h->blob) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory while sealing");
     }
     *items = (int64_t)filter_items(&filter);
