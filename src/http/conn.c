@@ -9,6 +9,7 @@
  * from it and thrown away.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,7 @@ void http_lingerers_close(struct http *h)
 void http_conn_linger(struct http_conn *c)
 {
     if (c->linger_fd < 0) {
-        c->linger_fd = dup(c->fd);
+        c->linger_fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
     }
 }
 
