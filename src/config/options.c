@@ -58,9 +58,8 @@ const struct config_option config_options[] = {
         FIELD(http),
         .default_text = "127.0.0.1:7980",
         .change = CHANGE_RESTART,
-        .help =
-            "The address and port for HTTP: health checks and the JSON API; none for no HTTP. As with listen, port 0 "
-            "takes a free one, and an address that other machines can reach needs requirepass.",
+        .help = "The address and port for HTTP: health checks, metrics and the JSON API; none for no HTTP. As with "
+                "listen, port 0 takes a free one, and an address that other machines can reach needs requirepass.",
     },
     {
         .name = "requirepass",
