@@ -85,11 +85,16 @@ void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_
 
 void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms)
 {
+    clock_cond_wait_us(cond, mutex, real_ms * 1000);
+}
+
+void clock_cond_wait_us(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_us)
+{
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ms = real_ms < 0 ? 0 : real_ms;
-    until.tv_sec += (time_t)(ms / 1000);
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    int64_t us = real_us < 0 ? 0 : real_us;
+    until.tv_sec += (time_t)(us / 1000000);
+    until.tv_nsec += (long)(us % 1000000) * 1000;
     if (until.tv_nsec >= 1000000000) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000;

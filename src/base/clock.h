@@ -34,5 +34,6 @@ void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_
 
 /* The same, for real_ms whatever the clock: for what other processes do meanwhile. */
 void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
+void clock_cond_wait_us(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_us);
 
 #endif

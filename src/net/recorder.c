@@ -53,7 +53,7 @@ static void recycle(struct recorder *r, struct batch *b)
         return;
     }
     buf_clear(&b->store.bytes);
-    b->store.rows = 0;
+    b->store.rows = b->store.events = 0;
     b->store.err = (struct err){0};
     b->n_entries = 0;
     r->spare = b;

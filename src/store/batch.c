@@ -41,6 +41,7 @@ int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_
     }
     batch->bytes.len += size;
     batch->rows += n32;
+    batch->events++;
     return 0;
 }
 

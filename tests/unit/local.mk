@@ -76,6 +76,11 @@ tests_unit_test_cli_options_SOURCES = tests/unit/test_cli_options.c
 tests_unit_test_cli_options_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_options
 
+check_PROGRAMS += tests/unit/test_inbox
+tests_unit_test_inbox_SOURCES = tests/unit/test_inbox.c
+tests_unit_test_inbox_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_inbox
+
 check_PROGRAMS += tests/unit/test_ring
 tests_unit_test_ring_SOURCES = tests/unit/test_ring.c
 tests_unit_test_ring_LDADD = $(LDADD) $(CMOCKA_LIBS)

@@ -29,7 +29,14 @@ void inbox_put(struct inbox *box, struct store_message *message)
     *box->last = message;
     box->last = &message->next;
     box->length++;
-    pthread_cond_signal(&box->wake);
+    if (message->kind == STORE_BATCH) {
+        box->events += ((struct store_batch *)message)->events;
+    } else {
+        box->urgent = true;
+    }
+    if (box->urgent || box->events >= box->wanted) {
+        pthread_cond_signal(&box->wake);
+    }
     pthread_mutex_unlock(&box->mutex);
 }
 
@@ -66,6 +73,8 @@ struct store_message *inbox_take(struct inbox *box)
     box->first = NULL;
     box->last = &box->first;
     box->length = 0;
+    box->events = 0;
+    box->urgent = false;
     pthread_mutex_unlock(&box->mutex);
     return list;
 }
@@ -98,4 +107,28 @@ bool inbox_stopped(struct inbox *box)
     bool stop = box->stop;
     pthread_mutex_unlock(&box->mutex);
     return stop;
+}
+
+uint64_t inbox_events(struct inbox *box)
+{
+    pthread_mutex_lock(&box->mutex);
+    uint64_t events = box->events;
+    pthread_mutex_unlock(&box->mutex);
+    return events;
+}
+
+void inbox_gather(struct inbox *box, uint64_t events, int64_t real_us)
+{
+    int64_t until = clock_stopwatch_us() + real_us;
+    pthread_mutex_lock(&box->mutex);
+    box->wanted = events;
+    while (box->events > 0 && box->events < events && !box->urgent && !box->woken && !box->stop) {
+        int64_t left = until - clock_stopwatch_us();
+        if (left <= 0) {
+            break;
+        }
+        clock_cond_wait_us(&box->wake, &box->mutex, left);
+    }
+    box->wanted = 0;
+    pthread_mutex_unlock(&box->mutex);
 }

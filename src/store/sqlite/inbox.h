@@ -13,7 +13,10 @@ struct inbox {
     pthread_cond_t wake;
     struct store_message *first, **last;
     uint64_t length;
-    bool woken; /* something besides messages is to be looked at */
+    uint64_t events; /* in the batches */
+    uint64_t wanted; /* events without which a batch need not wake the receiver, see inbox_gather() */
+    bool urgent;     /* there is something besides batches */
+    bool woken;      /* something besides messages is to be looked at */
     bool stop;
 };
 
@@ -33,5 +36,11 @@ bool inbox_wait(struct inbox *box, int64_t real_ms);
 /* The same on a test's clock too: while something is waited for that another process does. */
 bool inbox_wait_real(struct inbox *box, int64_t real_ms);
 bool inbox_stopped(struct inbox *box);
+
+/* How many events wait in batches. */
+uint64_t inbox_events(struct inbox *box);
+
+/* When only batches are there, waits until they have so many events, or something else comes; at most real_us. */
+void inbox_gather(struct inbox *box, uint64_t events, int64_t real_us);
 
 #endif

@@ -4,6 +4,12 @@
  * (with synchronous=FULL that is the fsync), put them into the open slot's index, answer each batch. So pipelined and
  * concurrent senders share commits without waiting for a timer: while one group is being fsynced the next one gathers.
  *
+ * Senders that wait for their answers before they send again would take turns in two commits: while one half is being
+ * fsynced, the other half gathers, and each commit's own cost is paid by half as many. So before it begins the stager
+ * gives those who were answered last a moment to come back (gather()): it waits for as many events as there were
+ * senders at the last commit, in it or behind it, for a third of that commit's time at most. A lone sender is never
+ * waited for.
+ *
  * What can go wrong. A commit that fails is an error to every batch in it, and its outcome is unknown: the connection
  * is opened anew, and the next transaction first deletes the ids it had used (they are never used again). Memory that
  * is full: batches and forgets are held back in order (senders feel it, since nobody reads on from a client whose work
@@ -24,6 +30,7 @@ enum {
     TICK_MS = 200,                   /* real time between looks at the clocks */
     GROUP_ROWS_MAX = 100000,         /* rows of one commit */
     WAL_CHECKPOINT_BYTES = 16 << 20, /* of staging.db's WAL */
+    GATHER_US_MAX = 300,
     NEWEST_SAVE_MS = 10 * 60 * 1000, /* how often the newest believed time is written down */
 };
 
@@ -94,6 +101,7 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
     int64_t started = clock_stopwatch_us();
     result = db_commit(db, err);
     uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
+    st->commit_us = (int64_t)took;
     GAUGE(s, commit_us_last, took);
     buckets_note(&s->commit_us, &buckets_us, took, 1);
     buckets_note(&s->commit_rows, &buckets_rows, *id - st->next_id, 1);
@@ -155,6 +163,23 @@ static int check_fits(struct sqlite_store *s, struct store_batch *batch, uint64_
     return 0;
 }
 
+/* Before anybody is answered, so that nobody is counted twice. */
+static void count_crowd(struct stager *st, struct store_message *first, struct store_message *end)
+{
+    st->crowd = inbox_events(&st->inbox);
+    for (struct store_message *m = first; m != end; m = m->next) {
+        st->crowd += ((struct store_batch *)m)->events;
+    }
+}
+
+static void gather(struct stager *st)
+{
+    int64_t most = st->commit_us / 3 < GATHER_US_MAX ? st->commit_us / 3 : GATHER_US_MAX;
+    if (st->held == NULL && st->crowd > 1) {
+        inbox_gather(&st->inbox, st->crowd, most);
+    }
+}
+
 /* Commits the batches first .. end (excluded) and answers them. */
 static void commit_group(struct sqlite_store *s, struct store_message *first, struct store_message *end)
 {
@@ -167,6 +192,7 @@ static void commit_group(struct sqlite_store *s, struct store_message *first, st
     uint64_t id = from;
     int result = write_group(s, first, end, &id, &err);
     st->next_id = id;
+    count_crowd(st, first, end);
     if (result == 0) {
         st->undo_from = 0;
         COUNT(s, commits, 1);
@@ -189,7 +215,11 @@ static void commit_group(struct sqlite_store *s, struct store_message *first, st
             err = batch->err; /* also of the batches behind it, whose rows go with its own */
             undo_later(s, indexed, id);
         }
-        batch->done(batch);
+    }
+    /* All at once, so that a worker that wakes finds all of its answers. */
+    for (struct store_message *m = first, *next; m != end; m = next) {
+        next = m->next;
+        ((struct store_batch *)m)->done((struct store_batch *)m);
     }
 }
 
@@ -549,6 +579,7 @@ static void *stager_main(void *arg)
     bool more = false;
     for (;;) {
         bool stop = more ? inbox_stopped(&st->inbox) : inbox_wait(&st->inbox, TICK_MS);
+        gather(st);
         take_messages(s);
         if (!clock_is_test() && clock_stopwatch_us() - st->ticked_us >= TICK_MS * 1000) {
             tick(s);
