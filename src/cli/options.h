@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "config/config.h"
 
-#define CLI_CONFIG_PATH "/etc/unseen/unseen.conf"
+#define CLI_CONFIG_PATH UNSEEN_SYSCONFDIR "/unseen/unseen.conf"
 
 enum { CLI_OVERRIDES_MAX = 64 };
 

@@ -1,0 +1,53 @@
+# What `make install` puts beside the programs. The packages take whatever it installs, so nothing is listed twice.
+
+# The configuration is the sample, in which every option stands with its default. One that is there already stays.
+EXTRA_DIST += etc/unseen.conf
+install-data-local:
+	$(MKDIR_P) '$(DESTDIR)$(sysconfdir)/unseen'
+	test -e '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf' || \
+	    $(INSTALL_DATA) '$(srcdir)/etc/unseen.conf' '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf'
+
+# One that was changed is its owner's, and stays too.
+uninstall-local:
+	! cmp -s '$(srcdir)/etc/unseen.conf' '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf' || \
+	    rm -f '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf'
+	rmdir '$(DESTDIR)$(sysconfdir)/unseen' 2>/dev/null || :
+
+# A trial installation stays out of /etc.
+AM_DISTCHECK_CONFIGURE_FLAGS = --sysconfdir='$${datarootdir}/etc'
+
+sysusersdir = $(prefix)/lib/sysusers.d
+tmpfilesdir = $(prefix)/lib/tmpfiles.d
+dist_sysusers_DATA = packaging/systemd/sysusers.d/unseen.conf
+nodist_tmpfiles_DATA = packaging/systemd/tmpfiles.d/unseen.conf
+nodist_systemdsystemunit_DATA = packaging/systemd/unseen.service
+EXTRA_DIST += packaging/systemd/unseen.service.in packaging/systemd/tmpfiles.d/unseen.conf.in
+CLEANFILES += $(nodist_systemdsystemunit_DATA) $(nodist_tmpfiles_DATA)
+
+$(nodist_systemdsystemunit_DATA) $(nodist_tmpfiles_DATA): Makefile
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
+	$(SED) -e 's|@bindir[@]|$(bindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' -e 's|@docdir[@]|$(docdir)|g' \
+	    '$(srcdir)/$@.in' > $@.tmp && mv $@.tmp $@
+packaging/systemd/unseen.service: packaging/systemd/unseen.service.in
+packaging/systemd/tmpfiles.d/unseen.conf: packaging/systemd/tmpfiles.d/unseen.conf.in
+
+# The links between the documents are relative, so the folders are kept.
+docsdir = $(docdir)/docs
+dist_doc_DATA = README.md NEWS.md
+dist_docs_DATA = \
+	docs/architecture.md \
+	docs/commands.md \
+	docs/format.md \
+	docs/http.md \
+	docs/inspect.md \
+	docs/install.md \
+	docs/operations.md \
+	docs/page.png \
+	docs/performance.md \
+	docs/scale.md
+
+examplesdir = $(docdir)/examples
+dist_examples_DATA = etc/alerts.yml etc/grafana-dashboard.json etc/openapi.json
+
+# The recipes themselves, so that the tarball can be packaged on any system.
+EXTRA_DIST += packaging/debian packaging/rpm scripts/package
