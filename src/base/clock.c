@@ -74,15 +74,6 @@ void clock_test_jump(int64_t ms)
     atomic_fetch_add(&test_offset, ms);
 }
 
-void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms)
-{
-    if (clock_is_test()) {
-        pthread_cond_wait(cond, mutex);
-    } else {
-        clock_cond_wait_real(cond, mutex, real_ms);
-    }
-}
-
 void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms)
 {
     clock_cond_wait_us(cond, mutex, real_ms * 1000);

@@ -27,12 +27,8 @@ bool clock_is_test(void);
 void clock_test_advance(int64_t ms); /* both clocks; ms >= 0 */
 void clock_test_jump(int64_t ms);    /* the wall clock alone; any sign */
 
-/* Waits on cond until it is signalled, or for real_ms on a running clock; with a test clock only
- * until it is signalled, since then whoever moves the clock wakes the sleepers. May wake early. The wait is
- * measured on the monotonic clock whatever clock the cond was made with. */
-void clock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
-
-/* The same, for real_ms whatever the clock: for what other processes do meanwhile. */
+/* Waits on cond until it is signalled, or for real_ms, whatever the clock. May wake early. The wait is measured on the
+ * monotonic clock whatever clock the cond was made with. */
 void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
 void clock_cond_wait_us(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_us);
 

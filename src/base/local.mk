@@ -3,6 +3,8 @@ libunseen_a_SOURCES += \
 	src/base/arena.h \
 	src/base/buckets.c \
 	src/base/buckets.h \
+	src/base/beat.c \
+	src/base/beat.h \
 	src/base/buf.c \
 	src/base/buf.h \
 	src/base/calendar.c \
@@ -21,5 +23,7 @@ libunseen_a_SOURCES += \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/slice.c \
+	src/base/notify.c \
+	src/base/notify.h \
 	src/base/slice.h \
 	src/base/varint.h

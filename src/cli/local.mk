@@ -17,6 +17,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve.c \
 	src/cli/serve_config.c \
 	src/cli/serve_config.h \
+	src/cli/serve_watch.c \
+	src/cli/serve_watch.h \
 	src/cli/source.c \
 	src/cli/source.h \
 	src/cli/source_remote.c \

@@ -17,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/serve_config.h"
+#include "cli/serve_watch.h"
 #include "cli/versions.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
@@ -45,24 +46,6 @@ static void block_signals(sigset_t *set)
     sigaddset(set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, set, NULL);
     signal(SIGPIPE, SIG_IGN);
-}
-
-static void wait_for_signal(const sigset_t *set, struct serve_config *config, struct server *server)
-{
-    for (;;) {
-        int number;
-        if (sigwait(set, &number) != 0) {
-            continue;
-        }
-        if (number != SIGHUP) {
-            log_info("stopping", "signal=%s", sigabbrev_np(number));
-            return;
-        }
-        struct err err;
-        if (serve_config_reload(config, &err) > 0) {
-            server_reconfigured(server);
-        }
-    }
 }
 
 static void quit_at_once(int number)
@@ -154,7 +137,8 @@ static int run(struct serve_config *config, struct server *server, struct http *
     const struct config *cfg = &config->cfg;
     struct store *store;
     int64_t started_us = clock_stopwatch_us();
-    int rc = sqlite_store_open(cfg, NULL, &store, err);
+    const struct sqlite_store_options options = {.progress = serve_watch_recovery};
+    int rc = sqlite_store_open(cfg, &options, &store, err);
     if (rc < 0) {
         return rc;
     }
@@ -172,7 +156,7 @@ static int run(struct serve_config *config, struct server *server, struct http *
     }
     if (rc == 0) {
         log_ready(dedup, server, http, started_us);
-        wait_for_signal(signals, config, server);
+        serve_watch(signals, config, server);
         arm_second_signal(signals);
     }
     return rc;
@@ -187,6 +171,7 @@ static int serve(struct serve_config *config, struct err *err)
     struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
+    serve_watch_start();
     int rc = serve_config_fit(config, err);
     if (rc < 0) {
         return rc;

@@ -3,25 +3,34 @@
 
 #include "http/handlers.h"
 #include "http/json.h"
+#include "net/health.h"
 
-/* This thread runs, and so the process does. */
+static enum http_outcome stuck(struct http_request *rq, const struct health *health)
+{
+    return http_problem(rq, 503, "stuck", "%s", health->cause);
+}
+
 enum http_outcome get_healthz(struct http_request *rq)
 {
+    struct health health;
+    health_look(rq->crew, &health);
+    if (!health.alive) {
+        return stuck(rq, &health);
+    }
     json_write(&rq->out, json_pack("{s:b}", "alive", 1));
     return HTTP_DONE;
 }
 
 enum http_outcome get_readyz(struct http_request *rq)
 {
-    if (rq->dedup == NULL) {
-        struct err err = {ERR_LOADING, "the server is reading what was staged; it has not recovered yet"};
-        return http_fail(rq, &err);
+    struct health health;
+    health_look(rq->crew, &health);
+    if (!health.alive) {
+        return stuck(rq, &health);
     }
-    struct store_ring ring;
-    rq->dedup->store->ops->ring(rq->dedup->store, &ring);
-    if (ring.busy) {
-        struct err err = {.code = ERR_BUSY};
-        err_set(&err, ERR_BUSY, "writes are refused: %s", ring.busy_cause);
+    if (!health.ready) {
+        struct err err = {0};
+        err_set(&err, health.code, "%s", health.cause);
         return http_fail(rq, &err);
     }
     json_write(&rq->out, json_pack("{s:b}", "ready", 1));

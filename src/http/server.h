@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <uv.h>
 
+#include "base/beat.h"
 #include "http/http.h"
 #include "http/metrics.h"
 
@@ -18,6 +19,7 @@ struct http {
     int listener; /* -1: libmicrohttpd's, or closed */
 
     pthread_t thread;
+    struct beat beat;
     bool has_thread, has_loop, has_mailbox;
     uv_loop_t loop;
     struct mailbox mailbox;

@@ -8,6 +8,8 @@ libunseen_a_SOURCES += \
 	src/net/conn_impl.h \
 	src/net/conn_read.c \
 	src/net/conn_write.c \
+	src/net/health.c \
+	src/net/health.h \
 	src/net/listener.c \
 	src/net/listener.h \
 	src/net/mailbox.c \

@@ -89,6 +89,7 @@ static void on_turn_end(uv_check_t *check)
     if (w->stopping && w->n_alive == 0 && w->recorder.under_way == 0) {
         close_handles(w);
     }
+    beat_now(&w->beat); /* each turn of the loop, and so each WORKER_TICK_MS at least */
 }
 
 void worker_tick(struct worker *w)
@@ -208,6 +209,9 @@ int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
     if (code == 0) {
         code = aside_start(&crew->aside, dedup, err);
     }
+    if (code == 0) {
+        atomic_store_explicit(&crew->dedup, dedup, memory_order_release);
+    }
     for (int i = 0; mails != NULL && i < crew->n && mails[i] != NULL; i++) {
         if (code == 0) {
             mailbox_post(&crew->workers[i].mailbox, &mails[i]->mail);
@@ -257,7 +261,11 @@ static void on_stop(struct mail *mail, void *owner)
 static void *thread_main(void *arg)
 {
     struct worker *w = arg;
+    char name[BEAT_NAME];
+    snprintf(name, sizeof name, "worker-%u", (unsigned)w->index % 1000);
+    beat_begin(&w->beat, name);
     uv_run(&w->loop, UV_RUN_DEFAULT);
+    beat_end(&w->beat);
     if (w->asker != NULL) {
         asker_close(w->asker);
         w->asker = NULL;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "base/beat.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/figure.h"
@@ -64,6 +65,7 @@ struct worker {
     struct crew *crew;
     int index;
     pthread_t thread;
+    struct beat beat;
     bool has_loop, has_mailbox, has_thread;
     uv_loop_t loop;
     struct mailbox mailbox;
@@ -103,6 +105,7 @@ struct crew {
     struct budget budget;
     struct aside aside; /* runs between crew_attach() and crew_stop() */
     size_t request_max;
+    _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
     _Atomic int64_t clients;
     _Atomic uint64_t last_id;
     atomic_uint next_worker;

@@ -1,8 +1,9 @@
-/* RING, RING FLUSH, CONFIG GET, DEBUG ADVANCE, DEBUG JUMP. */
+/* RING, RING FLUSH, CONFIG GET, DEBUG ADVANCE, DEBUG JUMP, DEBUG STALL. */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/beat.h"
 #include "base/clock.h"
 #include "net/tour.h"
 #include "resp/args.h"
@@ -219,4 +220,23 @@ enum outcome cmd_debug_jump(struct session *s, const struct slice *args, size_t 
     }
     clock_test_jump(ms);
     return after_clock(s);
+}
+
+enum outcome cmd_debug_stall(struct session *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    int64_t ms;
+    enum outcome refused;
+    char name[BEAT_NAME] = "";
+    if (!read_ms(s, args[3], 1, &ms, &refused)) {
+        return refused;
+    }
+    if (args[2].len < sizeof name) {
+        memcpy(name, args[2].data, args[2].len);
+    }
+    if (!beat_stall(name, ms)) {
+        return session_refuse(s, "ERR there is no thread '%.*s'", arg_shown(args[2]), args[2].data);
+    }
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/beat.h"
 #include "base/buf.h"
 #include "base/calendar.h"
 #include "base/clock.h"
@@ -563,8 +564,8 @@ static void test_clock(void **state)
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
     pthread_mutex_lock(&mutex);
-    clock_cond_wait(&cond, &mutex, 1); /* nobody signals: it must come back */
-    clock_cond_wait(&cond, &mutex, -5);
+    clock_cond_wait_real(&cond, &mutex, 1); /* nobody signals: it must come back */
+    clock_cond_wait_real(&cond, &mutex, -5);
     pthread_mutex_unlock(&mutex);
 
     clock_test_start(1000000);
@@ -584,6 +585,39 @@ static void test_clock(void **state)
     } while (wall < 600000 + 10000 * 1000);
     pthread_join(thread, NULL);
     assert_int_equal(clock_wall_ms(), 600000 + 10000 * 1000);
+}
+
+/* Beats are of real time, also under a test's clock. */
+static void test_beat(void **state)
+{
+    (void)state;
+    static struct beat first, second;
+    char name[BEAT_NAME];
+    assert_int_equal(beat_oldest_ms(name), 0);
+    assert_string_equal(name, "");
+    assert_false(beat_stall("first", 1));
+
+    beat_begin(&first, "first");
+    beat_begin(&second, "a name that is too long");
+    atomic_store(&first.at_us, clock_stopwatch_us() - 5000000);
+    atomic_store(&second.at_us, clock_stopwatch_us() - 9000000);
+    int64_t ms = beat_oldest_ms(name);
+    assert_true(ms >= 9000 && ms < 60000);
+    assert_string_equal(name, "a name that is ");
+    beat_now(&second);
+    ms = beat_oldest_ms(name);
+    assert_true(ms >= 5000 && ms < 60000);
+    assert_string_equal(name, "first");
+
+    int64_t before = clock_stopwatch_us();
+    assert_true(beat_stall("first", 20));
+    beat_now(&first);
+    assert_true(clock_stopwatch_us() - before >= 20000);
+    before = clock_stopwatch_us();
+    beat_end(&first);
+    assert_false(beat_stall("first", 1));
+    beat_end(&second);
+    assert_int_equal(beat_oldest_ms(NULL), 0);
 }
 
 int main(void)
@@ -606,6 +640,7 @@ int main(void)
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_log_again),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_beat),
         cmocka_unit_test(test_log_recent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -241,6 +241,8 @@ struct sqlite_store {
     const struct config *cfg; /* live options are read through config_now() */
     char folder[PATH_MAX];
     const char *vfs;
+    void (*progress)(void *arg, uint64_t rows); /* of the recovery; NULL: nobody asks */
+    void *progress_arg;
     int lock_fd;
     uint64_t seed;
 

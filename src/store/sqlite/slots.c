@@ -20,7 +20,10 @@
 #include "store/sqlite/internal.h"
 #include "store/sqlite/views.h"
 
-enum { EMPTY_CHUNK = 8192 }; /* rows deleted in one transaction */
+enum {
+    EMPTY_CHUNK = 8192,    /* rows deleted in one transaction */
+    PROGRESS_ROWS = 65536, /* recovered between two words of progress */
+};
 
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
 {
@@ -277,7 +280,9 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
         if (result < 0) {
             break;
         }
-        ++*rows;
+        if (++*rows % PROGRESS_ROWS == 0 && s->progress != NULL) {
+            s->progress(s->progress_arg, *rows);
+        }
     }
     if (result < 0) {
         if (stmt != NULL) {

@@ -385,7 +385,11 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     }
     s->base.ops = &sqlite_ops;
     s->cfg = cfg;
-    s->vfs = options != NULL ? options->vfs : NULL;
+    if (options != NULL) {
+        s->vfs = options->vfs;
+        s->progress = options->progress;
+        s->progress_arg = options->arg;
+    }
     s->historian.revived = INT_MIN;
     s->historian.seal_failed = INT_MIN;
     pthread_mutex_init(&s->ring_mutex, NULL);

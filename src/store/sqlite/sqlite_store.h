@@ -4,9 +4,12 @@
 
 #include "store/store.h"
 
-/* The sqlite3_vfs to use; NULL is the system's. Tests pass one that fails or loses writes. */
+/* All of it may be NULL. */
 struct sqlite_store_options {
-    const char *vfs;
+    const char *vfs; /* the sqlite3_vfs to use instead of the system's. Tests pass one that fails or loses writes */
+    /* Called now and then while staged rows are recovered, with how many have been read. */
+    void (*progress)(void *arg, uint64_t rows);
+    void *arg;
 };
 
 /* Of the SQLite that runs, such as "3.40.1". */

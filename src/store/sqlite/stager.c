@@ -370,6 +370,7 @@ static void work_held(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
     while (st->held != NULL) {
+        beat_now(&st->inbox.beat);
         set_memory_state(s);
         struct store_message *group = NULL;
         struct store_message **last = &group;
@@ -577,6 +578,7 @@ static void *stager_main(void *arg)
     struct sqlite_store *s = arg;
     struct stager *st = &s->stager;
     bool more = false;
+    beat_begin(&st->inbox.beat, "stager");
     for (;;) {
         bool stop = more ? inbox_stopped(&st->inbox) : inbox_wait(&st->inbox, TICK_MS);
         gather(st);
@@ -594,6 +596,7 @@ static void *stager_main(void *arg)
         work_flush_calls(s);
         checkpoint_when_long(s);
         if (stop) {
+            beat_end(&st->inbox.beat);
             return NULL;
         }
     }

@@ -1,0 +1,40 @@
+/* Beats: every thread that lives as long as the server says again and again that it is not stuck.
+ *
+ *     struct beat beat;
+ *     beat_begin(&beat, "stager");                      the thread itself, when it starts
+ *     while (...) { wait at most BEAT_EVERY_MS; beat_now(&beat); one step of work }
+ *     beat_end(&beat);                                  the thread itself, when it ends
+ *
+ * A beat is due each second, also while there is nothing to do, and between any two steps of long work. Real time
+ * counts, whatever a test's clock says. All beats of the process are in one list, so that whoever asks who is late
+ * need not know what threads there are.
+ */
+#ifndef UNSEEN_BASE_BEAT_H
+#define UNSEEN_BASE_BEAT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { BEAT_NAME = 16, BEAT_EVERY_MS = 1000 };
+
+struct beat {
+    char name[BEAT_NAME];
+    struct beat *next;
+    _Atomic int64_t at_us;
+    _Atomic int64_t stall_ms; /* beat_stall() */
+};
+
+void beat_begin(struct beat *b, const char *name); /* cut at BEAT_NAME - 1 bytes */
+void beat_now(struct beat *b);
+void beat_end(struct beat *b);
+
+/* For how long the one that has been silent for longest has been so, in ms; 0 when there is none. name (if it is not
+ * NULL) is set to that one's, "" when there is none. Any thread. */
+int64_t beat_oldest_ms(char name[BEAT_NAME]);
+
+/* For tests: the thread of this name sleeps at its next beat for so long, as if it were stuck. False: there is none.
+ * Any thread. */
+bool beat_stall(const char *name, int64_t ms);
+
+#endif

@@ -1,0 +1,43 @@
+#include "net/health.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "net/worker.h"
+
+static int64_t limit_ms = HEALTH_LIMIT_MS;
+
+void health_set_limit(int64_t ms)
+{
+    limit_ms = ms;
+}
+
+static bool is_refusing(struct store *store, struct health *out)
+{
+    struct store_ring ring;
+    store->ops->ring(store, &ring);
+    if (ring.busy) {
+        out->code = ERR_BUSY;
+        snprintf(out->cause, sizeof out->cause, "writes are refused: %s", ring.busy_cause);
+    }
+    return ring.busy;
+}
+
+void health_look(struct crew *crew, struct health *out)
+{
+    *out = (struct health){.alive = true};
+    char name[BEAT_NAME];
+    int64_t silent = beat_oldest_ms(name);
+    const struct dedup *dedup = atomic_load_explicit(&crew->dedup, memory_order_acquire);
+    if (silent > limit_ms) {
+        out->alive = false;
+        out->stuck_ms = silent;
+        snprintf(out->stuck, sizeof out->stuck, "%s", name);
+        snprintf(out->cause, sizeof out->cause, "%s has been stuck for %" PRId64 " s", name, silent / 1000);
+    } else if (dedup == NULL) {
+        out->code = ERR_LOADING;
+        snprintf(out->cause, sizeof out->cause, "recovering: what was staged is being read");
+    } else {
+        out->ready = !is_refusing(dedup->store, out);
+    }
+}

@@ -1,0 +1,38 @@
+/* Whether the server is well: for /healthz and /readyz, systemd's watchdog, and whoever else asks.
+ *
+ * Alive: every loop and both writers have beaten (base/beat.h) within the limit; else a restart is what helps. Ready:
+ * alive, recovered, and taking writes; else it will be by itself, or once somebody makes room.
+ */
+#ifndef UNSEEN_NET_HEALTH_H
+#define UNSEEN_NET_HEALTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/beat.h"
+#include "store/store.h"
+
+struct crew;
+
+enum {
+    /* Steps between two beats take milliseconds. The longest that is no fault is an fsync of a disk that others keep
+     * busy: some seconds. */
+    HEALTH_LIMIT_MS = 20 * 1000,
+};
+
+struct health {
+    bool alive;
+    bool ready;
+    char stuck[BEAT_NAME];             /* not alive: which thread is stuck, such as "worker-0" or "stager" ... */
+    int64_t stuck_ms;                  /* ... and for how long, by real time */
+    int code;                          /* alive and not ready: ERR_LOADING or ERR_BUSY */
+    char cause[STORE_ERROR_TEXT + 64]; /* not ready: why, in words; else "" */
+};
+
+/* Any thread, from crew_start() to crew_stop(). Looks at atomics and a short lock; waits for nobody. */
+void health_look(struct crew *crew, struct health *out);
+
+/* A watchdog that is less patient than HEALTH_LIMIT_MS. Before the threads start. */
+void health_set_limit(int64_t ms);
+
+#endif
