@@ -269,11 +269,25 @@ uint64_t filter_items(const struct filter *f)
     return items;
 }
 
+/* The 27 bits of a coarse part fall unevenly into an m that isn't far below 2^27: with q = 2^27 / m rounded down, some
+ * positions stand for q of them, the others for q + 1. An item is found where its own 27 bits lie, so the larger ones
+ * count twice: they are hit more often, and taken more often. For random items the chance a position is the sum of the
+ * squares of their shares, which is ((2q + 1) 2^27 - q (q + 1) m) / 2^54; 1/m where m divides 2^27. */
+double filter_chance(uint64_t m, bool coarse)
+{
+    if (!coarse) {
+        return 1 / (double)m;
+    }
+    const double all = (double)(FILTER_LIVE_M >> FILTER_GRAIN);
+    const double q = (double)((FILTER_LIVE_M >> FILTER_GRAIN) / m);
+    return ((2 * q + 1) * all - q * (q + 1) * (double)m) / (all * all);
+}
+
 double filter_error(const struct filter *f)
 {
     double error = 0;
     for (unsigned i = 0; i < f->n_parts; i++) {
-        error += (double)f->parts[i].n / (double)f->parts[i].m;
+        error += f->parts[i].n * filter_chance(f->parts[i].m, f->parts[i].coarse);
     }
     return error < 1 ? error : 1;
 }

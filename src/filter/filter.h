@@ -13,7 +13,8 @@
  * beyond a number of positions that depends on the error wanted goes into a second part at 2^32.
  *
  * A blob is a list of parts, each with its own n and m: plays that reach a sealed month go into a further
- * part at 2^32. The error of a filter is the sum of n/m over its parts.
+ * part at 2^32. The error of a filter is the sum over its parts of n times the chance
+ * of a position, which is 1/m, or a little more for a coarse part that was cut.
  *
  * Pure: no I/O, no globals. Decoders trust nothing.
  */
@@ -110,7 +111,11 @@ int filter_cut(struct filter_part *part, uint64_t m);
 bool filter_has(const struct filter *f, uint64_t hash);
 
 uint64_t filter_items(const struct filter *f); /* sum of n */
-double filter_error(const struct filter *f);   /* sum of n/m, at most 1 */
-bool filter_sealed(const struct filter *f);    /* some part was cut */
+/* The chance, over its parts, that an item which was never added is found: at most 1. */
+double filter_error(const struct filter *f);
+
+/* What one position of a part adds to that: 1/m, or a little more when a coarse part is cut. */
+double filter_chance(uint64_t m, bool coarse);
+bool filter_sealed(const struct filter *f); /* some part was cut */
 
 #endif

@@ -37,7 +37,7 @@ BAD_COMMANDS = [
     (("DELIVERED", "u"), ["wrong number of arguments"]),
     (("UNSEEN", "u"), ["wrong number of arguments"]),
     (("HISTORY",), ["wrong number of arguments"]),
-    (("WHY", "u", "a", "b"), ["wrong number of arguments"]),
+    (("WHY", "u", "a", "b"), ["WHY takes SESSION", "'b'"]),
     (("FILTER", "u"), ["wrong number of arguments"]),
     (("PLAYEDAT", "u", "noon", "a"), ["unix_ms", "noon"]),
     (("PLAYEDAT", "u", "", "a"), ["unix_ms", "whole number"]),

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 #include "filter/filter.h"
 #include "random.h"
 
@@ -499,6 +501,31 @@ static void the_error_is_n_over_m(void **state)
     arena_free(&arena);
 }
 
+/* Against the plain count: how many of the 2^27 values fall to each position, squared. */
+static void test_chance_of_a_cut_coarse_position(void **state)
+{
+    (void)state;
+    static const uint64_t ranges[] = {93700000, 134217727, 67108864, 44000000, 1000};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        uint64_t m = ranges[i], position = 0, values = 0;
+        double squares = 0;
+        for (uint64_t v = 0; v <= FILTER_LIVE_M >> FILTER_GRAIN; v++) {
+            uint64_t at = (v * m) >> (32 - FILTER_GRAIN);
+            if (at != position) {
+                squares += (double)(values * values);
+                position = at;
+                values = 0;
+            }
+            values++;
+        }
+        double want = squares / 0x1p54;
+        assert_true(fabs(filter_chance(m, true) - want) <= (m > 1000 ? 1e-12 : 1e-6) * want);
+        assert_true(filter_chance(m, true) >= 1 / (double)m * (1 - 1e-12));
+    }
+    assert_true(filter_chance(93700000, true) > 1.11 / 93700000);
+    assert_true(filter_chance(93700000, false) == 1.0 / 93700000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -518,6 +545,7 @@ int main(void)
         cmocka_unit_test(parts_of_different_ranges_are_looked_up_each),
         cmocka_unit_test(a_look_up_stays_inside_the_part),
         cmocka_unit_test(the_error_is_n_over_m),
+        cmocka_unit_test(test_chance_of_a_cut_coarse_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

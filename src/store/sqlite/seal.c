@@ -66,6 +66,23 @@ static uint64_t range_for(uint32_t n, double share)
     return n / (double)m <= share ? m : m + 1;
 }
 
+/* The same for a coarse part, by filter_chance(): within one q that falls in a straight line as m grows. */
+static uint64_t coarse_range_for(uint32_t n, double share)
+{
+    const double all = (double)(FILTER_LIVE_M >> FILTER_GRAIN);
+    double chance = n > 0 ? share / n * all : 0; /* of one position, in parts of 2^27 */
+    double q = floor(chance);
+    if (q < 1) {
+        return 0;
+    }
+    if (q >= all) {
+        return 1;
+    }
+    uint64_t m = (uint64_t)ceil((2 * q + 1 - chance) * all / (q * (q + 1)));
+    m += n * filter_chance(m, true) > share;
+    return m < FILTER_LIVE_M >> FILTER_GRAIN ? m : 0;
+}
+
 uint64_t seal_range(uint32_t n, double error_rate, int64_t window)
 {
     return range_for(n, month_share(n, error_rate, window));
@@ -90,9 +107,10 @@ int seal_filter(struct filter *f, double error_rate, int64_t window, struct aren
     while (coarse < f->n_parts && !f->parts[coarse].coarse) {
         coarse++;
     }
-    if (coarse < f->n_parts && m > 0 && m < FILTER_LIVE_M >> FILTER_GRAIN) {
+    if (coarse < f->n_parts && coarse_range_for(n, month_share(n, error_rate, window)) > 0) {
         int result = filter_unite(f, arena);
-        return result < 0 ? result : cut_part(&f->parts[0], seal_range(f->parts[0].n, error_rate, window));
+        n = f->parts[0].n;
+        return result < 0 ? result : cut_part(&f->parts[0], coarse_range_for(n, month_share(n, error_rate, window)));
     }
     if (coarse == f->n_parts) {
         return f->n_parts == 1 ? cut_part(&f->parts[0], m) : 0;
