@@ -47,7 +47,7 @@ struct store_batch {
     struct buf bytes; /* packed events, see store_batch_add */
     uint32_t rows;    /* items in all events */
     uint32_t events;
-    struct err err;   /* code 0 once durable; else nothing of the batch is acknowledged */
+    struct err err; /* code 0 once durable; else nothing of the batch is acknowledged */
     void (*done)(struct store_batch *batch);
     void *owner;
 };
