@@ -66,6 +66,19 @@ int64_t beat_oldest_ms(char name[BEAT_NAME])
     return oldest < now ? (now - oldest) / 1000 : 0;
 }
 
+int beat_ages(struct beat_age *out, int max)
+{
+    int n = 0;
+    pthread_mutex_lock(&mutex);
+    for (const struct beat *b = beats; b != NULL && n < max; b = b->next, n++) {
+        int64_t silent = clock_stopwatch_us() - atomic_load_explicit(&b->at_us, memory_order_relaxed);
+        out[n].silent_ms = silent > 0 ? silent / 1000 : 0;
+        memcpy(out[n].name, b->name, BEAT_NAME);
+    }
+    pthread_mutex_unlock(&mutex);
+    return n;
+}
+
 bool beat_stall(const char *name, int64_t ms)
 {
     bool found = false;

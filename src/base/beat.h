@@ -33,6 +33,13 @@ void beat_end(struct beat *b);
  * NULL) is set to that one's, "" when there is none. Any thread. */
 int64_t beat_oldest_ms(char name[BEAT_NAME]);
 
+/* All beats, in no order, and for how long each has been silent. Returns how many, at most max. Any thread. */
+struct beat_age {
+    char name[BEAT_NAME];
+    int64_t silent_ms;
+};
+int beat_ages(struct beat_age *out, int max);
+
 /* For tests: the thread of this name sleeps at its next beat for so long, as if it were stuck. False: there is none.
  * Any thread. */
 bool beat_stall(const char *name, int64_t ms);

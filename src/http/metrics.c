@@ -148,6 +148,13 @@ static void add_server(struct buf *out, const struct metrics *m)
     head(out, "unseen_build_info", "gauge", "1, with the versions as labels.");
     buf_addf(out, "unseen_build_info{version=\"%s\",sqlite=\"%s\",libuv=\"%s\"} 1\n", m->version, m->sqlite, m->libuv);
     gauge(out, "unseen_loading", "1 while the server reads what was staged: commands get LOADING.", !m->has_store);
+    gauge(out, "unseen_ready", "1 while /readyz is 200: alive, recovered, and taking writes.", m->ready);
+    head(out, "unseen_thread_silent_seconds", "gauge",
+         "Since when the thread has not beaten; a beat is due each second.");
+    for (int i = 0; i < m->n_beats; i++) {
+        buf_addf(out, "unseen_thread_silent_seconds{thread=\"%s\"} %" PRId64 ".%03d\n", m->beats[i].name,
+                 m->beats[i].silent_ms / 1000, (int)(m->beats[i].silent_ms % 1000));
+    }
     gauge(out, "unseen_workers", "Threads that answer.", (uint64_t)m->workers);
     gauge(out, "unseen_connections", "Connections that are there.", (uint64_t)m->clients);
     gauge(out, "unseen_connections_limit", "How many there may be (max_clients).", (uint64_t)m->max_clients);

@@ -5,12 +5,13 @@
 #ifndef UNSEEN_HTTP_METRICS_H
 #define UNSEEN_HTTP_METRICS_H
 
+#include "base/beat.h"
 #include "base/buf.h"
 #include "dedup/sessions.h"
 #include "net/worker.h"
 #include "store/store.h"
 
-enum { METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
+enum { METRICS_BEATS = 512, METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
 
 /* Of HTTP requests, on the HTTP thread alone. */
 struct http_meter {
@@ -32,6 +33,9 @@ struct metrics {
     struct bucket_sums ops[OPS];
     uint64_t errors[METER_ERRORS];
     const struct http_meter *http;
+    bool ready;
+    struct beat_age beats[METRICS_BEATS];
+    int n_beats;
     int workers;
     int64_t clients, max_clients;
     uint64_t request_memory, request_memory_limit;

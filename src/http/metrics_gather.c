@@ -9,6 +9,7 @@
 #include "http/handlers.h"
 #include "http/metrics.h"
 #include "http/server.h"
+#include "net/health.h"
 #include "net/version.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -61,6 +62,14 @@ static void gather_meter(struct metrics *m, const struct meter *meter)
     }
 }
 
+static void gather_health(struct metrics *m, struct crew *crew)
+{
+    struct health health;
+    health_look(crew, &health);
+    m->ready = health.ready;
+    m->n_beats = beat_ages(m->beats, METRICS_BEATS);
+}
+
 static void gather_crew(struct metrics *m, const struct crew *crew)
 {
     for (int i = 0; i < COUNTERS; i++) {
@@ -105,6 +114,7 @@ enum http_outcome get_metrics(struct http_request *rq)
     m->libuv = net_library_version();
     m->now_ms = clock_wall_ms();
     m->max_clients = rq->cfg->max_clients;
+    gather_health(m, rq->crew);
     gather_crew(m, rq->crew);
     gather_process(m);
     m->http = &rq->part->http->meter;

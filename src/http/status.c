@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "http/handlers.h"
 #include "http/json.h"
+#include "net/health.h"
 
 static void add_figure(void *arg, const struct figure *figure, uint64_t value)
 {
@@ -68,28 +69,13 @@ static json_t *warnings(void)
     return list;
 }
 
-/* In words; "" when all is well. */
-static void find_trouble(const struct http_request *rq, char *out, size_t size)
-{
-    struct store_ring ring;
-    out[0] = '\0';
-    if (rq->dedup == NULL) {
-        snprintf(out, size, "the server is reading what was staged; it has not recovered yet");
-        return;
-    }
-    rq->dedup->store->ops->ring(rq->dedup->store, &ring);
-    if (ring.busy) {
-        snprintf(out, size, "writes are refused: %s", ring.busy_cause);
-    }
-}
-
 enum http_outcome get_status(struct http_request *rq)
 {
-    char trouble[STORE_ERROR_TEXT + 64];
-    find_trouble(rq, trouble, sizeof trouble);
+    struct health health;
+    health_look(rq->crew, &health);
     json_write(&rq->out, json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "version", UNSEEN_VERSION,
                                    "now", (json_int_t)clock_wall_ms(), "started", (json_int_t)rq->crew->started_wall_ms,
-                                   "ready", trouble[0] == '\0', "trouble", trouble, "clients",
+                                   "ready", health.ready, "trouble", health.cause, "clients",
                                    (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed),
                                    "max_clients", (json_int_t)rq->cfg->max_clients, "figures", figures(rq), "latency",
                                    latency(rq), "warnings", warnings()));

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "net/worker.h"
 
@@ -17,8 +18,10 @@ static struct aside_job *next_job(struct aside *a)
 {
     pthread_mutex_lock(&a->lock);
     while (a->first == NULL && !a->stop) {
-        pthread_cond_wait(&a->wake, &a->lock);
+        beat_now(&a->beat);
+        clock_cond_wait_real(&a->wake, &a->lock, BEAT_EVERY_MS);
     }
+    beat_now(&a->beat);
     struct mail *mail = a->stop ? NULL : a->first;
     if (mail != NULL) {
         a->first = mail->next;
@@ -35,10 +38,12 @@ static void *aside_main(void *arg)
     if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE) < 0) {
         log_debug("large questions are asked at normal priority", "errno=%d", errno);
     }
+    beat_begin(&a->beat, "aside");
     for (struct aside_job *job = next_job(a); job != NULL; job = next_job(a)) {
         job->ask(job, a->asker);
         mailbox_post(&job->home->mailbox, &job->mail);
     }
+    beat_end(&a->beat);
     return NULL;
 }
 

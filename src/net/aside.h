@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/beat.h"
 #include "base/err.h"
 #include "dedup/dedup.h"
 #include "net/mailbox.h"
@@ -23,6 +24,7 @@ struct aside_job {
 
 struct aside {
     pthread_t thread;
+    struct beat beat;
     bool has_thread, stop;
     pthread_mutex_t lock;
     pthread_cond_t wake;

@@ -2,6 +2,8 @@
  *
  * Alive: every loop and both writers have beaten (base/beat.h) within the limit; else a restart is what helps. Ready:
  * alive, recovered, and taking writes; else it will be by itself, or once somebody makes room.
+ *
+ * The backup's thread does not beat: a restart is no help when the disk that it copies to hangs.
  */
 #ifndef UNSEEN_NET_HEALTH_H
 #define UNSEEN_NET_HEALTH_H

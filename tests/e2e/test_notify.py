@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import socket
 import sqlite3
 import time
@@ -66,6 +67,11 @@ def health(server, path):
         return answer.code, json.load(answer)
 
 
+def metrics(server):
+    with urllib.request.urlopen(f"http://{server.options['http']}/metrics", timeout=PATIENCE) as answer:
+        return answer.read().decode()
+
+
 def test_ready_reload_stop(manager, make_server):
     server = make_server()
     assert "recovering" in manager.wait(EXTEND_TIMEOUT_USEC="...")["STATUS"]
@@ -126,6 +132,13 @@ def see_it_stuck(thread, server, manager):
         code, answer = health(server, "/healthz")
         assert code == 503 and f"{thread} has been stuck for" in answer["detail"], answer
         assert health(server, "/readyz")[0] == 503
+        _, page = health(server, "/v1/status")
+        assert not page["ready"] and f"{thread} has been stuck for" in page["trouble"], page
+        shown = metrics(server)
+        assert "unseen_ready 0" in shown, shown
+        silent = {name: float(s) for name, s in re.findall(r'(?m)^unseen_thread_silent_seconds{thread="(.*)"} (.*)$', shown)}
+        assert {"aside", "historian", "http", "stager", "worker-0", "worker-1"} <= silent.keys(), silent
+        assert max(silent, key=silent.get) == thread and silent[thread] > WATCHDOG_MS / 1000 / 2, silent
     manager.wait(STATUS="ready")
     manager.wait(WATCHDOG="1")
     fed = [message["at"] for message in manager.seen if "WATCHDOG" in message]
@@ -135,13 +148,14 @@ def see_it_stuck(thread, server, manager):
     assert "no thread is stuck any more" in server.log()
     assert health(server, "/healthz") == (200, {"alive": True})
     assert health(server, "/readyz") == (200, {"ready": True})
+    assert "unseen_ready 1" in metrics(server)
 
 
 def test_the_watchdog_misses_who_is_stuck(folder, make_server, monkeypatch):
     """One server a thread, all at once, since it takes its real time."""
     monkeypatch.setenv("WATCHDOG_USEC", str(WATCHDOG_MS * 1000))
     cases = []
-    for thread in ("worker-1", "stager", "historian", "http"):
+    for thread in ("worker-1", "stager", "historian", "http", "aside"):
         manager = Manager(str(folder / thread))
         monkeypatch.setenv("NOTIFY_SOCKET", str(folder / thread))
         cases.append((thread, make_server(http=f"127.0.0.1:{free_port()}"), manager))

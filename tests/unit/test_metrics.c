@@ -180,6 +180,21 @@ static void months(void **state)
     free(text);
 }
 
+static void health(void **state)
+{
+    (void)state;
+    struct metrics *m = new_metrics();
+    m->ready = true;
+    m->n_beats = 2;
+    m->beats[0] = (struct beat_age){"stager", 61007};
+    m->beats[1] = (struct beat_age){"worker-0", 0};
+    char *text = print(m);
+    expect_line(text, "unseen_ready 1");
+    expect_line(text, "unseen_thread_silent_seconds{thread=\"stager\"} 61.007");
+    expect_line(text, "unseen_thread_silent_seconds{thread=\"worker-0\"} 0.000");
+    free(text);
+}
+
 static void while_it_recovers(void **state)
 {
     (void)state;
@@ -189,6 +204,7 @@ static void while_it_recovers(void **state)
     expect_line(text, "unseen_loading 1");
     expect_line(text, "unseen_build_info{version=\"1.2.3\",sqlite=\"3.40.1\",libuv=\"1.44.2\"} 1");
     expect_line(text, "unseen_command_errors_total{kind=\"ERR\"} 3");
+    expect_line(text, "unseen_ready 0");
     assert_null(strstr(text, "unseen_commit"));
     assert_null(strstr(text, "unseen_writes_refused"));
     free(text);
@@ -197,9 +213,13 @@ static void while_it_recovers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_described_once), cmocka_unit_test(a_histogram_is_cumulative),
-        cmocka_unit_test(units_are_seconds),      cmocka_unit_test(the_ring),
-        cmocka_unit_test(nothing_is_behind),      cmocka_unit_test(months),
+        cmocka_unit_test(each_is_described_once),
+        cmocka_unit_test(a_histogram_is_cumulative),
+        cmocka_unit_test(units_are_seconds),
+        cmocka_unit_test(the_ring),
+        cmocka_unit_test(nothing_is_behind),
+        cmocka_unit_test(months),
+        cmocka_unit_test(health),
         cmocka_unit_test(while_it_recovers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
