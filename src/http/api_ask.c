@@ -8,6 +8,7 @@
 
 struct question {
     struct slice user;
+    struct slice session; /* data NULL: none */
     struct json_ids ids;
     struct slice reply;
     int64_t limit;
@@ -37,6 +38,9 @@ static int check(struct question *q, struct err *err)
                        (long long)q->limit);
     }
     int code = dedup_check_id("user", 0, q->user, err);
+    if (code == 0 && q->session.data != NULL) {
+        code = dedup_check_id("session", 0, q->session, err);
+    }
     return code < 0 ? code : dedup_check_items(q->ids.items, q->ids.n, err);
 }
 
@@ -77,6 +81,12 @@ static enum http_outcome ask(struct http_request *rq, struct question *q)
     if (asker_filter(rq->asker, q->user, rq->hashes, q->ids.n, rq->bits, &n_unseen, &err) < 0) {
         return http_fail(rq, &err);
     }
+    if (q->session.data != NULL) {
+        if (sessions_load(rq->dedup->sessions, q->session, rq->blocked, &err) < 0) {
+            return http_fail(rq, &err);
+        }
+        n_unseen -= session_set_hide(rq->blocked, q->ids.items, q->ids.n, rq->bits);
+    }
     http_count(rq, COUNT_QUESTIONS, 1);
     http_count(rq, COUNT_CANDIDATES, q->ids.n);
     http_count(rq, COUNT_UNSEEN, n_unseen);
@@ -89,9 +99,13 @@ enum http_outcome post_unseen(struct http_request *rq)
 {
     struct question q = {0};
     const struct json_field fields[] = {
-        {"user", true, .id = &q.user},          {"items", true, .ids = &q.ids},
-        {"reply", false, .id = &q.reply},       {"limit", false, .number = &q.limit, .given = &q.has_limit},
-        {"deliver", false, .flag = &q.deliver}, {0},
+        {"user", true, .id = &q.user},
+        {"items", true, .ids = &q.ids},
+        {"session", false, .id = &q.session},
+        {"reply", false, .id = &q.reply},
+        {"limit", false, .number = &q.limit, .given = &q.has_limit},
+        {"deliver", false, .flag = &q.deliver},
+        {0},
     };
     json_t *body = json_read(rq, fields);
     if (body == NULL) {
@@ -102,20 +116,34 @@ enum http_outcome post_unseen(struct http_request *rq)
     return outcome;
 }
 
-static enum http_outcome explain(struct http_request *rq, struct slice user, struct slice item)
+/* Whether the session blocks the item: 1, 0 or an error. */
+static int is_blocked(struct http_request *rq, struct slice session, struct slice item, struct err *err)
+{
+    uint32_t id;
+    int code = dedup_check_id("session", 0, session, err);
+    if (code < 0 || !session_id(item, &id)) {
+        return code;
+    }
+    code = sessions_load(rq->dedup->sessions, session, rq->blocked, err);
+    return code < 0 ? code : session_set_has(rq->blocked, id);
+}
+
+static enum http_outcome explain(struct http_request *rq, struct slice user, struct slice item, struct slice session)
 {
     struct err err = {0};
-    struct place places[PLACES_MAX];
+    struct place places[1 + PLACES_MAX] = {{.kind = PLACE_BLOCKED}};
     int found = dedup_check_id("user", 0, user, &err);
     if (found == 0) {
         found = dedup_check_id("item", 0, item, &err);
     }
-    if (found == 0) {
-        found = asker_why(rq->asker, user, hash_id(rq->dedup->seed, item), places, &err);
+    int blocked = found == 0 && session.data != NULL ? is_blocked(rq, session, item, &err) : found;
+    if (blocked >= 0) {
+        found = asker_why(rq->asker, user, hash_id(rq->dedup->seed, item), places + blocked, &err);
     }
-    if (found < 0) {
+    if (blocked < 0 || found < 0) {
         return http_fail(rq, &err);
     }
+    found += blocked;
     json_t *list = json_array();
     for (int i = 0; i < found; i++) {
         char month[MONTH_TEXT];
@@ -127,13 +155,14 @@ static enum http_outcome explain(struct http_request *rq, struct slice user, str
 
 enum http_outcome post_why(struct http_request *rq)
 {
-    struct slice user = {0}, item = {0};
-    const struct json_field fields[] = {{"user", true, .id = &user}, {"item", true, .id = &item}, {0}};
+    struct slice user = {0}, item = {0}, session = {0};
+    const struct json_field fields[] = {
+        {"user", true, .id = &user}, {"item", true, .id = &item}, {"session", false, .id = &session}, {0}};
     json_t *body = json_read(rq, fields);
     if (body == NULL) {
         return HTTP_DONE;
     }
-    enum http_outcome outcome = explain(rq, user, item);
+    enum http_outcome outcome = explain(rq, user, item, session);
     json_decref(body);
     return outcome;
 }

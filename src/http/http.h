@@ -26,6 +26,7 @@
 #include "base/slice.h"
 #include "config/config.h"
 #include "dedup/dedup.h"
+#include "dedup/sessions.h"
 #include "net/mailbox.h"
 #include "net/worker.h"
 
@@ -87,13 +88,14 @@ struct http_request {
     struct slice body;
 
     /* Who answers. */
-    const struct config *cfg;  /* live options are read through config_now() */
-    struct crew *crew;         /* counters, uptime */
-    const struct dedup *dedup; /* NULL while the store recovers */
-    struct asker *asker;       /* this thread's */
-    struct slice *items;       /* scratch for ITEMS_MAX, until the handler returns */
-    uint64_t *hashes;          /* the same */
-    uint8_t *bits;             /* ITEMS_MAX / 8 */
+    const struct config *cfg;    /* live options are read through config_now() */
+    struct crew *crew;           /* counters, uptime */
+    const struct dedup *dedup;   /* NULL while the store recovers */
+    struct asker *asker;         /* this thread's */
+    struct slice *items;         /* scratch for ITEMS_MAX, until the handler returns */
+    uint64_t *hashes;            /* the same */
+    uint8_t *bits;               /* ITEMS_MAX / 8 */
+    struct session_set *blocked; /* a session's ids, until the handler returns */
 
     /* The answer. */
     unsigned status;  /* 200 unless set */

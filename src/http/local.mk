@@ -1,6 +1,7 @@
 # HTTP, on libmicrohttpd
 libunseen_a_SOURCES += \
 	src/http/api_ask.c \
+	src/http/api_session.c \
 	src/http/api_store.c \
 	src/http/api_user.c \
 	src/http/api_write.c \

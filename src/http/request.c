@@ -300,6 +300,7 @@ static enum MHD_Result run(struct http_request *rq)
     rq->items = h->items;
     rq->hashes = h->hashes;
     rq->bits = h->bits;
+    rq->blocked = &h->blocked;
     part->active = true;
     h->n_active++;
     http_count(rq, COUNT_COMMANDS, 1);

@@ -16,6 +16,8 @@ const struct http_route http_routes[] = {
     {"POST", "/v1/delivered", post_delivered, 0},
     {"POST", "/v1/unseen", post_unseen, 0},
     {"POST", "/v1/why", post_why, 0},
+    {"POST", "/v1/block", post_block, 0},
+    {"POST", "/v1/unblock", post_unblock, 0},
     {"GET", "/v1/users/{}", get_user, 0},
     {"DELETE", "/v1/users/{}", delete_user, 0},
     {"GET", "/v1/ring", get_ring, 0},

@@ -341,5 +341,6 @@ void http_free(struct http *http)
     free(http->items);
     free(http->hashes);
     free(http->bits);
+    session_set_free(&http->blocked);
     free(http);
 }

@@ -34,6 +34,7 @@ struct http {
     struct slice *items;
     uint64_t *hashes;
     uint8_t *bits;
+    struct session_set blocked;
 
     struct http_meter meter;
     struct http_conn *conns;

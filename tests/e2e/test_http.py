@@ -211,6 +211,48 @@ def test_a_user_that_json_cannot_say(web, asker):
     assert asker.good("DELETE", "/v1/users/%ff%fe") == {"forgotten": 1}
 
 
+def test_sessions(web, asker):
+    """One set of sessions, whoever asks how."""
+    assert asker.good("POST", "/v1/block", {"session": "s", "ids": ["1", "4294967295", "1"]}) == {"blocked": 2}
+    with web.client() as c:
+        assert c.command("BLOCK", "s", "2", "1") == 1
+        c.command("PLAYED", "u", "3")
+    question = {"user": "u", "items": ["0", "1", "2", "3", "4294967295", "x"]}
+    assert asker.good("POST", "/v1/unseen", {**question, "session": "s"}) == {"items": ["0", "x"]}
+    assert asker.good("POST", "/v1/unseen", {**question, "session": "s", "reply": "indexes"}) == {"indexes": [0, 5]}
+    assert asker.good("POST", "/v1/unseen", {**question, "session": "other"}) == {"items": ["0", "1", "2", "4294967295", "x"]}
+    assert asker.good("POST", "/v1/unseen", question) == {"items": ["0", "1", "2", "4294967295", "x"]}
+    delivered = {**question, "session": "s", "limit": 1, "deliver": True}
+    assert asker.good("POST", "/v1/unseen", delivered) == {"items": ["0"]}
+    assert asker.good("POST", "/v1/unseen", delivered) == {"items": ["x"]}
+    asker.good("POST", "/v1/block", {"session": "s", "ids": ["3"]})
+    assert asker.good("POST", "/v1/why", {"user": "u", "item": "3", "session": "s"}) == \
+        {"seen": True, "places": [{"place": "blocked", "error": 0}, {"place": "staged", "error": 0}]}
+    assert asker.good("POST", "/v1/why", {"user": "u", "item": "9", "session": "s"}) == {"seen": False, "places": []}
+    assert asker.good("POST", "/v1/unblock", {"session": "s", "ids": ["1", "9"]}) == {"unblocked": 1}
+    assert asker.good("POST", "/v1/unblock", {"session": "s"}) == {"unblocked": 3}
+    assert asker.good("POST", "/v1/unblock", {"session": "s"}) == {"unblocked": 0}
+
+
+@pytest.mark.parametrize("body, part", [
+    ({"session": "", "ids": ["1"]}, "session is empty"),
+    ({"session": "s", "ids": [1]}, "ids[0] is a number, expected a string"),
+    ({"session": "s", "ids": ["1", "007"]}, 'ids[1] is "007", expected a whole number from 0 to 4294967295'),
+    ({"session": "s", "ids": ["4294967296"]}, 'ids[0] is "4294967296"'),
+    ({"session": "s", "ids": []}, "ids holds 0 ids"),
+    ({"session": "s"}, "the field ids is missing"),
+    ({"ids": ["1"]}, "the field session is missing"),
+])
+def test_bad_sessions(asker, body, part):
+    assert part in asker.bad(400, "bad-request", "POST", "/v1/block", body)
+    assert asker.good("POST", "/v1/unblock", {"session": "s"}) == {"unblocked": 0}
+
+
+def test_a_session_that_is_full(asker):
+    assert asker.good("POST", "/v1/block", {"session": "s", "ids": [str(n) for n in range(65536)]}) == {"blocked": 65536}
+    assert "at most 65536" in asker.bad(400, "bad-request", "POST", "/v1/block", {"session": "s", "ids": ["65536"]})
+
+
 def test_many_items(asker):
     items = [f"{i:050}" for i in range(65536)]
     assert asker.good("POST", "/v1/played", {"user": "u", "items": items[::2]}) == {"recorded": 32768}
@@ -287,7 +329,9 @@ def test_bad_bodies(asker, body, parts):
     ({"deliver": True}, "deliver needs limit"),
     ({"deliver": True, "limit": 101}, "at most 100, got 101"),
     ({"deliver": 1}, "deliver is a number, expected true or false"),
-    ({"session": "s"}, 'unknown field "session"'),
+    ({"session": ""}, "session is empty"),
+    ({"session": "s" * 256}, "session has 256 bytes"),
+    ({"session": 7}, "session is a number, expected a string"),
 ])
 def test_bad_questions(asker, more, part):
     assert part in asker.bad(400, "bad-request", "POST", "/v1/unseen", {"user": "u", "items": ["a"], **more})
