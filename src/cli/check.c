@@ -56,25 +56,33 @@ static void repaired(void *arg, const char *what)
     say(arg, what);
 }
 
+static void advanced(void *arg, uint64_t done, uint64_t total)
+{
+    struct checking *c = arg;
+    progress_show(&c->progress, done, total, "%llu problem%s", (unsigned long long)c->n_problems,
+                  c->n_problems == 1 ? "" : "s");
+}
+
+static void mended(void *arg, uint64_t done, uint64_t total)
+{
+    struct checking *c = arg;
+    progress_show(&c->progress, done, total, "users' months");
+}
+
 static int repair(struct checking *c, const struct config *cfg, struct err *err)
 {
     if (c->json != NULL) {
         json_open(c->json, "repairs", '[');
     }
-    int repairs = sqlite_repair_folder(cfg->data, repaired, c, err);
+    progress_begin(&c->progress, "repair", c->json != NULL);
+    int repairs = sqlite_repair_folder(cfg->data, repaired, mended, c, err);
+    progress_end(&c->progress);
     if (c->json != NULL) {
         json_close(c->json, ']');
     } else if (repairs >= 0) {
         printf("%s: %d repair%s\n", cfg->data, repairs, repairs == 1 ? "" : "s");
     }
     return repairs;
-}
-
-static void advanced(void *arg, uint64_t done, uint64_t total)
-{
-    struct checking *c = arg;
-    progress_show(&c->progress, done, total, "%llu problem%s", (unsigned long long)c->n_problems,
-                  c->n_problems == 1 ? "" : "s");
 }
 
 int cli_check(int argc, char **argv)
@@ -95,7 +103,6 @@ int cli_check(int argc, char **argv)
     }
     struct json j = {.out = stdout};
     struct checking checking = {.json = json ? &j : NULL};
-    progress_begin(&checking.progress, "check", json);
     if (json) {
         json_open(&j, NULL, '{');
         json_text(&j, "data", cfg.data);
@@ -104,6 +111,7 @@ int cli_check(int argc, char **argv)
     if (json) {
         json_open(&j, "problems", '[');
     }
+    progress_begin(&checking.progress, "check", json);
     /* Whoever has the lock keeps it: then the files are only read. */
     bool served = false;
     int rc = repairs < 0 ? repairs : sqlite_check_folder(cfg.data, served, found, advanced, &checking, &err);

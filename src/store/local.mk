@@ -30,6 +30,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/repair.c \
 	src/store/sqlite/repair.h \
 	src/store/sqlite/repair_staging.c \
+	src/store/sqlite/repair_users.c \
 	src/store/sqlite/schema.c \
 	src/store/sqlite/schema.h \
 	src/store/sqlite/seal.c \

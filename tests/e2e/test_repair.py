@@ -126,3 +126,54 @@ def test_newest_month_of_a_user(filled):
     code, report = check(filled)
     assert code == 1 and report["problems"] == [
         'user "bad": plays of 2026-11, but the row in users says that an earlier month is the newest']
+    assert check(filled, "--repair")[1]["repairs"] == ["1 users: their newest month is set to 2026-11"]
+    assert check(filled)[0] == 0
+    assert filled.sqlite("history.db", "SELECT count(DISTINCT last_month) FROM users") == "1"
+
+
+def test_orphans(filled):
+    """What nobody would ever look at is deleted; what is still answered stays."""
+    key = key_of(filled, "good")
+    spoil(filled, "DELETE FROM users WHERE user = 'bad'")
+    spoil(filled, "INSERT INTO exceptions VALUES (1, 2), (?, 3)", key)
+    spoil(filled, "INSERT INTO shared_keys VALUES (1, 'nobody'), (?, 'good'), (?, 'twin')", key, key)
+    code, report = check(filled)
+    problems = "\n".join(report["problems"])
+    assert code == 1 and len(report["problems"]) == 5, problems
+    for part in ("plays of 2026-11 without a row in users", "deliveries without a row in users",
+                 "an exception without a row in users", '"nobody": is said to share', '"good": is said to share'):
+        assert part in problems
+    code, report = check(filled, "--repair")
+    assert report["repairs"] == ["1 exceptions of users who are not in users: deleted",
+                                 "2 shared keys of users who share none: deleted"]
+    assert len(report["problems"]) == 2 and all("not found until the user plays again" in p for p in report["problems"])
+    assert filled.sqlite("history.db", "SELECT (SELECT group_concat(user) FROM shared_keys), "
+                                       "(SELECT group_concat(item_hash) FROM exceptions)") == "twin|3"
+    filled.start()
+    with filled.client() as c:
+        assert c.command("UNSEEN", "bad", "a", "d", "x") == [b"a", b"d", b"x"]
+        c.command("PLAYED", "bad", "new")
+        c.command("RING", "FLUSH")
+        assert c.command("UNSEEN", "bad", "a", "d", "new", "x") == [b"x"]
+    assert filled.stop() == 0
+    assert check(filled) == (0, {"data": str(filled.data), "problems": [], "served": False, "complete": True})
+
+
+@pytest.mark.parametrize("mend", ["start", "--repair"])
+def test_views_that_somebody_dropped(filled, mend):
+    views = {"history.db": ("plays", "month_report", "expiring", "deliveries", "forgotten", "damaged"),
+             "staging.db": ("staged", "ring")}
+    sql = "SELECT sql FROM sqlite_schema WHERE type = 'view' ORDER BY name"
+    before = [filled.sqlite(file, sql) for file in views]
+    for file, names in views.items():
+        for name in names:
+            spoil(filled, f"DROP VIEW {name}", file=file)
+    assert sum("it is missing" in p for p in check(filled)[1]["problems"]) == 8
+    if mend == "start":
+        filled.start()
+        assert filled.stop() == 0
+        assert "missing view made anew" in filled.log()
+    else:
+        check(filled, mend)
+    assert [filled.sqlite(file, sql) for file in views] == before
+    assert check(filled)[1]["problems"] == []

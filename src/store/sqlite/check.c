@@ -180,7 +180,8 @@ static void play_row(struct check *c, sqlite3_stmt *stmt, void *arg)
         problem(c, "user %s: %s is in the wrong table by the cursor of the month's sealing", who(stmt, 0, 3), m->name);
     }
     if (sqlite3_column_type(stmt, 3) == SQLITE_NULL) {
-        problem(c, "user %s: plays of %s without a row in users", who(stmt, 0, 3), m->name);
+        problem(c, "user %s: plays of %s without a row in users: not found until the user plays again", who(stmt, 0, 3),
+                m->name);
     } else if (sqlite3_column_int(stmt, 4) < m->month) {
         problem(c, "user %s: plays of %s, but the row in users says that an earlier month is the newest",
                 who(stmt, 0, 3), m->name);
@@ -244,7 +245,7 @@ static void delivered_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     struct err err = {0};
     arena_reset(&c->arena);
     if (sqlite3_column_type(stmt, 2) == SQLITE_NULL) {
-        problem(c, "user %s: deliveries without a row in users", who(stmt, 0, 2));
+        problem(c, "user %s: deliveries without a row in users: not found until the user plays again", who(stmt, 0, 2));
     }
     if (delivered_decode(&c->codec, blob.data, blob.len, c->seed, &c->arena, &list, &n, &err) < 0) {
         problem(c, "user %s: deliveries can't be read: %s", who(stmt, 0, 2), err.text);
@@ -255,6 +256,12 @@ static void exception_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 {
     (void)arg;
     problem(c, "user %s: an exception without a row in users", who(stmt, 0, 1));
+}
+
+static void shared_key_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    (void)arg;
+    problem(c, "user %s: is said to share a key, but nobody else in users has it", who(stmt, 0, 1));
 }
 
 static void quarantine_row(struct check *c, sqlite3_stmt *stmt, void *arg)
@@ -317,6 +324,10 @@ static int check_history(struct check *c, struct err *err)
     each_row(c, &db,
              "SELECT DISTINCT user_key, NULL FROM exceptions WHERE user_key NOT IN (SELECT user_key FROM users)",
              exception_row, NULL);
+    each_row(c, &db,
+             "SELECT user_key, user FROM shared_keys s WHERE NOT EXISTS (SELECT 1 FROM users u WHERE u.user_key = "
+             "s.user_key AND u.user IS NOT s.user)",
+             shared_key_row, NULL);
     each_row(c, &db,
              newer ? "SELECT user_key, user, month, at, reason FROM quarantine WHERE accepted IS NULL ORDER BY id"
                    : "SELECT user_key, user, month, at, reason FROM quarantine ORDER BY id",

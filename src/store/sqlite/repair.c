@@ -21,6 +21,8 @@
 
 struct repair {
     struct db db;
+    uint64_t done, total; /* rows */
+    void (*progress)(void *arg, uint64_t done, uint64_t total);
     void (*did)(void *arg, const char *what);
     void *arg;
     int repairs;
@@ -143,6 +145,13 @@ static int set_items(struct repair *r, const char *table, const struct row *row,
     return result;
 }
 
+static void advance(struct repair *r)
+{
+    if (++r->done % 1024 == 0 && r->progress != NULL) {
+        r->progress(r->arg, r->done, r->total > r->done ? r->total : r->done);
+    }
+}
+
 /* Notes the rows of a table whose filter can't be read, or holds another number of items than the row says. */
 static int find_filters(struct repair *r, const char *table, struct rows *rows, struct err *err)
 {
@@ -153,6 +162,7 @@ static int find_filters(struct repair *r, const char *table, struct rows *rows, 
         struct filter filter;
         struct err why = {0};
         arena_reset(&r->arena);
+        advance(r);
         int64_t key = sqlite3_column_int64(stmt, 0);
         int decoded = filter_decode(blob.data, blob.len, &r->arena, &filter, &why);
         if (decoded == ERR_NOMEM) {
@@ -262,6 +272,7 @@ static int repair_delivered(struct repair *r, struct err *err)
         size_t n;
         struct err why = {0};
         arena_reset(&r->arena);
+        advance(r);
         if (delivered_decode(&r->codec, blob.data, blob.len, r->seed, &r->arena, &list, &n, &why) == ERR_CORRUPT &&
             (result = note(&rows, sqlite3_column_int64(stmt, 0), -1, why.text, err)) < 0) {
             break;
@@ -305,17 +316,25 @@ static int repair_history(struct repair *r, struct err *err)
     if (result < 0 || (result = schema_seed(&r->db, &r->seed, err)) < 0 || (result = db_begin(&r->db, err)) < 0) {
         return result;
     }
+    int64_t rows = 0;
+    if (db_int(&r->db, "SELECT (SELECT count(*) FROM delivered) + (SELECT coalesce(sum(users), 0) FROM months)", &rows,
+               NULL) == 0 &&
+        rows > 0) {
+        r->total = (uint64_t)rows;
+    }
     if ((result = accept_quarantine(r, err)) < 0 || (result = repair_months(r, err)) < 0 ||
-        (result = repair_delivered(r, err)) < 0) {
+        (result = repair_delivered(r, err)) < 0 || (result = repair_users(&r->db, r->did, r->arg, err)) < 0) {
         db_rollback(&r->db);
         return err_prefix(err, "nothing was repaired");
     }
+    r->repairs += result;
     return db_commit(&r->db, err);
 }
 
-int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *what), void *arg, struct err *err)
+int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *what),
+                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
 {
-    struct repair r = {.did = did, .arg = arg};
+    struct repair r = {.did = did, .progress = progress, .arg = arg};
     int result = folder_need(folder, "history.db", err);
     if (result < 0 || (result = folder_need(folder, "staging.db", err)) < 0) {
         return result;
@@ -328,7 +347,7 @@ int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *
     int moved = 0;
     result = db_open(&r.db, folder, "history", NULL, DB_WRITE_FULL, err);
     if (result == 0 && (result = db_open(&staging, folder, "staging", NULL, DB_WRITE_FULL, err)) == 0 &&
-        (result = db_begin(&staging, err)) == 0) {
+        (result = schema_staging(&staging, err)) == 0 && (result = db_begin(&staging, err)) == 0) {
         result = moved = repair_staging(&staging, did, arg, err);
         /* history.db first: what follows is of rows that no start can read. */
         if (result >= 0 && (result = repair_history(&r, err)) == 0) {

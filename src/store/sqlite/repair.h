@@ -1,4 +1,4 @@
-/* What sqlite_repair_folder() does to staging.db. */
+/* The parts of sqlite_repair_folder(). */
 #ifndef UNSEEN_STORE_SQLITE_REPAIR_H
 #define UNSEEN_STORE_SQLITE_REPAIR_H
 
@@ -7,5 +7,8 @@
 
 /* Inside a transaction. Calls did() for each slot that lost rows; returns for how many, or an error. */
 int repair_staging(struct db *staging, void (*did)(void *arg, const char *what), void *arg, struct err *err);
+
+/* Of history.db, the same way. */
+int repair_users(struct db *history, void (*did)(void *arg, const char *what), void *arg, struct err *err);
 
 #endif

@@ -38,8 +38,10 @@ int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg
                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
 /* Accepts the loss of what can't be read in either file, so that the users concerned are answered without it: calls
- * did() with a sentence for each thing that is lost or set right. Takes the folder's lock meanwhile: ERR_LOCKED when a
- * server runs. Returns how many things, or an error, after which nothing is changed. Blocks. */
-int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *what), void *arg, struct err *err);
+ * did() with a sentence for each thing that is lost or set right, and progress() as above. Takes the folder's lock
+ * meanwhile: ERR_LOCKED when a server runs. Returns how many things, or an error, after which nothing is changed.
+ * Blocks. */
+int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *what),
+                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
 #endif

@@ -4,15 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 static const struct view {
     const char *file; /* of the db's name */
     const char *name;
-    enum sql_statement made_by; /* SQL_STATEMENTS: it is fixed, and part of the schema */
+    enum sql_statement made_by; /* SQL_STATEMENTS: it is fixed, and part of the schema ... */
+    const char *schema;         /* ... which is this text, where its newest form stands */
 } views[] = {
-    {"history", "plays", SQL_VIEW_PLAYS},     {"history", "month_report", SQL_STATEMENTS},
-    {"history", "expiring", SQL_STATEMENTS},  {"history", "deliveries", SQL_STATEMENTS},
-    {"history", "forgotten", SQL_STATEMENTS}, {"history", "damaged", SQL_STATEMENTS},
-    {"staging", "staged", SQL_VIEW_STAGED},   {"staging", "ring", SQL_VIEW_RING},
+    {"history", "plays", SQL_VIEW_PLAYS, NULL},
+    {"history", "month_report", SQL_STATEMENTS, sql_file_history_3},
+    {"history", "expiring", SQL_STATEMENTS, sql_file_history_3},
+    {"history", "deliveries", SQL_STATEMENTS, sql_file_history_3},
+    {"history", "forgotten", SQL_STATEMENTS, sql_file_history_3},
+    {"history", "damaged", SQL_STATEMENTS, sql_file_history_3},
+    {"staging", "staged", SQL_VIEW_STAGED, NULL},
+    {"staging", "ring", SQL_VIEW_RING, NULL},
 };
 enum { VIEWS = sizeof views / sizeof *views };
 
@@ -100,25 +107,54 @@ static const char *look(struct db *db, const struct view *view, struct err *err)
     return problem;
 }
 
-int views_renew(struct db *db, struct err *err)
+/* A fixed view that is missing. */
+static int restore(struct db *db, const struct view *view, struct err *err)
 {
-    struct err why = {0};
-    bool fit = true;
-    for (int i = 0; i < VIEWS && why.code == 0; i++) {
-        fit = fit && (!is_made(db, &views[i]) || look(db, &views[i], &why) == NULL);
+    char head[64];
+    snprintf(head, sizeof head, "CREATE VIEW %s AS", view->name);
+    const char *sql = strstr(view->schema, head); /* up to the end of this statement */
+    sqlite3_stmt *stmt = NULL;
+    if (sql == NULL || sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) != SQLITE_OK) {
+        return sql == NULL ? err_set(err, ERR_CORRUPT, "no SQL of view %s", view->name) : db_error(db, err, head);
     }
-    if (why.code < 0) {
-        return err_set(err, why.code, "%s", why.text);
+    int result = db_run(db, stmt, err);
+    sqlite3_finalize(stmt);
+    if (result == 0) {
+        log_info("missing view made anew", "file=%s view=%s", log_quote_str(db->path), view->name);
     }
-    int result = fit ? 0 : db_begin(db, err);
-    if (fit || result < 0) {
+    return result;
+}
+
+static int renew(struct db *db, const bool unfit[VIEWS], struct err *err)
+{
+    int result = db_begin(db, err);
+    if (result < 0) {
         return result;
     }
-    if ((result = views_make(db, err)) < 0) {
+    for (int i = 0; i < VIEWS && result == 0; i++) {
+        if (unfit[i]) {
+            result = is_made(db, &views[i]) ? make(db, &views[i], err) : restore(db, &views[i], err);
+        }
+    }
+    if (result < 0) {
         db_rollback(db);
         return result;
     }
     return db_commit(db, err);
+}
+
+int views_renew(struct db *db, struct err *err)
+{
+    struct err why = {0};
+    bool unfit[VIEWS] = {0}, fit = true;
+    for (int i = 0; i < VIEWS && why.code == 0; i++) {
+        unfit[i] = strcmp(views[i].file, db->name) == 0 && look(db, &views[i], &why) != NULL;
+        fit = fit && !unfit[i];
+    }
+    if (why.code < 0) {
+        return err_set(err, why.code, "%s", why.text);
+    }
+    return fit ? 0 : renew(db, unfit, err);
 }
 
 int views_check(struct db *db, void (*problem)(void *arg, const char *view, const char *what), void *arg,

@@ -9,7 +9,8 @@
 /* Makes the file's views anew. Inside a transaction, after the tables have changed. */
 int views_make(struct db *db, struct err *err);
 
-/* The same in a transaction of its own, if one doesn't fit: somebody else has changed the file. */
+/* The same, and missing fixed ones, in a transaction of its own, if one doesn't fit: somebody else has changed the
+ * file. */
 int views_renew(struct db *db, struct err *err);
 
 /* Drops them, before a table is renamed: SQLite would rewrite a view that reads it. */
