@@ -491,7 +491,7 @@ static void test_history_states_the_error_at_capacity(void **state)
     struct history h;
     for (int m = 0; m < 4; m++) {
         fake.months[fake.n_months++] = (struct store_month){
-            .month = month_make(2026, 11) - m, .filter = {.n_parts = 1, .parts = {{NULL, 1073741, FILTER_LIVE_M}}}};
+            .month = month_make(2026, 11) - m, .filter = {.n_parts = 1, .parts = {{.n = 1073741, .m = FILTER_LIVE_M}}}};
     }
     assert_int_equal(asker_history(asker, fake.user, &h, NULL), 1);
     assert_true(h.error <= 0.001);
