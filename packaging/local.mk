@@ -49,5 +49,9 @@ dist_docs_DATA = \
 examplesdir = $(docdir)/examples
 dist_examples_DATA = etc/alerts.yml etc/grafana-dashboard.json etc/openapi.json
 
+# It asks the program itself for subcommands and options.
+bashcompletiondir = $(datadir)/bash-completion/completions
+dist_bashcompletion_DATA = packaging/bash-completion/unseen
+
 # The recipes themselves, so that the tarball can be packaged on any system.
 EXTRA_DIST += packaging/debian packaging/rpm scripts/package
