@@ -42,8 +42,9 @@ title != "" {
 }
 
 END {
-    print ".\\\" Made by man/page.awk. Nothing is hyphenated (HY), since names of options would be, too.\n.nr HY 0"
-    printf ".TH %s %s \"%s\" \"unseen %s\" \"Unseen\"\n", toupper(name), section, date, version
+    print ".\\\" Made by man/page.awk. Nothing is hyphenated (HY), since names of options would be, too; so lines are"
+    print ".\\\" not spread out (ad).\n.nr HY 0"
+    printf ".TH %s %s \"%s\" \"unseen %s\" \"Unseen\"\n.ad l\n", toupper(name), section, date, version
     for (i = 1; i <= n_order; i++) {
         if (order[i] != "*") {
             print_section(order[i])

@@ -192,8 +192,8 @@ def complete(*line, cwd=None):
 
 
 def config_options():
-    sample = run("check-config", "--sample").stdout.decode()
-    return {"--" + name.replace("_", "-") for name in re.findall(r"^#([a-z_]+) =", sample, re.MULTILINE)}
+    options = json.loads(run("check-config", "/dev/null", "--json").stdout)["options"]
+    return {"--" + name.replace("_", "-") for name in options}
 
 
 def test_completion_of_subcommands():
