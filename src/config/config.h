@@ -55,6 +55,7 @@ struct config {
     int64_t skewed_time;    /* enum config_skewed */
     int64_t on_damage;      /* enum config_damage */
     int64_t log_level;      /* enum log_level */
+    int64_t slowlog_ms;
 
     _Atomic(struct config *) changed; /* what config_now() gives in its place; NULL: itself */
     struct config *older;             /* of a changed one: the one before, which somebody may still read */

@@ -298,6 +298,17 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help = "The least important messages that are still logged.",
     },
+    {
+        .name = "slowlog_slower_than",
+        .type = CONFIG_DURATION,
+        FIELD(slowlog_ms),
+        .min = 0,
+        .max = DAY_MS,
+        .default_text = "10ms",
+        .change = CHANGE_LIVE,
+        .help = "Commands that take this long or longer, from their arrival to their reply, are shown by SLOWLOG GET. "
+                "0: all commands.",
+    },
 };
 
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];

@@ -71,6 +71,7 @@ struct conn {
     int64_t opened_ms, active_ms; /* monotonic */
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
     enum op op;                   /* what it asks for */
+    const char *name;             /* how the client calls itself; NULL: it can't */
 
     /* conn.c's own. */
     const struct conn_ops *ops;

@@ -18,6 +18,8 @@ libunseen_a_SOURCES += \
 	src/net/meter.h \
 	src/net/password.c \
 	src/net/password.h \
+	src/net/slowlog.c \
+	src/net/slowlog.h \
 	src/net/recorder.c \
 	src/net/recorder.h \
 	src/net/tour.c \

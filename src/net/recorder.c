@@ -1,10 +1,13 @@
 #include "net/recorder.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "net/slowlog.h"
 #include "net/worker.h"
 
 enum { ENTRIES_FIRST = 64, KEEP_ENTRIES = 16 * 1024, EVENT_SLACK = 64 };
@@ -74,12 +77,53 @@ static void measure(struct worker *w, const struct batch *b)
     }
 }
 
+static void note_slow(const struct entry *e, const struct store_event *event, int64_t us)
+{
+    const char *name = op_names[e->op == OP_FILTER_DELIVER ? OP_FILTER : e->op];
+    char at[24];
+    snprintf(at, sizeof at, "%" PRId64, event->at_ms);
+    struct slice head[] = {slice_str(name), event->user, slice_str(at)};
+    size_t n_head = e->op == OP_PLAYEDAT ? 3 : 2, total = n_head + event->n;
+    const uint8_t *items = event->items;
+    struct buf args = {0};
+    for (size_t i = 0, more = true; more; i++) {
+        struct slice arg;
+        uint64_t hash;
+        if (i < n_head) {
+            arg = head[i];
+        } else {
+            items = store_event_item(items, &arg, &hash);
+        }
+        more = slowlog_add_arg(&args, i, total, arg);
+    }
+    slowlog_note(e->conn, us, &args);
+}
+
+/* Of commands that came in one read, which wait for the same commit, the first. */
+static void look_for_slow(const struct worker *w, const struct batch *b)
+{
+    const struct config *live = config_now(w->crew->cfg);
+    int64_t now = clock_stopwatch_us();
+    struct store_event event;
+    size_t at = 0;
+    for (size_t i = 0; i < b->n_entries && store_batch_next(&b->store, &at, &event); i++) {
+        const struct entry *e = &b->entries[i];
+        bool first = i == 0 || e[-1].conn != e->conn || e[-1].arrived_us != e->arrived_us;
+        if (first && slowlog_wants(live, now - e->arrived_us) && e->conn->state != CONN_CLOSING) {
+            note_slow(e, &event, now - e->arrived_us);
+        }
+    }
+}
+
 static void on_answered(struct mail *mail, void *owner)
 {
     struct batch *b = (struct batch *)((char *)mail - offsetof(struct batch, mail));
     struct worker *w = owner;
     w->recorder.under_way--;
     account(b, 0);
+    if (b->n_entries > 0 && slowlog_wants(config_now(w->crew->cfg), clock_stopwatch_us() - b->entries[0].arrived_us)) {
+        look_for_slow(w, b);
+    }
     for (size_t i = 0; i < b->n_entries; i++) {
         struct conn *c = b->entries[i].conn;
         if (c->state != CONN_CLOSING) {

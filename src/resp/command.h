@@ -62,9 +62,10 @@ command_fn cmd_unseen, cmd_seen, cmd_filter;                                   /
 command_fn cmd_block, cmd_unblock;                                             /* cmd_block.c */
 command_fn cmd_why, cmd_history, cmd_months;                                   /* cmd_explain.c */
 command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debug_jump,
-    cmd_debug_stall;   /* cmd_admin.c */
-command_fn cmd_backup; /* cmd_backup.c */
-command_fn cmd_info;   /* info.c */
+    cmd_debug_stall;                                            /* cmd_admin.c */
+command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset; /* cmd_slowlog.c */
+command_fn cmd_backup;                                          /* cmd_backup.c */
+command_fn cmd_info;                                            /* info.c */
 
 /* multi.c: queues a request behind MULTI. */
 enum outcome multi_queue(struct session *s, const struct slice *args, size_t n);

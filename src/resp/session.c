@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "net/slowlog.h"
 #include "resp/command.h"
 #include "resp/large.h"
 
@@ -18,6 +19,7 @@ static void on_open(struct conn *c)
     struct session *s = session_of(c);
     parser_init(&s->parser);
     s->writer = (struct writer){&c->out, 2};
+    c->name = s->name;
 }
 
 bool session_trusted(struct session *s)
@@ -127,6 +129,26 @@ void session_measure(struct session *s, size_t before)
     count_error(s, before);
 }
 
+/* Not of what may hold a password. */
+static void note_if_slow(struct session *s)
+{
+    const struct parser *p = &s->parser;
+    int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
+    const struct command *cmd = slowlog_wants(session_config(s), us) ? command_find(p->args[0]) : NULL;
+    if (cmd != NULL && (cmd->flags & CMD_NO_AUTH) == 0) {
+        struct buf args = {0};
+        session_keep_args(s, &args);
+        slowlog_note(&s->conn, us, &args);
+    }
+}
+
+void session_keep_args(const struct session *s, struct buf *args)
+{
+    const struct parser *p = &s->parser;
+    for (size_t i = 0; i < p->n && slowlog_add_arg(args, i, p->n, p->args[i]); i++) {
+    }
+}
+
 static enum outcome protocol_error(struct session *s)
 {
     if (s->pending > 0) {
@@ -155,6 +177,7 @@ static enum outcome run_request(struct session *s)
     }
     if (outcome == OUTCOME_ANSWERED) {
         session_measure(s, before);
+        note_if_slow(s);
     }
     return outcome;
 }

@@ -78,6 +78,9 @@ static inline const struct config *session_config(const struct session *s)
 /* The reply of a command was written, from out.data[before] on: counts it. */
 void session_measure(struct session *s, size_t before);
 
+/* The arguments of the command at hand, as the slow log has them. */
+void session_keep_args(const struct session *s, struct buf *args);
+
 /* Whether the client may do more than say who it is: it has given the password, or none is asked for, or none any
  * more. A client that was let in stays so when the password changes, as in Redis. */
 bool session_trusted(struct session *s);

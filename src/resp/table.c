@@ -37,7 +37,7 @@ static const struct command debug_subs[] = {
     {"advance", 3, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_advance, NULL, "server", "ms",
      "Moves both clocks, and answers when all that became due is done."},
     {"stall", 4, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_stall, NULL, "server", "thread ms",
-     "Lets a thread (worker-0, stager, historian, http) sleep for real milliseconds, as if it were stuck."},
+     "Lets a thread (worker-0, stager, historian, http, aside) sleep for real milliseconds, as if it were stuck."},
     {"jump", 3, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_jump, NULL, "server", "ms",
      "Moves the wall clock alone, also back."},
     {0},
@@ -46,6 +46,14 @@ static const struct command debug_subs[] = {
 static const struct command ring_subs[] = {
     {"flush", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_ring_flush, NULL, "unseen", "",
      "Turns the ring, flushes every closed slot, and answers when done."},
+    {0},
+};
+
+static const struct command slowlog_subs[] = {
+    {"get", -2, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_get, NULL, "server", "[count]",
+     "The newest slow commands, ten unless said otherwise, -1 for all."},
+    {"len", 2, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_len, NULL, "server", "", "How many there are, at most 128."},
+    {"reset", 2, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_reset, NULL, "server", "", "Forgets them."},
     {0},
 };
 
@@ -94,6 +102,8 @@ const struct command command_table[] = {
     {"seen", -3, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
      "For each item 1 when the user has seen it, else 0."},
     {"select", 2, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index", "There is only database 0."},
+    {"slowlog", -2, CMD_LOADING | CMD_ADMIN, 0, NULL, slowlog_subs, "server", "subcommand",
+     "Commands that took long (slowlog_slower_than)."},
     {"unblock", -2, CMD_FAST, 1, cmd_unblock, NULL, "unseen", "session [id ...]",
      "Takes numbers out of a scroll session, or ends it; answers how many were blocked."},
     {"unseen", -3, CMD_READONLY, 1, cmd_unseen, NULL, "unseen", "user item [item ...]",

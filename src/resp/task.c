@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "net/slowlog.h"
+
 void *task_new(size_t size, struct session *s, void (*answer)(struct task *task, struct session *s))
 {
     struct task *task = calloc(1, size);
@@ -9,6 +12,7 @@ void *task_new(size_t size, struct session *s, void (*answer)(struct task *task,
         task->session = s;
         task->answer = answer;
         conn_hold(&s->conn);
+        session_keep_args(s, &task->args);
     }
     return task;
 }
@@ -20,9 +24,14 @@ void task_end(struct task *task)
         size_t before = s->conn.out.len;
         task->answer(task, s);
         session_measure(s, before);
+        int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
+        if (slowlog_wants(session_config(s), us)) {
+            slowlog_note(&s->conn, us, &task->args);
+        }
         session_answered(s);
     }
     conn_release(&s->conn);
+    buf_free(&task->args);
     free(task);
 }
 

@@ -11,6 +11,7 @@
 struct task {
     struct mail mail;
     struct session *session;
+    struct buf args;                                      /* for the slow log */
     void (*answer)(struct task *task, struct session *s); /* writes the reply; not called without a peer */
 };
 

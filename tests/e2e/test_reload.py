@@ -15,7 +15,7 @@ LIVE = {
     "requirepass": "hush", "idle_timeout": "10min", "retention": "12", "window": "2", "error_rate": "0.01",
     "staging_memory": "64MiB", "request_memory": "32MiB", "wal_limit": "16MiB", "min_free": "1MiB",
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
-    "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug",
+    "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s",
 }
 RESTART = {
     "data": "/tmp/elsewhere", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
@@ -287,8 +287,8 @@ def test_changes_under_load(make_server):
     try:
         before = {**server.options}
         for _ in range(10):
-            assert "changed=15" in reload(server, **{**LIVE, "requirepass": ""})
-            assert "changed=15" in reload(server, **{name: before.get(name, default(name)) for name in LIVE})
+            assert "changed=16" in reload(server, **{**LIVE, "requirepass": ""})
+            assert "changed=16" in reload(server, **{name: before.get(name, default(name)) for name in LIVE})
     finally:
         ends.set()
         for thread in threads:
