@@ -36,6 +36,7 @@ docsdir = $(docdir)/docs
 dist_doc_DATA = README.md NEWS.md
 dist_docs_DATA = \
 	docs/architecture.md \
+	docs/clients.md \
 	docs/commands.md \
 	docs/format.md \
 	docs/http.md \
@@ -47,11 +48,16 @@ dist_docs_DATA = \
 	docs/scale.md
 
 examplesdir = $(docdir)/examples
-dist_examples_DATA = etc/alerts.yml etc/grafana-dashboard.json etc/openapi.json
+dist_examples_DATA = \
+	etc/alerts.yml \
+	etc/consul-unseen.json \
+	etc/grafana-dashboard.json \
+	etc/haproxy-unseen.cfg \
+	etc/openapi.json
 
 # It asks the program itself for subcommands and options.
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = packaging/bash-completion/unseen
 
 # The recipes themselves, so that the tarball can be packaged on any system.
-EXTRA_DIST += packaging/debian packaging/rpm scripts/package
+EXTRA_DIST += packaging/debian packaging/rpm packaging/container scripts/package
