@@ -5,7 +5,9 @@ subcommand_pages = \
 	man/unseen-bench.1 \
 	man/unseen-check-config.1 \
 	man/unseen-check.1 \
+	man/unseen-export.1 \
 	man/unseen-import.1 \
+	man/unseen-load.1 \
 	man/unseen-months.1 \
 	man/unseen-serve.1 \
 	man/unseen-user.1 \

@@ -95,6 +95,8 @@ SELECT user_key, items, filter FROM {plays} WHERE user_key >= ?1 ORDER BY user_k
 
 -- :user_get
 SELECT user, last_month FROM users WHERE user_key = ?1;
+-- :users_from
+SELECT user_key, user, last_month FROM users WHERE user_key >= ?1 AND user_key <= ?2 ORDER BY user_key LIMIT ?3;
 -- :user_put
 INSERT INTO users (user_key, user, last_month) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET last_month = excluded.last_month;
 -- :user_delete
@@ -106,6 +108,8 @@ DELETE FROM users WHERE user_key >= ?1 AND user_key <= ?2 AND last_month <= ?3;
 
 -- :shared_get
 SELECT 1 FROM shared_keys WHERE user_key = ?1 LIMIT 1;
+-- :shared_users
+SELECT user FROM shared_keys WHERE user_key = ?1;
 -- :shared_put
 INSERT INTO shared_keys (user_key, user) VALUES (?1, ?2) ON CONFLICT DO NOTHING;
 
@@ -129,6 +133,10 @@ DELETE FROM exceptions WHERE user_key = ?1;
 INSERT INTO quarantine (user_key, user, month, at, reason, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 -- :quarantine_get
 SELECT month FROM quarantine WHERE user_key = ?1 AND (month >= ?2 OR month = 0) AND accepted IS NULL ORDER BY month DESC LIMIT 1;
+-- :quarantine_any
+SELECT 1 FROM quarantine WHERE user_key = ?1 AND month = ?2 LIMIT 1;
+-- :quarantine_open
+SELECT DISTINCT month FROM quarantine WHERE user_key = ?1 AND accepted IS NULL ORDER BY month;
 -- :quarantine_delete
 DELETE FROM quarantine WHERE user_key = ?1;
 -- :quarantine_delete_month

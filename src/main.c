@@ -15,6 +15,8 @@ static const struct cli_command commands[] = {
     {"months", cli_months, "list the stored months"},
     {"check", cli_check, "read the data folder through and list what is damaged"},
     {"backup", cli_backup, "copy the data folder while it is served"},
+    {"export", cli_export, "write users into a file, to move them"},
+    {"load", cli_load, "bring users of such a file in"},
     {"check-config", cli_check_config, "check a configuration file"},
     {"bench", cli_bench, "measure a running server"},
     {"version", cli_version, "print the versions"},

@@ -20,6 +20,8 @@ libunseen_a_SOURCES += \
 	src/base/hash.h \
 	src/base/histogram.c \
 	src/base/histogram.h \
+	src/base/keyslot.c \
+	src/base/keyslot.h \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/slice.c \

@@ -23,6 +23,8 @@ int cli_why(int argc, char **argv);
 int cli_months(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_backup(int argc, char **argv);
+int cli_export(int argc, char **argv);
+int cli_load(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_version(int argc, char **argv);

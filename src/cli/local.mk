@@ -6,7 +6,13 @@ libunseen_a_SOURCES += \
 	src/cli/cli.h \
 	src/cli/client.c \
 	src/cli/client.h \
+	src/cli/export.c \
+	src/cli/export_file.c \
+	src/cli/export_file.h \
 	src/cli/help.c \
+	src/cli/load.c \
+	src/cli/load_target.c \
+	src/cli/load_target.h \
 	src/cli/months.c \
 	src/cli/options.c \
 	src/cli/options.h \

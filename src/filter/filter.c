@@ -144,6 +144,22 @@ static uint32_t drop_held(const struct filter_part *part, uint32_t *positions, u
     return kept;
 }
 
+/* The same for positions of a live coarse part, and another coarse part. */
+static uint32_t drop_coarse_held(const struct filter_part *part, uint32_t *positions, uint32_t n)
+{
+    uint32_t kept = 0, at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t here = filter_part_position(part, (uint64_t)positions[i] << (32 + FILTER_GRAIN));
+        while (at < part->n && part->positions[at] < here) {
+            at++;
+        }
+        if (at == part->n || part->positions[at] != here) {
+            positions[kept++] = positions[i];
+        }
+    }
+    return kept;
+}
+
 /* Ascending positions at 2^32 become coarse ones, in out, which may be the run itself. */
 static uint32_t make_coarse(const uint32_t *positions, uint32_t n, uint32_t *out)
 {
@@ -153,8 +169,9 @@ static uint32_t make_coarse(const uint32_t *positions, uint32_t n, uint32_t *out
     return copy_distinct(out, n, out);
 }
 
-static int add_to(struct filter *f, struct filter_part *part, bool coarse, const uint32_t *positions, uint32_t n,
-                  struct arena *arena)
+/* Into the part, or into a new one of range m. */
+static int add_to(struct filter *f, struct filter_part *part, uint64_t m, bool coarse, const uint32_t *positions,
+                  uint32_t n, struct arena *arena)
 {
     if (part == NULL && f->n_parts == FILTER_PARTS_MAX) {
         return ERR_FULL;
@@ -166,7 +183,7 @@ static int add_to(struct filter *f, struct filter_part *part, bool coarse, const
     }
     if (part == NULL) {
         part = &f->parts[f->n_parts++];
-        *part = (struct filter_part){.m = coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M, .coarse = coarse};
+        *part = (struct filter_part){.m = m, .coarse = coarse};
     }
     part->n = filter_union(part->positions, part->n, positions, n, merged);
     part->positions = merged;
@@ -192,10 +209,54 @@ int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coars
         if (coarse != NULL && f->n_parts == 1) {
             n = drop_held(coarse, positions, n);
         }
-        return n == 0 ? 0 : add_to(f, fine, false, positions, n, arena);
+        return n == 0 ? 0 : add_to(f, fine, FILTER_LIVE_M, false, positions, n, arena);
     }
     n = make_coarse(positions, n, positions);
-    return add_to(f, coarse, true, positions, n, arena);
+    return add_to(f, coarse, FILTER_LIVE_M >> FILTER_GRAIN, true, positions, n, arena);
+}
+
+/* A part that was cut, or is coarse: into the one of the same range, where the same item has the same position, or
+ * beside all others. */
+static int join_part(struct filter *f, const struct filter_part *from, uint32_t *positions, struct arena *arena)
+{
+    struct filter_part *same = NULL;
+    uint32_t n = from->n;
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        struct filter_part *part = &f->parts[i];
+        if (part->m == from->m && part->coarse == from->coarse) {
+            same = part;
+        } else if (part->coarse && from->coarse && filter_part_live(from)) {
+            /* All that is known of an item decides where it is in that part, too. */
+            n = drop_coarse_held(part, positions, n);
+        }
+    }
+    return n == 0 ? 0 : add_to(f, same, from->m, from->coarse, positions, n, arena);
+}
+
+int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_max, struct arena *arena)
+{
+    if (f->n_parts == 0) {
+        *f = *other;
+        return 0;
+    }
+    /* What can't be moved between parts first: then live positions that are among it need no room. */
+    for (int fine = 0; fine <= 1; fine++) {
+        for (unsigned i = 0; i < other->n_parts; i++) {
+            const struct filter_part *part = &other->parts[i];
+            if ((part->m == FILTER_LIVE_M) != (fine != 0)) {
+                continue;
+            }
+            uint32_t *copy = arena_copy(arena, part->positions, part->n * sizeof *copy);
+            if (copy == NULL) {
+                return ERR_NOMEM;
+            }
+            int result = fine != 0 ? filter_add(f, copy, part->n, coarse_max, arena) : join_part(f, part, copy, arena);
+            if (result < 0) {
+                return result;
+            }
+        }
+    }
+    return 0;
 }
 
 int filter_unite(struct filter *f, struct arena *arena)

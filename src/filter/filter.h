@@ -99,6 +99,13 @@ uint32_t filter_union(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_
  * are FILTER_PARTS_MAX parts. */
 int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coarse_max, struct arena *arena);
 
+/* Unites f with another filter of the same user and month, from another store with the same seed: afterwards f has what
+ * either had. Into an empty one it goes as it is. Else a part that was cut, or is coarse, goes into the part of the
+ * same range or stands beside the others, and live positions are added as by filter_add(). f takes over arrays of
+ * other. With other a second time, nothing changes. Returns 0, ERR_NOMEM, or ERR_FULL when more than FILTER_PARTS_MAX
+ * parts would be needed (f is of no use then). */
+int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_max, struct arena *arena);
+
 /* Makes one coarse part of a filter whose parts are all live, one of them coarse. Returns 0, ERR_NOMEM, or ERR_INVALID
  * when it is none such. */
 int filter_unite(struct filter *f, struct arena *arena);

@@ -65,6 +65,7 @@ command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debu
     cmd_debug_stall;                                            /* cmd_admin.c */
 command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset; /* cmd_slowlog.c */
 command_fn cmd_backup;                                          /* cmd_backup.c */
+command_fn cmd_load;                                            /* cmd_load.c */
 command_fn cmd_info;                                            /* info.c */
 
 /* multi.c: queues a request behind MULTI. */

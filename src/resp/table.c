@@ -86,6 +86,8 @@ const struct command command_table[] = {
     {"history", 2, CMD_READONLY, 1, cmd_history, NULL, "unseen", "user",
      "What is remembered of the user, month by month; nil when nothing ever was."},
     {"info", -1, CMD_LOADING, 0, cmd_info, NULL, "server", "[section ...]", "The server's state, for people."},
+    {"load", -2, CMD_WRITE | CMD_ADMIN, 0, cmd_load, NULL, "unseen", "parcel [parcel ...]",
+     "Unites users of unseen export with what is here, once durable; for unseen load."},
     {"months", 1, CMD_READONLY, 0, cmd_months, NULL, "unseen", "", "The stored months."},
     {"multi", 1, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_multi, NULL, "transactions", "",
      "Queues the commands that follow, until EXEC. They run one by one."},

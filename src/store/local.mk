@@ -1,5 +1,7 @@
 libunseen_a_SOURCES += \
 	src/store/batch.c \
+	src/store/parcel.c \
+	src/store/parcel.h \
 	src/store/ring.c \
 	src/store/ring.h \
 	src/store/sqlite/backup.c \
@@ -23,6 +25,9 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/inbox.c \
 	src/store/sqlite/inbox.h \
 	src/store/sqlite/internal.h \
+	src/store/sqlite/export.c \
+	src/store/sqlite/join.c \
+	src/store/sqlite/join_user.c \
 	src/store/sqlite/kept.c \
 	src/store/sqlite/merge.c \
 	src/store/sqlite/month.c \

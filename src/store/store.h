@@ -101,6 +101,20 @@ struct store_session {
     int64_t used_ms; /* wall time of its last use */
 };
 
+/* Users that another store with the same seed has packed (store/parcel.h), to be united with what is here. */
+enum store_join_verdict {
+    JOIN_DONE = 1,
+    JOIN_OVER,    /* done; the chance that an item is hidden by error is now beyond error_rate for this user */
+    JOIN_OLD,     /* nothing of it is within the retention */
+    JOIN_CROWDED, /* left as it was: a month would need more than FILTER_PARTS_MAX parts */
+};
+struct store_join {
+    struct store_call call; /* err: then nothing of any of them was done, or it isn't known */
+    const struct slice *parcels;
+    size_t n;
+    uint8_t *verdicts; /* n of them */
+};
+
 /* A hot backup into a folder, which the caller names until done(). */
 struct store_backup {
     const char *folder; /* absolute; doesn't exist, or is empty */
@@ -288,6 +302,14 @@ struct store_ops {
      * of the view have positions = NULL. What was handed over means nothing when it fails. */
     int (*scan)(struct store_reader *reader, int64_t key, struct slice user, int first_month,
                 const struct store_scan *scan, struct store_view *view, struct err *err);
+
+    /* Unites users with what is here: call.done() once that is durable, and seen by every load that starts after.
+     * Each user is joined as a whole or not at all, and joining the same once more changes nothing. What was staged
+     * there counts as played here, in its month. Deliveries take turns by their rank: the newest of both stand beside
+     * each other. A mark of damage goes along. In order with record() and forget() as far as those were answered. The
+     * caller keeps the parcels until then. ERR_CORRUPT; ERR_SEED: packed with another seed; ERR_VERSION; ERR_RANGE: a
+     * month that lies ahead; ERR_FULL; ERR_IO; ERR_NOMEM; ERR_CLOSED. */
+    void (*join)(struct store *s, struct store_join *join);
 
     /* The stored months, newest first; at most max. Returns how many, or an error. */
     int (*months)(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);

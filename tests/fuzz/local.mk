@@ -31,6 +31,12 @@ tests_fuzz_fuzz_resp_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_srcdir)
 tests_fuzz_fuzz_resp_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/data/fuzz/resp
 
+fuzz_targets += tests/fuzz/fuzz_export
+tests_fuzz_fuzz_export_SOURCES = tests/fuzz/fuzz_export.c $(fuzz_main)
+tests_fuzz_fuzz_export_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_CORPUS='"$(abs_top_srcdir)/tests/data/fuzz/export"'
+tests_fuzz_fuzz_export_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/data/fuzz/export
+
 check_PROGRAMS += $(fuzz_targets)
 if FUZZ_ENABLED
 fuzz_main =

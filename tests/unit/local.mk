@@ -192,3 +192,8 @@ check_PROGRAMS += tests/unit/test_http
 TESTS += tests/unit/test_http
 tests_unit_test_http_SOURCES = tests/unit/test_http.c tests/unit/fake_store.c tests/unit/fake_store.h
 tests_unit_test_http_LDADD = $(LDADD) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_parcel
+tests_unit_test_parcel_SOURCES = tests/unit/test_parcel.c
+tests_unit_test_parcel_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_parcel

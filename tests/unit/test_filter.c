@@ -431,6 +431,117 @@ static void cut_is_refused_twice_and_outside_its_range(void **state)
     arena_free(&arena);
 }
 
+/* --- joining --- */
+
+enum { KINDS = 7 };
+
+/* A filter of the hashes as it may be found: 0 coarse, 1 fine, 2 coarse and fine, 3 and 4 cut (to two ranges), 5 cut
+ * and coarse, 6 cut with a live part beside it. */
+static void make_kind(struct filter *f, int kind, const uint64_t *hashes, uint32_t n, struct arena *arena)
+{
+    uint32_t first = kind == 2 || kind == 6 ? n / 2 : n;
+    uint32_t *positions = arena_alloc(arena, n * sizeof *positions + 1);
+    f->n_parts = 0;
+    for (uint32_t from = 0, to = first; from < n; from = to, to = n) {
+        for (uint32_t i = from; i < to; i++) {
+            positions[i - from] = filter_position(hashes[i], FILTER_LIVE_M);
+        }
+        uint32_t distinct = filter_sort(positions, to - from, NULL);
+        bool coarse = kind == 0 || kind == 5 || (kind == 2 && from == 0);
+        assert_int_equal(filter_add(f, positions, distinct, coarse ? n : 0, arena), 0);
+        if (kind >= 3 && from == 0) {
+            assert_int_equal(filter_cut(&f->parts[0], kind == 4 ? 700000 : 500000), 0);
+        }
+    }
+}
+
+static void copy_filter(struct filter *to, const struct filter *from, struct arena *arena)
+{
+    *to = *from;
+    for (unsigned i = 0; i < from->n_parts; i++) {
+        to->parts[i].positions = arena_copy(arena, from->parts[i].positions, from->parts[i].n * sizeof(uint32_t));
+    }
+}
+
+/* Of every kind with every kind: both are in it, it costs no more than both, and once more changes nothing. */
+static void joined_filters_have_what_both_had(void **state)
+{
+    enum { N = 600 };
+    uint64_t seed = 11;
+    uint64_t hashes[N];
+    (void)state;
+    for (int pair = 0; pair < KINDS * KINDS * 3; pair++) {
+        struct arena arena = {0};
+        struct filter ours;
+        struct filter theirs;
+        struct filter again;
+        struct buf once = {0};
+        struct buf twice = {0};
+        uint32_t shared = pair % 3 == 0 ? 0 : pair % 3 == 1 ? 100 : N / 2;
+        uint32_t coarse_max = (uint32_t)random_below(&seed, 2 * N);
+        for (size_t i = 0; i < N; i++) {
+            hashes[i] = random_next(&seed);
+        }
+        make_kind(&ours, pair / 3 % KINDS, hashes, N / 2, &arena);
+        make_kind(&theirs, pair / 3 / KINDS, hashes + N / 2 - shared, N / 2, &arena);
+        double error = filter_error(&ours) + filter_error(&theirs);
+        copy_filter(&again, &theirs, &arena);
+        assert_int_equal(filter_join(&ours, &theirs, coarse_max, &arena), 0);
+        for (size_t i = 0; i < N - shared; i++) {
+            assert_true(filter_has(&ours, hashes[i]));
+        }
+        /* What was fine may have become coarse. */
+        assert_true(filter_error(&ours) <= error + N / (double)(FILTER_LIVE_M >> FILTER_GRAIN));
+        assert_int_equal(filter_encode(&ours, &once), 0);
+        assert_int_equal(filter_join(&ours, &again, coarse_max, &arena), 0);
+        assert_int_equal(filter_encode(&ours, &twice), 0);
+        assert_int_equal(once.len, twice.len);
+        assert_memory_equal(once.data, twice.data, once.len);
+        buf_free(&once);
+        buf_free(&twice);
+        arena_free(&arena);
+    }
+}
+
+static void a_filter_joins_an_empty_one_as_it_is(void **state)
+{
+    (void)state;
+    uint64_t seed = 12;
+    uint64_t hashes[40];
+    struct arena arena = {0};
+    for (size_t i = 0; i < COUNT(hashes); i++) {
+        hashes[i] = random_next(&seed);
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct filter ours = {0};
+        struct filter theirs;
+        make_kind(&theirs, kind, hashes, COUNT(hashes), &arena);
+        assert_int_equal(filter_join(&ours, &theirs, 1000, &arena), 0);
+        assert_int_equal(ours.n_parts, theirs.n_parts);
+        for (unsigned i = 0; i < ours.n_parts; i++) {
+            assert_true(ours.parts[i].m == theirs.parts[i].m && ours.parts[i].n == theirs.parts[i].n &&
+                        ours.parts[i].coarse == theirs.parts[i].coarse);
+        }
+    }
+    arena_free(&arena);
+}
+
+/* Each cut to a range of its own. */
+static void too_many_ranges_do_not_join(void **state)
+{
+    (void)state;
+    struct arena arena = {0};
+    struct filter ours = {0};
+    for (unsigned i = 0; i <= FILTER_PARTS_MAX; i++) {
+        struct filter theirs = {0};
+        uint32_t position = 77 + i;
+        assert_int_equal(filter_add(&theirs, &position, 1, 0, &arena), 0);
+        assert_int_equal(filter_cut(&theirs.parts[0], 1000 + i), 0);
+        assert_int_equal(filter_join(&ours, &theirs, 1000, &arena), i < FILTER_PARTS_MAX ? 0 : ERR_FULL);
+    }
+    arena_free(&arena);
+}
+
 static void parts_of_different_ranges_are_looked_up_each(void **state)
 {
     (void)state;
@@ -542,6 +653,9 @@ int main(void)
         cmocka_unit_test(add_of_nothing_makes_no_part),
         cmocka_unit_test(cut_loses_no_item),
         cmocka_unit_test(cut_is_refused_twice_and_outside_its_range),
+        cmocka_unit_test(joined_filters_have_what_both_had),
+        cmocka_unit_test(a_filter_joins_an_empty_one_as_it_is),
+        cmocka_unit_test(too_many_ranges_do_not_join),
         cmocka_unit_test(parts_of_different_ranges_are_looked_up_each),
         cmocka_unit_test(a_look_up_stays_inside_the_part),
         cmocka_unit_test(the_error_is_n_over_m),

@@ -180,6 +180,10 @@ static bool take_messages(struct sqlite_store *s)
             flush_begin(s, &h->bulk_job, bulk_index(s->bulk));
             continue;
         }
+        if (m->what == WANTS_JOIN) {
+            join_take(s, m);
+            continue;
+        }
         if (m->what != WANTS_TICK) {
             retry_failed(s);
         }
@@ -241,6 +245,7 @@ static bool work(struct sqlite_store *s, int slot)
     if (!history_may_write(s)) {
         return false;
     }
+    bool joined = join_step(s);
     if (slot >= 0) {
         work_slot(s, slot);
         return true;
@@ -249,7 +254,7 @@ static bool work(struct sqlite_store *s, int slot)
         work_bulk(s);
         return true;
     }
-    return work_sweep(s) || work_seal(s);
+    return joined || work_sweep(s) || work_seal(s);
 }
 
 static void refuse_rest(struct sqlite_store *s)
@@ -258,6 +263,7 @@ static void refuse_rest(struct sqlite_store *s)
     take_messages(s);
     struct err closed = {0};
     err_set(&closed, ERR_CLOSED, "the store is closing");
+    join_refuse(s, &closed);
     while (h->calls != NULL) {
         struct store_call *call = (struct store_call *)h->calls;
         h->calls = call->message.next;

@@ -48,6 +48,7 @@ enum store_wants {
     WANTS_TICK,     /* the test clock moved */
     WANTS_MERGE,    /* a bulk load's next index */
     WANTS_SESSIONS, /* to be kept, or given back */
+    WANTS_JOIN,     /* users of another store */
 };
 
 struct slot {
@@ -113,6 +114,7 @@ struct historian {
     struct db db;
     struct flush_job jobs[STORE_SLOTS_MAX];
     struct flush_job bulk_job;
+    struct store_message *joins, **joins_last;
     struct store_message *calls; /* flush and tick calls that wait for the slots to come to rest */
     struct month_delta deltas[HISTORY_MONTHS_MAX];
     int n_deltas;
@@ -371,6 +373,27 @@ void flush_free(struct flush_job *job);
 /* merge.c: the user that a walk stands at, inside a transaction. Plays and deliveries of months before first_kept are
  * dropped and counted. */
 int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, struct err *err);
+
+/* Of it, for the user of the walk. The user's filter of a month, into *filter; bytes: of its blob, -1 when there is
+ * none. One that can't be read is set aside and counts as empty. */
+int merge_read_filter(struct sqlite_store *s, const struct staged_walk *walk, int month, int table,
+                      struct filter *filter, int64_t *bytes, struct err *err);
+/* What a row says that its filter has, also if that can't be read. */
+int merge_stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *items, struct err *err);
+/* Marks a month, or the deliveries (0), as damaged; blob: what could not be read. */
+int merge_quarantine(struct sqlite_store *s, const struct staged_walk *walk, int month, struct slice blob,
+                     const char *reason, struct err *err);
+/* The users row; last_month only rises. */
+int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int newest_month, struct err *err);
+
+/* join.c */
+void join_begin(struct store *base, struct store_join *join);
+void join_pass(struct sqlite_store *s, struct store_message *m); /* the stager's: on to the historian */
+void join_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its inbox */
+bool join_step(struct sqlite_store *s);                          /* whether something was done */
+void join_refuse(struct sqlite_store *s, const struct err *err); /* all that wait */
+/* join_user.c: one user, inside a transaction. Returns a verdict, or an error. */
+int join_user(struct sqlite_store *s, struct slice bytes, struct err *err);
 
 /* sweep.c: 1 did something, 0 nothing is due */
 int sweep_step(struct sqlite_store *s, struct err *err);

@@ -19,8 +19,8 @@ static int out_of_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while merging");
 }
 
-static int quarantine(struct sqlite_store *s, const struct staged_walk *walk, int month, struct slice blob,
-                      const char *reason, struct err *err)
+int merge_quarantine(struct sqlite_store *s, const struct staged_walk *walk, int month, struct slice blob,
+                     const char *reason, struct err *err)
 {
     struct db *db = &s->historian.db;
     char name[MONTH_TEXT];
@@ -41,7 +41,7 @@ static int quarantine(struct sqlite_store *s, const struct staged_walk *walk, in
 }
 
 /* The users row. Two users with one key: the first stays, the other is noted. */
-static int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int newest_month, struct err *err)
+int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int newest_month, struct err *err)
 {
     struct db *db = &s->historian.db;
     sqlite3_stmt *stmt = db_stmt(db, SQL_USER_GET, err);
@@ -80,8 +80,8 @@ static int merge_users_row(struct sqlite_store *s, const struct staged_walk *wal
 }
 
 /* The user's filter of a month, into *filter. bytes: of its blob, -1 when there is none. */
-static int read_filter(struct sqlite_store *s, const struct staged_walk *walk, int month, int table,
-                       struct filter *filter, int64_t *bytes, struct err *err)
+int merge_read_filter(struct sqlite_store *s, const struct staged_walk *walk, int month, int table,
+                      struct filter *filter, int64_t *bytes, struct err *err)
 {
     struct historian *h = &s->historian;
     filter->n_parts = 0;
@@ -98,7 +98,7 @@ static int read_filter(struct sqlite_store *s, const struct staged_walk *walk, i
     result = filter_decode(blob.data, blob.len, &h->arena, filter, &why);
     if (result == ERR_CORRUPT) {
         filter->n_parts = 0;
-        result = quarantine(s, walk, month, blob, why.text, err);
+        result = merge_quarantine(s, walk, month, blob, why.text, err);
     } else if (result < 0) {
         result = out_of_memory(err);
     }
@@ -107,7 +107,7 @@ static int read_filter(struct sqlite_store *s, const struct staged_walk *walk, i
 }
 
 /* What a damaged blob had counted for is only known to its row. */
-static int stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *items, struct err *err)
+int merge_stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *items, struct err *err)
 {
     struct db *db = &s->historian.db;
     sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_SIZE, table, err);
@@ -133,12 +133,12 @@ static int merge_month(struct sqlite_store *s, const struct staged_walk *walk, i
         return result;
     }
     int table = month_table(month_find(s, month), walk->key);
-    if ((result = read_filter(s, walk, month, table, &filter, &old_bytes, err)) < 0) {
+    if ((result = merge_read_filter(s, walk, month, table, &filter, &old_bytes, err)) < 0) {
         return result;
     }
     uint64_t before = filter_items(&filter);
     int64_t old_items = (int64_t)before;
-    if (old_bytes >= 0 && before == 0 && (result = stored_items(s, walk->key, table, &old_items, err)) < 0) {
+    if (old_bytes >= 0 && before == 0 && (result = merge_stored_items(s, walk->key, table, &old_items, err)) < 0) {
         return result;
     }
     result = filter_add(&filter, positions, n, seal_coarse_max(config_now(s->cfg)->error_rate), &h->arena);
@@ -283,7 +283,7 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
         if (result == 0) {
             result = staged_out_add(&h->deliveries, list, n) < 0 ? out_of_memory(err) : 0;
         } else if (result == ERR_CORRUPT) {
-            result = quarantine(s, walk, 0, blob, why.text, err);
+            result = merge_quarantine(s, walk, 0, blob, why.text, err);
         } else {
             result = out_of_memory(err);
         }

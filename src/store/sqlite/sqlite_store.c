@@ -334,6 +334,7 @@ static const struct store_ops sqlite_ops = {
     .reader_close = reader_close,
     .load = reader_load,
     .scan = reader_scan,
+    .join = join_begin,
     .months = reader_months,
     .ring = store_ring_figures,
     .stats = store_stats,

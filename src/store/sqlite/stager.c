@@ -530,6 +530,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         kept_work(s, m);
         return;
     }
+    if (m->what == WANTS_JOIN) {
+        join_pass(s, m);
+        return;
+    }
     slots_retry_emptying(s, true);
     struct store_message **end = &s->stager.flush_calls;
     while (*end != NULL) {

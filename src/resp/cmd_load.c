@@ -1,0 +1,56 @@
+/* LOAD: users of another store, as `unseen load` sends them; the connection waits until they are durable. */
+#include <string.h>
+
+#include "resp/command.h"
+#include "resp/task.h"
+
+struct load_task {
+    struct task task;
+    struct store_join join;
+    struct slice parcels[]; /* behind them the verdicts, then the parcels' bytes */
+};
+
+static void on_done(struct store_call *call)
+{
+    task_done(call->owner);
+}
+
+static void answer_load(struct task *task, struct session *s)
+{
+    const struct load_task *t = (struct load_task *)task;
+    if (t->join.call.err.code < 0) {
+        session_write_err(s, &t->join.call.err);
+        return;
+    }
+    write_array(&s->writer, t->join.n);
+    for (size_t i = 0; i < t->join.n; i++) {
+        write_int(&s->writer, t->join.verdicts[i]);
+    }
+}
+
+enum outcome cmd_load(struct session *s, const struct slice *args, size_t n)
+{
+    n--;
+    args++;
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        bytes += args[i].len;
+    }
+    struct load_task *t = task_new(sizeof *t + n * (sizeof t->parcels[0] + 1) + bytes, s, answer_load);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory for %zu bytes of users", bytes);
+    }
+    uint8_t *verdicts = (uint8_t *)&t->parcels[n];
+    char *to = (char *)verdicts + n;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(to, args[i].data, args[i].len);
+        t->parcels[i] = slice_of(to, args[i].len);
+        to += args[i].len;
+    }
+    t->join = (struct store_join){.parcels = t->parcels, .n = n, .verdicts = verdicts};
+    t->join.call.done = on_done;
+    t->join.call.owner = &t->task;
+    struct store *store = s->conn.worker->dedup->store;
+    store->ops->join(store, &t->join);
+    return OUTCOME_LATER;
+}

@@ -1,0 +1,128 @@
+/* Taking in users of another store: messages go through the stager, behind what it was given before, to the historian,
+ * which unites each message's users in one transaction between those of a flush, and puts a barrier behind some
+ * messages at a time, so that senders who don't wait share it. A message whose transaction or barrier fails is answered
+ * with the error and repeated by whoever sent it: joining is a union.
+ *
+ * On its way through the stager a message makes sure of one thing: deliveries that are joined get the ids of those
+ * beside which they rank, or lower ones, and whatever is sent from then on must get a higher one, also in a store that
+ * is new. So no id up to DELIVERED_MAX is given out after a join.
+ */
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+enum { GROUP_MAX = 8 /* messages of one barrier */ };
+
+void join_begin(struct store *base, struct store_join *join)
+{
+    struct store_message *m = &join->call.message;
+    join->call.err = (struct err){0};
+    m->kind = STORE_CALL;
+    m->what = WANTS_JOIN;
+    inbox_put(&sqlite_store(base)->stager.inbox, m);
+}
+
+/* --- the stager's --- */
+
+static int reserve_ids(struct sqlite_store *s, struct err *err)
+{
+    struct stager *st = &s->stager;
+    if (st->next_id > DELIVERED_MAX) {
+        return 0;
+    }
+    int result = db_begin(&st->db, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = stager_undo(s, err)) < 0 ||
+        (result = db_meta_set_int(&st->db, "high_water", DELIVERED_MAX, err)) < 0) {
+        db_rollback(&st->db);
+        return result;
+    }
+    if ((result = db_commit(&st->db, err)) == 0) {
+        st->undo_from = 0;
+        st->next_id = DELIVERED_MAX + 1;
+    }
+    return result;
+}
+
+void join_pass(struct sqlite_store *s, struct store_message *m)
+{
+    struct store_call *call = (struct store_call *)m;
+    if (stager_disk_room(s, &call->err) < 0 || reserve_ids(s, &call->err) < 0) {
+        call->done(call);
+        return;
+    }
+    inbox_put(&s->historian.inbox, m);
+}
+
+/* --- the historian's --- */
+
+void join_take(struct sqlite_store *s, struct store_message *m)
+{
+    struct historian *h = &s->historian;
+    m->next = NULL;
+    if (h->joins == NULL) {
+        h->joins_last = &h->joins;
+    }
+    *h->joins_last = m;
+    h->joins_last = &m->next;
+}
+
+static int join_users(struct sqlite_store *s, struct store_join *join, struct err *err)
+{
+    int result = history_begin(s, err);
+    if (result < 0) {
+        return result;
+    }
+    for (size_t i = 0; i < join->n; i++) {
+        if ((result = join_user(s, join->parcels[i], err)) < 0) {
+            history_rollback(s);
+            return result;
+        }
+        join->verdicts[i] = (uint8_t)result;
+    }
+    return history_commit(s, err);
+}
+
+bool join_step(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    struct store_message *first = h->joins, *end = first;
+    struct err err = {0};
+    bool done = false;
+    uint64_t losses = h->losses;
+    for (int i = 0; end != NULL && i < GROUP_MAX; i++, end = end->next) {
+        struct store_join *join = (struct store_join *)end;
+        join_users(s, join, &join->call.err);
+        done = done || join->call.err.code == 0;
+    }
+    h->joins = end;
+    if (done && losses != h->losses) {
+        err_set(&err, ERR_IO, "a commit failed while users were joined");
+    } else if (done) {
+        history_barrier(s, &err);
+    }
+    for (struct store_message *m = first, *next; m != end; m = next) {
+        struct store_call *call = (struct store_call *)m;
+        next = m->next;
+        if (err.code < 0 && call->err.code == 0) {
+            call->err = err;
+        }
+        if (call->err.code < 0) {
+            log_warn("users not joined", "error=%s", log_quote_str(call->err.text));
+        }
+        call->done(call);
+    }
+    return first != NULL;
+}
+
+void join_refuse(struct sqlite_store *s, const struct err *err)
+{
+    struct historian *h = &s->historian;
+    while (h->joins != NULL) {
+        struct store_call *call = (struct store_call *)h->joins;
+        h->joins = call->message.next;
+        call->err = *err;
+        call->done(call);
+    }
+}

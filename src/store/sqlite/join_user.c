@@ -1,0 +1,585 @@
+/* One user of another store, united with what is stored here, inside the historian's transaction.
+ *
+ * First everything is worked out in memory, then it is written: so a user who can't be joined is left as he was, and
+ * the others of the transaction go on.
+ *
+ * Months: the filters are joined (filter_join), then what was staged there is added as a flush does. Months past
+ * retention are left out.
+ *
+ * Exceptions: an item is un-seen only where it was forgotten. One from there is taken over unless the item is seen
+ * here, in a filter without exception; one from here ends if the item is seen there. Hidden is what either hides.
+ *
+ * Deliveries: staging ids of two stores say nothing about each other, so ranks do. The k-th newest id there becomes the
+ * k-th newest id here, beyond the oldest here ever lower ones; an item in both lists keeps the higher. That is stable:
+ * joined once more, each item finds the id that it has, or a lower one, and what was cut off is cut off again.
+ *
+ * Damage: what the other store could not read it says by a mark, and it is one here: a question that needs it gets the
+ * same error, until the loss is accepted.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/parcel.h"
+#include "store/sqlite/internal.h"
+
+struct joined_month {
+    int month, table;
+    struct slice blob;
+    int64_t items, more_items, more_bytes;
+    bool is_new;
+};
+
+struct join_work {
+    struct sqlite_store *s;
+    struct parcel parcel;
+    struct staged_walk user; /* only key and user */
+    int first_kept, newest;
+    struct filter *theirs; /* one a month of the parcel */
+    uint64_t *exceptions;  /* ours */
+    size_t n_exceptions;
+    bool *ours_end;  /* one an exception of ours: it ends */
+    bool *take_over; /* one an exception of theirs */
+    struct joined_month *months;
+    size_t n_months;
+    struct store_delivery *deliveries;
+    size_t n_deliveries;
+    struct err *err;
+};
+
+static int out_of_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while joining users");
+}
+
+/* --- what comes --- */
+
+static int read_parcel(struct join_work *w, struct slice bytes)
+{
+    struct arena *arena = &w->s->historian.arena;
+    struct parcel *p = &w->parcel;
+    int result = parcel_decode(bytes.data, bytes.len, arena, p, w->err);
+    if (result < 0) {
+        return result;
+    }
+    if (p->key != hash_user_key(w->s->seed, p->user)) {
+        return err_set(w->err, ERR_SEED, "user %s was packed in a store with another seed", log_quote(p->user));
+    }
+    int64_t later;
+    int64_t earlier;
+    store_now(&w->s->base, &later, &earlier);
+    int newest = p->last_month;
+    for (size_t i = 0; i < p->n_months; i++) {
+        newest = p->months[i].month > newest ? p->months[i].month : newest;
+    }
+    for (size_t i = 0; i < p->n_plays; i++) {
+        newest = p->plays[i].month > newest ? p->plays[i].month : newest;
+    }
+    if (newest > month_of_ms(later) + 1) {
+        char name[MONTH_TEXT];
+        return err_set(w->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(p->user),
+                       month_name(newest, name));
+    }
+    w->user.key = p->key;
+    w->user.user = p->user;
+    w->first_kept = sweep_first_kept(w->s);
+    w->newest = newest;
+    w->theirs = arena_alloc(arena, (p->n_months + 1) * sizeof *w->theirs);
+    if (w->theirs == NULL) {
+        return out_of_memory(w->err);
+    }
+    for (size_t i = 0; i < p->n_months && result == 0; i++) {
+        struct err why = {0};
+        result = filter_decode(p->months[i].blob.data, p->months[i].blob.len, arena, &w->theirs[i], &why);
+        if (result == ERR_CORRUPT) {
+            return err_set(w->err, result, "user %s: %s", log_quote(p->user), why.text);
+        }
+    }
+    return result < 0 ? out_of_memory(w->err) : 0;
+}
+
+/* --- exceptions --- */
+
+static bool has(const uint64_t *ascending, size_t n, uint64_t hash)
+{
+    size_t from = 0;
+    size_t to = n;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (ascending[middle] < hash) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from < n && ascending[from] == hash;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int read_exceptions(struct join_work *w)
+{
+    struct db *db = &w->s->historian.db;
+    struct arena *arena = &w->s->historian.arena;
+    size_t cap = 0;
+    sqlite3_stmt *stmt = db_stmt(db, SQL_EXCEPTIONS_GET, w->err);
+    db_bind_key(stmt, w->user.key);
+    int result;
+    while ((result = db_step(db, stmt, w->err)) == 1) {
+        if (w->n_exceptions == cap) {
+            cap = cap > 0 ? 2 * cap : 16;
+            uint64_t *more = arena_alloc(arena, cap * sizeof *more);
+            if (more == NULL) {
+                sqlite3_reset(stmt);
+                return out_of_memory(w->err);
+            }
+            if (w->n_exceptions > 0) {
+                memcpy(more, w->exceptions, w->n_exceptions * sizeof *more);
+            }
+            w->exceptions = more;
+        }
+        w->exceptions[w->n_exceptions++] = (uint64_t)sqlite3_column_int64(stmt, 0);
+    }
+    if (result == 0 && w->n_exceptions > 1) {
+        qsort(w->exceptions, w->n_exceptions, sizeof *w->exceptions, by_value);
+    }
+    return result;
+}
+
+static bool staged_there(const struct join_work *w, uint64_t hash)
+{
+    for (size_t i = 0; i < w->parcel.n_plays; i++) {
+        if (w->parcel.plays[i].hash == hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool filtered_there(const struct join_work *w, uint64_t hash)
+{
+    for (size_t i = 0; i < w->parcel.n_months; i++) {
+        if (filter_has(&w->theirs[i], hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A filter of ours that is only looked at. Returns 0, also when there is none; ERR_CORRUPT when it can't be
+ * read, which leaves no word in err; or an error. */
+static int look_at_month(struct join_work *w, const struct stored_month *month, struct filter *out)
+{
+    struct historian *h = &w->s->historian;
+    struct err why = {0};
+    out->n_parts = 0;
+    sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, month_table(month, w->user.key), w->err);
+    db_bind_key(stmt, w->user.key);
+    int result = db_step(&h->db, stmt, w->err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    result = filter_decode(blob.data, blob.len, &h->arena, out, &why);
+    sqlite3_reset(stmt);
+    return result == ERR_NOMEM ? out_of_memory(w->err) : result;
+}
+
+/* Those of theirs that a filter of ours shows to be seen here are not taken over. */
+static int look_here(struct join_work *w)
+{
+    const struct historian *h = &w->s->historian;
+    for (int i = 0; i < h->n_months; i++) {
+        struct filter ours;
+        int result = look_at_month(w, &h->months[i], &ours);
+        if (result < 0 && result != ERR_CORRUPT) {
+            return result;
+        }
+        for (size_t j = 0; j < w->parcel.n_exceptions; j++) {
+            uint64_t hash = w->parcel.exceptions[j];
+            bool maybe = result == ERR_CORRUPT || filter_has(&ours, hash);
+            if (maybe && !has(w->exceptions, w->n_exceptions, hash)) {
+                w->take_over[j] = false;
+            }
+        }
+    }
+    return 0;
+}
+
+static int plan_exceptions(struct join_work *w)
+{
+    const struct parcel *p = &w->parcel;
+    struct arena *arena = &w->s->historian.arena;
+    int result = read_exceptions(w);
+    if (result < 0) {
+        return result;
+    }
+    w->ours_end = arena_alloc(arena, w->n_exceptions + 1);
+    w->take_over = arena_alloc(arena, p->n_exceptions + 1);
+    if (w->ours_end == NULL || w->take_over == NULL) {
+        return out_of_memory(w->err);
+    }
+    for (size_t i = 0; i < w->n_exceptions; i++) {
+        uint64_t hash = w->exceptions[i];
+        bool theirs = has(p->exceptions, p->n_exceptions, hash);
+        w->ours_end[i] = staged_there(w, hash) || (!theirs && filtered_there(w, hash));
+    }
+    for (size_t i = 0; i < p->n_exceptions; i++) {
+        w->take_over[i] = !staged_there(w, p->exceptions[i]);
+    }
+    return p->n_exceptions > 0 ? look_here(w) : 0;
+}
+
+/* --- months --- */
+
+/* Positions of what was staged there in the month, ascending. */
+static int staged_positions(struct join_work *w, int month, uint32_t **positions, uint32_t *n)
+{
+    const struct parcel *p = &w->parcel;
+    size_t most = 0;
+    *n = 0;
+    for (size_t i = 0; i < p->n_plays; i++) {
+        most += p->plays[i].month == month;
+    }
+    *positions = arena_alloc(&w->s->historian.arena, most * sizeof **positions + 1);
+    if (*positions == NULL) {
+        return out_of_memory(w->err);
+    }
+    for (size_t i = 0; i < p->n_plays; i++) {
+        if (p->plays[i].month == month) {
+            (*positions)[(*n)++] = filter_position(p->plays[i].hash, FILTER_LIVE_M);
+        }
+    }
+    *n = filter_sort(*positions, *n, NULL);
+    return 0;
+}
+
+/* 0; JOIN_CROWDED; or an error. theirs may be NULL: only staged there. */
+static int plan_month(struct join_work *w, int month, const struct filter *theirs)
+{
+    struct sqlite_store *s = w->s;
+    struct historian *h = &s->historian;
+    struct filter filter;
+    int64_t old_bytes;
+    int64_t old_items;
+    uint32_t *positions;
+    uint32_t n;
+    int result;
+    if (month < w->first_kept) {
+        return 0;
+    }
+    if ((result = staged_positions(w, month, &positions, &n)) < 0 || (result = month_ensure(s, month, w->err)) < 0 ||
+        (result = month_list(s, w->err)) < 0) {
+        return result;
+    }
+    if (n == 0 && (theirs == NULL || filter_items(theirs) == 0)) {
+        return 0;
+    }
+    int table = month_table(month_find(s, month), w->user.key);
+    if ((result = merge_read_filter(s, &w->user, month, table, &filter, &old_bytes, w->err)) < 0) {
+        return result;
+    }
+    uint64_t before = filter_items(&filter);
+    old_items = (int64_t)before;
+    if (old_bytes >= 0 && before == 0 && (result = merge_stored_items(s, w->user.key, table, &old_items, w->err)) < 0) {
+        return result;
+    }
+    uint32_t coarse_max = seal_coarse_max(config_now(s->cfg)->error_rate);
+    result = theirs != NULL ? filter_join(&filter, theirs, coarse_max, &h->arena) : 0;
+    if (result == 0 && n > 0) {
+        result = filter_add(&filter, positions, n, coarse_max, &h->arena);
+    }
+    if (result < 0) {
+        return result == ERR_FULL ? JOIN_CROWDED : out_of_memory(w->err);
+    }
+    uint64_t after = filter_items(&filter);
+    w->newest = month > w->newest ? month : w->newest;
+    if (after == before) {
+        return 0; /* nothing is ever taken out, so nothing came in */
+    }
+    buf_clear(&h->blob);
+    void *blob = filter_encode(&filter, &h->blob) == 0 ? arena_copy(&h->arena, h->blob.data, h->blob.len) : NULL;
+    if (blob == NULL) {
+        return out_of_memory(w->err);
+    }
+    w->months[w->n_months++] = (struct joined_month){
+        .month = month,
+        .table = table,
+        .blob = slice_of(blob, h->blob.len),
+        .items = (int64_t)after,
+        .more_items = (int64_t)after - old_items,
+        .more_bytes = (int64_t)h->blob.len - (old_bytes < 0 ? 0 : old_bytes),
+        .is_new = old_bytes < 0,
+    };
+    return 0;
+}
+
+static int plan_months(struct join_work *w)
+{
+    const struct parcel *p = &w->parcel;
+    size_t most = p->n_months;
+    for (size_t i = 0; i < p->n_plays; i++) {
+        most += i == 0 || p->plays[i].month != p->plays[i - 1].month;
+    }
+    w->months = arena_alloc(&w->s->historian.arena, most * sizeof *w->months + 1);
+    if (w->months == NULL) {
+        return out_of_memory(w->err);
+    }
+    int result = 0;
+    for (size_t i = 0; i < p->n_months && result == 0; i++) {
+        result = plan_month(w, p->months[i].month, &w->theirs[i]);
+    }
+    for (size_t i = 0; i < p->n_plays && result == 0; i++) {
+        int month = p->plays[i].month;
+        bool done = i > 0 && p->plays[i - 1].month == month;
+        for (size_t j = 0; j < p->n_months && !done; j++) {
+            done = p->months[j].month == month;
+        }
+        result = done ? 0 : plan_month(w, month, NULL);
+    }
+    return result;
+}
+
+/* --- deliveries --- */
+
+/* The k-th newest distinct id of the list, or one below all of them. */
+struct ranks {
+    const struct store_delivery *list;
+    size_t n, at;
+    uint64_t id; /* of the rank at hand */
+};
+
+static void next_rank(struct ranks *r)
+{
+    while (r->at < r->n && r->list[r->at].id == r->id) {
+        r->at++;
+    }
+    if (r->at < r->n) {
+        r->id = r->list[r->at].id;
+    } else if (r->id > 0) {
+        r->id--;
+    }
+}
+
+static int decode_ours(struct join_work *w, struct store_delivery **list, size_t *n)
+{
+    struct historian *h = &w->s->historian;
+    *list = NULL;
+    *n = 0;
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_GET, w->err);
+    db_bind_key(stmt, w->user.key);
+    int result = db_step(&h->db, stmt, w->err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    struct err why = {0};
+    result = delivered_decode(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, list, n, &why);
+    if (result == ERR_CORRUPT) {
+        result = merge_quarantine(w->s, &w->user, 0, blob, why.text, w->err);
+    } else if (result < 0) {
+        result = out_of_memory(w->err);
+    }
+    sqlite3_reset(stmt);
+    return result;
+}
+
+static int plan_deliveries(struct join_work *w)
+{
+    struct historian *h = &w->s->historian;
+    struct slice blob = w->parcel.deliveries;
+    struct store_delivery *theirs;
+    struct store_delivery *ours;
+    size_t n_theirs = 0;
+    size_t n_ours = 0;
+    struct err why = {0};
+    if (blob.len == 0 || w->parcel.last_month < w->first_kept) {
+        return 0;
+    }
+    int result = delivered_decode(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &n_theirs, &why);
+    if (result < 0) {
+        return err_set(w->err, result, "user %s: %s", log_quote(w->user.user), why.text);
+    }
+    if ((result = decode_ours(w, &ours, &n_ours)) < 0) {
+        return result;
+    }
+    struct store_delivery *all = arena_alloc(&h->arena, (n_ours + n_theirs) * sizeof *all + 1);
+    if (all == NULL) {
+        return out_of_memory(w->err);
+    }
+    if (n_ours > 0) {
+        memcpy(all, ours, n_ours * sizeof *all);
+    }
+    struct ranks ranks = {ours, n_ours, 0, n_ours > 0 ? ours[0].id : n_theirs};
+    for (size_t i = 0; i < n_theirs; i++) {
+        if (i > 0 && theirs[i].id != theirs[i - 1].id) {
+            next_rank(&ranks);
+        }
+        all[n_ours + i] = theirs[i];
+        all[n_ours + i].id = ranks.id;
+    }
+    w->deliveries = all;
+    w->n_deliveries = delivered_last(all, n_ours + n_theirs, (size_t)config_now(w->s->cfg)->delivered_max);
+    return 0;
+}
+
+/* --- writing --- */
+
+static int write_months(struct join_work *w)
+{
+    struct sqlite_store *s = w->s;
+    struct db *db = &s->historian.db;
+    int result = 0;
+    for (size_t i = 0; i < w->n_months && result == 0; i++) {
+        const struct joined_month *m = &w->months[i];
+        sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_PUT, m->table, w->err);
+        db_bind_key(stmt, w->user.key);
+        if (stmt != NULL) {
+            sqlite3_bind_int64(stmt, 2, m->items);
+            sqlite3_bind_blob(stmt, 3, m->blob.data, (int)m->blob.len, SQLITE_STATIC);
+        }
+        if ((result = db_run(db, stmt, w->err)) == 0) {
+            result = month_count(s, m->month, m->is_new, m->more_items, m->more_bytes, w->err);
+        }
+    }
+    return result;
+}
+
+static int write_exception(struct join_work *w, enum sql_statement which, uint64_t hash)
+{
+    struct db *db = &w->s->historian.db;
+    sqlite3_stmt *stmt = db_stmt(db, which, w->err);
+    db_bind_key(stmt, w->user.key);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 2, (int64_t)hash);
+    }
+    return db_run(db, stmt, w->err);
+}
+
+static int write_exceptions(struct join_work *w)
+{
+    int result = 0;
+    for (size_t i = 0; i < w->n_exceptions && result == 0; i++) {
+        result = w->ours_end[i] ? write_exception(w, SQL_EXCEPTION_DELETE, w->exceptions[i]) : 0;
+    }
+    for (size_t i = 0; i < w->parcel.n_exceptions && result == 0; i++) {
+        if (w->take_over[i]) {
+            /* Raised before the commit, so that no question overlooks the new row. */
+            atomic_fetch_add(&w->s->exceptions, 1);
+            result = write_exception(w, SQL_EXCEPTION_PUT, w->parcel.exceptions[i]);
+        }
+    }
+    return result;
+}
+
+static int write_deliveries(struct join_work *w)
+{
+    struct historian *h = &w->s->historian;
+    if (w->n_deliveries == 0) {
+        return 0;
+    }
+    buf_clear(&h->blob);
+    if (delivered_encode(&h->codec, w->deliveries, w->n_deliveries, &h->blob) < 0) {
+        return out_of_memory(w->err);
+    }
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, w->err);
+    db_bind_key(stmt, w->user.key);
+    if (stmt != NULL) {
+        sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
+    }
+    return db_run(&h->db, stmt, w->err);
+}
+
+/* A month that is marked here, or was once, needs no second mark. */
+static int write_marks(struct join_work *w)
+{
+    struct db *db = &w->s->historian.db;
+    int result = 0;
+    for (size_t i = 0; i < w->parcel.n_damaged && result == 0; i++) {
+        int month = w->parcel.damaged[i];
+        if (month != 0 && month < w->first_kept) {
+            continue;
+        }
+        sqlite3_stmt *stmt = db_stmt(db, SQL_QUARANTINE_ANY, w->err);
+        db_bind_key(stmt, w->user.key);
+        if (stmt != NULL) {
+            sqlite3_bind_int(stmt, 2, month);
+        }
+        result = db_step(db, stmt, w->err);
+        if (result == 1) {
+            sqlite3_reset(stmt);
+            result = 0;
+        } else if (result == 0) {
+            result = merge_quarantine(w->s, &w->user, month, slice_of("", 0),
+                                      "it was damaged in the store that the user came from", w->err);
+        }
+    }
+    return result;
+}
+
+/* Whether the chance to hide an item by error is now beyond what is promised: 1, 0 or an error. */
+static int is_over(struct join_work *w)
+{
+    struct sqlite_store *s = w->s;
+    struct historian *h = &s->historian;
+    const struct config *live = config_now(s->cfg);
+    int64_t later;
+    int64_t earlier;
+    double error = 0;
+    store_now(&s->base, &later, &earlier);
+    int first = month_of_ms(earlier) - (int)live->window;
+    for (int i = 0; i < h->n_months; i++) {
+        struct filter filter;
+        if (h->months[i].month < first) {
+            continue;
+        }
+        int result = look_at_month(w, &h->months[i], &filter);
+        if (result < 0 && result != ERR_CORRUPT) {
+            return result;
+        }
+        error += result == 0 ? filter_error(&filter) : 0;
+    }
+    return error > live->error_rate;
+}
+
+static int write_all(struct join_work *w)
+{
+    int result;
+    /* The newest month's row carries the sweep that ends the users row. */
+    if ((result = month_ensure(w->s, w->newest, w->err)) < 0 || (result = month_list(w->s, w->err)) < 0 ||
+        (result = write_months(w)) < 0 || (result = write_exceptions(w)) < 0 || (result = write_deliveries(w)) < 0 ||
+        (result = write_marks(w)) < 0 || (result = merge_users_row(w->s, &w->user, w->newest, w->err)) < 0) {
+        return result;
+    }
+    return is_over(w);
+}
+
+int join_user(struct sqlite_store *s, struct slice bytes, struct err *err)
+{
+    struct join_work w = {.s = s, .err = err};
+    arena_reset(&s->historian.arena);
+    int result = read_parcel(&w, bytes);
+    if (result < 0) {
+        return result;
+    }
+    if (w.newest < w.first_kept) {
+        return JOIN_OLD;
+    }
+    if ((result = month_list(s, err)) < 0 || (result = plan_exceptions(&w)) < 0 || (result = plan_months(&w)) < 0 ||
+        (result = result > 0 ? result : plan_deliveries(&w)) < 0) {
+        return result;
+    }
+    if (result > 0) {
+        return result;
+    }
+    result = write_all(&w);
+    return result < 0 ? result : result > 0 ? JOIN_OVER : JOIN_DONE;
+}

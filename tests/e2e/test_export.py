@@ -1,0 +1,473 @@
+"""unseen export and unseen load: users on the move between machines, and two nodes that heal after an outage.
+
+The oracle is exact: whatever was acknowledged by either node is never unseen afterwards, on the node that has the user.
+"""
+import json
+import random
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, Server, run
+from resp import Closed, RespError
+
+SEED = "00c0ffee12345678"
+
+
+def export(data, path, *args, check=True):
+    return run("export", path, "--data", data, "--timezone", "UTC", *args, check=check)
+
+
+def load(server_or_data, *paths, check=True, clock=START, args=(), **kwargs):
+    if isinstance(server_or_data, Server):
+        to = ("--to", f"127.0.0.1:{server_or_data.port}")
+    else:
+        to = ("--data", server_or_data, "--test-clock", clock, "--min-free", "0")
+    return run("load", *paths, *to, *args, "--timezone", "UTC", check=check, **kwargs)
+
+
+def played(c, user, *items):
+    c.command("PLAYED", user, *items)
+
+
+def unseen(server, user, items):
+    with server.client() as c:
+        return [item.decode() for item in c.command("UNSEEN", user, *items)]
+
+
+def sound(server):
+    """Stopped, and read through."""
+    assert server.stop() == 0, server.log()
+    report = json.loads(run("check", "--json", "--data", server.data).stdout)
+    assert report["problems"] == []
+
+
+def keyslot(user):
+    crc = 0
+    for byte in user.encode():
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1 ^ (0x1021 if crc & 0x8000 else 0)) & 0xFFFF
+    return crc % 16384
+
+
+class Writer(threading.Thread):
+    """Plays and deliveries to one node, for as long as it goes; what was acknowledged is kept."""
+
+    def __init__(self, server, name, users):
+        super().__init__()
+        self.server, self.name, self.users = server, name, users
+        self.plays = {}
+        self.sent = {}
+        self.end = threading.Event()
+        self.rounds = 0
+
+    def run(self):
+        rng = random.Random(self.name)
+        try:
+            with self.server.client() as c:
+                while not self.end.is_set():
+                    user = rng.choice(self.users)
+                    items = [f"{self.name}{self.rounds}x{i}" for i in range(3)]
+                    c.command("PLAYED", user, *items)
+                    self.plays.setdefault(user, []).extend(items)
+                    item = f"sent{self.name}{self.rounds}"
+                    c.command("DELIVERED", user, item)
+                    self.sent.setdefault(user, []).append(item)
+                    self.rounds += 1
+        except (OSError, Closed, RespError):
+            pass
+
+    def until(self, rounds):
+        goal = self.rounds + rounds
+        while self.rounds < goal and self.is_alive():
+            self.end.wait(0.002)
+
+    def stop(self):
+        self.end.set()
+        self.join()
+
+
+def judge(server, *writers, recent=20):
+    """Nothing acknowledged is unseen: no play, and no recent delivery."""
+    with server.client() as c:
+        for w in writers:
+            for user, items in w.plays.items():
+                for at in range(0, len(items), 1000):
+                    assert c.command("UNSEEN", user, *items[at:at + 1000]) == [], (user, w.name)
+            for user, items in w.sent.items():
+                assert c.command("UNSEEN", user, *items[-recent:]) == [], (user, w.name)
+
+
+@pytest.fixture
+def filled(make_server):
+    """A server with two months of history, deliveries, exceptions, and something staged."""
+    server = make_server(hash_seed=SEED, clock=START - 30 * DAY)
+    with server.client() as c:
+        for u in range(300):
+            played(c, f"u{u}", *(f"old{u}-{i}" for i in range(10)))
+            c.command("DELIVERED", f"u{u}", f"d{u}", f"e{u}")
+        c.command("RING", "FLUSH")
+        c.command("FORGET", "u3", "old3-4")
+    server.advance(30 * DAY)
+    with server.client() as c:
+        c.command("RING", "FLUSH")
+        for u in range(0, 300, 2):
+            played(c, f"u{u}", f"staged{u}")
+        played(c, b"\xff\x00binary", "x")
+        c.command("DELIVERED", "u5", "f5")
+    return server
+
+
+def test_moves_everything_to_an_empty_folder(filled, folder):
+    path = folder / "all.unseen"
+    summary = json.loads(export(filled.data, path, "--json").stdout)
+    assert summary["users"] == 301 and summary["staged_plays"] == 151 and summary["exceptions"] == 1
+    assert summary["damaged"] == 0 and summary["bytes"] == path.stat().st_size
+    assert path.stat().st_mode & 0o077 == 0 and not (folder / "all.unseen.partial").exists()
+    checked = json.loads(load(folder / "none", path, args=("--check", "--json")).stdout)
+    assert checked["users"] == 301 and not (folder / "none").exists()
+
+    own = folder / "target"
+    own.mkdir()
+    target = Server(own, clock=START, wait=False)
+    assert json.loads(load(target.data, path, args=("--json",)).stdout)["loaded"] == 301
+    target.start()
+    everything = [f"old7-{i}" for i in range(10)] + ["d7", "e7", "new"]
+    assert unseen(target, "u7", everything) == ["new"]
+    assert unseen(target, "u8", ["staged8", "new"]) == ["new"]
+    assert unseen(target, "u3", ["old3-3", "old3-4"]) == ["old3-4"]
+    assert unseen(target, "u5", ["f5"]) == []
+    with target.client() as c:
+        assert c.command("UNSEEN", b"\xff\x00binary", "x", "y") == [b"y"]
+        c.command("DELIVERED", "u5", "later")
+        assert c.command("UNSEEN", "u5", "later", "f5", "d5") == []
+    sound(target)
+
+
+def dump(server):
+    """All of history, as it stands."""
+    months = server.sqlite("history.db", "SELECT name FROM sqlite_schema WHERE name GLOB 'plays_[0-9]*' ORDER BY name")
+    tables = months.split() + ["users", "delivered", "exceptions", "months", "quarantine"]
+    columns = {"delivered": "user_key, quote(items)", "users": "user_key, quote(user), last_month",
+               **dict.fromkeys(months.split(), "user_key, items, quote(filter)")}
+    return {table: server.sqlite("history.db", f"SELECT {columns.get(table, '*')} FROM {table}") for table in tables}
+
+
+def test_loading_twice_changes_nothing(filled, folder, make_server):
+    target = make_server(hash_seed=SEED)
+    with target.client() as c:
+        for u in range(0, 300, 3):
+            played(c, f"u{u}", f"own{u}", f"old{u}-1")
+            c.command("DELIVERED", f"u{u}", *(f"here{u}-{i}" for i in range(u + 1)))
+    path = folder / "all.unseen"
+    export(filled.data, path)
+    load(target, path)
+    with target.client() as c:
+        c.command("RING", "FLUSH")
+    once = dump(target)
+    load(target, path)
+    assert dump(target) == once
+    load(target, path, path)
+    assert dump(target) == once
+    for u in range(0, 300, 3):
+        assert unseen(target, f"u{u}", [f"own{u}", f"old{u}-0", f"old{u}-9", f"d{u}", "new"]) == ["new"]
+    assert unseen(target, "u99", [f"here99-{i}" for i in range(20, 99)]) == []
+    sound(target)
+
+
+def test_exceptions(make_server, folder):
+    """An item is un-seen only where nobody has it seen."""
+    a, b = make_server(hash_seed=SEED), make_server(hash_seed=SEED)
+    for server in (a, b):
+        with server.client() as c:
+            played(c, "u", "both", "onlya", "again", "kept")
+            c.command("RING", "FLUSH")
+    with a.client() as c:
+        c.command("FORGET", "u", "both", "onlya", "again")
+        c.command("FORGET", "gone")
+        played(c, "u", "again")
+        played(c, "v", "x")
+        c.command("RING", "FLUSH")
+        c.command("FORGET", "v", "x")
+    with b.client() as c:
+        c.command("FORGET", "u", "both", "again")
+    path = folder / "a.unseen"
+    export(a.data, path)
+    load(b, path)
+    assert unseen(b, "u", ["both", "onlya", "again", "kept"]) == ["both"]
+    assert unseen(b, "v", ["x"]) == ["x"]
+    sound(b)
+
+
+def test_shards(filled, folder):
+    users = []
+    for i in range(4):
+        path = folder / f"shard{i}"
+        export(filled.data, path, "--shard", f"{i}/4")
+        data = folder / f"data{i}"
+        load(data, path)
+        names = subprocess.run(["sqlite3", "-readonly", data / "history.db", "SELECT user FROM users WHERE typeof(user) = 'text'"],
+                               capture_output=True, text=True, check=True).stdout.split()
+        assert names and all(keyslot(name) * 4 // 16384 == i for name in names)
+        users += names
+    assert sorted(users) == sorted(f"u{u}" for u in range(300))
+    counts = [json.loads(export(filled.data, folder / "part", "--range", f"{i}/3", "--json").stdout)["users"]
+              for i in range(3)]
+    assert sum(counts) == 301 and min(counts) > 50
+    one = json.loads(export(filled.data, folder / "one", "--user", "u42", "--json").stdout)
+    assert one["users"] == 1
+    for bad in ("4/4", "x", "1/0", "-1/4", "1/4x", "0/99999"):
+        assert export(filled.data, folder / "bad", "--shard", bad, check=False).returncode == 2
+    assert not (folder / "bad").exists()
+
+
+def test_refuses_bad_files_before_anything_is_changed(filled, folder, make_server):
+    good = folder / "good"
+    export(filled.data, good)
+    bytes_ = good.read_bytes()
+    target = make_server(hash_seed=SEED)
+    cases = {
+        "empty": (b"", "doesn't begin with"),
+        "text": (b"1383782400000\tu\tv\n" * 9, "doesn't begin with"),
+        "cut": (bytes_[:-1], "cut off"),
+        "half": (bytes_[:len(bytes_) // 2], "cut off"),
+        "more": (bytes_ + b"x", "something follows"),
+        "flipped": (bytes_[:len(bytes_) // 2] + bytes([bytes_[len(bytes_) // 2] ^ 1]) + bytes_[len(bytes_) // 2 + 1:],
+                    "damaged"),
+        "late": (bytes_[:-12] + bytes([bytes_[-12] ^ 1]) + bytes_[-11:], "damaged"),
+    }
+    for name, (content, words) in cases.items():
+        bad = folder / name
+        bad.write_bytes(content)
+        result = load(target, good, bad, check=False)
+        assert result.returncode == 1 and words in result.stderr.decode() and name in result.stderr.decode(), result
+        result = load(folder / "fresh", bad, check=False)
+        assert result.returncode == 1 and not (folder / "fresh").exists()
+    with target.client() as c:
+        assert c.command("HISTORY", "u7") is None
+    other = make_server(hash_seed="00000000000000aa")
+    with other.client() as c:
+        played(c, "u", "x")
+    result = load(other, good, check=False)
+    assert result.returncode == 1 and "another seed" in result.stderr.decode()
+    assert other.stop() == 0
+    result = load(other.data, good, check=False)
+    assert result.returncode == 1 and "another seed" in result.stderr.decode()
+    assert load(folder / "fresh", folder / "missing", check=False).returncode == 1
+    with target.client() as c:
+        with pytest.raises(RespError, match="parcel"):
+            c.command("LOAD", "nonsense" * 9)
+
+
+def test_standard_input_and_output(filled, folder):
+    exported = run("export", "--data", filled.data)
+    assert exported.stdout.startswith(b"UNSEENEX") and b"301 users" in exported.stderr
+    run("load", "-", "--data", folder / "new", "--test-clock", START, "--min-free", "0", input=exported.stdout)
+    assert b"u42" in run("user", "u42", "--data", folder / "new", "--test-clock", START, "--min-free", "0").stdout
+    assert load(folder / "new", "-", "-", check=False).returncode == 2
+
+
+def test_a_user_beyond_the_error_is_listed(make_server, folder):
+    """Three months that both nodes have sealed, to other ranges: they stand side by side, and cost twice."""
+    servers = [make_server(hash_seed=SEED), make_server(hash_seed=SEED)]
+    for n, server in enumerate(servers):
+        with server.client() as c:
+            for month in range(1, 4):
+                at = START - 31 * DAY * month
+                c.command("PLAYEDAT", "heavy", at, *(f"{n}-{month}-{i}" for i in range(1000 + 100 * n)))
+            played(c, "light", str(n))
+            c.command("RING", "FLUSH")
+        for _ in range(24):
+            server.advance(HOUR)
+        with server.client() as c:
+            assert [month[month.index(b"state") + 1] for month in c.command("MONTHS")].count(b"sealed") == 3
+        export(server.data, folder / str(n))
+    for _ in range(2):
+        report = json.loads(load(servers[0], folder / "1", args=("--json",)).stdout)
+        assert report["beyond_error_rate"] == ["heavy"] and report["loaded"] == 2
+    words = load(servers[1], folder / "0").stdout.decode()
+    assert "2 users loaded" in words and "beyond error_rate" in words and "  heavy\n" in words
+    for server in servers:
+        for n in range(2):
+            assert unseen(server, "heavy", [f"{n}-{m}-{i}" for m in range(1, 4) for i in range(1000)] + ["new"]) in (
+                ["new"], [])
+        sound(server)
+
+
+def test_runbook_moving_a_shard(make_server, folder):
+    """docs/move.md: half of the users go to another machine while they play; callers switch in the middle."""
+    users = [f"user{i}" for i in range(60)]
+    moving = [u for u in users if keyslot(u) * 2 // 16384 == 1]
+    a = make_server(hash_seed=SEED, slot_length="1h")
+    old = Writer(a, "old", users)
+    old.start()
+    old.until(400)
+    b = make_server(hash_seed=SEED)
+    export(a.data, folder / "first", "--shard", "1/2")  # the bulk, while everybody still writes to a
+    load(b, folder / "first")
+    old.until(200)
+    old.stop()  # the callers are told: shard 1 is b's. From now on they write there
+    new = Writer(b, "new", moving)
+    new.start()
+    new.until(100)
+    export(a.data, folder / "second", "--shard", "1/2")  # what came to a since
+    load(b, folder / "second")
+    new.until(100)
+    new.stop()
+    moved = Writer(a, "moved", [])
+    moved.plays = {u: i for u, i in old.plays.items() if u in moving}
+    moved.sent = {u: i for u, i in old.sent.items() if u in moving}
+    judge(b, moved, new)
+    with b.client() as c:
+        c.command("RING", "FLUSH")
+        for u in set(users) - set(moving):
+            assert c.command("HISTORY", u) is None
+    judge(b, moved, new)
+    with a.client() as c:
+        for u in moving:
+            assert c.command("FORGET", u) == 1
+    judge(b, moved, new)
+    for server in (a, b):
+        sound(server)
+
+
+def test_runbook_two_nodes_heal(make_server, folder):
+    """docs/move.md: both nodes get every write, until one is away for a while; each then gets the other's."""
+    users = [f"user{i}" for i in range(40)]
+    a, b = make_server(hash_seed=SEED, workers="2"), make_server(hash_seed=SEED)
+    with a.client() as ca, b.client() as cb:
+        for c in (ca, cb):
+            for u in users:
+                played(c, u, *(f"common{i}" for i in range(20)))
+    a.kill()
+    away = Writer(b, "awaya", users)
+    away.start()
+    away.until(300)
+    away.stop()
+    a.start()
+    b.kill()
+    other = Writer(a, "awayb", users)
+    other.start()
+    other.until(300)
+    other.stop()
+    b.start()
+    both = [Writer(a, "nowa", users), Writer(b, "nowb", users)]  # it goes on meanwhile
+    for w in both:
+        w.start()
+    for source, target, name in ((a, b, "a"), (b, a, "b")):
+        export(source.data, folder / name)
+        load(target, folder / name)
+    for w in both:
+        w.until(50)
+        w.stop()
+    judge(a, away, other, both[0], recent=5)
+    judge(b, away, other, both[1], recent=5)
+    for server in (a, b):
+        with server.client() as c:
+            c.command("RING", "FLUSH")
+            for u in users:
+                assert c.command("UNSEEN", u, *(f"common{i}" for i in range(20)), "new") == [b"new"]
+    judge(a, away, other, both[0], recent=5)
+    for server in (a, b):
+        sound(server)
+
+
+def test_sealed_and_live_months_stand_beside_each_other(make_server, folder):
+    """One node has sealed the month, the other not; and the other way round."""
+    servers = [make_server(hash_seed=SEED), make_server(hash_seed=SEED, sweep_window="11:00-12:00")]
+    for n, server in enumerate(servers):
+        with server.client() as c:
+            for u in range(30):
+                played(c, f"u{u}", "both", *(f"n{n}-{u}-{i}" for i in range(50)))
+        server.advance(29 * DAY)
+        with server.client() as c:
+            c.command("RING", "FLUSH")
+    for hour in range(24):
+        servers[0].advance(HOUR)
+        servers[1].advance(HOUR)
+    states = [server.sqlite("history.db", "SELECT sealed FROM months ORDER BY month LIMIT 1") for server in servers]
+    for source, target, name in ((*servers, "0"), (*reversed(servers), "1")):
+        export(source.data, folder / name)
+        load(target, folder / name)
+        load(target, folder / name)
+    for server in servers:
+        for u in range(30):
+            items = ["both"] + [f"n{n}-{u}-{i}" for n in (0, 1) for i in range(50)]
+            assert unseen(server, f"u{u}", items + ["new"]) == ["new"], states
+        sound(server)
+
+
+def test_killed_in_the_middle_of_a_load(filled, folder, make_server):
+    """What was loaded until then is whole user by user; the load is repeated."""
+    trace = folder / "trace.tsv"
+    with open(trace, "w") as out:
+        for u in range(20000):
+            out.write("".join(f"{START - HOUR}\tbig{u}\t{x}{u}\n" for x in "abc"))
+    source = folder / "source"
+    run("import", trace, "--data", source, "--test-clock", START, "--min-free", "0", "--hash-seed", SEED)
+    path = folder / "big"
+    export(source, path)
+    own = folder / "victim"
+    own.mkdir()
+    target = Server(own, clock=START, hash_seed=SEED)
+    process = subprocess.Popen([UNSEEN, "load", path, "--to", f"127.0.0.1:{target.port}", "--quiet"],
+                               stderr=subprocess.PIPE)
+    with target.client() as c:
+        while process.poll() is None and not c.command("MONTHS"):
+            pass
+    target.kill()
+    _, words = process.communicate(timeout=PATIENCE)
+    assert process.returncode in (0, 1)
+    target.start()
+    with target.client() as c:
+        for u in range(0, 20000, 97):
+            assert len(c.command("UNSEEN", f"big{u}", f"a{u}", f"b{u}", f"c{u}")) in (0, 3)
+    assert json.loads(load(target, path, args=("--json",)).stdout)["loaded"] == 20000
+    with target.client() as c:
+        for u in range(0, 20000, 97):
+            assert c.command("UNSEEN", f"big{u}", f"a{u}", f"b{u}", f"c{u}", "new") == [b"new"]
+    sound(target)
+
+
+def test_no_room(filled, folder, make_server):
+    path = folder / "all.unseen"
+    export(filled.data, path)
+    free = shutil.disk_usage(folder).total
+    target = make_server(hash_seed=SEED, min_free=str(free))
+    result = load(target, path, check=False)
+    assert result.returncode == 1 and "min_free" in result.stderr.decode()
+    with target.client() as c:
+        assert c.command("HISTORY", "u7") is None
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run([UNSEEN, "export", "-", "--data", filled.data], stdout=full, stderr=subprocess.PIPE,
+                                timeout=PATIENCE)
+    assert result.returncode == 1 and b"No space left" in result.stderr
+    result = export(filled.data, "/dev/null", check=False)
+    assert result.returncode == 1 and b"no plain file" in result.stderr
+
+
+def test_marks_of_damage_go_along(filled, folder):
+    assert filled.stop() == 0
+    history = filled.data / "history.db"
+    key = subprocess.run(["sqlite3", history, "SELECT user_key FROM users WHERE user = 'u7'; UPDATE plays_202610 SET "
+                          "filter = x'40' WHERE user_key = (SELECT user_key FROM users WHERE user = 'u7')"],
+                         capture_output=True, text=True)
+    assert key.returncode == 0, key.stderr
+    path = folder / "damaged"
+    result = export(filled.data, path, check=False)
+    assert result.returncode == 1 and "u7" in result.stderr.decode() and "2026-10" in result.stderr.decode()
+    own = folder / "target"
+    own.mkdir()
+    target = Server(own, clock=START, wait=False)
+    load(target.data, path)
+    load(target.data, path)
+    target.start()
+    with target.client() as c:
+        with pytest.raises(RespError, match="u7"):
+            c.command("UNSEEN", "u7", "old7-1")
+        assert c.command("UNSEEN", "u8", "old8-1") == []
+    assert target.sqlite("history.db", "SELECT count(*) FROM quarantine") == "1"
+    assert target.stop() == 0

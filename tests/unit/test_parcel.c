@@ -1,0 +1,328 @@
+/* The forms in which users travel: a parcel's golden bytes, what a reader refuses, the file around it, and the slots by
+ * which users are dealt out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/keyslot.h"
+#include "cli/export_file.h"
+#include "store/parcel.h"
+
+enum { SEED = 7 };
+
+/* --- slots: as `redis-cli cluster keyslot` gives them --- */
+
+static void test_keyslots(void **state)
+{
+    static const struct {
+        const char *id;
+        unsigned slot;
+    } known[] = {
+        {"123456789", 0x31c3},          {"foo", 12182},     {"bar", 5061},        {"", 0},
+        {"{user1000}.following", 3443}, {"user1000", 3443}, {"foo{}{bar}", 8363}, {"foo{{bar}}zap", 4015},
+        {"foo{bar}{zap}", 5061},        {"somekey", 11058}, {"foo{", 7673},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        assert_int_equal(keyslot(slice_str(known[i].id)), known[i].slot);
+    }
+    assert_int_equal(keyslot_shard(0, 3), 0);
+    assert_int_equal(keyslot_shard(5461, 3), 0);
+    assert_int_equal(keyslot_shard(5462, 3), 1);
+    assert_int_equal(keyslot_shard(16383, 3), 2);
+    assert_int_equal(keyslot_shard(16383, KEYSLOTS), 16383);
+}
+
+/* --- parcels --- */
+
+static struct parcel sample(void)
+{
+    static const struct parcel_month months[] = {{24321, {"filter1", 7}}, {24322, {"f2", 2}}};
+    static const struct store_play plays[] = {{5, 24321}, {UINT64_MAX, 24321}, {1, 24322}};
+    static const uint64_t exceptions[] = {2, 300};
+    static const int damaged[] = {0, 24320};
+    struct slice user = slice_str("u1");
+    return (struct parcel){.key = hash_user_key(SEED, user),
+                           .user = user,
+                           .last_month = 24322,
+                           .months = months,
+                           .n_months = 2,
+                           .plays = plays,
+                           .n_plays = 3,
+                           .deliveries = slice_str("sent"),
+                           .exceptions = exceptions,
+                           .n_exceptions = 2,
+                           .damaged = damaged,
+                           .n_damaged = 2};
+}
+
+static void test_parcel_round_trip(void **state)
+{
+    (void)state;
+    struct parcel p = sample();
+    struct parcel q;
+    struct buf bytes = {0};
+    struct arena arena = {0};
+    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_true(q.key == p.key && slice_eq(q.user, p.user) && q.last_month == p.last_month);
+    assert_int_equal(q.n_months, 2);
+    assert_int_equal(q.months[1].month, 24322);
+    assert_true(slice_eq(q.months[0].blob, p.months[0].blob) && slice_eq(q.months[1].blob, p.months[1].blob));
+    assert_int_equal(q.n_plays, 3);
+    assert_true(q.plays[1].hash == UINT64_MAX && q.plays[2].month == 24322 && q.plays[2].hash == 1);
+    assert_true(slice_eq(q.deliveries, p.deliveries));
+    assert_true(q.n_exceptions == 2 && q.exceptions[1] == 300);
+    assert_true(q.n_damaged == 2 && q.damaged[0] == 0 && q.damaged[1] == 24320);
+    buf_free(&bytes);
+    arena_free(&arena);
+}
+
+static void test_parcel_golden(void **state)
+{
+    /* docs/format.md has it. */
+    static const uint8_t golden[] = {0x01, 0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x01, 0x75, 0x82, 0xbe,
+                                     0x01, 0x00, 0x01, 0x82, 0xbe, 0x01, 0x05, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+                                     0x00, 0x00, 0x01, 0x09, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
+    static const struct store_play play = {5, 24322};
+    static const uint64_t exception = 9;
+    (void)state;
+    struct parcel p = {.key = 0x0102030405060708, .user = slice_str("u"), .last_month = 24322};
+    struct buf bytes = {0};
+    p.plays = &play;
+    p.n_plays = 1;
+    p.exceptions = &exception;
+    p.n_exceptions = 1;
+    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_int_equal(bytes.len, sizeof golden + 4);
+    assert_memory_equal(bytes.data, golden, sizeof golden);
+    uint32_t sum = (uint32_t)hash_checksum(golden, sizeof golden);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal((uint8_t)bytes.data[sizeof golden + (size_t)i], sum >> (8 * i) & 0xff);
+    }
+    buf_free(&bytes);
+}
+
+static void seal(struct buf *bytes)
+{
+    uint64_t sum = hash_checksum(bytes->data, bytes->len - 4);
+    for (int i = 0; i < 4; i++) {
+        bytes->data[bytes->len - 4 + (size_t)i] = (char)(sum >> (8 * i));
+    }
+}
+
+/* Each byte changed, with a checksum that is right: refused, or read as something sound. Cut off anywhere: refused. */
+static void test_parcel_refuses(void **state)
+{
+    (void)state;
+    struct parcel p = sample();
+    struct buf bytes = {0};
+    struct arena arena = {0};
+    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    for (size_t len = 0; len < bytes.len; len++) {
+        struct parcel q;
+        struct err err = {0};
+        assert_int_equal(parcel_decode(bytes.data, len, &arena, &q, &err), ERR_CORRUPT);
+    }
+    for (size_t i = 0; i + 4 < bytes.len; i++) {
+        for (int flip = 1; flip < 256; flip += 7) {
+            struct parcel q;
+            struct err err = {0};
+            struct buf again = {0};
+            bytes.data[i] = (char)(bytes.data[i] ^ flip);
+            assert_int_not_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), 0);
+            seal(&bytes);
+            int rc = parcel_decode(bytes.data, bytes.len, &arena, &q, &err);
+            assert_true(rc == 0 || rc == ERR_CORRUPT || (rc == ERR_VERSION && i == 0));
+            if (rc == 0) {
+                assert_int_equal(parcel_encode(&q, &again), 0);
+                assert_int_equal(again.len, bytes.len);
+                assert_memory_equal(again.data, bytes.data, bytes.len);
+            }
+            bytes.data[i] = (char)(bytes.data[i] ^ flip);
+            seal(&bytes);
+            buf_free(&again);
+            arena_reset(&arena);
+        }
+    }
+    static const int disorder[] = {5, 5};
+    p.damaged = disorder;
+    size_t before = bytes.len;
+    assert_int_equal(parcel_encode(&p, &bytes), ERR_INVALID);
+    assert_int_equal(bytes.len, before);
+    buf_free(&bytes);
+    arena_free(&arena);
+}
+
+/* --- the file --- */
+
+static int put(void *arg, const void *bytes, size_t len, struct err *err)
+{
+    (void)err;
+    return buf_add(arg, bytes, len);
+}
+
+struct input {
+    const char *at;
+    size_t left;
+};
+
+static int get(void *arg, void *bytes, size_t size, size_t *n, struct err *err)
+{
+    struct input *in = arg;
+    (void)err;
+    *n = size < in->left ? size : in->left;
+    *n = *n > 1000 ? 1000 : *n; /* as a pipe gives it */
+    memcpy(bytes, in->at, *n);
+    in->at += *n;
+    in->left -= *n;
+    return 0;
+}
+
+static const struct export_head a_head = {.program = "0.1.0",
+                                          .seed = SEED,
+                                          .created_ms = 1795255200000,
+                                          .retention = 6,
+                                          .window = 3,
+                                          .delivered_max = 100,
+                                          .error_rate = 0.001,
+                                          .shards = 1,
+                                          .ranges = 1};
+
+static int by_key(const void *a, const void *b)
+{
+    int64_t x = ((const struct parcel *)a)->key;
+    int64_t y = ((const struct parcel *)b)->key;
+    return (x > y) - (x < y);
+}
+
+enum { USERS = 500 };
+
+static void make_file(struct buf *file)
+{
+    static char names[USERS][8];
+    static char blob[9000];
+    static struct parcel_month month;
+    static struct parcel parcels[USERS];
+    struct export_writer *w;
+    struct export_counts counts;
+    for (size_t i = 0; i < sizeof blob; i++) {
+        blob[i] = (char)(i * i >> 3);
+    }
+    month = (struct parcel_month){24322, {blob, sizeof blob}};
+    for (int i = 0; i < USERS; i++) {
+        snprintf(names[i], sizeof names[i], "u%d", i);
+        parcels[i] = sample();
+        parcels[i].user = slice_str(names[i]);
+        parcels[i].key = hash_user_key(SEED, parcels[i].user);
+        parcels[i].months = &month;
+        parcels[i].n_months = 1;
+    }
+    qsort(parcels, USERS, sizeof parcels[0], by_key);
+    assert_int_equal(export_writer_new(put, file, &a_head, &w, NULL), 0);
+    for (int i = 0; i < USERS; i++) {
+        struct buf bytes = {0};
+        assert_int_equal(parcel_encode(&parcels[i], &bytes), 0);
+        assert_int_equal(export_writer_add(w, buf_slice(&bytes), NULL), 0);
+        buf_free(&bytes);
+    }
+    assert_int_equal(export_writer_end(w, &counts, NULL), 0);
+    assert_int_equal(counts.users, USERS);
+    export_writer_free(w);
+}
+
+/* Reads it to its end: 0 or what refused it; *users: how many came before. */
+static int read_file(const char *bytes, size_t len, uint64_t *users, struct err *err)
+{
+    struct input in = {bytes, len};
+    struct export_reader *r;
+    struct export_head head;
+    struct export_counts counts = {0};
+    struct slice parcel;
+    *users = 0;
+    int rc = export_reader_new(get, &in, &head, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    assert_true(head.seed == SEED && head.created_ms == a_head.created_ms && head.ranges == 1 && head.window == 3);
+    assert_string_equal(head.program, "0.1.0");
+    while ((rc = export_reader_next(r, &parcel, &counts, err)) == 1) {
+        ++*users;
+    }
+    assert_true(rc < 0 || (counts.users == *users && counts.months == *users && counts.plays == 3 * *users));
+    export_reader_free(r);
+    return rc;
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    struct buf file = {0};
+    uint64_t users;
+    struct err err = {0};
+    make_file(&file);
+    assert_int_equal(read_file(file.data, file.len, &users, &err), 0);
+    assert_int_equal(users, USERS);
+    for (size_t len = 0; len < file.len; len += len < 200 || len + 200 > file.len ? 1 : 997) {
+        err = (struct err){0};
+        assert_int_equal(read_file(file.data, len, &users, &err), len < 8 ? ERR_INVALID : ERR_CORRUPT);
+        assert_true(err.code < 0 && err.text[0] != '\0');
+    }
+    for (size_t i = 0; i < file.len; i += i < 200 || i + 200 > file.len ? 1 : 991) {
+        file.data[i] = (char)(file.data[i] ^ 0x10);
+        int rc = read_file(file.data, file.len, &users, &err);
+        assert_true(rc == ERR_CORRUPT || (rc == ERR_INVALID && i < 8));
+        file.data[i] = (char)(file.data[i] ^ 0x10);
+    }
+    buf_add(&file, "x", 1);
+    assert_int_equal(read_file(file.data, file.len, &users, &err), ERR_CORRUPT);
+    buf_free(&file);
+}
+
+/* The first bytes are for ever. */
+static void test_file_golden(void **state)
+{
+    static const uint8_t golden[] = {'U', 'N', 'S', 'E', 'E', 'N',  'E',  'X',  'H',  38,   0, 0, 0, 38,
+                                     0,   0,   0,   1,   5,   '0',  '.',  '1',  '.',  '0',  7, 0, 0, 0,
+                                     0,   0,   0,   0,   0,   0xab, 0x8d, 0xfe, 0xa1, 0x01, 0, 0};
+    (void)state;
+    struct buf file = {0};
+    make_file(&file);
+    assert_memory_equal(file.data, golden, 32);
+    static const uint8_t numbers[] = {6, 3, 100, 0, 1, 0, 1};
+    assert_memory_equal(file.data + 17 + 7 + 24, numbers, sizeof numbers);
+    /* A newer version is told from damage. */
+    struct buf newer = {0};
+    char sum[8] = {0};
+    uint64_t users;
+    struct err err = {0};
+    file.data[17] = 2;
+    buf_add(&newer, sum, 8);
+    buf_add(&newer, file.data + 8, 9 + 38);
+    uint64_t checksum = hash_checksum(newer.data, newer.len);
+    for (int i = 0; i < 8; i++) {
+        file.data[17 + 38 + i] = (char)(checksum >> (8 * i));
+    }
+    assert_int_equal(read_file(file.data, file.len, &users, &err), ERR_VERSION);
+    assert_non_null(strstr(err.text, "version 2"));
+    buf_free(&newer);
+    buf_free(&file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keyslots),      cmocka_unit_test(test_parcel_round_trip),
+        cmocka_unit_test(test_parcel_golden), cmocka_unit_test(test_parcel_refuses),
+        cmocka_unit_test(test_file),          cmocka_unit_test(test_file_golden),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
