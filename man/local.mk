@@ -8,6 +8,7 @@ subcommand_pages = \
 	man/unseen-export.1 \
 	man/unseen-import.1 \
 	man/unseen-load.1 \
+	man/unseen-migrate.1 \
 	man/unseen-months.1 \
 	man/unseen-serve.1 \
 	man/unseen-user.1 \

@@ -42,6 +42,7 @@ dist_docs_DATA = \
 	docs/http.md \
 	docs/inspect.md \
 	docs/install.md \
+	docs/migrate.md \
 	docs/move.md \
 	docs/operations.md \
 	docs/page.png \

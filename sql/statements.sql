@@ -38,13 +38,34 @@ INSERT INTO set_aside SELECT id, kind, user, item, at FROM staged_{slot} WHERE i
 -- :staged_delete_unreadable
 DELETE FROM staged_{slot} WHERE id <= 0 OR kind NOT IN (1, 2) OR typeof(user) NOT IN ('text', 'blob') OR typeof(item) NOT IN ('text', 'blob') OR length(CAST(user AS BLOB)) NOT BETWEEN 1 AND 255 OR length(CAST(item AS BLOB)) NOT BETWEEN 1 AND 255 OR typeof(at) != 'integer' OR at > 110175724799999;
 -- :forgotten_create
-CREATE TEMP TABLE forgotten (user NOT NULL, item, before INTEGER NOT NULL);
+CREATE TEMP TABLE forgotten (user NOT NULL, item, before INTEGER NOT NULL, key INTEGER NOT NULL);
 -- :forgotten_put
-INSERT INTO forgotten (user, item, before) VALUES (?1, ?2, ?3);
+INSERT INTO forgotten (user, item, before, key) VALUES (?1, ?2, ?3, ?4);
 -- :forgotten_index
 CREATE INDEX temp.forgotten_user ON forgotten (user, item);
 -- :staged_delete_forgotten
 DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.user = s.user AND (f.item IS NULL OR f.item = s.item) AND s.id < f.before);
+
+-- :noted_all
+SELECT id, user, state FROM noted ORDER BY id;
+-- :noted_insert
+INSERT INTO noted (id, user, state) VALUES (?1, ?2, 0);
+-- :noted_mark
+UPDATE noted SET state = ?2 WHERE id = ?1;
+-- :noted_end
+UPDATE noted SET state = 3, user = ?2 WHERE id = ?1;
+-- :noted_end_forgotten
+UPDATE noted SET state = 3, user = f.key FROM forgotten f WHERE f.user = noted.user AND f.item IS NULL;
+-- :noted_from
+SELECT id, user FROM noted WHERE id > ?1 AND state = 0 ORDER BY id LIMIT ?2;
+-- :noted_problem_new
+INSERT INTO legacy_problems (key, what, at) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO NOTHING;
+-- :noted_problem_again
+UPDATE legacy_problems SET what = ?2, at = ?3 WHERE key = ?1;
+-- :noted_problems
+SELECT key, what, at FROM legacy_problems ORDER BY at DESC, key LIMIT ?1;
+-- :noted_problems_delete
+DELETE FROM legacy_problems;
 
 -- :sessions_all
 SELECT session, ids, used FROM sessions ORDER BY id;

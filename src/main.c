@@ -10,6 +10,7 @@
 static const struct cli_command commands[] = {
     {"serve", cli_serve, "run the service"},
     {"import", cli_import, "bring a history in from a file"},
+    {"migrate", cli_migrate, "bring users over from another Redis"},
     {"user", cli_user, "show what is remembered of a user"},
     {"why", cli_why, "say why an item is hidden from a user"},
     {"months", cli_months, "list the stored months"},

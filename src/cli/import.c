@@ -166,7 +166,7 @@ static int begin(struct import *im, struct err *err)
     im->seed = im->store->ops->seed(im->store);
     im->store->ops->now(im->store, &later, &earlier);
     rc = import_tally_init(&im->tally, retention, earlier, later, err);
-    return rc < 0 ? rc : im->store->ops->bulk_begin(im->store, err);
+    return rc < 0 ? rc : im->store->ops->bulk_begin(im->store, false, err);
 }
 
 static int end(struct import *im, struct err *err)

@@ -13,6 +13,10 @@ libunseen_a_SOURCES += \
 	src/cli/load.c \
 	src/cli/load_target.c \
 	src/cli/load_target.h \
+	src/cli/migrate.c \
+	src/cli/migrate.h \
+	src/cli/migrate_keys.c \
+	src/cli/migrate_verify.c \
 	src/cli/months.c \
 	src/cli/options.c \
 	src/cli/options.h \

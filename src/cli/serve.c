@@ -22,6 +22,7 @@
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
 #include "http/http.h"
+#include "legacy/legacy.h"
 #include "resp/server.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -146,6 +147,9 @@ static int run(struct serve_config *config, struct server *server, struct http *
     dedup_init(dedup, store, cfg);
     rc = start_sessions(dedup, err);
     if (rc == 0) {
+        rc = legacy_start(dedup, &dedup->legacy, err);
+    }
+    if (rc == 0) {
         rc = server_attach(server, dedup, err);
     }
     if (rc == 0) {
@@ -189,6 +193,7 @@ static int serve(struct serve_config *config, struct err *err)
     }
     http_stop(http);
     server_stop(server);
+    legacy_stop(dedup.legacy);
     if (dedup.store != NULL) {
         keep_sessions(&dedup);
         dedup.store->ops->close(dedup.store);
@@ -196,6 +201,7 @@ static int serve(struct serve_config *config, struct err *err)
     http_free(http);
     server_free(server);
     sessions_free(dedup.sessions);
+    legacy_free(dedup.legacy);
     if (rc == 0) {
         log_info("stopped", "");
     }

@@ -11,7 +11,10 @@
 
 #include "base/log.h"
 
-enum { OPTIONS_MAX = 64 };
+#define LEGACY_SECTION "legacy"
+#define LEGACY_PREFIX LEGACY_SECTION "_"
+
+enum { OPTIONS_MAX = 64, NAME_TEXT = 80 };
 
 struct load {
     FILE *file;
@@ -69,16 +72,22 @@ static void end_line(struct load *l)
     }
 }
 
-static void check_section(struct load *l, const char *line)
+static bool check_section(struct load *l, const char *line)
 {
     size_t len = strcspn(line, "]");
+    struct slice section = slice_of(line, len);
     if (line[len] != ']') {
         problem(l, ERR_INVALID, "expected ] at the end of the section's name");
-    } else if (len != strlen("[unseen") || strncmp(line, "[unseen", len) != 0) {
-        struct err err;
-        err_set(&err, ERR_NOTFOUND, "there is no section %s, only [unseen]", log_quote(slice_of(line, len + 1)));
-        problem(l, err.code, err.text);
+        return false;
     }
+    if (!slice_eq(section, slice_str("[unseen")) && !slice_eq(section, slice_str("[" LEGACY_SECTION))) {
+        struct err err;
+        err_set(&err, ERR_NOTFOUND, "there is no section %s, only [unseen] and [" LEGACY_SECTION "]",
+                log_quote(slice_of(line, len + 1)));
+        problem(l, err.code, err.text);
+        return false;
+    }
+    return true;
 }
 
 /* Gives inih the next line; like fgets(), but a line always comes whole, or empty when there is nothing for it in it.
@@ -108,7 +117,9 @@ static char *next_line(char *out, int size, void *arg)
 
     out[0] = '\0';
     if (line[0] == '[') {
-        check_section(l, line);
+        if (check_section(l, line)) {
+            snprintf(out, (size_t)size, "%s", line);
+        }
     } else if (line[0] != '\0' && line[0] != '#' && line[0] != ';') {
         size_t limit = size > 3 ? (size_t)size - 3 : 0;
         if (len > limit) {
@@ -127,8 +138,12 @@ static char *next_line(char *out, int size, void *arg)
 static int take(void *arg, const char *section, const char *name, const char *value)
 {
     struct load *l = arg;
-    (void)section; /* checked as it was read */
+    char whole[NAME_TEXT];
     l->pending = false;
+    if (strcmp(section, LEGACY_SECTION) == 0 && strncmp(name, LEGACY_PREFIX, strlen(LEGACY_PREFIX)) != 0) {
+        snprintf(whole, sizeof whole, LEGACY_PREFIX "%s", name);
+        name = whole;
+    }
     const struct config_option *option = config_find(name);
     size_t index = option != NULL ? (size_t)(option - config_options) : 0;
     struct err err = {0};
@@ -193,6 +208,31 @@ static int validate_address(const struct config *cfg, const char *option, const 
     return 0;
 }
 
+/* A key needs a place for the user, and just one, so that users can be told from keys. */
+static int validate_key(const char *option, const char *key, struct err *err)
+{
+    const char *user = strstr(key, CONFIG_USER);
+    if (user == NULL || strstr(user + 1, CONFIG_USER) != NULL) {
+        return err_set(err, ERR_INVALID, "%s is %s, expected a key that holds " CONFIG_USER " once", option,
+                       log_quote_str(key));
+    }
+    return 0;
+}
+
+static int validate_legacy(const struct config *cfg, struct err *err)
+{
+    int code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
+    if (code == 0 && cfg->legacy_delivered_key[0] != '\0') {
+        code = validate_key("legacy_delivered_key", cfg->legacy_delivered_key, err);
+    }
+#ifndef WITH_HIREDIS
+    if (code == 0 && cfg->legacy_redis[0] != '\0') {
+        code = err_set(err, ERR_INVALID, "legacy_redis is set, but this unseen was built without hiredis");
+    }
+#endif
+    return code;
+}
+
 int config_validate(const struct config *cfg, struct err *err)
 {
     if (cfg->window > cfg->retention) {
@@ -204,5 +244,8 @@ int config_validate(const struct config *cfg, struct err *err)
         return err_set(err, ERR_INVALID, "nobody could connect: listen is none and unix_socket is empty; set one");
     }
     int code = validate_address(cfg, "listen", cfg->listen, err);
-    return code < 0 ? code : validate_address(cfg, "http", cfg->http, err);
+    if (code == 0) {
+        code = validate_address(cfg, "http", cfg->http, err);
+    }
+    return code < 0 ? code : validate_legacy(cfg, err);
 }

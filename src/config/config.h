@@ -1,4 +1,5 @@
-/* The configuration: an INI file (libinih) whose options are the rows of one table.
+/* The configuration: an INI file (libinih) whose options are the rows of one table. An option "legacy_NAME" stands in
+ * the section [legacy] as NAME, all others in [unseen].
  *
  * From the table come the parser, the sample file, `unseen check-config` and CONFIG GET. Sizes are
  * written as 256MiB, 1GiB, 64K, 4096 (bytes); times as 1d, 1h, 10min, 30s, 500ms.
@@ -24,10 +25,14 @@ enum {
     CONFIG_HOST_TEXT = 64,
 };
 
+/* Stands for the user's id in a key of the old Redis. */
+#define CONFIG_USER "{user}"
+
 /* What config_text() gives in place of a secret that is set. */
 #define CONFIG_MASK "********"
 
 enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
+enum config_score { SCORE_MS, SCORE_S };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 
 struct config {
@@ -56,6 +61,17 @@ struct config {
     int64_t on_damage;      /* enum config_damage */
     int64_t log_level;      /* enum log_level */
     int64_t slowlog_ms;
+
+    /* The Redis that users come from; section [legacy]. */
+    char legacy_redis[CONFIG_TEXT]; /* host:port, or the path of a socket; "" none */
+    char legacy_password[CONFIG_TEXT];
+    int64_t legacy_database;
+    char legacy_played_key[CONFIG_TEXT];    /* holds CONFIG_USER once */
+    char legacy_delivered_key[CONFIG_TEXT]; /* the same, or "" */
+    int64_t legacy_score;                   /* enum config_score */
+    int64_t legacy_months;                  /* whose plays are taken, the current one included */
+    int64_t legacy_users_rate;              /* a second; 0: no limit */
+    int64_t legacy_bytes_rate;              /* the same, bytes */
 
     _Atomic(struct config *) changed; /* what config_now() gives in its place; NULL: itself */
     struct config *older;             /* of a changed one: the one before, which somebody may still read */

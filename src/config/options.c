@@ -20,6 +20,7 @@ _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, swee
 
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
+static const char *const score_words[] = {"ms", "s", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
 
 const struct config_option config_options[] = {
@@ -308,6 +309,97 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help = "Commands that take this long or longer, from their arrival to their reply, are shown by SLOWLOG GET. "
                 "0: all commands.",
+    },
+    {
+        .name = "legacy_redis",
+        .type = CONFIG_STRING,
+        FIELD(legacy_redis),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help = "The Redis that users come from: host:port, or the path of its Unix socket. Empty: none; then nothing "
+                "else of this section counts.",
+    },
+    {
+        .name = "legacy_password",
+        .type = CONFIG_SECRET,
+        FIELD(legacy_password),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help = "The password of that Redis. Empty: none.",
+    },
+    {
+        .name = "legacy_database",
+        .type = CONFIG_INT,
+        FIELD(legacy_database),
+        .min = 0,
+        .max = 65535,
+        .default_text = "0",
+        .change = CHANGE_RESTART,
+        .help = "The number of its database.",
+    },
+    {
+        .name = "legacy_played_key",
+        .type = CONFIG_STRING,
+        FIELD(legacy_played_key),
+        .min = 1,
+        .max = CONFIG_TEXT - 1,
+        .default_text = "played:" CONFIG_USER,
+        .change = CHANGE_RESTART,
+        .help = "The key of a user's plays there, a sorted set of items by time; {user} stands for the user's id.",
+    },
+    {
+        .name = "legacy_delivered_key",
+        .type = CONFIG_STRING,
+        FIELD(legacy_delivered_key),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "delivered:" CONFIG_USER,
+        .change = CHANGE_RESTART,
+        .help = "The key of a user's deliveries, a sorted set too. Empty: there are none.",
+    },
+    {
+        .name = "legacy_score",
+        .type = CONFIG_ENUM,
+        FIELD(legacy_score),
+        .words = score_words,
+        .default_text = "ms",
+        .change = CHANGE_RESTART,
+        .help = "What the scores are: unix time in ms or in s.",
+    },
+    {
+        .name = "legacy_months",
+        .type = CONFIG_INT,
+        FIELD(legacy_months),
+        .min = 1,
+        .max = 121,
+        .default_text = "4",
+        .unit = "months",
+        .change = CHANGE_LIVE,
+        .help =
+            "Plays of how many calendar months are taken over, the current one included; older ones, and those past "
+            "retention, are counted and left.",
+    },
+    {
+        .name = "legacy_users_rate",
+        .type = CONFIG_INT,
+        FIELD(legacy_users_rate),
+        .min = 0,
+        .max = 10000000,
+        .default_text = "5000",
+        .unit = "users a second",
+        .change = CHANGE_LIVE,
+        .help = "How fast users are read from the old Redis, at most. 0: as fast as it goes.",
+    },
+    {
+        .name = "legacy_bytes_rate",
+        .type = CONFIG_SIZE,
+        FIELD(legacy_bytes_rate),
+        .min = 0,
+        .max = TIB,
+        .default_text = "32MiB",
+        .change = CHANGE_LIVE,
+        .help = "How many bytes a second are read from it, at most. 0: as many as go.",
     },
 };
 

@@ -23,12 +23,14 @@ enum {
 };
 
 struct sessions;
+struct legacy;
 
 struct dedup {
     struct store *store;
     const struct config *cfg; /* read through config_now() */
     uint64_t seed;
     struct sessions *sessions; /* NULL where there is no service */
+    struct legacy *legacy;     /* src/legacy/; NULL when there is no other Redis to come from */
 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);

@@ -43,6 +43,22 @@ static const struct command debug_subs[] = {
     {0},
 };
 
+static const struct command legacy_subs[] = {
+    {"again", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_again, NULL, "unseen", "",
+     "Lets all noted users be read anew; answers how many."},
+    {"note", -3, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_note, NULL, "unseen", "user [user ...]",
+     "Notes users to be migrated; answers how many were not noted before."},
+    {"pause", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_pause, NULL, "unseen", "",
+     "Pauses the migration, also over restarts."},
+    {"problems", -2, CMD_ADMIN | CMD_READONLY, 0, cmd_legacy_problems, NULL, "unseen", "[count]",
+     "Keys of the old Redis that could not be taken over, newest first."},
+    {"resume", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_resume, NULL, "unseen", "", "Ends the pause."},
+    {"state", -3, CMD_ADMIN | CMD_READONLY, 0, cmd_legacy_state, NULL, "unseen", "user [user ...]",
+     "Where each user stands: none, waiting, migrated, left or forgotten."},
+    {"status", 2, CMD_ADMIN | CMD_READONLY, 0, cmd_legacy_status, NULL, "unseen", "", "How far the migration is."},
+    {0},
+};
+
 static const struct command ring_subs[] = {
     {"flush", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_ring_flush, NULL, "unseen", "",
      "Turns the ring, flushes every closed slot, and answers when done."},
@@ -86,6 +102,7 @@ const struct command command_table[] = {
     {"history", 2, CMD_READONLY, 1, cmd_history, NULL, "unseen", "user",
      "What is remembered of the user, month by month; nil when nothing ever was."},
     {"info", -1, CMD_LOADING, 0, cmd_info, NULL, "server", "[section ...]", "The server's state, for people."},
+    {"legacy", -2, CMD_ADMIN, 0, NULL, legacy_subs, "unseen", "subcommand", "Users who come from another Redis."},
     {"load", -2, CMD_WRITE | CMD_ADMIN, 0, cmd_load, NULL, "unseen", "parcel [parcel ...]",
      "Unites users of unseen export with what is here, once durable; for unseen load."},
     {"months", 1, CMD_READONLY, 0, cmd_months, NULL, "unseen", "", "The stored months."},

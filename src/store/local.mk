@@ -31,6 +31,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/kept.c \
 	src/store/sqlite/merge.c \
 	src/store/sqlite/month.c \
+	src/store/sqlite/notes.c \
 	src/store/sqlite/reader.c \
 	src/store/sqlite/repair.c \
 	src/store/sqlite/repair.h \

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/buckets.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -93,6 +94,58 @@ struct store_call {
     void (*done)(struct store_call *call);
     void *owner;
 };
+
+/* A user whose plays still stand in another system (src/legacy/), as the store remembers him. */
+enum { STORE_RANK_MAX = 100 };
+
+enum store_note {
+    NOTE_NONE,
+    NOTE_WAITING,
+    NOTE_DONE,  /* all is taken over */
+    NOTE_LEFT,  /* it can't be, because of a problem that is listed */
+    NOTE_ENDED, /* by FORGET: what the other system has is not wanted */
+    NOTES,
+};
+
+enum store_notes_kind {
+    NOTES_ADD,   /* users: noted, unless they are already */
+    NOTES_MARK,  /* users: become `state`, unless ended */
+    NOTES_AGAIN, /* all that are done or left wait again, a part of them at a time, see `more`; problems are forgotten
+                  */
+    NOTES_PROBLEMS, /* keys of the other system that can't be taken over, and what is wrong with them */
+    NOTES_PAUSE,    /* remembers `paused` */
+};
+
+struct store_problem {
+    struct slice key, what;
+    int64_t at_ms; /* when it was noted */
+};
+
+/* A change of notes, one transaction. Owned by the store until done(). */
+struct store_notes {
+    struct store_call call; /* first; its error, done(), owner */
+    enum store_notes_kind kind;
+    const struct slice *users; /* NOTES_ADD, NOTES_MARK */
+    const struct store_problem *problems;
+    size_t n; /* of either; a thousand or two at most: writes wait for the transaction */
+    enum store_note state;
+    bool paused;
+    uint64_t changed; /* how many users, or new problems */
+    uint64_t more;    /* NOTES_AGAIN: where the next call goes on; 0 first, and at the end */
+};
+
+struct store_noted {
+    uint64_t id;
+    struct slice user; /* in the arena that was given */
+};
+
+struct store_notes_state {
+    uint64_t all, waiting, done, left, ended; /* users */
+    uint64_t problems;                        /* that are listed; at most STORE_PROBLEMS_MAX */
+    bool paused;
+};
+
+enum { STORE_PROBLEMS_MAX = 10000 };
 
 /* A scroll session as the store keeps it over a restart (dedup/sessions.h). */
 struct store_session {
@@ -334,13 +387,35 @@ struct store_ops {
     /* Before the end: the backup under way is given up and answered, soon; none begins any more. */
     void (*backup_stop)(struct store *s);
 
-    /* Bulk load, for the process that owns the folder and serves nobody: events go to memory and from there, sorted
-     * by user, into history. Each blocks. What was added is durable when bulk_end returns 0; an error ends the load
-     * (nothing is lost by repeating it: a load is a union). */
-    int (*bulk_begin)(struct store *s, struct err *err);
+    /* Bulk load: events go to memory and from there, sorted by user, into history. One at a time, called by one thread;
+     * each blocks. What was added is durable when bulk_end returns 0; an error ends the load (nothing is lost by
+     * repeating it: a load is a union).
+     *
+     * serving = false is for the process that owns the folder and serves nobody: all of staging_memory is used, and
+     * what was added is handed over whenever that is full. serving = true is for what is brought in beside the
+     * service, older than anything that clients write meanwhile: it ends no exception, and passes over users whose note
+     * was ended. It is handed over by bulk_turn alone: that waits until what was handed over before is durable, and
+     * then hands over what was added since. */
+    int (*bulk_begin)(struct store *s, bool serving, struct err *err);
     int (*bulk_add)(struct store *s, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash,
                     struct err *err);
+    /* rank: 1 is the oldest; at most STORE_RANK_MAX. Below the id of everything that is delivered here. */
+    int (*bulk_deliver)(struct store *s, int64_t at_ms, int64_t key, struct slice user, struct slice item,
+                        uint64_t item_hash, uint64_t rank, struct err *err);
+    size_t (*bulk_bytes)(struct store *s); /* added and not handed over */
+    int (*bulk_turn)(struct store *s, struct err *err);
     int (*bulk_end)(struct store *s, struct err *err);
+
+    /* Notes (above). note: durable when done() is called. noted: any thread, by key; a user who was forgotten stays
+     * NOTE_ENDED. notes_read: up to max waiting ones with a higher id, in order; returns how many. notes_problems:
+     * the newest; returns how many. */
+    void (*note)(struct store *s, struct store_notes *notes);
+    enum store_note (*noted)(struct store *s, int64_t key);
+    void (*notes_state)(struct store *s, struct store_notes_state *out);
+    int (*notes_read)(struct store_reader *reader, uint64_t after, struct store_noted *out, int max,
+                      struct arena *arena, struct err *err);
+    int (*notes_problems)(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
+                          struct err *err);
 
     /* Sessions over a restart. keep: replaces what is kept by what next() gives until it returns false; take: gives all
      * that is kept to each(), and forgets it, so that a crash brings no old state back. Each blocks, is one

@@ -56,7 +56,7 @@ def compare(document, line, shown, output):
 
 @pytest.mark.parametrize("document", ["README.md", "docs/commands.md"])
 def test_redis_examples(make_server, document):
-    server = make_server(hash_seed=SEED)
+    server = make_server(hash_seed=SEED, legacy_redis="127.0.0.1:1")  # where nobody listens
     blocks = [(line, "-2", text) for line, text in examples(document, "redis")]
     blocks += [(line, "-3", text) for line, text in examples(document, "redis3")]
     assert blocks, f"{document} has no examples"

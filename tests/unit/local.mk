@@ -174,7 +174,8 @@ tests_unit_test_schema_SOURCES = tests/unit/test_schema.c \
 tests_unit_test_schema_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_schema_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_schema
-EXTRA_DIST += tests/data/history_v2.sql tests/data/staging_v1.sql tests/data/staging_v2.sql
+EXTRA_DIST += tests/data/history_v2.sql tests/data/staging_v1.sql tests/data/staging_v2.sql \
+	tests/data/history_v3.sql tests/data/staging_v3.sql
 
 check_PROGRAMS += tests/unit/test_backup
 tests_unit_test_backup_SOURCES = tests/unit/test_backup.c \
@@ -197,3 +198,8 @@ check_PROGRAMS += tests/unit/test_parcel
 tests_unit_test_parcel_SOURCES = tests/unit/test_parcel.c
 tests_unit_test_parcel_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_parcel
+
+check_PROGRAMS += tests/unit/test_legacy
+TESTS += tests/unit/test_legacy
+tests_unit_test_legacy_SOURCES = tests/unit/test_legacy.c
+tests_unit_test_legacy_LDADD = $(LDADD) $(CMOCKA_LIBS)

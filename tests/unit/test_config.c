@@ -389,20 +389,25 @@ static void test_bad_file(void **state)
                                "data = /" LONG_64 LONG_64 LONG_64 "\n"
                                "= 5\n"
                                "min_free = 1 # more\n"
+                               "[legacy]\n"
+                               "redos = x\n"
+                               "legacy_score = h\n"
                                "last";
     static const char *const wanted[] = {
         "2: slots is \"99\", expected 2 to 64 slots",
         "3: there is no option \"slot\"; did you mean slots?",
         "4: expected name = value",
         "7: window is given twice, first in line 6",
-        "8: there is no section \"[server]\", only [unseen]",
+        "8: there is no section \"[server]\", only [unseen] and [legacy]",
         "9: expected ] at the end of the section's name",
         "10: requirepass can't hold a space before a semicolon: a comment begins there",
         "11: the line holds a NUL byte",
         "12: the line is 200 bytes long, expected at most 197",
         "13: there is no option \"\"",
         "14: min_free is \"1 # more\", expected a size such as 256MiB, 0 to 16TiB",
-        "15: expected name = value",
+        "16: there is no option \"legacy_redos\"; did you mean legacy_redis?",
+        "17: legacy_score is \"h\", expected ms or s",
+        "18: expected name = value",
     };
     write_file(text, sizeof text - 1);
     struct buf want = {0}, problems = {0};

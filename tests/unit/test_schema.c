@@ -179,7 +179,7 @@ static void test_one_schema(void **state)
     world_stop(&f->world);
     char *history = ask(f, "history", schema_sql);
     char *staging = ask(f, "staging", schema_sql);
-    static const int versions[][2] = {{1, 1}, {2, 1}, {2, 2}};
+    static const int versions[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 3}};
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
         load_folder(f, versions[i][0], versions[i][1]);
         start(&f->world);

@@ -313,7 +313,7 @@ static int finish(struct backup *b, struct err *err)
     uint64_t high_water = 0;
     int result = read_high_water(b, &high_water, err);
     if (result == 0) {
-        result = backup_mend_staging(b->folder.path, b->s->vfs, &b->forgotten, high_water, err);
+        result = backup_mend_staging(b->folder.path, b->s->vfs, &b->forgotten, b->s->seed, high_water, err);
     }
     for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
         result = backup_close_wal(b->folder.path, names[i], b->s->vfs, err);

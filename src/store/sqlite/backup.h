@@ -66,8 +66,8 @@ void backup_folder_remove(const struct backup_folder *f);
 int backup_note_forget(struct buf *forgotten, struct slice user, const struct slice *items, size_t n, uint64_t before);
 
 /* In the copy of staging.db: deletes the rows of the forgets and raises the highest row id. */
-int backup_mend_staging(const char *folder, const char *vfs, const struct buf *forgotten, uint64_t high_water,
-                        struct err *err);
+int backup_mend_staging(const char *folder, const char *vfs, const struct buf *forgotten, uint64_t seed,
+                        uint64_t high_water, struct err *err);
 
 /* Makes the copy one plain file, readable without writing beside it. */
 int backup_close_wal(const char *folder, const char *name, const char *vfs, struct err *err);

@@ -2,14 +2,15 @@
  *
  *   flush    rows that were merged and deleted meanwhile are in both: a merge is a union, nothing is to be done.
  *   forget   erased in history, but the older copy of staging has the rows: they would come back with the first flush.
- *            So the historian notes each forget, and those rows are deleted here, as the stager had deleted them.
- *   ids      the deliveries in history may have higher row ids than any that the older copy knows. Later deliveries
- *            must get higher ones still, so the mark is raised.
- *   seal, sweep, new months are within history.db, whose copy is of one moment.
+ *            So the historian notes each forget, and those rows are deleted here, as the stager had deleted them, and
+ * the notes of those users are ended. ids      the deliveries in history may have higher row ids than any that the
+ * older copy knows. Later deliveries must get higher ones still, so the mark is raised. seal, sweep, new months are
+ * within history.db, whose copy is of one moment.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/backup.h"
 #include "store/store.h"
@@ -40,7 +41,7 @@ int backup_note_forget(struct buf *notes, struct slice user, const struct slice 
     return notes->failed || notes->len > FORGOTTEN_MAX ? ERR_NOMEM : 0;
 }
 
-static int put_forgotten(struct db *db, const struct buf *notes, struct err *err)
+static int put_forgotten(struct db *db, const struct buf *notes, uint64_t seed, struct err *err)
 {
     int result = db_run(db, db_stmt(db, SQL_FORGOTTEN_CREATE, err), err);
     for (size_t at = 0; at < notes->len && result == 0;) {
@@ -57,6 +58,7 @@ static int put_forgotten(struct db *db, const struct buf *notes, struct err *err
                 db_bind_id(stmt, 2, slice_of(p + 10 + user_len, item_len));
             }
             sqlite3_bind_int64(stmt, 3, (int64_t)before);
+            sqlite3_bind_int64(stmt, 4, hash_user_key(seed, slice_of(p + 10, user_len)));
         }
         result = db_run(db, stmt, err);
         at += 10 + user_len + item_len;
@@ -85,17 +87,20 @@ static int list_slots(struct db *db, struct slot_list *out, struct err *err)
     return result;
 }
 
-static int delete_forgotten(struct db *db, const struct buf *notes, struct err *err)
+static int delete_forgotten(struct db *db, const struct buf *notes, uint64_t seed, struct err *err)
 {
     struct slot_list slots;
     int64_t rows = 0;
     int result = list_slots(db, &slots, err);
-    if (result < 0 || (result = put_forgotten(db, notes, err)) < 0) {
+    if (result < 0 || (result = put_forgotten(db, notes, seed, err)) < 0) {
         return result;
     }
     for (int i = 0; i < slots.n && result == 0; i++) {
         result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_FORGOTTEN, slots.at[i], err), err);
         rows += sqlite3_changes64(db->handle);
+    }
+    if (result == 0) {
+        result = db_run(db, db_stmt(db, SQL_NOTED_END_FORGOTTEN, err), err);
     }
     if (result == 0) {
         log_info("forgets carried out in the backup", "rows=%lld", (long long)rows);
@@ -125,13 +130,13 @@ int backup_high_water(struct db *db, uint64_t *out, struct err *err)
     return result;
 }
 
-static int mend(struct db *db, const struct buf *notes, uint64_t high_water, struct err *err)
+static int mend(struct db *db, const struct buf *notes, uint64_t seed, uint64_t high_water, struct err *err)
 {
     int result = db_pragma(db, "secure_delete", 1, err);
     if (result < 0 || (result = db_begin(db, err)) < 0) {
         return result;
     }
-    if ((notes->len > 0 && (result = delete_forgotten(db, notes, err)) < 0) ||
+    if ((notes->len > 0 && (result = delete_forgotten(db, notes, seed, err)) < 0) ||
         (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
         db_rollback(db);
         return result;
@@ -139,13 +144,13 @@ static int mend(struct db *db, const struct buf *notes, uint64_t high_water, str
     return db_commit(db, err);
 }
 
-int backup_mend_staging(const char *folder, const char *vfs, const struct buf *notes, uint64_t high_water,
-                        struct err *err)
+int backup_mend_staging(const char *folder, const char *vfs, const struct buf *notes, uint64_t seed,
+                        uint64_t high_water, struct err *err)
 {
     struct db db;
     int result = db_open(&db, folder, STAGING_PARTIAL, vfs, DB_WRITE_FULL, err);
     if (result == 0) {
-        result = mend(&db, notes, high_water, err);
+        result = mend(&db, notes, seed, high_water, err);
         db_close(&db);
     }
     return result;

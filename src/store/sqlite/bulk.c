@@ -1,6 +1,7 @@
 /* The bulk load: events are gathered in an index like a slot's, but without rows in staging.db, and the historian
  * merges it like a closed slot: sorted by user, with the barrier at the end. Two indexes take turns: one is filled
- * while the other is merged. A load that ends half-way is repeated: it is a union.
+ * while the other is merged. A load that ends half-way is repeated: it is a union. Beside the service the same is done
+ * after the slots, and whoever loads says when to hand over.
  */
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@ struct bulk {
     struct staged *filling;
     struct staged *merging; /* the historian's until `merged` */
     uint64_t next_id;
+    bool serving;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     bool merged;
@@ -22,6 +24,11 @@ struct bulk {
 struct staged *bulk_index(struct bulk *bulk)
 {
     return bulk->merging;
+}
+
+bool bulk_serving(const struct bulk *bulk)
+{
+    return bulk->serving;
 }
 
 void bulk_merged(struct bulk *bulk, const struct err *err)
@@ -38,11 +45,11 @@ void bulk_merged(struct bulk *bulk, const struct err *err)
 static int renew(struct bulk *bulk, struct err *err)
 {
     bulk->filling = staged_new(1);
-    bulk->next_id = 1;
+    bulk->next_id = STORE_RANK_MAX + 1;
     return bulk->filling != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
-int bulk_begin(struct store *base, struct err *err)
+int bulk_begin(struct store *base, bool serving, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
     if (s->bulk != NULL) {
@@ -55,13 +62,14 @@ int bulk_begin(struct store *base, struct err *err)
     pthread_mutex_init(&bulk->mutex, NULL);
     pthread_cond_init(&bulk->wake, NULL);
     bulk->merged = true;
+    bulk->serving = serving;
     int result = renew(bulk, err);
     if (result < 0) {
         free(bulk);
         return result;
     }
     s->bulk = bulk;
-    atomic_store(&s->loading, true);
+    atomic_store(&s->loading, !serving);
     return 0;
 }
 
@@ -99,27 +107,75 @@ static int hand_over(struct sqlite_store *s, struct bulk *bulk, struct err *err)
     return 0;
 }
 
+/* The user's entry, if the event can be taken. */
+static struct staged_user *entry_of(struct bulk *bulk, int64_t at_ms, int64_t key, struct slice user, struct err *err)
+{
+    if (bulk->filling == NULL) {
+        err_set(err, ERR_CLOSED, "the load has failed before");
+        return NULL;
+    }
+    if (!staged_fits(bulk->filling, bulk->next_id, month_of_ms(at_ms))) {
+        err_set(err, ERR_RANGE, "time %lld is outside the years that can be stored", (long long)at_ms);
+        return NULL;
+    }
+    struct staged_user *entry = staged_user(bulk->filling, key, user);
+    if (entry == NULL) {
+        err_set(err, ERR_NOMEM, "out of memory");
+    }
+    return entry;
+}
+
 int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    struct bulk *bulk = s->bulk;
+    struct err why = {0};
+    struct staged_user *entry = entry_of(bulk, at_ms, key, user, &why);
+    if (entry == NULL) {
+        return err_set(err, why.code, "%s", why.text);
+    }
+    int result = staged_add_play(bulk->filling, entry, item_hash, month_of_ms(at_ms), bulk->next_id);
+    if (result < 0) {
+        return err_set(err, result, "out of memory");
+    }
+    bulk->next_id++;
+    /* Two indexes share the memory of the staging ring. */
+    if (bulk->serving || (int64_t)staged_bytes(bulk->filling) < config_now(s->cfg)->staging_memory / 2) {
+        return 0;
+    }
+    return bulk_turn(base, err);
+}
+
+int bulk_deliver(struct store *base, int64_t at_ms, int64_t key, struct slice user, struct slice item,
+                 uint64_t item_hash, uint64_t rank, struct err *err)
+{
+    struct bulk *bulk = sqlite_store(base)->bulk;
+    struct err why = {0};
+    struct staged_user *entry = entry_of(bulk, at_ms, key, user, &why);
+    if (entry == NULL) {
+        return err_set(err, why.code, "%s", why.text);
+    }
+    int result = staged_add_delivery(bulk->filling, entry, item, item_hash, month_of_ms(at_ms), rank);
+    return result < 0 ? err_set(err, result, "out of memory") : 0;
+}
+
+size_t bulk_bytes(struct store *base)
+{
+    const struct bulk *bulk = sqlite_store(base)->bulk;
+    return bulk->filling != NULL ? staged_bytes(bulk->filling) : 0;
+}
+
+int bulk_turn(struct store *base, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
     struct bulk *bulk = s->bulk;
     if (bulk->filling == NULL) {
         return err_set(err, ERR_CLOSED, "the load has failed before");
     }
-    int month = month_of_ms(at_ms);
-    struct staged_user *entry = staged_user(bulk->filling, key, user);
-    int result = entry == NULL ? ERR_NOMEM : staged_add_play(bulk->filling, entry, item_hash, month, bulk->next_id);
-    if (result < 0) {
-        return err_set(err, result,
-                       result == ERR_NOMEM ? "out of memory" : "time %lld is outside the years that can be stored",
-                       (long long)at_ms);
+    if (staged_rows(bulk->filling) == 0) {
+        return wait_merged(bulk, err);
     }
-    bulk->next_id++;
-    /* Two indexes share the memory of the staging ring. */
-    if ((int64_t)staged_bytes(bulk->filling) < config_now(s->cfg)->staging_memory / 2) {
-        return 0;
-    }
-    result = hand_over(s, bulk, err);
+    int result = hand_over(s, bulk, err);
     return result < 0 ? result : renew(bulk, err);
 }
 

@@ -103,25 +103,34 @@ static int erase_delivered(struct sqlite_store *s, struct store_forget *forget)
     return run_key(s, stmt, forget->key, err);
 }
 
+static int add_exception(struct sqlite_store *s, struct store_forget *forget, uint64_t hash)
+{
+    /* Raised before the commit, so that no question overlooks the new row. */
+    atomic_fetch_add(&s->exceptions, 1);
+    sqlite3_stmt *stmt = db_stmt(&s->historian.db, SQL_EXCEPTION_PUT, &forget->err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 2, (int64_t)hash);
+    }
+    return run_key(s, stmt, forget->key, &forget->err);
+}
+
 static int add_exceptions(struct sqlite_store *s, struct store_forget *forget, const struct filter *filter)
 {
-    struct db *db = &s->historian.db;
-    for (size_t i = 0; i < forget->n_items; i++) {
-        if (!filter_has(filter, forget->hashes[i])) {
-            continue;
-        }
-        /* Raised before the commit, so that no question overlooks the new row. */
-        atomic_fetch_add(&s->exceptions, 1);
-        sqlite3_stmt *stmt = db_stmt(db, SQL_EXCEPTION_PUT, &forget->err);
-        if (stmt != NULL) {
-            sqlite3_bind_int64(stmt, 2, (int64_t)forget->hashes[i]);
-        }
-        int result = run_key(s, stmt, forget->key, &forget->err);
-        if (result < 0) {
-            return result;
-        }
+    int result = 0;
+    for (size_t i = 0; i < forget->n_items && result == 0; i++) {
+        result = filter_has(filter, forget->hashes[i]) ? add_exception(s, forget, forget->hashes[i]) : 0;
     }
-    return 0;
+    return result;
+}
+
+/* What is still to be taken over from another system may bring the items: whatever it brings is older. */
+static int except_all(struct sqlite_store *s, struct store_forget *forget)
+{
+    int result = 0;
+    for (size_t i = 0; i < forget->n_items && result == 0; i++) {
+        result = add_exception(s, forget, forget->hashes[i]);
+    }
+    return result;
 }
 
 static int erase_items(struct sqlite_store *s, struct store_forget *forget)
@@ -130,6 +139,9 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
     struct err *err = &forget->err;
     arena_reset(&h->arena);
     int result = erase_delivered(s, forget);
+    if (result == 0 && notes_of(&s->base, forget->key) == NOTE_WAITING) {
+        result = except_all(s, forget);
+    }
     if (result == 0) {
         result = month_list(s, err);
     }

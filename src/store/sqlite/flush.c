@@ -110,12 +110,15 @@ static int merge_some(struct sqlite_store *s, struct flush_job *job, struct step
             step->range_ended = true;
             return 0;
         }
+        if (job->older && notes_of(&s->base, job->walk.key) == NOTE_ENDED) {
+            continue; /* forgotten since: the erase comes later than the note's end, or has been */
+        }
         /* The second of two users with one key may begin a step that the first has ended. */
         step->from = job->walk.key < step->from ? job->walk.key : step->from;
         step->to = job->walk.key;
         step->users++;
         step->plays += job->walk.n_plays;
-        result = merge_user(s, &job->walk, first_kept, err);
+        result = merge_user(s, &job->walk, first_kept, job->older, err);
     }
     return result;
 }

@@ -178,6 +178,7 @@ static bool take_messages(struct sqlite_store *s)
         }
         if (m->kind == STORE_INTERNAL) {
             flush_begin(s, &h->bulk_job, bulk_index(s->bulk));
+            h->bulk_job.older = bulk_serving(s->bulk);
             continue;
         }
         if (m->what == WANTS_JOIN) {

@@ -38,6 +38,7 @@
 
 struct sqlite_store;
 struct bulk;
+struct notes;
 struct garbage;
 struct backup;
 
@@ -49,6 +50,7 @@ enum store_wants {
     WANTS_MERGE,    /* a bulk load's next index */
     WANTS_SESSIONS, /* to be kept, or given back */
     WANTS_JOIN,     /* users of another store */
+    WANTS_NOTES,    /* a change of notes */
 };
 
 struct slot {
@@ -76,6 +78,7 @@ struct flush_job {
     size_t at_todo;
     struct ranges failed; /* in this try, ascending */
     int64_t next_key;     /* of the range under way: keys below it are done */
+    bool older;           /* what is merged is older than all that clients wrote: see store_ops.bulk_begin */
     bool redo_all;        /* the outcome of a commit is unknown: the next try merges everything again */
     bool walking;
     uint64_t losses;       /* historian.losses when the try began */
@@ -174,6 +177,7 @@ struct store_reader {
     _Atomic uint64_t pin;
     unsigned loads;
     struct db db;
+    struct db staging; /* opened when notes are read first */
     struct staged_out out;
     struct arena arena;
     struct delivered_codec codec;
@@ -278,6 +282,7 @@ struct sqlite_store {
     struct stager stager;
     struct historian historian;
     struct bulk *bulk;
+    struct notes *notes;
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */
@@ -371,8 +376,8 @@ int flush_step(struct sqlite_store *s, struct flush_job *job);
 void flush_free(struct flush_job *job);
 
 /* merge.c: the user that a walk stands at, inside a transaction. Plays and deliveries of months before first_kept are
- * dropped and counted. */
-int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, struct err *err);
+ * dropped and counted. older: they end no exception. */
+int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, bool older, struct err *err);
 
 /* Of it, for the user of the walk. The user's filter of a month, into *filter; bytes: of its blob, -1 when there is
  * none. One that can't be read is set aside and counts as empty. */
@@ -415,12 +420,32 @@ int seal_filter(struct filter *f, double error_rate, int64_t window, struct aren
 void erase(struct sqlite_store *s, struct store_forget *forget);
 
 /* bulk.c */
-int bulk_begin(struct store *base, struct err *err);
+int bulk_begin(struct store *base, bool serving, struct err *err);
 int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err);
+int bulk_deliver(struct store *base, int64_t at_ms, int64_t key, struct slice user, struct slice item,
+                 uint64_t item_hash, uint64_t rank, struct err *err);
+size_t bulk_bytes(struct store *base);
+int bulk_turn(struct store *base, struct err *err);
 int bulk_end(struct store *base, struct err *err);
+bool bulk_serving(const struct bulk *bulk);
 void bulk_drop(struct sqlite_store *s); /* a load that was not ended, once the historian has stopped */
 struct staged *bulk_index(struct bulk *bulk);
 void bulk_merged(struct bulk *bulk, const struct err *err); /* the historian has merged it, or failed */
+
+/* notes.c */
+int notes_open(struct sqlite_store *s, struct err *err); /* at start, before threads */
+void notes_close(struct sqlite_store *s);
+void notes_write(struct store *base, struct store_notes *notes);
+enum store_note notes_of(struct store *base, int64_t key);
+void notes_state(struct store *base, struct store_notes_state *out);
+int notes_read(struct store_reader *reader, uint64_t after, struct store_noted *out, int max, struct arena *arena,
+               struct err *err);
+int notes_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
+                   struct err *err);
+void notes_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
+/* The end of a forgotten user's note, if there is one: inside the transaction, and once that is durable. */
+int notes_end(struct sqlite_store *s, int64_t key, struct err *err);
+void notes_ended(struct sqlite_store *s, int64_t key);
 
 /* kept.c: sessions over a restart */
 int kept_put(struct store *base, bool (*next)(void *arg, struct store_session *out), void *arg, struct err *err);

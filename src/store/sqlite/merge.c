@@ -217,7 +217,7 @@ static int end_exceptions(struct sqlite_store *s, const struct staged_walk *walk
     return 0;
 }
 
-static int merge_plays(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, int *newest,
+static int merge_plays(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, bool older, int *newest,
                        struct err *err)
 {
     struct historian *h = &s->historian;
@@ -248,7 +248,7 @@ static int merge_plays(struct sqlite_store *s, const struct staged_walk *walk, i
         }
         *newest = month > *newest ? month : *newest;
     }
-    return end_exceptions(s, walk, err);
+    return older ? 0 : end_exceptions(s, walk, err);
 }
 
 static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, int *newest,
@@ -306,11 +306,11 @@ static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *wa
     return db_run(db, stmt, err);
 }
 
-int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, struct err *err)
+int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, bool older, struct err *err)
 {
     arena_reset(&s->historian.arena);
     int newest = INT_MIN;
-    int result = walk->n_plays > 0 ? merge_plays(s, walk, first_kept, &newest, err) : 0;
+    int result = walk->n_plays > 0 ? merge_plays(s, walk, first_kept, older, &newest, err) : 0;
     if (result == 0 && walk->n_deliveries > 0) {
         result = merge_deliveries(s, walk, first_kept, &newest, err);
     }

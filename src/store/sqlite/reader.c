@@ -60,6 +60,9 @@ void reader_close(struct store_reader *r)
     }
     pthread_mutex_unlock(&s->readers_mutex);
     db_close(&r->db);
+    if (r->staging.handle != NULL) {
+        db_close(&r->staging);
+    }
     staged_out_free(&r->out);
     arena_free(&r->arena);
     delivered_codec_free(&r->codec);

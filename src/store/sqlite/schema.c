@@ -15,7 +15,7 @@ struct step {
 };
 
 static const struct step staging_steps[] = {
-    {sql_file_staging, NULL}, {sql_file_staging_2, NULL}, {sql_file_staging_3, views_make}};
+    {sql_file_staging, NULL}, {sql_file_staging_2, NULL}, {sql_file_staging_3, views_make}, {sql_file_staging_4, NULL}};
 static const struct step history_steps[] = {
     {sql_file_history, NULL}, {sql_file_history_2, NULL}, {sql_file_history_3, views_make}};
 

@@ -377,7 +377,8 @@ int slots_recover(struct sqlite_store *s, struct err *err)
         }
     }
     atomic_store(&s->counters.recovered_rows, rows);
-    s->stager.next_id = highest + 1;
+    /* Below are the ids of what bulk_deliver brings. */
+    s->stager.next_id = (highest > STORE_RANK_MAX ? highest : STORE_RANK_MAX) + 1;
 
     bool empty[STORE_SLOTS_MAX];
     empty_slots(s, empty);

@@ -29,8 +29,8 @@ static int write_seed(struct db *db, uint64_t seed, struct err *err)
     return db_run(db, stmt, err);
 }
 
-/* Whether a folder holds anything that was hashed: users in history, or rows in staging (which belong to the history
- * they were written beside). */
+/* Whether a folder holds anything that was hashed: users in history, or rows or ended notes in staging (which belong to
+ * the history they were written beside). */
 static int has_plays(struct sqlite_store *s, bool *plays, struct err *err)
 {
     int64_t users = 0;
@@ -39,12 +39,16 @@ static int has_plays(struct sqlite_store *s, bool *plays, struct err *err)
     if (result == 0) {
         result = db_meta_int(&s->stager.db, "high_water", 0, &high_water, err);
     }
-    int64_t tables = 0;
+    int64_t tables = 0, ended = 0;
+    if (result == 0) {
+        result =
+            db_int(&s->stager.db, "SELECT EXISTS (SELECT 1 FROM noted WHERE typeof(user) = 'integer')", &ended, err);
+    }
     if (result == 0) {
         result =
             db_int(&s->stager.db, "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'staged_[0-9]*'", &tables, err);
     }
-    *plays = users > 0 || high_water > 0;
+    *plays = users > 0 || high_water > STORE_RANK_MAX || ended > 0;
     for (int64_t i = 0; i < tables && !*plays && result == 0; i++) {
         char sql[96];
         int64_t rows = 0;
@@ -312,6 +316,7 @@ static void store_close(struct store *base)
     if (stager_persist_clock(s, &err) < 0) {
         log_error("newest time not saved", "error=%s", log_quote_str(err.text));
     }
+    notes_close(s);
     close_file(&s->stager.db);
     close_file(&s->historian.db);
     free_slots(s);
@@ -345,7 +350,15 @@ static const struct store_ops sqlite_ops = {
     .backup_stop = backup_stop,
     .bulk_begin = bulk_begin,
     .bulk_add = bulk_add,
+    .bulk_deliver = bulk_deliver,
+    .bulk_bytes = bulk_bytes,
+    .bulk_turn = bulk_turn,
     .bulk_end = bulk_end,
+    .note = notes_write,
+    .noted = notes_of,
+    .notes_state = notes_state,
+    .notes_read = notes_read,
+    .notes_problems = notes_problems,
     .keep_sessions = kept_put,
     .take_sessions = kept_take,
     .close = store_close,
@@ -415,13 +428,14 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         goto unlock;
     }
     if ((result = choose_seed(s, err)) < 0 || (result = start_guard(s, err)) < 0 || (result = recover(s, err)) < 0 ||
-        (result = start(s, err)) < 0) {
+        (result = notes_open(s, err)) < 0 || (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;
     return 0;
 
 close_files:
+    notes_close(s);
     free_slots(s);
     db_close(&s->historian.db);
     db_close(&s->stager.db);

@@ -526,6 +526,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         inbox_put(&s->historian.inbox, m);
         return;
     }
+    if (m->what == WANTS_NOTES) {
+        notes_work(s, m);
+        return;
+    }
     if (m->what == WANTS_SESSIONS) {
         kept_work(s, m);
         return;

@@ -84,7 +84,9 @@ static int ask(struct sqlite_store *s, struct store_forget *forget, struct sieve
     for (size_t i = 0; i < view.n_exceptions; i++) {
         sieve_except(sieve, view.exceptions[i]);
     }
-    forget->answer = forget->n_items == 0 ? view.known : (int64_t)(n - sieve_end(sieve, unseen));
+    enum store_note note = notes_of(&s->base, forget->key);
+    bool known = view.known || note == NOTE_WAITING || note == NOTE_LEFT;
+    forget->answer = forget->n_items == 0 ? known : (int64_t)(n - sieve_end(sieve, unseen));
     return 0;
 }
 
@@ -186,20 +188,29 @@ static int erase_rows(struct sqlite_store *s, struct store_forget *forget)
     struct db *db = &s->stager.db;
     size_t ends[STORE_SLOTS_MAX];
     int result = find_all(s, forget, ends);
-    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0)) {
+    bool noted = forget->n_items == 0 && notes_of(&s->base, forget->key) != NOTE_NONE;
+    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !noted)) {
         return result;
     }
     if ((result = db_begin(db, &forget->err)) < 0) {
         return result;
     }
-    if ((result = delete_rows(s, forget, ends)) < 0) {
-        db_rollback(db);
-        return result;
+    result = delete_rows(s, forget, ends);
+    if (result == 0 && noted) {
+        result = notes_end(s, forget->key, &forget->err);
     }
-    if ((result = db_commit(db, &forget->err)) < 0) {
+    if (result == 0) {
+        result = db_commit(db, &forget->err);
+    } else {
+        db_rollback(db);
+    }
+    if (result < 0) {
         return result;
     }
     s->stager.undo_from = 0;
+    if (noted) {
+        notes_ended(s, forget->key); /* before the historian has the forget: what it merges later is passed over */
+    }
     drop_rows(s, forget, ends);
     return 0;
 }

@@ -1,0 +1,33 @@
+/* What the parts of `unseen migrate` share. */
+#ifndef UNSEEN_CLI_MIGRATE_H
+#define UNSEEN_CLI_MIGRATE_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "cli/client.h"
+#include "cli/progress.h"
+#include "config/config.h"
+#include "legacy/redis.h"
+
+struct migrate {
+    struct config cfg; /* with the server's [legacy], but for the password */
+    struct client *client;
+    struct redis *redis; /* of --scan and --verify */
+    struct progress progress;
+    bool json, quiet;
+};
+
+/* Asks the server to note the users of a file ("-": standard input), or of all keys in the old Redis; prints how many
+ * were what. */
+int migrate_keys(struct migrate *m, const char *path, struct err *err);
+int migrate_scan(struct migrate *m, struct err *err);
+
+/* Goes over all keys of a form in the old Redis. each() gets the user's id; not 0 ends it. */
+int migrate_each_key(struct migrate *m, const char *form, int (*each)(void *arg, struct slice user, struct err *err),
+                     void *arg, struct err *err);
+
+/* Compares the plays of `users` users (0: all) with SEEN and prints what is missing. Returns 1 when something is. */
+int migrate_verify(struct migrate *m, uint64_t users, struct err *err);
+
+#endif

@@ -1,0 +1,228 @@
+/* Noting users: of a file of keys, or of the keys of the old Redis. Sent to the server by the thousand, pipelined. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/import_input.h"
+#include "cli/migrate.h"
+#include "cli/output.h"
+#include "legacy/parse.h"
+
+enum { GROUP = 1000, PIPELINE = 8, READ_BYTES = 128 * 1024, LINE_MAX = 64 * 1024 };
+
+struct notes {
+    struct migrate *m;
+    struct buf bytes; /* of the group's users */
+    size_t lens[GROUP], n;
+    size_t under_way;
+    uint64_t keys, ids, bad, noted;
+    uint64_t bad_line; /* the first */
+};
+
+static int collect(struct notes *notes, size_t left, struct err *err)
+{
+    int rc = 0;
+    while (rc == 0 && notes->under_way > left) {
+        const struct reply *reply;
+        rc = client_answer(notes->m->client, &reply, err);
+        if (rc == 0) {
+            notes->under_way--;
+            notes->noted += reply->kind == REPLY_INTEGER ? (uint64_t)reply->integer : 0;
+        }
+    }
+    return rc;
+}
+
+static int send_group(struct notes *notes, struct err *err)
+{
+    static struct slice words[2 + GROUP];
+    if (notes->n == 0) {
+        return 0;
+    }
+    words[0] = slice_str("LEGACY");
+    words[1] = slice_str("NOTE");
+    const char *at = notes->bytes.data;
+    for (size_t i = 0; i < notes->n; i++) {
+        words[2 + i] = slice_of(at, notes->lens[i]);
+        at += notes->lens[i];
+    }
+    int rc = client_queue(notes->m->client, words, 2 + notes->n, err);
+    buf_clear(&notes->bytes);
+    notes->n = 0;
+    notes->under_way++;
+    return rc < 0 ? rc : collect(notes, PIPELINE, err);
+}
+
+static int add(struct notes *notes, struct slice user, struct err *err)
+{
+    if (buf_add(&notes->bytes, user.data, user.len) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    notes->lens[notes->n++] = user.len;
+    return notes->n == GROUP ? send_group(notes, err) : 0;
+}
+
+static int finish(struct notes *notes, const char *what, int rc, struct err *err)
+{
+    if (rc == 0) {
+        rc = send_group(notes, err);
+    }
+    if (rc == 0) {
+        rc = collect(notes, 0, err);
+    }
+    progress_end(&notes->m->progress);
+    buf_free(&notes->bytes);
+    if (rc < 0) {
+        return rc;
+    }
+    char a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT];
+    if (notes->m->json) {
+        struct json j = {.out = stdout};
+        json_open(&j, NULL, '{');
+        json_number(&j, "keys", (int64_t)notes->keys);
+        json_number(&j, "ids", (int64_t)notes->ids);
+        json_number(&j, "bad", (int64_t)notes->bad);
+        json_number(&j, "noted", (int64_t)notes->noted);
+        json_close(&j, '}');
+        return 0;
+    }
+    printf("%s: %s keys, %s ids of users; %s users were not noted before\n", what, count_text(notes->keys, a),
+           count_text(notes->ids, b), count_text(notes->noted, c));
+    if (notes->bad > 0) {
+        printf("%s lines are no id of 1 to 255 bytes, the first is line %" PRIu64 "\n", count_text(notes->bad, a),
+               notes->bad_line);
+    }
+    return 0;
+}
+
+/* --- a file --- */
+
+static int take_line(struct notes *notes, struct slice line, uint64_t number, struct err *err)
+{
+    const struct config *cfg = &notes->m->cfg;
+    struct slice user;
+    if (line.len > 0 && line.data[line.len - 1] == '\r') {
+        line.len--;
+    }
+    if (line.len == 0) {
+        return 0;
+    }
+    if (legacy_key_user(cfg->legacy_played_key, line, &user) ||
+        legacy_key_user(cfg->legacy_delivered_key, line, &user)) {
+        notes->keys++;
+        return add(notes, user, err);
+    }
+    if (line.len > 255) {
+        notes->bad_line = notes->bad++ == 0 ? number : notes->bad_line;
+        return 0;
+    }
+    notes->ids++;
+    return add(notes, line, err);
+}
+
+/* Whole lines from the front; what is left moves there. A line of more than LINE_MAX bytes comes in parts, all bad. */
+static int take_lines(struct notes *notes, struct buf *in, bool ended, uint64_t *number, struct err *err)
+{
+    size_t at = 0;
+    int rc = 0;
+    while (rc == 0 && at < in->len) {
+        const char *end = memchr(in->data + at, '\n', in->len - at);
+        if (end == NULL && !ended && in->len - at < LINE_MAX) {
+            break;
+        }
+        size_t len = end != NULL ? (size_t)(end - in->data) - at : in->len - at;
+        rc = take_line(notes, slice_of(in->data + at, len), ++*number, err);
+        at += len + (end != NULL);
+    }
+    memmove(in->data, in->data + at, in->len - at);
+    in->len -= at;
+    return rc;
+}
+
+int migrate_keys(struct migrate *m, const char *path, struct err *err)
+{
+    static struct notes notes;
+    struct import_input *input;
+    struct buf in = {0};
+    uint64_t number = 0;
+    notes.m = m;
+    int rc = import_input_open(path, &input, err);
+    if (rc < 0) {
+        return rc;
+    }
+    char count[OUTPUT_TEXT], what[256];
+    snprintf(what, sizeof what, "%s", import_input_name(input));
+    progress_begin(&m->progress, "note", m->quiet || m->json);
+    for (size_t n = 1; rc == 0 && n > 0;) {
+        if (buf_reserve(&in, READ_BYTES) < 0) {
+            rc = err_set(err, ERR_NOMEM, "out of memory");
+            break;
+        }
+        rc = import_input_read(input, in.data + in.len, READ_BYTES, &n, err);
+        if (rc == 0) {
+            in.len += n;
+            rc = take_lines(&notes, &in, n == 0, &number, err);
+            progress_show(&m->progress, import_input_done(input), import_input_size(input), "%s users",
+                          count_text(notes.keys + notes.ids, count));
+        }
+    }
+    import_input_close(input);
+    buf_free(&in);
+    return finish(&notes, what, rc, err);
+}
+
+/* --- the old Redis --- */
+
+int migrate_each_key(struct migrate *m, const char *form, int (*each)(void *arg, struct slice user, struct err *err),
+                     void *arg, struct err *err)
+{
+    char pattern[2 * LEGACY_KEY_MAX], cursor[24] = "0";
+    struct slice match = legacy_key_pattern(form, pattern);
+    int rc = 0;
+    do {
+        struct redisReply *reply = NULL;
+        struct slice text;
+        const struct slice words[] = {slice_str("SCAN"),  slice_str(cursor), slice_str("MATCH"), match,
+                                      slice_str("COUNT"), slice_str("1000")};
+        rc = redis_call(m->redis, words, 6, &reply, err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &text) || text.len >= sizeof cursor) {
+            redis_free(reply);
+            return err_set(err, ERR_INVALID, "%s: the answer to SCAN is no list of keys", m->cfg.legacy_redis);
+        }
+        snprintf(cursor, sizeof cursor, "%.*s", (int)text.len, text.data);
+        const struct redisReply *keys = redis_item(reply, 1);
+        for (size_t i = 0; i < redis_count(keys) && rc == 0; i++) {
+            struct slice user;
+            if (redis_text(redis_item(keys, i), &text) && legacy_key_user(form, text, &user)) {
+                rc = each(arg, user, err);
+            }
+        }
+        redis_free(reply);
+    } while (rc == 0 && strcmp(cursor, "0") != 0);
+    return rc;
+}
+
+static int note_key(void *arg, struct slice user, struct err *err)
+{
+    struct notes *notes = arg;
+    char count[OUTPUT_TEXT];
+    notes->keys++;
+    progress_show(&notes->m->progress, 0, 0, "%s keys", count_text(notes->keys, count));
+    return add(notes, user, err);
+}
+
+int migrate_scan(struct migrate *m, struct err *err)
+{
+    static struct notes notes;
+    notes.m = m;
+    progress_begin(&m->progress, "note", m->quiet || m->json);
+    int rc = migrate_each_key(m, m->cfg.legacy_played_key, note_key, &notes, err);
+    if (rc == 0 && m->cfg.legacy_delivered_key[0] != '\0') {
+        rc = migrate_each_key(m, m->cfg.legacy_delivered_key, note_key, &notes, err);
+    }
+    return finish(&notes, m->cfg.legacy_redis, rc, err);
+}

@@ -1,0 +1,54 @@
+/* Coming from another Redis: users whose plays and deliveries stand in sorted sets there are noted in the store, and a
+ * thread of its own reads them, hands what it has read to the store, and marks them once that is durable. The service
+ * never waits for it.
+ *
+ *   server_start() -> the store recovers -> legacy_start() -> server_attach() ... server_stop() -> legacy_stop() -> the
+ *   store closes
+ */
+#ifndef UNSEEN_LEGACY_LEGACY_H
+#define UNSEEN_LEGACY_LEGACY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "dedup/dedup.h"
+
+struct legacy;
+
+/* *legacy is NULL when no Redis is configured; all functions below take that but legacy_state() and
+ * legacy_problems(). dedup outlives it. */
+int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *err);
+void legacy_stop(struct legacy *l); /* ends the thread; what was not marked is read again after the next start */
+void legacy_free(struct legacy *l); /* when nobody asks any more */
+
+/* There is something new: notes, or whether it is paused. Any thread. */
+void legacy_wake(struct legacy *l);
+
+enum legacy_doing {
+    LEGACY_IDLE,    /* nobody waits */
+    LEGACY_READING, /* at it */
+    LEGACY_PAUSED,  /* as somebody said */
+    LEGACY_WAITING, /* for what `cause` says; tries again by itself */
+};
+const char *legacy_doing_name(enum legacy_doing doing); /* "idle", "reading" ... */
+
+struct legacy_state {
+    enum legacy_doing doing;
+    char cause[256];
+    struct store_notes_state notes;
+    /* since start: */
+    uint64_t users, plays, deliveries, bytes;
+    uint64_t too_old;    /* plays and deliveries that were left for their age */
+    uint64_t skipped;    /* members that could not be taken */
+    uint64_t unlisted;   /* keys with problems beyond those that are listed */
+    double users_second; /* over the last seconds; 0 unless reading */
+};
+void legacy_state(struct legacy *l, struct legacy_state *out); /* any thread */
+
+/* The newest problems, in the arena. Returns how many, or an error. Any thread; reads the disk. */
+int legacy_problems(struct legacy *l, struct store_problem *out, int max, struct arena *arena, struct err *err);
+
+#endif

@@ -1,0 +1,9 @@
+libunseen_a_SOURCES += \
+	src/legacy/legacy.h \
+	src/legacy/migration.c \
+	src/legacy/parse.c \
+	src/legacy/parse.h \
+	src/legacy/redis.c \
+	src/legacy/redis.h \
+	src/legacy/take.c \
+	src/legacy/take.h

@@ -1,0 +1,94 @@
+#include "legacy/parse.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SCORE_TEXT = 64 };
+
+/* No play was recorded before the year 2000: a smaller number is a counter, or seconds taken for milliseconds. */
+#define TIME_MIN_MS 946684800000.0
+#define TIME_MAX_MS 1e14
+
+bool legacy_key_user(const char *form, struct slice key, struct slice *user)
+{
+    const char *place = strstr(form, CONFIG_USER);
+    if (place == NULL) {
+        return false;
+    }
+    size_t before = (size_t)(place - form);
+    const char *rest = place + strlen(CONFIG_USER);
+    size_t after = strlen(rest);
+    if (key.len <= before + after || key.len - before - after > 255 || memcmp(key.data, form, before) != 0 ||
+        memcmp(key.data + key.len - after, rest, after) != 0) {
+        return false;
+    }
+    *user = slice_of(key.data + before, key.len - before - after);
+    return true;
+}
+
+struct slice legacy_key_make(const char *form, struct slice user, char out[LEGACY_KEY_MAX])
+{
+    const char *place = strstr(form, CONFIG_USER);
+    size_t before = (size_t)(place - form);
+    const char *rest = place + strlen(CONFIG_USER);
+    size_t after = strlen(rest);
+    memcpy(out, form, before);
+    memcpy(out + before, user.data, user.len);
+    memcpy(out + before + user.len, rest, after);
+    return slice_of(out, before + user.len + after);
+}
+
+struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX])
+{
+    const char *place = strstr(form, CONFIG_USER);
+    size_t n = 0;
+    for (const char *at = form; *at != '\0';) {
+        if (at == place) {
+            out[n++] = '*';
+            at += strlen(CONFIG_USER);
+            continue;
+        }
+        if (strchr("*?[]\\^-", *at) != NULL) {
+            out[n++] = '\\';
+        }
+        out[n++] = *at++;
+    }
+    return slice_of(out, n);
+}
+
+static enum legacy_time bad(char why[LEGACY_WHY], const char *score, const char *what)
+{
+    snprintf(why, LEGACY_WHY, "the score %s %s", score, what);
+    return LEGACY_TIME_BAD;
+}
+
+enum legacy_time legacy_time_parse(const struct legacy_times *times, struct slice score, int64_t *at_ms,
+                                   char why[LEGACY_WHY])
+{
+    char text[SCORE_TEXT];
+    snprintf(text, sizeof text, "%.*s", (int)(score.len < SCORE_TEXT ? score.len : SCORE_TEXT - 1), score.data);
+    char *end = text;
+    double number = strtod(text, &end);
+    bool seconds = times->unit == SCORE_S;
+    if (end == text || *end != '\0' || score.len >= SCORE_TEXT) {
+        return bad(why, text, "is no number");
+    }
+    if (!isfinite(number) || number < 0) {
+        return bad(why, text, "is no time");
+    }
+    double ms = floor(seconds ? number * 1000 : number);
+    if (ms < TIME_MIN_MS) {
+        return bad(why, text,
+                   !seconds && number * 1000 >= TIME_MIN_MS ? "looks like seconds, and legacy_score is ms"
+                                                            : "is no time since the year 2000");
+    }
+    if (ms > (double)times->newest_ms) {
+        return bad(why, text,
+                   seconds && number <= TIME_MAX_MS && number >= TIME_MIN_MS
+                       ? "looks like milliseconds, and legacy_score is s"
+                       : "lies more than a day ahead");
+    }
+    *at_ms = (int64_t)ms;
+    return *at_ms < times->oldest_ms ? LEGACY_TIME_OLD : LEGACY_TIME_GOOD;
+}

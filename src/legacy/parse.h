@@ -1,0 +1,36 @@
+/* What stands in the old Redis: keys and scores. Pure. */
+#ifndef UNSEEN_LEGACY_PARSE_H
+#define UNSEEN_LEGACY_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+#include "config/config.h"
+
+enum { LEGACY_KEY_MAX = CONFIG_TEXT + 256, LEGACY_WHY = 160 };
+
+/* The user whose key it is, of a form such as "played:{user}"; false when it is no such key, or the id isn't 1..255
+ * bytes. form "" fits nothing. */
+bool legacy_key_user(const char *form, struct slice key, struct slice *user);
+
+/* The user's key, in out. */
+struct slice legacy_key_make(const char *form, struct slice user, char out[LEGACY_KEY_MAX]);
+
+/* The form as a pattern for SCAN ... MATCH. */
+struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX]);
+
+struct legacy_times {
+    enum config_score unit;
+    int64_t oldest_ms; /* earlier ones are old */
+    int64_t newest_ms; /* later ones are no time */
+};
+
+enum legacy_time { LEGACY_TIME_GOOD, LEGACY_TIME_OLD, LEGACY_TIME_BAD };
+
+/* Reads a score as Redis prints it. Parts of a millisecond are cut off. LEGACY_TIME_BAD: why says what is wrong. */
+enum legacy_time legacy_time_parse(const struct legacy_times *times, struct slice score, int64_t *at_ms,
+                                   char why[LEGACY_WHY]);
+
+#endif

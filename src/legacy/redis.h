@@ -1,0 +1,49 @@
+/* A connection to the old Redis, over hiredis; only redis.c includes it. Blocking, pipelined, one thread.
+ *
+ * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP) only redis_close() is left to do.
+ */
+#ifndef UNSEEN_LEGACY_REDIS_H
+#define UNSEEN_LEGACY_REDIS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "config/config.h"
+
+struct redis;
+struct redisReply;
+
+enum {
+    REDIS_CONNECT_MS = 2 * 1000,
+    REDIS_SILENCE_MS = 5 * 1000, /* one that says nothing for this long is taken for away */
+};
+
+/* Connects, gives the password, chooses the database, all as cfg says. The text of an error names the address.
+ * ERR_INVALID: it refuses, and says why. */
+int redis_open(const struct config *cfg, struct redis **redis, struct err *err);
+void redis_close(struct redis *r); /* NULL is fine */
+
+/* Any thread, while it isn't being closed: whoever waits for a reply gets an error. */
+void redis_interrupt(struct redis *r);
+
+/* Queues a command; sent when a reply is waited for. */
+int redis_send(struct redis *r, const struct slice *words, size_t n, struct err *err);
+
+/* The next reply, which may be an error; the caller frees it. bytes: about as many as it had. */
+int redis_read(struct redis *r, struct redisReply **reply, struct err *err);
+
+/* Both. An error reply is an ERR_INVALID. */
+int redis_call(struct redis *r, const struct slice *words, size_t n, struct redisReply **reply, struct err *err);
+void redis_free(struct redisReply *reply); /* NULL is fine */
+
+/* Looking at a reply. */
+bool redis_is_error(const struct redisReply *reply, struct slice *text);
+size_t redis_count(const struct redisReply *reply); /* elements of an array; 0: it is none, or empty */
+const struct redisReply *redis_item(const struct redisReply *reply, size_t i);
+bool redis_text(const struct redisReply *reply, struct slice *text); /* a string, simple or bulk */
+size_t redis_bytes(const struct redisReply *reply);                  /* about as many as it had */
+
+#endif

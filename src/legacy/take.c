@@ -1,0 +1,148 @@
+#include "legacy/take.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "dedup/dedup.h"
+
+static struct slice user_of(const struct take *t)
+{
+    return slice_of(t->user, t->user_len);
+}
+
+void take_begin(struct take *t, const struct take_rules *rules, struct slice user)
+{
+    *t = (struct take){.user_len = user.len, .cursor = "0"};
+    memcpy(t->user, user.data, user.len);
+    t->key = hash_user_key(rules->seed, user);
+}
+
+int take_ask(const struct take *t, const struct take_rules *rules, struct redis *redis, struct err *err)
+{
+    char key[LEGACY_KEY_MAX];
+    if (t->step == TAKE_PLAYS) {
+        const struct slice words[] = {slice_str("ZSCAN"), legacy_key_make(rules->played_key, user_of(t), key),
+                                      slice_str(t->cursor), slice_str("COUNT"), slice_str("1000")};
+        return redis_send(redis, words, 5, err);
+    }
+    const struct slice words[] = {slice_str("ZREVRANGE"), legacy_key_make(rules->delivered_key, user_of(t), key),
+                                  slice_str("0"), slice_str("99"), slice_str("WITHSCORES")};
+    return redis_send(redis, words, 5, err);
+}
+
+static void skip_member(struct take_problem *p, struct slice member, const char *why)
+{
+    if (p->members++ == 0) {
+        char shown[64];
+        snprintf(shown, sizeof shown, "%.48s", log_quote(slice_of(member.data, member.len < 40 ? member.len : 40)));
+        snprintf(p->what, sizeof p->what, "%s: %s", shown, why);
+    }
+}
+
+/* One member and its score. Whether it can be taken; else it is counted. */
+static bool good(struct take *t, struct take_problem *p, const struct legacy_times *times, struct slice member,
+                 struct slice score, int64_t *at_ms)
+{
+    char why[LEGACY_WHY];
+    if (member.len < 1 || member.len > ID_MAX) {
+        snprintf(why, sizeof why, "the member has %zu bytes, expected 1 to %d", member.len, ID_MAX);
+        skip_member(p, member, why);
+        return false;
+    }
+    enum legacy_time time = legacy_time_parse(times, score, at_ms, why);
+    if (time == LEGACY_TIME_BAD) {
+        skip_member(p, member, why);
+    }
+    t->too_old += time == LEGACY_TIME_OLD;
+    return time == LEGACY_TIME_GOOD;
+}
+
+/* Members and scores in turn. deliver: newest first. */
+static int take_members(struct take *t, const struct take_rules *rules, const struct redisReply *list, bool deliver,
+                        struct err *err)
+{
+    size_t n = redis_count(list) / 2;
+    n = deliver && n > STORE_RANK_MAX ? STORE_RANK_MAX : n;
+    int result = 0;
+    for (size_t i = 0; i < n && result == 0; i++) {
+        struct slice member, score;
+        int64_t at_ms;
+        if (!redis_text(redis_item(list, 2 * i), &member) || !redis_text(redis_item(list, 2 * i + 1), &score) ||
+            !good(t, deliver ? &t->delivered : &t->played, deliver ? &rules->deliveries : &rules->plays, member, score,
+                  &at_ms)) {
+            continue;
+        }
+        uint64_t hash = hash_id(rules->seed, member);
+        const struct store_ops *ops = rules->store->ops;
+        if (deliver) {
+            result = ops->bulk_deliver(rules->store, at_ms, t->key, user_of(t), member, hash, n - i, err);
+            t->deliveries++;
+        } else {
+            result = ops->bulk_add(rules->store, at_ms, t->key, user_of(t), hash, err);
+            t->plays++;
+        }
+    }
+    return result;
+}
+
+static bool begins(struct slice text, const char *with)
+{
+    return text.len >= strlen(with) && memcmp(text.data, with, strlen(with)) == 0;
+}
+
+/* What it says to everybody, whatever the key: it is no problem of this one. */
+static bool refuses_all(struct slice text)
+{
+    static const char *const words[] = {
+        "NOAUTH", "LOADING", "BUSY ", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "ERR max number of clients"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (begins(text, words[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void next_step(struct take *t, const struct take_rules *rules)
+{
+    t->step = t->step == TAKE_PLAYS && rules->delivered_key[0] != '\0' ? TAKE_DELIVERIES : TAKE_DONE;
+}
+
+static int take_page(struct take *t, const struct take_rules *rules, const struct redisReply *reply, struct err *err)
+{
+    struct slice cursor;
+    if (redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &cursor) || cursor.len == 0 ||
+        cursor.len >= TAKE_CURSOR) {
+        return err_set(err, ERR_BUSY, "the answer to ZSCAN is no page of a sorted set");
+    }
+    memcpy(t->cursor, cursor.data, cursor.len);
+    t->cursor[cursor.len] = '\0';
+    int result = take_members(t, rules, redis_item(reply, 1), false, err);
+    if (strcmp(t->cursor, "0") == 0) {
+        next_step(t, rules);
+    }
+    return result;
+}
+
+int take_reply(struct take *t, const struct take_rules *rules, const struct redisReply *reply, struct err *err)
+{
+    struct slice text;
+    if (redis_is_error(reply, &text)) {
+        if (refuses_all(text)) {
+            return err_set(err, ERR_BUSY, "%.*s", (int)text.len, text.data);
+        }
+        struct take_problem *p = t->step == TAKE_PLAYS ? &t->played : &t->delivered;
+        p->whole = true;
+        snprintf(p->what, sizeof p->what, "%.*s", (int)text.len, text.data);
+        next_step(t, rules);
+        return 0;
+    }
+    if (t->step == TAKE_PLAYS) {
+        return take_page(t, rules, reply, err);
+    }
+    next_step(t, rules);
+    return take_members(t, rules, reply, true, err);
+}

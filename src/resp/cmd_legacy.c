@@ -1,0 +1,262 @@
+/* LEGACY: users who come from another Redis (src/legacy/). What changes notes is the store's to do; the connection
+ * waits for it. A long list of users is noted in several transactions, one after the other. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "legacy/legacy.h"
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+enum { NOTE_STEP = 1000, PROBLEMS_DEFAULT = 100, PROBLEMS_MOST = 1000 };
+
+struct legacy_task {
+    struct task task;
+    struct store_notes notes;
+    struct store *store;
+    struct legacy *legacy;
+    const struct slice *users;
+    size_t n_users, at;
+    uint64_t changed;
+    bool plain; /* answers OK */
+};
+
+static struct legacy *legacy_of(struct session *s, enum outcome *refused)
+{
+    struct legacy *legacy = s->conn.worker->dedup->legacy;
+    if (legacy == NULL) {
+        *refused =
+            session_refuse(s, "ERR no Redis to come from is configured: set redis in the section [legacy], in an "
+                              "unseen that was built with hiredis");
+    }
+    return legacy;
+}
+
+static void answer(struct task *task, struct session *s)
+{
+    struct legacy_task *t = (struct legacy_task *)task;
+    if (t->notes.call.err.code < 0) {
+        session_write_err(s, &t->notes.call.err);
+    } else if (t->plain) {
+        write_simple(&s->writer, "OK");
+    } else {
+        write_int(&s->writer, (int64_t)t->changed);
+    }
+}
+
+static void next(struct legacy_task *t);
+
+/* On a thread of the store. */
+static void on_done(struct store_call *call)
+{
+    struct legacy_task *t = call->owner;
+    t->changed += t->notes.changed;
+    bool more = t->notes.kind == NOTES_AGAIN ? t->notes.more > 0 : t->at < t->n_users;
+    if (call->err.code == 0 && more) {
+        next(t);
+        return;
+    }
+    legacy_wake(t->legacy);
+    task_done(&t->task);
+}
+
+static void next(struct legacy_task *t)
+{
+    if (t->notes.kind == NOTES_ADD) {
+        t->notes.users = t->users + t->at;
+        t->notes.n = t->n_users - t->at < NOTE_STEP ? t->n_users - t->at : NOTE_STEP;
+        t->at += t->notes.n;
+    }
+    t->store->ops->note(t->store, &t->notes);
+}
+
+static struct legacy_task *new_task(struct session *s, struct legacy *legacy, enum store_notes_kind kind, size_t more)
+{
+    struct legacy_task *t = task_new(sizeof *t + more, s, answer);
+    if (t != NULL) {
+        t->store = s->conn.worker->dedup->store;
+        t->legacy = legacy;
+        t->notes.kind = kind;
+        t->notes.call.done = on_done;
+        t->notes.call.owner = t;
+    }
+    return t;
+}
+
+static enum outcome start(struct session *s, struct legacy_task *t)
+{
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory");
+    }
+    next(t);
+    return OUTCOME_LATER;
+}
+
+enum outcome cmd_legacy_note(struct session *s, const struct slice *args, size_t n)
+{
+    enum outcome refused;
+    struct legacy *legacy = legacy_of(s, &refused);
+    if (legacy == NULL) {
+        return refused;
+    }
+    const struct slice *users = args + 2;
+    size_t n_users = n - 2, bytes = 0;
+    for (size_t i = 0; i < n_users; i++) {
+        struct err err;
+        if (dedup_check_id("user", i + 1, users[i], &err) < 0) {
+            return session_refuse(s, "ERR %s", err.text);
+        }
+        bytes += users[i].len;
+    }
+    struct legacy_task *t = new_task(s, legacy, NOTES_ADD, n_users * sizeof *users + bytes);
+    if (t != NULL) {
+        struct slice *copies = (struct slice *)(t + 1);
+        char *at = (char *)(copies + n_users);
+        for (size_t i = 0; i < n_users; i++) {
+            memcpy(at, users[i].data, users[i].len);
+            copies[i] = slice_of(at, users[i].len);
+            at += users[i].len;
+        }
+        t->users = copies;
+        t->n_users = n_users;
+    }
+    return start(s, t);
+}
+
+enum outcome cmd_legacy_again(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    enum outcome refused;
+    struct legacy *legacy = legacy_of(s, &refused);
+    return legacy == NULL ? refused : start(s, new_task(s, legacy, NOTES_AGAIN, 0));
+}
+
+static enum outcome pause_or_resume(struct session *s, bool pause)
+{
+    enum outcome refused;
+    struct legacy *legacy = legacy_of(s, &refused);
+    if (legacy == NULL) {
+        return refused;
+    }
+    struct legacy_task *t = new_task(s, legacy, NOTES_PAUSE, 0);
+    if (t != NULL) {
+        t->notes.paused = pause;
+        t->plain = true;
+    }
+    return start(s, t);
+}
+
+enum outcome cmd_legacy_pause(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return pause_or_resume(s, true);
+}
+
+enum outcome cmd_legacy_resume(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return pause_or_resume(s, false);
+}
+
+static void write_field(struct writer *w, const char *name, uint64_t value)
+{
+    write_str(w, name);
+    write_int(w, (int64_t)value);
+}
+
+enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    enum outcome refused;
+    struct legacy *legacy = legacy_of(s, &refused);
+    if (legacy == NULL) {
+        return refused;
+    }
+    struct legacy_state state;
+    legacy_state(legacy, &state);
+    struct writer *w = &s->writer;
+    write_map(w, 16);
+    write_str(w, "state");
+    write_str(w, legacy_doing_name(state.doing));
+    write_str(w, "cause");
+    write_str(w, state.cause);
+    write_field(w, "noted", state.notes.all);
+    write_field(w, "waiting", state.notes.waiting);
+    write_field(w, "migrated", state.notes.done);
+    write_field(w, "left", state.notes.left);
+    write_field(w, "forgotten", state.notes.ended);
+    write_field(w, "problems", state.notes.problems + state.unlisted);
+    write_field(w, "users", state.users);
+    write_field(w, "plays", state.plays);
+    write_field(w, "deliveries", state.deliveries);
+    write_field(w, "too_old", state.too_old);
+    write_field(w, "skipped", state.skipped);
+    write_field(w, "bytes", state.bytes);
+    write_field(w, "users_per_second", (uint64_t)(state.users_second + 0.5));
+    write_field(w, "seconds_left",
+                state.users_second > 0 ? (uint64_t)((double)state.notes.waiting / state.users_second) : 0);
+    return OUTCOME_ANSWERED;
+}
+
+/* Where each of the users stands. */
+enum outcome cmd_legacy_state(struct session *s, const struct slice *args, size_t n)
+{
+    static const char *const names[NOTES] = {"none", "waiting", "migrated", "left", "forgotten"};
+    enum outcome refused;
+    if (legacy_of(s, &refused) == NULL) {
+        return refused;
+    }
+    const struct dedup *d = s->conn.worker->dedup;
+    for (size_t i = 2; i < n; i++) {
+        struct err err;
+        if (dedup_check_id("user", i - 1, args[i], &err) < 0) {
+            return session_refuse(s, "ERR %s", err.text);
+        }
+    }
+    write_array(&s->writer, n - 2);
+    for (size_t i = 2; i < n; i++) {
+        write_str(&s->writer, names[d->store->ops->noted(d->store, hash_user_key(d->seed, args[i]))]);
+    }
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_legacy_problems(struct session *s, const struct slice *args, size_t n)
+{
+    enum outcome refused;
+    struct legacy *legacy = legacy_of(s, &refused);
+    if (legacy == NULL) {
+        return refused;
+    }
+    int64_t most = PROBLEMS_DEFAULT;
+    if (n > 3 || (n == 3 && (!arg_int(args[2], &most) || most < 1 || most > PROBLEMS_MOST))) {
+        return session_refuse(s, "ERR LEGACY PROBLEMS takes a number from 1 to %d", PROBLEMS_MOST);
+    }
+    struct arena arena = {0};
+    struct err err = {0};
+    struct store_problem *list = calloc((size_t)most, sizeof *list);
+    int found = list != NULL ? legacy_problems(legacy, list, (int)most, &arena, &err)
+                             : err_set(&err, ERR_NOMEM, "out of memory");
+    enum outcome outcome = OUTCOME_ANSWERED;
+    if (found < 0) {
+        outcome = session_refuse(s, "ERR %s", err.text);
+    } else {
+        write_array(&s->writer, (size_t)found);
+        for (int i = 0; i < found; i++) {
+            write_map(&s->writer, 3);
+            write_str(&s->writer, "key");
+            write_bulk(&s->writer, list[i].key);
+            write_str(&s->writer, "problem");
+            write_bulk(&s->writer, list[i].what);
+            write_str(&s->writer, "at");
+            write_int(&s->writer, list[i].at_ms);
+        }
+    }
+    arena_free(&arena);
+    free(list);
+    return outcome;
+}

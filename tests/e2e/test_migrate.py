@@ -1,0 +1,441 @@
+"""Coming from another Redis: a real redis-server, the real trace, a user of 200,000 plays, and everything that gets in
+the way."""
+import gzip
+import json
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import DAY, HOUR, PATIENCE, START, run
+from resp import Client, Closed, RespError
+
+REDIS = shutil.which("redis-server")
+pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
+
+GIANT = 200000
+TRACE_USERS = 3000
+
+
+class Redis:
+    """The old one, on a Unix socket; what it holds outlives a kill."""
+
+    def __init__(self, folder, *options):
+        self.folder = folder / "redis"
+        self.folder.mkdir()
+        self.socket = str(self.folder / "s")
+        self.options = options
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [REDIS, "--port", "0", "--unixsocket", self.socket, "--dir", str(self.folder), "--save", "",
+             "--appendonly", "yes", "--appendfsync", "no", *self.options],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with self.client() as c:
+                    if c.command("PING") == b"PONG":
+                        return
+            except RespError as e:
+                if str(e).startswith("NOAUTH"):
+                    return
+            except (OSError, Closed):
+                pass
+            assert self.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def client(self):
+        return Client(self.socket)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def redis(folder):
+    old = Redis(folder)
+    yield old
+    old.kill()
+
+
+def zadd(client, key, pairs):
+    pairs = list(pairs)
+    for at in range(0, len(pairs), 500):
+        client.command("ZADD", key, *[word for score, member in pairs[at:at + 500] for word in (score, member)])
+
+
+def status(server):
+    with server.client(3) as c:
+        return c.command("LEGACY", "STATUS")
+
+
+def wait_status(server, good, redis=None):
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        now = status(server)
+        if good(now):
+            return now
+        assert time.monotonic() < deadline, (now, server.log())
+        time.sleep(0.02)
+
+
+def wait_done(server):
+    return wait_status(server, lambda s: s[b"state"] == b"idle" and s[b"waiting"] == 0)
+
+
+def migrate(server, *args, check=True):
+    result = run("migrate", *args, "-c", server.config, "--test-clock", server.clock, check=check)
+    return json.loads(result.stdout) if "--json" in args and result.stdout else result
+
+
+def verify(server, *args):
+    return migrate(server, "--verify", *args, "--json", check=False)
+
+
+@pytest.fixture
+def old_world(redis, trace_path):
+    """The trace's busiest months, moved so that they end now: user -> {item: ms}; and the giant."""
+    with gzip.open(trace_path, "rt") as f:
+        rows = [line.rstrip("\n").split("\t") for line in f]
+    shift = START - HOUR - max(int(at) for at, _, _ in rows)
+    users = {}
+    for at, user, item in rows:
+        users.setdefault("m" + user, {})[item] = int(at) + shift
+    chosen = random.Random(7).sample(sorted(users), TRACE_USERS)
+    world = {user: users[user] for user in chosen}
+    world["giant"] = {f"g{i}": START - 60 * DAY + i * 20 for i in range(GIANT)}
+    with redis.client() as c:
+        for user, plays in world.items():
+            zadd(c, f"played:{user}", ((at, item) for item, at in plays.items()))
+        for user in chosen[:500]:
+            zadd(c, f"delivered:{user}", ((START - HOUR + i, f"sent{i}") for i in range(150)))
+    return world
+
+
+def in_window(plays):
+    return [item for item, at in plays.items() if at >= 1785542400000]  # 2026-08-01: the current month and 3 before
+
+
+def judge(server, world):
+    with server.client() as c:
+        for user, plays in world.items():
+            items = in_window(plays)
+            for at in range(0, len(items), 5000):
+                unseen = c.command("UNSEEN", user, *items[at:at + 5000])
+                assert unseen == [], (user, unseen[:5])
+
+
+class Writer(threading.Thread):
+    """A client of the service that records and asks meanwhile."""
+
+    def __init__(self, server, users):
+        super().__init__(daemon=True)
+        self.server, self.users, self.ends = server, users, threading.Event()
+        self.acknowledged, self.problems = {}, []
+
+    def run(self):
+        n = 0
+        while not self.ends.is_set():
+            try:
+                with self.server.client() as c:
+                    while not self.ends.is_set():
+                        user, item = self.users[n % len(self.users)], f"new{n}"
+                        c.command("PLAYED", user, item)
+                        self.acknowledged.setdefault(user, {})[item] = START
+                        if c.command("UNSEEN", user, item, "never"+str(n)) != [b"never" + str(n).encode()]:
+                            self.problems.append((user, item))
+                        n += 1
+            except (OSError, Closed, RespError):
+                time.sleep(0.01)
+
+    def end(self):
+        self.ends.set()
+        self.join()
+        assert self.problems == [] and self.acknowledged
+        return self.acknowledged
+
+
+def test_migrate(make_server, redis, old_world, folder):
+    """The whole way, with both sides killed in the middle."""
+    server = make_server(legacy_redis=redis.socket, legacy_users_rate=1000, staging_memory="8MiB")
+    writer = Writer(server, sorted(old_world)[:50])
+    writer.start()
+    keys = folder / "keys.gz"
+    with gzip.open(keys, "wt") as f:
+        f.writelines(f"played:{user}\n" if i % 2 else f"{user}\r\n" for i, user in enumerate(sorted(old_world)))
+    counted = migrate(server, "--keys", keys, "--json")
+    assert counted["noted"] == len(old_world) and counted["bad"] == 0
+    assert counted["keys"] + counted["ids"] == len(old_world) and abs(counted["keys"] - counted["ids"]) <= 1
+
+    wait_status(server, lambda s: s[b"migrated"] > 300)
+    server.kill()
+    server.start()
+    before = wait_status(server, lambda s: s[b"migrated"] > 900)
+    assert before[b"waiting"] > 0 and before[b"noted"] == len(old_world)
+    redis.kill()
+    stuck = wait_status(server, lambda s: s[b"state"] == b"waiting")
+    assert redis.socket.encode() in stuck[b"cause"]
+    redis.start()
+    last = wait_done(server)
+    assert last[b"migrated"] == len(old_world) and last[b"left"] == 0 and last[b"problems"] == 0
+
+    for user, items in writer.end().items():
+        old_world[user].update(items)
+    judge(server, old_world)
+    report = verify(server)
+    assert report["missing"] == 0 and report["users"] == len(old_world) and report["plays"] > GIANT
+    assert verify(server, "20")["users"] == 20
+    assert server.restart()
+    judge(server, old_world)
+
+    # Deliveries: the last 100, under what was delivered here.
+    user = next(u.decode() for u in map(str.encode, old_world) if b"sent149" not in ask_unseen(server, u, "sent149"))
+    assert ask_unseen(server, user.encode(), "sent149", "sent50", "sent49") == [b"sent49"]
+
+    # A second run does nothing twice.
+    assert migrate(server, "--scan", "--json")["noted"] == 0
+    assert status(server)[b"state"] == b"idle" and status(server)[b"plays"] == 0
+
+
+def ask_unseen(server, user, *items):
+    with server.client() as c:
+        return c.command("UNSEEN", user, *items)
+
+
+def test_missing_is_found(make_server, redis):
+    """--verify sees what is not there, and --again brings it."""
+    with redis.client() as c:
+        for i in range(30):
+            zadd(c, f"played:u{i}", [(START - k, f"i{k}") for k in range(10)])
+    server = make_server(legacy_redis=redis.socket)
+    migrate(server, "--scan")
+    wait_done(server)
+    assert verify(server)["missing"] == 0
+    with redis.client() as c:
+        zadd(c, "played:u7", [(START - 5, "later")])
+        zadd(c, "played:stranger", [(START - 5, "x")])
+    result = migrate(server, "--verify", check=False)
+    assert result.returncode == 1
+    assert b"not seen: u7  later" in result.stdout and b"the user is migrated" in result.stdout
+    assert b"not seen: stranger  x" in result.stdout and b"the user is not noted" in result.stdout
+    report = verify(server)
+    assert report["missing"] == 2 and {m["user"] for m in report["not_seen"]} == {"u7", "stranger"}
+    assert b"30 users wait again" in migrate(server, "--again").stdout
+    migrate(server, "--scan")
+    wait_done(server)
+    assert verify(server)["missing"] == 0
+
+
+def test_problems(make_server, redis):
+    """Each is named once with its key, counted and listed; nothing stops."""
+    with redis.client() as c:
+        c.command("SET", "played:string", "x")
+        c.command("SET", "delivered:both", "x")
+        zadd(c, "played:both", [(START, "good")])
+        zadd(c, "played:long", [(START, "x" * 256), (START, "good"), (START, "y" * 300)])
+        zadd(c, "played:scores", [("inf", "a"), (-5, "b"), (START // 1000, "c"), (START + 2 * DAY, "d"), (START, "good")])
+        zadd(c, "played:old", [(START - 150 * DAY, "a"), (START - 3000 * DAY, "b"), (START, "good")])
+        zadd(c, "played:by\xfftes", [(START, "good")])
+        for i in range(20):
+            zadd(c, f"played:u{i}", [(START, "good")])
+    server = make_server(legacy_redis=redis.socket)
+    migrate(server, "--scan")
+    last = wait_done(server)
+    assert (last[b"left"], last[b"problems"], last[b"skipped"], last[b"too_old"]) == (2, 4, 6, 2)
+    problems = {p["key"]: p["problem"] for p in migrate(server, "--problems", "--json")}
+    assert sorted(problems) == ["delivered:both", "played:long", "played:scores", "played:string"]
+    assert problems["played:string"].startswith("WRONGTYPE")
+    assert "bytes, expected 1 to 255 (and 1 more members)" in problems["played:long"]
+    assert "(and 3 more members)" in problems["played:scores"]
+    with server.client() as c:
+        for user in ("both", "long", "scores", "old", "by\xfftes", *[f"u{i}" for i in range(20)]):
+            assert c.command("UNSEEN", user, "good", "bad") == [b"bad"]
+        assert c.command("LEGACY", "STATE", "string", "both", "u1", "nobody") == [b"left", b"left", b"migrated", b"none"]
+    assert b"played:string" in migrate(server, "--problems").stdout
+    text = migrate(server, "--status").stdout.decode()
+    assert "2  left, because of a problem" in text and "4  keys with a problem" in text
+    assert verify(server)["missing"] == 0
+
+
+def test_forget(make_server, redis):
+    """Who is forgotten before, while or after he is migrated stays so; a forgotten item too."""
+    with redis.client() as c:
+        for user in ("before", "after", "item"):
+            zadd(c, f"played:{user}", [(START, "a"), (START, "b")])
+    server = make_server(legacy_redis=redis.socket)
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        assert c.command("LEGACY", "NOTE", "before", "after", "item") == 3
+        assert c.command("FORGET", "before") == 1
+        assert c.command("FORGET", "item", "a") == 0
+        c.command("LEGACY", "RESUME")
+        wait_done(server)
+        assert c.command("UNSEEN", "before", "a", "b") == [b"a", b"b"]
+        assert c.command("UNSEEN", "item", "a", "b") == [b"a"]
+        assert c.command("UNSEEN", "after", "a", "b") == []
+        assert c.command("FORGET", "after") == 1
+        c.command("LEGACY", "AGAIN")
+        c.command("LEGACY", "NOTE", "before", "after")
+        last = wait_done(server)
+        assert last[b"forgotten"] == 2 and last[b"migrated"] == 1
+        for user in ("before", "after"):
+            assert c.command("UNSEEN", user, "a", "b") == [b"a", b"b"]
+        assert c.command("UNSEEN", "item", "a", "b") == [b"a"]
+    assert server.sqlite("staging.db", "SELECT count(*) FROM noted WHERE user IN ('before', 'after')") == "0"
+
+
+def test_pause_is_durable(make_server, redis):
+    with redis.client() as c:
+        zadd(c, "played:u", [(START, "a")])
+    server = make_server(legacy_redis=redis.socket)
+    migrate(server, "--pause")
+    migrate(server, "--scan")
+    server.kill()
+    server.start()
+    assert wait_status(server, lambda s: s[b"state"] == b"paused")[b"waiting"] == 1
+    assert ask_unseen(server, "u", "a") == [b"a"]
+    migrate(server, "--resume")
+    wait_done(server)
+    assert ask_unseen(server, "u", "a") == []
+
+
+def test_stopped_redis(make_server, redis):
+    """One that answers nothing pauses the migration, never the service."""
+    with redis.client() as c:
+        zadd(c, "played:u", [(START, "a")])
+    server = make_server(legacy_redis=redis.socket)
+    redis.process.send_signal(signal.SIGSTOP)
+    with server.client() as c:
+        c.command("LEGACY", "NOTE", "u")
+        stuck = wait_status(server, lambda s: s[b"state"] == b"waiting")
+        assert b"no answer for 5 s" in stuck[b"cause"]
+        c.command("PLAYED", "u", "b")
+        assert c.command("UNSEEN", "u", "a", "b") == [b"a"]
+        redis.process.send_signal(signal.SIGCONT)
+        wait_done(server)
+        assert c.command("UNSEEN", "u", "a", "b") == []
+
+
+def test_password(make_server, folder):
+    old = Redis(folder, "--requirepass", "right")
+    try:
+        with old.client() as c:
+            c.command("AUTH", "right")
+            zadd(c, "played:u", [(START // 1000, "a")])
+        server = make_server(legacy_redis=old.socket, legacy_password="wrong", legacy_score="s")
+        with server.client() as c:
+            c.command("LEGACY", "NOTE", "u")
+        stuck = wait_status(server, lambda s: s[b"state"] == b"waiting")
+        assert b"WRONGPASS" in stuck[b"cause"] and b"wrong" not in stuck[b"cause"].split(b"WRONGPASS")[0]
+        assert stuck[b"waiting"] == 1 and stuck[b"problems"] == 0
+        server.options["legacy_password"] = "right"
+        server.restart()
+        wait_done(server)
+        assert ask_unseen(server, "u", "a") == []
+    finally:
+        old.kill()
+
+
+class Stub(threading.Thread):
+    """Answers every command but AUTH and SELECT with one line."""
+
+    def __init__(self, line):
+        super().__init__(daemon=True)
+        self.line = line
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                peer, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(peer,), daemon=True).start()
+
+    def serve(self, peer):
+        with peer, peer.makefile("rb") as f:
+            while (head := f.readline()):
+                words = []
+                for _ in range(int(head[1:])):
+                    words.append(f.read(int(f.readline()[1:]) + 2)[:-2])
+                peer.sendall(b"+OK\r\n" if words[0] == b"SELECT" else self.line)
+
+
+@pytest.mark.parametrize("line, state, what", [
+    (b"-MOVED 3999 127.0.0.1:6381\r\n", "left", "MOVED 3999 127.0.0.1:6381"),
+    (b"-LOADING Redis is loading the dataset in memory\r\n", "waiting", "LOADING"),
+    (b"*1\r\n$1\r\nx\r\n", "waiting", "no page of a sorted set"),
+    (b"$1\r\nx\r\n", "waiting", "no page of a sorted set"),
+    (b"rubbish\r\n", "waiting", "Protocol error"),
+])
+def test_strange_answers(make_server, line, state, what):
+    stub = Stub(line)
+    server = make_server(legacy_redis=f"127.0.0.1:{stub.port}")
+    with server.client() as c:
+        c.command("LEGACY", "NOTE", "u1", "u2")
+        if state == "left":
+            last = wait_done(server)
+            assert last[b"left"] == 2
+            listed = [(p["key"], p["problem"]) for p in migrate(server, "--problems", "--json")]
+            assert sorted(k for k, _ in listed) == ["delivered:u1", "delivered:u2", "played:u1", "played:u2"]
+            assert all(what in p for _, p in listed)
+        else:
+            stuck = wait_status(server, lambda s: s[b"state"] == b"waiting")
+            assert what.encode() in stuck[b"cause"] and stuck[b"waiting"] == 2
+        c.command("PLAYED", "u1", "a")
+        assert c.command("UNSEEN", "u1", "a", "b") == [b"b"]
+    stub.listener.close()
+
+
+def test_rate(make_server, redis):
+    """No more than so many a second, nor bytes."""
+    with redis.client() as c:
+        for i in range(300):
+            zadd(c, f"played:u{i}", [(START, "a")])
+    server = make_server(legacy_redis=redis.socket, legacy_users_rate=200)
+    began = time.monotonic()
+    migrate(server, "--scan")
+    wait_done(server)
+    assert time.monotonic() - began > 1
+
+
+def test_not_configured(make_server):
+    server = make_server()
+    with server.client() as c:
+        for words in (("NOTE", "u"), ("STATUS",), ("PAUSE",), ("RESUME",), ("AGAIN",), ("PROBLEMS",), ("STATE", "u")):
+            with pytest.raises(RespError, match=r"set redis in the section \[legacy\]"):
+                c.command("LEGACY", *words)
+    result = run("migrate", "--status", "-c", server.config, check=False)
+    assert result.returncode == 1 and b"set redis in its section [legacy]" in result.stderr
+
+
+def test_bad_input(make_server, redis, folder):
+    server = make_server(legacy_redis=redis.socket)
+    with server.client() as c:
+        for words, said in [(("NOTE", ""), "user 1 is empty"), (("NOTE", "ok", "x" * 256), "user 2 has 256 bytes"),
+                            (("PROBLEMS", "0"), "1 to 1000"), (("PROBLEMS", "x"), "1 to 1000"),
+                            (("STATE", ""), "user 1 is empty")]:
+            with pytest.raises(RespError, match=said):
+                c.command("LEGACY", *words)
+        assert c.command("LEGACY", "STATE", "ok") == [b"none"]
+    keys = folder / "keys"
+    keys.write_bytes(b"played:a\n\n" + b"x" * 300 + b"\ndelivered:b\nlast")
+    text = migrate(server, "--keys", keys).stdout.decode()
+    assert "2 keys, 1 ids of users; 3 users were not noted before" in text
+    assert "1 lines are no id of 1 to 255 bytes, the first is line 3" in text
+    for args in ((), ("--scan", "--status"), ("--status", "7"), ("--verify", "x"), ("--verify", "0")):
+        assert run("migrate", *args, "-c", server.config, check=False).returncode == 2
+    missing = run("migrate", "--keys", folder / "none", "-c", server.config, check=False)
+    assert missing.returncode == 1 and b"none" in missing.stderr

@@ -1,0 +1,115 @@
+/* What stands in the old Redis, read: keys, scores. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "legacy/parse.h"
+
+#define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */
+#define DAY INT64_C(86400000)
+
+static const struct legacy_times in_ms = {SCORE_MS, NOW - 90 * DAY, NOW + DAY};
+static const struct legacy_times in_s = {SCORE_S, NOW - 90 * DAY, NOW + DAY};
+
+static void test_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *form, *key, *user; /* NULL: none */
+    } cases[] = {
+        {"played:{user}", "played:u1", "u1"},
+        {"played:{user}", "played:", NULL},
+        {"played:{user}", "played", NULL},
+        {"played:{user}", "delivered:u1", NULL},
+        {"{user}:p", "u:1:p", "u:1"},
+        {"{user}:p", ":p", NULL},
+        {"a{user}b", "aub", "u"},
+        {"a{user}b", "ab", NULL},
+        {"aa{user}aa", "aaa", NULL},
+        {"{user}", "anything", "anything"},
+        {"", "u1", NULL},
+        {"p{{user}}", "p{u7}", "u7"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct slice user = {0};
+        bool is = legacy_key_user(cases[i].form, slice_str(cases[i].key), &user);
+        assert_int_equal(is, cases[i].user != NULL);
+        if (is) {
+            char key[LEGACY_KEY_MAX];
+            assert_true(slice_eq(user, slice_str(cases[i].user)));
+            assert_true(slice_eq(legacy_key_make(cases[i].form, user, key), slice_str(cases[i].key)));
+        }
+    }
+    char longest[7 + 256];
+    memset(longest, 'x', sizeof longest);
+    memcpy(longest, "played:", 7);
+    struct slice user;
+    assert_true(legacy_key_user("played:{user}", slice_of(longest, 7 + 255), &user));
+    assert_int_equal(user.len, 255);
+    assert_false(legacy_key_user("played:{user}", slice_of(longest, 7 + 256), &user));
+}
+
+static void test_pattern(void **state)
+{
+    (void)state;
+    char out[2 * LEGACY_KEY_MAX];
+    assert_true(slice_eq(legacy_key_pattern("played:{user}", out), slice_str("played:*")));
+    assert_true(slice_eq(legacy_key_pattern("a*[b]{user}?", out), slice_str("a\\*\\[b\\]*\\?")));
+}
+
+static void test_scores(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct legacy_times *times;
+        const char *score;
+        enum legacy_time time;
+        int64_t at_ms;
+        const char *why; /* a part of it */
+    } cases[] = {
+        {&in_ms, "1795255200000", LEGACY_TIME_GOOD, NOW, ""},
+        {&in_ms, "1.7952552e+12", LEGACY_TIME_GOOD, NOW, ""},
+        {&in_ms, "1795255200000.75", LEGACY_TIME_GOOD, NOW, ""},
+        {&in_ms, "1787479200000", LEGACY_TIME_GOOD, NOW - 90 * DAY, ""},
+        {&in_ms, "1787479199999", LEGACY_TIME_OLD, NOW - 90 * DAY - 1, ""},
+        {&in_ms, "1795341600000", LEGACY_TIME_GOOD, NOW + DAY, ""},
+        {&in_ms, "1795341600001", LEGACY_TIME_BAD, 0, "more than a day ahead"},
+        {&in_ms, "1795255200", LEGACY_TIME_BAD, 0, "looks like seconds"},
+        {&in_ms, "17", LEGACY_TIME_BAD, 0, "no time since the year 2000"},
+        {&in_ms, "0", LEGACY_TIME_BAD, 0, "no time since the year 2000"},
+        {&in_ms, "-1", LEGACY_TIME_BAD, 0, "is no time"},
+        {&in_ms, "inf", LEGACY_TIME_BAD, 0, "is no time"},
+        {&in_ms, "-inf", LEGACY_TIME_BAD, 0, "is no time"},
+        {&in_ms, "nan", LEGACY_TIME_BAD, 0, "is no time"},
+        {&in_ms, "1e300", LEGACY_TIME_BAD, 0, "more than a day ahead"},
+        {&in_ms, "", LEGACY_TIME_BAD, 0, "is no number"},
+        {&in_ms, "12x", LEGACY_TIME_BAD, 0, "is no number"},
+        {&in_s, "1795255200", LEGACY_TIME_GOOD, NOW, ""},
+        {&in_s, "1795255200.25", LEGACY_TIME_GOOD, NOW + 250, ""},
+        {&in_s, "1795255200000", LEGACY_TIME_BAD, 0, "looks like milliseconds"},
+        {&in_s, "1e9", LEGACY_TIME_OLD, 0, ""},
+        {&in_s, "1795341601", LEGACY_TIME_BAD, 0, "more than a day ahead"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t at_ms = 0;
+        char why[LEGACY_WHY] = "";
+        enum legacy_time time = legacy_time_parse(cases[i].times, slice_str(cases[i].score), &at_ms, why);
+        if (time != cases[i].time || (time == LEGACY_TIME_GOOD && at_ms != cases[i].at_ms) ||
+            strstr(why, cases[i].why) == NULL) {
+            fail_msg("%s: %d, %lld, %s", cases[i].score, time, (long long)at_ms, why);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_scores),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
