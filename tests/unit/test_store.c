@@ -1474,6 +1474,7 @@ static void test_bulk_deliveries(void **state)
     struct fixture *f = *state;
     struct err err = {0};
     assert_int_equal(record_at(f, STORE_DELIVERY, START, "anna", "new"), 0);
+    assert_int_equal(record_at(f, STORE_DELIVERY, START, "anna", "newer"), 0);
     assert_int_equal(f->store->ops->bulk_begin(f->store, true, &err), 0);
     for (int rank = 1; rank <= STORE_RANK_MAX; rank++) {
         char item[16];
@@ -1486,8 +1487,10 @@ static void test_bulk_deliveries(void **state)
     assert_int_equal(f->store->ops->bulk_end(f->store, &err), 0);
     for (int round = 0; round < 2; round++) {
         assert_true(seen(f, "anna", "new"));
+        assert_true(seen(f, "anna", "newer"));
         assert_true(seen(f, "anna", "d100"));
-        assert_true(seen(f, "anna", "d2"));
+        assert_true(seen(f, "anna", "d3"));
+        assert_false(seen(f, "anna", "d2"));
         assert_false(seen(f, "anna", "d1"));
         assert_int_equal(flush(f), 0);
     }
