@@ -203,3 +203,9 @@ check_PROGRAMS += tests/unit/test_legacy
 TESTS += tests/unit/test_legacy
 tests_unit_test_legacy_SOURCES = tests/unit/test_legacy.c
 tests_unit_test_legacy_LDADD = $(LDADD) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_join
+tests_unit_test_join_SOURCES = tests/unit/test_join.c tests/scenario/vfs_fault.c tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c tests/scenario/vfs_power.h
+tests_unit_test_join_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_join

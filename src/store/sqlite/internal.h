@@ -5,7 +5,7 @@
  *   the stager     stager.c (the thread), slots.c (turn, recovery, emptying), stager_forget.c;
  *                  the only writer of staging.db
  *   the historian  historian.c (the thread), history.c (its connection), flush.c, merge.c, month.c,
- *                  seal.c, sweep.c, erase.c;
+ *                  seal.c, sweep.c, erase.c, join.c, join_user.c;
  *                  the only writer of history.db
  *   a backup's     backup.c and backup_*.c: a thread for as long as it runs, which reads staging.db and owns the copy;
  * the historian's connection copies history.db any other      reader.c, and the functions of store_ops, which leave a
