@@ -67,6 +67,17 @@ SELECT key, what, at FROM legacy_problems ORDER BY at DESC, key LIMIT ?1;
 -- :noted_problems_delete
 DELETE FROM legacy_problems;
 
+-- :mirror_insert
+INSERT INTO mirror (id, kind, user, item, at) VALUES (?1, ?2, ?3, ?4, ?5);
+-- :mirror_from
+SELECT id, kind, user, item, at FROM mirror WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3;
+-- :mirror_chunk_end
+SELECT max(id), count(*) FROM (SELECT id FROM mirror WHERE id <= ?1 ORDER BY id LIMIT ?2);
+-- :mirror_delete
+DELETE FROM mirror WHERE id <= ?1;
+-- :mirror_delete_range
+DELETE FROM mirror WHERE id BETWEEN ?1 AND ?2;
+
 -- :sessions_all
 SELECT session, ids, used FROM sessions ORDER BY id;
 -- :session_insert

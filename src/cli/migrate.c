@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/calendar.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -15,6 +16,7 @@ static const char help[] =
     "Brings users over from another Redis, while the service runs.\n"
     "\n"
     "Usage: unseen migrate --keys FILE | --scan | --status | --problems | --pause | --resume | --again | --verify [N]\n"
+    "                      | --mirror-reset\n"
     "\n"
     "The address of the old Redis and the form of its keys stand in the section [legacy] of the server's\n"
     "configuration. Users are only noted here; the server reads them, in the order in which they were noted,\n"
@@ -37,6 +39,8 @@ static const char help[] =
     "      --verify           compare the plays in the old Redis with what the server answers, and list those inside "
     "of\n"
     "                         the window that are not seen\n"
+    "      --mirror-reset     accept what the mirror has left out; while it is off, drop what still waits for the old\n"
+    "                         Redis\n"
     "      --to ADDRESS       ask the server at host:port or unix:/path, not the one that serves the data folder; its\n"
     "                         password is requirepass of the configuration, or $UNSEEN_PASSWORD\n"
     "      --json             print JSON\n"
@@ -138,6 +142,19 @@ static void json_map(struct json *j, const struct reply *map)
     json_close(j, '}');
 }
 
+static void print_mirror(const struct reply *map)
+{
+    char state[32], when[TIME_TEXT], a[OUTPUT_TEXT];
+    uint64_t broken = number_of(map, "mirror_broken_since");
+    copy_text(map, "mirror", state, sizeof state);
+    printf("%16s  events wait for the mirror, which is %s", count_text(number_of(map, "mirror_waiting"), a), state);
+    if (broken != 0) {
+        printf(" since %s: %s events were left out while it was full", time_text((int64_t)broken, when),
+               count_text(number_of(map, "mirror_left_out"), a));
+    }
+    putchar('\n');
+}
+
 static void print_status(const struct reply *map)
 {
     char state[32], cause[300], bar[100], a[OUTPUT_TEXT], b[OUTPUT_TEXT];
@@ -167,6 +184,7 @@ static void print_status(const struct reply *map)
                (unsigned long long)(left % 60));
     }
     printf("%16s  read since the server's start\n", size_text(number_of(map, "bytes"), b));
+    print_mirror(map);
 }
 
 static int show_status(struct migrate *m, struct err *err)
@@ -213,6 +231,12 @@ static int show_problems(struct migrate *m, struct err *err)
     return 0;
 }
 
+static int reset_mirror(struct migrate *m, struct err *err)
+{
+    const struct reply *reply;
+    return command(m, "MIRROR", "RESET", &reply, err);
+}
+
 static int say(struct migrate *m, const char *name, struct err *err)
 {
     const struct reply *reply;
@@ -228,7 +252,7 @@ static int say(struct migrate *m, const char *name, struct err *err)
 
 struct wants {
     const char *keys, *to;
-    bool scan, status, problems, pause, resume, again, verify;
+    bool scan, status, problems, pause, resume, again, verify, mirror_reset;
 };
 
 static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct err *err)
@@ -243,14 +267,15 @@ static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct
     if (rc < 0) {
         return rc;
     }
-    return w->keys != NULL ? migrate_keys(m, w->keys, err)
-           : w->scan       ? migrate_scan(m, err)
-           : w->status     ? show_status(m, err)
-           : w->problems   ? show_problems(m, err)
-           : w->pause      ? say(m, "PAUSE", err)
-           : w->resume     ? say(m, "RESUME", err)
-           : w->again      ? say(m, "AGAIN", err)
-                           : migrate_verify(m, sample, err);
+    return w->keys != NULL   ? migrate_keys(m, w->keys, err)
+           : w->scan         ? migrate_scan(m, err)
+           : w->status       ? show_status(m, err)
+           : w->problems     ? show_problems(m, err)
+           : w->pause        ? say(m, "PAUSE", err)
+           : w->resume       ? say(m, "RESUME", err)
+           : w->again        ? say(m, "AGAIN", err)
+           : w->mirror_reset ? reset_mirror(m, err)
+                             : migrate_verify(m, sample, err);
 }
 
 static bool read_sample(const struct cli_options *options, const struct wants *w, uint64_t *sample)
@@ -270,10 +295,13 @@ int cli_migrate(int argc, char **argv)
     static struct migrate m;
     struct wants w = {0};
     const struct cli_flag flags[] = {
-        {"keys", NULL, &w.keys},         {"scan", &w.scan, NULL},     {"status", &w.status, NULL},
-        {"problems", &w.problems, NULL}, {"pause", &w.pause, NULL},   {"resume", &w.resume, NULL},
-        {"again", &w.again, NULL},       {"verify", &w.verify, NULL}, {"to", NULL, &w.to},
-        {"json", &m.json, NULL},         {"quiet", &m.quiet, NULL},   {NULL, NULL, NULL},
+        {"keys", NULL, &w.keys},     {"scan", &w.scan, NULL},
+        {"status", &w.status, NULL}, {"problems", &w.problems, NULL},
+        {"pause", &w.pause, NULL},   {"resume", &w.resume, NULL},
+        {"again", &w.again, NULL},   {"verify", &w.verify, NULL},
+        {"to", NULL, &w.to},         {"json", &m.json, NULL},
+        {"quiet", &m.quiet, NULL},   {"mirror-reset", &w.mirror_reset, NULL},
+        {NULL, NULL, NULL},
     };
     const struct cli_syntax syntax = {"migrate", help, "at most a number of users behind --verify", 0, 1, flags, false};
     struct cli_options options;
@@ -283,10 +311,11 @@ int cli_migrate(int argc, char **argv)
     if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
         return exit_code;
     }
-    int n = (w.keys != NULL) + w.scan + w.status + w.problems + w.pause + w.resume + w.again + w.verify;
+    int n =
+        (w.keys != NULL) + w.scan + w.status + w.problems + w.pause + w.resume + w.again + w.verify + w.mirror_reset;
     if (n != 1) {
         return cli_misuse("migrate", "expected one of --keys FILE, --scan, --status, --problems, --pause, --resume, "
-                                     "--again, --verify [N]");
+                                     "--again, --verify [N], --mirror-reset");
     }
     if (!read_sample(&options, &w, &sample)) {
         return cli_misuse("migrate", "'%s': expected nothing, or a number of users behind --verify", options.words[0]);

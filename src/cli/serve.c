@@ -23,6 +23,7 @@
 #include "dedup/sessions.h"
 #include "http/http.h"
 #include "legacy/legacy.h"
+#include "legacy/mirror.h"
 #include "resp/server.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -150,6 +151,9 @@ static int run(struct serve_config *config, struct server *server, struct http *
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
     if (rc == 0) {
+        rc = mirror_start(cfg, store, &dedup->mirror, err);
+    }
+    if (rc == 0) {
         rc = server_attach(server, dedup, err);
     }
     if (rc == 0) {
@@ -194,12 +198,14 @@ static int serve(struct serve_config *config, struct err *err)
     http_stop(http);
     server_stop(server);
     legacy_stop(dedup.legacy);
+    mirror_stop(dedup.mirror);
     if (dedup.store != NULL) {
         keep_sessions(&dedup);
         dedup.store->ops->close(dedup.store);
     }
     http_free(http);
     server_free(server);
+    mirror_free(dedup.mirror);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
     if (rc == 0) {

@@ -20,6 +20,7 @@ _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, swee
 
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
+static const char *const no_yes_words[] = {"no", "yes", NULL};
 static const char *const score_words[] = {"ms", "s", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
 
@@ -400,6 +401,29 @@ const struct config_option config_options[] = {
         .default_text = "32MiB",
         .change = CHANGE_LIVE,
         .help = "How many bytes a second are read from it, at most. 0: as many as go.",
+    },
+    {
+        .name = "legacy_mirror",
+        .type = CONFIG_ENUM,
+        FIELD(legacy_mirror),
+        .words = no_yes_words,
+        .default_text = "no",
+        .change = CHANGE_RESTART,
+        .on_change =
+            "Switched off, what waits stays, what is written then is not in that Redis, and the mirror counts as "
+            "broken until LEGACY MIRROR RESET.",
+        .help = "Whether plays, deliveries and forgets also go to that Redis, so that one can go back at any time.",
+    },
+    {
+        .name = "legacy_mirror_max",
+        .type = CONFIG_SIZE,
+        FIELD(legacy_mirror_max),
+        .min = MIB,
+        .max = TIB,
+        .default_text = "1GiB",
+        .change = CHANGE_LIVE,
+        .help = "How much may wait for that Redis, on disk, while it is away. Beyond it events are left out, and the "
+                "mirror counts as broken from then on.",
     },
 };
 

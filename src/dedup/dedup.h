@@ -22,6 +22,7 @@ enum {
     DELIVER_MAX = 100, /* items that a question may record as delivered */
 };
 
+struct mirror;
 struct sessions;
 struct legacy;
 
@@ -31,6 +32,7 @@ struct dedup {
     uint64_t seed;
     struct sessions *sessions; /* NULL where there is no service */
     struct legacy *legacy;     /* src/legacy/; NULL when there is no other Redis to come from */
+    struct mirror *mirror;     /* src/legacy/; NULL when it is off */
 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "http/handlers.h"
 #include "http/json.h"
+#include "legacy/mirror.h"
 #include "net/health.h"
 
 static void add_figure(void *arg, const struct figure *figure, uint64_t value)
@@ -24,6 +25,7 @@ static json_t *figures(const struct http_request *rq)
         rq->dedup->store->ops->stats(rq->dedup->store, &stats);
         store_stats_each(&stats, add_figure, all);
         sessions_stats_each(rq->dedup->sessions, add_figure, all);
+        mirror_figures_each(rq->dedup->mirror, add_figure, all);
     }
     return all;
 }

@@ -1,6 +1,8 @@
 libunseen_a_SOURCES += \
 	src/legacy/legacy.h \
 	src/legacy/migration.c \
+	src/legacy/mirror.c \
+	src/legacy/mirror.h \
 	src/legacy/parse.c \
 	src/legacy/parse.h \
 	src/legacy/redis.c \

@@ -4,45 +4,89 @@
 
 #include <errno.h>
 #include <hiredis/hiredis.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 16, PORT_TEXT = 8 };
+#include "base/beat.h"
+#include "base/clock.h"
+
+enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200 };
 
 struct redis {
-    redisContext *context;
+    redisContext *context; /* NULL: not connected */
     char address[CONFIG_TEXT];
+    struct beat *beat;
+    pthread_mutex_t mutex; /* guards the change of context, and: */
+    bool interrupted;
 };
 
 static int lost(struct redis *r, struct err *err)
 {
-    const redisContext *c = r->context;
-    bool silent = c->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK);
-    return silent ? err_set(err, ERR_SYSTEM, "%s: no answer for %d s", r->address, REDIS_SILENCE_MS / 1000)
-                  : err_set(err, ERR_SYSTEM, "%s: %s", r->address, c->errstr);
+    return err_set(err, ERR_SYSTEM, "%s: %s", r->address, r->context->errstr);
 }
 
-static struct timeval span(int ms)
+static bool is_interrupted(struct redis *r)
 {
-    return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    pthread_mutex_lock(&r->mutex);
+    bool interrupted = r->interrupted;
+    pthread_mutex_unlock(&r->mutex);
+    return interrupted;
+}
+
+/* Waits until the socket is readable or writable, as `events` say, from since_us on for at most patience_ms. 0, or an
+ * error with `what` in it. */
+static int await(struct redis *r, short events, int64_t since_us, int patience_ms, const char *what, struct err *err)
+{
+    for (;;) {
+        struct pollfd fd = {.fd = r->context->fd, .events = events};
+        int n = poll(&fd, 1, LOOK_UP_MS);
+        if (r->beat != NULL) {
+            beat_now(r->beat);
+        }
+        if (is_interrupted(r)) {
+            return err_set(err, ERR_CLOSED, "%s: interrupted", r->address);
+        }
+        if (n > 0) {
+            return 0;
+        }
+        if (n < 0 && errno != EINTR) {
+            return err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(errno));
+        }
+        if (clock_stopwatch_us() - since_us >= (int64_t)patience_ms * 1000) {
+            return err_set(err, ERR_SYSTEM, "%s: %s for %d s", r->address, what, patience_ms / 1000);
+        }
+    }
 }
 
 static redisContext *dial(const char *address)
 {
     const char *colon = strrchr(address, ':');
     if (strncmp(address, "unix:", 5) == 0) {
-        return redisConnectUnixWithTimeout(address + 5, span(REDIS_CONNECT_MS));
+        return redisConnectUnixNonBlock(address + 5);
     }
     if (address[0] == '/' || colon == NULL) {
-        return redisConnectUnixWithTimeout(address, span(REDIS_CONNECT_MS));
+        return redisConnectUnixNonBlock(address);
     }
     char host[CONFIG_TEXT];
     int len = (int)(colon - address);
     bool v6 = len > 1 && address[0] == '[' && address[len - 1] == ']';
     snprintf(host, sizeof host, "%.*s", v6 ? len - 2 : len, v6 ? address + 1 : address);
-    return redisConnectWithTimeout(host, atoi(colon + 1), span(REDIS_CONNECT_MS));
+    return redisConnectNonBlock(host, atoi(colon + 1));
+}
+
+static int finish_dial(struct redis *r, struct err *err)
+{
+    int code = 0;
+    socklen_t size = sizeof code;
+    int rc = await(r, POLLOUT, clock_stopwatch_us(), REDIS_CONNECT_MS, "can't be reached", err);
+    if (rc == 0 && (getsockopt(r->context->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0)) {
+        rc = err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(code != 0 ? code : errno));
+    }
+    return rc;
 }
 
 static int greet(struct redis *r, const struct config *cfg, struct err *err)
@@ -66,22 +110,46 @@ static int greet(struct redis *r, const struct config *cfg, struct err *err)
     return rc;
 }
 
-int redis_open(const struct config *cfg, struct redis **redis, struct err *err)
+int redis_new(struct beat *beat, struct redis **redis, struct err *err)
 {
     struct redis *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
+    r->beat = beat;
+    pthread_mutex_init(&r->mutex, NULL);
+    *redis = r;
+    return 0;
+}
+
+int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
+{
     snprintf(r->address, sizeof r->address, "%s", cfg->legacy_redis);
-    r->context = dial(r->address);
-    int rc = r->context == NULL ? err_set(err, ERR_NOMEM, "out of memory") : r->context->err != 0 ? lost(r, err) : 0;
-    if (rc == 0 && redisSetTimeout(r->context, span(REDIS_SILENCE_MS)) != REDIS_OK) {
-        rc = lost(r, err);
+    redisContext *context = dial(r->address);
+    if (context == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
     }
+    pthread_mutex_lock(&r->mutex);
+    r->context = context;
+    pthread_mutex_unlock(&r->mutex);
+    int rc = context->err != 0 ? lost(r, err) : finish_dial(r, err);
     if (rc == 0) {
         rc = greet(r, cfg, err);
     }
     if (rc < 0) {
+        redis_disconnect(r);
+    }
+    return rc;
+}
+
+int redis_open(const struct config *cfg, struct redis **redis, struct err *err)
+{
+    struct redis *r = NULL;
+    int rc = redis_new(NULL, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if ((rc = redis_connect(r, cfg, err)) < 0) {
         redis_close(r);
         return rc;
     }
@@ -89,19 +157,39 @@ int redis_open(const struct config *cfg, struct redis **redis, struct err *err)
     return 0;
 }
 
+void redis_disconnect(struct redis *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    redisContext *context = r->context;
+    r->context = NULL;
+    pthread_mutex_unlock(&r->mutex);
+    if (context != NULL) {
+        redisFree(context);
+    }
+}
+
+bool redis_connected(const struct redis *r)
+{
+    return r->context != NULL;
+}
+
 void redis_close(struct redis *r)
 {
     if (r != NULL) {
-        if (r->context != NULL) {
-            redisFree(r->context);
-        }
+        redis_disconnect(r);
+        pthread_mutex_destroy(&r->mutex);
         free(r);
     }
 }
 
 void redis_interrupt(struct redis *r)
 {
-    shutdown(r->context->fd, SHUT_RDWR);
+    pthread_mutex_lock(&r->mutex);
+    r->interrupted = true;
+    if (r->context != NULL && r->context->fd >= 0) {
+        shutdown(r->context->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&r->mutex);
 }
 
 int redis_send(struct redis *r, const struct slice *words, size_t n, struct err *err)
@@ -117,12 +205,29 @@ int redis_send(struct redis *r, const struct slice *words, size_t n, struct err 
 
 int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
 {
+    redisContext *c = r->context;
     void *got = NULL;
-    if (redisGetReply(r->context, &got) != REDIS_OK || got == NULL) {
-        return lost(r, err);
+    int64_t since = clock_stopwatch_us();
+    for (;;) {
+        int sent = 0;
+        if (redisGetReplyFromReader(c, &got) != REDIS_OK) {
+            return lost(r, err);
+        }
+        if (got != NULL) {
+            *reply = got;
+            return 0;
+        }
+        if (redisBufferWrite(c, &sent) != REDIS_OK) {
+            return lost(r, err);
+        }
+        int rc = await(r, (short)(sent ? POLLIN : POLLIN | POLLOUT), since, REDIS_SILENCE_MS, "no answer", err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (redisBufferRead(c) != REDIS_OK) {
+            return lost(r, err);
+        }
     }
-    *reply = got;
-    return 0;
 }
 
 int redis_call(struct redis *r, const struct slice *words, size_t n, struct redisReply **reply, struct err *err)
@@ -188,6 +293,29 @@ int redis_open(const struct config *cfg, struct redis **redis, struct err *err)
     (void)cfg;
     *redis = NULL;
     return err_set(err, ERR_INVALID, "this unseen was built without hiredis and can't talk to another Redis");
+}
+
+int redis_new(struct beat *beat, struct redis **redis, struct err *err)
+{
+    (void)beat;
+    return redis_open(NULL, redis, err);
+}
+
+int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
+{
+    (void)r;
+    return redis_open(cfg, &r, err);
+}
+
+void redis_disconnect(struct redis *r)
+{
+    (void)r;
+}
+
+bool redis_connected(const struct redis *r)
+{
+    (void)r;
+    return false;
 }
 
 void redis_close(struct redis *r)

@@ -1,6 +1,8 @@
-/* A connection to the old Redis, over hiredis; only redis.c includes it. Blocking, pipelined, one thread.
+/* A connection to the old Redis, over hiredis; only redis.c includes it. Blocking, pipelined, one thread, which
+ * still shows a sign of life while it waits.
  *
- * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP) only redis_close() is left to do.
+ * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP) or an ERR_CLOSED (interrupted) only
+ * redis_disconnect() and redis_close() are left to do.
  */
 #ifndef UNSEEN_LEGACY_REDIS_H
 #define UNSEEN_LEGACY_REDIS_H
@@ -13,6 +15,7 @@
 #include "base/slice.h"
 #include "config/config.h"
 
+struct beat;
 struct redis;
 struct redisReply;
 
@@ -21,12 +24,22 @@ enum {
     REDIS_SILENCE_MS = 5 * 1000, /* one that says nothing for this long is taken for away */
 };
 
+/* One without a connection. beat: of the thread that will wait for replies, or NULL. ERR_INVALID: built without
+ * hiredis. */
+int redis_new(struct beat *beat, struct redis **redis, struct err *err);
+
 /* Connects, gives the password, chooses the database, all as cfg says. The text of an error names the address.
  * ERR_INVALID: it refuses, and says why. */
+int redis_connect(struct redis *r, const struct config *cfg, struct err *err);
+void redis_disconnect(struct redis *r); /* also when it isn't connected */
+bool redis_connected(const struct redis *r);
+
+/* redis_new() and redis_connect(). */
 int redis_open(const struct config *cfg, struct redis **redis, struct err *err);
 void redis_close(struct redis *r); /* NULL is fine */
 
-/* Any thread, while it isn't being closed: whoever waits for a reply gets an error. */
+/* Any thread, between redis_new() and redis_close(): whoever connects, or waits for a reply, gets ERR_CLOSED, now and
+ * ever after. */
 void redis_interrupt(struct redis *r);
 
 /* Queues a command; sent when a reply is waited for. */

@@ -180,7 +180,10 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     struct legacy_state state;
     legacy_state(legacy, &state);
     struct writer *w = &s->writer;
-    write_map(w, 16);
+    struct store_mirror_state mirror;
+    struct store *store = s->conn.worker->dedup->store;
+    store->ops->mirror_state(store, &mirror);
+    write_map(w, 20);
     write_str(w, "state");
     write_str(w, legacy_doing_name(state.doing));
     write_str(w, "cause");
@@ -200,6 +203,11 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     write_field(w, "users_per_second", (uint64_t)(state.users_second + 0.5));
     write_field(w, "seconds_left",
                 state.users_second > 0 ? (uint64_t)((double)state.notes.waiting / state.users_second) : 0);
+    write_str(w, "mirror");
+    write_str(w, mirror.broken_ms != 0 ? "broken" : mirror.on ? "whole" : "off");
+    write_field(w, "mirror_waiting", mirror.rows);
+    write_field(w, "mirror_broken_since", (uint64_t)mirror.broken_ms);
+    write_field(w, "mirror_left_out", mirror.left_out);
     return OUTCOME_ANSWERED;
 }
 

@@ -68,6 +68,7 @@ command_fn cmd_backup;                                          /* cmd_backup.c 
 command_fn cmd_load;                                            /* cmd_load.c */
 command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_problems, cmd_legacy_resume,
     cmd_legacy_state, cmd_legacy_status; /* cmd_legacy.c */
+command_fn cmd_legacy_mirror;            /* cmd_mirror.c */
 command_fn cmd_info;                     /* info.c */
 
 /* multi.c: queues a request behind MULTI. */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "legacy/mirror.h"
 #include "resp/args.h"
 #include "resp/command.h"
 
@@ -134,6 +135,14 @@ static void add_sessions(struct buf *out, const struct session *s)
     sessions_stats_each(dedup->sessions, add_stat, out);
 }
 
+static void add_mirror(struct buf *out, const struct session *s)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (dedup != NULL) {
+        mirror_figures_each(dedup->mirror, add_stat, out);
+    }
+}
+
 /* The last one's figures are of this run of the server. */
 static void add_backup(struct buf *out, const struct session *s)
 {
@@ -175,6 +184,7 @@ static const struct section {
     {"ring", "Ring", add_ring},
     {"backup", "Backup", add_backup},
     {"sessions", "Sessions", add_sessions},
+    {"mirror", "Mirror", add_mirror}, /* of the old Redis */
     {"keyspace", "Keyspace", add_keyspace},
 };
 

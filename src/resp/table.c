@@ -46,6 +46,8 @@ static const struct command debug_subs[] = {
 static const struct command legacy_subs[] = {
     {"again", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_again, NULL, "unseen", "",
      "Lets all noted users be read anew; answers how many."},
+    {"mirror", -2, CMD_ADMIN, 0, cmd_legacy_mirror, NULL, "unseen", "[RESET]",
+     "How the mirror is; RESET accepts what it has left out."},
     {"note", -3, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_note, NULL, "unseen", "user [user ...]",
      "Notes users to be migrated; answers how many were not noted before."},
     {"pause", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_pause, NULL, "unseen", "",

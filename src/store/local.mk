@@ -30,6 +30,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/join_user.c \
 	src/store/sqlite/kept.c \
 	src/store/sqlite/merge.c \
+	src/store/sqlite/mirror.c \
 	src/store/sqlite/month.c \
 	src/store/sqlite/notes.c \
 	src/store/sqlite/reader.c \

@@ -65,7 +65,10 @@ class Server:
             self.start()
 
     def write_config(self):
-        self.config.write_text("".join(f"{name} = {value}\n" for name, value in self.options.items()))
+        """Options legacy_NAME stand in a section of their own, as NAME."""
+        plain = [f"{k} = {v}\n" for k, v in self.options.items() if not k.startswith("legacy_")]
+        legacy = [f"{k[len('legacy_'):]} = {v}\n" for k, v in self.options.items() if k.startswith("legacy_")]
+        self.config.write_text("".join(plain + (["[legacy]\n"] + legacy if legacy else [])))
 
     def spawn(self, *args):
         self.write_config()

@@ -409,6 +409,18 @@ static void fake_backup_stop(struct store *s)
     (void)s;
 }
 
+static void fake_mirror_state(struct store *s, struct store_mirror_state *out)
+{
+    (void)s;
+    *out = (struct store_mirror_state){0};
+}
+
+static void fake_mirror_reset(struct store *s, struct store_call *call)
+{
+    (void)s;
+    call->done(call);
+}
+
 static const struct store_ops fake_ops = {
     .record = fake_record,
     .forget = fake_forget,
@@ -426,6 +438,8 @@ static const struct store_ops fake_ops = {
     .backup = fake_backup,
     .backup_state = fake_backup_state,
     .backup_stop = fake_backup_stop,
+    .mirror_state = fake_mirror_state,
+    .mirror_reset = fake_mirror_reset,
 };
 
 struct store *fake_store_new(void)

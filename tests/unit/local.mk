@@ -116,6 +116,15 @@ tests_unit_test_metrics_SOURCES = tests/unit/test_metrics.c
 tests_unit_test_metrics_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_meter tests/unit/test_metrics
 
+check_PROGRAMS += tests/unit/test_mirror
+tests_unit_test_mirror_SOURCES = tests/unit/test_mirror.c \
+	tests/scenario/vfs_fault.c \
+	tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c \
+	tests/scenario/vfs_power.h
+tests_unit_test_mirror_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_mirror
+
 check_PROGRAMS += tests/unit/test_store
 tests_unit_test_store_SOURCES = tests/unit/test_store.c \
 	tests/scenario/vfs_fault.c \

@@ -3,13 +3,19 @@
  *   flush    rows that were merged and deleted meanwhile are in both: a merge is a union, nothing is to be done.
  *   forget   erased in history, but the older copy of staging has the rows: they would come back with the first flush.
  *            So the historian notes each forget, and those rows are deleted here, as the stager had deleted them, and
- * the notes of those users are ended. ids      the deliveries in history may have higher row ids than any that the
- * older copy knows. Later deliveries must get higher ones still, so the mark is raised. seal, sweep, new months are
- * within history.db, whose copy is of one moment.
+ *            the notes of those users are ended.
+ *   ids      the deliveries in history may have higher row ids than any that the older copy knows. Later deliveries
+ *            must get higher ones still, so the mark is raised.
+ *   mirror   what waits for the old Redis is sent from the store itself. A copy that sent it again, days later, would
+ *            undo what happened since: forget a user once more. So it isn't in the copy; when there was any, the copy's
+ *            mirror is broken.
+ *   seal, sweep, new months
+ *            are within history.db, whose copy is of one moment.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/backup.h"
@@ -130,6 +136,17 @@ int backup_high_water(struct db *db, uint64_t *out, struct err *err)
     return result;
 }
 
+static int drop_mirror(struct db *db, struct err *err)
+{
+    int64_t waiting = 0, broken = 0;
+    int result = db_int(db, "SELECT EXISTS (SELECT 1 FROM mirror)", &waiting, err);
+    if (result < 0 || waiting == 0 || (result = db_exec(db, "DELETE FROM mirror", err)) < 0 ||
+        (result = db_meta_int(db, "mirror_broken", 0, &broken, err)) < 0) {
+        return result;
+    }
+    return broken != 0 ? 0 : db_meta_set_int(db, "mirror_broken", clock_wall_ms(), err);
+}
+
 static int mend(struct db *db, const struct buf *notes, uint64_t seed, uint64_t high_water, struct err *err)
 {
     int result = db_pragma(db, "secure_delete", 1, err);
@@ -137,6 +154,7 @@ static int mend(struct db *db, const struct buf *notes, uint64_t seed, uint64_t 
         return result;
     }
     if ((notes->len > 0 && (result = delete_forgotten(db, notes, seed, err)) < 0) ||
+        (result = drop_mirror(db, err)) < 0 ||
         (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
         db_rollback(db);
         return result;

@@ -39,6 +39,7 @@
 struct sqlite_store;
 struct bulk;
 struct notes;
+struct mirror_queue;
 struct garbage;
 struct backup;
 
@@ -51,6 +52,7 @@ enum store_wants {
     WANTS_SESSIONS, /* to be kept, or given back */
     WANTS_JOIN,     /* users of another store */
     WANTS_NOTES,    /* a change of notes */
+    WANTS_MIRROR,   /* the mirror reset */
 };
 
 struct slot {
@@ -283,6 +285,7 @@ struct sqlite_store {
     struct historian historian;
     struct bulk *bulk;
     struct notes *notes;
+    struct mirror_queue *mirror;
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */
@@ -328,8 +331,11 @@ void stager_free(struct sqlite_store *s); /* answers what is left; the historian
 int stager_persist_clock(struct sqlite_store *s, struct err *err);
 /* ERR_FULL when the disk has less than min_free. Any thread. */
 int stager_disk_room(struct sqlite_store *s, struct err *err);
-/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot. */
+/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, and in the mirror. */
 int stager_undo(struct sqlite_store *s, struct err *err);
+void stager_undo_ended(struct sqlite_store *s, bool committed); /* that transaction, when it wrote no rows itself */
+/* The next transaction deletes the rows with ids from .. end (excluded), which may be in the file. */
+void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end);
 
 /* stager_forget.c */
 void stager_forget(struct sqlite_store *s, struct store_forget *forget);
@@ -446,6 +452,30 @@ void notes_work(struct sqlite_store *s, struct store_message *m); /* on the stag
 /* The end of a forgotten user's note, if there is one: inside the transaction, and once that is durable. */
 int notes_end(struct sqlite_store *s, int64_t key, struct err *err);
 void notes_ended(struct sqlite_store *s, int64_t key);
+
+/* mirror.c. The seam's: */
+void mirror_listen(struct store *base, void (*wake)(void *arg), void *arg);
+int mirror_read(struct store_reader *reader, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
+                struct err *err);
+void mirror_done(struct store *base, uint64_t id, uint64_t n, uint64_t bytes);
+void mirror_reset(struct store *base, struct store_call *call);
+void mirror_state(struct store *base, struct store_mirror_state *out);
+int mirror_open(struct sqlite_store *s, struct err *err); /* at start, once staging is recovered, before threads */
+void mirror_close(struct sqlite_store *s);                /* after them */
+/* The stager's, inside its transaction: an event whose rows have ids from `id` on, and a forget. */
+int mirror_add(struct sqlite_store *s, const struct store_event *event, uint64_t id, struct err *err);
+int mirror_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err);
+uint64_t mirror_forget_ids(const struct sqlite_store *s, const struct store_forget *forget); /* how many it takes */
+/* The end of the transaction's rows, before the commit: writes down what was left out, and deletes some of what was
+ * repeated. */
+int mirror_before_commit(struct sqlite_store *s, struct err *err);
+void mirror_committed(struct sqlite_store *s, uint64_t last_id); /* all up to last_id is durable and answered */
+void mirror_failed(struct sqlite_store *s);
+int mirror_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *err);
+void mirror_work(struct sqlite_store *s, struct store_message *m);
+/* Deletes a chunk of what was repeated, in a transaction of its own: when there is a whole one, or, all = true, any.
+ * Whether something happened. */
+bool mirror_empty_step(struct sqlite_store *s, bool all);
 
 /* kept.c: sessions over a restart */
 int kept_put(struct store *base, bool (*next)(void *arg, struct store_session *out), void *arg, struct err *err);

@@ -336,12 +336,11 @@ static int save_turn(struct sqlite_store *s, uint64_t turn, struct err *err)
     if ((result = stager_undo(s, err)) < 0 || (result = db_meta_set_int(db, "turn", (int64_t)turn, err)) < 0 ||
         (result = db_meta_set_int(db, "high_water", (int64_t)s->stager.next_id - 1, err)) < 0) {
         db_rollback(db);
+        stager_undo_ended(s, false);
         return result;
     }
     result = db_commit(db, err);
-    if (result == 0) {
-        s->stager.undo_from = 0;
-    }
+    stager_undo_ended(s, result == 0);
     return result;
 }
 

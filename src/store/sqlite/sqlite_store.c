@@ -316,6 +316,9 @@ static void store_close(struct store *base)
     if (stager_persist_clock(s, &err) < 0) {
         log_error("newest time not saved", "error=%s", log_quote_str(err.text));
     }
+    while (mirror_empty_step(s, true)) {
+    }
+    mirror_close(s);
     notes_close(s);
     close_file(&s->stager.db);
     close_file(&s->historian.db);
@@ -359,6 +362,11 @@ static const struct store_ops sqlite_ops = {
     .notes_state = notes_state,
     .notes_read = notes_read,
     .notes_problems = notes_problems,
+    .mirror_listen = mirror_listen,
+    .mirror_read = mirror_read,
+    .mirror_done = mirror_done,
+    .mirror_reset = mirror_reset,
+    .mirror_state = mirror_state,
     .keep_sessions = kept_put,
     .take_sessions = kept_take,
     .close = store_close,
@@ -428,13 +436,14 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         goto unlock;
     }
     if ((result = choose_seed(s, err)) < 0 || (result = start_guard(s, err)) < 0 || (result = recover(s, err)) < 0 ||
-        (result = notes_open(s, err)) < 0 || (result = start(s, err)) < 0) {
+        (result = notes_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 || (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;
     return 0;
 
 close_files:
+    mirror_close(s);
     notes_close(s);
     free_slots(s);
     db_close(&s->historian.db);

@@ -73,7 +73,21 @@ int stager_undo(struct sqlite_store *s, struct err *err)
         sqlite3_bind_int64(stmt, 1, (int64_t)st->undo_from);
         sqlite3_bind_int64(stmt, 2, (int64_t)st->undo_to);
     }
-    return db_run(&st->db, stmt, err);
+    int result = db_run(&st->db, stmt, err);
+    return result < 0 ? result : mirror_undo(s, st->undo_from, st->undo_to, err);
+}
+
+void stager_undo_ended(struct sqlite_store *s, bool committed)
+{
+    if (s->stager.undo_from == 0) {
+        return;
+    }
+    if (committed) {
+        s->stager.undo_from = 0;
+        mirror_committed(s, 0);
+    } else {
+        mirror_failed(s);
+    }
 }
 
 static int write_group(struct sqlite_store *s, struct store_message *first, struct store_message *end, uint64_t *id,
@@ -91,8 +105,15 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
         struct store_event event;
         size_t at = 0;
         while (result == 0 && store_batch_next(batch, &at, &event)) {
+            uint64_t from = *id;
             result = insert_event(s, &event, id, err);
+            if (result == 0) {
+                result = mirror_add(s, &event, from, err);
+            }
         }
+    }
+    if (result == 0) {
+        result = mirror_before_commit(s, err);
     }
     if (result < 0) {
         db_rollback(db);
@@ -138,7 +159,7 @@ static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64
 }
 
 /* The next transaction deletes these rows of the open slot, which are or may be in the file and in no index. */
-static void undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
+void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
 {
     struct stager *st = &s->stager;
     if (st->undo_from == 0) {
@@ -204,8 +225,10 @@ static void commit_group(struct sqlite_store *s, struct store_message *first, st
             log_error("commit failed", "file=%s failed=%" PRIu64 " error=%s", log_quote_str(st->db.path),
                       atomic_load_explicit(&s->counters.commit_errors, memory_order_relaxed), log_quote_str(err.text));
         }
-        undo_later(s, from, id);
+        mirror_failed(s);
+        stager_undo_later(s, from, id);
     }
+    bool committed = result == 0;
     uint64_t indexed = from;
     for (struct store_message *m = first; m != end;) {
         struct store_batch *batch = (struct store_batch *)m;
@@ -213,8 +236,11 @@ static void commit_group(struct sqlite_store *s, struct store_message *first, st
         batch->err = err;
         if (result == 0 && (result = index_batch(s, batch, &indexed)) < 0) {
             err = batch->err; /* also of the batches behind it, whose rows go with its own */
-            undo_later(s, indexed, id);
+            stager_undo_later(s, indexed, id);
         }
+    }
+    if (committed) {
+        mirror_committed(s, indexed - 1);
     }
     /* All at once, so that a worker that wakes finds all of its answers. */
     for (struct store_message *m = first, *next; m != end; m = next) {
@@ -495,6 +521,7 @@ static void tick(struct sqlite_store *s)
     consider_turn(s);
     slots_retry_emptying(s, false);
     slots_collect_garbage(s, false);
+    mirror_empty_step(s, true);
 }
 
 /* --- calls --- */
@@ -528,6 +555,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
     }
     if (m->what == WANTS_NOTES) {
         notes_work(s, m);
+        return;
+    }
+    if (m->what == WANTS_MIRROR) {
+        mirror_work(s, m);
         return;
     }
     if (m->what == WANTS_SESSIONS) {
@@ -601,6 +632,7 @@ static void *stager_main(void *arg)
             consider_turn(s);
             inbox_wake(&s->historian.inbox); /* calls may wait for it */
         }
+        more = mirror_empty_step(s, false) || more;
         work_flush_calls(s);
         checkpoint_when_long(s);
         if (stop) {

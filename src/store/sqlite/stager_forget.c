@@ -188,14 +188,19 @@ static int erase_rows(struct sqlite_store *s, struct store_forget *forget)
     struct db *db = &s->stager.db;
     size_t ends[STORE_SLOTS_MAX];
     int result = find_all(s, forget, ends);
+    uint64_t from = s->stager.next_id, mirrored = mirror_forget_ids(s, forget);
     bool noted = forget->n_items == 0 && notes_of(&s->base, forget->key) != NOTE_NONE;
-    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !noted)) {
+    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !noted && mirrored == 0)) {
         return result;
     }
     if ((result = db_begin(db, &forget->err)) < 0) {
         return result;
     }
+    s->stager.next_id += mirrored;
     result = delete_rows(s, forget, ends);
+    if (result == 0 && (result = mirror_add_forget(s, forget, from, &forget->err)) == 0) {
+        result = mirror_before_commit(s, &forget->err);
+    }
     if (result == 0 && noted) {
         result = notes_end(s, forget->key, &forget->err);
     }
@@ -205,9 +210,14 @@ static int erase_rows(struct sqlite_store *s, struct store_forget *forget)
         db_rollback(db);
     }
     if (result < 0) {
+        mirror_failed(s);
+        if (mirrored > 0) {
+            stager_undo_later(s, from, s->stager.next_id);
+        }
         return result;
     }
     s->stager.undo_from = 0;
+    mirror_committed(s, s->stager.next_id - 1);
     if (noted) {
         notes_ended(s, forget->key); /* before the historian has the forget: what it merges later is passed over */
     }

@@ -1,0 +1,585 @@
+/* The mirror's thread: reads what waits, some hundred events at a time, sends them all, reads all replies, says how far
+ * it has come, and begins again. Events of one user that follow each other go in one command.
+ *
+ * What can go wrong. A connection that is lost, a silence, and replies that concern the Redis as a whole (LOADING,
+ * READONLY, NOAUTH ...): the events stay, and all of them are sent again, after delays that grow to ten seconds; said
+ * in the log when it begins and when it ends. To send events twice changes nothing, since they come in their order
+ * again. A reply that concerns one key (WRONGTYPE, MOVED ...): the key is named, once, and the event is passed over, or
+ * it would keep up all others for ever.
+ */
+#include "legacy/mirror.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/beat.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "legacy/redis.h"
+
+enum {
+    BATCH = 512,   /* events */
+    PAIRS_MAX = 7, /* score and item, of one command */
+    SENT_MAX = 2 * BATCH,
+    KEY_MAX = CONFIG_TEXT + 255,
+    SCORE_TEXT = 24,
+    NAMED_MAX = 1024, /* keys that are named */
+    FIRST_DELAY_MS = 100,
+    LAST_DELAY_MS = 10 * 1000,
+    GATHER_MS = 5, /* behind a part of a batch: nobody waits for this thread, and larger ones cost all others less */
+};
+
+struct key {
+    char text[KEY_MAX];
+    size_t len;
+};
+
+/* A command on its way. */
+struct sent {
+    int first;      /* of the events that it repeats, */
+    int n;          /* so many; 0: it only follows up the one before */
+    bool delivered; /* which of the two keys */
+};
+
+struct mirror {
+    const struct config *cfg;
+    struct store *store;
+    struct store_reader *reader;
+    struct redis *redis;
+    struct arena arena;
+    struct beat beat;
+    pthread_t thread;
+    int wake_fd;
+    _Atomic bool stop;
+    _Atomic bool asleep; /* wants to be woken when something waits */
+
+    /* The thread's. */
+    struct store_mirrored rows[BATCH];
+    struct sent sent[SENT_MAX];
+    int n_sent;
+    uint64_t after; /* all up to this id was sent */
+    bool proven;    /* the connection has worked: when it fails now, it may just have been idle for too long */
+    int64_t delay_ms;
+    uint64_t named[NAMED_MAX];
+    size_t n_named;
+
+    pthread_mutex_t mutex; /* guards: */
+    struct mirror_status status;
+};
+
+static const char *const doing_names[] = {"in step", "sending", "waiting"};
+
+const char *mirror_doing_name(enum mirror_doing doing)
+{
+    return doing_names[doing];
+}
+
+/* --- what is said about it --- */
+
+static void set_doing(struct mirror *m, enum mirror_doing doing)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->status.doing = doing;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static uint64_t waiting_rows(struct mirror *m)
+{
+    struct store_mirror_state queue;
+    m->store->ops->mirror_state(m->store, &queue);
+    return queue.rows;
+}
+
+/* Said once; the cause may change while it lasts. */
+static void begin_waiting(struct mirror *m, const struct err *err)
+{
+    pthread_mutex_lock(&m->mutex);
+    bool first = m->status.doing != MIRROR_WAITING;
+    m->status.doing = MIRROR_WAITING;
+    snprintf(m->status.cause, sizeof m->status.cause, "%s", err->text);
+    if (first) {
+        m->status.waiting_since_ms = clock_wall_ms();
+        m->status.outages++;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    if (first) {
+        log_warn("the mirror waits", "waiting=%" PRIu64 " cause=%s", waiting_rows(m), log_quote_str(err->text));
+    }
+}
+
+static void end_waiting(struct mirror *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    bool waited = m->status.doing == MIRROR_WAITING;
+    int64_t ms = clock_wall_ms() - m->status.waiting_since_ms;
+    m->status.waiting_since_ms = 0;
+    m->status.cause[0] = '\0';
+    m->status.doing = MIRROR_SENDING;
+    pthread_mutex_unlock(&m->mutex);
+    m->delay_ms = 0;
+    if (waited) {
+        log_info("the mirror goes on", "waiting=%" PRIu64 " after_ms=%" PRId64, waiting_rows(m), ms);
+    }
+}
+
+static bool named_before(struct mirror *m, const struct key *key)
+{
+    uint64_t hash = hash_id(0, slice_of(key->text, key->len));
+    for (size_t i = 0; i < m->n_named; i++) {
+        if (m->named[i] == hash) {
+            return true;
+        }
+    }
+    if (m->n_named < NAMED_MAX) {
+        m->named[m->n_named++] = hash;
+        return false;
+    }
+    return true;
+}
+
+/* For LEGACY PROBLEMS, durably. */
+struct listed {
+    struct store_notes notes;
+    struct store_problem problem;
+    char bytes[KEY_MAX + MIRROR_TEXT];
+};
+
+static void on_listed(struct store_call *call)
+{
+    if (call->err.code < 0) {
+        log_warn("a problem of the mirror is not listed", "error=%s", log_quote_str(call->err.text));
+    }
+    free(call->owner);
+}
+
+static void list_problem(struct mirror *m, const struct key *key, struct slice text)
+{
+    struct listed *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return; /* the log has it */
+    }
+    char *what = l->bytes + key->len;
+    memcpy(l->bytes, key->text, key->len);
+    snprintf(what, MIRROR_TEXT, "mirror: %.*s", (int)text.len, text.data);
+    l->problem = (struct store_problem){slice_of(l->bytes, key->len), slice_str(what), clock_wall_ms()};
+    l->notes.kind = NOTES_PROBLEMS;
+    l->notes.problems = &l->problem;
+    l->notes.n = 1;
+    l->notes.call.done = on_listed;
+    l->notes.call.owner = l;
+    m->store->ops->note(m->store, &l->notes);
+}
+
+static void note_refusal(struct mirror *m, const struct key *key, int events, struct slice text)
+{
+    const char *name = log_quote(slice_of(key->text, key->len));
+    pthread_mutex_lock(&m->mutex);
+    m->status.skipped += (uint64_t)events;
+    snprintf(m->status.problem, sizeof m->status.problem, "%s: %.*s", name, (int)text.len, text.data);
+    pthread_mutex_unlock(&m->mutex);
+    if (!named_before(m, key)) {
+        log_error("the old Redis refuses a key, its events are passed over", "key=%s error=%s", name, log_quote(text));
+        list_problem(m, key, text);
+    }
+}
+
+/* --- commands --- */
+
+static void make_key(struct key *key, const char *form, struct slice user)
+{
+    const char *at = strstr(form, CONFIG_USER);
+    size_t before = (size_t)(at - form);
+    const char *rest = at + sizeof CONFIG_USER - 1;
+    size_t after = strlen(rest);
+    memcpy(key->text, form, before);
+    memcpy(key->text + before, user.data, user.len);
+    memcpy(key->text + before + user.len, rest, after);
+    key->len = before + user.len + after;
+}
+
+static void key_of(const struct mirror *m, const struct sent *sent, struct key *key)
+{
+    const struct config *cfg = m->cfg;
+    make_key(key, sent->delivered ? cfg->legacy_delivered_key : cfg->legacy_played_key, m->rows[sent->first].user);
+}
+
+static struct slice slice_of_key(const struct key *key)
+{
+    return slice_of(key->text, key->len);
+}
+
+static int send_words(struct mirror *m, const struct sent *sent, const struct slice *words, size_t n, struct err *err)
+{
+    m->sent[m->n_sent++] = *sent;
+    return redis_send(m->redis, words, n, err);
+}
+
+/* So many plays or deliveries of one user. */
+static int send_items(struct mirror *m, int first, int n, struct err *err)
+{
+    const struct sent sent = {first, n, m->rows[first].kind == MIRROR_DELIVERY};
+    struct slice words[2 + 2 * PAIRS_MAX];
+    char scores[PAIRS_MAX][SCORE_TEXT];
+    struct key key;
+    key_of(m, &sent, &key);
+    words[0] = slice_str("ZADD");
+    words[1] = slice_of_key(&key);
+    for (int i = 0; i < n; i++) {
+        int64_t at = m->rows[first + i].at_ms;
+        snprintf(scores[i], SCORE_TEXT, "%" PRId64, m->cfg->legacy_score == SCORE_S ? at / 1000 : at);
+        words[2 + 2 * i] = slice_str(scores[i]);
+        words[3 + 2 * i] = m->rows[first + i].item;
+    }
+    int rc = send_words(m, &sent, words, (size_t)(2 + 2 * n), err);
+    if (rc == 0 && sent.delivered) {
+        char last[SCORE_TEXT];
+        snprintf(last, sizeof last, "%" PRId64, -(config_now(m->cfg)->delivered_max + 1));
+        const struct slice trim[] = {slice_str("ZREMRANGEBYRANK"), slice_of_key(&key), slice_str("0"), slice_str(last)};
+        rc = send_words(m, &(struct sent){first, 0, true}, trim, 4, err);
+    }
+    return rc;
+}
+
+static int send_forget(struct mirror *m, int at, struct err *err)
+{
+    const struct store_mirrored *row = &m->rows[at];
+    bool item = row->kind == MIRROR_FORGET_ITEM;
+    int rc = 0;
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        const struct sent sent = {at, i == 0, i == 1};
+        if (sent.delivered && m->cfg->legacy_delivered_key[0] == '\0') {
+            continue;
+        }
+        struct key key;
+        key_of(m, &sent, &key);
+        const struct slice words[] = {slice_str(item ? "ZREM" : "DEL"), slice_of_key(&key), row->item};
+        rc = send_words(m, &sent, words, item ? 3 : 2, err);
+    }
+    return rc;
+}
+
+static int send_rows(struct mirror *m, int n, struct err *err)
+{
+    int rc = 0;
+    m->n_sent = 0;
+    for (int i = 0, next; i < n && rc == 0; i = next) {
+        const struct store_mirrored *row = &m->rows[i];
+        next = i + 1;
+        if (row->kind == MIRROR_FORGET_USER || row->kind == MIRROR_FORGET_ITEM) {
+            rc = send_forget(m, i, err);
+        } else if (row->kind == MIRROR_PLAY || m->cfg->legacy_delivered_key[0] != '\0') {
+            while (next < n && next - i < PAIRS_MAX && m->rows[next].kind == row->kind &&
+                   slice_eq(m->rows[next].user, row->user)) {
+                next++;
+            }
+            rc = send_items(m, i, next - i, err);
+        }
+    }
+    return rc;
+}
+
+/* --- replies --- */
+
+/* Whether an error is about the Redis as a whole, and so about each event in the same way. */
+static bool concerns_all(struct slice text)
+{
+    static const char *const words[] = {
+        "LOADING",
+        "READONLY",
+        "NOAUTH",
+        "WRONGPASS",
+        "OOM",
+        "MISCONF",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "BUSY",
+        "TRYAGAIN",
+        "NOREPLICAS",
+        "ERR unknown command",
+        "ERR max number of clients",
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t len = strlen(words[i]);
+        if (text.len >= len && memcmp(text.data, words[i], len) == 0 && (text.len == len || text.data[len] == ' ')) {
+            return true;
+        }
+    }
+    /* Whom the ACL forbids the command, not the key. */
+    return text.len > 6 && memcmp(text.data, "NOPERM", 6) == 0 && memmem(text.data, text.len, " to run ", 8) != NULL;
+}
+
+/* All replies are read, also behind the first error, so that the connection stays good. */
+static int read_replies(struct mirror *m, struct err *err)
+{
+    int result = 0;
+    for (int i = 0; i < m->n_sent; i++) {
+        struct redisReply *reply;
+        struct slice text;
+        int rc = redis_read(m->redis, &reply, err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (redis_is_error(reply, &text)) {
+            if (concerns_all(text)) {
+                result = result < 0
+                             ? result
+                             : err_set(err, ERR_BUSY, "%s: %.*s", m->cfg->legacy_redis, (int)text.len, text.data);
+            } else if (result == 0) {
+                struct key key;
+                key_of(m, &m->sent[i], &key);
+                note_refusal(m, &key, m->sent[i].n, text);
+            }
+        }
+        redis_free(reply);
+    }
+    return result;
+}
+
+static int repeat(struct mirror *m, int n, struct err *err)
+{
+    int rc = send_rows(m, n, err);
+    if (rc == 0) {
+        rc = read_replies(m, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bytes += store_mirror_bytes(m->rows[i].user, m->rows[i].item);
+    }
+    m->after = m->rows[n - 1].id;
+    pthread_mutex_lock(&m->mutex);
+    m->status.sent += (uint64_t)n;
+    pthread_mutex_unlock(&m->mutex);
+    m->store->ops->mirror_done(m->store, m->after, (uint64_t)n, bytes);
+    return 0;
+}
+
+/* --- the thread --- */
+
+/* At most so long: until told to stop, or, when it may, woken. */
+static void rest(struct mirror *m, int64_t ms, bool wakes)
+{
+    int64_t until = clock_stopwatch_us() + ms * 1000;
+    do {
+        int64_t left = (until - clock_stopwatch_us() + 999) / 1000;
+        struct pollfd fd = {.fd = m->wake_fd, .events = POLLIN};
+        int n = poll(&fd, 1, (int)(left < 0 ? 0 : left < BEAT_EVERY_MS / 2 ? left : BEAT_EVERY_MS / 2));
+        beat_now(&m->beat);
+        uint64_t count;
+        if (n > 0 && read(m->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR) {
+            return;
+        }
+        if (n > 0 && wakes) {
+            return;
+        }
+    } while (!atomic_load(&m->stop) && clock_stopwatch_us() < until);
+}
+
+static void trouble(struct mirror *m, const struct err *err)
+{
+    if (atomic_load(&m->stop)) {
+        return;
+    }
+    begin_waiting(m, err);
+    m->delay_ms = m->delay_ms == 0 ? FIRST_DELAY_MS : m->delay_ms * 2;
+    m->delay_ms = m->delay_ms > LAST_DELAY_MS ? LAST_DELAY_MS : m->delay_ms;
+    atomic_store(&m->asleep, false);
+    rest(m, m->delay_ms, false);
+}
+
+/* Sends what waits next. Returns how many, 0: nothing does. */
+static int step(struct mirror *m, struct err *err)
+{
+    arena_reset(&m->arena);
+    atomic_store(&m->asleep, true); /* before the look, so that no wake is missed */
+    int n = m->store->ops->mirror_read(m->reader, m->after, m->rows, BATCH, &m->arena, err);
+    int rc = n < 0 ? n : 0;
+    if (n > 0) {
+        atomic_store(&m->asleep, false);
+    }
+    if (rc == 0 && !redis_connected(m->redis)) {
+        rc = redis_connect(m->redis, m->cfg, err);
+    }
+    if (rc == 0 && n > 0) {
+        rc = repeat(m, n, err);
+        if (rc < 0 && rc != ERR_BUSY) {
+            redis_disconnect(m->redis);
+        }
+    }
+    return rc < 0 ? rc : n;
+}
+
+static void *mirror_main(void *arg)
+{
+    struct mirror *m = arg;
+    beat_begin(&m->beat, "mirror");
+    while (!atomic_load(&m->stop)) {
+        struct err err = {0};
+        beat_now(&m->beat);
+        int n = step(m, &err);
+        if (n < 0 && m->proven && err.code == ERR_SYSTEM) {
+            m->proven = false; /* it may have been closed while there was nothing to say: try once more, quietly */
+        } else if (n < 0) {
+            m->proven = false;
+            trouble(m, &err);
+        } else {
+            end_waiting(m);
+            m->proven = m->proven || n > 0;
+            if (n == 0) {
+                set_doing(m, MIRROR_IN_STEP);
+                rest(m, BEAT_EVERY_MS, true);
+            } else if (n < BATCH) {
+                rest(m, GATHER_MS, false);
+            }
+        }
+    }
+    beat_end(&m->beat);
+    return NULL;
+}
+
+/* --- from outside --- */
+
+static void wake(struct mirror *m)
+{
+    uint64_t one = 1;
+    while (write(m->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+/* On a thread of the store. */
+static void on_more(void *arg)
+{
+    struct mirror *m = arg;
+    if (atomic_exchange(&m->asleep, false)) {
+        wake(m);
+    }
+}
+
+static int start(struct mirror *m, struct err *err)
+{
+    int rc = redis_new(&m->beat, &m->redis, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if ((m->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+        return err_set(err, ERR_SYSTEM, "can't make an eventfd: %s", strerror(errno));
+    }
+    if ((rc = m->store->ops->reader_open(m->store, &m->reader, err)) < 0) {
+        return rc;
+    }
+    rc = pthread_create(&m->thread, NULL, mirror_main, m);
+    if (rc != 0) {
+        m->store->ops->reader_close(m->reader);
+        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
+    }
+    m->store->ops->mirror_listen(m->store, on_more, m);
+    return 0;
+}
+
+int mirror_start(const struct config *cfg, struct store *store, struct mirror **mirror, struct err *err)
+{
+    *mirror = NULL;
+    if (!cfg->legacy_mirror) {
+        return 0;
+    }
+    struct mirror *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    m->cfg = cfg;
+    m->store = store;
+    m->wake_fd = -1;
+    pthread_mutex_init(&m->mutex, NULL);
+    int rc = start(m, err);
+    if (rc < 0) {
+        mirror_free(m);
+        return rc;
+    }
+    *mirror = m;
+    return 0;
+}
+
+void mirror_stop(struct mirror *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    m->store->ops->mirror_listen(m->store, NULL, NULL);
+    atomic_store(&m->stop, true);
+    redis_interrupt(m->redis);
+    wake(m);
+    pthread_join(m->thread, NULL);
+    redis_disconnect(m->redis);
+    m->store->ops->reader_close(m->reader);
+}
+
+void mirror_free(struct mirror *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    redis_close(m->redis);
+    if (m->wake_fd >= 0) {
+        close(m->wake_fd);
+    }
+    arena_free(&m->arena);
+    pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+void mirror_status(struct mirror *m, struct mirror_status *out)
+{
+    pthread_mutex_lock(&m->mutex);
+    *out = m->status;
+    pthread_mutex_unlock(&m->mutex);
+    m->store->ops->mirror_state(m->store, &out->queue);
+}
+
+void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg)
+{
+    struct mirror_status s = {0};
+    if (m != NULL) {
+        mirror_status(m, &s);
+    }
+    const struct {
+        struct figure figure;
+        uint64_t value;
+    } figures[] = {
+        {{"mirror_waiting", "mirror_waiting_events", FIGURE_GAUGE,
+          "Plays, deliveries and forgets that wait to be repeated in the old Redis."},
+         s.queue.rows},
+        {{"mirror_waiting_bytes", "mirror_waiting_bytes", FIGURE_GAUGE, "About what they take on disk."},
+         s.queue.bytes},
+        {{"mirror_limit_bytes", "mirror_limit_bytes", FIGURE_GAUGE, "How much that may be (legacy_mirror_max)."},
+         s.queue.limit},
+        {{"mirror_up", "mirror_up", FIGURE_GAUGE, "1 unless the mirror waits for the old Redis."},
+         s.doing != MIRROR_WAITING},
+        {{"mirror_broken", "mirror_broken", FIGURE_GAUGE,
+          "1 when events were left out because the queue was full, until that is accepted."},
+         s.queue.broken_ms != 0},
+        {{"mirror_left_out", "mirror_left_out_events", FIGURE_GAUGE, "How many were, since it is broken."},
+         s.queue.left_out},
+        {{"mirror_sent", "mirror_sent_total", FIGURE_COUNTER, "Events that were repeated in the old Redis."}, s.sent},
+        {{"mirror_skipped", "mirror_skipped_total", FIGURE_COUNTER,
+          "Events among them that it refused for their key alone."},
+         s.skipped},
+        {{"mirror_outages", "mirror_outages_total", FIGURE_COUNTER, "Times that the mirror had to wait for it."},
+         s.outages},
+    };
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        visit(arg, &figures[i].figure, figures[i].value);
+    }
+}

@@ -1,0 +1,51 @@
+/* Double writing: with legacy_mirror = yes, plays, deliveries and forgets are repeated in the sorted sets of the Redis
+ * that users came from, so that one can go back at any time.
+ *
+ * What is to be repeated waits in the store (store_ops.mirror_*), durable with the write itself; a thread of its own
+ * sends it in order. That Redis may be away, slow, or refuse: then it waits, and nobody waits for it.
+ *
+ *   server_start() -> the store recovers -> mirror_start() -> ... server_stop() -> mirror_stop() -> the store closes ->
+ *   mirror_free()
+ */
+#ifndef UNSEEN_LEGACY_MIRROR_H
+#define UNSEEN_LEGACY_MIRROR_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/figure.h"
+#include "config/config.h"
+#include "store/store.h"
+
+struct mirror;
+
+/* *mirror is NULL when the mirror is off; then mirror_stop() and mirror_free() do nothing. ERR_INVALID: this unseen was
+ * built without hiredis. The Redis itself need not be there. */
+int mirror_start(const struct config *cfg, struct store *store, struct mirror **mirror, struct err *err);
+void mirror_stop(struct mirror *m); /* ends the thread at once; what waits is sent after the next start */
+void mirror_free(struct mirror *m);
+
+enum mirror_doing {
+    MIRROR_IN_STEP, /* nothing waits */
+    MIRROR_SENDING,
+    MIRROR_WAITING, /* for what `cause` says; tries again by itself */
+};
+const char *mirror_doing_name(enum mirror_doing doing); /* "in step", "sending", "waiting" */
+
+enum { MIRROR_TEXT = 320 };
+
+struct mirror_status {
+    enum mirror_doing doing;
+    char cause[MIRROR_TEXT];
+    int64_t waiting_since_ms; /* wall time; 0: it isn't waiting */
+    uint64_t sent;            /* since the start, as are the following */
+    uint64_t skipped;         /* refused for their key alone */
+    uint64_t outages;
+    char problem[MIRROR_TEXT]; /* the last key that was refused, and why; "" none */
+    struct store_mirror_state queue;
+};
+void mirror_status(struct mirror *m, struct mirror_status *out); /* any thread */
+/* NULL: the mirror is off, and all is well. */
+void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg);
+
+#endif

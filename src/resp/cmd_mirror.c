@@ -1,0 +1,83 @@
+/* LEGACY MIRROR, LEGACY MIRROR RESET. */
+#include "legacy/mirror.h"
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+struct reset_task {
+    struct task task;
+    struct store_call call;
+};
+
+static void on_reset(struct store_call *call)
+{
+    task_done(call->owner);
+}
+
+static void answer_reset(struct task *task, struct session *s)
+{
+    const struct err *err = &((struct reset_task *)task)->call.err;
+    if (err->code < 0) {
+        session_write_err(s, err);
+    } else {
+        write_simple(&s->writer, "OK");
+    }
+}
+
+static enum outcome reset(struct session *s)
+{
+    struct reset_task *t = task_new(sizeof *t, s, answer_reset);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory");
+    }
+    t->call.done = on_reset;
+    t->call.owner = &t->task;
+    struct store *store = s->conn.worker->dedup->store;
+    store->ops->mirror_reset(store, &t->call);
+    return OUTCOME_LATER;
+}
+
+enum outcome cmd_legacy_mirror(struct session *s, const struct slice *args, size_t n)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (n == 3 && arg_is(args[2], "reset")) {
+        return reset(s);
+    }
+    if (n > 2) {
+        return session_refuse(s, "ERR LEGACY MIRROR takes nothing or RESET, got '%.*s'", arg_shown(args[2]),
+                              args[2].data);
+    }
+    struct mirror_status status = {0};
+    if (dedup->mirror != NULL) {
+        mirror_status(dedup->mirror, &status);
+    } else {
+        dedup->store->ops->mirror_state(dedup->store, &status.queue);
+    }
+    struct writer *w = &s->writer;
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"waiting_since", status.waiting_since_ms},
+        {"waiting", (int64_t)status.queue.rows},
+        {"bytes", (int64_t)status.queue.bytes},
+        {"limit", (int64_t)status.queue.limit},
+        {"broken_since", status.queue.broken_ms},
+        {"left_out", (int64_t)status.queue.left_out},
+        {"sent", (int64_t)status.sent},
+        {"skipped", (int64_t)status.skipped},
+        {"outages", (int64_t)status.outages},
+    };
+    write_map(w, 3 + sizeof numbers / sizeof *numbers);
+    write_str(w, "state");
+    write_str(w, dedup->mirror != NULL ? mirror_doing_name(status.doing) : "off");
+    write_str(w, "cause");
+    write_str(w, status.cause);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        write_str(w, numbers[i].name);
+        write_int(w, numbers[i].value);
+    }
+    write_str(w, "last_problem");
+    write_str(w, status.problem);
+    return OUTCOME_ANSWERED;
+}

@@ -1,0 +1,408 @@
+"""Double writing, with a real redis-server that is killed, stopped, locked and filled with the wrong things: at the end
+its sorted sets hold exactly what was recorded."""
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from conftest import PATIENCE, http_url, run
+from resp import Client, RespError
+
+pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server")
+
+
+class Redis:
+    """On a Unix socket; what it has acknowledged survives a kill."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir()
+        self.socket = str(folder / "s")
+        self.process = None
+
+    def start(self, *args):
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", str(self.folder), "--save", "",
+             "--appendonly", "yes", "--appendfsync", "always", "--loglevel", "warning", *args],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait(self.answers)
+        return self
+
+    def answers(self):
+        try:
+            with self.client() as c:
+                c.command("PING")
+            return True
+        except RespError as e:
+            return "NOAUTH" in str(e)
+        except OSError:
+            return False
+
+    def client(self):
+        return Client(self.socket)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def zset(self, key):
+        with self.client() as c:
+            flat = c.command("ZRANGE", key, "0", "-1", "WITHSCORES")
+        return {flat[i]: int(flat[i + 1]) for i in range(0, len(flat), 2)}
+
+
+def wait(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def redis(folder):
+    r = Redis(folder / "redis")
+    r.start()
+    yield r
+    if r.process.poll() is None:
+        r.go_on()
+        r.kill()
+
+
+def status(server):
+    with server.client() as c:
+        flat = c.command("LEGACY", "MIRROR")
+    return {flat[i].decode(): v.decode() if isinstance(v := flat[i + 1], bytes) else v for i in range(0, len(flat), 2)}
+
+
+def wait_in_step(server):
+    wait(lambda: status(server)["state"] == "in step" and status(server)["waiting"] == 0)
+
+
+class Recorder:
+    """Records plays and deliveries, each at a ms of its own, and knows what the sorted sets must hold."""
+
+    def __init__(self, server, seed=1):
+        self.server = server
+        self.random = random.Random(seed)
+        self.played, self.delivered = {}, {}
+
+    def send(self, client, *words):
+        assert client.pipeline([("DEBUG", "ADVANCE", 1), words])[1] == len(words) - 2
+        self.server.clock += 1
+
+    def play(self, client, user, *items):
+        self.send(client, "PLAYED", user, *items)
+        for item in items:
+            self.played.setdefault(user, {})[item] = self.server.clock
+
+    def deliver(self, client, user, item):
+        self.send(client, "DELIVERED", user, item)
+        times = self.delivered.setdefault(user, {})
+        times[item] = self.server.clock
+        self.delivered[user] = dict(sorted(times.items(), key=lambda of: -of[1])[:100])
+
+    def some(self, commands=150):
+        with self.server.client() as client:
+            for _ in range(commands):
+                user = f"u{self.random.randrange(4)}"
+                if self.random.random() < 0.3:
+                    self.play(client, user, *(b"v%d" % self.random.randrange(3000) for _ in range(9)))
+                else:
+                    self.deliver(client, user, b"d%d" % self.random.randrange(400))
+
+    def check(self, redis):
+        wait_in_step(self.server)
+        for user, items in self.played.items():
+            assert redis.zset(f"played:{user}") == items
+        for user, items in self.delivered.items():
+            assert redis.zset(f"delivered:{user}") == items
+
+
+@pytest.fixture
+def mirrored(make_server, redis):
+    def make(**options):
+        return make_server(legacy_redis=redis.socket, legacy_mirror="yes", **options)
+
+    return make
+
+
+def test_all_that_is_recorded(mirrored, redis):
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some(700)
+    assert max(map(len, recorder.delivered.values())) == 100
+    with server.client() as c:
+        recorder.play(c, "{user}", b"\xfe\x00")
+        at = server.clock - 24 * 3600 * 1000
+        assert c.command("PLAYEDAT", "late", at, "v1") == 1
+        recorder.played["late"] = {b"v1": at}
+        c.command("FILTER", "asker", "LIMIT", "2", "DELIVER", "ITEMS", "a", "b", "c")
+        recorder.delivered["asker"] = {b"a": server.clock, b"b": server.clock}
+    recorder.check(redis)
+    assert status(server)["skipped"] == 0
+
+
+def test_seconds_and_other_keys(mirrored, redis):
+    server = mirrored(legacy_score="s", legacy_played_key="{{user}}:p", legacy_delivered_key="", legacy_database="3")
+    with server.client() as c:
+        c.command("PLAYED", "u", "v")
+        c.command("DELIVERED", "u", "d")
+    wait_in_step(server)
+    with redis.client() as c:
+        assert c.command("KEYS", "*") == []
+        c.command("SELECT", "3")
+        assert c.command("KEYS", "*") == [b"{u}:p"]
+        assert c.command("ZSCORE", "{u}:p", "v") == b"%d" % (server.clock // 1000)
+
+
+def test_forget(mirrored, redis):
+    with redis.client() as c:
+        c.command("ZADD", "played:stranger", "1", "old")
+        c.command("ZADD", "delivered:stranger", "1", "old")
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some()
+    redis.kill()
+    with server.client() as c:
+        item = next(iter(recorder.played["u0"]))
+        assert c.command("FORGET", "u0", item) == 1
+        del recorder.played["u0"][item]
+        gone = next(iter(recorder.delivered["u0"]))
+        assert c.command("FORGET", "u0", gone) == 1
+        del recorder.delivered["u0"][gone]
+        assert c.command("FORGET", "u1") == 1
+        recorder.played["u1"], recorder.delivered["u1"] = {}, {}
+        assert c.command("FORGET", "stranger") == 0
+        recorder.play(c, "u1", b"again")
+        recorder.play(c, "u0", item)
+    redis.start()
+    recorder.check(redis)
+    assert redis.zset("played:stranger") == {} == redis.zset("delivered:stranger")
+
+
+def test_redis_is_killed_and_started_while_clients_record(mirrored, redis):
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some(50)
+    writer = threading.Thread(target=recorder.some, args=(1500,))
+    writer.start()
+    for _ in range(3):
+        redis.kill()
+        wait(lambda: status(server)["state"] == "waiting")
+        redis.start()
+        wait(lambda: status(server)["state"] != "waiting")
+    writer.join()
+    recorder.check(redis)
+    log = server.log()
+    assert log.count("the mirror waits") == log.count("the mirror goes on") == status(server)["outages"] >= 3
+
+
+def test_redis_is_stopped(mirrored, redis):
+    """It takes bytes and answers nothing: writes are acknowledged, and the service ends when told to."""
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some()
+    wait_in_step(server)
+    redis.pause()
+    recorder.some()
+    wait(lambda: status(server)["state"] == "waiting")
+    assert "no answer for" in status(server)["cause"]
+    waiting = status(server)["waiting"]
+    assert waiting > 0
+    server.restart()  # within SIGSTOP, too
+    assert status(server)["waiting"] == waiting
+    recorder.some()
+    redis.go_on()
+    recorder.check(redis)
+
+
+def test_a_queue_survives_restarts_and_kills(mirrored, redis):
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some()
+    redis.kill()
+    recorder.some()
+    waiting = status(server)["waiting"]
+    assert waiting > 0
+    server.restart()
+    assert status(server)["waiting"] == waiting
+    recorder.some()
+    server.kill()
+    server.start()
+    assert status(server)["waiting"] > waiting
+    redis.start()
+    for _ in range(5):  # also in the middle of sending
+        recorder.some(60)
+        server.kill()
+        server.start()
+    recorder.check(redis)
+    server.restart()
+    assert server.sqlite("staging.db", "SELECT count(*) FROM mirror") == "0"
+
+
+def metric(server, name):
+    text = urllib.request.urlopen(http_url(server) + "/metrics").read().decode()
+    return [float(line.split()[1]) for line in text.splitlines() if line.split()[0] == name]
+
+
+def test_a_full_queue_breaks_the_mirror(mirrored, redis):
+    server = mirrored(legacy_mirror_max="1MiB", http="127.0.0.1:0")
+    assert metric(server, "unseen_mirror_broken") == [0]
+    redis.kill()
+    sent = 0
+    with server.client() as c:
+        while status(server)["broken_since"] == 0:
+            c.command("PLAYED", "u", *(b"%0200d" % n for n in range(sent, sent + 500)))
+            sent += 500
+        s = status(server)
+        assert s["left_out"] == 500 and s["waiting"] == sent - 500 and s["bytes"] <= s["limit"] == 1 << 20
+        assert s["broken_since"] == server.clock
+        c.command("PLAYED", "u", "small")  # there is room for it
+    assert "the mirror is broken" in server.log()
+    assert metric(server, "unseen_mirror_broken") == [1]
+    said = run("migrate", "--status", "-c", server.config).stdout.decode()
+    assert "the mirror, which is broken since 2026-11-21T10:00:00.000Z: 500 events were left out" in said
+    server.restart()
+    assert server.log().count("the mirror is broken") == 2
+    redis.start()
+    wait_in_step(server)
+    assert status(server)["broken_since"] == s["broken_since"]
+    assert len(redis.zset("played:u")) == sent - 500 + 1
+    assert run("migrate", "--mirror-reset", "-c", server.config).returncode == 0
+    with server.client() as c:
+        c.command("PLAYED", "u", "after")
+    wait_in_step(server)
+    assert status(server)["broken_since"] == 0 == status(server)["left_out"]
+    server.restart()
+    assert status(server)["broken_since"] == 0
+    assert b"after" in redis.zset("played:u")
+
+
+def test_a_key_that_is_refused_is_passed_over(mirrored, redis):
+    with redis.client() as c:
+        c.command("SET", "played:u0", "a string")
+        c.command("LPUSH", "delivered:u1", "a list")
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some(300)
+    del recorder.delivered["u1"]
+    refused = sum(len(items) for items in (recorder.played.pop("u0"),))
+    recorder.check(redis)
+    assert server.log().count("refuses a key") == 2
+    assert status(server)["skipped"] >= refused
+    assert "WRONGTYPE" in status(server)["last_problem"]
+    with server.client() as c:
+        problems = c.command("LEGACY", "PROBLEMS")
+    assert sorted(p[1] for p in problems) == [b"delivered:u1", b"played:u0"]
+    assert all(p[3].startswith(b"mirror: WRONGTYPE") for p in problems)
+    assert status(server)["outages"] == 0
+
+
+def test_redis_refuses_the_password(mirrored, redis):
+    with redis.client() as c:
+        c.command("CONFIG", "SET", "requirepass", "right")
+    server = mirrored(legacy_password="wrong")
+    recorder = Recorder(server)
+    recorder.some(50)
+    wait(lambda: status(server)["state"] == "waiting")
+    assert "password" in status(server)["cause"]
+    assert "wrong" not in server.log().replace("WRONGPASS", "")
+    with redis.client() as c:
+        c.command("AUTH", "right")
+        c.command("CONFIG", "SET", "requirepass", "")
+        c.command("ACL", "SETUSER", "default", "on", "resetpass", ">wrong")
+    wait_in_step(server)
+    with redis.client() as c:
+        c.command("AUTH", "wrong")
+        c.command("ACL", "SETUSER", "default", "nopass")
+    recorder.check(redis)
+
+
+def test_redis_only_reads(mirrored, redis):
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some(50)
+    wait_in_step(server)
+    with redis.client() as c:
+        c.command("REPLICAOF", "127.0.0.1", "1")
+    recorder.some(50)
+    wait(lambda: status(server)["state"] == "waiting")
+    assert "READONLY" in status(server)["cause"]
+    with redis.client() as c:
+        c.command("REPLICAOF", "NO", "ONE")
+    recorder.check(redis)
+    assert status(server)["skipped"] == 0
+
+
+def test_switched_off_and_on_again(mirrored, redis):
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some()
+    wait_in_step(server)
+    redis.kill()
+    recorder.some(50)
+    waiting = status(server)["waiting"]
+    server.options["legacy_mirror"] = "no"
+    server.restart()
+    s = status(server)
+    assert (s["state"], s["waiting"], s["broken_since"]) == ("off", waiting, 0)
+    with server.client() as c:
+        c.command("PLAYED", "missed", "v")
+    assert status(server)["broken_since"] == server.clock
+    server.options["legacy_mirror"] = "yes"
+    server.restart()
+    redis.start()
+    recorder.some(50)
+    recorder.check(redis)
+    assert redis.zset("played:missed") == {}
+    assert status(server)["broken_since"] > 0
+    redis.kill()
+    recorder.some(50)
+    server.options["legacy_mirror"] = "no"
+    server.restart()
+    with server.client() as c:
+        assert c.command("LEGACY", "MIRROR", "RESET") == b"OK"
+        c.command("PLAYED", "missed", "w")
+    s = status(server)
+    assert (s["waiting"], s["bytes"], s["broken_since"]) == (0, 0, 0)
+    assert server.sqlite("staging.db", "SELECT count(*) FROM mirror") == "0"
+
+
+def test_bad_input(mirrored):
+    with mirrored().client() as c:
+        for words in (["X"], ["X", "RESET"]):
+            with pytest.raises(RespError, match="LEGACY MIRROR takes nothing or RESET, got 'X'"):
+                c.command("LEGACY", "MIRROR", *words)
+
+
+def test_a_backup_sends_nothing_again(mirrored, redis, folder):
+    server = mirrored()
+    recorder = Recorder(server)
+    recorder.some(50)
+    wait_in_step(server)
+    redis.kill()
+    recorder.some(20)
+    with server.client() as c:
+        c.command("BACKUP", str(folder / "copy"))
+    redis.start()
+    recorder.check(redis)
+    server.stop()
+    before = {user: redis.zset(f"played:{user}") for user in recorder.played}
+    shutil.rmtree(server.data)
+    shutil.move(folder / "copy", server.data)
+    server.start()
+    wait_in_step(server)
+    s = status(server)
+    assert s["sent"] == 0 and s["broken_since"] > 0
+    assert before == {user: redis.zset(f"played:{user}") for user in recorder.played}

@@ -1,0 +1,494 @@
+/* The mirror's queue through the store's seam, on a file system that fails on demand: that exactly what was
+ * acknowledged waits, in its order, whatever fails, and never more than legacy_mirror_max. Sending is tested in
+ * tests/e2e. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <ftw.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../scenario/vfs_fault.h"
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "store/sqlite/sqlite_store.h"
+
+enum { SEED = 7, READ_MAX = 20000 };
+
+/* 2026-11-21T10:00:00Z */
+static const int64_t START = INT64_C(1795255200000);
+
+struct fixture {
+    struct config cfg;
+    struct store *store;
+    struct store_reader *reader;
+    struct arena arena;
+    struct store_mirrored *read;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+static void raise_flag(void *owner)
+{
+    pthread_mutex_lock(&mutex);
+    ++*(int *)owner;
+    pthread_cond_broadcast(&wake);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void wait_flag(int *flag)
+{
+    pthread_mutex_lock(&mutex);
+    while (*flag == 0) {
+        pthread_cond_wait(&wake, &mutex);
+    }
+    *flag = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void batch_done(struct store_batch *batch)
+{
+    raise_flag(batch->owner);
+}
+
+static void forget_done(struct store_forget *forget)
+{
+    raise_flag(forget->owner);
+}
+
+static void call_done(struct store_call *call)
+{
+    raise_flag(call->owner);
+}
+
+static void open_store(struct fixture *f)
+{
+    struct err err = {0};
+    if (sqlite_store_open(&f->cfg, &(struct sqlite_store_options){.vfs = VFS_FAULT_NAME}, &f->store, &err) < 0 ||
+        f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
+        fail_msg("open: %s", err.text);
+    }
+}
+
+static void close_store(struct fixture *f)
+{
+    f->store->ops->reader_close(f->reader);
+    f->store->ops->close(f->store);
+    f->store = NULL;
+}
+
+/* As by kill -9: nothing of what a close writes reaches the disk. */
+static void kill_store(struct fixture *f)
+{
+    vfs_fault_freeze(true);
+    close_store(f);
+    vfs_fault_heal();
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
+{
+    (void)st;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static int setup(void **state)
+{
+    static bool registered;
+    if (!registered) {
+        assert_int_equal(vfs_fault_register(), 0);
+        registered = true;
+    }
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    f->read = calloc(READ_MAX, sizeof *f->read);
+    assert_non_null(f->read);
+    clock_test_start(START);
+    calendar_set_zone("UTC");
+    config_defaults(&f->cfg);
+    snprintf(f->cfg.data, sizeof f->cfg.data, "/tmp/unseen-test-mirror.XXXXXX");
+    assert_non_null(mkdtemp(f->cfg.data));
+    f->cfg.min_free = 0;
+    f->cfg.hash_seed_given = true;
+    f->cfg.hash_seed = SEED;
+    f->cfg.legacy_mirror = 1;
+    open_store(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    vfs_fault_heal();
+    if (f->store != NULL) {
+        close_store(f);
+    }
+    nftw(f->cfg.data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    arena_free(&f->arena);
+    free(f->read);
+    free(f);
+    return 0;
+}
+
+static int record(struct fixture *f, enum store_kind kind, const char *user, const char *first, int n)
+{
+    int done = 0;
+    char names[200][24];
+    struct slice items[200];
+    uint64_t hashes[200];
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    for (int i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], n == 1 ? "%s" : "%s%d", first, i);
+        items[i] = slice_str(names[i]);
+        hashes[i] = hash_id(SEED, items[i]);
+    }
+    int64_t key = hash_user_key(SEED, slice_str(user));
+    assert_int_equal(store_batch_add(&batch, kind, clock_wall_ms(), key, slice_str(user), items, hashes, (size_t)n), 0);
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    buf_free(&batch.bytes);
+    return batch.err.code;
+}
+
+static int play(struct fixture *f, const char *user, const char *item)
+{
+    return record(f, STORE_PLAY, user, item, 1);
+}
+
+static int forget(struct fixture *f, const char *user, const char *item)
+{
+    int done = 0;
+    struct slice id = item != NULL ? slice_str(item) : (struct slice){NULL, 0};
+    uint64_t hash = item != NULL ? hash_id(SEED, id) : 0;
+    struct store_forget forget = {.key = hash_user_key(SEED, slice_str(user)),
+                                  .user = slice_str(user),
+                                  .items = &id,
+                                  .hashes = &hash,
+                                  .n_items = item != NULL,
+                                  .first_month = INT_MIN,
+                                  .done = forget_done,
+                                  .owner = &done};
+    f->store->ops->forget(f->store, &forget);
+    wait_flag(&done);
+    return forget.err.code;
+}
+
+static void call(struct fixture *f, void (*op)(struct store *, struct store_call *))
+{
+    int done = 0;
+    struct store_call c = {.done = call_done, .owner = &done};
+    op(f->store, &c);
+    wait_flag(&done);
+    assert_int_equal(c.err.code, 0);
+}
+
+static struct store_mirror_state state_of(struct fixture *f)
+{
+    struct store_mirror_state s;
+    f->store->ops->mirror_state(f->store, &s);
+    return s;
+}
+
+/* What waits, as text: "play u a, forget u". And that the totals agree. */
+static void expect(struct fixture *f, const char *want)
+{
+    static const char *const kinds[] = {"?", "play", "deliver", "forget", "forget"};
+    struct err err = {0};
+    arena_reset(&f->arena);
+    int n = f->store->ops->mirror_read(f->reader, 0, f->read, READ_MAX, &f->arena, &err);
+    assert_true(n >= 0);
+    struct buf got = {0};
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const struct store_mirrored *m = &f->read[i];
+        assert_true(i == 0 || m->id > f->read[i - 1].id);
+        assert_true(m->at_ms == START);
+        buf_addf(&got, "%s%s %.*s%s%.*s", i > 0 ? ", " : "", kinds[m->kind], (int)m->user.len, m->user.data,
+                 m->item.len > 0 ? " " : "", (int)m->item.len, m->item.data);
+        bytes += store_mirror_bytes(m->user, m->item);
+    }
+    buf_add(&got, "", 1);
+    assert_string_equal(got.data, want);
+    buf_free(&got);
+    assert_int_equal(state_of(f).rows, n);
+    assert_int_equal(state_of(f).bytes, bytes);
+}
+
+/* Says that the first n were repeated. */
+static void repeat(struct fixture *f, int n)
+{
+    struct err err = {0};
+    arena_reset(&f->arena);
+    assert_int_equal(f->store->ops->mirror_read(f->reader, 0, f->read, n, &f->arena, &err), n);
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bytes += store_mirror_bytes(f->read[i].user, f->read[i].item);
+    }
+    f->store->ops->mirror_done(f->store, f->read[n - 1].id, (uint64_t)n, bytes);
+}
+
+static int64_t in_file(struct fixture *f, const char *sql)
+{
+    char path[CONFIG_TEXT + 16];
+    sqlite3 *db;
+    sqlite3_stmt *stmt;
+    snprintf(path, sizeof path, "%s/staging.db", f->cfg.data);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    int64_t value = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return value;
+}
+
+/* --- tests --- */
+
+static void test_in_order(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(record(f, STORE_PLAY, "u", "a", 3), 0);
+    assert_int_equal(record(f, STORE_DELIVERY, "v", "d", 1), 0);
+    assert_int_equal(forget(f, "u", "a1"), 0);
+    assert_int_equal(forget(f, "stranger", NULL), 0);
+    assert_int_equal(play(f, "u", "z"), 0);
+    const char *all = "play u a0, play u a1, play u a2, deliver v d, forget u a1, forget stranger, play u z";
+    expect(f, all);
+    call(f, f->store->ops->flush); /* what waits doesn't go with the staged rows, */
+    expect(f, all);
+    kill_store(f); /* and neither with a crash */
+    open_store(f);
+    expect(f, all);
+    assert_int_equal(play(f, "w", "a"), 0); /* its id is above those of the queue */
+    expect(f, "play u a0, play u a1, play u a2, deliver v d, forget u a1, forget stranger, play u z, play w a");
+}
+
+static void test_off(void **state)
+{
+    struct fixture *f = *state;
+    close_store(f);
+    f->cfg.legacy_mirror = 0;
+    open_store(f);
+    assert_int_equal(play(f, "u", "a"), 0);
+    assert_int_equal(forget(f, "u", NULL), 0);
+    expect(f, "");
+    assert_int_equal(state_of(f).broken_ms, 0); /* nobody ever wanted it */
+}
+
+static void test_repeated_ones_go(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(record(f, STORE_PLAY, "u", "a", 200), 0);
+    }
+    repeat(f, 9998);
+    assert_int_equal(state_of(f).rows, 2);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(play(f, "u", "b"), 0); /* chunks go with the next writes */
+    }
+    assert_true(in_file(f, "SELECT count(*) FROM mirror") <= 10000 - 9998 + 3 + 4096);
+    call(f, f->store->ops->tick);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 5);
+    kill_store(f);
+    open_store(f);
+    expect(f, "play u a198, play u a199, play u b, play u b, play u b");
+    repeat(f, 5);
+    close_store(f); /* a clean stop deletes what is left */
+    open_store(f);
+    expect(f, "");
+}
+
+/* What a failed commit has written is not repeated, though the rows may be in the file. */
+static void test_failed_commits(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(play(f, "u", "a"), 0);
+    static const unsigned ops[] = {VFS_WRITE, VFS_SYNC};
+    for (int i = 0; i < 2; i++) {
+        vfs_fault_add(&(struct vfs_rule){.ops = ops[i], .file = "staging.db-wal", .nth = 1, .action = VFS_EIO});
+        assert_true(play(f, "u", "lost") < 0);
+        vfs_fault_heal();
+        expect(f, "play u a");
+        vfs_fault_add(&(struct vfs_rule){.ops = ops[i], .file = "staging.db-wal", .nth = 1, .action = VFS_EIO});
+        assert_true(forget(f, "u", NULL) < 0);
+        vfs_fault_heal();
+        expect(f, "play u a");
+    }
+    assert_int_equal(play(f, "u", "b"), 0);
+    expect(f, "play u a, play u b");
+    kill_store(f);
+    open_store(f);
+    expect(f, "play u a, play u b");
+}
+
+/* Nobody has the file open beside, so what a failed commit has written is found in it when it is opened again. */
+static void test_failed_commits_that_were_written(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 2; i++) {
+        vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "staging.db-wal", .nth = 1, .action = VFS_EIO});
+        assert_true((i == 0 ? record(f, STORE_PLAY, "u", "lost", 3) : forget(f, "u", NULL)) < 0);
+        vfs_fault_heal();
+        assert_int_equal(play(f, "u", i == 0 ? "a" : "b"), 0);
+    }
+    expect(f, "play u a, play u b");
+    kill_store(f);
+    open_store(f);
+    expect(f, "play u a, play u b");
+}
+
+static void test_deleted_beside_a_write(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(record(f, STORE_PLAY, "u", "a", 200), 0);
+    }
+    repeat(f, 1000);
+    assert_int_equal(play(f, "u", "b"), 0);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 201);
+}
+
+/* Deleting fails for as long as the disk does; then it goes on. */
+static void test_deleting_fails(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(record(f, STORE_PLAY, "u", "a", 100), 0);
+    call(f, f->store->ops->tick); /* has written down what else a tick does */
+    repeat(f, 100);
+    int failed =
+        vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "staging.db-wal", .nth = 1, .action = VFS_EIO});
+    call(f, f->store->ops->tick);
+    assert_true(vfs_fault_hits(failed) > 0);
+    vfs_fault_heal();
+    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 100);
+    assert_int_equal(state_of(f).rows, 0);
+    call(f, f->store->ops->tick);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 0);
+    expect(f, "");
+    assert_int_equal(play(f, "u", "b"), 0);
+    expect(f, "play u b");
+}
+
+static void test_full(void **state)
+{
+    struct fixture *f = *state;
+    f->cfg.legacy_mirror_max = 10000;
+    uint64_t taken = 0;
+    while (state_of(f).broken_ms == 0) {
+        taken = state_of(f).rows;
+        assert_int_equal(record(f, STORE_PLAY, "u", "a", 100), 0);
+        clock_test_advance(1);
+    }
+    struct store_mirror_state s = state_of(f);
+    assert_int_equal(s.rows, taken);
+    assert_true(s.bytes <= 10000 && s.bytes > 5000);
+    assert_int_equal(s.left_out, 100);
+    int64_t since = s.broken_ms;
+    assert_int_equal(forget(f, "u", NULL), 0); /* there is room for this one */
+    assert_int_equal(state_of(f).rows, taken + 1);
+    assert_int_equal(record(f, STORE_PLAY, "u", "a", 200), 0);
+    kill_store(f);
+    open_store(f);
+    s = state_of(f);
+    assert_int_equal(s.broken_ms, since);
+    assert_int_equal(s.left_out, 300);
+    assert_int_equal(s.rows, taken + 1);
+    call(f, f->store->ops->mirror_reset);
+    s = state_of(f);
+    assert_true(s.broken_ms == 0 && s.left_out == 0 && s.rows == taken + 1);
+    close_store(f);
+    open_store(f);
+    assert_int_equal(state_of(f).broken_ms, 0);
+}
+
+/* A commit that fails leaves nothing out. */
+static void test_full_and_a_failed_commit(void **state)
+{
+    struct fixture *f = *state;
+    f->cfg.legacy_mirror_max = 100;
+    vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "staging.db-wal", .nth = 1, .action = VFS_EIO});
+    assert_true(record(f, STORE_PLAY, "u", "a", 100) < 0);
+    vfs_fault_heal();
+    assert_int_equal(play(f, "u", "a"), 0);
+    assert_int_equal(state_of(f).broken_ms, 0);
+    assert_int_equal(state_of(f).left_out, 0);
+    expect(f, "play u a");
+}
+
+static void test_off_and_on_again(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(play(f, "u", "a"), 0);
+    close_store(f);
+    f->cfg.legacy_mirror = 0;
+    open_store(f);
+    assert_int_equal(state_of(f).broken_ms, 0); /* nothing is missing yet */
+    assert_int_equal(play(f, "u", "b"), 0);
+    assert_int_equal(state_of(f).broken_ms, START);
+    close_store(f);
+    f->cfg.legacy_mirror = 1;
+    open_store(f);
+    assert_int_equal(state_of(f).broken_ms, START);
+    assert_int_equal(play(f, "u", "c"), 0);
+    expect(f, "play u a, play u c");
+    close_store(f);
+    f->cfg.legacy_mirror = 0;
+    open_store(f);
+    call(f, f->store->ops->mirror_reset); /* off for good */
+    expect(f, "");
+    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 0);
+    assert_int_equal(play(f, "u", "d"), 0);
+    assert_int_equal(state_of(f).broken_ms, 0);
+}
+
+static void count_wakes(void *arg)
+{
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+static void test_wakes(void **state)
+{
+    struct fixture *f = *state;
+    _Atomic int wakes = 0;
+    f->store->ops->mirror_listen(f->store, count_wakes, &wakes);
+    assert_int_equal(play(f, "u", "a"), 0);
+    call(f, f->store->ops->tick); /* it comes after the answer */
+    assert_int_equal(atomic_load(&wakes), 1);
+    f->store->ops->mirror_listen(f->store, NULL, NULL);
+    assert_int_equal(play(f, "u", "b"), 0);
+    call(f, f->store->ops->tick);
+    assert_int_equal(atomic_load(&wakes), 1);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_in_order),
+        TEST(test_off),
+        TEST(test_repeated_ones_go),
+        TEST(test_failed_commits),
+        TEST(test_deleting_fails),
+        TEST(test_full),
+        TEST(test_full_and_a_failed_commit),
+        TEST(test_off_and_on_again),
+        TEST(test_wakes),
+        TEST(test_failed_commits_that_were_written),
+        TEST(test_deleted_beside_a_write),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
