@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SCORE_TEXT = 64 };
+enum { SCORE_TEXT = 64, WHOLE_DIGITS = 15 };
 
 /* No play was recorded before the year 2000: a smaller number is a counter, or seconds taken for milliseconds. */
 #define TIME_MIN_MS 946684800000.0
@@ -57,34 +57,62 @@ struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX])
     return slice_of(out, n);
 }
 
-static enum legacy_time bad(char why[LEGACY_WHY], const char *score, const char *what)
+static enum legacy_time bad(char why[LEGACY_WHY], struct slice score, const char *what)
 {
-    snprintf(why, LEGACY_WHY, "the score %s %s", score, what);
+    snprintf(why, LEGACY_WHY, "the score %.*s %s", (int)(score.len < SCORE_TEXT ? score.len : SCORE_TEXT - 1),
+             score.data, what);
     return LEGACY_TIME_BAD;
+}
+
+/* Whole numbers, as nearly all scores are, without the ways of strtod(). */
+static bool parse_whole(struct slice text, double *number)
+{
+    int64_t n = 0;
+    if (text.len < 1 || text.len > WHOLE_DIGITS) {
+        return false;
+    }
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned digit = (unsigned char)text.data[i] - '0';
+        if (digit > 9) {
+            return false;
+        }
+        n = n * 10 + digit;
+    }
+    *number = (double)n;
+    return true;
+}
+
+static bool parse_number(struct slice text, double *number)
+{
+    char copy[SCORE_TEXT], *end = copy;
+    if (text.len >= sizeof copy) {
+        return false;
+    }
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = '\0';
+    *number = strtod(copy, &end);
+    return end != copy && end == copy + text.len;
 }
 
 enum legacy_time legacy_time_parse(const struct legacy_times *times, struct slice score, int64_t *at_ms,
                                    char why[LEGACY_WHY])
 {
-    char text[SCORE_TEXT];
-    snprintf(text, sizeof text, "%.*s", (int)(score.len < SCORE_TEXT ? score.len : SCORE_TEXT - 1), score.data);
-    char *end = text;
-    double number = strtod(text, &end);
+    double number;
     bool seconds = times->unit == SCORE_S;
-    if (end == text || *end != '\0' || score.len >= SCORE_TEXT) {
-        return bad(why, text, "is no number");
+    if (!parse_whole(score, &number) && !parse_number(score, &number)) {
+        return bad(why, score, "is no number");
     }
     if (!isfinite(number) || number < 0) {
-        return bad(why, text, "is no time");
+        return bad(why, score, "is no time");
     }
     double ms = floor(seconds ? number * 1000 : number);
     if (ms < TIME_MIN_MS) {
-        return bad(why, text,
+        return bad(why, score,
                    !seconds && number * 1000 >= TIME_MIN_MS ? "looks like seconds, and legacy_score is ms"
                                                             : "is no time since the year 2000");
     }
     if (ms > (double)times->newest_ms) {
-        return bad(why, text,
+        return bad(why, score,
                    seconds && number <= TIME_MAX_MS && number >= TIME_MIN_MS
                        ? "looks like milliseconds, and legacy_score is s"
                        : "lies more than a day ahead");

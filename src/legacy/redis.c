@@ -11,18 +11,163 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/beat.h"
 #include "base/clock.h"
 
-enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200 };
+enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_BUFFER_KEPT = 1 << 20 };
+
+/* A reply with all that belongs to it. hiredis takes some memory for each element; two hundred thousand of them a
+ * reply's worth at a time cost more than all else that is done with them, so they lie in one arena. */
+struct whole {
+    redisReply reply; /* the outermost; first */
+    struct arena arena;
+    size_t bytes;
+    struct redis *redis;
+};
 
 struct redis {
     redisContext *context; /* NULL: not connected */
     char address[CONFIG_TEXT];
     struct beat *beat;
+    struct whole *growing; /* is being read */
+    struct whole *spare;   /* kept for the next reply */
     pthread_mutex_t mutex; /* guards the change of context, and: */
     bool interrupted;
 };
+
+/* --- replies, as hiredis reads them --- */
+
+static struct whole *whole_new(struct redis *r)
+{
+    struct whole *w = r->spare;
+    r->spare = NULL;
+    if (w == NULL && (w = calloc(1, sizeof *w)) != NULL) {
+        w->redis = r;
+    }
+    return w;
+}
+
+static void whole_free(void *reply)
+{
+    struct whole *w = reply;
+    if (w->redis->spare != NULL) {
+        arena_free(&w->arena);
+        free(w);
+        return;
+    }
+    arena_reset(&w->arena);
+    w->reply = (redisReply){0};
+    w->bytes = 0;
+    w->redis->spare = w;
+}
+
+/* The reply, or an element of one, with room for `more` bytes behind it. */
+static redisReply *element_new(const redisReadTask *task, size_t more)
+{
+    enum { FRAME = 8 }; /* about what the protocol puts around an element */
+    struct redis *r = task->privdata;
+    redisReply *reply;
+    if (task->parent == NULL) {
+        r->growing = whole_new(r);
+        reply = r->growing != NULL ? &r->growing->reply : NULL;
+        if (reply != NULL && more > 0 && (reply->str = arena_alloc(&r->growing->arena, more)) == NULL) {
+            whole_free(r->growing);
+            reply = NULL;
+        }
+    } else {
+        redisReply *parent = task->parent->obj;
+        reply = arena_alloc(&r->growing->arena, sizeof *reply + more);
+        if (reply != NULL) {
+            *reply = (redisReply){.str = (char *)(reply + 1)};
+            parent->element[task->idx] = reply;
+        }
+    }
+    if (reply != NULL) {
+        reply->type = task->type;
+        r->growing->bytes += FRAME + more;
+    }
+    return reply;
+}
+
+static void *string_new(const redisReadTask *task, char *text, size_t len)
+{
+    redisReply *reply = element_new(task, len);
+    if (reply != NULL && len > 0) {
+        memcpy(reply->str, text, len);
+        reply->len = len;
+    }
+    return reply;
+}
+
+static void *integer_new(const redisReadTask *task, long long value)
+{
+    redisReply *reply = element_new(task, 0);
+    if (reply != NULL) {
+        reply->integer = value;
+    }
+    return reply;
+}
+
+static void *nil_new(const redisReadTask *task)
+{
+    return element_new(task, 0);
+}
+
+static void *array(const redisReadTask *task, size_t n)
+{
+    redisReply *reply = n <= SIZE_MAX / sizeof reply ? element_new(task, 0) : NULL;
+    if (reply == NULL) {
+        return NULL;
+    }
+    struct whole *w = ((struct redis *)task->privdata)->growing;
+    reply->element = arena_alloc(&w->arena, n * sizeof reply);
+    if (reply->element == NULL) {
+        if (task->parent == NULL) {
+            whole_free(w);
+        }
+        return NULL;
+    }
+    reply->elements = n;
+    return reply;
+}
+
+#if HIREDIS_MAJOR >= 1
+static void *array_new(const redisReadTask *task, size_t n)
+{
+    return array(task, n);
+}
+
+static void *double_new(const redisReadTask *task, double value, char *text, size_t len)
+{
+    (void)value;
+    return string_new(task, text, len);
+}
+
+static void *bool_new(const redisReadTask *task, int value)
+{
+    return integer_new(task, value);
+}
+#else
+static void *array_new(const redisReadTask *task, int n)
+{
+    return array(task, (size_t)n);
+}
+#endif
+
+static redisReplyObjectFunctions replies = {
+    .createString = string_new,
+    .createArray = array_new,
+    .createInteger = integer_new,
+#if HIREDIS_MAJOR >= 1
+    .createDouble = double_new,
+    .createBool = bool_new,
+#endif
+    .createNil = nil_new,
+    .freeObject = whole_free,
+};
+
+/* --- the connection --- */
 
 static int lost(struct redis *r, struct err *err)
 {
@@ -129,6 +274,9 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
     if (context == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
+    context->reader->fn = &replies;
+    context->reader->privdata = r;
+    context->reader->maxbuf = READ_BUFFER_KEPT;
     pthread_mutex_lock(&r->mutex);
     r->context = context;
     pthread_mutex_unlock(&r->mutex);
@@ -177,6 +325,10 @@ void redis_close(struct redis *r)
 {
     if (r != NULL) {
         redis_disconnect(r);
+        if (r->spare != NULL) {
+            arena_free(&r->spare->arena);
+            free(r->spare);
+        }
         pthread_mutex_destroy(&r->mutex);
         free(r);
     }
@@ -248,7 +400,7 @@ int redis_call(struct redis *r, const struct slice *words, size_t n, struct redi
 void redis_free(struct redisReply *reply)
 {
     if (reply != NULL) {
-        freeReplyObject(reply);
+        whole_free(reply);
     }
 }
 
@@ -279,11 +431,7 @@ bool redis_text(const struct redisReply *reply, struct slice *text)
 
 size_t redis_bytes(const struct redisReply *reply)
 {
-    size_t sum = 8 + (size_t)(reply->str != NULL ? reply->len : 0);
-    for (size_t i = 0; i < redis_count(reply); i++) {
-        sum += redis_bytes(reply->element[i]);
-    }
-    return sum;
+    return ((const struct whole *)reply)->bytes;
 }
 
 #else /* the rest is never reached: redis_open() gives nothing to do it with */

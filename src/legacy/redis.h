@@ -45,7 +45,7 @@ void redis_interrupt(struct redis *r);
 /* Queues a command; sent when a reply is waited for. */
 int redis_send(struct redis *r, const struct slice *words, size_t n, struct err *err);
 
-/* The next reply, which may be an error; the caller frees it. bytes: about as many as it had. */
+/* The next reply, which may be an error; the caller frees it, before the connection is closed. */
 int redis_read(struct redis *r, struct redisReply **reply, struct err *err);
 
 /* Both. An error reply is an ERR_INVALID. */
@@ -57,6 +57,6 @@ bool redis_is_error(const struct redisReply *reply, struct slice *text);
 size_t redis_count(const struct redisReply *reply); /* elements of an array; 0: it is none, or empty */
 const struct redisReply *redis_item(const struct redisReply *reply, size_t i);
 bool redis_text(const struct redisReply *reply, struct slice *text); /* a string, simple or bulk */
-size_t redis_bytes(const struct redisReply *reply);                  /* about as many as it had */
+size_t redis_bytes(const struct redisReply *reply);                  /* about as many as it had; of a whole reply */
 
 #endif

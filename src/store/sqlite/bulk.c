@@ -14,6 +14,9 @@ struct bulk {
     struct staged *filling;
     struct staged *merging; /* the historian's until `merged` */
     uint64_t next_id;
+    struct staged_user *last; /* the entry of the last event: most are followed by more of the user */
+    int month;                /* of the last event, from month_ms on, up to month_end_ms */
+    int64_t month_ms, month_end_ms;
     bool serving;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
@@ -45,6 +48,7 @@ void bulk_merged(struct bulk *bulk, const struct err *err)
 static int renew(struct bulk *bulk, struct err *err)
 {
     bulk->filling = staged_new(1);
+    bulk->last = NULL;
     bulk->next_id = STORE_RANK_MAX + 1;
     return bulk->filling != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
@@ -107,34 +111,41 @@ static int hand_over(struct sqlite_store *s, struct bulk *bulk, struct err *err)
     return 0;
 }
 
-/* The user's entry, if the event can be taken. */
-static struct staged_user *entry_of(struct bulk *bulk, int64_t at_ms, int64_t key, struct slice user, struct err *err)
+static int month_of(struct bulk *bulk, int64_t at_ms)
+{
+    if (at_ms < bulk->month_ms || at_ms >= bulk->month_end_ms) {
+        bulk->month = month_of_ms(at_ms);
+        bulk->month_ms = month_start_ms(bulk->month);
+        bulk->month_end_ms = month_start_ms(bulk->month + 1);
+    }
+    return bulk->month;
+}
+
+/* The user's entry becomes bulk->last, if an event of the month can be taken. */
+static int find_entry(struct bulk *bulk, int64_t at_ms, int month, int64_t key, struct slice user, struct err *err)
 {
     if (bulk->filling == NULL) {
-        err_set(err, ERR_CLOSED, "the load has failed before");
-        return NULL;
+        return err_set(err, ERR_CLOSED, "the load has failed before");
     }
-    if (!staged_fits(bulk->filling, bulk->next_id, month_of_ms(at_ms))) {
-        err_set(err, ERR_RANGE, "time %lld is outside the years that can be stored", (long long)at_ms);
-        return NULL;
+    if (!staged_fits(bulk->filling, bulk->next_id, month)) {
+        return err_set(err, ERR_RANGE, "time %lld is outside the years that can be stored", (long long)at_ms);
     }
-    struct staged_user *entry = staged_user(bulk->filling, key, user);
-    if (entry == NULL) {
-        err_set(err, ERR_NOMEM, "out of memory");
+    if (bulk->last == NULL || !staged_is(bulk->last, key, user)) {
+        bulk->last = staged_user(bulk->filling, key, user);
     }
-    return entry;
+    return bulk->last != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
 int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
     struct bulk *bulk = s->bulk;
-    struct err why = {0};
-    struct staged_user *entry = entry_of(bulk, at_ms, key, user, &why);
-    if (entry == NULL) {
-        return err_set(err, why.code, "%s", why.text);
+    int month = month_of(bulk, at_ms);
+    int result = find_entry(bulk, at_ms, month, key, user, err);
+    if (result < 0) {
+        return result;
     }
-    int result = staged_add_play(bulk->filling, entry, item_hash, month_of_ms(at_ms), bulk->next_id);
+    result = staged_add_play(bulk->filling, bulk->last, item_hash, month, bulk->next_id);
     if (result < 0) {
         return err_set(err, result, "out of memory");
     }
@@ -150,12 +161,12 @@ int bulk_deliver(struct store *base, int64_t at_ms, int64_t key, struct slice us
                  uint64_t item_hash, uint64_t rank, struct err *err)
 {
     struct bulk *bulk = sqlite_store(base)->bulk;
-    struct err why = {0};
-    struct staged_user *entry = entry_of(bulk, at_ms, key, user, &why);
-    if (entry == NULL) {
-        return err_set(err, why.code, "%s", why.text);
+    int month = month_of(bulk, at_ms);
+    int result = find_entry(bulk, at_ms, month, key, user, err);
+    if (result < 0) {
+        return result;
     }
-    int result = staged_add_delivery(bulk->filling, entry, item, item_hash, month_of_ms(at_ms), rank);
+    result = staged_add_delivery(bulk->filling, bulk->last, item, item_hash, month, rank);
     return result < 0 ? err_set(err, result, "out of memory") : 0;
 }
 

@@ -224,11 +224,11 @@ static int merge_plays(struct sqlite_store *s, const struct staged_walk *walk, i
     if (reserve_positions(h, walk->n_plays) < 0) {
         return out_of_memory(err);
     }
-    bool one_month = true;
+    bool in_order = true; /* as those of one month are, and those of a small sorted set by time */
     for (size_t i = 1; i < walk->n_plays; i++) {
-        one_month = one_month && walk->plays[i].month == walk->plays[0].month;
+        in_order = in_order && walk->plays[i - 1].month <= walk->plays[i].month;
     }
-    if (!one_month) {
+    if (!in_order) {
         qsort(walk->plays, walk->n_plays, sizeof *walk->plays, by_month);
     }
     for (size_t at = 0; at < walk->n_plays;) {

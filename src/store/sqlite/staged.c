@@ -131,6 +131,11 @@ struct staged_user *staged_user(struct staged *s, int64_t key, struct slice id)
     return user;
 }
 
+bool staged_is(const struct staged_user *entry, int64_t key, struct slice id)
+{
+    return user_is(entry, key, id);
+}
+
 static void row_added(struct staged *s, struct staged_user *user)
 {
     uint32_t live = atomic_load_explicit(&user->live, memory_order_relaxed);

@@ -47,6 +47,9 @@ uint64_t staged_taken(const struct staged *s); /* rows ever added, dropped ones 
  * memory. */
 struct staged_user *staged_user(struct staged *s, int64_t key, struct slice user);
 
+/* Whether the entry is that user's. */
+bool staged_is(const struct staged_user *entry, int64_t key, struct slice user);
+
 /* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes (1..255) are copied. */
 int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, int month, uint64_t id);
 int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int month,
