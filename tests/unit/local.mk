@@ -123,6 +123,7 @@ tests_unit_test_mirror_SOURCES = tests/unit/test_mirror.c \
 	tests/scenario/vfs_power.c \
 	tests/scenario/vfs_power.h
 tests_unit_test_mirror_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_mirror_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_mirror
 
 check_PROGRAMS += tests/unit/test_store
