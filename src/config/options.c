@@ -327,8 +327,8 @@ const struct config_option config_options[] = {
         FIELD(legacy_password),
         .max = CONFIG_TEXT - 1,
         .default_text = "",
-        .change = CHANGE_RESTART,
-        .help = "The password of that Redis. Empty: none.",
+        .change = CHANGE_LIVE,
+        .help = "The password of that Redis. Empty: none. One that is changed counts from the next connection on.",
     },
     {
         .name = "legacy_database",

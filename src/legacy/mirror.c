@@ -2,10 +2,10 @@
  * it has come, and begins again. Events of one user that follow each other go in one command.
  *
  * What can go wrong. A connection that is lost, a silence, and replies that concern the Redis as a whole (LOADING,
- * READONLY, NOAUTH ...): the events stay, and all of them are sent again, after delays that grow to ten seconds; said
- * in the log when it begins and when it ends. To send events twice changes nothing, since they come in their order
- * again. A reply that concerns one key (WRONGTYPE, MOVED ...): the key is named, once, and the event is passed over, or
- * it would keep up all others for ever.
+ * READONLY, OOM ...): the events stay, and all of them are sent again over a new connection, after delays that grow to
+ * ten seconds; said in the log when it begins and when it ends. To send events twice changes nothing, since they come
+ * in their order again. A reply that concerns one key (WRONGTYPE, MOVED ...): the key is named, once, and the event is
+ * passed over, or it would keep up all others for ever.
  */
 #include "legacy/mirror.h"
 
@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "legacy/parse.h"
 #include "legacy/redis.h"
 
 enum {
@@ -291,34 +292,6 @@ static int send_rows(struct mirror *m, int n, struct err *err)
 
 /* --- replies --- */
 
-/* Whether an error is about the Redis as a whole, and so about each event in the same way. */
-static bool concerns_all(struct slice text)
-{
-    static const char *const words[] = {
-        "LOADING",
-        "READONLY",
-        "NOAUTH",
-        "WRONGPASS",
-        "OOM",
-        "MISCONF",
-        "MASTERDOWN",
-        "CLUSTERDOWN",
-        "BUSY",
-        "TRYAGAIN",
-        "NOREPLICAS",
-        "ERR unknown command",
-        "ERR max number of clients",
-    };
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        size_t len = strlen(words[i]);
-        if (text.len >= len && memcmp(text.data, words[i], len) == 0 && (text.len == len || text.data[len] == ' ')) {
-            return true;
-        }
-    }
-    /* Whom the ACL forbids the command, not the key. */
-    return text.len > 6 && memcmp(text.data, "NOPERM", 6) == 0 && memmem(text.data, text.len, " to run ", 8) != NULL;
-}
-
 /* All replies are read, also behind the first error, so that the connection stays good. */
 static int read_replies(struct mirror *m, struct err *err)
 {
@@ -331,7 +304,7 @@ static int read_replies(struct mirror *m, struct err *err)
             return rc;
         }
         if (redis_is_error(reply, &text)) {
-            if (concerns_all(text)) {
+            if (!legacy_refuses_key(text)) {
                 result = result < 0
                              ? result
                              : err_set(err, ERR_BUSY, "%s: %.*s", m->cfg->legacy_redis, (int)text.len, text.data);
@@ -415,8 +388,9 @@ static int step(struct mirror *m, struct err *err)
     }
     if (rc == 0 && n > 0) {
         rc = repeat(m, n, err);
-        if (rc < 0 && rc != ERR_BUSY) {
-            redis_disconnect(m->redis);
+        if (rc < 0) {
+            redis_disconnect(
+                m->redis); /* also when it refuses: another may be there by then, or the password changed */
         }
     }
     return rc < 0 ? rc : n;

@@ -120,3 +120,16 @@ enum legacy_time legacy_time_parse(const struct legacy_times *times, struct slic
     *at_ms = (int64_t)ms;
     return *at_ms < times->oldest_ms ? LEGACY_TIME_OLD : LEGACY_TIME_GOOD;
 }
+
+bool legacy_refuses_key(struct slice error)
+{
+    static const char *const words[] = {"WRONGTYPE ", "MOVED ", "ASK ", "NOPERM "};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t len = strlen(words[i]);
+        if (error.len >= len && memcmp(error.data, words[i], len) == 0) {
+            /* Of the ACL: whom it forbids the key, and not the command. */
+            return words[i][0] != 'N' || memmem(error.data, error.len, " to access ", 11) != NULL;
+        }
+    }
+    return false;
+}

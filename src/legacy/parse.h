@@ -1,4 +1,4 @@
-/* What stands in the old Redis: keys and scores. Pure. */
+/* What comes from the old Redis: keys, scores, refusals. Pure. */
 #ifndef UNSEEN_LEGACY_PARSE_H
 #define UNSEEN_LEGACY_PARSE_H
 
@@ -32,5 +32,9 @@ enum legacy_time { LEGACY_TIME_GOOD, LEGACY_TIME_OLD, LEGACY_TIME_BAD };
 /* Reads a score as Redis prints it. Parts of a millisecond are cut off. LEGACY_TIME_BAD: why says what is wrong. */
 enum legacy_time legacy_time_parse(const struct legacy_times *times, struct slice score, int64_t *at_ms,
                                    char why[LEGACY_WHY]);
+
+/* Whether an error reply is about the one key that was asked for, so that others may be asked for: WRONGTYPE, MOVED.
+ * Any other (LOADING, READONLY, NOAUTH, what a proxy makes up ...) meets all keys alike, and passes. */
+bool legacy_refuses_key(struct slice error);
 
 #endif

@@ -237,10 +237,11 @@ static int finish_dial(struct redis *r, struct err *err)
 static int greet(struct redis *r, const struct config *cfg, struct err *err)
 {
     char number[PORT_TEXT];
+    const char *password = config_now(cfg)->legacy_password;
     int rc = 0;
-    if (cfg->legacy_password[0] != '\0') {
+    if (password[0] != '\0') {
         struct redisReply *reply = NULL;
-        const struct slice words[] = {slice_str("AUTH"), slice_str(cfg->legacy_password)};
+        const struct slice words[] = {slice_str("AUTH"), slice_str(password)};
         rc = redis_call(r, words, 2, &reply, err);
         redis_free(reply);
     }

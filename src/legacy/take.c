@@ -88,24 +88,6 @@ static int take_members(struct take *t, const struct take_rules *rules, const st
     return result;
 }
 
-static bool begins(struct slice text, const char *with)
-{
-    return text.len >= strlen(with) && memcmp(text.data, with, strlen(with)) == 0;
-}
-
-/* What it says to everybody, whatever the key: it is no problem of this one. */
-static bool refuses_all(struct slice text)
-{
-    static const char *const words[] = {
-        "NOAUTH", "LOADING", "BUSY ", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "ERR max number of clients"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (begins(text, words[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void next_step(struct take *t, const struct take_rules *rules)
 {
     t->step = t->step == TAKE_PLAYS && rules->delivered_key[0] != '\0' ? TAKE_DELIVERIES : TAKE_DONE;
@@ -131,7 +113,7 @@ int take_reply(struct take *t, const struct take_rules *rules, const struct redi
 {
     struct slice text;
     if (redis_is_error(reply, &text)) {
-        if (refuses_all(text)) {
+        if (!legacy_refuses_key(text)) {
             return err_set(err, ERR_BUSY, "%.*s", (int)text.len, text.data);
         }
         struct take_problem *p = t->step == TAKE_PLAYS ? &t->played : &t->delivered;

@@ -2,81 +2,23 @@
 its sorted sets hold exactly what was recorded."""
 import random
 import shutil
-import signal
-import subprocess
 import threading
-import time
 import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, http_url, run
-from resp import Client, RespError
+from conftest import http_url, run
+from old_redis import REDIS, OldRedis, wait
+from resp import RespError
 
-pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="there is no redis-server")
-
-
-class Redis:
-    """On a Unix socket; what it has acknowledged survives a kill."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        folder.mkdir()
-        self.socket = str(folder / "s")
-        self.process = None
-
-    def start(self, *args):
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", str(self.folder), "--save", "",
-             "--appendonly", "yes", "--appendfsync", "always", "--loglevel", "warning", *args],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait(self.answers)
-        return self
-
-    def answers(self):
-        try:
-            with self.client() as c:
-                c.command("PING")
-            return True
-        except RespError as e:
-            return "NOAUTH" in str(e)
-        except OSError:
-            return False
-
-    def client(self):
-        return Client(self.socket)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def pause(self):
-        self.process.send_signal(signal.SIGSTOP)
-
-    def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
-
-    def zset(self, key):
-        with self.client() as c:
-            flat = c.command("ZRANGE", key, "0", "-1", "WITHSCORES")
-        return {flat[i]: int(flat[i + 1]) for i in range(0, len(flat), 2)}
-
-
-def wait(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+pytestmark = pytest.mark.skipif(REDIS is None, reason="there is no redis-server")
 
 
 @pytest.fixture
 def redis(folder):
-    r = Redis(folder / "redis")
-    r.start()
+    r = OldRedis(folder / "redis")
     yield r
-    if r.process.poll() is None:
-        r.go_on()
-        r.kill()
+    r.kill()
 
 
 def status(server):

@@ -16,13 +16,14 @@ LIVE = {
     "staging_memory": "64MiB", "request_memory": "32MiB", "wal_limit": "16MiB", "min_free": "1MiB",
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
     "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s",
-    "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB", "legacy_mirror_max": "2GiB",
+    "legacy_password": "secret", "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB",
+    "legacy_mirror_max": "2GiB",
 }
 RESTART = {
     "data": "/tmp/elsewhere", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
     "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99",
     "workers": "1", "slots": "9", "slot_length": "2h", "timezone": "Europe/Berlin", "hash_seed": "0123456789abcdef",
-    "legacy_redis": "127.0.0.1:1", "legacy_password": "secret", "legacy_database": "7", "legacy_played_key": "p:{user}",
+    "legacy_redis": "127.0.0.1:1", "legacy_database": "7", "legacy_played_key": "p:{user}",
     "legacy_delivered_key": "d:{user}", "legacy_score": "s", "legacy_mirror": "yes",
 }
 SECRET = ("requirepass", "hash_seed", "legacy_password")
@@ -291,8 +292,8 @@ def test_changes_under_load(make_server):
     try:
         before = {**server.options}
         for _ in range(10):
-            assert "changed=20" in reload(server, **{**LIVE, "requirepass": ""})
-            assert "changed=20" in reload(server, **{name: before.get(name, default(name)) for name in LIVE})
+            assert f"changed={len(LIVE) - 1}" in reload(server, **{**LIVE, "requirepass": ""})
+            assert f"changed={len(LIVE) - 1}" in reload(server, **{name: before.get(name, default(name)) for name in LIVE})
     finally:
         ends.set()
         for thread in threads:

@@ -108,11 +108,44 @@ static void test_scores(void **state)
     }
 }
 
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *error;
+        bool key;
+    } cases[] = {
+        {"WRONGTYPE Operation against a key holding the wrong kind of value", true},
+        {"MOVED 3999 127.0.0.1:6381", true},
+        {"ASK 3999 127.0.0.1:6381", true},
+        {"NOPERM this user has no permissions to access one of the keys used as arguments", true},
+        {"NOPERM No permissions to access a key", true},
+        {"NOPERM this user has no permissions to run the 'zadd' command", false},
+        {"NOPERM User app has no permissions to run the 'zscan' command", false},
+        {"LOADING Redis is loading the dataset in memory", false},
+        {"READONLY You can't write against a read only replica.", false},
+        {"OOM command not allowed when used memory > 'maxmemory'.", false},
+        {"NOAUTH Authentication required.", false},
+        {"MISCONF Errors writing to the AOF file", false},
+        {"CLUSTERDOWN The cluster is down", false},
+        {"ERR unknown command 'ZADD'", false},
+        {"no upstream host", false},
+        {"MOVEDX", false},
+        {"", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (legacy_refuses_key(slice_str(cases[i].error)) != cases[i].key) {
+            fail_msg("%s", cases[i].error);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
