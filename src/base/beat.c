@@ -13,6 +13,7 @@ static struct beat *beats;
 void beat_begin(struct beat *b, const char *name)
 {
     snprintf(b->name, sizeof b->name, "%s", name);
+    pthread_setname_np(pthread_self(), b->name); /* BEAT_NAME is what Linux takes */
     atomic_init(&b->at_us, clock_stopwatch_us());
     atomic_init(&b->stall_ms, 0);
     pthread_mutex_lock(&mutex);
@@ -31,6 +32,11 @@ void beat_now(struct beat *b)
         atomic_store_explicit(&b->stall_ms, 0, memory_order_relaxed);
         atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
     }
+}
+
+void beat_excuse(struct beat *b)
+{
+    atomic_store_explicit(&b->at_us, INT64_MAX, memory_order_relaxed);
 }
 
 void beat_end(struct beat *b)

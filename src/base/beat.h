@@ -7,7 +7,7 @@
  *
  * A beat is due each second, also while there is nothing to do, and between any two steps of long work. Real time
  * counts, whatever a test's clock says. All beats of the process are in one list, so that whoever asks who is late
- * need not know what threads there are.
+ * need not know what threads there are. The thread gets the name of its beat, as `ps -L` and `top -H` show it.
  */
 #ifndef UNSEEN_BASE_BEAT_H
 #define UNSEEN_BASE_BEAT_H
@@ -27,6 +27,9 @@ struct beat {
 
 void beat_begin(struct beat *b, const char *name); /* cut at BEAT_NAME - 1 bytes */
 void beat_now(struct beat *b);
+/* It waits for something that a restart would not speed up, and that may last: a thread that beats itself, a name
+ * server. Until its next beat_now() it is not silent. */
+void beat_excuse(struct beat *b);
 void beat_end(struct beat *b);
 
 /* For how long the one that has been silent for longest has been so, in ms; 0 when there is none. name (if it is not

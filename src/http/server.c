@@ -163,7 +163,6 @@ static int start_thread(struct http *h, struct err *err)
     int code = pthread_create(&h->thread, NULL, thread_main, h);
     if (code == 0) {
         h->has_thread = true;
-        pthread_setname_np(h->thread, "http");
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start the HTTP thread: %s", strerror(code));

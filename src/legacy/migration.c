@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/beat.h"
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -71,6 +72,7 @@ struct legacy {
     struct store_reader *problems_reader;
 
     /* the thread's own */
+    struct beat beat;
     struct store_reader *reader;
     struct take_rules rules;
     struct take takes[UNDER_WAY];
@@ -113,26 +115,34 @@ static bool paused(struct legacy *l)
     return notes.paused;
 }
 
+static void pass_ms(struct legacy *l, int64_t ms, bool wakes)
+{
+    int64_t until = clock_stopwatch_us() + ms * 1000, left = ms;
+    bool over = false;
+    while (!over && left > 0) {
+        beat_now(&l->beat);
+        pthread_mutex_lock(&l->mutex);
+        if (!l->stop && !(wakes && l->woken)) {
+            clock_cond_wait_real(&l->wake, &l->mutex, left < BEAT_EVERY_MS ? left : BEAT_EVERY_MS);
+        }
+        over = l->stop || (wakes && l->woken);
+        l->woken = l->woken && !wakes;
+        pthread_mutex_unlock(&l->mutex);
+        left = (until - clock_stopwatch_us() + 999) / 1000;
+    }
+    beat_now(&l->beat);
+}
+
 /* Waits for so long, or until there is something new. */
 static void wait_ms(struct legacy *l, int64_t ms)
 {
-    pthread_mutex_lock(&l->mutex);
-    if (!l->stop && !l->woken) {
-        clock_cond_wait_real(&l->wake, &l->mutex, ms);
-    }
-    l->woken = false;
-    pthread_mutex_unlock(&l->mutex);
+    pass_ms(l, ms, true);
 }
 
 /* The same, whatever is new. */
 static void rest_ms(struct legacy *l, int64_t ms)
 {
-    int64_t until = clock_stopwatch_us() + ms * 1000, now;
-    pthread_mutex_lock(&l->mutex);
-    while (!l->stop && (now = clock_stopwatch_us()) < until) {
-        clock_cond_wait_real(&l->wake, &l->mutex, (until - now) / 1000 + 1);
-    }
-    pthread_mutex_unlock(&l->mutex);
+    pass_ms(l, ms, false);
 }
 
 static void show(struct legacy *l, enum legacy_doing doing, const char *cause)
@@ -189,12 +199,14 @@ static int note(struct legacy *l, const struct store_notes *what, uint64_t *chan
     call.notes.call.done = on_done;
     pthread_mutex_init(&call.mutex, NULL);
     pthread_cond_init(&call.wake, NULL);
+    beat_excuse(&l->beat);
     l->store->ops->note(l->store, &call.notes);
     pthread_mutex_lock(&call.mutex);
     while (!call.done) {
         pthread_cond_wait(&call.wake, &call.mutex);
     }
     pthread_mutex_unlock(&call.mutex);
+    beat_now(&l->beat);
     pthread_cond_destroy(&call.wake);
     pthread_mutex_destroy(&call.mutex);
     *changed = call.notes.changed;
@@ -338,7 +350,9 @@ static int settle(struct legacy *l, struct gathered *g, struct err *err)
 /* The load turns. */
 static int hand_over(struct legacy *l, struct err *err)
 {
+    beat_excuse(&l->beat); /* the historian merges */
     int rc = l->store->ops->bulk_turn(l->store, err);
+    beat_now(&l->beat);
     if (rc == 0) {
         rc = settle(l, &l->gathered[!l->filling], err);
     }
@@ -378,7 +392,9 @@ static bool hand_over_due(struct legacy *l)
 static void give_up(struct legacy *l)
 {
     if (l->loading) {
+        beat_excuse(&l->beat);
         l->store->ops->bulk_end(l->store, NULL);
+        beat_now(&l->beat);
         l->loading = false;
     }
     gathered_clear(&l->gathered[0]);
@@ -409,13 +425,15 @@ static int connect_redis(struct legacy *l, struct err *err)
     if (l->redis != NULL) {
         return 0;
     }
-    int rc = redis_open(l->cfg, &redis, err);
-    if (rc == 0) {
-        pthread_mutex_lock(&l->mutex);
-        l->redis = redis;
-        pthread_mutex_unlock(&l->mutex);
+    int rc = redis_new(&l->beat, &redis, err);
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    pthread_mutex_lock(&l->mutex);
+    l->redis = redis; /* from now on whoever stops the thread interrupts it */
+    bool stop = l->stop;
+    pthread_mutex_unlock(&l->mutex);
+    return stop ? err_set(err, ERR_CLOSED, "interrupted") : redis_connect(redis, l->cfg, err);
 }
 
 /* By the clock and the configuration of now. */
@@ -530,6 +548,7 @@ static int read_notes(struct legacy *l, struct err *err)
         show(l, LEGACY_READING, "");
     }
     while (rc == 0 && !stopping(l) && !paused(l)) {
+        beat_now(&l->beat);
         rc = start_some(l, err);
         if (rc == 0 && l->n_queue > 0) {
             rc = go_on(l, err);
@@ -589,7 +608,9 @@ static void *migration_main(void *arg)
 {
     struct legacy *l = arg;
     bool told = false;
+    beat_begin(&l->beat, "migration");
     while (!stopping(l)) {
+        beat_now(&l->beat);
         struct store_notes_state notes;
         l->store->ops->notes_state(l->store, &notes);
         if (notes.paused || notes.waiting == 0) {
@@ -610,6 +631,7 @@ static void *migration_main(void *arg)
         work(l);
     }
     disconnect(l);
+    beat_end(&l->beat);
     return NULL;
 }
 

@@ -271,7 +271,13 @@ int redis_new(struct beat *beat, struct redis **redis, struct err *err)
 int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
 {
     snprintf(r->address, sizeof r->address, "%s", cfg->legacy_redis);
+    if (r->beat != NULL) {
+        beat_excuse(r->beat); /* the look-up of a name may take long */
+    }
     redisContext *context = dial(r->address);
+    if (r->beat != NULL) {
+        beat_now(r->beat);
+    }
     if (context == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }

@@ -58,7 +58,6 @@ static int start_thread(struct aside *a, struct err *err)
     if (code != 0) {
         return err_set(err, ERR_SYSTEM, "can't start the thread for large users: %s", strerror(code));
     }
-    pthread_setname_np(a->thread, "aside");
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* Whether the server is well: for /healthz and /readyz, systemd's watchdog, and whoever else asks.
  *
- * Alive: every loop and both writers have beaten (base/beat.h) within the limit; else a restart is what helps. Ready:
+ * Alive: every thread that beats has done so (base/beat.h) within the limit; else a restart is what helps. Ready:
  * alive, recovered, and taking writes; else it will be by itself, or once somebody makes room.
  *
  * The backup's thread does not beat: a restart is no help when the disk that it copies to hangs.

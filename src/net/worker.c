@@ -323,11 +323,6 @@ static int start_threads(struct crew *crew, struct err *err)
         struct worker *w = &crew->workers[i];
         code = pthread_create(&w->thread, NULL, thread_main, w);
         w->has_thread = code == 0;
-        if (code == 0) {
-            char name[16];
-            snprintf(name, sizeof name, "worker-%u", (unsigned)i % 1000);
-            pthread_setname_np(w->thread, name);
-        }
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a worker thread: %s", uv_strerror(-code));

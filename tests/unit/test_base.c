@@ -599,6 +599,9 @@ static void test_beat(void **state)
 
     beat_begin(&first, "first");
     beat_begin(&second, "a name that is too long");
+    char thread[BEAT_NAME] = "";
+    assert_int_equal(pthread_getname_np(pthread_self(), thread, sizeof thread), 0);
+    assert_string_equal(thread, "a name that is ");
     atomic_store(&first.at_us, clock_stopwatch_us() - 5000000);
     atomic_store(&second.at_us, clock_stopwatch_us() - 9000000);
     int64_t ms = beat_oldest_ms(name);
@@ -608,6 +611,17 @@ static void test_beat(void **state)
     ms = beat_oldest_ms(name);
     assert_true(ms >= 5000 && ms < 60000);
     assert_string_equal(name, "first");
+
+    struct beat_age ages[3];
+    beat_excuse(&first);
+    assert_true(beat_oldest_ms(name) < 5000);
+    assert_string_equal(name, "a name that is ");
+    assert_int_equal(beat_ages(ages, 3), 2);
+    assert_int_equal(ages[0].silent_ms + ages[1].silent_ms, beat_oldest_ms(NULL));
+    atomic_store(&second.at_us, clock_stopwatch_us());
+    beat_excuse(&second);
+    assert_int_equal(beat_oldest_ms(name), 0);
+    assert_string_equal(name, "");
 
     int64_t before = clock_stopwatch_us();
     assert_true(beat_stall("first", 20));

@@ -465,6 +465,7 @@ static void *backup_main(void *arg)
     struct backup *b = arg;
     struct store_backup *request = b->request;
     struct err *err = &request->err;
+    pthread_setname_np(pthread_self(), "backup");
     if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE) < 0) {
         log_debug("backup runs at normal priority", "errno=%d", errno);
     }
