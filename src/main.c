@@ -1,5 +1,6 @@
 /* unseen SUBCOMMAND ...: which of these candidates has this user not seen yet? */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,7 +46,8 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    umask(0027);                    /* what people watched is nobody else's business */
+    umask(0027);              /* what people watched is nobody else's business */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` fails, as on a full disk, and what it made is removed */
     log_set_level(LOG_LEVEL_ERROR); /* only serve tells its life */
     int exit_code = run(argc - 1, argv + 1);
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -186,6 +186,25 @@ def make_server(folder, request):
     assert not problems, problems
 
 
+@pytest.fixture
+def make_disk(folder):
+    """File systems of so many bytes ("24m"), where the machine allows mounting them."""
+    mounts = []
+
+    def make(size):
+        mount = folder / f"disk{len(mounts)}"
+        mount.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount)], capture_output=True)
+        if done.returncode != 0:
+            pytest.skip("mounting a tmpfs is not allowed here; disks that fail are tested in tests/unit and tests/scenario")
+        mounts.append(mount)
+        return mount
+
+    yield make
+    for mount in mounts:
+        subprocess.run(["umount", "-l", str(mount)], check=False)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield

@@ -4,6 +4,7 @@ The oracle is exact: whatever was acknowledged by either node is never unseen af
 """
 import json
 import random
+import resource
 import shutil
 import subprocess
 import threading
@@ -200,6 +201,57 @@ def test_exceptions(make_server, folder):
     assert unseen(b, "u", ["both", "onlya", "again", "kept"]) == ["both"]
     assert unseen(b, "v", ["x"]) == ["x"]
     sound(b)
+
+
+# Pairs of users whose 64-bit keys are equal under SEED.
+ONE_KEY = [("6nbaxsh", "eg659uq7"), ("xg3un6e", "ecukvmby"), ("dfsjoax", "xa4szk0k")]
+
+
+def test_users_of_one_key(make_server, folder):
+    """Both stored, one of them staged, both staged: each arrives, whatever is there already, and nothing is lost."""
+    a, b = make_server(hash_seed=SEED), make_server(hash_seed=SEED)
+    (stored, stored2), (half, staged), (fresh, fresh2) = ONE_KEY
+    with a.client() as c:
+        for user in (stored, stored2, half):
+            played(c, user, f"flushed-{user}")
+            c.command("DELIVERED", user, f"sent-{user}")
+        c.command("RING", "FLUSH")
+        for user in (half, staged, fresh, fresh2):
+            played(c, user, f"staged-{user}")
+            c.command("DELIVERED", user, f"last-{user}")
+    with b.client() as c:
+        for one, two in ONE_KEY:
+            played(c, two, f"own-{two}")
+        c.command("RING", "FLUSH")
+    path = folder / "all"
+    assert json.loads(export(a.data, path, "--json").stdout)["users"] == 6
+    assert json.loads(export(a.data, folder / "one", "--user", fresh, "--json").stdout)["users"] == 1
+    counts = [json.loads(export(a.data, folder / "part", "--shard", f"{i}/16384", "--json").stdout)["users"]
+              for i in sorted({keyslot(user) for pair in ONE_KEY for user in pair})]
+    assert sum(counts) == 6
+    own = folder / "fresh"
+    own.mkdir()
+    c = Server(own, clock=START, wait=False)
+    assert json.loads(load(c.data, path, args=("--json",)).stdout)["loaded"] == 6
+    c.start()
+    for target in (b, c):
+        report = json.loads(load(target, path, args=("--json",)).stdout)
+        assert report["loaded"] == 6 and report["not_loaded"] == []
+        once = dump(target)
+        load(target, path)
+        assert dump(target) == once
+        for pair in ONE_KEY:
+            for user in pair:
+                items = [] if user in (staged, fresh, fresh2) else [f"flushed-{user}", f"sent-{user}"]
+                items += [] if user in (stored, stored2) else [f"staged-{user}", f"last-{user}"]
+                assert unseen(target, user, items + ["new"]) == ["new"], user
+                with target.client() as client, pytest.raises(RespError, match="share"):
+                    client.command("FORGET", user)
+    for one, two in ONE_KEY:
+        assert unseen(b, two, [f"own-{two}", "new"]) == ["new"]
+    assert b.sqlite("history.db", "SELECT count(*) FROM users NATURAL JOIN (SELECT DISTINCT user_key FROM shared_keys)") == "3"
+    for server in (a, b, c):
+        sound(server)
 
 
 def test_shards(filled, folder):
@@ -400,16 +452,36 @@ def test_sealed_and_live_months_stand_beside_each_other(make_server, folder):
         sound(server)
 
 
-def test_killed_in_the_middle_of_a_load(filled, folder, make_server):
-    """What was loaded until then is whole user by user; the load is repeated."""
+@pytest.fixture
+def big(folder):
+    """A data folder of 20,000 users of three plays."""
     trace = folder / "trace.tsv"
     with open(trace, "w") as out:
         for u in range(20000):
             out.write("".join(f"{START - HOUR}\tbig{u}\t{x}{u}\n" for x in "abc"))
     source = folder / "source"
     run("import", trace, "--data", source, "--test-clock", START, "--min-free", "0", "--hash-seed", SEED)
+    return source
+
+
+def count_big(server):
+    """How many of some users are there; each of them whole or not at all."""
+    there = 0
+    with server.client() as c:
+        for u in range(0, 20000, 97):
+            left = c.command("UNSEEN", f"big{u}", f"a{u}", f"b{u}", f"c{u}", "new")
+            assert len(left) in (1, 4) and b"new" in left
+            there += len(left) == 1
+    return there
+
+
+BIG_ASKED = len(range(0, 20000, 97))
+
+
+def test_killed_in_the_middle_of_a_load(big, folder):
+    """What was loaded until then is whole user by user; the load is repeated."""
     path = folder / "big"
-    export(source, path)
+    export(big, path)
     own = folder / "victim"
     own.mkdir()
     target = Server(own, clock=START, hash_seed=SEED)
@@ -422,13 +494,77 @@ def test_killed_in_the_middle_of_a_load(filled, folder, make_server):
     _, words = process.communicate(timeout=PATIENCE)
     assert process.returncode in (0, 1)
     target.start()
-    with target.client() as c:
-        for u in range(0, 20000, 97):
-            assert len(c.command("UNSEEN", f"big{u}", f"a{u}", f"b{u}", f"c{u}")) in (0, 3)
+    count_big(target)
     assert json.loads(load(target, path, args=("--json",)).stdout)["loaded"] == 20000
-    with target.client() as c:
-        for u in range(0, 20000, 97):
-            assert c.command("UNSEEN", f"big{u}", f"a{u}", f"b{u}", f"c{u}", "new") == [b"new"]
+    assert count_big(target) == BIG_ASKED
+    sound(target)
+
+
+def limited(size):
+    """Files may have so many bytes; more is an error of the write."""
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))}
+
+
+def test_export_without_room(big, folder, make_disk):
+    """No half file, and what stood under the name still does."""
+    size = json.loads(export(big, folder / "whole", "--json").stdout)["bytes"]
+    assert size > 600000
+    path = folder / "out" / "users"
+    path.parent.mkdir()
+    for most in (32 * 1024, size // 2, size - 1):  # SQLite's -shm has 32 KiB
+        for before in (None, b"what was there"):
+            if before:
+                path.write_bytes(before)
+            result = run("export", path, "--data", big, check=False, **limited(most))
+            assert result.returncode == 1 and b"can't write" in result.stderr, result
+            assert list(path.parent.iterdir()) == ([path] if before else []) and (
+                not before or path.read_bytes() == before)
+        path.unlink()
+    disk = make_disk("512k")
+    (disk / "users").write_bytes(b"what was there")
+    result = export(big, disk / "users", check=False)
+    assert result.returncode == 1 and b"No space left on device" in result.stderr
+    assert [f.name for f in disk.iterdir()] == ["users"] and (disk / "users").read_bytes() == b"what was there"
+    subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+    export(big, disk / "users")
+    assert (disk / "users").stat().st_size == size
+
+
+def test_load_without_room_for_the_copy_of_a_pipe(big, folder):
+    bytes_ = run("export", "--data", big).stdout
+    result = load(folder / "new", "-", check=False, input=bytes_, **limited(len(bytes_) - 1))
+    assert result.returncode == 1 and b"standard input: can't write a temporary copy" in result.stderr
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["folder", "server"])
+def test_load_onto_a_disk_that_fills_up(big, folder, make_disk, served):
+    """An error that says so; each user whole or not there; with room again the same load goes through."""
+    path = folder / "big"
+    export(big, path)
+    disk = make_disk("1500k")
+    own = folder / "target"
+    own.mkdir()
+    target = Server(own, clock=START, hash_seed=SEED, wait=False)
+    target.data = disk / "data"
+    target.options["data"] = str(target.data)
+    if served:
+        target.start()
+    result = load(target if served else target.data, path, check=False)
+    words = result.stderr.decode()
+    assert result.returncode == 1 and ("full" in words or "disk" in words) and "loading again is harmless" in words, words
+    if served:
+        count_big(target)
+    subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+    if not served:
+        target.start()
+    assert 0 < count_big(target) < BIG_ASKED
+    if not served:
+        assert target.stop() == 0
+    assert json.loads(load(target if served else target.data, path, args=("--json",)).stdout)["loaded"] == 20000
+    if not served:
+        target.start()
+    assert count_big(target) == BIG_ASKED
     sound(target)
 
 

@@ -266,20 +266,9 @@ def test_a_disk_without_room(make_server):
         assert c.command("FORGET", "u") == 0
 
 
-@pytest.fixture
-def small_disk(folder):
-    """A file system of 24 MiB, where the machine allows mounting one."""
-    mount = folder / "disk"
-    mount.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)], capture_output=True)
-    if done.returncode != 0:
-        pytest.skip("mounting a tmpfs is not allowed here; the scenarios disk_full and min_free cover it")
-    yield mount
-    subprocess.run(["umount", "-l", str(mount)], check=False)
-
-
-def test_a_disk_that_fills_up(cold, small_disk):
+def test_a_disk_that_fills_up(cold, make_disk):
     server = cold()
+    small_disk = make_disk("24m")
     server.data = small_disk / "data"
     server.options["data"] = str(server.data)
     server.start()

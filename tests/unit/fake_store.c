@@ -409,6 +409,27 @@ static void fake_backup_stop(struct store *s)
     (void)s;
 }
 
+/* A parcel is the name of its verdict. */
+static void fake_join(struct store *s, struct store_join *join)
+{
+    static const char *const verdicts[] = {
+        [JOIN_DONE] = "done", [JOIN_OVER] = "over", [JOIN_OLD] = "old", [JOIN_CROWDED] = "crowded"};
+    for (size_t i = 0; i < join->n; i++) {
+        join->verdicts[i] = 0;
+        for (uint8_t v = JOIN_DONE; v <= JOIN_CROWDED; v++) {
+            if (slice_eq(join->parcels[i], slice_str(verdicts[v]))) {
+                join->verdicts[i] = v;
+            }
+        }
+        if (join->verdicts[i] == 0) {
+            err_set(&join->call.err, ERR_CORRUPT, "the parcel of a user is damaged");
+            join->call.done(&join->call);
+            return;
+        }
+    }
+    take(s, &join->call.message, STORE_CALL);
+}
+
 static void fake_mirror_state(struct store *s, struct store_mirror_state *out)
 {
     (void)s;
@@ -435,6 +456,7 @@ static const struct store_ops fake_ops = {
     .stats = fake_stats,
     .now = fake_now,
     .seed = fake_seed,
+    .join = fake_join,
     .backup = fake_backup,
     .backup_state = fake_backup_state,
     .backup_stop = fake_backup_stop,

@@ -279,6 +279,11 @@ static const struct row rows[] = {
      NULL},
     {"BACKUP /busy\r\n", "-BUSY a backup to /other is under way\r\n", NULL},
     {"BACKUP\r\n", COUNT_ERROR("backup"), NULL},
+    {"LOAD done\r\nPING\r\n", "*1\r\n:1\r\n+PONG\r\n", NULL},
+    {"LOAD crowded done old over\r\nLOAD old\r\n", "*4\r\n:4\r\n:1\r\n:3\r\n:2\r\n*1\r\n:3\r\n", NULL},
+    {"LOAD done nonsense\r\nPING\r\n", "-ERR the parcel of a user is damaged\r\n+PONG\r\n", NULL},
+    {"MULTI\r\nLOAD done\r\nPING\r\nEXEC\r\n", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n*1\r\n:1\r\n+PONG\r\n", NULL},
+    {"LOAD\r\n", COUNT_ERROR("load"), NULL},
 
     /* Forgetting. */
     {"FORGET u n a\r\nUNSEEN u n a b\r\n", ":1\r\n*2\r\n$1\r\nn\r\n$1\r\na\r\n", NULL},

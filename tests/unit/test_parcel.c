@@ -206,7 +206,7 @@ static int by_key(const void *a, const void *b)
 
 enum { USERS = 500 };
 
-static void make_file(struct buf *file)
+static void make_file(struct buf *file, int last_month)
 {
     static char names[USERS][8];
     static char blob[9000];
@@ -225,6 +225,7 @@ static void make_file(struct buf *file)
         parcels[i].key = hash_user_key(SEED, parcels[i].user);
         parcels[i].months = &month;
         parcels[i].n_months = 1;
+        parcels[i].last_month = last_month;
     }
     qsort(parcels, USERS, sizeof parcels[0], by_key);
     assert_int_equal(export_writer_new(put, file, &a_head, &w, NULL), 0);
@@ -268,7 +269,7 @@ static void test_file(void **state)
     struct buf file = {0};
     uint64_t users;
     struct err err = {0};
-    make_file(&file);
+    make_file(&file, 24322);
     assert_int_equal(read_file(file.data, file.len, &users, &err), 0);
     assert_int_equal(users, USERS);
     for (size_t len = 0; len < file.len; len += len < 200 || len + 200 > file.len ? 1 : 997) {
@@ -287,6 +288,77 @@ static void test_file(void **state)
     buf_free(&file);
 }
 
+enum { BLOCKS_MAX = 16 };
+
+/* Where each block begins, and where the last one ends. */
+static size_t find_blocks(const struct buf *file, size_t *at)
+{
+    size_t n = 0;
+    for (size_t next = 8; next < file->len; n++) {
+        assert_true(n < BLOCKS_MAX);
+        at[n] = next;
+        uint32_t stored;
+        memcpy(&stored, file->data + next + 1, 4);
+        next += 1 + 4 + 4 + stored + 8;
+    }
+    at[n] = file->len;
+    return n;
+}
+
+/* Each block is as it was written, but one is missing, stands twice or elsewhere, or belongs to another file; and cuts
+ * and flips at each block. */
+static void test_file_blocks(void **state)
+{
+    (void)state;
+    struct buf file = {0};
+    size_t at[BLOCKS_MAX + 1];
+    uint64_t users;
+    make_file(&file, 24322);
+    size_t n = find_blocks(&file, at);
+    assert_true(n >= 6);    /* a head, some of users, an end */
+    struct buf later = {0}; /* of the same users */
+    size_t later_at[BLOCKS_MAX + 1];
+    make_file(&later, 24323);
+    assert_int_equal(find_blocks(&later, later_at), n);
+    for (size_t i = 0; i <= n; i++) {
+        for (size_t len = at[i] - 1; len <= at[i] + 1 && len < file.len; len++) {
+            assert_int_equal(read_file(file.data, len, &users, NULL), len < 8 ? ERR_INVALID : ERR_CORRUPT);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t len = at[i + 1] - at[i];
+        for (size_t j = 0; j <= n; j++) { /* block i is missing (j == i), or stands once more, before block j */
+            struct buf other = {0};
+            buf_add(&other, file.data, j == i ? at[i] : at[j]);
+            if (j != i) {
+                buf_add(&other, file.data + at[i], len);
+            }
+            size_t rest = j == i ? at[i + 1] : at[j];
+            buf_add(&other, file.data + rest, file.len - rest);
+            assert_int_equal(read_file(other.data, other.len, &users, NULL), ERR_CORRUPT);
+            buf_free(&other);
+        }
+        if (i > 0 && i + 1 < n) { /* it is the other file's */
+            struct buf other = {0};
+            buf_add(&other, file.data, at[i]);
+            buf_add(&other, later.data + later_at[i], later_at[i + 1] - later_at[i]);
+            buf_add(&other, file.data + at[i + 1], file.len - at[i + 1]);
+            assert_int_equal(read_file(other.data, other.len, &users, NULL), ERR_CORRUPT);
+            buf_free(&other);
+        }
+        static const size_t places = 4; /* what it is, its length, its content, its checksum */
+        for (size_t k = 0; k < places; k++) {
+            size_t byte = k < 2 ? at[i] + k : k == 2 ? at[i] + len / 2 : at[i + 1] - 1;
+            file.data[byte] = (char)(file.data[byte] ^ 1);
+            assert_int_equal(read_file(file.data, file.len, &users, NULL), ERR_CORRUPT);
+            file.data[byte] = (char)(file.data[byte] ^ 1);
+        }
+    }
+    assert_int_equal(read_file(file.data, file.len, &users, NULL), 0);
+    buf_free(&file);
+    buf_free(&later);
+}
+
 /* The first bytes are for ever. */
 static void test_file_golden(void **state)
 {
@@ -295,7 +367,7 @@ static void test_file_golden(void **state)
                                      0,   0,   0,   0,   0,   0xab, 0x8d, 0xfe, 0xa1, 0x01, 0, 0};
     (void)state;
     struct buf file = {0};
-    make_file(&file);
+    make_file(&file, 24322);
     assert_memory_equal(file.data, golden, 32);
     static const uint8_t numbers[] = {6, 3, 100, 0, 1, 0, 1};
     assert_memory_equal(file.data + 17 + 7 + 24, numbers, sizeof numbers);
@@ -323,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_keyslots),      cmocka_unit_test(test_parcel_round_trip),
         cmocka_unit_test(test_parcel_golden), cmocka_unit_test(test_parcel_refuses),
         cmocka_unit_test(test_file),          cmocka_unit_test(test_file_golden),
+        cmocka_unit_test(test_file_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

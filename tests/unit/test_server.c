@@ -104,27 +104,32 @@ static void order_of_one_connection(void **state)
     end(&f);
 }
 
-/* FORGET, RING FLUSH and FILTER ... DELIVER block their connection alone. */
+/* FORGET, RING FLUSH, FILTER ... DELIVER and LOAD block their connection alone. */
 static void later_answers_block_their_connection(void **state)
 {
     (void)state;
     struct fixture f;
     begin(&f);
     fake_store_hold(f.store);
-    int fd[3] = {client_open(&f), client_open(&f), client_open(&f)};
+    int fd[4];
+    for (int i = 0; i < 4; i++) {
+        fd[i] = client_open(&f);
+    }
     client_say(fd[0], "FORGET u\r\nPING\r\n");
     client_say(fd[1], "RING FLUSH\r\nPING\r\n");
     client_say(fd[2], "FILTER u LIMIT 1 DELIVER ITEMS x\r\nWHY u x\r\n");
-    fake_store_wait(f.store, 3);
+    client_say(fd[3], "LOAD over\r\nPING\r\n");
+    fake_store_wait(f.store, 4);
     settle(&f);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_false(client_has_input(fd[i]));
     }
     fake_store_release(f.store);
     client_expect(fd[0], ":0\r\n+PONG\r\n");
     client_expect(fd[1], "*0\r\n+PONG\r\n");
     client_expect(fd[2], "*1\r\n$1\r\nx\r\n*1\r\n$9\r\ndelivered\r\n");
-    for (int i = 0; i < 3; i++) {
+    client_expect(fd[3], "*1\r\n:2\r\n+PONG\r\n");
+    for (int i = 0; i < 4; i++) {
         close(fd[i]);
     }
     end(&f);
@@ -137,14 +142,18 @@ static void peer_gone_meanwhile(void **state)
     struct fixture f;
     begin(&f);
     fake_store_hold(f.store);
-    int fd[3] = {client_open(&f), client_open(&f), client_open(&f)};
+    int fd[4];
+    for (int i = 0; i < 4; i++) {
+        fd[i] = client_open(&f);
+    }
     client_say(fd[0], "PLAYED u a\r\n");
     client_say(fd[1], "FORGET v\r\n");
     client_say(fd[2], "FILTER u LIMIT 1 DELIVER ITEMS x\r\n");
-    fake_store_wait(f.store, 2); /* the two writes may share a batch */
+    client_say(fd[3], "LOAD done done\r\n");
+    fake_store_wait(f.store, 3); /* the two writes may share a batch */
     settle(&f);
     struct linger now = {.l_onoff = 1, .l_linger = 0};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         client_say(fd[i], "PING\r\n"); /* unread bytes, so that the close is a reset */
         setsockopt(fd[i], SOL_SOCKET, SO_LINGER, &now, sizeof now);
         close(fd[i]);
@@ -244,8 +253,9 @@ static void failed_writes(void **state)
     int fd = client_open(&f);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fake_store_fail(f.store, cases[i].code, "the cause");
-        client_say(fd, "PLAYED u a\r\nPLAYED u b\r\nFILTER u LIMIT 1 DELIVER ITEMS x\r\nFORGET u\r\nRING FLUSH\r\n");
-        for (int k = 0; k < 5; k++) {
+        client_say(fd, "PLAYED u a\r\nPLAYED u b\r\nFILTER u LIMIT 1 DELIVER ITEMS x\r\nFORGET u\r\nRING FLUSH\r\n"
+                       "LOAD done\r\n");
+        for (int k = 0; k < 6; k++) {
             client_expect(fd, cases[i].want);
         }
     }
