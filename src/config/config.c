@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 
+#define MAIN_SECTION "unseen"
 #define LEGACY_SECTION "legacy"
 #define LEGACY_PREFIX LEGACY_SECTION "_"
 
@@ -23,6 +24,7 @@ struct load {
     char *line; /* of getline() */
     size_t line_size;
     int number;
+    int section;  /* the line in which it begins */
     bool pending; /* the line should have given a name and a value, and has not yet */
     int read_errno;
     int set_in[OPTIONS_MAX]; /* line in which each option was set */
@@ -80,13 +82,14 @@ static bool check_section(struct load *l, const char *line)
         problem(l, ERR_INVALID, "expected ] at the end of the section's name");
         return false;
     }
-    if (!slice_eq(section, slice_str("[unseen")) && !slice_eq(section, slice_str("[" LEGACY_SECTION))) {
+    if (!slice_eq(section, slice_str("[" MAIN_SECTION)) && !slice_eq(section, slice_str("[" LEGACY_SECTION))) {
         struct err err;
-        err_set(&err, ERR_NOTFOUND, "there is no section %s, only [unseen] and [" LEGACY_SECTION "]",
+        err_set(&err, ERR_NOTFOUND, "there is no section %s, only [" MAIN_SECTION "] and [" LEGACY_SECTION "]",
                 log_quote(slice_of(line, len + 1)));
         problem(l, err.code, err.text);
         return false;
     }
+    l->section = l->number;
     return true;
 }
 
@@ -135,15 +138,24 @@ static char *next_line(char *out, int size, void *arg)
     return out;
 }
 
-static int take(void *arg, const char *section, const char *name, const char *value)
+/* A line that is appended to a file falls into its last section, whatever it was meant for. */
+static int misplaced(const struct load *l, const char *name, const char *right, const char *section, struct err *err)
+{
+    if (section[0] == '\0') {
+        return err_set(err, ERR_NOTFOUND, "%s belongs in [%s]; here it stands before any section", name, right);
+    }
+    return err_set(err, ERR_NOTFOUND, "%s belongs in [%s]; here it stands in [%s], which begins in line %d", name,
+                   right, section, l->section);
+}
+
+static int take(void *arg, const char *section, const char *given, const char *value)
 {
     struct load *l = arg;
-    char whole[NAME_TEXT];
+    char legacy[NAME_TEXT];
+    snprintf(legacy, sizeof legacy, LEGACY_PREFIX "%s", given);
     l->pending = false;
-    if (strcmp(section, LEGACY_SECTION) == 0 && strncmp(name, LEGACY_PREFIX, strlen(LEGACY_PREFIX)) != 0) {
-        snprintf(whole, sizeof whole, LEGACY_PREFIX "%s", name);
-        name = whole;
-    }
+    bool in_legacy = strcmp(section, LEGACY_SECTION) == 0;
+    const char *name = in_legacy && strncmp(given, LEGACY_PREFIX, strlen(LEGACY_PREFIX)) != 0 ? legacy : given;
     const struct config_option *option = config_find(name);
     size_t index = option != NULL ? (size_t)(option - config_options) : 0;
     struct err err = {0};
@@ -151,6 +163,8 @@ static int take(void *arg, const char *section, const char *name, const char *va
         err_set(&err, ERR_INVALID, "%s is given twice, first in line %d", name, l->set_in[index]);
     } else if (option != NULL && option->type == CONFIG_SECRET && strstr(l->line, " ;") != NULL) {
         err_set(&err, ERR_INVALID, "%s can't hold a space before a semicolon: a comment begins there", name);
+    } else if (option == NULL && config_find(name == legacy ? given : legacy) != NULL) {
+        misplaced(l, given, name == legacy ? MAIN_SECTION : LEGACY_SECTION, section, &err);
     } else {
         config_set(&l->cfg, name, value != NULL ? value : "", &err);
     }

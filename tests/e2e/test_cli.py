@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import DAY, START, UNSEEN, run
+from conftest import DAY, REPO, START, UNSEEN, run
 from resp import RespError
 
 COMMANDS = ["serve", "import", "user", "why", "months", "check", "check-config", "version", "help"]
@@ -112,6 +112,13 @@ def test_check_config(folder):
     assert done.returncode == 1
     for number in (1, 2, 3):
         assert f"sample.conf:{number}:" in text, text  # all of them, not the first alone
+    # A line appended to the sample falls into its last section.
+    lines = (REPO / "etc/unseen.conf").read_text().splitlines() + ["slots = 4"]
+    sample.write_text("\n".join(lines) + "\n")
+    done = run("check-config", "-c", sample, check=False)
+    assert done.returncode == 1 and (
+        f"sample.conf:{len(lines)}: slots belongs in [unseen]; here it stands in [legacy], "
+        f"which begins in line {lines.index('[legacy]') + 1}\n") in done.stdout.decode() + done.stderr.decode()
 
 
 ROWS = [(START - 5000, "u1", "a"), (START - 4000, "u1", "b"), (START - 3000, "u2", "it,em \"x\""),

@@ -375,7 +375,7 @@ static void test_good_file(void **state)
 static void test_bad_file(void **state)
 {
     (void)state;
-    static const char text[] = "retention = 9\n"
+    static const char text[] = "mirror = yes\n"
                                "slots = 99\n"
                                "slot = 6\n"
                                "nothing\n"
@@ -392,8 +392,12 @@ static void test_bad_file(void **state)
                                "[legacy]\n"
                                "redos = x\n"
                                "legacy_score = h\n"
+                               "slots = 9\n"
+                               "[unseen]\n"
+                               "played_key = x\n"
                                "last";
     static const char *const wanted[] = {
+        "1: mirror belongs in [legacy]; here it stands before any section",
         "2: slots is \"99\", expected 2 to 64 slots",
         "3: there is no option \"slot\"; did you mean slots?",
         "4: expected name = value",
@@ -407,7 +411,9 @@ static void test_bad_file(void **state)
         "14: min_free is \"1 # more\", expected a size such as 256MiB, 0 to 16TiB",
         "16: there is no option \"legacy_redos\"; did you mean legacy_redis?",
         "17: legacy_score is \"h\", expected ms or s",
-        "18: expected name = value",
+        "18: slots belongs in [unseen]; here it stands in [legacy], which begins in line 15",
+        "20: played_key belongs in [legacy]; here it stands in [unseen], which begins in line 19",
+        "21: expected name = value",
     };
     write_file(text, sizeof text - 1);
     struct buf want = {0}, problems = {0};
@@ -416,7 +422,7 @@ static void test_bad_file(void **state)
     }
     struct config cfg = defaults(), before = cfg;
     struct err err = {0};
-    assert_int_equal(config_load(&cfg, path, collect, &problems, &err), ERR_RANGE);
+    assert_int_equal(config_load(&cfg, path, collect, &problems, &err), ERR_NOTFOUND);
     assert_int_equal(buf_add(&problems, "", 1), 0);
     assert_int_equal(buf_add(&want, "", 1), 0);
     assert_string_equal(problems.data, want.data);
