@@ -7,5 +7,7 @@ libunseen_a_SOURCES += \
 	src/legacy/parse.h \
 	src/legacy/redis.c \
 	src/legacy/redis.h \
+	src/legacy/resolve.c \
+	src/legacy/resolve.h \
 	src/legacy/take.c \
 	src/legacy/take.h

@@ -520,6 +520,9 @@ void mirror_status(struct mirror *m, struct mirror_status *out)
     *out = m->status;
     pthread_mutex_unlock(&m->mutex);
     m->store->ops->mirror_state(m->store, &out->queue);
+    if (out->doing == MIRROR_IN_STEP && out->queue.rows > 0) {
+        out->doing = MIRROR_SENDING; /* the thread hasn't looked yet, or is connecting */
+    }
 }
 
 void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg)

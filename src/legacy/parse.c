@@ -57,6 +57,21 @@ struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX])
     return slice_of(out, n);
 }
 
+bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGACY_PORT_TEXT])
+{
+    const char *colon = strrchr(address, ':');
+    bool named = strncmp(address, "unix:", 5) == 0;
+    if (named || address[0] == '/' || colon == NULL) {
+        snprintf(host, CONFIG_TEXT, "%s", address + (named ? 5 : 0));
+        return false;
+    }
+    int len = (int)(colon - address);
+    bool v6 = len > 1 && address[0] == '[' && address[len - 1] == ']';
+    snprintf(host, CONFIG_TEXT, "%.*s", v6 ? len - 2 : len, v6 ? address + 1 : address);
+    snprintf(port, LEGACY_PORT_TEXT, "%d", atoi(colon + 1));
+    return true;
+}
+
 static enum legacy_time bad(char why[LEGACY_WHY], struct slice score, const char *what)
 {
     snprintf(why, LEGACY_WHY, "the score %.*s %s", (int)(score.len < SCORE_TEXT ? score.len : SCORE_TEXT - 1),

@@ -21,6 +21,10 @@ struct slice legacy_key_make(const char *form, struct slice user, char out[LEGAC
 /* The form as a pattern for SCAN ... MATCH. */
 struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX]);
 
+/* "host:port", "[::1]:6379": true, with both apart. Else the path of a socket, in host. */
+enum { LEGACY_PORT_TEXT = 8 };
+bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGACY_PORT_TEXT]);
+
 struct legacy_times {
     enum config_score unit;
     int64_t oldest_ms; /* earlier ones are old */

@@ -2,6 +2,7 @@
 
 #ifdef WITH_HIREDIS
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <hiredis/hiredis.h>
 #include <poll.h>
@@ -14,6 +15,8 @@
 #include "base/arena.h"
 #include "base/beat.h"
 #include "base/clock.h"
+#include "legacy/parse.h"
+#include "legacy/resolve.h"
 
 enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_BUFFER_KEPT = 1 << 20 };
 
@@ -182,13 +185,14 @@ static bool is_interrupted(struct redis *r)
     return interrupted;
 }
 
-/* Waits until the socket is readable or writable, as `events` say, from since_us on for at most patience_ms. 0, or an
- * error with `what` in it. */
-static int await(struct redis *r, short events, int64_t since_us, int patience_ms, const char *what, struct err *err)
+/* Waits until fd is readable or writable, as `events` say, from since_us on for at most patience_ms. 0, or an error
+ * with `what` in it. */
+static int await(struct redis *r, int fd, short events, int64_t since_us, int patience_ms, const char *what,
+                 struct err *err)
 {
     for (;;) {
-        struct pollfd fd = {.fd = r->context->fd, .events = events};
-        int n = poll(&fd, 1, LOOK_UP_MS);
+        struct pollfd poll_fd = {.fd = fd, .events = events};
+        int n = poll(&poll_fd, 1, LOOK_UP_MS);
         if (r->beat != NULL) {
             beat_now(r->beat);
         }
@@ -207,27 +211,43 @@ static int await(struct redis *r, short events, int64_t since_us, int patience_m
     }
 }
 
-static redisContext *dial(const char *address)
+/* Puts the address in digits in the place of a name. hiredis would look it up too, but nobody could interrupt it. */
+static int look_up(struct redis *r, char host[CONFIG_TEXT], struct err *err)
 {
-    const char *colon = strrchr(address, ':');
-    if (strncmp(address, "unix:", 5) == 0) {
-        return redisConnectUnixNonBlock(address + 5);
+    struct in6_addr digits;
+    struct resolve *resolve = NULL;
+    if (inet_pton(AF_INET, host, &digits) == 1 || inet_pton(AF_INET6, host, &digits) == 1) {
+        return 0;
     }
-    if (address[0] == '/' || colon == NULL) {
-        return redisConnectUnixNonBlock(address);
+    if (resolve_begin(host, &resolve, err) < 0) {
+        return err_prefix(err, "%s", r->address);
     }
-    char host[CONFIG_TEXT];
-    int len = (int)(colon - address);
-    bool v6 = len > 1 && address[0] == '[' && address[len - 1] == ']';
-    snprintf(host, sizeof host, "%.*s", v6 ? len - 2 : len, v6 ? address + 1 : address);
-    return redisConnectNonBlock(host, atoi(colon + 1));
+    int rc = await(r, resolve_fd(resolve), POLLIN, clock_stopwatch_us(), REDIS_SILENCE_MS,
+                   "the look-up of its name has no answer", err);
+    if (rc == 0) {
+        rc = resolve_answer(resolve, host, err);
+    }
+    resolve_end(resolve);
+    return rc;
+}
+
+static int dial(struct redis *r, redisContext **context, struct err *err)
+{
+    char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
+    bool tcp = legacy_address(r->address, host, port);
+    int rc = tcp ? look_up(r, host, err) : 0;
+    if (rc == 0) {
+        *context = tcp ? redisConnectNonBlock(host, atoi(port)) : redisConnectUnixNonBlock(host);
+        rc = *context == NULL ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+    }
+    return rc;
 }
 
 static int finish_dial(struct redis *r, struct err *err)
 {
     int code = 0;
     socklen_t size = sizeof code;
-    int rc = await(r, POLLOUT, clock_stopwatch_us(), REDIS_CONNECT_MS, "can't be reached", err);
+    int rc = await(r, r->context->fd, POLLOUT, clock_stopwatch_us(), REDIS_CONNECT_MS, "can't be reached", err);
     if (rc == 0 && (getsockopt(r->context->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0)) {
         rc = err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(code != 0 ? code : errno));
     }
@@ -271,15 +291,10 @@ int redis_new(struct beat *beat, struct redis **redis, struct err *err)
 int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
 {
     snprintf(r->address, sizeof r->address, "%s", cfg->legacy_redis);
-    if (r->beat != NULL) {
-        beat_excuse(r->beat); /* the look-up of a name may take long */
-    }
-    redisContext *context = dial(r->address);
-    if (r->beat != NULL) {
-        beat_now(r->beat);
-    }
-    if (context == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory");
+    redisContext *context = NULL;
+    int rc = dial(r, &context, err);
+    if (rc < 0) {
+        return rc;
     }
     context->reader->fn = &replies;
     context->reader->privdata = r;
@@ -287,7 +302,7 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
     pthread_mutex_lock(&r->mutex);
     r->context = context;
     pthread_mutex_unlock(&r->mutex);
-    int rc = context->err != 0 ? lost(r, err) : finish_dial(r, err);
+    rc = context->err != 0 ? lost(r, err) : finish_dial(r, err);
     if (rc == 0) {
         rc = greet(r, cfg, err);
     }
@@ -379,7 +394,7 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
         if (redisBufferWrite(c, &sent) != REDIS_OK) {
             return lost(r, err);
         }
-        int rc = await(r, (short)(sent ? POLLIN : POLLIN | POLLOUT), since, REDIS_SILENCE_MS, "no answer", err);
+        int rc = await(r, c->fd, (short)(sent ? POLLIN : POLLIN | POLLOUT), since, REDIS_SILENCE_MS, "no answer", err);
         if (rc < 0) {
             return rc;
         }

@@ -1,11 +1,13 @@
 """Whatever the old Redis answers but what it should: what concerns all keys alike makes the mirror and the migration
 wait, with the cause, and nothing is lost; what concerns one key is named, counted and passed over."""
 import json
+import shutil
 import signal
+import subprocess
 
 import pytest
 
-from conftest import START, free_port, run
+from conftest import REPO, START, free_port, run
 from old_redis import REDIS, OldRedis, wait
 from resp import flat
 
@@ -267,3 +269,40 @@ def test_keys_that_the_acl_forbids(make_server, old):
     assert b"v" in redis.zset("played:mine")
     redis.ask("ACL", "SETUSER", "default", "allkeys")
     assert list(redis.zset("played:other")) == [b"old"]
+
+
+def test_its_name(make_server, old):
+    port = free_port()
+    redis = old("--port", str(port))
+    redis.zadd("played:u", [(START, "old")])
+    server = make_server(legacy_redis=f"localhost:{port}", legacy_mirror="yes")
+    ask(server, "LEGACY", "NOTE", "u")
+    wait_migrated(server)
+    ask(server, "PLAYED", "u", "new")
+    wait_in_step(server)
+    assert list(redis.zset("played:u")) == [b"new", b"old"]
+
+
+def test_a_name_that_nobody_knows(make_server):
+    server = make_server(legacy_redis="no-such-machine.invalid:6379", legacy_mirror="yes")
+    ask(server, "LEGACY", "NOTE", "u")
+    for state in (mirror, migration):
+        wait_cause(server, state, b"no-such-machine.invalid: ")
+
+
+def test_a_resolver_that_never_answers(make_server, folder, monkeypatch):
+    """Nobody waits for it: neither who records, nor the end of the service."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no compiler")
+    deaf = folder / "deaf_resolver.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", deaf, REPO / "tests/e2e/deaf_resolver.c", "-ldl"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(deaf))
+    server = make_server(legacy_redis="deaf.example:6379", legacy_mirror="yes")
+    monkeypatch.delenv("LD_PRELOAD")
+    ask(server, "LEGACY", "NOTE", "u")
+    assert ask(server, "PLAYED", "u", "v") == 1
+    assert mirror(server)["state"] != b"in step"
+    for state in (mirror, migration):
+        assert wait_cause(server, state, b"deaf.example:6379: the look-up of its name has no answer")["waiting"] == 1
+    assert server.stop() == 0
