@@ -23,8 +23,8 @@ def month_ms(month):
 
 @pytest.fixture
 def inspected(make_server):
-    """Seven months of plays, of which one expires and the others are sealed; a forgotten item, a damaged filter, and
-    something staged."""
+    """Seven months of plays, of which one expires and the others are sealed; a forgotten item, a damaged filter,
+    something staged, and users who come from a Redis that is away."""
     server = make_server(clock=OCTOBER_21, hash_seed=SEED)
     with server.client() as c:
         for month in range(4, 11):
@@ -49,6 +49,11 @@ def inspected(make_server):
                   "(SELECT user_key FROM users WHERE user = 'user:7')")
     spoil(server, "UPDATE plays_202611 SET filter = x'20' WHERE user_key = "
                   "(SELECT user_key FROM users WHERE user = 'user:3')")
+    spoil(server, "INSERT INTO noted VALUES (1, 'user:1', 1), (2, 'user:8', 1), (3, 'user:9', 2), (4, 123, 3), "
+                  "(5, 'user:77', 0), (6, 'user:78', 0)", file="staging.db")
+    spoil(server, "INSERT INTO legacy_problems VALUES ('played:user:9', 'WRONGTYPE Operation against a key holding the "
+                  f"wrong kind of value', {START})", file="staging.db")
+    server.options.update(legacy_redis=server.folder / "nobody", legacy_mirror="yes")
     server.start()
     with server.client() as c:
         c.command("PLAYED", "user:3", "v1")

@@ -185,7 +185,7 @@ tests_unit_test_schema_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_schema_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_schema
 EXTRA_DIST += tests/data/history_v2.sql tests/data/staging_v1.sql tests/data/staging_v2.sql \
-	tests/data/history_v3.sql tests/data/staging_v3.sql
+	tests/data/history_v3.sql tests/data/staging_v3.sql tests/data/staging_v4.sql tests/data/staging_v5.sql
 
 check_PROGRAMS += tests/unit/test_backup
 tests_unit_test_backup_SOURCES = tests/unit/test_backup.c \

@@ -179,7 +179,7 @@ static void test_one_schema(void **state)
     world_stop(&f->world);
     char *history = ask(f, "history", schema_sql);
     char *staging = ask(f, "staging", schema_sql);
-    static const int versions[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 3}};
+    static const int versions[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 3}, {3, 4}, {3, 5}};
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
         load_folder(f, versions[i][0], versions[i][1]);
         start(&f->world);
@@ -234,17 +234,71 @@ static void test_upgrade(void **state)
     need_whole_v2(f);
 }
 
-/* The disk fails at the first write of the upgrade, at the second, and so on: either version is whole, and the next
- * start ends the upgrade. */
-static void test_upgrade_interrupted(void **state)
+static enum store_note note_of(struct world *w, const char *user)
+{
+    return w->store->ops->noted(w->store, hash_user_key(w->dedup.seed, slice_str(user)));
+}
+
+/* Notes that schema 4 had are what they were. */
+static void need_notes(struct fixture *f)
+{
+    struct world *w = &f->world;
+    struct store_notes_state notes;
+    w->store->ops->notes_state(w->store, &notes);
+    assert_int_equal(notes.all, 5);
+    assert_int_equal(notes.waiting, 2);
+    assert_int_equal(notes.problems, 1);
+    assert_true(notes.paused);
+    assert_int_equal(note_of(w, "dora"), NOTE_WAITING);
+    assert_int_equal(note_of(w, "d\xff"), NOTE_WAITING);
+    assert_int_equal(note_of(w, "anna"), NOTE_DONE);
+    assert_int_equal(note_of(w, "emil"), NOTE_LEFT);
+    assert_int_equal(note_of(w, "fred"), NOTE_ENDED);
+    assert_int_equal(note_of(w, "bert"), NOTE_NONE);
+    assert_true(seen(w, "anna", "a9"));
+    assert_int_equal(problems(w), 0);
+    expect(f, "staging", "SELECT * FROM migration", "5|2|1|1|1|60.0|yes|1\n");
+    expect(f, "staging", "SELECT time, key FROM migration_problems", "2026-09-22 09:56:40|played:emil\n");
+}
+
+static void test_upgrade_notes(void **state)
 {
     struct fixture *f = *state;
+    load_folder(f, 3, 4);
+    assert_int_equal(problems(&f->world), 0);
+    start(&f->world);
+    need_notes(f);
+    expect(f, "staging", "SELECT count(*) FROM mirror_queue", "0\n");
+}
+
+static void test_upgrade_mirror(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    struct store_mirror_state mirror;
+    load_folder(f, 3, 5);
+    assert_int_equal(problems(w), 0);
+    start(w);
+    need_notes(f);
+    w->store->ops->mirror_state(w->store, &mirror);
+    assert_int_equal(mirror.rows, 4);
+    assert_int_equal(mirror.broken_ms, 1790070000000);
+    assert_int_equal(mirror.left_out, 3);
+    expect(f, "staging", "SELECT id, time, kind, user, item FROM mirror_queue",
+           "7|2026-09-22 09:58:20|play|anna|a9\n8|2026-09-22 09:58:20|delivery|bert|d1\n"
+           "9|2026-09-22 09:58:20|forget user|fred|\n10|2026-09-22 09:58:20|forget item|anna|a1\n");
+}
+
+/* The disk fails at the first write of the upgrade, at the second, and so on: either version is whole, and the next
+ * start ends the upgrade. */
+static void interrupt_upgrade(struct fixture *f, int history, int staging, void (*need)(struct fixture *), int least)
+{
     struct world *w = &f->world;
     bool done = false;
     int failed = 0;
     for (uint64_t nth = 1; !done; nth++) {
         struct err err = {0};
-        load_folder(f, 2, 1);
+        load_folder(f, history, staging);
         vfs_fault_add(&(struct vfs_rule){.ops = VFS_CHANGE, .file = "", .nth = nth, .sticky = true, .action = VFS_EIO});
         if (world_start(w, &err) == 0) {
             done = true;
@@ -254,11 +308,21 @@ static void test_upgrade_interrupted(void **state)
         failed += !done;
         assert_int_equal(problems(w), 0);
         start(w);
-        need_whole_v2(f);
+        need(f);
         world_stop(w);
         assert_true(nth < 200);
     }
-    assert_true(failed > 10);
+    assert_true(failed > least);
+}
+
+static void test_upgrade_interrupted(void **state)
+{
+    interrupt_upgrade(*state, 2, 1, need_whole_v2, 10);
+}
+
+static void test_upgrade_notes_interrupted(void **state)
+{
+    interrupt_upgrade(*state, 3, 4, need_notes, 5);
 }
 
 /* --- the views --- */
@@ -378,7 +442,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(test_upgrade, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_upgrade_notes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_upgrade_mirror, setup, teardown),
         cmocka_unit_test_setup_teardown(test_upgrade_interrupted, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_upgrade_notes_interrupted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_of_a_new_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_follow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plan, setup, teardown),

@@ -399,7 +399,7 @@ static int check_staging(struct check *c, struct err *err)
         c->total += sizes.rows;
         check_pages(c, &db, sizes.rows);
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
-        if ((result = check_views(c, &db, 3, err)) == 0) {
+        if ((result = check_views(c, &db, 6, err)) == 0) {
             result = db_commit(&db, err);
         }
     }

@@ -14,11 +14,9 @@ struct step {
     int (*then)(struct db *db, struct err *err); /* what SQL alone can't; or NULL */
 };
 
-static const struct step staging_steps[] = {{sql_file_staging, NULL},
-                                            {sql_file_staging_2, NULL},
-                                            {sql_file_staging_3, views_make},
-                                            {sql_file_staging_4, NULL},
-                                            {sql_file_staging_5, NULL}};
+static const struct step staging_steps[] = {{sql_file_staging, NULL},         {sql_file_staging_2, NULL},
+                                            {sql_file_staging_3, views_make}, {sql_file_staging_4, NULL},
+                                            {sql_file_staging_5, NULL},       {sql_file_staging_6, NULL}};
 static const struct step history_steps[] = {
     {sql_file_history, NULL}, {sql_file_history_2, NULL}, {sql_file_history_3, views_make}};
 

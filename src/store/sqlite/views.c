@@ -20,6 +20,9 @@ static const struct view {
     {"history", "damaged", SQL_STATEMENTS, sql_file_history_3},
     {"staging", "staged", SQL_VIEW_STAGED, NULL},
     {"staging", "ring", SQL_VIEW_RING, NULL},
+    {"staging", "migration", SQL_STATEMENTS, sql_file_staging_6},
+    {"staging", "migration_problems", SQL_STATEMENTS, sql_file_staging_6},
+    {"staging", "mirror_queue", SQL_STATEMENTS, sql_file_staging_6},
 };
 enum { VIEWS = sizeof views / sizeof *views };
 
