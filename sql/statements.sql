@@ -56,8 +56,8 @@ UPDATE noted SET state = ?2 WHERE id = ?1;
 UPDATE noted SET state = 3, user = ?2 WHERE id = ?1;
 -- :noted_end_forgotten
 UPDATE noted SET state = 3, user = f.key FROM forgotten f WHERE f.user = noted.user AND f.item IS NULL;
--- :noted_from
-SELECT id, user FROM noted WHERE id > ?1 AND state = 0 ORDER BY id LIMIT ?2;
+-- :noted_waiting
+SELECT user FROM noted WHERE id = ?1 AND state = 0;
 -- :noted_problem_new
 INSERT INTO legacy_problems (key, what, at) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO NOTHING;
 -- :noted_problem_again

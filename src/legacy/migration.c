@@ -1,11 +1,11 @@
 /* The thread that migrates.
  *
- * It goes through the notes in the order in which they were made, with some hundred users under way at a time over one
- * connection: each has one command out, ZSCAN by pages until the cursor is back at 0, then ZREVRANGE; replies come in
- * the order of the commands. What a reply holds goes into the store's bulk load at once. Users that were read to their
- * end are gathered; every so often the load turns: what was handed over before is durable then, so the users that were
- * gathered before are marked, and what was read since is handed over. So a user is marked only when all of him is
- * durable, and whoever isn't marked is read again: a union.
+ * It goes through the notes in about the order in which history keeps its users, with some hundred users under way at a
+ * time over one connection: each has one command out, ZSCAN by pages until the cursor is back at 0, then ZREVRANGE;
+ * replies come in the order of the commands. What a reply holds goes into the store's bulk load at once. Users that
+ * were read to their end are gathered; every so often the load turns: what was handed over before is durable then, so
+ * the users that were gathered before are marked, and what was read since is handed over. So a user is marked only when
+ * all of him is durable, and whoever isn't marked is read again: a union.
  *
  * What can go wrong. The old Redis is away, slow, or refuses everybody: what was gathered is handed over and marked,
  * the rest is read again after a delay that grows; meanwhile the state names the cause. The store can't merge or mark:
@@ -78,11 +78,10 @@ struct legacy {
     struct take takes[UNDER_WAY];
     uint16_t queue[UNDER_WAY], spare[UNDER_WAY]; /* under way, in the order of their commands; not under way */
     size_t queue_at, n_queue, n_spare;
-    struct arena arena; /* of the page */
-    struct store_noted page[PAGE];
+    struct arena arena;      /* of the page */
+    struct slice page[PAGE]; /* users */
     int n_page, at_page;
-    uint64_t after; /* the last note of the page */
-    bool at_end;
+    struct store_notes_walk walk;
     bool loading; /* the store's bulk load is begun */
     struct gathered gathered[2];
     int filling; /* which of them; the other was handed over */
@@ -415,8 +414,7 @@ static void disconnect(struct legacy *l)
     }
     l->n_queue = l->queue_at = 0;
     l->n_page = l->at_page = 0;
-    l->after = 0;
-    l->at_end = false;
+    l->walk = (struct store_notes_walk){0};
 }
 
 static int connect_redis(struct legacy *l, struct err *err)
@@ -460,17 +458,18 @@ static int next_page(struct legacy *l, struct err *err)
     arena_reset(&l->arena);
     l->at_page = 0;
     l->n_page = 0;
-    int n = l->store->ops->notes_read(l->reader, l->after, l->page, PAGE, &l->arena, err);
+    int n = l->store->ops->notes_read(l->reader, &l->walk, l->page, PAGE, &l->arena, err);
     if (n < 0) {
         return n;
     }
     l->n_page = n;
-    l->at_end = n == 0;
-    if (n > 0) {
-        l->after = l->page[n - 1].id;
-    }
     renew_rules(l);
     return 0;
+}
+
+static bool at_end(const struct legacy *l)
+{
+    return l->at_page == l->n_page && l->walk.ended;
 }
 
 static int ask(struct legacy *l, uint16_t which, struct err *err)
@@ -486,12 +485,10 @@ static int start_some(struct legacy *l, struct err *err)
     int64_t rate = config_now(l->cfg)->legacy_users_rate;
     int rc = 0;
     while (rc == 0 && l->n_spare > 0 && pace_left(&l->users, rate) == 0) {
-        if (l->at_page == l->n_page) {
-            if (l->at_end || (rc = next_page(l, err)) < 0 || l->at_end) {
-                return rc;
-            }
+        if (l->at_page == l->n_page && ((rc = next_page(l, err)) < 0 || l->n_page == 0)) {
+            return rc;
         }
-        struct slice user = l->page[l->at_page++].user;
+        struct slice user = l->page[l->at_page++];
         if (user.len < 1 || user.len > ID_MAX) {
             continue;
         }
@@ -552,7 +549,7 @@ static int read_notes(struct legacy *l, struct err *err)
         rc = start_some(l, err);
         if (rc == 0 && l->n_queue > 0) {
             rc = go_on(l, err);
-        } else if (rc == 0 && l->at_end) {
+        } else if (rc == 0 && at_end(l)) {
             break;
         } else if (rc == 0) {
             rest_ms(l, pace_left(&l->users, config_now(l->cfg)->legacy_users_rate) / 1000 + 1);

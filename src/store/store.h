@@ -134,9 +134,10 @@ struct store_notes {
     uint64_t more;    /* NOTES_AGAIN: where the next call goes on; 0 first, and at the end */
 };
 
-struct store_noted {
-    uint64_t id;
-    struct slice user; /* in the arena that was given */
+/* Where a walk through the waiting users stands. All zero: before the first. */
+struct store_notes_walk {
+    uint64_t at;
+    bool ended;
 };
 
 struct store_notes_state {
@@ -437,12 +438,14 @@ struct store_ops {
     int (*bulk_end)(struct store *s, struct err *err);
 
     /* Notes (above). note: durable when done() is called. noted: any thread, by key; a user who was forgotten stays
-     * NOTE_ENDED. notes_read: up to max waiting ones with a higher id, in order; returns how many. notes_problems:
-     * the newest; returns how many. */
+     * NOTE_ENDED. notes_read: the next waiting ones, up to max, their ids in the arena; returns how many, none only at
+     * the end. They come about in the order in which history keeps its users, so that those who are taken over together
+     * touch few of its pages; who is noted meanwhile may be missed, and isn't in the next walk. notes_problems: the
+     * newest; returns how many. */
     void (*note)(struct store *s, struct store_notes *notes);
     enum store_note (*noted)(struct store *s, int64_t key);
     void (*notes_state)(struct store *s, struct store_notes_state *out);
-    int (*notes_read)(struct store_reader *reader, uint64_t after, struct store_noted *out, int max,
+    int (*notes_read)(struct store_reader *reader, struct store_notes_walk *walk, struct slice *users, int max,
                       struct arena *arena, struct err *err);
     int (*notes_problems)(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
                           struct err *err);

@@ -444,8 +444,8 @@ void notes_close(struct sqlite_store *s);
 void notes_write(struct store *base, struct store_notes *notes);
 enum store_note notes_of(struct store *base, int64_t key);
 void notes_state(struct store *base, struct store_notes_state *out);
-int notes_read(struct store_reader *reader, uint64_t after, struct store_noted *out, int max, struct arena *arena,
-               struct err *err);
+int notes_read(struct store_reader *reader, struct store_notes_walk *walk, struct slice *users, int max,
+               struct arena *arena, struct err *err);
 int notes_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
                    struct err *err);
 void notes_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */

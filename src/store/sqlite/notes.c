@@ -4,7 +4,8 @@
  * have a page written for nearly every user of millions. In memory they are a set of keys with id and state, open
  * addressing, in any number of slots: twelve bytes each, at most 6 of 7 of them taken, so 14 to 21 bytes a user while
  * there are notes, and nothing when there are none. Two users with one 64-bit key are one note; the second is refused,
- * and said so: such users share their filters anyway.
+ * and said so: such users share their filters anyway. A key's slot is its share of the key space, so going through the
+ * slots is going through the users nearly in the order of history.db's tables.
  *
  * The stager writes the file and the set, readers take a lock that is nearly never contended: who isn't noted while
  * others are costs one look-up, and while nobody is, one load of a counter.
@@ -25,6 +26,7 @@ enum {
     STATE_BITS = 2,
     NOTED_MAX = (1U << (32 - STATE_BITS)) - 1,
     AGAIN_STEP = 2000,
+    WALK_SLOTS = 1 << 16, /* looked at under one lock */
 };
 
 /* A slot is free when its place is 0, which no note has, since ids begin at 1. */
@@ -58,7 +60,8 @@ static uint32_t make_place(uint32_t id, enum store_note state)
 
 static uint64_t slot_of(const struct set *set, int64_t key)
 {
-    return (uint64_t)(((unsigned __int128)(uint64_t)key * set->slots) >> 64);
+    uint64_t place = (uint64_t)key ^ UINT64_C(1) << 63; /* in signed order, as SQLite's */
+    return (uint64_t)(((unsigned __int128)place * set->slots) >> 64);
 }
 
 /* The key's slot, or the free one where it would stand. */
@@ -480,27 +483,72 @@ static int copy(struct arena *arena, struct slice from, struct slice *to, struct
     return 0;
 }
 
-int notes_read(struct store_reader *r, uint64_t after, struct store_noted *out, int max, struct arena *arena,
+/* The ids of waiting users in some of the slots from the walk's place on. The place is kept as a share of all slots, so
+ * that it stays where it is when the set grows. */
+static int find_waiting(struct notes *n, struct store_notes_walk *walk, uint32_t *ids, int max)
+{
+    int found = 0;
+    pthread_rwlock_rdlock(&n->lock);
+    const struct set *set = &n->set;
+    uint64_t slots = set->slots;
+    uint64_t at = (uint64_t)(((unsigned __int128)walk->at * slots) >> 64);
+    uint64_t end = slots - at < WALK_SLOTS ? slots : at + WALK_SLOTS;
+    for (; at < end && found < max; at++) {
+        uint32_t place = set->places[at];
+        if (place != 0 && place_state(place) == NOTE_WAITING) {
+            ids[found++] = place >> STATE_BITS;
+        }
+    }
+    walk->ended = at >= slots;
+    walk->at = walk->ended ? 0 : (uint64_t)((((unsigned __int128)at << 64) + slots - 1) / slots);
+    pthread_rwlock_unlock(&n->lock);
+    return found;
+}
+
+/* Who they are. One whose note isn't durable yet is left out: he is in the next walk. */
+static int read_users(struct db *db, const uint32_t *ids, int n, struct slice *users, struct arena *arena,
+                      struct err *err)
+{
+    int found = 0, result = 0;
+    for (int i = 0; i < n && result >= 0; i++) {
+        sqlite3_stmt *stmt = db_stmt(db, SQL_NOTED_WAITING, err);
+        if (stmt != NULL) {
+            sqlite3_bind_int64(stmt, 1, ids[i]);
+        }
+        if ((result = db_step(db, stmt, err)) == 1) {
+            result = copy(arena, db_column_bytes(stmt, 0), &users[found++], err);
+            sqlite3_reset(stmt);
+        }
+    }
+    return result < 0 ? result : found;
+}
+
+int notes_read(struct store_reader *r, struct store_notes_walk *walk, struct slice *users, int max, struct arena *arena,
                struct err *err)
 {
     struct db *db = staging_of(r, err);
     if (db == NULL) {
         return err->code;
     }
-    sqlite3_stmt *stmt = db_stmt(db, SQL_NOTED_FROM, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, (int64_t)after);
-        sqlite3_bind_int(stmt, 2, max);
+    uint32_t *ids = arena_alloc(arena, (size_t)max * sizeof *ids);
+    if (ids == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
     }
-    int n = 0, result;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        out[n].id = (uint64_t)sqlite3_column_int64(stmt, 0);
-        if ((result = copy(arena, db_column_bytes(stmt, 1), &out[n++].user, err)) < 0) {
-            sqlite3_reset(stmt);
-            break;
+    int found = 0;
+    while (found == 0 && !walk->ended) {
+        int n = find_waiting(r->store->notes, walk, ids, max);
+        int result = n > 0 ? db_begin_read(db, err) : 0;
+        if (n == 0 || result < 0) {
+            found = result;
+            continue;
+        }
+        found = read_users(db, ids, n, users, arena, err);
+        struct err ended = {0};
+        if (db_commit(db, &ended) < 0 && found >= 0) {
+            found = err_set(err, ended.code, "%s", ended.text);
         }
     }
-    return result < 0 ? result : n;
+    return found;
 }
 
 int notes_problems(struct store_reader *r, struct store_problem *out, int max, struct arena *arena, struct err *err)
