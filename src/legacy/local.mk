@@ -1,8 +1,12 @@
 libunseen_a_SOURCES += \
+	src/legacy/gather.c \
+	src/legacy/gather.h \
 	src/legacy/legacy.h \
 	src/legacy/migration.c \
 	src/legacy/mirror.c \
 	src/legacy/mirror.h \
+	src/legacy/pace.c \
+	src/legacy/pace.h \
 	src/legacy/parse.c \
 	src/legacy/parse.h \
 	src/legacy/redis.c \

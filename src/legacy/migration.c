@@ -2,10 +2,8 @@
  *
  * It goes through the notes in about the order in which history keeps its users, with some hundred users under way at a
  * time over one connection: each has one command out, ZSCAN by pages until the cursor is back at 0, then ZREVRANGE;
- * replies come in the order of the commands. What a reply holds goes into the store's bulk load at once. Users that
- * were read to their end are gathered; every so often the load turns: what was handed over before is durable then, so
- * the users that were gathered before are marked, and what was read since is handed over. So a user is marked only when
- * all of him is durable, and whoever isn't marked is read again: a union.
+ * replies come in the order of the commands. What a reply holds goes into the store's bulk load at once; users that
+ * were read to their end are gathered, and marked once they are durable (gather.h).
  *
  * What can go wrong. The old Redis is away, slow, or refuses everybody: what was gathered is handed over and marked,
  * the rest is read again after a delay that grows; meanwhile the state names the cause. The store can't merge or mark:
@@ -23,39 +21,20 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "legacy/gather.h"
 #include "legacy/legacy.h"
+#include "legacy/pace.h"
 #include "legacy/take.h"
 
 enum {
-    UNDER_WAY = 128,          /* users at a time */
-    PAGE = 512,               /* notes read at a time */
-    MARK_MAX = 1000,          /* users of one transaction */
-    HAND_USERS = 8192,        /* handed over at least when so many are gathered ... */
-    HAND_US = 1000 * 1000,    /* ... or the first has waited for so long ... */
-    HAND_BYTES_MIN = 1 << 20, /* ... or they take a part of staging_memory, within these */
-    HAND_BYTES_MAX = 32 << 20,
-    HAND_SHARE = 8,
-    BURST_US = 100 * 1000, /* by which the rates may be ahead */
+    UNDER_WAY = 128,    /* users at a time */
+    PAGE = 512,         /* notes read at a time */
+    PACE_LOOK_MS = 200, /* at a rate that may have been changed */
     DELAY_MIN_MS = 100,
     DELAY_MAX_MS = 10 * 1000,
     IDLE_MS = 60 * 1000,
     RATE_US = 2 * 1000 * 1000, /* over which users a second are told */
     DAY_MS = 24 * 3600 * 1000,
-};
-
-/* Users that are read, and what was found wrong. */
-struct gathered {
-    struct arena arena;
-    struct slice *users[2]; /* that are done, that are left */
-    size_t n[2], cap[2];
-    struct store_problem *problems;
-    size_t n_problems, cap_problems;
-    int64_t since_us;
-};
-
-/* A rate limit: when the next may come. */
-struct pace {
-    int64_t free_us;
 };
 
 struct legacy {
@@ -82,9 +61,7 @@ struct legacy {
     struct slice page[PAGE]; /* users */
     int n_page, at_page;
     struct store_notes_walk walk;
-    bool loading; /* the store's bulk load is begun */
-    struct gathered gathered[2];
-    int filling; /* which of them; the other was handed over */
+    struct gather *gather;
     struct pace users, bytes;
     unsigned failures; /* in a row */
     int64_t rate_from_us;
@@ -156,139 +133,25 @@ static void show(struct legacy *l, enum legacy_doing doing, const char *cause)
     pthread_mutex_unlock(&l->mutex);
 }
 
-/* How long until the next may come, in us; 0: now. */
-static int64_t pace_left(struct pace *p, int64_t rate)
+static int64_t users_left_us(struct legacy *l)
 {
-    int64_t now = clock_stopwatch_us();
-    return rate > 0 && p->free_us > now ? p->free_us - now : 0;
+    return pace_left(&l->users, clock_stopwatch_us(), config_now(l->cfg)->legacy_users_rate);
 }
 
-static void pace_take(struct pace *p, uint64_t n, int64_t rate)
+/* Rests while more bytes were read than the rate allows. */
+static void keep_bytes_rate(struct legacy *l)
 {
-    int64_t now = clock_stopwatch_us();
-    if (p->free_us < now - BURST_US) {
-        p->free_us = now - BURST_US;
-    }
-    if (rate > 0) {
-        p->free_us += (int64_t)((double)n * 1e6 / (double)rate);
+    int64_t left;
+    while (!stopping(l) && !paused(l) &&
+           (left = pace_left(&l->bytes, clock_stopwatch_us(), config_now(l->cfg)->legacy_bytes_rate)) > 0) {
+        rest_ms(l, left / 1000 < PACE_LOOK_MS ? left / 1000 + 1 : PACE_LOOK_MS);
     }
 }
 
-/* --- the store --- */
+/* --- what is counted --- */
 
-struct call {
-    struct store_notes notes;
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    bool done;
-};
-
-static void on_done(struct store_call *store_call)
+static void count_user(struct legacy *l, const struct take *t)
 {
-    struct call *call = (struct call *)store_call;
-    pthread_mutex_lock(&call->mutex);
-    call->done = true;
-    pthread_cond_signal(&call->wake);
-    pthread_mutex_unlock(&call->mutex);
-}
-
-static int note(struct legacy *l, const struct store_notes *what, uint64_t *changed, struct err *err)
-{
-    struct call call = {.notes = *what};
-    call.notes.call.done = on_done;
-    pthread_mutex_init(&call.mutex, NULL);
-    pthread_cond_init(&call.wake, NULL);
-    beat_excuse(&l->beat);
-    l->store->ops->note(l->store, &call.notes);
-    pthread_mutex_lock(&call.mutex);
-    while (!call.done) {
-        pthread_cond_wait(&call.wake, &call.mutex);
-    }
-    pthread_mutex_unlock(&call.mutex);
-    beat_now(&l->beat);
-    pthread_cond_destroy(&call.wake);
-    pthread_mutex_destroy(&call.mutex);
-    *changed = call.notes.changed;
-    const struct err *result = &call.notes.call.err;
-    return result->code < 0 ? err_set(err, result->code, "%s", result->text) : 0;
-}
-
-static void gathered_clear(struct gathered *g)
-{
-    arena_reset(&g->arena);
-    g->n[0] = g->n[1] = g->n_problems = 0;
-    g->since_us = 0;
-}
-
-static void gathered_free(struct gathered *g)
-{
-    arena_free(&g->arena);
-    free(g->users[0]);
-    free(g->users[1]);
-    free(g->problems);
-}
-
-static int grow(void *array, size_t *cap, size_t n, size_t size)
-{
-    if (n < *cap) {
-        return 0;
-    }
-    size_t more = *cap > 0 ? 2 * *cap : 256;
-    void *grown = reallocarray(*(void **)array, more, size);
-    if (grown == NULL) {
-        return ERR_NOMEM;
-    }
-    *(void **)array = grown;
-    *cap = more;
-    return 0;
-}
-
-static int gather_text(struct gathered *g, struct slice from, struct slice *to)
-{
-    char *copy = arena_copy(&g->arena, from.data, from.len);
-    *to = slice_of(copy, from.len);
-    return copy != NULL ? 0 : ERR_NOMEM;
-}
-
-static int gather_problem(struct gathered *g, const char *form, struct slice user, const struct take_problem *p)
-{
-    if (p->what[0] == '\0') {
-        return 0;
-    }
-    char key[LEGACY_KEY_MAX], what[TAKE_WHAT + 64];
-    if (p->members > 1) {
-        snprintf(what, sizeof what, "%s (and %" PRIu64 " more members)", p->what, p->members - 1);
-    } else {
-        snprintf(what, sizeof what, "%s", p->what);
-    }
-    if (grow(&g->problems, &g->cap_problems, g->n_problems, sizeof *g->problems) < 0) {
-        return ERR_NOMEM;
-    }
-    struct store_problem *problem = &g->problems[g->n_problems];
-    if (gather_text(g, legacy_key_make(form, user, key), &problem->key) < 0 ||
-        gather_text(g, slice_str(what), &problem->what) < 0) {
-        return ERR_NOMEM;
-    }
-    g->n_problems++;
-    return 0;
-}
-
-/* A user was read to the end. */
-static int gather(struct legacy *l, const struct take *t)
-{
-    struct gathered *g = &l->gathered[l->filling];
-    struct slice user = slice_of(t->user, t->user_len);
-    int kind = t->played.whole || t->delivered.whole;
-    if (grow(&g->users[kind], &g->cap[kind], g->n[kind], sizeof *g->users[kind]) < 0 ||
-        gather_text(g, user, &g->users[kind][g->n[kind]]) < 0 ||
-        gather_problem(g, l->rules.played_key, user, &t->played) < 0 ||
-        gather_problem(g, l->rules.delivered_key, user, &t->delivered) < 0) {
-        return ERR_NOMEM;
-    }
-    g->n[kind]++;
-    if (g->since_us == 0) {
-        g->since_us = clock_stopwatch_us();
-    }
     pthread_mutex_lock(&l->mutex);
     l->state.users++;
     l->state.plays += t->plays;
@@ -296,13 +159,21 @@ static int gather(struct legacy *l, const struct take *t)
     l->state.too_old += t->too_old;
     l->state.skipped += t->played.members + t->delivered.members;
     pthread_mutex_unlock(&l->mutex);
-    return 0;
 }
 
-static void measure_rate(struct legacy *l)
+static void count_bytes(struct legacy *l, size_t bytes)
+{
+    pthread_mutex_lock(&l->mutex);
+    l->state.bytes += bytes;
+    pthread_mutex_unlock(&l->mutex);
+    pace_take(&l->bytes, clock_stopwatch_us(), bytes, config_now(l->cfg)->legacy_bytes_rate);
+}
+
+static void count_turn(struct legacy *l)
 {
     int64_t now = clock_stopwatch_us();
     pthread_mutex_lock(&l->mutex);
+    l->state.unlisted = gather_unlisted(l->gather);
     if (l->rate_from_us == 0) {
         l->rate_from_us = now;
         l->rate_from = l->state.users;
@@ -312,92 +183,6 @@ static void measure_rate(struct legacy *l)
         l->rate_from = l->state.users;
     }
     pthread_mutex_unlock(&l->mutex);
-}
-
-/* What was handed over is durable: says so in the notes. Problems first, so that none is lost by a crash in between. */
-static int settle(struct legacy *l, struct gathered *g, struct err *err)
-{
-    static const enum store_note states[] = {NOTE_DONE, NOTE_LEFT};
-    int rc = 0;
-    uint64_t changed;
-    for (size_t at = 0; at < g->n_problems && rc == 0; at += MARK_MAX) {
-        size_t n = g->n_problems - at < MARK_MAX ? g->n_problems - at : MARK_MAX;
-        struct store_notes_state before, after;
-        l->store->ops->notes_state(l->store, &before);
-        rc =
-            note(l, &(struct store_notes){.kind = NOTES_PROBLEMS, .problems = g->problems + at, .n = n}, &changed, err);
-        l->store->ops->notes_state(l->store, &after);
-        pthread_mutex_lock(&l->mutex);
-        l->state.unlisted += after.problems >= STORE_PROBLEMS_MAX ? n - changed : 0;
-        pthread_mutex_unlock(&l->mutex);
-    }
-    for (int kind = 0; kind < 2; kind++) {
-        for (size_t at = 0; at < g->n[kind] && rc == 0; at += MARK_MAX) {
-            size_t n = g->n[kind] - at < MARK_MAX ? g->n[kind] - at : MARK_MAX;
-            rc = note(
-                l,
-                &(struct store_notes){.kind = NOTES_MARK, .users = g->users[kind] + at, .n = n, .state = states[kind]},
-                &changed, err);
-        }
-    }
-    if (rc == 0) {
-        gathered_clear(g);
-    }
-    return rc;
-}
-
-/* The load turns. */
-static int hand_over(struct legacy *l, struct err *err)
-{
-    beat_excuse(&l->beat); /* the historian merges */
-    int rc = l->store->ops->bulk_turn(l->store, err);
-    beat_now(&l->beat);
-    if (rc == 0) {
-        rc = settle(l, &l->gathered[!l->filling], err);
-    }
-    if (rc == 0) {
-        l->filling = !l->filling;
-        l->failures = 0;
-        measure_rate(l);
-    }
-    return rc;
-}
-
-static bool gathered_any(const struct legacy *l)
-{
-    return l->gathered[0].since_us != 0 || l->gathered[1].since_us != 0;
-}
-
-/* Until nothing is gathered. */
-static int drain(struct legacy *l, struct err *err)
-{
-    int rc = 0;
-    while (rc == 0 && gathered_any(l)) {
-        rc = hand_over(l, err);
-    }
-    return rc;
-}
-
-static bool hand_over_due(struct legacy *l)
-{
-    const struct gathered *g = &l->gathered[l->filling];
-    int64_t limit = config_now(l->cfg)->staging_memory / HAND_SHARE;
-    limit = limit < HAND_BYTES_MIN ? HAND_BYTES_MIN : limit > HAND_BYTES_MAX ? HAND_BYTES_MAX : limit;
-    return (int64_t)l->store->ops->bulk_bytes(l->store) >= limit || g->n[0] + g->n[1] >= HAND_USERS ||
-           (g->since_us != 0 && clock_stopwatch_us() - g->since_us >= HAND_US);
-}
-
-/* Gives up what was gathered and not marked: it is read again. */
-static void give_up(struct legacy *l)
-{
-    if (l->loading) {
-        beat_excuse(&l->beat);
-        l->store->ops->bulk_end(l->store, NULL);
-        beat_now(&l->beat);
-        l->loading = false;
-    }
-    gathered_clear(&l->gathered[0]);
-    gathered_clear(&l->gathered[1]);
 }
 
 /* --- reading --- */
@@ -482,9 +267,8 @@ static int ask(struct legacy *l, uint16_t which, struct err *err)
 /* As many users as there is room for and the rate allows. */
 static int start_some(struct legacy *l, struct err *err)
 {
-    int64_t rate = config_now(l->cfg)->legacy_users_rate;
     int rc = 0;
-    while (rc == 0 && l->n_spare > 0 && pace_left(&l->users, rate) == 0) {
+    while (rc == 0 && l->n_spare > 0 && users_left_us(l) == 0) {
         if (l->at_page == l->n_page && ((rc = next_page(l, err)) < 0 || l->n_page == 0)) {
             return rc;
         }
@@ -494,7 +278,7 @@ static int start_some(struct legacy *l, struct err *err)
         }
         uint16_t which = l->spare[--l->n_spare];
         take_begin(&l->takes[which], &l->rules, user);
-        pace_take(&l->users, 1, rate);
+        pace_take(&l->users, clock_stopwatch_us(), 1, config_now(l->cfg)->legacy_users_rate);
         rc = ask(l, which, err);
     }
     return rc;
@@ -512,36 +296,39 @@ static int go_on(struct legacy *l, struct err *err)
     struct take *t = &l->takes[which];
     l->queue_at = (l->queue_at + 1) % UNDER_WAY;
     l->n_queue--;
-    size_t bytes = redis_bytes(reply);
-    pthread_mutex_lock(&l->mutex);
-    l->state.bytes += bytes;
-    pthread_mutex_unlock(&l->mutex);
+    count_bytes(l, redis_bytes(reply));
     rc = take_reply(t, &l->rules, reply, err);
     redis_free(reply);
     if (rc < 0) {
         return rc;
     }
-    int64_t rate = config_now(l->cfg)->legacy_bytes_rate;
-    pace_take(&l->bytes, bytes, rate);
-    int64_t left = pace_left(&l->bytes, rate);
-    if (left > 0) {
-        rest_ms(l, left / 1000 + 1);
-    }
+    keep_bytes_rate(l);
     if (t->step != TAKE_DONE) {
         return ask(l, which, err);
     }
     l->spare[l->n_spare++] = which;
-    return gather(l, t) < 0 ? err_set(err, ERR_NOMEM, "out of memory while migrating") : 0;
+    count_user(l, t);
+    return gather_user(l->gather, t, &l->rules, err);
+}
+
+static int turn_when_due(struct legacy *l, struct err *err)
+{
+    if (!gather_due(l->gather, config_now(l->cfg)->staging_memory)) {
+        return 0;
+    }
+    int rc = gather_turn(l->gather, err);
+    if (rc == 0) {
+        l->failures = 0;
+        count_turn(l);
+    }
+    return rc;
 }
 
 /* Reads notes to their end. Returns 0 also when it was told to stop or to pause. */
 static int read_notes(struct legacy *l, struct err *err)
 {
     int rc = connect_redis(l, err);
-    if (rc == 0 && !l->loading && (rc = l->store->ops->bulk_begin(l->store, true, err)) == 0) {
-        l->loading = true;
-    }
-    if (rc == 0) {
+    if (rc == 0 && (rc = gather_begin(l->gather, err)) == 0) {
         show(l, LEGACY_READING, "");
     }
     while (rc == 0 && !stopping(l) && !paused(l)) {
@@ -552,10 +339,11 @@ static int read_notes(struct legacy *l, struct err *err)
         } else if (rc == 0 && at_end(l)) {
             break;
         } else if (rc == 0) {
-            rest_ms(l, pace_left(&l->users, config_now(l->cfg)->legacy_users_rate) / 1000 + 1);
+            int64_t ms = users_left_us(l) / 1000 + 1;
+            rest_ms(l, ms < PACE_LOOK_MS ? ms : PACE_LOOK_MS);
         }
-        if (rc == 0 && hand_over_due(l)) {
-            rc = hand_over(l, err);
+        if (rc == 0) {
+            rc = turn_when_due(l, err);
         }
     }
     return rc;
@@ -584,18 +372,20 @@ static void work(struct legacy *l)
     int rc = read_notes(l, &err);
     bool stop = stopping(l);
     disconnect(l);
-    if (l->loading && !stop && (rc == 0 || rc == ERR_SYSTEM || rc == ERR_BUSY || rc == ERR_INVALID)) {
+    if (!stop && (rc == 0 || rc == ERR_SYSTEM || rc == ERR_BUSY || rc == ERR_INVALID)) {
         /* What was gathered is whole. */
-        int drained = drain(l, &late);
+        int drained = gather_drain(l->gather, &late);
+        count_turn(l);
         if (drained < 0) {
             err = late;
             rc = drained;
         }
     }
     if (stop) {
+        gather_stop(l->gather);
         return;
     }
-    give_up(l);
+    gather_end(l->gather);
     if (rc < 0) {
         fail(l, &err);
     }
@@ -649,7 +439,10 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     pthread_mutex_init(&l->reader_mutex, NULL);
     pthread_cond_init(&l->wake, NULL);
     disconnect(l); /* makes all spare */
-    int rc = l->store->ops->reader_open(l->store, &l->reader, err);
+    int rc = gather_new(l->store, &l->beat, &l->gather, err);
+    if (rc == 0) {
+        rc = l->store->ops->reader_open(l->store, &l->reader, err);
+    }
     if (rc == 0) {
         rc = l->store->ops->reader_open(l->store, &l->problems_reader, err);
     }
@@ -692,8 +485,7 @@ void legacy_stop(struct legacy *l)
 void legacy_free(struct legacy *l)
 {
     if (l != NULL) {
-        gathered_free(&l->gathered[0]);
-        gathered_free(&l->gathered[1]);
+        gather_free(l->gather);
         arena_free(&l->arena);
         pthread_cond_destroy(&l->wake);
         pthread_mutex_destroy(&l->mutex);

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import DAY, HOUR, PATIENCE, START, run
 from resp import Client, Closed, RespError
+from test_reload import reload
 
 REDIS = shutil.which("redis-server")
 pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
@@ -399,16 +400,21 @@ def test_strange_answers(make_server, line, state, what):
     stub.listener.close()
 
 
-def test_rate(make_server, redis):
-    """No more than so many a second, nor bytes."""
+@pytest.mark.parametrize("rate", ["legacy_users_rate", "legacy_bytes_rate"])
+def test_rate(make_server, redis, rate):
+    """One a second is nearly none of three thousand; a new rate counts at once."""
     with redis.client() as c:
-        for i in range(300):
+        for i in range(3000):
             zadd(c, f"played:u{i}", [(START, "a")])
-    server = make_server(legacy_redis=redis.socket, legacy_users_rate=200)
-    began = time.monotonic()
+    server = make_server(legacy_redis=redis.socket, **{rate: "1"})
     migrate(server, "--scan")
-    wait_done(server)
-    assert time.monotonic() - began > 1
+    wait_status(server, lambda s: s[b"bytes"] > 0)
+    migrate(server, "--pause")
+    assert wait_status(server, lambda s: s[b"state"] == b"paused")[b"users"] < 1500
+    migrate(server, "--resume")
+    wait_status(server, lambda s: s[b"state"] == b"reading")
+    reload(server, **{rate: "0"})
+    assert wait_done(server)[b"migrated"] == 3000
 
 
 def test_not_configured(make_server):

@@ -6,10 +6,12 @@
 
 #include <cmocka.h>
 
+#include "legacy/pace.h"
 #include "legacy/parse.h"
 
 #define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */
 #define DAY INT64_C(86400000)
+#define SECOND INT64_C(1000000) /* us, of the pace */
 
 static const struct legacy_times in_ms = {SCORE_MS, NOW - 90 * DAY, NOW + DAY};
 static const struct legacy_times in_s = {SCORE_S, NOW - 90 * DAY, NOW + DAY};
@@ -140,13 +142,48 @@ static void test_refusals(void **state)
     }
 }
 
+/* What a rate lets through, on a clock of its own. */
+static void test_pace(void **state)
+{
+    (void)state;
+    int64_t now = 77 * SECOND, taken;
+    struct pace p = {0};
+    /* One at a time: what may be taken at once first, then as the rate has it. */
+    for (taken = 0; pace_left(&p, now, 1000) == 0; taken++) {
+        pace_take(&p, now, 1, 1000);
+    }
+    assert_int_equal(taken, 101);
+    assert_int_equal(pace_left(&p, now, 1000), 1000);
+    for (int i = 0; i < 5000; i++) {
+        now += pace_left(&p, now, 1000);
+        assert_int_equal(pace_left(&p, now, 1000), 0);
+        pace_take(&p, now, 1, 1000);
+    }
+    assert_int_equal(now, 77 * SECOND + 5 * SECOND);
+    /* Many at a time are waited for afterwards. */
+    now += SECOND;
+    pace_take(&p, now, 10000, 1000);
+    assert_int_equal(pace_left(&p, now, 1000), 10 * SECOND - PACE_BURST_US);
+    assert_int_equal(pace_left(&p, now + 9 * SECOND, 1000), SECOND - PACE_BURST_US);
+    /* A new rate counts for what is owed, too. */
+    now += 9 * SECOND;
+    assert_int_equal(pace_left(&p, now, 9000), SECOND / 10);
+    assert_int_equal(pace_left(&p, now, 0), 0);
+    pace_take(&p, now, 1000000, 0);
+    assert_int_equal(pace_left(&p, now, 1), 0);
+    /* Idle time is not saved up. */
+    now += 3600 * SECOND;
+    for (taken = 0; pace_left(&p, now, 100) == 0; taken++) {
+        pace_take(&p, now, 1, 100);
+    }
+    assert_int_equal(taken, 11);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_pattern),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_keys),   cmocka_unit_test(test_pattern), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_scores), cmocka_unit_test(test_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
