@@ -402,7 +402,7 @@ def test_strange_answers(make_server, line, state, what):
 
 @pytest.mark.parametrize("rate", ["legacy_users_rate", "legacy_bytes_rate"])
 def test_rate(make_server, redis, rate):
-    """One a second is nearly none of three thousand; a new rate counts at once."""
+    """One a second, while a client comes and goes, is nearly none of three thousand; a new rate counts at once."""
     with redis.client() as c:
         for i in range(3000):
             zadd(c, f"played:u{i}", [(START, "a")])
@@ -410,7 +410,7 @@ def test_rate(make_server, redis, rate):
     migrate(server, "--scan")
     wait_status(server, lambda s: s[b"bytes"] > 0)
     migrate(server, "--pause")
-    assert wait_status(server, lambda s: s[b"state"] == b"paused")[b"users"] < 1500
+    assert wait_status(server, lambda s: s[b"state"] == b"paused")[b"users"] < 100
     migrate(server, "--resume")
     wait_status(server, lambda s: s[b"state"] == b"reading")
     reload(server, **{rate: "0"})
