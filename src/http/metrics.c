@@ -271,6 +271,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     gauge(out, "unseen_disk_min_free_bytes", "Plays are refused when the disk has less left (min_free).",
           (uint64_t)m->min_free);
     store_stats_each(&m->stats, add_figure, out);
+    legacy_figures_each(&m->migration, add_figure, out);
     mirror_figures_each(m->mirror, add_figure, out);
     if (m->sessions != NULL) {
         sessions_stats_each(m->sessions, add_figure, out);

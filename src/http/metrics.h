@@ -8,6 +8,7 @@
 #include "base/beat.h"
 #include "base/buf.h"
 #include "dedup/sessions.h"
+#include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "net/worker.h"
 #include "store/store.h"
@@ -50,6 +51,7 @@ struct metrics {
     int64_t slot_length_ms, wal_limit, min_free;
     struct store_stats stats;
     struct store_ring ring;
+    struct legacy_state migration;
     struct mirror *mirror;
     const struct sessions *sessions; /* counted when they are printed */
     struct store_month_info months[METRICS_MONTHS];

@@ -96,6 +96,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->min_free = live->min_free;
     store->ops->stats(store, &m->stats);
     store->ops->ring(store, &m->ring);
+    legacy_look(rq->dedup, &m->migration);
     m->mirror = rq->dedup->mirror;
     m->sessions = rq->dedup->sessions;
     m->n_months = asker_months(rq->asker, m->months, METRICS_MONTHS, err);

@@ -6,12 +6,20 @@
 #include "base/log.h"
 #include "http/handlers.h"
 #include "http/json.h"
+#include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "net/health.h"
 
 static void add_figure(void *arg, const struct figure *figure, uint64_t value)
 {
     json_object_set_new(arg, figure->info, json_integer((json_int_t)value));
+}
+
+/* One that was cut at a number of bytes, which may be within a character. */
+static json_t *text_of(const char *text)
+{
+    json_t *value = json_from_id(slice_str(text));
+    return value != NULL ? value : json_string("(not UTF-8)");
 }
 
 static json_t *figures(const struct http_request *rq)
@@ -25,9 +33,51 @@ static json_t *figures(const struct http_request *rq)
         rq->dedup->store->ops->stats(rq->dedup->store, &stats);
         store_stats_each(&stats, add_figure, all);
         sessions_stats_each(rq->dedup->sessions, add_figure, all);
+        struct legacy_state migration;
+        legacy_look(rq->dedup, &migration);
+        legacy_figures_each(&migration, add_figure, all);
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
     }
     return all;
+}
+
+/* null where nobody comes from another Redis. */
+static json_t *migration(const struct http_request *rq)
+{
+    struct legacy_state state = {.doing = LEGACY_OFF};
+    if (rq->dedup != NULL) {
+        legacy_look(rq->dedup, &state);
+    }
+    if (state.doing == LEGACY_OFF && state.notes.all == 0) {
+        return json_null();
+    }
+    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", legacy_doing_name(state.doing),
+                     "cause", text_of(state.cause), "waiting_since", (json_int_t)state.waiting_since_ms, "noted",
+                     (json_int_t)state.notes.all, "waiting", (json_int_t)state.notes.waiting, "migrated",
+                     (json_int_t)state.notes.done, "left", (json_int_t)state.notes.left, "forgotten",
+                     (json_int_t)state.notes.ended, "problems", (json_int_t)(state.notes.problems + state.unlisted),
+                     "users_per_second", (json_int_t)(state.users_second + 0.5), "seconds_left",
+                     (json_int_t)legacy_seconds_left(&state));
+}
+
+/* null when it is off and owes nothing. */
+static json_t *mirror(const struct http_request *rq)
+{
+    struct mirror_status s = {0};
+    bool on = rq->dedup != NULL && rq->dedup->mirror != NULL;
+    if (on) {
+        mirror_status(rq->dedup->mirror, &s);
+    } else if (rq->dedup != NULL) {
+        rq->dedup->store->ops->mirror_state(rq->dedup->store, &s.queue);
+    }
+    if (!on && s.queue.rows == 0 && s.queue.broken_ms == 0) {
+        return json_null();
+    }
+    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", on ? mirror_doing_name(s.doing) : "off",
+                     "cause", text_of(s.cause), "waiting_since", (json_int_t)s.waiting_since_ms, "waiting",
+                     (json_int_t)s.queue.rows, "bytes", (json_int_t)s.queue.bytes, "limit", (json_int_t)s.queue.limit,
+                     "behind_ms", (json_int_t)s.behind_ms, "broken_since", (json_int_t)s.queue.broken_ms, "left_out",
+                     (json_int_t)s.queue.left_out);
 }
 
 /* Counts of each bucket; the last is of all above. */
@@ -62,11 +112,8 @@ static json_t *warnings(void)
     int n = log_recent(lines, LOG_RECENT);
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
-        /* A line is cut at a number of bytes, which may be within a character. */
-        json_t *text = json_from_id(slice_str(lines[i].text));
         json_append(&list, json_pack("{s:I, s:s, s:o}", "at", (json_int_t)lines[i].at_ms, "level",
-                                     log_level_name(lines[i].level), "text",
-                                     text != NULL ? text : json_string("(not UTF-8)")));
+                                     log_level_name(lines[i].level), "text", text_of(lines[i].text)));
     }
     return list;
 }
@@ -75,11 +122,12 @@ enum http_outcome get_status(struct http_request *rq)
 {
     struct health health;
     health_look(rq->crew, &health);
-    json_write(&rq->out, json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o}", "version", UNSEEN_VERSION,
-                                   "now", (json_int_t)clock_wall_ms(), "started", (json_int_t)rq->crew->started_wall_ms,
-                                   "ready", health.ready, "trouble", health.cause, "clients",
-                                   (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed),
-                                   "max_clients", (json_int_t)rq->cfg->max_clients, "figures", figures(rq), "latency",
-                                   latency(rq), "warnings", warnings()));
+    json_write(&rq->out,
+               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "version", UNSEEN_VERSION,
+                         "now", (json_int_t)clock_wall_ms(), "started", (json_int_t)rq->crew->started_wall_ms, "ready",
+                         health.ready, "trouble", health.cause, "clients",
+                         (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed), "max_clients",
+                         (json_int_t)rq->cfg->max_clients, "figures", figures(rq), "latency", latency(rq), "migration",
+                         migration(rq), "mirror", mirror(rq), "warnings", warnings()));
     return HTTP_DONE;
 }

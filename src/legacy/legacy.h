@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/figure.h"
 #include "dedup/dedup.h"
 
 struct legacy;
@@ -32,12 +33,14 @@ enum legacy_doing {
     LEGACY_READING, /* at it */
     LEGACY_PAUSED,  /* as somebody said */
     LEGACY_WAITING, /* for what `cause` says; tries again by itself */
+    LEGACY_OFF,     /* no Redis is configured */
 };
 const char *legacy_doing_name(enum legacy_doing doing); /* "idle", "reading" ... */
 
 struct legacy_state {
     enum legacy_doing doing;
     char cause[256];
+    int64_t waiting_since_ms; /* wall time; 0: it isn't waiting */
     struct store_notes_state notes;
     /* since start: */
     uint64_t users, plays, deliveries, bytes;
@@ -46,7 +49,12 @@ struct legacy_state {
     uint64_t unlisted;   /* keys with problems beyond those that are listed */
     double users_second; /* over the last seconds; 0 unless reading */
 };
-void legacy_state(struct legacy *l, struct legacy_state *out); /* any thread */
+void legacy_state(struct legacy *l, struct legacy_state *out);  /* any thread */
+uint64_t legacy_seconds_left(const struct legacy_state *state); /* about; 0: not known */
+
+/* The same also where no Redis is configured, but users may be noted. Any thread. */
+void legacy_look(const struct dedup *dedup, struct legacy_state *out);
+void legacy_figures_each(const struct legacy_state *state, figure_visit *visit, void *arg);
 
 /* The newest problems, in the arena. Returns how many, or an error. Any thread; reads the disk. */
 int legacy_problems(struct legacy *l, struct store_problem *out, int max, struct arena *arena, struct err *err);

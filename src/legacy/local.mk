@@ -1,4 +1,5 @@
 libunseen_a_SOURCES += \
+	src/legacy/figures.c \
 	src/legacy/gather.c \
 	src/legacy/gather.h \
 	src/legacy/legacy.h \

@@ -70,7 +70,7 @@ struct legacy {
 
 const char *legacy_doing_name(enum legacy_doing doing)
 {
-    static const char *const names[] = {"idle", "reading", "paused", "waiting"};
+    static const char *const names[] = {"idle", "reading", "paused", "waiting", "off"};
     return names[doing];
 }
 
@@ -125,6 +125,9 @@ static void show(struct legacy *l, enum legacy_doing doing, const char *cause)
 {
     pthread_mutex_lock(&l->mutex);
     l->state.doing = doing;
+    l->state.waiting_since_ms = doing != LEGACY_WAITING         ? 0
+                                : l->state.waiting_since_ms > 0 ? l->state.waiting_since_ms
+                                                                : clock_wall_ms();
     snprintf(l->state.cause, sizeof l->state.cause, "%.*s", (int)sizeof l->state.cause - 1, cause);
     if (doing != LEGACY_READING) {
         l->state.users_second = 0;

@@ -70,7 +70,9 @@ struct mirror {
     struct sent sent[SENT_MAX];
     int n_sent;
     uint64_t after; /* all up to this id was sent */
-    bool proven;    /* the connection has worked: when it fails now, it may just have been idle for too long */
+    uint64_t goal;  /* what was the last one at goal_ms */
+    int64_t goal_ms;
+    bool proven; /* the connection has worked: when it fails now, it may just have been idle for too long */
     int64_t delay_ms;
     uint64_t named[NAMED_MAX];
     size_t n_named;
@@ -335,6 +337,7 @@ static int repeat(struct mirror *m, int n, struct err *err)
     m->after = m->rows[n - 1].id;
     pthread_mutex_lock(&m->mutex);
     m->status.sent += (uint64_t)n;
+    m->status.sent_bytes += bytes;
     pthread_mutex_unlock(&m->mutex);
     m->store->ops->mirror_done(m->store, m->after, (uint64_t)n, bytes);
     return 0;
@@ -396,10 +399,26 @@ static int step(struct mirror *m, struct err *err)
     return rc < 0 ? rc : n;
 }
 
+/* Once all is sent that waited at goal_ms, the old Redis is as far as that. */
+static void note_reached(struct mirror *m)
+{
+    struct store_mirror_state queue;
+    if (m->after >= m->goal) {
+        pthread_mutex_lock(&m->mutex);
+        m->status.reached_ms = m->goal_ms;
+        pthread_mutex_unlock(&m->mutex);
+        m->goal_ms = clock_wall_ms(); /* before the look: what is durable by now has no higher id */
+        m->store->ops->mirror_state(m->store, &queue);
+        m->goal = queue.last_id;
+    }
+}
+
 static void *mirror_main(void *arg)
 {
     struct mirror *m = arg;
     beat_begin(&m->beat, "mirror");
+    m->goal_ms = clock_wall_ms();
+    note_reached(m);
     while (!atomic_load(&m->stop)) {
         struct err err = {0};
         beat_now(&m->beat);
@@ -411,6 +430,7 @@ static void *mirror_main(void *arg)
             trouble(m, &err);
         } else {
             end_waiting(m);
+            note_reached(m);
             m->proven = m->proven || n > 0;
             if (n == 0) {
                 set_doing(m, MIRROR_IN_STEP);
@@ -523,6 +543,8 @@ void mirror_status(struct mirror *m, struct mirror_status *out)
     if (out->doing == MIRROR_IN_STEP && out->queue.rows > 0) {
         out->doing = MIRROR_SENDING; /* the thread hasn't looked yet, or is connecting */
     }
+    int64_t behind = clock_wall_ms() - out->reached_ms;
+    out->behind_ms = out->queue.rows > 0 && behind > 0 ? behind : 0;
 }
 
 void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg)
@@ -544,12 +566,20 @@ void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg)
          s.queue.limit},
         {{"mirror_up", "mirror_up", FIGURE_GAUGE, "1 unless the mirror waits for the old Redis."},
          s.doing != MIRROR_WAITING},
+        {{"mirror_behind_us", "mirror_behind_seconds", FIGURE_US,
+          "How long ago that was recorded which waits; what is older has been repeated. 0: nothing waits."},
+         (uint64_t)s.behind_ms * 1000},
+        {{"mirror_broken_since", "mirror_broken_since_timestamp_seconds", FIGURE_TIME,
+          "Since when the mirror is broken; 0: it isn't."},
+         (uint64_t)s.queue.broken_ms},
         {{"mirror_broken", "mirror_broken", FIGURE_GAUGE,
           "1 when events were left out because the queue was full, until that is accepted."},
          s.queue.broken_ms != 0},
         {{"mirror_left_out", "mirror_left_out_events", FIGURE_GAUGE, "How many were, since it is broken."},
          s.queue.left_out},
         {{"mirror_sent", "mirror_sent_total", FIGURE_COUNTER, "Events that were repeated in the old Redis."}, s.sent},
+        {{"mirror_sent_bytes", "mirror_sent_bytes_total", FIGURE_COUNTER, "About what they took on disk."},
+         s.sent_bytes},
         {{"mirror_skipped", "mirror_skipped_total", FIGURE_COUNTER,
           "Events among them that it refused for their key alone."},
          s.skipped},

@@ -40,7 +40,10 @@ struct mirror_status {
     int64_t waiting_since_ms; /* wall time; 0: it isn't waiting */
     uint64_t sent;            /* since the start, as are the following */
     uint64_t skipped;         /* refused for their key alone */
+    uint64_t sent_bytes;
     uint64_t outages;
+    int64_t reached_ms;        /* all that was recorded until then is there (wall time); ... */
+    int64_t behind_ms;         /* ... that long ago; 0: nothing waits */
     char problem[MIRROR_TEXT]; /* the last key that was refused, and why; "" none */
     struct store_mirror_state queue;
 };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/legacy.h"
 #include "resp/args.h"
@@ -183,7 +184,7 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     struct store_mirror_state mirror;
     struct store *store = s->conn.worker->dedup->store;
     store->ops->mirror_state(store, &mirror);
-    write_map(w, 20);
+    write_map(w, 22);
     write_str(w, "state");
     write_str(w, legacy_doing_name(state.doing));
     write_str(w, "cause");
@@ -201,8 +202,10 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     write_field(w, "skipped", state.skipped);
     write_field(w, "bytes", state.bytes);
     write_field(w, "users_per_second", (uint64_t)(state.users_second + 0.5));
-    write_field(w, "seconds_left",
-                state.users_second > 0 ? (uint64_t)((double)state.notes.waiting / state.users_second) : 0);
+    uint64_t left = legacy_seconds_left(&state);
+    write_field(w, "seconds_left", left);
+    write_field(w, "estimated_end", left > 0 ? (uint64_t)clock_wall_ms() + left * 1000 : 0);
+    write_field(w, "waiting_since", (uint64_t)state.waiting_since_ms);
     write_str(w, "mirror");
     write_str(w, mirror.broken_ms != 0 ? "broken" : mirror.on ? "whole" : "off");
     write_field(w, "mirror_waiting", mirror.rows);

@@ -67,6 +67,7 @@ enum outcome cmd_legacy_mirror(struct session *s, const struct slice *args, size
         {"sent", (int64_t)status.sent},
         {"skipped", (int64_t)status.skipped},
         {"outages", (int64_t)status.outages},
+        {"behind_ms", status.behind_ms},
     };
     write_map(w, 3 + sizeof numbers / sizeof *numbers);
     write_str(w, "state");

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -135,10 +136,27 @@ static void add_sessions(struct buf *out, const struct session *s)
     sessions_stats_each(dedup->sessions, add_stat, out);
 }
 
+static void add_migration(struct buf *out, const struct session *s)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (dedup != NULL) {
+        struct legacy_state state;
+        legacy_look(dedup, &state);
+        buf_addf(out, "migration_state:%s\r\nmigration_cause:%s\r\n", legacy_doing_name(state.doing), state.cause);
+        legacy_figures_each(&state, add_stat, out);
+    }
+}
+
 static void add_mirror(struct buf *out, const struct session *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup != NULL) {
+        struct mirror_status status = {0};
+        if (dedup->mirror != NULL) {
+            mirror_status(dedup->mirror, &status);
+        }
+        buf_addf(out, "mirror_state:%s\r\nmirror_cause:%s\r\n",
+                 dedup->mirror != NULL ? mirror_doing_name(status.doing) : "off", status.cause);
         mirror_figures_each(dedup->mirror, add_stat, out);
     }
 }
@@ -184,7 +202,8 @@ static const struct section {
     {"ring", "Ring", add_ring},
     {"backup", "Backup", add_backup},
     {"sessions", "Sessions", add_sessions},
-    {"mirror", "Mirror", add_mirror}, /* of the old Redis */
+    {"migration", "Migration", add_migration}, /* from another Redis, */
+    {"mirror", "Mirror", add_mirror},          /* and back to it */
     {"keyspace", "Keyspace", add_keyspace},
 };
 

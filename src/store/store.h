@@ -176,6 +176,7 @@ struct store_mirror_state {
     uint64_t limit;       /* legacy_mirror_max: beyond it, events are left out */
     int64_t broken_ms;    /* when the first was left out, also because the mirror was off again; 0: none was */
     uint64_t left_out;    /* since then, while it was on */
+    uint64_t last_id;     /* of what waits, or waited, and is durable */
 };
 
 /* A scroll session as the store keeps it over a restart (dedup/sessions.h). */

@@ -5,8 +5,12 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, free_port
+from conftest import DAY, HOUR, PATIENCE, START, free_port
+from old_redis import REDIS, OldRedis
+from test_metrics import scrape, scrape_until
 from test_notify import Manager, health
+
+needs_redis = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
 
 
 @pytest.fixture
@@ -68,3 +72,72 @@ def test_a_silent_redis_makes_nothing_stuck(make_server, silent_redis, monkeypat
     assert server.stop() == 0
     assert time.monotonic() - before < 5, "nobody waits for the old Redis at the end"
     manager.socket.close()
+
+
+@pytest.fixture
+def redis(folder):
+    old = OldRedis(folder / "redis", "--appendfsync", "no")
+    yield old
+    old.kill()
+
+
+def status(server):
+    with server.client(3) as c:
+        return c.command("LEGACY", "STATUS")
+
+
+@needs_redis
+def test_figures(make_server, redis):
+    """What was read is what was there, in the metrics, in INFO and for the page."""
+    for i in range(20):
+        redis.zadd(f"played:u{i}", [(START - k, f"i{k}") for k in range(10)])
+    redis.zadd("delivered:u0", [(START, "d1"), (START, "d2")])
+    redis.zadd("played:old", [(START - 200 * DAY, "a"), (START, "b"), (1, "c"), (-1, "d")])
+    redis.ask("SET", "played:string", "x")
+    server = make_server(http="127.0.0.1:0", legacy_redis=redis.socket, legacy_mirror="yes")
+    redis.pause()
+    with server.client() as c:
+        c.command("LEGACY", "NOTE", *[f"u{i}" for i in range(20)], "old", "string", "gone")
+        c.command("FORGET", "gone")
+        c.command("PLAYED", "m", "a", "b")
+    m = scrape_until(server, lambda m: m["unseen_migration_up"] == 0 and m["unseen_mirror_up"] == 0)
+    assert m["unseen_migration_waiting_since_timestamp_seconds"] == START / 1000
+    assert m["unseen_migration_noted_users"] == 23 and m["unseen_migration_waiting_users"] == 22
+    assert m["unseen_mirror_waiting_events"] == 3 and m["unseen_mirror_behind_seconds"] == 0 and m["unseen_ready"] == 1
+    server.advance(HOUR)
+    assert scrape(server)["unseen_mirror_behind_seconds"] == pytest.approx(3600, abs=1)
+    shown = info(server, "migration")
+    assert shown["migration_state"] == "waiting" and "no answer for 5 s" in shown["migration_cause"]
+    assert info(server, "mirror")["mirror_state"] == "waiting" and shown["migration_up"] == "0"
+    redis.go_on()
+    m = scrape_until(server, lambda m: m["unseen_migration_waiting_users"] == m["unseen_mirror_waiting_events"] == 0)
+    assert {name: m[f"unseen_migration_{name}"] for name in (
+        "noted_users", "migrated_users", "left_users", "forgotten_users", "problem_keys", "up", "paused",
+        "waiting_since_timestamp_seconds", "users_total", "plays_total", "deliveries_total", "too_old_total",
+        "skipped_total")} == {
+            "noted_users": 23, "migrated_users": 21, "left_users": 1, "forgotten_users": 1, "problem_keys": 2, "up": 1,
+            "paused": 0, "waiting_since_timestamp_seconds": 0, "users_total": 22, "plays_total": 201,
+            "deliveries_total": 2, "too_old_total": 1, "skipped_total": 2}
+    assert m["unseen_migration_read_bytes_total"] > 200 * 13
+    assert m["unseen_mirror_up"] == 1 and m["unseen_mirror_behind_seconds"] == 0 and m["unseen_mirror_sent_total"] == 3
+    assert m["unseen_mirror_sent_bytes_total"] == 3 * 24 + 2 * len("ma") + len("gone")
+    shown = info(server, "migration")
+    assert shown["migration_state"] == "idle" and shown["migration_cause"] == "" and shown["migration_plays"] == "201"
+    assert info(server, "mirror")["mirror_state"] == "in step"
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+    assert scrape(server)["unseen_migration_paused"] == 1
+
+
+def test_notes_without_a_redis(make_server, folder):
+    """Notes that nobody works off are said to wait."""
+    server = make_server(http="127.0.0.1:0", legacy_redis=folder / "none")
+    with server.client() as c:
+        c.command("LEGACY", "NOTE", "u")
+    del server.options["legacy_redis"]
+    server.restart()
+    m = scrape(server)
+    assert m["unseen_migration_up"] == 0 and m["unseen_migration_waiting_users"] == 1 and m["unseen_mirror_up"] == 1
+    shown = info(server, "migration")
+    assert shown["migration_state"] == "off" and "no Redis to come from is configured" in shown["migration_cause"]
+    assert info(server, "mirror")["mirror_state"] == "off"

@@ -212,3 +212,34 @@ def test_screenshot(served, browser):
         wait(lambda: "Seen" in text(browser, "answer"), browser)
     browser.set_window_size(1150, browser.execute_script("return document.documentElement.scrollHeight") + 150)
     browser.save_screenshot(os.environ["UNSEEN_SCREENSHOT"])
+
+
+def test_users_from_another_redis(make_server, browser):
+    """Nothing of it where nobody comes; else how far they are, what the mirror owes, and what both wait for."""
+    port = free_port()
+    server = make_server(http=f"127.0.0.1:{port}")
+    browser.get(f"http://127.0.0.1:{port}/")
+    wait(lambda: text(browser, "state") == "healthy", browser)
+    assert not browser.find_element(By.ID, "legacy").is_displayed()
+    server.options.update(legacy_redis=server.folder / "nobody", legacy_mirror="yes", legacy_mirror_max="1MiB")
+    server.restart()
+    with server.client() as c:
+        c.command("LEGACY", "NOTE", "u1", "u2", "u3", "u4")
+        c.command("FORGET", "u4")
+        c.command("PLAYED", "u1", "a", "b")
+    wait(lambda: text(browser, "migration-state") == "Migration: waiting" and "No such file" in text(browser, "migration-text"),
+         browser)
+    wait(lambda: text(browser, "migration-note") == "25 %: 0 of 4 users migrated, 3 wait, 1 forgotten", browser)
+    wait(lambda: text(browser, "mirror-state") == "Mirror: waiting", browser)
+    wait(lambda: text(browser, "mirror-text").startswith("3 events wait (") and "of 1.0 MiB)" in text(browser, "mirror-text"),
+         browser)
+    assert text(browser, "state") == "healthy"
+    server.advance(5 * 60 * 1000)
+    wait(lambda: "the oldest for 5 min" in text(browser, "mirror-text"), browser)
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        for _ in range(20):
+            c.command("PLAYED", "u1", *[f"{'x' * 200}{i}" for i in range(1000)])
+    wait(lambda: text(browser, "migration-state") == "Migration: paused", browser)
+    wait(lambda: text(browser, "mirror-state") == "Mirror: broken" and "events were left out" in text(browser, "mirror-text"),
+         browser)

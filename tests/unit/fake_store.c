@@ -430,6 +430,12 @@ static void fake_join(struct store *s, struct store_join *join)
     take(s, &join->call.message, STORE_CALL);
 }
 
+static void fake_notes_state(struct store *s, struct store_notes_state *out)
+{
+    (void)s;
+    *out = (struct store_notes_state){0};
+}
+
 static void fake_mirror_state(struct store *s, struct store_mirror_state *out)
 {
     (void)s;
@@ -460,6 +466,7 @@ static const struct store_ops fake_ops = {
     .backup = fake_backup,
     .backup_state = fake_backup_state,
     .backup_stop = fake_backup_stop,
+    .notes_state = fake_notes_state,
     .mirror_state = fake_mirror_state,
     .mirror_reset = fake_mirror_reset,
 };

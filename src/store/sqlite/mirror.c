@@ -462,6 +462,7 @@ void mirror_state(struct store *base, struct store_mirror_state *out)
         .limit = (uint64_t)config_now(s->cfg)->legacy_mirror_max,
         .broken_ms = atomic_load(&q->broken_ms),
         .left_out = atomic_load(&q->left_out),
+        .last_id = atomic_load(&q->last_id),
     };
 }
 

@@ -1,0 +1,67 @@
+/* What the migration is at, for whoever shows it: INFO, the metrics, the page. */
+#include <stdio.h>
+
+#include "dedup/dedup.h"
+#include "legacy/legacy.h"
+
+void legacy_look(const struct dedup *dedup, struct legacy_state *out)
+{
+    if (dedup->legacy != NULL) {
+        legacy_state(dedup->legacy, out);
+    } else {
+        *out = (struct legacy_state){.doing = LEGACY_OFF};
+        dedup->store->ops->notes_state(dedup->store, &out->notes);
+        if (out->notes.waiting > 0) {
+            snprintf(out->cause, sizeof out->cause, "users are noted, but no Redis to come from is configured");
+        }
+    }
+}
+
+uint64_t legacy_seconds_left(const struct legacy_state *s)
+{
+    return s->users_second > 0 ? (uint64_t)((double)s->notes.waiting / s->users_second) + 1 : 0;
+}
+
+void legacy_figures_each(const struct legacy_state *s, figure_visit *visit, void *arg)
+{
+    bool waits = s->doing == LEGACY_WAITING || (s->doing == LEGACY_OFF && s->notes.waiting > 0);
+    const struct {
+        struct figure figure;
+        uint64_t value;
+    } figures[] = {
+        {{"migration_noted", "migration_noted_users", FIGURE_GAUGE, "Users who were noted, in any state."},
+         s->notes.all},
+        {{"migration_waiting", "migration_waiting_users", FIGURE_GAUGE, "Noted users who are still to be read."},
+         s->notes.waiting},
+        {{"migration_migrated", "migration_migrated_users", FIGURE_GAUGE, "Noted users who are taken over."},
+         s->notes.done},
+        {{"migration_left", "migration_left_users", FIGURE_GAUGE,
+          "Noted users who can't be taken over as a whole: a key of theirs has a problem."},
+         s->notes.left},
+        {{"migration_forgotten", "migration_forgotten_users", FIGURE_GAUGE, "Noted users who were forgotten."},
+         s->notes.ended},
+        {{"migration_problems", "migration_problem_keys", FIGURE_GAUGE,
+          "Keys of the old Redis with a problem, also those that the mirror met."},
+         s->notes.problems + s->unlisted},
+        {{"migration_up", "migration_up", FIGURE_GAUGE, "1 unless the migration waits for the old Redis."}, !waits},
+        {{"migration_paused", "migration_paused", FIGURE_GAUGE, "1 while it is paused, as somebody said."},
+         s->notes.paused},
+        {{"migration_waiting_since", "migration_waiting_since_timestamp_seconds", FIGURE_TIME,
+          "Since when it waits; 0: it doesn't."},
+         (uint64_t)s->waiting_since_ms},
+        {{"migration_users", "migration_users_total", FIGURE_COUNTER, "Users that were read to their end."}, s->users},
+        {{"migration_plays", "migration_plays_total", FIGURE_COUNTER, "Plays that were taken over."}, s->plays},
+        {{"migration_deliveries", "migration_deliveries_total", FIGURE_COUNTER, "Deliveries that were taken over."},
+         s->deliveries},
+        {{"migration_bytes", "migration_read_bytes_total", FIGURE_COUNTER, "Bytes read from the old Redis."}, s->bytes},
+        {{"migration_too_old", "migration_too_old_total", FIGURE_COUNTER,
+          "Plays and deliveries that were left for their age."},
+         s->too_old},
+        {{"migration_skipped", "migration_skipped_total", FIGURE_COUNTER,
+          "Members that were left because of their size or score."},
+         s->skipped},
+    };
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        visit(arg, &figures[i].figure, figures[i].value);
+    }
+}
