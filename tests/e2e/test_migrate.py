@@ -1,70 +1,23 @@
-"""Coming from another Redis: a real redis-server, the real trace, a user of 200,000 plays, and everything that gets in
-the way."""
-import gzip
+"""Coming from another Redis: a real redis-server, and what gets in the way. The whole way: test_journey.py."""
 import json
-import random
-import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, run
-from resp import Client, Closed, RespError
+from conftest import DAY, PATIENCE, START, run
+from old_redis import REDIS, OldRedis
+from resp import RespError
 from test_reload import reload
 
-REDIS = shutil.which("redis-server")
 pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
-
-GIANT = 200000
-TRACE_USERS = 3000
-
-
-class Redis:
-    """The old one, on a Unix socket; what it holds outlives a kill."""
-
-    def __init__(self, folder, *options):
-        self.folder = folder / "redis"
-        self.folder.mkdir()
-        self.socket = str(self.folder / "s")
-        self.options = options
-        self.process = None
-        self.start()
-
-    def start(self):
-        self.process = subprocess.Popen(
-            [REDIS, "--port", "0", "--unixsocket", self.socket, "--dir", str(self.folder), "--save", "",
-             "--appendonly", "yes", "--appendfsync", "no", *self.options],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                with self.client() as c:
-                    if c.command("PING") == b"PONG":
-                        return
-            except RespError as e:
-                if str(e).startswith("NOAUTH"):
-                    return
-            except (OSError, Closed):
-                pass
-            assert self.process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.01)
-
-    def client(self):
-        return Client(self.socket)
-
-    def kill(self):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
 def redis(folder):
-    old = Redis(folder)
+    old = OldRedis(folder / "redis", "--appendfsync", "no")
     yield old
     old.kill()
 
@@ -101,111 +54,6 @@ def migrate(server, *args, check=True):
 
 def verify(server, *args):
     return migrate(server, "--verify", *args, "--json", check=False)
-
-
-@pytest.fixture
-def old_world(redis, trace_path):
-    """The trace's busiest months, moved so that they end now: user -> {item: ms}; and the giant."""
-    with gzip.open(trace_path, "rt") as f:
-        rows = [line.rstrip("\n").split("\t") for line in f]
-    shift = START - HOUR - max(int(at) for at, _, _ in rows)
-    users = {}
-    for at, user, item in rows:
-        users.setdefault("m" + user, {})[item] = int(at) + shift
-    chosen = random.Random(7).sample(sorted(users), TRACE_USERS)
-    world = {user: users[user] for user in chosen}
-    world["giant"] = {f"g{i}": START - 60 * DAY + i * 20 for i in range(GIANT)}
-    with redis.client() as c:
-        for user, plays in world.items():
-            zadd(c, f"played:{user}", ((at, item) for item, at in plays.items()))
-        for user in chosen[:500]:
-            zadd(c, f"delivered:{user}", ((START - HOUR + i, f"sent{i}") for i in range(150)))
-    return world
-
-
-def in_window(plays):
-    return [item for item, at in plays.items() if at >= 1785542400000]  # 2026-08-01: the current month and 3 before
-
-
-def judge(server, world):
-    with server.client() as c:
-        for user, plays in world.items():
-            items = in_window(plays)
-            for at in range(0, len(items), 5000):
-                unseen = c.command("UNSEEN", user, *items[at:at + 5000])
-                assert unseen == [], (user, unseen[:5])
-
-
-class Writer(threading.Thread):
-    """A client of the service that records and asks meanwhile."""
-
-    def __init__(self, server, users):
-        super().__init__(daemon=True)
-        self.server, self.users, self.ends = server, users, threading.Event()
-        self.acknowledged, self.problems = {}, []
-
-    def run(self):
-        n = 0
-        while not self.ends.is_set():
-            try:
-                with self.server.client() as c:
-                    while not self.ends.is_set():
-                        user, item = self.users[n % len(self.users)], f"new{n}"
-                        c.command("PLAYED", user, item)
-                        self.acknowledged.setdefault(user, {})[item] = START
-                        if c.command("UNSEEN", user, item, "never"+str(n)) != [b"never" + str(n).encode()]:
-                            self.problems.append((user, item))
-                        n += 1
-            except (OSError, Closed, RespError):
-                time.sleep(0.01)
-
-    def end(self):
-        self.ends.set()
-        self.join()
-        assert self.problems == [] and self.acknowledged
-        return self.acknowledged
-
-
-def test_migrate(make_server, redis, old_world, folder):
-    """The whole way, with both sides killed in the middle."""
-    server = make_server(legacy_redis=redis.socket, legacy_users_rate=1000, staging_memory="8MiB")
-    writer = Writer(server, sorted(old_world)[:50])
-    writer.start()
-    keys = folder / "keys.gz"
-    with gzip.open(keys, "wt") as f:
-        f.writelines(f"played:{user}\n" if i % 2 else f"{user}\r\n" for i, user in enumerate(sorted(old_world)))
-    counted = migrate(server, "--keys", keys, "--json")
-    assert counted["noted"] == len(old_world) and counted["bad"] == 0
-    assert counted["keys"] + counted["ids"] == len(old_world) and abs(counted["keys"] - counted["ids"]) <= 1
-
-    wait_status(server, lambda s: s[b"migrated"] > 300)
-    server.kill()
-    server.start()
-    before = wait_status(server, lambda s: s[b"migrated"] > 900)
-    assert before[b"waiting"] > 0 and before[b"noted"] == len(old_world)
-    redis.kill()
-    stuck = wait_status(server, lambda s: s[b"state"] == b"waiting")
-    assert redis.socket.encode() in stuck[b"cause"]
-    redis.start()
-    last = wait_done(server)
-    assert last[b"migrated"] == len(old_world) and last[b"left"] == 0 and last[b"problems"] == 0
-
-    for user, items in writer.end().items():
-        old_world[user].update(items)
-    judge(server, old_world)
-    report = verify(server)
-    assert report["missing"] == 0 and report["users"] == len(old_world) and report["plays"] > GIANT
-    assert verify(server, "20")["users"] == 20
-    assert server.restart()
-    judge(server, old_world)
-
-    # Deliveries: the last 100, under what was delivered here.
-    user = next(u.decode() for u in map(str.encode, old_world) if b"sent149" not in ask_unseen(server, u, "sent149"))
-    assert ask_unseen(server, user.encode(), "sent149", "sent50", "sent49") == [b"sent49"]
-
-    # A second run does nothing twice.
-    assert migrate(server, "--scan", "--json")["noted"] == 0
-    assert status(server)[b"state"] == b"idle" and status(server)[b"plays"] == 0
 
 
 def ask_unseen(server, user, *items):
@@ -328,7 +176,8 @@ def test_stopped_redis(make_server, redis):
 
 
 def test_password(make_server, folder):
-    old = Redis(folder, "--requirepass", "right")
+    old = OldRedis(folder / "redis")
+    old.ask("CONFIG", "SET", "requirepass", "right")
     try:
         with old.client() as c:
             c.command("AUTH", "right")
