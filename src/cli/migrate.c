@@ -257,12 +257,13 @@ struct wants {
 
 static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct err *err)
 {
-    int rc = connect_server(m, w->to, err);
-    if (rc == 0) {
+    bool reads = w->scan || w->verify;
+    int rc = reads ? redis_new(NULL, &m->redis, err) : 0;
+    if (rc == 0 && (rc = connect_server(m, w->to, err)) == 0) {
         rc = ask_config(m, err);
     }
-    if (rc == 0 && (w->scan || w->verify)) {
-        rc = redis_open(&m->cfg, &m->redis, err);
+    if (rc == 0 && reads) {
+        rc = redis_connect(m->redis, &m->cfg, err);
     }
     if (rc < 0) {
         return rc;

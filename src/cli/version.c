@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/versions.h"
 #include "http/version.h"
+#include "legacy/redis.h"
 #include "net/version.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -27,6 +28,7 @@ void versions_get(struct versions *out)
     out->zstd = ZSTD_versionString();
     out->microhttpd = http_library_version();
     out->jansson = http_json_version();
+    out->hiredis = redis_library_version();
     snprintf(out->xxhash, sizeof out->xxhash, "%u.%u.%u", n / 10000, n / 100 % 100, n % 100);
 }
 
@@ -43,8 +45,8 @@ int cli_version(int argc, char **argv)
     }
     versions_get(&v);
     if (!json) {
-        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, libmicrohttpd %s, jansson %s)\n", UNSEEN_VERSION,
-               v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson);
+        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, libmicrohttpd %s, jansson %s, hiredis %s)\n",
+               UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson, v.hiredis);
         return EXIT_GOOD;
     }
     struct json j = {.out = stdout};
@@ -56,6 +58,7 @@ int cli_version(int argc, char **argv)
     json_text(&j, "zstd", v.zstd);
     json_text(&j, "libmicrohttpd", v.microhttpd);
     json_text(&j, "jansson", v.jansson);
+    json_text(&j, "hiredis", v.hiredis);
     json_close(&j, '}');
     return EXIT_GOOD;
 }

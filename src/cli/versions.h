@@ -12,6 +12,7 @@ struct versions {
     const char *zstd;
     const char *microhttpd;
     const char *jansson;
+    const char *hiredis; /* "none": built without */
     char xxhash[VERSIONS_TEXT];
 };
 

@@ -172,6 +172,14 @@ static redisReplyObjectFunctions replies = {
 
 /* --- the connection --- */
 
+#define TEXT_OF(number) #number
+#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+
+const char *redis_library_version(void)
+{
+    return VERSION_TEXT(HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
+}
+
 static int lost(struct redis *r, struct err *err)
 {
     return err_set(err, ERR_SYSTEM, "%s: %s", r->address, r->context->errstr);
@@ -312,21 +320,6 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
     return rc;
 }
 
-int redis_open(const struct config *cfg, struct redis **redis, struct err *err)
-{
-    struct redis *r = NULL;
-    int rc = redis_new(NULL, &r, err);
-    if (rc < 0) {
-        return rc;
-    }
-    if ((rc = redis_connect(r, cfg, err)) < 0) {
-        redis_close(r);
-        return rc;
-    }
-    *redis = r;
-    return 0;
-}
-
 void redis_disconnect(struct redis *r)
 {
     pthread_mutex_lock(&r->mutex);
@@ -456,25 +449,24 @@ size_t redis_bytes(const struct redisReply *reply)
     return ((const struct whole *)reply)->bytes;
 }
 
-#else /* the rest is never reached: redis_open() gives nothing to do it with */
+#else /* most is never reached: redis_new() gives nothing to do it with */
 
-int redis_open(const struct config *cfg, struct redis **redis, struct err *err)
+const char *redis_library_version(void)
 {
-    (void)cfg;
-    *redis = NULL;
-    return err_set(err, ERR_INVALID, "this unseen was built without hiredis and can't talk to another Redis");
+    return "none";
 }
 
 int redis_new(struct beat *beat, struct redis **redis, struct err *err)
 {
     (void)beat;
-    return redis_open(NULL, redis, err);
+    *redis = NULL;
+    return err_set(err, ERR_INVALID, "this unseen was built without hiredis and can't talk to another Redis");
 }
 
 int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
 {
-    (void)r;
-    return redis_open(cfg, &r, err);
+    (void)r, (void)cfg;
+    return err_set(err, ERR_CLOSED, "no connection");
 }
 
 void redis_disconnect(struct redis *r)

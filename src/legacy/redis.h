@@ -24,6 +24,9 @@ enum {
     REDIS_SILENCE_MS = 5 * 1000, /* one that says nothing for this long is taken for away */
 };
 
+/* "0.14.1", or "none". */
+const char *redis_library_version(void);
+
 /* One without a connection. beat: of the thread that will wait for replies, or NULL. ERR_INVALID: built without
  * hiredis. */
 int redis_new(struct beat *beat, struct redis **redis, struct err *err);
@@ -34,8 +37,6 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err);
 void redis_disconnect(struct redis *r); /* also when it isn't connected */
 bool redis_connected(const struct redis *r);
 
-/* redis_new() and redis_connect(). */
-int redis_open(const struct config *cfg, struct redis **redis, struct err *err);
 void redis_close(struct redis *r); /* NULL is fine */
 
 /* Any thread, between redis_new() and redis_close(): whoever connects, or waits for a reply, gets ERR_CLOSED, now and
