@@ -187,6 +187,21 @@ static void print_status(const struct reply *map)
     print_mirror(map);
 }
 
+/* What LEGACY MIRROR says besides. */
+static void print_mirror_trouble(const struct reply *map)
+{
+    char text[400], when[TIME_TEXT], a[OUTPUT_TEXT];
+    uint64_t since = number_of(map, "waiting_since"), skipped = number_of(map, "skipped");
+    if (since != 0) {
+        copy_text(map, "cause", text, sizeof text);
+        printf("%16s  since %s it waits: %s\n", "", time_text((int64_t)since, when), text);
+    }
+    if (skipped != 0) {
+        copy_text(map, "last_problem", text, sizeof text);
+        printf("%16s  events passed over, refused for their key; the last: %s\n", count_text(skipped, a), text);
+    }
+}
+
 static int show_status(struct migrate *m, struct err *err)
 {
     const struct reply *reply;
@@ -196,6 +211,9 @@ static int show_status(struct migrate *m, struct err *err)
         json_map(&j, reply);
     } else if (rc == 0) {
         print_status(reply);
+        if ((rc = command(m, "MIRROR", "", &reply, err)) == 0) {
+            print_mirror_trouble(reply);
+        }
     }
     return rc;
 }

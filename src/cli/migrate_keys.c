@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/import_input.h"
 #include "cli/migrate.h"
 #include "cli/output.h"
 #include "legacy/parse.h"
 
-enum { GROUP = 1000, PIPELINE = 8, READ_BYTES = 128 * 1024, LINE_MAX = 64 * 1024 };
+enum { GROUP = 1000, PIPELINE = 8, READ_BYTES = 128 * 1024, LINE_MAX = 64 * 1024, BAD_SHOWN = 40 };
 
 struct notes {
     struct migrate *m;
@@ -17,7 +18,8 @@ struct notes {
     size_t lens[GROUP], n;
     size_t under_way;
     uint64_t keys, ids, bad, noted;
-    uint64_t bad_line; /* the first */
+    uint64_t bad_line; /* the first; 0: no line, but a key of the old Redis */
+    char bad_text[64]; /* and how it begins */
 };
 
 static int collect(struct notes *notes, size_t left, struct err *err)
@@ -63,6 +65,15 @@ static int add(struct notes *notes, struct slice user, struct err *err)
     return notes->n == GROUP ? send_group(notes, err) : 0;
 }
 
+static void note_bad(struct notes *notes, struct slice text, uint64_t line)
+{
+    if (notes->bad++ == 0) {
+        notes->bad_line = line;
+        snprintf(notes->bad_text, sizeof notes->bad_text, "%s",
+                 log_quote(slice_of(text.data, text.len < BAD_SHOWN ? text.len : BAD_SHOWN)));
+    }
+}
+
 static int finish(struct notes *notes, const char *what, int rc, struct err *err)
 {
     if (rc == 0) {
@@ -90,8 +101,12 @@ static int finish(struct notes *notes, const char *what, int rc, struct err *err
     printf("%s: %s keys, %s ids of users; %s users were not noted before\n", what, count_text(notes->keys, a),
            count_text(notes->ids, b), count_text(notes->noted, c));
     if (notes->bad > 0) {
-        printf("%s lines are no id of 1 to 255 bytes, the first is line %" PRIu64 "\n", count_text(notes->bad, a),
-               notes->bad_line);
+        char line[32] = "";
+        if (notes->bad_line > 0) {
+            snprintf(line, sizeof line, "line %" PRIu64 ", ", notes->bad_line);
+        }
+        printf("%s passed over, since they hold no id of 1 to 255 bytes; the first: %s%s\n", count_text(notes->bad, a),
+               line, notes->bad_text);
     }
     return 0;
 }
@@ -108,17 +123,17 @@ static int take_line(struct notes *notes, struct slice line, uint64_t number, st
     if (line.len == 0) {
         return 0;
     }
-    if (legacy_key_user(cfg->legacy_played_key, line, &user) ||
-        legacy_key_user(cfg->legacy_delivered_key, line, &user)) {
-        notes->keys++;
-        return add(notes, user, err);
+    bool key =
+        legacy_key_user(cfg->legacy_played_key, line, &user) || legacy_key_user(cfg->legacy_delivered_key, line, &user);
+    if (!key) {
+        user = line;
     }
-    if (line.len > 255) {
-        notes->bad_line = notes->bad++ == 0 ? number : notes->bad_line;
+    if (!legacy_user_good(user)) {
+        note_bad(notes, line, number);
         return 0;
     }
-    notes->ids++;
-    return add(notes, line, err);
+    *(key ? &notes->keys : &notes->ids) += 1;
+    return add(notes, user, err);
 }
 
 /* Whole lines from the front; what is left moves there. A line of more than LINE_MAX bytes comes in parts, all bad. */
@@ -210,6 +225,10 @@ static int note_key(void *arg, struct slice user, struct err *err)
 {
     struct notes *notes = arg;
     char count[OUTPUT_TEXT];
+    if (!legacy_user_good(user)) {
+        note_bad(notes, user, 0);
+        return 0;
+    }
     notes->keys++;
     progress_show(&notes->m->progress, 0, 0, "%s keys", count_text(notes->keys, count));
     return add(notes, user, err);

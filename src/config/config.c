@@ -8,6 +8,7 @@
 #include <ini.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include "base/log.h"
 
@@ -233,11 +234,37 @@ static int validate_key(const char *option, const char *key, struct err *err)
     return 0;
 }
 
+/* Whether it is host:port, [v6]:port, or the whole path of a socket, perhaps with unix: before it. */
+static bool is_redis(const char *address)
+{
+    const char *path = strncmp(address, "unix:", 5) == 0 ? address + 5 : address;
+    if (path[0] == '/') {
+        return strlen(path) < sizeof((struct sockaddr_un){0}).sun_path;
+    }
+    const char *colon = strrchr(address, ':');
+    size_t len = colon != NULL ? (size_t)(colon - address) : 0;
+    if (path != address || len == 0 || strcspn(address, "/ \t") < len) {
+        return false;
+    }
+    bool one_host = address[0] == '[' ? address[len - 1] == ']' && len > 2 : memchr(address, ':', len) == NULL;
+    size_t digits = strspn(colon + 1, "0123456789");
+    long port = digits >= 1 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : 0;
+    return one_host && port >= 1 && port <= 65535;
+}
+
 static int validate_legacy(const struct config *cfg, struct err *err)
 {
+    if (cfg->legacy_redis[0] != '\0' && !is_redis(cfg->legacy_redis)) {
+        return err_set(err, ERR_INVALID, "legacy_redis is %s, expected host:port, or the whole path of a Unix socket",
+                       log_quote_str(cfg->legacy_redis));
+    }
     int code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
     if (code == 0 && cfg->legacy_delivered_key[0] != '\0') {
         code = validate_key("legacy_delivered_key", cfg->legacy_delivered_key, err);
+    }
+    if (code == 0 && strcmp(cfg->legacy_played_key, cfg->legacy_delivered_key) == 0) {
+        code = err_set(err, ERR_INVALID, "legacy_played_key and legacy_delivered_key are both %s, expected two keys",
+                       log_quote_str(cfg->legacy_played_key));
     }
     if (code == 0 && cfg->legacy_mirror && cfg->legacy_redis[0] == '\0') {
         code = err_set(err, ERR_INVALID, "legacy_mirror needs a Redis: set redis in the section [legacy]");

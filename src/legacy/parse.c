@@ -19,12 +19,17 @@ bool legacy_key_user(const char *form, struct slice key, struct slice *user)
     size_t before = (size_t)(place - form);
     const char *rest = place + strlen(CONFIG_USER);
     size_t after = strlen(rest);
-    if (key.len <= before + after || key.len - before - after > 255 || memcmp(key.data, form, before) != 0 ||
+    if (key.len < before + after || memcmp(key.data, form, before) != 0 ||
         memcmp(key.data + key.len - after, rest, after) != 0) {
         return false;
     }
     *user = slice_of(key.data + before, key.len - before - after);
     return true;
+}
+
+bool legacy_user_good(struct slice user)
+{
+    return user.len >= 1 && user.len <= 255;
 }
 
 struct slice legacy_key_make(const char *form, struct slice user, char out[LEGACY_KEY_MAX])

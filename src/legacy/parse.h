@@ -11,9 +11,11 @@
 
 enum { LEGACY_KEY_MAX = CONFIG_TEXT + 256, LEGACY_WHY = 160 };
 
-/* The user whose key it is, of a form such as "played:{user}"; false when it is no such key, or the id isn't 1..255
- * bytes. form "" fits nothing. */
+/* Whether it is a key of a form such as "played:{user}", and whose. His id may be empty or too long: see
+ * legacy_user_good(). form "" fits nothing. */
 bool legacy_key_user(const char *form, struct slice key, struct slice *user);
+
+bool legacy_user_good(struct slice user); /* 1..255 bytes */
 
 /* The user's key, in out. */
 struct slice legacy_key_make(const char *form, struct slice user, char out[LEGACY_KEY_MAX]);

@@ -91,20 +91,23 @@ def test_problems(make_server, redis):
         c.command("SET", "played:string", "x")
         c.command("SET", "delivered:both", "x")
         zadd(c, "played:both", [(START, "good")])
-        zadd(c, "played:long", [(START, "x" * 256), (START, "good"), (START, "y" * 300)])
+        zadd(c, "played:long", [(START, "x" * 256), (START, "good"), (START, "y" * 300), (START, "")])
+        zadd(c, "played:", [(START, "good")])
+        zadd(c, "played:" + "u" * 256, [(START, "good")])
         zadd(c, "played:scores", [("inf", "a"), (-5, "b"), (START // 1000, "c"), (START + 2 * DAY, "d"), (START, "good")])
         zadd(c, "played:old", [(START - 150 * DAY, "a"), (START - 3000 * DAY, "b"), (START, "good")])
         zadd(c, "played:by\xfftes", [(START, "good")])
         for i in range(20):
             zadd(c, f"played:u{i}", [(START, "good")])
     server = make_server(legacy_redis=redis.socket)
-    migrate(server, "--scan")
+    said = migrate(server, "--scan").stdout
+    assert b"2 passed over, since they hold no id of 1 to 255 bytes; the first: " in said
     last = wait_done(server)
-    assert (last[b"left"], last[b"problems"], last[b"skipped"], last[b"too_old"]) == (2, 4, 6, 2)
+    assert (last[b"left"], last[b"problems"], last[b"skipped"], last[b"too_old"]) == (2, 4, 7, 2)
     problems = {p["key"]: p["problem"] for p in migrate(server, "--problems", "--json")}
     assert sorted(problems) == ["delivered:both", "played:long", "played:scores", "played:string"]
     assert problems["played:string"].startswith("WRONGTYPE")
-    assert "bytes, expected 1 to 255 (and 1 more members)" in problems["played:long"]
+    assert "bytes, expected 1 to 255 (and 2 more members)" in problems["played:long"]
     assert "(and 3 more members)" in problems["played:scores"]
     with server.client() as c:
         for user in ("both", "long", "scores", "old", "by\xfftes", *[f"u{i}" for i in range(20)]):
@@ -286,10 +289,15 @@ def test_bad_input(make_server, redis, folder):
                 c.command("LEGACY", *words)
         assert c.command("LEGACY", "STATE", "ok") == [b"none"]
     keys = folder / "keys"
-    keys.write_bytes(b"played:a\n\n" + b"x" * 300 + b"\ndelivered:b\nlast")
+    keys.write_bytes(b"played:a\n\n" + b"x" * 300 + b"\ndelivered:b\r\n\r\nnul\0\nnot\xffutf-8\nplayed:\nplayed:" +
+                     b"y" * 256 + b"\n" + b"z" * 100000 + b"\n" + b"w" * 255 + b"\nlast")
     text = migrate(server, "--keys", keys).stdout.decode()
-    assert "2 keys, 1 ids of users; 3 users were not noted before" in text
-    assert "1 lines are no id of 1 to 255 bytes, the first is line 3" in text
+    assert "2 keys, 4 ids of users; 6 users were not noted before" in text
+    assert 'passed over, since they hold no id of 1 to 255 bytes; the first: line 3, "xxx' in text
+    with server.client() as c:
+        users = (b"a", b"b", b"nul\0", b"not\xffutf-8", b"w" * 255, b"last")
+        assert b"none" not in c.command("LEGACY", "STATE", *users)
+        assert c.command("LEGACY", "STATE", "played:", "b\r", "w") == [b"none"] * 3
     for args in ((), ("--scan", "--status"), ("--status", "7"), ("--verify", "x"), ("--verify", "0")):
         assert run("migrate", *args, "-c", server.config, check=False).returncode == 2
     missing = run("migrate", "--keys", folder / "none", "-c", server.config, check=False)

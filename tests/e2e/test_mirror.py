@@ -249,6 +249,8 @@ def test_a_key_that_is_refused_is_passed_over(mirrored, redis):
     assert sorted(p[1] for p in problems) == [b"delivered:u1", b"played:u0"]
     assert all(p[3].startswith(b"mirror: WRONGTYPE") for p in problems)
     assert status(server)["outages"] == 0
+    said = run("migrate", "--status", "-c", server.config).stdout.decode()
+    assert "events passed over, refused for their key; the last: " in said and "WRONGTYPE" in said
 
 
 def test_redis_refuses_the_password(mirrored, redis):
@@ -281,6 +283,8 @@ def test_redis_only_reads(mirrored, redis):
     recorder.some(50)
     wait(lambda: status(server)["state"] == "waiting")
     assert "READONLY" in status(server)["cause"]
+    said = run("migrate", "--status", "-c", server.config).stdout.decode()
+    assert "since 2026-11-21T10:00:00" in said and "it waits: " in said and "READONLY" in said
     with redis.client() as c:
         c.command("REPLICAOF", "NO", "ONE")
     recorder.check(redis)

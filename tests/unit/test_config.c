@@ -482,6 +482,60 @@ static void test_validate(void **state)
     }
 }
 
+static void test_the_old_redis(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *address;
+        bool good;
+    } cases[] = {
+        {"redis.example:6379", true},
+        {"10.0.0.5:1", true},
+        {"[::1]:65535", true},
+        {"/run/redis/s", true},
+        {"unix:/run/redis/s", true},
+        {"redis.example", false},
+        {"10.0.0.5", false},
+        {":6379", false},
+        {"redis:", false},
+        {"redis:abc", false},
+        {"redis:0", false},
+        {"redis:65536", false},
+        {"redis:063790", false},
+        {"redis:-5", false},
+        {"redis:6379x", false},
+        {"::1:6379", false},
+        {"[]:6379", false},
+        {"re dis:6379", false},
+        {"run/redis/s:1", false},
+        {"unix:", false},
+        {"unix:redis:6379", false},
+        {"/1234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456",
+         true},
+        {"/12345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567",
+         false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config cfg;
+        struct err err = {0};
+        config_defaults(&cfg);
+        assert_int_equal(config_set(&cfg, "legacy_redis", cases[i].address, NULL), 0);
+        config_validate(&cfg, &err);
+        if ((strstr(err.text, "expected host:port") == NULL) != cases[i].good) {
+            fail_msg("%s: %s", cases[i].address, err.text);
+        }
+    }
+    struct config cfg;
+    struct err err = {0};
+    config_defaults(&cfg);
+    assert_int_equal(config_set(&cfg, "legacy_delivered_key", "played:{user}", NULL), 0);
+    assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
+    assert_non_null(strstr(err.text, "both \"played:{user}\""));
+    assert_int_equal(config_set(&cfg, "legacy_delivered_key", "delivered", NULL), 0);
+    assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
+    assert_non_null(strstr(err.text, "legacy_delivered_key is \"delivered\""));
+}
+
 static char *sample(size_t *len)
 {
     char *text = NULL;
@@ -653,6 +707,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_file),
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_validate),
+        cmocka_unit_test(test_the_old_redis),
         cmocka_unit_test(test_sample_is_committed),
         cmocka_unit_test(test_sample_loads),
         cmocka_unit_test(test_sample_says_when_it_fails),

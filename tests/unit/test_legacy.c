@@ -23,13 +23,14 @@ static void test_keys(void **state)
         const char *form, *key, *user; /* NULL: none */
     } cases[] = {
         {"played:{user}", "played:u1", "u1"},
-        {"played:{user}", "played:", NULL},
+        {"played:{user}", "played:", ""},
         {"played:{user}", "played", NULL},
         {"played:{user}", "delivered:u1", NULL},
         {"{user}:p", "u:1:p", "u:1"},
-        {"{user}:p", ":p", NULL},
+        {"{user}:p", ":p", ""},
         {"a{user}b", "aub", "u"},
-        {"a{user}b", "ab", NULL},
+        {"a{user}b", "ab", ""},
+        {"a{user}b", "a", NULL},
         {"aa{user}aa", "aaa", NULL},
         {"{user}", "anything", "anything"},
         {"", "u1", NULL},
@@ -50,8 +51,10 @@ static void test_keys(void **state)
     memcpy(longest, "played:", 7);
     struct slice user;
     assert_true(legacy_key_user("played:{user}", slice_of(longest, 7 + 255), &user));
-    assert_int_equal(user.len, 255);
-    assert_false(legacy_key_user("played:{user}", slice_of(longest, 7 + 256), &user));
+    assert_true(legacy_user_good(user) && user.len == 255);
+    assert_true(legacy_key_user("played:{user}", slice_of(longest, 7 + 256), &user));
+    assert_false(legacy_user_good(user));
+    assert_false(legacy_user_good(slice_str("")));
 }
 
 static void test_pattern(void **state)
