@@ -8,9 +8,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/hash.h"
 #include "bench/rival_planes.h"
 #include "filter/probe.h"
 #include "filter/sieve.h"
+#include "resp/parser.h"
 
 enum { SAMPLES = 21, SAMPLE_US = 2000 };
 
@@ -348,6 +350,48 @@ static void bench_probe(uint32_t n, size_t n_exact, size_t n_exceptions, unsigne
     free(exact);
 }
 
+/* A request: parsed, and its candidates hashed. */
+struct request_bench {
+    struct buf bytes;
+    struct parser parser;
+    uint64_t *hashes;
+};
+
+static void parse_once(void *arg, unsigned round)
+{
+    struct request_bench *b = arg;
+    (void)round;
+    parser_next(&b->parser);
+    must(parser_feed(&b->parser, b->bytes.data, b->bytes.len) == PARSE_DONE, "can't parse");
+}
+
+static void hash_once(void *arg, unsigned round)
+{
+    struct request_bench *b = arg;
+    must(hash_ids(round, b->parser.args, b->parser.n, b->hashes) == b->parser.n, "can't hash");
+}
+
+static void bench_request(size_t least, size_t most)
+{
+    struct request_bench b = {.hashes = must_alloc(CANDIDATES * sizeof *b.hashes)};
+    parser_init(&b.parser);
+    buf_addf(&b.bytes, "*%d\r\n", CANDIDATES);
+    for (int i = 0; i < CANDIDATES; i++) {
+        size_t len = least + random_next() % (most - least + 1);
+        buf_addf(&b.bytes, "$%zu\r\n", len);
+        must(buf_reserve(&b.bytes, len + 2) == 0, "out of memory");
+        for (size_t k = 0; k < len; k++) {
+            b.bytes.data[b.bytes.len++] = (char)('a' + random_next() % 26);
+        }
+        buf_add(&b.bytes, "\r\n", 2);
+    }
+    double parse = median_ns(parse_once, &b), hash = median_ns(hash_once, &b);
+    printf("%4zu to %3zu %10.2f %10.2f\n", least, most, parse / CANDIDATES, hash / CANDIDATES);
+    parser_free(&b.parser);
+    buf_free(&b.bytes);
+    free(b.hashes);
+}
+
 int main(void)
 {
     static const uint32_t sizes[] = {10, 100, 1000, 2500, 10000, 30000, 100000};
@@ -366,6 +410,13 @@ int main(void)
     for (size_t i = 0; i < n_sizes; i++) {
         bench_merge(sizes[i]);
     }
+
+    printf("\nA request with %d ids, ns an id\nbytes an id    parsing    hashing\n", CANDIDATES);
+    bench_request(11, 11);
+    bench_request(25, 25);
+    bench_request(36, 36);
+    bench_request(7, 12);
+    bench_request(1, 40);
 
     printf("\nQuestion with %d candidates, %d months (one live), us; memory of the probe, bytes\n"
            "      n   exact  excpt  seen      build       test +decode,all    the sieve       memory\n",

@@ -8,6 +8,45 @@ uint64_t hash_id(uint64_t seed, struct slice id)
     return XXH3_64bits_withSeed(id.data, id.len, seed);
 }
 
+/* Hashes on as long as ids are of a length from least to most, and returns where it ended. What is known of a length
+ * spares all that XXH3 does with others, and what depends on the seed alone is reckoned once; all of that just fits the
+ * registers, and so each range has a function of its own. */
+#define HASH_RUN(least, most)                                                                                          \
+    __attribute__((flatten, noinline)) static const struct slice *hash_##least##_to_##most(                            \
+        uint64_t seed, const struct slice *id, const struct slice *end, uint64_t *hash)                                \
+    {                                                                                                                  \
+        for (; id < end && id->len - (least) <= (most) - (least); id++) {                                              \
+            *hash++ = XXH3_64bits_withSeed(id->data, id->len, seed);                                                   \
+        }                                                                                                              \
+        return id;                                                                                                     \
+    }
+HASH_RUN(4, 8)
+HASH_RUN(9, 16)
+HASH_RUN(17, 32)
+HASH_RUN(33, 64)
+
+size_t hash_ids(uint64_t seed, const struct slice *ids, size_t n, uint64_t *hashes)
+{
+    const struct slice *id = ids, *const end = ids + n;
+    while (id < end) {
+        uint64_t *hash = hashes + (id - ids);
+        if (id->len - 17 <= 32 - 17) {
+            id = hash_17_to_32(seed, id, end, hash);
+        } else if (id->len - 33 <= 64 - 33) { /* a UUID as text has 36 */
+            id = hash_33_to_64(seed, id, end, hash);
+        } else if (id->len - 9 <= 16 - 9) {
+            id = hash_9_to_16(seed, id, end, hash);
+        } else if (id->len - 4 <= 8 - 4) {
+            id = hash_4_to_8(seed, id, end, hash);
+        } else if (id->len - 1 < HASH_ID_MAX) {
+            *hash = hash_id(seed, *id++);
+        } else {
+            break;
+        }
+    }
+    return (size_t)(id - ids);
+}
+
 uint32_t hash_seed_fingerprint(uint64_t seed)
 {
     static const char what[] = "unseen: fingerprint of a folder's hash seed";

@@ -8,11 +8,17 @@
 #ifndef UNSEEN_BASE_HASH_H
 #define UNSEEN_BASE_HASH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/slice.h"
 
 uint64_t hash_id(uint64_t seed, struct slice id);
+
+/* The same of n ids, which one behind the other take half the time. Stops at the first that is empty or longer than
+ * HASH_ID_MAX; returns how many were hashed. */
+enum { HASH_ID_MAX = 255 };
+size_t hash_ids(uint64_t seed, const struct slice *ids, size_t n, uint64_t *hashes);
 
 static inline int64_t hash_user_key(uint64_t seed, struct slice user)
 {

@@ -38,10 +38,15 @@ int dedup_check_id(const char *what, size_t position, struct slice id, struct er
     return err_set(err, ERR_INVALID, "%s%s has %zu bytes: an id has 1 to %d", what, where, id.len, ID_MAX);
 }
 
+static int too_many(size_t n, struct err *err)
+{
+    return err_set(err, ERR_INVALID, "%zu items are too many: a command takes at most %d", n, ITEMS_MAX);
+}
+
 int dedup_check_items(const struct slice *items, size_t n, struct err *err)
 {
     if (n > ITEMS_MAX) {
-        return err_set(err, ERR_INVALID, "%zu items are too many: a command takes at most %d", n, ITEMS_MAX);
+        return too_many(n, err);
     }
     for (size_t i = 0; i < n; i++) {
         if (items[i].len - 1 >= ID_MAX) {
@@ -49,6 +54,15 @@ int dedup_check_items(const struct slice *items, size_t n, struct err *err)
         }
     }
     return 0;
+}
+
+int dedup_hash_items(const struct dedup *d, const struct slice *items, size_t n, uint64_t *hashes, struct err *err)
+{
+    if (n > ITEMS_MAX) {
+        return too_many(n, err);
+    }
+    size_t hashed = hash_ids(d->seed, items, n, hashes);
+    return hashed == n ? 0 : dedup_check_id("item", hashed + 1, items[hashed], err);
 }
 
 size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n)

@@ -12,14 +12,15 @@
 
 #include "base/calendar.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/slice.h"
 #include "config/config.h"
 #include "store/store.h"
 
 enum {
-    ID_MAX = 255,      /* bytes of a user or item id */
-    ITEMS_MAX = 65536, /* items of one command */
-    DELIVER_MAX = 100, /* items that a question may record as delivered */
+    ID_MAX = HASH_ID_MAX, /* bytes of a user or item id */
+    ITEMS_MAX = 65536,    /* items of one command */
+    DELIVER_MAX = 100,    /* items that a question may record as delivered */
 };
 
 struct mirror;
@@ -42,6 +43,9 @@ int dedup_check_id(const char *what, size_t position, struct slice id, struct er
 
 /* The same for all items of a command, and that they aren't more than ITEMS_MAX. */
 int dedup_check_items(const struct slice *items, size_t n, struct err *err);
+
+/* The same, and hashes them on the way; room for ITEMS_MAX. */
+int dedup_hash_items(const struct dedup *d, const struct slice *items, size_t n, uint64_t *hashes, struct err *err);
 
 /* The time that a play recorded now gets; taken once, when its command is parsed. */
 int64_t dedup_stamp(const struct dedup *d);

@@ -41,7 +41,7 @@ static int check(struct question *q, struct err *err)
     if (code == 0 && q->session.data != NULL) {
         code = dedup_check_id("session", 0, q->session, err);
     }
-    return code < 0 ? code : dedup_check_items(q->ids.items, q->ids.n, err);
+    return code;
 }
 
 /* Answers with the first `count` unseen ones, and gathers them at the beginning of items and hashes if they are to be
@@ -72,11 +72,8 @@ static enum http_outcome ask(struct http_request *rq, struct question *q)
 {
     struct err err = {0};
     size_t n_unseen = 0;
-    if (check(q, &err) < 0) {
+    if (check(q, &err) < 0 || dedup_hash_items(rq->dedup, q->ids.items, q->ids.n, rq->hashes, &err) < 0) {
         return http_fail(rq, &err);
-    }
-    for (size_t i = 0; i < q->ids.n; i++) {
-        rq->hashes[i] = hash_id(rq->dedup->seed, q->ids.items[i]);
     }
     if (asker_filter(rq->asker, q->user, rq->hashes, q->ids.n, rq->bits, &n_unseen, &err) < 0) {
         return http_fail(rq, &err);

@@ -89,15 +89,12 @@ static enum http_outcome record(struct http_request *rq, enum store_kind kind)
         at = dedup_stamp(rq->dedup);
     }
     if (code == 0) {
-        code = dedup_check_items(ids.items, ids.n, &err);
+        code = dedup_hash_items(rq->dedup, ids.items, ids.n, rq->hashes, &err);
     }
     enum http_outcome outcome;
     if (code < 0) {
         outcome = http_fail(rq, &err);
     } else {
-        for (size_t i = 0; i < ids.n; i++) {
-            rq->hashes[i] = hash_id(rq->dedup->seed, ids.items[i]);
-        }
         http_count(rq, COUNT_SKEWED, skewed);
         outcome = http_record(rq, kind, at, user, ids.items, rq->hashes, ids.n,
                               json_pack("{s:I}", "recorded", (json_int_t)ids.n));

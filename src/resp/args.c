@@ -3,8 +3,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/hash.h"
-
 enum { SHOWN_MAX = 128 };
 
 bool arg_int(struct slice arg, int64_t *out)
@@ -77,12 +75,13 @@ bool args_check_items(struct session *s, const struct slice *items, size_t n, en
     return true;
 }
 
-const uint64_t *args_hash(struct session *s, const struct slice *items, size_t n)
+const uint64_t *args_hash(struct session *s, const struct slice *items, size_t n, enum outcome *refused)
 {
     struct worker *w = s->conn.worker;
-    uint64_t seed = w->dedup->seed;
-    for (size_t i = 0; i < n; i++) {
-        w->hashes[i] = hash_id(seed, items[i]);
+    struct err err;
+    if (dedup_hash_items(w->dedup, items, n, w->hashes, &err) < 0) {
+        *refused = session_refuse(s, "ERR %s", err.text);
+        return NULL;
     }
     return w->hashes;
 }

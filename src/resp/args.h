@@ -22,8 +22,8 @@ bool args_check_user(struct session *s, struct slice user, enum outcome *refused
 bool args_check_session(struct session *s, struct slice name, enum outcome *refused);
 bool args_check_items(struct session *s, const struct slice *items, size_t n, enum outcome *refused);
 
-/* Hashes items into the worker's array (n <= ITEMS_MAX) and returns that. */
-const uint64_t *args_hash(struct session *s, const struct slice *items, size_t n);
+/* Checks items like args_check_items(), and hashes them into the worker's array on the way. Returns that, or NULL. */
+const uint64_t *args_hash(struct session *s, const struct slice *items, size_t n, enum outcome *refused);
 
 /* A connection's name or a library's: no blanks, no strange bytes, at most SESSION_NAME_MAX - 1 bytes. */
 bool client_set_text(char out[SESSION_NAME_MAX], struct slice text);

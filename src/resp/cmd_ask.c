@@ -38,13 +38,12 @@ static size_t next_unseen(const struct question *q, size_t i)
 static bool ask(struct session *s, struct question *q, enum outcome *refused)
 {
     struct worker *w = s->conn.worker;
-    if (!args_check_user(s, q->user, refused) || !args_check_items(s, q->items, q->n, refused)) {
+    if (!args_check_user(s, q->user, refused) || (q->hashes = args_hash(s, q->items, q->n, refused)) == NULL) {
         return false;
     }
     if (q->session.data != NULL && !args_check_session(s, q->session, refused)) {
         return false;
     }
-    q->hashes = args_hash(s, q->items, q->n);
     struct err err = {0};
     double error = 0;
     int code = large_filter(s, q->user, q->hashes, q->n, w->bits, &q->n_unseen, &error, &err);

@@ -7,7 +7,11 @@
 static enum outcome record(struct session *s, enum store_kind kind, int64_t at_ms, const struct slice *args,
                            size_t first, size_t n)
 {
-    const uint64_t *hashes = args_hash(s, args + first, n - first);
+    enum outcome refused;
+    const uint64_t *hashes = args_hash(s, args + first, n - first, &refused);
+    if (hashes == NULL) {
+        return refused;
+    }
     enum outcome outcome = session_record(s, kind, at_ms, args[1], args + first, hashes, n - first);
     if (outcome == OUTCOME_RECORDED) {
         worker_count(s->conn.worker, kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, n - first);
@@ -18,7 +22,7 @@ static enum outcome record(struct session *s, enum store_kind kind, int64_t at_m
 static enum outcome record_now(struct session *s, enum store_kind kind, const struct slice *args, size_t n)
 {
     enum outcome refused;
-    if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, n - 2, &refused)) {
+    if (!args_check_user(s, args[1], &refused)) {
         return refused;
     }
     return record(s, kind, dedup_stamp(s->conn.worker->dedup), args, 2, n);
@@ -50,9 +54,6 @@ enum outcome cmd_playedat(struct session *s, const struct slice *args, size_t n)
     if (dedup_event_time(s->conn.worker->dedup, given, &at, &skewed, &err) < 0) {
         worker_count(s->conn.worker, COUNT_TIMES_REFUSED, 1);
         return session_refuse(s, "ERR %s", err.text);
-    }
-    if (!args_check_items(s, args + 3, n - 3, &refused)) {
-        return refused;
     }
     enum outcome outcome = record(s, STORE_PLAY, at, args, 3, n);
     if (outcome == OUTCOME_RECORDED && skewed) {

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/varint.h"
+#include "random.h"
 
 /* Linked with --wrap: while set, nothing can be allocated. */
 static bool no_memory;
@@ -258,6 +259,35 @@ static void test_hash(void **state)
     assert_true((uint64_t)hash_user_key(1, slice_str("u42")) == hash_id(1, slice_str("u42")));
     assert_int_equal(hash_seed_fingerprint(1), 0xdc8e3e29);
     assert_int_not_equal(hash_seed_fingerprint(2), hash_seed_fingerprint(1));
+}
+
+/* Many at once as one by one, whatever lengths follow each other. */
+static void test_hash_many(void **state)
+{
+    (void)state;
+    enum { N = 4000 };
+    static char bytes[HASH_ID_MAX + 64];
+    static struct slice ids[N];
+    static uint64_t hashes[N];
+    uint64_t seed = 11;
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (char)random_next(&seed);
+    }
+    size_t len = 1;
+    for (size_t i = 0; i < N; i++) {
+        len = i <= HASH_ID_MAX ? i : random_below(&seed, 3) > 0 ? len : 1 + random_below(&seed, HASH_ID_MAX);
+        len = len == 0 ? 1 : len;
+        ids[i] = slice_of(bytes + random_below(&seed, 64), len);
+    }
+    assert_int_equal(hash_ids(seed, ids, N, hashes), N);
+    for (size_t i = 0; i < N; i++) {
+        assert_true(hashes[i] == hash_id(seed, ids[i]));
+    }
+    ids[N - 1].len = HASH_ID_MAX + 1;
+    assert_int_equal(hash_ids(seed, ids, N, hashes), N - 1);
+    ids[700].len = 0;
+    assert_int_equal(hash_ids(seed, ids, N, hashes), 700);
+    assert_int_equal(hash_ids(seed, ids, 0, hashes), 0);
 }
 
 static void test_months(void **state)
@@ -645,6 +675,7 @@ int main(void)
         cmocka_unit_test(test_varint),
         cmocka_unit_test(test_varint_refuses),
         cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_hash_many),
         cmocka_unit_test(test_months),
         cmocka_unit_test(test_months_like_libc),
         cmocka_unit_test(test_time_text),

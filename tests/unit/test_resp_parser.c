@@ -355,8 +355,12 @@ static size_t random_request(char *out, uint64_t *seed)
 {
     size_t n = 1 + random_below(seed, 60);
     size_t len = (size_t)sprintf(out, "*%zu\r\n", n);
+    uint64_t changes = 1 + random_below(seed, 8); /* of lengths: one in so many arguments has another */
+    size_t bulk = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t bulk = random_below(seed, 8) > 0 ? random_below(seed, 30) : random_below(seed, 300);
+        if (i == 0 || random_below(seed, changes) == 0) {
+            bulk = random_below(seed, 8) > 0 ? random_below(seed, 30) : random_below(seed, 300);
+        }
         const char *zero = random_below(seed, 500) == 0 ? "0" : "";
         len += (size_t)sprintf(out + len, "$%s%zu\r\n", zero, bulk);
         memset(out + len, (int)('a' + i % 26), bulk);
