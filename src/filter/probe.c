@@ -9,7 +9,7 @@
  *
  * A directory says for each bucket, which is the upper bits of a position, where the part's positions of that bucket
  * begin. There are one or two positions a bucket, so the four from there on decide, compared at once; it does no harm
- * that some of them belong to the next bucket. Only a crowded bucket is searched.
+ * that some of them belong to other buckets. Only where all four are below, a crowded bucket is searched on.
  *
  * Candidates are tested in blocks, and each part in turn shortens the list of those that are not decided, without a
  * branch on the outcome: a mispredicted one would cost as much as the test.
@@ -26,7 +26,8 @@ enum {
     CELL_BITS_MIN = 12,
     CELL_BITS_MAX = 23,
     TOGETHER = 4, /* positions compared at once */
-    BLOCK = 512,  /* candidates tested at once; a multiple of 8 */
+    AHEAD = 4,    /* starts written at once; a power of 2 */
+    BLOCK = 2048, /* candidates tested at once; a multiple of 8 */
 };
 
 /* Open addressing on the hash's low bits, at most half full. 0 marks a free slot. */
@@ -39,11 +40,11 @@ struct table {
 
 struct probe_part {
     const uint32_t *positions; /* at least TOGETHER */
-    const uint32_t *starts;    /* of each bucket, and behind the last one */
+    const uint32_t *starts;    /* of each bucket, at most n - TOGETHER */
     uint64_t m, mask;          /* hash & mask is what counts */
-    uint32_t last;             /* where the last TOGETHER positions begin */
-    unsigned shift;            /* position >> shift is its bucket */
-    uint32_t few[TOGETHER];    /* the positions of a part with fewer, filled up with repeats */
+    uint32_t n;
+    unsigned shift;         /* position >> shift is its bucket */
+    uint32_t few[TOGETHER]; /* the positions of a part with fewer, filled up with its last */
 };
 
 struct probe {
@@ -130,18 +131,18 @@ static size_t table_slots(size_t n)
     return slots;
 }
 
+/* The least that makes no more buckets than there are positions. */
 static unsigned bucket_shift(const struct filter_part *part)
 {
-    unsigned shift = 0;
-    while ((part->m - 1) >> shift >= part->n) {
-        shift++;
-    }
-    return shift;
+    const int range_zeros = __builtin_clzll((part->m - 1) | 1), n_zeros = __builtin_clzll(part->n);
+    const unsigned shift = n_zeros > range_zeros ? (unsigned)(n_zeros - range_zeros) : 0;
+    return (part->m - 1) >> shift >= part->n ? shift + 1 : shift;
 }
 
+/* Room for where the part's buckets begin. */
 static size_t bucket_starts(const struct filter_part *part)
 {
-    return (size_t)((part->m - 1) >> bucket_shift(part)) + 2;
+    return (size_t)((part->m - 1) >> bucket_shift(part)) + 1 + AHEAD;
 }
 
 static void table_fill(struct table *t, const uint64_t *hashes, size_t n)
@@ -196,54 +197,93 @@ static void mark_cells(uint64_t *cells, uint64_t first, uint64_t last)
 
 /* Position p of a range of m stands for the hashes from p/m up to, and without, (p + 1)/m of the whole range, so it
  * touches the cells from p/m x cells to (p + 1)/m x cells; of a coarse part, also those behind that differ only in bits
- * that don't count. 1/m is taken in fixed point, rounded down for the first
- * and up for the last, so that rounding can only mark a cell too many. */
-static void mark_part(uint64_t *cells, unsigned bits, const struct filter_part *part)
+ * that don't count. 1/m is taken in fixed point, rounded down for the first and up for the last, so that rounding can
+ * only mark a cell too many. A live part's positions are the hashes' own upper bits. */
+struct marker {
+    uint64_t *cells;
+    uint64_t inverse, width, last_cell;
+    unsigned shift;
+};
+
+static struct marker marker_of(uint64_t *cells, unsigned bits, const struct filter_part *part)
 {
-    const uint32_t *positions = part->positions, n = part->n;
     const unsigned grain = part->coarse ? FILTER_GRAIN : 0;
     if (filter_part_live(part)) {
-        for (uint32_t i = 0; i < n; i++) {
-            mark_cell(cells, positions[i] >> (32 - grain - bits));
-        }
+        return (struct marker){.cells = cells, .shift = 32 - grain - bits};
+    }
+    const uint64_t inverse = (UINT64_C(1) << 63) / part->m;
+    return (struct marker){.cells = cells,
+                           .inverse = inverse,
+                           .width = inverse + 1 + (((UINT64_C(1) << grain) - 1) << 31),
+                           .last_cell = (UINT64_C(1) << bits) - 1,
+                           .shift = 63 - bits};
+}
+
+static inline void mark(const struct marker *to, bool live, uint64_t position)
+{
+    if (live) {
+        mark_cell(to->cells, position >> to->shift);
         return;
     }
-    const uint64_t inverse = (UINT64_C(1) << 63) / part->m, end = UINT64_C(1) << bits;
-    const uint64_t behind = ((UINT64_C(1) << grain) - 1) << 31;
-    const unsigned shift = 63 - bits;
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t position = positions[i];
-        uint64_t first = (position * inverse) >> shift, last = ((position + 1) * (inverse + 1) + behind) >> shift;
-        mark_cells(cells, first, last < end ? last : end - 1);
+    const uint64_t at = position * to->inverse, first = at >> to->shift,
+                   last = (at + position + to->width) >> to->shift;
+    if (__builtin_expect(first == last, 1)) {
+        mark_cell(to->cells, first);
+    } else {
+        mark_cells(to->cells, first, last < to->last_cell ? last : to->last_cell);
     }
 }
 
-/* starts is zeroed. Writes at each position its rank behind its bucket, the highest one staying, and then carries the
- * ranks over the empty buckets. */
-static void part_index(struct probe_part *out, const struct filter_part *part, uint32_t *starts)
+/* Writes down where each bucket begins. Behind a position's bucket the next ones begin with the next position, until
+ * that says otherwise: so many are written ahead at once that a loop is hardly ever needed. */
+static inline void index_positions(const struct filter_part *part, unsigned shift, bool live, const struct marker *to,
+                                   uint32_t *starts)
+{
+    typedef uint32_t some __attribute__((vector_size(AHEAD * sizeof(uint32_t))));
+    const uint32_t *positions = part->positions, n = part->n;
+    size_t written = AHEAD - 1;
+    some next = {0};
+    memcpy(starts, &next, sizeof next);
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t bucket = (size_t)((uint64_t)positions[i] >> shift);
+        if (__builtin_expect(bucket > written, 0)) {
+            for (size_t k = written + 1; k <= bucket; k++) {
+                starts[k] = i;
+            }
+        }
+        next += 1;
+        memcpy(starts + bucket + 1, &next, sizeof next);
+        written = bucket + AHEAD;
+        mark(to, live, positions[i]);
+    }
+}
+
+/* Also marks the part's cells. */
+static void part_index(struct probe_part *out, const struct filter_part *part, uint64_t *cells, unsigned bits,
+                       uint32_t *starts)
 {
     const uint32_t *positions = part->positions, n = part->n;
     const unsigned shift = bucket_shift(part);
-    for (uint32_t i = 0; i < n; i++) {
-        starts[((uint64_t)positions[i] >> shift) + 1] = i + 1;
+    const size_t n_buckets = (size_t)((part->m - 1) >> shift) + 1;
+    const struct marker to = marker_of(cells, bits, part);
+    if (filter_part_live(part)) {
+        index_positions(part, shift, true, &to, starts);
+    } else {
+        index_positions(part, shift, false, &to, starts);
     }
-    const size_t n_starts = bucket_starts(part);
-    uint32_t rank = 0;
-    for (size_t i = 1; i < n_starts; i++) {
-        rank = starts[i] > rank ? starts[i] : rank;
-        starts[i] = rank;
-    }
-
     *out = (struct probe_part){
-        .positions = positions, .starts = starts, .m = part->m, .mask = filter_part_mask(part), .shift = shift};
-    if (n >= TOGETHER) {
-        out->last = n - TOGETHER;
+        .positions = positions, .starts = starts, .m = part->m, .mask = filter_part_mask(part), .n = n, .shift = shift};
+    if (n < TOGETHER) {
+        for (uint32_t i = 0; i < TOGETHER; i++) {
+            out->few[i] = positions[i < n ? i : n - 1];
+        }
+        out->positions = out->few;
+        memset(starts, 0, n_buckets * sizeof *starts);
         return;
     }
-    for (uint32_t i = 0; i < TOGETHER; i++) {
-        out->few[i] = positions[i < n ? i : 0];
+    for (size_t k = (size_t)((uint64_t)positions[n - TOGETHER] >> shift) + 1; k < n_buckets; k++) {
+        starts[k] = n - TOGETHER;
     }
-    out->positions = out->few;
 }
 
 int probe_build(struct probe *p, const struct probe_input *in)
@@ -260,14 +300,14 @@ int probe_build(struct probe *p, const struct probe_input *in)
     const unsigned bits = cell_bits(entries);
     const size_t words = (size_t)1 << (bits - 6);
     const size_t exact = table_slots(in->n_exact), exceptions = table_slots(in->n_exceptions);
-    const size_t need = (words + exact + exceptions) * sizeof(uint64_t) + n_parts * sizeof(struct probe_part) +
-                        n_starts * sizeof(uint32_t);
+    const size_t zeroed = (words + exact + exceptions) * sizeof(uint64_t);
+    const size_t need = zeroed + n_parts * sizeof(struct probe_part) + n_starts * sizeof(uint32_t);
 
     probe_clear(p);
     if (probe_reserve(p, need) != 0) {
         return ERR_NOMEM;
     }
-    memset(p->memory, 0, need);
+    memset(p->memory, 0, zeroed);
     uint64_t *cells = p->memory;
     p->cells = cells;
     p->cell_shift = 64 - bits;
@@ -285,8 +325,7 @@ int probe_build(struct probe *p, const struct probe_input *in)
     struct probe_part *part = p->parts;
     for (size_t i = 0; i < in->n_parts; i++) {
         if (in->parts[i]->n > 0) {
-            mark_part(cells, bits, in->parts[i]);
-            part_index(part++, in->parts[i], starts);
+            part_index(part++, in->parts[i], cells, bits, starts);
             starts += bucket_starts(in->parts[i]);
         }
     }
@@ -321,37 +360,48 @@ static inline bool any_of_four(const uint32_t *at, uint32_t position)
     return (equal[0] | equal[1]) != 0;
 }
 
-static bool part_has(const struct probe_part *part, uint64_t hash)
+static inline bool part_has(const struct probe_part *part, uint64_t hash)
 {
     uint32_t position = filter_position(hash & part->mask, part->m);
-    const uint32_t *starts = part->starts + ((uint64_t)position >> part->shift);
-    uint32_t start = starts[0] < part->last ? starts[0] : part->last;
+    uint32_t start = part->starts[(uint64_t)position >> part->shift];
     const uint32_t *at = part->positions + start;
-    bool has = any_of_four(at, position);
-    if (__builtin_expect(starts[1] - starts[0] > TOGETHER, 0)) {
-        has = crowd_has(at, starts[1] - starts[0], position);
+    if (__builtin_expect(at[TOGETHER - 1] < position, 0)) {
+        return crowd_has(at, part->n - start, position);
     }
-    return has;
+    return any_of_four(at, position);
+}
+
+/* A candidate that isn't decided: the half of its hash that counts in parts, and below it its place in the block. */
+static inline uint64_t open_entry(uint64_t hash, size_t i)
+{
+    return (hash & UINT64_MAX << 32) | i;
+}
+
+static inline size_t entry_place(uint64_t entry)
+{
+    return (size_t)(entry & UINT32_MAX);
 }
 
 /* Which of up to BLOCK candidates may be seen, by the bitmap; the others are marked unseen. */
-static size_t test_cells(const struct probe *p, const uint64_t *hashes, size_t n, uint8_t *unseen, uint16_t *maybe)
+static size_t test_cells(const struct probe *p, const uint64_t *hashes, size_t n, uint8_t *unseen, uint64_t *open)
 {
-    size_t n_maybe = 0;
+    const uint64_t *const cells = p->cells;
+    const unsigned shift = p->cell_shift;
+    size_t n_open = 0;
     for (size_t i = 0; i < n;) {
         unsigned byte = 0;
         size_t stop = i + 8 < n ? i + 8 : n;
         unsigned padding = (unsigned)(i + 8 - stop);
         for (; i < stop; i++) {
-            uint64_t cell = hashes[i] >> p->cell_shift;
-            unsigned marked = p->cells[cell / 64] >> (cell % 64) & 1;
-            byte = byte << 1 | (marked ^ 1);
-            maybe[n_maybe] = (uint16_t)i;
-            n_maybe += marked;
+            uint64_t cell = hashes[i] >> shift;
+            unsigned marked = cells[cell / 64] >> (cell % 64) & 1;
+            byte = byte << 1 | marked;
+            open[n_open] = open_entry(hashes[i], i);
+            n_open += marked;
         }
-        *unseen++ = (uint8_t)(byte << padding);
+        *unseen++ = (uint8_t)(~byte << padding);
     }
-    return n_maybe;
+    return n_open;
 }
 
 static void mark_unseen(uint8_t *unseen, size_t i)
@@ -361,16 +411,17 @@ static void mark_unseen(uint8_t *unseen, size_t i)
 
 static size_t test_block(const struct probe *p, const uint64_t *hashes, size_t n, uint8_t *unseen)
 {
-    uint16_t open[BLOCK]; /* candidates that aren't decided */
+    uint64_t open[BLOCK]; /* candidates that aren't decided */
     size_t n_open = test_cells(p, hashes, n, unseen, open), n_unseen = n - n_open;
 
     if (p->exceptions.n > 0) { /* what the parts say doesn't count */
         size_t kept = 0;
         for (size_t i = 0; i < n_open; i++) {
-            if (!table_has(&p->exceptions, hashes[open[i]])) {
+            size_t place = entry_place(open[i]);
+            if (!table_has(&p->exceptions, hashes[place])) {
                 open[kept++] = open[i];
-            } else if (!table_has(&p->exact, hashes[open[i]])) {
-                mark_unseen(unseen, open[i]);
+            } else if (!table_has(&p->exact, hashes[place])) {
+                mark_unseen(unseen, place);
                 n_unseen++;
             }
         }
@@ -380,14 +431,16 @@ static size_t test_block(const struct probe *p, const uint64_t *hashes, size_t n
         const struct probe_part local = p->parts[part];
         size_t kept = 0;
         for (size_t i = 0; i < n_open; i++) {
-            open[kept] = open[i];
-            kept += !part_has(&local, hashes[open[i]]);
+            const uint64_t entry = open[i];
+            open[kept] = entry;
+            kept += !part_has(&local, entry);
         }
         n_open = kept;
     }
     for (size_t i = 0; i < n_open; i++) {
-        if (!table_has(&p->exact, hashes[open[i]])) {
-            mark_unseen(unseen, open[i]);
+        size_t place = entry_place(open[i]);
+        if (!table_has(&p->exact, hashes[place])) {
+            mark_unseen(unseen, place);
             n_unseen++;
         }
     }
