@@ -116,22 +116,17 @@ tests_unit_test_metrics_SOURCES = tests/unit/test_metrics.c
 tests_unit_test_metrics_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_meter tests/unit/test_metrics
 
+# The embedded store, on disks that fail; its larger allocations can be made to fail.
+store_fixture = tests/unit/store_fixture.c tests/unit/store_fixture.h \
+	tests/scenario/vfs_fault.c tests/scenario/vfs_fault.h tests/scenario/vfs_power.c tests/scenario/vfs_power.h
 check_PROGRAMS += tests/unit/test_mirror
-tests_unit_test_mirror_SOURCES = tests/unit/test_mirror.c \
-	tests/scenario/vfs_fault.c \
-	tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c \
-	tests/scenario/vfs_power.h
+tests_unit_test_mirror_SOURCES = tests/unit/test_mirror.c $(store_fixture)
 tests_unit_test_mirror_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_mirror_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_mirror
 
 check_PROGRAMS += tests/unit/test_store
-tests_unit_test_store_SOURCES = tests/unit/test_store.c \
-	tests/scenario/vfs_fault.c \
-	tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c \
-	tests/scenario/vfs_power.h
+tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_fixture)
 tests_unit_test_store_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_store
@@ -147,14 +142,12 @@ tests_unit_test_bench_SOURCES = tests/unit/test_bench.c
 tests_unit_test_bench_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench
 
+# The store and the domain above it.
+world_fixture = tests/unit/world_fixture.c tests/unit/world_fixture.h \
+	tests/scenario/vfs_fault.c tests/scenario/vfs_fault.h tests/scenario/vfs_power.c tests/scenario/vfs_power.h \
+	tests/scenario/world.c tests/scenario/world.h
 check_PROGRAMS += tests/unit/test_seal
-tests_unit_test_seal_SOURCES = tests/unit/test_seal.c tests/unit/random.h \
-	tests/scenario/vfs_fault.c \
-	tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c \
-	tests/scenario/vfs_power.h \
-	tests/scenario/world.c \
-	tests/scenario/world.h
+tests_unit_test_seal_SOURCES = tests/unit/test_seal.c tests/unit/random.h $(world_fixture)
 tests_unit_test_seal_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_seal_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_seal
@@ -174,13 +167,7 @@ tests_unit_test_sessions_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_sessions
 
 check_PROGRAMS += tests/unit/test_schema
-tests_unit_test_schema_SOURCES = tests/unit/test_schema.c \
-	tests/scenario/vfs_fault.c \
-	tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c \
-	tests/scenario/vfs_power.h \
-	tests/scenario/world.c \
-	tests/scenario/world.h
+tests_unit_test_schema_SOURCES = tests/unit/test_schema.c $(world_fixture)
 tests_unit_test_schema_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_schema_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_schema
@@ -188,13 +175,7 @@ EXTRA_DIST += tests/data/history_v2.sql tests/data/staging_v1.sql tests/data/sta
 	tests/data/history_v3.sql tests/data/staging_v3.sql tests/data/staging_v4.sql tests/data/staging_v5.sql
 
 check_PROGRAMS += tests/unit/test_backup
-tests_unit_test_backup_SOURCES = tests/unit/test_backup.c \
-	tests/scenario/vfs_fault.c \
-	tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c \
-	tests/scenario/vfs_power.h \
-	tests/scenario/world.c \
-	tests/scenario/world.h
+tests_unit_test_backup_SOURCES = tests/unit/test_backup.c $(world_fixture)
 tests_unit_test_backup_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_backup
 
@@ -215,7 +196,7 @@ tests_unit_test_legacy_SOURCES = tests/unit/test_legacy.c
 tests_unit_test_legacy_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/test_join
-tests_unit_test_join_SOURCES = tests/unit/test_join.c tests/scenario/vfs_fault.c tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c tests/scenario/vfs_power.h
+tests_unit_test_join_SOURCES = tests/unit/test_join.c $(store_fixture)
 tests_unit_test_join_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_join_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_join

@@ -19,12 +19,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../scenario/vfs_fault.h"
-#include "../scenario/world.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/db.h"
+#include "world_fixture.h"
 
 enum { ID_SIZE = 32, MANY = 80000, DAY_MS = 24 * 3600 * 1000 };
 static const int64_t AUGUST_20 = INT64_C(1787227200000);   /* 2026-08-20T12:00Z */
@@ -41,27 +40,15 @@ struct fixture {
     bool done;
 };
 
-static void start(struct world *w)
-{
-    struct err err = {0};
-    if (world_start(w, &err) < 0) {
-        fail_msg("start: %s", err.text);
-    }
-}
-
 static int setup(void **state)
 {
     static struct fixture f;
-    assert_int_equal(vfs_fault_register(), 0);
     log_set_level(LOG_LEVEL_ERROR);
-    clock_test_start(AUGUST_20);
     f = (struct fixture){0};
     pthread_mutex_init(&f.mutex, NULL);
     pthread_cond_init(&f.wake, NULL);
-    snprintf(f.folder, sizeof f.folder, "/tmp/unseen-test-backup-XXXXXX");
-    assert_non_null(mkdtemp(f.folder));
+    world_fixture_init(&f.world, "backup", AUGUST_20, f.folder);
     snprintf(f.copy, sizeof f.copy, "%s-copy", f.folder);
-    world_init(&f.world, f.folder, VFS_FAULT_NAME);
     start(&f.world);
     *state = &f;
     return 0;
@@ -70,28 +57,12 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    vfs_fault_heal();
-    world_stop(&f->world);
-    world_remove_folder(f->folder);
+    world_fixture_end(&f->world, f->folder);
     world_remove_folder(f->copy);
     return 0;
 }
 
 /* --- plays --- */
-
-static void wait_all(struct world *w)
-{
-    struct err err = {0};
-    if (world_wait(w, NULL, &err) < 0) {
-        fail_msg("%s", err.text);
-    }
-}
-
-static void flush(struct world *w)
-{
-    world_flush(w);
-    wait_all(w);
-}
 
 static void record(struct world *w, enum store_kind kind, const char *user, const char *item)
 {
@@ -130,18 +101,6 @@ static void play_many(struct world *w)
         world_record(w, events, EVENTS, NULL, NULL);
     }
     wait_all(w);
-}
-
-static bool is_seen(struct world *w, const char *user, const char *item)
-{
-    uint64_t hash = hash_id(w->dedup.seed, slice_str(item));
-    uint8_t bits = 0;
-    size_t unseen = 0;
-    struct err err = {0};
-    if (asker_filter(w->asker, slice_str(user), &hash, 1, &bits, &unseen, &err) < 0) {
-        fail_msg("ask: %s", err.text);
-    }
-    return unseen == 0;
 }
 
 static bool is_known(struct world *w, const char *user)

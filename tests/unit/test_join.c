@@ -7,78 +7,20 @@
 
 #include <cmocka.h>
 
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "../scenario/vfs_fault.h"
 #include "base/calendar.h"
-#include "base/clock.h"
 #include "base/hash.h"
 #include "store/parcel.h"
 #include "store/sqlite/delivered.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store_fixture.h"
 
-enum { SEED = 7, USERS = 40, ITEMS = 30 };
+enum { USERS = 40, ITEMS = 30 };
 
-static const int64_t START = INT64_C(1795255200000); /* 2026-11-21T10:00:00Z */
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-
-static void raise_flag(void *flag)
-{
-    pthread_mutex_lock(&mutex);
-    *(bool *)flag = true;
-    pthread_cond_broadcast(&wake);
-    pthread_mutex_unlock(&mutex);
-}
-
-static void wait_flag(const bool *flag)
-{
-    pthread_mutex_lock(&mutex);
-    while (!*flag) {
-        pthread_cond_wait(&wake, &mutex);
-    }
-    pthread_mutex_unlock(&mutex);
-}
-
-static void call_done(struct store_call *call)
-{
-    raise_flag(call->owner);
-}
-
-static void batch_done(struct store_batch *batch)
-{
-    raise_flag(batch->owner);
-}
-
-struct fixture {
-    struct config cfg;
-    struct store *store;
-    char names[USERS][16];
-    struct buf bytes[USERS];
-    struct slice parcels[USERS];
-};
-
-static void open_store(struct fixture *f)
-{
-    struct err err = {0};
-    const struct sqlite_store_options options = {.vfs = VFS_FAULT_NAME};
-    if (sqlite_store_open(&f->cfg, &options, &f->store, &err) < 0) {
-        fail_msg("open: %s", err.text);
-    }
-}
-
-/* As by kill -9. */
-static void kill_store(struct fixture *f)
-{
-    vfs_fault_freeze(true);
-    f->store->ops->close(f->store);
-    vfs_fault_heal();
-}
+static char names[USERS][16];
+static struct buf bytes[USERS];
+static struct slice parcels[USERS];
 
 static uint64_t item_hash(int user, int i)
 {
@@ -88,7 +30,7 @@ static uint64_t item_hash(int user, int i)
 }
 
 /* Each with plays in two months, staged ones too, and deliveries with high ids. */
-static void make_parcels(struct fixture *f)
+static void make_parcels(void)
 {
     for (int u = 0; u < USERS; u++) {
         struct arena arena = {0};
@@ -102,7 +44,7 @@ static void make_parcels(struct fixture *f)
                                                     {899, hash_id(SEED, slice_str("d1")), slice_str("d1")},
                                                     {7, hash_id(SEED, slice_str("d0")), slice_str("d0")}};
         int month = month_of_ms(START);
-        snprintf(f->names[u], sizeof f->names[u], "u%d", u);
+        snprintf(names[u], sizeof names[u], "u%d", u);
         for (int i = 0; i < ITEMS / 2; i++) {
             positions[i] = filter_position(item_hash(u, i), FILTER_LIVE_M);
             /* By hash, as they must be. */
@@ -118,13 +60,13 @@ static void make_parcels(struct fixture *f)
         assert_int_equal(filter_encode(&filter, &blob), 0);
         assert_int_equal(delivered_encode(&codec, deliveries, 3, &sent), 0);
         const struct parcel_month stored = {month - 1, buf_slice(&blob)};
-        struct parcel p = {.user = slice_str(f->names[u]), .last_month = month, .months = &stored, .n_months = 1};
+        struct parcel p = {.user = slice_str(names[u]), .last_month = month, .months = &stored, .n_months = 1};
         p.key = hash_user_key(SEED, p.user);
         p.plays = plays;
         p.n_plays = ITEMS / 2;
         p.deliveries = buf_slice(&sent);
-        assert_int_equal(parcel_encode(&p, &f->bytes[u]), 0);
-        f->parcels[u] = buf_slice(&f->bytes[u]);
+        assert_int_equal(parcel_encode(&p, &bytes[u]), 0);
+        parcels[u] = buf_slice(&bytes[u]);
         buf_free(&blob);
         buf_free(&sent);
         arena_free(&arena);
@@ -132,11 +74,11 @@ static void make_parcels(struct fixture *f)
     }
 }
 
-static int join(struct fixture *f, struct err *err)
+static int join(struct store_fixture *f, struct err *err)
 {
-    bool done = false;
+    int done = 0;
     uint8_t verdicts[USERS] = {0};
-    struct store_join join = {.parcels = f->parcels, .n = USERS, .verdicts = verdicts};
+    struct store_join join = {.parcels = parcels, .n = USERS, .verdicts = verdicts};
     join.call.done = call_done;
     join.call.owner = &done;
     f->store->ops->join(f->store, &join);
@@ -149,7 +91,7 @@ static int join(struct fixture *f, struct err *err)
 }
 
 /* How many users are there; each of them whole or not at all. */
-static int count_users(struct fixture *f)
+static int count_users(struct store_fixture *f)
 {
     struct store_reader *reader;
     struct err err = {0};
@@ -157,7 +99,7 @@ static int count_users(struct fixture *f)
     assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
     for (int u = 0; u < USERS; u++) {
         struct store_view view;
-        struct slice user = slice_str(f->names[u]);
+        struct slice user = slice_str(names[u]);
         int seen = 0;
         assert_int_equal(f->store->ops->load(reader, hash_user_key(SEED, user), user, INT32_MIN, &view, &err), 0);
         for (int i = 0; i < ITEMS; i++) {
@@ -177,22 +119,8 @@ static int count_users(struct fixture *f)
 
 static int setup(void **state)
 {
-    static bool registered;
-    if (!registered) {
-        assert_int_equal(vfs_fault_register(), 0);
-        registered = true;
-    }
-    struct fixture *f = calloc(1, sizeof *f);
-    assert_non_null(f);
-    clock_test_start(START);
-    calendar_set_zone("UTC");
-    config_defaults(&f->cfg);
-    snprintf(f->cfg.data, sizeof f->cfg.data, "/tmp/unseen-test-join.XXXXXX");
-    assert_non_null(mkdtemp(f->cfg.data));
-    f->cfg.min_free = 0;
-    f->cfg.hash_seed_given = true;
-    f->cfg.hash_seed = SEED;
-    make_parcels(f);
+    struct store_fixture *f = store_fixture_new("join");
+    make_parcels();
     open_store(f);
     *state = f;
     return 0;
@@ -200,21 +128,10 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    static const char *const files[] = {
-        "history.db", "history.db-wal", "history.db-shm", "staging.db", "staging.db-wal", "staging.db-shm", "lock"};
-    struct fixture *f = *state;
-    vfs_fault_heal();
-    f->store->ops->close(f->store);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[CONFIG_TEXT + 32];
-        snprintf(path, sizeof path, "%s/%s", f->cfg.data, files[i]);
-        unlink(path);
-    }
-    assert_int_equal(rmdir(f->cfg.data), 0);
+    store_fixture_free(*state);
     for (int u = 0; u < USERS; u++) {
-        buf_free(&f->bytes[u]);
+        buf_free(&bytes[u]);
     }
-    free(f);
     return 0;
 }
 
@@ -223,7 +140,7 @@ static int teardown(void **state)
 static void joins_while_the_disk_fails(void **state)
 {
     static const enum vfs_action actions[] = {VFS_EIO, VFS_FULL};
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     int failed = 0;
     bool answered = false;
     for (uint64_t n = 1; !answered; n++) {
@@ -252,13 +169,13 @@ static void joins_while_the_disk_fails(void **state)
 /* In a new store, whose first ids are lower than those that came along, and than their number. */
 static void what_is_sent_later_is_newer(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct err err = {0};
-    struct slice user = slice_str(f->names[0]);
+    struct slice user = slice_str(names[0]);
     struct slice item = slice_str("later");
     uint64_t hash = hash_id(SEED, item);
     int64_t key = hash_user_key(SEED, user);
-    bool done = false;
+    int done = 0;
     struct store_batch batch = {.done = batch_done, .owner = &done};
     struct store_reader *reader;
     struct store_view view;
@@ -293,9 +210,9 @@ static bool among(const struct store_delivery *list, size_t n, const char *item)
 /* The newest of both, then the second newest of both; cut off behind them, and no other when joined once more. */
 static void deliveries_take_turns_by_rank(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct err err = {0};
-    struct slice user = slice_str(f->names[0]);
+    struct slice user = slice_str(names[0]);
     int64_t key = hash_user_key(SEED, user);
     f->cfg.delivered_max = 4;
     for (int i = 0; i < 5; i++) {
@@ -303,14 +220,14 @@ static void deliveries_take_turns_by_rank(void **state)
         snprintf(name, sizeof name, "own%d", i);
         struct slice item = slice_str(name);
         uint64_t hash = hash_id(SEED, item);
-        bool done = false;
+        int done = 0;
         struct store_batch batch = {.done = batch_done, .owner = &done};
         assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, key, user, &item, &hash, 1), 0);
         f->store->ops->record(f->store, &batch);
         wait_flag(&done);
         buf_free(&batch.bytes);
     }
-    bool flushed = false;
+    int flushed = 0;
     struct store_call flush = {.done = call_done, .owner = &flushed};
     f->store->ops->flush(f->store, &flush);
     wait_flag(&flushed);
@@ -330,13 +247,13 @@ static void deliveries_take_turns_by_rank(void **state)
 /* One bad parcel among good ones: nothing of any of them. */
 static void refuses_all_for_one_that_is_bad(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct err err = {0};
-    struct slice good = f->parcels[USERS - 1];
-    f->parcels[USERS - 1].len--;
+    struct slice good = parcels[USERS - 1];
+    parcels[USERS - 1].len--;
     assert_int_equal(join(f, &err), ERR_CORRUPT);
     assert_int_equal(count_users(f), 0);
-    f->parcels[USERS - 1] = good;
+    parcels[USERS - 1] = good;
     assert_int_equal(join(f, &err), 0);
     assert_int_equal(count_users(f), USERS);
 }

@@ -8,133 +8,25 @@
 
 #include <cmocka.h>
 
-#include <ftw.h>
 #include <limits.h>
-#include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "../scenario/vfs_fault.h"
-#include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store_fixture.h"
 
-enum { SEED = 7, READ_MAX = 20000 };
+enum { READ_MAX = 20000 };
 
-/* 2026-11-21T10:00:00Z */
-static const int64_t START = INT64_C(1795255200000);
-
-struct fixture {
-    struct config cfg;
-    struct store *store;
-    struct store_reader *reader;
-    struct arena arena;
-    struct store_mirrored *read;
-};
-
-/* Large allocations that fail: the linker sends the library's here (see local.mk). */
-static _Atomic bool no_large;
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return atomic_load(&no_large) && size >= 32768 ? NULL : __real_malloc(size);
-}
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-
-static void raise_flag(void *owner)
-{
-    pthread_mutex_lock(&mutex);
-    ++*(int *)owner;
-    pthread_cond_broadcast(&wake);
-    pthread_mutex_unlock(&mutex);
-}
-
-static void wait_flag(int *flag)
-{
-    pthread_mutex_lock(&mutex);
-    while (*flag == 0) {
-        pthread_cond_wait(&wake, &mutex);
-    }
-    *flag = 0;
-    pthread_mutex_unlock(&mutex);
-}
-
-static void batch_done(struct store_batch *batch)
-{
-    raise_flag(batch->owner);
-}
-
-static void forget_done(struct store_forget *forget)
-{
-    raise_flag(forget->owner);
-}
-
-static void call_done(struct store_call *call)
-{
-    raise_flag(call->owner);
-}
-
-static void open_store(struct fixture *f)
-{
-    struct err err = {0};
-    if (sqlite_store_open(&f->cfg, &(struct sqlite_store_options){.vfs = VFS_FAULT_NAME}, &f->store, &err) < 0 ||
-        f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
-        fail_msg("open: %s", err.text);
-    }
-}
-
-static void close_store(struct fixture *f)
-{
-    f->store->ops->reader_close(f->reader);
-    f->store->ops->close(f->store);
-    f->store = NULL;
-}
-
-/* As by kill -9: nothing of what a close writes reaches the disk. */
-static void kill_store(struct fixture *f)
-{
-    vfs_fault_freeze(true);
-    close_store(f);
-    vfs_fault_heal();
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
+static struct arena arena;
+static struct store_mirrored waiting[READ_MAX];
 
 static int setup(void **state)
 {
-    static bool registered;
-    if (!registered) {
-        assert_int_equal(vfs_fault_register(), 0);
-        registered = true;
-    }
-    struct fixture *f = calloc(1, sizeof *f);
-    assert_non_null(f);
-    f->read = calloc(READ_MAX, sizeof *f->read);
-    assert_non_null(f->read);
-    clock_test_start(START);
-    calendar_set_zone("UTC");
-    config_defaults(&f->cfg);
-    snprintf(f->cfg.data, sizeof f->cfg.data, "/tmp/unseen-test-mirror.XXXXXX");
-    assert_non_null(mkdtemp(f->cfg.data));
-    f->cfg.min_free = 0;
-    f->cfg.hash_seed_given = true;
-    f->cfg.hash_seed = SEED;
+    struct store_fixture *f = store_fixture_new("mirror");
     f->cfg.legacy_mirror = 1;
     open_store(f);
     *state = f;
@@ -143,19 +35,12 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
-    vfs_fault_heal();
-    if (f->store != NULL) {
-        close_store(f);
-    }
-    nftw(f->cfg.data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-    arena_free(&f->arena);
-    free(f->read);
-    free(f);
+    store_fixture_free(*state);
+    arena_free(&arena);
     return 0;
 }
 
-static int record(struct fixture *f, enum store_kind kind, const char *user, const char *first, int n)
+static int record(struct store_fixture *f, enum store_kind kind, const char *user, const char *first, int n)
 {
     int done = 0;
     char names[200][24];
@@ -175,12 +60,12 @@ static int record(struct fixture *f, enum store_kind kind, const char *user, con
     return batch.err.code;
 }
 
-static int play(struct fixture *f, const char *user, const char *item)
+static int play(struct store_fixture *f, const char *user, const char *item)
 {
     return record(f, STORE_PLAY, user, item, 1);
 }
 
-static int forget(struct fixture *f, const char *user, const char *item)
+static int forget(struct store_fixture *f, const char *user, const char *item)
 {
     int done = 0;
     struct slice id = item != NULL ? slice_str(item) : (struct slice){NULL, 0};
@@ -198,7 +83,7 @@ static int forget(struct fixture *f, const char *user, const char *item)
     return forget.err.code;
 }
 
-static void call(struct fixture *f, void (*op)(struct store *, struct store_call *))
+static void call(struct store_fixture *f, void (*op)(struct store *, struct store_call *))
 {
     int done = 0;
     struct store_call c = {.done = call_done, .owner = &done};
@@ -207,32 +92,32 @@ static void call(struct fixture *f, void (*op)(struct store *, struct store_call
     assert_int_equal(c.err.code, 0);
 }
 
-static struct store_mirror_state state_of(struct fixture *f)
+static struct store_mirror_state state_of(struct store_fixture *f)
 {
     struct store_mirror_state s;
     f->store->ops->mirror_state(f->store, &s);
     return s;
 }
 
-static int read_all(struct fixture *f)
+static int read_all(struct store_fixture *f)
 {
     struct err err = {0};
-    arena_reset(&f->arena);
-    int n = f->store->ops->mirror_read(f->reader, 0, f->read, READ_MAX, &f->arena, &err);
+    arena_reset(&arena);
+    int n = f->store->ops->mirror_read(f->reader, 0, waiting, READ_MAX, &arena, &err);
     assert_true(n >= 0);
     return n;
 }
 
 /* What waits, as text: "play u a, forget u". And that the totals agree. */
-static void expect(struct fixture *f, const char *want)
+static void expect(struct store_fixture *f, const char *want)
 {
     static const char *const kinds[] = {"?", "play", "deliver", "forget", "forget"};
     int n = read_all(f);
     struct buf got = {0};
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        const struct store_mirrored *m = &f->read[i];
-        assert_true(i == 0 || m->id > f->read[i - 1].id);
+        const struct store_mirrored *m = &waiting[i];
+        assert_true(i == 0 || m->id > waiting[i - 1].id);
         assert_true(m->at_ms == START);
         buf_addf(&got, "%s%s %.*s%s%.*s", i > 0 ? ", " : "", kinds[m->kind], (int)m->user.len, m->user.data,
                  m->item.len > 0 ? " " : "", (int)m->item.len, m->item.data);
@@ -246,19 +131,19 @@ static void expect(struct fixture *f, const char *want)
 }
 
 /* Says that the first n were repeated. */
-static void repeat(struct fixture *f, int n)
+static void repeat(struct store_fixture *f, int n)
 {
     struct err err = {0};
-    arena_reset(&f->arena);
-    assert_int_equal(f->store->ops->mirror_read(f->reader, 0, f->read, n, &f->arena, &err), n);
+    arena_reset(&arena);
+    assert_int_equal(f->store->ops->mirror_read(f->reader, 0, waiting, n, &arena, &err), n);
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        bytes += store_mirror_bytes(f->read[i].user, f->read[i].item);
+        bytes += store_mirror_bytes(waiting[i].user, waiting[i].item);
     }
-    f->store->ops->mirror_done(f->store, f->read[n - 1].id, (uint64_t)n, bytes);
+    f->store->ops->mirror_done(f->store, waiting[n - 1].id, (uint64_t)n, bytes);
 }
 
-static int64_t in_file(struct fixture *f, const char *sql)
+static int64_t in_file(struct store_fixture *f, const char *sql)
 {
     char path[CONFIG_TEXT + 16];
     sqlite3 *db;
@@ -277,7 +162,7 @@ static int64_t in_file(struct fixture *f, const char *sql)
 
 static void test_in_order(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     assert_int_equal(record(f, STORE_PLAY, "u", "a", 3), 0);
     assert_int_equal(record(f, STORE_DELIVERY, "v", "d", 1), 0);
     assert_int_equal(forget(f, "u", "a1"), 0);
@@ -296,7 +181,7 @@ static void test_in_order(void **state)
 
 static void test_off(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     close_store(f);
     f->cfg.legacy_mirror = 0;
     open_store(f);
@@ -308,7 +193,7 @@ static void test_off(void **state)
 
 static void test_repeated_ones_go(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     for (int i = 0; i < 50; i++) {
         assert_int_equal(record(f, STORE_PLAY, "u", "a", 200), 0);
     }
@@ -332,7 +217,7 @@ static void test_repeated_ones_go(void **state)
 /* What a failed commit has written is not repeated, though the rows may be in the file. */
 static void test_failed_commits(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     assert_int_equal(play(f, "u", "a"), 0);
     static const unsigned ops[] = {VFS_WRITE, VFS_SYNC};
     for (int i = 0; i < 2; i++) {
@@ -355,7 +240,7 @@ static void test_failed_commits(void **state)
 /* Nobody has the file open beside, so what a failed commit has written is found in it when it is opened again. */
 static void test_failed_commits_that_were_written(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     for (int i = 0; i < 2; i++) {
         vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "staging.db-wal", .nth = 1, .action = VFS_EIO});
         assert_true((i == 0 ? record(f, STORE_PLAY, "u", "lost", 3) : forget(f, "u", NULL)) < 0);
@@ -372,7 +257,7 @@ static void test_failed_commits_that_were_written(void **state)
  * the next transaction takes them away and counts them off. */
 static void test_committed_without_room_in_memory(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     char first[16];
     int taken = 0, rc = 0;
     assert_int_equal(record(f, STORE_DELIVERY, "u", "a", 100), 0);
@@ -392,11 +277,11 @@ static void test_committed_without_room_in_memory(void **state)
 
     assert_int_equal(play(f, "v", "b"), 0);
     assert_int_equal(read_all(f), n + 1);
-    assert_memory_equal(f->read[n].user.data, "v", 1);
+    assert_memory_equal(waiting[n].user.data, "v", 1);
     assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), n + 1);
     uint64_t bytes = 0;
     for (int i = 0; i <= n; i++) {
-        bytes += store_mirror_bytes(f->read[i].user, f->read[i].item);
+        bytes += store_mirror_bytes(waiting[i].user, waiting[i].item);
     }
     assert_int_equal(state_of(f).rows, n + 1);
     assert_int_equal(state_of(f).bytes, bytes);
@@ -404,7 +289,7 @@ static void test_committed_without_room_in_memory(void **state)
 
 static void test_deleted_beside_a_write(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     for (int i = 0; i < 6; i++) {
         assert_int_equal(record(f, STORE_PLAY, "u", "a", 200), 0);
     }
@@ -416,7 +301,7 @@ static void test_deleted_beside_a_write(void **state)
 /* Deleting fails for as long as the disk does; then it goes on. */
 static void test_deleting_fails(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     assert_int_equal(record(f, STORE_PLAY, "u", "a", 100), 0);
     call(f, f->store->ops->tick); /* has written down what else a tick does */
     repeat(f, 100);
@@ -436,7 +321,7 @@ static void test_deleting_fails(void **state)
 
 static void test_full(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     f->cfg.legacy_mirror_max = 10000;
     uint64_t taken = 0;
     while (state_of(f).broken_ms == 0) {
@@ -469,7 +354,7 @@ static void test_full(void **state)
 /* A commit that fails leaves nothing out. */
 static void test_full_and_a_failed_commit(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     f->cfg.legacy_mirror_max = 100;
     vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "staging.db-wal", .nth = 1, .action = VFS_EIO});
     assert_true(record(f, STORE_PLAY, "u", "a", 100) < 0);
@@ -482,7 +367,7 @@ static void test_full_and_a_failed_commit(void **state)
 
 static void test_off_and_on_again(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     assert_int_equal(play(f, "u", "a"), 0);
     close_store(f);
     f->cfg.legacy_mirror = 0;
@@ -513,7 +398,7 @@ static void count_wakes(void *arg)
 
 static void test_wakes(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     _Atomic int wakes = 0;
     f->store->ops->mirror_listen(f->store, count_wakes, &wakes);
     assert_int_equal(play(f, "u", "a"), 0);

@@ -12,13 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../scenario/vfs_fault.h"
-#include "../scenario/world.h"
 #include "base/buf.h"
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/sqlite/db.h"
+#include "world_fixture.h"
 
 enum { HOUR_MS = 3600 * 1000, TEXT = 32768 };
 static const int64_t DAY_MS = INT64_C(24) * HOUR_MS;
@@ -95,14 +94,6 @@ static void expect(const struct fixture *f, const char *file, const char *sql, c
     free(rows);
 }
 
-static void start(struct world *w)
-{
-    struct err err = {0};
-    if (world_start(w, &err) < 0) {
-        fail_msg("start: %s", err.text);
-    }
-}
-
 static int problems(struct world *w)
 {
     struct err err = {0};
@@ -111,18 +102,6 @@ static int problems(struct world *w)
         fail_msg("check: %s", err.text);
     }
     return n;
-}
-
-static bool seen(struct world *w, const char *user, const char *item)
-{
-    uint64_t hash = hash_id(w->dedup.seed, slice_str(item));
-    uint8_t bits = 0;
-    size_t unseen = 0;
-    struct err err = {0};
-    if (asker_filter(w->asker, slice_str(user), &hash, 1, &bits, &unseen, &err) < 0) {
-        fail_msg("ask: %s", err.text);
-    }
-    return unseen == 0;
 }
 
 static void play(struct world *w, const char *user, const char *item, int64_t at_ms)
@@ -137,11 +116,7 @@ static void play(struct world *w, const char *user, const char *item, int64_t at
 static int setup(void **state)
 {
     static struct fixture f;
-    assert_int_equal(vfs_fault_register(), 0);
-    clock_test_start(SEPTEMBER_22);
-    snprintf(f.folder, sizeof f.folder, "/tmp/unseen-test-schema-XXXXXX");
-    assert_non_null(mkdtemp(f.folder));
-    world_init(&f.world, f.folder, VFS_FAULT_NAME);
+    world_fixture_init(&f.world, "schema", SEPTEMBER_22, f.folder);
     *state = &f;
     return 0;
 }
@@ -149,9 +124,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    vfs_fault_heal();
-    world_stop(&f->world);
-    world_remove_folder(f->folder);
+    world_fixture_end(&f->world, f->folder);
     return 0;
 }
 
@@ -208,10 +181,10 @@ static void need_whole_v2(struct fixture *f)
     static const char *const played[][2] = {{"anna", "a2"}, {"anna", "a3"}, {"anna", "a9"},
                                             {"bert", "b1"}, {"bert", "d1"}, {"carl", "c1"}};
     for (size_t i = 0; i < sizeof played / sizeof *played; i++) {
-        assert_true(seen(w, played[i][0], played[i][1]));
+        assert_true(is_seen(w, played[i][0], played[i][1]));
     }
-    assert_false(seen(w, "anna", "a1")); /* forgotten */
-    assert_false(seen(w, "carl", "a2"));
+    assert_false(is_seen(w, "anna", "a1")); /* forgotten */
+    assert_false(is_seen(w, "carl", "a2"));
     assert_int_equal(problems(w), 0);
     expect(f, "history", "SELECT month, user, items FROM plays ORDER BY month, user",
            "2026-08|anna|2\n2026-08|bert|1\n2026-09|anna|1\n2026-09|carl|1\n");
@@ -255,7 +228,7 @@ static void need_notes(struct fixture *f)
     assert_int_equal(note_of(w, "emil"), NOTE_LEFT);
     assert_int_equal(note_of(w, "fred"), NOTE_ENDED);
     assert_int_equal(note_of(w, "bert"), NOTE_NONE);
-    assert_true(seen(w, "anna", "a9"));
+    assert_true(is_seen(w, "anna", "a9"));
     assert_int_equal(problems(w), 0);
     expect(f, "staging", "SELECT * FROM migration", "5|2|1|1|1|60.0|yes|1\n");
     expect(f, "staging", "SELECT time, key FROM migration_problems", "2026-09-22 09:56:40|played:emil\n");

@@ -18,13 +18,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../scenario/vfs_fault.h"
-#include "../scenario/world.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "random.h"
 #include "store/sqlite/internal.h"
+#include "world_fixture.h"
 
 enum { HOUR_MS = 3600 * 1000, ID_SIZE = 32 };
 static const int64_t DAY_MS = INT64_C(24) * HOUR_MS;
@@ -36,22 +35,10 @@ struct fixture {
     char folder[64];
 };
 
-static void start(struct world *w)
-{
-    struct err err = {0};
-    if (world_start(w, &err) < 0) {
-        fail_msg("start: %s", err.text);
-    }
-}
-
 static int setup(void **state)
 {
     static struct fixture f;
-    assert_int_equal(vfs_fault_register(), 0);
-    clock_test_start(AUGUST_20);
-    snprintf(f.folder, sizeof f.folder, "/tmp/unseen-test-seal-XXXXXX");
-    assert_non_null(mkdtemp(f.folder));
-    world_init(&f.world, f.folder, VFS_FAULT_NAME);
+    world_fixture_init(&f.world, "seal", AUGUST_20, f.folder);
     *state = &f;
     return 0;
 }
@@ -59,18 +46,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    vfs_fault_heal();
-    world_stop(&f->world);
-    world_remove_folder(f->folder);
+    world_fixture_end(&f->world, f->folder);
     return 0;
-}
-
-static void wait_all(struct world *w)
-{
-    struct err err = {0};
-    if (world_wait(w, NULL, &err) < 0) {
-        fail_msg("%s", err.text);
-    }
 }
 
 static void advance_to(struct world *w, int64_t ms)
@@ -82,12 +59,6 @@ static void advance_to(struct world *w, int64_t ms)
             fail_msg("%s", err.text);
         }
     }
-}
-
-static void flush(struct world *w)
-{
-    world_flush(w);
-    wait_all(w);
 }
 
 static struct slice name(char out[ID_SIZE], const char *prefix, uint32_t n)
@@ -128,24 +99,12 @@ static void play_all(struct world *w, uint32_t n)
     flush(w);
 }
 
-static bool is_seen(struct asker *asker, uint64_t seed, struct slice user, struct slice item)
-{
-    uint64_t hash = hash_id(seed, item);
-    uint8_t bits = 0;
-    size_t unseen = 0;
-    struct err err = {0};
-    if (asker_filter(asker, user, &hash, 1, &bits, &unseen, &err) < 0) {
-        fail_msg("ask: %s", err.text);
-    }
-    return unseen == 0;
-}
-
 static void need_seen(struct world *w, uint32_t i)
 {
     char user[ID_SIZE];
     char item[ID_SIZE];
-    assert_true(is_seen(w->asker, w->dedup.seed, name(user, "u", i), name(item, "x", i)));
-    assert_true(is_seen(w->asker, w->dedup.seed, name(user, "u", i), name(item, "y", i)));
+    assert_true(is_seen_id(w, name(user, "u", i), name(item, "x", i)));
+    assert_true(is_seen_id(w, name(user, "u", i), name(item, "y", i)));
 }
 
 static struct store_month_info oldest_month(struct world *w)
@@ -344,10 +303,10 @@ static void test_error(void **state)
             for (uint32_t i = 0; i < sizes[u]; i += 1 + i / 8) {
                 for (int m = 0; m < MONTHS; m++) {
                     snprintf(item, sizeof item, "m%d-%" PRIu32, m, i);
-                    assert_true(is_seen(w->asker, w->dedup.seed, id, slice_str(item)));
+                    assert_true(is_seen_id(w, id, slice_str(item)));
                 }
             }
-            assert_true(late == 0 || is_seen(w->asker, w->dedup.seed, id, slice_str("late0")));
+            assert_true(late == 0 || is_seen_id(w, id, slice_str("late0")));
             if (late == 0) {
                 play(w, id, clock_wall_ms() - 33 * DAY_MS, "late", 0, sizes[u] / 10 + 1);
             }
@@ -582,7 +541,7 @@ static void test_page_sizes(void **state)
             assert_int_equal(oldest_month(w).state, sealed ? STORE_MONTH_SEALED : STORE_MONTH_LIVE);
             need_seen(w, 0);
             need_seen(w, 699);
-            assert_true(is_seen(w->asker, w->dedup.seed, slice_str("heavy"), slice_str("h2999")));
+            assert_true(is_seen(w, "heavy", "h2999"));
             need_sound(w);
             advance_to(w, SEPTEMBER_2 + HOUR_MS);
         }
@@ -600,15 +559,14 @@ static void test_upgrade(void **state)
     make_v1(f->folder);
     need_sound(w); /* read as it is, by a program that knows more */
     start(w);
-    uint64_t seed = w->dedup.seed;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(oldest_month(w).state, i == 0 ? STORE_MONTH_LIVE : STORE_MONTH_SEALED);
-        assert_true(is_seen(w->asker, seed, slice_str("anna"), slice_str("a1")));
-        assert_true(is_seen(w->asker, seed, slice_str("anna"), slice_str("a2")));
-        assert_true(is_seen(w->asker, seed, slice_str("anna"), slice_str("a3")));
-        assert_true(is_seen(w->asker, seed, slice_str("bert"), slice_str("b1")));
-        assert_true(is_seen(w->asker, seed, slice_str("carl"), slice_str("c1")));
-        assert_false(is_seen(w->asker, seed, slice_str("carl"), slice_str("a1")));
+        assert_true(is_seen(w, "anna", "a1"));
+        assert_true(is_seen(w, "anna", "a2"));
+        assert_true(is_seen(w, "anna", "a3"));
+        assert_true(is_seen(w, "bert", "b1"));
+        assert_true(is_seen(w, "carl", "c1"));
+        assert_false(is_seen(w, "carl", "a1"));
         need_sound(w);
         advance_to(w, SEPTEMBER_2 + 21 * DAY_MS);
     }

@@ -8,8 +8,6 @@
 
 #include <cmocka.h>
 
-#include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -20,121 +18,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "../scenario/vfs_fault.h"
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/sieve.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store_fixture.h"
 
-enum { HOUR_MS = 3600 * 1000, DAY_MS = 24 * HOUR_MS, SEED = 7 };
-
-/* 2026-11-21T10:00:00Z */
-static const int64_t START = INT64_C(1795255200000);
-
-struct fixture {
-    struct config cfg;
-    struct store *store;
-    struct store_reader *reader;
-};
-
-/* --- large allocations that fail: the linker sends the library's here (see local.mk) --- */
-
-static _Atomic bool no_large;
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return atomic_load(&no_large) && size >= 32768 ? NULL : __real_malloc(size);
-}
-
-/* --- waiting for callbacks --- */
-
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-
-static void raise_flag(void *owner)
-{
-    pthread_mutex_lock(&mutex);
-    ++*(int *)owner;
-    pthread_cond_broadcast(&wake);
-    pthread_mutex_unlock(&mutex);
-}
-
-static void wait_flag(int *flag)
-{
-    pthread_mutex_lock(&mutex);
-    while (*flag == 0) {
-        pthread_cond_wait(&wake, &mutex);
-    }
-    pthread_mutex_unlock(&mutex);
-}
-
-static bool is_raised(int *flag)
-{
-    pthread_mutex_lock(&mutex);
-    bool raised = *flag > 0;
-    pthread_mutex_unlock(&mutex);
-    return raised;
-}
-
-static void batch_done(struct store_batch *batch)
-{
-    raise_flag(batch->owner);
-}
-
-static void forget_done(struct store_forget *forget)
-{
-    raise_flag(forget->owner);
-}
-
-static void call_done(struct store_call *call)
-{
-    raise_flag(call->owner);
-}
-
-/* --- the store, opened and closed --- */
-
-static int try_open(struct fixture *f, struct err *err)
-{
-    return sqlite_store_open(&f->cfg, &(struct sqlite_store_options){.vfs = VFS_FAULT_NAME}, &f->store, err);
-}
-
-static void open_store(struct fixture *f)
-{
-    struct err err = {0};
-    if (try_open(f, &err) < 0 || f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
-        fail_msg("open: %s", err.text);
-    }
-}
-
-static void close_store(struct fixture *f)
-{
-    f->store->ops->reader_close(f->reader);
-    f->store->ops->close(f->store);
-    f->store = NULL;
-}
-
-/* As by kill -9: nothing of what a close writes reaches the disk. */
-static void kill_store(struct fixture *f)
-{
-    vfs_fault_freeze(true);
-    close_store(f);
-    vfs_fault_heal();
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
+enum { HOUR_MS = 3600 * 1000, DAY_MS = 24 * HOUR_MS };
 
 static void copy_file(const char *from, const char *to, const char *name)
 {
@@ -156,7 +48,7 @@ static void copy_file(const char *from, const char *to, const char *name)
 }
 
 /* The machine stops while all files are open: the store goes on in a copy of what they hold at this moment. */
-static void crash_into_copy(struct fixture *f, char first[CONFIG_TEXT])
+static void crash_into_copy(struct store_fixture *f, char first[CONFIG_TEXT])
 {
     static const char *const files[] = {"history.db", "history.db-wal", "staging.db", "staging.db-wal"};
     snprintf(first, CONFIG_TEXT, "%s", f->cfg.data);
@@ -172,21 +64,7 @@ static void crash_into_copy(struct fixture *f, char first[CONFIG_TEXT])
 
 static int setup(void **state)
 {
-    static bool registered;
-    if (!registered) {
-        assert_int_equal(vfs_fault_register(), 0);
-        registered = true;
-    }
-    struct fixture *f = calloc(1, sizeof *f);
-    assert_non_null(f);
-    clock_test_start(START);
-    calendar_set_zone("UTC");
-    config_defaults(&f->cfg);
-    snprintf(f->cfg.data, sizeof f->cfg.data, "/tmp/unseen-test-store.XXXXXX");
-    assert_non_null(mkdtemp(f->cfg.data));
-    f->cfg.min_free = 0;
-    f->cfg.hash_seed_given = true;
-    f->cfg.hash_seed = SEED;
+    struct store_fixture *f = store_fixture_new("store");
     open_store(f);
     *state = f;
     return 0;
@@ -194,13 +72,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
-    vfs_fault_heal();
-    if (f->store != NULL) {
-        close_store(f);
-    }
-    nftw(f->cfg.data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-    free(f);
+    store_fixture_free(*state);
     return 0;
 }
 
@@ -218,7 +90,7 @@ static void add(struct store_batch *batch, enum store_kind kind, int64_t at, con
     assert_int_equal(store_batch_add(batch, kind, at, key_of(user), slice_str(user), &id, &hash, 1), 0);
 }
 
-static int record_at(struct fixture *f, enum store_kind kind, int64_t at, const char *user, const char *item)
+static int record_at(struct store_fixture *f, enum store_kind kind, int64_t at, const char *user, const char *item)
 {
     int done = 0;
     struct store_batch batch = {.done = batch_done, .owner = &done};
@@ -229,17 +101,17 @@ static int record_at(struct fixture *f, enum store_kind kind, int64_t at, const 
     return batch.err.code;
 }
 
-static void play(struct fixture *f, const char *user, const char *item)
+static void play(struct store_fixture *f, const char *user, const char *item)
 {
     assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), user, item), 0);
 }
 
-static void deliver(struct fixture *f, const char *user, const char *item)
+static void deliver(struct store_fixture *f, const char *user, const char *item)
 {
     assert_int_equal(record_at(f, STORE_DELIVERY, clock_wall_ms(), user, item), 0);
 }
 
-static int call(struct fixture *f, void (*op)(struct store *, struct store_call *), struct err *err)
+static int call(struct store_fixture *f, void (*op)(struct store *, struct store_call *), struct err *err)
 {
     int done = 0;
     struct store_call c = {.done = call_done, .owner = &done};
@@ -251,19 +123,19 @@ static int call(struct fixture *f, void (*op)(struct store *, struct store_call 
     return c.err.code;
 }
 
-static int flush(struct fixture *f)
+static int flush(struct store_fixture *f)
 {
     return call(f, f->store->ops->flush, NULL);
 }
 
-static void advance(struct fixture *f, int64_t ms)
+static void advance(struct store_fixture *f, int64_t ms)
 {
     clock_test_advance(ms);
     assert_int_equal(call(f, f->store->ops->tick, NULL), 0);
 }
 
 /* FORGET user [item]: the answer, or an error. */
-static int64_t forget(struct fixture *f, const char *user, const char *item)
+static int64_t forget(struct store_fixture *f, const char *user, const char *item)
 {
     int done = 0;
     struct slice id = slice_str(item != NULL ? item : "");
@@ -281,7 +153,7 @@ static int64_t forget(struct fixture *f, const char *user, const char *item)
     return fg.err.code < 0 ? fg.err.code : fg.answer;
 }
 
-static int load(struct fixture *f, struct store_reader *reader, const char *user, struct store_view *view,
+static int load(struct store_fixture *f, struct store_reader *reader, const char *user, struct store_view *view,
                 struct err *err)
 {
     return f->store->ops->load(reader, key_of(user), slice_str(user), INT_MIN, view, err);
@@ -313,7 +185,7 @@ static bool in_view(const struct store_view *view, const char *item)
     return false;
 }
 
-static bool seen(struct fixture *f, const char *user, const char *item)
+static bool seen(struct store_fixture *f, const char *user, const char *item)
 {
     struct store_view view;
     struct err err = {0};
@@ -323,7 +195,7 @@ static bool seen(struct fixture *f, const char *user, const char *item)
     return in_view(&view, item);
 }
 
-static bool known(struct fixture *f, const char *user)
+static bool known(struct store_fixture *f, const char *user)
 {
     struct store_view view;
     struct err err = {0};
@@ -331,14 +203,14 @@ static bool known(struct fixture *f, const char *user)
     return view.known;
 }
 
-static struct store_stats stats(struct fixture *f)
+static struct store_stats stats(struct store_fixture *f)
 {
     struct store_stats out;
     f->store->ops->stats(f->store, &out);
     return out;
 }
 
-static enum store_slot_state slot_state(struct fixture *f, int slot)
+static enum store_slot_state slot_state(struct store_fixture *f, int slot)
 {
     struct store_ring ring;
     f->store->ops->ring(f->store, &ring);
@@ -358,7 +230,7 @@ static void rule(unsigned ops, const char *file, uint64_t nth, bool sticky, enum
 
 /* --- the files, by another connection; the store is open or closed --- */
 
-static sqlite3 *open_file(struct fixture *f, const char *name)
+static sqlite3 *open_file(struct store_fixture *f, const char *name)
 {
     char path[PATH_MAX];
     sqlite3 *db = NULL;
@@ -368,7 +240,7 @@ static sqlite3 *open_file(struct fixture *f, const char *name)
     return db;
 }
 
-static int64_t ask(struct fixture *f, const char *name, const char *sql)
+static int64_t ask(struct store_fixture *f, const char *name, const char *sql)
 {
     sqlite3 *db = open_file(f, name);
     sqlite3_stmt *stmt = NULL;
@@ -383,7 +255,7 @@ static int64_t ask(struct fixture *f, const char *name, const char *sql)
 }
 
 /* Changes a file of a closed store, as damage does. */
-static void damage(struct fixture *f, const char *name, const char *sql)
+static void damage(struct store_fixture *f, const char *name, const char *sql)
 {
     sqlite3 *db = open_file(f, name);
     char *message = NULL;
@@ -397,7 +269,7 @@ static void damage(struct fixture *f, const char *name, const char *sql)
 
 static void test_round_trip(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     assert_false(known(f, "u"));
     play(f, "u", "a");
     deliver(f, "u", "d");
@@ -428,7 +300,7 @@ static void test_round_trip(void **state)
 
 static void test_recovery(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "u", "a");
     deliver(f, "u", "d");
     kill_store(f);
@@ -443,7 +315,7 @@ static void test_recovery(void **state)
 
 static void test_forget_user(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "other", "a");
     /* staged; stored; both */
     for (int round = 0; round < 3; round++) {
@@ -472,7 +344,7 @@ static void test_forget_user(void **state)
 
 static void test_forget_items(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "u", "a");
     play(f, "u", "b");
     deliver(f, "u", "d");
@@ -503,7 +375,7 @@ static void test_forget_items(void **state)
 /* Two in the queue at once: the second is answered as if it came after the first was carried out. */
 static void test_forget_twice_at_once(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "u", "a");
     assert_int_equal(flush(f), 0);
     int done[2] = {0};
@@ -526,7 +398,7 @@ static void test_forget_twice_at_once(void **state)
 /* A commit that failed may be in the file all the same; whoever is forgotten then must not come back with it. */
 static void test_forget_after_failed_commit(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     char first[CONFIG_TEXT];
     play(f, "other", "a");
     sqlite3 *shell = open_file(f, "staging"); /* keeps the WAL from being deleted when the file is opened again */
@@ -539,12 +411,12 @@ static void test_forget_after_failed_commit(void **state)
     assert_false(known(f, "u"));
     assert_true(seen(f, "other", "a"));
     sqlite3_close(shell);
-    nftw(first, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    remove_folder(first);
 }
 
 static void test_ids_never_again(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "other", "a");
     int64_t before = ask(f, "staging", "SELECT max(id) FROM staged_0");
     play(f, "u", "a");
@@ -567,7 +439,7 @@ static void test_ids_never_again(void **state)
 
 static void test_ring_flush_of_nothing(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct store_ring ring;
     f->store->ops->ring(f->store, &ring);
     uint64_t turn = ring.turn;
@@ -588,7 +460,7 @@ static void test_ring_flush_of_nothing(void **state)
  * command does it all. */
 static void test_ring_flush_without_a_free_slot(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     f->cfg.slots = 2;
     close_store(f);
     open_store(f);
@@ -611,7 +483,7 @@ static void test_ring_flush_without_a_free_slot(void **state)
 /* A flush that failed is tried again by RING FLUSH before it is answered, not answered with the old error. */
 static void test_ring_flush_tries_again(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     for (int i = 0; i < 20; i++) {
         play(f, "u", "a");
         rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
@@ -624,7 +496,7 @@ static void test_ring_flush_tries_again(void **state)
 /* Neither hangs nor answers early: what failed is due exactly now. */
 static void test_tick_waits_for_retries(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     for (int i = 0; i < 20; i++) {
         play(f, "u", "a");
         rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
@@ -637,7 +509,7 @@ static void test_tick_waits_for_retries(void **state)
 
 static void test_slot_that_is_not_emptied(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "u", "a");
     int slot = 0;
     while (slot_state(f, slot) != SLOT_OPEN) {
@@ -665,7 +537,7 @@ static void test_slot_that_is_not_emptied(void **state)
 /* A range that was merged before a commit failed is merged again, although only another range was left to do. */
 static void test_loss_between_tries(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     /* One month's table is made unwritable for plays: that user's range fails, the other is merged. */
     play(f, "bad", "a");
     play(f, "good", "a");
@@ -703,7 +575,7 @@ static void test_loss_between_tries(void **state)
 
 static void test_slots_lowered(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     for (int i = 0; i < 6; i++) {
         char item[8];
         snprintf(item, sizeof item, "i%d", i);
@@ -732,7 +604,7 @@ static void test_slots_lowered(void **state)
 
 /* --- tests: memory and disk --- */
 
-static void fill(struct fixture *f, int batches)
+static void fill(struct store_fixture *f, int batches)
 {
     for (int b = 0; b < batches; b++) {
         int done = 0;
@@ -753,7 +625,7 @@ static void fill(struct fixture *f, int batches)
 
 static void test_early_turns(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     f->cfg.staging_memory = 1 << 20;
     fill(f, 40);
     assert_true(stats(f).early_turns > 0);
@@ -766,7 +638,7 @@ static void test_early_turns(void **state)
 /* Rows that are in the file and found no place in memory are not acknowledged, and don't stay in the file. */
 static void test_no_memory_for_the_index(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     int done = 0;
     struct store_batch batch = {.done = batch_done, .owner = &done};
     for (int i = 0; i < 5000; i++) {
@@ -790,7 +662,7 @@ static void test_no_memory_for_the_index(void **state)
 
 static void test_busy_after_a_minute(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     f->cfg.staging_memory = 1 << 20;
     rule(VFS_WRITE, "history.db-wal", 1, true, VFS_EIO);
     struct store_ring ring;
@@ -828,7 +700,7 @@ static void test_busy_after_a_minute(void **state)
 
 static void test_min_free(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "u", "a");
     f->cfg.min_free = INT64_C(1) << 60;
     advance(f, 1000);
@@ -852,7 +724,7 @@ static void test_min_free(void **state)
 
 static void test_quarantine(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "u", "a");
     play(f, "v", "a");
     deliver(f, "u", "d");
@@ -902,7 +774,7 @@ static void found(void *arg, const char *problem)
 }
 
 /* Checks the closed folder; each of the words must be in some problem. */
-static void expect_problem(struct fixture *f, const char *words)
+static void expect_problem(struct store_fixture *f, const char *words)
 {
     struct err err = {0};
     n_problems = 0;
@@ -934,7 +806,7 @@ static uint64_t large_item(int i, char text[16])
     return hash_id(SEED, slice_str(text));
 }
 
-static void play_many(struct fixture *f, const char *user, int from, int to)
+static void play_many(struct store_fixture *f, const char *user, int from, int to)
 {
     int done = 0;
     struct store_batch batch = {.done = batch_done, .owner = &done};
@@ -979,7 +851,7 @@ static void see_month(void *arg, int month, bool good)
 }
 
 /* Asks about twice as many items as were played, of which the first half must be seen. */
-static int scan_large(struct fixture *f, struct store_view *view, struct seen_positions *seen, size_t *n_unseen,
+static int scan_large(struct store_fixture *f, struct store_view *view, struct seen_positions *seen, size_t *n_unseen,
                       struct err *err)
 {
     static uint64_t hashes[2 * LARGE_STORED];
@@ -1007,7 +879,7 @@ static int scan_large(struct fixture *f, struct store_view *view, struct seen_po
 /* A large user is not loaded, wherever his plays are, but scanned, and then nothing of him is missing. */
 static void test_large(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct store_view view;
     struct seen_positions seen;
     struct err err = {0};
@@ -1078,7 +950,7 @@ static void test_check(void **state)
         {"staging", "INSERT INTO staged_0 VALUES (999, 7, 'u', 'i', 0)", "DELETE FROM staged_0 WHERE id = 999",
          "row 999"},
     };
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     play(f, "u", "a");
     deliver(f, "u", "d");
     assert_int_equal(flush(f), 0);
@@ -1097,7 +969,7 @@ static void test_check(void **state)
 
 static void test_lock(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct store *second;
     struct err err = {0};
     assert_int_equal(sqlite_store_publish(f->store, "127.0.0.1:1", &err), 0);
@@ -1109,7 +981,7 @@ static void test_lock(void **state)
 
 static void test_seed(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct err err = {0};
     close_store(f);
     f->cfg.hash_seed = SEED + 1; /* without plays another one is adopted */
@@ -1131,7 +1003,7 @@ static void test_seed(void **state)
 
 static void test_foreign_and_newer(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct err err = {0};
     close_store(f);
     damage(f, "history", "UPDATE meta SET value = 99 WHERE name = 'schema'");
@@ -1149,7 +1021,7 @@ static void test_foreign_and_newer(void **state)
 
 static void test_sweep(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     enum { USERS = 300 };
     for (int i = 0; i < USERS; i++) {
         char user[16];
@@ -1190,7 +1062,7 @@ static void test_sweep(void **state)
 /* An old time that was wrong is not met again at the next start. */
 static void test_clock_believed_again(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct store_ring ring;
     clock_test_jump(-10 * (int64_t)DAY_MS);
     advance(f, 1000);
@@ -1211,7 +1083,7 @@ static void test_clock_believed_again(void **state)
 
 static void test_bulk(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct err err = {0};
     f->cfg.staging_memory = 2 << 20; /* so that it takes several indexes */
     assert_int_equal(f->store->ops->bulk_begin(f->store, false, &err), 0);
@@ -1246,7 +1118,7 @@ static void test_bulk(void **state)
 
 /* --- tests: notes --- */
 
-static int change_notes(struct fixture *f, struct store_notes *notes)
+static int change_notes(struct store_fixture *f, struct store_notes *notes)
 {
     int done = 0;
     notes->call.done = call_done;
@@ -1256,7 +1128,7 @@ static int change_notes(struct fixture *f, struct store_notes *notes)
     return notes->call.err.code;
 }
 
-static int add_notes(struct fixture *f, const char *a, const char *b, uint64_t *changed)
+static int add_notes(struct store_fixture *f, const char *a, const char *b, uint64_t *changed)
 {
     const struct slice users[] = {slice_str(a), slice_str(b)};
     struct store_notes notes = {.kind = NOTES_ADD, .users = users, .n = 2};
@@ -1265,19 +1137,19 @@ static int add_notes(struct fixture *f, const char *a, const char *b, uint64_t *
     return rc;
 }
 
-static void mark(struct fixture *f, const char *user, enum store_note state)
+static void mark(struct store_fixture *f, const char *user, enum store_note state)
 {
     const struct slice users[] = {slice_str(user)};
     struct store_notes notes = {.kind = NOTES_MARK, .users = users, .n = 1, .state = state};
     assert_int_equal(change_notes(f, &notes), 0);
 }
 
-static enum store_note noted(struct fixture *f, const char *user)
+static enum store_note noted(struct store_fixture *f, const char *user)
 {
     return f->store->ops->noted(f->store, key_of(user));
 }
 
-static struct store_notes_state count_notes(struct fixture *f)
+static struct store_notes_state count_notes(struct store_fixture *f)
 {
     struct store_notes_state state;
     f->store->ops->notes_state(f->store, &state);
@@ -1285,7 +1157,7 @@ static struct store_notes_state count_notes(struct fixture *f)
 }
 
 /* How many wait, each met once, max at a time, and near the place that the key has among all keys. */
-static int read_notes(struct fixture *f, int max)
+static int read_notes(struct store_fixture *f, int max)
 {
     static struct slice users[1000];
     struct arena arena = {0};
@@ -1319,7 +1191,7 @@ static int read_notes(struct fixture *f, int max)
 /* Added once, read, marked, all of it over a kill; again; problems once a key; the pause. */
 static void test_notes(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     uint64_t changed;
     assert_int_equal(noted(f, "anna"), NOTE_NONE);
     assert_int_equal(add_notes(f, "anna", "anna", &changed), 0);
@@ -1367,7 +1239,7 @@ static void test_notes(void **state)
 /* A set that has to grow many times, then read from the file. */
 static void test_many_notes(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     static char names[20000][8];
     static struct slice users[20000];
     for (int i = 0; i < 20000; i++) {
@@ -1396,7 +1268,7 @@ static void test_many_notes(void **state)
 /* A forgotten user's note is ended for good, and nothing is left of the id. */
 static void test_forget_noted(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     uint64_t changed;
     assert_int_equal(add_notes(f, "anna", "bert", &changed), 0);
     assert_int_equal(forget(f, "anna", NULL), 1); /* known: what the other system has */
@@ -1422,7 +1294,7 @@ static void test_forget_noted(void **state)
 /* A commit that fails changes nothing, and the next one is good. */
 static void test_notes_fail(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     uint64_t changed;
     assert_int_equal(add_notes(f, "anna", "bert", &changed), 0);
     rule(VFS_SYNC, "staging.db-wal", 1, false, VFS_EIO);
@@ -1440,7 +1312,7 @@ static void test_notes_fail(void **state)
 
 /* --- tests: a load beside the service --- */
 
-static void bring(struct fixture *f, const char *user, const char *item)
+static void bring(struct store_fixture *f, const char *user, const char *item)
 {
     struct err err = {0};
     assert_int_equal(
@@ -1451,7 +1323,7 @@ static void bring(struct fixture *f, const char *user, const char *item)
 /* What is brought in is older than all that clients do meanwhile. */
 static void test_bulk_serving(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     const struct store_ops *ops = f->store->ops;
     struct err err = {0};
     uint64_t changed;
@@ -1490,7 +1362,7 @@ static void test_bulk_serving(void **state)
 /* Of old and new deliveries the new ones are the last, though they came first. */
 static void test_bulk_deliveries(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct err err = {0};
     assert_int_equal(record_at(f, STORE_DELIVERY, START, "anna", "new"), 0);
     assert_int_equal(record_at(f, STORE_DELIVERY, START, "anna", "newer"), 0);
@@ -1518,7 +1390,7 @@ static void test_bulk_deliveries(void **state)
 /* --- tests: readers beside it all --- */
 
 struct race {
-    struct fixture *f;
+    struct store_fixture *f;
     _Atomic int acknowledged; /* items i0 .. of user "u" */
     _Atomic bool stop;
     _Atomic int unseen;
@@ -1557,7 +1429,7 @@ static void *read_all(void *arg)
 
 static void test_readers_race(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     struct race race = {.f = f};
     pthread_t threads[2];
     play(f, "u", "first");
@@ -1590,7 +1462,7 @@ static void test_readers_race(void **state)
 
 /* --- tests: the WAL --- */
 
-static int64_t wal_file_bytes(struct fixture *f)
+static int64_t wal_file_bytes(struct store_fixture *f)
 {
     char path[PATH_MAX];
     struct stat st;
@@ -1601,7 +1473,7 @@ static int64_t wal_file_bytes(struct fixture *f)
 /* A shell that forgot its transaction: flushes pause at the limit and say why, forgets go on, the WAL stays bounded. */
 static void test_wal_limit_with_a_shell(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     f->cfg.wal_limit = 4 << 20;
     play(f, "u", "a");
     assert_int_equal(flush(f), 0);
@@ -1628,7 +1500,7 @@ static void test_wal_limit_with_a_shell(void **state)
 
 static void test_wal_limit_with_readers(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     f->cfg.wal_limit = 4 << 20;
     struct race race = {.f = f};
     pthread_t threads[2];
@@ -1653,7 +1525,7 @@ static void test_wal_limit_with_readers(void **state)
 
 static void test_close_answers_everything(void **state)
 {
-    struct fixture *f = *state;
+    struct store_fixture *f = *state;
     enum { N = 5 };
     int done[4 * N] = {0};
     struct store_batch batches[N];

@@ -1,0 +1,141 @@
+#include "store_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <ftw.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+
+/* --- large allocations that fail --- */
+
+_Atomic bool no_large;
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return atomic_load(&no_large) && size >= 32768 ? NULL : __real_malloc(size);
+}
+
+/* --- waiting for answers --- */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+static void raise_flag(void *owner)
+{
+    pthread_mutex_lock(&mutex);
+    ++*(int *)owner;
+    pthread_cond_broadcast(&wake);
+    pthread_mutex_unlock(&mutex);
+}
+
+void wait_flag(int *flag)
+{
+    pthread_mutex_lock(&mutex);
+    while (*flag == 0) {
+        pthread_cond_wait(&wake, &mutex);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+bool is_raised(int *flag)
+{
+    pthread_mutex_lock(&mutex);
+    bool raised = *flag > 0;
+    pthread_mutex_unlock(&mutex);
+    return raised;
+}
+
+void batch_done(struct store_batch *batch)
+{
+    raise_flag(batch->owner);
+}
+
+void forget_done(struct store_forget *forget)
+{
+    raise_flag(forget->owner);
+}
+
+void call_done(struct store_call *call)
+{
+    raise_flag(call->owner);
+}
+
+/* --- the store --- */
+
+int try_open(struct store_fixture *f, struct err *err)
+{
+    return sqlite_store_open(&f->cfg, &(struct sqlite_store_options){.vfs = VFS_FAULT_NAME}, &f->store, err);
+}
+
+void open_store(struct store_fixture *f)
+{
+    struct err err = {0};
+    if (try_open(f, &err) < 0 || f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
+        fail_msg("open: %s", err.text);
+    }
+}
+
+void close_store(struct store_fixture *f)
+{
+    f->store->ops->reader_close(f->reader);
+    f->store->ops->close(f->store);
+    f->store = NULL;
+}
+
+void kill_store(struct store_fixture *f)
+{
+    vfs_fault_freeze(true);
+    close_store(f);
+    vfs_fault_heal();
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
+{
+    (void)st;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+void remove_folder(const char *path)
+{
+    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+struct store_fixture *store_fixture_new(const char *name)
+{
+    struct store_fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    assert_int_equal(vfs_fault_register(), 0);
+    clock_test_start(START);
+    calendar_set_zone("UTC");
+    config_defaults(&f->cfg);
+    snprintf(f->cfg.data, sizeof f->cfg.data, "/tmp/unseen-test-%s.XXXXXX", name);
+    assert_non_null(mkdtemp(f->cfg.data));
+    f->cfg.min_free = 0;
+    f->cfg.hash_seed_given = true;
+    f->cfg.hash_seed = SEED;
+    return f;
+}
+
+void store_fixture_free(struct store_fixture *f)
+{
+    vfs_fault_heal();
+    if (f->store != NULL) {
+        close_store(f);
+    }
+    remove_folder(f->cfg.data);
+    free(f);
+}

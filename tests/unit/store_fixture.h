@@ -1,0 +1,41 @@
+/* The embedded store through its seam, for unit tests: a real store in a folder of its own, with the test's clock and a
+ * file system that fails on demand; and what waits for its answers. Tests that link it need -Wl,--wrap=malloc. */
+#ifndef UNSEEN_TESTS_STORE_FIXTURE_H
+#define UNSEEN_TESTS_STORE_FIXTURE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "../scenario/vfs_fault.h"
+#include "store/sqlite/sqlite_store.h"
+
+enum { SEED = 7 };
+#define START INT64_C(1795255200000) /* 2026-11-21T10:00:00Z, where the clock begins */
+
+struct store_fixture {
+    struct config cfg;
+    struct store *store; /* NULL: closed */
+    struct store_reader *reader;
+};
+
+/* The folder and the configuration; the store is not opened. name: of the test, for the folder's. */
+struct store_fixture *store_fixture_new(const char *name);
+void store_fixture_free(struct store_fixture *f); /* closes what is open, removes the folder */
+
+int try_open(struct store_fixture *f, struct err *err); /* no reader */
+void open_store(struct store_fixture *f);
+void close_store(struct store_fixture *f);
+void kill_store(struct store_fixture *f); /* as by kill -9: nothing of what a close writes reaches the disk */
+
+void remove_folder(const char *path);
+
+/* Answers raise a flag: the int that their owner points to. */
+void wait_flag(int *flag);
+bool is_raised(int *flag);
+void batch_done(struct store_batch *batch);
+void forget_done(struct store_forget *forget);
+void call_done(struct store_call *call);
+
+extern _Atomic bool no_large; /* allocations of 32 KiB and more fail */
+
+#endif
