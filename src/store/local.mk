@@ -26,6 +26,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/inbox.h \
 	src/store/sqlite/internal.h \
 	src/store/sqlite/export.c \
+	src/store/sqlite/export_pack.c \
+	src/store/sqlite/export_pack.h \
 	src/store/sqlite/join.c \
 	src/store/sqlite/join_user.c \
 	src/store/sqlite/kept.c \
@@ -41,7 +43,10 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/schema.c \
 	src/store/sqlite/schema.h \
 	src/store/sqlite/seal.c \
+	src/store/sqlite/recover.c \
 	src/store/sqlite/slots.c \
+	src/store/sqlite/staged_row.c \
+	src/store/sqlite/staged_row.h \
 	src/store/sqlite/sqlite_store.c \
 	src/store/sqlite/sqlite_store.h \
 	src/store/sqlite/staged.c \

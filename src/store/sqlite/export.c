@@ -1,4 +1,4 @@
-/* Packing users out of a folder, see sqlite_export_folder().
+/* Users out of a folder, see sqlite_export_folder().
  *
  * Staging is read first, in one snapshot, into one index a table; then history, some hundred users a snapshot. In that
  * order a flush in between can't hide a play, as in a question: what has left staging before it was read is durable in
@@ -10,13 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/calendar.h"
-#include "base/hash.h"
-#include "base/log.h"
-#include "store/parcel.h"
+#include "store/sqlite/export_pack.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
 #include "store/sqlite/schema.h"
+#include "store/sqlite/staged_row.h"
 
 enum {
     CHUNK_USERS = 256,            /* of one snapshot */
@@ -32,24 +30,18 @@ struct chunk_user {
 struct exporter {
     const struct sqlite_export *e;
     struct db staging, history;
-    uint64_t seed;
     struct staged *slots[STORE_SLOTS_MAX];
     struct staged_walk walks[STORE_SLOTS_MAX];
     bool at_user[STORE_SLOTS_MAX];
-    int n_slots;
 
     /* of the snapshot */
     struct arena users_arena;
     struct chunk_user users[CHUNK_USERS];
     size_t n_users;
     struct stored_month months[HISTORY_MONTHS_MAX];
-    int n_months;
     bool any_shared;
 
-    /* of the user */
-    struct arena arena;
-    struct delivered_codec codec;
-    struct staged_out staged;
+    struct export_packer packer;
     struct buf bytes, ends; /* parcels that are to be handed over, and where each ends (size_t) */
 };
 
@@ -60,30 +52,20 @@ static int out_of_memory(struct err *err)
 
 /* --- staging --- */
 
-static int stage_row(struct exporter *x, struct staged *index, sqlite3_stmt *row, struct err *err)
+static int stage_row(struct exporter *x, struct staged *index, sqlite3_stmt *stmt, struct err *err)
 {
-    uint64_t id = (uint64_t)sqlite3_column_int64(row, 0);
-    int kind = sqlite3_column_int(row, 1);
-    struct slice user = db_column_bytes(row, 2);
-    struct slice item = db_column_bytes(row, 3);
-    int month = month_of_ms(sqlite3_column_int64(row, 4));
-    if ((kind != STORE_PLAY && kind != STORE_DELIVERY) || user.len == 0 || user.len > 255 || item.len == 0 ||
-        item.len > 255 || month < 0 || !staged_fits(index, id, month)) {
+    struct staged_row row;
+    if (!staged_row_read(stmt, x->packer.seed, index, &row)) {
         char what[128];
-        snprintf(what, sizeof what, "staging.db: row %llu can't be read, left out", (unsigned long long)id);
+        snprintf(what, sizeof what, "staging.db: row %lld can't be read, left out",
+                 (long long)sqlite3_column_int64(stmt, 0));
         x->e->damaged(x->e->arg, what);
         return 0;
     }
-    int64_t key = hash_user_key(x->seed, user);
-    if (key < x->e->from || key > x->e->to || !x->e->wanted(x->e->arg, user)) {
+    if (row.key < x->e->from || row.key > x->e->to || !x->e->wanted(x->e->arg, row.user)) {
         return 0;
     }
-    struct staged_user *entry = staged_user(index, key, user);
-    uint64_t hash = hash_id(x->seed, item);
-    int result = entry == NULL        ? ERR_NOMEM
-                 : kind == STORE_PLAY ? staged_add_play(index, entry, hash, month, id)
-                                      : staged_add_delivery(index, entry, item, hash, month, id);
-    return result < 0 ? out_of_memory(err) : 0;
+    return staged_row_add(index, &row) < 0 ? out_of_memory(err) : 0;
 }
 
 static int read_slot(struct exporter *x, int slot, struct err *err)
@@ -98,7 +80,7 @@ static int read_slot(struct exporter *x, int slot, struct err *err)
                 sqlite3_reset(stmt);
                 return out_of_memory(err);
             }
-            x->slots[x->n_slots++] = index;
+            x->slots[x->packer.n_slots++] = index;
         }
         if ((result = stage_row(x, index, stmt, err)) < 0) {
             sqlite3_reset(stmt);
@@ -145,209 +127,12 @@ static int next_staged(struct exporter *x, int i, struct err *err)
 static int lowest_slot(const struct exporter *x, int64_t to)
 {
     int lowest = -1;
-    for (int i = 0; i < x->n_slots; i++) {
+    for (int i = 0; i < x->packer.n_slots; i++) {
         if (x->at_user[i] && x->walks[i].key <= to && (lowest < 0 || x->walks[i].key < x->walks[lowest].key)) {
             lowest = i;
         }
     }
     return lowest;
-}
-
-/* --- what history has under a key --- */
-
-struct packed {
-    struct parcel parcel;
-    struct parcel_month months[HISTORY_MONTHS_MAX];
-    int damaged[HISTORY_MONTHS_MAX + 1];
-    struct store_delivery *deliveries;
-    size_t n_deliveries;
-};
-
-static void see_nothing(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
-                        uint32_t n)
-{
-    (void)arg;
-    (void)part;
-    (void)before;
-    (void)positions;
-    (void)n;
-}
-
-static void mark(struct exporter *x, struct packed *p, int month, const char *why)
-{
-    size_t at = 0;
-    while (at < p->parcel.n_damaged && p->damaged[at] < month) {
-        at++;
-    }
-    if (at < p->parcel.n_damaged && p->damaged[at] == month) {
-        return;
-    }
-    if (p->parcel.n_damaged == PARCEL_LISTS_MAX) {
-        return;
-    }
-    memmove(p->damaged + at + 1, p->damaged + at, (p->parcel.n_damaged - at) * sizeof p->damaged[0]);
-    p->damaged[at] = month;
-    p->parcel.n_damaged++;
-    char name[MONTH_TEXT];
-    char what[STORE_ERROR_TEXT];
-    snprintf(what, sizeof what, "user %s: %s: %s", log_quote(p->parcel.user),
-             month == 0 ? "deliveries" : month_name(month, name), why);
-    x->e->damaged(x->e->arg, what);
-}
-
-static int pack_month(struct exporter *x, struct packed *p, const struct stored_month *month, struct err *err)
-{
-    int64_t key = p->parcel.key;
-    sqlite3_stmt *stmt = db_stmt_for(&x->history, SQL_PLAY_GET, month_table(month, key), err);
-    db_bind_key(stmt, key);
-    int result = db_step(&x->history, stmt, err);
-    if (result != 1) {
-        return result;
-    }
-    struct slice blob = db_column_bytes(stmt, 0);
-    struct filter filter;
-    struct err why = {0};
-    result = filter_scan(blob.data, blob.len, see_nothing, NULL, &filter, &why);
-    if (result == ERR_CORRUPT) {
-        mark(x, p, month->month, why.text);
-        result = 0;
-    } else if (result == 0 && filter_items(&filter) > 0) {
-        const char *copy = arena_copy(&x->arena, blob.data, blob.len);
-        p->months[p->parcel.n_months++] = (struct parcel_month){month->month, slice_of(copy, blob.len)};
-        result = copy == NULL ? ERR_NOMEM : 0;
-    }
-    sqlite3_reset(stmt);
-    return result < 0 ? out_of_memory(err) : 0;
-}
-
-static int pack_delivered(struct exporter *x, struct packed *p, struct err *err)
-{
-    sqlite3_stmt *stmt = db_stmt(&x->history, SQL_DELIVERED_GET, err);
-    db_bind_key(stmt, p->parcel.key);
-    int result = db_step(&x->history, stmt, err);
-    if (result != 1) {
-        return result;
-    }
-    struct slice blob = db_column_bytes(stmt, 0);
-    struct err why = {0};
-    result =
-        delivered_decode(&x->codec, blob.data, blob.len, x->seed, &x->arena, &p->deliveries, &p->n_deliveries, &why);
-    sqlite3_reset(stmt);
-    if (result == ERR_CORRUPT) {
-        mark(x, p, 0, why.text);
-        result = 0;
-    }
-    return result < 0 ? out_of_memory(err) : 0;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int pack_exceptions(struct exporter *x, struct packed *p, struct err *err)
-{
-    uint64_t *list = NULL;
-    size_t n = 0;
-    size_t cap = 0;
-    sqlite3_stmt *stmt = db_stmt(&x->history, SQL_EXCEPTIONS_GET, err);
-    db_bind_key(stmt, p->parcel.key);
-    int result;
-    while ((result = db_step(&x->history, stmt, err)) == 1) {
-        if (n == cap) {
-            cap = cap > 0 ? 2 * cap : 16;
-            uint64_t *more = arena_alloc(&x->arena, cap * sizeof *more);
-            if (more == NULL) {
-                sqlite3_reset(stmt);
-                return out_of_memory(err);
-            }
-            if (n > 0) {
-                memcpy(more, list, n * sizeof *more);
-            }
-            list = more;
-        }
-        list[n++] = (uint64_t)sqlite3_column_int64(stmt, 0);
-    }
-    if (n > 1) {
-        qsort(list, n, sizeof *list, by_value);
-    }
-    p->parcel.exceptions = list;
-    p->parcel.n_exceptions = n;
-    return result;
-}
-
-static int pack_marks(struct exporter *x, struct packed *p, struct err *err)
-{
-    sqlite3_stmt *stmt = db_stmt(&x->history, SQL_QUARANTINE_OPEN, err);
-    db_bind_key(stmt, p->parcel.key);
-    int result;
-    while ((result = db_step(&x->history, stmt, err)) == 1) {
-        mark(x, p, sqlite3_column_int(stmt, 0), "set aside as damaged");
-    }
-    return result;
-}
-
-/* --- what is staged for a user --- */
-
-static int by_month_and_hash(const void *a, const void *b)
-{
-    const struct store_play *x = a;
-    const struct store_play *y = b;
-    if (x->month != y->month) {
-        return x->month < y->month ? -1 : 1;
-    }
-    return (x->hash > y->hash) - (x->hash < y->hash);
-}
-
-static int pack_staged(struct exporter *x, struct packed *p, struct err *err)
-{
-    staged_out_clear(&x->staged);
-    for (int i = 0; i < x->n_slots; i++) {
-        if (staged_load(x->slots[i], p->parcel.key, p->parcel.user, INT_MIN, &x->staged) < 0) {
-            return out_of_memory(err);
-        }
-    }
-    struct store_play *plays = x->staged.plays;
-    size_t n = 0;
-    if (x->staged.n_plays > 1) {
-        qsort(plays, x->staged.n_plays, sizeof *plays, by_month_and_hash);
-    }
-    for (size_t i = 0; i < x->staged.n_plays; i++) {
-        if (n == 0 || by_month_and_hash(&plays[n - 1], &plays[i]) != 0) {
-            plays[n++] = plays[i];
-        }
-        p->parcel.last_month = plays[i].month > p->parcel.last_month ? plays[i].month : p->parcel.last_month;
-    }
-    p->parcel.plays = plays;
-    p->parcel.n_plays = n;
-    for (int i = 0; i < x->n_slots; i++) {
-        const struct staged_walk *walk = &x->walks[i];
-        bool here = x->at_user[i] && walk->key == p->parcel.key && slice_eq(walk->user, p->parcel.user);
-        for (size_t j = 0; here && j < walk->n_deliveries; j++) {
-            int month = walk->deliveries[j].month;
-            p->parcel.last_month = month > p->parcel.last_month ? month : p->parcel.last_month;
-        }
-    }
-    return 0;
-}
-
-static int pack_deliveries(struct exporter *x, struct packed *p, struct err *err)
-{
-    if (p->n_deliveries > 0 && staged_out_add(&x->staged, p->deliveries, p->n_deliveries) < 0) {
-        return out_of_memory(err);
-    }
-    if (x->staged.n_deliveries == 0) {
-        return 0;
-    }
-    size_t n = delivered_last(x->staged.deliveries, x->staged.n_deliveries, DELIVERED_MAX);
-    struct buf blob = {0};
-    int result = delivered_encode(&x->codec, x->staged.deliveries, n, &blob);
-    const char *copy = result == 0 ? arena_copy(&x->arena, blob.data, blob.len) : NULL;
-    p->parcel.deliveries = slice_of(copy, copy != NULL ? blob.len : 0);
-    buf_free(&blob);
-    return copy == NULL ? out_of_memory(err) : 0;
 }
 
 /* --- one user --- */
@@ -368,34 +153,30 @@ static int hand_over(struct exporter *x, struct err *err)
     return result;
 }
 
+/* Of what the user was sent and is still staged; 0: nothing. */
+static int newest_delivery(const struct exporter *x, int64_t key, struct slice user)
+{
+    int newest = 0;
+    for (int i = 0; i < x->packer.n_slots; i++) {
+        const struct staged_walk *walk = &x->walks[i];
+        bool here = x->at_user[i] && walk->key == key && slice_eq(walk->user, user);
+        for (size_t j = 0; here && j < walk->n_deliveries; j++) {
+            newest = walk->deliveries[j].month > newest ? walk->deliveries[j].month : newest;
+        }
+    }
+    return newest;
+}
+
 /* stored: history has rows under the key. */
 static int pack(struct exporter *x, int64_t key, struct slice user, int last_month, bool stored, struct err *err)
 {
     if (!x->e->wanted(x->e->arg, user)) {
         return 0;
     }
-    struct packed p = {.parcel = {.key = key, .user = user, .last_month = last_month}};
-    arena_reset(&x->arena);
-    p.parcel.months = p.months;
-    p.parcel.damaged = p.damaged;
-    int result = 0;
-    for (int i = x->n_months - 1; i >= 0 && stored && result == 0; i--) { /* listed newest first */
-        result = pack_month(x, &p, &x->months[i], err);
-    }
-    if (stored && result == 0 && (result = pack_delivered(x, &p, err)) == 0 &&
-        (result = pack_exceptions(x, &p, err)) == 0) {
-        result = pack_marks(x, &p, err);
-    }
-    if (result < 0 || (result = pack_staged(x, &p, err)) < 0 || (result = pack_deliveries(x, &p, err)) < 0) {
+    int newest = newest_delivery(x, key, user);
+    int result = export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, &x->bytes, err);
+    if (result != 1) {
         return result;
-    }
-    const struct parcel *all = &p.parcel;
-    if (all->n_months + all->n_plays + all->deliveries.len + all->n_exceptions + all->n_damaged == 0) {
-        return 0;
-    }
-    if ((result = parcel_encode(all, &x->bytes)) < 0) {
-        return result == ERR_NOMEM ? out_of_memory(err)
-                                   : err_set(err, ERR_CORRUPT, "user %s: has a month that can't be", log_quote(user));
     }
     size_t end = x->bytes.len;
     if (buf_add(&x->ends, &end, sizeof end) < 0) {
@@ -422,7 +203,7 @@ static int pack_staged_users(struct exporter *x, int64_t key, const struct chunk
         if (!packed) {
             result = pack(x, x->walks[first].key, user, 0, stored, err);
         }
-        for (int i = 0; i < x->n_slots && result == 0; i++) {
+        for (int i = 0; i < x->packer.n_slots && result == 0; i++) {
             if (x->at_user[i] && x->walks[i].key == key && slice_eq(x->walks[i].user, user)) {
                 result = next_staged(x, i, err);
             }
@@ -434,18 +215,18 @@ static int pack_staged_users(struct exporter *x, int64_t key, const struct chunk
 
 static int read_months(struct exporter *x, struct err *err)
 {
-    x->n_months = 0;
+    x->packer.n_months = 0;
     sqlite3_stmt *stmt = db_stmt(&x->history, SQL_MONTHS_WINDOW, err);
     if (stmt != NULL) {
         sqlite3_bind_int(stmt, 1, INT_MIN);
     }
     int result;
     while ((result = db_step(&x->history, stmt, err)) == 1) {
-        if (x->n_months == HISTORY_MONTHS_MAX) {
+        if (x->packer.n_months == HISTORY_MONTHS_MAX) {
             sqlite3_reset(stmt);
             return err_set(err, ERR_CORRUPT, "%s: more than %d months", x->history.path, HISTORY_MONTHS_MAX);
         }
-        month_column(stmt, 1, &x->months[x->n_months++]);
+        month_column(stmt, 1, &x->months[x->packer.n_months++]);
     }
     return result;
 }
@@ -539,7 +320,7 @@ static int pack_all(struct exporter *x, struct err *err)
 {
     int64_t from = x->e->from;
     int result = 0;
-    for (int i = 0; i < x->n_slots && result == 0; i++) {
+    for (int i = 0; i < x->packer.n_slots && result == 0; i++) {
         staged_walk_begin(&x->walks[i], x->slots[i], from);
         result = next_staged(x, i, err);
     }
@@ -574,12 +355,12 @@ static int export_files(struct exporter *x, struct err *err)
         db_close(&x->staging);
         return result;
     }
-    result = schema_seed(&x->history, &x->seed, err);
+    result = schema_seed(&x->history, &x->packer.seed, err);
     if (result == 0) {
         result = err_set(err, ERR_NOTFOUND, "%s has no seed yet: nothing was ever recorded", x->history.path);
     }
     if (result == 1) {
-        result = x->e->begin(x->e->arg, x->seed, err);
+        result = x->e->begin(x->e->arg, x->packer.seed, err);
     }
     if (result == 0 && (result = read_staging(x, err)) == 0) {
         result = pack_all(x, err);
@@ -601,6 +382,8 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
         return out_of_memory(err);
     }
     x->e = e;
+    x->packer = (struct export_packer){
+        .history = &x->history, .months = x->months, .slots = x->slots, .damaged = e->damaged, .arg = e->arg};
     int lock = folder_lock(e->folder, err);
     if (lock < 0 && lock != ERR_LOCKED) {
         free(x);
@@ -610,14 +393,12 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
     if (lock >= 0) {
         folder_unlock(e->folder, lock);
     }
-    for (int i = 0; i < x->n_slots; i++) {
+    for (int i = 0; i < x->packer.n_slots; i++) {
         staged_walk_free(&x->walks[i]);
         staged_free(x->slots[i]);
     }
     arena_free(&x->users_arena);
-    arena_free(&x->arena);
-    delivered_codec_free(&x->codec);
-    staged_out_free(&x->staged);
+    export_packer_free(&x->packer);
     buf_free(&x->bytes);
     buf_free(&x->ends);
     free(x);

@@ -2,14 +2,14 @@
  *
  * Threads:
  *
- *   the stager     stager.c (the thread), slots.c (turn, recovery, emptying), stager_forget.c;
+ *   the stager     stager.c (the thread), slots.c (turn, emptying), recover.c, stager_forget.c;
  *                  the only writer of staging.db
  *   the historian  historian.c (the thread), history.c (its connection), flush.c, merge.c, month.c,
  *                  seal.c, sweep.c, erase.c, join.c, join_user.c;
  *                  the only writer of history.db
- *   a backup's     backup.c and backup_*.c: a thread for as long as it runs, which reads staging.db and owns the copy;
- * the historian's connection copies history.db any other      reader.c, and the functions of store_ops, which leave a
- * message and return
+ *   a backup's     backup.c and backup_*.c: a thread for as long as it runs, which reads staging.db and owns the
+ *                  copy; the historian's connection copies history.db
+ *   any other      reader.c, and the functions of store_ops, which leave a message and return
  *
  * Each of the two threads has one inbox and takes its whole list at once. What concerns the ring needs no messages: a
  * slot's state says who acts next, and whoever changes it wakes the other thread:
@@ -309,6 +309,9 @@ int reader_months(struct store_reader *reader, struct store_month_info *out, int
 /* Whether the history knows another user with this key. 1, 0 or an error. */
 int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);
 
+/* recover.c: at start, before threads. highest: the row id, 0 for none */
+int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err);
+
 /* slots.c: on the stager's thread */
 int slots_recover(struct sqlite_store *s, struct err *err); /* at start, before threads */
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state);
@@ -321,6 +324,7 @@ int slots_turn(struct sqlite_store *s, bool early, struct err *err); /* 1 turned
 bool slots_empty_step(struct sqlite_store *s); /* deletes a chunk of a flushed slot; whether something happened */
 /* Lets the stuck ones be emptied again: those whose time has come, or all. */
 void slots_retry_emptying(struct sqlite_store *s, bool all);
+void slots_drop(struct sqlite_store *s, int slot); /* an empty one outside the ring: its table */
 void slots_collect_garbage(struct sqlite_store *s, bool all);
 uint64_t slots_bytes(struct sqlite_store *s);
 

@@ -1,28 +1,20 @@
-/* The slots of the ring: recovery at start, the turn, and emptying. All on the stager's thread.
+/* The slots of the ring: the turn, and emptying. All on the stager's thread.
  *
  * A slot is a table staged_N and a staged index of the same rows. It is emptied in this order: the historian has merged
  * it and made that durable (state EMPTYING); its rows are deleted up to the last id, in chunks, each a transaction of
  * its own, so that writers wait for one chunk at most; then its index is unlinked, whole. A crash in between leaves
  * rows that are merged once more at the next start, which is harmless: merging is a union.
- *
- * Slots at or above cfg->slots (it was lowered) are recovered and flushed like the others, then their tables are
- * dropped.
  */
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/calendar.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/internal.h"
 #include "store/sqlite/views.h"
 
 enum {
-    EMPTY_CHUNK = 8192,    /* rows deleted in one transaction */
-    PROGRESS_ROWS = 65536, /* recovered between two words of progress */
+    EMPTY_CHUNK = 8192, /* rows deleted in one transaction */
 };
 
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
@@ -156,150 +148,7 @@ void slots_collect_garbage(struct sqlite_store *s, bool all)
     }
 }
 
-/* --- recovery --- */
-
-/* The tables of the ring, the views over them, and how many slots it has: in one transaction, which does nothing when
- * all is as it was. */
-static int make_ring(struct sqlite_store *s, struct err *err)
-{
-    struct db *db = &s->stager.db;
-    int64_t before = 0;
-    int result = db_meta_int(db, "slots", 0, &before, err);
-    bool missing = before != s->cfg->slots;
-    for (int i = 0; i < s->cfg->slots; i++) {
-        missing |= !s->slots[i].exists;
-    }
-    if (result < 0 || !missing || (result = db_begin(db, err)) < 0) {
-        return result;
-    }
-    for (int i = 0; i < s->cfg->slots && result == 0; i++) {
-        char sql[1024];
-        db_expand(sql_file_slot, i, sql, sizeof sql);
-        result = db_exec(db, sql, err);
-        s->slots[i].exists = true;
-    }
-    if (result < 0 || (result = db_meta_set_int(db, "slots", s->cfg->slots, err)) < 0 ||
-        (result = views_make(db, err)) < 0) {
-        db_rollback(db);
-        return result;
-    }
-    return db_commit(db, err);
-}
-
-/* A slot outside the ring has done its work. */
-static void drop_table(struct sqlite_store *s, int n)
-{
-    struct err err = {0};
-    struct db *db = &s->stager.db;
-    db_drop_variant(db, n);
-    char sql[64];
-    db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
-    int result = db_begin(db, &err);
-    if (result == 0) {
-        if ((result = db_exec(db, sql, &err)) < 0 || (result = views_make(db, &err)) < 0) {
-            db_rollback(db);
-        } else {
-            result = db_commit(db, &err);
-        }
-    }
-    if (result < 0) {
-        log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
-        return;
-    }
-    s->slots[n].exists = false;
-    log_info("slot outside the ring dropped", "slot=%d", n);
-}
-
-static int find_tables(struct sqlite_store *s, struct err *err)
-{
-    struct db *db = &s->stager.db;
-    sqlite3_stmt *stmt = db_stmt(db, SQL_STAGED_TABLES, err);
-    int result;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        char *end;
-        long slot = strtol(name + strlen("staged_"), &end, 10);
-        if (*end != '\0' || slot >= STORE_SLOTS_MAX) {
-            result = err_set(err, ERR_CORRUPT, "%s: table %s is no slot (expected staged_0 .. staged_%d)", db->path,
-                             name, STORE_SLOTS_MAX - 1);
-            sqlite3_reset(stmt);
-            break;
-        }
-        s->slots[slot].exists = true;
-    }
-    return result;
-}
-
-/* One row into the index. */
-static int recover_row(struct sqlite_store *s, struct staged *index, sqlite3_stmt *row, struct err *err)
-{
-    uint64_t id = (uint64_t)sqlite3_column_int64(row, 0);
-    int kind = sqlite3_column_int(row, 1);
-    struct slice user = db_column_bytes(row, 2);
-    struct slice item = db_column_bytes(row, 3);
-    int month = month_of_ms(sqlite3_column_int64(row, 4));
-    if ((kind != STORE_PLAY && kind != STORE_DELIVERY) || user.len == 0 || user.len > 255 || item.len == 0 ||
-        item.len > 255 || !staged_fits(index, id, month)) {
-        return ERR_CORRUPT;
-    }
-    struct staged_user *entry = staged_user(index, hash_user_key(s->seed, user), user);
-    if (entry == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
-    }
-    uint64_t hash = hash_id(s->seed, item);
-    int result = kind == STORE_PLAY ? staged_add_play(index, entry, hash, month, id)
-                                    : staged_add_delivery(index, entry, item, hash, month, id);
-    return result < 0 ? err_set(err, result, "out of memory while recovering staged rows") : 0;
-}
-
-/* Rebuilds a slot's index from its table. An empty table leaves the slot empty. */
-static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t *highest, struct err *err)
-{
-    struct slot *slot = &s->slots[n];
-    struct db *db = &s->stager.db;
-    struct staged *index = NULL;
-    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_ALL, n, err);
-    int result;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        uint64_t id = (uint64_t)sqlite3_column_int64(stmt, 0);
-        if (index == NULL) {
-            index = staged_new(id);
-            if (index == NULL) {
-                result = err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
-                break;
-            }
-        }
-        slot->last_id = id;
-        result = recover_row(s, index, stmt, err);
-        if (result == ERR_CORRUPT) {
-            /* Damage, since unseen never writes such a row. One row must not keep the service from starting. */
-            log_error("staged row can't be read, left out", "file=%s slot=%d id=%" PRIu64, log_quote_str(db->path), n,
-                      id);
-            result = 0;
-        }
-        if (result < 0) {
-            break;
-        }
-        if (++*rows % PROGRESS_ROWS == 0 && s->progress != NULL) {
-            s->progress(s->progress_arg, *rows);
-        }
-    }
-    if (result < 0) {
-        if (stmt != NULL) {
-            sqlite3_reset(stmt);
-        }
-        staged_free(index);
-        return err_prefix(err, "slot %d", n);
-    }
-    if (slot->last_id > *highest) {
-        *highest = slot->last_id;
-    }
-    if (index != NULL) {
-        atomic_store(&slot->index, index);
-        slots_set_state(s, n, SLOT_CLOSED);
-    }
-    return 0;
-}
+/* --- the open slot: at start and at a turn --- */
 
 static void start_slot(struct sqlite_store *s, int n, struct staged *index)
 {
@@ -356,26 +205,17 @@ int slots_recover(struct sqlite_store *s, struct err *err)
     struct db *db = &s->stager.db;
     int64_t turn = 0;
     int64_t high_water = 0;
+    uint64_t highest;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         s->slots[i].info.slot = i;
         slots_set_state(s, i, SLOT_EMPTY);
     }
-    int result = find_tables(s, err);
-    if (result < 0 || (result = make_ring(s, err)) < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
+    int result = recover_slots(s, &highest, err);
+    if (result < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
         (result = db_meta_int(db, "high_water", 0, &high_water, err)) < 0) {
         return result;
     }
-    uint64_t rows = 0;
-    uint64_t highest = (uint64_t)high_water;
-    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
-        if (s->slots[i].exists && (result = recover_slot(s, i, &rows, &highest, err)) < 0) {
-            return result;
-        }
-        if (s->slots[i].exists && i >= s->cfg->slots && slots_state(s, i) == SLOT_EMPTY) {
-            drop_table(s, i);
-        }
-    }
-    atomic_store(&s->counters.recovered_rows, rows);
+    highest = highest > (uint64_t)high_water ? highest : (uint64_t)high_water;
     /* Below are the ids of what bulk_deliver brings. */
     s->stager.next_id = (highest > STORE_RANK_MAX ? highest : STORE_RANK_MAX) + 1;
 
@@ -396,8 +236,6 @@ int slots_recover(struct sqlite_store *s, struct err *err)
     announce_open(s, n, open);
     return 0;
 }
-
-/* --- the turn --- */
 
 int slots_turn(struct sqlite_store *s, bool early, struct err *err)
 {
@@ -472,6 +310,29 @@ static int delete_chunk(struct sqlite_store *s, int n, struct err *err)
     return result < 0 ? result : count == EMPTY_CHUNK;
 }
 
+void slots_drop(struct sqlite_store *s, int n)
+{
+    struct err err = {0};
+    struct db *db = &s->stager.db;
+    db_drop_variant(db, n);
+    char sql[64];
+    db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
+    int result = db_begin(db, &err);
+    if (result == 0) {
+        if ((result = db_exec(db, sql, &err)) < 0 || (result = views_make(db, &err)) < 0) {
+            db_rollback(db);
+        } else {
+            result = db_commit(db, &err);
+        }
+    }
+    if (result < 0) {
+        log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
+        return;
+    }
+    s->slots[n].exists = false;
+    log_info("slot outside the ring dropped", "slot=%d", n);
+}
+
 static void empty_slot(struct sqlite_store *s, int n)
 {
     struct slot *slot = &s->slots[n];
@@ -493,7 +354,7 @@ static void empty_slot(struct sqlite_store *s, int n)
     slots_collect_garbage(s, false);
     s->stager.slots_freed++;
     if (n >= s->cfg->slots) {
-        drop_table(s, n);
+        slots_drop(s, n);
     }
     slots_set_state(s, n, SLOT_EMPTY);
 }

@@ -1,0 +1,241 @@
+#include "store/sqlite/export_pack.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/log.h"
+#include "store/parcel.h"
+
+static int out_of_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while exporting");
+}
+
+/* --- what history has under a key --- */
+
+struct packed {
+    struct parcel parcel;
+    struct parcel_month months[HISTORY_MONTHS_MAX];
+    int damaged[HISTORY_MONTHS_MAX + 1];
+    struct store_delivery *deliveries;
+    size_t n_deliveries;
+};
+
+static void see_nothing(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
+                        uint32_t n)
+{
+    (void)arg;
+    (void)part;
+    (void)before;
+    (void)positions;
+    (void)n;
+}
+
+static void mark(struct export_packer *x, struct packed *p, int month, const char *why)
+{
+    size_t at = 0;
+    while (at < p->parcel.n_damaged && p->damaged[at] < month) {
+        at++;
+    }
+    if (at < p->parcel.n_damaged && p->damaged[at] == month) {
+        return;
+    }
+    if (p->parcel.n_damaged == PARCEL_LISTS_MAX) {
+        return;
+    }
+    memmove(p->damaged + at + 1, p->damaged + at, (p->parcel.n_damaged - at) * sizeof p->damaged[0]);
+    p->damaged[at] = month;
+    p->parcel.n_damaged++;
+    char name[MONTH_TEXT];
+    char what[STORE_ERROR_TEXT];
+    snprintf(what, sizeof what, "user %s: %s: %s", log_quote(p->parcel.user),
+             month == 0 ? "deliveries" : month_name(month, name), why);
+    x->damaged(x->arg, what);
+}
+
+static int pack_month(struct export_packer *x, struct packed *p, const struct stored_month *month, struct err *err)
+{
+    int64_t key = p->parcel.key;
+    sqlite3_stmt *stmt = db_stmt_for(x->history, SQL_PLAY_GET, month_table(month, key), err);
+    db_bind_key(stmt, key);
+    int result = db_step(x->history, stmt, err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    struct filter filter;
+    struct err why = {0};
+    result = filter_scan(blob.data, blob.len, see_nothing, NULL, &filter, &why);
+    if (result == ERR_CORRUPT) {
+        mark(x, p, month->month, why.text);
+        result = 0;
+    } else if (result == 0 && filter_items(&filter) > 0) {
+        const char *copy = arena_copy(&x->arena, blob.data, blob.len);
+        p->months[p->parcel.n_months++] = (struct parcel_month){month->month, slice_of(copy, blob.len)};
+        result = copy == NULL ? ERR_NOMEM : 0;
+    }
+    sqlite3_reset(stmt);
+    return result < 0 ? out_of_memory(err) : 0;
+}
+
+static int pack_delivered(struct export_packer *x, struct packed *p, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(x->history, SQL_DELIVERED_GET, err);
+    db_bind_key(stmt, p->parcel.key);
+    int result = db_step(x->history, stmt, err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    struct err why = {0};
+    result =
+        delivered_decode(&x->codec, blob.data, blob.len, x->seed, &x->arena, &p->deliveries, &p->n_deliveries, &why);
+    sqlite3_reset(stmt);
+    if (result == ERR_CORRUPT) {
+        mark(x, p, 0, why.text);
+        result = 0;
+    }
+    return result < 0 ? out_of_memory(err) : 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int pack_exceptions(struct export_packer *x, struct packed *p, struct err *err)
+{
+    uint64_t *list = NULL;
+    size_t n = 0;
+    size_t cap = 0;
+    sqlite3_stmt *stmt = db_stmt(x->history, SQL_EXCEPTIONS_GET, err);
+    db_bind_key(stmt, p->parcel.key);
+    int result;
+    while ((result = db_step(x->history, stmt, err)) == 1) {
+        if (n == cap) {
+            cap = cap > 0 ? 2 * cap : 16;
+            uint64_t *more = arena_alloc(&x->arena, cap * sizeof *more);
+            if (more == NULL) {
+                sqlite3_reset(stmt);
+                return out_of_memory(err);
+            }
+            if (n > 0) {
+                memcpy(more, list, n * sizeof *more);
+            }
+            list = more;
+        }
+        list[n++] = (uint64_t)sqlite3_column_int64(stmt, 0);
+    }
+    if (n > 1) {
+        qsort(list, n, sizeof *list, by_value);
+    }
+    p->parcel.exceptions = list;
+    p->parcel.n_exceptions = n;
+    return result;
+}
+
+static int pack_marks(struct export_packer *x, struct packed *p, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(x->history, SQL_QUARANTINE_OPEN, err);
+    db_bind_key(stmt, p->parcel.key);
+    int result;
+    while ((result = db_step(x->history, stmt, err)) == 1) {
+        mark(x, p, sqlite3_column_int(stmt, 0), "set aside as damaged");
+    }
+    return result;
+}
+
+/* --- what is staged for a user --- */
+
+static int by_month_and_hash(const void *a, const void *b)
+{
+    const struct store_play *x = a;
+    const struct store_play *y = b;
+    if (x->month != y->month) {
+        return x->month < y->month ? -1 : 1;
+    }
+    return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+static int pack_staged(struct export_packer *x, struct packed *p, struct err *err)
+{
+    staged_out_clear(&x->staged);
+    for (int i = 0; i < x->n_slots; i++) {
+        if (staged_load(x->slots[i], p->parcel.key, p->parcel.user, INT_MIN, &x->staged) < 0) {
+            return out_of_memory(err);
+        }
+    }
+    struct store_play *plays = x->staged.plays;
+    size_t n = 0;
+    if (x->staged.n_plays > 1) {
+        qsort(plays, x->staged.n_plays, sizeof *plays, by_month_and_hash);
+    }
+    for (size_t i = 0; i < x->staged.n_plays; i++) {
+        if (n == 0 || by_month_and_hash(&plays[n - 1], &plays[i]) != 0) {
+            plays[n++] = plays[i];
+        }
+        p->parcel.last_month = plays[i].month > p->parcel.last_month ? plays[i].month : p->parcel.last_month;
+    }
+    p->parcel.plays = plays;
+    p->parcel.n_plays = n;
+    return 0;
+}
+
+static int pack_deliveries(struct export_packer *x, struct packed *p, struct err *err)
+{
+    if (p->n_deliveries > 0 && staged_out_add(&x->staged, p->deliveries, p->n_deliveries) < 0) {
+        return out_of_memory(err);
+    }
+    if (x->staged.n_deliveries == 0) {
+        return 0;
+    }
+    size_t n = delivered_last(x->staged.deliveries, x->staged.n_deliveries, DELIVERED_MAX);
+    struct buf blob = {0};
+    int result = delivered_encode(&x->codec, x->staged.deliveries, n, &blob);
+    const char *copy = result == 0 ? arena_copy(&x->arena, blob.data, blob.len) : NULL;
+    p->parcel.deliveries = slice_of(copy, copy != NULL ? blob.len : 0);
+    buf_free(&blob);
+    return copy == NULL ? out_of_memory(err) : 0;
+}
+
+/* --- the user --- */
+
+int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, struct buf *out,
+                struct err *err)
+{
+    struct packed p = {.parcel = {.key = key, .user = user, .last_month = last_month}};
+    arena_reset(&x->arena);
+    p.parcel.months = p.months;
+    p.parcel.damaged = p.damaged;
+    int result = 0;
+    for (int i = x->n_months - 1; i >= 0 && stored && result == 0; i--) { /* listed newest first */
+        result = pack_month(x, &p, &x->months[i], err);
+    }
+    if (stored && result == 0 && (result = pack_delivered(x, &p, err)) == 0 &&
+        (result = pack_exceptions(x, &p, err)) == 0) {
+        result = pack_marks(x, &p, err);
+    }
+    if (result < 0 || (result = pack_staged(x, &p, err)) < 0 || (result = pack_deliveries(x, &p, err)) < 0) {
+        return result;
+    }
+    const struct parcel *all = &p.parcel;
+    if (all->n_months + all->n_plays + all->deliveries.len + all->n_exceptions + all->n_damaged == 0) {
+        return 0;
+    }
+    if ((result = parcel_encode(all, out)) < 0) {
+        return result == ERR_NOMEM ? out_of_memory(err)
+                                   : err_set(err, ERR_CORRUPT, "user %s: has a month that can't be", log_quote(user));
+    }
+    return 1;
+}
+
+void export_packer_free(struct export_packer *x)
+{
+    arena_free(&x->arena);
+    delivered_codec_free(&x->codec);
+    staged_out_free(&x->staged);
+}

@@ -1,0 +1,130 @@
+/* What is staged, found again at start, before there are threads: the tables of the ring, and an index of each one's
+ * rows. Tables at or above cfg->slots (it was lowered) are taken like the others, so that they are flushed, and then
+ * dropped.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+#include "store/sqlite/staged_row.h"
+#include "store/sqlite/views.h"
+
+enum { PROGRESS_ROWS = 65536 /* recovered between two words of progress */ };
+
+/* The tables of the ring, the views over them, and how many slots it has: in one transaction, which does nothing when
+ * all is as it was. */
+static int make_ring(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int64_t before = 0;
+    int result = db_meta_int(db, "slots", 0, &before, err);
+    bool missing = before != s->cfg->slots;
+    for (int i = 0; i < s->cfg->slots; i++) {
+        missing |= !s->slots[i].exists;
+    }
+    if (result < 0 || !missing || (result = db_begin(db, err)) < 0) {
+        return result;
+    }
+    for (int i = 0; i < s->cfg->slots && result == 0; i++) {
+        char sql[1024];
+        db_expand(sql_file_slot, i, sql, sizeof sql);
+        result = db_exec(db, sql, err);
+        s->slots[i].exists = true;
+    }
+    if (result < 0 || (result = db_meta_set_int(db, "slots", s->cfg->slots, err)) < 0 ||
+        (result = views_make(db, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    return db_commit(db, err);
+}
+
+static int find_tables(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    sqlite3_stmt *stmt = db_stmt(db, SQL_STAGED_TABLES, err);
+    int result;
+    while ((result = db_step(db, stmt, err)) == 1) {
+        const char *name = (const char *)sqlite3_column_text(stmt, 0);
+        char *end;
+        long slot = strtol(name + strlen("staged_"), &end, 10);
+        if (*end != '\0' || slot >= STORE_SLOTS_MAX) {
+            result = err_set(err, ERR_CORRUPT, "%s: table %s is no slot (expected staged_0 .. staged_%d)", db->path,
+                             name, STORE_SLOTS_MAX - 1);
+            sqlite3_reset(stmt);
+            break;
+        }
+        s->slots[slot].exists = true;
+    }
+    return result;
+}
+
+/* Rebuilds a slot's index from its table. An empty table leaves the slot empty. */
+static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t *highest, struct err *err)
+{
+    struct slot *slot = &s->slots[n];
+    struct db *db = &s->stager.db;
+    struct staged *index = NULL;
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_ALL, n, err);
+    int result;
+    while ((result = db_step(db, stmt, err)) == 1) {
+        uint64_t id = (uint64_t)sqlite3_column_int64(stmt, 0);
+        if (index == NULL) {
+            index = staged_new(id);
+            if (index == NULL) {
+                result = err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+                break;
+            }
+        }
+        slot->last_id = id;
+        struct staged_row row;
+        if (!staged_row_read(stmt, s->seed, index, &row)) {
+            /* Damage, since unseen never writes such a row. One row must not keep the service from starting. */
+            log_error("staged row can't be read, left out", "file=%s slot=%d id=%" PRIu64, log_quote_str(db->path), n,
+                      id);
+        } else if (staged_row_add(index, &row) < 0) {
+            result = err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+            break;
+        }
+        if (++*rows % PROGRESS_ROWS == 0 && s->progress != NULL) {
+            s->progress(s->progress_arg, *rows);
+        }
+    }
+    if (result < 0) {
+        if (stmt != NULL) {
+            sqlite3_reset(stmt);
+        }
+        staged_free(index);
+        return err_prefix(err, "slot %d", n);
+    }
+    if (slot->last_id > *highest) {
+        *highest = slot->last_id;
+    }
+    if (index != NULL) {
+        atomic_store(&slot->index, index);
+        slots_set_state(s, n, SLOT_CLOSED);
+    }
+    return 0;
+}
+
+int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err)
+{
+    uint64_t rows = 0;
+    *highest = 0;
+    int result = find_tables(s, err);
+    if (result < 0 || (result = make_ring(s, err)) < 0) {
+        return result;
+    }
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        if (s->slots[i].exists && (result = recover_slot(s, i, &rows, highest, err)) < 0) {
+            return result;
+        }
+        if (s->slots[i].exists && i >= s->cfg->slots && slots_state(s, i) == SLOT_EMPTY) {
+            slots_drop(s, i);
+        }
+    }
+    atomic_store(&s->counters.recovered_rows, rows);
+    return 0;
+}
