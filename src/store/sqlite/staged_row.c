@@ -19,7 +19,7 @@ bool staged_row_read(sqlite3_stmt *stmt, uint64_t seed, const struct staged *ind
     }
     *out = (struct staged_row){.id = id,
                                .hash = hash_id(seed, item),
-                               .kind = kind,
+                               .kind = (enum store_kind)kind,
                                .key = hash_user_key(seed, user),
                                .user = user,
                                .item = item,
