@@ -1180,8 +1180,9 @@ static int read_notes(struct store_fixture *f, int max)
             double off = fabs(((double)key + 0x1p63) / 0x1p64 - (double)sum / (double)all);
             assert_true(all < 1000 || off < 0.05 || off > 0.95);
         }
-        arena_free(&arena);
+        arena_reset(&arena);
     }
+    arena_free(&arena);
     assert_int_equal(n, 0);
     assert_true(walk.ended);
     free(met);
