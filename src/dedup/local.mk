@@ -2,5 +2,9 @@ libunseen_a_SOURCES += \
 	src/dedup/asker.c \
 	src/dedup/dedup.c \
 	src/dedup/dedup.h \
+	src/dedup/session_set.c \
+	src/dedup/session_set.h \
+	src/dedup/session_shard.c \
+	src/dedup/session_shard.h \
 	src/dedup/sessions.c \
 	src/dedup/sessions.h

@@ -19,6 +19,7 @@
 #include "base/figure.h"
 #include "base/slice.h"
 #include "config/config.h"
+#include "dedup/session_set.h"
 #include "store/store.h"
 
 enum { SESSION_IDS_MAX = 65536 }; /* of one session */
@@ -29,9 +30,6 @@ struct sessions;
 int sessions_new(const struct config *cfg, uint64_t seed, struct sessions **out, struct err *err);
 void sessions_free(struct sessions *all); /* NULL is none */
 
-/* An id in canonical decimal: "7", not "007" or "+7". False for anything else. */
-bool session_id(struct slice text, uint32_t *id);
-
 /* Adds ids, in any order, to a session, which begins if need be. Returns how many were not in it before; ERR_FULL when
  * it would hold more than SESSION_IDS_MAX, ERR_NOMEM: then nothing was added. ids are reordered. */
 int64_t sessions_block(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err);
@@ -39,24 +37,8 @@ int64_t sessions_block(struct sessions *all, struct slice name, uint32_t *ids, s
 /* Takes ids out of a session; n == 0 ends it. Returns how many ids were in it, or ERR_NOMEM. ids are reordered. */
 int64_t sessions_unblock(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err);
 
-/* What one question asks: the ids of a session, ready to be tested. Belongs to one thread and is reused; all zero is an
- * empty one. */
-struct session_set {
-    uint32_t *ids; /* ascending */
-    size_t n, cap;
-    uint64_t *bits; /* of the ids' hashes: most ids that are not there end here */
-    size_t cap_bits;
-    unsigned shift;
-};
-
 /* Loads a session's ids, which counts as a use. Returns 0 or ERR_NOMEM. */
 int sessions_load(struct sessions *all, struct slice name, struct session_set *set, struct err *err);
-bool session_set_has(const struct session_set *set, uint32_t id);
-void session_set_free(struct session_set *set);
-
-/* Takes the candidates that are ids of the set out of the unseen ones (as asker_filter() has them). Returns how many of
- * them were unseen. */
-size_t session_set_hide(const struct session_set *set, const struct slice *items, size_t n, uint8_t *unseen);
 
 /* Frees what has ended; each of `parts` callers sees to its own shards, a bounded number of sessions a call. */
 void sessions_expire(struct sessions *all, unsigned part, unsigned parts);
