@@ -155,6 +155,19 @@ static void print_mirror(const struct reply *map)
     putchar('\n');
 }
 
+static void print_read_through(const struct reply *map)
+{
+    char state[32], cause[320], a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT], d[OUTPUT_TEXT];
+    copy_text(map, "read_through", state, sizeof state);
+    copy_text(map, "read_through_cause", cause, sizeof cause);
+    if (strcmp(state, "off") != 0) {
+        printf("%16s  questions put to the old Redis too, which is %s%s%s: %s late, %s failed, %s skipped\n",
+               count_text(number_of(map, "read_through_asked"), a), state, cause[0] != '\0' ? ", " : "", cause,
+               count_text(number_of(map, "read_through_late"), b), count_text(number_of(map, "read_through_failed"), c),
+               count_text(number_of(map, "read_through_skipped"), d));
+    }
+}
+
 static void print_status(const struct reply *map)
 {
     char state[32], cause[300], bar[100], a[OUTPUT_TEXT], b[OUTPUT_TEXT];
@@ -185,6 +198,7 @@ static void print_status(const struct reply *map)
     }
     printf("%16s  read since the server's start\n", size_text(number_of(map, "bytes"), b));
     print_mirror(map);
+    print_read_through(map);
 }
 
 /* What LEGACY MIRROR says besides. */

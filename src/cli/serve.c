@@ -24,6 +24,7 @@
 #include "http/http.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
+#include "legacy/through.h"
 #include "resp/server.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -151,6 +152,9 @@ static int run(struct serve_config *config, struct server *server, struct http *
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
     if (rc == 0) {
+        rc = through_start(dedup, &dedup->through, err);
+    }
+    if (rc == 0) {
         rc = mirror_start(cfg, store, &dedup->mirror, err);
     }
     if (rc == 0) {
@@ -205,6 +209,7 @@ static int serve(struct serve_config *config, struct err *err)
     }
     http_free(http);
     server_free(server);
+    through_free(dedup.through);
     mirror_free(dedup.mirror);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);

@@ -269,6 +269,9 @@ static int validate_legacy(const struct config *cfg, struct err *err)
     if (code == 0 && cfg->legacy_mirror && cfg->legacy_redis[0] == '\0') {
         code = err_set(err, ERR_INVALID, "legacy_mirror needs a Redis: set redis in the section [legacy]");
     }
+    if (code == 0 && cfg->legacy_read_through && cfg->legacy_redis[0] == '\0') {
+        code = err_set(err, ERR_INVALID, "legacy_read_through needs a Redis: set redis in the section [legacy]");
+    }
 #ifndef WITH_HIREDIS
     if (code == 0 && cfg->legacy_redis[0] != '\0') {
         code = err_set(err, ERR_INVALID, "legacy_redis is set, but this unseen was built without hiredis");

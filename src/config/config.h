@@ -72,6 +72,8 @@ struct config {
     int64_t legacy_months;                  /* whose plays are taken, the current one included */
     int64_t legacy_users_rate;              /* a second; 0: no limit */
     int64_t legacy_bytes_rate;              /* the same, bytes */
+    int64_t legacy_read_through;            /* 0 no, 1 yes */
+    int64_t legacy_timeout_ms;              /* of a question to it */
     int64_t legacy_mirror;                  /* 0 no, 1 yes */
     int64_t legacy_mirror_max;              /* bytes of the mirror's queue */
 

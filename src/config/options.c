@@ -403,6 +403,26 @@ const struct config_option config_options[] = {
         .help = "How many bytes a second are read from it, at most. 0: as many as go.",
     },
     {
+        .name = "legacy_read_through",
+        .type = CONFIG_ENUM,
+        FIELD(legacy_read_through),
+        .words = no_yes_words,
+        .default_text = "no",
+        .change = CHANGE_LIVE,
+        .help = "Whether a question about a user who is noted and not yet migrated is also put to that Redis, so that "
+                "nothing is repeated meanwhile.",
+    },
+    {
+        .name = "legacy_timeout",
+        .type = CONFIG_DURATION,
+        FIELD(legacy_timeout_ms),
+        .min = 1,
+        .max = 1000,
+        .default_text = "5ms",
+        .change = CHANGE_LIVE,
+        .help = "How long such a question waits for it. Then it is answered without.",
+    },
+    {
         .name = "legacy_mirror",
         .type = CONFIG_ENUM,
         FIELD(legacy_mirror),

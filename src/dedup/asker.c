@@ -34,7 +34,9 @@ struct asker {
     size_t parts_cap;
     struct history_month *months; /* of the last asker_history() */
     size_t months_cap;
-    double error; /* of the last asker_filter() */
+    double error;               /* of the last asker_filter() */
+    const uint64_t *exceptions; /* of the last question */
+    size_t n_exceptions;
 };
 
 int asker_open(const struct dedup *d, struct asker **asker, struct err *err)
@@ -98,17 +100,28 @@ static int room_for(void **array, size_t *cap, size_t n, size_t size)
     return 0;
 }
 
+/* They are the reader's until its next question. */
+static void keep_exceptions(struct asker *a, const struct store_view *view, int rc)
+{
+    a->exceptions = rc == 0 ? view->exceptions : NULL;
+    a->n_exceptions = rc == 0 ? view->n_exceptions : 0;
+}
+
 static int load(struct asker *a, struct slice user, int first_month, struct store_view *view, struct err *err)
 {
     const struct dedup *d = a->dedup;
-    return d->store->ops->load(a->reader, hash_user_key(d->seed, user), user, first_month, view, err);
+    int rc = d->store->ops->load(a->reader, hash_user_key(d->seed, user), user, first_month, view, err);
+    keep_exceptions(a, view, rc);
+    return rc;
 }
 
 static int scan(struct asker *a, struct slice user, int first_month, const struct store_scan *scan,
                 struct store_view *view, struct err *err)
 {
     const struct dedup *d = a->dedup;
-    return d->store->ops->scan(a->reader, hash_user_key(d->seed, user), user, first_month, scan, view, err);
+    int rc = d->store->ops->scan(a->reader, hash_user_key(d->seed, user), user, first_month, scan, view, err);
+    keep_exceptions(a, view, rc);
+    return rc;
 }
 
 static int gather_parts(struct asker *a, const struct store_view *view, size_t *n_parts)
@@ -294,6 +307,8 @@ const char *place_name(const struct place *place, char month[MONTH_TEXT])
         return "staged";
     case PLACE_DELIVERED:
         return "delivered";
+    case PLACE_LEGACY:
+        return "legacy";
     case PLACE_MONTH:
         break;
     }
@@ -338,6 +353,30 @@ int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place pl
         }
     }
     return n;
+}
+
+static int by_value(const void *one, const void *other)
+{
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+    return (a > b) - (a < b);
+}
+
+void asker_strike(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits)
+{
+    if (a->n_exceptions == 0) {
+        return;
+    }
+    bool sorted = room_for((void **)&a->exact, &a->exact_cap, a->n_exceptions, sizeof *a->exact) == 0;
+    if (sorted) {
+        memcpy(a->exact, a->exceptions, a->n_exceptions * sizeof *a->exact);
+        qsort(a->exact, a->n_exceptions, sizeof *a->exact, by_value);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (sorted ? bsearch(&hashes[i], a->exact, a->n_exceptions, sizeof *a->exact, by_value) != NULL
+                   : has_hash(a->exceptions, a->n_exceptions, hashes[i])) {
+            bits[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
+        }
+    }
 }
 
 int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err)

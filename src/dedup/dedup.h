@@ -26,6 +26,7 @@ enum {
 struct mirror;
 struct sessions;
 struct legacy;
+struct through;
 
 struct dedup {
     struct store *store;
@@ -33,6 +34,7 @@ struct dedup {
     uint64_t seed;
     struct sessions *sessions; /* NULL where there is no service */
     struct legacy *legacy;     /* src/legacy/; NULL when there is no other Redis to come from */
+    struct through *through;   /* the same: questions to it */
     struct mirror *mirror;     /* src/legacy/; NULL when it is off */
 };
 
@@ -92,7 +94,7 @@ static inline bool dedup_over_error_rate(const struct dedup *d, double error)
     return error > config_now(d->cfg)->error_rate * 1.000001;
 }
 
-enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH };
+enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH, PLACE_LEGACY };
 struct place {
     enum place_kind kind;
     int month;    /* PLACE_MONTH, and PLACE_STAGED: the play's */
@@ -104,6 +106,10 @@ const char *place_name(const struct place *place, char month[MONTH_TEXT]); /* "s
 /* Where the item is seen, newest first: staged, delivered, then months; exactly the places that make asker_filter()
  * hide it. Returns how many (0: unseen), at most PLACES_MAX, or an error. */
 int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err);
+
+/* Clears the bits of candidates that were un-seen one by one (FORGET user item), as the last asker_filter() or
+ * asker_why() found: whatever another system says of them doesn't count. */
+void asker_strike(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits);
 
 struct history_month {
     int month;

@@ -8,6 +8,7 @@
 #include "http/json.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
+#include "legacy/through.h"
 #include "net/health.h"
 
 static void add_figure(void *arg, const struct figure *figure, uint64_t value)
@@ -37,6 +38,7 @@ static json_t *figures(const struct http_request *rq)
         legacy_look(rq->dedup, &migration);
         legacy_figures_each(&migration, add_figure, all);
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
+        through_figures_each(rq->dedup->through, add_figure, all);
     }
     return all;
 }

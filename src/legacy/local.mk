@@ -1,8 +1,14 @@
 libunseen_a_SOURCES += \
+	src/legacy/breaker.c \
+	src/legacy/breaker.h \
 	src/legacy/figures.c \
+	src/legacy/first.c \
+	src/legacy/first.h \
 	src/legacy/gather.c \
 	src/legacy/gather.h \
 	src/legacy/legacy.h \
+	src/legacy/link.c \
+	src/legacy/link.h \
 	src/legacy/migration.c \
 	src/legacy/mirror.c \
 	src/legacy/mirror.h \
@@ -15,4 +21,6 @@ libunseen_a_SOURCES += \
 	src/legacy/resolve.c \
 	src/legacy/resolve.h \
 	src/legacy/take.c \
-	src/legacy/take.h
+	src/legacy/take.h \
+	src/legacy/through.c \
+	src/legacy/through.h

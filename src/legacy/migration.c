@@ -18,9 +18,10 @@
 #include <string.h>
 
 #include "base/beat.h"
-#include "base/calendar.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "legacy/first.h"
 #include "legacy/gather.h"
 #include "legacy/legacy.h"
 #include "legacy/pace.h"
@@ -34,7 +35,6 @@ enum {
     DELAY_MAX_MS = 10 * 1000,
     IDLE_MS = 60 * 1000,
     RATE_US = 2 * 1000 * 1000, /* over which users a second are told */
-    DAY_MS = 24 * 3600 * 1000,
 };
 
 struct legacy {
@@ -49,6 +49,7 @@ struct legacy {
     struct legacy_state state;
     pthread_mutex_t reader_mutex; /* guards this: */
     struct store_reader *problems_reader;
+    struct first first;
 
     /* the thread's own */
     struct beat beat;
@@ -228,17 +229,13 @@ static void renew_rules(struct legacy *l)
     const struct config *live = config_now(l->cfg);
     int64_t later, earlier;
     l->store->ops->now(l->store, &later, &earlier);
-    int kept = month_of_ms(earlier) - (int)live->retention;
-    int taken = month_of_ms(earlier) - (int)live->legacy_months + 1;
     l->rules = (struct take_rules){
         .played_key = l->cfg->legacy_played_key,
         .delivered_key = l->cfg->legacy_delivered_key,
-        .deliveries = {(enum config_score)l->cfg->legacy_score, month_start_ms(kept), later + DAY_MS},
         .store = l->store,
         .seed = l->dedup->seed,
     };
-    l->rules.plays = l->rules.deliveries;
-    l->rules.plays.oldest_ms = month_start_ms(taken > kept ? taken : kept);
+    legacy_times_now(live, later, earlier, &l->rules.plays, &l->rules.deliveries);
 }
 
 static int next_page(struct legacy *l, struct err *err)
@@ -267,17 +264,34 @@ static int ask(struct legacy *l, uint16_t which, struct err *err)
     return rc;
 }
 
+/* The next user, who may have been migrated since he was put first, or since the page was read. 1, 0: none, or an
+ * error. */
+static int next_user(struct legacy *l, char id[ID_MAX], struct slice *user, struct err *err)
+{
+    for (;;) {
+        if (!first_take(&l->first, id, user)) {
+            int rc = l->at_page == l->n_page ? next_page(l, err) : 0;
+            if (rc < 0 || l->n_page == 0) {
+                return rc;
+            }
+            *user = l->page[l->at_page++];
+        }
+        if (user->len >= 1 && user->len <= ID_MAX &&
+            l->store->ops->noted(l->store, hash_user_key(l->dedup->seed, *user)) == NOTE_WAITING) {
+            return 1;
+        }
+    }
+}
+
 /* As many users as there is room for and the rate allows. */
 static int start_some(struct legacy *l, struct err *err)
 {
     int rc = 0;
     while (rc == 0 && l->n_spare > 0 && users_left_us(l) == 0) {
-        if (l->at_page == l->n_page && ((rc = next_page(l, err)) < 0 || l->n_page == 0)) {
+        char id[ID_MAX];
+        struct slice user;
+        if ((rc = next_user(l, id, &user, err)) <= 0) {
             return rc;
-        }
-        struct slice user = l->page[l->at_page++];
-        if (user.len < 1 || user.len > ID_MAX) {
-            continue;
         }
         uint16_t which = l->spare[--l->n_spare];
         take_begin(&l->takes[which], &l->rules, user);
@@ -332,6 +346,7 @@ static int read_notes(struct legacy *l, struct err *err)
 {
     int rc = connect_redis(l, err);
     if (rc == 0 && (rc = gather_begin(l->gather, err)) == 0) {
+        renew_rules(l);
         show(l, LEGACY_READING, "");
     }
     while (rc == 0 && !stopping(l) && !paused(l)) {
@@ -441,6 +456,7 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     pthread_mutex_init(&l->mutex, NULL);
     pthread_mutex_init(&l->reader_mutex, NULL);
     pthread_cond_init(&l->wake, NULL);
+    first_init(&l->first);
     disconnect(l); /* makes all spare */
     int rc = gather_new(l->store, &l->beat, &l->gather, err);
     if (rc == 0) {
@@ -490,6 +506,7 @@ void legacy_free(struct legacy *l)
     if (l != NULL) {
         gather_free(l->gather);
         arena_free(&l->arena);
+        first_free(&l->first);
         pthread_cond_destroy(&l->wake);
         pthread_mutex_destroy(&l->mutex);
         pthread_mutex_destroy(&l->reader_mutex);
@@ -504,6 +521,13 @@ void legacy_wake(struct legacy *l)
         l->woken = true;
         pthread_cond_broadcast(&l->wake);
         pthread_mutex_unlock(&l->mutex);
+    }
+}
+
+void legacy_first(struct legacy *l, int64_t key, struct slice user)
+{
+    if (l != NULL) {
+        first_put(&l->first, key, user, clock_stopwatch_us());
     }
 }
 

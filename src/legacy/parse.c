@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SCORE_TEXT = 64, WHOLE_DIGITS = 15 };
+#include "base/calendar.h"
+
+enum { SCORE_TEXT = 64, WHOLE_DIGITS = 15, DAY_MS = 24 * 3600 * 1000 };
 
 /* No play was recorded before the year 2000: a smaller number is a counter, or seconds taken for milliseconds. */
 #define TIME_MIN_MS 946684800000.0
@@ -75,6 +77,16 @@ bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGAC
     snprintf(host, CONFIG_TEXT, "%.*s", v6 ? len - 2 : len, v6 ? address + 1 : address);
     snprintf(port, LEGACY_PORT_TEXT, "%d", atoi(colon + 1));
     return true;
+}
+
+void legacy_times_now(const struct config *live, int64_t later_ms, int64_t earlier_ms, struct legacy_times *plays,
+                      struct legacy_times *deliveries)
+{
+    int kept = month_of_ms(earlier_ms) - (int)live->retention;
+    int taken = month_of_ms(earlier_ms) - (int)live->legacy_months + 1;
+    *deliveries = (struct legacy_times){(enum config_score)live->legacy_score, month_start_ms(kept), later_ms + DAY_MS};
+    *plays = *deliveries;
+    plays->oldest_ms = month_start_ms(taken > kept ? taken : kept);
 }
 
 static enum legacy_time bad(char why[LEGACY_WHY], struct slice score, const char *what)

@@ -33,6 +33,10 @@ struct legacy_times {
     int64_t newest_ms; /* later ones are no time */
 };
 
+/* Of the plays and of the deliveries that are taken over, by the configuration in force and the store's two times. */
+void legacy_times_now(const struct config *live, int64_t later_ms, int64_t earlier_ms, struct legacy_times *plays,
+                      struct legacy_times *deliveries);
+
 enum legacy_time { LEGACY_TIME_GOOD, LEGACY_TIME_OLD, LEGACY_TIME_BAD };
 
 /* Reads a score as Redis prints it. Parts of a millisecond are cut off. LEGACY_TIME_BAD: why says what is wrong. */

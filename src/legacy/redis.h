@@ -1,5 +1,5 @@
-/* A connection to the old Redis, over hiredis; only redis.c includes it. Blocking, pipelined, one thread, which
- * still shows a sign of life while it waits.
+/* A connection to the old Redis, over hiredis; only redis.c and link.c include it. Blocking, pipelined, one thread,
+ * which still shows a sign of life while it waits.
  *
  * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP) or an ERR_CLOSED (interrupted) only
  * redis_disconnect() and redis_close() are left to do.

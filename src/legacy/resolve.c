@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { UNDER_WAY_MAX = 8 };
+enum { UNDER_WAY_MAX = 64 };
 
 struct resolve {
     char *host;

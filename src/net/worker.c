@@ -59,9 +59,11 @@ static void close_handles(struct worker *w)
     if (!w->stopped) {
         w->stopped = true;
         uv_close((uv_handle_t *)&w->turn_end, NULL);
+        uv_close((uv_handle_t *)&w->before_wait, NULL);
         uv_close((uv_handle_t *)&w->tick, NULL);
         uv_close((uv_handle_t *)&w->serving, NULL);
         uv_close((uv_handle_t *)&w->deadline, NULL);
+        through_port_close(w->through);
         mailbox_close(&w->mailbox);
     }
 }
@@ -73,9 +75,8 @@ static void drain(struct worker *w)
     }
 }
 
-static void on_turn_end(uv_check_t *check)
+static void end_turn(struct worker *w)
 {
-    struct worker *w = check->data;
     recorder_submit(w);
     if (w->stopping) {
         drain(w);
@@ -89,7 +90,18 @@ static void on_turn_end(uv_check_t *check)
     if (w->stopping && w->n_alive == 0 && w->recorder.under_way == 0) {
         close_handles(w);
     }
+}
+
+static void on_turn_end(uv_check_t *check)
+{
+    struct worker *w = check->data;
+    end_turn(w);
     beat_now(&w->beat); /* each turn of the loop, and so each WORKER_TICK_MS at least */
+}
+
+static void on_before_wait(uv_prepare_t *prepare)
+{
+    end_turn(prepare->data);
 }
 
 void worker_tick(struct worker *w)
@@ -102,6 +114,7 @@ void worker_tick(struct worker *w)
     if (w->dedup != NULL && w->dedup->sessions != NULL) {
         sessions_expire(w->dedup->sessions, (unsigned)w->index, (unsigned)w->crew->n);
     }
+    through_port_tick(w->through);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -175,6 +188,7 @@ struct attach_mail {
     struct mail mail;
     const struct dedup *dedup;
     struct asker *asker;
+    struct through_port *through;
 };
 
 static void on_attach(struct mail *mail, void *owner)
@@ -183,9 +197,12 @@ static void on_attach(struct mail *mail, void *owner)
     struct attach_mail *m = (struct attach_mail *)mail;
     if (w->stopped) {
         asker_close(m->asker);
+        through_port_free(m->through);
     } else {
         w->asker = m->asker;
         w->dedup = m->dedup;
+        w->through = m->through;
+        through_port_open(w->through, &w->loop);
     }
     free(m);
 }
@@ -200,8 +217,11 @@ int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
             code = err_set(err, ERR_NOMEM, "out of memory for the workers' readers");
             break;
         }
-        *mails[i] = (struct attach_mail){{NULL, on_attach}, dedup, NULL};
+        *mails[i] = (struct attach_mail){{NULL, on_attach}, dedup, NULL, NULL};
         code = asker_open(dedup, &mails[i]->asker, err);
+        if (code == 0) {
+            code = through_port_new(dedup->through, &mails[i]->through, err);
+        }
         if (code == 0) {
             asker_leave_large(mails[i]->asker);
         }
@@ -219,6 +239,7 @@ int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
             if (mails[i]->asker != NULL) {
                 asker_close(mails[i]->asker);
             }
+            through_port_free(mails[i]->through);
             free(mails[i]);
         }
     }
@@ -301,6 +322,8 @@ static int worker_init(struct crew *crew, int index, struct err *err)
     w->has_mailbox = true;
     uv_check_init(&w->loop, &w->turn_end);
     start_handle(w, (uv_handle_t *)&w->turn_end);
+    uv_prepare_init(&w->loop, &w->before_wait);
+    start_handle(w, (uv_handle_t *)&w->before_wait);
     uv_timer_init(&w->loop, &w->tick);
     start_handle(w, (uv_handle_t *)&w->tick);
     uv_timer_init(&w->loop, &w->serving);
@@ -308,6 +331,7 @@ static int worker_init(struct crew *crew, int index, struct err *err)
     uv_timer_init(&w->loop, &w->deadline);
     start_handle(w, (uv_handle_t *)&w->deadline);
     uv_check_start(&w->turn_end, on_turn_end);
+    uv_prepare_start(&w->before_wait, on_before_wait);
     uv_timer_start(&w->tick, on_tick, WORKER_TICK_MS, WORKER_TICK_MS);
     return 0;
 }
@@ -401,6 +425,7 @@ void crew_free(struct crew *crew)
         if (w->has_loop) {
             uv_loop_close(&w->loop);
         }
+        through_port_free(w->through);
         buf_free(&w->spare);
         free(w->read_buf);
         free(w->args);

@@ -1,8 +1,8 @@
 /* Workers: one thread each, with its own loop, connections, asker, scratch memory and counters.
  *
  * A turn of the loop: read from the sockets that have something, answer what can be answered, take what the store
- * answered from the mailbox; then hand all writes of the turn to the store as one batch, and send all replies. A worker
- * never waits for another thread.
+ * answered from the mailbox, see to timers; then hand all writes of the turn to the store as one batch, and send all
+ * replies. A worker never waits for another thread.
  *
  * The crew is all workers together, and what they share: the configuration, the memory budget, the counts.
  */
@@ -24,6 +24,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
+#include "legacy/through.h"
 #include "net/aside.h"
 #include "net/budget.h"
 #include "net/conn.h"
@@ -70,6 +71,8 @@ struct worker {
     uv_loop_t loop;
     struct mailbox mailbox;
     uv_check_t turn_end;
+    uv_prepare_t
+        before_wait;    /* timers have their say before the loop waits, and what they answered must not wait along */
     uv_timer_t tick;    /* each second */
     uv_timer_t serving; /* while connections wait in the line */
     uv_timer_t deadline;
@@ -82,6 +85,7 @@ struct worker {
 
     const struct dedup *dedup; /* NULL while loading */
     struct asker *asker;
+    struct through_port *through; /* NULL: there is no other Redis */
     struct recorder recorder;
     struct budget_share memory;
     _Atomic uint64_t counters[COUNTERS];

@@ -1,9 +1,9 @@
-/* UNSEEN, SEEN, FILTER: the question itself, answered within the worker unless the user is large. */
+/* UNSEEN, SEEN, FILTER: the question itself, answered within the worker unless it goes away (away.h). */
 #include <string.h>
 
 #include "resp/args.h"
+#include "resp/away.h"
 #include "resp/command.h"
-#include "resp/large.h"
 
 enum reply_form { REPLY_ITEMS, REPLY_INDEXES, REPLY_BITMAP };
 
@@ -46,8 +46,8 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     }
     struct err err = {0};
     double error = 0;
-    int code = large_filter(s, q->user, q->hashes, q->n, w->bits, &q->n_unseen, &error, &err);
-    if (code == ERR_LARGE) {
+    int code = away_filter(s, q->user, q->items, q->hashes, q->n, w->bits, &q->n_unseen, &error, &err);
+    if (code == AWAY) {
         *refused = OUTCOME_AGAIN;
         return false;
     }

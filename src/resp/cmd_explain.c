@@ -2,8 +2,8 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "resp/args.h"
+#include "resp/away.h"
 #include "resp/command.h"
-#include "resp/large.h"
 
 enum { MONTHS_MAX = 512 };
 
@@ -36,8 +36,9 @@ enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
     struct place places[1 + PLACES_MAX];
     struct err err = {0};
     int blocked = n == 5 ? is_blocked(w, args[4], args[2], &err) : 0;
-    int found = blocked < 0 ? blocked : large_why(s, args[1], hash_id(w->dedup->seed, args[2]), places + blocked, &err);
-    if (found == ERR_LARGE) {
+    int found =
+        blocked < 0 ? blocked : away_why(s, args[1], args[2], hash_id(w->dedup->seed, args[2]), places + blocked, &err);
+    if (found == AWAY) {
         return OUTCOME_AGAIN;
     }
     if (blocked > 0 && found >= 0) {
@@ -88,8 +89,8 @@ enum outcome cmd_history(struct session *s, const struct slice *args, size_t n)
     struct writer *w = &s->writer;
     struct history h = {0};
     struct err err = {0};
-    int known = large_history(s, args[1], &h, &err);
-    if (known == ERR_LARGE) {
+    int known = away_history(s, args[1], &h, &err);
+    if (known == AWAY) {
         return OUTCOME_AGAIN;
     }
     if (known < 0) {

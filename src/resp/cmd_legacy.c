@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/legacy.h"
+#include "legacy/through.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
@@ -184,7 +185,9 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     struct store_mirror_state mirror;
     struct store *store = s->conn.worker->dedup->store;
     store->ops->mirror_state(store, &mirror);
-    write_map(w, 22);
+    struct through_status through;
+    through_status(s->conn.worker->dedup->through, &through);
+    write_map(w, 30);
     write_str(w, "state");
     write_str(w, legacy_doing_name(state.doing));
     write_str(w, "cause");
@@ -211,6 +214,13 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     write_field(w, "mirror_waiting", mirror.rows);
     write_field(w, "mirror_broken_since", (uint64_t)mirror.broken_ms);
     write_field(w, "mirror_left_out", mirror.left_out);
+    write_str(w, "read_through");
+    write_str(w, through_doing_name(through.doing));
+    write_str(w, "read_through_cause");
+    write_str(w, through.cause);
+    for (int i = 0; i < THROUGH_COUNTS; i++) {
+        write_field(w, through_count_name((enum through_count)i), through.counts[i]);
+    }
     return OUTCOME_ANSWERED;
 }
 

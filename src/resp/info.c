@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
+#include "legacy/through.h"
 #include "resp/args.h"
 #include "resp/command.h"
 
@@ -161,6 +162,14 @@ static void add_mirror(struct buf *out, const struct session *s)
     }
 }
 
+static void add_read_through(struct buf *out, const struct session *s)
+{
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (dedup != NULL) {
+        through_figures_each(dedup->through, add_stat, out);
+    }
+}
+
 /* The last one's figures are of this run of the server. */
 static void add_backup(struct buf *out, const struct session *s)
 {
@@ -204,6 +213,7 @@ static const struct section {
     {"sessions", "Sessions", add_sessions},
     {"migration", "Migration", add_migration}, /* from another Redis, */
     {"mirror", "Mirror", add_mirror},          /* and back to it */
+    {"read_through", "Read-through", add_read_through},
     {"keyspace", "Keyspace", add_keyspace},
 };
 

@@ -1,6 +1,8 @@
 libunseen_a_SOURCES += \
 	src/resp/args.c \
 	src/resp/args.h \
+	src/resp/away.c \
+	src/resp/away.h \
 	src/resp/cmd_admin.c \
 	src/resp/cmd_ask.c \
 	src/resp/cmd_backup.c \
@@ -16,8 +18,6 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_write.c \
 	src/resp/command.h \
 	src/resp/info.c \
-	src/resp/large.c \
-	src/resp/large.h \
 	src/resp/multi.c \
 	src/resp/parser.c \
 	src/resp/parser.h \

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "net/slowlog.h"
+#include "resp/away.h"
 #include "resp/command.h"
-#include "resp/large.h"
 
 static struct session *session_of(struct conn *c)
 {
@@ -32,7 +32,7 @@ bool session_trusted(struct session *s)
 static void on_close(struct conn *c)
 {
     struct session *s = session_of(c);
-    large_end(s);
+    away_end(s);
     parser_free(&s->parser);
     buf_free(&s->reply);
     buf_free(&s->queue);
@@ -173,7 +173,7 @@ static enum outcome run_request(struct session *s)
     enum outcome outcome = command_dispatch(s, p->args, p->n, p->count);
     if (outcome != OUTCOME_AGAIN) {
         worker_count(s->conn.worker, COUNT_COMMANDS, 1);
-        large_end(s);
+        away_end(s);
     }
     if (outcome == OUTCOME_ANSWERED) {
         session_measure(s, before);

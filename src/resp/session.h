@@ -6,7 +6,8 @@
  * is run again (OUTCOME_AGAIN). A command that is answered later by something else than the recorder (OUTCOME_LATER)
  * blocks its connection until session_answered().
  *
- * A question about a large user is both: it waits like the latter, and then is run again with the answer (large.h).
+ * A question that somebody else answers is both: it waits like the latter, and then is run again with the answer
+ * (away.h).
  *
  * MULTI gathers requests as bytes; EXEC writes the array's head and then runs them as if they just came in, and so the
  * array's elements are simply their replies.
@@ -38,7 +39,7 @@ enum outcome {
 };
 
 struct command;
-struct large;
+struct away;
 
 struct session {
     struct conn conn;
@@ -46,11 +47,11 @@ struct session {
     struct writer writer;
     const struct command *last;
 
-    bool ready;          /* the parser holds a request that could not be run yet */
-    bool waiting;        /* for session_answered() */
-    size_t lent;         /* bytes of the task or the question that it waits for */
-    bool too_deep;       /* ready, because too much is pending; not for the sake of order */
-    struct large *large; /* the running command's question about a large user, see large.h */
+    bool ready;        /* the parser holds a request that could not be run yet */
+    bool waiting;      /* for session_answered() */
+    size_t lent;       /* bytes of the task or the question that it waits for */
+    bool too_deep;     /* ready, because too much is pending; not for the sake of order */
+    struct away *away; /* the running command's question that somebody else answers, see away.h */
     unsigned pending;
     size_t pending_bytes;
 

@@ -18,6 +18,7 @@ LIVE = {
     "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s",
     "legacy_password": "secret", "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB",
     "legacy_mirror_max": "2GiB",
+    "legacy_read_through": "yes", "legacy_timeout": "20ms",
 }
 RESTART = {
     "data": "/tmp/elsewhere", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
@@ -66,7 +67,10 @@ def test_the_tables_of_this_test_are_whole():
 
 
 @pytest.mark.parametrize("name", LIVE)
-def test_a_live_option(server, client, name):
+def test_a_live_option(make_server, name):
+    needs = {"legacy_redis": "127.0.0.1:1"} if name == "legacy_read_through" else {}  # it would be no use alone
+    server = make_server(**needs)
+    client = server.client()
     old = config(client, name)
     assert old != LIVE[name]
     said = reload(server, **{name: LIVE[name]})
@@ -76,6 +80,7 @@ def test_a_live_option(server, client, name):
     assert config(client, name) == shown
     assert "hush" not in server.log()
     assert "changed=0 need_restart=0" in reload(server)
+    client.close()
 
 
 @pytest.mark.parametrize("name", RESTART)
@@ -273,7 +278,7 @@ def test_log_level(server, client):
 
 def test_changes_under_load(make_server):
     """For a sanitizer above all: every live option changes again and again while questions and writes go on."""
-    server = make_server(clock=None, retention="24")
+    server = make_server(clock=None, retention="24", legacy_redis="127.0.0.1:1")
     ends = threading.Event()
     asked = [0, 0, 0]
 

@@ -194,6 +194,10 @@ check_PROGRAMS += tests/unit/test_legacy
 TESTS += tests/unit/test_legacy
 tests_unit_test_legacy_SOURCES = tests/unit/test_legacy.c
 tests_unit_test_legacy_LDADD = $(LDADD) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_through
+TESTS += tests/unit/test_through
+tests_unit_test_through_SOURCES = tests/unit/test_through.c
+tests_unit_test_through_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/test_join
 tests_unit_test_join_SOURCES = tests/unit/test_join.c $(store_fixture)

@@ -279,7 +279,11 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
     db_bind_key(stmt, key);
     int result = db_step(&r->db, stmt, err);
     if (result != 1) {
-        return result; /* every merge upserts the users row: without one there is nothing */
+        /* Every merge upserts the users row. Without one there is nothing, unless an item was un-seen of a user who is
+         * still to be taken over from another system. */
+        bool excepted = result == 0 && atomic_load(&r->store->exceptions) > 0 &&
+                        notes_of(&r->store->base, key) != NOTE_NONE;
+        return excepted ? load_exceptions(r, key, view, err) : result;
     }
     sqlite3_reset(stmt);
     view->known = true;

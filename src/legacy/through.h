@@ -1,0 +1,103 @@
+/* Read-through: with legacy_read_through = yes, a question about a user who is noted and not yet migrated is also put
+ * to the Redis that he comes from, so that nothing is repeated meanwhile; and he is migrated before others.
+ *
+ * Nobody ever waits for that Redis longer than legacy_timeout. Each worker has a port of its own: a connection on its
+ * loop, and a breaker. Where a question stands is the asking side's to remember (resp/away.h):
+ *
+ *   through_wants()      first of all: is the user's note still waiting?
+ *   the local answer     which candidates are unseen here
+ *   through_ask()        about these alone
+ *   done()               the answer, or what of it came in time
+ *   through_hide()       what is seen there is unseen no more
+ *
+ * The order matters, since the user may be migrated at any moment. The migration only reads there, and a note is
+ * marked done only when all that was read is durable and visible here. So if the note still waited before the local
+ * answer was looked up, whatever that lacks stands there, whenever it is asked; and if it didn't, the local answer has
+ * it all. A user who is forgotten: his note has ended, and nobody asks. Items that were un-seen here one by one are not
+ * asked about (asker_strike()).
+ *
+ * As the migration would, it passes over plays older than legacy_months, retention or the window, and over scores that
+ * are no time. Of deliveries the newest 100 there count (fewer with a smaller delivered_max), beside those made here.
+ */
+#ifndef UNSEEN_LEGACY_THROUGH_H
+#define UNSEEN_LEGACY_THROUGH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/err.h"
+#include "base/figure.h"
+#include "base/slice.h"
+#include "dedup/dedup.h"
+
+struct through;      /* of the service */
+struct through_port; /* of a worker */
+
+/* *through is NULL when there is no Redis to come from; the functions that take one take that. dedup, with its legacy,
+ * outlives it. */
+int through_start(const struct dedup *dedup, struct through **through, struct err *err);
+void through_free(struct through *t); /* after all ports */
+
+enum through_doing {
+    THROUGH_OFF,
+    THROUGH_ON,
+    THROUGH_WAITING, /* at least one worker doesn't ask, because of what `cause` says; tries again by itself */
+};
+const char *through_doing_name(enum through_doing doing); /* "off", "on", "waiting" */
+
+/* Questions are counted once: as skipped, or as asked, and then as answered, late or failed. */
+enum through_count {
+    THROUGH_ASKED,
+    THROUGH_ANSWERED,
+    THROUGH_LATE,
+    THROUGH_FAILED,  /* an error, or the connection was lost */
+    THROUGH_SKIPPED, /* not asked, because it is away or was late too often */
+    THROUGH_HIDDEN,  /* candidates */
+    THROUGH_COUNTS,
+};
+const char *through_count_name(enum through_count count); /* "read_through_asked" ... */
+
+struct through_status {
+    enum through_doing doing;
+    char cause[320];
+    uint64_t counts[THROUGH_COUNTS];
+};
+void through_status(struct through *t, struct through_status *out); /* any thread */
+void through_figures_each(struct through *t, figure_visit *visit, void *arg);
+
+/* Any thread; *port is NULL when through is. ERR_NOMEM. */
+int through_port_new(struct through *t, struct through_port **port, struct err *err);
+void through_port_free(struct through_port *p); /* once its loop has ended */
+
+/* The rest on the port's own thread; p NULL: wants nothing. */
+void through_port_open(struct through_port *p, uv_loop_t *loop);
+void through_port_close(struct through_port *p); /* ends what is being asked (done()); then the loop may end */
+void through_port_tick(struct through_port *p);  /* each second: the option may have changed */
+
+/* Whether the user is still to be migrated, and read-through is on. Costs nothing while there are no notes. */
+bool through_wants(struct through_port *p, struct slice user);
+
+enum { THROUGH_DELIVERED = 100 };
+
+/* A question. The asking side owns it, fills in the first part, and keeps it until done(). */
+struct through_question {
+    void (*done)(struct through_question *q); /* from the loop */
+    size_t n;
+    const uint8_t *asked;                  /* which of the n candidates; most significant bit first */
+    uint8_t *seen;                         /* the same, all 0: those that were played there */
+    uint64_t delivered[THROUGH_DELIVERED]; /* hashes */
+    size_t n_delivered;
+    bool counted; /* its hidden candidates */
+};
+
+/* False: it can't be asked now, and done() will not be called. user and items are only read during the call; items are
+ * the n candidates. */
+bool through_ask(struct through_port *p, struct through_question *q, struct slice user, const struct slice *items);
+
+/* Takes what is seen there out of a local answer about the same candidates. Returns how many that were, and counts them
+ * once (p NULL: not at all). */
+size_t through_hide(struct through_port *p, struct through_question *q, const uint64_t *hashes, uint8_t *unseen);
+
+#endif
