@@ -36,7 +36,7 @@ bench_session_sets_SOURCES = bench/session_sets.c tests/unit/random.h
 bench_session_sets_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 bench_session_sets_LDADD = $(LDADD) -lroaring
 endif
-EXTRA_DIST += bench/sessions bench/migrate bench/export
+EXTRA_DIST += bench/sessions bench/migrate bench/export bench/read_through
 
 # All of them; scripts/test builds them, so that none is left behind by a change.
 .PHONY: benches
