@@ -50,6 +50,10 @@ DELETE FROM staged_{slot} AS s WHERE EXISTS (SELECT 1 FROM forgotten f WHERE f.u
 SELECT id, user, state FROM noted ORDER BY id;
 -- :noted_insert
 INSERT INTO noted (id, user, state) VALUES (?1, ?2, 0);
+-- :noted_revive
+UPDATE noted SET state = 0, user = ?2 WHERE id = ?1;
+-- :noted_user
+SELECT user FROM noted WHERE id = ?1 AND state <> 3;
 -- :noted_mark
 UPDATE noted SET state = ?2 WHERE id = ?1;
 -- :noted_end

@@ -24,9 +24,10 @@ static const char help[] =
     "Writes users with all that is remembered of them into one file, for `unseen load`.\n\n"
     "Usage: unseen export [FILE] [--shard PART] [--range PART] [--user USER] [OPTION ...]\n\n"
     "FILE is written anew when it is whole; without it, or with -, the file goes to standard output. It holds the\n"
-    "month filters, the last deliveries, what was forgotten item by item, plays that are still staged, and the\n"
-    "folder's seed: keep it as secret as the folder. A server may have the folder: then it is read while it goes on;\n"
-    "every play acknowledged before the command began is in the file, later ones may be.\n\n"
+    "month filters, the last deliveries, what was forgotten item by item, plays that are still staged, who is noted\n"
+    "to come from another Redis, and the folder's seed: keep it as secret as the folder. A server may have the\n"
+    "folder: then it is read while it goes on; every play acknowledged before the command began is in the file,\n"
+    "later ones may be.\n\n"
     "Options:\n"
     "      --shard PART       I/N: users of shard I of N (I from 0): slot * N / 16384 rounded down is I; slot is\n"
     "                         what CLUSTER KEYSLOT gives for the user in Redis: CRC16 of the id, or of its {tag}\n"
@@ -225,11 +226,16 @@ static void print_summary(const struct exporting *x)
         json_number(&j, "users_with_deliveries", (int64_t)c->deliveries);
         json_number(&j, "exceptions", (int64_t)c->exceptions);
         json_number(&j, "damaged", (int64_t)c->damaged);
+        json_number(&j, "noted", (int64_t)c->noted);
         json_number(&j, "bytes", (int64_t)x->bytes);
         json_close(&j, '}');
     } else if (!x->quiet) {
         fprintf(out, "%s users, %s staged plays, %s\n", count_text(c->users, users), count_text(c->plays, plays),
                 size_text(x->bytes, size));
+        if (c->noted > 0) {
+            fprintf(out, "%s of them are noted only, or in part: the rest of theirs still stands in the old Redis\n",
+                    count_text(c->noted, users));
+        }
     }
 }
 

@@ -71,6 +71,7 @@ static void count(struct export_counts *c, const struct parcel *p)
     c->deliveries += p->deliveries.len > 0;
     c->exceptions += p->n_exceptions;
     c->damaged += p->n_damaged;
+    c->noted += p->noted;
 }
 
 static void put_counts(struct buf *out, const struct export_counts *c)
@@ -382,6 +383,7 @@ static int read_end(struct export_reader *r, size_t len, struct export_counts *c
     if (!get_numbers(&at, end, numbers, sizeof numbers / sizeof *numbers) || at != end) {
         return damaged(r, "a broken end", err);
     }
+    c.noted = r->counts.noted; /* which the end doesn't tell */
     if (memcmp(&c, &r->counts, sizeof c) != 0) {
         return damaged(r, "other counts than those of its users", err);
     }

@@ -25,6 +25,7 @@ struct export_head {
 
 struct export_counts {
     uint64_t users, months, plays, deliveries, exceptions, damaged; /* plays: staged; deliveries: users who have some */
+    uint64_t noted;                                                 /* users of whom more stands in another Redis */
 };
 
 /* --- writing --- */

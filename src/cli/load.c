@@ -135,6 +135,7 @@ static void add_counts(struct export_counts *sum, const struct export_counts *c)
     sum->deliveries += c->deliveries;
     sum->exceptions += c->exceptions;
     sum->damaged += c->damaged;
+    sum->noted += c->noted;
 }
 
 /* Reads one file to its end; its users go to the target, if there is one. */
@@ -286,6 +287,7 @@ static void print_summary(const struct loading *l)
         json_number(&j, "users_with_deliveries", (int64_t)c->deliveries);
         json_number(&j, "exceptions", (int64_t)c->exceptions);
         json_number(&j, "damaged", (int64_t)c->damaged);
+        json_number(&j, "noted", (int64_t)c->noted);
         json_text(&j, "seed_fingerprint", fingerprint);
         json_number(&j, "created_ms", l->head.created_ms);
         if (!l->check) {
@@ -304,6 +306,10 @@ static void print_summary(const struct loading *l)
                hash_seed_fingerprint(l->head.seed));
     } else if (!l->quiet) {
         printf("%s users loaded\n", count_text(l->loaded, users));
+        if (c->noted > 0) {
+            printf("%s of them are noted: the rest of theirs is read from the old Redis that [legacy] names\n",
+                   count_text(c->noted, text));
+        }
         if (l->old > 0) {
             printf("%s users had nothing within the retention\n", count_text(l->old, text));
         }

@@ -16,6 +16,7 @@ libunseen_a_SOURCES += \
 	src/cli/migrate.c \
 	src/cli/migrate.h \
 	src/cli/migrate_keys.c \
+	src/cli/migrate_status.c \
 	src/cli/migrate_verify.c \
 	src/cli/months.c \
 	src/cli/options.c \

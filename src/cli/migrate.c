@@ -15,8 +15,8 @@
 static const char help[] =
     "Brings users over from another Redis, while the service runs.\n"
     "\n"
-    "Usage: unseen migrate --keys FILE | --scan | --status | --problems | --pause | --resume | --again | --verify [N]\n"
-    "                      | --mirror-reset\n"
+    "Usage: unseen migrate --keys FILE | --scan | --status | --watch | --problems | --pause | --resume | --again\n"
+    "                      | --verify [N] | --mirror-reset\n"
     "\n"
     "The address of the old Redis and the form of its keys stand in the section [legacy] of the server's\n"
     "configuration. Users are only noted here; the server reads them, in the order in which they were noted,\n"
@@ -30,8 +30,11 @@ static const char help[] =
     "Options:\n"
     "      --keys FILE        note the users of a file, plain or packed with gzip or zstd; - is standard input.\n"
     "                         A line is a key of the old Redis, or else a user's id\n"
+    "      --forgotten        with --keys: note users of the file also when they were forgotten here; else they are\n"
+    "                         left, and counted\n"
     "      --scan             note the users of all keys that the old Redis has\n"
     "      --status           show how far it is\n"
+    "      --watch            follow it until nobody waits, with a progress bar on a terminal; then as --status\n"
     "      --problems         list the keys that could not be taken over, in whole or in part, and why\n"
     "      --pause            pause, also over restarts of the server\n"
     "      --resume           end the pause\n"
@@ -51,7 +54,7 @@ static const char help[] =
     "Examples:\n"
     "  redis-cli --scan --pattern 'played:*' | unseen migrate --keys -\n"
     "  unseen migrate --scan -c /etc/unseen/unseen.conf\n"
-    "  unseen migrate --status\n"
+    "  unseen migrate --watch\n"
     "  unseen migrate --verify 1000 --json | jq .missing\n";
 
 /* --- the server --- */
@@ -96,30 +99,14 @@ static int ask_config(struct migrate *m, struct err *err)
     return rc;
 }
 
-static int command(struct migrate *m, const char *name, const char *argument, const struct reply **reply,
-                   struct err *err)
+int migrate_command(struct migrate *m, const char *name, const char *argument, const struct reply **reply,
+                    struct err *err)
 {
     const struct slice words[] = {slice_str("LEGACY"), slice_str(name), slice_str(argument)};
     return client_call(m->client, words, argument[0] != '\0' ? 3 : 2, reply, err);
 }
 
 /* --- what is shown --- */
-
-static uint64_t number_of(const struct reply *map, const char *name)
-{
-    int64_t value = 0;
-    const struct reply *field = reply_field(map, name);
-    return field != NULL && reply_integer(field, &value) ? (uint64_t)value : 0;
-}
-
-static void copy_text(const struct reply *map, const char *name, char *out, size_t size)
-{
-    const struct reply *field = reply_field(map, name);
-    out[0] = '\0';
-    if (field != NULL && field->kind == REPLY_TEXT) {
-        snprintf(out, size, "%.*s", (int)field->text.len, field->text.data);
-    }
-}
 
 static void json_reply(struct json *j, const char *key, const struct reply *value)
 {
@@ -131,7 +118,7 @@ static void json_reply(struct json *j, const char *key, const struct reply *valu
     }
 }
 
-static void json_map(struct json *j, const struct reply *map)
+void migrate_json(struct json *j, const struct reply *map)
 {
     json_open(j, NULL, '{');
     for (size_t i = 0; i + 1 < map->n; i += 2) {
@@ -142,100 +129,10 @@ static void json_map(struct json *j, const struct reply *map)
     json_close(j, '}');
 }
 
-static void print_mirror(const struct reply *map)
-{
-    char state[32], when[TIME_TEXT], a[OUTPUT_TEXT];
-    uint64_t broken = number_of(map, "mirror_broken_since");
-    copy_text(map, "mirror", state, sizeof state);
-    printf("%16s  events wait for the mirror, which is %s", count_text(number_of(map, "mirror_waiting"), a), state);
-    if (broken != 0) {
-        printf(" since %s: %s events were left out while it was full", time_text((int64_t)broken, when),
-               count_text(number_of(map, "mirror_left_out"), a));
-    }
-    putchar('\n');
-}
-
-static void print_read_through(const struct reply *map)
-{
-    char state[32], cause[320], a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT], d[OUTPUT_TEXT];
-    copy_text(map, "read_through", state, sizeof state);
-    copy_text(map, "read_through_cause", cause, sizeof cause);
-    if (strcmp(state, "off") != 0) {
-        printf("%16s  questions put to the old Redis too, which is %s%s%s: %s late, %s failed, %s skipped\n",
-               count_text(number_of(map, "read_through_asked"), a), state, cause[0] != '\0' ? ", " : "", cause,
-               count_text(number_of(map, "read_through_late"), b), count_text(number_of(map, "read_through_failed"), c),
-               count_text(number_of(map, "read_through_skipped"), d));
-    }
-}
-
-static void print_status(const struct reply *map)
-{
-    char state[32], cause[300], bar[100], a[OUTPUT_TEXT], b[OUTPUT_TEXT];
-    uint64_t all = number_of(map, "noted"), waiting = number_of(map, "waiting");
-    copy_text(map, "state", state, sizeof state);
-    copy_text(map, "cause", cause, sizeof cause);
-    if (all > 0) {
-        progress_line(bar, sizeof bar, 72, "migrated", all - waiting, all, 0, "");
-        puts(bar);
-    }
-    printf("%s%s%s\n", state, cause[0] != '\0' ? ": " : "", cause);
-    static const char *const rows[][2] = {
-        {"noted", "users noted"},         {"migrated", "migrated"},
-        {"waiting", "waiting"},           {"left", "left, because of a problem"},
-        {"forgotten", "forgotten"},       {"problems", "keys with a problem"},
-        {"plays", "plays read"},          {"deliveries", "deliveries read"},
-        {"too_old", "too old, left out"}, {"skipped", "members skipped"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        printf("%16s  %s\n", count_text(number_of(map, rows[i][0]), a), rows[i][1]);
-    }
-    uint64_t rate = number_of(map, "users_per_second");
-    if (rate > 0) {
-        uint64_t left = number_of(map, "seconds_left");
-        printf("%16s  users a second, some %llu:%02llu:%02llu left\n", count_text(rate, a),
-               (unsigned long long)(left / 3600), (unsigned long long)(left / 60 % 60),
-               (unsigned long long)(left % 60));
-    }
-    printf("%16s  read since the server's start\n", size_text(number_of(map, "bytes"), b));
-    print_mirror(map);
-    print_read_through(map);
-}
-
-/* What LEGACY MIRROR says besides. */
-static void print_mirror_trouble(const struct reply *map)
-{
-    char text[400], when[TIME_TEXT], a[OUTPUT_TEXT];
-    uint64_t since = number_of(map, "waiting_since"), skipped = number_of(map, "skipped");
-    if (since != 0) {
-        copy_text(map, "cause", text, sizeof text);
-        printf("%16s  since %s it waits: %s\n", "", time_text((int64_t)since, when), text);
-    }
-    if (skipped != 0) {
-        copy_text(map, "last_problem", text, sizeof text);
-        printf("%16s  events passed over, refused for their key; the last: %s\n", count_text(skipped, a), text);
-    }
-}
-
-static int show_status(struct migrate *m, struct err *err)
-{
-    const struct reply *reply;
-    int rc = command(m, "STATUS", "", &reply, err);
-    if (rc == 0 && m->json) {
-        struct json j = {.out = stdout};
-        json_map(&j, reply);
-    } else if (rc == 0) {
-        print_status(reply);
-        if ((rc = command(m, "MIRROR", "", &reply, err)) == 0) {
-            print_mirror_trouble(reply);
-        }
-    }
-    return rc;
-}
-
 static int show_problems(struct migrate *m, struct err *err)
 {
     const struct reply *reply;
-    int rc = command(m, "PROBLEMS", "1000", &reply, err);
+    int rc = migrate_command(m, "PROBLEMS", "1000", &reply, err);
     if (rc < 0) {
         return rc;
     }
@@ -247,7 +144,7 @@ static int show_problems(struct migrate *m, struct err *err)
         const struct reply *map = &reply->items[i];
         const struct reply *key = reply_field(map, "key"), *what = reply_field(map, "problem");
         if (m->json) {
-            json_map(&j, map);
+            migrate_json(&j, map);
         } else if (key != NULL && what != NULL) {
             struct buf line = {0};
             escape_id(&line, key->text);
@@ -266,13 +163,13 @@ static int show_problems(struct migrate *m, struct err *err)
 static int reset_mirror(struct migrate *m, struct err *err)
 {
     const struct reply *reply;
-    return command(m, "MIRROR", "RESET", &reply, err);
+    return migrate_command(m, "MIRROR", "RESET", &reply, err);
 }
 
 static int say(struct migrate *m, const char *name, struct err *err)
 {
     const struct reply *reply;
-    int rc = command(m, name, "", &reply, err);
+    int rc = migrate_command(m, name, "", &reply, err);
     if (rc == 0 && reply->kind == REPLY_INTEGER) {
         char count[OUTPUT_TEXT];
         printf("%s users wait again\n", count_text((uint64_t)reply->integer, count));
@@ -284,7 +181,7 @@ static int say(struct migrate *m, const char *name, struct err *err)
 
 struct wants {
     const char *keys, *to;
-    bool scan, status, problems, pause, resume, again, verify, mirror_reset;
+    bool scan, status, watch, problems, pause, resume, again, verify, mirror_reset;
 };
 
 static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct err *err)
@@ -302,7 +199,8 @@ static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct
     }
     return w->keys != NULL   ? migrate_keys(m, w->keys, err)
            : w->scan         ? migrate_scan(m, err)
-           : w->status       ? show_status(m, err)
+           : w->status       ? migrate_status(m, false, err)
+           : w->watch        ? migrate_status(m, true, err)
            : w->problems     ? show_problems(m, err)
            : w->pause        ? say(m, "PAUSE", err)
            : w->resume       ? say(m, "RESUME", err)
@@ -328,12 +226,20 @@ int cli_migrate(int argc, char **argv)
     static struct migrate m;
     struct wants w = {0};
     const struct cli_flag flags[] = {
-        {"keys", NULL, &w.keys},     {"scan", &w.scan, NULL},
-        {"status", &w.status, NULL}, {"problems", &w.problems, NULL},
-        {"pause", &w.pause, NULL},   {"resume", &w.resume, NULL},
-        {"again", &w.again, NULL},   {"verify", &w.verify, NULL},
-        {"to", NULL, &w.to},         {"json", &m.json, NULL},
-        {"quiet", &m.quiet, NULL},   {"mirror-reset", &w.mirror_reset, NULL},
+        {"keys", NULL, &w.keys},
+        {"scan", &w.scan, NULL},
+        {"status", &w.status, NULL},
+        {"watch", &w.watch, NULL},
+        {"forgotten", &m.forgotten, NULL},
+        {"problems", &w.problems, NULL},
+        {"pause", &w.pause, NULL},
+        {"resume", &w.resume, NULL},
+        {"again", &w.again, NULL},
+        {"verify", &w.verify, NULL},
+        {"to", NULL, &w.to},
+        {"json", &m.json, NULL},
+        {"quiet", &m.quiet, NULL},
+        {"mirror-reset", &w.mirror_reset, NULL},
         {NULL, NULL, NULL},
     };
     const struct cli_syntax syntax = {"migrate", help, "at most a number of users behind --verify", 0, 1, flags, false};
@@ -344,11 +250,16 @@ int cli_migrate(int argc, char **argv)
     if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
         return exit_code;
     }
-    int n =
-        (w.keys != NULL) + w.scan + w.status + w.problems + w.pause + w.resume + w.again + w.verify + w.mirror_reset;
+    int n = (w.keys != NULL) + w.scan + w.status + w.watch + w.problems + w.pause + w.resume + w.again + w.verify +
+            w.mirror_reset;
     if (n != 1) {
-        return cli_misuse("migrate", "expected one of --keys FILE, --scan, --status, --problems, --pause, --resume, "
-                                     "--again, --verify [N], --mirror-reset");
+        return cli_misuse("migrate",
+                          "expected one of --keys FILE, --scan, --status, --watch, --problems, --pause, --resume, "
+                          "--again, --verify [N], --mirror-reset");
+    }
+    if (m.forgotten && w.keys == NULL) {
+        return cli_misuse("migrate",
+                          "--forgotten goes with --keys FILE: it notes those of the file who were forgotten");
     }
     if (!read_sample(&options, &w, &sample)) {
         return cli_misuse("migrate", "'%s': expected nothing, or a number of users behind --verify", options.words[0]);

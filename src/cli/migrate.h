@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "cli/client.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "config/config.h"
 #include "legacy/redis.h"
@@ -15,8 +16,17 @@ struct migrate {
     struct client *client;
     struct redis *redis; /* of --scan and --verify */
     struct progress progress;
-    bool json, quiet;
+    bool json, quiet, forgotten;
 };
+
+/* LEGACY NAME [ARGUMENT] ("": none). */
+int migrate_command(struct migrate *m, const char *name, const char *argument, const struct reply **reply,
+                    struct err *err);
+void migrate_json(struct json *j, const struct reply *map);
+uint64_t migrate_number(const struct reply *map, const char *name); /* 0 when there is none */
+
+/* Prints how far it is; watch: once nobody waits any more. */
+int migrate_status(struct migrate *m, bool watch, struct err *err);
 
 /* Asks the server to note the users of a file ("-": standard input), or of all keys in the old Redis; prints how many
  * were what. */

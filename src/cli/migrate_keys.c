@@ -17,7 +17,7 @@ struct notes {
     struct buf bytes; /* of the group's users */
     size_t lens[GROUP], n;
     size_t under_way;
-    uint64_t keys, ids, bad, noted;
+    uint64_t keys, ids, bad, noted, forgotten;
     uint64_t bad_line; /* the first; 0: no line, but a key of the old Redis */
     char bad_text[64]; /* and how it begins */
 };
@@ -30,7 +30,8 @@ static int collect(struct notes *notes, size_t left, struct err *err)
         rc = client_answer(notes->m->client, &reply, err);
         if (rc == 0) {
             notes->under_way--;
-            notes->noted += reply->kind == REPLY_INTEGER ? (uint64_t)reply->integer : 0;
+            notes->noted += migrate_number(reply, "noted");
+            notes->forgotten += migrate_number(reply, "forgotten");
         }
     }
     return rc;
@@ -43,7 +44,7 @@ static int send_group(struct notes *notes, struct err *err)
         return 0;
     }
     words[0] = slice_str("LEGACY");
-    words[1] = slice_str("NOTE");
+    words[1] = slice_str(notes->m->forgotten ? "RENOTE" : "NOTE");
     const char *at = notes->bytes.data;
     for (size_t i = 0; i < notes->n; i++) {
         words[2 + i] = slice_of(at, notes->lens[i]);
@@ -95,11 +96,16 @@ static int finish(struct notes *notes, const char *what, int rc, struct err *err
         json_number(&j, "ids", (int64_t)notes->ids);
         json_number(&j, "bad", (int64_t)notes->bad);
         json_number(&j, "noted", (int64_t)notes->noted);
+        json_number(&j, "forgotten", (int64_t)notes->forgotten);
         json_close(&j, '}');
         return 0;
     }
     printf("%s: %s keys, %s ids of users; %s users were not noted before\n", what, count_text(notes->keys, a),
            count_text(notes->ids, b), count_text(notes->noted, c));
+    if (notes->forgotten > 0) {
+        printf("%s users were forgotten here and are not noted: --keys FILE --forgotten notes them all the same\n",
+               count_text(notes->forgotten, a));
+    }
     if (notes->bad > 0) {
         char line[32] = "";
         if (notes->bad_line > 0) {

@@ -92,7 +92,7 @@ void progress_show(struct progress *p, uint64_t done, uint64_t total, const char
     va_end(args);
     char line[WIDTH_MAX + 8];
     line[0] = '\r';
-    progress_line(line + 1, WIDTH_MAX, width - 1, p->label, done, total, now - p->began_us, text);
+    progress_line(line + 1, WIDTH_MAX, width - 1, p->label, done, total, p->known ? 0 : now - p->began_us, text);
     strcat(line, "\033[K");
     put(line, strlen(line));
 }

@@ -14,6 +14,7 @@
 struct progress {
     const char *label;
     bool shown;
+    bool known; /* the note says how long it will take: nothing is guessed */
     int64_t began_us;
     int64_t drawn_us; /* 0: not yet */
 };

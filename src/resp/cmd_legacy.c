@@ -20,7 +20,7 @@ struct legacy_task {
     struct legacy *legacy;
     const struct slice *users;
     size_t n_users, at;
-    uint64_t changed;
+    uint64_t changed, forgotten;
     bool plain; /* answers OK */
 };
 
@@ -35,6 +35,12 @@ static struct legacy *legacy_of(struct session *s, enum outcome *refused)
     return legacy;
 }
 
+static void write_field(struct writer *w, const char *name, uint64_t value)
+{
+    write_str(w, name);
+    write_int(w, (int64_t)value);
+}
+
 static void answer(struct task *task, struct session *s)
 {
     struct legacy_task *t = (struct legacy_task *)task;
@@ -42,6 +48,10 @@ static void answer(struct task *task, struct session *s)
         session_write_err(s, &t->notes.call.err);
     } else if (t->plain) {
         write_simple(&s->writer, "OK");
+    } else if (t->notes.kind == NOTES_ADD) {
+        write_map(&s->writer, 2);
+        write_field(&s->writer, "noted", t->changed);
+        write_field(&s->writer, "forgotten", t->forgotten);
     } else {
         write_int(&s->writer, (int64_t)t->changed);
     }
@@ -54,6 +64,7 @@ static void on_done(struct store_call *call)
 {
     struct legacy_task *t = call->owner;
     t->changed += t->notes.changed;
+    t->forgotten += t->notes.forgotten;
     bool more = t->notes.kind == NOTES_AGAIN ? t->notes.more > 0 : t->at < t->n_users;
     if (call->err.code == 0 && more) {
         next(t);
@@ -95,7 +106,7 @@ static enum outcome start(struct session *s, struct legacy_task *t)
     return OUTCOME_LATER;
 }
 
-enum outcome cmd_legacy_note(struct session *s, const struct slice *args, size_t n)
+static enum outcome note(struct session *s, const struct slice *args, size_t n, bool forgotten_too)
 {
     enum outcome refused;
     struct legacy *legacy = legacy_of(s, &refused);
@@ -122,8 +133,19 @@ enum outcome cmd_legacy_note(struct session *s, const struct slice *args, size_t
         }
         t->users = copies;
         t->n_users = n_users;
+        t->notes.forgotten_too = forgotten_too;
     }
     return start(s, t);
+}
+
+enum outcome cmd_legacy_note(struct session *s, const struct slice *args, size_t n)
+{
+    return note(s, args, n, false);
+}
+
+enum outcome cmd_legacy_renote(struct session *s, const struct slice *args, size_t n)
+{
+    return note(s, args, n, true);
 }
 
 enum outcome cmd_legacy_again(struct session *s, const struct slice *args, size_t n)
@@ -162,12 +184,6 @@ enum outcome cmd_legacy_resume(struct session *s, const struct slice *args, size
     (void)args;
     (void)n;
     return pause_or_resume(s, false);
-}
-
-static void write_field(struct writer *w, const char *name, uint64_t value)
-{
-    write_str(w, name);
-    write_int(w, (int64_t)value);
 }
 
 enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size_t n)

@@ -1,18 +1,22 @@
 /* LOAD: users of another store, as `unseen load` sends them; the connection waits until they are durable. */
 #include <string.h>
 
+#include "legacy/legacy.h"
 #include "resp/command.h"
 #include "resp/task.h"
 
 struct load_task {
     struct task task;
     struct store_join join;
+    struct legacy *legacy;  /* who is noted by it is read there */
     struct slice parcels[]; /* behind them the verdicts, then the parcels' bytes */
 };
 
 static void on_done(struct store_call *call)
 {
-    task_done(call->owner);
+    struct load_task *t = call->owner;
+    legacy_wake(t->legacy);
+    task_done(&t->task);
 }
 
 static void answer_load(struct task *task, struct session *s)
@@ -49,8 +53,9 @@ enum outcome cmd_load(struct session *s, const struct slice *args, size_t n)
     }
     t->join = (struct store_join){.parcels = t->parcels, .n = n, .verdicts = verdicts};
     t->join.call.done = on_done;
-    t->join.call.owner = &t->task;
-    struct store *store = s->conn.worker->dedup->store;
-    store->ops->join(store, &t->join);
+    t->join.call.owner = t;
+    const struct dedup *dedup = s->conn.worker->dedup;
+    t->legacy = dedup->legacy;
+    dedup->store->ops->join(dedup->store, &t->join);
     return OUTCOME_LATER;
 }

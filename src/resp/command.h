@@ -66,10 +66,10 @@ command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debu
 command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset; /* cmd_slowlog.c */
 command_fn cmd_backup;                                          /* cmd_backup.c */
 command_fn cmd_load;                                            /* cmd_load.c */
-command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_problems, cmd_legacy_resume,
-    cmd_legacy_state, cmd_legacy_status; /* cmd_legacy.c */
-command_fn cmd_legacy_mirror;            /* cmd_mirror.c */
-command_fn cmd_info;                     /* info.c */
+command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_problems, cmd_legacy_renote,
+    cmd_legacy_resume, cmd_legacy_state, cmd_legacy_status; /* cmd_legacy.c */
+command_fn cmd_legacy_mirror;                               /* cmd_mirror.c */
+command_fn cmd_info;                                        /* info.c */
 
 /* multi.c: queues a request behind MULTI. */
 enum outcome multi_queue(struct session *s, const struct slice *args, size_t n);

@@ -26,6 +26,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/inbox.h \
 	src/store/sqlite/internal.h \
 	src/store/sqlite/export.c \
+	src/store/sqlite/export_notes.c \
+	src/store/sqlite/export_notes.h \
 	src/store/sqlite/export_pack.c \
 	src/store/sqlite/export_pack.h \
 	src/store/sqlite/join.c \

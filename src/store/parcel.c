@@ -1,6 +1,6 @@
-/* A user as one run of bytes. Version 1; numbers are varints unless it says otherwise.
+/* A user as one run of bytes. Numbers are varints unless it says otherwise.
  *
- *   1    version
+ *   1    version: 1, or 2 of a user who is noted
  *   8    key, little endian
  *   any  user: a length byte and its bytes; last month
  *   any  n, then n months: month, length of the blob, the blob
@@ -8,6 +8,7 @@
  *   any  length of the deliveries' blob, the blob
  *   any  n, then n exceptions: 8 bytes of hash, little endian
  *   any  n, then n damaged months
+ *   1    only in version 2: 1, he is noted
  *   4    checksum: low half of the unseeded XXH3 64 of all bytes before it, little endian
  *
  * Lists are in order and without repeats, so that one user has one form, and equal files are equal users.
@@ -17,7 +18,7 @@
 #include "base/hash.h"
 #include "base/varint.h"
 
-enum { VERSION_1 = 1, HASH = 8, CHECKSUM = 4, LEAST = 1 + HASH + 2 + 1 + 5 + CHECKSUM };
+enum { VERSION_1 = 1, VERSION_2 = 2, NOTED = 1, HASH = 8, CHECKSUM = 4, LEAST = 1 + HASH + 2 + 1 + 5 + CHECKSUM };
 
 static void put_number(struct buf *out, uint64_t v)
 {
@@ -78,7 +79,7 @@ int parcel_encode(const struct parcel *p, struct buf *out)
         return ERR_INVALID;
     }
     const size_t start = out->len;
-    const char version = VERSION_1;
+    const char version = p->noted ? VERSION_2 : VERSION_1;
     const char user_len = (char)p->user.len;
     buf_add(out, &version, 1);
     put_fixed(out, (uint64_t)p->key, HASH);
@@ -105,6 +106,9 @@ int parcel_encode(const struct parcel *p, struct buf *out)
     put_number(out, p->n_damaged);
     for (size_t i = 0; i < p->n_damaged; i++) {
         put_number(out, (uint64_t)p->damaged[i]);
+    }
+    if (p->noted) {
+        put_fixed(out, NOTED, 1);
     }
     if (!out->failed) {
         put_fixed(out, hash_checksum(out->data + start, out->len - start), CHECKSUM);
@@ -260,8 +264,8 @@ int parcel_decode(const void *bytes, size_t len, struct arena *arena, struct par
     if (len < LEAST) {
         return err_set(err, ERR_CORRUPT, "parcel of a user: %zu bytes, fewer than any has", len);
     }
-    if (start[0] != VERSION_1) {
-        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads version 1", start[0]);
+    if (start[0] != VERSION_1 && start[0] != VERSION_2) {
+        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 and 2", start[0]);
     }
     len -= CHECKSUM;
     if (fixed_at(start + len, CHECKSUM) != (uint32_t)hash_checksum(start, len)) {
@@ -277,6 +281,12 @@ int parcel_decode(const void *bytes, size_t len, struct arena *arena, struct par
     }
     get_exceptions(&in, out);
     get_damaged(&in, out);
+    if (start[0] == VERSION_2 && in.result == 0) {
+        out->noted = in.at < in.end && *in.at++ == NOTED;
+        if (!out->noted) {
+            bad(&in, "a broken mark of a note");
+        }
+    }
     if (in.at != in.end) {
         bad(&in, "something left over");
     }

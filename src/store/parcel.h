@@ -32,6 +32,7 @@ struct parcel {
     size_t n_exceptions; /* ascending */
     const int *damaged;
     size_t n_damaged; /* months that were set aside unread, ascending; 0: the deliveries */
+    bool noted;       /* more of him stands in another Redis: he is to be noted here, too (store_ops.note) */
 };
 
 /* Appends the parcel's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the
@@ -42,5 +43,11 @@ int parcel_encode(const struct parcel *p, struct buf *out);
  * validated but the blobs' own, which have decoders of their own. Returns 0, ERR_NOMEM, ERR_VERSION, or ERR_CORRUPT
  * with what is wrong. */
 int parcel_decode(const void *bytes, size_t len, struct arena *arena, struct parcel *out, struct err *err);
+
+/* Whether it is of the version that noted users have; nothing else of it is looked at. */
+static inline bool parcel_may_be_noted(struct slice bytes)
+{
+    return bytes.len > 0 && bytes.data[0] == 2;
+}
 
 #endif

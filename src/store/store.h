@@ -108,7 +108,7 @@ enum store_note {
 };
 
 enum store_notes_kind {
-    NOTES_ADD,   /* users: noted, unless they are already */
+    NOTES_ADD,   /* users: noted, unless they are already; those who were forgotten only when `forgotten_too` */
     NOTES_MARK,  /* users: become `state`, unless ended */
     NOTES_AGAIN, /* all that are done or left wait again, a part of them at a time, see `more`; problems are forgotten
                   */
@@ -129,9 +129,10 @@ struct store_notes {
     const struct store_problem *problems;
     size_t n; /* of either; a thousand or two at most: writes wait for the transaction */
     enum store_note state;
-    bool paused;
-    uint64_t changed; /* how many users, or new problems */
-    uint64_t more;    /* NOTES_AGAIN: where the next call goes on; 0 first, and at the end */
+    bool paused, forgotten_too;
+    uint64_t changed;   /* how many users, or new problems */
+    uint64_t forgotten; /* NOTES_ADD: how many were left as they are because they were forgotten */
+    uint64_t more;      /* NOTES_AGAIN: where the next call goes on; 0 first, and at the end */
 };
 
 /* Where a walk through the waiting users stands. All zero: before the first. */

@@ -1,11 +1,12 @@
 """Operating the way from another Redis: threads, health, figures, and what people look at meanwhile."""
+import json
 import pathlib
 import socket
 import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, free_port
+from conftest import DAY, HOUR, PATIENCE, START, free_port, run
 from old_redis import REDIS, OldRedis
 from test_metrics import scrape, scrape_until
 from test_notify import Manager, health
@@ -33,6 +34,12 @@ def until(good, what=lambda: None):
     while not good():
         assert time.monotonic() < deadline, what()
         time.sleep(0.05)
+
+
+def migrate(server, *args, code=0):
+    result = run("migrate", *args, "-c", server.config, "--test-clock", server.clock, check=False)
+    assert result.returncode == code, result
+    return result
 
 
 def threads(server):
@@ -121,9 +128,10 @@ def test_figures(make_server, redis):
     assert m["unseen_migration_read_bytes_total"] > 200 * 13
     assert m["unseen_mirror_up"] == 1 and m["unseen_mirror_behind_seconds"] == 0 and m["unseen_mirror_sent_total"] == 3
     assert m["unseen_mirror_sent_bytes_total"] == 3 * 24 + 2 * len("ma") + len("gone")
+    until(lambda: info(server, "migration")["migration_state"] == "idle")
+    until(lambda: info(server, "mirror")["mirror_state"] == "in step")
     shown = info(server, "migration")
     assert shown["migration_state"] == "idle" and shown["migration_cause"] == "" and shown["migration_plays"] == "201"
-    assert info(server, "mirror")["mirror_state"] == "in step"
     with server.client() as c:
         c.command("LEGACY", "PAUSE")
     assert scrape(server)["unseen_migration_paused"] == 1
@@ -141,3 +149,93 @@ def test_notes_without_a_redis(make_server, folder):
     shown = info(server, "migration")
     assert shown["migration_state"] == "off" and "no Redis to come from is configured" in shown["migration_cause"]
     assert info(server, "mirror")["mirror_state"] == "off"
+
+
+@needs_redis
+def test_forgotten_users_come_back_only_by_wish(make_server, redis, folder):
+    """A list that is older than the FORGET brings nothing back, and says of how many."""
+    for user in ("a", "b", "c"):
+        redis.zadd(f"played:{user}", [(START, "x")])
+    server = make_server(legacy_redis=redis.socket)
+    keys = folder / "keys"
+    keys.write_text("a\nb\nc\n")
+    assert json.loads(migrate(server, "--keys", keys, "--json").stdout)["noted"] == 3
+    until(lambda: status(server)[b"migrated"] == 3)
+    with server.client() as c:
+        assert c.command("FORGET", "a") == 1 and c.command("FORGET", "b") == 1
+    said = migrate(server, "--keys", keys).stdout.decode()
+    assert "0 users were not noted before" in said and "2 users were forgotten here and are not noted" in said
+    assert json.loads(migrate(server, "--keys", keys, "--json").stdout)["forgotten"] == 2
+    assert b"--keys" in migrate(server, "--scan", "--forgotten", code=2).stderr
+    assert server.restart()
+    with server.client() as c:
+        assert c.command("LEGACY", "STATE", "a", "b", "c") == [b"forgotten", b"forgotten", b"migrated"]
+        assert c.command("UNSEEN", "a", "x") == [b"x"]
+    keys.write_text("a\nnew\n")
+    answer = json.loads(migrate(server, "--keys", keys, "--forgotten", "--json").stdout)
+    assert answer["noted"] == 2 and answer["forgotten"] == 0
+    until(lambda: status(server)[b"waiting"] == 0)
+    with server.client() as c:
+        assert c.command("LEGACY", "STATE", "a", "b", "new") == [b"migrated", b"forgotten", b"migrated"]
+        assert c.command("UNSEEN", "a", "x") == [] and c.command("UNSEEN", "b", "x") == [b"x"]
+        assert c.command("LEGACY", "RENOTE", "b", "b") == [b"noted", 1, b"forgotten", 0]
+    assert server.restart()
+    until(lambda: status(server)[b"waiting"] == 0 and status(server)[b"state"] == b"idle")
+    assert server.sqlite("staging.db", "SELECT user, state FROM noted ORDER BY id") == "a|1\nb|1\nc|1\nnew|1"
+
+
+@needs_redis
+def test_notes_move_along(make_server, redis, folder):
+    """Who is noted and not yet taken over is noted where he is loaded; the forgotten and the migrated are not."""
+    for i in range(40):
+        redis.zadd(f"played:u{i}", [(START, f"old{i}")])
+    redis.ask("SET", "played:u39", "no sorted set")
+    old = make_server(legacy_redis=redis.socket, hash_seed="0123456789abcdef")
+    with old.client() as c:
+        c.command("LEGACY", "NOTE", "u0", "u1", "u39")
+        until(lambda: status(old)[b"waiting"] == 0)
+        c.command("LEGACY", "PAUSE")
+        c.command("LEGACY", "NOTE", *[f"u{i}" for i in range(40)])
+        c.command("FORGET", "u2")
+        c.command("PLAYED", "u3", "here")  # noted, and with plays of his own that are staged, ...
+        c.command("PLAYED", "u4", "here")
+        c.command("RING", "FLUSH")  # ... or flushed
+        c.command("PLAYED", "u5", "here")
+        c.command("PLAYED", "stranger", "here")
+    for part in range(3):
+        made = run("export", folder / f"f{part}", "--shard", f"{part}/3", "--data", old.data, "--json")
+        assert json.loads(made.stdout)["noted"] > 0
+    whole = json.loads(run("export", folder / "whole", "--data", old.data, "--json").stdout)
+    assert whole["noted"] == 40 - 3 and whole["users"] == whole["noted"] + 3  # u39 too; u0, u1, the stranger
+    said = run("export", folder / "again", "--data", old.data, "--test-clock", old.clock).stdout.decode()
+    assert "37 of them are noted only, or in part" in said
+    ranges = [json.loads(run("export", folder / "r", "--range", f"{i}/2", "--data", old.data, "--json").stdout)["noted"]
+              for i in range(2)]
+    assert sum(ranges) == 37 and min(ranges) > 0
+
+    # Into a running server, in parts; it goes to work at once.
+    new = make_server(legacy_redis=redis.socket, hash_seed="0123456789abcdef")
+    said = ""
+    for part in range(3):
+        said += run("load", "--to", f"127.0.0.1:{new.port}", folder / f"f{part}", "-c", new.config).stdout.decode()
+    assert "of them are noted: the rest of theirs is read from the old Redis" in said
+    until(lambda: status(new)[b"waiting"] == 0, lambda: status(new))
+    with new.client() as c:
+        for i in range(3, 39):
+            assert c.command("UNSEEN", f"u{i}", f"old{i}", "z") == [b"z"]
+        assert c.command("UNSEEN", "u0", "old0") == [] and c.command("UNSEEN", "u2", "old2") == [b"old2"]
+        assert c.command("UNSEEN", "u3", "here") == c.command("UNSEEN", "u4", "here") == []
+        assert c.command("LEGACY", "STATE", "u0", "u2", "u3", "u39", "stranger") == [b"none", b"none", b"migrated", b"left", b"none"]
+    # Into a stopped folder; loading twice changes nothing, and a note that was ended stays so.
+    with new.client() as c:
+        c.command("FORGET", "u7")
+    new.stop()
+    for _ in range(2):
+        run("load", folder / "whole", "-c", new.config, "--test-clock", new.clock)
+    new.start()
+    assert status(new)[b"noted"] == 37 and status(new)[b"forgotten"] == 1
+    target = make_server(hash_seed="0123456789abcdef")
+    target.stop()
+    run("load", folder / "whole", "-c", target.config, "--test-clock", target.clock)
+    assert target.sqlite("staging.db", "SELECT waiting, noted FROM migration") == "37|37"
+    assert b"37 of them are noted" in run("export", folder / "on", "-c", target.config).stdout

@@ -127,7 +127,7 @@ def test_forget(make_server, redis):
     server = make_server(legacy_redis=redis.socket)
     with server.client() as c:
         c.command("LEGACY", "PAUSE")
-        assert c.command("LEGACY", "NOTE", "before", "after", "item") == 3
+        assert c.command("LEGACY", "NOTE", "before", "after", "item") == [b"noted", 3, b"forgotten", 0]
         assert c.command("FORGET", "before") == 1
         assert c.command("FORGET", "item", "a") == 0
         c.command("LEGACY", "RESUME")
@@ -137,7 +137,7 @@ def test_forget(make_server, redis):
         assert c.command("UNSEEN", "after", "a", "b") == []
         assert c.command("FORGET", "after") == 1
         c.command("LEGACY", "AGAIN")
-        c.command("LEGACY", "NOTE", "before", "after")
+        assert c.command("LEGACY", "NOTE", "before", "after", "item") == [b"noted", 0, b"forgotten", 2]
         last = wait_done(server)
         assert last[b"forgotten"] == 2 and last[b"migrated"] == 1
         for user in ("before", "after"):

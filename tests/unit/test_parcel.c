@@ -111,6 +111,55 @@ static void test_parcel_golden(void **state)
     buf_free(&bytes);
 }
 
+static void seal(struct buf *bytes);
+
+/* Who is noted, with or without anything else; others have version 1 as ever. */
+static void test_parcel_noted(void **state)
+{
+    static const uint8_t golden[] = {0x02, 0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01,
+                                     0x01, 0x75, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01}; /* docs/format.md has it */
+    (void)state;
+    struct parcel p = {.key = 0x0102030405060708, .user = slice_str("u"), .noted = true};
+    struct parcel q;
+    struct err err = {0};
+    struct buf bytes = {0};
+    struct arena arena = {0};
+    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_int_equal(bytes.len, sizeof golden + 4);
+    assert_memory_equal(bytes.data, golden, sizeof golden);
+    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_true(q.noted && q.key == p.key && q.n_plays == 0);
+    for (int mark = 0; mark < 4; mark += 2) { /* whoever isn't noted has no mark */
+        bytes.data[sizeof golden - 1] = (char)mark;
+        seal(&bytes);
+        assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
+        assert_non_null(strstr(err.text, "a broken mark of a note"));
+    }
+    bytes.data[sizeof golden - 1] = 1;
+    bytes.data[0] = 1;
+    seal(&bytes);
+    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
+    bytes.data[0] = 3;
+    seal(&bytes);
+    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_VERSION);
+
+    buf_clear(&bytes);
+    p = sample();
+    p.noted = true;
+    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_true(parcel_may_be_noted(buf_slice(&bytes)));
+    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_true(q.noted && q.n_damaged == 2 && q.n_plays == 3);
+    buf_clear(&bytes);
+    p.noted = false;
+    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_false(parcel_may_be_noted(buf_slice(&bytes)));
+    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_false(q.noted);
+    buf_free(&bytes);
+    arena_free(&arena);
+}
+
 static void seal(struct buf *bytes)
 {
     uint64_t sum = hash_checksum(bytes->data, bytes->len - 4);
@@ -392,10 +441,10 @@ static void test_file_golden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keyslots),      cmocka_unit_test(test_parcel_round_trip),
-        cmocka_unit_test(test_parcel_golden), cmocka_unit_test(test_parcel_refuses),
-        cmocka_unit_test(test_file),          cmocka_unit_test(test_file_golden),
-        cmocka_unit_test(test_file_blocks),
+        cmocka_unit_test(test_keyslots),       cmocka_unit_test(test_parcel_round_trip),
+        cmocka_unit_test(test_parcel_noted),   cmocka_unit_test(test_parcel_golden),
+        cmocka_unit_test(test_parcel_refuses), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_file_golden),    cmocka_unit_test(test_file_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,14 @@
  * Staging is read first, in one snapshot, into one index a table; then history, some hundred users a snapshot. In that
  * order a flush in between can't hide a play, as in a question: what has left staging before it was read is durable in
  * history, and is read after. Both are walked in the order of keys, side by side: the next user is the one with the
- * lowest key of all indexes and of history. Users with one key (there are next to none) follow each other; each gets
- * what history has under it, since they share it.
+ * lowest key of all indexes, of those who are noted, and of history. Users with one key (there are next to none) follow
+ * each other; each gets what history has under it, since they share it.
  */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/sqlite/export_notes.h"
 #include "store/sqlite/export_pack.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
@@ -17,6 +18,8 @@
 #include "store/sqlite/staged_row.h"
 
 enum {
+    NOTED = STORE_SLOTS_MAX, /* the walk of those who are noted, behind those of the slots */
+    WALKS,
     CHUNK_USERS = 256,            /* of one snapshot */
     HELD_BYTES = 8 * 1024 * 1024, /* of parcels that wait for its end; more are handed over within it */
 };
@@ -31,8 +34,9 @@ struct exporter {
     const struct sqlite_export *e;
     struct db staging, history;
     struct staged *slots[STORE_SLOTS_MAX];
-    struct staged_walk walks[STORE_SLOTS_MAX];
-    bool at_user[STORE_SLOTS_MAX];
+    struct staged_walk walks[WALKS]; /* of NOTED: only key and user */
+    bool at_user[WALKS];
+    struct export_notes notes;
 
     /* of the snapshot */
     struct arena users_arena;
@@ -109,6 +113,9 @@ static int read_staging(struct exporter *x, struct err *err)
     for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
         result = exists[i] ? read_slot(x, i, err) : 0;
     }
+    if (result == 0) {
+        result = export_notes_read(&x->notes, &x->staging, x->e, x->packer.seed, err);
+    }
     struct err ended = {0};
     if (db_commit(&x->staging, &ended) < 0 && result == 0) {
         result = err_set(err, ended.code, "%s", ended.text);
@@ -118,16 +125,21 @@ static int read_staging(struct exporter *x, struct err *err)
 
 static int next_staged(struct exporter *x, int i, struct err *err)
 {
+    if (i == NOTED) {
+        int found = export_notes_next(&x->notes, &x->staging, &x->walks[i].key, &x->walks[i].user, err);
+        x->at_user[i] = found == 1;
+        return found < 0 ? found : 0;
+    }
     int next = staged_walk_next(&x->walks[i]);
     x->at_user[i] = next == 1;
     return next < 0 ? out_of_memory(err) : 0;
 }
 
-/* The slot whose walk stands at the lowest key, up to `to`; -1: none. */
+/* The slot, or NOTED, whose walk stands at the lowest key, up to `to`; -1: none. */
 static int lowest_slot(const struct exporter *x, int64_t to)
 {
     int lowest = -1;
-    for (int i = 0; i < x->packer.n_slots; i++) {
+    for (int i = 0; i < WALKS; i++) {
         if (x->at_user[i] && x->walks[i].key <= to && (lowest < 0 || x->walks[i].key < x->walks[lowest].key)) {
             lowest = i;
         }
@@ -174,7 +186,10 @@ static int pack(struct exporter *x, int64_t key, struct slice user, int last_mon
         return 0;
     }
     int newest = newest_delivery(x, key, user);
-    int result = export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, &x->bytes, err);
+    const struct staged_walk *note = &x->walks[NOTED];
+    bool noted = x->at_user[NOTED] && note->key == key && slice_eq(note->user, user);
+    int result =
+        export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, noted, &x->bytes, err);
     if (result != 1) {
         return result;
     }
@@ -203,7 +218,7 @@ static int pack_staged_users(struct exporter *x, int64_t key, const struct chunk
         if (!packed) {
             result = pack(x, x->walks[first].key, user, 0, stored, err);
         }
-        for (int i = 0; i < x->packer.n_slots && result == 0; i++) {
+        for (int i = 0; i < WALKS && result == 0; i++) { /* NOTED last: `user` may be its */
             if (x->at_user[i] && x->walks[i].key == key && slice_eq(x->walks[i].user, user)) {
                 result = next_staged(x, i, err);
             }
@@ -324,6 +339,7 @@ static int pack_all(struct exporter *x, struct err *err)
         staged_walk_begin(&x->walks[i], x->slots[i], from);
         result = next_staged(x, i, err);
     }
+    result = result < 0 ? result : next_staged(x, NOTED, err);
     int more = 1;
     while (result == 0 && more == 1) {
         if ((result = db_begin_read(&x->history, err)) < 0) {
@@ -397,6 +413,7 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
         staged_walk_free(&x->walks[i]);
         staged_free(x->slots[i]);
     }
+    export_notes_free(&x->notes);
     arena_free(&x->users_arena);
     export_packer_free(&x->packer);
     buf_free(&x->bytes);

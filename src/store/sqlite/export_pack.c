@@ -204,10 +204,10 @@ static int pack_deliveries(struct export_packer *x, struct packed *p, struct err
 
 /* --- the user --- */
 
-int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, struct buf *out,
-                struct err *err)
+int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, bool noted,
+                struct buf *out, struct err *err)
 {
-    struct packed p = {.parcel = {.key = key, .user = user, .last_month = last_month}};
+    struct packed p = {.parcel = {.key = key, .user = user, .last_month = last_month, .noted = noted}};
     arena_reset(&x->arena);
     p.parcel.months = p.months;
     p.parcel.damaged = p.damaged;
@@ -223,7 +223,7 @@ int export_pack(struct export_packer *x, int64_t key, struct slice user, int las
         return result;
     }
     const struct parcel *all = &p.parcel;
-    if (all->n_months + all->n_plays + all->deliveries.len + all->n_exceptions + all->n_damaged == 0) {
+    if (all->n_months + all->n_plays + all->deliveries.len + all->n_exceptions + all->n_damaged + all->noted == 0) {
         return 0;
     }
     if ((result = parcel_encode(all, out)) < 0) {

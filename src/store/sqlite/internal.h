@@ -453,6 +453,8 @@ int notes_read(struct store_reader *reader, struct store_notes_walk *walk, struc
 int notes_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
                    struct err *err);
 void notes_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
+/* There too: users are noted, durably, unless they are already. */
+int notes_add(struct sqlite_store *s, const struct slice *users, size_t n, struct err *err);
 /* The end of a forgotten user's note, if there is one: inside the transaction, and once that is durable. */
 int notes_end(struct sqlite_store *s, int64_t key, struct err *err);
 void notes_ended(struct sqlite_store *s, int64_t key);

@@ -5,9 +5,12 @@
  *
  * On its way through the stager a message makes sure of one thing: deliveries that are joined get the ids of those
  * beside which they rank, or lower ones, and whatever is sent from then on must get a higher one, also in a store that
- * is new. So no id up to DELIVERED_MAX is given out after a join.
+ * is new. So no id up to DELIVERED_MAX is given out after a join. And users who are noted there are noted here, before
+ * the rest of them comes.
  */
+#include "base/hash.h"
 #include "base/log.h"
+#include "store/parcel.h"
 #include "store/sqlite/internal.h"
 
 enum { GROUP_MAX = 8 /* messages of one barrier */ };
@@ -45,10 +48,32 @@ static int reserve_ids(struct sqlite_store *s, struct err *err)
     return result;
 }
 
+/* A parcel that isn't sound is left to the historian, who refuses it. */
+static int note_users(struct sqlite_store *s, const struct store_join *join, struct err *err)
+{
+    struct arena arena = {0};
+    struct slice *users = arena_alloc(&arena, (join->n + 1) * sizeof *users);
+    size_t n = 0;
+    for (size_t i = 0; i < join->n && users != NULL; i++) {
+        struct parcel p;
+        if (parcel_may_be_noted(join->parcels[i]) &&
+            parcel_decode(join->parcels[i].data, join->parcels[i].len, &arena, &p, NULL) == 0 &&
+            p.key == hash_user_key(s->seed, p.user)) {
+            users[n++] = p.user;
+        }
+    }
+    int result = users == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users")
+                 : n > 0       ? notes_add(s, users, n, err)
+                               : 0;
+    arena_free(&arena);
+    return result;
+}
+
 void join_pass(struct sqlite_store *s, struct store_message *m)
 {
     struct store_call *call = (struct store_call *)m;
-    if (stager_disk_room(s, &call->err) < 0 || reserve_ids(s, &call->err) < 0) {
+    if (stager_disk_room(s, &call->err) < 0 || reserve_ids(s, &call->err) < 0 ||
+        note_users(s, (struct store_join *)m, &call->err) < 0) {
         call->done(call);
         return;
     }

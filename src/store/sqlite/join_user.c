@@ -571,7 +571,7 @@ int join_user(struct sqlite_store *s, struct slice bytes, struct err *err)
         return result;
     }
     if (w.newest < w.first_kept) {
-        return JOIN_OLD;
+        return w.parcel.noted ? JOIN_DONE : JOIN_OLD;
     }
     if ((result = month_list(s, err)) < 0 || (result = plan_exceptions(&w)) < 0 || (result = plan_months(&w)) < 0 ||
         (result = result > 0 ? result : plan_deliveries(&w)) < 0) {

@@ -270,13 +270,34 @@ void notes_state(struct store *base, struct store_notes_state *out)
 void notes_write(struct store *base, struct store_notes *notes)
 {
     notes->call.err = (struct err){0};
-    notes->changed = 0;
+    notes->changed = notes->forgotten = 0;
     notes->call.message.kind = STORE_CALL;
     notes->call.message.what = WANTS_NOTES;
     inbox_put(&sqlite_store(base)->stager.inbox, &notes->call.message);
 }
 
 /* --- the stager's --- */
+
+/* What was erased must not come back by a list that is older than that: only an explicit wish notes him again. */
+static int add_forgotten(struct sqlite_store *s, struct store_notes *notes, uint64_t at, size_t i)
+{
+    struct notes *n = s->notes;
+    if (!notes->forgotten_too) {
+        notes->forgotten++;
+        return 0;
+    }
+    sqlite3_stmt *stmt = db_stmt(&s->stager.db, SQL_NOTED_REVIVE, &notes->call.err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, (int64_t)(n->set.places[at] >> STATE_BITS));
+        db_bind_id(stmt, 2, notes->users[i]);
+    }
+    int result = db_run(&s->stager.db, stmt, &notes->call.err);
+    if (result == 0) {
+        change(n, at, NOTE_WAITING);
+        notes->changed++;
+    }
+    return result;
+}
 
 /* The set takes the change at once, so that a repeat within the same list is seen; when the commit then fails, it is
  * read from the file again. */
@@ -289,7 +310,12 @@ static int add_users(struct sqlite_store *s, struct store_notes *notes)
     }
     for (size_t i = 0; i < notes->n; i++) {
         int64_t key = hash_user_key(s->seed, notes->users[i]);
-        if (n->set.places[find(&n->set, key)] != 0) {
+        uint64_t at = find(&n->set, key);
+        if (n->set.places[at] != 0) {
+            int result = place_state(n->set.places[at]) == NOTE_ENDED ? add_forgotten(s, notes, at, i) : 0;
+            if (result < 0) {
+                return result;
+            }
             continue;
         }
         if (n->last_id == NOTED_MAX) {
@@ -412,13 +438,12 @@ static int refresh(struct sqlite_store *s, struct err *err)
     return result < 0 ? result : load(s, err);
 }
 
-void notes_work(struct sqlite_store *s, struct store_message *m)
+static void carry_out(struct sqlite_store *s, struct store_notes *notes)
 {
     static int (*const work[])(struct sqlite_store * s, struct store_notes * notes) = {
         [NOTES_ADD] = add_users,         [NOTES_MARK] = mark_users,  [NOTES_AGAIN] = begin_again,
         [NOTES_PROBLEMS] = add_problems, [NOTES_PAUSE] = set_paused,
     };
-    struct store_notes *notes = (struct store_notes *)m;
     struct db *db = &s->stager.db;
     struct err *err = &notes->call.err;
     int result = s->notes->stale ? refresh(s, err) : 0;
@@ -436,7 +461,20 @@ void notes_work(struct sqlite_store *s, struct store_message *m)
             }
         }
     }
+}
+
+void notes_work(struct sqlite_store *s, struct store_message *m)
+{
+    struct store_notes *notes = (struct store_notes *)m;
+    carry_out(s, notes);
     notes->call.done(&notes->call);
+}
+
+int notes_add(struct sqlite_store *s, const struct slice *users, size_t n, struct err *err)
+{
+    struct store_notes notes = {.kind = NOTES_ADD, .users = users, .n = n};
+    carry_out(s, &notes);
+    return notes.call.err.code < 0 ? err_set(err, notes.call.err.code, "%s", notes.call.err.text) : 0;
 }
 
 int notes_end(struct sqlite_store *s, int64_t key, struct err *err)
