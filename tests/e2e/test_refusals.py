@@ -298,11 +298,12 @@ def test_a_resolver_that_never_answers(make_server, folder, monkeypatch):
     deaf = folder / "deaf_resolver.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", deaf, REPO / "tests/e2e/deaf_resolver.c", "-ldl"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(deaf))
-    server = make_server(legacy_redis="deaf.example:6379", legacy_mirror="yes")
+    server = make_server(legacy_redis="deaf.example:6379", legacy_mirror="yes", legacy_read_through="yes")
     monkeypatch.delenv("LD_PRELOAD")
     ask(server, "LEGACY", "NOTE", "u")
     assert ask(server, "PLAYED", "u", "v") == 1
     assert mirror(server)["state"] != b"in step"
     for state in (mirror, migration):
         assert wait_cause(server, state, b"deaf.example:6379: the look-up of its name has no answer")["waiting"] == 1
+    assert ask(server, "UNSEEN", "u", "v", "w") == [b"w"]
     assert server.stop() == 0
