@@ -82,6 +82,40 @@ DELETE FROM mirror WHERE id <= ?1;
 -- :mirror_delete_range
 DELETE FROM mirror WHERE id BETWEEN ?1 AND ?2;
 
+-- What `unseen check` looks for in the tables of users from another Redis, as texts; --repair uses the same conditions.
+-- :noted_problems_found
+SELECT printf('staging.db: note %d can''t be read (state %s, user of %d bytes)', id, state, length(CAST(user AS BLOB))) FROM noted WHERE NOT (id BETWEEN 1 AND 1073741823 AND typeof(state) = 'integer' AND state BETWEEN 0 AND 3 AND (state = 3 AND typeof(user) = 'integer' OR typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255))
+UNION ALL SELECT printf('staging.db: %d notes of one user, the first of them is %d', count(*), min(id)) FROM noted WHERE state < 3 GROUP BY user HAVING count(*) > 1
+UNION ALL SELECT printf('staging.db: a row of legacy_problems can''t be read (key of %d bytes)', length(CAST(key AS BLOB))) FROM legacy_problems WHERE NOT (typeof(key) IN ('text', 'blob') AND length(CAST(key AS BLOB)) > 0 AND typeof(what) = 'text' AND typeof(at) = 'integer')
+UNION ALL SELECT printf('staging.db: %s in meta is "%s", expected a number', name, value) FROM meta WHERE name = 'legacy_paused' AND NOT (typeof(value) = 'integer' AND value >= 0);
+-- :mirror_problems_found
+SELECT printf('staging.db: event %d for the old Redis can''t be read (kind %s, user of %d bytes)', id, kind, length(CAST(user AS BLOB))) FROM mirror WHERE NOT (id > 0 AND kind IN (1, 2, 3, 4) AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND (kind = 3 AND item IS NULL OR kind <> 3 AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer')
+UNION ALL SELECT printf('staging.db: %s in meta is "%s", expected a number', name, value) FROM meta WHERE name IN ('mirror_on', 'mirror_broken', 'mirror_left_out') AND NOT (typeof(value) = 'integer' AND value >= 0)
+UNION ALL SELECT 'staging.db: events wait for the old Redis, but meta says that there was no mirror' WHERE EXISTS (SELECT 1 FROM mirror) AND coalesce((SELECT value FROM meta WHERE name = 'mirror_on'), 0) = 0
+UNION ALL SELECT 'staging.db: meta says that the mirror left events out, but not since when' WHERE coalesce((SELECT value FROM meta WHERE name = 'mirror_left_out'), 0) > 0 AND coalesce((SELECT value FROM meta WHERE name = 'mirror_broken'), 0) = 0;
+-- :repair_note_states
+UPDATE noted SET state = 0 WHERE id BETWEEN 1 AND 1073741823 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND NOT (typeof(state) = 'integer' AND state BETWEEN 0 AND 3);
+-- :repair_notes
+DELETE FROM noted WHERE NOT (id BETWEEN 1 AND 1073741823 AND (state = 3 AND typeof(user) = 'integer' OR typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255));
+-- :repair_note_twice
+UPDATE noted SET state = 0 WHERE id IN (SELECT min(id) FROM noted WHERE state < 3 GROUP BY user HAVING count(*) > 1);
+-- :repair_note_repeats
+DELETE FROM noted WHERE state < 3 AND id NOT IN (SELECT min(id) FROM noted WHERE state < 3 GROUP BY user);
+-- :repair_legacy_problems
+DELETE FROM legacy_problems WHERE NOT (typeof(key) IN ('text', 'blob') AND length(CAST(key AS BLOB)) > 0 AND typeof(what) = 'text' AND typeof(at) = 'integer');
+-- :repair_legacy_paused
+UPDATE meta SET value = 0 WHERE name = 'legacy_paused' AND NOT (typeof(value) = 'integer' AND value >= 0);
+-- :repair_mirror
+DELETE FROM mirror WHERE NOT (id > 0 AND kind IN (1, 2, 3, 4) AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND (kind = 3 AND item IS NULL OR kind <> 3 AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer');
+-- :repair_mirror_meta
+UPDATE meta SET value = CASE name WHEN 'mirror_left_out' THEN 0 WHEN 'mirror_on' THEN 1 ELSE ?1 END WHERE name IN ('mirror_on', 'mirror_broken', 'mirror_left_out') AND NOT (typeof(value) = 'integer' AND value >= 0);
+-- :repair_mirror_on
+INSERT INTO meta (name, value) SELECT 'mirror_on', 1 WHERE EXISTS (SELECT 1 FROM mirror) AND coalesce((SELECT value FROM meta WHERE name = 'mirror_on'), 0) = 0 ON CONFLICT (name) DO UPDATE SET value = 1;
+-- :repair_mirror_since
+INSERT INTO meta (name, value) SELECT 'mirror_broken', ?1 WHERE coalesce((SELECT value FROM meta WHERE name = 'mirror_left_out'), 0) > 0 AND coalesce((SELECT value FROM meta WHERE name = 'mirror_broken'), 0) = 0 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+-- :repair_mirror_left_out
+INSERT INTO meta (name, value) VALUES ('mirror_left_out', ?1) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value;
+
 -- :sessions_all
 SELECT session, ids, used FROM sessions ORDER BY id;
 -- :session_insert

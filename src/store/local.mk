@@ -40,6 +40,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/reader.c \
 	src/store/sqlite/repair.c \
 	src/store/sqlite/repair.h \
+	src/store/sqlite/repair_legacy.c \
 	src/store/sqlite/repair_staging.c \
 	src/store/sqlite/repair_users.c \
 	src/store/sqlite/schema.c \

@@ -177,3 +177,55 @@ def test_views_that_somebody_dropped(filled, mend):
         check(filled, mend)
     assert [filled.sqlite(file, sql) for file in views] == before
     assert check(filled)[1]["problems"] == []
+
+
+NOTED = "INSERT INTO noted (id, user, state) VALUES "
+
+
+def test_users_of_another_redis(server):
+    """Notes, problems and the mirror's queue: each damage is named, mended, and gone."""
+    server.options.update(legacy_redis=server.folder / "nobody", legacy_mirror="yes")
+    server.restart()
+    with server.client() as c:
+        c.command("LEGACY", "NOTE", "a", "b", "c", "d", "e")
+        c.command("FORGET", "e")
+        c.command("PLAYED", "a", "x", "y")
+        c.command("DELIVERED", "a", "z")
+        c.command("FORGET", "a", "y")
+    assert server.stop() == 0
+    assert problems_of(server) == []
+    for sql, file in (("UPDATE noted SET state = 9 WHERE user = 'a'", "staging.db"),
+                      (NOTED + "(900, x'', 0), (901, 5, 1), (0, 'zero', 0)", "staging.db"),
+                      (NOTED + "(902, 'b', 1), (903, 'b', 0)", "staging.db"),
+                      ("INSERT INTO legacy_problems VALUES ('', 'what', 1)", "staging.db"),
+                      ("INSERT INTO meta VALUES ('legacy_paused', 'maybe')", "staging.db"),
+                      ("UPDATE mirror SET kind = 8 WHERE item = 'x'", "staging.db"),
+                      ("UPDATE mirror SET item = NULL WHERE item = 'z'", "staging.db"),
+                      ("UPDATE meta SET value = 0 WHERE name = 'mirror_on'", "staging.db"),
+                      ("INSERT INTO meta VALUES ('mirror_left_out', 3)", "staging.db")):
+        spoil(server, sql, file=file)
+    found = problems_of(server)
+    for wanted in ("can't be read (state 9, user of 1 bytes)", "note 900 can't be read (state 0, user of 0 bytes)",
+                   "note 901 can't be read", "note 0 can't be read", "3 notes of one user, the first of them is 2",
+                   "a row of legacy_problems can't be read (key of 0 bytes)", 'legacy_paused in meta is "maybe"',
+                   "for the old Redis can't be read (kind 8, user of 1 bytes)", "can't be read (kind 2, user of 1 bytes)",
+                   "but meta says that there was no mirror", "but not since when"):
+        assert sum(wanted in p for p in found) == 1, (wanted, found)
+    assert len(found) == 11, found
+    done = run("check", "--repair", "--data", server.data, "--test-clock", server.clock).stdout.decode()
+    for wanted in ("1 notes whose state can't be read wait again", "3 notes that can't be read are lost",
+                   "1 users who were noted more than once wait again", "2 repeated notes are removed",
+                   "1 rows of legacy_problems", "the migration is not paused", "2 events for the old Redis",
+                   "the mirror was on", "the mirror counts as broken"):
+        assert wanted in done, (wanted, done)
+    assert problems_of(server) == []
+    assert server.sqlite("staging.db", "SELECT noted, waiting, forgotten FROM migration") == "5|4|1"
+    server.start()
+    with server.client(3) as c:
+        now = c.command("LEGACY", "MIRROR")
+        assert now[b"left_out"] == 5 and now[b"broken_since"] > 0 and now[b"waiting"] == 3
+
+
+def problems_of(server):
+    result = run("check", "--data", server.data, "--json", check=False)
+    return json.loads(result.stdout)["problems"]

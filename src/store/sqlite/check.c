@@ -386,6 +386,26 @@ static void slot_size_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     }
 }
 
+static void text_row(struct check *c, sqlite3_stmt *stmt, void *arg)
+{
+    (void)arg;
+    problem(c, "%s", sqlite3_column_text(stmt, 0));
+}
+
+/* Users who come from another Redis. */
+static int check_legacy(struct check *c, struct db *db, struct err *err)
+{
+    int64_t version = 0;
+    int result = schema_version(db, &version, err);
+    if (result == 0 && version >= 4) {
+        each_row(c, db, sql_statements[SQL_NOTED_PROBLEMS_FOUND], text_row, NULL);
+    }
+    if (result == 0 && version >= 5) {
+        each_row(c, db, sql_statements[SQL_MIRROR_PROBLEMS_FOUND], text_row, NULL);
+    }
+    return result;
+}
+
 static int check_staging(struct check *c, struct err *err)
 {
     struct db db;
@@ -399,7 +419,7 @@ static int check_staging(struct check *c, struct err *err)
         c->total += sizes.rows;
         check_pages(c, &db, sizes.rows);
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
-        if ((result = check_views(c, &db, 6, err)) == 0) {
+        if ((result = check_legacy(c, &db, err)) == 0 && (result = check_views(c, &db, 6, err)) == 0) {
             result = db_commit(&db, err);
         }
     }

@@ -123,10 +123,18 @@ static int add_exceptions(struct sqlite_store *s, struct store_forget *forget, c
     return result;
 }
 
-/* What is still to be taken over from another system may bring the items: whatever it brings is older. */
+/* What is still to be taken over from another system may bring the items: whatever it brings is older. The user gets a
+ * row in `users`, with which the exceptions stay, and with which they go. */
 static int except_all(struct sqlite_store *s, struct store_forget *forget)
 {
-    int result = 0;
+    const struct staged_walk user = {.key = forget->key, .user = forget->user};
+    int64_t later, earlier;
+    store_now(&s->base, &later, &earlier);
+    int month = month_of_ms(later);
+    int result = month_ensure(s, month, &forget->err);
+    if (result == 0) {
+        result = merge_users_row(s, &user, month, &forget->err);
+    }
     for (size_t i = 0; i < forget->n_items && result == 0; i++) {
         result = add_exception(s, forget, forget->hashes[i]);
     }
@@ -139,7 +147,8 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
     struct err *err = &forget->err;
     arena_reset(&h->arena);
     int result = erase_delivered(s, forget);
-    if (result == 0 && notes_of(&s->base, forget->key) == NOTE_WAITING) {
+    enum store_note note = notes_of(&s->base, forget->key);
+    if (result == 0 && (note == NOTE_WAITING || note == NOTE_LEFT)) {
         result = except_all(s, forget);
     }
     if (result == 0) {

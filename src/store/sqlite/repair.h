@@ -8,6 +8,9 @@
 /* Inside a transaction. Calls did() for each slot that lost rows; returns for how many, or an error. */
 int repair_staging(struct db *staging, void (*did)(void *arg, const char *what), void *arg, struct err *err);
 
+/* The same of what it has of users who come from another Redis. */
+int repair_legacy(struct db *staging, void (*did)(void *arg, const char *what), void *arg, struct err *err);
+
 /* Of history.db, the same way. */
 int repair_users(struct db *history, void (*did)(void *arg, const char *what), void *arg, struct err *err);
 

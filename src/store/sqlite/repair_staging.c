@@ -65,5 +65,8 @@ int repair_staging(struct db *db, void (*did)(void *arg, const char *what), void
             repairs++;
         }
     }
-    return result < 0 ? result : repairs;
+    if (result >= 0) {
+        result = repair_legacy(db, did, arg, err);
+    }
+    return result < 0 ? result : repairs + result;
 }
