@@ -49,7 +49,7 @@ static void note_of(const struct reply *map, char *out, size_t size)
         snprintf(out, size, "%s of %s users  %s/s  %s", done, all, count_text(users, rate),
                  left_text(migrate_number(map, "seconds_left"), left));
     } else {
-        snprintf(out, size, "%s of %s users  %s", done, all, state);
+        snprintf(out, size, "%s of %s users  %s", done, all, migrate_number(map, "waiting") > 0 ? state : "");
     }
 }
 

@@ -1,12 +1,18 @@
 """Operating the way from another Redis: threads, health, figures, and what people look at meanwhile."""
+import fcntl
 import json
+import os
 import pathlib
+import pty
 import socket
+import struct
+import subprocess
+import termios
 import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, free_port, run
+from conftest import DAY, HOUR, PATIENCE, START, UNSEEN, free_port, run
 from old_redis import REDIS, OldRedis
 from test_metrics import scrape, scrape_until
 from test_notify import Manager, health
@@ -239,3 +245,34 @@ def test_notes_move_along(make_server, redis, folder):
     run("load", folder / "whole", "-c", target.config, "--test-clock", target.clock)
     assert target.sqlite("staging.db", "SELECT waiting, noted FROM migration") == "37|37"
     assert b"37 of them are noted" in run("export", folder / "on", "-c", target.config).stdout
+
+
+@needs_redis
+def test_watch(make_server, redis):
+    """It follows to the end; on a terminal of 80 columns a bar that fits shows how far it is."""
+    for i in range(300):
+        redis.zadd(f"played:u{i}", [(START, "x")])
+    server = make_server(legacy_redis=redis.socket, legacy_users_rate=150)
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        c.command("LEGACY", "NOTE", *[f"u{i}" for i in range(300)])
+        leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        with subprocess.Popen([str(UNSEEN), "migrate", "--watch", "-c", str(server.config), "--test-clock",
+                               str(server.clock)], stdout=subprocess.PIPE, stderr=follower,
+                              env=dict(os.environ, TERM="xterm")) as watch:
+            os.close(follower)
+            frames = os.read(leader, 4096)
+            assert b"0 of 300 users  paused" in frames and watch.poll() is None
+            c.command("LEGACY", "RESUME")
+            said = watch.stdout.read().decode()
+            assert watch.wait(PATIENCE) == 0
+        frames += os.read(leader, 65536)
+        os.close(leader)
+    lines = frames.decode().split("\r")
+    assert all(len(line.replace("\x1b[K", "")) < 80 for line in lines), lines
+    assert lines[-1] == "\x1b[K", "the bar is wiped"
+    assert "300  migrated" in said and "100%  300 of 300 users" in said
+    done = json.loads(migrate(server, "--watch", "--json").stdout)
+    assert done["migrated"] == 300 and done["state"] == "idle" and done["estimated_end"] == 0
+    assert b"expected one of" in migrate(server, "--watch", "--status", code=2).stderr
