@@ -25,6 +25,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/inbox.c \
 	src/store/sqlite/inbox.h \
 	src/store/sqlite/internal.h \
+	src/store/sqlite/exceptions.c \
+	src/store/sqlite/exceptions.h \
 	src/store/sqlite/export.c \
 	src/store/sqlite/export_notes.c \
 	src/store/sqlite/export_notes.h \

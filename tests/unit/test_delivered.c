@@ -94,6 +94,38 @@ static void test_last(void **state)
     check_last(same, 4, 100, "x4 xx3 y2");
 }
 
+/* The union of both, as "a7 b5"; and the same when theirs come once more. */
+static void check_rank(const struct store_delivery *ours, size_t n_ours, const struct store_delivery *theirs,
+                       size_t n_theirs, size_t max, const char *expected)
+{
+    struct store_delivery all[16];
+    struct store_delivery again[16];
+    assert_true(n_ours + n_theirs <= 8);
+    delivered_rank(ours, n_ours, theirs, n_theirs, all);
+    check_last(all, n_ours + n_theirs, max, expected);
+    size_t n = delivered_last(all, n_ours + n_theirs, max);
+    delivered_rank(all, n, theirs, n_theirs, again);
+    check_last(again, n + n_theirs, max, expected);
+}
+
+static void test_rank(void **state)
+{
+    (void)state;
+    const struct store_delivery ours[] = {delivery(90, "a"), delivery(50, "b"), delivery(20, "c")};
+    const struct store_delivery theirs[] = {delivery(7000, "x"), delivery(6000, "a"), delivery(5, "y"),
+                                            delivery(4, "z"), delivery(3, "w")};
+    const struct store_delivery batch[] = {delivery(9, "x"), delivery(9, "y"), delivery(8, "z")};
+    check_rank(ours, 3, theirs, 1, 100, "a90 x90 b50 c20");
+    check_rank(ours, 3, theirs, 5, 100, "a90 x90 b50 c20 y20 z19 w18"); /* a has a higher id here */
+    check_rank(ours, 3, theirs + 2, 3, 100, "a90 y90 b50 z50 w20 c20"); /* of one rank: by hash */
+    check_rank(ours, 3, theirs + 2, 3, 5, "a90 y90 b50 z50 w20");
+    check_rank(ours, 3, theirs + 2, 3, 3, "a90 y90 b50");
+    check_rank(ours, 3, batch, 3, 100, "a90 x90 y90 b50 z50 c20"); /* sent together */
+    check_rank(NULL, 0, theirs, 3, 100, "x3 a2 y1");
+    check_rank(ours, 3, NULL, 0, 100, "a90 b50 c20");
+    check_rank(ours, 1, theirs + 1, 3, 100, "a90 y89 z88"); /* the same item has rank 1 in both */
+}
+
 static struct store_delivery *many(size_t n, size_t distinct, uint64_t *random, char (*items)[16])
 {
     struct store_delivery *list = calloc(n > 0 ? n : 1, sizeof *list);
@@ -545,12 +577,13 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last),       cmocka_unit_test(test_last_against_plain),
-        cmocka_unit_test(test_last_large), cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_golden),     cmocka_unit_test(test_encode_refuses),
-        cmocka_unit_test(test_damage),     cmocka_unit_test(test_hand_made),
-        cmocka_unit_test(test_count),      cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_last),           cmocka_unit_test(test_last_against_plain),
+        cmocka_unit_test(test_last_large),     cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_rank),           cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_encode_refuses), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_hand_made),      cmocka_unit_test(test_count),
+        cmocka_unit_test(test_bombs),          cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_figures),
     };
     return cmocka_run_group_tests(tests, NULL, finish);
 }

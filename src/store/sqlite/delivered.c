@@ -109,6 +109,41 @@ size_t delivered_last(struct store_delivery *list, size_t n, size_t max)
     return kept;
 }
 
+/* The k-th newest distinct id of the list, or one below all of them. */
+struct ranks {
+    const struct store_delivery *list;
+    size_t n, at;
+    uint64_t id; /* of the rank at hand */
+};
+
+static void next_rank(struct ranks *r)
+{
+    while (r->at < r->n && r->list[r->at].id == r->id) {
+        r->at++;
+    }
+    if (r->at < r->n) {
+        r->id = r->list[r->at].id;
+    } else if (r->id > 0) {
+        r->id--;
+    }
+}
+
+void delivered_rank(const struct store_delivery *ours, size_t n_ours, const struct store_delivery *theirs,
+                    size_t n_theirs, struct store_delivery *all)
+{
+    struct ranks ranks = {ours, n_ours, 0, n_ours > 0 ? ours[0].id : n_theirs};
+    if (n_ours > 0) {
+        memcpy(all, ours, n_ours * sizeof *all);
+    }
+    for (size_t i = 0; i < n_theirs; i++) {
+        if (i > 0 && theirs[i].id != theirs[i - 1].id) {
+            next_rank(&ranks);
+        }
+        all[n_ours + i] = theirs[i];
+        all[n_ours + i].id = ranks.id;
+    }
+}
+
 /* --- encoding --- */
 
 void delivered_codec_free(struct delivered_codec *codec)

@@ -21,6 +21,13 @@ enum { DELIVERED_MAX = 10000 }; /* the most that a blob holds, and the upper lim
  * left. O(n + k log n), where k of n are looked at before max are found. */
 size_t delivered_last(struct store_delivery *list, size_t n, size_t max);
 
+/* Deliveries of another store beside ours, each newest first, into all (n_ours + n_theirs of them), of which
+ * delivered_last() then makes the union. Staging ids of two stores say nothing about each other, so ranks do: the k-th
+ * newest id there becomes the k-th newest id here, beyond the oldest here ever lower ones. That is stable: united once
+ * more, each item finds the id that it has, or a lower one, and what was cut off is cut off again. */
+void delivered_rank(const struct store_delivery *ours, size_t n_ours, const struct store_delivery *theirs,
+                    size_t n_theirs, struct store_delivery *all);
+
 /* zstd's memory, reused from call to call. All zero is an empty one; belongs to one thread at a time. */
 struct delivered_codec {
     struct ZSTD_CCtx_s *compress;

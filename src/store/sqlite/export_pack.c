@@ -7,6 +7,7 @@
 #include "base/calendar.h"
 #include "base/log.h"
 #include "store/parcel.h"
+#include "store/sqlite/exceptions.h"
 
 static int out_of_memory(struct err *err)
 {
@@ -100,44 +101,6 @@ static int pack_delivered(struct export_packer *x, struct packed *p, struct err 
     return result < 0 ? out_of_memory(err) : 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int pack_exceptions(struct export_packer *x, struct packed *p, struct err *err)
-{
-    uint64_t *list = NULL;
-    size_t n = 0;
-    size_t cap = 0;
-    sqlite3_stmt *stmt = db_stmt(x->history, SQL_EXCEPTIONS_GET, err);
-    db_bind_key(stmt, p->parcel.key);
-    int result;
-    while ((result = db_step(x->history, stmt, err)) == 1) {
-        if (n == cap) {
-            cap = cap > 0 ? 2 * cap : 16;
-            uint64_t *more = arena_alloc(&x->arena, cap * sizeof *more);
-            if (more == NULL) {
-                sqlite3_reset(stmt);
-                return out_of_memory(err);
-            }
-            if (n > 0) {
-                memcpy(more, list, n * sizeof *more);
-            }
-            list = more;
-        }
-        list[n++] = (uint64_t)sqlite3_column_int64(stmt, 0);
-    }
-    if (n > 1) {
-        qsort(list, n, sizeof *list, by_value);
-    }
-    p->parcel.exceptions = list;
-    p->parcel.n_exceptions = n;
-    return result;
-}
-
 static int pack_marks(struct export_packer *x, struct packed *p, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(x->history, SQL_QUARANTINE_OPEN, err);
@@ -211,12 +174,14 @@ int export_pack(struct export_packer *x, int64_t key, struct slice user, int las
     arena_reset(&x->arena);
     p.parcel.months = p.months;
     p.parcel.damaged = p.damaged;
+    uint64_t *exceptions;
     int result = 0;
     for (int i = x->n_months - 1; i >= 0 && stored && result == 0; i--) { /* listed newest first */
         result = pack_month(x, &p, &x->months[i], err);
     }
     if (stored && result == 0 && (result = pack_delivered(x, &p, err)) == 0 &&
-        (result = pack_exceptions(x, &p, err)) == 0) {
+        (result = exceptions_read(x->history, key, &x->arena, &exceptions, &p.parcel.n_exceptions, err)) == 0) {
+        p.parcel.exceptions = exceptions;
         result = pack_marks(x, &p, err);
     }
     if (result < 0 || (result = pack_staged(x, &p, err)) < 0 || (result = pack_deliveries(x, &p, err)) < 0) {

@@ -9,21 +9,17 @@
  * Exceptions: an item is un-seen only where it was forgotten. One from there is taken over unless the item is seen
  * here, in a filter without exception; one from here ends if the item is seen there. Hidden is what either hides.
  *
- * Deliveries: staging ids of two stores say nothing about each other, so ranks do. The k-th newest id there becomes the
- * k-th newest id here, beyond the oldest here ever lower ones; an item in both lists keeps the higher. That is stable:
- * joined once more, each item finds the id that it has, or a lower one, and what was cut off is cut off again.
+ * Deliveries: those of both by their rank (delivered_rank()).
  *
  * Damage: what the other store could not read it says by a mark, and it is one here: a question that needs it gets the
  * same error, until the loss is accepted.
  */
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/parcel.h"
+#include "store/sqlite/exceptions.h"
 #include "store/sqlite/internal.h"
 
 struct joined_month {
@@ -103,57 +99,6 @@ static int read_parcel(struct join_work *w, struct slice bytes)
 
 /* --- exceptions --- */
 
-static bool has(const uint64_t *ascending, size_t n, uint64_t hash)
-{
-    size_t from = 0;
-    size_t to = n;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (ascending[middle] < hash) {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
-    }
-    return from < n && ascending[from] == hash;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int read_exceptions(struct join_work *w)
-{
-    struct db *db = &w->s->historian.db;
-    struct arena *arena = &w->s->historian.arena;
-    size_t cap = 0;
-    sqlite3_stmt *stmt = db_stmt(db, SQL_EXCEPTIONS_GET, w->err);
-    db_bind_key(stmt, w->user.key);
-    int result;
-    while ((result = db_step(db, stmt, w->err)) == 1) {
-        if (w->n_exceptions == cap) {
-            cap = cap > 0 ? 2 * cap : 16;
-            uint64_t *more = arena_alloc(arena, cap * sizeof *more);
-            if (more == NULL) {
-                sqlite3_reset(stmt);
-                return out_of_memory(w->err);
-            }
-            if (w->n_exceptions > 0) {
-                memcpy(more, w->exceptions, w->n_exceptions * sizeof *more);
-            }
-            w->exceptions = more;
-        }
-        w->exceptions[w->n_exceptions++] = (uint64_t)sqlite3_column_int64(stmt, 0);
-    }
-    if (result == 0 && w->n_exceptions > 1) {
-        qsort(w->exceptions, w->n_exceptions, sizeof *w->exceptions, by_value);
-    }
-    return result;
-}
-
 static bool staged_there(const struct join_work *w, uint64_t hash)
 {
     for (size_t i = 0; i < w->parcel.n_plays; i++) {
@@ -206,7 +151,7 @@ static int look_here(struct join_work *w)
         for (size_t j = 0; j < w->parcel.n_exceptions; j++) {
             uint64_t hash = w->parcel.exceptions[j];
             bool maybe = result == ERR_CORRUPT || filter_has(&ours, hash);
-            if (maybe && !has(w->exceptions, w->n_exceptions, hash)) {
+            if (maybe && !exceptions_has(w->exceptions, w->n_exceptions, hash)) {
                 w->take_over[j] = false;
             }
         }
@@ -218,7 +163,7 @@ static int plan_exceptions(struct join_work *w)
 {
     const struct parcel *p = &w->parcel;
     struct arena *arena = &w->s->historian.arena;
-    int result = read_exceptions(w);
+    int result = exceptions_read(&w->s->historian.db, w->user.key, arena, &w->exceptions, &w->n_exceptions, w->err);
     if (result < 0) {
         return result;
     }
@@ -229,7 +174,7 @@ static int plan_exceptions(struct join_work *w)
     }
     for (size_t i = 0; i < w->n_exceptions; i++) {
         uint64_t hash = w->exceptions[i];
-        bool theirs = has(p->exceptions, p->n_exceptions, hash);
+        bool theirs = exceptions_has(p->exceptions, p->n_exceptions, hash);
         w->ours_end[i] = staged_there(w, hash) || (!theirs && filtered_there(w, hash));
     }
     for (size_t i = 0; i < p->n_exceptions; i++) {
@@ -350,25 +295,6 @@ static int plan_months(struct join_work *w)
 
 /* --- deliveries --- */
 
-/* The k-th newest distinct id of the list, or one below all of them. */
-struct ranks {
-    const struct store_delivery *list;
-    size_t n, at;
-    uint64_t id; /* of the rank at hand */
-};
-
-static void next_rank(struct ranks *r)
-{
-    while (r->at < r->n && r->list[r->at].id == r->id) {
-        r->at++;
-    }
-    if (r->at < r->n) {
-        r->id = r->list[r->at].id;
-    } else if (r->id > 0) {
-        r->id--;
-    }
-}
-
 static int decode_ours(struct join_work *w, struct store_delivery **list, size_t *n)
 {
     struct historian *h = &w->s->historian;
@@ -415,17 +341,7 @@ static int plan_deliveries(struct join_work *w)
     if (all == NULL) {
         return out_of_memory(w->err);
     }
-    if (n_ours > 0) {
-        memcpy(all, ours, n_ours * sizeof *all);
-    }
-    struct ranks ranks = {ours, n_ours, 0, n_ours > 0 ? ours[0].id : n_theirs};
-    for (size_t i = 0; i < n_theirs; i++) {
-        if (i > 0 && theirs[i].id != theirs[i - 1].id) {
-            next_rank(&ranks);
-        }
-        all[n_ours + i] = theirs[i];
-        all[n_ours + i].id = ranks.id;
-    }
+    delivered_rank(ours, n_ours, theirs, n_theirs, all);
     w->deliveries = all;
     w->n_deliveries = delivered_last(all, n_ours + n_theirs, (size_t)config_now(w->s->cfg)->delivered_max);
     return 0;
