@@ -1,12 +1,13 @@
 /* LEGACY: users who come from another Redis (src/legacy/). What changes notes is the store's to do; the connection
  * waits for it. A long list of users is noted in several transactions, one after the other. */
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/legacy.h"
 #include "legacy/through.h"
+#include "net/aside.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
@@ -262,6 +263,59 @@ enum outcome cmd_legacy_state(struct session *s, const struct slice *args, size_
     return OUTCOME_ANSWERED;
 }
 
+/* They are read from the disk, so that is done aside. */
+struct problems_task {
+    struct task task;
+    struct aside_job job;
+    struct legacy *legacy;
+    struct arena arena; /* of the list */
+    struct store_problem *list;
+    int most, found;
+    struct err err;
+};
+
+static struct problems_task *problems_of(struct mail *mail)
+{
+    return (struct problems_task *)((char *)mail - offsetof(struct problems_task, job.mail));
+}
+
+static void read_problems(struct aside_job *job, struct asker *asker)
+{
+    (void)asker;
+    struct problems_task *t = problems_of(&job->mail);
+    t->list = arena_alloc(&t->arena, (size_t)t->most * sizeof *t->list);
+    t->found = t->list != NULL ? legacy_problems(t->legacy, t->list, t->most, &t->arena, &t->err)
+                               : err_set(&t->err, ERR_NOMEM, "out of memory");
+}
+
+static void answer_problems(struct task *task, struct session *s)
+{
+    struct problems_task *t = (struct problems_task *)task;
+    if (t->found < 0) {
+        session_write_err(s, &t->err);
+        return;
+    }
+    write_array(&s->writer, (size_t)t->found);
+    for (int i = 0; i < t->found; i++) {
+        write_map(&s->writer, 3);
+        write_str(&s->writer, "key");
+        write_bulk(&s->writer, t->list[i].key);
+        write_str(&s->writer, "problem");
+        write_bulk(&s->writer, t->list[i].what);
+        write_str(&s->writer, "at");
+        write_int(&s->writer, t->list[i].at_ms);
+    }
+}
+
+static void problems_back(struct mail *mail, void *owner)
+{
+    (void)owner;
+    struct problems_task *t = problems_of(mail);
+    struct arena arena = t->arena;
+    task_end(&t->task);
+    arena_free(&arena);
+}
+
 enum outcome cmd_legacy_problems(struct session *s, const struct slice *args, size_t n)
 {
     enum outcome refused;
@@ -273,27 +327,15 @@ enum outcome cmd_legacy_problems(struct session *s, const struct slice *args, si
     if (n > 3 || (n == 3 && (!arg_int(args[2], &most) || most < 1 || most > PROBLEMS_MOST))) {
         return session_refuse(s, "ERR LEGACY PROBLEMS takes a number from 1 to %d", PROBLEMS_MOST);
     }
-    struct arena arena = {0};
-    struct err err = {0};
-    struct store_problem *list = calloc((size_t)most, sizeof *list);
-    int found = list != NULL ? legacy_problems(legacy, list, (int)most, &arena, &err)
-                             : err_set(&err, ERR_NOMEM, "out of memory");
-    enum outcome outcome = OUTCOME_ANSWERED;
-    if (found < 0) {
-        outcome = session_refuse(s, "ERR %s", err.text);
-    } else {
-        write_array(&s->writer, (size_t)found);
-        for (int i = 0; i < found; i++) {
-            write_map(&s->writer, 3);
-            write_str(&s->writer, "key");
-            write_bulk(&s->writer, list[i].key);
-            write_str(&s->writer, "problem");
-            write_bulk(&s->writer, list[i].what);
-            write_str(&s->writer, "at");
-            write_int(&s->writer, list[i].at_ms);
-        }
+    struct problems_task *t = task_new(sizeof *t, s, answer_problems);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory");
     }
-    arena_free(&arena);
-    free(list);
-    return outcome;
+    struct worker *w = s->conn.worker;
+    t->job = (struct aside_job){{NULL, problems_back}, w, read_problems};
+    t->legacy = legacy;
+    t->most = (int)most;
+    t->found = err_set(&t->err, ERR_CLOSED, "the server is stopping");
+    aside_put(&w->crew->aside, &t->job);
+    return OUTCOME_LATER;
 }

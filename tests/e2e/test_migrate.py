@@ -1,5 +1,6 @@
 """Coming from another Redis: a real redis-server, and what gets in the way. The whole way: test_journey.py."""
 import json
+import select
 import signal
 import socket
 import threading
@@ -9,7 +10,7 @@ import pytest
 
 from conftest import DAY, PATIENCE, START, run
 from old_redis import REDIS, OldRedis
-from resp import RespError
+from resp import RespError, encode
 from test_reload import reload
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
@@ -250,6 +251,17 @@ def test_strange_answers(make_server, line, state, what):
         c.command("PLAYED", "u1", "a")
         assert c.command("UNSEEN", "u1", "a", "b") == [b"b"]
     stub.listener.close()
+
+
+def test_problems_hold_nobody_up(make_server, redis):
+    """The list is read from the disk, on the thread beside."""
+    server = make_server(legacy_redis=redis.socket, workers="1")
+    with server.client() as reader, server.client() as other:
+        other.command("DEBUG", "STALL", "aside", 3000)
+        reader.send(encode("LEGACY", "PROBLEMS"))
+        assert other.pipeline([["PING"]] * 20) == [b"PONG"] * 20
+        assert select.select([reader.sock], [], [], 0)[0] == []
+        assert reader.read() == []
 
 
 @pytest.mark.parametrize("rate", ["legacy_users_rate", "legacy_bytes_rate"])
