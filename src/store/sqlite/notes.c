@@ -168,9 +168,30 @@ static int64_t key_of(struct sqlite_store *s, sqlite3_stmt *stmt)
                                                           : hash_user_key(s->seed, db_column_bytes(stmt, 1));
 }
 
+/* Of millions, nearly each one's slot has to be fetched from memory: so it is done for some at a time. */
+struct some {
+    int64_t keys[64];
+    uint32_t places[64];
+    size_t n;
+};
+
+static void put_some(struct set *set, struct some *some)
+{
+    for (size_t i = 0; i < some->n; i++) {
+        uint64_t slot = slot_of(set, some->keys[i]);
+        __builtin_prefetch(&set->keys[slot]);
+        __builtin_prefetch(&set->places[slot]);
+    }
+    for (size_t i = 0; i < some->n; i++) {
+        put(set, some->keys[i], some->places[i]);
+    }
+    some->n = 0;
+}
+
 static int read_all(struct sqlite_store *s, struct set *set, struct err *err)
 {
     struct notes *n = s->notes;
+    struct some some = {.n = 0};
     struct db *db = &s->stager.db;
     int result;
     sqlite3_stmt *stmt = db_stmt(db, SQL_NOTED_ALL, err);
@@ -181,9 +202,14 @@ static int read_all(struct sqlite_store *s, struct set *set, struct err *err)
             log_error("a note can't be read", "id=%" PRId64 " state=%" PRId64, id, state);
             continue;
         }
-        put(set, key_of(s, stmt), make_place((uint32_t)id, (enum store_note)(state + NOTE_WAITING)));
+        some.keys[some.n] = key_of(s, stmt);
+        some.places[some.n++] = make_place((uint32_t)id, (enum store_note)(state + NOTE_WAITING));
+        if (some.n == sizeof some.keys / sizeof *some.keys) {
+            put_some(set, &some);
+        }
         n->last_id = (uint32_t)id;
     }
+    put_some(set, &some);
     return result;
 }
 
