@@ -3,7 +3,9 @@
  *   redis_peer --to ADDRESS WORKLOAD [--connections N] [--pipeline N] [--seconds S] [--candidates N] [--plays-per-month
  * N]
  *
- *   zrange      a ZSET read whole, and the candidates tested here, which is timed too
+ *   zrange      a ZSET read whole, its members put into a set and the candidates hashed and tested here, which is timed
+ *               too; replies are scanned in place
+ *   hiredis     the same through a client library as it is, hiredis, which makes an object of each member
  *   zmscore     ZMSCORE with all candidates
  *   smismember  SMISMEMBER with all candidates on each of 4 monthly sets
  *   zadd        plays, one a ZADD
@@ -21,6 +23,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifdef WITH_HIREDIS
+#include <hiredis/hiredis.h>
+#endif
+
 #include "base/clock.h"
 #include "base/hash.h"
 #include "cli/bench_engine.h"
@@ -30,14 +36,15 @@
 #include "cli/bench_work.h"
 #include "cli/client.h"
 
-enum { MONTHS = 4, SEEN_PERCENT = 30, SET_SLOTS = 1 << 16, SINK_BYTES = 64 * 1024 };
+enum { MONTHS = 4, SEEN_PERCENT = 30, SET_SLOTS = 1 << 16, CANDIDATES_MAX = 65536, SINK_BYTES = 64 * 1024 };
 
 static const char key[] = "played:peer";
 
 struct peer {
     const char *workload, *to;
     uint32_t candidates, plays_per_month, users;
-    uint64_t *hashes;  /* of the candidates: made once, in the client's favour */
+    struct buf items;  /* the candidates, as a request has them */
+    struct slice *ids; /* and each by itself */
     uint32_t expected; /* unseen ones */
     struct buf question;
     struct zipf zipf;
@@ -61,26 +68,31 @@ static void add_key(struct buf *out, const struct peer *p, uint32_t month)
     add_word(out, text);
 }
 
+/* Whether the ZSET is read whole. */
+static bool is_whole(const struct peer *p)
+{
+    return strcmp(p->workload, "zrange") == 0 || strcmp(p->workload, "hiredis") == 0;
+}
+
 /* The same mix as in the lists of `unseen bench`. */
 static int make_question(struct peer *p)
 {
     struct random random = {1};
-    struct buf items = {0};
     uint64_t plays = (uint64_t)p->plays_per_month * MONTHS;
-    p->hashes = calloc(p->candidates, sizeof *p->hashes);
-    if (p->hashes == NULL) {
+    p->ids = calloc(p->candidates, sizeof *p->ids);
+    if (p->ids == NULL) {
         return -1;
     }
     for (uint32_t i = 0; i < p->candidates; i++) {
-        char text[BENCH_ITEM_LEN];
         bool played = random_below(&random, 100) < SEEN_PERCENT;
-        uint64_t id = bench_item_id(played ? random_below(&random, plays) : BENCH_NEVER_PLAYED + i);
-        bench_write_item(text, id);
-        bench_add_item(&items, id);
-        p->hashes[i] = hash_id(0, slice_of(text, sizeof text)) | 1;
+        bench_add_item(&p->items, bench_item_id(played ? random_below(&random, plays) : BENCH_NEVER_PLAYED + i));
         p->expected += !played;
     }
-    if (strcmp(p->workload, "zrange") == 0) {
+    size_t step = p->items.len / p->candidates; /* "$25\r\n", the item, "\r\n" */
+    for (uint32_t i = 0; i < p->candidates; i++) {
+        p->ids[i] = slice_of(p->items.data + (i + 1) * step - BENCH_ITEM_LEN - 2, BENCH_ITEM_LEN);
+    }
+    if (is_whole(p)) {
         buf_addf(&p->question, "*4\r\n");
         add_word(&p->question, "ZRANGE");
         add_key(&p->question, p, 0);
@@ -92,12 +104,10 @@ static int make_question(struct peer *p)
             buf_addf(&p->question, "*%" PRIu32 "\r\n", p->candidates + 2);
             add_word(&p->question, sets ? "SMISMEMBER" : "ZMSCORE");
             add_key(&p->question, p, m);
-            buf_add(&p->question, items.data, items.len);
+            buf_add(&p->question, p->items.data, p->items.len);
         }
     }
-    bool failed = items.failed || p->question.failed;
-    buf_free(&items);
-    return failed ? -1 : 0;
+    return p->items.failed || p->question.failed ? -1 : 0;
 }
 
 static bool next_question(const struct bench_work *work, struct bench_source *source, struct buf *out,
@@ -123,11 +133,37 @@ static bool check_values(const struct bench_work *work, uint32_t tag, struct sli
     return bench_line(reply, &at, &n, &text) == '*' && n == p->candidates;
 }
 
-/* What the callers of ZRANGE do: the members into a set, and each candidate looked up. */
+/* What the callers of ZRANGE do: the members into a set, and each candidate hashed and looked up. */
+static uint64_t set[SET_SLOTS], hashes[CANDIDATES_MAX];
+
+static size_t set_slot(uint64_t hash)
+{
+    size_t slot = (size_t)(hash >> 20) % SET_SLOTS;
+    while (set[slot] != 0 && set[slot] != hash) {
+        slot = (slot + 1) % SET_SLOTS;
+    }
+    return slot;
+}
+
+static void set_add(struct slice member)
+{
+    uint64_t hash = hash_id(0, member) | 1;
+    set[set_slot(hash)] = hash;
+}
+
+static uint32_t count_unseen(const struct peer *p)
+{
+    uint32_t unseen = 0;
+    hash_ids(0, p->ids, p->candidates, hashes);
+    for (uint32_t i = 0; i < p->candidates; i++) {
+        unseen += set[set_slot(hashes[i] | 1)] == 0;
+    }
+    return unseen;
+}
+
 static bool check_members(const struct bench_work *work, uint32_t tag, struct slice reply,
                           struct bench_findings *findings)
 {
-    static _Thread_local uint64_t set[SET_SLOTS];
     const struct peer *p = work->own;
     size_t at = 0;
     int64_t n, number;
@@ -140,22 +176,9 @@ static bool check_members(const struct bench_work *work, uint32_t tag, struct sl
     memset(set, 0, sizeof set);
     for (int64_t i = 0; i < n; i++) {
         bench_line(reply, &at, &number, &text);
-        uint64_t h = hash_id(0, text) | 1;
-        size_t slot = (size_t)(h >> 20) % SET_SLOTS;
-        while (set[slot] != 0 && set[slot] != h) {
-            slot = (slot + 1) % SET_SLOTS;
-        }
-        set[slot] = h;
+        set_add(text);
     }
-    uint32_t unseen = 0;
-    for (uint32_t i = 0; i < p->candidates; i++) {
-        size_t slot = (size_t)(p->hashes[i] >> 20) % SET_SLOTS;
-        while (set[slot] != 0 && set[slot] != p->hashes[i]) {
-            slot = (slot + 1) % SET_SLOTS;
-        }
-        unseen += set[slot] == 0;
-    }
-    return unseen == p->expected;
+    return count_unseen(p) == p->expected;
 }
 
 static bool next_zadd(const struct bench_work *work, struct bench_source *source, struct buf *out,
@@ -264,6 +287,64 @@ static bool any_bitmap(const struct bench_work *work, uint32_t tag, struct slice
 
 /* --- */
 
+static int report(const struct peer *p, const struct bench_plan *plan, const struct bench_result *result)
+{
+    struct json j = {.out = stdout};
+    const struct bench_cpu cpu = {false, 0, 0};
+    json_open(&j, NULL, '{');
+    json_text(&j, "workload", p->workload);
+    bench_json(&j, plan, result, false, &cpu);
+    json_close(&j, '}');
+    return result->errors + result->wrong > 0 ? fail("an answer was an error, or not what was expected") : 0;
+}
+
+#ifdef WITH_HIREDIS
+/* One question as a program with hiredis asks it. */
+static bool ask_hiredis(const struct peer *p, redisContext *redis)
+{
+    const char *words[] = {"ZRANGE", key, "0", "-1"};
+    redisReply *reply = redisCommandArgv(redis, 4, words, NULL);
+    bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements <= SET_SLOTS / 2;
+    memset(set, 0, sizeof set);
+    for (size_t i = 0; good && i < reply->elements; i++) {
+        set_add(slice_of(reply->element[i]->str, (size_t)reply->element[i]->len));
+    }
+    good = good && count_unseen(p) == p->expected;
+    freeReplyObject(reply);
+    return good;
+}
+
+static int run_hiredis(const struct peer *p, const struct bench_plan *plan, struct bench_result *result)
+{
+    char host[64];
+    const char *colon = strrchr(p->to, ':');
+    snprintf(host, sizeof host, "%.*s", colon == NULL ? (int)strlen(p->to) : (int)(colon - p->to), p->to);
+    redisContext *redis = redisConnect(host, colon == NULL ? 6379 : atoi(colon + 1));
+    if (redis == NULL || redis->err != 0) {
+        return fail("can't connect");
+    }
+    int64_t from = clock_stopwatch_ns() + (int64_t)(plan->warm_up * 1e9), end = from + (int64_t)(plan->seconds * 1e9);
+    for (int64_t began = clock_stopwatch_ns(), now; began < end && result->wrong == 0; began = now) {
+        result->wrong += !ask_hiredis(p, redis);
+        result->answered++;
+        now = clock_stopwatch_ns();
+        if (began >= from) {
+            histogram_note(&result->latency, (uint64_t)(now - began));
+            result->done++;
+            result->seconds = (double)(now - from) / 1e9;
+        }
+    }
+    redisFree(redis);
+    return report(p, plan, result);
+}
+#else
+static int run_hiredis(const struct peer *p, const struct bench_plan *plan, struct bench_result *result)
+{
+    (void)p, (void)plan, (void)result;
+    return fail("this program was built without hiredis");
+}
+#endif
+
 static int run(const struct peer *p, const struct bench_load *load, double seconds)
 {
     struct bench_plan plan = {.address = p->to,
@@ -275,23 +356,19 @@ static int run(const struct peer *p, const struct bench_load *load, double secon
                               .seed = (uint64_t)clock_stopwatch_ns()};
     struct bench_result *result = calloc(1, sizeof *result);
     struct err err = {0};
+    int rc;
     if (result == NULL) {
         return fail("out of memory");
     }
-    int rc = bench_run(&plan, result, &err);
-    if (rc < 0) {
-        fail(err.text);
+    if (strcmp(p->workload, "hiredis") == 0) {
+        rc = run_hiredis(p, &plan, result);
+    } else if (bench_run(&plan, result, &err) < 0) {
+        rc = fail(err.text);
     } else {
-        struct json j = {.out = stdout};
-        const struct bench_cpu cpu = {false, 0, 0};
-        json_open(&j, NULL, '{');
-        json_text(&j, "workload", p->workload);
-        bench_json(&j, &plan, result, false, &cpu);
-        json_close(&j, '}');
-        rc = result->errors + result->wrong > 0 ? fail("an answer was an error, or not what was expected") : 0;
+        rc = report(p, &plan, result);
     }
     free(result);
-    return rc < 0 ? 1 : rc;
+    return rc;
 }
 
 static int run_floor(struct peer *p, double seconds)
@@ -324,7 +401,7 @@ static int run_floor(struct peer *p, double seconds)
 
 static int run_redis(struct peer *p, struct bench_load *load, double seconds)
 {
-    bool whole = strcmp(p->workload, "zrange") == 0, sets = strcmp(p->workload, "smismember") == 0;
+    bool whole = is_whole(p), sets = strcmp(p->workload, "smismember") == 0;
     struct bench_work work = {.name = "questions", .replies = sets ? MONTHS : 1, .own = p, .next = next_question};
     struct err err;
     work.check = whole ? check_members : check_values;
@@ -339,7 +416,8 @@ static int run_redis(struct peer *p, struct bench_load *load, double seconds)
     }
     int code = run(p, load, seconds);
     buf_free(&p->question);
-    free(p->hashes);
+    buf_free(&p->items);
+    free(p->ids);
     return code;
 }
 
@@ -351,7 +429,7 @@ int main(int argc, char **argv)
         {"candidates", required_argument, NULL, 'n'}, {"plays-per-month", required_argument, NULL, 'p'},
         {"users", required_argument, NULL, 'u'},      {NULL, 0, NULL, 0},
     };
-    static const char *const workloads[] = {"zrange", "zmscore", "smismember", "zadd", "floor"};
+    static const char *const workloads[] = {"zrange", "hiredis", "zmscore", "smismember", "zadd", "floor"};
     struct peer p = {.to = "127.0.0.1:6379", .candidates = 10000, .plays_per_month = 2500, .users = 100000};
     struct bench_load load = {.connections = 1, .pipeline = 1};
     double seconds = 5;
@@ -386,10 +464,10 @@ int main(int argc, char **argv)
         p.workload = strcmp(argv[optind], workloads[i]) == 0 ? workloads[i] : p.workload;
     }
     if (p.workload == NULL || load.connections < 1 || load.pipeline < 1 || load.pipeline > BENCH_PIPELINE_MAX ||
-        !(seconds > 0) || p.candidates < 1 || p.plays_per_month < 1 || p.users < 1) {
+        !(seconds > 0) || p.candidates < 1 || p.candidates > CANDIDATES_MAX || p.plays_per_month < 1 || p.users < 1) {
         fprintf(stderr,
                 "usage: redis_peer [--to ADDRESS] [--connections N] [--pipeline N] [--seconds S] [--candidates N]\n"
-                "                  [--plays-per-month N] [--users N] zrange|zmscore|smismember|zadd|floor\n");
+                "                  [--plays-per-month N] [--users N] zrange|hiredis|zmscore|smismember|zadd|floor\n");
         return 2;
     }
     return strcmp(p.workload, "floor") == 0 ? run_floor(&p, seconds) : run_redis(&p, &load, seconds);
