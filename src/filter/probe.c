@@ -26,6 +26,7 @@ enum {
     CELL_BITS_MIN = 12,
     CELL_BITS_MAX = 23,
     TOGETHER = 4, /* positions compared at once */
+    STEPS = 8,    /* so many of those, one behind the other, before it is searched */
     AHEAD = 4,    /* starts written at once; a power of 2 */
     BLOCK = 2048, /* candidates tested at once; a multiple of 8 */
 };
@@ -42,9 +43,9 @@ struct probe_part {
     const uint32_t *positions; /* at least TOGETHER */
     const uint32_t *starts;    /* of each bucket, at most n - TOGETHER */
     uint64_t m, mask;          /* hash & mask is what counts */
-    uint32_t n;
-    unsigned shift;         /* position >> shift is its bucket */
-    uint32_t few[TOGETHER]; /* the positions of a part with fewer, filled up with its last */
+    uint32_t last;             /* where the last TOGETHER positions begin */
+    unsigned shift;            /* position >> shift is its bucket */
+    uint32_t few[TOGETHER];    /* the positions of a part with fewer, filled up with its last */
 };
 
 struct probe {
@@ -272,7 +273,7 @@ static void part_index(struct probe_part *out, const struct filter_part *part, u
         index_positions(part, shift, false, &to, starts);
     }
     *out = (struct probe_part){
-        .positions = positions, .starts = starts, .m = part->m, .mask = filter_part_mask(part), .n = n, .shift = shift};
+        .positions = positions, .starts = starts, .m = part->m, .mask = filter_part_mask(part), .shift = shift};
     if (n < TOGETHER) {
         for (uint32_t i = 0; i < TOGETHER; i++) {
             out->few[i] = positions[i < n ? i : n - 1];
@@ -281,8 +282,9 @@ static void part_index(struct probe_part *out, const struct filter_part *part, u
         memset(starts, 0, n_buckets * sizeof *starts);
         return;
     }
-    for (size_t k = (size_t)((uint64_t)positions[n - TOGETHER] >> shift) + 1; k < n_buckets; k++) {
-        starts[k] = n - TOGETHER;
+    out->last = n - TOGETHER;
+    for (size_t k = (size_t)((uint64_t)positions[out->last] >> shift) + 1; k < n_buckets; k++) {
+        starts[k] = out->last;
     }
 }
 
@@ -332,7 +334,7 @@ int probe_build(struct probe *p, const struct probe_input *in)
     return 0;
 }
 
-static bool crowd_has(const uint32_t *positions, uint32_t n, uint32_t position)
+static bool search(const uint32_t *positions, uint32_t n, uint32_t position)
 {
     uint32_t from = 0;
     while (n > 0) {
@@ -360,13 +362,26 @@ static inline bool any_of_four(const uint32_t *at, uint32_t position)
     return (equal[0] | equal[1]) != 0;
 }
 
+/* The four positions at `at` are all below: those of the bucket that follow. Nearly always the next four decide; only
+ * where a crowd stands, which chance doesn't make, it is searched. */
+static bool crowd_has(const struct probe_part *part, const uint32_t *at, uint32_t position)
+{
+    const uint32_t *const last = part->positions + part->last;
+    for (int step = 0; at < last && at[TOGETHER - 1] < position; step++) {
+        if (step == STEPS) {
+            return search(at, (uint32_t)(last - at) + TOGETHER, position);
+        }
+        at = last - at > TOGETHER ? at + TOGETHER : last;
+    }
+    return any_of_four(at, position);
+}
+
 static inline bool part_has(const struct probe_part *part, uint64_t hash)
 {
     uint32_t position = filter_position(hash & part->mask, part->m);
-    uint32_t start = part->starts[(uint64_t)position >> part->shift];
-    const uint32_t *at = part->positions + start;
+    const uint32_t *at = part->positions + part->starts[(uint64_t)position >> part->shift];
     if (__builtin_expect(at[TOGETHER - 1] < position, 0)) {
-        return crowd_has(at, part->n - start, position);
+        return crowd_has(part, at, position);
     }
     return any_of_four(at, position);
 }
