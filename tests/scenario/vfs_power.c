@@ -9,7 +9,7 @@
 
 #include "../unit/random.h"
 
-enum { SECTOR = 512, PATH_SIZE = 512 };
+enum { SECTOR = 512, PATH_SIZE = 512, WRITE_MAX = 64 * 1024 /* SQLite's own VFS takes less than 128 KiB at once */ };
 
 struct power_file {
     struct power_file *next;
@@ -231,14 +231,16 @@ int power_sync(struct power_file *f, sqlite3_file *real)
     if (f->size < f->durable_size) {
         rc = real->pMethods->xTruncate(real, (sqlite3_int64)f->size);
     }
-    for (size_t s = 0; s * SECTOR < f->size && rc == SQLITE_OK; s++) {
+    for (size_t s = 0; s * SECTOR < f->size && rc == SQLITE_OK;) {
         size_t first = s;
-        while (s * SECTOR < f->size && f->changed[s]) {
+        while (s * SECTOR < f->size && f->changed[s] && (s - first) * SECTOR < WRITE_MAX) {
             f->changed[s++] = 0;
         }
         size_t from = first * SECTOR, to = s * SECTOR < f->size ? s * SECTOR : f->size;
         if (s > first) {
             rc = real->pMethods->xWrite(real, f->data + from, (int)(to - from), (sqlite3_int64)from);
+        } else {
+            s++;
         }
     }
     memset(f->changed, 0, f->sectors);

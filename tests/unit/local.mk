@@ -81,6 +81,12 @@ tests_unit_test_inbox_SOURCES = tests/unit/test_inbox.c
 tests_unit_test_inbox_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_inbox
 
+check_PROGRAMS += tests/unit/test_db
+tests_unit_test_db_SOURCES = tests/unit/test_db.c tests/scenario/vfs_fault.c tests/scenario/vfs_fault.h \
+	tests/scenario/vfs_power.c tests/scenario/vfs_power.h
+tests_unit_test_db_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_db
+
 check_PROGRAMS += tests/unit/test_ring
 tests_unit_test_ring_SOURCES = tests/unit/test_ring.c
 tests_unit_test_ring_LDADD = $(LDADD) $(CMOCKA_LIBS)

@@ -508,6 +508,34 @@ int db_checkpoint(struct db *db, int mode, struct err *err)
     return result;
 }
 
+int db_extend_wal(struct db *db, int64_t step, struct err *err)
+{
+    if (db->lost || db->handle == NULL || db->wal_bytes == 0 || db->wal_bytes + step / 2 <= db->wal_room) {
+        return 0;
+    }
+    static const char zeros[64 * 1024];
+    sqlite3_file *wal = NULL;
+    int rc = sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &wal);
+    sqlite3_int64 size = 0;
+    if (rc == SQLITE_OK && (wal == NULL || wal->pMethods == NULL)) {
+        rc = SQLITE_NOTFOUND;
+    }
+    if (rc == SQLITE_OK) {
+        rc = wal->pMethods->xFileSize(wal, &size);
+    }
+    int64_t end = db->wal_bytes + step;
+    while (rc == SQLITE_OK && size < end) {
+        rc = wal->pMethods->xWrite(wal, zeros, sizeof zeros, size);
+        size += (int64_t)sizeof zeros;
+    }
+    db->wal_room = end; /* also after an error: then the WAL grows by itself, and it is tried again further on */
+    if (rc != SQLITE_OK) {
+        return err_set(err, (rc & 0xff) == SQLITE_FULL ? ERR_FULL : ERR_IO, "%s: extending the WAL: %s", db->path,
+                       sqlite3_errstr(rc));
+    }
+    return 0;
+}
+
 int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);

@@ -40,6 +40,7 @@ struct db {
     enum db_mode mode;
     int64_t page_size;
     int64_t wal_bytes;    /* as the last commit or checkpoint of this connection left it */
+    int64_t wal_room;     /* so far the WAL's file is known to reach, see db_extend_wal() */
     bool lost;            /* the outcome of a commit is unknown: reopen before the next one */
     sqlite3_backup *copy; /* of this file, under way (backup_copy.c); it ends with the connection */
     sqlite3_stmt *fixed[SQL_STATEMENTS];
@@ -100,6 +101,11 @@ void db_rollback(struct db *db);
  * _TRUNCATE wait a moment for readers to end, so that the WAL begins anew. 0: everything was moved (and, but for
  * PASSIVE, the WAL begins anew), 1: a reader was in the way, or an error, after which the connection is lost. */
 int db_checkpoint(struct db *db, int mode, struct err *err);
+
+/* Keeps the WAL's file ahead of what is written to it: when less than half of step is left, appends so many zeros,
+ * which no reader takes for a frame. A commit then overwrites blocks that are there: its fsync is one round to the
+ * disk, while one that moves the file's end has to write down the inode too, and takes nearly twice as long. */
+int db_extend_wal(struct db *db, int64_t step, struct err *err);
 
 int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out, struct err *err);
 int db_meta_set_int(struct db *db, const char *name, int64_t value, struct err *err);
