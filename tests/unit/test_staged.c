@@ -109,8 +109,16 @@ static void test_empty(void **state)
     assert_int_equal(staged_walk_next(&walk), 0);
     assert_int_equal(staged_walk_next(&walk), 0);
 
-    /* An entry alone is no user. */
+    /* An entry alone is no user. Fetching ahead changes nothing, whoever is there, and however many are asked for. */
+    int64_t keys[40] = {5, INT64_MIN, INT64_MAX};
+    size_t bytes = staged_bytes(s);
+    staged_prefetch(s, keys, 40);
+    assert_int_equal(staged_bytes(s), bytes);
     assert_non_null(staged_user(s, 5, slice_str("u")));
+    bytes = staged_bytes(s);
+    staged_prefetch(s, keys, 40);
+    staged_prefetch(s, keys, 0);
+    assert_int_equal(staged_bytes(s), bytes);
     assert_int_equal(staged_users(s), 0);
     assert_int_equal(staged_load(s, 5, slice_str("u"), INT_MIN, &out), 0);
     assert_false(staged_has_other(s, 5, slice_str("other")));

@@ -34,10 +34,12 @@ void inbox_put(struct inbox *box, struct store_message *message)
     } else {
         box->urgent = true;
     }
-    if (box->urgent || box->events >= box->wanted) {
+    bool wake = box->urgent || box->events >= box->wanted;
+    pthread_mutex_unlock(&box->mutex);
+    /* Only now, or the receiver would wake to find the mutex taken, and sleep again. */
+    if (wake) {
         pthread_cond_signal(&box->wake);
     }
-    pthread_mutex_unlock(&box->mutex);
 }
 
 static void raise_flag(struct inbox *box, bool *flag)

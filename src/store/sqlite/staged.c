@@ -136,6 +136,42 @@ bool staged_is(const struct staged_user *entry, int64_t key, struct slice id)
     return user_is(entry, key, id);
 }
 
+/* Three steps, since each is where the next one's address stands: the user's cell, the user, his last chunk. A cell may
+ * hold another user, who came first: then the fetch was for nothing. */
+void staged_prefetch(const struct staged *s, const int64_t *keys, size_t n)
+{
+    enum { AT_A_TIME = 16, LINE = 64 };
+    struct staged_user *users[AT_A_TIME];
+    while (n > 0) {
+        size_t m = n < AT_A_TIME ? n : AT_A_TIME;
+        for (size_t i = 0; i < m; i++) {
+            struct table *table = atomic_load_explicit(&s->shards[shard_of(keys[i])].table, memory_order_relaxed);
+            users[i] = NULL;
+            if (table != NULL) {
+                __builtin_prefetch(&table->cells[(size_t)keys[i] & table->mask]);
+            }
+        }
+        for (size_t i = 0; i < m; i++) {
+            struct table *table = atomic_load_explicit(&s->shards[shard_of(keys[i])].table, memory_order_relaxed);
+            if (table != NULL) {
+                size_t at = (size_t)keys[i] & table->mask;
+                users[i] = atomic_load_explicit(&table->cells[at], memory_order_relaxed);
+            }
+            if (users[i] != NULL) {
+                __builtin_prefetch(users[i]);
+                __builtin_prefetch((const char *)users[i] + LINE);
+            }
+        }
+        for (size_t i = 0; i < m; i++) {
+            if (users[i] != NULL && users[i]->last != NULL) {
+                __builtin_prefetch(&users[i]->last->plays[users[i]->used]);
+            }
+        }
+        keys += m;
+        n -= m;
+    }
+}
+
 static void row_added(struct staged *s, struct staged_user *user)
 {
     uint32_t live = atomic_load_explicit(&user->live, memory_order_relaxed);

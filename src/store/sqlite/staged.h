@@ -50,6 +50,10 @@ struct staged_user *staged_user(struct staged *s, int64_t key, struct slice user
 /* Whether the entry is that user's. */
 bool staged_is(const struct staged_user *entry, int64_t key, struct slice user);
 
+/* Fetches what adding a row to each of these users will touch into the cache: for all of them side by side, where one
+ * staged_user() after the other would wait for the memory of each. Changes nothing. */
+void staged_prefetch(const struct staged *s, const int64_t *keys, size_t n);
+
 /* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes (1..255) are copied. */
 int staged_add_play(struct staged *s, struct staged_user *user, uint64_t hash, int month, uint64_t id);
 int staged_add_delivery(struct staged *s, struct staged_user *user, struct slice item, uint64_t hash, int month,

@@ -133,13 +133,32 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
     return result;
 }
 
+enum { PREFETCH = 16 };
+
+/* The next few events of the batch are about to be indexed. */
+static void prefetch(const struct staged *index, const struct store_batch *batch, size_t at)
+{
+    int64_t keys[PREFETCH];
+    size_t n = 0;
+    struct store_event event;
+    while (n < PREFETCH && store_batch_next(batch, &at, &event)) {
+        keys[n++] = event.key;
+    }
+    staged_prefetch(index, keys, n);
+}
+
 /* Puts a committed batch into the open slot's index, up to the first row that fails: *id becomes that one's. */
 static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id)
 {
     struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
     struct store_event event;
-    size_t at = 0;
-    while (store_batch_next(batch, &at, &event)) {
+    for (size_t at = 0, done = 0;; done++) {
+        if (done % PREFETCH == 0) {
+            prefetch(index, batch, at);
+        }
+        if (!store_batch_next(batch, &at, &event)) {
+            return 0;
+        }
         int month = month_of_ms(event.at_ms);
         struct staged_user *user = staged_user(index, event.key, event.user);
         const uint8_t *items = event.items;
@@ -156,7 +175,6 @@ static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64
             ++*id;
         }
     }
-    return 0;
 }
 
 /* The next transaction deletes these rows of the open slot, which are or may be in the file and in no index. */
