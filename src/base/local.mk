@@ -1,6 +1,8 @@
 libunseen_a_SOURCES += \
 	src/base/arena.c \
 	src/base/arena.h \
+	src/base/background.c \
+	src/base/background.h \
 	src/base/buckets.c \
 	src/base/buckets.h \
 	src/base/beat.c \

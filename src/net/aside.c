@@ -3,10 +3,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/worker.h"
@@ -34,9 +32,8 @@ static struct aside_job *next_job(struct aside *a)
 static void *aside_main(void *arg)
 {
     struct aside *a = arg;
-    /* Linux gives each thread a priority of its own. Failing that it just runs beside the others. */
-    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE) < 0) {
-        log_debug("large questions are asked at normal priority", "errno=%d", errno);
+    if (background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
+        log_debug("the priority of the thread for large users is not as it should be", "errno=%d", errno);
     }
     beat_begin(&a->beat, "aside");
     for (struct aside_job *job = next_job(a); job != NULL; job = next_job(a)) {

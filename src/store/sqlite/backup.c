@@ -23,11 +23,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/backup.h"
@@ -466,8 +465,8 @@ static void *backup_main(void *arg)
     struct store_backup *request = b->request;
     struct err *err = &request->err;
     pthread_setname_np(pthread_self(), "backup");
-    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE) < 0) {
-        log_debug("backup runs at normal priority", "errno=%d", errno);
+    if (background_enter(NICE, BACKGROUND_SLICE_LONG_MS) < 0) {
+        log_debug("backup's priority is not as it should be", "errno=%d", errno);
     }
     log_info("backup begins", "folder=%s", log_quote_str(request->folder));
     int result = backup_folder_take(&b->folder, request->folder, b->s->folder, err);

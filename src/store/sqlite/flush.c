@@ -16,7 +16,7 @@
 #include "store/sqlite/internal.h"
 
 enum {
-    STEP_USERS = 512,    /* users of one transaction at most ... */
+    STEP_USERS = 128,    /* users of one transaction at most ... */
     STEP_US = 20 * 1000, /* ... or when it has taken this long */
     STEP_PLAYS = 50000,  /* ... or has merged so many plays */
     RETRY_USERS = 16,    /* users of one transaction when a range is tried again: the good among them get through ... */

@@ -12,10 +12,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/internal.h"
@@ -280,9 +278,8 @@ static void *historian_main(void *arg)
 {
     struct sqlite_store *s = arg;
     struct historian *h = &s->historian;
-    /* Linux gives each thread a priority of its own. Failing that it just runs beside the others. */
-    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE) < 0) {
-        log_debug("historian runs at normal priority", "errno=%d", errno);
+    if (background_enter(NICE, BACKGROUND_SLICE_LONG_MS) < 0) {
+        log_debug("historian's priority is not as it should be", "errno=%d", errno);
     }
     bool more = false;
     beat_begin(&h->inbox.beat, "historian");

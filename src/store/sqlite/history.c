@@ -13,9 +13,9 @@
 #include "store/sqlite/internal.h"
 
 enum {
-    /* What a checkpoint moves at most, when no reader is in its way. The disk takes it in one burst, and the stager's
-     * fsync waits behind it: plays were answered in 40 to 70 ms with 32 MiB, in 6 ms with 4 (docs/scale.md). */
-    CHECKPOINT_BYTES = 4 * 1024 * 1024,
+    /* What a checkpoint moves, about, when no reader is in its way. The disk takes it in one burst, and the stager's
+     * fsync waits behind it (docs/scale.md). */
+    CHECKPOINT_BYTES = 2 * 1024 * 1024,
 };
 
 int history_begin(struct sqlite_store *s, struct err *err)
@@ -129,7 +129,9 @@ static bool wal_has_room(struct sqlite_store *s)
     if (least > CHECKPOINT_BYTES && !atomic_load(&s->loading)) {
         least = CHECKPOINT_BYTES; /* during a load nobody waits for an answer */
     }
-    if (h->db.lost || size < least || (size < limit && size - h->checkpointed_bytes < limit / 16)) {
+    /* Behind one that a reader has cut short, the next would for some time find the same reader. */
+    int64_t next = h->checkpointed_bytes == 0 ? least : h->checkpointed_bytes + limit / 16;
+    if (h->db.lost || (size < next && size < limit)) {
         return true;
     }
     struct err err = {0};

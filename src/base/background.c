@@ -1,0 +1,36 @@
+/* Two things are asked of the kernel, for this thread alone: niceness, and a long time slice. A scheduler that picks by
+ * deadlines (EEVDF, since Linux 6.6) lets a thread that runs have most of its slice before one that wakes up gets the
+ * processor, however nice it is: 3 ms, or a tick, which is longer than an fsync takes. But a thread with a shorter
+ * slice than the one that runs doesn't wait (since Linux 6.12). So with a long one, those that wake up for a moment go
+ * first, also the kernel's own threads, on which an fsync depends; and what this thread gets of a busy processor comes
+ * in longer pieces. Older kernels ignore the slice. */
+#include "base/background.h"
+
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+/* As the kernel takes it; C libraries have it only lately. */
+struct sched_attributes {
+    uint32_t size;
+    uint32_t policy; /* 0: the ordinary one */
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period; /* runtime: the slice, ns */
+};
+
+int background_enter(int nice, int slice_ms)
+{
+    struct sched_attributes attributes = {
+        .size = sizeof attributes, .nice = nice, .runtime = (uint64_t)slice_ms * 1000000};
+    /* On Linux each thread has a priority of its own. The first call is what a strict sandbox may allow alone. */
+    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice) < 0 ||
+        syscall(SYS_sched_setattr, 0, &attributes, 0) < 0) {
+        return ERR_SYSTEM;
+    }
+    return 0;
+}
