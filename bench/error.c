@@ -1,8 +1,9 @@
 /* How many never-played candidates a user's window hides: `make bench/error && bench/error [CANDIDATES]`.
  *
  * For users of every size and three error rates, the window's four filters are made as the store makes them: live; the
- * three full months sealed; sealed and with late plays (a tenth) in a second part. Each goes through its blob. Then
- * CANDIDATES (10 million) random items are asked of each, and every played one: none of those may be unseen. */
+ * three full months sealed; sealed and with late plays (a tenth) in a second part; and those of users who grow: full
+ * months of 1,000 plays, sealed, and then so many in the current one. Each goes through its blob. Then CANDIDATES (10
+ * million) random items are asked of each, and every played one: none of those may be unseen. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@
 
 enum { MONTHS = 4, WINDOW = 3, BATCH = 8192, FLUSHES = 10 };
 
-enum state { LIVE, SEALED, LATE, STATES };
-static const char *const state_names[STATES] = {"live", "sealed", "sealed + late"};
+enum state { LIVE, SEALED, LATE, GROWN, STATES };
+static const char *const state_names[STATES] = {"live", "sealed", "sealed + late", "grown"};
+
+enum { BEFORE_GROWTH = 1000 }; /* plays a month */
 
 static uint64_t state_of_random = 1;
 
@@ -27,20 +30,27 @@ static void must(bool good, const char *what)
 }
 
 /* In FLUSHES flushes, so that a month has its coarse part, and what goes beyond in a further one. */
-static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, uint32_t coarse_max, struct arena *arena)
+static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, double error_rate, struct arena *arena)
 {
     uint32_t *positions = malloc((n / FLUSHES + 1) * sizeof *positions);
-    must(positions != NULL, "out of memory");
+    uint8_t *tails = malloc(n / FLUSHES + 1);
+    must(positions != NULL && tails != NULL, "out of memory");
     for (uint32_t from = 0, flush = 1; flush <= FLUSHES; flush++) {
         uint32_t to = (uint32_t)((uint64_t)n * flush / FLUSHES);
         for (uint32_t i = from; i < to; i++) {
             positions[i - from] = filter_position(hashes[i], FILTER_LIVE_M);
         }
         uint32_t distinct = filter_sort(positions, to - from, NULL);
-        must(filter_add(f, positions, distinct, coarse_max, arena) == 0, "add");
+        for (uint64_t i = from; i < 2 * (uint64_t)to - from; i++) {
+            filter_set_tail(positions, tails, distinct, hashes[i < to ? i : i - to + from], i >= to);
+        }
+        must(filter_add_tails(f, positions, tails, distinct, seal_coarse_max(error_rate), seal_live_max(error_rate),
+                              arena) == 0,
+             "add");
         from = to;
     }
     free(positions);
+    free(tails);
 }
 
 static void through_blob(struct filter *f, struct arena *arena)
@@ -96,26 +106,28 @@ static void ask(const struct filter filters[MONTHS], const uint64_t *played, siz
 static struct tally measure(double error_rate, uint32_t size, enum state state, uint64_t candidates)
 {
     uint32_t late = state == LATE ? size / 10 + 1 : 0;
-    size_t each = size + late;
+    size_t each = size + late < BEFORE_GROWTH ? BEFORE_GROWTH : size + late;
+    size_t n_played = 0;
     uint64_t *played = malloc(MONTHS * each * sizeof *played);
     struct filter filters[MONTHS] = {0};
     struct arena arena = {0};
     struct tally tally = {0};
-    uint32_t coarse_max = seal_coarse_max(error_rate);
     must(played != NULL, "out of memory");
     for (size_t i = 0; i < MONTHS * each; i++) {
         played[i] = random_next(&state_of_random);
     }
     for (int m = 0; m < MONTHS; m++) {
-        add_plays(&filters[m], played + (size_t)m * each, size, coarse_max, &arena);
+        uint32_t n = state == GROWN && m > 0 ? BEFORE_GROWTH : size;
+        add_plays(&filters[m], played + n_played, n, error_rate, &arena);
         if (state != LIVE && m > 0) {
             must(seal_filter(&filters[m], error_rate, WINDOW, &arena) >= 0, "seal");
         }
         through_blob(&filters[m], &arena);
-        add_plays(&filters[m], played + (size_t)m * each + size, late, coarse_max, &arena);
+        add_plays(&filters[m], played + n_played + n, late, error_rate, &arena);
         through_blob(&filters[m], &arena);
+        n_played += n + late;
     }
-    ask(filters, played, MONTHS * each, candidates, &tally);
+    ask(filters, played, n_played, candidates, &tally);
     printf("%10g %10" PRIu32 "  %-14s %12" PRIu64 " %10" PRIu64 " %12.3g %12.3g %8.1f %%\n", error_rate, size,
            state_names[state], tally.asked, tally.hidden, rate_of(filters), (double)tally.hidden / (double)tally.asked,
            100 * (double)tally.hidden / (double)tally.asked / error_rate);
@@ -127,7 +139,7 @@ static struct tally measure(double error_rate, uint32_t size, enum state state, 
 int main(int argc, char **argv)
 {
     static const double rates[] = {1e-4, 1e-3, 0.05};
-    static const uint32_t sizes[] = {1, 10, 100, 1000, 10000, 30000, 100000};
+    static const uint32_t sizes[] = {1, 10, 100, 1000, 10000, 30000, 100000, 1000000};
     uint64_t candidates = argc > 1 ? strtoull(argv[1], NULL, 10) : 10000000;
     struct tally all = {0};
     printf("%10s %10s  %-14s %12s %10s %12s %12s %10s\n", "error_rate", "plays/mo.", "window", "candidates", "hidden",
@@ -136,6 +148,9 @@ int main(int argc, char **argv)
         struct tally rate = {0};
         for (int state = 0; state < STATES; state++) {
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                if (sizes[i] > rates[r] / 4 * (double)FILTER_LIVE_M) {
+                    continue; /* beyond what is promised */
+                }
                 struct tally t = measure(rates[r], sizes[i], (enum state)state, candidates);
                 rate.asked += t.asked;
                 rate.hidden += t.hidden;

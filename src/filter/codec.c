@@ -1,10 +1,12 @@
-/* The blob: how a month filter lies on disk (versions 1 and 2; docs/format.md has the same layout with an example).
+/* The blob: how a month filter lies on disk (versions 1 to 3; docs/format.md has the same layout with an example).
  *
- *   1 byte    format version in the high three bits (2 if any part is coarse, else 1), number of parts in the low five
+ *   1 byte    format version in the high three bits (3 if any part is fine, else 2 if any is coarse, else 1), number of
+ *             parts in the low five
  *   parts     one behind the other:
- *     1 byte    bit 7: live, m = 2^32, or 2^27 when coarse; bit 6: coarse; bit 5: zero; bits 4..0: k, 0 .. 31
+ *     1 byte    bit 7: live, m = 2^32, or 2^27 when coarse; bit 6: coarse; bit 5: fine; bits 4..0: k, 0 .. 31
  *     varint    n, 1 .. 2^32 - 1
  *     varint    m - 1, only when not live
+ *     n bytes   tails, only when fine
  *     bits      n gaps in Golomb-Rice code, padded with zero bits to a byte
  *   4 bytes   low half of hash_checksum() over everything before, little endian
  *
@@ -30,10 +32,12 @@
 enum {
     BLOB_VERSION = 1,
     BLOB_VERSION_COARSE = 2,
+    BLOB_VERSION_FINE = 3,
     VERSION_SHIFT = 5,
     PARTS_MASK = 0x1f,
     LIVE_FLAG = 0x80,
     COARSE_FLAG = 0x40,
+    FINE_FLAG = 0x20,
     K_MASK = 0x1f,
     K_MAX = 31,
     CHECKSUM_BYTES = 4,
@@ -116,6 +120,9 @@ static bool part_valid(const struct filter_part *part)
     if (part->m == 0 || part->m > range_of(part->coarse) || part->positions[part->n - 1] >= part->m) {
         return false;
     }
+    if (part->fine && (part->m != FILTER_LIVE_M || part->tails == NULL)) {
+        return false;
+    }
     bool ascending = true;
     for (uint32_t i = 1; i < part->n; i++) {
         ascending &= part->positions[i - 1] < part->positions[i];
@@ -161,7 +168,7 @@ int filter_encode(const struct filter *f, struct buf *out)
     size_t bytes[FILTER_PARTS_MAX] = {0};
     size_t most = 1 + CHECKSUM_BYTES + WORD;
     unsigned n_parts = 0;
-    bool coarse = false;
+    bool coarse = false, fine = false;
 
     if (f->n_parts > FILTER_PARTS_MAX) {
         return ERR_INVALID;
@@ -176,8 +183,9 @@ int filter_encode(const struct filter *f, struct buf *out)
         uint64_t bits;
         k[i] = best_k(&f->parts[i], &bits);
         bytes[i] = (size_t)((bits + 7) / 8);
-        most += PART_HEADER_MAX + bytes[i];
+        most += PART_HEADER_MAX + bytes[i] + (f->parts[i].fine ? f->parts[i].n : 0);
         coarse = coarse || f->parts[i].coarse;
+        fine = fine || f->parts[i].fine;
         n_parts++;
     }
     if (buf_reserve(out, most) != 0) {
@@ -186,18 +194,22 @@ int filter_encode(const struct filter *f, struct buf *out)
 
     uint8_t *start = (uint8_t *)out->data + out->len, *at = start;
     memset(start, 0, most);
-    unsigned version = coarse ? BLOB_VERSION_COARSE : BLOB_VERSION;
+    unsigned version = fine ? BLOB_VERSION_FINE : coarse ? BLOB_VERSION_COARSE : BLOB_VERSION;
     *at++ = (uint8_t)(version << VERSION_SHIFT | n_parts);
     for (unsigned i = 0; i < f->n_parts; i++) {
         const struct filter_part *part = &f->parts[i];
         if (part->n == 0) {
             continue;
         }
-        unsigned live = filter_part_live(part) ? LIVE_FLAG : 0, grain = part->coarse ? COARSE_FLAG : 0;
-        *at++ = (uint8_t)(live | grain | k[i]);
+        unsigned live = filter_part_live(part) ? LIVE_FLAG : 0;
+        *at++ = (uint8_t)(live | (part->coarse ? COARSE_FLAG : 0) | (part->fine ? FINE_FLAG : 0) | k[i]);
         at += varint_put(at, part->n);
         if (!filter_part_live(part)) {
             at += varint_put(at, part->m - 1);
+        }
+        if (part->fine) {
+            memcpy(at, part->tails, part->n);
+            at += part->n;
         }
         put_gaps(at, part, k[i]);
         at += bytes[i];
@@ -341,19 +353,38 @@ static int get_gaps(struct source *src, struct filter_part *part, unsigned k)
     return gaps_end(src, part, &g);
 }
 
+/* They stay where they are while the part is scanned. */
+static int get_tails(struct source *src, struct filter_part *part)
+{
+    part->n_open = 0;
+    part->tails = NULL;
+    if (!part->fine) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < part->n; i++) {
+        part->n_open += src->at[i] == 0;
+    }
+    part->tails = src->see != NULL ? (uint8_t *)src->at : arena_copy(src->arena, src->at, part->n);
+    src->at += part->n;
+    return part->tails != NULL ? 0 : err_set(src->err, ERR_NOMEM, "out of memory for %u tails", part->n);
+}
+
 static int get_part(struct source *src, unsigned version, struct filter_part *part)
 {
     if (src->at == src->end) {
         return corrupt(src, "a part is missing");
     }
     uint8_t head = *src->at;
-    const unsigned flags = LIVE_FLAG | (version == BLOB_VERSION ? 0 : COARSE_FLAG);
-    if ((head & ~(flags | K_MASK)) != 0) {
+    const unsigned flags =
+        LIVE_FLAG | (version >= BLOB_VERSION_COARSE ? COARSE_FLAG : 0) | (version >= BLOB_VERSION_FINE ? FINE_FLAG : 0);
+    const unsigned finest = head & (LIVE_FLAG | COARSE_FLAG | FINE_FLAG);
+    if ((head & ~(flags | K_MASK)) != 0 || ((head & FINE_FLAG) != 0 && finest != (LIVE_FLAG | FINE_FLAG))) {
         return corrupt(src, "unknown flags of a part");
     }
     src->at++;
 
     part->coarse = (head & COARSE_FLAG) != 0;
+    part->fine = (head & FINE_FLAG) != 0;
     uint64_t n, m_less_1 = range_of(part->coarse) - 1;
     if (!get_number(src, &n) || n == 0 || n > UINT32_MAX) {
         return corrupt(src, "the number of positions is not in 1 .. 2^32 - 1");
@@ -364,7 +395,7 @@ static int get_part(struct source *src, unsigned version, struct filter_part *pa
     }
     unsigned k = head & K_MASK;
     uint64_t room = (uint64_t)(src->end - src->at) * 8;
-    if (n * (k + 1) > room) {
+    if (n * (k + 1 + (part->fine ? 8 : 0)) > room) {
         return corrupt(src, "more positions than the bytes can hold");
     }
     part->n = (uint32_t)n;
@@ -376,7 +407,12 @@ static int get_part(struct source *src, unsigned version, struct filter_part *pa
             return err_set(src->err, ERR_NOMEM, "out of memory for a month filter of %u positions", part->n);
         }
     }
-    return get_gaps(src, part, k);
+    int rc = get_tails(src, part);
+    rc = rc == 0 ? get_gaps(src, part, k) : rc;
+    if (src->see != NULL) {
+        part->tails = NULL;
+    }
+    return rc;
 }
 
 static int get_parts(const void *blob, size_t len, struct source src, struct filter *out)
@@ -390,9 +426,9 @@ static int get_parts(const void *blob, size_t len, struct source src, struct fil
     src.start = src.at = blob;
     src.end = src.start + len - CHECKSUM_BYTES;
     unsigned version = *src.at >> VERSION_SHIFT, n_parts = *src.at & PARTS_MASK;
-    if (version != BLOB_VERSION && version != BLOB_VERSION_COARSE) {
-        return err_set(err, ERR_CORRUPT, "month filter of format version %u: this program reads versions %d and %d",
-                       version, BLOB_VERSION, BLOB_VERSION_COARSE);
+    if (version < BLOB_VERSION || version > BLOB_VERSION_FINE) {
+        return err_set(err, ERR_CORRUPT, "month filter of format version %u: this program reads versions %d to %d",
+                       version, BLOB_VERSION, BLOB_VERSION_FINE);
     }
     uint32_t stored;
     memcpy(&stored, src.end, sizeof stored);

@@ -118,18 +118,36 @@ uint32_t filter_union(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_
     return n;
 }
 
-static struct filter_part *find_live(struct filter *f, bool coarse)
+/* The same with tails: two that differ become 0, which fits both items. */
+static uint32_t union_tails(const struct filter_part *a, const uint32_t *b, const uint8_t *b_tails, uint32_t nb,
+                            uint32_t *out, uint8_t *out_tails)
+{
+    uint32_t i = 0, j = 0, n = 0;
+    while (i < a->n || j < nb) {
+        bool from_a = i < a->n && (j == nb || a->positions[i] <= b[j]);
+        bool from_b = j < nb && (i == a->n || b[j] <= a->positions[i]);
+        uint8_t tail = from_a ? a->tails[i] : b_tails[j];
+        out[n] = from_a ? a->positions[i] : b[j];
+        out_tails[n++] = from_a && from_b && tail != b_tails[j] ? 0 : tail;
+        i += from_a;
+        j += from_b;
+    }
+    return n;
+}
+
+static struct filter_part *find_live(struct filter *f, bool coarse, bool fine)
 {
     for (unsigned i = 0; i < f->n_parts; i++) {
-        if (f->parts[i].coarse == coarse && filter_part_live(&f->parts[i])) {
-            return &f->parts[i];
+        struct filter_part *part = &f->parts[i];
+        if (part->coarse == coarse && part->fine == fine && filter_part_live(part)) {
+            return part;
         }
     }
     return NULL;
 }
 
-/* Takes out what the part holds. Returns how many are left, in place. */
-static uint32_t drop_held(const struct filter_part *part, uint32_t *positions, uint32_t n)
+/* Takes out what the part holds. Returns how many are left, in place. tails may be NULL: not known. */
+static uint32_t drop_held(const struct filter_part *part, uint32_t *positions, uint8_t *tails, uint32_t n)
 {
     uint32_t kept = 0, at = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -137,7 +155,12 @@ static uint32_t drop_held(const struct filter_part *part, uint32_t *positions, u
         while (at < part->n && part->positions[at] < here) {
             at++;
         }
-        if (at == part->n || part->positions[at] != here) {
+        bool held = at < part->n && part->positions[at] == here &&
+                    (part->tails == NULL || part->tails[at] == 0 || (tails != NULL && part->tails[at] == tails[i]));
+        if (!held) {
+            if (tails != NULL) {
+                tails[kept] = tails[i];
+            }
             positions[kept++] = positions[i];
         }
     }
@@ -190,14 +213,42 @@ static int add_to(struct filter *f, struct filter_part *part, uint64_t m, bool c
     return 0;
 }
 
-int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coarse_max, struct arena *arena)
+static int add_to_fine(struct filter *f, const uint32_t *positions, const uint8_t *tails, uint32_t n,
+                       struct arena *arena)
 {
-    struct filter_part *coarse = find_live(f, true), *fine = find_live(f, false);
+    struct filter_part *part = find_live(f, false, true);
+    if (part == NULL && f->n_parts == FILTER_PARTS_MAX) {
+        return ERR_FULL;
+    }
+    size_t room = (size_t)n + (part == NULL ? 0 : part->n);
+    uint32_t *merged = arena_alloc(arena, room * sizeof *merged);
+    uint8_t *merged_tails = arena_alloc(arena, room);
+    if (merged == NULL || merged_tails == NULL) {
+        return ERR_NOMEM;
+    }
+    if (part == NULL) {
+        part = &f->parts[f->n_parts++];
+        *part = (struct filter_part){.m = FILTER_LIVE_M, .fine = true};
+    }
+    part->n = union_tails(part, positions, tails, n, merged, merged_tails);
+    part->positions = merged;
+    part->tails = merged_tails;
+    part->n_open = 0;
+    for (uint32_t i = 0; i < part->n; i++) {
+        part->n_open += merged_tails[i] == 0;
+    }
+    return 0;
+}
+
+int filter_add_tails(struct filter *f, uint32_t *positions, uint8_t *tails, uint32_t n, uint32_t coarse_max,
+                     uint32_t live_max, struct arena *arena)
+{
+    struct filter_part *coarse = find_live(f, true, false), *live = find_live(f, false, false);
     bool sealed = filter_sealed(f);
     for (unsigned i = 0; i < f->n_parts; i++) {
         /* The union with the part that they go to leaves out the rest. */
         if (f->n_parts > 1 || sealed) {
-            n = drop_held(&f->parts[i], positions, n);
+            n = drop_held(&f->parts[i], positions, tails, n);
         }
     }
     if (n == 0) {
@@ -205,14 +256,42 @@ int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coars
     }
     bool to_coarse = !sealed && (coarse != NULL ? coarse->n <= coarse_max && n <= coarse_max - coarse->n
                                                 : f->n_parts == 0 && n <= coarse_max);
-    if (!to_coarse) {
-        if (coarse != NULL && f->n_parts == 1) {
-            n = drop_held(coarse, positions, n);
-        }
-        return n == 0 ? 0 : add_to(f, fine, FILTER_LIVE_M, false, positions, n, arena);
+    if (to_coarse) {
+        n = make_coarse(positions, n, positions);
+        return add_to(f, coarse, FILTER_LIVE_M >> FILTER_GRAIN, true, positions, n, arena);
     }
-    n = make_coarse(positions, n, positions);
-    return add_to(f, coarse, FILTER_LIVE_M >> FILTER_GRAIN, true, positions, n, arena);
+    uint32_t live_n = live != NULL ? live->n : 0;
+    bool to_fine = tails != NULL && (live_n > live_max || n > live_max - live_n);
+    if (f->n_parts == 1 && (coarse != NULL || (live != NULL && to_fine))) {
+        n = drop_held(&f->parts[0], positions, tails, n);
+    }
+    if (n == 0) {
+        return 0;
+    }
+    return to_fine ? add_to_fine(f, positions, tails, n, arena)
+                   : add_to(f, live, FILTER_LIVE_M, false, positions, n, arena);
+}
+
+int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coarse_max, struct arena *arena)
+{
+    return filter_add_tails(f, positions, NULL, n, coarse_max, UINT32_MAX, arena);
+}
+
+/* The first time the last item of a position leaves its tail there, the second time each other one finds it. */
+void filter_set_tail(const uint32_t *positions, uint8_t *tails, uint32_t n, uint64_t hash, bool again)
+{
+    const uint32_t position = filter_position(hash, FILTER_LIVE_M);
+    const uint8_t tail = filter_tail(hash);
+    uint32_t from = 0, to = n;
+    while (to - from > 1) {
+        uint32_t middle = from + (to - from) / 2;
+        if (positions[middle] <= position) {
+            from = middle;
+        } else {
+            to = middle;
+        }
+    }
+    tails[from] = again && tails[from] != tail ? 0 : tail;
 }
 
 /* A part that was cut, or is coarse: into the one of the same range, where the same item has the same position, or
@@ -240,17 +319,20 @@ int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_ma
         return 0;
     }
     /* What can't be moved between parts first: then live positions that are among it need no room. */
-    for (int fine = 0; fine <= 1; fine++) {
+    enum { FIXED, LIVE, FINE, KINDS };
+    for (int kind = FIXED; kind < KINDS; kind++) {
         for (unsigned i = 0; i < other->n_parts; i++) {
             const struct filter_part *part = &other->parts[i];
-            if ((part->m == FILTER_LIVE_M) != (fine != 0)) {
+            if (kind != (part->fine ? FINE : part->m == FILTER_LIVE_M ? LIVE : FIXED)) {
                 continue;
             }
             uint32_t *copy = arena_copy(arena, part->positions, part->n * sizeof *copy);
-            if (copy == NULL) {
+            uint8_t *tails = part->fine ? arena_copy(arena, part->tails, part->n) : NULL;
+            if (copy == NULL || (part->fine && tails == NULL)) {
                 return ERR_NOMEM;
             }
-            int result = fine != 0 ? filter_add(f, copy, part->n, coarse_max, arena) : join_part(f, part, copy, arena);
+            int result = kind == FIXED ? join_part(f, part, copy, arena)
+                                       : filter_add_tails(f, copy, tails, part->n, coarse_max, 0, arena);
             if (result < 0) {
                 return result;
             }
@@ -259,9 +341,29 @@ int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_ma
     return 0;
 }
 
+int filter_drop_tails(struct filter *f, struct arena *arena)
+{
+    struct filter_part *fine = find_live(f, false, true), *live = find_live(f, false, false);
+    if (fine == NULL) {
+        return 0;
+    }
+    if (live != NULL) {
+        uint32_t *merged = arena_alloc(arena, ((size_t)live->n + fine->n) * sizeof *merged);
+        if (merged == NULL) {
+            return ERR_NOMEM;
+        }
+        live->n = filter_union(live->positions, live->n, fine->positions, fine->n, merged);
+        live->positions = merged;
+        *fine = f->parts[--f->n_parts];
+        return 0;
+    }
+    *fine = (struct filter_part){.positions = fine->positions, .n = fine->n, .m = fine->m};
+    return 0;
+}
+
 int filter_unite(struct filter *f, struct arena *arena)
 {
-    struct filter_part *coarse = find_live(f, true);
+    struct filter_part *coarse = find_live(f, true, false);
     if (coarse == NULL || filter_sealed(f)) {
         return ERR_INVALID;
     }
@@ -294,11 +396,15 @@ int filter_cut(struct filter_part *part, uint64_t m)
     }
     part->n = copy_distinct(part->positions, part->n, part->positions);
     part->m = m;
+    part->fine = false;
+    part->tails = NULL;
+    part->n_open = 0;
     return 0;
 }
 
-static bool part_has(const struct filter_part *part, uint32_t position)
+static bool part_has(const struct filter_part *part, uint64_t hash)
 {
+    const uint32_t position = filter_part_position(part, hash);
     uint32_t from = 0, to = part->n;
     while (from < to) {
         uint32_t middle = from + (to - from) / 2;
@@ -308,13 +414,13 @@ static bool part_has(const struct filter_part *part, uint32_t position)
             to = middle;
         }
     }
-    return from < part->n && part->positions[from] == position;
+    return from < part->n && part->positions[from] == position && filter_part_fits(part->tails, from, hash);
 }
 
 bool filter_has(const struct filter *f, uint64_t hash)
 {
     for (unsigned i = 0; i < f->n_parts; i++) {
-        if (part_has(&f->parts[i], filter_part_position(&f->parts[i], hash))) {
+        if (part_has(&f->parts[i], hash)) {
             return true;
         }
     }
@@ -325,30 +431,35 @@ uint64_t filter_items(const struct filter *f)
 {
     uint64_t items = 0;
     for (unsigned i = 0; i < f->n_parts; i++) {
-        items += f->parts[i].n;
+        items += (uint64_t)f->parts[i].n + f->parts[i].n_open;
     }
     return items;
 }
 
-/* The 27 bits of a coarse part fall unevenly into an m that isn't far below 2^27: with q = 2^27 / m rounded down, some
- * positions stand for q of them, the others for q + 1. An item is found where its own 27 bits lie, so the larger ones
- * count twice: they are hit more often, and taken more often. For random items the chance a position is the sum of the
- * squares of their shares, which is ((2q + 1) 2^27 - q (q + 1) m) / 2^54; 1/m where m divides 2^27. */
+/* The 32 bits of h, 27 in a coarse part, fall unevenly into an m that isn't far below 2^32: with q = 2^32 / m rounded
+ * down, some positions stand for q of their values, the others for q + 1. An item is found where its own bits lie, so
+ * the larger ones count twice: they are hit more often, and taken more often. For random items the chance a position is
+ * the sum of the squares of their shares, which is ((2q + 1) 2^32 - q (q + 1) m) / 2^64; 1/m where m divides 2^32. */
 double filter_chance(uint64_t m, bool coarse)
 {
-    if (!coarse) {
-        return 1 / (double)m;
-    }
-    const double all = (double)(FILTER_LIVE_M >> FILTER_GRAIN);
-    const double q = (double)((FILTER_LIVE_M >> FILTER_GRAIN) / m);
+    const uint64_t values = coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M;
+    const double all = (double)values;
+    const double q = (double)(values / m);
     return ((2 * q + 1) * all - q * (q + 1) * (double)m) / (all * all);
+}
+
+/* Of the 256 values of a tail's bits, 0 counts as 1: two items have the same one with (254 + 2 x 2) / 256^2. */
+static double part_error(const struct filter_part *part)
+{
+    double fitting = part->fine ? part->n_open + (part->n - part->n_open) * (258.0 / 65536) : part->n;
+    return fitting * filter_chance(part->m, part->coarse);
 }
 
 double filter_error(const struct filter *f)
 {
     double error = 0;
     for (unsigned i = 0; i < f->n_parts; i++) {
-        error += f->parts[i].n * filter_chance(f->parts[i].m, f->parts[i].coarse);
+        error += part_error(&f->parts[i]);
     }
     return error < 1 ? error : 1;
 }

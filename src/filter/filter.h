@@ -12,9 +12,13 @@
  * Its error is 32 times that of a live filter of the same size, so a user's month begins coarse, and what goes
  * beyond a number of positions that depends on the error wanted goes into a second part at 2^32.
  *
+ * A fine filter has a byte more of each item's hash beside its position at 2^32, the tail, and a 254th of the error.
+ * What goes beyond a number of positions at 2^32 goes there, so that even a giant's month takes no more of the error
+ * than was kept back for it. Cut, it has no tails any more.
+ *
  * A blob is a list of parts, each with its own n and m: plays that reach a sealed month go into a further
  * part at 2^32. The error of a filter is the sum over its parts of n times the chance
- * of a position, which is 1/m, or a little more for a coarse part that was cut.
+ * of a position, which is 1/m, or a little more for a part that was cut to not much less, or much less for a fine one.
  *
  * Pure: no I/O, no globals. Decoders trust nothing.
  */
@@ -36,8 +40,10 @@ enum { FILTER_PARTS_MAX = 16, FILTER_GRAIN = 5 };
 struct filter_part {
     uint32_t *positions; /* strictly ascending, each < m */
     uint32_t n;
-    uint64_t m; /* 1 .. 2^32; 2^27 at most when coarse */
-    bool coarse;
+    uint64_t m; /* 1 .. 2^32; 2^27 at most when coarse; 2^32 when fine */
+    bool coarse, fine;
+    uint8_t *tails;  /* of a fine part: of each position; 0 fits any item, when two with one position differ */
+    uint32_t n_open; /* how many of them are 0 */
 };
 
 struct filter {
@@ -51,6 +57,13 @@ static inline uint32_t filter_position(uint64_t hash, uint64_t m)
     return (uint32_t)(((hash >> 32) * m) >> 32);
 }
 
+/* An item's tail, 1 to 255. */
+static inline uint8_t filter_tail(uint64_t hash)
+{
+    uint8_t tail = (uint8_t)(hash >> 24);
+    return (uint8_t)(tail + (tail == 0));
+}
+
 /* The lowest bits of an item's h that count in the part, and all above them. */
 static inline uint64_t filter_part_mask(const struct filter_part *part)
 {
@@ -60,6 +73,12 @@ static inline uint64_t filter_part_mask(const struct filter_part *part)
 static inline uint32_t filter_part_position(const struct filter_part *part, uint64_t hash)
 {
     return filter_position(hash & filter_part_mask(part), part->m);
+}
+
+/* Whether an item with the part's i-th position fits its tail. Without tails all do. */
+static inline bool filter_part_fits(const uint8_t *tails, uint32_t i, uint64_t hash)
+{
+    return tails == NULL || tails[i] == 0 || tails[i] == filter_tail(hash);
 }
 
 /* Not cut yet. */
@@ -75,7 +94,8 @@ int filter_decode(const void *blob, size_t len, struct arena *arena, struct filt
 
 /* Like filter_decode(), but keeps no position: they are handed over as they are decoded, in runs of at most FILTER_RUN,
  * ascending, a part's runs one behind the other; `before` of the part's positions came in earlier runs, so 0 begins a
- * part. out gets each part's n and m, and positions = NULL. What was handed over means nothing when it fails. */
+ * part. A fine part's tails are all there meanwhile. out gets each part's n and m, and no positions or tails. What was
+ * handed over means nothing when it fails. */
 enum { FILTER_RUN = 1024 };
 typedef void filter_see(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
                         uint32_t n);
@@ -99,12 +119,24 @@ uint32_t filter_union(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_
  * are FILTER_PARTS_MAX parts. */
 int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coarse_max, struct arena *arena);
 
+/* The same with a tail for each position: all of them go into the fine part when the live one at 2^32 would have more
+ * than live_max positions. */
+int filter_add_tails(struct filter *f, uint32_t *positions, uint8_t *tails, uint32_t n, uint32_t coarse_max,
+                     uint32_t live_max, struct arena *arena);
+
+/* Makes the tails of ascending positions at 2^32, which are those of the items: for each item once with again = false,
+ * then for each once more with again = true. */
+void filter_set_tail(const uint32_t *positions, uint8_t *tails, uint32_t n, uint64_t hash, bool again);
+
 /* Unites f with another filter of the same user and month, from another store with the same seed: afterwards f has what
  * either had. Into an empty one it goes as it is. Else a part that was cut, or is coarse, goes into the part of the
  * same range or stands beside the others, and live positions are added as by filter_add(). f takes over arrays of
  * other. With other a second time, nothing changes. Returns 0, ERR_NOMEM, or ERR_FULL when more than FILTER_PARTS_MAX
  * parts would be needed (f is of no use then). */
 int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_max, struct arena *arena);
+
+/* Makes one part at 2^32 of a live and a fine one, without tails. Returns 0 or ERR_NOMEM. */
+int filter_drop_tails(struct filter *f, struct arena *arena);
 
 /* Makes one coarse part of a filter whose parts are all live, one of them coarse. Returns 0, ERR_NOMEM, or ERR_INVALID
  * when it is none such. */
@@ -117,11 +149,13 @@ int filter_cut(struct filter_part *part, uint64_t m);
 /* Whether some part has the hash's position set; by binary search, for single questions. */
 bool filter_has(const struct filter *f, uint64_t hash);
 
-uint64_t filter_items(const struct filter *f); /* sum of n */
+/* Sum of n, and a tail that fits any item stands for two. It rises with whatever goes in. */
+uint64_t filter_items(const struct filter *f);
 /* The chance, over its parts, that an item which was never added is found: at most 1. */
 double filter_error(const struct filter *f);
 
-/* What one position of a part adds to that: 1/m, or a little more when a coarse part is cut. */
+/* What one position of a part that is not fine adds to that: 1/m, or a little more when m is not far below 2^32 (or, of
+ * a coarse part, 2^27). */
 double filter_chance(uint64_t m, bool coarse);
 bool filter_sealed(const struct filter *f); /* some part was cut */
 

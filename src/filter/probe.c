@@ -40,12 +40,13 @@ struct table {
 };
 
 struct probe_part {
-    const uint32_t *positions; /* at least TOGETHER */
-    const uint32_t *starts;    /* of each bucket, at most n - TOGETHER */
-    uint64_t m, mask;          /* hash & mask is what counts */
-    uint32_t last;             /* where the last TOGETHER positions begin */
-    unsigned shift;            /* position >> shift is its bucket */
-    uint32_t few[TOGETHER];    /* the positions of a part with fewer, filled up with its last */
+    const uint32_t *positions;      /* at least TOGETHER */
+    const uint32_t *starts;         /* of each bucket, at most n - TOGETHER */
+    uint64_t m, mask;               /* hash & mask is what counts */
+    uint32_t last;                  /* where the last TOGETHER positions begin */
+    unsigned shift;                 /* position >> shift is its bucket */
+    uint32_t few[TOGETHER];         /* the positions of a part with fewer, filled up with its last */
+    const struct filter_part *fine; /* the part itself, when it has tails to look at; else NULL */
 };
 
 struct probe {
@@ -273,7 +274,13 @@ static void part_index(struct probe_part *out, const struct filter_part *part, u
         index_positions(part, shift, false, &to, starts);
     }
     *out = (struct probe_part){
-        .positions = positions, .starts = starts, .m = part->m, .mask = filter_part_mask(part), .shift = shift};
+        .positions = positions,
+        .starts = starts,
+        .m = part->m,
+        .mask = filter_part_mask(part),
+        .shift = shift,
+        .fine = part->fine ? part : NULL,
+    };
     if (n < TOGETHER) {
         for (uint32_t i = 0; i < TOGETHER; i++) {
             out->few[i] = positions[i < n ? i : n - 1];
@@ -386,6 +393,22 @@ static inline bool part_has(const struct probe_part *part, uint64_t hash)
     return any_of_four(at, position);
 }
 
+/* Where the position is decides, and the lower half of the hash. Only giants have such parts. */
+static bool fine_has(const struct filter_part *part, uint64_t hash)
+{
+    const uint32_t position = filter_part_position(part, hash);
+    uint32_t from = 0, to = part->n;
+    while (from < to) {
+        uint32_t middle = from + (to - from) / 2;
+        if (part->positions[middle] < position) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from < part->n && part->positions[from] == position && filter_part_fits(part->tails, from, hash);
+}
+
 /* A candidate that isn't decided: the half of its hash that counts in parts, and below it its place in the block. */
 static inline uint64_t open_entry(uint64_t hash, size_t i)
 {
@@ -445,7 +468,11 @@ static size_t test_block(const struct probe *p, const uint64_t *hashes, size_t n
     for (size_t part = 0; part < p->n_parts && n_open > 0; part++) {
         const struct probe_part local = p->parts[part];
         size_t kept = 0;
-        for (size_t i = 0; i < n_open; i++) {
+        for (size_t i = 0; local.fine != NULL && i < n_open; i++) {
+            open[kept] = open[i];
+            kept += !fine_has(local.fine, hashes[entry_place(open[i])]);
+        }
+        for (size_t i = 0; local.fine == NULL && i < n_open; i++) {
             const uint64_t entry = open[i];
             open[kept] = entry;
             kept += !part_has(&local, entry);

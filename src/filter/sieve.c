@@ -153,7 +153,9 @@ void sieve_see(void *sieve, const struct filter_part *part, uint32_t before, con
             at += at[half - 1] < position ? half : 0;
             left -= half;
         }
-        s->marks[i] |= (uint8_t)(*at == position ? MARK_MONTH : 0);
+        bool has = *at == position &&
+                   filter_part_fits(part->tails, before + (uint32_t)(at - positions), s->hashes[(uint32_t)s->keys[i]]);
+        s->marks[i] |= (uint8_t)(has ? MARK_MONTH : 0);
     }
     s->next = i;
 }

@@ -33,12 +33,13 @@ static void check_parts(const struct filter *f)
     CHECK(f->n_parts <= FILTER_PARTS_MAX);
     for (unsigned i = 0; i < f->n_parts; i++) {
         const struct filter_part *part = &f->parts[i];
+        CHECK(!part->fine || (part->m == FILTER_LIVE_M && part->tails != NULL && part->n_open <= part->n));
         CHECK(part->m >= 1 && part->m <= FILTER_LIVE_M >> (part->coarse ? FILTER_GRAIN : 0) && part->n >= 1);
         for (uint32_t j = 0; j < part->n; j++) {
             CHECK(part->positions[j] < part->m);
             CHECK(j == 0 || part->positions[j - 1] < part->positions[j]);
         }
-        items += part->n;
+        items += (uint64_t)part->n + part->n_open;
     }
     CHECK(filter_items(f) == items);
     CHECK(filter_error(f) >= 0 && filter_error(f) <= 1);
@@ -60,6 +61,7 @@ static void see(void *arg, const struct filter_part *scanned, uint32_t before, c
     CHECK(e->begun <= e->filter->n_parts);
     const struct filter_part *part = &e->filter->parts[e->begun - 1];
     CHECK(part->m == scanned->m && part->coarse == scanned->coarse && before < part->n && n <= part->n - before);
+    CHECK(part->fine == scanned->fine && (!part->fine || memcmp(part->tails, scanned->tails, part->n) == 0));
     CHECK(memcmp(part->positions + before, positions, n * sizeof *positions) == 0);
 }
 
@@ -77,6 +79,7 @@ static void check_members(const struct filter *f, const struct filter *of, struc
     for (unsigned i = 0; i < of->n_parts; i++) {
         for (uint32_t j = 0; j < of->parts[i].n; j++) {
             uint64_t hash = hash_of(&of->parts[i], of->parts[i].positions[j]);
+            hash |= of->parts[i].fine ? (uint64_t)of->parts[i].tails[j] << 24 : 0;
             CHECK(filter_has(f, hash));
             CHECK(probe_seen(probe, hash));
         }
@@ -104,7 +107,8 @@ static void check_round_trip(const struct filter *f, struct arena *arena)
     CHECK(again.n_parts == f->n_parts);
     for (unsigned i = 0; i < f->n_parts; i++) {
         CHECK(again.parts[i].m == f->parts[i].m && again.parts[i].n == f->parts[i].n &&
-              again.parts[i].coarse == f->parts[i].coarse);
+              again.parts[i].coarse == f->parts[i].coarse && again.parts[i].fine == f->parts[i].fine);
+        CHECK(!f->parts[i].fine || memcmp(again.parts[i].tails, f->parts[i].tails, f->parts[i].n) == 0);
         CHECK(memcmp(again.parts[i].positions, f->parts[i].positions, f->parts[i].n * sizeof(uint32_t)) == 0);
     }
     buf_free(&blob);
@@ -114,10 +118,13 @@ static void check_round_trip(const struct filter *f, struct arena *arena)
 static void check_growth(struct filter *f, uint32_t coarse_max, struct arena *arena, struct probe *probe)
 {
     uint32_t more[] = {0, 1, 0x7fffffff, UINT32_MAX}, work[4];
-    const struct filter added = {.n_parts = 1, .parts = {{.positions = more, .n = 4, .m = FILTER_LIVE_M}}};
+    uint8_t tails[] = {1, 7, 255, 0}, work_tails[4];
+    const struct filter added = {
+        .n_parts = 1, .parts = {{.positions = more, .n = 4, .m = FILTER_LIVE_M, .fine = true, .tails = tails}}};
     struct filter before = *f;
     memcpy(work, more, sizeof work);
-    if (filter_add(f, work, 4, coarse_max, arena) != 0) {
+    memcpy(work_tails, tails, sizeof tails);
+    if (filter_add_tails(f, work, work_tails, 4, coarse_max, coarse_max * 10, arena) != 0) {
         CHECK(f->n_parts == FILTER_PARTS_MAX);
         return;
     }
@@ -125,6 +132,11 @@ static void check_growth(struct filter *f, uint32_t coarse_max, struct arena *ar
     check_probe(probe, f, &added);
     check_members(f, &before, probe);
     check_round_trip(f, arena);
+    if (coarse_max == 0) {
+        CHECK(filter_drop_tails(f, arena) == 0);
+        check_parts(f);
+        check_probe(probe, f, &added);
+    }
     if (filter_unite(f, arena) == 0) {
         CHECK(f->n_parts == 1 && f->parts[0].coarse);
         check_parts(f);

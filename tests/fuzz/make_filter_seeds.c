@@ -83,6 +83,17 @@ int main(int argc, char **argv)
     free(coarse_and_fine.parts[0].positions);
     free(coarse_and_fine.parts[1].positions);
 
+    struct filter fine = coarse_and_fine;
+    uint8_t tails[10] = {1, 0, 255, 7, 7, 0, 3, 128, 64, 2};
+    fine.parts[0] = part(40, 3, 3000000, FILTER_LIVE_M >> FILTER_GRAIN);
+    fine.parts[0].coarse = true;
+    fine.parts[1] = part(10, 90, 50000000, FILTER_LIVE_M);
+    fine.parts[1].fine = true;
+    fine.parts[1].tails = tails;
+    write_filter("fine", &fine);
+    free(fine.parts[0].positions);
+    free(fine.parts[1].positions);
+
     struct filter many = {.n_parts = FILTER_PARTS_MAX};
     for (uint32_t i = 0; i < FILTER_PARTS_MAX; i++) {
         many.parts[i] = part(1 + i, i, 17 * i + 1, i % 3 == 0 ? FILTER_LIVE_M : 5000 + i);
@@ -102,7 +113,10 @@ int main(int argc, char **argv)
     } bad[] = {
         {"bad-nothing", 0, {0}},
         {"bad-short", 4, {0x20, 0xcf, 0xb7, 0x3c}},
-        {"bad-version", 5, {0x60}},
+        {"bad-version", 5, {0x80}},
+        {"bad-fine-cut", 10, {0x61, 0x20, 0x01, 0x09, 0x07, 0x01}},
+        {"bad-fine-coarse", 9, {0x61, 0xe0, 0x01, 0x07, 0x01}},
+        {"bad-fine-tails", 9, {0x61, 0xa0, 0x02, 0x07, 0x07}},
         {"bad-17-parts", 5, {0x31}},
         {"bad-part-missing", 9, {0x22, 0x00, 0x01, 0x09, 0x01}},
         {"bad-left-over", 10, {0x21, 0x00, 0x01, 0x09, 0x01, 0x00}},

@@ -81,7 +81,8 @@ static void make_filter(struct fixture *f)
         for (int i = 0; i < ITEMS; i++) {
             positions[i] = filter_position(hash_id(SEED, slice_str(item_name(i + (int)part * ITEMS))), FILTER_LIVE_M);
         }
-        filter.parts[part] = (struct filter_part){positions, filter_sort(positions, ITEMS, NULL), FILTER_LIVE_M, false};
+        filter.parts[part] = (struct filter_part){.positions = positions, .m = FILTER_LIVE_M};
+        filter.parts[part].n = filter_sort(positions, ITEMS, NULL);
         filter.n_parts++;
     }
     assert_int_equal(filter_cut(&filter.parts[0], SEALED_M), 0);

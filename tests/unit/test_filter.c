@@ -240,6 +240,16 @@ static uint32_t coarse_items(const struct filter *f)
     return n;
 }
 
+static void copy_filter(struct filter *to, const struct filter *from, struct arena *arena)
+{
+    *to = *from;
+    for (unsigned i = 0; i < from->n_parts; i++) {
+        const struct filter_part *part = &from->parts[i];
+        to->parts[i].positions = arena_copy(arena, part->positions, part->n * sizeof(uint32_t));
+        to->parts[i].tails = part->fine ? arena_copy(arena, part->tails, part->n) : NULL;
+    }
+}
+
 static void assert_has_all(const struct filter *f, const uint64_t *hashes, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -282,6 +292,103 @@ static void add_fills_the_coarse_part_first(void **state)
     free(few);
     free(hashes);
     arena_free(&arena);
+}
+
+static void add_with_tails(struct filter *f, const uint64_t *hashes, uint32_t n, uint32_t coarse_max, uint32_t live_max,
+                           struct arena *arena)
+{
+    uint32_t *positions = arena_alloc(arena, n * sizeof *positions);
+    uint8_t *tails = arena_alloc(arena, n);
+    for (uint32_t i = 0; i < n; i++) {
+        positions[i] = filter_position(hashes[i], FILTER_LIVE_M);
+    }
+    uint32_t distinct = filter_sort(positions, n, NULL);
+    for (int again = 0; again <= 1; again++) {
+        for (uint32_t i = 0; i < n; i++) {
+            filter_set_tail(positions, tails, distinct, hashes[i], again != 0);
+        }
+    }
+    assert_int_equal(filter_add_tails(f, positions, tails, distinct, coarse_max, live_max, arena), 0);
+}
+
+/* As above, and what would be too much for the live part goes into a fine one, which hides a 254th. Sealed, it is like
+ * any other. */
+static void add_goes_on_in_a_fine_part(void **state)
+{
+    (void)state;
+    enum { FLUSHES = 40, EACH = 100, COARSE = 1050, LIVE = 1950 };
+    uint64_t seed = 18;
+    uint64_t *hashes = random_hashes(FLUSHES * EACH, &seed);
+    for (int sealed = 0; sealed <= 1; sealed++) { /* 1: late plays, which have no coarse part */
+        struct arena arena = {0};
+        struct filter f = {0};
+        if (sealed) {
+            add_hashes_up_to(&f, hashes, EACH, EACH, &arena);
+            assert_int_equal(filter_cut(&f.parts[0], 70000), 0);
+        }
+        for (uint32_t i = 0; i < FLUSHES; i++) {
+            add_with_tails(&f, hashes + (size_t)i * EACH, EACH, COARSE, LIVE, &arena);
+            assert_has_all(&f, hashes, (i + 1) * EACH);
+        }
+        assert_int_equal(f.n_parts, 3);
+        assert_true(f.parts[0].coarse && !f.parts[1].fine && f.parts[2].fine && f.parts[2].m == FILTER_LIVE_M);
+        assert_in_range(f.parts[1].n, LIVE - EACH - 10, LIVE);
+        assert_ascending(&f.parts[2]);
+        struct filter fine = {.n_parts = 1, .parts = {f.parts[2]}};
+        assert_true(filter_error(&fine) > f.parts[2].n / (double)FILTER_LIVE_M / 255);
+        assert_true(filter_error(&fine) < f.parts[2].n / (double)FILTER_LIVE_M / 253);
+        uint64_t items = filter_items(&f);
+        for (uint32_t i = 0; i < FLUSHES; i++) {
+            add_with_tails(&f, hashes + (size_t)i * EACH, EACH, COARSE, LIVE, &arena);
+        }
+        add_with_tails(&f, hashes, FLUSHES * EACH, COARSE, LIVE, &arena);
+        assert_int_equal(filter_items(&f), items);
+        uint32_t beyond = f.parts[2].n;
+        struct filter again;
+        copy_filter(&again, &f, &arena);
+        assert_int_equal(filter_drop_tails(&f, &arena), 0);
+        assert_int_equal(f.n_parts, 2);
+        assert_int_equal(filter_items(&f), items);
+        assert_has_all(&f, hashes, FLUSHES * EACH);
+        assert_int_equal(filter_cut(&again.parts[2], 3000 * (uint64_t)beyond), 0);
+        assert_true(!again.parts[2].fine && again.parts[2].tails == NULL);
+        assert_has_all(&again, hashes, FLUSHES * EACH);
+        assert_int_equal(filter_unite(&f, &arena), sealed ? ERR_INVALID : 0);
+        assert_has_all(&f, hashes, FLUSHES * EACH);
+        arena_free(&arena);
+    }
+    free(hashes);
+}
+
+/* In one flush, or one after the other: the tail then fits any. */
+static void two_items_of_one_position_are_both_found(void **state)
+{
+    (void)state;
+    const uint64_t hashes[] = {UINT64_C(9) << 32 | 7 << 24, UINT64_C(9) << 32 | 8 << 24, UINT64_C(10) << 32 | 5 << 24};
+    const uint64_t third = UINT64_C(9) << 32 | 9 << 24, zero = UINT64_C(11) << 32, one = zero | 1 << 24;
+    for (int flushes = 1; flushes <= 2; flushes++) {
+        struct arena arena = {0};
+        struct filter f = {0};
+        add_with_tails(&f, hashes, flushes == 1 ? 3 : 1, 0, 0, &arena);
+        if (flushes == 2) {
+            assert_true(filter_has(&f, hashes[0]) && !filter_has(&f, hashes[1]) && !filter_has(&f, third));
+            assert_int_equal(filter_items(&f), 1);
+            add_with_tails(&f, hashes + 1, 2, 0, 0, &arena);
+        }
+        assert_has_all(&f, hashes, 3);
+        assert_int_equal(f.n_parts, 1);
+        assert_int_equal(f.parts[0].n, 2);
+        assert_int_equal(f.parts[0].n_open, 1);
+        assert_int_equal(filter_items(&f), 3);
+        assert_true(filter_has(&f, third) && !filter_has(&f, hashes[2] ^ 1 << 25));
+        assert_true(filter_error(&f) > 1 / (double)FILTER_LIVE_M);
+        add_with_tails(&f, &third, 1, 0, 0, &arena);
+        assert_int_equal(filter_items(&f), 3);
+        add_with_tails(&f, &zero, 1, 0, 0, &arena);
+        assert_true(filter_has(&f, zero) && filter_has(&f, one) && !filter_has(&f, zero | 2 << 24));
+        assert_int_equal(f.parts[0].n_open, 1); /* a tail of bits that are zero is no open one */
+        arena_free(&arena);
+    }
 }
 
 static void a_large_first_flush_is_not_coarse(void **state)
@@ -433,15 +540,22 @@ static void cut_is_refused_twice_and_outside_its_range(void **state)
 
 /* --- joining --- */
 
-enum { KINDS = 7 };
+enum { KINDS = 8 };
 
-/* A filter of the hashes as it may be found: 0 coarse, 1 fine, 2 coarse and fine, 3 and 4 cut (to two ranges), 5 cut
- * and coarse, 6 cut with a live part beside it. */
+/* A filter of the hashes as it may be found: 0 coarse, 1 live, 2 coarse and live, 3 and 4 cut (to two ranges), 5 cut
+ * and coarse, 6 cut with a live part beside it, 7 coarse, live and fine. */
 static void make_kind(struct filter *f, int kind, const uint64_t *hashes, uint32_t n, struct arena *arena)
 {
     uint32_t first = kind == 2 || kind == 6 ? n / 2 : n;
     uint32_t *positions = arena_alloc(arena, n * sizeof *positions + 1);
     f->n_parts = 0;
+    if (kind == 7) {
+        for (uint32_t third = 0; third < 3; third++) {
+            uint32_t from = n * third / 3, to = n * (third + 1) / 3;
+            add_with_tails(f, hashes + from, to - from, third == 0 ? n : 0, third == 2 ? 0 : n, arena);
+        }
+        return;
+    }
     for (uint32_t from = 0, to = first; from < n; from = to, to = n) {
         for (uint32_t i = from; i < to; i++) {
             positions[i - from] = filter_position(hashes[i], FILTER_LIVE_M);
@@ -452,14 +566,6 @@ static void make_kind(struct filter *f, int kind, const uint64_t *hashes, uint32
         if (kind >= 3 && from == 0) {
             assert_int_equal(filter_cut(&f->parts[0], kind == 4 ? 700000 : 500000), 0);
         }
-    }
-}
-
-static void copy_filter(struct filter *to, const struct filter *from, struct arena *arena)
-{
-    *to = *from;
-    for (unsigned i = 0; i < from->n_parts; i++) {
-        to->parts[i].positions = arena_copy(arena, from->parts[i].positions, from->parts[i].n * sizeof(uint32_t));
     }
 }
 
@@ -520,7 +626,7 @@ static void a_filter_joins_an_empty_one_as_it_is(void **state)
         assert_int_equal(ours.n_parts, theirs.n_parts);
         for (unsigned i = 0; i < ours.n_parts; i++) {
             assert_true(ours.parts[i].m == theirs.parts[i].m && ours.parts[i].n == theirs.parts[i].n &&
-                        ours.parts[i].coarse == theirs.parts[i].coarse);
+                        ours.parts[i].coarse == theirs.parts[i].coarse && ours.parts[i].fine == theirs.parts[i].fine);
         }
     }
     arena_free(&arena);
@@ -634,7 +740,11 @@ static void test_chance_of_a_cut_coarse_position(void **state)
         assert_true(filter_chance(m, true) >= 1 / (double)m * (1 - 1e-12));
     }
     assert_true(filter_chance(93700000, true) > 1.11 / 93700000);
-    assert_true(filter_chance(93700000, false) == 1.0 / 93700000);
+    assert_true(fabs(filter_chance(93700000, false) * 93700000 - 1) < 1e-3);
+    /* And of 32 bits into a range near 2^32. */
+    assert_true(filter_chance(FILTER_LIVE_M, false) == 1 / (double)FILTER_LIVE_M);
+    assert_true(filter_chance(UINT64_C(3000000000), false) > 1.11 / 3000000000);
+    assert_true(filter_chance(UINT64_C(1) << 31, false) == 1 / (double)(UINT64_C(1) << 31));
 }
 
 int main(void)
@@ -646,6 +756,8 @@ int main(void)
         cmocka_unit_test(add_keeps_equal_hashes_once),
         cmocka_unit_test(add_leaves_sealed_parts_alone),
         cmocka_unit_test(add_fills_the_coarse_part_first),
+        cmocka_unit_test(add_goes_on_in_a_fine_part),
+        cmocka_unit_test(two_items_of_one_position_are_both_found),
         cmocka_unit_test(a_large_first_flush_is_not_coarse),
         cmocka_unit_test(coarse_positions_are_kept_once),
         cmocka_unit_test(late_plays_of_a_coarse_month_go_beside_it),

@@ -54,6 +54,10 @@ static void see_expected(void *arg, const struct filter_part *scanned, uint32_t 
     const struct filter_part *part = &e->filter->parts[e->part];
     assert_true(e->part < e->filter->n_parts && part->m == scanned->m && part->coarse == scanned->coarse);
     assert_true(e->n == before && n <= part->n - before);
+    assert_true(part->fine == scanned->fine && part->n_open == scanned->n_open);
+    if (part->fine) {
+        assert_memory_equal(part->tails, scanned->tails, part->n);
+    }
     assert_memory_equal(part->positions + before, positions, n * sizeof *positions);
     e->n += n;
 }
@@ -70,6 +74,7 @@ static void scan_too(const void *blob, size_t len, int rc, const struct filter *
     assert_true(rc != 0 || e.begun == decoded->n_parts);
     for (unsigned i = 0; i < scanned.n_parts; i++) {
         assert_null(scanned.parts[i].positions);
+        assert_null(scanned.parts[i].tails);
         assert_int_equal(scanned.parts[i].n, decoded->parts[i].n);
         assert_true(scanned.parts[i].m == decoded->parts[i].m);
     }
@@ -106,6 +111,11 @@ static void assert_same(const struct filter *a, const struct filter *b)
         assert_true(a->parts[i].m == b->parts[i].m);
         assert_int_equal(a->parts[i].coarse, b->parts[i].coarse);
         assert_memory_equal(a->parts[i].positions, b->parts[i].positions, a->parts[i].n * sizeof(uint32_t));
+        assert_int_equal(a->parts[i].fine, b->parts[i].fine);
+        assert_int_equal(a->parts[i].n_open, b->parts[i].n_open);
+        if (a->parts[i].fine) {
+            assert_memory_equal(a->parts[i].tails, b->parts[i].tails, a->parts[i].n);
+        }
     }
 }
 
@@ -238,10 +248,19 @@ static void several_parts_come_back(void **state)
             uint32_t *v = must_alloc(n * sizeof *v);
             n = random_positions(v, n, m, &seed);
             f.parts[i] = (struct filter_part){.positions = v, .n = n, .m = m, .coarse = coarse};
+            if (m == FILTER_LIVE_M && n > 0 && random_below(&seed, 2)) {
+                f.parts[i].fine = true;
+                f.parts[i].tails = must_alloc(n);
+                for (uint32_t j = 0; j < n; j++) {
+                    f.parts[i].tails[j] = (uint8_t)random_below(&seed, 1U << random_below(&seed, 9));
+                    f.parts[i].n_open += f.parts[i].tails[j] == 0;
+                }
+            }
         }
         assert_round_trip(&f);
         for (unsigned i = 0; i < f.n_parts; i++) {
             free(f.parts[i].positions);
+            free(f.parts[i].tails);
         }
     }
 }
@@ -303,6 +322,7 @@ static void encode_refuses_what_is_not_a_filter(void **state)
 {
     (void)state;
     uint32_t equal[] = {1, 5, 5, 9}, falling[] = {1, 9, 5}, good[] = {1, 5, 9};
+    uint8_t tails[] = {1, 2, 3};
     const struct filter_part wrong[] = {
         {.positions = equal, .n = 4, .m = FILTER_LIVE_M},
         {.positions = falling, .n = 3, .m = FILTER_LIVE_M},
@@ -310,6 +330,9 @@ static void encode_refuses_what_is_not_a_filter(void **state)
         {.positions = good, .n = 3, .m = 0},
         {.positions = good, .n = 3, .m = FILTER_LIVE_M + 1},
         {.positions = good, .n = 3, .m = COARSE_M + 1, .coarse = true},
+        {.positions = good, .n = 3, .m = FILTER_LIVE_M, .fine = true},
+        {.positions = good, .n = 3, .m = FILTER_LIVE_M - 1, .fine = true, .tails = tails},
+        {.positions = good, .n = 3, .m = COARSE_M, .fine = true, .coarse = true, .tails = tails},
     };
     struct buf out = {0};
     assert_int_equal(buf_add(&out, "x", 1), 0);
@@ -366,6 +389,38 @@ static void known_coarse_bytes_stay_what_they_are(void **state)
     assert_int_equal(out.len, sizeof known_coarse);
     assert_memory_equal(out.data, known_coarse, sizeof known_coarse);
     assert_int_equal(decode_copy(known_coarse, sizeof known_coarse, &arena, &decoded, &err), 0);
+    assert_same(&decoded, &f);
+    buf_free(&out);
+    arena_free(&arena);
+}
+
+/* And version 3, which has fine parts. */
+static const uint8_t known_fine[] = {
+    0x62,                   /* version 3, two parts */
+    0xc2, 0x01, 0x0b,       /* coarse, live, k = 2, n = 1, gap 7 */
+    0xa2, 0x02, 0x11, 0x00, /* live, fine, k = 2, n = 2, tails 17 and any */
+    0x5b,                   /* gaps 3, 6 */
+    0x7e, 0x47, 0x6d, 0xb2, /* checksum */
+};
+
+static void known_fine_bytes_stay_what_they_are(void **state)
+{
+    (void)state;
+    uint32_t coarse[] = {7}, positions[] = {3, 10};
+    uint8_t tails[] = {17, 0};
+    const struct filter f = {
+        .n_parts = 2,
+        .parts = {{.positions = coarse, .n = 1, .m = COARSE_M, .coarse = true},
+                  {.positions = positions, .n = 2, .m = FILTER_LIVE_M, .fine = true, .tails = tails, .n_open = 1}},
+    };
+    struct arena arena = {0};
+    struct buf out = {0};
+    struct filter decoded;
+    struct err err;
+    assert_int_equal(filter_encode(&f, &out), 0);
+    assert_int_equal(out.len, sizeof known_fine);
+    assert_memory_equal(out.data, known_fine, sizeof known_fine);
+    assert_int_equal(decode_copy(known_fine, sizeof known_fine, &arena, &decoded, &err), 0);
     assert_same(&decoded, &f);
     buf_free(&out);
     arena_free(&arena);
@@ -434,7 +489,7 @@ static const struct {
     uint8_t bytes[24];
 } bad_blobs[] = {
     {"format version 0", 1, {0x00}},
-    {"format version 3: this program reads versions 1 and 2", 1, {0x60}},
+    {"format version 4: this program reads versions 1 to 3", 1, {0x80}},
     {"format version 7", 1, {0xe0}},
     {"more than 16 parts", 1, {0x31}},
     {"at byte 1: a part is missing", 1, {0x21}},
@@ -442,8 +497,11 @@ static const struct {
     {"at byte 1: bytes left over", 2, {0x20, 0x00}},
     {"at byte 5: bytes left over", 6, {0x21, 0x00, 0x01, 0x09, 0x01, 0x00}},
     {"at byte 1: unknown flags", 5, {0x21, 0x20, 0x01, 0x09, 0x01}},
-    {"at byte 1: unknown flags", 5, {0x21, 0x40, 0x01, 0x09, 0x01}}, /* coarse, in version 1 */
-    {"at byte 1: unknown flags", 5, {0x41, 0x20, 0x01, 0x09, 0x01}},
+    {"at byte 1: unknown flags", 5, {0x21, 0x40, 0x01, 0x09, 0x01}},               /* coarse, in version 1 */
+    {"at byte 1: unknown flags", 5, {0x41, 0xa0, 0x01, 0x09, 0x01}},               /* fine, in version 2 */
+    {"at byte 1: unknown flags", 6, {0x61, 0x20, 0x01, 0x09, 0x07, 0x01}},         /* fine, and cut */
+    {"at byte 1: unknown flags", 6, {0x61, 0xe0, 0x01, 0x07, 0x01}},               /* fine and coarse */
+    {"more positions than the bytes can hold", 5, {0x61, 0xa0, 0x02, 0x07, 0x07}}, /* tails, and no gaps */
     {"number of positions", 2, {0x21, 0x00}},
     {"number of positions", 4, {0x21, 0x00, 0x00, 0x09}},                                /* none */
     {"number of positions", 4, {0x21, 0x00, 0x81, 0x00}},                                /* not the shortest form */
@@ -576,6 +634,7 @@ int main(void)
         cmocka_unit_test(encode_refuses_what_is_not_a_filter),
         cmocka_unit_test(known_bytes_stay_what_they_are),
         cmocka_unit_test(known_coarse_bytes_stay_what_they_are),
+        cmocka_unit_test(known_fine_bytes_stay_what_they_are),
         cmocka_unit_test(the_shortest_runs_are_read),
         cmocka_unit_test(bad_bytes_are_refused_by_name),
         cmocka_unit_test(every_truncation_and_extension_is_refused),

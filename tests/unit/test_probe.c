@@ -45,6 +45,7 @@ static void window_free(struct window *w)
 {
     for (size_t i = 0; i < w->n_parts; i++) {
         free(w->parts[i].positions);
+        free(w->parts[i].tails);
     }
     free(w->hashes);
     free(w->exact);
@@ -72,6 +73,13 @@ static void window_part_of(struct window *w, uint32_t n, uint64_t m, bool coarse
         }
     }
     part->n = filter_sort(part->positions, n, NULL);
+    if (!coarse && m >= part->m && part->n > 0 && random_below(seed, 3) == 0) {
+        part->fine = true;
+        part->tails = must_alloc(part->n);
+        for (uint32_t i = 0; i < 2 * n; i++) {
+            filter_set_tail(part->positions, part->tails, part->n, w->hashes[w->n_hashes - n + i % n], i >= n);
+        }
+    }
     if (m < part->m) {
         assert_int_equal(filter_cut(part, m), 0);
     }

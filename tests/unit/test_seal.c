@@ -134,35 +134,50 @@ static void test_range(void **state)
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
         for (int window = 0; window <= 12; window++) {
             for (uint32_t n = 1; n < 4000000; n += 1 + n / 7) {
-                uint64_t m = seal_range(n, rates[r], window);
                 int months = window > 1 ? window : 1;
-                double live = n / (double)FILTER_LIVE_M;
-                if (m == 0) {
-                    continue;
+                double most = seal_share(rates[r], window);
+                assert_true(fabs(months * most / rates[r] - (0.97 - (months + 1) * 0.0036)) < 1e-12);
+                for (int coarse = 0; coarse <= 1; coarse++) {
+                    uint64_t m = seal_range(n, coarse, most);
+                    if (m == 0) {
+                        assert_true(n / most > (coarse ? 0.99 * (1 << 27) : 0.99 * (double)FILTER_LIVE_M));
+                        continue;
+                    }
+                    assert_in_range(m, 1, FILTER_LIVE_M - 1);
+                    assert_true(n * filter_chance(m, coarse) <= most);
+                    /* It is spent, not given away: one less would be too much. */
+                    assert_true(m == 1 || n * filter_chance(m - 1, coarse) > most * (1 - 1e-9));
                 }
-                assert_in_range(m, n, FILTER_LIVE_M - 1);
-                double share = n / (double)m;
-                assert_true(share <= 0.97 * rates[r] / months);
-                /* It is spent, not given away: one less would be too much, or the user's live months need it. */
-                assert_true(n / (double)(m - 1) > 0.97 * rates[r] / months || n > seal_coarse_max(rates[r]));
-                /* A user who plays as much each month: the current month live, the one before sealed or not yet. */
-                assert_true(months * share + live <= rates[r]);
-                assert_true((months - 1) * share + 2 * live <= rates[r]);
             }
         }
     }
-    /* What the promise names: a giant's months may stay live, and share the error among four. */
-    uint32_t giant = (uint32_t)(1e-3 / 4 * (double)FILTER_LIVE_M);
-    assert_int_equal(seal_range(giant, 1e-3, 3), 0);
-    assert_int_equal(seal_range(0, 1e-3, 3), 0);
-    assert_int_equal(seal_range(1000, 1e-3, 3), 3092784); /* 1000 * 3 / (0.97 * 0.001) */
+    double share = seal_share(1e-3, 3);
+    assert_int_equal(seal_range(0, false, share), 0);
+    assert_int_equal(seal_range(1000, false, share), 3139390); /* 1000 * 3 / (0.9556 * 0.001) */
+    /* What the promise names can be sealed, in a window of three. */
+    assert_true(seal_range((uint32_t)(1e-3 / 4 * (double)FILTER_LIVE_M), false, share) > 0);
 }
 
-/* A user with `coarse` plays in his coarse part and `fine` ones beside it, the same each month. However many months of
- * the window are sealed, the sum stays below error_rate; and no play is lost. */
-static void need_bounded(uint32_t coarse, uint32_t fine, double rate, int64_t window)
+/* A filter as flushes make it of the positions; the tails are of hashes that end in zeros. */
+static void fill_parts(struct filter *f, uint32_t *work, uint32_t n, double rate, struct arena *arena)
 {
-    uint32_t n = coarse + fine;
+    uint8_t *tails = malloc(n + 1);
+    assert_non_null(tails);
+    memset(tails, 1, n + 1);
+    for (uint32_t from = 0, to; from < n; from = to) {
+        to = from + 4000 < n ? from + 4000 : n;
+        uint32_t distinct = filter_sort(work + from, to - from, NULL);
+        assert_int_equal(
+            filter_add_tails(f, work + from, tails, distinct, seal_coarse_max(rate), seal_live_max(rate), arena), 0);
+    }
+    free(tails);
+}
+
+/* A user with n plays each month. However many months of the window are sealed, and whether late plays came to each,
+ * the sum stays below error_rate; and no play is lost. What is sealed may spend its share to the last: so it is also
+ * below for one who has played little and now plays n in a month. */
+static void need_bounded(uint32_t n, double rate, int64_t window)
+{
     uint32_t *positions = malloc((n + 1) * sizeof *positions);
     uint32_t *work = malloc((n + 1) * sizeof *work);
     struct arena arena = {0};
@@ -173,25 +188,26 @@ static void need_bounded(uint32_t coarse, uint32_t fine, double rate, int64_t wi
         positions[i] = (uint32_t)(random_next(&random) >> 32);
     }
     memcpy(work, positions, n * sizeof *work);
-    if (coarse > 0) {
-        assert_int_equal(filter_add(&f, work, filter_sort(work, coarse, NULL), coarse, &arena), 0);
-    }
-    if (fine > 0) {
-        uint32_t distinct = filter_sort(work + coarse, fine, NULL);
-        assert_int_equal(filter_add(&f, work + coarse, distinct, 0, &arena), 0);
-    }
-    assert_int_equal(f.n_parts, (coarse > 0) + (fine > 0));
+    fill_parts(&f, work, n, rate, &arena);
     const double live = filter_error(&f);
+    const double most = (double)window * seal_share(rate, window);
+    assert_true(most + live <= rate);
+    for (unsigned i = 0; i < f.n_parts; i++) {
+        struct filter late = {.n_parts = 1, .parts = {f.parts[i]}};
+        assert_true(f.parts[i].coarse || filter_error(&late) <= rate * (f.parts[i].fine ? 0.0011 : 0.0025));
+    }
     int cut = seal_filter(&f, rate, window, &arena);
     const double share = filter_error(&f);
     assert_int_equal(cut, n > 0);
     assert_int_equal(filter_sealed(&f), n > 0);
     if (n > 0 && share > live) {
-        assert_true((double)window * share + live <= rate);
+        assert_true((double)window * share <= most);
         assert_true(((double)window - 1) * share + 2 * live <= rate);
     }
-    if (n > 1000 && n < 80000) {
+    if (n > 1000 && n < 40e6 * rate) {
         assert_int_equal(f.n_parts, 1);
+    }
+    if (n > 1000) {
         assert_true(share > 0.9 / (double)window * rate); /* what was promised is spent */
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -210,18 +226,20 @@ static void test_parts(void **state)
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
         uint32_t most = seal_coarse_max(rates[r]);
         for (int64_t window = 1; window <= 12; window += 2) {
-            need_bounded(1, 0, rates[r], window);
-            need_bounded(0, 1000, rates[r], window);
-            need_bounded(most, 0, rates[r], window);
+            need_bounded(1, rates[r], window);
+            need_bounded(most, rates[r], window);
         }
-        need_bounded(most, 1, rates[r], 3);
-        need_bounded(most, most, rates[r], 3);
+        need_bounded(most + 1, rates[r], 3);
+        need_bounded(2 * most, rates[r], 3);
+        need_bounded(most + seal_live_max(rates[r]) + 5000, rates[r], 3);
     }
     assert_int_equal(seal_coarse_max(1e-3), 4026); /* 0.03 * 0.001 * 2^27 */
-    need_bounded(4026, 26000, 1e-3, 3);
-    need_bounded(4026, 200000, 1e-3, 3); /* a giant: cut beside a coarse part that stays live */
-    need_bounded(0, 200000, 1e-3, 3);
-    need_bounded(0, 0, 1e-3, 3);
+    assert_int_equal(seal_live_max(1e-3), 10737);  /* 0.0025 * 0.001 * 2^32 */
+    need_bounded(30000, 1e-3, 3);
+    need_bounded(200000, 1e-3, 3); /* a giant: cut beside a coarse part that stays live */
+    need_bounded(1000000, 1e-3, 3);
+    need_bounded(107000, 1e-4, 3);
+    need_bounded(0, 1e-3, 3);
 }
 
 struct measured {

@@ -58,7 +58,19 @@ static struct filter_part make_part(uint32_t n)
     }
     part.m = part.coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M;
     part.n = filter_sort(part.positions, n, NULL);
-    if (random_below(&seed, 2)) {
+    if (!part.coarse && part.n > 0 && random_below(&seed, 3) == 0) { /* not all tails are those of what is known */
+        part.fine = true;
+        part.tails = malloc(part.n);
+        assert_non_null(part.tails);
+        for (uint32_t i = 0; i < part.n; i++) {
+            part.tails[i] = (uint8_t)random_below(&seed, 3);
+        }
+        for (size_t i = user.n_known > n ? user.n_known - n : 0; i < user.n_known; i++) {
+            if (random_below(&seed, 2)) {
+                filter_set_tail(part.positions, part.tails, part.n, user.known[i], false);
+            }
+        }
+    } else if (random_below(&seed, 2)) {
         uint64_t least = part.coarse ? 32 + FILTER_GRAIN : 32;
         assert_int_equal(filter_cut(&part, 1 + (random_next(&seed) >> (least + random_below(&seed, 64 - least)))), 0);
     }
@@ -87,6 +99,7 @@ static void make_user(void)
         user.good[i] = random_below(&seed, 10) > 0;
         for (unsigned p = 0; p < f.n_parts; p++) {
             free(f.parts[p].positions);
+            free(f.parts[p].tails);
         }
     }
     user.n_exact = random_below(&seed, 2) * random_below(&seed, FEW);

@@ -9,13 +9,16 @@
  */
 #include <inttypes.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/internal.h"
 
+/* What a checkpoint moves, when no reader is in its way. The disk takes it in one burst, and the stager's fsync waits
+ * behind it (docs/scale.md), so it is as small as the disk allows: where the two fsyncs of a checkpoint take longer
+ * than the work between two, it grows. */
 enum {
-    /* What a checkpoint moves, about, when no reader is in its way. The disk takes it in one burst, and the stager's
-     * fsync waits behind it (docs/scale.md). */
-    CHECKPOINT_BYTES = 2 * 1024 * 1024,
+    CHECKPOINT_LEAST = 1024 * 1024,
+    CHECKPOINT_MOST = 8 * 1024 * 1024,
 };
 
 int history_begin(struct sqlite_store *s, struct err *err)
@@ -118,29 +121,45 @@ int history_barrier(struct sqlite_store *s, struct err *err)
 
 /* --- the WAL --- */
 
+static void checkpoint(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    struct err err = {0};
+    int64_t began = clock_stopwatch_us();
+    if (db_checkpoint(&h->db, SQLITE_CHECKPOINT_RESTART, &err) < 0) {
+        h->losses++;
+        log_error("checkpoint failed", "error=%s", log_quote_str(err.text));
+    }
+    int64_t worked = began - h->checkpointed_us;
+    h->checkpointed_us = clock_stopwatch_us();
+    if (h->checkpointed_us - began > worked && h->checkpoint_bytes < CHECKPOINT_MOST) {
+        h->checkpoint_bytes *= 2;
+    } else if (h->checkpointed_us - began < worked / 4 && h->checkpoint_bytes > CHECKPOINT_LEAST) {
+        h->checkpoint_bytes /= 2;
+    }
+    h->checkpointed_bytes = h->db.wal_bytes;
+    atomic_store_explicit(&s->counters.history_wal_bytes, (uint64_t)h->db.wal_bytes, memory_order_relaxed);
+}
+
 /* Checkpoints a WAL that has grown. Returns false when it is at its limit and can't shrink. */
 static bool wal_has_room(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
     int64_t wal_limit = config_now(s->cfg)->wal_limit;
     int64_t limit = wal_limit - wal_limit / 8; /* room for a transaction that was begun below it */
-    int64_t size = h->db.wal_bytes;
     int64_t least = limit / 4;
-    if (least > CHECKPOINT_BYTES && !atomic_load(&s->loading)) {
-        least = CHECKPOINT_BYTES; /* during a load nobody waits for an answer */
+    if (h->checkpoint_bytes == 0) {
+        h->checkpoint_bytes = CHECKPOINT_LEAST;
+    }
+    if (least > h->checkpoint_bytes && !atomic_load(&s->loading)) {
+        least = h->checkpoint_bytes; /* during a load nobody waits for an answer */
     }
     /* Behind one that a reader has cut short, the next would for some time find the same reader. */
     int64_t next = h->checkpointed_bytes == 0 ? least : h->checkpointed_bytes + limit / 16;
-    if (h->db.lost || (size < next && size < limit)) {
+    if (h->db.lost || (h->db.wal_bytes < next && h->db.wal_bytes < limit)) {
         return true;
     }
-    struct err err = {0};
-    if (db_checkpoint(&h->db, SQLITE_CHECKPOINT_RESTART, &err) < 0) {
-        h->losses++;
-        log_error("checkpoint failed", "error=%s", log_quote_str(err.text));
-    }
-    h->checkpointed_bytes = h->db.wal_bytes;
-    atomic_store_explicit(&s->counters.history_wal_bytes, (uint64_t)h->db.wal_bytes, memory_order_relaxed);
+    checkpoint(s);
     return h->db.wal_bytes < limit;
 }
 

@@ -134,6 +134,8 @@ struct historian {
     size_t cap_positions;
     bool paused;                 /* history WAL at its limit and a reader keeps it from shrinking */
     int64_t checkpointed_bytes;  /* of the WAL, at the last checkpoint */
+    int64_t checkpointed_us;     /* when that ended */
+    int64_t checkpoint_bytes;    /* of the WAL, at which the next is due */
     int64_t sweep_retry_mono_ms; /* after an error: not before */
     int64_t seal_retry_mono_ms;  /* the same */
     int seal_failed;             /* the month that could not be sealed: later ones first; INT_MIN: none */
@@ -419,10 +421,14 @@ void sweep_announce(struct sqlite_store *s);
 
 /* seal.c: 1 did something, 0 nothing is due */
 int seal_step(struct sqlite_store *s, struct err *err);
-/* The range that n positions of a finished month are cut to; 0: they stay live. */
-uint64_t seal_range(uint32_t n, double error_rate, int64_t window);
+/* What a sealed month may spend; all of a window together spend what is left of error_rate by the live parts. */
+double seal_share(double error_rate, int64_t window);
+/* The range to which n positions of a finished month are cut to spend it; 0: they stay live. */
+uint64_t seal_range(uint32_t n, bool coarse, double share);
 /* How many positions the coarse part of a user's month takes at most. */
 uint32_t seal_coarse_max(double error_rate);
+/* And a part at 2^32 before a fine one is begun. */
+uint32_t seal_live_max(double error_rate);
 /* Cuts a finished month's filter. 1; 0: it stays as it is; or ERR_NOMEM. */
 int seal_filter(struct filter *f, double error_rate, int64_t window, struct arena *arena);
 

@@ -35,42 +35,36 @@ enum {
     LATE_MS = 24 * 60 * 60 * 1000, /* a play is stamped at most so long after it came */
 };
 
-/* The part of error_rate that is kept back for live months. */
-static const double LIVE_SHARE = 0.03;
+/* The parts of error_rate that are kept back: for the coarse part of the current month; and, in each month of a window,
+ * for a live part, also one of late plays, and for a fine one of the largest month for which the error is promised
+ * (1/4 of error_rate at 2^32, of which tails leave a 254th, and a little where two differ). The month before the
+ * current one is live for some days too, but then spends no share of the sealed ones, which is larger. */
+static const double COARSE_SHARE = 0.03;
+static const double LIVE_SHARE = 0.0025;
+static const double FINE_SHARE = 0.0011;
 
-/* The coarse part of the current month may spend all of that. The month before is live for some days too, but then
- * spends no share of the sealed ones, which is larger. */
 uint32_t seal_coarse_max(double error_rate)
 {
-    double most = LIVE_SHARE * error_rate * (double)(FILTER_LIVE_M >> FILTER_GRAIN);
-    return most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+    return (uint32_t)(COARSE_SHARE * error_rate * (double)(FILTER_LIVE_M >> FILTER_GRAIN));
 }
 
-/* What n positions of a month may spend. All sealed months of a window together spend what is left of error_rate when
- * a part is kept back for the live ones, more for a user whose positions go beyond the coarse part: then two live
- * months like this one need more. */
-static double month_share(uint32_t n, double error_rate, int64_t window)
+uint32_t seal_live_max(double error_rate)
 {
-    uint32_t coarse = seal_coarse_max(error_rate);
-    double beyond = n > coarse ? 2.0 * (n - coarse) / (double)FILTER_LIVE_M : 0;
-    return (error_rate - LIVE_SHARE * error_rate - beyond) / (double)(window > 1 ? window : 1);
+    return (uint32_t)(LIVE_SHARE * error_rate * (double)FILTER_LIVE_M);
 }
 
-/* The range in which n positions spend no more than share; 0: it would be no smaller than a live one. */
-static uint64_t range_for(uint32_t n, double share)
+double seal_share(double error_rate, int64_t window)
 {
-    if (n == 0 || share * (double)(FILTER_LIVE_M - 2) < (double)n) {
-        return 0;
-    }
-    uint64_t m = (uint64_t)ceil((double)n / share);
-    return n / (double)m <= share ? m : m + 1;
+    double months = (double)(window > 1 ? window : 1);
+    return error_rate * (1 - COARSE_SHARE - (months + 1) * (LIVE_SHARE + FINE_SHARE)) / months;
 }
 
-/* The same for a coarse part, by filter_chance(): within one q that falls in a straight line as m grows. */
-static uint64_t coarse_range_for(uint32_t n, double share)
+/* By filter_chance(): within one q that falls in a straight line as m grows. */
+uint64_t seal_range(uint32_t n, bool coarse, double share)
 {
-    const double all = (double)(FILTER_LIVE_M >> FILTER_GRAIN);
-    double chance = n > 0 ? share / n * all : 0; /* of one position, in parts of 2^27 */
+    const uint64_t live = coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M;
+    const double all = (double)live;
+    double chance = n > 0 ? share / n * all : 0; /* of one position, in parts of the live range */
     double q = floor(chance);
     if (q < 1) {
         return 0;
@@ -79,48 +73,47 @@ static uint64_t coarse_range_for(uint32_t n, double share)
         return 1;
     }
     uint64_t m = (uint64_t)ceil((2 * q + 1 - chance) * all / (q * (q + 1)));
-    m += n * filter_chance(m, true) > share;
-    return m < FILTER_LIVE_M >> FILTER_GRAIN ? m : 0;
+    m += n * filter_chance(m, coarse) > share;
+    return m < live ? m : 0;
 }
 
-uint64_t seal_range(uint32_t n, double error_rate, int64_t window)
+static int cut_part(struct filter_part *part, double share)
 {
-    return range_for(n, month_share(n, error_rate, window));
-}
-
-static int cut_part(struct filter_part *part, uint64_t m)
-{
+    uint64_t m = seal_range(part->n, part->coarse, share);
     return m > 0 && filter_cut(part, m) == 0;
 }
 
-/* A coarse part and the one beside it become one, which is cut. A giant's would need a range finer than a coarse part
- * can be: his coarse part stays live, and the other spends what that leaves. */
+/* A coarse part and those beside it become one, which is cut. A giant's would need a range finer than a coarse part can
+ * be: his coarse part stays live, and the others, without tails, spend what that leaves. */
 int seal_filter(struct filter *f, double error_rate, int64_t window, struct arena *arena)
 {
     uint64_t items = filter_items(f);
     if (filter_sealed(f) || items == 0 || items > UINT32_MAX) {
         return 0;
     }
+    double share = seal_share(error_rate, window);
     uint32_t n = (uint32_t)items;
-    uint64_t m = seal_range(n, error_rate, window);
     unsigned coarse = 0;
     while (coarse < f->n_parts && !f->parts[coarse].coarse) {
         coarse++;
     }
-    if (coarse < f->n_parts && coarse_range_for(n, month_share(n, error_rate, window)) > 0) {
-        int result = filter_unite(f, arena);
-        n = f->parts[0].n;
-        return result < 0 ? result : cut_part(&f->parts[0], coarse_range_for(n, month_share(n, error_rate, window)));
+    if (coarse < f->n_parts) {
+        if (seal_range(n, true, share) > 0) {
+            int result = filter_unite(f, arena);
+            return result < 0 ? result : cut_part(&f->parts[0], share);
+        }
+        share -= f->parts[coarse].n / (double)f->parts[coarse].m;
+        n -= f->parts[coarse].n;
     }
-    if (coarse == f->n_parts) {
-        return f->n_parts == 1 ? cut_part(&f->parts[0], m) : 0;
-    }
-    if (f->n_parts != 2) {
+    if (seal_range(n, false, share) == 0) {
         return 0;
     }
-    struct filter_part *fine = &f->parts[1 - coarse];
-    double share = month_share(n, error_rate, window) - f->parts[coarse].n / (double)f->parts[coarse].m;
-    return cut_part(fine, range_for(fine->n, share));
+    int result = filter_drop_tails(f, arena);
+    if (result < 0 || f->n_parts != 1U + (coarse < f->n_parts)) {
+        return result;
+    }
+    struct filter_part *rest = &f->parts[f->parts[0].coarse ? 1 : 0];
+    return cut_part(rest, share);
 }
 
 /* Months before this one are finished. */

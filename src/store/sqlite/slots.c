@@ -14,7 +14,7 @@
 #include "store/sqlite/views.h"
 
 enum {
-    EMPTY_CHUNK = 8192, /* rows deleted in one transaction */
+    EMPTY_CHUNK = 2048, /* rows deleted in one transaction: plays wait for it */
 };
 
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
