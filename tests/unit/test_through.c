@@ -335,18 +335,25 @@ static void test_a_question(void **state)
     assert_int_equal(counted(w, THROUGH_HIDDEN), 3);
 }
 
+/* The window is shorter than legacy_months, and then the other way round. */
 static void test_scores(void **state)
 {
     struct world *w = *state;
     struct ask a;
+    w->cfg.window = 2;
     assert_true(ask(w, &a, 0xfc));
     RUN_UNTIL(w, asked_for(w, "i5\r\n"));
-    say(w,
-        "*0\r\n*6\r\n$13\r\n1795255200001\r\n$13\r\n1785542400000\r\n$13\r\n1785542399999\r\n" /* the window's edge */
-        "$13\r\n1799999999999\r\n$3\r\ninf\r\n:5\r\n");
+    say(w, "*0\r\n*6\r\n$13\r\n1795255200001\r\n$13\r\n1788220800000\r\n$13\r\n1788220799999\r\n"
+           "$13\r\n1799999999999\r\n$3\r\ninf\r\n:5\r\n");
     RUN_UNTIL(w, a.done == 1);
     assert_int_equal(left(w, &a), 0x3f);
-    assert_int_equal(counted(w, THROUGH_ANSWERED), 1);
+    w->cfg.window = 6;
+    assert_true(ask(w, &a, 0xc0));
+    RUN_UNTIL(w, asked_for(w, "i1\r\n"));
+    say(w, "*0\r\n*2\r\n$13\r\n1785542400000\r\n$13\r\n1785542399999\r\n");
+    RUN_UNTIL(w, a.done == 1);
+    assert_int_equal(left(w, &a), 0x7f);
+    assert_int_equal(counted(w, THROUGH_ANSWERED), 2);
 }
 
 /* One that is late is answered without; its replies meet nobody, and the next one gets its own. */
