@@ -395,7 +395,7 @@ static struct by_size measure_size(uint32_t n, double error_rate, int64_t window
 static void print_sizes(const struct config *cfg)
 {
     static const uint32_t sizes[] = {10, 100, 1000, 10000, 30000};
-    double share = 0.97 * cfg->error_rate / (double)cfg->window;
+    double share = seal_share(cfg->error_rate, cfg->window);
     printf("\nBytes a play, one sealed month of a user (error_rate %g over a window of %" PRId64
            " full months: %.3g a month)\n\n",
            cfg->error_rate, cfg->window, share);
