@@ -402,7 +402,7 @@ int filter_cut(struct filter_part *part, uint64_t m)
     return 0;
 }
 
-static bool part_has(const struct filter_part *part, uint64_t hash)
+bool filter_part_has(const struct filter_part *part, uint64_t hash)
 {
     const uint32_t position = filter_part_position(part, hash);
     uint32_t from = 0, to = part->n;
@@ -420,7 +420,7 @@ static bool part_has(const struct filter_part *part, uint64_t hash)
 bool filter_has(const struct filter *f, uint64_t hash)
 {
     for (unsigned i = 0; i < f->n_parts; i++) {
-        if (part_has(&f->parts[i], hash)) {
+        if (filter_part_has(&f->parts[i], hash)) {
             return true;
         }
     }

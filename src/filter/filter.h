@@ -146,7 +146,9 @@ int filter_unite(struct filter *f, struct arena *arena);
  * ERR_INVALID when the part was cut before or m is not below its range. */
 int filter_cut(struct filter_part *part, uint64_t m);
 
-/* Whether some part has the hash's position set; by binary search, for single questions. */
+/* Whether the part, or some part, has the hash's position set, with a tail that fits; by binary search, for single
+ * questions. */
+bool filter_part_has(const struct filter_part *part, uint64_t hash);
 bool filter_has(const struct filter *f, uint64_t hash);
 
 /* Sum of n, and a tail that fits any item stands for two. It rises with whatever goes in. */

@@ -393,22 +393,6 @@ static inline bool part_has(const struct probe_part *part, uint64_t hash)
     return any_of_four(at, position);
 }
 
-/* Where the position is decides, and the lower half of the hash. Only giants have such parts. */
-static bool fine_has(const struct filter_part *part, uint64_t hash)
-{
-    const uint32_t position = filter_part_position(part, hash);
-    uint32_t from = 0, to = part->n;
-    while (from < to) {
-        uint32_t middle = from + (to - from) / 2;
-        if (part->positions[middle] < position) {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
-    }
-    return from < part->n && part->positions[from] == position && filter_part_fits(part->tails, from, hash);
-}
-
 /* A candidate that isn't decided: the half of its hash that counts in parts, and below it its place in the block. */
 static inline uint64_t open_entry(uint64_t hash, size_t i)
 {
@@ -470,7 +454,7 @@ static size_t test_block(const struct probe *p, const uint64_t *hashes, size_t n
         size_t kept = 0;
         for (size_t i = 0; local.fine != NULL && i < n_open; i++) {
             open[kept] = open[i];
-            kept += !fine_has(local.fine, hashes[entry_place(open[i])]);
+            kept += !filter_part_has(local.fine, hashes[entry_place(open[i])]);
         }
         for (size_t i = 0; local.fine == NULL && i < n_open; i++) {
             const uint64_t entry = open[i];
