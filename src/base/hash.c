@@ -1,5 +1,7 @@
 #include "base/hash.h"
 
+#include <stdlib.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -45,6 +47,35 @@ size_t hash_ids(uint64_t seed, const struct slice *ids, size_t n, uint64_t *hash
         }
     }
     return (size_t)(id - ids);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void hash_sort(uint64_t *hashes, size_t n)
+{
+    if (n > 1) {
+        qsort(hashes, n, sizeof *hashes, by_value);
+    }
+}
+
+bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash)
+{
+    size_t from = 0;
+    size_t to = n;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (sorted[middle] < hash) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from < n && sorted[from] == hash;
 }
 
 uint32_t hash_seed_fingerprint(uint64_t seed)

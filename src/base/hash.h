@@ -8,6 +8,7 @@
 #ifndef UNSEEN_BASE_HASH_H
 #define UNSEEN_BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,9 @@ uint64_t hash_id(uint64_t seed, struct slice id);
  * HASH_ID_MAX; returns how many were hashed. */
 enum { HASH_ID_MAX = 255 };
 size_t hash_ids(uint64_t seed, const struct slice *ids, size_t n, uint64_t *hashes);
+
+void hash_sort(uint64_t *hashes, size_t n); /* ascending; NULL is fine when there are none */
+bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash);
 
 static inline int64_t hash_user_key(uint64_t seed, struct slice user)
 {

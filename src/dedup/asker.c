@@ -355,12 +355,6 @@ int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place pl
     return n;
 }
 
-static int by_value(const void *one, const void *other)
-{
-    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
-    return (a > b) - (a < b);
-}
-
 void asker_strike(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits)
 {
     if (a->n_exceptions == 0) {
@@ -369,10 +363,10 @@ void asker_strike(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bi
     bool sorted = room_for((void **)&a->exact, &a->exact_cap, a->n_exceptions, sizeof *a->exact) == 0;
     if (sorted) {
         memcpy(a->exact, a->exceptions, a->n_exceptions * sizeof *a->exact);
-        qsort(a->exact, a->n_exceptions, sizeof *a->exact, by_value);
+        hash_sort(a->exact, a->n_exceptions);
     }
     for (size_t i = 0; i < n; i++) {
-        if (sorted ? bsearch(&hashes[i], a->exact, a->n_exceptions, sizeof *a->exact, by_value) != NULL
+        if (sorted ? hash_is_among(a->exact, a->n_exceptions, hashes[i])
                    : has_hash(a->exceptions, a->n_exceptions, hashes[i])) {
             bits[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
         }

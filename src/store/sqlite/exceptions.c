@@ -1,14 +1,8 @@
 #include "store/sqlite/exceptions.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
+#include "base/hash.h"
 
 int exceptions_read(struct db *history, int64_t key, struct arena *arena, uint64_t **list, size_t *n, struct err *err)
 {
@@ -33,23 +27,6 @@ int exceptions_read(struct db *history, int64_t key, struct arena *arena, uint64
         }
         (*list)[(*n)++] = (uint64_t)sqlite3_column_int64(stmt, 0);
     }
-    if (*n > 1) {
-        qsort(*list, *n, sizeof **list, by_value);
-    }
+    hash_sort(*list, *n);
     return result;
-}
-
-bool exceptions_has(const uint64_t *list, size_t n, uint64_t hash)
-{
-    size_t from = 0;
-    size_t to = n;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (list[middle] < hash) {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
-    }
-    return from < n && list[from] == hash;
 }

@@ -8,6 +8,4 @@
 /* All under the key, in the arena. Returns 0 or an error. */
 int exceptions_read(struct db *history, int64_t key, struct arena *arena, uint64_t **list, size_t *n, struct err *err);
 
-bool exceptions_has(const uint64_t *list, size_t n, uint64_t hash);
-
 #endif

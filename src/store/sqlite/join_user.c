@@ -151,7 +151,7 @@ static int look_here(struct join_work *w)
         for (size_t j = 0; j < w->parcel.n_exceptions; j++) {
             uint64_t hash = w->parcel.exceptions[j];
             bool maybe = result == ERR_CORRUPT || filter_has(&ours, hash);
-            if (maybe && !exceptions_has(w->exceptions, w->n_exceptions, hash)) {
+            if (maybe && !hash_is_among(w->exceptions, w->n_exceptions, hash)) {
                 w->take_over[j] = false;
             }
         }
@@ -174,7 +174,7 @@ static int plan_exceptions(struct join_work *w)
     }
     for (size_t i = 0; i < w->n_exceptions; i++) {
         uint64_t hash = w->exceptions[i];
-        bool theirs = exceptions_has(p->exceptions, p->n_exceptions, hash);
+        bool theirs = hash_is_among(p->exceptions, p->n_exceptions, hash);
         w->ours_end[i] = staged_there(w, hash) || (!theirs && filtered_there(w, hash));
     }
     for (size_t i = 0; i < p->n_exceptions; i++) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "filter/sieve.h"
 #include "store/sqlite/internal.h"
@@ -34,17 +35,10 @@ static int check_shared(struct sqlite_store *s, struct store_forget *forget)
     return shared;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts hashes and removes repeats: an item given twice counts once. Returns how many are left. */
 static size_t distinct(uint64_t *hashes, size_t n)
 {
-    qsort(hashes, n, sizeof *hashes, by_value);
+    hash_sort(hashes, n);
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
         if (left == 0 || hashes[left - 1] != hashes[i]) {
