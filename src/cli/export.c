@@ -220,13 +220,7 @@ static void print_summary(const struct exporting *x)
     if (x->json) {
         struct json j = {.out = out};
         json_open(&j, NULL, '{');
-        json_number(&j, "users", (int64_t)c->users);
-        json_number(&j, "months", (int64_t)c->months);
-        json_number(&j, "staged_plays", (int64_t)c->plays);
-        json_number(&j, "users_with_deliveries", (int64_t)c->deliveries);
-        json_number(&j, "exceptions", (int64_t)c->exceptions);
-        json_number(&j, "damaged", (int64_t)c->damaged);
-        json_number(&j, "noted", (int64_t)c->noted);
+        export_counts_json(&j, c);
         json_number(&j, "bytes", (int64_t)x->bytes);
         json_close(&j, '}');
     } else if (!x->quiet) {

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/varint.h"
+#include "cli/output.h"
 #include "store/parcel.h"
 
 enum {
@@ -80,6 +81,17 @@ static void put_counts(struct buf *out, const struct export_counts *c)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         put_number(out, all[i]);
     }
+}
+
+void export_counts_json(struct json *j, const struct export_counts *counts)
+{
+    json_number(j, "users", (int64_t)counts->users);
+    json_number(j, "months", (int64_t)counts->months);
+    json_number(j, "staged_plays", (int64_t)counts->plays);
+    json_number(j, "users_with_deliveries", (int64_t)counts->deliveries);
+    json_number(j, "exceptions", (int64_t)counts->exceptions);
+    json_number(j, "damaged", (int64_t)counts->damaged);
+    json_number(j, "noted", (int64_t)counts->noted);
 }
 
 /* --- writing --- */

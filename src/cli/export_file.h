@@ -28,6 +28,9 @@ struct export_counts {
     uint64_t noted;                                                 /* users of whom more stands in another Redis */
 };
 
+struct json;
+void export_counts_json(struct json *j, const struct export_counts *counts); /* as members of the open object */
+
 /* --- writing --- */
 
 /* Takes all bytes, or fails. */

@@ -281,13 +281,7 @@ static void print_summary(const struct loading *l)
         char fingerprint[9];
         snprintf(fingerprint, sizeof fingerprint, "%08" PRIx32, hash_seed_fingerprint(l->head.seed));
         json_open(&j, NULL, '{');
-        json_number(&j, "users", (int64_t)c->users);
-        json_number(&j, "months", (int64_t)c->months);
-        json_number(&j, "staged_plays", (int64_t)c->plays);
-        json_number(&j, "users_with_deliveries", (int64_t)c->deliveries);
-        json_number(&j, "exceptions", (int64_t)c->exceptions);
-        json_number(&j, "damaged", (int64_t)c->damaged);
-        json_number(&j, "noted", (int64_t)c->noted);
+        export_counts_json(&j, c);
         json_text(&j, "seed_fingerprint", fingerprint);
         json_number(&j, "created_ms", l->head.created_ms);
         if (!l->check) {
