@@ -34,14 +34,14 @@ def status(server):
         return c.command("LEGACY", "STATUS")
 
 
-def wait_status(server, good, redis=None):
+def wait_status(server, good):
     deadline = time.monotonic() + PATIENCE
     while True:
         now = status(server)
         if good(now):
             return now
         assert time.monotonic() < deadline, (now, server.log())
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 def wait_done(server):

@@ -11,7 +11,7 @@ import pytest
 from conftest import DAY, PATIENCE, START, http_url
 from old_redis import REDIS, OldRedis
 from resp import Closed, encode
-from test_migrate import migrate, status, wait_done, zadd
+from test_migrate import migrate, status, wait_done, wait_status, zadd
 from test_reload import reload
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
@@ -41,7 +41,7 @@ def make_noted(make_server, redis, *users, wait=True, **options):
         if users:
             c.command("LEGACY", "NOTE", *users)
     if wait:
-        wait_through(server, lambda s: s[b"read_through"] == b"on")
+        wait_status(server, lambda s: s[b"read_through"] == b"on")
     return server
 
 
@@ -49,16 +49,6 @@ def figures(server):
     with server.client() as c:
         lines = c.command("INFO", "read_through").decode().splitlines()
     return {name.removeprefix("read_through_"): int(value) for name, value in (x.split(":") for x in lines if ":" in x)}
-
-
-def wait_through(server, good):
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        now = status(server)
-        if good(now):
-            return now
-        assert time.monotonic() < deadline, (now, server.log())
-        time.sleep(0.01)
 
 
 def calls(redis):
@@ -122,7 +112,7 @@ def test_who_is_not_noted_is_not_asked_about(make_server, make_old):
     with redis.client() as c:
         zadd(c, "played:u", [(START, "a")])
     server = make_noted(make_server, redis, wait=False, workers=2)
-    wait_through(server, lambda s: calls(redis).get("zmscore", 0) == 2)  # each worker's connection tries it once
+    wait_status(server, lambda s: calls(redis).get("zmscore", 0) == 2)  # each worker's connection tries it once
     with server.client() as c:
         assert ask(c, "u", "a") == [b"a"]
         c.command("LEGACY", "NOTE", "noted")
@@ -262,9 +252,9 @@ def test_a_silent_connection_is_given_up(make_server, make_old):
     redis.process.send_signal(signal.SIGSTOP)
     with server.client() as c:
         assert ask(c, "u", "a") == [b"a"]
-        wait_through(server, lambda s: b"no answer for 5 s" in s[b"read_through_cause"])
+        wait_status(server, lambda s: b"no answer for 5 s" in s[b"read_through_cause"])
         redis.process.send_signal(signal.SIGCONT)
-        wait_through(server, lambda s: s[b"read_through"] == b"on")
+        wait_status(server, lambda s: s[b"read_through"] == b"on")
         reload(server, legacy_timeout=PATIENT)
         assert ask(c, "u", "a", "b") == [b"b"]
 
@@ -278,13 +268,13 @@ def test_a_killed_redis(make_server, make_old):
         for _ in range(3):
             assert ask(c, "u", "a", "b") == [b"b"]
             redis.kill()
-            wait_through(server, lambda s: s[b"read_through"] == b"waiting")
+            wait_status(server, lambda s: s[b"read_through"] == b"waiting")
             assert redis.socket.encode() in status(server)[b"read_through_cause"]
             before = figures(server)
             assert ask(c, "u", "a", "b") == [b"a", b"b"]
             assert figures(server)["skipped"] == before["skipped"] + 1
             redis.start()
-            wait_through(server, lambda s: s[b"read_through"] == b"on")
+            wait_status(server, lambda s: s[b"read_through"] == b"on")
         assert ask(c, "u", "a", "b") == [b"b"]
 
 
@@ -296,7 +286,7 @@ def test_killed_while_questions_are_out(make_server, make_old):
     clients = [server.client() for _ in users]
     for c, user in zip(clients, users):
         c.send(encode("UNSEEN", user, "a", "b"))
-    wait_through(server, lambda s: s[b"read_through_asked"] == 50 or s[b"read_through_late"] > 0)
+    wait_status(server, lambda s: s[b"read_through_asked"] == 50 or s[b"read_through_late"] > 0)
     redis.process.kill()
     for c in clients:
         assert c.read() == [b"a", b"b"]
@@ -311,7 +301,7 @@ def test_a_wrong_password(make_server, make_old):
         zadd(c, "played:u", [(START, "a")])
         c.command("CONFIG", "SET", "requirepass", "right")
     server = make_noted(make_server, redis, "u", wait=False, legacy_password="wrong")
-    waiting = wait_through(server, lambda s: s[b"read_through"] == b"waiting")
+    waiting = wait_status(server, lambda s: s[b"read_through"] == b"waiting")
     assert b"WRONGPASS" in waiting[b"read_through_cause"]
     with server.client() as c:
         assert ask(c, "u", "a") == [b"a"]
@@ -319,7 +309,7 @@ def test_a_wrong_password(make_server, make_old):
     server.stop()
     server.options["legacy_password"] = "right"
     server.start()
-    wait_through(server, lambda s: s[b"read_through"] == b"on")
+    wait_status(server, lambda s: s[b"read_through"] == b"on")
     with server.client() as c:
         assert ask(c, "u", "a") == []
 
@@ -332,14 +322,14 @@ def test_a_command_that_is_forbidden(make_server, make_old):
         c.command("ACL", "SETUSER", "default", "-zmscore")
         server = make_noted(make_server, redis, "u")
         with server.client() as s:
-            wait_through(server, lambda _: connections(redis) > 2)
+            wait_status(server, lambda _: connections(redis) > 2)
             assert ask(s, "u", "a", "b") == [b"b"] and calls(redis)["zscore"] == 2
             c.command("ACL", "SETUSER", "default", "-zrevrange")
             assert ask(s, "u", "a", "b")[-1] == b"b"
-            waiting = wait_through(server, lambda s: s[b"read_through"] == b"waiting")
+            waiting = wait_status(server, lambda s: s[b"read_through"] == b"waiting")
             assert b"NOPERM" in waiting[b"read_through_cause"] and b"zrevrange" in waiting[b"read_through_cause"]
             c.command("ACL", "SETUSER", "default", "+zrevrange", "+zmscore")
-            wait_through(server, lambda s: s[b"read_through"] == b"on")
+            wait_status(server, lambda s: s[b"read_through"] == b"on")
             assert ask(s, "u", "a", "b") == [b"b"]
 
 
@@ -398,10 +388,10 @@ def test_a_client_that_goes_while_its_question_is_out(make_server, make_old):
     for _ in range(3):
         c = server.client()
         c.send(encode("UNSEEN", "u", "a", "b"))
-        wait_through(server, lambda s: s[b"read_through_asked"] > 0)
+        wait_status(server, lambda s: s[b"read_through_asked"] > 0)
         c.close()
     redis.process.send_signal(signal.SIGCONT)
-    wait_through(server, lambda s: s[b"read_through_asked"] == s[b"read_through_late"] + s[b"read_through_answered"] +
+    wait_status(server, lambda s: s[b"read_through_asked"] == s[b"read_through_late"] + s[b"read_through_answered"] +
                  s[b"read_through_failed"])
     with server.client() as c:
         assert c.command("PING") == b"PONG"
@@ -416,7 +406,7 @@ def test_stopped_while_questions_are_out(make_server, make_old):
     clients = [server.client() for _ in users]
     for c, user in zip(clients, users):
         c.send(encode("UNSEEN", user, "a"))
-    wait_through(server, lambda s: s[b"read_through_asked"] > 0)
+    wait_status(server, lambda s: s[b"read_through_asked"] > 0)
     began = time.monotonic()
     assert server.stop() == 0
     assert time.monotonic() - began < 5 + 20 * (PATIENCE > 200)
