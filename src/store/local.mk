@@ -59,7 +59,9 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staged_impl.h \
 	src/store/sqlite/staged_read.c \
 	src/store/sqlite/stager.c \
+	src/store/sqlite/stager_commit.c \
 	src/store/sqlite/stager_forget.c \
+	src/store/sqlite/stager_limits.c \
 	src/store/sqlite/sweep.c \
 	src/store/sqlite/version.c \
 	src/store/sqlite/views.c \

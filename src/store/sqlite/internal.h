@@ -2,7 +2,8 @@
  *
  * Threads:
  *
- *   the stager     stager.c (the thread), slots.c (turn, emptying), recover.c, stager_forget.c;
+ *   the stager     stager.c (the thread), stager_commit.c, stager_limits.c, stager_forget.c, slots.c (turn,
+ *                  emptying), recover.c, notes.c, mirror.c, kept.c;
  *                  the only writer of staging.db
  *   the historian  historian.c (the thread), history.c (its connection), flush.c, merge.c, month.c,
  *                  seal.c, sweep.c, erase.c, join.c, join_user.c;
@@ -335,13 +336,23 @@ int stager_start(struct sqlite_store *s, struct err *err);
 void stager_stop(struct sqlite_store *s); /* ends the thread */
 void stager_free(struct sqlite_store *s); /* answers what is left; the historian has stopped too */
 int stager_persist_clock(struct sqlite_store *s, struct err *err);
-/* ERR_FULL when the disk has less than min_free. Any thread. */
-int stager_disk_room(struct sqlite_store *s, struct err *err);
+
+/* stager_commit.c: commits the batches first .. end (excluded) and answers them */
+void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);
+void stager_gather(struct stager *st); /* before: waits a moment for those who were answered last */
 /* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, and in the mirror. */
 int stager_undo(struct sqlite_store *s, struct err *err);
 void stager_undo_ended(struct sqlite_store *s, bool committed); /* that transaction, when it wrote no rows itself */
 /* The next transaction deletes the rows with ids from .. end (excluded), which may be in the file. */
 void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end);
+
+/* stager_limits.c. Whether the batch may be written now, behind so many rows of its group. 0: yes, 1: it must wait, or
+ * an error that refuses it. */
+int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t rows_before);
+void stager_look_at_memory(struct sqlite_store *s);
+void stager_look_at_disk(struct sqlite_store *s);
+/* ERR_FULL when the disk has less than min_free. Any thread. */
+int stager_disk_room(struct sqlite_store *s, struct err *err);
 
 /* stager_forget.c */
 void stager_forget(struct sqlite_store *s, struct store_forget *forget);

@@ -1,0 +1,247 @@
+/* The stager's group commit: insert the rows of all batches, commit (with synchronous=FULL that is the fsync), put them
+ * into the open slot's index, answer each batch.
+ *
+ * Senders that wait for their answers before they send again would take turns in two commits: while one half is being
+ * fsynced, the other half gathers, and each commit's own cost is paid by half as many. So before it begins the stager
+ * gives those who were answered last a moment to come back (stager_gather()): it waits for as many events as there were
+ * senders at the last commit, in it or behind it, for a third of that commit's time at most. A lone sender is never
+ * waited for.
+ *
+ * What can go wrong. A commit that fails is an error to every batch in it, and its outcome is unknown: the connection
+ * is opened anew, and the next transaction first deletes the ids it had used (they are never used again).
+ */
+#include <inttypes.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/sqlite/internal.h"
+
+enum {
+    WAL_STEP_BYTES = 1 << 20, /* in which staging.db's WAL is extended */
+    GATHER_US_MAX = 300,
+};
+
+static int insert_event(struct sqlite_store *s, const struct store_event *event, uint64_t *id, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_INSERT, s->open, err);
+    if (stmt == NULL) {
+        return err->code;
+    }
+    sqlite3_bind_int(stmt, 2, (int)event->kind);
+    db_bind_id(stmt, 3, event->user);
+    sqlite3_bind_int64(stmt, 5, event->at_ms);
+    const uint8_t *at = event->items;
+    for (uint32_t i = 0; i < event->n; i++) {
+        struct slice item;
+        uint64_t hash;
+        at = store_event_item(at, &item, &hash);
+        sqlite3_bind_int64(stmt, 1, (int64_t)(*id)++);
+        db_bind_id(stmt, 4, item);
+        int result = db_run(db, stmt, err);
+        if (result < 0) {
+            return result;
+        }
+    }
+    return 0;
+}
+
+int stager_undo(struct sqlite_store *s, struct err *err)
+{
+    struct stager *st = &s->stager;
+    if (st->undo_from == 0) {
+        return 0;
+    }
+    sqlite3_stmt *stmt = db_stmt_for(&st->db, SQL_STAGED_DELETE_RANGE, st->undo_slot, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, (int64_t)st->undo_from);
+        sqlite3_bind_int64(stmt, 2, (int64_t)st->undo_to);
+    }
+    int result = db_run(&st->db, stmt, err);
+    return result < 0 ? result : mirror_undo(s, st->undo_from, st->undo_to, err);
+}
+
+void stager_undo_ended(struct sqlite_store *s, bool committed)
+{
+    if (s->stager.undo_from == 0) {
+        return;
+    }
+    if (committed) {
+        s->stager.undo_from = 0;
+        mirror_committed(s, 0);
+    } else {
+        mirror_failed(s);
+    }
+}
+
+static int write_group(struct sqlite_store *s, struct store_message *first, struct store_message *end, uint64_t *id,
+                       struct err *err)
+{
+    struct stager *st = &s->stager;
+    struct db *db = &st->db;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    result = stager_undo(s, err);
+    for (struct store_message *m = first; m != end && result == 0; m = m->next) {
+        struct store_batch *batch = (struct store_batch *)m;
+        struct store_event event;
+        size_t at = 0;
+        while (result == 0 && store_batch_next(batch, &at, &event)) {
+            uint64_t from = *id;
+            result = insert_event(s, &event, id, err);
+            if (result == 0) {
+                result = mirror_add(s, &event, from, err);
+            }
+        }
+    }
+    if (result == 0) {
+        result = mirror_before_commit(s, err);
+    }
+    if (result < 0) {
+        db_rollback(db);
+        return result;
+    }
+    int64_t started = clock_stopwatch_us();
+    result = db_commit(db, err);
+    uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
+    st->commit_us = (int64_t)took;
+    GAUGE(s, commit_us_last, took);
+    buckets_note(&s->commit_us, &buckets_us, took, 1);
+    buckets_note(&s->commit_rows, &buckets_rows, *id - st->next_id, 1);
+    if (took > atomic_load_explicit(&s->counters.commit_us_max, memory_order_relaxed)) {
+        atomic_store_explicit(&s->counters.commit_us_max, took, memory_order_relaxed);
+    }
+    return result;
+}
+
+enum { PREFETCH = 16 };
+
+/* The next few events of the batch are about to be indexed. */
+static void prefetch(const struct staged *index, const struct store_batch *batch, size_t at)
+{
+    int64_t keys[PREFETCH];
+    size_t n = 0;
+    struct store_event event;
+    while (n < PREFETCH && store_batch_next(batch, &at, &event)) {
+        keys[n++] = event.key;
+    }
+    staged_prefetch(index, keys, n);
+}
+
+/* Puts a committed batch into the open slot's index, up to the first row that fails: *id becomes that one's. */
+static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64_t *id)
+{
+    struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
+    struct store_event event;
+    for (size_t at = 0, done = 0;; done++) {
+        if (done % PREFETCH == 0) {
+            prefetch(index, batch, at);
+        }
+        if (!store_batch_next(batch, &at, &event)) {
+            return 0;
+        }
+        int month = month_of_ms(event.at_ms);
+        struct staged_user *user = staged_user(index, event.key, event.user);
+        const uint8_t *items = event.items;
+        for (uint32_t i = 0; i < event.n; i++) {
+            struct slice item;
+            uint64_t hash;
+            items = store_event_item(items, &item, &hash);
+            int result = user == NULL               ? ERR_NOMEM
+                         : event.kind == STORE_PLAY ? staged_add_play(index, user, hash, month, *id)
+                                                    : staged_add_delivery(index, user, item, hash, month, *id);
+            if (result < 0) {
+                return err_set(&batch->err, result, "out of memory: the write is not acknowledged");
+            }
+            ++*id;
+        }
+    }
+}
+
+/* The next transaction deletes these rows of the open slot, which are or may be in the file and in no index. */
+void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
+{
+    struct stager *st = &s->stager;
+    if (st->undo_from == 0) {
+        st->undo_from = from;
+        st->undo_slot = s->open;
+    }
+    st->undo_to = end;
+}
+
+/* Before anybody is answered, so that nobody is counted twice. */
+static void count_crowd(struct stager *st, struct store_message *first, struct store_message *end)
+{
+    st->crowd = inbox_events(&st->inbox);
+    for (struct store_message *m = first; m != end; m = m->next) {
+        st->crowd += ((struct store_batch *)m)->events;
+    }
+}
+
+void stager_gather(struct stager *st)
+{
+    int64_t most = st->commit_us / 3 < GATHER_US_MAX ? st->commit_us / 3 : GATHER_US_MAX;
+    if (st->held == NULL && st->crowd > 1) {
+        inbox_gather(&st->inbox, st->crowd, most);
+    }
+}
+
+/* Not to be told to anybody whose rows are durable: without it commits are slower, no more. */
+static void extend_wal(struct sqlite_store *s)
+{
+    struct err err = {0};
+    if (!atomic_load(&s->disk_low) && db_extend_wal(&s->stager.db, WAL_STEP_BYTES, &err) < 0) {
+        log_warn("WAL not extended", "error=%s", log_quote_str(err.text));
+    }
+}
+
+void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end)
+{
+    struct stager *st = &s->stager;
+    if (first == end) {
+        return;
+    }
+    struct err err = {0};
+    uint64_t from = st->next_id;
+    uint64_t id = from;
+    int result = write_group(s, first, end, &id, &err);
+    st->next_id = id;
+    count_crowd(st, first, end);
+    if (result == 0) {
+        st->undo_from = 0;
+        COUNT(s, commits, 1);
+        COUNT(s, rows_recorded, id - from);
+        s->slots[s->open].last_id = id - 1;
+    } else {
+        COUNT(s, commit_errors, 1);
+        if (log_again(&st->commit_log)) {
+            log_error("commit failed", "file=%s failed=%" PRIu64 " error=%s", log_quote_str(st->db.path),
+                      atomic_load_explicit(&s->counters.commit_errors, memory_order_relaxed), log_quote_str(err.text));
+        }
+        mirror_failed(s);
+        stager_undo_later(s, from, id);
+    }
+    bool committed = result == 0;
+    uint64_t indexed = from;
+    for (struct store_message *m = first; m != end;) {
+        struct store_batch *batch = (struct store_batch *)m;
+        m = m->next;
+        batch->err = err;
+        if (result == 0 && (result = index_batch(s, batch, &indexed)) < 0) {
+            err = batch->err; /* also of the batches behind it, whose rows go with its own */
+            stager_undo_later(s, indexed, id);
+        }
+    }
+    if (committed) {
+        mirror_committed(s, indexed - 1);
+        extend_wal(s);
+    }
+    /* All at once, so that a worker that wakes finds all of its answers. */
+    for (struct store_message *m = first, *next; m != end; m = next) {
+        next = m->next;
+        ((struct store_batch *)m)->done((struct store_batch *)m);
+    }
+}
