@@ -71,8 +71,9 @@ sqlite3_stmt *db_stmt_for(struct db *db, enum sql_statement which, int variant, 
 /* Expands {plays}, {month} and {slot}. */
 void db_expand(const char *sql, int variant, char *out, size_t out_size);
 
-/* Frees the statements of a month or slot whose table is gone. */
+/* Frees the statements of a month or slot whose table is gone; of all. */
 void db_drop_variant(struct db *db, int variant);
+void db_drop_statements(struct db *db);
 
 /* Steps: 1 a row, 0 done (and reset), or an error (and reset). */
 int db_step(struct db *db, sqlite3_stmt *stmt, struct err *err);
