@@ -39,8 +39,11 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/merge.c \
 	src/store/sqlite/mirror.c \
 	src/store/sqlite/month.c \
+	src/store/sqlite/note_set.c \
+	src/store/sqlite/note_set.h \
 	src/store/sqlite/notes.c \
 	src/store/sqlite/reader.c \
+	src/store/sqlite/reader_staging.c \
 	src/store/sqlite/repair.c \
 	src/store/sqlite/repair.h \
 	src/store/sqlite/repair_legacy.c \

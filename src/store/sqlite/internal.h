@@ -10,7 +10,7 @@
  *                  the only writer of history.db
  *   a backup's     backup.c and backup_*.c: a thread for as long as it runs, which reads staging.db and owns the
  *                  copy; the historian's connection copies history.db
- *   any other      reader.c, and the functions of store_ops, which leave a message and return
+ *   any other      reader.c, reader_staging.c, and the functions of store_ops, which leave a message and return
  *
  * Each of the two threads has one inbox and takes its whole list at once. What concerns the ring needs no messages: a
  * slot's state says who acts next, and whoever changes it wakes the other thread:
@@ -182,7 +182,7 @@ struct store_reader {
     _Atomic uint64_t pin;
     unsigned loads;
     struct db db;
-    struct db staging; /* opened when notes are read first */
+    struct db staging; /* opened when it is needed first, see reader_staging.c */
     struct staged_out out;
     struct arena arena;
     struct delivered_codec codec;
@@ -311,6 +311,14 @@ int reader_scan(struct store_reader *reader, int64_t key, struct slice user, int
 int reader_months(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);
 /* Whether the history knows another user with this key. 1, 0 or an error. */
 int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);
+
+/* reader_staging.c: by the reader's second connection */
+int reader_notes(struct store_reader *reader, struct store_notes_walk *walk, struct slice *users, int max,
+                 struct arena *arena, struct err *err);
+int reader_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
+                    struct err *err);
+int reader_mirror(struct store_reader *reader, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
+                  struct err *err);
 
 /* recover.c: at start, before threads. highest: the row id, 0 for none */
 int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err);
@@ -465,10 +473,7 @@ void notes_close(struct sqlite_store *s);
 void notes_write(struct store *base, struct store_notes *notes);
 enum store_note notes_of(struct store *base, int64_t key);
 void notes_state(struct store *base, struct store_notes_state *out);
-int notes_read(struct store_reader *reader, struct store_notes_walk *walk, struct slice *users, int max,
-               struct arena *arena, struct err *err);
-int notes_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
-                   struct err *err);
+int notes_waiting(struct sqlite_store *s, struct store_notes_walk *walk, uint32_t *ids, int max); /* any thread */
 void notes_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
 /* There too: users are noted, durably, unless they are already. */
 int notes_add(struct sqlite_store *s, const struct slice *users, size_t n, struct err *err);
@@ -478,11 +483,10 @@ void notes_ended(struct sqlite_store *s, int64_t key);
 
 /* mirror.c. The seam's: */
 void mirror_listen(struct store *base, void (*wake)(void *arg), void *arg);
-int mirror_read(struct store_reader *reader, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
-                struct err *err);
 void mirror_done(struct store *base, uint64_t id, uint64_t n, uint64_t bytes);
 void mirror_reset(struct store *base, struct store_call *call);
 void mirror_state(struct store *base, struct store_mirror_state *out);
+uint64_t mirror_last_id(const struct sqlite_store *s);    /* of what may be read; any thread */
 int mirror_open(struct sqlite_store *s, struct err *err); /* at start, once staging is recovered, before threads */
 void mirror_close(struct sqlite_store *s);                /* after them */
 /* The stager's, inside its transaction: an event whose rows have ids from `id` on, and a forget. */

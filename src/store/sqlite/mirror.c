@@ -443,6 +443,11 @@ void mirror_done(struct store *base, uint64_t id, uint64_t n, uint64_t bytes)
     }
 }
 
+uint64_t mirror_last_id(const struct sqlite_store *s)
+{
+    return atomic_load(&s->mirror->last_id);
+}
+
 void mirror_reset(struct store *base, struct store_call *call)
 {
     call->err = (struct err){0};
@@ -464,49 +469,4 @@ void mirror_state(struct store *base, struct store_mirror_state *out)
         .left_out = atomic_load(&q->left_out),
         .last_id = atomic_load(&q->last_id),
     };
-}
-
-/* --- the mirror's thread --- */
-
-static int copy(struct arena *arena, struct slice from, struct slice *to, struct err *err)
-{
-    char *bytes = arena_copy(arena, from.data, from.len);
-    if (bytes == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory");
-    }
-    *to = slice_of(bytes, from.len);
-    return 0;
-}
-
-int mirror_read(struct store_reader *r, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
-                struct err *err)
-{
-    struct sqlite_store *s = r->store;
-    struct db *db = &r->staging;
-    uint64_t last = atomic_load(&s->mirror->last_id);
-    if (last <= after) {
-        return 0;
-    }
-    if (db->handle == NULL && db_open(db, s->folder, "staging", s->vfs, DB_READ, err) < 0) {
-        return err->code;
-    }
-    sqlite3_stmt *stmt = db_stmt(db, SQL_MIRROR_FROM, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, (int64_t)after);
-        sqlite3_bind_int64(stmt, 2, (int64_t)last);
-        sqlite3_bind_int(stmt, 3, max);
-    }
-    int n = 0, result;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        struct store_mirrored *m = &out[n++];
-        m->id = (uint64_t)sqlite3_column_int64(stmt, 0);
-        m->kind = (enum store_mirror_kind)sqlite3_column_int(stmt, 1);
-        m->at_ms = sqlite3_column_int64(stmt, 4);
-        if ((result = copy(arena, db_column_bytes(stmt, 2), &m->user, err)) < 0 ||
-            (result = copy(arena, db_column_bytes(stmt, 3), &m->item, err)) < 0) {
-            sqlite3_reset(stmt);
-            break;
-        }
-    }
-    return result < 0 ? result : n;
 }
