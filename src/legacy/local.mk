@@ -1,4 +1,6 @@
 libunseen_a_SOURCES += \
+	src/legacy/asking.c \
+	src/legacy/asking.h \
 	src/legacy/breaker.c \
 	src/legacy/breaker.h \
 	src/legacy/figures.c \

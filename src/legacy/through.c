@@ -1,7 +1,6 @@
-/* A port's questions stand in a list in the order in which they were sent, which is that of the replies: first
- * ZREVRANGE's, then ZMSCORE's, each about some hundred candidates, or, from a Redis that has no ZMSCORE, ZSCORE's, each
- * about one. A question that gets all of its replies, or whose time is over, leaves the list's entry behind: the entry
- * stays, without a question, until its replies have come, and they are thrown away.
+/* A port's questions stand in a list in the order in which they were sent, which is that of the replies. A question
+ * that gets all of its replies, or whose time is over, leaves the list's entry behind: the entry stays, without a
+ * question, until its replies have come, and they are thrown away.
  *
  * What goes wrong is counted, and the question is answered with what has come until then. A reply that refuses one key
  * (WRONGTYPE) fails its question alone. Any other error meets all questions alike: the connection is given up.
@@ -15,22 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "legacy/asking.h"
 #include "legacy/breaker.h"
 #include "legacy/legacy.h"
 #include "legacy/link.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
 
-enum { CHUNK = 500, EARLY_US = 500, TABLE = 256 };
+enum { EARLY_US = 500 };
 
 struct through {
     const struct dedup *dedup;
     const struct config *cfg;
-    struct store *store;
     _Atomic uint64_t counts[THROUGH_COUNTS];
     pthread_mutex_t mutex; /* guards: */
     int waiting;           /* ports */
@@ -38,18 +36,10 @@ struct through {
 };
 
 /* A question on its way. */
-struct asking {
-    struct asking *next;
-    struct through_question *question; /* NULL: answered, late */
-    struct legacy_times plays, deliveries;
+struct entry {
+    struct entry *next;
     int64_t deadline_us;
-    size_t n;       /* replies that are due */
-    size_t left;    /* candidates without one */
-    size_t at;      /* the next of these */
-    size_t chunk;   /* candidates of a reply */
-    bool delivered; /* the next reply is that of ZREVRANGE */
-    bool single;    /* ZSCORE's */
-    bool failed;
+    struct asking asking;
 };
 
 struct through_port {
@@ -59,7 +49,7 @@ struct through_port {
     uv_loop_t *loop; /* NULL: not open */
     bool closed;
     struct breaker breaker;
-    struct asking *first, **end;
+    struct entry *first, **end;
     size_t given_up; /* of the list */
     bool waits;      /* counted in t->waiting */
 };
@@ -160,10 +150,10 @@ void through_figures_each(struct through *t, figure_visit *visit, void *arg)
 static void set_deadline(struct through_port *p);
 
 /* The asking side goes on, and may ask again, here and now: the port is in order before. */
-static void answer(struct through_port *p, struct asking *a, enum through_count how)
+static void answer(struct through_port *p, struct entry *e, enum through_count how)
 {
-    struct through_question *q = a->question;
-    a->question = NULL;
+    struct through_question *q = e->asking.question;
+    e->asking.question = NULL;
     if (how == THROUGH_LATE) {
         p->given_up++;
     }
@@ -173,8 +163,8 @@ static void answer(struct through_port *p, struct asking *a, enum through_count 
 
 static void unlink_first(struct through_port *p)
 {
-    struct asking *a = p->first;
-    p->first = a->next;
+    struct entry *e = p->first;
+    p->first = e->next;
     if (p->first == NULL) {
         p->end = &p->first;
     }
@@ -183,38 +173,38 @@ static void unlink_first(struct through_port *p)
 /* All of its replies have come. */
 static void end_first(struct through_port *p)
 {
-    struct asking *a = p->first;
+    struct entry *e = p->first;
     unlink_first(p);
-    if (a->question == NULL) {
+    if (e->asking.question == NULL) {
         p->given_up--;
-    } else if (a->failed) {
+    } else if (e->asking.failed) {
         breaker_unknown(&p->breaker);
-        answer(p, a, THROUGH_FAILED);
+        answer(p, e, THROUGH_FAILED);
     } else {
         link_proved(p->link);
         if (breaker_good(&p->breaker)) {
             end_waiting(p, true);
         }
-        answer(p, a, THROUGH_ANSWERED);
+        answer(p, e, THROUGH_ANSWERED);
     }
-    free(a);
+    free(e);
 }
 
 /* No reply will come any more. */
 static void end_all(struct through_port *p)
 {
-    struct asking *all = p->first;
+    struct entry *all = p->first;
     p->first = NULL;
     p->end = &p->first;
     p->given_up = 0;
     breaker_unknown(&p->breaker);
     while (all != NULL) {
-        struct asking *a = all;
-        all = a->next;
-        if (a->question != NULL) {
-            answer(p, a, THROUGH_FAILED);
+        struct entry *e = all;
+        all = e->next;
+        if (e->asking.question != NULL) {
+            answer(p, e, THROUGH_FAILED);
         }
-        free(a);
+        free(e);
     }
 }
 
@@ -222,17 +212,17 @@ static void on_deadline(uv_timer_t *timer)
 {
     struct through_port *p = timer->data;
     int64_t now = clock_stopwatch_us();
-    struct asking *a = p->first;
-    while (a != NULL && (a->question == NULL || a->deadline_us <= now + EARLY_US)) {
-        struct asking *next = a->next; /* what is asked meanwhile stands behind */
-        if (a->question != NULL) {
+    struct entry *e = p->first;
+    while (e != NULL && (e->asking.question == NULL || e->deadline_us <= now + EARLY_US)) {
+        struct entry *next = e->next; /* what is asked meanwhile stands behind */
+        if (e->asking.question != NULL) {
             if (breaker_late(&p->breaker, now)) {
                 begin_waiting(p, "it answers too late");
             }
-            answer(p, a, THROUGH_LATE);
-            next = a->next;
+            answer(p, e, THROUGH_LATE);
+            next = e->next;
         }
-        a = next;
+        e = next;
     }
     set_deadline(p);
 }
@@ -241,97 +231,29 @@ static void on_deadline(uv_timer_t *timer)
  * milliseconds begin anywhere within ours, so the timer is half of one early or late. */
 static void set_deadline(struct through_port *p)
 {
-    const struct asking *a = p->first;
-    while (a != NULL && a->question == NULL) {
-        a = a->next;
+    const struct entry *e = p->first;
+    while (e != NULL && e->asking.question == NULL) {
+        e = e->next;
     }
-    if (a == NULL) {
+    if (e == NULL) {
         uv_timer_stop(&p->deadline);
         return;
     }
-    int64_t left = a->deadline_us - clock_stopwatch_us() - EARLY_US;
+    int64_t left = e->deadline_us - clock_stopwatch_us() - EARLY_US;
     uv_update_time(p->loop);
     uv_timer_start(&p->deadline, on_deadline, left > 0 ? (uint64_t)(left + 999) / 1000 : 0, 0);
 }
 
 /* --- replies --- */
 
-static bool is_set(const uint8_t *bits, size_t i)
-{
-    return (bits[i / 8] & (0x80 >> i % 8)) != 0;
-}
-
-static size_t next_asked(const struct through_question *q, size_t i)
-{
-    while (i < q->n && !is_set(q->asked, i)) {
-        i += i % 8 == 0 && q->asked[i / 8] == 0 ? 8 : 1;
-    }
-    return i < q->n ? i : q->n;
-}
-
-static void take_score(struct asking *a, const struct redisReply *reply)
-{
-    struct through_question *q = a->question;
-    struct slice score;
-    int64_t at_ms;
-    char why[LEGACY_WHY];
-    if (redis_text(reply, &score) && legacy_time_parse(&a->plays, score, &at_ms, why) == LEGACY_TIME_GOOD) {
-        q->seen[a->at / 8] |= (uint8_t)(0x80 >> a->at % 8);
-    }
-    a->at = next_asked(q, a->at + 1);
-}
-
-static void take_scores(struct asking *a, const struct redisReply *reply)
-{
-    size_t n = a->left < a->chunk ? a->left : a->chunk;
-    a->left -= n;
-    if (a->question == NULL) {
-        return;
-    }
-    if (a->single) {
-        take_score(a, reply);
-    } else if (redis_count(reply) == n) {
-        for (size_t i = 0; i < n; i++) {
-            take_score(a, redis_item(reply, i));
-        }
-    } else {
-        a->failed = true;
-    }
-}
-
-/* Members and scores in turn, newest first. */
-static void take_delivered(struct through_port *p, struct asking *a, const struct redisReply *reply)
-{
-    struct through_question *q = a->question;
-    for (size_t i = 0; q != NULL && i + 1 < redis_count(reply) && q->n_delivered < THROUGH_DELIVERED; i += 2) {
-        struct slice member, score;
-        int64_t at_ms;
-        char why[LEGACY_WHY];
-        if (redis_text(redis_item(reply, i), &member) && redis_text(redis_item(reply, i + 1), &score) &&
-            legacy_time_parse(&a->deliveries, score, &at_ms, why) == LEGACY_TIME_GOOD) {
-            q->delivered[q->n_delivered++] = hash_id(p->t->dedup->seed, member);
-        }
-    }
-}
-
 static void on_reply(void *owner, const struct redisReply *reply)
 {
     struct through_port *p = owner;
-    struct asking *a = p->first;
     struct slice text;
-    bool delivered = a->delivered, bad = redis_is_error(reply, &text);
-    a->delivered = false;
-    a->n--;
-    if (bad && !legacy_refuses_key(text)) {
+    if (redis_is_error(reply, &text) && !legacy_refuses_key(text)) {
         link_fail(p->link, text);
     }
-    a->failed = a->failed || bad;
-    if (delivered) {
-        take_delivered(p, a, reply);
-    } else {
-        take_scores(a, reply);
-    }
-    if (a->n == 0) {
+    if (asking_reply(&p->first->asking, reply)) {
         end_first(p);
         set_deadline(p);
     }
@@ -368,55 +290,6 @@ bool through_wants(struct through_port *p, struct slice user)
     return true;
 }
 
-static size_t count_bits(const uint8_t *bits, size_t n)
-{
-    size_t sum = 0;
-    for (size_t i = 0; i < (n + 7) / 8; i++) {
-        sum += (size_t)__builtin_popcount(bits[i]);
-    }
-    return sum;
-}
-
-static void add_scores(const struct through_port *p, struct buf *out, const struct asking *a, struct slice user,
-                       const struct slice *items)
-{
-    const struct through_question *q = a->question;
-    char key_text[LEGACY_KEY_MAX];
-    struct slice key = legacy_key_make(p->t->cfg->legacy_played_key, user, key_text);
-    size_t left = a->left, i = next_asked(q, 0);
-    while (left > 0) {
-        size_t n = left < a->chunk ? left : a->chunk;
-        link_add_count(out, 2 + n);
-        link_add_word(out, slice_str(a->single ? "ZSCORE" : "ZMSCORE"));
-        link_add_word(out, key);
-        for (left -= n; n > 0; n--, i = next_asked(q, i + 1)) {
-            link_add_word(out, items[i]);
-        }
-    }
-}
-
-static void add_delivered(const struct through_port *p, struct buf *out, struct slice user)
-{
-    char key[LEGACY_KEY_MAX], last[24];
-    int64_t most = config_now(p->t->cfg)->delivered_max;
-    snprintf(last, sizeof last, "%" PRId64, (most < THROUGH_DELIVERED ? most : THROUGH_DELIVERED) - 1);
-    link_add_count(out, 5);
-    link_add_word(out, slice_str("ZREVRANGE"));
-    link_add_word(out, legacy_key_make(p->t->cfg->legacy_delivered_key, user, key));
-    link_add_word(out, slice_str("0"));
-    link_add_word(out, slice_str(last));
-    link_add_word(out, slice_str("WITHSCORES"));
-}
-
-static void set_times(const struct through *t, const struct config *live, struct asking *a)
-{
-    int64_t later, earlier;
-    t->store->ops->now(t->store, &later, &earlier);
-    legacy_times_now(live, later, earlier, &a->plays, &a->deliveries);
-    int64_t window = month_start_ms(month_of_ms(earlier) - (int)live->window);
-    a->plays.oldest_ms = a->plays.oldest_ms > window ? a->plays.oldest_ms : window;
-}
-
 /* Whether the port's connection may be bothered with a question. */
 static bool may_ask(struct through_port *p)
 {
@@ -427,13 +300,10 @@ static bool may_ask(struct through_port *p)
     return breaker_allows(&p->breaker, clock_stopwatch_us());
 }
 
-static bool put_question(struct through_port *p, struct asking *a, struct slice user, const struct slice *items)
+static bool put_question(struct through_port *p, const struct asking *a, struct slice user, const struct slice *items)
 {
     struct buf out = {0};
-    if (a->delivered) {
-        add_delivered(p, &out, user);
-    }
-    add_scores(p, &out, a, user, items);
+    asking_words(a, user, items, &out);
     if (out.failed || link_send(p->link, &out, a->n) < 0) {
         buf_free(&out);
         return false;
@@ -444,30 +314,21 @@ static bool put_question(struct through_port *p, struct asking *a, struct slice 
 bool through_ask(struct through_port *p, struct through_question *q, struct slice user, const struct slice *items)
 {
     struct through *t = p->t;
-    struct asking *a = may_ask(p) ? calloc(1, sizeof *a) : NULL;
-    if (a == NULL) {
+    struct entry *e = may_ask(p) ? calloc(1, sizeof *e) : NULL;
+    if (e == NULL) {
         count(t, THROUGH_SKIPPED, 1);
         return false;
     }
-    const struct config *live = config_now(t->cfg);
-    a->question = q;
-    a->single = !link_has_zmscore(p->link);
-    a->chunk = a->single ? 1 : CHUNK;
-    a->left = count_bits(q->asked, q->n);
-    a->at = next_asked(q, 0);
-    a->delivered = t->cfg->legacy_delivered_key[0] != '\0';
-    a->n = (a->left + a->chunk - 1) / a->chunk + a->delivered;
-    a->deadline_us = clock_stopwatch_us() + live->legacy_timeout_ms * 1000;
-    set_times(t, live, a);
-    q->n_delivered = 0;
-    if (!put_question(p, a, user, items)) {
+    e->deadline_us = clock_stopwatch_us() + config_now(t->cfg)->legacy_timeout_ms * 1000;
+    asking_begin(&e->asking, q, t->dedup, link_has_zmscore(p->link));
+    if (!put_question(p, &e->asking, user, items)) {
         breaker_unknown(&p->breaker);
         count(t, THROUGH_SKIPPED, 1);
-        free(a);
+        free(e);
         return false;
     }
-    *p->end = a;
-    p->end = &a->next;
+    *p->end = e;
+    p->end = &e->next;
     count(t, THROUGH_ASKED, 1);
     if (!uv_is_active((uv_handle_t *)&p->deadline)) {
         set_deadline(p);
@@ -475,39 +336,9 @@ bool through_ask(struct through_port *p, struct through_question *q, struct slic
     return true;
 }
 
-/* The few deliveries in a small table by their hash, since there may be thousands of candidates. */
-static void fill_table(const struct through_question *q, uint64_t table[TABLE])
-{
-    memset(table, 0, TABLE * sizeof *table);
-    for (size_t i = 0; i < q->n_delivered; i++) {
-        size_t at = q->delivered[i] % TABLE;
-        while (table[at] != 0) {
-            at = (at + 1) % TABLE;
-        }
-        table[at] = q->delivered[i];
-    }
-}
-
-static bool in_table(const uint64_t table[TABLE], uint64_t hash)
-{
-    size_t at = hash % TABLE;
-    while (table[at] != 0 && table[at] != hash) {
-        at = (at + 1) % TABLE;
-    }
-    return table[at] != 0;
-}
-
 size_t through_hide(struct through_port *p, struct through_question *q, const uint64_t *hashes, uint8_t *unseen)
 {
-    uint64_t table[TABLE];
-    size_t hidden = 0;
-    fill_table(q, table);
-    for (size_t i = next_asked(q, 0); i < q->n; i = next_asked(q, i + 1)) {
-        if (is_set(unseen, i) && (is_set(q->seen, i) || (q->n_delivered > 0 && in_table(table, hashes[i])))) {
-            unseen[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
-            hidden++;
-        }
-    }
+    size_t hidden = asking_hide(q, hashes, unseen);
     if (p != NULL && !q->counted) {
         q->counted = true;
         count(p->t, THROUGH_HIDDEN, hidden);
@@ -529,7 +360,6 @@ int through_start(const struct dedup *dedup, struct through **through, struct er
     }
     t->dedup = dedup;
     t->cfg = dedup->cfg;
-    t->store = dedup->store;
     pthread_mutex_init(&t->mutex, NULL);
     *through = t;
     return 0;
