@@ -7,7 +7,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "legacy/link.h"
-#include "legacy/redis.h"
+#include "legacy/redis_reply.h"
 
 enum { CHUNK = 500, TABLE = 256 };
 

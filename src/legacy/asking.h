@@ -17,7 +17,7 @@
 #include "legacy/parse.h"
 #include "legacy/through.h"
 
-struct redisReply; /* see legacy/redis.h */
+struct redisReply; /* see legacy/redis_reply.h */
 
 struct asking {
     struct through_question *question; /* NULL: answered, late; replies that come are thrown away */

@@ -1,16 +1,13 @@
-/* How a connection lives: IDLE -> DIALING (a name is looked up, a socket connects) -> GREETING (password, database, and
- * the commands that will be used, to see whether they are allowed, and known; what was sent meanwhile is already behind
- * it) -> READY. Whatever fails on the way, or
- * later, leads to RESTING, and after a while back to DIALING. One timer serves all states: the patience of DIALING and
- * GREETING, the silence of READY, the delay of RESTING.
+/* How a connection lives: IDLE -> DIALING (a name is looked up, a socket connects) -> GREETING (greeting.h; what was
+ * sent meanwhile is already behind it) -> READY. Whatever fails on the way, or later, leads to RESTING, and after a
+ * while back to DIALING. One timer serves all states: the patience of DIALING and GREETING, the silence of READY, the
+ * delay of RESTING.
  *
  * What libuv works at for one connection (its handle, its requests, the buffer that is being written) is in a piece of
  * memory of its own, the wire. A connection that is given up loses its wire at once; the wire goes when libuv has let
  * go of it.
  */
 #include "legacy/link.h"
-
-#ifdef WITH_HIREDIS
 
 #include <hiredis/hiredis.h>
 #include <stdarg.h>
@@ -20,8 +17,9 @@
 
 #include "base/clock.h"
 #include "base/slice.h"
+#include "legacy/greeting.h"
 #include "legacy/parse.h"
-#include "legacy/redis.h"
+#include "legacy/redis_reply.h"
 #include "legacy/resolve.h"
 
 enum {
@@ -32,7 +30,6 @@ enum {
 };
 
 enum link_state { LINK_IDLE, LINK_DIALING, LINK_GREETING, LINK_READY, LINK_RESTING, LINK_CLOSED };
-enum greeting { GREET_AUTH, GREET_SELECT, GREET_ZREVRANGE, GREET_ZMSCORE, GREETINGS };
 
 struct wire {
     struct link *link; /* NULL: given up */
@@ -65,12 +62,11 @@ struct link {
     enum link_state state;
     struct look_up *look_up;
     struct wire *wire;
-    struct buf out;         /* not with libuv yet */
-    size_t due;             /* replies, without the greeting's */
-    enum greeting greeting; /* whose reply is next */
-    bool failed;            /* the last try; nothing is known against one that has not been tried */
-    bool quiet;             /* it ended, which is not worth a word */
-    bool no_zmscore;
+    struct buf out; /* not with libuv yet */
+    size_t due;     /* replies, without the greeting's */
+    struct greeting greeting;
+    bool failed;      /* the last try; nothing is known against one that has not been tried */
+    bool quiet;       /* it ended, which is not worth a word */
     int64_t ready_us; /* since when it is */
     uint64_t delay_ms;
     struct err err; /* why it is down, on its way to down() */
@@ -273,26 +269,21 @@ int link_send(struct link *l, struct buf *bytes, size_t replies)
 
 /* --- in --- */
 
-/* A password that is refused shows in the reply of AUTH, or of whatever needs one. */
 static void greeted(struct link *l, const struct redisReply *reply)
 {
-    struct slice text;
-    bool bad = redis_is_error(reply, &text);
-    enum greeting greeting = l->greeting++;
-    l->greeting += l->greeting == GREET_ZREVRANGE && l->cfg->legacy_delivered_key[0] == '\0';
-    if (greeting == GREET_ZMSCORE && bad &&
-        (memmem(text.data, text.len, "unknown command", 15) != NULL ||
-         memmem(text.data, text.len, " to run ", 8) != NULL)) {
-        l->no_zmscore = true;
-    } else if (bad && (greeting < GREET_ZREVRANGE || !legacy_refuses_key(text))) {
-        link_fail(l, text);
-        return;
-    }
-    if (l->greeting == GREETINGS) {
+    struct slice why;
+    switch (greeting_reply(&l->greeting, reply, &why)) {
+    case GREETING_MORE:
+        break;
+    case GREETING_REFUSED:
+        link_fail(l, why);
+        break;
+    case GREETING_LET_IN:
         l->state = LINK_READY;
         l->ready_us = clock_stopwatch_us();
         l->failed = false;
         l->ops->up(l->owner);
+        break;
     }
 }
 
@@ -358,31 +349,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void greet(struct link *l)
 {
-    const struct config *live = config_now(l->cfg);
-    char number[NUMBER_TEXT], key[LEGACY_KEY_MAX];
     struct buf out = {0};
-    l->greeting = GREET_SELECT;
-    if (live->legacy_password[0] != '\0') {
-        l->greeting = GREET_AUTH;
-        link_add_count(&out, 2);
-        link_add_word(&out, slice_str("AUTH"));
-        link_add_word(&out, slice_str(live->legacy_password));
-    }
-    snprintf(number, sizeof number, "%d", (int)l->cfg->legacy_database);
-    link_add_count(&out, 2);
-    link_add_word(&out, slice_str("SELECT"));
-    link_add_word(&out, slice_str(number));
-    if (l->cfg->legacy_delivered_key[0] != '\0') {
-        link_add_count(&out, 4);
-        link_add_word(&out, slice_str("ZREVRANGE"));
-        link_add_word(&out, legacy_key_make(l->cfg->legacy_delivered_key, slice_str("?"), key));
-        link_add_word(&out, slice_str("0"));
-        link_add_word(&out, slice_str("0"));
-    }
-    link_add_count(&out, 3);
-    link_add_word(&out, slice_str("ZMSCORE"));
-    link_add_word(&out, legacy_key_make(l->cfg->legacy_played_key, slice_str("?"), key));
-    link_add_word(&out, slice_str("?"));
+    greeting_begin(&l->greeting, l->cfg, &out);
     buf_add(&out, l->out.data, l->out.len);
     buf_free(&l->out);
     if (out.failed) {
@@ -512,7 +480,7 @@ static void dial(struct link *l)
     struct in6_addr digits;
     l->state = LINK_DIALING;
     l->err = (struct err){0};
-    l->no_zmscore = false;
+    l->greeting = (struct greeting){0};
     uv_timer_start(&l->timer, on_no_connection, LINK_CONNECT_MS, 0);
     if (!legacy_address(l->cfg->legacy_redis, host, port)) {
         connect_unix(l, host);
@@ -590,78 +558,5 @@ bool link_takes(const struct link *l)
 
 bool link_has_zmscore(const struct link *l)
 {
-    return !l->no_zmscore;
+    return !l->greeting.no_zmscore;
 }
-
-#else /* never called: through_start() refuses */
-
-int link_new(const struct config *cfg, const struct link_ops *ops, void *owner, struct link **link, struct err *err)
-{
-    (void)cfg, (void)ops, (void)owner, (void)link;
-    return err_set(err, ERR_INVALID, "this unseen was built without hiredis");
-}
-
-void link_free(struct link *l)
-{
-    (void)l;
-}
-
-void link_open(struct link *l, uv_loop_t *loop)
-{
-    (void)l, (void)loop;
-}
-
-void link_connect(struct link *l)
-{
-    (void)l;
-}
-
-void link_shut(struct link *l)
-{
-    (void)l;
-}
-
-void link_close(struct link *l)
-{
-    (void)l;
-}
-
-void link_proved(struct link *l)
-{
-    (void)l;
-}
-
-void link_fail(struct link *l, struct slice why)
-{
-    (void)l, (void)why;
-}
-
-bool link_takes(const struct link *l)
-{
-    (void)l;
-    return false;
-}
-
-bool link_has_zmscore(const struct link *l)
-{
-    (void)l;
-    return false;
-}
-
-int link_send(struct link *l, struct buf *bytes, size_t replies)
-{
-    (void)l, (void)bytes, (void)replies;
-    return ERR_NOMEM;
-}
-
-void link_add_count(struct buf *out, size_t n)
-{
-    (void)out, (void)n;
-}
-
-void link_add_word(struct buf *out, struct slice word)
-{
-    (void)out, (void)word;
-}
-
-#endif

@@ -17,7 +17,7 @@
 #include "config/config.h"
 
 struct link;
-struct redisReply; /* see legacy/redis.h */
+struct redisReply; /* see legacy/redis_reply.h */
 
 enum {
     LINK_CONNECT_MS = 2 * 1000,

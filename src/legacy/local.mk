@@ -8,8 +8,9 @@ libunseen_a_SOURCES += \
 	src/legacy/first.h \
 	src/legacy/gather.c \
 	src/legacy/gather.h \
+	src/legacy/greeting.c \
+	src/legacy/greeting.h \
 	src/legacy/legacy.h \
-	src/legacy/link.c \
 	src/legacy/link.h \
 	src/legacy/migration.c \
 	src/legacy/mirror.c \
@@ -18,11 +19,19 @@ libunseen_a_SOURCES += \
 	src/legacy/pace.h \
 	src/legacy/parse.c \
 	src/legacy/parse.h \
-	src/legacy/redis.c \
 	src/legacy/redis.h \
+	src/legacy/redis_reply.h \
 	src/legacy/resolve.c \
 	src/legacy/resolve.h \
 	src/legacy/take.c \
 	src/legacy/take.h \
 	src/legacy/through.c \
 	src/legacy/through.h
+if WITH_HIREDIS
+libunseen_a_SOURCES += \
+	src/legacy/link.c \
+	src/legacy/redis.c \
+	src/legacy/redis_reply.c
+else
+libunseen_a_SOURCES += src/legacy/without_hiredis.c
+endif

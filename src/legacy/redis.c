@@ -1,7 +1,5 @@
 #include "legacy/redis.h"
 
-#ifdef WITH_HIREDIS
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <hiredis/hiredis.h>
@@ -12,165 +10,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/arena.h"
 #include "base/beat.h"
 #include "base/clock.h"
 #include "legacy/parse.h"
 #include "legacy/resolve.h"
 
-enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_BUFFER_KEPT = 1 << 20 };
-
-/* A reply with all that belongs to it. hiredis takes some memory for each element; two hundred thousand of them a
- * reply's worth at a time cost more than all else that is done with them, so they lie in one arena. */
-struct whole {
-    redisReply reply; /* the outermost; first */
-    struct arena arena;
-    size_t bytes;
-    struct redis *redis;
-};
+enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200 };
 
 struct redis {
     redisContext *context; /* NULL: not connected */
     char address[CONFIG_TEXT];
     struct beat *beat;
-    struct whole *growing; /* is being read */
-    struct whole *spare;   /* kept for the next reply */
+    struct redis_replies replies;
     pthread_mutex_t mutex; /* guards the change of context, and: */
     bool interrupted;
 };
-
-/* --- replies, as hiredis reads them --- */
-
-static struct whole *whole_new(struct redis *r)
-{
-    struct whole *w = r->spare;
-    r->spare = NULL;
-    if (w == NULL && (w = calloc(1, sizeof *w)) != NULL) {
-        w->redis = r;
-    }
-    return w;
-}
-
-static void whole_free(void *reply)
-{
-    struct whole *w = reply;
-    if (w->redis->spare != NULL) {
-        arena_free(&w->arena);
-        free(w);
-        return;
-    }
-    arena_reset(&w->arena);
-    w->reply = (redisReply){0};
-    w->bytes = 0;
-    w->redis->spare = w;
-}
-
-/* The reply, or an element of one, with room for `more` bytes behind it. */
-static redisReply *element_new(const redisReadTask *task, size_t more)
-{
-    enum { FRAME = 8 }; /* about what the protocol puts around an element */
-    struct redis *r = task->privdata;
-    redisReply *reply;
-    if (task->parent == NULL) {
-        r->growing = whole_new(r);
-        reply = r->growing != NULL ? &r->growing->reply : NULL;
-        if (reply != NULL && more > 0 && (reply->str = arena_alloc(&r->growing->arena, more)) == NULL) {
-            whole_free(r->growing);
-            reply = NULL;
-        }
-    } else {
-        redisReply *parent = task->parent->obj;
-        reply = arena_alloc(&r->growing->arena, sizeof *reply + more);
-        if (reply != NULL) {
-            *reply = (redisReply){.str = (char *)(reply + 1)};
-            parent->element[task->idx] = reply;
-        }
-    }
-    if (reply != NULL) {
-        reply->type = task->type;
-        r->growing->bytes += FRAME + more;
-    }
-    return reply;
-}
-
-static void *string_new(const redisReadTask *task, char *text, size_t len)
-{
-    redisReply *reply = element_new(task, len);
-    if (reply != NULL && len > 0) {
-        memcpy(reply->str, text, len);
-        reply->len = len;
-    }
-    return reply;
-}
-
-static void *integer_new(const redisReadTask *task, long long value)
-{
-    redisReply *reply = element_new(task, 0);
-    if (reply != NULL) {
-        reply->integer = value;
-    }
-    return reply;
-}
-
-static void *nil_new(const redisReadTask *task)
-{
-    return element_new(task, 0);
-}
-
-static void *array(const redisReadTask *task, size_t n)
-{
-    redisReply *reply = n <= SIZE_MAX / sizeof reply ? element_new(task, 0) : NULL;
-    if (reply == NULL) {
-        return NULL;
-    }
-    struct whole *w = ((struct redis *)task->privdata)->growing;
-    reply->element = arena_alloc(&w->arena, n * sizeof reply);
-    if (reply->element == NULL) {
-        if (task->parent == NULL) {
-            whole_free(w);
-        }
-        return NULL;
-    }
-    reply->elements = n;
-    return reply;
-}
-
-#if HIREDIS_MAJOR >= 1
-static void *array_new(const redisReadTask *task, size_t n)
-{
-    return array(task, n);
-}
-
-static void *double_new(const redisReadTask *task, double value, char *text, size_t len)
-{
-    (void)value;
-    return string_new(task, text, len);
-}
-
-static void *bool_new(const redisReadTask *task, int value)
-{
-    return integer_new(task, value);
-}
-#else
-static void *array_new(const redisReadTask *task, int n)
-{
-    return array(task, (size_t)n);
-}
-#endif
-
-static redisReplyObjectFunctions replies = {
-    .createString = string_new,
-    .createArray = array_new,
-    .createInteger = integer_new,
-#if HIREDIS_MAJOR >= 1
-    .createDouble = double_new,
-    .createBool = bool_new,
-#endif
-    .createNil = nil_new,
-    .freeObject = whole_free,
-};
-
-/* --- the connection --- */
 
 #define TEXT_OF(number) #number
 #define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
@@ -304,9 +158,7 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    context->reader->fn = &replies;
-    context->reader->privdata = r;
-    context->reader->maxbuf = READ_BUFFER_KEPT;
+    redis_replies_to(&r->replies, context->reader);
     pthread_mutex_lock(&r->mutex);
     r->context = context;
     pthread_mutex_unlock(&r->mutex);
@@ -340,10 +192,7 @@ void redis_close(struct redis *r)
 {
     if (r != NULL) {
         redis_disconnect(r);
-        if (r->spare != NULL) {
-            arena_free(&r->spare->arena);
-            free(r->spare);
-        }
+        redis_replies_free(&r->replies);
         pthread_mutex_destroy(&r->mutex);
         free(r);
     }
@@ -411,136 +260,3 @@ int redis_call(struct redis *r, const struct slice *words, size_t n, struct redi
     }
     return rc;
 }
-
-void redis_free(struct redisReply *reply)
-{
-    if (reply != NULL) {
-        whole_free(reply);
-    }
-}
-
-bool redis_is_error(const struct redisReply *reply, struct slice *text)
-{
-    *text = slice_of(reply->str, (size_t)reply->len);
-    return reply->type == REDIS_REPLY_ERROR;
-}
-
-size_t redis_count(const struct redisReply *reply)
-{
-    return reply->type == REDIS_REPLY_ARRAY ? reply->elements : 0;
-}
-
-const struct redisReply *redis_item(const struct redisReply *reply, size_t i)
-{
-    return reply->element[i];
-}
-
-bool redis_text(const struct redisReply *reply, struct slice *text)
-{
-    if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_STATUS) {
-        return false;
-    }
-    *text = slice_of(reply->str, (size_t)reply->len);
-    return true;
-}
-
-size_t redis_bytes(const struct redisReply *reply)
-{
-    return ((const struct whole *)reply)->bytes;
-}
-
-#else /* most is never reached: redis_new() gives nothing to do it with */
-
-const char *redis_library_version(void)
-{
-    return "none";
-}
-
-int redis_new(struct beat *beat, struct redis **redis, struct err *err)
-{
-    (void)beat;
-    *redis = NULL;
-    return err_set(err, ERR_INVALID, "this unseen was built without hiredis and can't talk to another Redis");
-}
-
-int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
-{
-    (void)r, (void)cfg;
-    return err_set(err, ERR_CLOSED, "no connection");
-}
-
-void redis_disconnect(struct redis *r)
-{
-    (void)r;
-}
-
-bool redis_connected(const struct redis *r)
-{
-    (void)r;
-    return false;
-}
-
-void redis_close(struct redis *r)
-{
-    (void)r;
-}
-
-void redis_interrupt(struct redis *r)
-{
-    (void)r;
-}
-
-int redis_send(struct redis *r, const struct slice *words, size_t n, struct err *err)
-{
-    (void)r, (void)words, (void)n;
-    return err_set(err, ERR_CLOSED, "no connection");
-}
-
-int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
-{
-    (void)r, (void)reply;
-    return err_set(err, ERR_CLOSED, "no connection");
-}
-
-int redis_call(struct redis *r, const struct slice *words, size_t n, struct redisReply **reply, struct err *err)
-{
-    (void)r, (void)words, (void)n, (void)reply;
-    return err_set(err, ERR_CLOSED, "no connection");
-}
-
-void redis_free(struct redisReply *reply)
-{
-    (void)reply;
-}
-
-bool redis_is_error(const struct redisReply *reply, struct slice *text)
-{
-    (void)reply, (void)text;
-    return false;
-}
-
-size_t redis_count(const struct redisReply *reply)
-{
-    (void)reply;
-    return 0;
-}
-
-const struct redisReply *redis_item(const struct redisReply *reply, size_t i)
-{
-    (void)reply, (void)i;
-    return NULL;
-}
-
-bool redis_text(const struct redisReply *reply, struct slice *text)
-{
-    (void)reply, (void)text;
-    return false;
-}
-
-size_t redis_bytes(const struct redisReply *reply)
-{
-    (void)reply;
-    return 0;
-}
-
-#endif

@@ -1,5 +1,5 @@
-/* A connection to the old Redis, over hiredis; only redis.c and link.c include it. Blocking, pipelined, one thread,
- * which still shows a sign of life while it waits.
+/* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and link.c include it. Blocking, pipelined,
+ * one thread, which still shows a sign of life while it waits.
  *
  * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP) or an ERR_CLOSED (interrupted) only
  * redis_disconnect() and redis_close() are left to do.
@@ -14,10 +14,10 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "config/config.h"
+#include "legacy/redis_reply.h"
 
 struct beat;
 struct redis;
-struct redisReply;
 
 enum {
     REDIS_CONNECT_MS = 2 * 1000,
@@ -51,13 +51,5 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err);
 
 /* Both. An error reply is an ERR_INVALID. */
 int redis_call(struct redis *r, const struct slice *words, size_t n, struct redisReply **reply, struct err *err);
-void redis_free(struct redisReply *reply); /* NULL is fine */
-
-/* Looking at a reply. */
-bool redis_is_error(const struct redisReply *reply, struct slice *text);
-size_t redis_count(const struct redisReply *reply); /* elements of an array; 0: it is none, or empty */
-const struct redisReply *redis_item(const struct redisReply *reply, size_t i);
-bool redis_text(const struct redisReply *reply, struct slice *text); /* a string, simple or bulk */
-size_t redis_bytes(const struct redisReply *reply);                  /* about as many as it had; of a whole reply */
 
 #endif

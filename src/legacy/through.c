@@ -22,7 +22,7 @@
 #include "legacy/legacy.h"
 #include "legacy/link.h"
 #include "legacy/parse.h"
-#include "legacy/redis.h"
+#include "legacy/redis_reply.h"
 
 enum { EARLY_US = 500 };
 

@@ -1,0 +1,55 @@
+#include "legacy/greeting.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "legacy/link.h"
+#include "legacy/parse.h"
+#include "legacy/redis_reply.h"
+
+enum { GREET_AUTH, GREET_SELECT, GREET_ZREVRANGE, GREET_ZMSCORE, GREETINGS };
+enum { NUMBER_TEXT = 24 };
+
+void greeting_begin(struct greeting *g, const struct config *cfg, struct buf *out)
+{
+    const struct config *live = config_now(cfg);
+    char number[NUMBER_TEXT], key[LEGACY_KEY_MAX];
+    *g = (struct greeting){.cfg = cfg, .next = GREET_SELECT};
+    if (live->legacy_password[0] != '\0') {
+        g->next = GREET_AUTH;
+        link_add_count(out, 2);
+        link_add_word(out, slice_str("AUTH"));
+        link_add_word(out, slice_str(live->legacy_password));
+    }
+    snprintf(number, sizeof number, "%d", (int)cfg->legacy_database);
+    link_add_count(out, 2);
+    link_add_word(out, slice_str("SELECT"));
+    link_add_word(out, slice_str(number));
+    if (cfg->legacy_delivered_key[0] != '\0') {
+        link_add_count(out, 4);
+        link_add_word(out, slice_str("ZREVRANGE"));
+        link_add_word(out, legacy_key_make(cfg->legacy_delivered_key, slice_str("?"), key));
+        link_add_word(out, slice_str("0"));
+        link_add_word(out, slice_str("0"));
+    }
+    link_add_count(out, 3);
+    link_add_word(out, slice_str("ZMSCORE"));
+    link_add_word(out, legacy_key_make(cfg->legacy_played_key, slice_str("?"), key));
+    link_add_word(out, slice_str("?"));
+}
+
+/* A password that is refused shows in the reply of AUTH, or of whatever needs one. */
+enum greeting_verdict greeting_reply(struct greeting *g, const struct redisReply *reply, struct slice *why)
+{
+    bool bad = redis_is_error(reply, why);
+    int which = g->next++;
+    g->next += g->next == GREET_ZREVRANGE && g->cfg->legacy_delivered_key[0] == '\0';
+    if (which == GREET_ZMSCORE && bad &&
+        (memmem(why->data, why->len, "unknown command", 15) != NULL ||
+         memmem(why->data, why->len, " to run ", 8) != NULL)) {
+        g->no_zmscore = true;
+    } else if (bad && (which < GREET_ZREVRANGE || !legacy_refuses_key(*why))) {
+        return GREETING_REFUSED;
+    }
+    return g->next == GREETINGS ? GREETING_LET_IN : GREETING_MORE;
+}

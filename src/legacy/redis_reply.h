@@ -1,0 +1,38 @@
+/* Replies of the old Redis. hiredis takes them apart, and only those who include it know how; this is for looking at
+ * them, be they a link's (legacy/link.h) or a connection's (legacy/redis.h).
+ *
+ * hiredis takes some memory for each element; two hundred thousand of them a reply's worth at a time cost more than all
+ * else that is done with them. So a reply of a connection lies, with all that belongs to it, in one arena, and one such
+ * is kept for the next.
+ */
+#ifndef UNSEEN_LEGACY_REDIS_REPLY_H
+#define UNSEEN_LEGACY_REDIS_REPLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/slice.h"
+
+struct redisReader; /* hiredis's */
+struct redisReply;
+
+bool redis_is_error(const struct redisReply *reply, struct slice *text);
+size_t redis_count(const struct redisReply *reply); /* elements of an array; 0: it is none, or empty */
+const struct redisReply *redis_item(const struct redisReply *reply, size_t i);
+bool redis_text(const struct redisReply *reply, struct slice *text); /* a string, simple or bulk */
+
+/* A connection's replies. All zero at first. */
+struct redis_replies {
+    struct whole *growing; /* is being read */
+    struct whole *spare;   /* kept for the next reply */
+};
+
+/* From now on the reader makes such replies, as long as r lives. */
+void redis_replies_to(struct redis_replies *r, struct redisReader *reader);
+void redis_replies_free(struct redis_replies *r); /* after all of them */
+
+/* One of these, not a link's. */
+size_t redis_bytes(const struct redisReply *reply); /* about as many as it had */
+void redis_free(struct redisReply *reply);          /* NULL is fine */
+
+#endif
