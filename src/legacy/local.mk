@@ -21,6 +21,8 @@ libunseen_a_SOURCES += \
 	src/legacy/parse.h \
 	src/legacy/redis.h \
 	src/legacy/redis_reply.h \
+	src/legacy/repeat.c \
+	src/legacy/repeat.h \
 	src/legacy/resolve.c \
 	src/legacy/resolve.h \
 	src/legacy/take.c \

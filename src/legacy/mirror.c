@@ -1,5 +1,5 @@
-/* The mirror's thread: reads what waits, some hundred events at a time, sends them all, reads all replies, says how far
- * it has come, and begins again. Events of one user that follow each other go in one command.
+/* The mirror's thread: reads what waits, some hundred events at a time, sends them all, reads all replies (repeat.h),
+ * says how far it has come, and begins again.
  *
  * What can go wrong. A connection that is lost, a silence, and replies that concern the Redis as a whole (LOADING,
  * READONLY, OOM ...): the events stay, and all of them are sent again over a new connection, after delays that grow to
@@ -28,36 +28,19 @@
 #include "base/log.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
+#include "legacy/repeat.h"
 
 enum {
-    BATCH = 512,   /* events */
-    PAIRS_MAX = 7, /* score and item, of one command */
-    SENT_MAX = 2 * BATCH,
-    KEY_MAX = CONFIG_TEXT + 255,
-    SCORE_TEXT = 24,
     NAMED_MAX = 1024, /* keys that are named */
     FIRST_DELAY_MS = 100,
     LAST_DELAY_MS = 10 * 1000,
     GATHER_MS = 5, /* behind a part of a batch: nobody waits for this thread, and larger ones cost all others less */
 };
 
-struct key {
-    char text[KEY_MAX];
-    size_t len;
-};
-
-/* A command on its way. */
-struct sent {
-    int first;      /* of the events that it repeats, */
-    int n;          /* so many; 0: it only follows up the one before */
-    bool delivered; /* which of the two keys */
-};
-
 struct mirror {
     const struct config *cfg;
     struct store *store;
     struct store_reader *reader;
-    struct redis *redis;
     struct arena arena;
     struct beat beat;
     pthread_t thread;
@@ -66,9 +49,7 @@ struct mirror {
     _Atomic bool asleep; /* wants to be woken when something waits */
 
     /* The thread's. */
-    struct store_mirrored rows[BATCH];
-    struct sent sent[SENT_MAX];
-    int n_sent;
+    struct repeat repeat;
     uint64_t after; /* all up to this id was sent */
     uint64_t goal;  /* what was the last one at goal_ms */
     int64_t goal_ms;
@@ -136,9 +117,9 @@ static void end_waiting(struct mirror *m)
     }
 }
 
-static bool named_before(struct mirror *m, const struct key *key)
+static bool named_before(struct mirror *m, struct slice key)
 {
-    uint64_t hash = hash_id(0, slice_of(key->text, key->len));
+    uint64_t hash = hash_id(0, key);
     for (size_t i = 0; i < m->n_named; i++) {
         if (m->named[i] == hash) {
             return true;
@@ -155,7 +136,7 @@ static bool named_before(struct mirror *m, const struct key *key)
 struct listed {
     struct store_notes notes;
     struct store_problem problem;
-    char bytes[KEY_MAX + MIRROR_TEXT];
+    char bytes[LEGACY_KEY_MAX + MIRROR_TEXT];
 };
 
 static void on_listed(struct store_call *call)
@@ -166,16 +147,16 @@ static void on_listed(struct store_call *call)
     free(call->owner);
 }
 
-static void list_problem(struct mirror *m, const struct key *key, struct slice text)
+static void list_problem(struct mirror *m, struct slice key, struct slice text)
 {
     struct listed *l = calloc(1, sizeof *l);
     if (l == NULL) {
         return; /* the log has it */
     }
-    char *what = l->bytes + key->len;
-    memcpy(l->bytes, key->text, key->len);
+    char *what = l->bytes + key.len;
+    memcpy(l->bytes, key.data, key.len);
     snprintf(what, MIRROR_TEXT, "mirror: %.*s", (int)text.len, text.data);
-    l->problem = (struct store_problem){slice_of(l->bytes, key->len), slice_str(what), clock_wall_ms()};
+    l->problem = (struct store_problem){slice_of(l->bytes, key.len), slice_str(what), clock_wall_ms()};
     l->notes.kind = NOTES_PROBLEMS;
     l->notes.problems = &l->problem;
     l->notes.n = 1;
@@ -184,9 +165,10 @@ static void list_problem(struct mirror *m, const struct key *key, struct slice t
     m->store->ops->note(m->store, &l->notes);
 }
 
-static void note_refusal(struct mirror *m, const struct key *key, int events, struct slice text)
+static void on_refused(void *owner, struct slice key, int events, struct slice text)
 {
-    const char *name = log_quote(slice_of(key->text, key->len));
+    struct mirror *m = owner;
+    const char *name = log_quote(key);
     pthread_mutex_lock(&m->mutex);
     m->status.skipped += (uint64_t)events;
     snprintf(m->status.problem, sizeof m->status.problem, "%s: %.*s", name, (int)text.len, text.data);
@@ -197,144 +179,17 @@ static void note_refusal(struct mirror *m, const struct key *key, int events, st
     }
 }
 
-/* --- commands --- */
-
-static void make_key(struct key *key, const char *form, struct slice user)
+static int send_batch(struct mirror *m, int n, struct err *err)
 {
-    const char *at = strstr(form, CONFIG_USER);
-    size_t before = (size_t)(at - form);
-    const char *rest = at + sizeof CONFIG_USER - 1;
-    size_t after = strlen(rest);
-    memcpy(key->text, form, before);
-    memcpy(key->text + before, user.data, user.len);
-    memcpy(key->text + before + user.len, rest, after);
-    key->len = before + user.len + after;
-}
-
-static void key_of(const struct mirror *m, const struct sent *sent, struct key *key)
-{
-    const struct config *cfg = m->cfg;
-    make_key(key, sent->delivered ? cfg->legacy_delivered_key : cfg->legacy_played_key, m->rows[sent->first].user);
-}
-
-static struct slice slice_of_key(const struct key *key)
-{
-    return slice_of(key->text, key->len);
-}
-
-static int send_words(struct mirror *m, const struct sent *sent, const struct slice *words, size_t n, struct err *err)
-{
-    m->sent[m->n_sent++] = *sent;
-    return redis_send(m->redis, words, n, err);
-}
-
-/* So many plays or deliveries of one user. */
-static int send_items(struct mirror *m, int first, int n, struct err *err)
-{
-    const struct sent sent = {first, n, m->rows[first].kind == MIRROR_DELIVERY};
-    struct slice words[2 + 2 * PAIRS_MAX];
-    char scores[PAIRS_MAX][SCORE_TEXT];
-    struct key key;
-    key_of(m, &sent, &key);
-    words[0] = slice_str("ZADD");
-    words[1] = slice_of_key(&key);
-    for (int i = 0; i < n; i++) {
-        int64_t at = m->rows[first + i].at_ms;
-        snprintf(scores[i], SCORE_TEXT, "%" PRId64, m->cfg->legacy_score == SCORE_S ? at / 1000 : at);
-        words[2 + 2 * i] = slice_str(scores[i]);
-        words[3 + 2 * i] = m->rows[first + i].item;
-    }
-    int rc = send_words(m, &sent, words, (size_t)(2 + 2 * n), err);
-    if (rc == 0 && sent.delivered) {
-        char last[SCORE_TEXT];
-        snprintf(last, sizeof last, "%" PRId64, -(config_now(m->cfg)->delivered_max + 1));
-        const struct slice trim[] = {slice_str("ZREMRANGEBYRANK"), slice_of_key(&key), slice_str("0"), slice_str(last)};
-        rc = send_words(m, &(struct sent){first, 0, true}, trim, 4, err);
-    }
-    return rc;
-}
-
-static int send_forget(struct mirror *m, int at, struct err *err)
-{
-    const struct store_mirrored *row = &m->rows[at];
-    bool item = row->kind == MIRROR_FORGET_ITEM;
-    int rc = 0;
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        const struct sent sent = {at, i == 0, i == 1};
-        if (sent.delivered && m->cfg->legacy_delivered_key[0] == '\0') {
-            continue;
-        }
-        struct key key;
-        key_of(m, &sent, &key);
-        const struct slice words[] = {slice_str(item ? "ZREM" : "DEL"), slice_of_key(&key), row->item};
-        rc = send_words(m, &sent, words, item ? 3 : 2, err);
-    }
-    return rc;
-}
-
-static int send_rows(struct mirror *m, int n, struct err *err)
-{
-    int rc = 0;
-    m->n_sent = 0;
-    for (int i = 0, next; i < n && rc == 0; i = next) {
-        const struct store_mirrored *row = &m->rows[i];
-        next = i + 1;
-        if (row->kind == MIRROR_FORGET_USER || row->kind == MIRROR_FORGET_ITEM) {
-            rc = send_forget(m, i, err);
-        } else if (row->kind == MIRROR_PLAY || m->cfg->legacy_delivered_key[0] != '\0') {
-            while (next < n && next - i < PAIRS_MAX && m->rows[next].kind == row->kind &&
-                   slice_eq(m->rows[next].user, row->user)) {
-                next++;
-            }
-            rc = send_items(m, i, next - i, err);
-        }
-    }
-    return rc;
-}
-
-/* --- replies --- */
-
-/* All replies are read, also behind the first error, so that the connection stays good. */
-static int read_replies(struct mirror *m, struct err *err)
-{
-    int result = 0;
-    for (int i = 0; i < m->n_sent; i++) {
-        struct redisReply *reply;
-        struct slice text;
-        int rc = redis_read(m->redis, &reply, err);
-        if (rc < 0) {
-            return rc;
-        }
-        if (redis_is_error(reply, &text)) {
-            if (!legacy_refuses_key(text)) {
-                result = result < 0
-                             ? result
-                             : err_set(err, ERR_BUSY, "%s: %.*s", m->cfg->legacy_redis, (int)text.len, text.data);
-            } else if (result == 0) {
-                struct key key;
-                key_of(m, &m->sent[i], &key);
-                note_refusal(m, &key, m->sent[i].n, text);
-            }
-        }
-        redis_free(reply);
-    }
-    return result;
-}
-
-static int repeat(struct mirror *m, int n, struct err *err)
-{
-    int rc = send_rows(m, n, err);
-    if (rc == 0) {
-        rc = read_replies(m, err);
-    }
+    int rc = repeat_rows(&m->repeat, n, err);
     if (rc < 0) {
         return rc;
     }
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        bytes += store_mirror_bytes(m->rows[i].user, m->rows[i].item);
+        bytes += store_mirror_bytes(m->repeat.rows[i].user, m->repeat.rows[i].item);
     }
-    m->after = m->rows[n - 1].id;
+    m->after = m->repeat.rows[n - 1].id;
     pthread_mutex_lock(&m->mutex);
     m->status.sent += (uint64_t)n;
     m->status.sent_bytes += bytes;
@@ -381,19 +236,19 @@ static int step(struct mirror *m, struct err *err)
 {
     arena_reset(&m->arena);
     atomic_store(&m->asleep, true); /* before the look, so that no wake is missed */
-    int n = m->store->ops->mirror_read(m->reader, m->after, m->rows, BATCH, &m->arena, err);
+    int n = m->store->ops->mirror_read(m->reader, m->after, m->repeat.rows, REPEAT_BATCH, &m->arena, err);
     int rc = n < 0 ? n : 0;
     if (n > 0) {
         atomic_store(&m->asleep, false);
     }
-    if (rc == 0 && !redis_connected(m->redis)) {
-        rc = redis_connect(m->redis, m->cfg, err);
+    if (rc == 0 && !redis_connected(m->repeat.redis)) {
+        rc = redis_connect(m->repeat.redis, m->cfg, err);
     }
     if (rc == 0 && n > 0) {
-        rc = repeat(m, n, err);
+        rc = send_batch(m, n, err);
         if (rc < 0) {
-            redis_disconnect(
-                m->redis); /* also when it refuses: another may be there by then, or the password changed */
+            /* Also when it refuses: another may be there by then, or the password changed. */
+            redis_disconnect(m->repeat.redis);
         }
     }
     return rc < 0 ? rc : n;
@@ -435,7 +290,7 @@ static void *mirror_main(void *arg)
             if (n == 0) {
                 set_doing(m, MIRROR_IN_STEP);
                 rest(m, BEAT_EVERY_MS, true);
-            } else if (n < BATCH) {
+            } else if (n < REPEAT_BATCH) {
                 rest(m, GATHER_MS, false);
             }
         }
@@ -464,7 +319,7 @@ static void on_more(void *arg)
 
 static int start(struct mirror *m, struct err *err)
 {
-    int rc = redis_new(&m->beat, &m->redis, err);
+    int rc = redis_new(&m->beat, &m->repeat.redis, err);
     if (rc < 0) {
         return rc;
     }
@@ -494,6 +349,9 @@ int mirror_start(const struct config *cfg, struct store *store, struct mirror **
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     m->cfg = cfg;
+    m->repeat.cfg = cfg;
+    m->repeat.refused = on_refused;
+    m->repeat.owner = m;
     m->store = store;
     m->wake_fd = -1;
     pthread_mutex_init(&m->mutex, NULL);
@@ -513,10 +371,10 @@ void mirror_stop(struct mirror *m)
     }
     m->store->ops->mirror_listen(m->store, NULL, NULL);
     atomic_store(&m->stop, true);
-    redis_interrupt(m->redis);
+    redis_interrupt(m->repeat.redis);
     wake(m);
     pthread_join(m->thread, NULL);
-    redis_disconnect(m->redis);
+    redis_disconnect(m->repeat.redis);
     m->store->ops->reader_close(m->reader);
 }
 
@@ -525,7 +383,7 @@ void mirror_free(struct mirror *m)
     if (m == NULL) {
         return;
     }
-    redis_close(m->redis);
+    redis_close(m->repeat.redis);
     if (m->wake_fd >= 0) {
         close(m->wake_fd);
     }
