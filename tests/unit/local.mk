@@ -131,11 +131,22 @@ tests_unit_test_mirror_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_mirror_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_mirror
 
-check_PROGRAMS += tests/unit/test_store
-tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_fixture)
+store_calls = $(store_fixture) tests/unit/store_calls.c tests/unit/store_calls.h
+store_tests = tests/unit/test_store tests/unit/test_store_ring tests/unit/test_store_load tests/unit/test_store_readers
+check_PROGRAMS += $(store_tests)
+TESTS += $(store_tests)
+tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_calls)
 tests_unit_test_store_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
-TESTS += tests/unit/test_store
+tests_unit_test_store_ring_SOURCES = tests/unit/test_store_ring.c $(store_calls)
+tests_unit_test_store_ring_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_store_ring_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
+tests_unit_test_store_load_SOURCES = tests/unit/test_store_load.c $(store_calls)
+tests_unit_test_store_load_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_store_load_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
+tests_unit_test_store_readers_SOURCES = tests/unit/test_store_readers.c $(store_calls)
+tests_unit_test_store_readers_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_store_readers_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 
 check_PROGRAMS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench
 tests_unit_test_histogram_SOURCES = tests/unit/test_histogram.c tests/unit/random.h
