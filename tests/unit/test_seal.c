@@ -520,18 +520,31 @@ static void make_v1(const char *folder)
     sqlite3_close(db);
 }
 
-static int64_t page_size(const char *folder)
+static int64_t page_size(const char *folder, const char *name)
 {
     struct db db;
     struct err err = {0};
     int64_t size = 0;
-    assert_int_equal(db_open(&db, folder, "history", NULL, DB_READ, &err), 0);
+    assert_int_equal(db_open(&db, folder, name, NULL, DB_READ, &err), 0);
     assert_int_equal(db_int(&db, "PRAGMA page_size", &size, &err), 0);
     db_close(&db);
     return size;
 }
 
-/* A new file has the size that rows fit best; one that is there keeps its own, and takes plays and the sealing. */
+static void make_empty(const char *folder, const char *name, int64_t page_size)
+{
+    char path[128];
+    char sql[64];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/%s.db", folder, name);
+    snprintf(sql, sizeof sql, "PRAGMA page_size = %" PRId64 "; VACUUM", page_size);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+/* New files have pages of the sizes that suit their rows; those that are there keep their own, and take plays and the
+ * sealing. */
 static void test_page_sizes(void **state)
 {
     struct fixture *f = *state;
@@ -540,16 +553,10 @@ static void test_page_sizes(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         clock_test_start(AUGUST_20);
         if (sizes[i] > 0) {
-            char path[128];
-            char sql[64];
-            sqlite3 *db;
             world_remove_folder(f->folder);
             assert_int_equal(mkdir(f->folder, 0700), 0);
-            snprintf(path, sizeof path, "%s/history.db", f->folder);
-            snprintf(sql, sizeof sql, "PRAGMA page_size = %" PRId64 "; VACUUM", sizes[i]);
-            assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-            assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-            sqlite3_close(db);
+            make_empty(f->folder, "history", sizes[i]);
+            make_empty(f->folder, "staging", sizes[i]);
         }
         start(w);
         play_all(w, 700);
@@ -564,7 +571,8 @@ static void test_page_sizes(void **state)
             advance_to(w, SEPTEMBER_2 + HOUR_MS);
         }
         world_stop(w);
-        assert_int_equal(page_size(f->folder), sizes[i] > 0 ? sizes[i] : DB_HISTORY_PAGE);
+        assert_int_equal(page_size(f->folder, "history"), sizes[i] > 0 ? sizes[i] : DB_HISTORY_PAGE);
+        assert_int_equal(page_size(f->folder, "staging"), sizes[i] > 0 ? sizes[i] : DB_STAGING_PAGE);
     }
 }
 

@@ -170,12 +170,14 @@ static int on_wal(void *arg, sqlite3 *handle, const char *schema, int pages)
     return SQLITE_OK;
 }
 
-/* Only a file without a single page takes another page size; any other keeps its own. */
+/* Only a file without a single page takes another page size; any other keeps its own. Of the files made here, staging.db
+ * is the one whose every commit is durable. */
 static int set_page_size(struct db *db, struct err *err)
 {
+    int64_t size = db->mode == DB_WRITE_FULL ? DB_STAGING_PAGE : DB_HISTORY_PAGE;
     int64_t pages = 0;
     int result = db_int(db, "PRAGMA page_count", &pages, err);
-    return result < 0 || pages > 0 ? result : db_pragma(db, "page_size", DB_HISTORY_PAGE, err);
+    return result < 0 || pages > 0 ? result : db_pragma(db, "page_size", size, err);
 }
 
 static int configure(struct db *db, struct err *err)
@@ -194,10 +196,7 @@ static int configure(struct db *db, struct err *err)
     if (db->mode == DB_READ) {
         return db_pragma(db, "query_only", 1, err);
     }
-    if (db->mode == DB_WRITE_NORMAL && (result = set_page_size(db, err)) < 0) {
-        return result;
-    }
-    if ((result = set_wal(db, err)) < 0 ||
+    if ((result = set_page_size(db, err)) < 0 || (result = set_wal(db, err)) < 0 ||
         (result = db_pragma(db, "synchronous", db->mode == DB_WRITE_FULL ? 2 : 1, err)) < 0 ||
         (result = db_pragma(db, "secure_delete", 0, err)) < 0 || (result = db_pragma(db, "foreign_keys", 0, err)) < 0) {
         return result;

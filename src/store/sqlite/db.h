@@ -24,8 +24,9 @@ enum db_mode {
 
 enum { DB_APPLICATION_ID = 0x556e736e }; /* "Unsn", in both files' headers */
 
-/* Of a new history.db; docs/performance.md has what others give. A file keeps the size that it was made with. */
-enum { DB_HISTORY_PAGE = 2048 };
+/* Of new files; docs/performance.md has what others give history.db, and docs/scale.md staging.db. A file keeps the size
+ * that it was made with. */
+enum { DB_HISTORY_PAGE = 2048, DB_STAGING_PAGE = 1024 };
 
 /* Added to a month: its second table, sealed_YYYYMM, see seal.c. */
 enum { DB_SEALED_TABLE = 1 << 20 };

@@ -18,7 +18,7 @@
 enum {
     TICK_MS = 200,                   /* real time between looks at the clocks */
     GROUP_ROWS_MAX = 100000,         /* rows of one commit */
-    WAL_CHECKPOINT_BYTES = 16 << 20, /* of staging.db's WAL */
+    WAL_CHECKPOINT_BYTES = 4 << 20,  /* of staging.db's WAL; plays wait for it: some milliseconds */
     NEWEST_SAVE_MS = 10 * 60 * 1000, /* how often the newest believed time is written down */
 };
 
