@@ -61,12 +61,19 @@ static int find_tables(struct sqlite_store *s, struct err *err)
     return result;
 }
 
+static int out_of_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+}
+
 /* Rebuilds a slot's index from its table. An empty table leaves the slot empty. */
 static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t *highest, struct err *err)
 {
     struct slot *slot = &s->slots[n];
     struct db *db = &s->stager.db;
     struct staged *index = NULL;
+    struct staged_rows held;
+    held.n = 0;
     sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_ALL, n, err);
     int result;
     while ((result = db_step(db, stmt, err)) == 1) {
@@ -74,7 +81,7 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
         if (index == NULL) {
             index = staged_new(id);
             if (index == NULL) {
-                result = err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+                result = out_of_memory(err);
                 break;
             }
         }
@@ -84,13 +91,16 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
             /* Damage, since unseen never writes such a row. One row must not keep the service from starting. */
             log_error("staged row can't be read, left out", "file=%s slot=%d id=%" PRIu64, log_quote_str(db->path), n,
                       id);
-        } else if (staged_row_add(index, &row) < 0) {
-            result = err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+        } else if (staged_rows_take(&held, index, &row) < 0) {
+            result = out_of_memory(err);
             break;
         }
         if (++*rows % PROGRESS_ROWS == 0 && s->progress != NULL) {
             s->progress(s->progress_arg, *rows);
         }
+    }
+    if (result == 0 && index != NULL && staged_rows_add(&held, index) < 0) {
+        result = out_of_memory(err);
     }
     if (result < 0) {
         if (stmt != NULL) {

@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include "base/hash.h"
 #include "store/sqlite/staged.h"
 
 struct staged_row {
@@ -19,5 +20,20 @@ bool staged_row_read(sqlite3_stmt *stmt, uint64_t seed, const struct staged *ind
 
 /* Returns 0 or ERR_NOMEM. */
 int staged_row_add(struct staged *index, const struct staged_row *row);
+
+/* Rows on their way into one index, some at a time, so that what adding them touches is fetched side by side
+ * (staged_prefetch()). Empty when n is 0. */
+enum { STAGED_ROWS = 32 };
+struct staged_rows {
+    size_t n;
+    struct staged_row at[STAGED_ROWS];
+    char ids[STAGED_ROWS][2 * HASH_ID_MAX];
+};
+
+/* Takes a copy of the row, and adds all that are held once there are STAGED_ROWS. Returns 0 or ERR_NOMEM. */
+int staged_rows_take(struct staged_rows *rows, struct staged *index, const struct staged_row *row);
+
+/* Adds those that are held, in their order. Returns 0 or ERR_NOMEM. */
+int staged_rows_add(struct staged_rows *rows, struct staged *index);
 
 #endif
