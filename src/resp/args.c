@@ -39,6 +39,11 @@ int arg_shown(struct slice arg)
     return (int)(arg.len < SHOWN_MAX ? arg.len : SHOWN_MAX);
 }
 
+enum outcome args_refuse_twice(struct session *s, const char *option)
+{
+    return session_refuse(s, "ERR %s is given twice", option);
+}
+
 static bool good_id(struct slice id)
 {
     return id.len - 1 < ID_MAX;

@@ -17,6 +17,9 @@ bool arg_is(struct slice arg, const char *word);
 /* How much of it an error quotes: printf("%.*s", arg_shown(arg), arg.data) */
 int arg_shown(struct slice arg);
 
+/* Refuses an option that came before already: the first and the last can't both hold. */
+enum outcome args_refuse_twice(struct session *s, const char *option);
+
 /* Ids are 1..255 bytes. Writes the error and returns false when one is not. */
 bool args_check_user(struct session *s, struct slice user, enum outcome *refused);
 bool args_check_session(struct session *s, struct slice name, enum outcome *refused);

@@ -171,36 +171,71 @@ static bool read_form(struct slice arg, enum reply_form *form)
     return true;
 }
 
+enum option { OPTION_SESSION, OPTION_REPLY, OPTION_LIMIT, OPTION_DELIVER, OPTIONS };
+
+static const char *const option_names[OPTIONS] = {"SESSION", "REPLY", "LIMIT", "DELIVER"};
+
+/* OPTIONS: it is none. */
+static enum option find_option(struct slice arg)
+{
+    enum option o = 0;
+    while (o < OPTIONS && !arg_is(arg, option_names[o])) {
+        o++;
+    }
+    return o;
+}
+
+static bool read_option(struct session *s, enum option option, struct slice value, struct question *q,
+                        enum outcome *refused)
+{
+    int64_t limit;
+    switch (option) {
+    case OPTION_SESSION:
+        q->session = value;
+        return true;
+    case OPTION_REPLY:
+        if (!read_form(value, &q->form)) {
+            *refused = session_refuse(s, "ERR REPLY must be ITEMS, INDEXES or BITMAP, got '%.*s'", arg_shown(value),
+                                      value.data);
+            return false;
+        }
+        return true;
+    case OPTION_LIMIT:
+        if (!arg_int(value, &limit) || limit < 1) {
+            *refused = session_refuse(s, "ERR LIMIT must be a whole number of at least 1, got '%.*s'", arg_shown(value),
+                                      value.data);
+            return false;
+        }
+        q->limit = (size_t)limit;
+        return true;
+    default:
+        q->deliver = true;
+        return true;
+    }
+}
+
 /* FILTER user [options] ITEMS item ... Returns true when q is complete. */
 static bool read_filter(struct session *s, const struct slice *args, size_t n, struct question *q,
                         enum outcome *refused)
 {
     size_t i = 2;
-    bool has_limit = false;
-    int64_t limit = 0;
+    bool given[OPTIONS] = {false};
     for (; i < n && !arg_is(args[i], "ITEMS"); i++) {
-        bool has_value = i + 1 < n;
-        if (arg_is(args[i], "REPLY") && has_value) {
-            if (!read_form(args[++i], &q->form)) {
-                *refused = session_refuse(s, "ERR REPLY must be ITEMS, INDEXES or BITMAP, got '%.*s'",
-                                          arg_shown(args[i]), args[i].data);
-                return false;
-            }
-        } else if (arg_is(args[i], "LIMIT") && has_value) {
-            if (!arg_int(args[++i], &limit) || limit < 1) {
-                *refused = session_refuse(s, "ERR LIMIT must be a whole number of at least 1, got '%.*s'",
-                                          arg_shown(args[i]), args[i].data);
-                return false;
-            }
-            has_limit = true;
-        } else if (arg_is(args[i], "SESSION") && has_value) {
-            q->session = args[++i];
-        } else if (arg_is(args[i], "DELIVER")) {
-            q->deliver = true;
-        } else {
+        enum option option = find_option(args[i]);
+        bool has_value = option != OPTION_DELIVER;
+        if (option == OPTIONS || i + has_value >= n) {
             *refused = session_refuse(
                 s, "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER or ITEMS",
                 arg_shown(args[i]), args[i].data);
+            return false;
+        }
+        if (given[option]) {
+            *refused = args_refuse_twice(s, option_names[option]);
+            return false;
+        }
+        given[option] = true;
+        i += has_value;
+        if (!read_option(s, option, args[i], q, refused)) {
             return false;
         }
     }
@@ -208,22 +243,22 @@ static bool read_filter(struct session *s, const struct slice *args, size_t n, s
         *refused = session_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
         return false;
     }
-    if (has_limit && q->form == REPLY_BITMAP) {
+    if (given[OPTION_LIMIT] && q->form == REPLY_BITMAP) {
         *refused = session_refuse(s, "ERR LIMIT can't be used with REPLY BITMAP");
         return false;
     }
-    if (q->deliver && !has_limit) {
+    if (q->deliver && !given[OPTION_LIMIT]) {
         *refused = session_refuse(s, "ERR DELIVER needs LIMIT of at most %d", DELIVER_MAX);
         return false;
     }
-    if (q->deliver && limit > DELIVER_MAX) {
-        *refused = session_refuse(s, "ERR DELIVER needs LIMIT of at most %d, got %lld", DELIVER_MAX, (long long)limit);
+    if (q->deliver && q->limit > DELIVER_MAX) {
+        *refused = session_refuse(s, "ERR DELIVER needs LIMIT of at most %d, got %zu", DELIVER_MAX, q->limit);
         return false;
     }
     q->user = args[1];
     q->items = args + i + 1;
     q->n = n - i - 1;
-    q->limit = has_limit ? (size_t)limit : q->n;
+    q->limit = given[OPTION_LIMIT] ? q->limit : q->n;
     return true;
 }
 

@@ -127,10 +127,16 @@ enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
     const struct slice *user = NULL, *password = NULL, *name = NULL;
     for (size_t i = 2; i < n; i++) {
         if (arg_is(args[i], "AUTH") && i + 2 < n) {
+            if (user != NULL) {
+                return args_refuse_twice(s, "AUTH");
+            }
             user = &args[i + 1];
             password = &args[i + 2];
             i += 2;
         } else if (arg_is(args[i], "SETNAME") && i + 1 < n) {
+            if (name != NULL) {
+                return args_refuse_twice(s, "SETNAME");
+            }
             name = &args[++i];
         } else {
             return session_refuse(s, "ERR Syntax error in HELLO option '%.*s'", arg_shown(args[i]), args[i].data);

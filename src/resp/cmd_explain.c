@@ -25,6 +25,9 @@ enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
     if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, 1, &refused)) {
         return refused;
     }
+    if (n == 7 && arg_is(args[3], "SESSION") && arg_is(args[5], "SESSION")) {
+        return args_refuse_twice(s, "SESSION");
+    }
     if (n > 3 && (n != 5 || !arg_is(args[3], "SESSION"))) {
         return session_refuse(s, "ERR behind the item WHY takes SESSION and its id, got '%.*s'", arg_shown(args[3]),
                               args[3].data);

@@ -54,6 +54,7 @@ BAD_COMMANDS = [
     (("FILTER", "u", "LIMIT", "5", "REPLY", "BITMAP", "ITEMS", "a"), ["LIMIT", "BITMAP"]),
     (("FILTER", "u", "DELIVER", "ITEMS", "a"), ["LIMIT"]),
     (("FILTER", "u", "DELIVER", "LIMIT", "101", "ITEMS", "a"), ["100"]),
+    (("FILTER", "u", "SESSION", "s", "SESSION", "t", "ITEMS", "a"), ["SESSION is given twice"]),
     (("FILTER", "u", "ITEMS"), ["wrong number of arguments"]),
     (("FILTER", "u", "LIMIT", "5", "a", "b"), ["a"]),
     (("RING", "SPIN"), ["SPIN"]),

@@ -80,6 +80,8 @@ static const struct row rows[] = {
     {"HELLO 3 FOO\r\n", "-ERR Syntax error in HELLO option 'FOO'\r\n", NULL},
     {"HELLO 3 AUTH x\r\n", "-ERR Syntax error in HELLO option 'AUTH'\r\n", NULL},
     {"HELLO 3 AUTH x y\r\n", "-WRONGPASS invalid username-password pair or user is disabled.\r\n", NULL},
+    {"HELLO 3 AUTH default x SETNAME a AUTH default y\r\n", "-ERR AUTH is given twice\r\n", NULL},
+    {"HELLO 3 SETNAME a SETNAME a\r\n", "-ERR SETNAME is given twice\r\n", NULL},
     {"HELLO 3 SETNAME 'a b'\r\n", "-ERR Client names cannot contain spaces, newlines or special characters.\r\n", NULL},
 
     /* CLIENT. */
@@ -183,6 +185,12 @@ static const struct row rows[] = {
     {"FILTER u LIMIT 1 REPLY BITMAP ITEMS a\r\n", "-ERR LIMIT can't be used with REPLY BITMAP\r\n", NULL},
     {"FILTER u DELIVER ITEMS a\r\n", "-ERR DELIVER needs LIMIT of at most 100\r\n", NULL},
     {"FILTER u DELIVER LIMIT 101 ITEMS a\r\n", "-ERR DELIVER needs LIMIT of at most 100, got 101\r\n", NULL},
+    {"FILTER u LIMIT 1 limit 2 ITEMS a\r\n", "-ERR LIMIT is given twice\r\n", NULL},
+    {"FILTER u REPLY ITEMS LIMIT 1 REPLY ITEMS ITEMS a\r\n", "-ERR REPLY is given twice\r\n", NULL},
+    {"FILTER u DELIVER LIMIT 1 DELIVER ITEMS a\r\n", "-ERR DELIVER is given twice\r\n", NULL},
+    {"FILTER u SESSION s SESSION t ITEMS a\r\n", "-ERR SESSION is given twice\r\n", NULL},
+    {"FILTER u SESSION SESSION ITEMS a n\r\n", "*1\r\n$1\r\nn\r\n", NULL},
+    {"WHY u a SESSION s SESSION t\r\n", "-ERR SESSION is given twice\r\n", NULL},
     {"FILTER u ITEMS ''\r\n", "-ERR item 1 is empty" ANY "\r\n", NULL},
     {"FILTER v LIMIT 2 DELIVER ITEMS q r s\r\nSEEN v q r s\r\n", "*2\r\n$1\r\nq\r\n$1\r\nr\r\n*3\r\n:1\r\n:1\r\n:0\r\n",
      NULL},
