@@ -9,7 +9,10 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "config/config.h"
+#include "legacy/parse.h"
 #include "legacy/redis.h"
+
+enum { MIGRATE_QUOTED = 64 };
 
 struct migrate {
     struct config cfg; /* with the server's [legacy], but for the password */
@@ -17,6 +20,8 @@ struct migrate {
     struct redis *redis; /* of --scan and --verify */
     struct progress progress;
     bool json, quiet, forgotten;
+    uint64_t doubtful;                   /* keys of one user's plays or another's deliveries: passed over */
+    char first_doubtful[MIGRATE_QUOTED]; /* how the first begins */
 };
 
 /* LEGACY NAME [ARGUMENT] ("": none). */
@@ -33,9 +38,10 @@ int migrate_status(struct migrate *m, bool watch, struct err *err);
 int migrate_keys(struct migrate *m, const char *path, struct err *err);
 int migrate_scan(struct migrate *m, struct err *err);
 
-/* Goes over all keys of a form in the old Redis. each() gets the user's id; not 0 ends it. */
-int migrate_each_key(struct migrate *m, const char *form, int (*each)(void *arg, struct slice user, struct err *err),
-                     void *arg, struct err *err);
+/* Goes over all keys of plays or of deliveries in the old Redis. each() gets the user's id; not 0 ends it. Keys in
+ * doubt are passed over, and counted with the plays. */
+int migrate_each_key(struct migrate *m, enum legacy_key kind,
+                     int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err);
 
 /* Compares the plays of `users` users (0: all) with SEEN and prints what is missing. Returns 1 when something is. */
 int migrate_verify(struct migrate *m, uint64_t users, struct err *err);

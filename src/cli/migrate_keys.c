@@ -8,7 +8,6 @@
 #include "cli/import_input.h"
 #include "cli/migrate.h"
 #include "cli/output.h"
-#include "legacy/parse.h"
 
 enum { GROUP = 1000, PIPELINE = 8, READ_BYTES = 128 * 1024, LINE_MAX = 64 * 1024, BAD_SHOWN = 40 };
 
@@ -18,8 +17,8 @@ struct notes {
     size_t lens[GROUP], n;
     size_t under_way;
     uint64_t keys, ids, bad, noted, forgotten;
-    uint64_t bad_line; /* the first; 0: no line, but a key of the old Redis */
-    char bad_text[64]; /* and how it begins */
+    uint64_t bad_line;             /* the first; 0: no line, but a key of the old Redis */
+    char bad_text[MIGRATE_QUOTED]; /* and how it begins */
 };
 
 static int collect(struct notes *notes, size_t left, struct err *err)
@@ -66,13 +65,36 @@ static int add(struct notes *notes, struct slice user, struct err *err)
     return notes->n == GROUP ? send_group(notes, err) : 0;
 }
 
+static void quote(char out[MIGRATE_QUOTED], struct slice text)
+{
+    snprintf(out, MIGRATE_QUOTED, "%s", log_quote(slice_of(text.data, text.len < BAD_SHOWN ? text.len : BAD_SHOWN)));
+}
+
 static void note_bad(struct notes *notes, struct slice text, uint64_t line)
 {
     if (notes->bad++ == 0) {
         notes->bad_line = line;
-        snprintf(notes->bad_text, sizeof notes->bad_text, "%s",
-                 log_quote(slice_of(text.data, text.len < BAD_SHOWN ? text.len : BAD_SHOWN)));
+        quote(notes->bad_text, text);
     }
+}
+
+static void note_doubtful(struct migrate *m, struct slice key)
+{
+    if (m->doubtful++ == 0) {
+        quote(m->first_doubtful, key);
+    }
+}
+
+static int refuse_doubtful(const struct migrate *m, struct err *err)
+{
+    char count[OUTPUT_TEXT];
+    if (m->doubtful == 0) {
+        return 0;
+    }
+    return err_set(err, ERR_INVALID,
+                   "keys that fit both played_key and delivered_key were passed over, since nobody can tell whose they "
+                   "are: %s, the first %s. Note their users by id, with LEGACY NOTE",
+                   count_text(m->doubtful, count), m->first_doubtful);
 }
 
 static int finish(struct notes *notes, const char *what, int rc, struct err *err)
@@ -97,8 +119,9 @@ static int finish(struct notes *notes, const char *what, int rc, struct err *err
         json_number(&j, "bad", (int64_t)notes->bad);
         json_number(&j, "noted", (int64_t)notes->noted);
         json_number(&j, "forgotten", (int64_t)notes->forgotten);
+        json_number(&j, "doubtful", (int64_t)notes->m->doubtful);
         json_close(&j, '}');
-        return 0;
+        return refuse_doubtful(notes->m, err);
     }
     printf("%s: %s keys, %s ids of users; %s users were not noted before\n", what, count_text(notes->keys, a),
            count_text(notes->ids, b), count_text(notes->noted, c));
@@ -114,7 +137,7 @@ static int finish(struct notes *notes, const char *what, int rc, struct err *err
         printf("%s passed over, since they hold no id of 1 to 255 bytes; the first: %s%s\n", count_text(notes->bad, a),
                line, notes->bad_text);
     }
-    return 0;
+    return refuse_doubtful(notes->m, err);
 }
 
 /* --- a file --- */
@@ -129,16 +152,19 @@ static int take_line(struct notes *notes, struct slice line, uint64_t number, st
     if (line.len == 0) {
         return 0;
     }
-    bool key =
-        legacy_key_user(cfg->legacy_played_key, line, &user) || legacy_key_user(cfg->legacy_delivered_key, line, &user);
-    if (!key) {
+    enum legacy_key kind = legacy_key_read(cfg->legacy_played_key, cfg->legacy_delivered_key, line, &user);
+    if (kind == LEGACY_KEY_DOUBTFUL) {
+        note_doubtful(notes->m, line);
+        return 0;
+    }
+    if (kind == LEGACY_KEY_NONE) {
         user = line;
     }
     if (!legacy_user_good(user)) {
         note_bad(notes, line, number);
         return 0;
     }
-    *(key ? &notes->keys : &notes->ids) += 1;
+    *(kind != LEGACY_KEY_NONE ? &notes->keys : &notes->ids) += 1;
     return add(notes, user, err);
 }
 
@@ -195,9 +221,21 @@ int migrate_keys(struct migrate *m, const char *path, struct err *err)
 
 /* --- the old Redis --- */
 
-int migrate_each_key(struct migrate *m, const char *form, int (*each)(void *arg, struct slice user, struct err *err),
-                     void *arg, struct err *err)
+static int take_key(struct migrate *m, enum legacy_key kind, struct slice key,
+                    int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err)
 {
+    struct slice user;
+    enum legacy_key found = legacy_key_read(m->cfg.legacy_played_key, m->cfg.legacy_delivered_key, key, &user);
+    if (found == LEGACY_KEY_DOUBTFUL && kind == LEGACY_KEY_PLAYED) {
+        note_doubtful(m, key);
+    }
+    return found == kind ? each(arg, user, err) : 0;
+}
+
+int migrate_each_key(struct migrate *m, enum legacy_key kind,
+                     int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err)
+{
+    const char *form = kind == LEGACY_KEY_PLAYED ? m->cfg.legacy_played_key : m->cfg.legacy_delivered_key;
     char pattern[2 * LEGACY_KEY_MAX], cursor[24] = "0";
     struct slice match = legacy_key_pattern(form, pattern);
     int rc = 0;
@@ -217,9 +255,8 @@ int migrate_each_key(struct migrate *m, const char *form, int (*each)(void *arg,
         snprintf(cursor, sizeof cursor, "%.*s", (int)text.len, text.data);
         const struct redisReply *keys = redis_item(reply, 1);
         for (size_t i = 0; i < redis_count(keys) && rc == 0; i++) {
-            struct slice user;
-            if (redis_text(redis_item(keys, i), &text) && legacy_key_user(form, text, &user)) {
-                rc = each(arg, user, err);
+            if (redis_text(redis_item(keys, i), &text)) {
+                rc = take_key(m, kind, text, each, arg, err);
             }
         }
         redis_free(reply);
@@ -245,9 +282,9 @@ int migrate_scan(struct migrate *m, struct err *err)
     static struct notes notes;
     notes.m = m;
     progress_begin(&m->progress, "note", m->quiet || m->json);
-    int rc = migrate_each_key(m, m->cfg.legacy_played_key, note_key, &notes, err);
+    int rc = migrate_each_key(m, LEGACY_KEY_PLAYED, note_key, &notes, err);
     if (rc == 0 && m->cfg.legacy_delivered_key[0] != '\0') {
-        rc = migrate_each_key(m, m->cfg.legacy_delivered_key, note_key, &notes, err);
+        rc = migrate_each_key(m, LEGACY_KEY_DELIVERED, note_key, &notes, err);
     }
     return finish(&notes, m->cfg.legacy_redis, rc, err);
 }

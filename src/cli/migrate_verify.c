@@ -201,6 +201,7 @@ static void print_sum(struct verify *v)
         json_number(&v->json, "skipped", (int64_t)v->skipped);
         json_number(&v->json, "forgotten", (int64_t)v->forgotten);
         json_number(&v->json, "unreadable", (int64_t)v->unread);
+        json_number(&v->json, "doubtful", (int64_t)v->m->doubtful);
         json_close(&v->json, '}');
         return;
     }
@@ -213,6 +214,10 @@ static void print_sum(struct verify *v)
         printf(
             "not compared: %s members that can't be taken over, %s users forgotten here, %s keys that can't be read\n",
             count_text(v->skipped, a), count_text(v->forgotten, b), count_text(v->unread, c));
+    }
+    if (v->m->doubtful > 0) {
+        printf("not compared: %s keys that fit both played_key and delivered_key; the first: %s\n",
+               count_text(v->m->doubtful, a), v->m->first_doubtful);
     }
 }
 
@@ -242,7 +247,7 @@ int migrate_verify(struct migrate *m, uint64_t users, struct err *err)
     }
     progress_begin(&m->progress, "verify", m->quiet || m->json);
     if (rc == 0) {
-        rc = migrate_each_key(m, cfg->legacy_played_key, draw, &v, err);
+        rc = migrate_each_key(m, LEGACY_KEY_PLAYED, draw, &v, err);
     }
     if (rc == 0 && users > 0) {
         rc = verify_drawn(&v, err);

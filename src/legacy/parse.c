@@ -34,6 +34,31 @@ bool legacy_user_good(struct slice user)
     return user.len >= 1 && user.len <= 255;
 }
 
+/* Of two forms that fit one key. */
+static bool narrower(const char *form, const char *other)
+{
+    size_t before = (size_t)(strstr(form, CONFIG_USER) - form), after = strlen(form) - before;
+    size_t other_before = (size_t)(strstr(other, CONFIG_USER) - other), other_after = strlen(other) - other_before;
+    return before >= other_before && after >= other_after;
+}
+
+enum legacy_key legacy_key_read(const char *played, const char *delivered, struct slice key, struct slice *user)
+{
+    struct slice player, receiver;
+    bool plays = legacy_key_user(played, key, &player), deliveries = legacy_key_user(delivered, key, &receiver);
+    if (plays && deliveries) {
+        plays = narrower(played, delivered);
+        deliveries = narrower(delivered, played);
+        if (!plays && !deliveries) {
+            return LEGACY_KEY_DOUBTFUL;
+        }
+    }
+    if (plays || deliveries) {
+        *user = plays ? player : receiver;
+    }
+    return plays ? LEGACY_KEY_PLAYED : deliveries ? LEGACY_KEY_DELIVERED : LEGACY_KEY_NONE;
+}
+
 struct slice legacy_key_make(const char *form, struct slice user, char out[LEGACY_KEY_MAX])
 {
     const char *place = strstr(form, CONFIG_USER);

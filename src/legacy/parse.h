@@ -17,6 +17,12 @@ bool legacy_key_user(const char *form, struct slice key, struct slice *user);
 
 bool legacy_user_good(struct slice user); /* 1..255 bytes */
 
+/* Which of the two keys it is, and whose. Both forms may fit it: then it is one of the narrower form, of which all keys
+ * fit the other too ("delivered:u1" of "{user}" and "delivered:{user}"). Where neither is the narrower one, as with
+ * "u:{user}" and "{user}:d", nobody can tell. */
+enum legacy_key { LEGACY_KEY_NONE, LEGACY_KEY_PLAYED, LEGACY_KEY_DELIVERED, LEGACY_KEY_DOUBTFUL };
+enum legacy_key legacy_key_read(const char *played, const char *delivered, struct slice key, struct slice *user);
+
 /* The user's key, in out. */
 struct slice legacy_key_make(const char *form, struct slice user, char out[LEGACY_KEY_MAX]);
 

@@ -48,8 +48,8 @@ def wait_done(server):
     return wait_status(server, lambda s: s[b"state"] == b"idle" and s[b"waiting"] == 0)
 
 
-def migrate(server, *args, check=True):
-    result = run("migrate", *args, "-c", server.config, "--test-clock", server.clock, check=check)
+def migrate(server, *args, check=True, **kwargs):
+    result = run("migrate", *args, "-c", server.config, "--test-clock", server.clock, check=check, **kwargs)
     return json.loads(result.stdout) if "--json" in args and result.stdout else result
 
 
@@ -84,6 +84,41 @@ def test_missing_is_found(make_server, redis):
     migrate(server, "--scan")
     wait_done(server)
     assert verify(server)["missing"] == 0
+
+
+def test_keys_of_two_forms(make_server, redis):
+    """A key of deliveries that also looks like one of plays is no user's."""
+    with redis.client() as c:
+        for i in range(30):
+            zadd(c, f"u{i}", [(START - k, f"i{k}") for k in range(10)])
+            zadd(c, f"delivered:u{i}", [(START - k, f"d{k}") for k in range(5)])
+        zadd(c, "delivered:only", [(START, "d0")])
+    server = make_server(legacy_redis=redis.socket, legacy_played_key="{user}")
+    assert b"61 keys, 0 ids of users; 31 users were not noted before" in migrate(server, "--scan").stdout
+    assert migrate(server, "--keys", "-", "--json", input=b"u1\ndelivered:u2\ndelivered:only\n")["noted"] == 0
+    wait_done(server)
+    with server.client() as c:
+        assert c.command("LEGACY", "STATE", "u1", "only", "delivered:u1") == [b"migrated", b"migrated", b"none"]
+        assert c.command("HISTORY", "delivered:u1") is None
+    assert ask_unseen(server, "u1", "i9", "d4", "x") == [b"x"]
+    report = verify(server)
+    assert (report["users"], report["missing"], report["doubtful"]) == (30, 0, 0)
+
+
+def test_keys_in_doubt(make_server, redis):
+    """Where nobody can tell, all others are noted, and the command says what to do about these."""
+    with redis.client() as c:
+        for key in ("u:1", "u:2", "1:d", "u:3:d"):
+            zadd(c, key, [(START, "a")])
+    server = make_server(legacy_redis=redis.socket, legacy_played_key="u:{user}", legacy_delivered_key="{user}:d")
+    for args, text in (("--scan",), b""), (("--keys", "-"), b"u:1\nu:3:d\n2:d\n"):
+        result = migrate(server, *args, input=text, check=False)
+        assert result.returncode == 1
+        assert b'both played_key and delivered_key' in result.stderr and b'1, the first "u:3:d"' in result.stderr
+        assert b"LEGACY NOTE" in result.stderr
+    assert wait_done(server)[b"noted"] == 2
+    result = migrate(server, "--verify")
+    assert b'not compared: 1 keys that fit both played_key and delivered_key; the first: "u:3:d"' in result.stdout
 
 
 def test_problems(make_server, redis):

@@ -57,6 +57,43 @@ static void test_keys(void **state)
     assert_false(legacy_user_good(slice_str("")));
 }
 
+static void test_two_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *played, *delivered, *key;
+        enum legacy_key kind;
+        const char *user;
+    } cases[] = {
+        {"played:{user}", "delivered:{user}", "played:u1", LEGACY_KEY_PLAYED, "u1"},
+        {"played:{user}", "delivered:{user}", "delivered:u1", LEGACY_KEY_DELIVERED, "u1"},
+        {"played:{user}", "delivered:{user}", "u1", LEGACY_KEY_NONE, ""},
+        {"played:{user}", "", "delivered:u1", LEGACY_KEY_NONE, ""},
+        {"{user}", "", "delivered:u1", LEGACY_KEY_PLAYED, "delivered:u1"},
+        {"{user}", "delivered:{user}", "u1", LEGACY_KEY_PLAYED, "u1"},
+        {"{user}", "delivered:{user}", "delivered:u1", LEGACY_KEY_DELIVERED, "u1"},
+        {"{user}", "delivered:{user}", "delivered:", LEGACY_KEY_DELIVERED, ""},
+        {"{user}", "{user}:d", "u1:d", LEGACY_KEY_DELIVERED, "u1"},
+        {"played:{user}", "{user}", "played:u1", LEGACY_KEY_PLAYED, "u1"},
+        {"played:{user}", "{user}", "u1", LEGACY_KEY_DELIVERED, "u1"},
+        {"u:{user}", "u:{user}:d", "u:1:d", LEGACY_KEY_DELIVERED, "1"},
+        {"u:{user}", "u:{user}:d", "u:1", LEGACY_KEY_PLAYED, "1"},
+        {"u:{user}:p", "u:{user}:d", "u:1:d", LEGACY_KEY_DELIVERED, "1"},
+        {"u:{user}", "{user}:d", "u:1:d", LEGACY_KEY_DOUBTFUL, ""},
+        {"{user}:d", "u:{user}", "u:1:d", LEGACY_KEY_DOUBTFUL, ""},
+        {"u:{user}", "{user}:d", "u:1", LEGACY_KEY_PLAYED, "1"},
+        {"u:{user}", "{user}:d", "1:d", LEGACY_KEY_DELIVERED, "1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct slice user = slice_str("");
+        enum legacy_key kind = legacy_key_read(cases[i].played, cases[i].delivered, slice_str(cases[i].key), &user);
+        if (kind != cases[i].kind || !slice_eq(user, slice_str(cases[i].user))) {
+            fail_msg("%s of %s and %s: kind %d, user %.*s", cases[i].key, cases[i].played, cases[i].delivered,
+                     (int)kind, (int)user.len, user.data);
+        }
+    }
+}
+
 static void test_pattern(void **state)
 {
     (void)state;
@@ -185,8 +222,8 @@ static void test_pace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys),   cmocka_unit_test(test_pattern), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_scores), cmocka_unit_test(test_pace),
+        cmocka_unit_test(test_keys),     cmocka_unit_test(test_two_forms), cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_scores),    cmocka_unit_test(test_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
