@@ -1,14 +1,16 @@
 #include "legacy/breaker.h"
 
+bool breaker_pauses(const struct breaker *b, int64_t now_us)
+{
+    return breaker_open(b) && (b->trial || now_us < b->until_us);
+}
+
 bool breaker_allows(struct breaker *b, int64_t now_us)
 {
-    if (!breaker_open(b)) {
-        return true;
-    }
-    if (b->trial || now_us < b->until_us) {
+    if (breaker_pauses(b, now_us)) {
         return false;
     }
-    b->trial = true;
+    b->trial = breaker_open(b);
     return true;
 }
 
@@ -19,20 +21,19 @@ bool breaker_good(struct breaker *b)
     return was_open;
 }
 
-bool breaker_late(struct breaker *b, int64_t now_us)
+void breaker_late(struct breaker *b, int64_t now_us)
 {
     bool was_open = breaker_open(b);
     if (was_open && !b->trial) {
-        return false; /* asked before it opened */
+        return; /* asked before it opened */
     }
     if (++b->late < BREAKER_LATE_MAX && !was_open) {
-        return false;
+        return;
     }
     b->moment_us = was_open ? 2 * b->moment_us : BREAKER_FIRST_US;
     b->moment_us = b->moment_us < BREAKER_LAST_US ? b->moment_us : BREAKER_LAST_US;
     b->until_us = now_us + b->moment_us;
     b->trial = false;
-    return !was_open;
 }
 
 void breaker_unknown(struct breaker *b)

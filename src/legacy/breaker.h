@@ -24,11 +24,14 @@ static inline bool breaker_open(const struct breaker *b)
     return b->until_us != 0;
 }
 
+/* Whether nothing may be asked now: for a moment, or because a trial is under way. */
+bool breaker_pauses(const struct breaker *b, int64_t now_us);
+
 /* Whether one may ask; whoever does says how it ended, by one of the functions below. */
 bool breaker_allows(struct breaker *b, int64_t now_us);
 
-bool breaker_good(struct breaker *b);                 /* answered in time; true: that closed it */
-bool breaker_late(struct breaker *b, int64_t now_us); /* true: that opened it */
-void breaker_unknown(struct breaker *b);              /* neither: the connection was lost */
+bool breaker_good(struct breaker *b); /* answered in time; true: that closed it */
+void breaker_late(struct breaker *b, int64_t now_us);
+void breaker_unknown(struct breaker *b); /* neither: the connection was lost */
 
 #endif

@@ -32,7 +32,8 @@ struct through {
     _Atomic uint64_t counts[THROUGH_COUNTS];
     pthread_mutex_t mutex; /* guards: */
     int waiting;           /* ports */
-    char cause[320];       /* of the one that began to wait last */
+    bool told;             /* the log says that it waits; it says once that it goes on */
+    char cause[320];       /* of the port that began to wait last */
 };
 
 /* A question on its way. */
@@ -91,7 +92,9 @@ static void begin_waiting(struct through_port *p, const char *cause)
 {
     struct through *t = p->t;
     pthread_mutex_lock(&t->mutex);
-    bool first = !p->waits && t->waiting++ == 0;
+    bool first = !t->told;
+    t->told = true;
+    t->waiting += !p->waits;
     p->waits = true;
     snprintf(t->cause, sizeof t->cause, "%s", cause);
     pthread_mutex_unlock(&t->mutex);
@@ -104,14 +107,26 @@ static void end_waiting(struct through_port *p, bool tell)
 {
     struct through *t = p->t;
     pthread_mutex_lock(&t->mutex);
-    bool last = p->waits && --t->waiting == 0;
+    t->waiting -= p->waits;
     p->waits = false;
+    bool last = t->told && t->waiting == 0;
+    t->told = t->told && !last;
     pthread_mutex_unlock(&t->mutex);
     if (last && tell) {
         log_info("read-through goes on", "late=%" PRIu64 " failed=%" PRIu64 " skipped=%" PRIu64,
                  atomic_load(&t->counts[THROUGH_LATE]), atomic_load(&t->counts[THROUGH_FAILED]),
                  atomic_load(&t->counts[THROUGH_SKIPPED]));
     }
+}
+
+/* The next question is put to the old Redis. Whether it will be answered nobody knows, so the log doesn't say that it
+ * goes on. */
+static void stop_waiting(struct through_port *p)
+{
+    pthread_mutex_lock(&p->t->mutex);
+    p->t->waiting -= p->waits;
+    p->waits = false;
+    pthread_mutex_unlock(&p->t->mutex);
 }
 
 void through_status(struct through *t, struct through_status *out)
@@ -216,7 +231,8 @@ static void on_deadline(uv_timer_t *timer)
     while (e != NULL && (e->asking.question == NULL || e->deadline_us <= now + EARLY_US)) {
         struct entry *next = e->next; /* what is asked meanwhile stands behind */
         if (e->asking.question != NULL) {
-            if (breaker_late(&p->breaker, now)) {
+            breaker_late(&p->breaker, now);
+            if (breaker_open(&p->breaker)) {
                 begin_waiting(p, "it answers too late");
             }
             answer(p, e, THROUGH_LATE);
@@ -291,13 +307,15 @@ bool through_wants(struct through_port *p, struct slice user)
 }
 
 /* Whether the port's connection may be bothered with a question. */
+static bool is_free(const struct through_port *p)
+{
+    return !p->closed && link_takes(p->link) && (!breaker_open(&p->breaker) || p->given_up == 0);
+}
+
 static bool may_ask(struct through_port *p)
 {
     link_connect(p->link);
-    if (p->closed || !link_takes(p->link) || (breaker_open(&p->breaker) && p->given_up > 0)) {
-        return false;
-    }
-    return breaker_allows(&p->breaker, clock_stopwatch_us());
+    return is_free(p) && breaker_allows(&p->breaker, clock_stopwatch_us());
 }
 
 static bool put_question(struct through_port *p, const struct asking *a, struct slice user, const struct slice *items)
@@ -429,6 +447,9 @@ void through_port_tick(struct through_port *p)
     }
     if (config_now(p->t->cfg)->legacy_read_through) {
         link_connect(p->link);
+        if (p->waits && breaker_open(&p->breaker) && is_free(p) && !breaker_pauses(&p->breaker, clock_stopwatch_us())) {
+            stop_waiting(p);
+        }
     } else if (p->first == NULL) {
         link_shut(p->link);
         end_waiting(p, false);

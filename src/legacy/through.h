@@ -74,7 +74,7 @@ void through_port_free(struct through_port *p); /* once its loop has ended */
 /* The rest on the port's own thread; p NULL: wants nothing. */
 void through_port_open(struct through_port *p, uv_loop_t *loop);
 void through_port_close(struct through_port *p); /* ends what is being asked (done()); then the loop may end */
-void through_port_tick(struct through_port *p);  /* each second: the option may have changed */
+void through_port_tick(struct through_port *p);  /* each second: the option may have changed, a pause be over */
 
 /* Whether the user is still to be migrated, and read-through is on. Costs nothing while there are no notes. */
 bool through_wants(struct through_port *p, struct slice user);

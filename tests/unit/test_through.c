@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/breaker.h"
 #include "legacy/first.h"
@@ -22,7 +23,7 @@
 #define NIL "$-1\r\n"
 #define LET_IN "+OK\r\n*0\r\n*1\r\n" NIL
 
-enum { S = 1000 * 1000, ITEMS = 8, PATIENCE_MS = 60 * 1000 };
+enum { S = 1000 * 1000, ITEMS = 8, PATIENCE_MS = 60 * 1000, TURN_MS = 10 };
 
 /* --- the breaker --- */
 
@@ -33,22 +34,27 @@ static void test_breaker(void **state)
     int64_t now = 5;
     for (int i = 0; i < BREAKER_LATE_MAX - 1; i++) {
         assert_true(breaker_allows(&b, now));
-        assert_false(breaker_late(&b, now));
+        breaker_late(&b, now);
+        assert_false(breaker_open(&b) || breaker_pauses(&b, now));
     }
     assert_false(breaker_good(&b)); /* the row is broken */
     for (int i = 0; i < BREAKER_LATE_MAX - 1; i++) {
-        assert_false(breaker_late(&b, now));
+        breaker_late(&b, now);
+        assert_false(breaker_open(&b));
     }
-    assert_true(breaker_late(&b, now));
-    assert_false(breaker_late(&b, now)); /* said once */
+    breaker_late(&b, now);
+    breaker_late(&b, now + S / 2); /* asked before: the moment is no longer for that */
     assert_true(breaker_open(&b));
+    assert_true(breaker_pauses(&b, now + S - 1));
     assert_false(breaker_allows(&b, now + S - 1));
     now += S;
+    assert_false(breaker_pauses(&b, now));
     assert_true(breaker_allows(&b, now)); /* one, as a trial */
+    assert_true(breaker_pauses(&b, now));
     assert_false(breaker_allows(&b, now));
     breaker_unknown(&b); /* lost: another */
     assert_true(breaker_allows(&b, now));
-    assert_false(breaker_late(&b, now));
+    breaker_late(&b, now);
     assert_false(breaker_allows(&b, now + 2 * S - 1)); /* twice as long */
     for (int i = 0; i < 10; i++) {
         now = b.until_us;
@@ -123,6 +129,7 @@ struct world {
     int connections;
     struct buf got;
     char bytes[65536];
+    int turns;
     bool mute; /* doesn't greet */
 };
 
@@ -417,17 +424,48 @@ static void test_breaker_opens(void **state)
     assert_true(is_on(w));
 }
 
+/* It opened with the last question for long: what is shown follows the clock, and goes back when a trial is late. */
+static void test_pause_is_over(void **state)
+{
+    struct world *w = *state;
+    struct ask a[BREAKER_LATE_MAX], more;
+    w->cfg.legacy_timeout_ms = 10;
+    for (int i = 0; i < BREAKER_LATE_MAX; i++) {
+        assert_true(ask(w, &a[i], 0x80));
+        RUN_UNTIL(w, a[i].done == 1);
+    }
+    int64_t opened = clock_stopwatch_us();
+    RUN_UNTIL(w, clock_stopwatch_us() > opened + BREAKER_FIRST_US);
+    through_port_tick(w->port);
+    assert_true(waits(w, "too late")); /* for the replies that are due */
+    for (int i = 0; i < BREAKER_LATE_MAX; i++) {
+        say(w, "*0\r\n*1\r\n" NIL);
+    }
+    RUN_UNTIL(w, (through_port_tick(w->port), is_on(w)));
+    assert_int_equal(counted(w, THROUGH_SKIPPED), 0);
+    assert_true(ask(w, &more, 0x80));
+    RUN_UNTIL(w, more.done == 1);
+    assert_true(waits(w, "too late"));
+    say(w, "*0\r\n*1\r\n" NIL);
+    uv_run(&w->loop, UV_RUN_NOWAIT);
+    through_port_tick(w->port);
+    assert_true(waits(w, "too late")); /* for two seconds */
+}
+
 static void on_turn(uv_timer_t *timer)
 {
-    (void)timer;
+    struct world *w = timer->data;
+    if (++w->turns > PATIENCE_MS / TURN_MS) {
+        on_alarm(timer);
+    }
 }
 
 static int set_up_turning(void **state)
 {
     set_up(state);
     struct world *w = *state;
-    uv_timer_stop(&w->alarm);
-    uv_timer_start(&w->alarm, on_turn, 10, 10);
+    w->alarm.data = w;
+    uv_timer_start(&w->alarm, on_turn, TURN_MS, TURN_MS);
     return 0;
 }
 
@@ -577,6 +615,7 @@ int main(void)
         TEST(test_late),
         TEST(test_partly_late),
         cmocka_unit_test_setup_teardown(test_breaker_opens, set_up_turning, tear_down),
+        cmocka_unit_test_setup_teardown(test_pause_is_over, set_up_turning, tear_down),
         TEST(test_one_key_is_refused),
         TEST(test_nonsense),
         TEST(test_wrong_length),
