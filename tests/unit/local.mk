@@ -211,6 +211,11 @@ check_PROGRAMS += tests/unit/test_legacy
 TESTS += tests/unit/test_legacy
 tests_unit_test_legacy_SOURCES = tests/unit/test_legacy.c
 tests_unit_test_legacy_LDADD = $(LDADD) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_away
+tests_unit_test_away_SOURCES = tests/unit/test_away.c tests/unit/fake_store.c tests/unit/fake_store.h \
+	tests/unit/server_fixture.c tests/unit/server_fixture.h
+tests_unit_test_away_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_away
 check_PROGRAMS += tests/unit/test_through
 TESTS += tests/unit/test_through
 tests_unit_test_through_SOURCES = tests/unit/test_through.c

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "dedup/sessions.h"
 #include "fake_store.h"
+#include "legacy/through.h"
 #include "server_fixture.h"
 
 /* Only so that a broken server ends the test instead of hanging it. */
@@ -55,6 +56,9 @@ void fixture_attach(struct fixture *f)
     if (sessions_new(&f->cfg, f->dedup.seed, &f->dedup.sessions, &err) < 0) {
         fail_msg("%s", err.text);
     }
+    if (through_start(&f->dedup, &f->dedup.through, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
     if (server_attach(f->server, &f->dedup, &err) < 0) {
         fail_msg("%s", err.text);
     }
@@ -68,6 +72,7 @@ void fixture_stop(struct fixture *f)
 void fixture_end(struct fixture *f)
 {
     server_free(f->server);
+    through_free(f->dedup.through);
     sessions_free(f->dedup.sessions);
     fake_store_free(f->store);
     assert_int_equal(access(f->cfg.unix_socket, F_OK), -1); /* the server took its file along */
