@@ -1,7 +1,7 @@
 /* What `unseen bench` measures, put to Redis in the ways of today; and the floor under both. For bench/compare.
  *
- *   redis_peer --to ADDRESS WORKLOAD [--connections N] [--pipeline N] [--seconds S] [--candidates N] [--plays-per-month
- * N]
+ *   redis_peer --to ADDRESS WORKLOAD [--connections N] [--pipeline N] [--seconds S] [--poll] [--candidates N]
+ *              [--plays-per-month N]
  *
  *   zrange      a ZSET read whole, its members put into a set and the candidates hashed and tested here, which is timed
  *               too; replies are scanned in place
@@ -43,6 +43,7 @@ static const char key[] = "played:peer";
 struct peer {
     const char *workload, *to;
     uint32_t candidates, plays_per_month, users;
+    bool poll;
     struct buf items;  /* the candidates, as a request has them */
     struct slice *ids; /* and each by itself */
     uint32_t expected; /* unseen ones */
@@ -299,12 +300,28 @@ static int report(const struct peer *p, const struct bench_plan *plan, const str
 }
 
 #ifdef WITH_HIREDIS
+/* As the engine does with --poll: until the first of the reply is there. */
+static void poll_for_reply(redisContext *redis)
+{
+    char first;
+    int sent = 0;
+    while (sent == 0 && redisBufferWrite(redis, &sent) == REDIS_OK) {
+    }
+    while (sent != 0 && recv(redis->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+    }
+}
+
 /* One question as a program with hiredis asks it. */
 static bool ask_hiredis(const struct peer *p, redisContext *redis)
 {
     const char *words[] = {"ZRANGE", key, "0", "-1"};
-    redisReply *reply = redisCommandArgv(redis, 4, words, NULL);
-    bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements <= SET_SLOTS / 2;
+    redisReply *reply = NULL;
+    bool good = redisAppendCommandArgv(redis, 4, words, NULL) == REDIS_OK;
+    if (good && p->poll) {
+        poll_for_reply(redis);
+    }
+    good = good && redisGetReply(redis, (void **)&reply) == REDIS_OK && reply != NULL &&
+           reply->type == REDIS_REPLY_ARRAY && reply->elements <= SET_SLOTS / 2;
     memset(set, 0, sizeof set);
     for (size_t i = 0; good && i < reply->elements; i++) {
         set_add(slice_of(reply->element[i]->str, (size_t)reply->element[i]->len));
@@ -351,6 +368,7 @@ static int run(const struct peer *p, const struct bench_load *load, double secon
                               .loads = load,
                               .n_loads = 1,
                               .threads = 1,
+                              .poll = p->poll,
                               .warm_up = 0.5,
                               .seconds = seconds,
                               .seed = (uint64_t)clock_stopwatch_ns()};
@@ -424,10 +442,15 @@ static int run_redis(struct peer *p, struct bench_load *load, double seconds)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"to", required_argument, NULL, 't'},         {"connections", required_argument, NULL, 'c'},
-        {"pipeline", required_argument, NULL, 'P'},   {"seconds", required_argument, NULL, 's'},
-        {"candidates", required_argument, NULL, 'n'}, {"plays-per-month", required_argument, NULL, 'p'},
-        {"users", required_argument, NULL, 'u'},      {NULL, 0, NULL, 0},
+        {"to", required_argument, NULL, 't'},
+        {"connections", required_argument, NULL, 'c'},
+        {"pipeline", required_argument, NULL, 'P'},
+        {"seconds", required_argument, NULL, 's'},
+        {"candidates", required_argument, NULL, 'n'},
+        {"plays-per-month", required_argument, NULL, 'p'},
+        {"users", required_argument, NULL, 'u'},
+        {"poll", no_argument, NULL, 'o'},
+        {NULL, 0, NULL, 0},
     };
     static const char *const workloads[] = {"zrange", "hiredis", "zmscore", "smismember", "zadd", "floor"};
     struct peer p = {.to = "127.0.0.1:6379", .candidates = 10000, .plays_per_month = 2500, .users = 100000};
@@ -443,6 +466,9 @@ int main(int argc, char **argv)
             break;
         case 'P':
             load.pipeline = atoi(optarg);
+            break;
+        case 'o':
+            p.poll = true;
             break;
         case 's':
             seconds = atof(optarg);

@@ -301,7 +301,7 @@ static int wait_and_receive(const struct thread *t, int64_t wake, struct err *er
 {
     struct epoll_event events[EVENTS];
     int64_t left = wake - clock_stopwatch_ns();
-    left = left < 0 ? 0 : left > IDLE_NS ? IDLE_NS : left;
+    left = left < 0 || t->plan->poll ? 0 : left > IDLE_NS ? IDLE_NS : left;
     struct timespec timeout = {.tv_nsec = (long)left};
     int n = epoll_pwait2(t->epoll, events, EVENTS, &timeout, NULL);
     if (n < 0 && errno != EINTR) {

@@ -66,6 +66,7 @@ struct bench_plan {
     int threads;
     double warm_up, seconds; /* seconds 0: until there are no more requests */
     bool random_arrivals;    /* open loop: moments by chance (Poisson) instead of even ones */
+    bool poll;               /* threads never sleep: that they have to be woken is in no figure */
     uint64_t seed;
 };
 

@@ -230,6 +230,7 @@ void bench_json(struct json *j, const struct bench_plan *plan, const struct benc
                 const struct bench_cpu *cpu)
 {
     json_number(j, "threads", plan->threads);
+    json_bool(j, "poll", plan->poll);
     json_open(j, "loads", '[');
     for (int i = 0; i < plan->n_loads; i++) {
         json_result(j, &plan->loads[i], &results[i], verified);

@@ -1,5 +1,6 @@
 """unseen bench against a real server: what it counts and verifies, not how fast anything is."""
 import json
+import resource
 
 import pytest
 
@@ -60,6 +61,20 @@ def test_an_open_loop_of_both(server):
     assert asked["rate"] == 100 and played["rate"] == 300
     assert asked["answered"] + asked["unsent"] + played["answered"] + played["unsent"] > 200
     assert asked["errors"] == asked["wrong"] == played["errors"] == played["wrong"] == 0
+
+
+def sleeps(server, *args):
+    """How often the program slept, and its requests."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw
+    found, _ = bench(server, "--workload", "ping", "--rate", 500, *args)
+    return found, resource.getrusage(resource.RUSAGE_CHILDREN).ru_nvcsw - before
+
+
+def test_a_client_that_polls_does_not_sleep(server):
+    found, slept = sleeps(server)
+    assert found["poll"] is False and slept > found["loads"][0]["answered"] / 2
+    found, slept = sleeps(server, "--poll")
+    assert found["poll"] is True and slept < found["loads"][0]["answered"] / 4
 
 
 def test_the_password_is_used(make_server):
