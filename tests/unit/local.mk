@@ -46,6 +46,10 @@ tests_unit_test_staged_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_staged_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray
 TESTS += tests/unit/test_staged
 
+check_PROGRAMS += tests/unit/test_staged_threads
+tests_unit_test_staged_threads_SOURCES = tests/unit/test_staged_threads.c
+tests_unit_test_staged_threads_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_staged_threads
 
 check_PROGRAMS += tests/unit/test_config
 tests_unit_test_config_SOURCES = tests/unit/test_config.c
