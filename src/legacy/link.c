@@ -2,56 +2,25 @@
  * sent meanwhile is already behind it) -> READY. Whatever fails on the way, or later, leads to RESTING, and after a
  * while back to DIALING. One timer serves all states: the patience of DIALING and GREETING, the silence of READY, the
  * delay of RESTING.
- *
- * What libuv works at for one connection (its handle, its requests, the buffer that is being written) is in a piece of
- * memory of its own, the wire. A connection that is given up loses its wire at once; the wire goes when libuv has let
- * go of it.
  */
 #include "legacy/link.h"
 
-#include <hiredis/hiredis.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/slice.h"
 #include "legacy/greeting.h"
-#include "legacy/parse.h"
-#include "legacy/redis_reply.h"
-#include "legacy/resolve.h"
+#include "legacy/wire.h"
 
 enum {
-    READ_SIZE = 64 * 1024,
     NUMBER_TEXT = 24,
     TEXT_MAX = 200,        /* of what it says is shown */
     IDLE_US = 1000 * 1000, /* a connection that was good for so long may just have been idle for too long */
 };
 
 enum link_state { LINK_IDLE, LINK_DIALING, LINK_GREETING, LINK_READY, LINK_RESTING, LINK_CLOSED };
-
-struct wire {
-    struct link *link; /* NULL: given up */
-    bool has_handle;
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } uv;
-    uv_connect_t connect;
-    uv_write_t write;
-    redisReader *reader;
-    struct buf sending;
-    char bytes[READ_SIZE];
-};
-
-/* A name that is looked up. */
-struct look_up {
-    uv_poll_t poll; /* first */
-    struct resolve *resolve;
-};
 
 struct link {
     const struct config *cfg;
@@ -60,7 +29,6 @@ struct link {
     uv_loop_t *loop; /* NULL: not opened */
     uv_timer_t timer;
     enum link_state state;
-    struct look_up *look_up;
     struct wire *wire;
     struct buf out; /* not with libuv yet */
     size_t due;     /* replies, without the greeting's */
@@ -75,54 +43,13 @@ struct link {
 static void dial(struct link *l);
 static void fail(struct link *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- the wire --- */
-
-static void free_wire(struct wire *w)
-{
-    if (w->reader != NULL) {
-        redisReaderFree(w->reader);
-    }
-    buf_free(&w->sending);
-    free(w);
-}
-
-static void on_closed(uv_handle_t *handle)
-{
-    free_wire(handle->data);
-}
-
-static void on_poll_closed(uv_handle_t *handle)
-{
-    free(handle);
-}
-
-static void drop_look_up(struct link *l)
-{
-    struct look_up *up = l->look_up;
-    l->look_up = NULL;
-    if (up != NULL) {
-        uv_close((uv_handle_t *)&up->poll, on_poll_closed);
-        resolve_end(up->resolve);
-    }
-}
+/* --- what ends a connection --- */
 
 static void drop_wire(struct link *l)
 {
-    struct wire *w = l->wire;
-    drop_look_up(l);
+    wire_drop(l->wire);
     l->wire = NULL;
-    if (w == NULL) {
-        return;
-    }
-    w->link = NULL;
-    if (w->has_handle) {
-        uv_close(&w->uv.handle, on_closed);
-    } else {
-        free_wire(w);
-    }
 }
-
-/* --- what ends a connection --- */
 
 static void on_delay(uv_timer_t *timer)
 {
@@ -162,6 +89,7 @@ static void fail(struct link *l, const char *format, ...)
     va_end(args);
     if (l->err.code == 0) {
         err_set(&l->err, ERR_SYSTEM, "%s: %s", l->cfg->legacy_redis, text);
+        wire_mute(l->wire);
         uv_timer_start(&l->timer, on_failed, 0, 0);
     }
 }
@@ -189,36 +117,10 @@ static void on_silence(uv_timer_t *timer)
 
 /* --- out --- */
 
-static void flush(struct link *l);
-
-static void on_written(uv_write_t *request, int status)
-{
-    struct wire *w = request->data;
-    buf_free(&w->sending);
-    if (w->link == NULL) {
-        return;
-    }
-    if (status < 0) {
-        fail(w->link, "%s", uv_strerror(status));
-    } else {
-        flush(w->link);
-    }
-}
-
 static void flush(struct link *l)
 {
-    struct wire *w = l->wire;
-    if ((l->state != LINK_GREETING && l->state != LINK_READY) || w->sending.len > 0 || l->out.len == 0) {
-        return;
-    }
-    buf_free(&w->sending);
-    w->sending = l->out;
-    l->out = (struct buf){0};
-    uv_buf_t bytes = uv_buf_init(w->sending.data, (unsigned)w->sending.len);
-    w->write.data = w;
-    int code = uv_write(&w->write, &w->uv.stream, &bytes, 1, on_written);
-    if (code < 0) {
-        fail(l, "%s", uv_strerror(code));
+    if ((l->state == LINK_GREETING || l->state == LINK_READY) && wire_sending(l->wire) == 0 && l->out.len > 0) {
+        wire_send(l->wire, &l->out);
     }
 }
 
@@ -307,44 +209,6 @@ static void take_reply(struct link *l, const struct redisReply *reply)
     }
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
-{
-    (void)suggested;
-    struct wire *w = handle->data;
-    *buf = uv_buf_init(w->bytes, sizeof w->bytes);
-}
-
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
-{
-    (void)buf;
-    struct wire *w = stream->data;
-    struct link *l = w->link;
-    if (n == 0 || l == NULL || l->err.code < 0) {
-        return;
-    }
-    if (n < 0) {
-        uv_read_stop(stream);
-        l->quiet = l->state == LINK_READY && l->due == 0 && clock_stopwatch_us() - l->ready_us >= IDLE_US;
-        fail(l, "%s", n == UV_EOF ? "it closed the connection" : uv_strerror((int)n));
-        return;
-    }
-    bool good = redisReaderFeed(w->reader, w->bytes, (size_t)n) == REDIS_OK;
-    while (good && w->link != NULL && l->err.code == 0) {
-        void *reply = NULL;
-        good = redisReaderGetReply(w->reader, &reply) == REDIS_OK;
-        if (!good || reply == NULL) {
-            break;
-        }
-        take_reply(l, reply);
-        freeReplyObject(reply);
-    }
-    if (w->link != NULL && !good) {
-        fail(l, "%s", w->reader->errstr);
-    } else if (w->link != NULL && w->reader->len > LINK_REPLY_MAX) {
-        fail(l, "a reply is larger than %d MiB", LINK_REPLY_MAX >> 20);
-    }
-}
-
 /* --- connecting --- */
 
 static void greet(struct link *l)
@@ -364,130 +228,43 @@ static void greet(struct link *l)
     flush(l);
 }
 
-static void on_connected(uv_connect_t *request, int status)
+static void on_connected(void *owner)
 {
-    struct wire *w = request->data;
-    struct link *l = w->link;
-    if (l == NULL || l->err.code < 0) {
-        return;
-    }
-    if (status == 0) {
-        status = uv_read_start(&w->uv.stream, on_alloc, on_read);
-    }
-    if (status < 0) {
-        fail(l, "%s", uv_strerror(status));
-    } else {
-        greet(l);
-    }
+    greet(owner);
 }
 
-static struct wire *new_wire(struct link *l)
+static void on_written(void *owner)
 {
-    struct wire *w = calloc(1, sizeof *w);
-    if (w == NULL || (w->reader = redisReaderCreate()) == NULL) {
-        free(w);
-        fail(l, "out of memory");
-        return NULL;
-    }
-    w->link = l;
-    w->connect.data = w;
-    w->uv.handle.data = w;
-    l->wire = w;
-    return w;
+    flush(owner);
 }
 
-/* In digits. */
-static void connect_tcp(struct link *l, const char *host)
+static void on_reply(void *owner, const struct redisReply *reply)
 {
-    char name[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    legacy_address(l->cfg->legacy_redis, name, port);
-    bool is_v4 = uv_ip4_addr(host, atoi(port), &v4) == 0;
-    int code = is_v4 ? 0 : uv_ip6_addr(host, atoi(port), &v6);
-    struct wire *w = new_wire(l);
-    if (w == NULL) {
-        return;
-    }
-    if (code == 0 && (code = uv_tcp_init(l->loop, &w->uv.tcp)) == 0) {
-        w->has_handle = true;
-        uv_tcp_nodelay(&w->uv.tcp, 1);
-        const struct sockaddr *address = is_v4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6;
-        code = uv_tcp_connect(&w->connect, &w->uv.tcp, address, on_connected);
-    }
-    if (code < 0) {
-        fail(l, "%s", uv_strerror(code));
-    }
+    take_reply(owner, reply);
 }
 
-static void connect_unix(struct link *l, const char *path)
+static void on_ended(void *owner, const char *why)
 {
-    struct wire *w = new_wire(l);
-    if (w == NULL) {
-        return;
-    }
-    int code = uv_pipe_init(l->loop, &w->uv.pipe, 0);
-    if (code == 0) {
-        w->has_handle = true;
-        uv_pipe_connect(&w->connect, &w->uv.pipe, path, on_connected);
-    } else {
-        fail(l, "%s", uv_strerror(code));
-    }
+    struct link *l = owner;
+    l->quiet = l->state == LINK_READY && l->due == 0 && clock_stopwatch_us() - l->ready_us >= IDLE_US;
+    fail(l, "%s", why);
 }
 
-static void on_looked_up(uv_poll_t *poll, int status, int events)
+static void on_wire_failed(void *owner, const char *why)
 {
-    (void)status, (void)events;
-    struct link *l = poll->data;
-    char host[RESOLVE_TEXT];
-    struct err err;
-    int code = resolve_answer(l->look_up->resolve, host, &err);
-    drop_look_up(l);
-    if (l->err.code < 0) {
-        return;
-    }
-    if (code < 0) {
-        fail(l, "%s", err.text);
-    } else {
-        connect_tcp(l, host);
-    }
-}
-
-static void look_up(struct link *l, const char *host)
-{
-    struct err err;
-    struct look_up *up = calloc(1, sizeof *up);
-    if (up == NULL || resolve_begin(host, &up->resolve, &err) < 0) {
-        fail(l, "%s", up == NULL ? "out of memory" : err.text);
-        free(up);
-        return;
-    }
-    int code = uv_poll_init(l->loop, &up->poll, resolve_fd(up->resolve));
-    if (code < 0) {
-        resolve_end(up->resolve);
-        free(up);
-        fail(l, "%s", uv_strerror(code));
-        return;
-    }
-    l->look_up = up;
-    up->poll.data = l;
-    uv_poll_start(&up->poll, UV_READABLE, on_looked_up);
+    fail(owner, "%s", why);
 }
 
 static void dial(struct link *l)
 {
-    char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
-    struct in6_addr digits;
+    static const struct wire_ops ops = {on_connected, on_written, on_reply, on_ended, on_wire_failed};
     l->state = LINK_DIALING;
     l->err = (struct err){0};
     l->greeting = (struct greeting){0};
     uv_timer_start(&l->timer, on_no_connection, LINK_CONNECT_MS, 0);
-    if (!legacy_address(l->cfg->legacy_redis, host, port)) {
-        connect_unix(l, host);
-    } else if (uv_inet_pton(AF_INET, host, &digits) == 0 || uv_inet_pton(AF_INET6, host, &digits) == 0) {
-        connect_tcp(l, host);
-    } else {
-        look_up(l, host);
+    l->wire = wire_dial(l->loop, l->cfg->legacy_redis, &ops, l);
+    if (l->wire == NULL) {
+        fail(l, "out of memory");
     }
 }
 
@@ -552,8 +329,7 @@ void link_close(struct link *l)
 bool link_takes(const struct link *l)
 {
     bool hopeful = l->state == LINK_READY || (l->state != LINK_IDLE && l->state != LINK_CLOSED && !l->failed);
-    size_t sending = l->wire != NULL ? l->wire->sending.len : 0;
-    return hopeful && l->err.code == 0 && l->out.len + sending <= LINK_UNSENT_MAX;
+    return hopeful && l->err.code == 0 && l->out.len + wire_sending(l->wire) <= LINK_UNSENT_MAX;
 }
 
 bool link_has_zmscore(const struct link *l)

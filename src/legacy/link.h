@@ -1,6 +1,6 @@
 /* A connection to the old Redis on a loop, for whoever may not wait: connecting, sending and reading are the loop's
- * business, and looking up a name a thread's (legacy/resolve.h). hiredis only takes replies apart. What fails is tried
- * again by itself, after delays that grow.
+ * business, and looking up a name a thread's (legacy/resolve.h). What fails is tried again by itself, after delays that
+ * grow.
  *
  * All of it on the loop's thread, but for link_new() and link_free(). The callbacks come from the loop, never from
  * within a call.
@@ -25,7 +25,6 @@ enum {
     LINK_FIRST_DELAY_MS = 100,
     LINK_LAST_DELAY_MS = 5 * 1000,
     LINK_UNSENT_MAX = 1024 * 1024, /* bytes; above it nothing more is taken */
-    LINK_REPLY_MAX = 16 * 1024 * 1024,
 };
 
 struct link_ops {

@@ -11,6 +11,7 @@ libunseen_a_SOURCES += \
 	src/legacy/greeting.c \
 	src/legacy/greeting.h \
 	src/legacy/legacy.h \
+	src/legacy/link.c \
 	src/legacy/link.h \
 	src/legacy/migration.c \
 	src/legacy/mirror.c \
@@ -28,12 +29,13 @@ libunseen_a_SOURCES += \
 	src/legacy/take.c \
 	src/legacy/take.h \
 	src/legacy/through.c \
-	src/legacy/through.h
+	src/legacy/through.h \
+	src/legacy/wire.h
 if WITH_HIREDIS
 libunseen_a_SOURCES += \
-	src/legacy/link.c \
 	src/legacy/redis.c \
-	src/legacy/redis_reply.c
+	src/legacy/redis_reply.c \
+	src/legacy/wire.c
 else
 libunseen_a_SOURCES += src/legacy/without_hiredis.c
 endif

@@ -1,4 +1,4 @@
-/* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and link.c include it. Blocking, pipelined,
+/* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and wire.c include it. Blocking, pipelined,
  * one thread, which still shows a sign of life while it waits.
  *
  * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP) or an ERR_CLOSED (interrupted) only

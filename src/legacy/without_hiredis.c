@@ -1,8 +1,8 @@
-/* What stands in the place of redis.c, redis_reply.c and link.c where hiredis is not there. Most is never reached:
- * redis_new() and link_new() give nothing to do it with.
+/* What stands in the place of redis.c, redis_reply.c and wire.c where hiredis is not there. Most is never reached:
+ * without it legacy_redis is refused, and redis_new() says why.
  */
-#include "legacy/link.h"
 #include "legacy/redis.h"
+#include "legacy/wire.h"
 
 /* --- redis.h --- */
 
@@ -98,73 +98,31 @@ size_t redis_bytes(const struct redisReply *reply)
     return 0;
 }
 
-/* --- link.h --- */
+/* --- wire.h --- */
 
-int link_new(const struct config *cfg, const struct link_ops *ops, void *owner, struct link **link, struct err *err)
+struct wire *wire_dial(uv_loop_t *loop, const char *address, const struct wire_ops *ops, void *owner)
 {
-    (void)cfg, (void)ops, (void)owner, (void)link;
-    return err_set(err, ERR_INVALID, "this unseen was built without hiredis");
+    (void)loop, (void)address, (void)ops, (void)owner;
+    return NULL;
 }
 
-void link_free(struct link *l)
+void wire_drop(struct wire *w)
 {
-    (void)l;
+    (void)w;
 }
 
-void link_open(struct link *l, uv_loop_t *loop)
+void wire_send(struct wire *w, struct buf *bytes)
 {
-    (void)l, (void)loop;
+    (void)w, (void)bytes;
 }
 
-void link_connect(struct link *l)
+size_t wire_sending(const struct wire *w)
 {
-    (void)l;
+    (void)w;
+    return 0;
 }
 
-void link_shut(struct link *l)
+void wire_mute(struct wire *w)
 {
-    (void)l;
-}
-
-void link_close(struct link *l)
-{
-    (void)l;
-}
-
-void link_proved(struct link *l)
-{
-    (void)l;
-}
-
-void link_fail(struct link *l, struct slice why)
-{
-    (void)l, (void)why;
-}
-
-bool link_takes(const struct link *l)
-{
-    (void)l;
-    return false;
-}
-
-bool link_has_zmscore(const struct link *l)
-{
-    (void)l;
-    return false;
-}
-
-int link_send(struct link *l, struct buf *bytes, size_t replies)
-{
-    (void)l, (void)bytes, (void)replies;
-    return ERR_NOMEM;
-}
-
-void link_add_count(struct buf *out, size_t n)
-{
-    (void)out, (void)n;
-}
-
-void link_add_word(struct buf *out, struct slice word)
-{
-    (void)out, (void)word;
+    (void)w;
 }

@@ -1,0 +1,293 @@
+#include "legacy/wire.h"
+
+#include <hiredis/hiredis.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "legacy/parse.h"
+#include "legacy/resolve.h"
+
+enum {
+    READ_SIZE = 64 * 1024,
+    TEXT_MAX = 200, /* of what is wrong */
+};
+
+/* A name that is looked up. */
+struct look_up {
+    uv_poll_t poll; /* first */
+    struct resolve *resolve;
+};
+
+struct wire {
+    const struct wire_ops *ops;
+    void *owner; /* NULL: dropped */
+    bool mute;
+    uv_loop_t *loop;
+    const char *address;
+    struct look_up *look_up;
+    bool has_handle;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    uv_connect_t connect;
+    uv_write_t write;
+    redisReader *reader;
+    struct buf sending;
+    char bytes[READ_SIZE];
+};
+
+/* --- what ends it --- */
+
+static void free_wire(struct wire *w)
+{
+    if (w->reader != NULL) {
+        redisReaderFree(w->reader);
+    }
+    buf_free(&w->sending);
+    free(w);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    free_wire(handle->data);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+static void drop_look_up(struct wire *w)
+{
+    struct look_up *up = w->look_up;
+    w->look_up = NULL;
+    if (up != NULL) {
+        uv_close((uv_handle_t *)&up->poll, on_poll_closed);
+        resolve_end(up->resolve);
+    }
+}
+
+void wire_drop(struct wire *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    drop_look_up(w);
+    w->owner = NULL;
+    w->mute = true;
+    if (w->has_handle) {
+        uv_close(&w->uv.handle, on_closed);
+    } else {
+        free_wire(w);
+    }
+}
+
+void wire_mute(struct wire *w)
+{
+    if (w != NULL) {
+        w->mute = true;
+    }
+}
+
+static void fail(struct wire *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void fail(struct wire *w, const char *format, ...)
+{
+    char text[TEXT_MAX + 1];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    w->mute = true;
+    w->ops->failed(w->owner, text);
+}
+
+/* --- out --- */
+
+static void on_written(uv_write_t *request, int status)
+{
+    struct wire *w = request->data;
+    buf_free(&w->sending);
+    if (w->mute) {
+        return;
+    }
+    if (status < 0) {
+        fail(w, "%s", uv_strerror(status));
+    } else {
+        w->ops->written(w->owner);
+    }
+}
+
+void wire_send(struct wire *w, struct buf *bytes)
+{
+    buf_free(&w->sending);
+    w->sending = *bytes;
+    *bytes = (struct buf){0};
+    uv_buf_t out = uv_buf_init(w->sending.data, (unsigned)w->sending.len);
+    w->write.data = w;
+    int code = uv_write(&w->write, &w->uv.stream, &out, 1, on_written);
+    if (code < 0) {
+        fail(w, "%s", uv_strerror(code));
+    }
+}
+
+size_t wire_sending(const struct wire *w)
+{
+    return w != NULL ? w->sending.len : 0;
+}
+
+/* --- in --- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    (void)suggested;
+    struct wire *w = handle->data;
+    *buf = uv_buf_init(w->bytes, sizeof w->bytes);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    (void)buf;
+    struct wire *w = stream->data;
+    if (n == 0 || w->mute) {
+        return;
+    }
+    if (n < 0) {
+        uv_read_stop(stream);
+        w->mute = true;
+        w->ops->ended(w->owner, n == UV_EOF ? "it closed the connection" : uv_strerror((int)n));
+        return;
+    }
+    bool good = redisReaderFeed(w->reader, w->bytes, (size_t)n) == REDIS_OK;
+    while (good && !w->mute) {
+        void *reply = NULL;
+        good = redisReaderGetReply(w->reader, &reply) == REDIS_OK;
+        if (!good || reply == NULL) {
+            break;
+        }
+        w->ops->reply(w->owner, reply);
+        freeReplyObject(reply);
+    }
+    if (!w->mute && !good) {
+        fail(w, "%s", w->reader->errstr);
+    } else if (!w->mute && w->reader->len > WIRE_REPLY_MAX) {
+        fail(w, "a reply is larger than %d MiB", WIRE_REPLY_MAX >> 20);
+    }
+}
+
+/* --- connecting --- */
+
+static void on_connected(uv_connect_t *request, int status)
+{
+    struct wire *w = request->data;
+    if (w->mute) {
+        return;
+    }
+    if (status == 0) {
+        status = uv_read_start(&w->uv.stream, on_alloc, on_read);
+    }
+    if (status < 0) {
+        fail(w, "%s", uv_strerror(status));
+    } else {
+        w->ops->connected(w->owner);
+    }
+}
+
+/* In digits. */
+static void connect_tcp(struct wire *w, const char *host)
+{
+    char name[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    legacy_address(w->address, name, port);
+    bool is_v4 = uv_ip4_addr(host, atoi(port), &v4) == 0;
+    int code = is_v4 ? 0 : uv_ip6_addr(host, atoi(port), &v6);
+    if (code == 0 && (code = uv_tcp_init(w->loop, &w->uv.tcp)) == 0) {
+        w->has_handle = true;
+        uv_tcp_nodelay(&w->uv.tcp, 1);
+        const struct sockaddr *address = is_v4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6;
+        code = uv_tcp_connect(&w->connect, &w->uv.tcp, address, on_connected);
+    }
+    if (code < 0) {
+        fail(w, "%s", uv_strerror(code));
+    }
+}
+
+static void connect_unix(struct wire *w, const char *path)
+{
+    int code = uv_pipe_init(w->loop, &w->uv.pipe, 0);
+    if (code == 0) {
+        w->has_handle = true;
+        uv_pipe_connect(&w->connect, &w->uv.pipe, path, on_connected);
+    } else {
+        fail(w, "%s", uv_strerror(code));
+    }
+}
+
+static void on_looked_up(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events;
+    struct wire *w = poll->data;
+    char host[RESOLVE_TEXT];
+    struct err err;
+    int code = resolve_answer(w->look_up->resolve, host, &err);
+    drop_look_up(w);
+    if (w->mute) {
+        return;
+    }
+    if (code < 0) {
+        fail(w, "%s", err.text);
+    } else {
+        connect_tcp(w, host);
+    }
+}
+
+static void look_up(struct wire *w, const char *host)
+{
+    struct err err;
+    struct look_up *up = calloc(1, sizeof *up);
+    if (up == NULL || resolve_begin(host, &up->resolve, &err) < 0) {
+        fail(w, "%s", up == NULL ? "out of memory" : err.text);
+        free(up);
+        return;
+    }
+    int code = uv_poll_init(w->loop, &up->poll, resolve_fd(up->resolve));
+    if (code < 0) {
+        resolve_end(up->resolve);
+        free(up);
+        fail(w, "%s", uv_strerror(code));
+        return;
+    }
+    w->look_up = up;
+    up->poll.data = w;
+    uv_poll_start(&up->poll, UV_READABLE, on_looked_up);
+}
+
+struct wire *wire_dial(uv_loop_t *loop, const char *address, const struct wire_ops *ops, void *owner)
+{
+    char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
+    struct in6_addr digits;
+    struct wire *w = calloc(1, sizeof *w);
+    if (w == NULL || (w->reader = redisReaderCreate()) == NULL) {
+        free(w);
+        return NULL;
+    }
+    w->ops = ops;
+    w->owner = owner;
+    w->loop = loop;
+    w->address = address;
+    w->connect.data = w;
+    w->uv.handle.data = w;
+    if (!legacy_address(address, host, port)) {
+        connect_unix(w, host);
+    } else if (uv_inet_pton(AF_INET, host, &digits) == 0 || uv_inet_pton(AF_INET6, host, &digits) == 0) {
+        connect_tcp(w, host);
+    } else {
+        look_up(w, host);
+    }
+    return w;
+}
