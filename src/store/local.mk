@@ -8,6 +8,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/backup.h \
 	src/store/sqlite/backup_copy.c \
 	src/store/sqlite/backup_folder.c \
+	src/store/sqlite/backup_make.c \
 	src/store/sqlite/backup_mend.c \
 	src/store/sqlite/bulk.c \
 	src/store/sqlite/check.c \

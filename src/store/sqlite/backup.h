@@ -1,14 +1,17 @@
-/* The parts of a hot backup: the copy of one file, and the folder that it's made in. What runs them is backup.c. */
+/* The parts of a hot backup: the copy of one file, the folder that it's made in, and the backup that is under way. */
 #ifndef UNSEEN_STORE_SQLITE_BACKUP_H
 #define UNSEEN_STORE_SQLITE_BACKUP_H
 
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "store/sqlite/db.h"
+#include "store/store.h"
 
 /* The names that the files have, without ".db", until the copy is whole. */
 #define STAGING_PARTIAL "staging.partial"
@@ -60,6 +63,8 @@ int backup_folder_complete(struct backup_folder *f, struct err *err);
 /* Removes what was made. */
 void backup_folder_remove(const struct backup_folder *f);
 
+uint64_t backup_file_size(const char *folder, const char *name); /* 0: there is none */
+
 /* --- backup_mend.c: what makes a copy of two moments one --- */
 
 /* A forget, kept until the copies are made. */
@@ -74,5 +79,36 @@ int backup_close_wal(const char *folder, const char *name, const char *vfs, stru
 
 /* The highest id that a row of a staging.db has had. */
 int backup_high_water(struct db *staging, uint64_t *out, struct err *err);
+
+/* --- the backup: backup.c starts and ends it, backup_make.c, on its thread, makes the copy --- */
+
+struct backup {
+    struct sqlite_store *s;
+    struct store_backup *request;
+    pthread_t thread;
+    struct backup_folder folder;
+    struct copy copy; /* the thread's; while history is copied, the historian's */
+    int fd;           /* of the file being copied, for its fsync; -1: not open yet */
+    int64_t began_us;
+    uint64_t n_problems;
+
+    _Atomic bool cancelled;
+    _Atomic int64_t copied, synced; /* bytes of the file being copied */
+
+    /* under store.backup_mutex */
+    pthread_cond_t wake; /* the thread's */
+    enum store_backup_phase phase;
+    uint64_t done, total;
+    int64_t before; /* bytes of the files copied before this one */
+    bool noting;    /* forgets are noted */
+    struct buf forgotten;
+    bool handed_over; /* the historian may copy */
+    bool ended;       /* the thread is at its end */
+    int result;       /* of the historian's part: 1 while it copies */
+    struct err err;
+};
+
+/* Makes both copies in the folder, which was taken. What is left after an error the caller removes. */
+int backup_make(struct backup *b, struct err *err);
 
 #endif

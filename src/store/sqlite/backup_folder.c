@@ -176,3 +176,11 @@ void backup_folder_remove(const struct backup_folder *f)
                  log_quote_str(strerror(errno)));
     }
 }
+
+uint64_t backup_file_size(const char *folder, const char *name)
+{
+    char path[PATH_MAX + 32];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
