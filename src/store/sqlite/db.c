@@ -170,8 +170,8 @@ static int on_wal(void *arg, sqlite3 *handle, const char *schema, int pages)
     return SQLITE_OK;
 }
 
-/* Only a file without a single page takes another page size; any other keeps its own. Of the files made here, staging.db
- * is the one whose every commit is durable. */
+/* Only a file without a single page takes another page size; any other keeps its own. Of the files made here,
+ * staging.db is the one whose every commit is durable. */
 static int set_page_size(struct db *db, struct err *err)
 {
     int64_t size = db->mode == DB_WRITE_FULL ? DB_STAGING_PAGE : DB_HISTORY_PAGE;

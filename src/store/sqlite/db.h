@@ -24,8 +24,8 @@ enum db_mode {
 
 enum { DB_APPLICATION_ID = 0x556e736e }; /* "Unsn", in both files' headers */
 
-/* Of new files; docs/performance.md has what others give history.db, and docs/scale.md staging.db. A file keeps the size
- * that it was made with. */
+/* Of new files; docs/performance.md has what others give history.db, and docs/scale.md staging.db. A file keeps the
+ * size that it was made with. */
 enum { DB_HISTORY_PAGE = 2048, DB_STAGING_PAGE = 1024 };
 
 /* Added to a month: its second table, sealed_YYYYMM, see seal.c. */
