@@ -27,6 +27,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "legacy/parse.h"
+#include "legacy/reach.h"
 #include "legacy/redis.h"
 #include "legacy/repeat.h"
 
@@ -51,8 +52,7 @@ struct mirror {
     /* The thread's. */
     struct repeat repeat;
     uint64_t after; /* all up to this id was sent */
-    uint64_t goal;  /* what was the last one at goal_ms */
-    int64_t goal_ms;
+    struct reach reach;
     bool proven; /* the connection has worked: when it fails now, it may just have been idle for too long */
     int64_t delay_ms;
     uint64_t named[NAMED_MAX];
@@ -254,29 +254,42 @@ static int step(struct mirror *m, struct err *err)
     return rc < 0 ? rc : n;
 }
 
-/* Once all is sent that waited at goal_ms, the old Redis is as far as that. */
-static void note_reached(struct mirror *m)
+static void set_reached(struct mirror *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->status.reached_ms = m->reach.reached_ms;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+/* What waits since before the start has no time of its own but that of the event: it may be older, not younger. */
+static void look_back(struct mirror *m)
+{
+    struct err err;
+    struct store_mirrored *first = &m->repeat.rows[0];
+    bool waits = m->store->ops->mirror_read(m->reader, 0, first, 1, &m->arena, &err) > 0;
+    if (waits && first->at_ms < m->reach.reached_ms) {
+        m->reach.reached_ms = first->at_ms;
+        set_reached(m);
+    }
+}
+
+static void set_mark(struct mirror *m)
 {
     struct store_mirror_state queue;
-    if (m->after >= m->goal) {
-        pthread_mutex_lock(&m->mutex);
-        m->status.reached_ms = m->goal_ms;
-        pthread_mutex_unlock(&m->mutex);
-        m->goal_ms = clock_wall_ms(); /* before the look: what is durable by now has no higher id */
-        m->store->ops->mirror_state(m->store, &queue);
-        m->goal = queue.last_id;
-    }
+    int64_t now = clock_wall_ms(); /* before the look: what is durable by now has no higher id */
+    m->store->ops->mirror_state(m->store, &queue);
+    reach_mark(&m->reach, now, queue.last_id);
 }
 
 static void *mirror_main(void *arg)
 {
     struct mirror *m = arg;
     beat_begin(&m->beat, "mirror");
-    m->goal_ms = clock_wall_ms();
-    note_reached(m);
+    look_back(m);
     while (!atomic_load(&m->stop)) {
         struct err err = {0};
         beat_now(&m->beat);
+        set_mark(m);
         int n = step(m, &err);
         if (n < 0 && m->proven && err.code == ERR_SYSTEM) {
             m->proven = false; /* it may have been closed while there was nothing to say: try once more, quietly */
@@ -285,7 +298,8 @@ static void *mirror_main(void *arg)
             trouble(m, &err);
         } else {
             end_waiting(m);
-            note_reached(m);
+            reach_sent(&m->reach, n > 0 ? m->after : UINT64_MAX); /* nothing waits: all marks are passed */
+            set_reached(m);
             m->proven = m->proven || n > 0;
             if (n == 0) {
                 set_doing(m, MIRROR_IN_STEP);
@@ -354,6 +368,7 @@ int mirror_start(const struct config *cfg, struct store *store, struct mirror **
     m->repeat.owner = m;
     m->store = store;
     m->wake_fd = -1;
+    m->reach.reached_ms = m->status.reached_ms = clock_wall_ms();
     pthread_mutex_init(&m->mutex, NULL);
     int rc = start(m, err);
     if (rc < 0) {

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from conftest import http_url, run
+from conftest import HOUR, http_url, run
 from old_redis import REDIS, OldRedis, wait
 from resp import RespError
 
@@ -191,6 +191,35 @@ def test_a_queue_survives_restarts_and_kills(mirrored, redis):
     recorder.check(redis)
     server.restart()
     assert server.sqlite("staging.db", "SELECT count(*) FROM mirror") == "0"
+
+
+def test_how_far_it_is_behind(mirrored, redis):
+    """The age of what waits, not the time since nothing did, or since the start."""
+    server = mirrored()
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    wait_in_step(server)
+    server.restart()
+    wait_in_step(server)
+    server.advance(HOUR)
+    with server.client() as c:
+        for item in "bb":  # before the second one the thread has looked at the clock
+            c.command("PLAYED", "u", item)
+            wait_in_step(server)
+        redis.kill()
+        c.command("PLAYED", "u", "c")
+        assert status(server)["waiting"] == 1 and status(server)["behind_ms"] == 0
+        server.advance(HOUR // 6)
+        c.command("PLAYED", "u", "d")
+        assert status(server)["behind_ms"] == HOUR // 6
+    server.restart()
+    wait(lambda: status(server)["state"] == "waiting")
+    assert status(server)["behind_ms"] == HOUR // 6
+    server.advance(HOUR // 6)
+    assert status(server)["behind_ms"] == HOUR // 3
+    redis.start()
+    wait_in_step(server)
+    assert status(server)["behind_ms"] == 0
 
 
 def metric(server, name):
