@@ -4,6 +4,12 @@
 #include "dedup/dedup.h"
 #include "legacy/legacy.h"
 
+const char *legacy_doing_name(enum legacy_doing doing)
+{
+    static const char *const names[] = {"idle", "reading", "paused", "waiting", "off"};
+    return names[doing];
+}
+
 void legacy_look(const struct dedup *dedup, struct legacy_state *out)
 {
     if (dedup->legacy != NULL) {

@@ -14,6 +14,8 @@ libunseen_a_SOURCES += \
 	src/legacy/link.c \
 	src/legacy/link.h \
 	src/legacy/migration.c \
+	src/legacy/migration_state.c \
+	src/legacy/migration_state.h \
 	src/legacy/mirror.c \
 	src/legacy/mirror.h \
 	src/legacy/pace.c \

@@ -24,6 +24,7 @@
 #include "legacy/first.h"
 #include "legacy/gather.h"
 #include "legacy/legacy.h"
+#include "legacy/migration_state.h"
 #include "legacy/pace.h"
 #include "legacy/take.h"
 
@@ -34,7 +35,6 @@ enum {
     DELAY_MIN_MS = 100,
     DELAY_MAX_MS = 10 * 1000,
     IDLE_MS = 60 * 1000,
-    RATE_US = 2 * 1000 * 1000, /* over which users a second are told */
 };
 
 struct legacy {
@@ -45,11 +45,11 @@ struct legacy {
     pthread_mutex_t mutex; /* guards these, but not the thread's own below: */
     pthread_cond_t wake;
     bool stop, woken;
-    struct redis *redis; /* set and cleared under it, used by the thread without */
-    struct legacy_state state;
+    struct redis *redis;          /* set and cleared under it, used by the thread without */
     pthread_mutex_t reader_mutex; /* guards this: */
     struct store_reader *problems_reader;
     struct first first;
+    struct migration_state state;
 
     /* the thread's own */
     struct beat beat;
@@ -65,15 +65,7 @@ struct legacy {
     struct gather *gather;
     struct pace users, bytes;
     unsigned failures; /* in a row */
-    int64_t rate_from_us;
-    uint64_t rate_from;
 };
-
-const char *legacy_doing_name(enum legacy_doing doing)
-{
-    static const char *const names[] = {"idle", "reading", "paused", "waiting", "off"};
-    return names[doing];
-}
 
 /* --- waiting --- */
 
@@ -122,21 +114,6 @@ static void rest_ms(struct legacy *l, int64_t ms)
     pass_ms(l, ms, false);
 }
 
-static void show(struct legacy *l, enum legacy_doing doing, const char *cause)
-{
-    pthread_mutex_lock(&l->mutex);
-    l->state.doing = doing;
-    l->state.waiting_since_ms = doing != LEGACY_WAITING         ? 0
-                                : l->state.waiting_since_ms > 0 ? l->state.waiting_since_ms
-                                                                : clock_wall_ms();
-    snprintf(l->state.cause, sizeof l->state.cause, "%.*s", (int)sizeof l->state.cause - 1, cause);
-    if (doing != LEGACY_READING) {
-        l->state.users_second = 0;
-        l->rate_from_us = 0;
-    }
-    pthread_mutex_unlock(&l->mutex);
-}
-
 static int64_t users_left_us(struct legacy *l)
 {
     return pace_left(&l->users, clock_stopwatch_us(), config_now(l->cfg)->legacy_users_rate);
@@ -152,41 +129,10 @@ static void keep_bytes_rate(struct legacy *l)
     }
 }
 
-/* --- what is counted --- */
-
-static void count_user(struct legacy *l, const struct take *t)
-{
-    pthread_mutex_lock(&l->mutex);
-    l->state.users++;
-    l->state.plays += t->plays;
-    l->state.deliveries += t->deliveries;
-    l->state.too_old += t->too_old;
-    l->state.skipped += t->played.members + t->delivered.members;
-    pthread_mutex_unlock(&l->mutex);
-}
-
 static void count_bytes(struct legacy *l, size_t bytes)
 {
-    pthread_mutex_lock(&l->mutex);
-    l->state.bytes += bytes;
-    pthread_mutex_unlock(&l->mutex);
+    migration_state_bytes(&l->state, bytes);
     pace_take(&l->bytes, clock_stopwatch_us(), bytes, config_now(l->cfg)->legacy_bytes_rate);
-}
-
-static void count_turn(struct legacy *l)
-{
-    int64_t now = clock_stopwatch_us();
-    pthread_mutex_lock(&l->mutex);
-    l->state.unlisted = gather_unlisted(l->gather);
-    if (l->rate_from_us == 0) {
-        l->rate_from_us = now;
-        l->rate_from = l->state.users;
-    } else if (now - l->rate_from_us >= RATE_US) {
-        l->state.users_second = (double)(l->state.users - l->rate_from) * 1e6 / (double)(now - l->rate_from_us);
-        l->rate_from_us = now;
-        l->rate_from = l->state.users;
-    }
-    pthread_mutex_unlock(&l->mutex);
 }
 
 /* --- reading --- */
@@ -324,7 +270,7 @@ static int go_on(struct legacy *l, struct err *err)
         return ask(l, which, err);
     }
     l->spare[l->n_spare++] = which;
-    count_user(l, t);
+    migration_state_user(&l->state, t);
     return gather_user(l->gather, t, &l->rules, err);
 }
 
@@ -336,7 +282,7 @@ static int turn_when_due(struct legacy *l, struct err *err)
     int rc = gather_turn(l->gather, err);
     if (rc == 0) {
         l->failures = 0;
-        count_turn(l);
+        migration_state_turn(&l->state, gather_unlisted(l->gather));
     }
     return rc;
 }
@@ -347,7 +293,7 @@ static int read_notes(struct legacy *l, struct err *err)
     int rc = connect_redis(l, err);
     if (rc == 0 && (rc = gather_begin(l->gather, err)) == 0) {
         renew_rules(l);
-        show(l, LEGACY_READING, "");
+        migration_state_show(&l->state, LEGACY_READING, "");
     }
     while (rc == 0 && !stopping(l) && !paused(l)) {
         beat_now(&l->beat);
@@ -376,7 +322,7 @@ static void fail(struct legacy *l, const struct err *err)
         delay *= 2;
     }
     delay = delay < DELAY_MAX_MS ? delay : DELAY_MAX_MS;
-    show(l, LEGACY_WAITING, err->text);
+    migration_state_show(&l->state, LEGACY_WAITING, err->text);
     if (l->failures++ == 0) {
         log_warn("migration waits", "retry_ms=%" PRId64 " error=%s", delay, log_quote_str(err->text));
     }
@@ -393,7 +339,7 @@ static void work(struct legacy *l)
     if (!stop && (rc == 0 || rc == ERR_SYSTEM || rc == ERR_BUSY || rc == ERR_INVALID)) {
         /* What was gathered is whole. */
         int drained = gather_drain(l->gather, &late);
-        count_turn(l);
+        migration_state_turn(&l->state, gather_unlisted(l->gather));
         if (drained < 0) {
             err = late;
             rc = drained;
@@ -424,7 +370,7 @@ static void *migration_main(void *arg)
                          notes.left, notes.problems);
             }
             told = told && notes.paused;
-            show(l, notes.paused ? LEGACY_PAUSED : LEGACY_IDLE, "");
+            migration_state_show(&l->state, notes.paused ? LEGACY_PAUSED : LEGACY_IDLE, "");
             wait_ms(l, IDLE_MS);
             continue;
         }
@@ -457,6 +403,7 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     pthread_mutex_init(&l->reader_mutex, NULL);
     pthread_cond_init(&l->wake, NULL);
     first_init(&l->first);
+    migration_state_init(&l->state);
     disconnect(l); /* makes all spare */
     int rc = gather_new(l->store, &l->beat, &l->gather, err);
     if (rc == 0) {
@@ -507,6 +454,7 @@ void legacy_free(struct legacy *l)
         gather_free(l->gather);
         arena_free(&l->arena);
         first_free(&l->first);
+        migration_state_free(&l->state);
         pthread_cond_destroy(&l->wake);
         pthread_mutex_destroy(&l->mutex);
         pthread_mutex_destroy(&l->reader_mutex);
@@ -533,9 +481,7 @@ void legacy_first(struct legacy *l, int64_t key, struct slice user)
 
 void legacy_state(struct legacy *l, struct legacy_state *out)
 {
-    pthread_mutex_lock(&l->mutex);
-    *out = l->state;
-    pthread_mutex_unlock(&l->mutex);
+    migration_state_get(&l->state, out);
     l->store->ops->notes_state(l->store, &out->notes);
 }
 

@@ -1,0 +1,29 @@
+/* How far the migration is: its thread tells, any thread asks. All zero but for migration_state_init(). */
+#ifndef UNSEEN_LEGACY_MIGRATION_STATE_H
+#define UNSEEN_LEGACY_MIGRATION_STATE_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "legacy/legacy.h"
+#include "legacy/take.h"
+
+struct migration_state {
+    pthread_mutex_t mutex;     /* guards: */
+    struct legacy_state shown; /* but for its notes */
+    int64_t rate_from_us;      /* 0: users a second are not measured */
+    uint64_t rate_from;
+};
+
+void migration_state_init(struct migration_state *m);
+void migration_state_free(struct migration_state *m);
+
+void migration_state_show(struct migration_state *m, enum legacy_doing doing, const char *cause);
+void migration_state_user(struct migration_state *m, const struct take *t); /* was read to the end */
+void migration_state_bytes(struct migration_state *m, size_t bytes);        /* were read */
+void migration_state_turn(struct migration_state *m, uint64_t unlisted);    /* now and then: renews users a second */
+
+void migration_state_get(struct migration_state *m, struct legacy_state *out);
+
+#endif
