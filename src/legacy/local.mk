@@ -34,6 +34,8 @@ libunseen_a_SOURCES += \
 	src/legacy/take.h \
 	src/legacy/through.c \
 	src/legacy/through.h \
+	src/legacy/through_impl.h \
+	src/legacy/through_port.c \
 	src/legacy/wire.h
 if WITH_HIREDIS
 libunseen_a_SOURCES += \
