@@ -149,7 +149,7 @@ ALTER TABLE sealed_{month} RENAME TO plays_{month};
 -- :play_get
 SELECT filter FROM {plays} WHERE user_key = ?1;
 -- :play_read
-SELECT CASE WHEN length(filter) <= ?2 THEN filter END, length(filter) FROM {plays} WHERE user_key = ?1;
+SELECT CASE WHEN length(filter) <= ?2 THEN filter END FROM {plays} WHERE user_key = ?1;
 -- :play_put
 INSERT INTO {plays} (user_key, items, filter) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET items = excluded.items, filter = excluded.filter;
 -- :play_size

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "filter/sieve.h"
+#include "store/sqlite/internal.h"
 #include "store_calls.h"
 
 struct race {
@@ -89,6 +90,48 @@ static void test_readers_race(void **state)
         pthread_join(threads[i], NULL);
     }
     assert_int_equal(atomic_load(&race.unseen), 0);
+}
+
+/* --- tests: the months that a reader keeps from question to question --- */
+
+static size_t months_loaded(struct store_fixture *f, int first_month)
+{
+    struct store_view view;
+    struct err err = {0};
+    assert_int_equal(f->store->ops->load(f->reader, key_of("u"), slice_str("u"), first_month, &view, &err), 0);
+    return view.n_months;
+}
+
+static void play_in(struct store_fixture *f, int month)
+{
+    assert_int_equal(record_at(f, STORE_PLAY, month_start_ms(month), "u", "i"), 0);
+    assert_int_equal(flush(f), 0);
+}
+
+static void test_kept_window(void **state)
+{
+    struct store_fixture *f = *state;
+    const int now = month_of_ms(clock_wall_ms());
+    play_in(f, now);
+    assert_int_equal(months_loaded(f, INT_MIN), 1);
+    play_in(f, now - 1); /* a month is made */
+    assert_int_equal(months_loaded(f, INT_MIN), 2);
+    assert_int_equal(months_loaded(f, now), 1); /* another window, the same content */
+    assert_int_equal(months_loaded(f, now - 1), 2);
+
+    /* A connection that is opened anew begins to count at the same number. */
+    f->store->ops->reader_close(f->reader);
+    assert_int_equal(f->store->ops->reader_open(f->store, &f->reader, NULL), 0);
+    assert_int_equal(months_loaded(f, INT_MIN), 2);
+    play_in(f, now - 2);
+    f->reader->db.lost = true;
+    assert_int_equal(months_loaded(f, INT_MIN), 3);
+
+    /* Tables that are dropped aren't asked for any more. */
+    advance(f, month_start_ms(now + 8) + 4 * HOUR_MS - clock_wall_ms());
+    assert_int_equal(ask(f, "history", "SELECT count(*) FROM months"), 0);
+    play_in(f, now + 8);
+    assert_int_equal(months_loaded(f, INT_MIN), 1);
 }
 
 /* --- tests: the WAL --- */
@@ -290,6 +333,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(test_large),
         TEST(test_readers_race),
+        TEST(test_kept_window),
         TEST(test_wal_limit_with_a_shell),
         TEST(test_wal_limit_with_readers),
     };

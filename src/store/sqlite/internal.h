@@ -192,6 +192,9 @@ struct store_reader {
     size_t cap_exceptions;
     struct stored_month *window;
     size_t n_window, cap_window;
+    int window_first;              /* the month that it begins with, */
+    unsigned window_version;       /* the file's data version it was read at, */
+    bool window_kept;              /* and whether it is still to be used */
     const struct store_scan *scan; /* of the load under way; NULL: positions are kept, */
     int64_t room;                  /* and so many bytes of blobs may still be read */
 };

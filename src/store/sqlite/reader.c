@@ -2,7 +2,7 @@
  *
  * The order is what makes a flush invisible. A slot's index is dropped only after what it holds is durable in history,
  * so a play missed in the index is in any snapshot opened later; the other way round a flush in between would
- * hide it. Which months exist, and how far one is sealed, is read inside the snapshot, since a sweep may drop one
+ * hide it. Which months exist, and how far one is sealed, is settled inside the snapshot, since a sweep may drop one
  * meanwhile. Counters that spare a question the read of usually empty tables (exceptions, quarantine) are raised before
  * the commit that fills the table, and read after the snapshot is open.
  *
@@ -115,9 +115,20 @@ static int load_staged(struct store_reader *r, int64_t key, struct slice user, i
     return known == ERR_NOMEM ? out_of_memory(err) : known < 0 ? too_large(err) : known;
 }
 
-/* The months of the window that have a table in this snapshot, newest first. */
+/* The months of the window that have a table in this snapshot, newest first.
+ *
+ * They are kept from question to question, for as long as the file's content is the same: the data version is what
+ * SQLite decides by whether the pages of its cache are still good, so a statement would read the same list from there.
+ * It counts each commit of any connection, and so each table that a flush, a sealing or a sweep makes, renames or
+ * drops; and it is brought up to date when a snapshot begins, so there must have been a read in this one. */
 static int load_window(struct store_reader *r, int first_month, struct err *err)
 {
+    unsigned version = 0;
+    bool told = sqlite3_file_control(r->db.handle, "main", SQLITE_FCNTL_DATA_VERSION, &version) == SQLITE_OK;
+    if (told && r->window_kept && version == r->window_version && first_month == r->window_first) {
+        return 0;
+    }
+    r->window_kept = false;
     r->n_window = 0;
     sqlite3_stmt *stmt = db_stmt(&r->db, SQL_MONTHS_WINDOW, err);
     if (stmt != NULL) {
@@ -131,6 +142,9 @@ static int load_window(struct store_reader *r, int first_month, struct err *err)
         }
         month_column(stmt, 1, &r->window[r->n_window++]);
     }
+    r->window_kept = told && result == 0;
+    r->window_version = version;
+    r->window_first = first_month;
     return result;
 }
 
@@ -190,7 +204,7 @@ static int load_month(struct store_reader *r, int64_t key, struct slice user, co
     if (result != 1) {
         return result;
     }
-    if (r->scan == NULL && sqlite3_column_int64(stmt, 1) > r->room) {
+    if (r->scan == NULL && sqlite3_column_type(stmt, 0) == SQLITE_NULL) {
         sqlite3_reset(stmt);
         return too_large(err);
     }
@@ -334,6 +348,7 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     view->known = known > 0;
     r->room = STORE_LARGE - (int64_t)r->out.n_plays * PLAY_WEIGHT;
 
+    r->window_kept = r->window_kept && !r->db.lost; /* a connection that is opened anew counts its versions anew */
     int result = db_begin_read(&r->db, err);
     if (result < 0) {
         return result;
