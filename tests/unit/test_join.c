@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/calendar.h"
@@ -244,6 +245,57 @@ static void deliveries_take_turns_by_rank(void **state)
     }
 }
 
+static int by_hash(const void *a, const void *b)
+{
+    uint64_t x = ((const struct store_play *)a)->hash, y = ((const struct store_play *)b)->hash;
+    return (x > y) - (x < y);
+}
+
+/* Many plays that were staged there take no more of the error than a flush of them would. */
+static void staged_plays_of_a_giant(void **state)
+{
+    enum { GIANT = 30000 };
+    struct store_fixture *f = *state;
+    static struct store_play plays[GIANT];
+    struct buf packed = {0};
+    uint64_t items = 0;
+    struct parcel p = {.user = slice_str("giant"), .last_month = month_of_ms(START), .plays = plays, .n_plays = GIANT};
+    p.key = hash_user_key(SEED, p.user);
+    for (int i = 0; i < GIANT; i++) {
+        plays[i] = (struct store_play){item_hash(-1, i), p.last_month};
+    }
+    qsort(plays, GIANT, sizeof *plays, by_hash);
+    assert_int_equal(parcel_encode(&p, &packed), 0);
+    struct slice parcel = buf_slice(&packed);
+    for (int again = 0; again <= 1; again++) {
+        int done = 0;
+        uint8_t verdict = 0;
+        struct store_join join = {.parcels = &parcel, .n = 1, .verdicts = &verdict};
+        join.call.done = call_done;
+        join.call.owner = &done;
+        f->store->ops->join(f->store, &join);
+        wait_flag(&done);
+        assert_int_equal(join.call.err.code, 0);
+        assert_int_equal(verdict, JOIN_DONE);
+
+        struct store_reader *reader;
+        struct store_view view;
+        struct err err = {0};
+        assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
+        assert_int_equal(f->store->ops->load(reader, p.key, p.user, INT32_MIN, &view, &err), 0);
+        assert_int_equal(view.n_months, 1);
+        const struct filter *filter = &view.months[0].filter;
+        for (int i = 0; i < GIANT; i++) {
+            assert_true(filter_has(filter, plays[i].hash));
+        }
+        assert_true(filter_error(filter) < 0.0011 * f->cfg.error_rate);
+        assert_true(items == 0 || filter_items(filter) == items);
+        items = filter_items(filter);
+        f->store->ops->reader_close(reader);
+    }
+    buf_free(&packed);
+}
+
 /* One bad parcel among good ones: nothing of any of them. */
 static void refuses_all_for_one_that_is_bad(void **state)
 {
@@ -264,6 +316,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(joins_while_the_disk_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_sent_later_is_newer, setup, teardown),
         cmocka_unit_test_setup_teardown(deliveries_take_turns_by_rank, setup, teardown),
+        cmocka_unit_test_setup_teardown(staged_plays_of_a_giant, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_all_for_one_that_is_bad, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

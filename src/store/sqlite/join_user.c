@@ -207,6 +207,26 @@ static int staged_positions(struct join_work *w, int month, uint32_t **positions
     return 0;
 }
 
+/* As a flush adds them: what is too much for the live part goes into a fine one. */
+static int add_staged(struct join_work *w, struct filter *filter, int month, uint32_t *positions, uint32_t n)
+{
+    const struct parcel *p = &w->parcel;
+    struct arena *arena = &w->s->historian.arena;
+    double error_rate = config_now(w->s->cfg)->error_rate;
+    uint8_t *tails = arena_alloc(arena, n);
+    if (tails == NULL) {
+        return ERR_NOMEM;
+    }
+    for (int again = 0; again <= 1; again++) {
+        for (size_t i = 0; i < p->n_plays; i++) {
+            if (p->plays[i].month == month) {
+                filter_set_tail(positions, tails, n, p->plays[i].hash, again != 0);
+            }
+        }
+    }
+    return filter_add_tails(filter, positions, tails, n, seal_coarse_max(error_rate), seal_live_max(error_rate), arena);
+}
+
 /* 0; JOIN_CROWDED; or an error. theirs may be NULL: only staged there. */
 static int plan_month(struct join_work *w, int month, const struct filter *theirs)
 {
@@ -240,7 +260,7 @@ static int plan_month(struct join_work *w, int month, const struct filter *their
     uint32_t coarse_max = seal_coarse_max(config_now(s->cfg)->error_rate);
     result = theirs != NULL ? filter_join(&filter, theirs, coarse_max, &h->arena) : 0;
     if (result == 0 && n > 0) {
-        result = filter_add(&filter, positions, n, coarse_max, &h->arena);
+        result = add_staged(w, &filter, month, positions, n);
     }
     if (result < 0) {
         return result == ERR_FULL ? JOIN_CROWDED : out_of_memory(w->err);
