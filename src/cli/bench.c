@@ -53,14 +53,14 @@ static const char help[] =
     "      --verify           look into every answer: nothing that was played may be unseen; count what is hidden\n"
     "                         without having been played. The users must have been prepared with the same options\n"
     "      --json             print JSON\n\n"
-    "Exit code: 0 good; 1 failed, or an answer was an error or wrong; 2 wrong usage.\n\n"
+    "Exit code: 0 good; 1 failed, or an answer was an error or wrong, or none came; 2 wrong usage.\n\n"
     "Examples:\n"
     "  unseen bench --prepare --verify\n"
     "  unseen bench --users 1 --prepare --plays-per-month 2500 --candidates 10000\n"
     "  unseen bench --workload played --connections 8 --pipeline 64 --users 100000\n"
     "  unseen bench --workload mixed --connections 16 --rate 20000 --arrivals random --seconds 60 --json\n";
 
-enum { LOADS_MAX = 2, THREADS_MAX = 64, CONNECTIONS_MAX = 50000, PREPARE_CONNECTIONS = 4 };
+enum { LOADS_MAX = 2, THREADS_MAX = 64, CONNECTIONS_MAX = 50000, PREPARE_CONNECTIONS = 4, PREPARE_SILENCE_S = 120 };
 
 struct bench {
     struct config cfg;
@@ -177,6 +177,11 @@ static bool read_terms(struct bench *b, const struct texts *t, int *exit_code)
     return good;
 }
 
+static bool asks(const struct bench *b)
+{
+    return strcmp(b->workload, "unseen") == 0 || strcmp(b->workload, "mixed") == 0;
+}
+
 static bool read_plan(struct bench *b, const struct texts *t, int *exit_code)
 {
     static const char *const kinds[] = {"unseen", "played", "ping", "mixed"}, *const arrivals[] = {"even", "random"};
@@ -208,6 +213,14 @@ static bool read_plan(struct bench *b, const struct texts *t, int *exit_code)
     }
     if (b->rate <= 0 && (t->arrivals != NULL || t->plays_per_question != NULL)) {
         *exit_code = cli_misuse("bench", "--%s needs --rate", t->arrivals != NULL ? "arrivals" : "plays-per-question");
+        return false;
+    }
+    if (!mixed && t->plays_per_question != NULL) {
+        *exit_code = cli_misuse("bench", "--plays-per-question needs --workload mixed");
+        return false;
+    }
+    if (!asks(b) && b->terms.verify) {
+        *exit_code = cli_misuse("bench", "--verify needs questions: --workload unseen or mixed");
         return false;
     }
     b->plan.random_arrivals = random == 1;
@@ -280,8 +293,12 @@ static int prepare(struct bench *b, struct err *err)
         return rc;
     }
     const struct bench_load load = {.work = work, .connections = PREPARE_CONNECTIONS, .pipeline = 16};
-    const struct bench_plan plan = {
-        .address = b->to, .password = b->password, .loads = &load, .n_loads = 1, .threads = 1};
+    const struct bench_plan plan = {.address = b->to,
+                                    .password = b->password,
+                                    .loads = &load,
+                                    .n_loads = 1,
+                                    .threads = 1,
+                                    .silence = PREPARE_SILENCE_S};
     int64_t began = clock_stopwatch_us();
     struct bench_result *result = calloc(1, sizeof *result);
     rc = result == NULL ? err_set(err, ERR_NOMEM, "out of memory") : bench_run(&plan, result, err);
@@ -389,8 +406,12 @@ static void print_people(const struct bench *b)
         printf(", closed loop\n");
     }
     if (strcmp(b->workload, "ping") != 0) {
-        printf("%s user%s, skew %g; ", count_text(b->terms.users, text), b->terms.users == 1 ? "" : "s", b->terms.skew);
-        printf("%s candidates, %u %% of them played\n", count_text(b->terms.candidates, text), b->terms.seen_percent);
+        printf("%s user%s, skew %g", count_text(b->terms.users, text), b->terms.users == 1 ? "" : "s", b->terms.skew);
+        if (asks(b)) {
+            printf("; %s candidates, %u %% of them played", count_text(b->terms.candidates, text),
+                   b->terms.seen_percent);
+        }
+        putchar('\n');
     }
     putchar('\n');
     bench_print(stdout, &b->plan, b->results, b->terms.verify, &b->cpu);
@@ -400,7 +421,8 @@ static bool all_good(const struct bench *b)
 {
     uint64_t bad = 0;
     for (int i = 0; i < b->plan.n_loads; i++) {
-        bad += b->results[i].errors + b->results[i].wrong + b->results[i].unanswered;
+        const struct bench_result *r = &b->results[i];
+        bad += r->errors + r->wrong + r->unanswered + (r->latency.count == 0);
     }
     return bad == 0;
 }

@@ -210,11 +210,9 @@ static void take_reply(const struct thread *t, struct conn *c, struct slice repl
     }
     int64_t now = clock_stopwatch_ns();
     r->answered++;
-    if (p->began_ns >= t->run->from_ns) {
+    if (now >= t->run->from_ns) { /* one that was due in the warm-up, too: what piled up then is still waiting */
         histogram_note(&r->latency, (uint64_t)(now - p->began_ns));
-    }
-    if (now >= t->run->from_ns && now < t->run->end_ns) {
-        r->done++;
+        r->done += now < t->run->end_ns;
     }
     c->first = (c->first + 1) % c->load->pipeline;
     c->n--;
@@ -297,6 +295,33 @@ static bool any_under_way(const struct thread *t, bool sending)
     return false;
 }
 
+static uint64_t answers_of(const struct thread *t)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < t->plan->n_loads; i++) {
+        n += t->results[i].answered;
+    }
+    return n;
+}
+
+/* What has been heard of the server so far. */
+struct hearing {
+    uint64_t answers;
+    int64_t at_ns;
+};
+
+static int listen_for(const struct thread *t, struct hearing *h, int64_t now, struct err *err)
+{
+    uint64_t answers = answers_of(t);
+    if (answers != h->answers) {
+        *h = (struct hearing){answers, now};
+    }
+    double silent = (double)(now - h->at_ns) / (double)SECOND_NS;
+    return t->plan->silence <= 0 || silent < t->plan->silence
+               ? 0
+               : err_set(err, ERR_SYSTEM, "%s: no answer for %g s", t->plan->address, t->plan->silence);
+}
+
 static int wait_and_receive(const struct thread *t, int64_t wake, struct err *err)
 {
     struct epoll_event events[EVENTS];
@@ -323,6 +348,7 @@ static int wait_and_receive(const struct thread *t, int64_t wake, struct err *er
 static int run_loop(struct thread *t, struct err *err)
 {
     struct run *run = t->run;
+    struct hearing hearing = {.at_ns = clock_stopwatch_ns()};
     int rc = 0;
     for (int i = 0; i < t->n_conns && rc == 0; i++) {
         rc = pump(t, &t->conns[i], err);
@@ -334,7 +360,10 @@ static int run_loop(struct thread *t, struct err *err)
             break;
         }
         int64_t wake = sending ? run->end_ns : INT64_MAX;
-        rc = sending ? send_due(t, now, &wake, err) : 0;
+        rc = listen_for(t, &hearing, now, err);
+        if (rc == 0 && sending) {
+            rc = send_due(t, now, &wake, err);
+        }
         if (rc == 0) {
             rc = wait_and_receive(t, wake, err);
         }

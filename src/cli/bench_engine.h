@@ -65,6 +65,7 @@ struct bench_plan {
     int n_loads;
     int threads;
     double warm_up, seconds; /* seconds 0: until there are no more requests */
+    double silence;          /* a run fails when no answer comes for so many seconds; 0: it never does */
     bool random_arrivals;    /* open loop: moments by chance (Poisson) instead of even ones */
     bool poll;               /* threads never sleep: that they have to be woken is in no figure */
     uint64_t seed;
@@ -72,7 +73,7 @@ struct bench_plan {
 
 /* What came of a load. Times are in nanoseconds. */
 struct bench_result {
-    struct histogram latency; /* of requests begun after the warm-up */
+    struct histogram latency; /* of requests answered after the warm-up */
     uint64_t done;            /* answered between the warm-up and the end */
     uint64_t answered;        /* in all */
     uint64_t errors;          /* error replies among those */
@@ -91,7 +92,7 @@ struct bench_result {
 enum { BENCH_DRAIN_S = 10 };
 
 /* Runs a plan; results has room for n_loads, zeroed. Returns 0, or an error that ended the run: no connection, one that
- * was lost, bytes that are no RESP, memory. */
+ * was lost, a server that fell silent, bytes that are no RESP, memory. */
 int bench_run(const struct bench_plan *plan, struct bench_result *results, struct err *err);
 
 #endif

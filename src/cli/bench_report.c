@@ -81,6 +81,12 @@ void bench_draw(FILE *out, const struct histogram *h, int width)
 
 /* --- for people --- */
 
+static void cell_latency(struct table *t, const struct bench_result *r, double ns)
+{
+    char text[OUTPUT_TEXT];
+    table_cell(t, "%s", r->latency.count > 0 ? latency_text(ns, text) : "-");
+}
+
 static void print_table(FILE *out, const struct bench_plan *plan, const struct bench_result *results)
 {
     char text[OUTPUT_TEXT];
@@ -91,10 +97,10 @@ static void print_table(FILE *out, const struct bench_plan *plan, const struct b
         table_cell(&t, "%s", plan->loads[i].work->name);
         table_cell(&t, "%s", count_text((uint64_t)((double)r->done / r->seconds + 0.5), text));
         for (size_t q = 0; q < QUANTILES; q++) {
-            table_cell(&t, "%s", latency_text((double)histogram_quantile(&r->latency, quantiles[q].q), text));
+            cell_latency(&t, r, (double)histogram_quantile(&r->latency, quantiles[q].q));
         }
-        table_cell(&t, "%s", latency_text((double)r->latency.max, text));
-        table_cell(&t, "%s", latency_text(histogram_mean(&r->latency), text));
+        cell_latency(&t, r, (double)r->latency.max);
+        cell_latency(&t, r, histogram_mean(&r->latency));
         table_cell(&t, "%s", count_text(r->errors, text));
     }
     table_end(&t, out);
@@ -105,6 +111,9 @@ static void print_problems(FILE *out, const struct bench_result *r, const char *
     char text[OUTPUT_TEXT];
     for (int i = 0; i < r->n_named; i++) {
         fprintf(out, "%s: %s times -%s\n", name, count_text(r->named[i].count, text), r->named[i].text);
+    }
+    if (r->latency.count == 0) {
+        fprintf(out, "%s: none was answered in the time that is measured\n", name);
     }
     if (r->wrong > 0) {
         fprintf(out, "%s: %s answers were wrong\n", name, count_text(r->wrong, text));
@@ -124,7 +133,8 @@ static void print_findings(FILE *out, const struct bench_findings *f)
 {
     char a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT];
     fprintf(out, "played, and unseen all the same: %s", count_text(f->shown, a));
-    fputs(f->shown > 0 ? " (were the users prepared with these plays?)\n" : "\n", out);
+    fputs(f->shown > 0 ? " (were the users prepared with these plays, in months that a question looks at?)\n" : "\n",
+          out);
     fprintf(out, "never played, and hidden all the same: %s of %s (%s)\n", count_text(f->hidden, a),
             count_text(f->unplayed, b),
             chance_text((double)f->hidden / (double)(f->unplayed > 0 ? f->unplayed : 1), c));

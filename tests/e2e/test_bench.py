@@ -1,10 +1,13 @@
 """unseen bench against a real server: what it counts and verifies, not how fast anything is."""
 import json
 import resource
+import subprocess
+import time
 
 import pytest
 
-from conftest import START, run
+from conftest import PATIENCE, START, UNSEEN, run
+from old_redis import REDIS, OldRedis
 
 
 def bench(server, *args, check=True):
@@ -91,12 +94,50 @@ def test_for_people(server):
     assert "the server's CPU time a request" in text
 
 
+def test_nothing_measured(server):
+    """The only request is due at the start, in the warm-up."""
+    result = run("bench", "--to", f"127.0.0.1:{server.port}", "--workload", "ping", "--rate", "0.01", "--warm-up", "1",
+                 "--seconds", "0.1", check=False)
+    assert result.returncode == 1
+    assert b"none was answered" in result.stdout and b"  -  " in result.stdout
+
+
+def test_a_server_that_ends_meanwhile(server):
+    process = subprocess.Popen([UNSEEN, "bench", "--to", f"127.0.0.1:{server.port}", "--json", "--seconds", "60"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + PATIENCE
+    with server.client() as c:
+        while b"\r\nquestions:0\r\n" in c.command("INFO", "stats"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    server.kill()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1 and out == b""
+    assert b"the server closed a connection" in err and err.count(b"\n") == 1
+
+
+@pytest.mark.skipif(REDIS is None, reason="there is no redis-server")
+def test_a_server_that_does_not_know_the_commands(folder):
+    redis = OldRedis(folder / "redis")
+    result = run("bench", "--to", f"unix:{redis.socket}", "--seconds", "0.2", "--json", check=False)
+    redis.kill()
+    [load] = json.loads(result.stdout)["loads"]
+    assert result.returncode == 1
+    assert load["errors"] == load["answered"] > 0
+    assert "unknown command" in load["named_errors"][0]["error"]
+
+
 @pytest.mark.parametrize("args, words", [
     (["--workload", "asked"], "unseen, played, ping or mixed"),
     (["--connections", "0"], "whole number from 1"),
     (["--skew", "x"], "number from 0 to 10"),
     (["--threads", "2"], "more than there are connections"),
     (["--arrivals", "random"], "needs --rate"),
+    (["--rate", "5", "--plays-per-question", "3"], "needs --workload mixed"),
+    (["--workload", "played", "--verify"], "unseen or mixed"),
+    (["--rate", "0"], "number from 0.01"),
+    (["--rate", "-5"], "number from 0.01"),
+    (["--reply", "json"], "items, indexes or bitmap"),
     (["--prefix", "a b"], "no blanks"),
     (["--candidates", "65537"], "65536"),
     (["more"], "takes no argument"),

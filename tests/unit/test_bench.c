@@ -416,6 +416,53 @@ static void an_open_loop_sends_what_is_due(void **state)
     free(r);
 }
 
+/* A server that is there and answers no more: of 100 requests with two replies each, 50 replies are missing at last. */
+static void a_silent_server_ends_a_run_without_end(void **state)
+{
+    (void)state;
+    struct fake fake = {0};
+    struct err err = {0};
+    const struct bench_load load = {.work = &fifty_pairs, .connections = 1, .pipeline = 64};
+    struct bench_result result = {.done = 0};
+    const struct bench_plan plan = {
+        .loads = &load, .n_loads = 1, .threads = 1, .silence = 0.2, .address = fake.address};
+    pthread_t thread = start_fake(&fake);
+    int rc = bench_run(&plan, &result, &err);
+    stop_fake(&fake, thread);
+    assert_int_equal(rc, ERR_SYSTEM);
+    assert_non_null(strstr(err.text, "no answer for 0.2 s"));
+}
+
+static bool next_always(const struct bench_work *work, struct bench_source *source, struct buf *out,
+                        struct bench_request *request)
+{
+    (void)work;
+    (void)source;
+    (void)request;
+    buf_addf(out, "PING\r\n");
+    return true;
+}
+
+/* Far more is due than can be sent: what is answered after the warm-up was due in it, and has waited since. */
+static void what_piled_up_in_the_warm_up_counts(void **state)
+{
+    (void)state;
+    static const struct bench_work always = {.name = "pings", .replies = 1, .next = next_always, .check = is_pong};
+    struct fake fake = {0};
+    struct err err = {0};
+    const struct bench_load load = {.work = &always, .connections = 1, .pipeline = 1, .rate = 1e8};
+    struct bench_result result = {.done = 0};
+    const struct bench_plan plan = {
+        .loads = &load, .n_loads = 1, .threads = 1, .warm_up = 0.1, .seconds = 0.1, .address = fake.address};
+    pthread_t thread = start_fake(&fake);
+    int rc = bench_run(&plan, &result, &err);
+    stop_fake(&fake, thread);
+    assert_int_equal(rc, 0);
+    assert_true(result.done > 0 && result.unsent > 0);
+    assert_true(result.latency.count >= result.done);
+    assert_true(histogram_quantile(&result.latency, 0) > 50 * 1000 * 1000);
+}
+
 /* --- what is printed --- */
 
 static void latencies_are_short(void **state)
@@ -477,6 +524,8 @@ int main(void)
         cmocka_unit_test(errors_are_named),
         cmocka_unit_test(a_lost_connection_ends_the_run),
         cmocka_unit_test(an_open_loop_sends_what_is_due),
+        cmocka_unit_test(a_silent_server_ends_a_run_without_end),
+        cmocka_unit_test(what_piled_up_in_the_warm_up_counts),
         cmocka_unit_test(latencies_are_short),
         cmocka_unit_test(the_drawing_fits_the_terminal),
     };
