@@ -1,4 +1,4 @@
-/* A connection: what a commit writes, and the WAL's file kept ahead of it. */
+/* A connection: how far its file may grow, what a commit writes, and the WAL's file kept ahead of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,6 +67,21 @@ static void add_row_of(struct fixture *f, int bytes)
 static void add_row(struct fixture *f)
 {
     add_row_of(f, ROW);
+}
+
+/* A file may grow as far as SQLite can number its pages. */
+static void the_file_may_grow(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    struct db history;
+    int64_t most = 0;
+    assert_int_equal(db_int(&f->db, "PRAGMA max_page_count", &most, &err), 0);
+    assert_int_equal(most, 4294967294);
+    assert_int_equal(db_open(&history, f->folder, "history", NULL, DB_WRITE_NORMAL, &err), 0);
+    assert_int_equal(db_int(&history, "PRAGMA max_page_count", &most, &err), 0);
+    assert_int_equal(most, 4294967294);
+    db_close(&history);
 }
 
 static int64_t rows_in(const char *folder)
@@ -155,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_commit_of_one_play_is_small, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_file_may_grow, setup, teardown),
         cmocka_unit_test_setup_teardown(commits_do_not_move_the_end_of_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(zeros_are_no_frames, setup, teardown),
         cmocka_unit_test_setup_teardown(a_disk_that_refuses_costs_nothing_but_the_gain, setup, teardown),

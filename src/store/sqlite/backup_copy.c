@@ -52,10 +52,14 @@ static int copy_error(const struct copy *c, int code, struct err *err)
                    system != 0 ? " (" : "", system != 0 ? strerror(system) : "", system != 0 ? ")" : "");
 }
 
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
 static int open_target(struct copy *c, const char *vfs)
 {
     static const char *const words[] = {"PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF",
-                                        "PRAGMA locking_mode = EXCLUSIVE"};
+                                        "PRAGMA locking_mode = EXCLUSIVE",
+                                        ("PRAGMA max_page_count = " TEXT(DB_PAGES_MAX))};
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
     int rc = sqlite3_open_v2(c->path, &c->to, flags, vfs);
     for (size_t i = 0; i < sizeof words / sizeof *words && rc == SQLITE_OK; i++) {

@@ -197,6 +197,7 @@ static int configure(struct db *db, struct err *err)
         return db_pragma(db, "query_only", 1, err);
     }
     if ((result = set_page_size(db, err)) < 0 || (result = set_wal(db, err)) < 0 ||
+        (result = db_pragma(db, "max_page_count", DB_PAGES_MAX, err)) < 0 ||
         (result = db_pragma(db, "synchronous", db->mode == DB_WRITE_FULL ? 2 : 1, err)) < 0 ||
         (result = db_pragma(db, "secure_delete", 0, err)) < 0 || (result = db_pragma(db, "foreign_keys", 0, err)) < 0) {
         return result;

@@ -28,6 +28,10 @@ enum { DB_APPLICATION_ID = 0x556e736e }; /* "Unsn", in both files' headers */
  * size that it was made with. */
 enum { DB_HISTORY_PAGE = 2048, DB_STAGING_PAGE = 1024 };
 
+/* As many as SQLite can number. By default Debian's stops at a quarter of them: at 2.2 TB of history.db, 1.1 or 4.4 TB
+ * of staging.db, by its page size, with "database or disk is full". */
+#define DB_PAGES_MAX 4294967294
+
 /* Added to a month: its second table, sealed_YYYYMM, see seal.c. */
 enum { DB_SEALED_TABLE = 1 << 20 };
 
