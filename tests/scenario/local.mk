@@ -23,6 +23,7 @@ tests_scenario_test_power_SOURCES = $(scenario_world) \
 tests_scenario_test_power_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 scenarios = \
+	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \
 	tests/scenario/scenarios/clock_back_an_hour.scn \
 	tests/scenario/scenarios/clock_in_1970.scn \
 	tests/scenario/scenarios/clock_in_2031.scn \

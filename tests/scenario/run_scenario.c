@@ -17,7 +17,7 @@
  *
  *   played U I ...        playedat U TIME I ...   delivered U I ...   forget U [I ...]   flush
  *   bulk N COMMAND        N of played, playedat or delivered as one batch, with {i}
- *   send COMMAND          one of the above, handed in and not waited for; wait: for all that was sent
+ *   send COMMAND          one of the above or jump, handed in and not waited for; wait: for all that was sent
  *
  *   unseen U I ...        the unseen ones; unseen-count U I ...: how many; seen U I ...: 0s and 1s
  *   why U I               places, newest first

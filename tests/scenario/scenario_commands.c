@@ -293,6 +293,11 @@ static int do_clock(struct scenario *s, const struct words *w, struct err *err)
         s->clock_set = true;
         return 0;
     }
+    if (strcmp(what, "jump") == 0 && s->sending) {
+        clock_test_jump(parse_duration(s, w->word[1]));
+        world_tick(&s->world);
+        return 0;
+    }
     if (strcmp(what, "jump") == 0) {
         return world_jump(&s->world, parse_duration(s, w->word[1]), err);
     }
