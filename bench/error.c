@@ -141,6 +141,10 @@ int main(int argc, char **argv)
     static const double rates[] = {1e-4, 1e-3, 0.05};
     static const uint32_t sizes[] = {1, 10, 100, 1000, 10000, 30000, 100000, 1000000};
     uint64_t candidates = argc > 1 ? strtoull(argv[1], NULL, 10) : 10000000;
+    if (argc > 2 || candidates == 0) {
+        fprintf(stderr, "usage: bench/error [CANDIDATES]\n");
+        return 2;
+    }
     struct tally all = {0};
     printf("%10s %10s  %-14s %12s %10s %12s %12s %10s\n", "error_rate", "plays/mo.", "window", "candidates", "hidden",
            "stated", "measured", "of rate");

@@ -9,7 +9,7 @@ bench_micro_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 EXTRA_PROGRAMS += bench/redis_peer
 bench_redis_peer_SOURCES = bench/redis_peer.c
 
-EXTRA_DIST += bench/compare bench/run
+EXTRA_DIST += bench/compare bench/import bench/run
 
 # The share of never-played candidates that is hidden; bytes a play on disk.
 EXTRA_PROGRAMS += bench/error bench/size

@@ -392,11 +392,16 @@ static void bench_request(size_t least, size_t most)
     free(b.hashes);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const uint32_t sizes[] = {10, 100, 1000, 2500, 10000, 30000, 100000};
     const size_t n_sizes = sizeof sizes / sizeof *sizes;
 
+    (void)argv;
+    if (argc > 1) {
+        fprintf(stderr, "usage: bench/micro\n");
+        return 2;
+    }
     printf("Month filter, one part: Rice (src/filter) and byte planes with zstd (bench/rival_planes.c)\n"
            "                bits an item                decode, ns an item  encode, ns an item\n"
            "            n     bound     Rice   planes       Rice   planes       Rice   planes\n");

@@ -134,14 +134,27 @@ static bool check_values(const struct bench_work *work, uint32_t tag, struct sli
     return bench_line(reply, &at, &n, &text) == '*' && n == p->candidates;
 }
 
-/* What the callers of ZRANGE do: the members into a set, and each candidate hashed and looked up. */
+/* What the callers of ZRANGE do: the members into a set, and each candidate hashed and looked up. The set is as large
+ * as it must be to stay at most half full, and no larger: emptying it, and its share of the cache, are part of the
+ * price. */
 static uint64_t set[SET_SLOTS], hashes[CANDIDATES_MAX];
+static size_t set_mask;
+
+static void set_empty(size_t members)
+{
+    size_t slots = 64;
+    while (slots < 2 * members) {
+        slots *= 2;
+    }
+    set_mask = slots - 1;
+    memset(set, 0, slots * sizeof *set);
+}
 
 static size_t set_slot(uint64_t hash)
 {
-    size_t slot = (size_t)(hash >> 20) % SET_SLOTS;
+    size_t slot = (size_t)(hash >> 20) & set_mask;
     while (set[slot] != 0 && set[slot] != hash) {
-        slot = (slot + 1) % SET_SLOTS;
+        slot = (slot + 1) & set_mask;
     }
     return slot;
 }
@@ -171,10 +184,10 @@ static bool check_members(const struct bench_work *work, uint32_t tag, struct sl
     struct slice text;
     (void)tag;
     (void)findings;
-    if (bench_line(reply, &at, &n, &text) != '*' || n > SET_SLOTS / 2) {
+    if (bench_line(reply, &at, &n, &text) != '*' || n < 0 || n > SET_SLOTS / 2) {
         return false;
     }
-    memset(set, 0, sizeof set);
+    set_empty((size_t)n);
     for (int64_t i = 0; i < n; i++) {
         bench_line(reply, &at, &number, &text);
         set_add(text);
@@ -204,7 +217,7 @@ static bool check_added(const struct bench_work *work, uint32_t tag, struct slic
 }
 
 /* The user's plays, as members of one ZSET or of monthly sets. */
-static int prepare(const struct peer *p, struct err *err)
+static int fill(const struct peer *p, struct err *err)
 {
     bool sets = strcmp(p->workload, "smismember") == 0;
     struct client *client;
@@ -226,6 +239,49 @@ static int prepare(const struct peer *p, struct err *err)
         rc = client_call(client, words, sets ? 3 : 4, &reply, err);
     }
     client_close(client);
+    return rc;
+}
+
+/* Asks once for all candidates, and counts: what is timed later looks at no more than how many values there are. */
+static int count_seen(const struct peer *p, const char *command, const char *name, uint32_t *seen, struct err *err)
+{
+    struct client *client;
+    const struct reply *reply;
+    struct slice *words = calloc(p->candidates + 2, sizeof *words);
+    if (words == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    words[0] = slice_str(command);
+    words[1] = slice_str(name);
+    memcpy(words + 2, p->ids, p->candidates * sizeof *words);
+    int rc = client_connect(p->to, NULL, &client, err);
+    if (rc == 0) {
+        rc = client_call(client, words, p->candidates + 2, &reply, err);
+        for (size_t i = 0; rc == 0 && i < reply->n; i++) {
+            const struct reply *one = &reply->items[i];
+            *seen += one->kind == REPLY_INTEGER ? one->integer != 0 : one->kind != REPLY_NULL;
+        }
+        client_close(client);
+    }
+    free(words);
+    return rc;
+}
+
+/* The user's plays are there, and Redis tells all that are among the candidates. */
+static int prepare(const struct peer *p, struct err *err)
+{
+    bool sets = strcmp(p->workload, "smismember") == 0;
+    uint32_t seen = 0;
+    int rc = fill(p, err);
+    for (uint32_t m = 0; m < (sets ? MONTHS : 1) && rc == 0 && !is_whole(p); m++) {
+        char name[64];
+        snprintf(name, sizeof name, sets ? "%s:%" PRIu32 : "%s", key, m);
+        rc = count_seen(p, sets ? "SMISMEMBER" : "ZMSCORE", name, &seen, err);
+    }
+    if (rc == 0 && !is_whole(p) && seen != p->candidates - p->expected) {
+        rc = err_set(err, ERR_INVALID, "%s: %" PRIu32 " candidates are seen, expected %" PRIu32, p->to, seen,
+                     p->candidates - p->expected);
+    }
     return rc;
 }
 
@@ -322,7 +378,7 @@ static bool ask_hiredis(const struct peer *p, redisContext *redis)
     }
     good = good && redisGetReply(redis, (void **)&reply) == REDIS_OK && reply != NULL &&
            reply->type == REDIS_REPLY_ARRAY && reply->elements <= SET_SLOTS / 2;
-    memset(set, 0, sizeof set);
+    set_empty(good ? reply->elements : 0);
     for (size_t i = 0; good && i < reply->elements; i++) {
         set_add(slice_of(reply->element[i]->str, (size_t)reply->element[i]->len));
     }
@@ -427,16 +483,24 @@ static int run_redis(struct peer *p, struct bench_load *load, double seconds)
     if (strcmp(p->workload, "zadd") == 0) {
         zipf_init(&p->zipf, p->users, 0);
         work = (struct bench_work){.name = "plays", .replies = 1, .own = p, .next = next_zadd, .check = check_added};
-    } else if (prepare(p, &err) < 0) {
-        return fail(err.text);
     } else if (make_question(p) < 0) {
         return fail("out of memory");
+    } else if (prepare(p, &err) < 0) {
+        return fail(err.text);
     }
     int code = run(p, load, seconds);
     buf_free(&p->question);
     buf_free(&p->items);
     free(p->ids);
     return code;
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: redis_peer [--to ADDRESS] [--connections N] [--pipeline N] [--seconds S] [--poll]\n"
+                    "                  [--candidates N] [--plays-per-month N] [--users N] "
+                    "zrange|hiredis|zmscore|smismember|zadd|floor\n");
+    return 2;
 }
 
 int main(int argc, char **argv)
@@ -483,7 +547,7 @@ int main(int argc, char **argv)
             p.users = (uint32_t)atoi(optarg);
             break;
         default:
-            return 2;
+            return usage();
         }
     }
     for (size_t i = 0; optind + 1 == argc && i < sizeof workloads / sizeof *workloads; i++) {
@@ -491,10 +555,7 @@ int main(int argc, char **argv)
     }
     if (p.workload == NULL || load.connections < 1 || load.pipeline < 1 || load.pipeline > BENCH_PIPELINE_MAX ||
         !(seconds > 0) || p.candidates < 1 || p.candidates > CANDIDATES_MAX || p.plays_per_month < 1 || p.users < 1) {
-        fprintf(stderr,
-                "usage: redis_peer [--to ADDRESS] [--connections N] [--pipeline N] [--seconds S] [--candidates N]\n"
-                "                  [--plays-per-month N] [--users N] zrange|hiredis|zmscore|smismember|zadd|floor\n");
-        return 2;
+        return usage();
     }
     return strcmp(p.workload, "floor") == 0 ? run_floor(&p, seconds) : run_redis(&p, &load, seconds);
 }

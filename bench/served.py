@@ -1,8 +1,10 @@
-"""What bench/flush, bench/growth and bench/fleet stand on: a server of their own, and what can be read off it."""
+"""What the scripts beside it stand on: a server of their own, and what can be read off it."""
 import atexit
 import json
 import os
 import pathlib
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import time
 TICK = os.sysconf("SC_CLK_TCK")
 MIB = 1048576
 FILL = []  # further options of every bench/fill
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are ended and folders removed then, too
 
 
 def free_port():
@@ -23,8 +27,20 @@ def fail(text):
     sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {text}")
 
 
-def build_all(build):
-    subprocess.run(["make", "-s", "-C", build, "unseen", "bench/fill"], check=True)
+def need(*programs):
+    for program in programs:
+        if shutil.which(program) is None:
+            fail(f"{program} is not installed")
+
+
+def make(build, *targets):
+    """Builds what is measured. Returns the build folder's full path."""
+    build = pathlib.Path(build).resolve()
+    if not (build / "Makefile").exists():
+        fail(f"{build} is no build folder: run configure in it, or name another with --build")
+    if subprocess.run(["make", "-s", "-C", build, *targets], stdout=sys.stderr).returncode != 0:
+        fail(f"{' '.join(targets)} could not be built in {build}")
+    return build
 
 
 def fill(build, folder, users, plays_per_month, months=4, spread=0):
