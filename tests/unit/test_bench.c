@@ -433,6 +433,19 @@ static void a_silent_server_ends_a_run_without_end(void **state)
     assert_non_null(strstr(err.text, "no answer for 0.2 s"));
 }
 
+/* The second ping is due a microsecond before the end, and nobody is too slow for that. */
+static void due_at_the_last_moment(void **state)
+{
+    (void)state;
+    struct fake fake = {0};
+    struct err err = {0};
+    struct bench_load load = {.work = &hundred, .connections = 1, .pipeline = 1, .rate = 1.000001};
+    struct bench_result *r = run_plan(&fake, &load, 1, 1, 0, &err);
+    assert_in_range(r->answered, 1, 2);
+    assert_int_equal(r->unsent, 0);
+    free(r);
+}
+
 static bool next_always(const struct bench_work *work, struct bench_source *source, struct buf *out,
                         struct bench_request *request)
 {
@@ -524,6 +537,7 @@ int main(void)
         cmocka_unit_test(errors_are_named),
         cmocka_unit_test(a_lost_connection_ends_the_run),
         cmocka_unit_test(an_open_loop_sends_what_is_due),
+        cmocka_unit_test(due_at_the_last_moment),
         cmocka_unit_test(a_silent_server_ends_a_run_without_end),
         cmocka_unit_test(what_piled_up_in_the_warm_up_counts),
         cmocka_unit_test(latencies_are_short),
