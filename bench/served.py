@@ -51,6 +51,7 @@ def fill(build, folder, users, plays_per_month, months=4, spread=0):
     done = subprocess.run([f"{build}/bench/fill", "--data", folder, "--users", str(users), "--plays-per-month",
                            str(plays_per_month), "--months", str(months), "--spread", str(spread), *FILL],
                           check=True, capture_output=True, text=True)
+    os.sync()  # or the first fsync that is measured writes all of it
     print("fill:", done.stdout.strip())
 
 
