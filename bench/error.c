@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/grown.h"
 #include "filter/probe.h"
 #include "store/sqlite/internal.h"
 #include "tests/unit/random.h"
@@ -29,28 +30,9 @@ static void must(bool good, const char *what)
     }
 }
 
-/* In FLUSHES flushes, so that a month has its coarse part, and what goes beyond in a further one. */
 static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, double error_rate, struct arena *arena)
 {
-    uint32_t *positions = malloc((n / FLUSHES + 1) * sizeof *positions);
-    uint8_t *tails = malloc(n / FLUSHES + 1);
-    must(positions != NULL && tails != NULL, "out of memory");
-    for (uint32_t from = 0, flush = 1; flush <= FLUSHES; flush++) {
-        uint32_t to = (uint32_t)((uint64_t)n * flush / FLUSHES);
-        for (uint32_t i = from; i < to; i++) {
-            positions[i - from] = filter_position(hashes[i], FILTER_LIVE_M);
-        }
-        uint32_t distinct = filter_sort(positions, to - from, NULL);
-        for (uint64_t i = from; i < 2 * (uint64_t)to - from; i++) {
-            filter_set_tail(positions, tails, distinct, hashes[i < to ? i : i - to + from], i >= to);
-        }
-        must(filter_add_tails(f, positions, tails, distinct, seal_coarse_max(error_rate), seal_live_max(error_rate),
-                              arena) == 0,
-             "add");
-        from = to;
-    }
-    free(positions);
-    free(tails);
+    must(grown_add(f, hashes, n, FLUSHES, seal_coarse_max(error_rate), seal_live_max(error_rate), arena) == 0, "add");
 }
 
 static void through_blob(struct filter *f, struct arena *arena)

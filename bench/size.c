@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "bench/grown.h"
 #include "store/sqlite/internal.h"
 #include "store/sqlite/schema.h"
 #include "tests/scenario/world.h"
@@ -341,30 +342,6 @@ struct by_size {
     double live, sealed, packed; /* bytes a play: of a blob, of a blob, of the pages of a packed table */
 };
 
-/* A month's plays, as flushes bring them: into its coarse part, the one behind it, a fine one. */
-static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, double error_rate, struct arena *arena)
-{
-    uint32_t *positions = malloc((n / ROUNDS + 1) * sizeof *positions);
-    uint8_t *tails = malloc(n / ROUNDS + 1);
-    must(positions != NULL && tails != NULL, "out of memory");
-    for (uint32_t from = 0, round = 1; round <= ROUNDS; round++) {
-        uint32_t to = (uint32_t)((uint64_t)n * round / ROUNDS);
-        for (uint32_t i = from; i < to; i++) {
-            positions[i - from] = filter_position(hashes[i], FILTER_LIVE_M);
-        }
-        uint32_t distinct = filter_sort(positions, to - from, NULL);
-        for (int again = 0; again <= 1; again++) {
-            for (uint32_t i = from; i < to; i++) {
-                filter_set_tail(positions, tails, distinct, hashes[i], again != 0);
-            }
-        }
-        must(filter_add_tails(f, positions, tails, distinct, coarse_max, seal_live_max(error_rate), arena) == 0, "add");
-        from = to;
-    }
-    free(positions);
-    free(tails);
-}
-
 static struct by_size measure_size(uint32_t n, double error_rate, int64_t window)
 {
     enum { POSITIONS = 400000 };
@@ -390,7 +367,7 @@ static struct by_size measure_size(uint32_t n, double error_rate, int64_t window
         }
         struct filter f = {0};
         arena_reset(&arena);
-        add_plays(&f, hashes, n, error_rate, &arena);
+        must(grown_add(&f, hashes, n, ROUNDS, coarse_max, seal_live_max(error_rate), &arena) == 0, "add");
         buf_clear(&blob);
         must(filter_encode(&f, &blob) == 0, "encode");
         out.live += (double)blob.len;
