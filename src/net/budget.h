@@ -1,8 +1,9 @@
 /* The memory of all requests and replies, over all workers, kept below request_memory.
  *
  * Each worker counts its own bytes exactly and takes them from the shared sum in steps of a MiB, so that the workers
- * don't contend for it. Above a threshold no large buffer of input may grow, but one: a single request may always be
- * read to its end (it holds the overdraft), so that many half-read requests can't block each other for ever.
+ * don't contend for it. Above a threshold no large buffer of input may grow, and close to the limit a connection may
+ * hold but a page of an unfinished request; all but one: a single request may always be read to its end (it holds the
+ * overdraft), so that many half-read requests can't block each other for ever.
  *
  * The threshold leaves room for what follows from the input: replies and batches are about as large as their requests,
  * and the overdraft's buffer doubles as it grows. So limit = 2 x threshold + 3 x request_max.

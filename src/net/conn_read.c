@@ -10,7 +10,7 @@
 #include "net/worker.h"
 
 enum {
-    KEPT_ALWAYS = 4096, /* bytes of an unfinished request, however short memory is */
+    READ_ALWAYS = 4096, /* bytes of an unfinished request, however short memory is */
     ROOM_LEAST = 4096,
     SPARE_MAX = 2 * 1024 * 1024,
 };
@@ -37,38 +37,51 @@ static size_t room_wanted(const struct conn *c)
     return needed < doubled ? needed : doubled;
 }
 
-/* What has been read must be kept somewhere, or the connection ends. */
+/* What has been read must be kept somewhere; where malloc() has no place for it, the connection ends. */
 static void give_up(struct conn *c)
 {
     log_warn("connection closed", "id=%llu cause=\"no memory for its request\"", (unsigned long long)c->id);
     conn_abort(c);
 }
 
-static bool make_room(struct conn *c, size_t cap)
+static bool wants_input(struct conn *c)
+{
+    return !c->paused && conn_may_run(c);
+}
+
+/* Memory is short: the one connection that may go beyond gets what it wants, the others wait. Who could not go on with
+ * it anyway does neither. */
+static bool may_overdraw(struct conn *c)
+{
+    if (c->overdraft || !wants_input(c)) {
+        return c->overdraft;
+    }
+    c->overdraft = budget_overdraw(&c->worker->memory);
+    if (!c->overdraft) {
+        conn_starve(c);
+    }
+    return c->overdraft;
+}
+
+static void make_room(struct conn *c, size_t cap)
 {
     if (cap <= c->in.cap) {
-        return true;
+        return;
     }
     if (cap < 2 * c->in.cap) {
         cap = 2 * c->in.cap;
     }
-    struct budget_share *memory = &c->worker->memory;
-    if (cap > CONN_READ && !c->overdraft && !budget_allows(memory, cap - c->in.cap)) {
-        if (!budget_overdraw(memory)) {
-            conn_starve(c);
-            return false;
-        }
-        c->overdraft = true;
+    if (cap > CONN_READ && !budget_allows(&c->worker->memory, cap - c->in.cap) && !may_overdraw(c)) {
+        return;
     }
     if (buf_reserve(&c->in, cap - c->in.len) < 0) {
         give_up(c);
-        return false;
+        return;
     }
     c->input.data = c->in.data;
-    return true;
 }
 
-/* Gives what input() left over a place of its own, and room for what is to come. */
+/* Gives what input() left over a place of its own. */
 static void keep_rest(struct conn *c)
 {
     struct slice rest = c->input;
@@ -83,10 +96,6 @@ static void keep_rest(struct conn *c)
             c->in = *spare;
             *spare = old;
         }
-        if (rest.len > KEPT_ALWAYS && !budget_fits(&c->worker->memory, rest.len)) {
-            give_up(c);
-            return;
-        }
         if (buf_reserve(&c->in, rest.len) < 0) {
             give_up(c);
             return;
@@ -95,9 +104,6 @@ static void keep_rest(struct conn *c)
     memmove(c->in.data, rest.data, rest.len);
     c->in.len = rest.len;
     c->input = buf_slice(&c->in);
-    if (rest.len > CONN_HEAD && c->in.cap - c->in.len < ROOM_LEAST) {
-        make_room(c, room_wanted(c));
-    }
 }
 
 static void settle(struct conn *c, size_t before, int64_t now)
@@ -143,15 +149,37 @@ static bool reads_directly(const struct conn *c)
     return c->state == CONN_OPEN && c->input.len > CONN_HEAD;
 }
 
+/* How much may be read into the shared buffer. All of it may turn out to be an unfinished request's, and what has been
+ * read can't be put back: so it is here that it is decided to keep it. */
+static size_t shared_room(struct conn *c)
+{
+    if (budget_fits(&c->worker->memory, CONN_READ)) {
+        return CONN_READ;
+    }
+    if (c->input.len < READ_ALWAYS) {
+        return READ_ALWAYS - c->input.len;
+    }
+    return may_overdraw(c) ? CONN_READ : 0;
+}
+
+static size_t own_room(struct conn *c)
+{
+    if (c->in.cap - c->in.len < ROOM_LEAST) {
+        make_room(c, room_wanted(c));
+    }
+    return c->in.cap - c->in.len;
+}
+
+/* No room: libuv tells on_read() so. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct conn *c = handle->data;
     if (reads_directly(c)) {
-        size_t room = c->in.cap - c->in.len;
+        size_t room = own_room(c);
         *buf = uv_buf_init(c->in.data + c->in.len, room < UINT32_MAX ? (unsigned)room : UINT32_MAX);
     } else {
-        *buf = uv_buf_init(c->worker->read_buf + CONN_HEAD, CONN_READ);
+        *buf = uv_buf_init(c->worker->read_buf + CONN_HEAD, (unsigned)shared_room(c));
     }
 }
 
@@ -178,7 +206,11 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     (void)buf;
     struct conn *c = stream->data;
-    if (n == 0 || c->state == CONN_CLOSING) {
+    if (c->state == CONN_CLOSING) {
+        return;
+    }
+    if (n == 0) {
+        conn_account(c); /* it may have got the overdraft for nothing */
         return;
     }
     if (n == UV_ENOBUFS) {
@@ -208,11 +240,11 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         c->input = slice_of(start, c->input.len + (size_t)n);
         c->in.len = 0;
     }
-    if (c->paused || !conn_may_run(c)) {
+    if (wants_input(c)) {
+        run(c, now);
+    } else {
         settle(c, c->input.len, now);
         stop_reading(c);
-    } else {
-        run(c, now);
     }
 }
 
@@ -220,7 +252,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
  * answer, and so the kernel need not be told twice a request. */
 void conn_read_on(struct conn *c)
 {
-    bool wanted = !c->eof && (c->state == CONN_FINISHING || (!c->paused && conn_may_run(c)));
+    bool wanted = !c->eof && (c->state == CONN_FINISHING || wants_input(c));
     if (wanted && !c->reading && c->state != CONN_CLOSING) {
         c->reading = true;
         if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0) {

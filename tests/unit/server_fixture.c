@@ -23,9 +23,6 @@
 #include "legacy/through.h"
 #include "server_fixture.h"
 
-/* Only so that a broken server ends the test instead of hanging it. */
-enum { STUCK_S = 30 };
-
 void fixture_init(struct fixture *f)
 {
     *f = (struct fixture){0};
@@ -85,7 +82,7 @@ int client_open(const struct fixture *f)
     snprintf(a.sun_path, sizeof a.sun_path, "%s/socket", f->folder);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_true(fd >= 0);
-    struct timeval stuck = {.tv_sec = STUCK_S};
+    struct timeval stuck = {.tv_sec = FIXTURE_STUCK_S};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &stuck, sizeof stuck);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &stuck, sizeof stuck);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
