@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/grown.h"
 #include "filter/probe.h"
 #include "store/sqlite/internal.h"
+#include "tests/unit/grown.h"
 #include "tests/unit/random.h"
 
 enum { MONTHS = 4, WINDOW = 3, BATCH = 8192, FLUSHES = 10 };

@@ -13,9 +13,9 @@ EXTRA_DIST += bench/compare bench/import bench/run
 
 # The share of never-played candidates that is hidden; bytes a play on disk.
 EXTRA_PROGRAMS += bench/error bench/size
-bench_error_SOURCES = bench/error.c bench/grown.c bench/grown.h tests/unit/random.h
+bench_error_SOURCES = bench/error.c tests/unit/grown.c tests/unit/grown.h tests/unit/random.h
 bench_error_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
-bench_size_SOURCES = bench/size.c bench/grown.c bench/grown.h tests/unit/random.h \
+bench_size_SOURCES = bench/size.c tests/unit/grown.c tests/unit/grown.h tests/unit/random.h \
 	tests/scenario/vfs_fault.c \
 	tests/scenario/vfs_fault.h \
 	tests/scenario/vfs_power.c \

@@ -20,10 +20,10 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "bench/grown.h"
 #include "store/sqlite/internal.h"
 #include "store/sqlite/schema.h"
 #include "tests/scenario/world.h"
+#include "tests/unit/grown.h"
 #include "tests/unit/random.h"
 
 enum { MONTHS = 7, ROUNDS = 30, ID_SIZE = 32, DELIVERIES = 100, ITEM_BYTES = 25 };

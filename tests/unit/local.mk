@@ -15,7 +15,7 @@ TESTS += tests/unit/test_cli_output
 # src/filter
 check_PROGRAMS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem tests/unit/test_probe
 TESTS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem tests/unit/test_probe
-tests_unit_test_filter_SOURCES = tests/unit/test_filter.c tests/unit/random.h
+tests_unit_test_filter_SOURCES = tests/unit/test_filter.c tests/unit/grown.c tests/unit/grown.h tests/unit/random.h
 tests_unit_test_filter_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_filter_codec_SOURCES = tests/unit/test_filter_codec.c tests/unit/random.h
 tests_unit_test_filter_codec_LDADD = $(LDADD) $(CMOCKA_LIBS)

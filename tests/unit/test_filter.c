@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "filter/filter.h"
+#include "grown.h"
 #include "random.h"
 
 static const uint32_t sizes[] = {0, 1, 2, 3, 7, 10, 31, 32, 33, 100, 255, 256, 257, 1000, 10000, 100000};
@@ -297,18 +298,7 @@ static void add_fills_the_coarse_part_first(void **state)
 static void add_with_tails(struct filter *f, const uint64_t *hashes, uint32_t n, uint32_t coarse_max, uint32_t live_max,
                            struct arena *arena)
 {
-    uint32_t *positions = arena_alloc(arena, n * sizeof *positions);
-    uint8_t *tails = arena_alloc(arena, n);
-    for (uint32_t i = 0; i < n; i++) {
-        positions[i] = filter_position(hashes[i], FILTER_LIVE_M);
-    }
-    uint32_t distinct = filter_sort(positions, n, NULL);
-    for (int again = 0; again <= 1; again++) {
-        for (uint32_t i = 0; i < n; i++) {
-            filter_set_tail(positions, tails, distinct, hashes[i], again != 0);
-        }
-    }
-    assert_int_equal(filter_add_tails(f, positions, tails, distinct, coarse_max, live_max, arena), 0);
+    assert_int_equal(grown_add(f, hashes, n, 1, coarse_max, live_max, arena), 0);
 }
 
 /* As above, and what would be too much for the live part goes into a fine one, which hides a 254th. Sealed, it is like

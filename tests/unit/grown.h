@@ -1,7 +1,7 @@
-/* A month's filter as it grows, for benchmarks: its plays in several flushes, so that it has its coarse part, the live
- * one behind it, and what goes beyond in a fine one. */
-#ifndef UNSEEN_BENCH_GROWN_H
-#define UNSEEN_BENCH_GROWN_H
+/* A month's filter as it grows, for tests and benchmarks: its plays in several flushes, so that it has its coarse part,
+ * the live one behind it, and what goes beyond in a fine one. */
+#ifndef UNSEEN_TESTS_GROWN_H
+#define UNSEEN_TESTS_GROWN_H
 
 #include "filter/filter.h"
 

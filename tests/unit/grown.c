@@ -1,4 +1,4 @@
-#include "bench/grown.h"
+#include "grown.h"
 
 #include <stdlib.h>
 
