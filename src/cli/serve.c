@@ -114,15 +114,22 @@ static int publish(struct store *store, const struct server *server, struct err 
     return sqlite_store_publish(store, text, err);
 }
 
-/* Sessions that can't be read back are no reason not to serve: they would be gone in minutes. */
+/* Damage is no reason not to serve: sessions would be gone in minutes. Any other error is: what they hide would be
+ * shown, and at the next start they may be read. */
 static int start_sessions(struct dedup *dedup, struct err *err)
 {
-    int rc = sessions_new(dedup->cfg, dedup->seed, &dedup->sessions, err);
     struct err lost = {0};
-    if (rc == 0 && sessions_restore(dedup->sessions, dedup->store, &lost) < 0) {
-        log_error("sessions not restored", "error=%s", log_quote_str(lost.text));
+    int rc = sessions_new(dedup->cfg, dedup->seed, &dedup->sessions, err);
+    if (rc < 0 || (rc = sessions_restore(dedup->sessions, dedup->store, &lost)) == 0) {
+        return rc;
     }
-    return rc;
+    if (rc == ERR_CORRUPT) {
+        log_error("sessions not restored", "error=%s", log_quote_str(lost.text));
+        return 0;
+    }
+    sessions_free(dedup->sessions);
+    dedup->sessions = NULL; /* or those that were read would replace all that are kept */
+    return err_set(err, rc, "the sessions that were kept can't be read: %s", lost.text);
 }
 
 static void keep_sessions(const struct dedup *dedup)

@@ -1,5 +1,6 @@
 """Scroll sessions against a real server: what is blocked, for how long, within which memory, and over restarts."""
 import random
+import subprocess
 import threading
 
 import pytest
@@ -73,6 +74,21 @@ def test_kept_over_a_clean_restart_and_then_forgotten(server):
         assert unseen(c, "late", "9") == ["9"]
         assert c.command("BLOCK", "s", "1") == 1
     server.restart()
+    with server.client() as c:
+        assert unseen(c, "s", "1", "2") == ["2"]
+
+
+def test_a_start_that_cannot_read_them_fails_and_loses_none(server):
+    with server.client() as c:
+        c.command("BLOCK", "s", "1")
+    assert server.stop() == 0
+    file = server.data / "staging.db"
+    subprocess.run(["sqlite3", file, "ALTER TABLE sessions RENAME TO away"], check=True)
+    server.spawn()
+    assert server.process.wait(10) == 1
+    assert "the sessions that were kept can't be read: " in server.log()
+    subprocess.run(["sqlite3", file, "ALTER TABLE away RENAME TO sessions"], check=True)
+    server.start()
     with server.client() as c:
         assert unseen(c, "s", "1", "2") == ["2"]
 

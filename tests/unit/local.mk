@@ -151,6 +151,11 @@ tests_unit_test_store_load_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_store_readers_SOURCES = tests/unit/test_store_readers.c $(store_calls)
 tests_unit_test_store_readers_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_readers_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
+check_PROGRAMS += tests/unit/test_start
+tests_unit_test_start_SOURCES = tests/unit/test_start.c tests/unit/whole_folder.c tests/unit/whole_folder.h $(store_calls)
+tests_unit_test_start_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_start_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
+TESTS += tests/unit/test_start
 
 check_PROGRAMS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench
 tests_unit_test_histogram_SOURCES = tests/unit/test_histogram.c tests/unit/random.h

@@ -214,7 +214,7 @@ void erase(struct sqlite_store *s, struct store_forget *forget)
         log_warn("forget failed", "error=%s", log_quote_str(err->text));
     } else if (forget->n_items == 0) {
         COUNT(s, users_forgotten, forget->answer);
-        history_recount(s);
+        history_recount_lower(s);
     } else {
         COUNT(s, items_forgotten, forget->answer);
     }

@@ -309,7 +309,10 @@ int historian_start(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
     h->turn_seen = s->turn;
-    history_recount(s);
+    int result = history_recount(s, err);
+    if (result < 0) {
+        return result;
+    }
     sweep_announce(s);
     int rc = pthread_create(&h->thread, NULL, historian_main, s);
     if (rc != 0) {

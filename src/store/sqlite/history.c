@@ -21,21 +21,7 @@ enum {
     CHECKPOINT_MOST = 8 * 1024 * 1024,
 };
 
-int history_begin(struct sqlite_store *s, struct err *err)
-{
-    struct historian *h = &s->historian;
-    bool was_lost = h->db.lost;
-    if (was_lost) {
-        h->months_known = false;
-    }
-    int result = db_begin(&h->db, err);
-    if (result == 0 && was_lost) {
-        history_recount(s); /* whether the lost commit has added to them can be seen now */
-    }
-    return result;
-}
-
-void history_recount(struct sqlite_store *s)
+int history_recount(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
     /* The first two hold next to nothing. Of the third, which may be large, only whether there are any counts. */
@@ -45,10 +31,45 @@ void history_recount(struct sqlite_store *s)
     _Atomic uint64_t *gauges[] = {&s->counters.quarantined, &s->counters.shared_keys, &s->exceptions};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         int64_t n = 0;
-        if (h->db.handle != NULL && db_int(&h->db, counts[i], &n, NULL) == 0) {
-            atomic_store(gauges[i], (uint64_t)n);
-        } /* else they stay too high, which costs questions a read and hides nothing */
+        int result = db_int(&h->db, counts[i], &n, err);
+        if (result < 0) {
+            return result;
+        }
+        atomic_store(gauges[i], (uint64_t)n);
     }
+    return 0;
+}
+
+/* After something was deleted, or not written after all. What can't be counted stays too high, which costs questions a
+ * read and hides nothing. A connection that is lost may be in the middle of a transaction: it is counted when it is
+ * opened anew. */
+void history_recount_lower(struct sqlite_store *s)
+{
+    struct err ignored = {0};
+    if (!s->historian.db.lost) {
+        history_recount(s, &ignored);
+    }
+}
+
+/* A commit that was lost may have deleted what is there again: without the counts nothing may be read or written. */
+static int reopen_when_lost(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    if (!h->db.lost) {
+        return 0;
+    }
+    h->months_known = false;
+    int result = db_reopen(&h->db, err);
+    if (result == 0 && (result = history_recount(s, err)) < 0) {
+        h->db.lost = true;
+    }
+    return result;
+}
+
+int history_begin(struct sqlite_store *s, struct err *err)
+{
+    int result = reopen_when_lost(s, err);
+    return result < 0 ? result : db_begin(&s->historian.db, err);
 }
 
 void history_rollback(struct sqlite_store *s)
@@ -57,7 +78,7 @@ void history_rollback(struct sqlite_store *s)
     db_rollback(&h->db);
     h->n_deltas = 0;
     h->months_known = false;
-    history_recount(s);
+    history_recount_lower(s);
 }
 
 int history_commit(struct sqlite_store *s, struct err *err)
@@ -79,15 +100,8 @@ int history_commit(struct sqlite_store *s, struct err *err)
 
 int history_full(struct sqlite_store *s, bool full, struct err *err)
 {
-    struct historian *h = &s->historian;
-    if (h->db.lost) {
-        h->months_known = false;
-        int result = db_reopen(&h->db, err);
-        if (result < 0) {
-            return result;
-        }
-    }
-    return db_pragma(&h->db, "synchronous", full ? 2 : 1, err);
+    int result = reopen_when_lost(s, err);
+    return result < 0 ? result : db_pragma(&s->historian.db, "synchronous", full ? 2 : 1, err);
 }
 
 int history_barrier(struct sqlite_store *s, struct err *err)

@@ -381,7 +381,9 @@ void historian_stop(struct sqlite_store *s);
 int history_begin(struct sqlite_store *s, struct err *err);
 int history_commit(struct sqlite_store *s, struct err *err);
 void history_rollback(struct sqlite_store *s);
-void history_recount(struct sqlite_store *s);                         /* the gauges that are row counts */
+/* The gauges that are row counts, as the file has them: at start; and when they may have fallen. */
+int history_recount(struct sqlite_store *s, struct err *err);
+void history_recount_lower(struct sqlite_store *s);
 int history_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
 /* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
 int history_barrier(struct sqlite_store *s, struct err *err);

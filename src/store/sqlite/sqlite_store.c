@@ -29,34 +29,45 @@ static int write_seed(struct db *db, uint64_t seed, struct err *err)
     return db_run(db, stmt, err);
 }
 
+/* Whether some slot's table has a row. */
+static int has_rows(struct db *db, bool *rows, struct err *err)
+{
+    int result;
+    sqlite3_stmt *tables = db_stmt(db, SQL_STAGED_TABLES, err);
+    *rows = false;
+    while ((result = db_step(db, tables, err)) == 1) {
+        char sql[128];
+        int64_t any = 0;
+        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM \"%s\")", sqlite3_column_text(tables, 0));
+        if ((result = db_int(db, sql, &any, err)) < 0 || any > 0) {
+            *rows = any > 0;
+            sqlite3_reset(tables);
+            break;
+        }
+    }
+    return result < 0 ? result : 0;
+}
+
 /* Whether a folder holds anything that was hashed: users in history, or rows or ended notes in staging (which belong to
  * the history they were written beside). */
 static int has_plays(struct sqlite_store *s, bool *plays, struct err *err)
 {
     int64_t users = 0;
     int64_t high_water = 0;
+    int64_t ended = 0;
+    bool rows = false;
     int result = db_int(&s->historian.db, "SELECT EXISTS (SELECT 1 FROM users)", &users, err);
     if (result == 0) {
         result = db_meta_int(&s->stager.db, "high_water", 0, &high_water, err);
     }
-    int64_t tables = 0, ended = 0;
     if (result == 0) {
         result =
             db_int(&s->stager.db, "SELECT EXISTS (SELECT 1 FROM noted WHERE typeof(user) = 'integer')", &ended, err);
     }
     if (result == 0) {
-        result =
-            db_int(&s->stager.db, "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'staged_[0-9]*'", &tables, err);
+        result = has_rows(&s->stager.db, &rows, err);
     }
-    *plays = users > 0 || high_water > STORE_RANK_MAX || ended > 0;
-    for (int64_t i = 0; i < tables && !*plays && result == 0; i++) {
-        char sql[96];
-        int64_t rows = 0;
-        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM staged_%" PRId64 ")", i);
-        if (db_int(&s->stager.db, sql, &rows, NULL) == 0) {
-            *plays = rows > 0;
-        }
-    }
+    *plays = users > 0 || high_water > STORE_RANK_MAX || ended > 0 || rows;
     return result;
 }
 

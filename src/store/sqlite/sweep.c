@@ -254,7 +254,7 @@ int sweep_step(struct sqlite_store *s, struct err *err)
     if ((result = history_commit(s, err)) < 0) {
         return result;
     }
-    history_recount(s); /* users and a month's set-aside blobs may have gone */
+    history_recount_lower(s); /* users and a month's set-aside blobs may have gone */
     return 1;
 }
 
