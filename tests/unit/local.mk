@@ -151,11 +151,17 @@ tests_unit_test_store_load_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_store_readers_SOURCES = tests/unit/test_store_readers.c $(store_calls)
 tests_unit_test_store_readers_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_readers_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
-check_PROGRAMS += tests/unit/test_start
-tests_unit_test_start_SOURCES = tests/unit/test_start.c tests/unit/whole_folder.c tests/unit/whole_folder.h $(store_calls)
+
+# The store over a folder with everything in it, while the disk fails at each operation in turn.
+whole_folder = tests/unit/whole_folder.c tests/unit/whole_folder.h $(store_calls)
+check_PROGRAMS += tests/unit/test_start tests/unit/test_liveness
+TESTS += tests/unit/test_start tests/unit/test_liveness
+tests_unit_test_start_SOURCES = tests/unit/test_start.c $(whole_folder)
 tests_unit_test_start_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_start_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
-TESTS += tests/unit/test_start
+tests_unit_test_liveness_SOURCES = tests/unit/test_liveness.c $(whole_folder)
+tests_unit_test_liveness_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_liveness_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 
 check_PROGRAMS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_scan tests/unit/test_bench
 tests_unit_test_histogram_SOURCES = tests/unit/test_histogram.c tests/unit/random.h

@@ -41,8 +41,10 @@ static void configure_once(void)
 
 int db_error(struct db *db, struct err *err, const char *what)
 {
-    int code = db->handle != NULL ? sqlite3_extended_errcode(db->handle) : SQLITE_NOMEM;
-    const char *text = db->handle != NULL ? sqlite3_errmsg(db->handle) : "out of memory";
+    if (db->handle == NULL) {
+        return err_set(err, ERR_IO, "%s: %s: the file is not open", db->path, what);
+    }
+    int code = sqlite3_extended_errcode(db->handle);
     int ours = ERR_IO;
     switch (code & 0xff) {
     case SQLITE_NOMEM:
@@ -69,12 +71,12 @@ int db_error(struct db *db, struct err *err, const char *what)
     default:
         break;
     }
-    int system = db->handle != NULL ? sqlite3_system_errno(db->handle) : 0;
+    int system = sqlite3_system_errno(db->handle);
     if (ours == ERR_IO && (system == ENOSPC || system == EDQUOT)) {
         ours = ERR_FULL;
     }
     bool tell_system = system != 0 && (ours == ERR_IO || ours == ERR_READONLY);
-    return err_set(err, ours, "%s: %s: %s%s%s%s", db->path, what, text, tell_system ? " (" : "",
+    return err_set(err, ours, "%s: %s: %s%s%s%s", db->path, what, sqlite3_errmsg(db->handle), tell_system ? " (" : "",
                    tell_system ? strerror(system) : "", tell_system ? ")" : "");
 }
 
@@ -224,7 +226,8 @@ int db_open(struct db *db, const char *folder, const char *name, const char *vfs
                 (mode == DB_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     int result = 0;
     if (sqlite3_open_v2(db->path, &db->handle, flags, vfs) != SQLITE_OK) {
-        result = db_error(db, err, "open");
+        result =
+            db->handle == NULL ? err_set(err, ERR_NOMEM, "%s: out of memory", db->path) : db_error(db, err, "open");
     } else {
         /* Only an operator's shell that recovers or checkpoints can be in the way, for a moment. */
         sqlite3_busy_timeout(db->handle, BUSY_WAIT_MS);
@@ -275,9 +278,6 @@ int db_reopen(struct db *db, struct err *err)
 
 static int run_word(struct db *db, enum sql_statement word, struct err *err)
 {
-    if (db->handle == NULL) {
-        return err_set(err, ERR_IO, "%s: the file is not open", db->path);
-    }
     return db_run(db, db_stmt(db, word, err), err);
 }
 
@@ -308,6 +308,15 @@ int db_commit(struct db *db, struct err *err)
     if (result < 0) {
         db_rollback(db);
         db->lost = true;
+    }
+    return result;
+}
+
+int db_end_read(struct db *db, int result, struct err *err)
+{
+    struct err ended = {0};
+    if (db_commit(db, &ended) < 0 && result >= 0) {
+        return err_set(err, ended.code, "%s", ended.text);
     }
     return result;
 }

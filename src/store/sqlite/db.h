@@ -101,6 +101,9 @@ struct slice db_column_bytes(sqlite3_stmt *stmt, int column);
 int db_begin(struct db *db, struct err *err);      /* BEGIN IMMEDIATE */
 int db_begin_read(struct db *db, struct err *err); /* BEGIN: the first read takes the snapshot */
 int db_commit(struct db *db, struct err *err);
+/* Ends what db_begin_read() began: returns the result of the reading, or, if that was good, the error of its end. Only
+ * between the two may a reader use a statement: one that is prepared outside meets a connection that is lost. */
+int db_end_read(struct db *db, int result, struct err *err);
 void db_rollback(struct db *db);
 
 /* Moves the WAL's pages into the file. SQLITE_CHECKPOINT_PASSIVE does what it can beside readers; _RESTART and

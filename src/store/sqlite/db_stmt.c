@@ -19,7 +19,8 @@ struct db_variant {
 static sqlite3_stmt *prepare(struct db *db, const char *sql, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
-    if (sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
+    if (db->handle == NULL ||
+        sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, &stmt, NULL) != SQLITE_OK) {
         db_error(db, err, sql);
         return NULL;
     }

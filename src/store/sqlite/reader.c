@@ -98,6 +98,14 @@ static int too_large(struct err *err)
     return err_set(err, ERR_LARGE, "the user has more than %d KiB of filters and staged plays", STORE_LARGE / 1024);
 }
 
+/* Every read of history begins here, because a connection that was lost is opened anew, and then counts its versions
+ * anew. */
+static int begin(struct store_reader *r, struct err *err)
+{
+    r->window_kept = r->window_kept && !r->db.lost;
+    return db_begin_read(&r->db, err);
+}
+
 /* 1 when the user has rows in some slot. */
 static int load_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err)
 {
@@ -348,16 +356,11 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     view->known = known > 0;
     r->room = STORE_LARGE - (int64_t)r->out.n_plays * PLAY_WEIGHT;
 
-    r->window_kept = r->window_kept && !r->db.lost; /* a connection that is opened anew counts its versions anew */
-    int result = db_begin_read(&r->db, err);
+    int result = begin(r, err);
     if (result < 0) {
         return result;
     }
-    result = load_history(r, key, user, first_month, view, err);
-    struct err ended = {0};
-    if (db_commit(&r->db, &ended) < 0 && result == 0) {
-        result = err_set(err, ended.code, "%s", ended.text);
-    }
+    result = db_end_read(&r->db, load_history(r, key, user, first_month, view, err), err);
     count_pages(r);
     if (result < 0) {
         return result;
@@ -388,25 +391,31 @@ int reader_scan(struct store_reader *r, int64_t key, struct slice user, int firs
     return load(r, key, user, first_month, scan, view, err);
 }
 
-int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, struct err *err)
+static int find_other(struct db *db, int64_t key, struct slice user, struct err *err)
 {
-    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_SHARED_GET, err);
+    sqlite3_stmt *stmt = db_stmt(db, SQL_SHARED_GET, err);
     db_bind_key(stmt, key);
-    int result = db_step(&r->db, stmt, err);
+    int result = db_step(db, stmt, err);
     if (result != 0) {
         if (result == 1) {
             sqlite3_reset(stmt);
         }
         return result;
     }
-    stmt = db_stmt(&r->db, SQL_USER_GET, err);
+    stmt = db_stmt(db, SQL_USER_GET, err);
     db_bind_key(stmt, key);
-    result = db_step(&r->db, stmt, err);
+    result = db_step(db, stmt, err);
     if (result == 1) {
         result = !slice_eq(db_column_bytes(stmt, 0), user);
         sqlite3_reset(stmt);
     }
     return result;
+}
+
+int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, struct err *err)
+{
+    int result = begin(r, err);
+    return result < 0 ? result : db_end_read(&r->db, find_other(&r->db, key, user, err), err);
 }
 
 /* A cursor of the sweep or the sealing as a share of the key space. */
@@ -415,12 +424,12 @@ static double key_share(int64_t key)
     return (double)((uint64_t)key + (UINT64_C(1) << 63)) / 18446744073709551616.0;
 }
 
-int reader_months(struct store_reader *r, struct store_month_info *out, int max, struct err *err)
+static int list_months(struct db *db, struct store_month_info *out, int max, struct err *err)
 {
-    sqlite3_stmt *stmt = db_stmt(&r->db, SQL_MONTHS_ALL, err);
+    sqlite3_stmt *stmt = db_stmt(db, SQL_MONTHS_ALL, err);
     int n = 0;
     int result;
-    while ((result = db_step(&r->db, stmt, err)) == 1) {
+    while ((result = db_step(db, stmt, err)) == 1) {
         if (n == max) {
             sqlite3_reset(stmt);
             break;
@@ -441,4 +450,10 @@ int reader_months(struct store_reader *r, struct store_month_info *out, int max,
         }
     }
     return result < 0 ? result : n;
+}
+
+int reader_months(struct store_reader *r, struct store_month_info *out, int max, struct err *err)
+{
+    int result = begin(r, err);
+    return result < 0 ? result : db_end_read(&r->db, list_months(&r->db, out, max, err), err);
 }

@@ -4,13 +4,12 @@
  */
 #include "store/sqlite/internal.h"
 
-static struct db *staging_of(struct store_reader *r, struct err *err)
+static int begin(struct store_reader *r, struct err *err)
 {
     struct sqlite_store *s = r->store;
-    if (r->staging.handle == NULL && db_open(&r->staging, s->folder, "staging", s->vfs, DB_READ, err) < 0) {
-        return NULL;
-    }
-    return &r->staging;
+    struct db *db = &r->staging;
+    int result = db->handle == NULL ? db_open(db, s->folder, "staging", s->vfs, DB_READ, err) : 0;
+    return result < 0 ? result : db_begin_read(db, err);
 }
 
 static int copy(struct arena *arena, struct slice from, struct slice *to, struct err *err)
@@ -44,37 +43,29 @@ static int read_users(struct db *db, const uint32_t *ids, int n, struct slice *u
 int reader_notes(struct store_reader *r, struct store_notes_walk *walk, struct slice *users, int max,
                  struct arena *arena, struct err *err)
 {
-    struct db *db = staging_of(r, err);
-    if (db == NULL) {
-        return err->code;
-    }
     uint32_t *ids = arena_alloc(arena, (size_t)max * sizeof *ids);
     if (ids == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     int found = 0;
     while (found == 0 && !walk->ended) {
+        struct store_notes_walk before = *walk;
         int n = notes_waiting(r->store, walk, ids, max);
-        int result = n > 0 ? db_begin_read(db, err) : 0;
-        if (n == 0 || result < 0) {
-            found = result;
+        if (n == 0) {
             continue;
         }
-        found = read_users(db, ids, n, users, arena, err);
-        struct err ended = {0};
-        if (db_commit(db, &ended) < 0 && found >= 0) {
-            found = err_set(err, ended.code, "%s", ended.text);
+        if ((found = begin(r, err)) == 0) {
+            found = db_end_read(&r->staging, read_users(&r->staging, ids, n, users, arena, err), err);
+        }
+        if (found < 0) {
+            *walk = before; /* or those who could not be read would be passed over */
         }
     }
     return found;
 }
 
-int reader_problems(struct store_reader *r, struct store_problem *out, int max, struct arena *arena, struct err *err)
+static int list_problems(struct db *db, struct store_problem *out, int max, struct arena *arena, struct err *err)
 {
-    struct db *db = staging_of(r, err);
-    if (db == NULL) {
-        return err->code;
-    }
     sqlite3_stmt *stmt = db_stmt(db, SQL_NOTED_PROBLEMS, err);
     if (stmt != NULL) {
         sqlite3_bind_int(stmt, 1, max);
@@ -92,14 +83,15 @@ int reader_problems(struct store_reader *r, struct store_problem *out, int max, 
     return result < 0 ? result : n;
 }
 
-int reader_mirror(struct store_reader *r, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
-                  struct err *err)
+int reader_problems(struct store_reader *r, struct store_problem *out, int max, struct arena *arena, struct err *err)
 {
-    uint64_t last = mirror_last_id(r->store);
-    struct db *db = last > after ? staging_of(r, err) : NULL;
-    if (db == NULL) {
-        return last > after ? err->code : 0;
-    }
+    int result = begin(r, err);
+    return result < 0 ? result : db_end_read(&r->staging, list_problems(&r->staging, out, max, arena, err), err);
+}
+
+static int list_mirrored(struct db *db, uint64_t after, uint64_t last, struct store_mirrored *out, int max,
+                         struct arena *arena, struct err *err)
+{
     sqlite3_stmt *stmt = db_stmt(db, SQL_MIRROR_FROM, err);
     if (stmt != NULL) {
         sqlite3_bind_int64(stmt, 1, (int64_t)after);
@@ -119,4 +111,15 @@ int reader_mirror(struct store_reader *r, uint64_t after, struct store_mirrored 
         }
     }
     return result < 0 ? result : n;
+}
+
+int reader_mirror(struct store_reader *r, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
+                  struct err *err)
+{
+    uint64_t last = mirror_last_id(r->store);
+    int result = last > after ? begin(r, err) : 0;
+    if (result < 0 || last <= after) {
+        return result;
+    }
+    return db_end_read(&r->staging, list_mirrored(&r->staging, after, last, out, max, arena, err), err);
 }
