@@ -16,6 +16,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db.c \
 	src/store/sqlite/db.h \
 	src/store/sqlite/db_stmt.c \
+	src/store/sqlite/db_wal.c \
 	src/store/sqlite/delivered.c \
 	src/store/sqlite/delivered.h \
 	src/store/sqlite/erase.c \

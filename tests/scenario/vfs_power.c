@@ -9,7 +9,12 @@
 
 #include "../unit/random.h"
 
-enum { SECTOR = 512, PATH_SIZE = 512, WRITE_MAX = 64 * 1024 /* SQLite's own VFS takes less than 128 KiB at once */ };
+enum {
+    SECTOR = 512,
+    PAGE = 4096,
+    PATH_SIZE = 512,
+    WRITE_MAX = 64 * 1024 /* SQLite's own VFS takes less than 128 KiB at once */
+};
 
 struct power_file {
     struct power_file *next;
@@ -29,7 +34,7 @@ struct power_file {
 
 static pthread_mutex_t power_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct power_file *files;
-static bool power_on, power_lies;
+static bool power_on, power_lies, power_drops;
 static uint64_t random_state;
 
 static uint64_t draw(void)
@@ -54,6 +59,13 @@ void vfs_power_start(uint64_t seed, bool lying)
     random_state = seed;
     power_on = true;
     power_lies = lying;
+    pthread_mutex_unlock(&power_mutex);
+}
+
+void vfs_power_drops(void)
+{
+    pthread_mutex_lock(&power_mutex);
+    power_drops = true;
     pthread_mutex_unlock(&power_mutex);
 }
 
@@ -253,9 +265,38 @@ out:
     return rc;
 }
 
+static bool page_changed(const struct power_file *f, size_t page)
+{
+    bool changed = false;
+    for (size_t s = page * PAGE / SECTOR; s < (page + 1) * PAGE / SECTOR && s < f->sectors; s++) {
+        changed = changed || f->changed[s];
+    }
+    return changed;
+}
+
+/* Some of the changed pages are read anew when they are wanted next: what the device has, or zeros behind its end. */
+static void drop_pages(struct power_file *f)
+{
+    uint8_t *durable;
+    size_t durable_size = read_whole(f->path, &durable);
+    for (size_t page = 0; page * PAGE < f->size; page++) {
+        if (!page_changed(f, page) || chance(50)) {
+            continue;
+        }
+        size_t from = page * PAGE, to = from + PAGE < f->size ? from + PAGE : f->size;
+        for (size_t at = from; at < to; at++) {
+            f->data[at] = at < durable_size ? durable[at] : 0;
+        }
+    }
+    free(durable);
+}
+
 void power_sync_failed(struct power_file *f)
 {
     pthread_mutex_lock(&power_mutex);
+    if (power_drops) {
+        drop_pages(f);
+    }
     memset(f->changed, 0, f->sectors);
     pthread_mutex_unlock(&power_mutex);
 }

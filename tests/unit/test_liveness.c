@@ -438,13 +438,29 @@ static void after_everything(void **state)
     live(*state, VFS_READ | VFS_OPEN | VFS_CHANGE, true);
 }
 
+/* Without being asked for anything: questions read the same WAL. */
+static void a_lost_history_is_opened_at_once(void **state)
+{
+    struct store_fixture *f = *state;
+    f->cfg.sweep_to = 1; /* neither sweep nor sealing opens it */
+    whole_folder_restore(f);
+    open_store(f);
+    assert_int_equal(flush(f), 0);
+    play(f, "u", "a");
+    int opens = vfs_fault_add(&(struct vfs_rule){.ops = VFS_OPEN, .file = "history.db", .nth = 1, .action = VFS_COUNT});
+    rule(VFS_SYNC, "history.db-wal", 1, false, VFS_EIO);
+    assert_true(flush(f) < 0);
+    assert_true(vfs_fault_hits(opens) > 0);
+    close_store(f);
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
 #define LIVE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         LIVE(after_a_read), LIVE(after_many_reads), LIVE(after_a_write),    LIVE(after_many_changes),
-        LIVE(after_a_sync), LIVE(after_opens),      LIVE(after_everything),
+        LIVE(after_a_sync), LIVE(after_opens),      LIVE(after_everything), LIVE(a_lost_history_is_opened_at_once),
     };
     return cmocka_run_group_tests_name("liveness", tests, NULL, NULL);
 }

@@ -45,6 +45,7 @@ int db_error(struct db *db, struct err *err, const char *what)
         return err_set(err, ERR_IO, "%s: %s: the file is not open", db->path, what);
     }
     int code = sqlite3_extended_errcode(db->handle);
+    db->unsure = db->unsure || code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC;
     int ours = ERR_IO;
     switch (code & 0xff) {
     case SQLITE_NOMEM:
@@ -211,7 +212,8 @@ static int configure(struct db *db, struct err *err)
     return db_int(db, "PRAGMA page_size", &db->page_size, err);
 }
 
-int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err)
+static int open_file(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode,
+                     bool renew, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, configure_once);
@@ -231,12 +233,19 @@ int db_open(struct db *db, const char *folder, const char *name, const char *vfs
     } else {
         /* Only an operator's shell that recovers or checkpoints can be in the way, for a moment. */
         sqlite3_busy_timeout(db->handle, BUSY_WAIT_MS);
-        result = configure(db, err);
+        result = renew ? db_renew_wal(db, err) : 0; /* before anything is read */
+        result = result < 0 ? result : configure(db, err);
     }
     if (result < 0) {
+        db->lost = true;
         db_close(db);
     }
     return result;
+}
+
+int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err)
+{
+    return open_file(db, folder, name, vfs, mode, mode != DB_READ, err);
 }
 
 void db_close(struct db *db)
@@ -247,6 +256,10 @@ void db_close(struct db *db)
     db_drop_statements(db);
     sqlite3_backup_finish(db->copy); /* NULL is fine */
     db->copy = NULL;
+    if (db->lost) {
+        /* The last connection would checkpoint what nobody has made sure of. */
+        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    }
     if (sqlite3_close(db->handle) != SQLITE_OK) {
         log_error("database did not close", "file=%s error=%s", log_quote_str(db->path),
                   log_quote_str(sqlite3_errmsg(db->handle)));
@@ -257,22 +270,13 @@ void db_close(struct db *db)
 int db_reopen(struct db *db, struct err *err)
 {
     struct db old = *db;
+    old.unsure = old.unsure && old.mode != DB_READ;
     char *slash = strrchr(old.path, '/');
     *slash = '\0'; /* db_open() made the path as folder/name.db */
     db_close(db);
-    int result = db_open(db, old.path, old.name, old.vfs, old.mode, err);
-    if (result == 0 && db->mode != DB_READ) {
-        /* Frames that an fsync has lost would make all later ones of this WAL unreadable: begin a new WAL. */
-        result = db_checkpoint(db, SQLITE_CHECKPOINT_RESTART, err);
-        if (result == 1) {
-            result = err_set(err, ERR_BUSY, "%s: a reader keeps the WAL from beginning anew after a failed commit",
-                             db->path);
-        }
-        if (result < 0) {
-            db_close(db);
-        }
-    }
+    int result = open_file(db, old.path, old.name, old.vfs, old.mode, old.unsure, err);
     db->lost = result < 0; /* then whoever writes next tries again */
+    db->unsure = result < 0 && old.unsure;
     return result;
 }
 

@@ -47,18 +47,24 @@ struct db {
     int64_t wal_bytes;    /* as the last commit or checkpoint of this connection left it */
     int64_t wal_room;     /* so far the WAL's file is known to reach, see db_extend_wal() */
     bool lost;            /* the outcome of a commit is unknown: reopen before the next one */
+    bool unsure;          /* an fsync failed: what the WAL has may be lost, see db_wal.c */
     sqlite3_backup *copy; /* of this file, under way (backup_copy.c); it ends with the connection */
     sqlite3_stmt *fixed[SQL_STATEMENTS];
     struct db_variant **variants;
     int n_variants;
 };
 
-/* Opens folder/name.db. A writer creates it. ERR_CORRUPT when it is no database, or another program's. */
+/* Opens folder/name.db. A writer creates it, and makes sure of its WAL. ERR_CORRUPT when it is no database, or another
+ * program's. */
 int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err);
 void db_close(struct db *db);
 
 /* Closes and opens again, after a failed commit or fsync. */
 int db_reopen(struct db *db, struct err *err);
+
+/* db_wal.c: makes durable what the WAL's index says is committed, whatever fsync failed before. What the disk has lost
+ * of it is no longer there afterwards. A writer that has just been opened. ERR_BUSY while a reader is in the way. */
+int db_renew_wal(struct db *db, struct err *err);
 
 int db_exec(struct db *db, const char *sql, struct err *err);
 

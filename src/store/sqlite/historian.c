@@ -256,6 +256,15 @@ static bool work(struct sqlite_store *s, int slot)
     return joined || work_sweep(s) || work_seal(s);
 }
 
+/* At once, and again until it is done: what questions read of a WAL whose fsync failed is not to be trusted. */
+static void open_again(struct sqlite_store *s)
+{
+    struct err err = {0};
+    if (history_reopen(s, &err) < 0 && log_again(&s->historian.reopen_log)) {
+        log_error("history is not opened again", "error=%s", log_quote_str(err.text));
+    }
+}
+
 static void refuse_rest(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
@@ -294,6 +303,7 @@ static void *historian_main(void *arg)
         if (stop) {
             break;
         }
+        open_again(s);
         more = work(s, slot) || called;
         if (!more && h->calls != NULL) {
             answer_calls(s);

@@ -52,7 +52,7 @@ void history_recount_lower(struct sqlite_store *s)
 }
 
 /* A commit that was lost may have deleted what is there again: without the counts nothing may be read or written. */
-static int reopen_when_lost(struct sqlite_store *s, struct err *err)
+int history_reopen(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
     if (!h->db.lost) {
@@ -68,7 +68,7 @@ static int reopen_when_lost(struct sqlite_store *s, struct err *err)
 
 int history_begin(struct sqlite_store *s, struct err *err)
 {
-    int result = reopen_when_lost(s, err);
+    int result = history_reopen(s, err);
     return result < 0 ? result : db_begin(&s->historian.db, err);
 }
 
@@ -100,7 +100,7 @@ int history_commit(struct sqlite_store *s, struct err *err)
 
 int history_full(struct sqlite_store *s, bool full, struct err *err)
 {
-    int result = reopen_when_lost(s, err);
+    int result = history_reopen(s, err);
     return result < 0 ? result : db_pragma(&s->historian.db, "synchronous", full ? 2 : 1, err);
 }
 

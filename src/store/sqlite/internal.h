@@ -144,6 +144,7 @@ struct historian {
     uint64_t turn_seen;
     int64_t retention_seen;
     uint64_t losses; /* commits and checkpoints that failed */
+    struct log_limit reopen_log;
 };
 
 struct stager {
@@ -384,6 +385,7 @@ void history_rollback(struct sqlite_store *s);
 /* The gauges that are row counts, as the file has them: at start; and when they may have fallen. */
 int history_recount(struct sqlite_store *s, struct err *err);
 void history_recount_lower(struct sqlite_store *s);
+int history_reopen(struct sqlite_store *s, struct err *err);          /* if the connection was lost */
 int history_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
 /* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
 int history_barrier(struct sqlite_store *s, struct err *err);
