@@ -129,6 +129,11 @@ TESTS += tests/unit/test_meter tests/unit/test_metrics
 # The embedded store, on disks that fail; its larger allocations can be made to fail.
 store_fixture = tests/unit/store_fixture.c tests/unit/store_fixture.h \
 	tests/scenario/vfs_fault.c tests/scenario/vfs_fault.h tests/scenario/vfs_power.c tests/scenario/vfs_power.h
+check_PROGRAMS += tests/unit/test_folder
+tests_unit_test_folder_SOURCES = tests/unit/test_folder.c $(store_fixture)
+tests_unit_test_folder_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_folder_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=fsync
+TESTS += tests/unit/test_folder
 check_PROGRAMS += tests/unit/test_mirror
 tests_unit_test_mirror_SOURCES = tests/unit/test_mirror.c $(store_fixture)
 tests_unit_test_mirror_LDADD = $(LDADD) $(CMOCKA_LIBS)

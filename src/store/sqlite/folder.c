@@ -25,7 +25,40 @@ static int lock_path(const char *folder, char out[PATH_MAX], struct err *err)
     return 0;
 }
 
-/* mkdir -p, for the last part with mode 0750. */
+/* Makes a folder's own name durable: it stands in the folder above. */
+static int sync_name(const char *path, struct err *err)
+{
+    char above[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) {
+        strcpy(above, ".");
+    } else {
+        snprintf(above, sizeof above, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    }
+    int fd = open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int result = fd >= 0 && fsync(fd) == 0
+                     ? 0
+                     : err_set(err, ERR_IO, "can't sync the folder %s, to keep %s: %s", above, path, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+    }
+    return result;
+}
+
+static int make_part(const char *path, mode_t mode, struct err *err)
+{
+    if (mkdir(path, mode) < 0) {
+        int code = errno == EACCES || errno == EROFS ? ERR_READONLY : errno == ENOSPC ? ERR_FULL : ERR_SYSTEM;
+        return errno == EEXIST ? 0 : err_set(err, code, "can't create the data folder %s: %s", path, strerror(errno));
+    }
+    int result = sync_name(path, err);
+    if (result < 0) {
+        rmdir(path); /* or the next start would take its name for durable */
+    }
+    return result;
+}
+
+/* mkdir -p, for the last part with mode 0750, durable. What is put into the last one SQLite makes durable. */
 static int make_folder(const char *folder, struct err *err)
 {
     char path[PATH_MAX];
@@ -36,9 +69,9 @@ static int make_folder(const char *folder, struct err *err)
         }
         char end = *p;
         *p = '\0';
-        if (mkdir(path, end == '\0' ? 0750 : 0755) < 0 && errno != EEXIST) {
-            int code = errno == EACCES || errno == EROFS ? ERR_READONLY : errno == ENOSPC ? ERR_FULL : ERR_SYSTEM;
-            return err_set(err, code, "can't create the data folder %s: %s", path, strerror(errno));
+        int result = make_part(path, end == '\0' ? 0750 : 0755, err);
+        if (result < 0) {
+            return result;
         }
         *p = end;
         if (end == '\0') {
