@@ -205,6 +205,7 @@ static int serve(struct serve_config *config, struct err *err)
     }
     if (dedup.store != NULL) {
         dedup.store->ops->backup_stop(dedup.store); /* or its client would be waited for */
+        dedup.store->ops->bulk_stop(dedup.store);   /* or the migration, for as long as a reader holds history's WAL */
     }
     http_stop(http);
     server_stop(server);

@@ -439,6 +439,9 @@ struct store_ops {
     int (*bulk_turn)(struct store *s, struct err *err);
     int (*bulk_end)(struct store *s, struct err *err);
 
+    /* Before the end, any thread: whoever waits for a load's merge, which a reader may hold up, gets ERR_CLOSED. */
+    void (*bulk_stop)(struct store *s);
+
     /* Notes (above). note: durable when done() is called. noted: any thread, by key; a user who was forgotten stays
      * NOTE_ENDED. notes_read: the next waiting ones, up to max, their ids in the arena; returns how many, none only at
      * the end. They come about in the order in which history keeps its users, so that those who are taken over together

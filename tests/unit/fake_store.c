@@ -404,7 +404,7 @@ static void fake_backup_state(struct store *s, struct store_backup_state *out)
     pthread_mutex_unlock(&f->lock);
 }
 
-static void fake_backup_stop(struct store *s)
+static void fake_stop(struct store *s)
 {
     (void)s;
 }
@@ -465,7 +465,8 @@ static const struct store_ops fake_ops = {
     .join = fake_join,
     .backup = fake_backup,
     .backup_state = fake_backup_state,
-    .backup_stop = fake_backup_stop,
+    .backup_stop = fake_stop,
+    .bulk_stop = fake_stop,
     .notes_state = fake_notes_state,
     .mirror_state = fake_mirror_state,
     .mirror_reset = fake_mirror_reset,

@@ -172,6 +172,56 @@ static void test_wal_limit_with_a_shell(void **state)
     assert_true(wal_file_bytes(f) < 6 << 20);
 }
 
+/* As the migration does: the second turn waits until the first is merged. */
+struct turns {
+    struct store_fixture *f;
+    struct err err;
+    _Atomic bool ended;
+};
+
+static void *take_turns(void *arg)
+{
+    struct turns *t = arg;
+    struct store *s = t->f->store;
+    int result = s->ops->bulk_begin(s, true, &t->err);
+    while (result == 0) {
+        result = s->ops->bulk_add(s, START, key_of("b"), slice_str("b"), 1, &t->err);
+        result = result == 0 ? s->ops->bulk_turn(s, &t->err) : result;
+    }
+    struct err end = {0};
+    s->ops->bulk_end(s, &end);
+    atomic_store(&t->ended, true);
+    return NULL;
+}
+
+/* A load beside the service waits for the historian, which waits for a reader: the end of the store waits for neither.
+ */
+static void test_stop_during_a_pause(void **state)
+{
+    struct store_fixture *f = *state;
+    f->cfg.wal_limit = 4 << 20;
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    sqlite3 *shell = open_file(f, "history");
+    assert_int_equal(sqlite3_exec(shell, "BEGIN; SELECT count(*) FROM users", NULL, NULL, NULL), SQLITE_OK);
+    while (call(f, f->store->ops->flush, NULL) == 0) {
+        fill(f, 4);
+    }
+    struct turns turns = {.f = f};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, take_turns, &turns), 0);
+    advance(f, 1000);
+    assert_false(atomic_load(&turns.ended));
+    f->store->ops->bulk_stop(f->store);
+    pthread_join(thread, NULL);
+    assert_int_equal(turns.err.code, ERR_CLOSED);
+    close_store(f);
+    sqlite3_close(shell);
+    open_store(f);
+    assert_int_equal(flush(f), 0);
+    assert_true(seen(f, "u", "a"));
+}
+
 static void test_wal_limit_with_readers(void **state)
 {
     struct store_fixture *f = *state;
@@ -336,6 +386,7 @@ int main(int argc, char **argv)
         TEST(test_kept_window),
         TEST(test_wal_limit_with_a_shell),
         TEST(test_wal_limit_with_readers),
+        TEST(test_stop_during_a_pause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

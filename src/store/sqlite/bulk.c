@@ -18,10 +18,8 @@ struct bulk {
     int month;                /* of the last event, from month_ms on, up to month_end_ms */
     int64_t month_ms, month_end_ms;
     bool serving;
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    bool merged;
-    struct err err; /* of the merge, under mutex */
+    bool merged;    /* under store.bulk_mutex, like */
+    struct err err; /* that of the merge */
 };
 
 struct staged *bulk_index(struct bulk *bulk)
@@ -34,15 +32,29 @@ bool bulk_serving(const struct bulk *bulk)
     return bulk->serving;
 }
 
-void bulk_merged(struct bulk *bulk, const struct err *err)
+void bulk_merged(struct sqlite_store *s, const struct err *err)
 {
-    pthread_mutex_lock(&bulk->mutex);
-    bulk->merged = true;
-    if (err != NULL && bulk->err.code == 0) {
-        bulk->err = *err;
+    pthread_mutex_lock(&s->bulk_mutex);
+    s->bulk->merged = true;
+    if (err != NULL && s->bulk->err.code == 0) {
+        s->bulk->err = *err;
     }
-    pthread_cond_signal(&bulk->wake);
-    pthread_mutex_unlock(&bulk->mutex);
+    pthread_cond_signal(&s->bulk_wake);
+    pthread_mutex_unlock(&s->bulk_mutex);
+}
+
+void bulk_stop(struct store *base)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    pthread_mutex_lock(&s->bulk_mutex);
+    s->bulk_stopped = true;
+    pthread_cond_signal(&s->bulk_wake);
+    pthread_mutex_unlock(&s->bulk_mutex);
+}
+
+static int closing(struct err *err)
+{
+    return err_set(err, ERR_CLOSED, "the store is closing");
 }
 
 static int renew(struct bulk *bulk, struct err *err)
@@ -56,6 +68,12 @@ static int renew(struct bulk *bulk, struct err *err)
 int bulk_begin(struct store *base, bool serving, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
+    pthread_mutex_lock(&s->bulk_mutex);
+    bool stopped = s->bulk_stopped;
+    pthread_mutex_unlock(&s->bulk_mutex);
+    if (stopped) {
+        return closing(err);
+    }
     if (s->bulk != NULL) {
         return err_set(err, ERR_BUSY, "a load is under way already");
     }
@@ -63,8 +81,6 @@ int bulk_begin(struct store *base, bool serving, struct err *err)
     if (bulk == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    pthread_mutex_init(&bulk->mutex, NULL);
-    pthread_cond_init(&bulk->wake, NULL);
     bulk->merged = true;
     bulk->serving = serving;
     int result = renew(bulk, err);
@@ -77,15 +93,20 @@ int bulk_begin(struct store *base, bool serving, struct err *err)
     return 0;
 }
 
-/* Waits for the merge under way. Returns its error. */
-static int wait_merged(struct bulk *bulk, struct err *err)
+/* Waits for the merge under way. Returns its error, or ERR_CLOSED: then the historian may still have the index. */
+static int wait_merged(struct sqlite_store *s, struct err *err)
 {
-    pthread_mutex_lock(&bulk->mutex);
-    while (!bulk->merged) {
-        pthread_cond_wait(&bulk->wake, &bulk->mutex);
+    struct bulk *bulk = s->bulk;
+    pthread_mutex_lock(&s->bulk_mutex);
+    while (!bulk->merged && !s->bulk_stopped) {
+        pthread_cond_wait(&s->bulk_wake, &s->bulk_mutex);
     }
+    bool merged = bulk->merged;
     struct err result = bulk->err;
-    pthread_mutex_unlock(&bulk->mutex);
+    pthread_mutex_unlock(&s->bulk_mutex);
+    if (!merged) {
+        return closing(err);
+    }
     staged_free(bulk->merging);
     bulk->merging = NULL;
     return result.code < 0 ? err_set(err, result.code, "%s", result.text) : 0;
@@ -94,7 +115,7 @@ static int wait_merged(struct bulk *bulk, struct err *err)
 /* Hands what was gathered to the historian. */
 static int hand_over(struct sqlite_store *s, struct bulk *bulk, struct err *err)
 {
-    int result = wait_merged(bulk, err);
+    int result = wait_merged(s, err);
     if (result < 0) {
         return result;
     }
@@ -184,7 +205,7 @@ int bulk_turn(struct store *base, struct err *err)
         return err_set(err, ERR_CLOSED, "the load has failed before");
     }
     if (staged_rows(bulk->filling) == 0) {
-        return wait_merged(bulk, err);
+        return wait_merged(s, err);
     }
     int result = hand_over(s, bulk, err);
     return result < 0 ? result : renew(bulk, err);
@@ -200,8 +221,6 @@ void bulk_drop(struct sqlite_store *s)
     atomic_store(&s->loading, false);
     staged_free(bulk->filling);
     staged_free(bulk->merging);
-    pthread_cond_destroy(&bulk->wake);
-    pthread_mutex_destroy(&bulk->mutex);
     free(bulk);
 }
 
@@ -216,7 +235,9 @@ int bulk_end(struct store *base, struct err *err)
     if (bulk->filling != NULL && staged_rows(bulk->filling) > 0) {
         result = hand_over(s, bulk, err);
     }
-    int last = wait_merged(bulk, result < 0 ? NULL : err);
-    bulk_drop(s);
+    int last = wait_merged(s, result < 0 ? NULL : err);
+    if (last != ERR_CLOSED) { /* else the end of the store drops it */
+        bulk_drop(s);
+    }
     return result < 0 ? result : last;
 }

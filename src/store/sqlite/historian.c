@@ -204,7 +204,7 @@ static void work_bulk(struct sqlite_store *s)
     }
     struct err error = job->error;
     flush_free(job);
-    bulk_merged(s->bulk, result < 0 ? &error : NULL);
+    bulk_merged(s, result < 0 ? &error : NULL);
 }
 
 static bool work_sweep(struct sqlite_store *s)
@@ -279,7 +279,7 @@ static void refuse_rest(struct sqlite_store *s)
         call->done(call);
     }
     if (h->bulk_job.index != NULL) {
-        bulk_merged(s->bulk, &closed);
+        bulk_merged(s, &closed);
     }
 }
 

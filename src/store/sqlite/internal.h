@@ -19,7 +19,8 @@
  *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED
  *
  * Locks: an inbox's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows; backup_mutex
- * what a backup's thread shares with others. None is held while another is taken, or during I/O.
+ * what a backup's thread shares with others; bulk_mutex how a bulk load's merge ended. None is held while another is
+ * taken, or during I/O.
  */
 #ifndef UNSEEN_STORE_SQLITE_INTERNAL_H
 #define UNSEEN_STORE_SQLITE_INTERNAL_H
@@ -291,6 +292,9 @@ struct sqlite_store {
     struct stager stager;
     struct historian historian;
     struct bulk *bulk;
+    pthread_mutex_t bulk_mutex; /* guards whether it is merged, and: */
+    bool bulk_stopped;
+    pthread_cond_t bulk_wake; /* of who waits for it */
     struct notes *notes;
     struct mirror_queue *mirror;
 
@@ -472,7 +476,8 @@ int bulk_end(struct store *base, struct err *err);
 bool bulk_serving(const struct bulk *bulk);
 void bulk_drop(struct sqlite_store *s); /* a load that was not ended, once the historian has stopped */
 struct staged *bulk_index(struct bulk *bulk);
-void bulk_merged(struct bulk *bulk, const struct err *err); /* the historian has merged it, or failed */
+void bulk_merged(struct sqlite_store *s, const struct err *err); /* the historian has merged it, or failed */
+void bulk_stop(struct store *base);
 
 /* notes.c */
 int notes_open(struct sqlite_store *s, struct err *err); /* at start, before threads */

@@ -341,6 +341,8 @@ static void store_close(struct store *base)
     pthread_mutex_destroy(&s->readers_mutex);
     pthread_mutex_destroy(&s->figures_mutex);
     pthread_mutex_destroy(&s->backup_mutex);
+    pthread_mutex_destroy(&s->bulk_mutex);
+    pthread_cond_destroy(&s->bulk_wake);
     free(s);
 }
 
@@ -368,6 +370,7 @@ static const struct store_ops sqlite_ops = {
     .bulk_bytes = bulk_bytes,
     .bulk_turn = bulk_turn,
     .bulk_end = bulk_end,
+    .bulk_stop = bulk_stop,
     .note = notes_write,
     .noted = notes_of,
     .notes_state = notes_state,
@@ -429,6 +432,8 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     pthread_mutex_init(&s->readers_mutex, NULL);
     pthread_mutex_init(&s->figures_mutex, NULL);
     pthread_mutex_init(&s->backup_mutex, NULL);
+    pthread_mutex_init(&s->bulk_mutex, NULL);
+    pthread_cond_init(&s->bulk_wake, NULL);
     inbox_init(&s->stager.inbox);
     inbox_init(&s->historian.inbox);
     s->figures_pin.store = s;
@@ -468,6 +473,8 @@ free_store:
     pthread_mutex_destroy(&s->readers_mutex);
     pthread_mutex_destroy(&s->figures_mutex);
     pthread_mutex_destroy(&s->backup_mutex);
+    pthread_mutex_destroy(&s->bulk_mutex);
+    pthread_cond_destroy(&s->bulk_wake);
     free(s);
     return result;
 }
