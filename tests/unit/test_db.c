@@ -166,6 +166,148 @@ static void a_disk_that_refuses_costs_nothing_but_the_gain(void **state)
     assert_int_equal(n, 2);
 }
 
+/* --- a WAL that has lost something --- */
+
+enum { FRAME = 24 + DB_HISTORY_PAGE };
+
+/* Three commits, the last two of them never synced. Returns how many frames each has. */
+static int64_t three_commits(struct fixture *f, struct db *db)
+{
+    struct err err = {0};
+    assert_int_equal(db_open(db, f->folder, "history", VFS_FAULT_NAME, DB_WRITE_NORMAL, &err), 0);
+    assert_int_equal(db_exec(db, "CREATE TABLE t (id INTEGER PRIMARY KEY, bytes)", &err), 0);
+    assert_int_equal(db_checkpoint(db, SQLITE_CHECKPOINT_TRUNCATE, &err), 0);
+    int64_t before = 0;
+    for (int i = 0; i < 3; i++) {
+        before = db->wal_bytes;
+        assert_int_equal(db_begin(db, &err), 0);
+        assert_int_equal(db_exec(db, "INSERT INTO t (bytes) VALUES (randomblob(3000))", &err), 0);
+        assert_int_equal(db_commit(db, &err), 0);
+    }
+    return (db->wal_bytes - before) / DB_HISTORY_PAGE;
+}
+
+/* Zeros in the place of a frame: as the kernel reads a page anew that it could not write. */
+static void lose_frame(const struct db *db, int64_t number)
+{
+    char path[PATH_MAX + 8], zeros[FRAME] = {0};
+    snprintf(path, sizeof path, "%s-wal", db->path);
+    FILE *wal = fopen(path, "r+");
+    assert_non_null(wal);
+    assert_int_equal(fseek(wal, 32 + (number - 1) * FRAME, SEEK_SET), 0);
+    assert_int_equal(fwrite(zeros, sizeof zeros, 1, wal), 1);
+    assert_int_equal(fclose(wal), 0);
+}
+
+static int64_t count_rows(struct db *db)
+{
+    int64_t n = -1;
+    struct err err = {0};
+    assert_int_equal(db_int(db, "SELECT count(*) FROM t WHERE length(bytes) = 3000", &n, &err), 0);
+    return n;
+}
+
+static int fail_commit(struct db *db)
+{
+    struct err err = {0};
+    int number =
+        vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "history.db-wal", .nth = 1, .action = VFS_EIO});
+    assert_int_equal(db_pragma(db, "synchronous", 2, &err), 0);
+    assert_int_equal(db_begin(db, &err), 0);
+    assert_int_equal(db_exec(db, "INSERT INTO t (bytes) VALUES ('not acknowledged')", &err), 0);
+    assert_int_equal(db_commit(db, &err), ERR_IO);
+    assert_true(vfs_fault_hits(number) == 1 && db->lost && db->unsure);
+    vfs_fault_heal();
+    return 0;
+}
+
+/* Nothing is lost: all that the index has is written again and synced, before anything else. */
+static void frames_are_written_again(void **state)
+{
+    struct fixture *f = *state;
+    struct db db, other;
+    struct err err = {0};
+    int64_t frames = three_commits(f, &db);
+    assert_int_equal(db_open(&other, f->folder, "history", VFS_FAULT_NAME, DB_READ, &err), 0);
+    assert_int_equal(count_rows(&other), 3);
+    int64_t all = db.wal_bytes / DB_HISTORY_PAGE;
+    fail_commit(&db);
+    const struct vfs_rule writes = {.ops = VFS_WRITE, .file = "history.db-wal", .action = VFS_COUNT};
+    const struct vfs_rule syncs = {.ops = VFS_SYNC, .file = "history.db-wal", .action = VFS_COUNT};
+    const struct vfs_rule into_file = {.ops = VFS_WRITE, .file = "history.db", .action = VFS_COUNT};
+    int written = vfs_fault_add(&writes), synced = vfs_fault_add(&syncs), both = vfs_fault_add(&into_file);
+    assert_int_equal(db_reopen(&db, &err), 0);
+    assert_int_equal(vfs_fault_hits(written), all + 1); /* and the header */
+    assert_int_equal(vfs_fault_hits(synced), 1);
+    assert_int_equal(vfs_fault_hits(both), all + 1); /* nothing was copied */
+    assert_true(frames > 1 && count_rows(&db) == 3 && count_rows(&other) == 3);
+    db_close(&other);
+    db_close(&db);
+}
+
+/* What is behind the last whole commit is gone, for all connections; the file is sound, and takes new commits. */
+static void a_lost_frame_ends_the_wal(void **state)
+{
+    struct fixture *f = *state;
+    struct db db, other;
+    struct err err = {0};
+    int64_t frames = three_commits(f, &db);
+    int64_t all = db.wal_bytes / DB_HISTORY_PAGE;
+    assert_int_equal(db_open(&other, f->folder, "history", VFS_FAULT_NAME, DB_READ, &err), 0);
+    assert_int_equal(count_rows(&other), 3);
+    fail_commit(&db);
+    lose_frame(&db, all - frames + 2); /* the second one of the third commit */
+    assert_int_equal(db_begin_read(&other, &err), 0);
+    assert_int_equal(db_exec(&other, "SELECT 1 FROM t", &err), 0);
+    assert_int_equal(db_reopen(&db, &err), ERR_BUSY); /* a snapshot may be in the lost part */
+    assert_int_equal(db_end_read(&other, 0, &err), 0);
+    assert_int_equal(db_reopen(&db, &err), 0);
+    assert_true(count_rows(&db) == 2 && count_rows(&other) == 2);
+    assert_int_equal(db_begin(&db, &err), 0);
+    assert_int_equal(db_exec(&db, "INSERT INTO t (bytes) VALUES (randomblob(3000))", &err), 0);
+    assert_int_equal(db_commit(&db, &err), 0);
+    assert_int_equal(db_checkpoint(&db, SQLITE_CHECKPOINT_RESTART, &err), 0);
+    int64_t problems = -1;
+    assert_int_equal(
+        db_int(&db, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'", &problems, &err), 0);
+    assert_true(problems == 0 && count_rows(&db) == 3 && count_rows(&other) == 3);
+    db_close(&other);
+    db_close(&db);
+}
+
+/* What fails on the way is tried again, whole. */
+static void making_sure_fails(void **state)
+{
+    struct fixture *f = *state;
+    static const unsigned ops[] = {VFS_READ, VFS_WRITE, VFS_SYNC, VFS_OPEN};
+    struct db db, other;
+    struct err err = {0};
+    three_commits(f, &db);
+    assert_int_equal(db_open(&other, f->folder, "history", VFS_FAULT_NAME, DB_READ, &err), 0);
+    assert_int_equal(count_rows(&other), 3);
+    fail_commit(&db);
+    int failed = 0;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        bool met = true;
+        for (uint64_t nth = 1; met; nth++) {
+            db.unsure = true;
+            int number =
+                vfs_fault_add(&(struct vfs_rule){.ops = ops[i], .file = "history.db", .nth = nth, .action = VFS_EIO});
+            int result = db_reopen(&db, &err);
+            met = vfs_fault_hits(number) >= nth;
+            vfs_fault_heal();
+            assert_true(met || result == 0);
+            assert_true(result == 0 || (db.lost && db.unsure));
+            failed += result < 0;
+            assert_int_equal(db_reopen(&db, &err), 0);
+            assert_int_equal(count_rows(&db), 3);
+        }
+    }
+    assert_true(failed > 20);
+    db_close(&other);
+    db_close(&db);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +316,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(commits_do_not_move_the_end_of_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(zeros_are_no_frames, setup, teardown),
         cmocka_unit_test_setup_teardown(a_disk_that_refuses_costs_nothing_but_the_gain, setup, teardown),
+        cmocka_unit_test_setup_teardown(frames_are_written_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lost_frame_ends_the_wal, setup, teardown),
+        cmocka_unit_test_setup_teardown(making_sure_fails, setup, teardown),
     };
     return cmocka_run_group_tests_name("db", tests, NULL, NULL);
 }

@@ -217,9 +217,11 @@ static int renew(struct wal *w, struct err *err)
                        "%s: its WAL can't be read: frame %" PRIu32 " of %" PRIu32 " that were durable", w->db->path,
                        w->good + 1, w->of.copied);
     }
-    log_warn("the disk has lost what an fsync failed for: it is written again", "file=%s frames=%" PRIu32,
-             log_quote_str(w->db->path), w->of.frames - w->good);
-    return drop_index(w, err);
+    if ((result = drop_index(w, err)) == 0) {
+        log_warn("the disk lost commits whose fsync failed", "file=%s frames=%" PRIu32, log_quote_str(w->db->path),
+                 w->of.frames - w->good);
+    }
+    return result;
 }
 
 /* Has SQLite open the WAL, and its index; after a crash it goes through it here. That a page is no good is told later:
