@@ -141,7 +141,8 @@ tests_unit_test_mirror_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_mirror
 
 store_calls = $(store_fixture) tests/unit/store_calls.c tests/unit/store_calls.h
-store_tests = tests/unit/test_store tests/unit/test_store_ring tests/unit/test_store_load tests/unit/test_store_readers
+store_tests = tests/unit/test_store tests/unit/test_store_ring tests/unit/test_store_load tests/unit/test_store_readers \
+	tests/unit/test_store_twins
 check_PROGRAMS += $(store_tests)
 TESTS += $(store_tests)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_calls)
@@ -156,6 +157,9 @@ tests_unit_test_store_load_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_store_readers_SOURCES = tests/unit/test_store_readers.c $(store_calls)
 tests_unit_test_store_readers_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_readers_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
+tests_unit_test_store_twins_SOURCES = tests/unit/test_store_twins.c $(store_calls)
+tests_unit_test_store_twins_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_store_twins_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=reallocarray
 
 # The store over a folder with everything in it, while the disk fails at each operation in turn.
 whole_folder = tests/unit/whole_folder.c tests/unit/whole_folder.h $(store_calls)

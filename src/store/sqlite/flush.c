@@ -154,7 +154,8 @@ static void merge_step(struct sqlite_store *s, struct flush_job *job)
         job->users += step.users;
         job->plays += step.plays;
     }
-    job->next_key = step.to < INT64_MAX ? step.to + 1 : INT64_MAX;
+    /* A step may have ended between two users with one key: that key is done only when the next one is seen. */
+    job->next_key = result == 0 || step.to == INT64_MAX ? step.to : step.to + 1;
     if (step.range_ended || (result < 0 && step.to == INT64_MAX)) {
         job->walking = false;
         job->at_todo++;

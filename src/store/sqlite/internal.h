@@ -81,7 +81,7 @@ struct flush_job {
     struct ranges todo; /* to merge in this try, ascending */
     size_t at_todo;
     struct ranges failed; /* in this try, ascending */
-    int64_t next_key;     /* of the range under way: keys below it are done */
+    int64_t next_key;     /* of the range under way: keys below it are done, and perhaps users with this one */
     bool older;           /* what is merged is older than all that clients wrote: see store_ops.bulk_begin */
     bool redo_all;        /* the outcome of a commit is unknown: the next try merges everything again */
     bool walking;
