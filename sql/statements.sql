@@ -29,14 +29,25 @@ SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER
 DROP TABLE staged_{slot};
 -- :staged_highest
 SELECT coalesce(max(id), 0) FROM staged_{slot};
--- :staged_unreadable
-SELECT count(*) FROM staged_{slot} WHERE id <= 0 OR kind NOT IN (1, 2) OR typeof(user) NOT IN ('text', 'blob') OR typeof(item) NOT IN ('text', 'blob') OR length(CAST(user AS BLOB)) NOT BETWEEN 1 AND 255 OR length(CAST(item AS BLOB)) NOT BETWEEN 1 AND 255 OR typeof(at) != 'integer' OR at > 110175724799999;
+-- :staged_bounds
+SELECT (SELECT min(id) FROM staged_{slot}), (SELECT max(id) FROM staged_{slot}), (SELECT min(id) FROM staged_{slot} WHERE id BETWEEN 1 AND ?1), (SELECT max(id) FROM staged_{slot} WHERE id BETWEEN 1 AND ?1);
+-- :staged_largest_group
+SELECT id FROM (SELECT id, count(*) OVER (ORDER BY id RANGE BETWEEN CURRENT ROW AND 4294967295 FOLLOWING) AS rows FROM staged_{slot} WHERE id BETWEEN 1 AND ?1) ORDER BY rows DESC, id DESC LIMIT 1;
+-- :staged_outside
+SELECT id FROM staged_{slot} WHERE id NOT BETWEEN ?1 AND ?2 ORDER BY id;
+-- :staged_renumber
+UPDATE OR IGNORE staged_{slot} SET id = ?2 WHERE id = ?1;
 -- :set_aside_create
-CREATE TABLE IF NOT EXISTS set_aside (id, kind, user, item, at);
+CREATE TABLE IF NOT EXISTS set_aside (
+    -- Rows of the slots that can't be read, as they were found. found: when; accepted: when unseen check --repair
+    -- accepted the loss (unix ms).
+    slot INTEGER NOT NULL, id INTEGER NOT NULL, kind, user, item, at, found INTEGER NOT NULL, accepted INTEGER);
 -- :staged_set_aside
-INSERT INTO set_aside SELECT id, kind, user, item, at FROM staged_{slot} WHERE id <= 0 OR kind NOT IN (1, 2) OR typeof(user) NOT IN ('text', 'blob') OR typeof(item) NOT IN ('text', 'blob') OR length(CAST(user AS BLOB)) NOT BETWEEN 1 AND 255 OR length(CAST(item AS BLOB)) NOT BETWEEN 1 AND 255 OR typeof(at) != 'integer' OR at > 110175724799999;
--- :staged_delete_unreadable
-DELETE FROM staged_{slot} WHERE id <= 0 OR kind NOT IN (1, 2) OR typeof(user) NOT IN ('text', 'blob') OR typeof(item) NOT IN ('text', 'blob') OR length(CAST(user AS BLOB)) NOT BETWEEN 1 AND 255 OR length(CAST(item AS BLOB)) NOT BETWEEN 1 AND 255 OR typeof(at) != 'integer' OR at > 110175724799999;
+INSERT INTO set_aside SELECT ?2, id, kind, user, item, at, ?3, ?4 FROM staged_{slot} WHERE id = ?1;
+-- :set_aside_accept
+UPDATE set_aside SET accepted = ?1 WHERE accepted IS NULL;
+-- :set_aside_found
+SELECT printf('staging.db: row %d of slot %d can''t be read and was set aside on %s, and the loss is not accepted (unseen check --repair)', id, slot, strftime('%Y-%m-%d', found / 1000, 'unixepoch')) FROM set_aside WHERE accepted IS NULL ORDER BY found, slot, id;
 -- :forgotten_create
 CREATE TEMP TABLE forgotten (user NOT NULL, item, before INTEGER NOT NULL, key INTEGER NOT NULL);
 -- :forgotten_put

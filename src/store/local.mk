@@ -56,6 +56,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/seal.c \
 	src/store/sqlite/recover.c \
 	src/store/sqlite/slots.c \
+	src/store/sqlite/slot_rows.c \
+	src/store/sqlite/slot_rows.h \
 	src/store/sqlite/staged_row.c \
 	src/store/sqlite/staged_row.h \
 	src/store/sqlite/sqlite_store.c \

@@ -15,7 +15,9 @@
 #include "store/sqlite/delivered.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/schema.h"
+#include "store/sqlite/slot_rows.h"
 #include "store/sqlite/sqlite_store.h"
+#include "store/sqlite/staged_row.h"
 #include "store/sqlite/views.h"
 
 enum {
@@ -350,17 +352,23 @@ struct sizes {
 static void staged_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 {
     const char *table = arg;
-    int64_t id = sqlite3_column_int64(stmt, 0);
-    int kind = sqlite3_column_int(stmt, 1);
-    int user = sqlite3_column_bytes(stmt, 2);
-    int item = sqlite3_column_bytes(stmt, 3);
-    int month = month_of_ms(sqlite3_column_int64(stmt, 4));
-    if (month > UINT16_MAX) {
-        problem(c, "%s: row %" PRId64 " can't be read: its time is in no month", table, id);
+    const char *why = staged_row_problem(stmt);
+    if (why != NULL) {
+        problem(c, "%s: row %" PRId64 " can't be read: %s", table, (int64_t)sqlite3_column_int64(stmt, 0), why);
     }
-    if (id <= 0 || (kind != STORE_PLAY && kind != STORE_DELIVERY) || user < 1 || user > 255 || item < 1 || item > 255) {
-        problem(c, "%s: row %" PRId64 " can't be read (kind %d, user of %d bytes, item of %d bytes)", table, id, kind,
-                user, item);
+}
+
+/* Row ids that can't be of one slot. */
+static void check_ids(struct check *c, struct db *db, const char *table)
+{
+    int64_t highest = 0;
+    int64_t strays = 0;
+    int slot = atoi(table + strlen("staged_"));
+    struct err why = {0};
+    if (db_meta_int(db, "high_water", 0, &highest, &why) == 0 &&
+        slot_rows_strays(db, slot, highest, &strays, &why) == 0 && strays > 0) {
+        problem(c, "%s: %" PRId64 " row%s an id that can't be: the next start gives others", table, strays,
+                strays == 1 ? " has" : "s have");
     }
 }
 
@@ -372,6 +380,7 @@ static void slot_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     snprintf(table, sizeof table, "%s", sqlite3_column_text(stmt, 0));
     snprintf(sql, sizeof sql, "SELECT id, kind, user, item, at FROM \"%s\" ORDER BY id", table);
     each_row(c, db, sql, staged_row, table);
+    check_ids(c, db, table);
 }
 
 /* About how many rows a slot has: ids of deleted ones are never used again. */
@@ -419,6 +428,10 @@ static int check_staging(struct check *c, struct err *err)
         c->total += sizes.rows;
         check_pages(c, &db, sizes.rows);
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
+        int64_t waiting = 0;
+        if (slot_rows_waiting(&db, &waiting, NULL) == 0 && waiting > 0) {
+            each_row(c, &db, sql_statements[SQL_SET_ASIDE_FOUND], text_row, NULL);
+        }
         if ((result = check_legacy(c, &db, err)) == 0 && (result = check_views(c, &db, 6, err)) == 0) {
             result = db_commit(&db, err);
         }

@@ -6,6 +6,7 @@
  * lowest key of all indexes, of those who are noted, and of history. Users with one key (there are next to none) follow
  * each other; each gets what history has under it, since they share it.
  */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
 #include "store/sqlite/schema.h"
+#include "store/sqlite/slot_rows.h"
 #include "store/sqlite/staged_row.h"
 
 enum {
@@ -56,10 +58,11 @@ static int out_of_memory(struct err *err)
 
 /* --- staging --- */
 
-static int stage_row(struct exporter *x, struct staged *index, sqlite3_stmt *stmt, struct err *err)
+/* A row whose id can't be is taken all the same, as the slot's oldest. */
+static int stage_row(struct exporter *x, struct staged *index, int64_t first, sqlite3_stmt *stmt, struct err *err)
 {
     struct staged_row row;
-    if (!staged_row_read(stmt, x->packer.seed, index, &row)) {
+    if (!staged_row_read(stmt, x->packer.seed, &row)) {
         char what[128];
         snprintf(what, sizeof what, "staging.db: row %lld can't be read, left out",
                  (long long)sqlite3_column_int64(stmt, 0));
@@ -69,49 +72,60 @@ static int stage_row(struct exporter *x, struct staged *index, sqlite3_stmt *stm
     if (row.key < x->e->from || row.key > x->e->to || !x->e->wanted(x->e->arg, row.user)) {
         return 0;
     }
+    if (!staged_fits(index, row.id, row.month)) {
+        row.id = (uint64_t)first;
+    }
     return staged_row_add(index, &row) < 0 ? out_of_memory(err) : 0;
 }
 
-static int read_slot(struct exporter *x, int slot, struct err *err)
+static int read_slot(struct exporter *x, int slot, int64_t highest, struct err *err)
 {
-    struct staged *index = NULL;
+    int64_t first = 0;
+    int result = slot_rows_first(&x->staging, slot, highest, &first, err);
+    if (result < 0) {
+        return result;
+    }
+    struct staged *index = staged_new((uint64_t)first);
+    if (index == NULL) {
+        return out_of_memory(err);
+    }
+    x->slots[x->packer.n_slots++] = index;
     sqlite3_stmt *stmt = db_stmt_for(&x->staging, SQL_STAGED_ALL, slot, err);
-    int result;
     while ((result = db_step(&x->staging, stmt, err)) == 1) {
-        if (index == NULL) {
-            index = staged_new((uint64_t)sqlite3_column_int64(stmt, 0));
-            if (index == NULL) {
-                sqlite3_reset(stmt);
-                return out_of_memory(err);
-            }
-            x->slots[x->packer.n_slots++] = index;
-        }
-        if ((result = stage_row(x, index, stmt, err)) < 0) {
+        if ((result = stage_row(x, index, first, stmt, err)) < 0) {
             sqlite3_reset(stmt);
-            return result;
+            break;
         }
     }
     return result;
 }
 
+static void tell_set_aside(struct exporter *x)
+{
+    int64_t waiting = 0;
+    if (slot_rows_waiting(&x->staging, &waiting, NULL) == 0 && waiting > 0) {
+        char what[128];
+        snprintf(what, sizeof what, "staging.db: %" PRId64 " rows that can't be read were set aside", waiting);
+        x->e->damaged(x->e->arg, what);
+    }
+}
+
 static int read_staging(struct exporter *x, struct err *err)
 {
-    bool exists[STORE_SLOTS_MAX] = {false};
+    struct slot_tables tables;
+    int64_t highest = 0;
     int result = db_begin_read(&x->staging, err);
     if (result < 0) {
         return result;
     }
-    sqlite3_stmt *stmt = db_stmt(&x->staging, SQL_STAGED_TABLES, err);
-    while ((result = db_step(&x->staging, stmt, err)) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        char *end;
-        long slot = strtol(name + strlen("staged_"), &end, 10);
-        if (*end == '\0' && slot < STORE_SLOTS_MAX) {
-            exists[slot] = true;
-        }
+    if ((result = slot_rows_tables(&x->staging, &tables, err)) == 0) {
+        result = db_meta_int(&x->staging, "high_water", 0, &highest, err);
     }
     for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
-        result = exists[i] ? read_slot(x, i, err) : 0;
+        result = tables.exists[i] ? read_slot(x, i, highest, err) : 0;
+    }
+    if (result == 0) {
+        tell_set_aside(x);
     }
     if (result == 0) {
         result = export_notes_read(&x->notes, &x->staging, x->e, x->packer.seed, err);

@@ -3,11 +3,10 @@
  * dropped.
  */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "store/sqlite/internal.h"
+#include "store/sqlite/slot_rows.h"
 #include "store/sqlite/staged_row.h"
 #include "store/sqlite/views.h"
 
@@ -43,22 +42,51 @@ static int make_ring(struct sqlite_store *s, struct err *err)
 
 static int find_tables(struct sqlite_store *s, struct err *err)
 {
-    struct db *db = &s->stager.db;
-    sqlite3_stmt *stmt = db_stmt(db, SQL_STAGED_TABLES, err);
-    int result;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        char *end;
-        long slot = strtol(name + strlen("staged_"), &end, 10);
-        if (*end != '\0' || slot >= STORE_SLOTS_MAX) {
-            result = err_set(err, ERR_CORRUPT, "%s: table %s is no slot (expected staged_0 .. staged_%d)", db->path,
-                             name, STORE_SLOTS_MAX - 1);
-            sqlite3_reset(stmt);
-            break;
-        }
-        s->slots[slot].exists = true;
+    struct slot_tables tables;
+    int result = slot_rows_tables(&s->stager.db, &tables, err);
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        s->slots[i].exists = tables.exists[i];
     }
     return result;
+}
+
+static void stray_told(void *arg, int slot, int64_t id, int64_t new_id)
+{
+    const struct db *db = arg;
+    log_error("staged row had an id that can't be, it gets another one",
+              "file=%s slot=%d id=%" PRId64 " new_id=%" PRId64, log_quote_str(db->path), slot, id, new_id);
+}
+
+/* So that each slot's first row can begin its index. */
+static int renumber_strays(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int64_t highest = 0;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = db_meta_int(db, "high_water", 0, &highest, err)) < 0 ||
+        (result = slot_rows_renumber(db, highest, stray_told, db, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    return db_commit(db, err);
+}
+
+/* One row must not keep the service from starting, nor be deleted with its slot before somebody has looked at it. */
+static int set_aside(struct sqlite_store *s, int slot, const struct staged_ids *rows, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int result = rows->n > 0 ? db_begin(db, err) : 0;
+    if (result < 0 || rows->n == 0) {
+        return result;
+    }
+    if ((result = slot_rows_set_aside(db, slot, rows, false, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    return db_commit(db, err);
 }
 
 static int out_of_memory(struct err *err)
@@ -73,6 +101,7 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
     struct db *db = &s->stager.db;
     struct staged *index = NULL;
     struct staged_rows held;
+    struct staged_ids bad = {0};
     held.n = 0;
     sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_ALL, n, err);
     int result;
@@ -87,10 +116,14 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
         }
         slot->last_id = id;
         struct staged_row row;
-        if (!staged_row_read(stmt, s->seed, index, &row)) {
-            /* Damage, since unseen never writes such a row. One row must not keep the service from starting. */
-            log_error("staged row can't be read, left out", "file=%s slot=%d id=%" PRIu64, log_quote_str(db->path), n,
-                      id);
+        if (!staged_row_read(stmt, s->seed, &row) || !staged_fits(index, id, row.month)) {
+            const char *why = staged_row_problem(stmt);
+            log_error("staged row can't be read, set aside", "file=%s slot=%d id=%" PRIu64 " error=%s",
+                      log_quote_str(db->path), n, id, log_quote_str(why != NULL ? why : "its id can't be"));
+            if (staged_ids_add(&bad, id) < 0) {
+                result = out_of_memory(err);
+                break;
+            }
         } else if (staged_rows_take(&held, index, &row) < 0) {
             result = out_of_memory(err);
             break;
@@ -102,10 +135,13 @@ static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t 
     if (result == 0 && index != NULL && staged_rows_add(&held, index) < 0) {
         result = out_of_memory(err);
     }
+    if (result == 0) {
+        result = set_aside(s, n, &bad, err);
+    } else if (stmt != NULL) {
+        sqlite3_reset(stmt);
+    }
+    staged_ids_free(&bad);
     if (result < 0) {
-        if (stmt != NULL) {
-            sqlite3_reset(stmt);
-        }
         staged_free(index);
         return err_prefix(err, "slot %d", n);
     }
@@ -124,7 +160,7 @@ int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err)
     uint64_t rows = 0;
     *highest = 0;
     int result = find_tables(s, err);
-    if (result < 0 || (result = make_ring(s, err)) < 0) {
+    if (result < 0 || (result = make_ring(s, err)) < 0 || (result = renumber_strays(s, err)) < 0) {
         return result;
     }
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {

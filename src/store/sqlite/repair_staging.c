@@ -1,72 +1,75 @@
-/* Rows of staging.db that can't be read (a damaged kind, an id of 0 or 300 bytes, a time in no month): the start leaves
- * them out and says so each time. Here they are moved into the table set_aside of the same file, as they are. */
-#include <inttypes.h>
+/* Rows of the slots that can't be read, and those that a start has set aside: their loss is accepted. They stay in the
+ * table set_aside of staging.db, as they were found. A row whose id alone can't be is not lost: it gets another one. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "store/sqlite/repair.h"
-#include "store/store.h"
+#include "store/sqlite/slot_rows.h"
 
-static int list_slots(struct db *db, int slots[STORE_SLOTS_MAX], int *n, struct err *err)
+struct told {
+    void (*did)(void *arg, const char *what);
+    void *arg;
+    int repairs;
+};
+
+static void tell(struct told *t, int rows, const char *one, const char *many)
 {
-    sqlite3_stmt *stmt = db_stmt(db, SQL_STAGED_TABLES, err);
-    int result;
-    *n = 0;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        if (*n < STORE_SLOTS_MAX) {
-            slots[(*n)++] = atoi(name + strlen("staged_"));
-        }
+    char text[192];
+    if (rows > 0) {
+        snprintf(text, sizeof text, "staging.db: %d %s", rows, rows == 1 ? one : many);
+        t->did(t->arg, text);
+        t->repairs++;
     }
+}
+
+static int lose_unreadable(struct db *db, int slot, struct told *t, struct err *err)
+{
+    struct staged_ids rows = {0};
+    char one[96], many[96];
+    int result = slot_rows_unreadable(db, slot, &rows, err);
+    if (result == 0) {
+        result = slot_rows_set_aside(db, slot, &rows, true, err);
+    }
+    snprintf(one, sizeof one, "row of slot %d that can't be read is lost", slot);
+    snprintf(many, sizeof many, "rows of slot %d that can't be read are lost", slot);
+    tell(t, result < 0 ? 0 : (int)rows.n, one, many);
+    staged_ids_free(&rows);
     return result;
 }
 
-/* Moves the rows of one slot. Returns how many, or an error. */
-static int move_unreadable(struct db *db, int slot, struct err *err)
+static void renumbered(void *arg, int slot, int64_t id, int64_t new_id)
 {
-    int result = db_run(db, db_stmt_for(db, SQL_STAGED_SET_ASIDE, slot, err), err);
-    if (result < 0) {
-        return result;
+    (void)arg;
+    (void)slot;
+    (void)id;
+    (void)new_id;
+}
+
+static int renumber(struct db *db, struct told *t, struct err *err)
+{
+    int64_t highest = 0;
+    int result = db_meta_int(db, "high_water", 0, &highest, err);
+    if (result == 0) {
+        result = slot_rows_renumber(db, highest, renumbered, NULL, err);
     }
-    int moved = sqlite3_changes(db->handle);
-    if (moved > 0) {
-        result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_UNREADABLE, slot, err), err);
-    }
-    return result < 0 ? result : moved;
+    tell(t, result, "row had an id that can't be, it has another one now",
+         "rows had ids that can't be, they have others now");
+    return result;
 }
 
 int repair_staging(struct db *db, void (*did)(void *arg, const char *what), void *arg, struct err *err)
 {
-    int slots[STORE_SLOTS_MAX];
-    int n = 0;
-    int repairs = 0;
-    int result = list_slots(db, slots, &n, err);
-    for (int i = 0; i < n && result >= 0; i++) {
-        int64_t unreadable = 0;
-        sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_UNREADABLE, slots[i], err);
-        result = db_step(db, stmt, err);
-        if (result == 1) {
-            unreadable = sqlite3_column_int64(stmt, 0);
-            sqlite3_reset(stmt);
-        }
-        if (result < 0 || unreadable == 0) {
-            continue;
-        }
-        if (repairs == 0 && (result = db_run(db, db_stmt(db, SQL_SET_ASIDE_CREATE, err), err)) < 0) {
-            break;
-        }
-        result = move_unreadable(db, slots[i], err);
-        if (result > 0) {
-            char text[128];
-            snprintf(text, sizeof text, "staging.db: %d row%s of slot %d that can't be read %s lost", result,
-                     result == 1 ? "" : "s", slots[i], result == 1 ? "is" : "are");
-            did(arg, text);
-            repairs++;
-        }
+    struct told t = {did, arg, 0};
+    struct slot_tables tables;
+    int result = slot_rows_tables(db, &tables, err);
+    if (result == 0 && (result = renumber(db, &t, err)) >= 0) {
+        result = slot_rows_accept(db, err);
+        tell(&t, result, "row that was set aside before is lost", "rows that were set aside before are lost");
+    }
+    for (int i = 0; i < STORE_SLOTS_MAX && result >= 0; i++) {
+        result = tables.exists[i] ? lose_unreadable(db, i, &t, err) : 0;
     }
     if (result >= 0) {
         result = repair_legacy(db, did, arg, err);
     }
-    return result < 0 ? result : repairs + result;
+    return result < 0 ? result : t.repairs + result;
 }

@@ -243,11 +243,11 @@ void staged_ids_free(struct staged_ids *ids)
     *ids = (struct staged_ids){0};
 }
 
-static int ids_add(const struct staged *s, struct staged_ids *ids, uint32_t id)
+int staged_ids_add(struct staged_ids *ids, uint64_t id)
 {
     int rc = staged_grow(&ids->at, &ids->cap, ids->n + 1, sizeof(ids->at[0]));
     if (rc == 0) {
-        ids->at[ids->n++] = s->first_id + id;
+        ids->at[ids->n++] = id;
     }
     return rc;
 }
@@ -284,12 +284,12 @@ int staged_find_user(const struct staged *s, int64_t key, struct slice id, struc
     struct plays_at at = plays_begin(user);
     for (struct play *play; rc == 0 && (play = plays_next(&at)) != NULL;) {
         if (play_live(play)) {
-            rc = ids_add(s, ids, play->id);
+            rc = staged_ids_add(ids, s->first_id + play->id);
         }
     }
     for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
         if (sent_live(sent)) {
-            rc = ids_add(s, ids, sent->id);
+            rc = staged_ids_add(ids, s->first_id + sent->id);
         }
     }
     return found(ids, before, rc);
@@ -347,12 +347,12 @@ int staged_find_items(const struct staged *s, int64_t key, struct slice id, cons
     struct plays_at at = plays_begin(user);
     for (struct play *play; rc == 0 && (play = plays_next(&at)) != NULL;) {
         if (play_live(play) && is_wanted(wanted, n, play->hash, play->month >= first_month, seen)) {
-            rc = ids_add(s, ids, play->id);
+            rc = staged_ids_add(ids, s->first_id + play->id);
         }
     }
     for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
         if (sent_live(sent) && is_wanted(wanted, n, sent->hash, true, seen)) {
-            rc = ids_add(s, ids, sent->id);
+            rc = staged_ids_add(ids, s->first_id + sent->id);
         }
     }
     free(wanted);

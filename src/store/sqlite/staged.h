@@ -70,6 +70,7 @@ struct staged_ids {
     size_t n, cap;
 };
 void staged_ids_free(struct staged_ids *ids);
+int staged_ids_add(struct staged_ids *ids, uint64_t id); /* 0 or ERR_NOMEM */
 
 /* Appends the ids of all rows of the user. Returns 1, 0 when the user has none, or ERR_NOMEM (ids as before). */
 int staged_find_user(const struct staged *s, int64_t key, struct slice user, struct staged_ids *ids);

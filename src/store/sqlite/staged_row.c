@@ -5,24 +5,46 @@
 #include "base/calendar.h"
 #include "store/sqlite/db.h"
 
-bool staged_row_read(sqlite3_stmt *stmt, uint64_t seed, const struct staged *index, struct staged_row *out)
+enum { MONTH_MAX = UINT16_MAX /* that an index can hold */ };
+
+static bool is_id(sqlite3_stmt *stmt, int column)
 {
-    int kind = sqlite3_column_int(stmt, 1);
-    struct slice user = db_column_bytes(stmt, 2);
-    struct slice item = db_column_bytes(stmt, 3);
+    int type = sqlite3_column_type(stmt, column);
+    int len = sqlite3_column_bytes(stmt, column);
+    return (type == SQLITE_TEXT || type == SQLITE_BLOB) && len >= 1 && len <= HASH_ID_MAX;
+}
+
+const char *staged_row_problem(sqlite3_stmt *stmt)
+{
+    int64_t kind = sqlite3_column_int64(stmt, 1);
     int month = month_of_ms(sqlite3_column_int64(stmt, 4));
-    uint64_t id = (uint64_t)sqlite3_column_int64(stmt, 0);
-    if ((kind != STORE_PLAY && kind != STORE_DELIVERY) || user.len == 0 || user.len > HASH_ID_MAX || item.len == 0 ||
-        item.len > HASH_ID_MAX || !staged_fits(index, id, month)) {
+    if (kind != STORE_PLAY && kind != STORE_DELIVERY) {
+        return "it is neither a play nor a delivery";
+    }
+    if (!is_id(stmt, 2)) {
+        return "its user has not 1 to 255 bytes";
+    }
+    if (!is_id(stmt, 3)) {
+        return "its item has not 1 to 255 bytes";
+    }
+    bool has_time = sqlite3_column_type(stmt, 4) == SQLITE_INTEGER && month >= 0 && month <= MONTH_MAX;
+    return has_time ? NULL : "its time is in no month";
+}
+
+bool staged_row_read(sqlite3_stmt *stmt, uint64_t seed, struct staged_row *out)
+{
+    if (staged_row_problem(stmt) != NULL) {
         return false;
     }
-    *out = (struct staged_row){.id = id,
+    struct slice user = db_column_bytes(stmt, 2);
+    struct slice item = db_column_bytes(stmt, 3);
+    *out = (struct staged_row){.id = (uint64_t)sqlite3_column_int64(stmt, 0),
                                .hash = hash_id(seed, item),
-                               .kind = (enum store_kind)kind,
+                               .kind = (enum store_kind)sqlite3_column_int(stmt, 1),
                                .key = hash_user_key(seed, user),
                                .user = user,
                                .item = item,
-                               .month = month};
+                               .month = month_of_ms(sqlite3_column_int64(stmt, 4))};
     return true;
 }
 

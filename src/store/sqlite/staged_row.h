@@ -15,8 +15,11 @@ struct staged_row {
     int month;
 };
 
-/* False: nothing that was ever written, so it is damaged; or the index can't hold it. */
-bool staged_row_read(sqlite3_stmt *stmt, uint64_t seed, const struct staged *index, struct staged_row *out);
+/* What makes it a row that was never written, in words; NULL: nothing. */
+const char *staged_row_problem(sqlite3_stmt *stmt);
+
+/* False: there is a problem with it. */
+bool staged_row_read(sqlite3_stmt *stmt, uint64_t seed, struct staged_row *out);
 
 /* Returns 0 or ERR_NOMEM. */
 int staged_row_add(struct staged *index, const struct staged_row *row);
