@@ -12,6 +12,8 @@ COMMIT;
 SELECT value FROM meta WHERE name = ?1;
 -- :meta_set
 INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+-- :meta_raise
+INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value < excluded.value;
 
 -- :staged_tables
 SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*';

@@ -13,6 +13,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/bulk.c \
 	src/store/sqlite/check.c \
 	src/store/sqlite/check.h \
+	src/store/sqlite/check_folder.c \
 	src/store/sqlite/db.c \
 	src/store/sqlite/db.h \
 	src/store/sqlite/db_stmt.c \
@@ -44,6 +45,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/note_set.c \
 	src/store/sqlite/note_set.h \
 	src/store/sqlite/notes.c \
+	src/store/sqlite/pair.c \
+	src/store/sqlite/pair.h \
 	src/store/sqlite/reader.c \
 	src/store/sqlite/reader_staging.c \
 	src/store/sqlite/repair.c \

@@ -13,7 +13,6 @@
 #include "store/sqlite/check.h"
 #include "store/sqlite/db.h"
 #include "store/sqlite/delivered.h"
-#include "store/sqlite/folder.h"
 #include "store/sqlite/schema.h"
 #include "store/sqlite/slot_rows.h"
 #include "store/sqlite/sqlite_store.h"
@@ -470,31 +469,4 @@ int check_files(const struct check_files *files, int *unread, struct err *err)
         *unread = c.unread;
     }
     return result < 0 ? result : c.problems;
-}
-
-int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
-                        void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
-{
-    const struct check_files files = {.folder = folder,
-                                      .history = "history",
-                                      .staging = "staging",
-                                      .pages = true,
-                                      .found = found,
-                                      .progress = progress,
-                                      .arg = arg};
-    int result;
-    if ((result = folder_need(folder, "history.db", err)) < 0 ||
-        (result = folder_need(folder, "staging.db", err)) < 0) {
-        return result;
-    }
-    if (served) {
-        return check_files(&files, NULL, err);
-    }
-    int lock = folder_lock(folder, err);
-    if (lock < 0) {
-        return lock;
-    }
-    result = check_files(&files, NULL, err);
-    folder_unlock(folder, lock);
-    return result;
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 
@@ -246,6 +247,47 @@ static int open_file(struct db *db, const char *folder, const char *name, const 
 int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err)
 {
     return open_file(db, folder, name, vfs, mode, mode != DB_READ, err);
+}
+
+int db_settle(const char *folder, const char *name, const char *vfs, struct err *err)
+{
+    struct db db = {.name = name};
+    char journal[PATH_MAX];
+    struct stat st;
+    if (snprintf(db.path, sizeof db.path, "%s/%s.db", folder, name) >= (int)sizeof db.path ||
+        snprintf(journal, sizeof journal, "%s/%s.db-journal", folder, name) >= (int)sizeof journal) {
+        return err_set(err, ERR_INVALID, "the path of the data folder is too long: %s", folder);
+    }
+    if (stat(journal, &st) < 0 || st.st_size == 0) {
+        return 0;
+    }
+    int64_t tables = 0;
+    int result = sqlite3_open_v2(db.path, &db.handle, SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE, vfs) == SQLITE_OK
+                     ? db_int(&db, "SELECT count(*) FROM sqlite_schema", &tables, err)
+                     : db_error(&db, err, "open");
+    sqlite3_close(db.handle);
+    return result;
+}
+
+int db_leave_wal(struct db *db, struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int result = 0;
+    if (db->handle == NULL) {
+        return 0;
+    }
+    db_drop_statements(db);
+    sqlite3_busy_timeout(db->handle, CHECKPOINT_WAIT_MS);
+    if (sqlite3_prepare_v2(db->handle, "PRAGMA journal_mode = DELETE", -1, &stmt, NULL) != SQLITE_OK) {
+        result = db_error(db, err, "journal_mode");
+    } else if (sqlite3_step(stmt) != SQLITE_ROW) {
+        bool busy = (sqlite3_errcode(db->handle) & 0xff) == SQLITE_BUSY;
+        result = busy ? 1 : db_error(db, err, "journal_mode");
+    } else {
+        result = strcmp((const char *)sqlite3_column_text(stmt, 0), "delete") != 0;
+    }
+    sqlite3_finalize(stmt);
+    return result;
 }
 
 void db_close(struct db *db)

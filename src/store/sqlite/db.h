@@ -59,6 +59,14 @@ struct db {
 int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err);
 void db_close(struct db *db);
 
+/* Makes it one plain file, whose header says that no log belongs to it. Everything is in the file before. 1: somebody
+ * else has it open, so it stays as it is. */
+int db_leave_wal(struct db *db, struct err *err);
+
+/* Ends what a process was cut short in while it made the file one with a log, or one without: a connection that only
+ * reads can't. */
+int db_settle(const char *folder, const char *name, const char *vfs, struct err *err);
+
 /* Closes and opens again, after a failed commit or fsync. */
 int db_reopen(struct db *db, struct err *err);
 
@@ -124,5 +132,6 @@ int db_extend_wal(struct db *db, int64_t step, struct err *err);
 
 int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out, struct err *err);
 int db_meta_set_int(struct db *db, const char *name, int64_t value, struct err *err);
+int db_meta_raise(struct db *db, const char *name, int64_t value, struct err *err); /* unless it is as high */
 
 #endif

@@ -188,12 +188,22 @@ int db_meta_int(struct db *db, const char *name, int64_t fallback, int64_t *out,
     return result;
 }
 
-int db_meta_set_int(struct db *db, const char *name, int64_t value, struct err *err)
+static int set_int(struct db *db, enum sql_statement which, const char *name, int64_t value, struct err *err)
 {
-    sqlite3_stmt *stmt = db_stmt(db, SQL_META_SET, err);
+    sqlite3_stmt *stmt = db_stmt(db, which, err);
     if (stmt != NULL) {
         sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
         sqlite3_bind_int64(stmt, 2, value);
     }
     return db_run(db, stmt, err);
+}
+
+int db_meta_set_int(struct db *db, const char *name, int64_t value, struct err *err)
+{
+    return set_int(db, SQL_META_SET, name, value, err);
+}
+
+int db_meta_raise(struct db *db, const char *name, int64_t value, struct err *err)
+{
+    return set_int(db, SQL_META_RAISE, name, value, err);
 }

@@ -188,6 +188,11 @@ static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
         return result;
     }
     result = forget->n_items == 0 ? erase_user(s, forget) : erase_items(s, forget);
+    /* Not of somebody who was never heard of: that needs no room on the disk. */
+    if (result == 0 && forget->answer > 0) {
+        history_met(s, forget->before - 1);
+        result = history_mark(s, err);
+    }
     if (result < 0) {
         history_rollback(s);
         return result;

@@ -74,6 +74,7 @@ static void work_slot(struct sqlite_store *s, int slot)
     if (slots_state(s, slot) != SLOT_FLUSHING) {
         slots_set_state(s, slot, SLOT_FLUSHING);
         flush_begin(s, job, atomic_load(&s->slots[slot].index));
+        history_met(s, s->slots[slot].last_id); /* closed: the stager changes it no more */
     }
     int result = flush_step(s, job);
     GAUGE(s, flush_users_done, result == 1 ? job->users : 0);

@@ -77,6 +77,7 @@ void history_rollback(struct sqlite_store *s)
     struct historian *h = &s->historian;
     db_rollback(&h->db);
     h->n_deltas = 0;
+    h->marked = 0;
     h->months_known = false;
     history_recount_lower(s);
 }
@@ -93,7 +94,10 @@ int history_commit(struct sqlite_store *s, struct err *err)
     if (result < 0) {
         h->months_known = false;
         h->losses++;
+    } else if (h->marked > 0) {
+        atomic_store(&s->flushes_durable, h->marked);
     }
+    h->marked = 0;
     atomic_store_explicit(&s->counters.history_wal_bytes, (uint64_t)h->db.wal_bytes, memory_order_relaxed);
     return result;
 }
@@ -104,6 +108,24 @@ int history_full(struct sqlite_store *s, bool full, struct err *err)
     return result < 0 ? result : db_pragma(&s->historian.db, "synchronous", full ? 2 : 1, err);
 }
 
+void history_met(struct sqlite_store *s, uint64_t row_id)
+{
+    struct historian *h = &s->historian;
+    h->met = (int64_t)row_id > h->met ? (int64_t)row_id : h->met;
+}
+
+int history_mark(struct sqlite_store *s, struct err *err)
+{
+    struct historian *h = &s->historian;
+    int64_t flushes = 0;
+    int result = db_meta_int(&h->db, "flushes", 0, &flushes, err);
+    if (result < 0 || (result = db_meta_set_int(&h->db, "flushes", flushes + 1, err)) < 0) {
+        return result;
+    }
+    h->marked = flushes + 1;
+    return h->met > 0 ? db_meta_raise(&h->db, "high_water", h->met, err) : 0;
+}
+
 int history_barrier(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
@@ -112,11 +134,7 @@ int history_barrier(struct sqlite_store *s, struct err *err)
     }
     int result = history_full(s, true, err);
     if (result == 0 && (result = history_begin(s, err)) == 0) {
-        int64_t flushes = 0;
-        result = db_meta_int(&h->db, "flushes", 0, &flushes, err);
-        if (result == 0) {
-            result = db_meta_set_int(&h->db, "flushes", flushes + 1, err);
-        }
+        result = history_mark(s, err);
         if (result == 0) {
             result = db_meta_set_int(&h->db, "retention", config_now(s->cfg)->retention, err); /* for the views */
         }

@@ -146,6 +146,8 @@ struct historian {
     int64_t retention_seen;
     uint64_t losses; /* commits and checkpoints that failed */
     struct log_limit reopen_log;
+    int64_t met;     /* the highest row id of staging.db that a flush or a forget has brought; see pair.h */
+    int64_t marked;  /* what history_mark() counted, in the transaction under way; 0: nothing */
 };
 
 struct stager {
@@ -275,9 +277,10 @@ struct sqlite_store {
     _Atomic int64_t clock_offset;
     _Atomic bool clock_doubted;
 
-    _Atomic bool disk_low;       /* less than min_free is left */
-    _Atomic bool loading;        /* a bulk load is under way */
-    _Atomic uint64_t exceptions; /* 0 only if a snapshot taken later has no row in `exceptions` */
+    _Atomic bool disk_low;           /* less than min_free is left */
+    _Atomic bool loading;            /* a bulk load is under way */
+    _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
+    _Atomic uint64_t exceptions;     /* 0 only if a snapshot taken later has no row in `exceptions` */
 
     pthread_mutex_t readers_mutex;
     struct store_reader *readers;
@@ -358,6 +361,9 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
 void stager_gather(struct stager *st); /* before: waits a moment for those who were answered last */
 /* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, and in the mirror. */
 int stager_undo(struct sqlite_store *s, struct err *err);
+/* Inside a transaction: what history.db has made durable, since rows are deleted in reliance on it (pair.h). */
+int stager_note_flushes(struct sqlite_store *s, struct err *err);
+void stager_note_end(struct sqlite_store *s); /* the same, once both threads have ended */
 void stager_undo_ended(struct sqlite_store *s, bool committed); /* that transaction, when it wrote no rows itself */
 /* The next transaction deletes the rows with ids from .. end (excluded), which may be in the file. */
 void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end);
@@ -391,6 +397,9 @@ int history_recount(struct sqlite_store *s, struct err *err);
 void history_recount_lower(struct sqlite_store *s);
 int history_reopen(struct sqlite_store *s, struct err *err);          /* if the connection was lost */
 int history_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
+/* Inside a transaction under synchronous=FULL: counts it, and notes the rows of staging.db that were met (pair.h). */
+int history_mark(struct sqlite_store *s, struct err *err);
+void history_met(struct sqlite_store *s, uint64_t row_id);
 /* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
 int history_barrier(struct sqlite_store *s, struct err *err);
 /* Whether background work may write: checkpoints a WAL that has grown, and is false while it can't shrink. */

@@ -16,6 +16,7 @@
 #include "store/sqlite/delivered.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
+#include "store/sqlite/pair.h"
 #include "store/sqlite/repair.h"
 #include "store/sqlite/schema.h"
 
@@ -336,7 +337,7 @@ int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *
 {
     struct repair r = {.did = did, .progress = progress, .arg = arg};
     int result = folder_need(folder, "history.db", err);
-    if (result < 0 || (result = folder_need(folder, "staging.db", err)) < 0) {
+    if (result < 0) {
         return result;
     }
     int lock = folder_lock(folder, err);
@@ -344,20 +345,29 @@ int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *
         return lock;
     }
     struct db staging = {0};
-    int moved = 0;
-    result = db_open(&r.db, folder, "history", NULL, DB_WRITE_FULL, err);
+    int moved = 0, accepted = 0;
+    result = pair_examine_loss(folder, err);
+    if (result == 0) {
+        result = db_open(&r.db, folder, "history", NULL, DB_WRITE_FULL, err);
+    }
     if (result == 0 && (result = db_open(&staging, folder, "staging", NULL, DB_WRITE_FULL, err)) == 0 &&
         (result = schema_staging(&staging, err)) == 0 && (result = db_begin(&staging, err)) == 0) {
-        result = moved = repair_staging(&staging, did, arg, err);
+        result = accepted = pair_accept(&staging, &r.db, did, arg, err);
+        if (result >= 0) {
+            result = moved = repair_staging(&staging, did, arg, err);
+        }
         /* history.db first: what follows is of rows that no start can read. */
         if (result >= 0 && (result = repair_history(&r, err)) == 0) {
             result = db_commit(&staging, err);
         }
     }
+    db_rollback(&staging);
+    db_leave_wal(&staging, NULL); /* as a store that closes leaves them */
+    db_leave_wal(&r.db, NULL);
     db_close(&staging);
     db_close(&r.db);
     arena_free(&r.arena);
     delivered_codec_free(&r.codec);
     folder_unlock(folder, lock);
-    return result < 0 ? result : r.repairs + moved;
+    return result < 0 ? result : r.repairs + moved + accepted;
 }

@@ -38,11 +38,28 @@ int schema_version(struct db *db, int64_t *version, struct err *err)
     return result == 0 && has_meta > 0 ? db_meta_int(db, "schema", 0, version, err) : result;
 }
 
+/* Both files have a table meta. One under the other's name would be upgraded to a mixture of both. */
+int schema_kind(struct db *db, bool history, struct err *err)
+{
+    int64_t version = 0;
+    int64_t users = 0;
+    int result = schema_version(db, &version, err);
+    if (result < 0 || version == 0) {
+        return result;
+    }
+    result = db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'users'", &users, err);
+    if (result < 0 || (users > 0) == history) {
+        return result;
+    }
+    return err_set(err, ERR_CORRUPT, "%s: this is a %s.db: give each file its own name", db->path,
+                   history ? "staging" : "history");
+}
+
 static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, struct err *err)
 {
     int64_t version = 0;
     int result = schema_version(db, &version, err);
-    if (result < 0) {
+    if (result < 0 || (result = schema_kind(db, steps == history_steps, err)) < 0) {
         return result;
     }
     if (version > n_steps) {

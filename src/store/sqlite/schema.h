@@ -8,6 +8,9 @@
 int schema_staging(struct db *db, struct err *err);
 int schema_history(struct db *db, struct err *err);
 
+/* Whether it is a history.db, or a staging.db: ERR_CORRUPT when it is the other one. A new one is either. */
+int schema_kind(struct db *db, bool history, struct err *err);
+
 /* What the file has; 0: it is new. */
 int schema_version(struct db *db, int64_t *version, struct err *err);
 

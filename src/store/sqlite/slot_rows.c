@@ -96,6 +96,24 @@ int slot_rows_first(struct db *db, int slot, int64_t highest, int64_t *first, st
     return result;
 }
 
+int slot_rows_highest(struct db *db, int64_t *out, struct err *err)
+{
+    struct slot_tables tables;
+    int64_t noted = 0;
+    int result = db_meta_int(db, "high_water", 0, &noted, err);
+    *out = noted;
+    if (result < 0 || (result = slot_rows_tables(db, &tables, err)) < 0) {
+        return result;
+    }
+    for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
+        int64_t at[4] = {0};
+        int any = tables.exists[slot] ? bounds(db, slot, above(noted), at, err) : 0;
+        result = any < 0 ? any : 0;
+        *out = any == 1 && at[3] > *out ? at[3] : *out;
+    }
+    return result;
+}
+
 static int find_strays(struct db *db, int slot, int64_t first, struct staged_ids *out, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_OUTSIDE, slot, err);

@@ -21,6 +21,9 @@ struct slot_tables {
 };
 int slot_rows_tables(struct db *db, struct slot_tables *out, struct err *err);
 
+/* The highest row id that the file has given, whether its row is there or not; damaged ones don't count. */
+int slot_rows_highest(struct db *db, int64_t *out, struct err *err);
+
 /* The lowest row id that is no stray: those up to 2^32 - 1 above it are none either. highest: a row id that was used,
  * those far above it can't have been. 0: the slot has no row, or only stray ones. */
 int slot_rows_first(struct db *db, int slot, int64_t highest, int64_t *first, struct err *err);

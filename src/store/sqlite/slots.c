@@ -294,6 +294,9 @@ static int delete_chunk(struct sqlite_store *s, int n, struct err *err)
         sqlite3_reset(stmt);
         result = 0;
     }
+    if (result == 0) {
+        result = stager_note_flushes(s, err);
+    }
     if (result == 0 && count > 0) {
         stmt = db_stmt_for(db, SQL_STAGED_DELETE_RANGE, n, err);
         if (stmt != NULL) {

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
+#include "store/sqlite/pair.h"
 #include "store/sqlite/schema.h"
 
 /* --- the seed --- */
@@ -106,12 +107,20 @@ static int choose_seed(struct sqlite_store *s, struct err *err)
     if ((result = history_full(s, true, err)) < 0 || (result = history_begin(s, err)) < 0) {
         return result;
     }
-    if ((result = write_seed(db, s->seed, err)) < 0) {
+    if ((result = write_seed(db, s->seed, err)) < 0 || (result = pair_draw(db, err)) < 0) {
         history_rollback(s);
         return result;
     }
     result = history_commit(s, err);
     return result < 0 ? result : history_full(s, false, err);
+}
+
+static int begin_pair(struct sqlite_store *s, struct err *err)
+{
+    int64_t flushes = 0;
+    int result = db_meta_int(&s->historian.db, "flushes", 0, &flushes, err);
+    atomic_store(&s->flushes_durable, flushes);
+    return result < 0 ? result : pair_begin(&s->stager.db, &s->historian.db, err);
 }
 
 /* --- the clock --- */
@@ -282,8 +291,8 @@ static uint64_t store_seed(struct store *base)
 
 static int open_files(struct sqlite_store *s, struct err *err)
 {
-    int result = db_open(&s->stager.db, s->folder, "staging", s->vfs, DB_WRITE_FULL, err);
-    if (result < 0) {
+    int result = pair_examine(s->folder, s->vfs, err);
+    if (result < 0 || (result = db_open(&s->stager.db, s->folder, "staging", s->vfs, DB_WRITE_FULL, err)) < 0) {
         return result;
     }
     if ((result = db_open(&s->historian.db, s->folder, "history", s->vfs, DB_WRITE_NORMAL, err)) < 0) {
@@ -310,6 +319,10 @@ static void close_file(struct db *db)
     if (!db->lost && db->handle != NULL && db_checkpoint(db, SQLITE_CHECKPOINT_TRUNCATE, &err) < 0) {
         log_error("checkpoint at the end failed", "error=%s", log_quote_str(err.text));
     }
+    /* So that a log that is found beside it later is known to belong to another file. */
+    if (!db->lost && db_leave_wal(db, &err) < 0) {
+        log_debug("file stays in WAL mode", "file=%s error=%s", log_quote_str(db->path), log_quote_str(err.text));
+    }
     db_close(db);
 }
 
@@ -329,6 +342,7 @@ static void store_close(struct store *base)
     }
     while (mirror_empty_step(s, true)) {
     }
+    stager_note_end(s);
     mirror_close(s);
     notes_close(s);
     close_file(&s->stager.db);
@@ -451,8 +465,9 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     if ((result = open_files(s, err)) < 0) {
         goto unlock;
     }
-    if ((result = choose_seed(s, err)) < 0 || (result = start_guard(s, err)) < 0 || (result = recover(s, err)) < 0 ||
-        (result = notes_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 || (result = start(s, err)) < 0) {
+    if ((result = choose_seed(s, err)) < 0 || (result = begin_pair(s, err)) < 0 || (result = start_guard(s, err)) < 0 ||
+        (result = recover(s, err)) < 0 || (result = notes_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 ||
+        (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;

@@ -47,11 +47,40 @@ static int insert_event(struct sqlite_store *s, const struct store_event *event,
     return 0;
 }
 
+int stager_note_flushes(struct sqlite_store *s, struct err *err)
+{
+    int64_t flushes = atomic_load(&s->flushes_durable);
+    return flushes > 0 ? db_meta_raise(&s->stager.db, "flushes", flushes, err) : 0;
+}
+
+void stager_note_end(struct sqlite_store *s)
+{
+    struct err err = {0};
+    struct db *db = &s->stager.db;
+    int64_t noted = 0;
+    int result = db->lost ? db_reopen(db, &err) : 0;
+    if (result < 0 || (result = db_meta_int(db, "flushes", 0, &noted, &err)) < 0 ||
+        noted >= atomic_load(&s->flushes_durable)) {
+        return;
+    }
+    if ((result = db_begin(db, &err)) == 0) {
+        if ((result = stager_note_flushes(s, &err)) < 0) {
+            db_rollback(db);
+        } else {
+            result = db_commit(db, &err);
+        }
+    }
+    if (result < 0) {
+        log_warn("flushes not noted", "error=%s", log_quote_str(err.text));
+    }
+}
+
 int stager_undo(struct sqlite_store *s, struct err *err)
 {
     struct stager *st = &s->stager;
-    if (st->undo_from == 0) {
-        return 0;
+    int noted = stager_note_flushes(s, err);
+    if (noted < 0 || st->undo_from == 0) {
+        return noted;
     }
     sqlite3_stmt *stmt = db_stmt_for(&st->db, SQL_STAGED_DELETE_RANGE, st->undo_slot, err);
     if (stmt != NULL) {
@@ -59,6 +88,9 @@ int stager_undo(struct sqlite_store *s, struct err *err)
         sqlite3_bind_int64(stmt, 2, (int64_t)st->undo_to);
     }
     int result = db_run(&st->db, stmt, err);
+    if (result == 0) { /* their ids are used */
+        result = db_meta_raise(&st->db, "high_water", (int64_t)st->next_id - 1, err);
+    }
     return result < 0 ? result : mirror_undo(s, st->undo_from, st->undo_to, err);
 }
 
