@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "built.h"
+
 enum { TEST_MONO_START = 1000 * 1000 };
 
 static atomic_bool is_test;
@@ -32,6 +34,11 @@ int64_t clock_mono_ms(void)
         return atomic_load(&test_mono);
     }
     return read_ms(CLOCK_BOOTTIME);
+}
+
+int64_t clock_built_ms(void)
+{
+    return atomic_load(&is_test) ? 0 : BUILT_S * 1000;
 }
 
 void clock_both_ms(int64_t *wall, int64_t *mono)

@@ -14,6 +14,9 @@
 int64_t clock_wall_ms(void);
 int64_t clock_mono_ms(void); /* counts on while the machine sleeps, so that waking up is no jump of the wall clock */
 
+/* When this program was built: the clock can't be right when it says less. 0 with a test clock. */
+int64_t clock_built_ms(void);
+
 /* Both of one moment, also while another thread moves a test clock. */
 void clock_both_ms(int64_t *wall, int64_t *mono);
 

@@ -1,14 +1,26 @@
 /* Clocks lie: what may be believed of the wall clock. Pure; the caller passes both clocks in.
  *
- * At start the only witness is the newest time that was ever believed: the wall clock is doubted when it is more than
- * a day behind it or more than 31 days ahead of it. From then on the witness is the monotonic clock: the wall clock is
- * doubted when it moved more than 5 minutes against it, at once or within a day. It is believed again as soon as it
- * agrees with the witness again (it was corrected), or after 24 hours without another such jump (it was the old time
- * that was wrong).
+ * At start the only witness is the newest time that was ever believed. Then it is the monotonic clock: the wall clock
+ * is doubted when it moved more than 5 minutes against it, at once or within a day.
+ *
+ *   the wall clock is                          it is believed
+ *   as the witness says, or at start less      at once
+ *     than a day behind, 31 days ahead
+ *   off by more, but neither of the below      after 24 hours without another jump
+ *   more than a day behind the newest time     once it has passed it, never by being steady
+ *   more than 31 days ahead of the witness     never: guard_accept()
+ *   at a first start before the program was    once it is later than that, or guard_accept(); until then no
+ *     built                                    time is known, and nothing can be stamped
  *
  * While it is doubted nothing is swept, dropped or sealed; a play is stamped with the later of both times and the
  * window begins at the earlier one, so that a wrong clock can hide an item for longer, but never show one that was
- * played.
+ * played. No play is stamped below the newest time that was ever believed, in doubt or not. Only an administrator takes
+ * that time back: guard_set_back().
+ *
+ * A time that leaps ahead, by more than a week and not because the machine was off, was wrong before: what was played
+ * until now is stamped too early. So the newest time before the leap is kept as `unsure`, and the window begins no
+ * later than by that time until `hold_ms` have passed: no play leaves the window by the leap, and a leap that was a
+ * mistake can be taken back.
  */
 #ifndef UNSEEN_BASE_GUARD_H
 #define UNSEEN_BASE_GUARD_H
@@ -16,30 +28,60 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero before the first guard_observe(). */
-struct guard {
-    int64_t newest;    /* newest believed wall time; persisted by the owner; 0: none yet */
-    int64_t offset;    /* wall - mono that is believed */
-    int64_t candidate; /* wall - mono that is being proven, while doubted */
-    int64_t since;     /* mono time at which the candidate appeared, or offset was last taken from the wall clock */
-    bool started;
-    bool anchored; /* offset comes from the wall clock, and not from the newest time that was persisted */
-    bool doubted;
-    char reason[96]; /* "" unless doubted */
-};
+#include "base/err.h"
 
 enum {
     GUARD_JUMP_MS = 5 * 60 * 1000,
     GUARD_STEADY_MS = 24 * 3600 * 1000,
+    GUARD_REASON = 200,
 };
 
-/* At start, with the persisted newest time (0: none), and whenever time may have passed (newest is then ignored). Both
- * clocks are of one moment: clock_both_ms(). Returns true when the wall clock came into doubt, jumped again while
- * doubted, or is believed again, so that the caller logs it. */
-bool guard_observe(struct guard *g, int64_t newest, int64_t wall, int64_t mono);
+/* What outlives a restart; persisted by the owner. All zero: a first start. */
+struct guard_kept {
+    int64_t newest; /* the highest time ever believed */
+    int64_t unsure; /* the newest time before the time leapt, as long as the window begins by it; 0: it doesn't */
+    int64_t leapt;  /* when that was, by the new time */
+};
+
+/* All zero before guard_start(). */
+struct guard {
+    struct guard_kept kept;
+    int64_t built;     /* no time before it is believed at a first start; 0: any is */
+    int64_t hold_ms;   /* for how long `unsure` is kept; the owner may change it */
+    int64_t offset;    /* wall - mono that is believed */
+    int64_t candidate; /* wall - mono that is being proven, while doubted */
+    int64_t since;     /* mono time at which the candidate appeared, or offset was last taken from the wall clock */
+    bool anchored;     /* offset comes from the wall clock, and not from the newest time that was persisted */
+    bool doubted;
+    bool unknown;              /* no time was ever believed: doubted too */
+    bool behind;               /* the candidate began more than a day behind the newest time */
+    char reason[GUARD_REASON]; /* "" unless doubted; says what to type */
+};
+
+/* Both clocks are of one moment: clock_both_ms(). */
+void guard_start(struct guard *g, const struct guard_kept *kept, int64_t built, int64_t wall, int64_t mono);
+
+/* Whenever time may have passed. Returns true when the wall clock came into doubt, jumped again while doubted, or is
+ * believed again, so that the caller logs it. */
+bool guard_observe(struct guard *g, int64_t wall, int64_t mono);
+
+/* An administrator says that the wall clock is right. ERR_INVALID: it isn't doubted, or it is more than a day behind
+ * the newest time, which only guard_set_back() takes back. */
+int guard_accept(struct guard *g, int64_t wall, int64_t mono, struct err *err);
+
+/* And that a later time was believed wrongly: the newest time goes back to the wall clock's. ERR_INVALID: it isn't
+ * later, or the wall clock is before the program was built. */
+int guard_set_back(struct guard *g, int64_t wall, int64_t mono, struct err *err);
 
 /* Wall time by the believed offset. Equal to wall (within GUARD_JUMP_MS) unless doubted. When doubted since the start
  * it goes on from the newest time. */
 int64_t guard_believed(const struct guard *g, int64_t wall, int64_t mono);
+
+/* The later and the earlier time (see above), from what an owner publishes of a guard. */
+struct guard_view {
+    int64_t offset, newest, unsure;
+    bool doubted;
+};
+void guard_times(const struct guard_view *v, int64_t wall, int64_t mono, int64_t *later, int64_t *earlier);
 
 #endif

@@ -1,3 +1,10 @@
+# When this was built, as configure found it: alone in a file, so that a new configure compiles nothing else anew.
+BUILT_SOURCES += gen/built.h
+CLEANFILES += gen/built.h
+gen/built.h: Makefile
+	$(AM_V_GEN)$(MKDIR_P) gen && echo '#define BUILT_S INT64_C($(BUILT_S))' > $@.tmp && mv $@.tmp $@
+src/base/clock.$(OBJEXT): gen/built.h
+
 libunseen_a_SOURCES += \
 	src/base/arena.c \
 	src/base/arena.h \

@@ -131,6 +131,10 @@ int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool 
     const struct config *live = config_now(d->cfg);
     int64_t later, earlier;
     d->store->ops->now(d->store, &later, &earlier);
+    int known = d->store->ops->time_known(d->store, err);
+    if (known < 0) {
+        return known; /* the event may well be good */
+    }
     int oldest_month = month_of_ms(earlier) - (int)live->retention;
     int64_t oldest = month_start_ms(oldest_month);
 

@@ -53,7 +53,8 @@ int dedup_hash_items(const struct dedup *d, const struct slice *items, size_t n,
 int64_t dedup_stamp(const struct dedup *d);
 
 /* Checks an event time. Past retention, more than a day ahead, or seconds instead of milliseconds: ERR_RANGE saying
- * which and by how much; or, with skewed_time = now, *at is the server's time and *skewed is set. */
+ * which and by how much; or, with skewed_time = now, *at is the server's time and *skewed is set. ERR_BUSY: no time is
+ * known, see store_ops.time_known. */
 int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool *skewed, struct err *err);
 
 /* Oldest month that a question looks at, by the guarded clock. */

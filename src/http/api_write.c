@@ -84,7 +84,7 @@ static enum http_outcome record(struct http_request *rq, enum store_kind kind)
     int code = dedup_check_id("user", 0, user, &err);
     if (code == 0 && has_at) {
         code = dedup_event_time(rq->dedup, given, &at, &skewed, &err);
-        http_count(rq, COUNT_TIMES_REFUSED, code < 0);
+        http_count(rq, COUNT_TIMES_REFUSED, code == ERR_RANGE);
     } else {
         at = dedup_stamp(rq->dedup);
     }

@@ -51,9 +51,10 @@ enum outcome cmd_playedat(struct session *s, const struct slice *args, size_t n)
     }
     struct err err = {0};
     bool skewed = false;
-    if (dedup_event_time(s->conn.worker->dedup, given, &at, &skewed, &err) < 0) {
-        worker_count(s->conn.worker, COUNT_TIMES_REFUSED, 1);
-        return session_refuse(s, "ERR %s", err.text);
+    int code = dedup_event_time(s->conn.worker->dedup, given, &at, &skewed, &err);
+    if (code < 0) {
+        worker_count(s->conn.worker, COUNT_TIMES_REFUSED, code == ERR_RANGE);
+        return session_refuse(s, "%s %s", code == ERR_BUSY ? "BUSY" : "ERR", err.text);
     }
     enum outcome outcome = record(s, STORE_PLAY, at, args, 3, n);
     if (outcome == OUTCOME_RECORDED && skewed) {

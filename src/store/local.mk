@@ -74,6 +74,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/stager_forget.c \
 	src/store/sqlite/stager_limits.c \
 	src/store/sqlite/sweep.c \
+	src/store/sqlite/time.c \
 	src/store/sqlite/version.c \
 	src/store/sqlite/views.c \
 	src/store/sqlite/views.h \

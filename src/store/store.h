@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/figure.h"
+#include "base/guard.h"
 #include "base/slice.h"
 #include "config/config.h"
 #include "filter/filter.h"
@@ -300,7 +301,23 @@ struct store_ring {
     bool busy; /* writes are refused: memory is full, or the disk nearly so */
     char busy_cause[STORE_ERROR_TEXT];
     bool clock_doubted;
-    char clock_reason[96];
+    char clock_reason[GUARD_REASON];
+};
+
+/* What is believed of the wall clock (base/guard.h). */
+struct store_clock {
+    int64_t wall_ms, believed_ms, newest_ms;
+    int64_t unsure_ms; /* the window begins no later than by this time; 0: by the clock */
+    bool known;        /* false: no time is, and writes are refused */
+    bool doubted;
+    char reason[GUARD_REASON];
+};
+
+/* An administrator says that the wall clock is right, though it is doubted; or that a later time was believed wrongly.
+ */
+struct store_clock_change {
+    struct store_call call;
+    bool set_back;
 };
 
 enum store_month_state { STORE_MONTH_LIVE, STORE_MONTH_SEALING, STORE_MONTH_SEALED, STORE_MONTH_EXPIRING };
@@ -404,8 +421,16 @@ struct store_ops {
     void (*stats)(struct store *s, struct store_stats *out);
 
     /* Time by the guarded clock (base/guard.h): later = for stamping a play, earlier = for the window's beginning.
-     * Equal unless the clock is doubted. */
+     * Equal unless the clock is doubted, or was set. */
     void (*now)(struct store *s, int64_t *later, int64_t *earlier);
+
+    /* 0; or ERR_BUSY: no time is known yet, because this is a first start with a clock that says a time before the
+     * program was built. Batches, bulk loads and joins are refused the same way. */
+    int (*time_known)(struct store *s, struct err *err);
+    void (*clock)(struct store *s, struct store_clock *out);
+
+    /* done() once it is durable; ERR_INVALID when there is nothing to change, or not that way. */
+    void (*clock_change)(struct store *s, struct store_clock_change *change);
 
     uint64_t (*seed)(struct store *s);
 

@@ -24,9 +24,13 @@ tests_scenario_test_power_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 scenarios = \
 	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \
+	tests/scenario/scenarios/clock_accepted.scn \
 	tests/scenario/scenarios/clock_back_an_hour.scn \
+	tests/scenario/scenarios/clock_dead.scn \
+	tests/scenario/scenarios/clock_first_start.scn \
 	tests/scenario/scenarios/clock_in_1970.scn \
 	tests/scenario/scenarios/clock_in_2031.scn \
+	tests/scenario/scenarios/clock_off_for_long.scn \
 	tests/scenario/scenarios/clock_two_months_ahead.scn \
 	tests/scenario/scenarios/crash_and_recover.scn \
 	tests/scenario/scenarios/deliveries_out_of_order.scn \

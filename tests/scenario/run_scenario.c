@@ -14,6 +14,7 @@
  *   start stop restart    as SIGTERM and a new process do; crash: as kill -9 and a new process do
  *   advance D, to TIME    moves both clocks and does what became due; jump D: the wall clock alone
  *   tick                  does what is due
+ *   accept, set-back      an administrator's word on the clock; built TIME: of the program, for the next start
  *
  *   played U I ...        playedat U TIME I ...   delivered U I ...   forget U [I ...]   flush
  *   bulk N COMMAND        N of played, playedat or delivered as one batch, with {i}

@@ -287,7 +287,14 @@ static int do_clock(struct scenario *s, const struct words *w, struct err *err)
     if (strcmp(what, "tick") == 0) {
         return world_advance(&s->world, 0, err);
     }
+    if (strcmp(what, "accept") == 0 || strcmp(what, "set-back") == 0) {
+        return world_clock(&s->world, what[0] == 's', err);
+    }
     need_words(s, w, 2);
+    if (strcmp(what, "built") == 0) {
+        s->world.built_ms = parse_time(s, w->word[1]);
+        return 0;
+    }
     if (strcmp(what, "clock") == 0) {
         clock_test_start(parse_time(s, w->word[1]));
         s->clock_set = true;
@@ -336,7 +343,8 @@ static const struct {
     {"fail", disk_fault, true},     {"hold", disk_fault, true},     {"held", disk_vfs, true},
     {"release", disk_vfs, true},    {"heal", disk_vfs, true},       {"truncate", disk_file, true},
     {"garble", disk_file, true},    {"write", disk_file, true},     {"grep", disk_file, true},
-    {"remove", disk_file, true},
+    {"remove", disk_file, true},    {"accept", do_clock, false},    {"set-back", do_clock, false},
+    {"built", do_clock, true},
 };
 
 int run_command(struct scenario *s, const struct words *w, struct err *err)

@@ -40,7 +40,7 @@ void world_init(struct world *w, const char *folder, const char *vfs)
 
 int world_start(struct world *w, struct err *err)
 {
-    const struct sqlite_store_options options = {.vfs = w->vfs};
+    const struct sqlite_store_options options = {.vfs = w->vfs, .built_ms = w->built_ms};
     int rc = sqlite_store_open(&w->cfg, &options, &w->store, err);
     if (rc < 0) {
         w->store = NULL;
@@ -220,8 +220,8 @@ int world_wait(struct world *w, int64_t *answer, struct err *err)
     return first.code < 0 ? err_set(err, first.code, "%s", first.text) : 0;
 }
 
-/* A tick alone: what was handed in before may well wait for the time to pass. */
-static int tick(struct world *w, struct err *err)
+/* One call alone: what was handed in before may well wait for the time to pass. */
+static int alone(struct world *w, void (*start)(struct world *w, bool flag), bool flag, struct err *err)
 {
     if (!w->store) {
         return 0;
@@ -229,13 +229,36 @@ static int tick(struct world *w, struct err *err)
     struct world_op *first = w->first, **last = w->last;
     w->first = NULL;
     w->last = &w->first;
-    world_tick(w);
+    start(w, flag);
     int rc = world_wait(w, NULL, err);
     if (first) {
         w->first = first;
         w->last = last;
     }
     return rc;
+}
+
+static void start_tick(struct world *w, bool flag)
+{
+    (void)flag;
+    world_tick(w);
+}
+
+static int tick(struct world *w, struct err *err)
+{
+    return alone(w, start_tick, false, err);
+}
+
+static void start_change(struct world *w, bool set_back)
+{
+    struct world_op *op = new_op(w, WORLD_CALL);
+    op->change = (struct store_clock_change){.call = {.done = call_done, .owner = op}, .set_back = set_back};
+    w->store->ops->clock_change(w->store, &op->change);
+}
+
+int world_clock(struct world *w, bool set_back, struct err *err)
+{
+    return alone(w, start_change, set_back, err);
 }
 
 int world_advance(struct world *w, int64_t ms, struct err *err)

@@ -24,6 +24,7 @@ struct world_op {
         struct store_batch batch;
         struct store_forget forget;
         struct store_call call;
+        struct store_clock_change change;
     };
     void (*finished)(struct world_op *op); /* on the store's thread, before anyone sees `done`; may be NULL */
     void *arg;
@@ -38,6 +39,7 @@ struct world_op {
 struct world {
     struct config cfg;
     const char *vfs;
+    int64_t built_ms;    /* a first start believes no clock before it; 0: any */
     struct store *store; /* NULL while stopped */
     struct dedup dedup;
     struct asker *asker;
@@ -66,6 +68,9 @@ struct world_op *world_forget(struct world *w, struct slice user, const struct s
                               void (*finished)(struct world_op *op), void *arg);
 struct world_op *world_flush(struct world *w);
 struct world_op *world_tick(struct world *w);
+
+/* An administrator's word on the clock. */
+int world_clock(struct world *w, bool set_back, struct err *err);
 
 /* Waits for all that was handed in. Returns 0, or the first error. *answer (may be NULL) is that of the last one. */
 int world_wait(struct world *w, int64_t *answer, struct err *err);

@@ -369,6 +369,13 @@ static void fake_now(struct store *s, int64_t *later, int64_t *earlier)
     *later = *earlier = clock_wall_ms();
 }
 
+static int fake_time_known(struct store *s, struct err *err)
+{
+    (void)s;
+    (void)err;
+    return 0;
+}
+
 static uint64_t fake_seed(struct store *s)
 {
     (void)s;
@@ -461,6 +468,7 @@ static const struct store_ops fake_ops = {
     .ring = fake_ring,
     .stats = fake_stats,
     .now = fake_now,
+    .time_known = fake_time_known,
     .seed = fake_seed,
     .join = fake_join,
     .backup = fake_backup,

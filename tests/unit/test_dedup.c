@@ -136,6 +136,13 @@ static void fake_now(struct store *s, int64_t *later, int64_t *earlier)
     *earlier = fake.earlier;
 }
 
+static int fake_time_known(struct store *s, struct err *err)
+{
+    (void)s;
+    (void)err;
+    return 0;
+}
+
 static uint64_t fake_seed(struct store *s)
 {
     (void)s;
@@ -149,6 +156,7 @@ static const struct store_ops fake_ops = {
     .scan = fake_scan,
     .months = fake_months,
     .now = fake_now,
+    .time_known = fake_time_known,
     .seed = fake_seed,
 };
 

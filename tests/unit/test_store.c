@@ -397,24 +397,63 @@ static void test_sweep(void **state)
     expect_problem(f, NULL);
 }
 
-/* An old time that was wrong is not met again at the next start. */
-static void test_clock_believed_again(void **state)
+static bool doubted(struct store_fixture *f)
+{
+    struct store_clock clock;
+    f->store->ops->clock(f->store, &clock);
+    return clock.doubted;
+}
+
+static int set_back(struct store_fixture *f, struct err *err)
+{
+    int done = 0;
+    struct store_clock_change change = {.call = {.done = call_done, .owner = &done}, .set_back = true};
+    f->store->ops->clock_change(f->store, &change);
+    wait_flag(&done);
+    *err = change.call.err;
+    return err->code;
+}
+
+/* A time that was wrong, and was taken back, is not met again at the next start. What isn't durable isn't believed. */
+static void test_clock_set_back(void **state)
 {
     struct store_fixture *f = *state;
-    struct store_ring ring;
+    struct err err = {0};
+    struct store_clock clock;
     clock_test_jump(-10 * (int64_t)DAY_MS);
     advance(f, 1000);
-    f->store->ops->ring(f->store, &ring);
-    assert_true(ring.clock_doubted);
+    assert_true(doubted(f));
     for (int hour = 0; hour < 25; hour++) {
         advance(f, HOUR_MS);
     }
-    f->store->ops->ring(f->store, &ring);
-    assert_false(ring.clock_doubted);
+    assert_true(doubted(f));
+    rule(VFS_CHANGE, "staging", 1, true, VFS_EIO);
+    assert_int_equal(set_back(f, &err), ERR_IO);
+    assert_true(doubted(f));
+    vfs_fault_heal();
+    assert_int_equal(set_back(f, &err), 0);
+    assert_false(doubted(f));
     kill_store(f);
     open_store(f);
-    f->store->ops->ring(f->store, &ring);
-    assert_false(ring.clock_doubted);
+    f->store->ops->clock(f->store, &clock);
+    assert_false(clock.doubted);
+    assert_int_equal(clock.newest_ms, clock_wall_ms());
+    assert_int_equal(set_back(f, &err), ERR_INVALID);
+}
+
+/* After a crash nothing is stamped with the month before: a new one is written down at once. */
+static void test_clock_kept_at_a_new_month(void **state)
+{
+    struct store_fixture *f = *state;
+    int64_t december = month_start_ms(month_make(2026, 12)), later, earlier;
+    advance(f, december - 1000 - clock_wall_ms());
+    advance(f, 1001);
+    kill_store(f);
+    clock_test_jump(-9000 * (int64_t)DAY_MS);
+    open_store(f);
+    f->store->ops->now(f->store, &later, &earlier);
+    assert_true(later >= december);
+    assert_true(earlier < december - 8999 * (int64_t)DAY_MS);
 }
 
 /* --- tests: closing with work in hand --- */
@@ -469,7 +508,8 @@ int main(int argc, char **argv)
         TEST(test_seed),
         TEST(test_foreign_and_newer),
         TEST(test_sweep),
-        TEST(test_clock_believed_again),
+        TEST(test_clock_set_back),
+        TEST(test_clock_kept_at_a_new_month),
         TEST(test_close_answers_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

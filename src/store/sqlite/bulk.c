@@ -77,14 +77,17 @@ int bulk_begin(struct store *base, bool serving, struct err *err)
     if (s->bulk != NULL) {
         return err_set(err, ERR_BUSY, "a load is under way already");
     }
+    int result = store_time_known(base, err);
+    if (result < 0) {
+        return result;
+    }
     struct bulk *bulk = calloc(1, sizeof *bulk);
     if (bulk == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     bulk->merged = true;
     bulk->serving = serving;
-    int result = renew(bulk, err);
-    if (result < 0) {
+    if ((result = renew(bulk, err)) < 0) {
         free(bulk);
         return result;
     }

@@ -3,7 +3,7 @@
  * Threads:
  *
  *   the stager     stager.c (the thread), stager_commit.c, stager_limits.c, stager_forget.c, slots.c (turn,
- *                  emptying), recover.c, notes.c, mirror.c, kept.c;
+ *                  emptying), recover.c, notes.c, mirror.c, kept.c, time.c;
  *                  the only writer of staging.db
  *   the historian  historian.c (the thread), history.c (its connection), flush.c, merge.c, month.c,
  *                  seal.c, sweep.c, erase.c, join.c, join_user.c;
@@ -55,6 +55,7 @@ enum store_wants {
     WANTS_JOIN,     /* users of another store */
     WANTS_NOTES,    /* a change of notes */
     WANTS_MIRROR,   /* the mirror reset */
+    WANTS_CLOCK,    /* an administrator says what time it is */
 };
 
 struct slot {
@@ -167,12 +168,13 @@ struct stager {
     struct ring_pressure pressure;
     enum ring_memory memory;
     uint64_t slots_freed;
-    int64_t newest_saved_ms;
     int64_t ticked_us;
     uint64_t undo_from, undo_to; /* ids of a commit whose outcome is unknown: deleted with the next one; 0: none */
     int undo_slot;
     struct garbage *garbage; /* indexes that a reader may still hold */
     struct guard guard;
+    struct guard_kept kept_saved; /* as it stands in the file; */
+    int64_t kept_retry_mono_ms;   /* after an error: not before */
     struct staged_ids ids;
     struct log_limit commit_log;
 };
@@ -254,6 +256,12 @@ struct store_counters {
 #define GAUGE(s, counter, n) atomic_store_explicit(&(s)->counters.counter, (uint64_t)(n), memory_order_relaxed)
 #define COUNT(s, counter, n) atomic_fetch_add_explicit(&(s)->counters.counter, (uint64_t)(n), memory_order_relaxed)
 
+/* The guarded clock, as other threads read it; see struct guard. */
+struct clock_published {
+    _Atomic int64_t offset, newest, unsure;
+    _Atomic bool doubted, unknown;
+};
+
 struct sqlite_store {
     struct store base;
     const struct config *cfg; /* live options are read through config_now() */
@@ -270,12 +278,10 @@ struct sqlite_store {
     int open;
     bool busy;
     char busy_cause[STORE_ERROR_TEXT];
-    char clock_reason[96];
+    char clock_reason[GUARD_REASON];
     int64_t next_turn_ms;
 
-    /* The guarded clock, as other threads read it. */
-    _Atomic int64_t clock_offset;
-    _Atomic bool clock_doubted;
+    struct clock_published clock;
 
     _Atomic bool disk_low;           /* less than min_free is left */
     _Atomic bool loading;            /* a bulk load is under way */
@@ -354,7 +360,6 @@ uint64_t slots_bytes(struct sqlite_store *s);
 int stager_start(struct sqlite_store *s, struct err *err);
 void stager_stop(struct sqlite_store *s); /* ends the thread */
 void stager_free(struct sqlite_store *s); /* answers what is left; the historian has stopped too */
-int stager_persist_clock(struct sqlite_store *s, struct err *err);
 
 /* stager_commit.c: commits the batches first .. end (excluded) and answers them */
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);
@@ -541,8 +546,16 @@ bool backup_step(struct sqlite_store *s);
 /* The historian's: it has carried out a forget. */
 void backup_forgot(struct sqlite_store *s, const struct store_forget *forget);
 
-/* sqlite_store.c */
+/* time.c. Any thread: */
 void store_now(struct store *base, int64_t *later, int64_t *earlier);
+int store_time_known(struct store *base, struct err *err);
+void store_clock(struct store *base, struct store_clock *out);
+void time_change(struct store *base, struct store_clock_change *change);
 bool store_clock_doubted(struct sqlite_store *s);
+/* The stager's: */
+int time_start(struct sqlite_store *s, int64_t built_ms, struct err *err); /* before threads */
+void time_look(struct sqlite_store *s);
+void time_work(struct sqlite_store *s, struct store_message *m);
+int time_persist(struct sqlite_store *s, struct err *err); /* what a restart must know */
 
 #endif

@@ -72,8 +72,8 @@ static int note_users(struct sqlite_store *s, const struct store_join *join, str
 void join_pass(struct sqlite_store *s, struct store_message *m)
 {
     struct store_call *call = (struct store_call *)m;
-    if (stager_disk_room(s, &call->err) < 0 || reserve_ids(s, &call->err) < 0 ||
-        note_users(s, (struct store_join *)m, &call->err) < 0) {
+    if (stager_disk_room(s, &call->err) < 0 || store_time_known(&s->base, &call->err) < 0 ||
+        reserve_ids(s, &call->err) < 0 || note_users(s, (struct store_join *)m, &call->err) < 0) {
         call->done(call);
         return;
     }

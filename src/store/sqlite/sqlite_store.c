@@ -123,59 +123,6 @@ static int begin_pair(struct sqlite_store *s, struct err *err)
     return result < 0 ? result : pair_begin(&s->stager.db, &s->historian.db, err);
 }
 
-/* --- the clock --- */
-
-static int start_guard(struct sqlite_store *s, struct err *err)
-{
-    struct stager *st = &s->stager;
-    int64_t newest = 0;
-    int result = db_meta_int(&st->db, "newest_ms", 0, &newest, err);
-    if (result < 0) {
-        return result;
-    }
-    int64_t wall;
-    int64_t mono;
-    clock_both_ms(&wall, &mono);
-    if (guard_observe(&st->guard, newest, wall, mono) && st->guard.doubted) {
-        log_warn("clock doubted, nothing is swept", "reason=%s", log_quote_str(st->guard.reason));
-    }
-    st->newest_saved_ms = newest;
-    atomic_store(&s->clock_offset, st->guard.offset);
-    atomic_store(&s->clock_doubted, st->guard.doubted);
-    snprintf(s->clock_reason, sizeof s->clock_reason, "%s", st->guard.reason);
-    return 0;
-}
-
-/* The wall clock and what is believed of it. A jump is noticed here at once, before the stager looks. */
-static bool read_clock(struct sqlite_store *s, int64_t *wall, int64_t *believed)
-{
-    int64_t mono;
-    clock_both_ms(wall, &mono);
-    *believed = mono + atomic_load_explicit(&s->clock_offset, memory_order_relaxed);
-    int64_t apart = *wall > *believed ? *wall - *believed : *believed - *wall;
-    bool doubted = atomic_load_explicit(&s->clock_doubted, memory_order_relaxed) || apart > GUARD_JUMP_MS;
-    if (!doubted) {
-        *believed = *wall;
-    }
-    return doubted;
-}
-
-bool store_clock_doubted(struct sqlite_store *s)
-{
-    int64_t wall;
-    int64_t believed;
-    return read_clock(s, &wall, &believed);
-}
-
-void store_now(struct store *base, int64_t *later, int64_t *earlier)
-{
-    int64_t wall;
-    int64_t believed;
-    read_clock(sqlite_store(base), &wall, &believed);
-    *later = wall > believed ? wall : believed;
-    *earlier = wall > believed ? believed : wall;
-}
-
 /* --- the seam --- */
 
 static void put_data(struct store *base, struct store_message *message, enum store_message_kind kind, int what)
@@ -223,12 +170,12 @@ static void store_ring(struct store *base, struct store_ring *out)
         }
     }
     pthread_mutex_unlock(&s->ring_mutex);
-    struct err full = {0};
-    if (!out->busy && stager_disk_room(s, &full) < 0) {
+    struct err cause = {0};
+    if (!out->busy && (stager_disk_room(s, &cause) < 0 || store_time_known(base, &cause) < 0)) {
         out->busy = true;
-        snprintf(out->busy_cause, sizeof out->busy_cause, "%s", full.text);
+        snprintf(out->busy_cause, sizeof out->busy_cause, "%s", cause.text);
     }
-    out->clock_doubted = atomic_load(&s->clock_doubted);
+    out->clock_doubted = atomic_load(&s->clock.doubted);
     out->memory_limit = (uint64_t)config_now(s->cfg)->staging_memory;
 }
 
@@ -337,7 +284,7 @@ static void store_close(struct store *base)
     historian_stop(s);
     bulk_drop(s);
     stager_free(s);
-    if (stager_persist_clock(s, &err) < 0) {
+    if (time_persist(s, &err) < 0) {
         log_error("newest time not saved", "error=%s", log_quote_str(err.text));
     }
     while (mirror_empty_step(s, true)) {
@@ -374,6 +321,9 @@ static const struct store_ops sqlite_ops = {
     .ring = store_ring_figures,
     .stats = store_stats,
     .now = store_now,
+    .time_known = store_time_known,
+    .clock = store_clock,
+    .clock_change = time_change,
     .seed = store_seed,
     .backup = backup_start,
     .backup_state = backup_state,
@@ -433,12 +383,14 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     if (s == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
+    int64_t built_ms = clock_built_ms();
     s->base.ops = &sqlite_ops;
     s->cfg = cfg;
     if (options != NULL) {
         s->vfs = options->vfs;
         s->progress = options->progress;
         s->progress_arg = options->arg;
+        built_ms = options->built_ms != 0 ? options->built_ms : built_ms;
     }
     s->historian.revived = INT_MIN;
     s->historian.seal_failed = INT_MIN;
@@ -465,9 +417,9 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     if ((result = open_files(s, err)) < 0) {
         goto unlock;
     }
-    if ((result = choose_seed(s, err)) < 0 || (result = begin_pair(s, err)) < 0 || (result = start_guard(s, err)) < 0 ||
-        (result = recover(s, err)) < 0 || (result = notes_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 ||
-        (result = start(s, err)) < 0) {
+    if ((result = choose_seed(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
+        (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
+        (result = notes_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 || (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;

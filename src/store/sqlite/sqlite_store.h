@@ -10,6 +10,7 @@ struct sqlite_store_options {
     /* Called now and then while staged rows are recovered, with how many have been read. */
     void (*progress)(void *arg, uint64_t rows);
     void *arg;
+    int64_t built_ms; /* a first start believes no clock before it; 0: clock_built_ms() */
 };
 
 /* Of the SQLite that runs, such as "3.40.1". */

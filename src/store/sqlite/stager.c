@@ -16,10 +16,9 @@
 #include "store/sqlite/internal.h"
 
 enum {
-    TICK_MS = 200,                   /* real time between looks at the clocks */
-    GROUP_ROWS_MAX = 100000,         /* rows of one commit */
-    WAL_CHECKPOINT_BYTES = 4 << 20,  /* of staging.db's WAL; plays wait for it: some milliseconds */
-    NEWEST_SAVE_MS = 10 * 60 * 1000, /* how often the newest believed time is written down */
+    TICK_MS = 200,                  /* real time between looks at the clocks */
+    GROUP_ROWS_MAX = 100000,        /* rows of one commit */
+    WAL_CHECKPOINT_BYTES = 4 << 20, /* of staging.db's WAL; plays wait for it: some milliseconds */
 };
 
 /* --- what is held --- */
@@ -134,63 +133,6 @@ static void work_held(struct sqlite_store *s)
     }
 }
 
-/* --- the clock --- */
-
-static void publish_guard(struct sqlite_store *s)
-{
-    const struct guard *g = &s->stager.guard;
-    atomic_store(&s->clock_offset, g->offset);
-    atomic_store(&s->clock_doubted, g->doubted);
-    pthread_mutex_lock(&s->ring_mutex);
-    snprintf(s->clock_reason, sizeof s->clock_reason, "%s", g->reason);
-    pthread_mutex_unlock(&s->ring_mutex);
-}
-
-int stager_persist_clock(struct sqlite_store *s, struct err *err)
-{
-    struct stager *st = &s->stager;
-    if (st->guard.newest == st->newest_saved_ms) {
-        return 0;
-    }
-    int result = db_begin(&st->db, err);
-    if (result < 0) {
-        return result;
-    }
-    if ((result = db_meta_set_int(&st->db, "newest_ms", st->guard.newest, err)) < 0) {
-        db_rollback(&st->db);
-        return result;
-    }
-    result = db_commit(&st->db, err);
-    if (result == 0) {
-        st->newest_saved_ms = st->guard.newest;
-    }
-    return result;
-}
-
-static void look_at_clock(struct sqlite_store *s)
-{
-    struct stager *st = &s->stager;
-    int64_t wall;
-    int64_t mono;
-    clock_both_ms(&wall, &mono);
-    if (guard_observe(&st->guard, 0, wall, mono)) {
-        if (st->guard.doubted) {
-            log_warn("clock doubted, nothing is swept", "reason=%s", log_quote_str(st->guard.reason));
-        } else {
-            log_info("clock believed again", "");
-        }
-    }
-    publish_guard(s);
-    /* It goes back only when it was found to be wrong: then the wrong one must not be met again at the next start. */
-    if (st->guard.newest - st->newest_saved_ms >= NEWEST_SAVE_MS || st->guard.newest < st->newest_saved_ms) {
-        struct err err = {0};
-        if (stager_persist_clock(s, &err) < 0) {
-            log_error("newest time not saved", "error=%s", log_quote_str(err.text));
-            st->newest_saved_ms = st->guard.newest; /* not again at every tick */
-        }
-    }
-}
-
 static void checkpoint_when_long(struct sqlite_store *s)
 {
     struct db *db = &s->stager.db;
@@ -204,7 +146,7 @@ static void checkpoint_when_long(struct sqlite_store *s)
 static void tick(struct sqlite_store *s)
 {
     s->stager.ticked_us = clock_stopwatch_us();
-    look_at_clock(s);
+    time_look(s);
     stager_look_at_disk(s);
     stager_look_at_memory(s);
     consider_turn(s);
@@ -252,6 +194,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
     }
     if (m->what == WANTS_SESSIONS) {
         kept_work(s, m);
+        return;
+    }
+    if (m->what == WANTS_CLOCK) {
+        time_work(s, m);
         return;
     }
     if (m->what == WANTS_JOIN) {

@@ -95,6 +95,10 @@ int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t row
         COUNT(s, full_refusals, 1);
         return batch->err.code;
     }
+    if (store_time_known(&s->base, &batch->err) < 0) {
+        COUNT(s, busy_refusals, 1);
+        return batch->err.code;
+    }
     if (s->stager.memory == RING_REFUSE) {
         COUNT(s, busy_refusals, 1);
         return err_set(&batch->err, ERR_BUSY, "%s", s->busy_cause);
