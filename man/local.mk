@@ -5,6 +5,7 @@ subcommand_pages = \
 	man/unseen-bench.1 \
 	man/unseen-check-config.1 \
 	man/unseen-check.1 \
+	man/unseen-clock.1 \
 	man/unseen-export.1 \
 	man/unseen-import.1 \
 	man/unseen-load.1 \

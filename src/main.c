@@ -16,6 +16,7 @@ static const struct cli_command commands[] = {
     {"why", cli_why, "say why an item is hidden from a user"},
     {"months", cli_months, "list the stored months"},
     {"check", cli_check, "read the data folder through and list what is damaged"},
+    {"clock", cli_clock, "show what is believed of the clock, or accept it"},
     {"backup", cli_backup, "copy the data folder while it is served"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "bring users of such a file in"},

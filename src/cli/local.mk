@@ -6,6 +6,7 @@ libunseen_a_SOURCES += \
 	src/cli/cli.h \
 	src/cli/client.c \
 	src/cli/client.h \
+	src/cli/clock.c \
 	src/cli/export.c \
 	src/cli/export_file.c \
 	src/cli/export_file.h \

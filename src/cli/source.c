@@ -38,13 +38,40 @@ struct waiting {
     bool done;
 };
 
-static void on_backup_done(struct store_backup *backup)
+static void end_wait(struct waiting *w)
 {
-    struct waiting *w = backup->owner;
     pthread_mutex_lock(&w->mutex);
     w->done = true;
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->mutex);
+}
+
+static void on_clock_changed(struct store_call *call)
+{
+    end_wait(call->owner);
+}
+
+static int direct_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+{
+    struct store *store = ((struct direct *)s)->dedup.store;
+    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, what == SOURCE_CLOCK_LOOK};
+    struct store_clock_change change = {.call = {.done = on_clock_changed, .owner = &w},
+                                        .set_back = what == SOURCE_CLOCK_SET_BACK};
+    if (what != SOURCE_CLOCK_LOOK) {
+        store->ops->clock_change(store, &change);
+    }
+    pthread_mutex_lock(&w.mutex);
+    while (!w.done) {
+        pthread_cond_wait(&w.wake, &w.mutex);
+    }
+    pthread_mutex_unlock(&w.mutex);
+    store->ops->clock(store, out);
+    return change.call.err.code < 0 ? err_set(err, change.call.err.code, "%s", change.call.err.text) : 0;
+}
+
+static void on_backup_done(struct store_backup *backup)
+{
+    end_wait(backup->owner);
 }
 
 static int direct_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
@@ -81,7 +108,8 @@ static void direct_close(struct source *s)
 
 int source_direct(const struct config *cfg, struct source **source, struct err *err)
 {
-    static const struct source_ops ops = {direct_history, direct_why, direct_months, direct_backup, direct_close};
+    static const struct source_ops ops = {direct_history, direct_why,    direct_months,
+                                          direct_clock,   direct_backup, direct_close};
     struct direct *d = calloc(1, sizeof *d);
     if (d == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
@@ -147,6 +175,11 @@ int source_why(struct source *s, struct slice user, struct slice item, struct pl
 int source_months(struct source *s, struct store_month_info *out, int max, struct err *err)
 {
     return s->ops->months(s, out, max, err);
+}
+
+int source_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+{
+    return s->ops->clock(s, what, out, err);
 }
 
 int source_backup(struct source *s, const char *folder, struct source_backup *backup, struct err *err)

@@ -1,5 +1,5 @@
-/* Where user, why, months and backup get their answers: the data folder itself when nobody serves it, else the running
- * server that its lock file names. The answers are the same.
+/* Where user, why, months, clock and backup get their answers: the data folder itself when nobody serves it, else the
+ * running server that its lock file names. The answers are the same.
  */
 #ifndef UNSEEN_CLI_SOURCE_H
 #define UNSEEN_CLI_SOURCE_H
@@ -19,10 +19,13 @@ struct source_backup {
     void *arg;
 };
 
+enum source_clock { SOURCE_CLOCK_LOOK, SOURCE_CLOCK_ACCEPT, SOURCE_CLOCK_SET_BACK };
+
 struct source_ops {
     int (*history)(struct source *s, struct slice user, struct history *out, struct err *err);
     int (*why)(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err);
     int (*months)(struct source *s, struct store_month_info *out, int max, struct err *err);
+    int (*clock)(struct source *s, enum source_clock what, struct store_clock *out, struct err *err);
     int (*backup)(struct source *s, const char *folder, struct source_backup *backup, struct err *err);
     void (*close)(struct source *s);
 };
@@ -43,6 +46,8 @@ int source_history(struct source *s, struct slice user, struct history *out, str
 int source_why(struct source *s, struct slice user, struct slice item, struct place places[PLACES_MAX],
                struct err *err);
 int source_months(struct source *s, struct store_month_info *out, int max, struct err *err);
+/* What is believed of the clock, after the change. */
+int source_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err);
 /* Copies the store into a folder, by its whole path, on the machine that has the data. */
 int source_backup(struct source *s, const char *folder, struct source_backup *backup, struct err *err);
 void source_close(struct source *s);

@@ -1,5 +1,5 @@
-/* Turns the replies of HISTORY, WHY and MONTHS back into what the domain says. Fields that a newer server adds are
- * ignored; a field that is missing or of a wrong kind is an error that names it. */
+/* Turns the replies of HISTORY, WHY, MONTHS and CLOCK back into what the domain says. Fields that a newer server adds
+ * are ignored; a field that is missing or of a wrong kind is an error that names it. */
 #include "cli/source.h"
 
 #include <stdio.h>
@@ -194,6 +194,39 @@ static int remote_months(struct source *s, struct store_month_info *out, int max
     return n;
 }
 
+static int remote_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+{
+    static const char command[] = "CLOCK";
+    const struct slice words[] = {slice_str(command), slice_str(what == SOURCE_CLOCK_ACCEPT ? "ACCEPT" : "SETBACK")};
+    const struct reply *reply, *reason, *state;
+    struct {
+        const char *name;
+        int64_t *field;
+    } times[] = {{"wall", &out->wall_ms},
+                 {"believed", &out->believed_ms},
+                 {"newest", &out->newest_ms},
+                 {"held", &out->unsure_ms}};
+    int rc = client_call(((struct remote *)s)->client, words, what == SOURCE_CLOCK_LOOK ? 1 : 2, &reply, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        if (!reply_integer(reply_field(reply, times[i].name), times[i].field)) {
+            return unexpected(command, times[i].name, err);
+        }
+    }
+    if ((state = reply_field(reply, "state")) == NULL || state->kind != REPLY_TEXT) {
+        return unexpected(command, "state", err);
+    }
+    if ((reason = reply_field(reply, "reason")) == NULL || reason->kind != REPLY_TEXT) {
+        return unexpected(command, "reason", err);
+    }
+    out->known = !slice_eq(state->text, slice_str("unknown"));
+    out->doubted = !slice_eq(state->text, slice_str("believed"));
+    snprintf(out->reason, sizeof out->reason, "%.*s", (int)reason->text.len, reason->text.data);
+    return 0;
+}
+
 /* The number behind "name:" in an INFO; 0 when there is none. */
 static uint64_t info_number(const char *info, const char *name)
 {
@@ -255,7 +288,8 @@ static void remote_close(struct source *s)
 
 int source_remote(const char *address, const char *password, struct source **source, struct err *err)
 {
-    static const struct source_ops ops = {remote_history, remote_why, remote_months, remote_backup, remote_close};
+    static const struct source_ops ops = {remote_history, remote_why,    remote_months,
+                                          remote_clock,   remote_backup, remote_close};
     struct remote *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");

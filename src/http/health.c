@@ -33,6 +33,7 @@ enum http_outcome get_readyz(struct http_request *rq)
         err_set(&err, health.code, "%s", health.cause);
         return http_fail(rq, &err);
     }
-    json_write(&rq->out, json_pack("{s:b}", "ready", 1));
+    const char *clock = health.clock[0] != '\0' ? health.clock : NULL;
+    json_write(&rq->out, json_pack("{s:b, s:s*}", "ready", 1, "clock", clock));
     return HTTP_DONE;
 }

@@ -20,6 +20,7 @@ static bool is_refusing(struct store *store, struct health *out)
         out->code = ERR_BUSY;
         snprintf(out->cause, sizeof out->cause, "writes are refused: %s", ring.busy_cause);
     }
+    snprintf(out->clock, sizeof out->clock, "%s", ring.clock_doubted ? ring.clock_reason : "");
     return ring.busy;
 }
 

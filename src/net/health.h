@@ -29,6 +29,7 @@ struct health {
     int64_t stuck_ms;                  /* ... and for how long, by real time */
     int code;                          /* alive and not ready: ERR_LOADING or ERR_BUSY */
     char cause[STORE_ERROR_TEXT + 64]; /* not ready: why, in words; else "" */
+    char clock[GUARD_REASON];          /* why the clock is doubted, which makes nothing unready; else "" */
 };
 
 /* Any thread, from crew_start() to crew_stop(). Looks at atomics and a short lock; waits for nobody. */

@@ -63,6 +63,7 @@ command_fn cmd_block, cmd_unblock;                                             /
 command_fn cmd_why, cmd_history, cmd_months;                                   /* cmd_explain.c */
 command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debug_jump,
     cmd_debug_stall;                                            /* cmd_admin.c */
+command_fn cmd_clock, cmd_clock_accept, cmd_clock_setback;      /* cmd_clock.c */
 command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset; /* cmd_slowlog.c */
 command_fn cmd_backup;                                          /* cmd_backup.c */
 command_fn cmd_load;                                            /* cmd_load.c */

@@ -8,6 +8,7 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_backup.c \
 	src/resp/cmd_block.c \
 	src/resp/cmd_client.c \
+	src/resp/cmd_clock.c \
 	src/resp/cmd_command.c \
 	src/resp/cmd_connection.c \
 	src/resp/cmd_explain.c \

@@ -20,6 +20,14 @@ static const struct command client_subs[] = {
     {0},
 };
 
+static const struct command clock_subs[] = {
+    {"accept", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_clock_accept, NULL, "unseen", "",
+     "Believes the clock, although it is doubted; answers as CLOCK."},
+    {"setback", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_clock_setback, NULL, "unseen", "",
+     "Forgets that a later time than the clock's was believed; answers as CLOCK."},
+    {0},
+};
+
 static const struct command command_subs[] = {
     {"count", 2, CMD_LOADING, 0, cmd_command_count, NULL, "server", "", "How many commands there are."},
     {"docs", -2, CMD_LOADING, 0, cmd_command_docs, NULL, "server", "[command ...]", "What commands are for."},
@@ -86,6 +94,7 @@ const struct command command_table[] = {
     {"block", -3, CMD_FAST, 1, cmd_block, NULL, "unseen", "session id [id ...]",
      "Blocks whole numbers in a scroll session; answers how many were not blocked before."},
     {"client", -2, CMD_LOADING, 0, NULL, client_subs, "connection", "subcommand", "About connections."},
+    {"clock", -1, CMD_ADMIN | CMD_READONLY, 0, cmd_clock, clock_subs, "unseen", "", "What is believed of the clock."},
     {"command", -1, CMD_LOADING, 0, cmd_command, command_subs, "server", "", "All commands, for programs."},
     {"config", -2, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand", "About the configuration."},
     {"debug", -2, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",

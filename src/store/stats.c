@@ -21,6 +21,11 @@ const char *store_backup_phase_name(enum store_backup_phase phase)
     return (size_t)phase < sizeof names / sizeof *names ? names[phase] : "unknown";
 }
 
+const char *store_clock_state_name(const struct store_clock *clock)
+{
+    return !clock->known ? "unknown" : clock->doubted ? "doubted" : "believed";
+}
+
 void store_stats_each(const struct store_stats *stats, figure_visit *visit, void *arg)
 {
 #define COUNTER(name, metric, help)                                                                                    \

@@ -313,6 +313,8 @@ struct store_clock {
     char reason[GUARD_REASON];
 };
 
+const char *store_clock_state_name(const struct store_clock *clock); /* "believed", "doubted" or "unknown" */
+
 /* An administrator says that the wall clock is right, though it is doubted; or that a later time was believed wrongly.
  */
 struct store_clock_change {

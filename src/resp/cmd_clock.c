@@ -1,0 +1,78 @@
+/* CLOCK, CLOCK ACCEPT, CLOCK SETBACK: what is believed of the wall clock, and an administrator's word on it. */
+#include "resp/command.h"
+#include "resp/task.h"
+
+static void write_clock(struct session *s)
+{
+    struct writer *w = &s->writer;
+    struct store *store = s->conn.worker->dedup->store;
+    struct store_clock clock;
+    store->ops->clock(store, &clock);
+    write_map(w, 6);
+    write_str(w, "state");
+    write_str(w, store_clock_state_name(&clock));
+    write_str(w, "wall");
+    write_int(w, clock.wall_ms);
+    write_str(w, "believed");
+    write_int(w, clock.believed_ms);
+    write_str(w, "newest");
+    write_int(w, clock.newest_ms);
+    write_str(w, "held");
+    write_int(w, clock.unsure_ms);
+    write_str(w, "reason");
+    write_str(w, clock.reason);
+}
+
+enum outcome cmd_clock(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    write_clock(s);
+    return OUTCOME_ANSWERED;
+}
+
+struct change_task {
+    struct task task;
+    struct store_clock_change change;
+};
+
+static void on_changed(struct store_call *call)
+{
+    task_done(call->owner);
+}
+
+static void answer_change(struct task *task, struct session *s)
+{
+    const struct err *err = &((struct change_task *)task)->change.call.err;
+    if (err->code < 0) {
+        session_write_err(s, err);
+    } else {
+        write_clock(s);
+    }
+}
+
+static enum outcome change(struct session *s, bool set_back)
+{
+    struct change_task *t = task_new(sizeof *t, s, answer_change);
+    if (t == NULL) {
+        return session_refuse(s, "OOM out of memory");
+    }
+    t->change = (struct store_clock_change){.call = {.done = on_changed, .owner = &t->task}, .set_back = set_back};
+    struct store *store = s->conn.worker->dedup->store;
+    store->ops->clock_change(store, &t->change);
+    return OUTCOME_LATER;
+}
+
+enum outcome cmd_clock_accept(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return change(s, false);
+}
+
+enum outcome cmd_clock_setback(struct session *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return change(s, true);
+}
