@@ -46,6 +46,7 @@ scenarios = \
 	tests/scenario/scenarios/flush_fails_in_the_middle.scn \
 	tests/scenario/scenarios/flush_retries_within_minutes.scn \
 	tests/scenario/scenarios/foreign_files.scn \
+	tests/scenario/scenarios/forget_damaged_outside.scn \
 	tests/scenario/scenarios/forget_in_the_middle_of_a_flush.scn \
 	tests/scenario/scenarios/forget_items.scn \
 	tests/scenario/scenarios/forget_leaves_no_bytes.scn \

@@ -3,7 +3,8 @@
  * later finds the user's rows gone from the slot's index.
  *
  * An item can't be taken out of a filter. Where a month's filter has it (or has its position by error), the item's
- * whole hash becomes an exception, which its next play ends.
+ * whole hash becomes an exception, which its next play ends. A filter that can't be read may have all of them: the
+ * stager has refused a user whose window has one, so it stands outside, and the forget is carried out as a whole.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,11 +115,13 @@ static int add_exception(struct sqlite_store *s, struct store_forget *forget, ui
     return run_key(s, stmt, forget->key, &forget->err);
 }
 
+/* For the items that the filter has; NULL: for all. */
 static int add_exceptions(struct sqlite_store *s, struct store_forget *forget, const struct filter *filter)
 {
     int result = 0;
     for (size_t i = 0; i < forget->n_items && result == 0; i++) {
-        result = filter_has(filter, forget->hashes[i]) ? add_exception(s, forget, forget->hashes[i]) : 0;
+        bool has = filter == NULL || filter_has(filter, forget->hashes[i]);
+        result = has ? add_exception(s, forget, forget->hashes[i]) : 0;
     }
     return result;
 }
@@ -135,10 +138,7 @@ static int except_all(struct sqlite_store *s, struct store_forget *forget)
     if (result == 0) {
         result = merge_users_row(s, &user, month, &forget->err);
     }
-    for (size_t i = 0; i < forget->n_items && result == 0; i++) {
-        result = add_exception(s, forget, forget->hashes[i]);
-    }
-    return result;
+    return result == 0 ? add_exceptions(s, forget, NULL) : result;
 }
 
 static int erase_items(struct sqlite_store *s, struct store_forget *forget)
@@ -169,12 +169,10 @@ static int erase_items(struct sqlite_store *s, struct store_forget *forget)
         sqlite3_reset(stmt);
         if (result == 0) {
             result = add_exceptions(s, forget, &filter);
-        } else if (result == ERR_CORRUPT && config_now(s->cfg)->on_damage == DAMAGE_ANSWER) {
-            result = 0; /* no question reads it */
+        } else if (result == ERR_CORRUPT) {
+            result = add_exceptions(s, forget, NULL);
         } else {
-            char name[MONTH_TEXT];
-            err_set(err, result, "user %s: %s can't be read: %s", log_quote(forget->user),
-                    month_name(h->months[i].month, name), why.text);
+            err_set(err, result, "out of memory while forgetting");
         }
     }
     return result;
