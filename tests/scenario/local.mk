@@ -35,6 +35,7 @@ scenarios = \
 	tests/scenario/scenarios/crash_and_recover.scn \
 	tests/scenario/scenarios/deliveries_out_of_order.scn \
 	tests/scenario/scenarios/disk_full.scn \
+	tests/scenario/scenarios/dropped_play_ends_nothing.scn \
 	tests/scenario/scenarios/early_turns.scn \
 	tests/scenario/scenarios/eio_at_commit.scn \
 	tests/scenario/scenarios/event_times.scn \

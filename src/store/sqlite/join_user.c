@@ -97,12 +97,12 @@ static int read_parcel(struct join_work *w, struct slice bytes)
     return result < 0 ? out_of_memory(w->err) : 0;
 }
 
-/* --- exceptions --- */
+/* --- exceptions --- What is past retention counts for none. */
 
 static bool staged_there(const struct join_work *w, uint64_t hash)
 {
     for (size_t i = 0; i < w->parcel.n_plays; i++) {
-        if (w->parcel.plays[i].hash == hash) {
+        if (w->parcel.plays[i].month >= w->first_kept && w->parcel.plays[i].hash == hash) {
             return true;
         }
     }
@@ -112,7 +112,7 @@ static bool staged_there(const struct join_work *w, uint64_t hash)
 static bool filtered_there(const struct join_work *w, uint64_t hash)
 {
     for (size_t i = 0; i < w->parcel.n_months; i++) {
-        if (filter_has(&w->theirs[i], hash)) {
+        if (w->parcel.months[i].month >= w->first_kept && filter_has(&w->theirs[i], hash)) {
             return true;
         }
     }
@@ -144,6 +144,9 @@ static int look_here(struct join_work *w)
     const struct historian *h = &w->s->historian;
     for (int i = 0; i < h->n_months; i++) {
         struct filter ours;
+        if (h->months[i].month < w->first_kept) {
+            continue;
+        }
         int result = look_at_month(w, &h->months[i], &ours);
         if (result < 0 && result != ERR_CORRUPT) {
             return result;

@@ -218,7 +218,8 @@ static int reserve_positions(struct historian *h, size_t n)
     return h->cap_positions > 0 ? 0 : ERR_NOMEM;
 }
 
-static int end_exceptions(struct sqlite_store *s, const struct staged_walk *walk, struct err *err)
+/* Of the plays that are kept. */
+static int end_exceptions(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, struct err *err)
 {
     if (atomic_load(&s->exceptions) == 0) {
         return 0;
@@ -232,6 +233,9 @@ static int end_exceptions(struct sqlite_store *s, const struct staged_walk *walk
     }
     sqlite3_reset(any);
     for (size_t i = 0; i < walk->n_plays; i++) {
+        if (walk->plays[i].month < first_kept) {
+            continue;
+        }
         sqlite3_stmt *stmt = db_stmt(db, SQL_EXCEPTION_DELETE, err);
         db_bind_key(stmt, walk->key);
         if (stmt != NULL) {
@@ -278,7 +282,7 @@ static int merge_plays(struct sqlite_store *s, const struct staged_walk *walk, i
         }
         *newest = month > *newest ? month : *newest;
     }
-    return older ? 0 : end_exceptions(s, walk, err);
+    return older ? 0 : end_exceptions(s, walk, first_kept, err);
 }
 
 static int merge_deliveries(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, int *newest,
