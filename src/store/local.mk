@@ -10,6 +10,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/backup_folder.c \
 	src/store/sqlite/backup_make.c \
 	src/store/sqlite/backup_mend.c \
+	src/store/sqlite/blocked.c \
 	src/store/sqlite/bulk.c \
 	src/store/sqlite/check.c \
 	src/store/sqlite/check.h \

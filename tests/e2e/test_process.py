@@ -1,6 +1,7 @@
 """The process around it: start, stop, lock, sockets, what it refuses to start with, a disk without room."""
 import os
 import re
+import select
 import shutil
 import signal
 import stat
@@ -11,7 +12,7 @@ import time
 import pytest
 
 from conftest import DAY, HOUR, PATIENCE, START, Server, free_port, run
-from resp import Client, RespError
+from resp import Client, RespError, encode
 
 
 def refused(server, *args):
@@ -253,6 +254,40 @@ def test_a_shell_that_holds_a_transaction_open(make_server):
         assert c.command("RING", "FLUSH")
         assert c.command("UNSEEN", "u2999", "i0.0", "i7.19", "x") == [b"x"]
         assert sum(int(server.sqlite("staging.db", f"SELECT count(*) FROM staged_{i}")) for i in range(6)) == 0
+
+
+def test_busy_names_who_holds_the_log(make_server):
+    """Nothing can be flushed because a shell holds history.db: whoever is refused is told what is full, who holds it, and
+    what ends it; and it ends with that."""
+    server = make_server(wal_limit="4MiB", staging_memory="4MiB", slots=3)
+    with server.client() as c, server.client() as writer:
+        c.command("PLAYED", "u", "a")
+        c.command("RING", "FLUSH")
+        shell = subprocess.Popen(["sqlite3", "-readonly", "-batch", str(server.data / "history.db")],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        shell.stdin.write("BEGIN; SELECT count(*) FROM users;\n")
+        shell.stdin.flush()
+        assert shell.stdout.readline().strip() == "1"
+        refused, n = None, 0
+        while not isinstance(refused, RespError):
+            n += 1
+            writer.send(encode("PLAYED", f"u{n}", *[f"i{n}.{k}" for k in range(1000)]))
+            while not select.select([writer.sock], [], [], 0.2)[0]:
+                server.advance(61 * 1000)  # it waits for memory
+            refused = writer.read()
+        refused = str(refused)
+        who = f"process {shell.pid} (sqlite3) reads history.db"
+        assert refused.startswith("BUSY staging memory (4 MiB) is full and nothing was freed for 60 s: ")
+        assert f"its log is at wal_limit (4 MiB) because {who}; it ends when that transaction does" in refused
+        assert who in c.command("INFO", "persistence").decode()
+        with pytest.raises(RespError, match=f"BUSY .*wal_limit.*{shell.pid}"):
+            c.command("RING", "FLUSH")
+        assert who in server.log()
+        shell.stdin.close()
+        shell.wait()
+        server.advance(61 * 1000)
+        c.command("RING", "FLUSH")
+        assert c.command("PLAYED", "u", "b") == 1
 
 
 def test_a_disk_without_room(make_server):

@@ -139,7 +139,9 @@ static void answer_calls(struct sqlite_store *s)
     struct err error = {0};
     bool rest = slots_at_rest(s, &error);
     if (h->paused && !rest) {
-        err_set(&error, ERR_BUSY, "the history WAL is at wal_limit and a reader holds a snapshot");
+        char cause[STORE_ERROR_TEXT / 4 * 3];
+        blocked_by_reader(s, cause, sizeof cause);
+        err_set(&error, ERR_BUSY, "history.db can't be written: %s", cause);
         rest = true;
     }
     if (!rest) {

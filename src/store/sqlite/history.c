@@ -202,12 +202,15 @@ bool history_may_write(struct sqlite_store *s)
     bool room = wal_has_room(s);
     if (!room && !h->paused) {
         COUNT(s, wal_pauses, 1);
+        char cause[STORE_ERROR_TEXT];
+        blocked_by_reader(s, cause, sizeof cause);
         log_warn("history WAL at its limit, flush, sweep and sealing pause",
                  "bytes=%" PRId64 " limit=%" PRId64 " cause=%s", h->db.wal_bytes, config_now(s->cfg)->wal_limit,
-                 log_quote_str("a reader holds a snapshot"));
+                 log_quote_str(cause));
     } else if (room && h->paused) {
         log_info("history WAL has room again", "bytes=%" PRId64, h->db.wal_bytes);
     }
     h->paused = !room;
+    atomic_store(&s->wal_full, !room);
     return room;
 }

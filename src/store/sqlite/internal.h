@@ -147,8 +147,8 @@ struct historian {
     int64_t retention_seen;
     uint64_t losses; /* commits and checkpoints that failed */
     struct log_limit reopen_log;
-    int64_t met;     /* the highest row id of staging.db that a flush or a forget has brought; see pair.h */
-    int64_t marked;  /* what history_mark() counted, in the transaction under way; 0: nothing */
+    int64_t met;    /* the highest row id of staging.db that a flush or a forget has brought; see pair.h */
+    int64_t marked; /* what history_mark() counted, in the transaction under way; 0: nothing */
 };
 
 struct stager {
@@ -285,6 +285,7 @@ struct sqlite_store {
 
     _Atomic bool disk_low;           /* less than min_free is left */
     _Atomic bool loading;            /* a bulk load is under way */
+    _Atomic bool wal_full;           /* the history WAL is at its limit and a reader keeps it from shrinking */
     _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
     _Atomic uint64_t exceptions;     /* 0 only if a snapshot taken later has no row in `exceptions` */
 
@@ -368,7 +369,7 @@ void stager_gather(struct stager *st); /* before: waits a moment for those who w
 int stager_undo(struct sqlite_store *s, struct err *err);
 /* Inside a transaction: what history.db has made durable, since rows are deleted in reliance on it (pair.h). */
 int stager_note_flushes(struct sqlite_store *s, struct err *err);
-void stager_note_end(struct sqlite_store *s); /* the same, once both threads have ended */
+void stager_note_end(struct sqlite_store *s);                   /* the same, once both threads have ended */
 void stager_undo_ended(struct sqlite_store *s, bool committed); /* that transaction, when it wrote no rows itself */
 /* The next transaction deletes the rows with ids from .. end (excluded), which may be in the file. */
 void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end);
@@ -376,10 +377,15 @@ void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end);
 /* stager_limits.c. Whether the batch may be written now, behind so many rows of its group. 0: yes, 1: it must wait, or
  * an error that refuses it. */
 int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t rows_before);
-void stager_look_at_memory(struct sqlite_store *s);
+/* tell_anew: what holds things up is looked at again, if writes are refused. */
+void stager_look_at_memory(struct sqlite_store *s, bool tell_anew);
 void stager_look_at_disk(struct sqlite_store *s);
 /* ERR_FULL when the disk has less than min_free. Any thread. */
 int stager_disk_room(struct sqlite_store *s, struct err *err);
+
+/* blocked.c: why no slot gets free, in words. Any thread. */
+void blocked_describe(struct sqlite_store *s, char *out, size_t size);
+void blocked_by_reader(struct sqlite_store *s, char *out, size_t size); /* when the history WAL can't shrink */
 
 /* stager_forget.c */
 void stager_forget(struct sqlite_store *s, struct store_forget *forget);

@@ -101,7 +101,7 @@ static void work_held(struct sqlite_store *s)
     struct stager *st = &s->stager;
     while (st->held != NULL) {
         beat_now(&st->inbox.beat);
-        stager_look_at_memory(s);
+        stager_look_at_memory(s, false);
         struct store_message *group = NULL;
         struct store_message **last = &group;
         uint64_t rows = 0;
@@ -148,7 +148,7 @@ static void tick(struct sqlite_store *s)
     s->stager.ticked_us = clock_stopwatch_us();
     time_look(s);
     stager_look_at_disk(s);
-    stager_look_at_memory(s);
+    stager_look_at_memory(s, true);
     consider_turn(s);
     slots_retry_emptying(s, false);
     slots_collect_garbage(s, false);
@@ -263,7 +263,7 @@ static void *stager_main(void *arg)
         work_held(s);
         more = slots_empty_step(s);
         if (more) {
-            stager_look_at_memory(s);
+            stager_look_at_memory(s, false);
             consider_turn(s);
             inbox_wake(&s->historian.inbox); /* calls may wait for it */
         }

@@ -7,46 +7,46 @@
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
 
-/* The state of the slots in a few words, for the cause of -BUSY. */
-static void describe_block(struct sqlite_store *s, char *out, size_t out_size)
+/* Anew at each look: what holds the slots up changes meanwhile. */
+static void refuse(struct sqlite_store *s, uint64_t limit)
 {
-    out[0] = '\0';
+    char block[STORE_ERROR_TEXT / 4 * 3];
+    blocked_describe(s, block, sizeof block);
     pthread_mutex_lock(&s->ring_mutex);
-    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
-        const struct store_slot *info = &s->slots[i].info;
-        if (info->error[0] != '\0') {
-            snprintf(out, out_size, "; slot %d: %s", i, info->error);
-            break;
-        }
-    }
+    s->busy = true;
+    snprintf(s->busy_cause, sizeof s->busy_cause,
+             "staging memory (%" PRIu64 " MiB) is full and nothing was freed for %d s: %s", limit >> 20,
+             RING_FULL_PATIENCE_MS / 1000, block);
     pthread_mutex_unlock(&s->ring_mutex);
 }
 
-void stager_look_at_memory(struct sqlite_store *s)
+void stager_look_at_memory(struct sqlite_store *s, bool tell_anew)
 {
     struct stager *st = &s->stager;
     uint64_t limit = (uint64_t)config_now(s->cfg)->staging_memory;
     enum ring_memory before = st->memory;
     st->memory = ring_memory(&st->pressure, slots_bytes(s), limit, st->slots_freed, clock_mono_ms());
+    if (st->memory == RING_REFUSE && (tell_anew || before != RING_REFUSE)) {
+        refuse(s, limit);
+    }
     if (st->memory == before) {
         return;
     }
-    char block[STORE_ERROR_TEXT / 2];
-    describe_block(s, block, sizeof block);
-    pthread_mutex_lock(&s->ring_mutex);
-    s->busy = st->memory == RING_REFUSE;
-    snprintf(s->busy_cause, sizeof s->busy_cause,
-             s->busy ? "staging memory (%" PRIu64 " MiB) is full and nothing was freed for %d s%s" : "", limit >> 20,
-             RING_FULL_PATIENCE_MS / 1000, block);
-    pthread_mutex_unlock(&s->ring_mutex);
+    if (st->memory != RING_REFUSE) {
+        pthread_mutex_lock(&s->ring_mutex);
+        s->busy = false;
+        s->busy_cause[0] = '\0';
+        pthread_mutex_unlock(&s->ring_mutex);
+    }
     if (st->memory == RING_ROOM) {
         log_info("staging memory has room again", "limit=%" PRIu64, limit);
-    } else {
-        log_warn(st->memory == RING_FULL ? "staging memory is full, writes wait"
-                                         : "staging memory is full, writes are refused",
-                 "limit=%" PRIu64 "%s%s", limit, block[0] != '\0' ? " cause=" : "",
-                 block[0] != '\0' ? log_quote_str(block + 2) : "");
+        return;
     }
+    char block[STORE_ERROR_TEXT / 4 * 3];
+    blocked_describe(s, block, sizeof block);
+    log_warn(st->memory == RING_FULL ? "staging memory is full, writes wait"
+                                     : "staging memory is full, writes are refused",
+             "limit=%" PRIu64 " cause=%s", limit, log_quote_str(block));
 }
 
 int stager_disk_room(struct sqlite_store *s, struct err *err)
