@@ -193,6 +193,10 @@ TESTS += tests/unit/test_histogram tests/unit/test_zipf tests/unit/test_bench_sc
 world_fixture = tests/unit/world_fixture.c tests/unit/world_fixture.h \
 	tests/scenario/vfs_fault.c tests/scenario/vfs_fault.h tests/scenario/vfs_power.c tests/scenario/vfs_power.h \
 	tests/scenario/world.c tests/scenario/world.h
+check_PROGRAMS += tests/unit/test_clock_model
+tests_unit_test_clock_model_SOURCES = tests/unit/test_clock_model.c tests/unit/random.h $(world_fixture)
+tests_unit_test_clock_model_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_clock_model
 check_PROGRAMS += tests/unit/test_seal
 tests_unit_test_seal_SOURCES = tests/unit/test_seal.c tests/unit/random.h $(world_fixture)
 tests_unit_test_seal_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'

@@ -16,7 +16,8 @@
 /* The bytes of the -shm that readers lock: WAL_READ_LOCK(0 .. 4) of SQLite's wal.c. */
 enum { READ_LOCK_FIRST = 123, READ_LOCK_LAST = 127, NAME_TEXT = 32 };
 
-/* A process that reads; another one rather than this. 0: none is found; -1: one that can't be seen from here. */
+/* A process that reads; another one rather than this. Not above 0: none can be seen from here, as in a container, or
+ * below a ProcSubset=pid of systemd. */
 static long find_reader(const char *shm)
 {
     struct stat st;
@@ -29,7 +30,7 @@ static long find_reader(const char *shm)
         if (sscanf(line, "%*d: %*s %*s READ %ld %*x:%*x:%lu %lu %lu", &pid, &inode, &first, &last) == 4 &&
             inode == st.st_ino && first <= READ_LOCK_LAST && last >= READ_LOCK_FIRST &&
             (found == 0 || found == getpid())) {
-            found = pid > 0 ? pid : -1;
+            found = pid;
         }
     }
     if (locks != NULL) {
@@ -54,7 +55,8 @@ static void process_name(long pid, char name[NAME_TEXT])
 
 void blocked_by_reader(struct sqlite_store *s, char *out, size_t size)
 {
-    char shm[PATH_MAX + 16], name[NAME_TEXT], who[96] = "a reader holds history.db";
+    char shm[PATH_MAX + 16], name[NAME_TEXT],
+        who[96] = "another process reads history.db (fuser history.db-shm names it)";
     snprintf(shm, sizeof shm, "%s/history.db-shm", s->folder);
     long pid = find_reader(shm);
     if (pid == getpid()) {
@@ -63,8 +65,6 @@ void blocked_by_reader(struct sqlite_store *s, char *out, size_t size)
         process_name(pid, name);
         bool named = name[0] != '\0';
         snprintf(who, sizeof who, "process %ld%s%s%s reads history.db", pid, named ? " (" : "", name, named ? ")" : "");
-    } else if (pid < 0) {
-        snprintf(who, sizeof who, "a process outside this container reads history.db");
     }
     snprintf(out, size, "its log is at wal_limit (%" PRId64 " MiB) because %s; it ends when that transaction does",
              config_now(s->cfg)->wal_limit >> 20, who);
