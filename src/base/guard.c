@@ -31,7 +31,7 @@ static int64_t apart(const struct guard *g, int64_t wall, int64_t mono)
 static bool agrees(const struct guard *g, int64_t wall, int64_t mono)
 {
     return g->anchored ? within(apart(g, wall, mono), GUARD_JUMP_MS, GUARD_JUMP_MS)
-                       : within(apart(g, wall, mono), BEHIND_MS, AHEAD_MS);
+                       : wall >= g->kept.newest - (g->behind ? 0 : BEHIND_MS) && apart(g, wall, mono) <= AHEAD_MS;
 }
 
 static void raise_newest(struct guard *g, int64_t wall)
@@ -118,7 +118,8 @@ void guard_start(struct guard *g, const struct guard_kept *kept, int64_t built, 
     g->built = built;
     if (kept->newest > 0) {
         g->kept.newest = kept->newest < LATEST ? kept->newest : LATEST;
-        g->offset = g->kept.newest - mono;
+        int64_t reached = kept->reached < LATEST ? kept->reached : LATEST;
+        g->offset = (reached > g->kept.newest ? reached : g->kept.newest) - mono;
     } else if (wall < built) {
         know_no_time(g, wall, mono);
     } else {
@@ -169,6 +170,7 @@ bool guard_observe(struct guard *g, int64_t wall, int64_t mono)
         raise_newest(g, wall);
         forget_leap(g, wall);
     }
+    g->kept.reached = g->doubted && !g->unknown ? g->offset + mono : 0;
     return changed;
 }
 
@@ -186,6 +188,7 @@ int guard_accept(struct guard *g, int64_t wall, int64_t mono, struct err *err)
                        date_text(wall, now), date_text(g->kept.newest, newest));
     }
     leap(g, wall, mono);
+    g->kept.reached = 0;
     return 0;
 }
 
@@ -206,6 +209,7 @@ int guard_set_back(struct guard *g, int64_t wall, int64_t mono, struct err *err)
     }
     believe(g, wall, mono);
     g->kept.newest = wall;
+    g->kept.reached = 0;
     g->kept.leapt = g->kept.leapt < wall ? g->kept.leapt : wall;
     return 0;
 }

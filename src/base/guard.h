@@ -1,7 +1,8 @@
 /* Clocks lie: what may be believed of the wall clock. Pure; the caller passes both clocks in.
  *
- * At start the only witness is the newest time that was ever believed. Then it is the monotonic clock: the wall clock
- * is doubted when it moved more than 5 minutes against it, at once or within a day.
+ * At start the only witness is the newest time that was ever believed, or, when that was in doubt already, the time
+ * that the monotonic clock reached from there. Then it is the monotonic clock: the wall clock is doubted when it moved
+ * more than 5 minutes against it, at once or within a day.
  *
  *   the wall clock is                          it is believed
  *   as the witness says, or at start less      at once
@@ -38,9 +39,10 @@ enum {
 
 /* What outlives a restart; persisted by the owner. All zero: a first start. */
 struct guard_kept {
-    int64_t newest; /* the highest time ever believed */
-    int64_t unsure; /* the newest time before the time leapt, as long as the window begins by it; 0: it doesn't */
-    int64_t leapt;  /* when that was, by the new time */
+    int64_t newest;  /* the highest time ever believed */
+    int64_t unsure;  /* the newest time before the time leapt, as long as the window begins by it; 0: it doesn't */
+    int64_t leapt;   /* when that was, by the new time */
+    int64_t reached; /* while doubted: how far time went on from the newest, by the monotonic clock; else 0 */
 };
 
 /* All zero before guard_start(). */
@@ -74,7 +76,7 @@ int guard_accept(struct guard *g, int64_t wall, int64_t mono, struct err *err);
 int guard_set_back(struct guard *g, int64_t wall, int64_t mono, struct err *err);
 
 /* Wall time by the believed offset. Equal to wall (within GUARD_JUMP_MS) unless doubted. When doubted since the start
- * it goes on from the newest time. */
+ * it goes on from the newest time, or the one that was reached. */
 int64_t guard_believed(const struct guard *g, int64_t wall, int64_t mono);
 
 /* The later and the earlier time (see above), from what an owner publishes of a guard. */

@@ -30,6 +30,7 @@ scenarios = \
 	tests/scenario/scenarios/clock_first_start.scn \
 	tests/scenario/scenarios/clock_in_1970.scn \
 	tests/scenario/scenarios/clock_in_2031.scn \
+	tests/scenario/scenarios/clock_leap_goes_on.scn \
 	tests/scenario/scenarios/clock_off_for_long.scn \
 	tests/scenario/scenarios/clock_two_months_ahead.scn \
 	tests/scenario/scenarios/crash_and_recover.scn \

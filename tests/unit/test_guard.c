@@ -313,6 +313,25 @@ static void test_never_below_the_newest(void **state)
     assert_true(later == T0 + HOUR && earlier == T0 - 26 * 365 * DAY + HOUR);
 }
 
+/* A dead clock, boot after boot: what the monotonic clock counted is not lost. */
+static void test_reached(void **state)
+{
+    (void)state;
+    struct guard g = started(T0, 1000, MONO);
+    guard_observe(&g, 1000 + 20 * DAY, MONO + 20 * DAY);
+    assert_int_equal(g.kept.reached, T0 + 20 * DAY);
+    struct guard next = {.hold_ms = HOLD};
+    guard_start(&next, &g.kept, T0 - BUILT, 1000, MONO);
+    assert_true(next.doubted);
+    assert_int_equal(guard_believed(&next, 1000, MONO), T0 + 20 * DAY);
+    assert_int_equal(next.kept.newest, T0);
+    /* Right again, and a little behind what was reached. */
+    guard_observe(&next, T0 + 25 * DAY, MONO + 5 * DAY + HOUR);
+    assert_false(next.doubted);
+    assert_int_equal(next.kept.newest, T0 + 25 * DAY);
+    assert_int_equal(next.kept.reached, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_leap),
         cmocka_unit_test(test_never_below_the_newest),
+        cmocka_unit_test(test_reached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

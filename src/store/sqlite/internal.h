@@ -558,6 +558,7 @@ int store_time_known(struct store *base, struct err *err);
 void store_clock(struct store *base, struct store_clock *out);
 void time_change(struct store *base, struct store_clock_change *change);
 bool store_clock_doubted(struct sqlite_store *s);
+int64_t store_believed(struct sqlite_store *s); /* the time, for what no play depends on: nights, slots, sealing */
 /* The stager's: */
 int time_start(struct sqlite_store *s, int64_t built_ms, struct err *err); /* before threads */
 void time_look(struct sqlite_store *s);

@@ -329,9 +329,7 @@ static int seal_month(struct sqlite_store *s, const struct stored_month *m, stru
 
 int seal_step(struct sqlite_store *s, struct err *err)
 {
-    int64_t now;
-    int64_t later;
-    store_now(&s->base, &later, &now);
+    int64_t now = store_believed(s);
     if (store_clock_doubted(s) || !config_in_sweep_window(config_now(s->cfg), calendar_local_minutes(now)) ||
         atomic_load(&s->disk_low) || atomic_load(&s->loading)) {
         return 0;

@@ -153,11 +153,9 @@ void slots_collect_garbage(struct sqlite_store *s, bool all)
 static void start_slot(struct sqlite_store *s, int n, struct staged *index)
 {
     struct slot *slot = &s->slots[n];
-    int64_t later;
-    int64_t earlier;
-    store_now(&s->base, &later, &earlier);
+    int64_t now = store_believed(s);
     pthread_mutex_lock(&s->ring_mutex);
-    slot->opened_ms = earlier;
+    slot->opened_ms = now;
     pthread_mutex_unlock(&s->ring_mutex);
     slot->last_id = s->stager.next_id - 1;
     atomic_store(&slot->index, index);

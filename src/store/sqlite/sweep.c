@@ -221,11 +221,12 @@ static int revive_months(struct sqlite_store *s, int first_kept, struct err *err
 
 int sweep_step(struct sqlite_store *s, struct err *err)
 {
-    int64_t now;
     int64_t later;
+    int64_t now; /* what is past retention goes by it */
     store_now(&s->base, &later, &now);
+    int64_t clock = store_believed(s);
     const struct config *live = config_now(s->cfg);
-    if (store_clock_doubted(s) || !config_in_sweep_window(live, calendar_local_minutes(now))) {
+    if (store_clock_doubted(s) || !config_in_sweep_window(live, calendar_local_minutes(clock))) {
         return 0;
     }
     int retention = (int)live->retention;
@@ -241,7 +242,7 @@ int sweep_step(struct sqlite_store *s, struct err *err)
         return result;
     }
     if (result == 0) {
-        GAUGE(s, swept_ms, now);
+        GAUGE(s, swept_ms, clock);
         return 0;
     }
     if ((result = history_begin(s, err)) < 0) {

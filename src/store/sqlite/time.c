@@ -13,13 +13,13 @@ enum {
     SAVE_RETRY_MS = 60 * 1000,
 };
 
-static const char *const kept_names[] = {"newest_ms", "unsure_ms", "leapt_ms"};
+static const char *const kept_names[] = {"newest_ms", "unsure_ms", "leapt_ms", "reached_ms"};
 enum { KEPT = sizeof kept_names / sizeof *kept_names };
 
 /* Each of them, in the order of the names. */
 static int64_t *kept_field(struct guard_kept *kept, int i)
 {
-    int64_t *const fields[KEPT] = {&kept->newest, &kept->unsure, &kept->leapt};
+    int64_t *const fields[KEPT] = {&kept->newest, &kept->unsure, &kept->leapt, &kept->reached};
     return fields[i];
 }
 
@@ -59,6 +59,13 @@ bool store_clock_doubted(struct sqlite_store *s)
 {
     int64_t wall, mono;
     return look(s, &wall, &mono).doubted;
+}
+
+int64_t store_believed(struct sqlite_store *s)
+{
+    int64_t wall, mono;
+    struct guard_view v = look(s, &wall, &mono);
+    return v.doubted ? v.offset + mono : wall;
 }
 
 int store_time_known(struct store *base, struct err *err)
@@ -123,7 +130,8 @@ int time_persist(struct sqlite_store *s, struct err *err)
 static bool is_worth_saving(const struct guard_kept *saved, const struct guard_kept *now)
 {
     return now->unsure != saved->unsure || now->leapt != saved->leapt || now->newest < saved->newest ||
-           now->newest - saved->newest >= NEWEST_SAVE_MS || month_of_ms(now->newest) != month_of_ms(saved->newest);
+           now->newest - saved->newest >= NEWEST_SAVE_MS || now->reached - saved->reached >= NEWEST_SAVE_MS ||
+           month_of_ms(now->newest) != month_of_ms(saved->newest);
 }
 
 static void save(struct sqlite_store *s, int64_t mono)
