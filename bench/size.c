@@ -1,12 +1,15 @@
-/* Bytes a play on disk: `make bench/size && bench/size [--users N] [--page BYTES] [--even] [--deliveries]`.
+/* Bytes a play on disk:
+ *
+ *   make bench/size && bench/size [--users N] [--plays-a-month N] [--page BYTES] [--even] [--deliveries]
  *
  * First, a data folder as it is after years of use, at the end of a month, when it is largest: seven months of plays
  * (retention is 6: six full months, the current one), all but the last sealed by the store itself, the last live and
  * full. The users are the mix of the comparison: 60 % have 100 plays in all, 30 % 1,000, 10 % 20,000, spread unevenly
- * over the months. Each month is written the way flushes write it: the users' rows grow, in key order, again and
- * again (ROUNDS times a month; a real month has more, smaller ones), through the codec and the store's own statements.
- * Then the night of sealing. At the end two slots' plays of an hour are staged. Everything in both files counts:
- * indexes, users, free pages, half-filled ones.
+ * over the months. With --plays-a-month all users are alike instead: light ones cost mostly rows and `users`. Each
+ * month is written the way flushes write it: the users' rows grow, in key order, again and again (ROUNDS times a month;
+ * a real month has more, smaller ones), through the codec and the store's own statements. Then the night of sealing. At
+ * the end two slots' plays of an hour are staged. Everything in both files counts: indexes, users, free pages,
+ * half-filled ones.
  *
  * Then, one month of users with the same number of plays each, sealed and packed, beside other ways to keep them. */
 #include <inttypes.h>
@@ -26,7 +29,7 @@
 #include "tests/unit/grown.h"
 #include "tests/unit/random.h"
 
-enum { MONTHS = 7, ROUNDS = 30, ID_SIZE = 32, DELIVERIES = 100, ITEM_BYTES = 25 };
+enum { MONTHS = 7, ROUNDS = 30, ID_SIZE = 32, DELIVERIES = 100, ITEM_BYTES = 25, PLAYS_A_MONTH_MAX = 8000 };
 
 static void must(bool good, const char *what)
 {
@@ -54,6 +57,16 @@ static int by_key(const void *a, const void *b)
     return (x->key > y->key) - (x->key < y->key);
 }
 
+static uint32_t plays_a_month; /* of every user; 0: the mix */
+
+static uint32_t plays_in_all(uint32_t i)
+{
+    if (plays_a_month > 0) {
+        return plays_a_month * MONTHS;
+    }
+    return i % 10 < 6 ? 100 : i % 10 < 9 ? 1000 : 20000;
+}
+
 static struct user *make_users(uint32_t n, uint64_t seed)
 {
     struct user *users = calloc(n, sizeof *users);
@@ -61,7 +74,7 @@ static struct user *make_users(uint32_t n, uint64_t seed)
     for (uint32_t i = 0; i < n; i++) {
         snprintf(users[i].id, sizeof users[i].id, "user%08" PRIu32, i);
         users[i].key = hash_user_key(seed, slice_str(users[i].id));
-        users[i].in_all = i % 10 < 6 ? 100 : i % 10 < 9 ? 1000 : 20000;
+        users[i].in_all = plays_in_all(i);
     }
     qsort(users, n, sizeof *users, by_key);
     return users;
@@ -327,7 +340,11 @@ static void measure_mix(struct world *w, uint32_t n, int64_t page, bool deliveri
     world_stop(w);
     int64_t history = file_bytes(w, "history.db");
     int64_t staging = file_bytes(w, "staging.db");
-    printf("%" PRIu32 " users, %" PRIu64 " plays retained, %d months%s\n", n, plays, MONTHS,
+    char mix[64] = "60 % with 100 plays in all, 30 % 1,000, 10 % 20,000";
+    if (plays_a_month > 0) {
+        snprintf(mix, sizeof mix, "%" PRIu32 " plays a user and month", plays_a_month);
+    }
+    printf("%" PRIu32 " users (%s), %" PRIu64 " plays retained, %d months%s\n", n, mix, plays, MONTHS,
            deliveries ? ", 100 deliveries a user" : "");
     printf("history.db %" PRId64 " + staging.db %" PRId64 " = %" PRId64 " bytes: %.3f a play, %.0f a user\n", history,
            staging, history + staging, (double)(history + staging) / (double)plays,
@@ -395,7 +412,7 @@ static struct by_size measure_size(uint32_t n, double error_rate, int64_t window
 
 static void print_sizes(const struct config *cfg)
 {
-    static const uint32_t sizes[] = {10, 100, 1000, 10000, 30000};
+    static const uint32_t sizes[] = {3, 10, 30, 100, 1000, 10000, 30000};
     double share = seal_share(cfg->error_rate, cfg->window);
     printf("\nBytes a play, one sealed month of a user (error_rate %g over a window of %" PRId64
            " full months: %.3g a month)\n\n",
@@ -421,12 +438,16 @@ int main(int argc, char **argv)
             users = (uint32_t)strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--page") == 0 && i + 1 < argc) {
             page = strtoll(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--plays-a-month") == 0 && i + 1 < argc) {
+            plays_a_month = (uint32_t)strtoul(argv[++i], NULL, 10);
+            must(plays_a_month > 0 && plays_a_month <= PLAYS_A_MONTH_MAX, "--plays-a-month: expected 1 to 8,000");
         } else if (strcmp(argv[i], "--even") == 0) {
             even = true;
         } else if (strcmp(argv[i], "--deliveries") == 0) {
             deliveries = true;
         } else {
-            fprintf(stderr, "usage: bench/size [--users N] [--page BYTES] [--even] [--deliveries]\n");
+            fprintf(stderr,
+                    "usage: bench/size [--users N] [--plays-a-month N] [--page BYTES] [--even] [--deliveries]\n");
             return 2;
         }
     }
@@ -436,7 +457,7 @@ int main(int argc, char **argv)
     world_init(&w, made, NULL);
     coarse_max = seal_coarse_max(w.cfg.error_rate);
     measure_mix(&w, users, page, deliveries);
-    if (!deliveries) {
+    if (!deliveries && plays_a_month == 0) {
         print_sizes(&w.cfg);
     }
     world_remove_folder(made);
