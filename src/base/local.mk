@@ -37,4 +37,6 @@ libunseen_a_SOURCES += \
 	src/base/notify.c \
 	src/base/notify.h \
 	src/base/slice.h \
+	src/base/text.c \
+	src/base/text.h \
 	src/base/varint.h

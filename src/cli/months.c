@@ -52,7 +52,8 @@ static void print_json(const struct store_month_info *months, int n)
 {
     char month[MONTH_TEXT];
     struct json j = {.out = stdout};
-    json_open(&j, NULL, '[');
+    json_open(&j, NULL, '{');
+    json_open(&j, "months", '[');
     for (int i = 0; i < n; i++) {
         const struct store_month_info *m = &months[i];
         json_open(&j, NULL, '{');
@@ -62,9 +63,11 @@ static void print_json(const struct store_month_info *months, int n)
         json_number(&j, "bytes", (int64_t)m->bytes);
         json_text(&j, "state", store_month_state_name(m->state));
         json_double(&j, "progress", m->progress);
+        json_bool(&j, "in_window", m->in_window);
         json_close(&j, '}');
     }
     json_close(&j, ']');
+    json_close(&j, '}');
 }
 
 int cli_months(int argc, char **argv)

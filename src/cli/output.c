@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "base/calendar.h"
+#include "base/text.h"
+
+enum { JSON_KEY = 64 };
 
 /* Length of the valid UTF-8 character at text[0], or 0. */
 static size_t utf8_len(const unsigned char *s, size_t len)
@@ -179,10 +182,10 @@ void json_close(struct json *j, char bracket)
     }
 }
 
-void json_id(struct json *j, const char *key, struct slice id)
+static void put_string(struct json *j, const char *key, struct slice text)
 {
     struct buf escaped = {0};
-    json_escape(&escaped, id);
+    json_escape(&escaped, text);
     json_next(j, key);
     if (escaped.failed || fwrite(escaped.data, 1, escaped.len, j->out) != escaped.len) {
         fputs("null", j->out);
@@ -190,9 +193,39 @@ void json_id(struct json *j, const char *key, struct slice id)
     buf_free(&escaped);
 }
 
+static bool is_utf8(struct slice text)
+{
+    const unsigned char *s = (const unsigned char *)text.data;
+    size_t n = 1;
+    for (size_t i = 0; i < text.len && n > 0; i += n) {
+        n = utf8_len(s + i, text.len - i);
+    }
+    return n > 0;
+}
+
+void json_id(struct json *j, const char *key, struct slice id)
+{
+    if (is_utf8(id)) {
+        put_string(j, key, id);
+        return;
+    }
+    struct buf base64 = {0};
+    char name[JSON_KEY];
+    snprintf(name, sizeof name, "%s%sbase64", key != NULL ? key : "", key != NULL ? "_" : "");
+    base64_add(&base64, id);
+    if (key == NULL) {
+        json_open(j, NULL, '{');
+    }
+    put_string(j, name, buf_slice(&base64));
+    if (key == NULL) {
+        json_close(j, '}');
+    }
+    buf_free(&base64);
+}
+
 void json_text(struct json *j, const char *key, const char *text)
 {
-    json_id(j, key, slice_str(text));
+    put_string(j, key, slice_str(text));
 }
 
 void json_number(struct json *j, const char *key, int64_t value)
@@ -203,8 +236,9 @@ void json_number(struct json *j, const char *key, int64_t value)
 
 void json_double(struct json *j, const char *key, double value)
 {
+    char text[DOUBLE_TEXT];
     json_next(j, key);
-    fprintf(j->out, "%.9g", value);
+    fputs(double_text(value, text), j->out);
 }
 
 void json_bool(struct json *j, const char *key, bool value)

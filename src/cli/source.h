@@ -40,8 +40,8 @@ enum { SOURCE_MONTHS_MAX = 1200, SOURCE_POLL_MS = 200 };
  * must outlive the source. ERR_NOTFOUND: there is no data in the folder; nothing is created. */
 int source_open(const struct config *cfg, struct source **source, struct err *err);
 
-/* As asker_history(), asker_why() and asker_months(), but a remote source doesn't tell in_window, and not the month
- * of a staged place. */
+/* As asker_history(), asker_why() and asker_months(), but a remote source doesn't tell the month of a staged place, and
+ * may find an item in the old Redis (PLACE_LEGACY), which a folder alone can't. */
 int source_history(struct source *s, struct slice user, struct history *out, struct err *err);
 int source_why(struct source *s, struct slice user, struct slice item, struct place places[PLACES_MAX],
                struct err *err);

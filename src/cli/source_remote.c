@@ -54,15 +54,17 @@ static int field_month(const struct reply *map, const char *command, int *out, s
 static int read_history_month(const struct reply *map, struct history_month *out, struct err *err)
 {
     static const char command[] = "HISTORY";
-    uint64_t sealed = 0, expires = 0;
+    uint64_t sealed = 0, in_window = 0, expires = 0;
     *out = (struct history_month){0};
     int rc = field_month(map, command, &out->month, err);
     rc = rc < 0 ? rc : field_u64(map, command, "items", &out->items, err);
     rc = rc < 0 ? rc : field_u64(map, command, "bytes", &out->bytes, err);
     rc = rc < 0 ? rc : field_double(map, command, "error", &out->error, err);
     rc = rc < 0 ? rc : field_u64(map, command, "sealed", &sealed, err);
+    rc = rc < 0 ? rc : field_u64(map, command, "in_window", &in_window, err);
     rc = rc < 0 ? rc : field_u64(map, command, "expires", &expires, err);
     out->sealed = sealed != 0;
+    out->in_window = in_window != 0;
     out->expires_ms = (int64_t)expires;
     return rc;
 }
@@ -106,19 +108,19 @@ static int remote_history(struct source *s, struct slice user, struct history *o
 
 static int read_place(const struct reply *name, const struct reply *error, struct place *out, struct err *err)
 {
-    char text[MONTH_TEXT] = "";
+    char text[PLACE_TEXT] = "";
     *out = (struct place){0};
     if (name->kind != REPLY_TEXT || name->text.len >= sizeof text) {
         return unexpected("WHY", "place", err);
     }
     memcpy(text, name->text.data, name->text.len);
-    if (strcmp(text, "staged") == 0) {
-        out->kind = PLACE_STAGED;
-        return 0;
-    }
-    if (strcmp(text, "delivered") == 0) {
-        out->kind = PLACE_DELIVERED;
-        return 0;
+    static const enum place_kind named[] = {PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_LEGACY};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        char month[MONTH_TEXT];
+        out->kind = named[i];
+        if (strcmp(text, place_name(out, month)) == 0) {
+            return 0;
+        }
     }
     out->kind = PLACE_MONTH;
     out->month = month_parse(text);
@@ -184,9 +186,10 @@ static int remote_months(struct source *s, struct store_month_info *out, int max
         rc = rc < 0 ? rc : field_u64(map, command, "plays", &out[n].plays, err);
         rc = rc < 0 ? rc : field_u64(map, command, "bytes", &out[n].bytes, err);
         rc = rc < 0 ? rc : read_state(map, &out[n].state, err);
-        if (rc == 0 && (out[n].state == STORE_MONTH_SEALING || out[n].state == STORE_MONTH_EXPIRING)) {
-            rc = field_double(map, command, "progress", &out[n].progress, err);
-        }
+        uint64_t in_window = 0;
+        rc = rc < 0 ? rc : field_double(map, command, "progress", &out[n].progress, err);
+        rc = rc < 0 ? rc : field_u64(map, command, "in_window", &in_window, err);
+        out[n].in_window = in_window != 0;
         if (rc < 0) {
             return rc;
         }

@@ -52,7 +52,7 @@ static void print_people(struct slice user, const struct history *h)
 
 static void print_json(struct slice user, const struct history *h)
 {
-    char month[MONTH_TEXT], time[TIME_TEXT];
+    char month[MONTH_TEXT];
     struct json j = {.out = stdout};
     json_open(&j, NULL, '{');
     json_id(&j, "user", user);
@@ -65,7 +65,8 @@ static void print_json(struct slice user, const struct history *h)
         json_number(&j, "bytes", (int64_t)m->bytes);
         json_double(&j, "error", m->error);
         json_bool(&j, "sealed", m->sealed);
-        json_text(&j, "expires", time_text(m->expires_ms, time));
+        json_bool(&j, "in_window", m->in_window);
+        json_number(&j, "expires", m->expires_ms);
         json_close(&j, '}');
     }
     json_close(&j, ']');

@@ -10,24 +10,13 @@ static const char help[] = "Says why an item is hidden from a user: every place 
                            "Usage: unseen why USER ITEM [--json] [OPTION ...]\n\n"
                            "Opens the data folder, or asks the server that serves it.\n\n"
                            "A place is 'staged' (played, not yet in a month's filter), 'delivered' (among the last\n"
-                           "items sent), or a month. A month's filter may err, by the chance that stands beside it.\n\n"
+                           "items sent), a month, or 'legacy' (in the old Redis of a user who is not migrated yet;\n"
+                           "only a running server asks there). A month's filter may err, by the chance beside it.\n\n"
                            "Options:\n"
                            "      --json             print JSON\n\n"
                            "Examples:\n"
                            "  unseen why u42 video:7\n"
                            "  unseen why u42 video:7 --json\n";
-
-static const char *place_text(const struct place *place, char out[MONTH_TEXT])
-{
-    switch (place->kind) {
-    case PLACE_STAGED:
-        return "staged";
-    case PLACE_DELIVERED:
-        return "delivered";
-    default:
-        return month_name(place->month, out);
-    }
-}
 
 static void print_people(struct slice user, struct slice item, const struct place *places, int n)
 {
@@ -45,7 +34,7 @@ static void print_people(struct slice user, struct slice item, const struct plac
     struct table t;
     table_begin(&t, "seen in|chance of error");
     for (int i = 0; i < n; i++) {
-        table_cell(&t, "%s", place_text(&places[i], month));
+        table_cell(&t, "%s", place_name(&places[i], month));
         table_cell(&t, "%s", places[i].kind == PLACE_MONTH ? chance_text(places[i].error, text) : "none");
     }
     table_end(&t, stdout);
@@ -62,7 +51,7 @@ static void print_json(struct slice user, struct slice item, const struct place 
     json_open(&j, "places", '[');
     for (int i = 0; i < n; i++) {
         json_open(&j, NULL, '{');
-        json_text(&j, "place", place_text(&places[i], month));
+        json_text(&j, "place", place_name(&places[i], month));
         json_double(&j, "error", places[i].error);
         json_close(&j, '}');
     }

@@ -417,5 +417,10 @@ int asker_history(struct asker *a, struct slice user, struct history *out, struc
 
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err)
 {
-    return a->dedup->store->ops->months(a->reader, out, max, err);
+    int first = dedup_first_month(a->dedup);
+    int n = a->dedup->store->ops->months(a->reader, out, max, err);
+    for (int i = 0; i < n; i++) {
+        out[i].in_window = out[i].month >= first;
+    }
+    return n;
 }

@@ -102,6 +102,7 @@ struct place {
     double error; /* PLACE_MONTH: the chance that the hit is an error; else 0 */
 };
 enum { PLACES_MAX = 256 };
+enum { PLACE_TEXT = 16 };
 const char *place_name(const struct place *place, char month[MONTH_TEXT]); /* "staged", "delivered", "2026-09" */
 
 /* Where the item is seen, newest first: staged, delivered, then months; exactly the places that make asker_filter()

@@ -12,7 +12,8 @@ struct question {
     struct json_ids ids;
     struct slice reply;
     int64_t limit;
-    bool has_limit, deliver, indexes;
+    bool has_limit, deliver;
+    enum { FORM_ITEMS, FORM_INDEXES, FORM_BITMAP, FORMS } form;
 };
 
 static bool is_unseen(const uint8_t *bits, size_t i)
@@ -20,12 +21,19 @@ static bool is_unseen(const uint8_t *bits, size_t i)
     return (bits[i / 8] & (0x80 >> i % 8)) != 0;
 }
 
+static const char *const form_names[FORMS] = {"items", "indexes", "bitmap"};
+
 static int check(struct question *q, struct err *err)
 {
-    q->indexes = slice_eq(q->reply, slice_str("indexes"));
-    if (q->reply.data != NULL && !q->indexes && !slice_eq(q->reply, slice_str("items"))) {
-        return err_set(err, ERR_INVALID, "reply is \"%.*s\", expected \"items\" or \"indexes\"",
+    while (q->reply.data != NULL && q->form < FORMS && !slice_eq(q->reply, slice_str(form_names[q->form]))) {
+        q->form++;
+    }
+    if (q->form == FORMS) {
+        return err_set(err, ERR_INVALID, "reply is \"%.*s\", expected \"items\", \"indexes\" or \"bitmap\"",
                        (int)(q->reply.len < 100 ? q->reply.len : 100), q->reply.data);
+    }
+    if (q->has_limit && q->form == FORM_BITMAP) {
+        return err_set(err, ERR_INVALID, "limit can't be used with reply \"bitmap\"");
     }
     if (q->has_limit && q->limit < 1) {
         return err_set(err, ERR_INVALID, "limit is %lld, expected at least 1", (long long)q->limit);
@@ -44,6 +52,13 @@ static int check(struct question *q, struct err *err)
     return code;
 }
 
+static enum http_outcome answer_bitmap(struct http_request *rq, const struct question *q)
+{
+    json_t *bits = json_base64(slice_of((const char *)rq->bits, (q->ids.n + 7) / 8));
+    json_write(&rq->out, json_pack("{s:o}", form_names[q->form], bits));
+    return HTTP_DONE;
+}
+
 /* Answers with the first `count` unseen ones, and gathers them at the beginning of items and hashes if they are to be
  * recorded. */
 static enum http_outcome answer(struct http_request *rq, const struct question *q, size_t count)
@@ -53,14 +68,15 @@ static enum http_outcome answer(struct http_request *rq, const struct question *
         if (!is_unseen(rq->bits, i)) {
             continue;
         }
-        json_append(&found, q->indexes ? json_integer((json_int_t)i) : json_incref(json_array_get(q->ids.array, i)));
+        json_append(&found, q->form == FORM_INDEXES ? json_integer((json_int_t)i)
+                                                    : json_incref(json_array_get(q->ids.array, i)));
         if (q->deliver) {
             rq->items[k] = rq->items[i];
             rq->hashes[k] = rq->hashes[i];
         }
         k++;
     }
-    json_t *object = json_pack("{s:o}", q->indexes ? "indexes" : "items", found);
+    json_t *object = json_pack("{s:o}", form_names[q->form], found);
     if (q->deliver && count > 0) {
         return http_record(rq, STORE_DELIVERY, dedup_stamp(rq->dedup), q->user, rq->items, rq->hashes, count, object);
     }
@@ -89,6 +105,9 @@ static enum http_outcome ask(struct http_request *rq, struct question *q)
     http_count(rq, COUNT_UNSEEN, n_unseen);
     http_count(rq, COUNT_FALSE_HITS, dedup_false_hits(asker_error(rq->asker), q->ids.n));
     http_count(rq, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(rq->dedup, asker_error(rq->asker)));
+    if (q->form == FORM_BITMAP) {
+        return answer_bitmap(rq, q);
+    }
     return answer(rq, q, q->has_limit && (size_t)q->limit < n_unseen ? (size_t)q->limit : n_unseen);
 }
 
@@ -146,7 +165,8 @@ static enum http_outcome explain(struct http_request *rq, struct slice user, str
         char month[MONTH_TEXT];
         json_append(&list, json_pack("{s:s, s:f}", "place", place_name(&places[i], month), "error", places[i].error));
     }
-    json_write(&rq->out, json_pack("{s:b, s:o}", "seen", found > 0, "places", list));
+    json_write(&rq->out, json_pack("{s:o, s:o, s:b, s:o}", "user", json_from_id(user), "item", json_from_id(item),
+                                   "seen", found > 0, "places", list));
     return HTTP_DONE;
 }
 

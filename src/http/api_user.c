@@ -32,7 +32,7 @@ enum http_outcome get_user(struct http_request *rq)
         json_append(&months, month_value(&h.months[i]));
     }
     json_t *user = json_object();
-    json_object_set_new(user, "user", json_from_id(rq->param)); /* left out when JSON can't say it */
+    json_set_id(user, "user", rq->param);
     json_object_set_new(user, "months", months);
     json_object_set_new(user, "staged", json_integer((json_int_t)h.staged));
     json_object_set_new(user, "delivered", json_integer((json_int_t)h.delivered));

@@ -1,8 +1,11 @@
 #include "http/json.h"
 
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/text.h"
 
 enum { JSON_BYTES_MAX = 64 * 1024 * 1024, LIST_TEXT = 160 };
 
@@ -56,6 +59,23 @@ void json_append(json_t **list, json_t *value)
 json_t *json_from_id(struct slice id)
 {
     return json_stringn(id.data, id.len);
+}
+
+json_t *json_base64(struct slice bytes)
+{
+    struct buf text = {0};
+    base64_add(&text, bytes);
+    json_t *value = text.failed ? NULL : json_stringn(text.len > 0 ? text.data : "", text.len);
+    buf_free(&text);
+    return value;
+}
+
+void json_set_id(json_t *object, const char *name, struct slice id)
+{
+    json_t *value = json_from_id(id);
+    char other[LIST_TEXT];
+    snprintf(other, sizeof other, "%s_base64", name);
+    json_object_set_new(object, value != NULL ? name : other, value != NULL ? value : json_base64(id));
 }
 
 /* --- reading --- */

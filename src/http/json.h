@@ -17,8 +17,17 @@ void json_write(struct buf *out, json_t *value);
 /* Appends to an array. When memory is out, that and the list become NULL, and so does what is made of it. */
 void json_append(json_t **list, json_t *value);
 
-/* A string, or NULL when the bytes aren't UTF-8 (the member is left out where json_object_set_new() gets that). */
+/* A string, or NULL when the bytes aren't UTF-8. */
 json_t *json_from_id(struct slice id);
+
+/* The bytes in base64. */
+json_t *json_base64(struct slice bytes);
+
+/* Sets the member to the id; what isn't UTF-8, which JSON can't say, stands under name_base64. */
+void json_set_id(json_t *object, const char *name, struct slice id);
+
+struct timeline_point;
+json_t *timeline_point_json(const struct timeline_point *p); /* api_timeline.c */
 
 /* A field that the body may have. Exactly one of the pointers is set, which says the type; it is written when the field
  * is there. Slices stand in the body's value. */

@@ -67,7 +67,7 @@ enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
 static void write_history_month(struct writer *w, const struct history_month *m)
 {
     char name[MONTH_TEXT];
-    write_map(w, 6);
+    write_map(w, 7);
     write_str(w, "month");
     write_str(w, month_name(m->month, name));
     write_str(w, "items");
@@ -78,6 +78,8 @@ static void write_history_month(struct writer *w, const struct history_month *m)
     write_double(w, m->error);
     write_str(w, "sealed");
     write_int(w, m->sealed);
+    write_str(w, "in_window");
+    write_int(w, m->in_window);
     write_str(w, "expires");
     write_int(w, m->expires_ms);
 }
@@ -135,7 +137,7 @@ enum outcome cmd_months(struct session *s, const struct slice *args, size_t n)
     for (int i = 0; i < found; i++) {
         const struct store_month_info *m = &months[i];
         char name[MONTH_TEXT];
-        write_map(w, 6);
+        write_map(w, 7);
         write_str(w, "month");
         write_str(w, month_name(m->month, name));
         write_str(w, "users");
@@ -148,6 +150,8 @@ enum outcome cmd_months(struct session *s, const struct slice *args, size_t n)
         write_str(w, store_month_state_name(m->state));
         write_str(w, "progress");
         write_double(w, m->progress);
+        write_str(w, "in_window");
+        write_int(w, m->in_window);
     }
     return OUTCOME_ANSWERED;
 }

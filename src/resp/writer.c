@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 enum { ERROR_MAX = 1024 };
 
@@ -84,13 +85,8 @@ void write_int(struct writer *w, int64_t value)
 /* The shortest of the usual precisions that reads back as the same number. */
 void write_double(struct writer *w, double value)
 {
-    char text[32];
-    for (int precision = 6; precision <= 17; precision++) {
-        snprintf(text, sizeof text, "%.*g", precision, value);
-        if (strtod(text, NULL) == value) {
-            break;
-        }
-    }
+    char text[DOUBLE_TEXT];
+    double_text(value, text);
     if (w->proto >= 3) {
         buf_addf(w->out, ",%s\r\n", text);
     } else {

@@ -332,6 +332,7 @@ struct store_month_info {
     uint64_t users;
     uint64_t plays;
     uint64_t bytes; /* of the blobs */
+    bool in_window; /* asker_months() sets it: questions look at the month */
 };
 
 /* Counters since start, and gauges. One table says what they are called and mean (see store_stats_each). */

@@ -87,14 +87,14 @@ class Client:
             return rest == b"t"
         if kind == b"_":
             return None
-        if kind == b"$":
+        if kind in b"$=":
             size = int(rest)
             if size < 0:
                 return None
             data = self.file.read(size + 2)
             if len(data) != size + 2:
                 raise Closed()
-            return data[:-2]
+            return data[4 if kind == b"=" else 0:-2]  # a verbatim string begins with "txt:"
         if kind in b"*~>":
             return None if int(rest) < 0 else [self.read() for _ in range(int(rest))]
         if kind == b"%":

@@ -175,7 +175,7 @@ def test_delivered(asker):
     assert asker.good("POST", "/v1/unseen", {**question, "reply": "indexes"}) == {"indexes": [3]}
     assert asker.good("POST", "/v1/unseen", question) == {"items": []}
     assert asker.good("POST", "/v1/why", {"user": "u", "item": "d"}) == {
-        "seen": True, "places": [{"place": "delivered", "error": 0}]}
+        "user": "u", "item": "d", "seen": True, "places": [{"place": "delivered", "error": 0}]}
 
 
 def test_times(web, asker):
@@ -207,7 +207,8 @@ def test_users(web, asker):
 def test_a_user_that_json_cannot_say(web, asker):
     with web.client() as c:
         c.command("PLAYED", b"\xff\xfe", "x")
-    assert "user" not in asker.good("GET", "/v1/users/%FF%fe")
+    told = asker.good("GET", "/v1/users/%FF%fe")
+    assert told["user_base64"] == "//4=" and "user" not in told
     assert asker.good("DELETE", "/v1/users/%ff%fe") == {"forgotten": 1}
 
 
@@ -227,8 +228,9 @@ def test_sessions(web, asker):
     assert asker.good("POST", "/v1/unseen", delivered) == {"items": ["x"]}
     asker.good("POST", "/v1/block", {"session": "s", "ids": ["3"]})
     assert asker.good("POST", "/v1/why", {"user": "u", "item": "3", "session": "s"}) == \
-        {"seen": True, "places": [{"place": "blocked", "error": 0}, {"place": "staged", "error": 0}]}
-    assert asker.good("POST", "/v1/why", {"user": "u", "item": "9", "session": "s"}) == {"seen": False, "places": []}
+        {"user": "u", "item": "3", "seen": True, "places": [{"place": "blocked", "error": 0}, {"place": "staged", "error": 0}]}
+    assert asker.good("POST", "/v1/why", {"user": "u", "item": "9", "session": "s"}) == \
+        {"user": "u", "item": "9", "seen": False, "places": []}
     assert asker.good("POST", "/v1/unblock", {"session": "s", "ids": ["1", "9"]}) == {"unblocked": 1}
     assert asker.good("POST", "/v1/unblock", {"session": "s"}) == {"unblocked": 3}
     assert asker.good("POST", "/v1/unblock", {"session": "s"}) == {"unblocked": 0}
@@ -324,7 +326,8 @@ def test_bad_bodies(asker, body, parts):
 
 
 @pytest.mark.parametrize("more, part", [
-    ({"reply": "bitmap"}, 'reply is "bitmap"'),
+    ({"reply": "bits"}, 'reply is "bits", expected "items", "indexes" or "bitmap"'),
+    ({"reply": "bitmap", "limit": 1}, "limit can't be used with reply \"bitmap\""),
     ({"limit": 0}, "limit is 0"),
     ({"deliver": True}, "deliver needs limit"),
     ({"deliver": True, "limit": 101}, "at most 100, got 101"),

@@ -102,6 +102,38 @@ static void test_json(void **state)
                      "}\n");
 }
 
+/* JSON can't say an id that is no UTF-8: it stands beside. */
+static void test_json_id(void **state)
+{
+    (void)state;
+    char *said = NULL;
+    size_t size;
+    FILE *out = open_memstream(&said, &size);
+    struct json j = {.out = out};
+    json_open(&j, NULL, '{');
+    json_id(&j, "user", slice_of("\xff\xfe", 2));
+    json_id(&j, "item", slice_of("\0", 1));
+    json_open(&j, "ids", '[');
+    json_id(&j, NULL, slice_str("a"));
+    json_id(&j, NULL, slice_str("\xff"));
+    json_close(&j, ']');
+    json_double(&j, "error", 0.000318471337623194);
+    json_close(&j, '}');
+    fclose(out);
+    assert_string_equal(said, "{\n"
+                              "  \"user_base64\": \"//4=\",\n"
+                              "  \"item\": \"\\u0000\",\n"
+                              "  \"ids\": [\n"
+                              "    \"a\",\n"
+                              "    {\n"
+                              "      \"base64\": \"/w==\"\n"
+                              "    }\n"
+                              "  ],\n"
+                              "  \"error\": 0.000318471337623194\n"
+                              "}\n");
+    free(said);
+}
+
 static void test_json_escape(void **state)
 {
     (void)state;
@@ -154,8 +186,10 @@ static void test_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table_aligns), cmocka_unit_test(test_table_without_rows), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_json_escape),  cmocka_unit_test(test_escape_id),          cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_table_aligns), cmocka_unit_test(test_table_without_rows),
+        cmocka_unit_test(test_json),         cmocka_unit_test(test_json_id),
+        cmocka_unit_test(test_json_escape),  cmocka_unit_test(test_escape_id),
+        cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,13 +86,14 @@ static void test_history(void **state)
 {
     (void)state;
     struct history h;
-    open_source(
-        "%5\r\n$4\r\nuser\r\n$2\r\nu1\r\n$6\r\nmonths\r\n*2\r\n"
-        "%6\r\n+month\r\n$7\r\n2026-11\r\n+items\r\n:10\r\n+bytes\r\n:99\r\n+error\r\n,2.5e-4\r\n+sealed\r\n#f\r\n"
-        "+expires\r\n:1800000000000\r\n"
-        "%6\r\n+month\r\n+2026-09\r\n+items\r\n:7\r\n+bytes\r\n:50\r\n+error\r\n,0\r\n+sealed\r\n#t\r\n"
-        "+expires\r\n:1\r\n"
-        "+staged\r\n:3\r\n+delivered\r\n:4\r\n+error\r\n,1e-3\r\n");
+    open_source("%5\r\n$4\r\nuser\r\n$2\r\nu1\r\n$6\r\nmonths\r\n*2\r\n"
+                "%7\r\n+month\r\n$7\r\n2026-11\r\n+items\r\n:10\r\n+bytes\r\n:99\r\n+error\r\n,2.5e-4\r\n+sealed\r\n#"
+                "f\r\n+in_window\r\n:1\r\n"
+                "+expires\r\n:1800000000000\r\n"
+                "%7\r\n+month\r\n+2026-09\r\n+items\r\n:7\r\n+bytes\r\n:50\r\n+error\r\n,0\r\n+sealed\r\n#t\r\n+in_"
+                "window\r\n:0\r\n"
+                "+expires\r\n:1\r\n"
+                "+staged\r\n:3\r\n+delivered\r\n:4\r\n+error\r\n,1e-3\r\n");
     assert_int_equal(source_history(source, slice_str("u1"), &h, NULL), 1);
     assert_int_equal(h.n_months, 2);
     assert_int_equal(h.staged, 3);
@@ -103,9 +104,11 @@ static void test_history(void **state)
     assert_int_equal(h.months[0].bytes, 99);
     assert_true(h.months[0].error > 0.00024);
     assert_false(h.months[0].sealed);
+    assert_true(h.months[0].in_window);
     assert_int_equal(h.months[0].expires_ms, 1800000000000);
     assert_int_equal(h.months[1].month, month_make(2026, 9));
     assert_true(h.months[1].sealed);
+    assert_false(h.months[1].in_window);
     close_source();
     assert_string_equal(server.requests[0], "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n");
     assert_string_equal(server.requests[1], "*2\r\n$7\r\nHISTORY\r\n$2\r\nu1\r\n");
@@ -124,8 +127,9 @@ static void test_why(void **state)
 {
     (void)state;
     struct place p[PLACES_MAX];
-    open_source("%3\r\n$6\r\nstaged\r\n,0\r\n$9\r\ndelivered\r\n,0\r\n$7\r\n2026-09\r\n,6e-6\r\n");
-    assert_int_equal(source_why(source, slice_str("u1"), slice_of("i\0x", 3), p, NULL), 3);
+    open_source("%4\r\n$6\r\nstaged\r\n,0\r\n$9\r\ndelivered\r\n,0\r\n$7\r\n2026-09\r\n,6e-6\r\n+legacy\r\n,0\r\n");
+    assert_int_equal(source_why(source, slice_str("u1"), slice_of("i\0x", 3), p, NULL), 4);
+    assert_int_equal(p[3].kind, PLACE_LEGACY);
     assert_int_equal(p[0].kind, PLACE_STAGED);
     assert_int_equal(p[1].kind, PLACE_DELIVERED);
     assert_int_equal(p[2].kind, PLACE_MONTH);
@@ -149,10 +153,10 @@ static void test_months(void **state)
     (void)state;
     struct store_month_info m[3];
     open_source(
-        "*2\r\n%6\r\n+month\r\n+2026-11\r\n+users\r\n:5\r\n+plays\r\n:9\r\n+bytes\r\n:100\r\n+state\r\n+live\r\n"
-        "+progress\r\n,0\r\n"
-        "%6\r\n+month\r\n+2026-04\r\n+users\r\n:1\r\n+plays\r\n:2\r\n+bytes\r\n:3\r\n+state\r\n+expiring\r\n"
-        "+progress\r\n,0.25\r\n");
+        "*2\r\n%7\r\n+month\r\n+2026-11\r\n+users\r\n:5\r\n+plays\r\n:9\r\n+bytes\r\n:100\r\n+state\r\n+live\r\n"
+        "+progress\r\n,0\r\n+in_window\r\n:1\r\n"
+        "%7\r\n+month\r\n+2026-04\r\n+users\r\n:1\r\n+plays\r\n:2\r\n+bytes\r\n:3\r\n+state\r\n+expiring\r\n"
+        "+progress\r\n,0.25\r\n+in_window\r\n:0\r\n");
     assert_int_equal(source_months(source, m, 2, NULL), 2);
     assert_int_equal(m[0].month, month_make(2026, 11));
     assert_int_equal(m[0].users, 5);
@@ -170,7 +174,8 @@ static void test_more_months_than_asked_for(void **state)
     struct store_month_info *m = calloc(1, sizeof *m);
     assert_non_null(m);
     open_source(
-        "*2\r\n%5\r\n+month\r\n+2026-11\r\n+users\r\n:5\r\n+plays\r\n:9\r\n+bytes\r\n:100\r\n+state\r\n+live\r\n"
+        "*2\r\n%7\r\n+month\r\n+2026-11\r\n+users\r\n:5\r\n+plays\r\n:9\r\n+bytes\r\n:100\r\n+state\r\n+live\r\n"
+        "+progress\r\n,0\r\n+in_window\r\n:1\r\n"
         "%5\r\n+month\r\n+2026-10\r\n+users\r\n:5\r\n+plays\r\n:9\r\n+bytes\r\n:100\r\n+state\r\n+live\r\n");
     assert_int_equal(source_months(source, m, 1, NULL), 1);
     assert_int_equal(m->month, month_make(2026, 11));

@@ -242,30 +242,30 @@ static const struct row rows[] = {
      "\r\n,0\r\n"},
     {"HISTORY old\r\n",
      "*10\r\n$4\r\nuser\r\n$3\r\nold\r\n$6\r\nmonths\r\n*2\r\n"
-     "*12\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$22\r\n"
-     "2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1809129600000\r\n"
-     "*12\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$21\r\n"
-     "4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1806537600000\r\n"
+     "*14\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$22\r\n"
+     "2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1809129600000\r\n"
+     "*14\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$21\r\n"
+     "4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1806537600000\r\n"
      "$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:0\r\n$5\r\nerror\r\n$21\r\n6.984919309616089e-10\r\n",
      "%5\r\n$4\r\nuser\r\n$3\r\nold\r\n$6\r\nmonths\r\n*2\r\n"
-     "%6\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
-     ",2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1809129600000\r\n"
-     "%6\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
-     ",4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$7\r\nexpires\r\n:1806537600000\r\n"
+     "%7\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
+     ",2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1809129600000\r\n"
+     "%7\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
+     ",4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1806537600000\r\n"
      "$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:0\r\n$5\r\nerror\r\n,6.984919309616089e-10\r\n"},
     {"HISTORY\r\n", COUNT_ERROR("history"), NULL},
     {"HISTORY ''\r\n", "-ERR user is empty" ANY "\r\n", NULL},
     {"HISTORY broken\r\n", "-ERR user broken, month 2026-10: the filter is damaged\r\n", NULL},
     {"HISTORY unread\r\n", "-ERR not answered: history.db: disk I/O error\r\n", NULL},
     {"MONTHS\r\n",
-     "*2\r\n*12\r\n$5\r\nmonth\r\n$7\r\n2026-11\r\n$5\r\nusers\r\n:3\r\n$5\r\nplays\r\n:40\r\n$5\r\nbytes\r\n:500\r\n"
-     "$5\r\nstate\r\n$4\r\nlive\r\n$8\r\nprogress\r\n$1\r\n0\r\n"
-     "*12\r\n$5\r\nmonth\r\n$7\r\n2026-04\r\n$5\r\nusers\r\n:2\r\n$5\r\nplays\r\n:9\r\n$5\r\nbytes\r\n:80\r\n"
-     "$5\r\nstate\r\n$8\r\nexpiring\r\n$8\r\nprogress\r\n$4\r\n0.25\r\n",
-     "*2\r\n%6\r\n$5\r\nmonth\r\n$7\r\n2026-11\r\n$5\r\nusers\r\n:3\r\n$5\r\nplays\r\n:40\r\n$5\r\nbytes\r\n:500\r\n"
-     "$5\r\nstate\r\n$4\r\nlive\r\n$8\r\nprogress\r\n,0\r\n"
-     "%6\r\n$5\r\nmonth\r\n$7\r\n2026-04\r\n$5\r\nusers\r\n:2\r\n$5\r\nplays\r\n:9\r\n$5\r\nbytes\r\n:80\r\n"
-     "$5\r\nstate\r\n$8\r\nexpiring\r\n$8\r\nprogress\r\n,0.25\r\n"},
+     "*2\r\n*14\r\n$5\r\nmonth\r\n$7\r\n2026-11\r\n$5\r\nusers\r\n:3\r\n$5\r\nplays\r\n:40\r\n$5\r\nbytes\r\n:500\r\n"
+     "$5\r\nstate\r\n$4\r\nlive\r\n$8\r\nprogress\r\n$1\r\n0\r\n$9\r\nin_window\r\n:1\r\n"
+     "*14\r\n$5\r\nmonth\r\n$7\r\n2026-04\r\n$5\r\nusers\r\n:2\r\n$5\r\nplays\r\n:9\r\n$5\r\nbytes\r\n:80\r\n"
+     "$5\r\nstate\r\n$8\r\nexpiring\r\n$8\r\nprogress\r\n$4\r\n0.25\r\n$9\r\nin_window\r\n:0\r\n",
+     "*2\r\n%7\r\n$5\r\nmonth\r\n$7\r\n2026-11\r\n$5\r\nusers\r\n:3\r\n$5\r\nplays\r\n:40\r\n$5\r\nbytes\r\n:500\r\n"
+     "$5\r\nstate\r\n$4\r\nlive\r\n$8\r\nprogress\r\n,0\r\n$9\r\nin_window\r\n:1\r\n"
+     "%7\r\n$5\r\nmonth\r\n$7\r\n2026-04\r\n$5\r\nusers\r\n:2\r\n$5\r\nplays\r\n:9\r\n$5\r\nbytes\r\n:80\r\n"
+     "$5\r\nstate\r\n$8\r\nexpiring\r\n$8\r\nprogress\r\n,0.25\r\n$9\r\nin_window\r\n:0\r\n"},
     {"MONTHS x\r\n", COUNT_ERROR("months"), NULL},
 
     /* The ring. */

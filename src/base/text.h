@@ -1,0 +1,15 @@
+/* Values as text, the same on every edge. */
+#ifndef UNSEEN_BASE_TEXT_H
+#define UNSEEN_BASE_TEXT_H
+
+#include "base/buf.h"
+#include "base/slice.h"
+
+/* The shortest decimal that reads back as the same value. */
+enum { DOUBLE_TEXT = 32 };
+const char *double_text(double value, char out[DOUBLE_TEXT]);
+
+/* Appends RFC 4648 base64, with padding. */
+void base64_add(struct buf *out, struct slice bytes);
+
+#endif
