@@ -43,3 +43,18 @@ uint64_t buckets_count(const struct bucket_sums *b)
     }
     return count;
 }
+
+double buckets_quantile(const struct bucket_sums *b, const struct bucket_scale *scale, double q)
+{
+    double rank = q * (double)buckets_count(b);
+    double before = 0;
+    for (unsigned i = 0; i < scale->n && rank > 0; i++) {
+        double in_it = (double)b->counts[i];
+        if (in_it > 0 && before + in_it >= rank) {
+            double lower = i > 0 ? (double)scale->upper[i - 1] : 0;
+            return lower + ((double)scale->upper[i] - lower) * (rank - before) / in_it;
+        }
+        before += in_it;
+    }
+    return rank > 0 ? (double)scale->upper[scale->n - 1] : 0;
+}

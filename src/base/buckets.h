@@ -36,4 +36,8 @@ void buckets_note(struct buckets *b, const struct bucket_scale *scale, uint64_t 
 void buckets_add(struct bucket_sums *to, const struct buckets *from);
 uint64_t buckets_count(const struct bucket_sums *b);
 
+/* The value that a share q (0 to 1) of all values don't exceed, taken to be spread evenly within each bucket, as
+ * Prometheus's histogram_quantile() does; the last bound for what lies above it. 0 when empty. */
+double buckets_quantile(const struct bucket_sums *b, const struct bucket_scale *scale, double q);
+
 #endif

@@ -37,6 +37,9 @@ enum http_outcome delete_user(struct http_request *rq);
 enum http_outcome get_ring(struct http_request *rq);
 enum http_outcome get_months(struct http_request *rq);
 
+/* api_timeline.c */
+enum http_outcome get_timeline(struct http_request *rq);
+
 /* openapi.c */
 enum http_outcome get_openapi(struct http_request *rq);
 

@@ -3,6 +3,7 @@ libunseen_a_SOURCES += \
 	src/http/api_ask.c \
 	src/http/api_session.c \
 	src/http/api_store.c \
+	src/http/api_timeline.c \
 	src/http/api_user.c \
 	src/http/api_write.c \
 	src/http/auth.c \
@@ -24,6 +25,8 @@ libunseen_a_SOURCES += \
 	src/http/server.c \
 	src/http/server.h \
 	src/http/status.c \
+	src/http/timeline.c \
+	src/http/timeline.h \
 	src/http/version.c \
 	src/http/version.h
 EXTRA_DIST += etc/alerts.yml etc/grafana-dashboard.json

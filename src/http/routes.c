@@ -8,6 +8,7 @@
 const struct http_route http_routes[] = {
     {"GET", "/", get_page, HTTP_NO_AUTH | HTTP_NO_STORE},
     {"GET", "/v1/status", get_status, HTTP_NO_STORE},
+    {"GET", "/v1/timeline", get_timeline, HTTP_NO_STORE},
     {"GET", "/healthz", get_healthz, HTTP_NO_AUTH | HTTP_NO_STORE},
     {"GET", "/readyz", get_readyz, HTTP_NO_AUTH | HTTP_NO_STORE},
     {"GET", "/metrics", get_metrics, HTTP_NO_STORE},

@@ -82,6 +82,7 @@ static void on_tick(uv_timer_t *timer)
     struct http *h = timer->data;
     beat_now(&h->beat);
     http_conn_tick(h);
+    http_timeline_tick(h);
     http_run(h);
 }
 
@@ -146,6 +147,7 @@ static void *thread_main(void *arg)
 {
     struct http *h = arg;
     beat_begin(&h->beat, "http");
+    http_timeline_tick(h);
     http_run(h);
     uv_run(&h->loop, UV_RUN_DEFAULT);
     beat_end(&h->beat);

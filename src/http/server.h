@@ -9,6 +9,7 @@
 #include "base/beat.h"
 #include "http/http.h"
 #include "http/metrics.h"
+#include "http/timeline.h"
 
 struct http_conn;
 
@@ -37,6 +38,7 @@ struct http {
     struct session_set blocked;
 
     struct http_meter meter;
+    struct timeline timeline;
     struct http_conn *conns;
     struct http_linger *lingerers;
     size_t n_lingerers;
@@ -99,6 +101,10 @@ void http_run_soon(struct http *h); /* at the next turn of the loop */
 
 /* routes.c: finds the row, and sets rq->param. NULL: none; *allowed says which methods the path takes, "" none. */
 const struct http_route *route_find(struct http_request *rq, char allowed[64]);
+
+/* api_timeline.c: what is counted now, of which the time line may keep a mark; and that once, for each second. */
+void http_timeline_look(struct http *h, struct timeline_mark *out);
+void http_timeline_tick(struct http *h);
 
 /* auth.c: whether the header Authorization holds the password. */
 bool auth_right(const char *password, const char *header);

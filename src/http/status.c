@@ -1,11 +1,13 @@
-/* GET /v1/status: what the page at / lives on: how the service is, every figure that INFO counts, how long commands
- * took since the start (counts by size, of which a reader takes differences), and the last warnings. */
+/* GET /v1/status: what the page at / lives on: how the service is, its rates and latencies of the last seconds, every
+ * figure that INFO counts, how long commands took since the start (counts by size, of which a reader takes
+ * differences), and the last warnings. */
 #include <jansson.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "http/handlers.h"
 #include "http/json.h"
+#include "http/server.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/through.h"
@@ -108,6 +110,52 @@ static json_t *latency(const struct http_request *rq)
     return json_pack("{s:o, s:o}", "upper_us", upper, "counts", ops);
 }
 
+/* Rates and latencies of the last seconds; null before the first mark. */
+static json_t *recent(const struct timeline *t, const struct timeline_mark *now)
+{
+    const struct timeline_mark *from = timeline_recent(t, now->mono_ms);
+    if (from == NULL || from->mono_ms == now->mono_ms) {
+        return json_null();
+    }
+    struct timeline_point point = timeline_between(from, now);
+    return timeline_point_json(&point);
+}
+
+/* How much larger the data has become within the last hour, as far as that is known. */
+static json_t *growth(const struct timeline *t, const struct timeline_mark *now)
+{
+    const struct timeline_mark *from = timeline_data(t, now->mono_ms);
+    if (from == NULL || from->mono_ms == now->mono_ms || now->data_bytes == 0) {
+        return json_null();
+    }
+    return json_pack("{s:I, s:f}", "bytes", (json_int_t)(now->data_bytes - from->data_bytes), "seconds",
+                     (double)(now->mono_ms - from->mono_ms) / 1000);
+}
+
+/* Of all questions since the start: candidates that are expected to be hidden wrongly, and how many may be. */
+static json_t *error_budget(const struct http_request *rq)
+{
+    double rate = config_now(rq->cfg)->error_rate;
+    double allowed = rate * (double)crew_counter(rq->crew, COUNT_CANDIDATES);
+    double expected = (double)crew_counter(rq->crew, COUNT_FALSE_HITS) / 1e6;
+    return json_pack("{s:f, s:f, s:o}", "error_rate", rate, "expected", expected, "spent",
+                     allowed > 0 ? json_real(expected / allowed) : json_null());
+}
+
+/* null while the store recovers. */
+static json_t *backup(const struct http_request *rq)
+{
+    if (rq->dedup == NULL) {
+        return json_null();
+    }
+    struct store_backup_state b;
+    rq->dedup->store->ops->backup_state(rq->dedup->store, &b);
+    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:o, s:I}", "phase", store_backup_phase_name(b.phase), "done",
+                     (json_int_t)b.done, "total", (json_int_t)b.total, "last_at", (json_int_t)b.last_ms, "last_ok",
+                     b.last_ms != 0 && b.last_code == 0, "last_error", text_of(b.last_error), "last_bytes",
+                     (json_int_t)b.last_bytes);
+}
+
 static json_t *warnings(void)
 {
     static struct log_recent lines[LOG_RECENT]; /* on the HTTP thread only */
@@ -123,13 +171,18 @@ static json_t *warnings(void)
 enum http_outcome get_status(struct http_request *rq)
 {
     struct health health;
+    struct timeline_mark now;
+    const struct timeline *t = &rq->part->http->timeline;
     health_look(rq->crew, &health);
+    http_timeline_look(rq->part->http, &now);
     json_write(&rq->out,
-               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "version", UNSEEN_VERSION,
-                         "now", (json_int_t)clock_wall_ms(), "started", (json_int_t)rq->crew->started_wall_ms, "ready",
-                         health.ready, "trouble", health.cause, "clients",
-                         (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed), "max_clients",
-                         (json_int_t)rq->cfg->max_clients, "figures", figures(rq), "latency", latency(rq), "migration",
-                         migration(rq), "mirror", mirror(rq), "warnings", warnings()));
+               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
+                         UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
+                         (json_int_t)rq->crew->started_wall_ms, "ready", health.ready, "trouble", health.cause,
+                         "clients", (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed),
+                         "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
+                         growth(t, &now), "error_budget", error_budget(rq), "backup", backup(rq), "figures",
+                         figures(rq), "latency", latency(rq), "migration", migration(rq), "mirror", mirror(rq),
+                         "warnings", warnings()));
     return HTTP_DONE;
 }

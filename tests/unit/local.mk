@@ -7,10 +7,12 @@ tests_unit_test_base_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=realloc
 tests_unit_test_guard_SOURCES = tests/unit/test_guard.c
 tests_unit_test_guard_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_base tests/unit/test_guard
-check_PROGRAMS += tests/unit/test_text
+check_PROGRAMS += tests/unit/test_text tests/unit/test_timeline
 tests_unit_test_text_SOURCES = tests/unit/test_text.c
 tests_unit_test_text_LDADD = $(LDADD) $(CMOCKA_LIBS)
-TESTS += tests/unit/test_text
+tests_unit_test_timeline_SOURCES = tests/unit/test_timeline.c
+tests_unit_test_timeline_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_text tests/unit/test_timeline
 check_PROGRAMS += tests/unit/test_cli_output
 tests_unit_test_cli_output_SOURCES = tests/unit/test_cli_output.c
 tests_unit_test_cli_output_LDADD = $(LDADD) $(CMOCKA_LIBS)

@@ -1,0 +1,92 @@
+"""GET /v1/timeline: the last hour, by the server's own clock, in bounded memory; and what /v1/status says of now."""
+import jsonschema
+import pytest
+
+from conftest import HOUR
+from resp import RespError
+from test_http import Asker, schema
+
+STEP = 15 * 1000
+
+
+def points(asker):
+    told = asker.good("GET", "/v1/timeline")
+    jsonschema.validate(told, schema("Timeline"))
+    assert told["step_ms"] == STEP
+    return told["points"]
+
+
+def test_rates_and_latencies(make_server):
+    server = make_server(http="127.0.0.1:0")
+    with Asker(server) as asker, server.client() as c:
+        assert points(asker) == []
+        for _ in range(30):
+            c.command("PLAYED", "u", "a")
+            c.command("UNSEEN", "u", "a", "b")
+        server.advance(STEP)
+        (first,) = points(asker)
+        assert first["at"] == server.clock and first["seconds"] == 15
+        assert first["writes"] == first["questions"] == 2 and first["hidden"] == 0.5
+        for kind in ("question", "write"):
+            assert 0 < first[f"{kind}_p50_ms"] <= first[f"{kind}_p99_ms"]
+        with pytest.raises(RespError):
+            c.command("NOSUCH")
+        server.advance(STEP)
+        idle = points(asker)[1]
+        assert (idle["questions"], idle["writes"], idle["hidden"], idle["question_p99_ms"]) == (0, 0, None, None)
+        assert idle["errors"] == 1 / 15
+        server.advance(STEP - 1)
+        assert len(points(asker)) == 2
+
+
+def test_an_hour_and_no_more(make_server):
+    server = make_server(http="127.0.0.1:0")
+    with Asker(server) as asker, server.client() as c:
+        for n in range(250):
+            c.command("PLAYED", "u", "a")
+            server.advance(STEP)
+            if n % 50 == 49:  # nobody need look meanwhile: the server ticks; here time goes faster than it
+                assert len(points(asker)) <= 240
+        server.advance(2 * HOUR)
+        told = points(asker)
+        assert len(told) == 1 and told[0]["seconds"] >= 2 * 3600
+        server.advance(STEP)
+        assert points(asker)[-1]["at"] == server.clock
+
+
+def test_now_growth_and_the_error_budget(make_server):
+    server = make_server(http="127.0.0.1:0")
+    with Asker(server) as asker, server.client() as c:
+        status = asker.good("GET", "/v1/status")
+        assert status["recent"] is None and status["error_budget"]["spent"] is None
+        assert status["error_budget"]["error_rate"] == 0.001
+        c.command("PLAYED", "u", *[f"v{n}" for n in range(10000)])
+        server.advance(STEP)  # the first moment when the data's size is known
+        asker.good("GET", "/v1/status")
+        c.command("PLAYED", "u", *[f"v{n}" for n in range(10000, 20000)])
+        c.command("RING", "FLUSH")
+        c.command("UNSEEN", "u", *[f"w{n}" for n in range(5000)])
+        server.advance(STEP)
+        status = asker.good("GET", "/v1/status")
+        jsonschema.validate(status, schema("Status"))
+        assert status["recent"]["writes"] == 10000 / 15
+        budget = status["error_budget"]
+        millionths = status["figures"]["expected_false_hits_millionths"]
+        assert budget["expected"] == millionths / 1e6 and abs(budget["spent"] - millionths / 1e6 / 5) < 1e-9
+        assert 0 < budget["spent"] < 1
+        assert status["growth"]["seconds"] == 15 and isinstance(status["growth"]["bytes"], int)
+
+
+def test_the_last_backup(make_server, folder):
+    server = make_server(http="127.0.0.1:0")
+    with Asker(server) as asker, server.client() as c:
+        assert asker.good("GET", "/v1/status")["backup"]["last_at"] == 0
+        c.command("PLAYED", "u", "a")
+        c.command("BACKUP", str(folder / "copy"))
+        told = asker.good("GET", "/v1/status")["backup"]
+        assert told["last_ok"] and told["last_at"] == server.clock and told["last_bytes"] > 0 and told["phase"] == "none"
+        server.advance(1000)
+        with pytest.raises(RespError):
+            c.command("BACKUP", str(folder / "copy"))  # it is there
+        told = asker.good("GET", "/v1/status")["backup"]
+        assert not told["last_ok"] and told["last_error"]
