@@ -231,8 +231,28 @@ def test_ring(filled):
 
 @pytest.mark.parametrize("form, limit", [("ITEMS", None), ("ITEMS", 3), ("INDEXES", None), ("INDEXES", 3), ("BITMAP", None)])
 def test_filter(filled, form, limit):
-    told = compare({"RESP2": Resp(filled, 2), **running(filled)}, "filter", form, limit)
-    assert told
+    edges = {"RESP2": Resp(filled, 2), **running(filled)}
+    told = compare(edges, "filter", form, limit)
+    unseen = plain(edges["RESP3"].client.command("UNSEEN", "u1", *CANDIDATES))
+    seen = edges["RESP3"].client.command("SEEN", "u1", *CANDIDATES)
+    assert unseen == [item for item, hidden in zip(CANDIDATES, seen) if not hidden]
+    bits = bytearray((len(CANDIDATES) + 7) // 8)
+    for i in (i for i, hidden in enumerate(seen) if not hidden):
+        bits[i // 8] |= 0x80 >> i % 8
+    assert told == {"ITEMS": unseen[:limit], "INDEXES": [i for i, hidden in enumerate(seen) if not hidden][:limit],
+                    "BITMAP": base64.b64encode(bits).decode()}[form]
+
+
+def test_blocked(filled):
+    """A scroll session's say, in front of the other places. A folder has no sessions."""
+    resp, http = Resp(filled, 3), Http(filled)
+    for session, item in (("s", "7"), ("other", "7"), ("s", "8")):
+        resp.client.command("BLOCK", "s", "7")
+        resp.client.command("PLAYED", "u1", "7")
+        said = resp.client.command("WHY", "u1", item, "SESSION", session)
+        answer = http.good("Why", "POST", "/v1/why", {"user": "u1", "item": item, "session": session})
+        assert [(p["place"], p["error"]) for p in answer["places"]] == [(p.decode(), e) for p, e in said.items()]
+        assert ("blocked" in [p["place"] for p in answer["places"]]) == ((session, item) == ("s", "7"))
 
 
 def test_legacy(make_server, folder):
