@@ -2,6 +2,7 @@
 how it looks. UNSEEN_SCREENSHOTS=DIR keeps the pictures; UNSEEN_SCREENSHOT=docs/page.png makes that of docs/operations.md.
 """
 import base64
+import contextlib
 import http.server
 import json
 import math
@@ -202,7 +203,7 @@ for (const e of document.querySelectorAll("body *")) {
   if (box.right > width + .5 || box.left < -.5) found.push(`${say(e)} stands out: ${box.left} to ${box.right}`);
   if (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline" && e.tagName !== "INPUT") found.push(`${say(e)} is cut off: ${e.textContent}`);
 }
-for (const e of document.querySelectorAll(".figures dt, .figures dd, th, td:not(.prose), .month div:first-child span, .value, .pill, button, figcaption span")) {
+for (const e of document.querySelectorAll(".figures dt, .figures dd, th, td:not(.prose), .month div:not(.bar), .value, .pill, button, figcaption span")) {
   const range = document.createRange();
   range.selectNodeContents(e);
   const tops = [...range.getClientRects()].filter(r => r.width > 1);
@@ -254,9 +255,13 @@ def pictures(browser, name, folder, ready):
     assert grounds["light"] == grounds["mobile"] != grounds["dark"] == grounds["mobile-dark"]
 
 
-def status(server):
-    with urllib.request.urlopen(server.page + "v1/status") as answer:
+def get(server, path):
+    with urllib.request.urlopen(server.page + path.lstrip("/")) as answer:
         return json.load(answer)
+
+
+def status(server):
+    return get(server, "/v1/status")
 
 
 def live(server):
@@ -304,8 +309,7 @@ def test_how_it_looks_with_data(served, browser, folder):
 
 def check_charts(server, browser):
     """What is drawn is what the server says: each point a level piece, as high as its value and as wide as its time."""
-    with urllib.request.urlopen(server.page + "v1/timeline") as answer:
-        told = json.load(answer)
+    told = get(server, "/v1/timeline")
     assert len(told["points"]) == 240
     for chart, fields in (("rate", ["questions", "writes"]), ("p99", ["question_p99_ms", "write_p99_ms"])):
         top, low, high, left, right, paths, texts = browser.execute_script("""
@@ -381,8 +385,8 @@ def test_how_it_looks_with_a_wrong_password(make_server, browser, folder):
     assert not browser.find_element(By.ID, "now").is_displayed()
 
 
-class Recovering(http.server.BaseHTTPRequestHandler):
-    """A server that never ends to recover: its page, and what it says meanwhile."""
+class Told(http.server.BaseHTTPRequestHandler):
+    """The page, and answers as a server in a certain state gives them."""
 
     def do_GET(self):
         body, kind = (REPO / "etc/page.html").read_bytes(), "text/html"
@@ -397,22 +401,65 @@ class Recovering(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_how_it_looks_while_it_recovers(served, browser, folder):
-    told = status(served)
-    told.update(ready=False, trouble="recovering: what was staged is being read", backup=None, growth=None, recent=None,
-                figures={"questions": 0})
-    validate(told, "Status")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recovering)
-    server.answers = {"/v1/status": told, "/v1/timeline": {"now": told["now"], "step_ms": 15000, "points": []}}
+@contextlib.contextmanager
+def told(browser, answers):
+    """A server in a state that a real one can't be held in. The answers are of the described form."""
+    for path, answer in answers.items():
+        validate(answer, path[len("/v1/"):].capitalize())
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Told)
+    server.answers = answers
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    browser.page = f"http://127.0.0.1:{server.server_address[1]}/"
     try:
-        browser.page = f"http://127.0.0.1:{server.server_address[1]}/"
-        pictures(browser, "recovering", folder, ready(browser, lambda: text(browser, "state") == "recovering"))
-        assert "what was staged is being read" in text(browser, "banner-text")
-        assert not browser.find_element(By.ID, "ring").is_displayed()
+        yield
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_how_it_looks_while_it_recovers(served, browser, folder):
+    says = status(served)
+    says.update(ready=False, trouble="recovering: what was staged is being read", backup=None, growth=None, recent=None,
+                figures={"questions": 0})
+    with told(browser, {"/v1/status": says, "/v1/timeline": {"now": says["now"], "step_ms": 15000, "points": []}}):
+        pictures(browser, "recovering", folder, ready(browser, lambda: text(browser, "state") == "recovering"))
+        assert "what was staged is being read" in text(browser, "banner-text")
+        assert not browser.find_element(By.ID, "ring").is_displayed()
+
+
+def test_how_it_looks_at_work(served, browser, folder):
+    """Everything under way at once, something failed, and figures as long as they get."""
+    says, ring = status(served), get(served, "/v1/ring")
+    now = says["now"]
+    says["recent"] = {"seconds": 15, "questions": 48321.7, "writes": 123456.7, "errors": 1234.5, "hidden": .9999, "question_p50_ms": .174,
+                      "question_p99_ms": 1234.5, "write_p50_ms": 99.4, "write_p99_ms": 10000}
+    says["growth"] = {"bytes": 80 << 30, "seconds": 3600}
+    says["error_budget"] = {"error_rate": .001, "expected": 1234567.8, "spent": 1.234}
+    says["backup"] = {"phase": "history", "done": 300 << 30, "total": 1000 << 30, "last_at": now, "last_ok": False,
+                      "last_error": "", "last_bytes": 0}
+    says["figures"].update(flush_users=12345678, flush_users_done=1234567, disk_bytes=14 << 40, disk_free_bytes=1200 << 30,
+                           history_file_bytes=1000 << 30)
+    says.update(clients=9999, max_clients=10000, warnings=[
+        {"at": now, "level": "error", "text": "flush failed error=\"history.db: disk I/O error\" users=12345678 " + "x" * 200}])
+    for slot, state in zip(ring["slots"], ("closed", "flushing", "failed", "emptying", "open", "empty")):
+        slot.update(state=state, rows=123456789, users=12345678, memory=9999 << 20, since=now - 47 * HOUR)
+    ring["slots"][2].update(last_error="history.db: disk I/O error, user " + "u" * 120, retry=now + 90000)
+    ring.update(memory=60000 << 20, memory_limit=61440 << 20, turn=1234567)
+    months = [{"month": f"2026-{12 - i:02}", "users": 50000000, "plays": 123456789012, "bytes": (900 - 9 * i) << 30, "state": state, "progress": .4321,
+               "in_window": i < 4} for i, state in enumerate(("live", "sealing", "sealed", "sealed", "sealed", "expiring"))]
+    points = [{"at": now - 15000 * i, "seconds": 15, "questions": 50000 + 100 * i, "writes": 3000, "errors": 0, "hidden": None, "question_p50_ms": 1,
+               "question_p99_ms": 1000 + i, "write_p50_ms": 1, "write_p99_ms": None} for i in range(239, -1, -1)]
+    with told(browser, {"/v1/status": says, "/v1/timeline": {"now": now, "step_ms": 15000, "points": points}, "/v1/ring": ring,
+                        "/v1/months": {"months": months}}):
+        pictures(browser, "work", folder, ready(browser, lambda: browser.find_element(By.ID, "budget").is_displayed()))
+        said = {e.get_attribute("id"): e.text for e in browser.find_elements(By.CSS_SELECTOR, "#store-rows > div")}
+        assert "10 % done" in said["flush"] and "1,234,567 of 12,345,678 users" in said["flush"]
+        assert "2026-11: 43 %" in said["seal"] and "2026-07: 43 %" in said["sweep"]
+        assert "history, 30 %" in said["backup"] and "123 % spent" in said["budget"] and "1 in 810 is" in said["budget"]
+        assert "80 GiB more in 60 min; at this pace full in 15 h" in said["disk"]
+        assert "tried again in 90 s" in text(browser, "slots") and "123M" in text(browser, "slots").replace("123.5M", "123M")
+        assert text(browser, "question-p99") == "1.2 s" and text(browser, "questions") == "48.3k a second"
+        assert "bad" in browser.find_element(By.ID, "errors").get_attribute("class")
 
 
 def test_a_wrong_password_is_sent_once(make_server, browser):
