@@ -11,6 +11,7 @@ subcommand_pages = \
 	man/unseen-load.1 \
 	man/unseen-migrate.1 \
 	man/unseen-months.1 \
+	man/unseen-ping.1 \
 	man/unseen-serve.1 \
 	man/unseen-user.1 \
 	man/unseen-why.1

@@ -20,6 +20,7 @@ static const struct cli_command commands[] = {
     {"backup", cli_backup, "copy the data folder while it is served"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "bring users of such a file in"},
+    {"ping", cli_ping, "ask whether the server answers"},
     {"check-config", cli_check_config, "check a configuration file"},
     {"bench", cli_bench, "measure a running server"},
     {"version", cli_version, "print the versions"},

@@ -241,7 +241,7 @@ static int find_server(struct bench *b, const char *to, struct err *err)
     } else {
         return err_set(err, ERR_INVALID, "bench: the configuration listens nowhere: say where with --to");
     }
-    b->password = b->cfg.requirepass[0] != '\0' ? b->cfg.requirepass : getenv("UNSEEN_PASSWORD");
+    b->password = cli_password(&b->cfg);
     return 0;
 }
 

@@ -8,7 +8,8 @@
 
 static const char help[] = "Reads a configuration: lists what is wrong with it, or the options as they come out.\n\n"
                            "Usage: unseen check-config [FILE] [--json] [--sample] [OPTION ...]\n\n"
-                           "Without FILE it reads what serve would read.\n\n"
+                           "Without FILE it reads what serve would read. The environment counts as well:\n"
+                           "UNSEEN_RETENTION=12 is retention. 'from' says where each value came from.\n\n"
                            "Options:\n"
                            "      --json             print JSON\n"
                            "      --sample           print a file with every option explained\n\n"
@@ -43,6 +44,15 @@ static bool is_changed(const struct config *cfg, const struct config *defaults, 
     return strcmp(a, b) != 0;
 }
 
+/* Where the value of an option came from. */
+static const char *origin_name(int origin)
+{
+    return origin > 0                      ? "file"
+           : origin == ORIGIN_ENVIRONMENT  ? "environment"
+           : origin == ORIGIN_COMMAND_LINE ? "command line"
+                                           : "default";
+}
+
 static void print_people(const struct config *cfg, const char *path)
 {
     char value[VALUE_TEXT];
@@ -50,13 +60,18 @@ static void print_people(const struct config *cfg, const char *path)
     struct table t;
     config_defaults(&defaults);
     printf("%s: good\n\n", path != NULL ? path : "no file, the defaults");
-    table_begin(&t, "|option|value");
+    table_begin(&t, "|option|value|from");
     for (size_t i = 0; i < config_options_count; i++) {
         const struct config_option *option = &config_options[i];
         table_cell(&t, is_changed(cfg, &defaults, option) ? "*" : " ");
         table_cell(&t, "%s", option->name);
         config_text(cfg, option, value, sizeof value);
         table_cell(&t, "%s", value);
+        if (cfg->origin[i] > 0) {
+            table_cell(&t, "line %d", cfg->origin[i]);
+        } else {
+            table_cell(&t, "%s", origin_name(cfg->origin[i]));
+        }
     }
     table_end(&t, stdout);
     puts("\n* differs from the default");
@@ -74,23 +89,24 @@ static void print_json(struct json *j, const struct config *cfg)
         config_text(cfg, option, value, sizeof value);
         json_text(j, "value", value);
         json_bool(j, "changed", is_changed(cfg, &defaults, option));
+        json_text(j, "from", origin_name(cfg->origin[i]));
+        if (cfg->origin[i] > 0) {
+            json_number(j, "line", cfg->origin[i]);
+        }
         json_close(j, '}');
     }
     json_close(j, '}');
 }
 
-/* Lists every problem it can: those of the file, then those that only the whole shows. */
-static void read_all(const struct cli_options *options, const char *path, struct config *cfg, struct problems *problems)
+/* Lists every problem it can: those of file and environment, then those that only the whole shows. */
+static void read_all(const struct cli_options *options, struct config *cfg, struct problems *problems)
 {
     struct err err;
-    config_defaults(cfg);
-    if (path != NULL && config_load(cfg, path, problem_found, problems, &err) < 0 && problems->n == 0) {
-        problem_found(problems, err.text);
-    }
+    int rc = cli_options_build(options, cfg, problem_found, problems, &err);
     if (problems->n > 0) {
         return;
     }
-    if (cli_options_override(options, cfg, &err) < 0 || config_validate(cfg, &err) < 0) {
+    if (rc < 0 || config_validate(cfg, &err) < 0) {
         problem_found(problems, err.text);
     } else if (calendar_set_zone(cfg->timezone) < 0) {
         problem_found(problems, "timezone is unknown");
@@ -110,7 +126,10 @@ int cli_check_config(int argc, char **argv)
     if (sample) {
         return config_write_sample(stdout) < 0 ? EXIT_FAILED : EXIT_GOOD;
     }
-    const char *path = options.n_words == 1 ? options.words[0] : options.config_path;
+    if (options.n_words == 1) {
+        options.config_path = options.words[0];
+    }
+    const char *path = options.config_path;
     struct config cfg;
     struct json j = {.out = stdout};
     struct problems problems = {.json = json ? &j : NULL};
@@ -121,7 +140,7 @@ int cli_check_config(int argc, char **argv)
         }
         json_open(&j, "problems", '[');
     }
-    read_all(&options, path, &cfg, &problems);
+    read_all(&options, &cfg, &problems);
     if (json) {
         json_close(&j, ']');
         if (problems.n == 0) {

@@ -149,7 +149,7 @@ static int begin(struct import *im, struct err *err)
         return import_tally_init(&im->tally, retention, earlier, later, err);
     }
     if (im->to != NULL) {
-        const char *password = im->cfg.requirepass[0] != '\0' ? im->cfg.requirepass : getenv("UNSEEN_PASSWORD");
+        const char *password = cli_password(&im->cfg);
         rc = import_remote_open(im->to, password, &im->remote, &retention, err);
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }

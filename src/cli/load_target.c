@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "cli/client.h"
+#include "cli/options.h"
 #include "store/sqlite/sqlite_store.h"
 
 enum {
@@ -136,7 +137,7 @@ static int check_seed(struct load_target *t, const char *address, uint64_t seed,
 static int open_server(struct load_target *t, const struct config *cfg, const char *address, uint64_t seed,
                        struct err *err)
 {
-    const char *password = cfg->requirepass[0] != '\0' ? cfg->requirepass : getenv("UNSEEN_PASSWORD");
+    const char *password = cli_password(cfg);
     const struct slice words[] = {slice_str("RING"), slice_str("FLUSH")};
     const struct reply *reply;
     int rc = client_connect(address, password, &t->client, err);

@@ -24,6 +24,7 @@ libunseen_a_SOURCES += \
 	src/cli/options.h \
 	src/cli/output.c \
 	src/cli/output.h \
+	src/cli/ping.c \
 	src/cli/reply.c \
 	src/cli/reply.h \
 	src/cli/serve.c \

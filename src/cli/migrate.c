@@ -61,7 +61,7 @@ static const char help[] =
 
 static int connect_server(struct migrate *m, const char *to, struct err *err)
 {
-    const char *password = m->cfg.requirepass[0] != '\0' ? m->cfg.requirepass : getenv("UNSEEN_PASSWORD");
+    const char *password = cli_password(&m->cfg);
     char address[CONFIG_TEXT + 16] = "";
     if (to == NULL) {
         int rc = sqlite_store_address(m->cfg.data, address, sizeof address, err);

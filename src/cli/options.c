@@ -17,7 +17,8 @@ static const char common_help[] =
     "  -c, --config FILE      read this configuration (default: " CLI_CONFIG_PATH ", if there is one)\n"
     "      --data DIR         the data folder\n"
     "      --test-clock MS    for tests: the clock stands at this unix time\n"
-    "      --NAME VALUE       any option of the configuration, such as --retention 12\n";
+    "      --NAME VALUE       any option of the configuration, such as --retention 12;\n"
+    "                         in the environment it is UNSEEN_RETENTION=12\n";
 
 int cli_misuse(const char *command, const char *format, ...)
 {
@@ -236,27 +237,30 @@ bool cli_options_read(const struct cli_syntax *syntax, int argc, char **argv, st
     return true;
 }
 
-int cli_options_override(const struct cli_options *options, struct config *cfg, struct err *err)
+int cli_options_build(const struct cli_options *options, struct config *cfg, config_problem_fn *each, void *arg,
+                      struct err *err)
 {
+    config_defaults(cfg);
+    int file = options->config_path != NULL ? config_load(cfg, options->config_path, each, arg, err) : 0;
+    struct err of_environment = {0};
+    int environment = config_environment(cfg, each, arg, &of_environment);
+    if (file < 0 || environment < 0) {
+        return file < 0 ? file : err_set(err, environment, "%s", of_environment.text);
+    }
     for (int i = 0; i < options->n_overrides; i++) {
-        int rc = config_set(cfg, options->overrides[i].name, options->overrides[i].value, err);
+        const struct cli_override *given = &options->overrides[i];
+        int rc = config_set(cfg, given->name, given->value, err);
         if (rc < 0) {
-            return rc;
+            return rc; /* take_option() tried it */
         }
+        cfg->origin[config_find(given->name) - config_options] = ORIGIN_COMMAND_LINE;
     }
     return 0;
 }
 
 int cli_options_config(const struct cli_options *options, struct config *cfg, struct err *err)
 {
-    config_defaults(cfg);
-    int rc = 0;
-    if (options->config_path != NULL) {
-        rc = config_load(cfg, options->config_path, NULL, NULL, err);
-    }
-    if (rc == 0) {
-        rc = cli_options_override(options, cfg, err);
-    }
+    int rc = cli_options_build(options, cfg, NULL, NULL, err);
     if (rc == 0) {
         rc = config_validate(cfg, err);
     }
@@ -265,4 +269,9 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
                      cfg->timezone);
     }
     return rc;
+}
+
+const char *cli_password(const struct config *cfg)
+{
+    return cfg->requirepass[0] != '\0' ? cfg->requirepass : getenv("UNSEEN_PASSWORD");
 }

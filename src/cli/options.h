@@ -2,7 +2,7 @@
  * '-' for '_').
  *
  * The configuration is built in this order: defaults, the file (-c FILE, else /etc/unseen/unseen.conf if there is one),
- * the command line. --test-clock starts the test clock at once.
+ * the environment, the command line. --test-clock starts the test clock at once.
  */
 #ifndef UNSEEN_CLI_OPTIONS_H
 #define UNSEEN_CLI_OPTIONS_H
@@ -49,8 +49,13 @@ bool cli_options_read(const struct cli_syntax *syntax, int argc, char **argv, st
  * ...". */
 int cli_options_config(const struct cli_options *options, struct config *cfg, struct err *err);
 
-/* Lays what was given on the command line over cfg. */
-int cli_options_override(const struct cli_options *options, struct config *cfg, struct err *err);
+/* The same before it is validated. Every problem goes to each() if that is not NULL, as config_load() has it; the first
+ * is the error. */
+int cli_options_build(const struct cli_options *options, struct config *cfg, config_problem_fn *each, void *arg,
+                      struct err *err);
+
+/* For a server that is asked: requirepass, else $UNSEEN_PASSWORD; NULL: none. */
+const char *cli_password(const struct config *cfg);
 
 /* Prints "unseen COMMAND: ..." and returns EXIT_USAGE. */
 int cli_misuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -82,17 +82,11 @@ static void log_problem(void *arg, const char *problem)
 
 static int read_again(const struct serve_config *c, struct config *cfg, struct err *err)
 {
-    config_defaults(cfg);
-    if (c->options.config_path != NULL) {
-        int result = config_load(cfg, c->options.config_path, log_problem, NULL, err);
-        if (result < 0) {
-            return result;
-        }
+    int result = cli_options_build(&c->options, cfg, log_problem, NULL, err);
+    if (result < 0) {
+        return result;
     }
-    int result = cli_options_override(&c->options, cfg, err);
-    if (result == 0) {
-        result = serve_config_port(cfg, c->port, err);
-    }
+    result = serve_config_port(cfg, c->port, err);
     if (result == 0) {
         result = config_validate(cfg, err);
     }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "cli/options.h"
 #include "store/sqlite/sqlite_store.h"
 
 struct direct {
@@ -158,7 +159,7 @@ int source_open(const struct config *cfg, struct source **source, struct err *er
                        "data folder %s is in use by a process that answers no questions: it is starting, or an import",
                        cfg->data);
     }
-    const char *password = cfg->requirepass[0] != '\0' ? cfg->requirepass : getenv("UNSEEN_PASSWORD");
+    const char *password = cli_password(cfg);
     return source_remote(address, password, source, err);
 }
 

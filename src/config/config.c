@@ -16,7 +16,7 @@
 #define LEGACY_SECTION "legacy"
 #define LEGACY_PREFIX LEGACY_SECTION "_"
 
-enum { OPTIONS_MAX = 64, NAME_TEXT = 80 };
+enum { NAME_TEXT = 80 };
 
 struct load {
     FILE *file;
@@ -28,8 +28,8 @@ struct load {
     int section;  /* the line in which it begins */
     bool pending; /* the line should have given a name and a value, and has not yet */
     int read_errno;
-    int set_in[OPTIONS_MAX]; /* line in which each option was set */
-    void (*each)(void *arg, const char *problem);
+    int set_in[CONFIG_OPTIONS_MAX]; /* line in which each option was set */
+    config_problem_fn *each;
     void *arg;
     struct err first;
 };
@@ -166,8 +166,8 @@ static int take(void *arg, const char *section, const char *given, const char *v
         err_set(&err, ERR_INVALID, "%s can't hold a space before a semicolon: a comment begins there", name);
     } else if (option == NULL && config_find(name == legacy ? given : legacy) != NULL) {
         misplaced(l, given, name == legacy ? MAIN_SECTION : LEGACY_SECTION, section, &err);
-    } else {
-        config_set(&l->cfg, name, value != NULL ? value : "", &err);
+    } else if (config_set(&l->cfg, name, value != NULL ? value : "", &err) == 0) {
+        l->cfg.origin[index] = l->number;
     }
     if (option != NULL && l->set_in[index] == 0) {
         l->set_in[index] = l->number;
@@ -178,8 +178,7 @@ static int take(void *arg, const char *section, const char *given, const char *v
     return 1;
 }
 
-int config_load(struct config *cfg, const char *path, void (*each)(void *arg, const char *problem), void *arg,
-                struct err *err)
+int config_load(struct config *cfg, const char *path, config_problem_fn *each, void *arg, struct err *err)
 {
     struct load l = {.path = path, .cfg = *cfg, .each = each, .arg = arg};
     l.file = fopen(path, "re");

@@ -1,6 +1,8 @@
 /* The configuration: an INI file (libinih) whose options are the rows of one table. An option "legacy_NAME" stands in
  * the section [legacy] as NAME, all others in [unseen].
  *
+ * A value comes from the command line, else the environment, else the file, else it is the default.
+ *
  * From the table come the parser, the sample file, `unseen check-config` and CONFIG GET. Sizes are
  * written as 256MiB, 1GiB, 64K, 4096 (bytes); times as 1d, 1h, 10min, 30s, 500ms.
  *
@@ -23,6 +25,8 @@ enum {
     CONFIG_TEXT = 256,
     CONFIG_SOCKET_MAX = 107, /* bytes of a Unix socket's path: sun_path, less its NUL */
     CONFIG_HOST_TEXT = 64,
+    CONFIG_OPTIONS_MAX = 96,
+    CONFIG_VARIABLE_TEXT = 80,
 };
 
 /* Stands for the user's id in a key of the old Redis. */
@@ -30,6 +34,9 @@ enum {
 
 /* What config_text() gives in place of a secret that is set. */
 #define CONFIG_MASK "********"
+
+/* Where an option's value came from; above 0: the line of the file. */
+enum config_origin { ORIGIN_DEFAULT = 0, ORIGIN_ENVIRONMENT = -1, ORIGIN_COMMAND_LINE = -2 };
 
 enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
 enum config_score { SCORE_MS, SCORE_S };
@@ -76,6 +83,8 @@ struct config {
     int64_t legacy_timeout_ms;              /* of a question to it */
     int64_t legacy_mirror;                  /* 0 no, 1 yes */
     int64_t legacy_mirror_max;              /* bytes of the mirror's queue */
+
+    int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
 
     _Atomic(struct config *) changed; /* what config_now() gives in its place; NULL: itself */
     struct config *older;             /* of a changed one: the one before, which somebody may still read */
@@ -128,8 +137,13 @@ bool config_is_loopback(const char *host); /* as config_address() gives it */
 
 /* Reads a file over what cfg holds; an error leaves cfg as it was. The first error is returned as "path:line: ...".
  * Every problem is given to each() if it is not NULL, so that check-config can list all of them. */
-int config_load(struct config *cfg, const char *path, void (*each)(void *arg, const char *problem), void *arg,
-                struct err *err);
+typedef void config_problem_fn(void *arg, const char *problem);
+int config_load(struct config *cfg, const char *path, config_problem_fn *each, void *arg, struct err *err);
+
+/* Lays the environment over cfg, in the same manner: UNSEEN_SLOTS is slots. A variable UNSEEN_* that is no option is
+ * an error when its name is close to an option's, and else not looked at. */
+int config_environment(struct config *cfg, config_problem_fn *each, void *arg, struct err *err);
+void config_variable(const struct config_option *option, char out[CONFIG_VARIABLE_TEXT]); /* "UNSEEN_SLOTS" */
 
 /* What one option can't see alone: window <= retention, a public listen needs a password, ... */
 int config_validate(const struct config *cfg, struct err *err);

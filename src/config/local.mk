@@ -2,6 +2,7 @@ libunseen_a_SOURCES += \
 	src/config/address.c \
 	src/config/config.c \
 	src/config/config.h \
+	src/config/environment.c \
 	src/config/live.c \
 	src/config/options.c \
 	src/config/sample.c \

@@ -448,6 +448,7 @@ const struct config_option config_options[] = {
 };
 
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
+_Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
 const struct config_option *config_find(const char *name)
 {

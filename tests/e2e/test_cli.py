@@ -8,7 +8,7 @@ import pytest
 from conftest import DAY, REPO, START, UNSEEN, run
 from resp import RespError
 
-COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "version", "help"]
+COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "ping", "version", "help"]
 
 
 @pytest.fixture(params=["running", "stopped"])

@@ -62,6 +62,10 @@ tests_unit_test_config_SOURCES = tests/unit/test_config.c
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_config_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_config
+check_PROGRAMS += tests/unit/test_environment
+tests_unit_test_environment_SOURCES = tests/unit/test_environment.c
+tests_unit_test_environment_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_environment
 
 import_tests = tests/unit/test_import tests/unit/test_import_input tests/unit/test_import_tally \
 	tests/unit/test_import_command
