@@ -3,6 +3,9 @@
  * A malformed line is counted and passed over. With --strict the files are read twice: first for malformed lines alone,
  * before anything is opened for writing, so that a bad file loads nothing; what can't be read twice (a pipe) is read
  * once. Whatever ends an import in the middle, repeating it is harmless, because a load is a union.
+ *
+ * A pipe may stay open for good, so its events go out at the latest when they are SUBMIT_MS old, and it is said how
+ * many are durable. One that is never empty needs no such care: what it gives goes out because there is much of it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +45,7 @@ static const char help[] =
     "      --dry-run          read and count, load nothing\n"
     "      --json             print the summary as JSON\n"
     "      --quiet            print no summary and no progress\n\n"
+    "A pipe may stay open: what it gave is loaded within a second, and a line says how many events are durable.\n\n"
     "Exit code: 0 loaded (malformed lines or not); 1 failed, refused by the server, or nothing but malformed lines;\n"
     "2 wrong usage.\n\n"
     "Examples:\n"
@@ -49,6 +53,8 @@ static const char help[] =
     "  unseen import --dry-run --strict january.csv february.csv\n"
     "  psql -c 'copy plays to stdout' | unseen import -\n"
     "  unseen import --to 127.0.0.1:7979 plays.ndjson.zst\n";
+
+enum { SUBMIT_MS = 1000 };
 
 struct import {
     const char *format_name, *to;
@@ -61,7 +67,9 @@ struct import {
     struct store *store; /* at most one of these two is the target */
     struct import_remote *remote;
     uint64_t seed;
-    bool stopped; /* at a malformed line, as --strict wants */
+    bool stopped;             /* at a malformed line, as --strict wants */
+    uint64_t submitted;       /* events of the tally that are durable */
+    int64_t waiting_since_us; /* when the oldest of the others came; 0: there are none */
 };
 
 static int take(struct import *im, const struct import_event *event, const char *file, struct err *err)
@@ -100,15 +108,65 @@ static int drain(struct import *im, const char *file, bool check_only, struct er
     return rc == 0 && im->remote != NULL ? import_remote_flush(im->remote, &im->tally, err) : rc;
 }
 
+/* Waits until all that was read is durable. */
+static int submit(struct import *im, const struct import_input *in, struct err *err)
+{
+    int rc = 0;
+    if (im->store != NULL) {
+        rc = im->store->ops->bulk_turn(im->store, err);
+        rc = rc < 0 ? rc : im->store->ops->bulk_turn(im->store, err); /* with nothing to hand over it waits */
+    } else {
+        rc = import_remote_end(im->remote, &im->tally, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    char count[OUTPUT_TEXT];
+    im->submitted = im->tally.events;
+    im->waiting_since_us = 0;
+    count_text(im->submitted, count);
+    if (im->progress.shown) {
+        progress_show(&im->progress, 0, 0, "%s events  all durable  %s", count, import_input_name(in));
+    } else if (!im->quiet) {
+        fprintf(stderr, "import: %s event%s durable\n", count, im->submitted == 1 ? " is" : "s are");
+    }
+    return 0;
+}
+
+/* Returns when the input has more, or has ended. Meanwhile what was read doesn't grow older than SUBMIT_MS. */
+static int wait_for_input(struct import *im, const struct import_input *in, struct err *err)
+{
+    if (im->store == NULL && im->remote == NULL) {
+        return 0;
+    }
+    if (im->waiting_since_us == 0 && im->tally.events > im->submitted) {
+        im->waiting_since_us = clock_stopwatch_us();
+    }
+    int rc = 0;
+    while (rc == 0 && im->waiting_since_us > 0) {
+        int64_t left = SUBMIT_MS - (clock_stopwatch_us() - im->waiting_since_us) / 1000;
+        if (import_input_wait(in, left > 0 ? (int)left : 0)) {
+            break;
+        }
+        if (left <= 0) {
+            rc = submit(im, in, err);
+        }
+    }
+    return rc;
+}
+
 static int read_input(struct import *im, struct import_input *in, bool check_only, struct err *err)
 {
     const char *file = import_input_name(in);
     char count[OUTPUT_TEXT];
     import_reader_restart(&im->reader, im->format);
     for (;;) {
-        size_t room, n;
+        size_t room, n = 0;
         char *bytes = import_reader_room(&im->reader, &room);
-        int rc = import_input_read(in, bytes, room, &n, err);
+        int rc = wait_for_input(im, in, err);
+        if (rc == 0) {
+            rc = import_input_read(in, bytes, room, &n, err);
+        }
         if (rc == 0) {
             import_reader_filled(&im->reader, n);
             rc = drain(im, file, check_only, err);
@@ -186,6 +244,12 @@ static int run(struct import *im, const struct cli_options *options, struct err 
     int rc = import_reader_init(&im->reader, im->format);
     if (rc < 0) {
         return err_set(err, rc, "out of memory");
+    }
+    /* A file that isn't there must not leave a new folder behind. */
+    for (int i = 0; i < options->n_words; i++) {
+        if ((rc = import_input_check(options->words[i], err)) < 0) {
+            return rc;
+        }
     }
     if (im->strict && (rc = read_files(im, options, true, err)) < 0) {
         return rc;

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,6 +33,7 @@ struct import_input {
     enum kind kind;
     bool ended; /* the file has */
     bool inside;
+    bool filled; /* the last read took all the room it had: a decoder may hold more */
     z_stream z;
     ZSTD_DStream *zstd;
     size_t begin, end; /* of raw: not used yet */
@@ -56,6 +58,30 @@ uint64_t import_input_size(const struct import_input *in)
 uint64_t import_input_done(const struct import_input *in)
 {
     return in->offset - (in->end - in->begin);
+}
+
+int import_input_wait(const struct import_input *in, int ms)
+{
+    if (in->regular || in->ended || in->filled || in->begin < in->end) {
+        return 1;
+    }
+    struct pollfd p = {.fd = in->fd, .events = POLLIN};
+    int n = poll(&p, 1, ms);
+    return n != 0 && !(n < 0 && errno == EINTR);
+}
+
+int import_input_check(const char *path, struct err *err)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0) {
+        return 0;
+    }
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(EISDIR));
+    }
+    return access(path, R_OK) == 0
+               ? 0
+               : err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: %s", path, strerror(errno));
 }
 
 int import_input_open(const char *path, struct import_input **input, struct err *err)
@@ -225,9 +251,8 @@ static int step_zstd(struct import_input *in, char *out, size_t size, size_t *n,
     return 0;
 }
 
-int import_input_read(struct import_input *in, char *out, size_t size, size_t *n, struct err *err)
+static int read_unpacked(struct import_input *in, char *out, size_t size, size_t *n, struct err *err)
 {
-    *n = 0;
     if (in->kind == KIND_UNKNOWN) {
         int rc = detect(in, err);
         if (rc != 0) {
@@ -258,4 +283,13 @@ int import_input_read(struct import_input *in, char *out, size_t size, size_t *n
         }
     }
     return 0;
+}
+
+int import_input_read(struct import_input *in, char *out, size_t size, size_t *n, struct err *err)
+{
+    *n = 0;
+    int rc = read_unpacked(in, out, size, n, err);
+    /* A step of a decoder gives at most RAW_SIZE. */
+    in->filled = in->kind != KIND_PLAIN && *n > 0 && *n >= (size < RAW_SIZE ? size : RAW_SIZE);
+    return rc;
 }

@@ -21,6 +21,12 @@ void import_input_close(struct import_input *in);
  * cut off), ERR_NOMEM, with the file and the offset in it. */
 int import_input_read(struct import_input *in, char *out, size_t size, size_t *n, struct err *err);
 
+/* Whether a read would not wait, at most so long: 1, also at the end or when the read will fail; 0 not yet. */
+int import_input_wait(const struct import_input *in, int ms);
+
+/* Whether a path can be an input, without opening it, since a pipe can be opened only once. 0 or an error. */
+int import_input_check(const char *path, struct err *err);
+
 const char *import_input_name(const struct import_input *in); /* the path; "stdin" */
 bool import_input_regular(const struct import_input *in);     /* a file that can be read a second time */
 uint64_t import_input_size(const struct import_input *in);    /* in bytes as stored; 0: not known */

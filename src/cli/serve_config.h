@@ -20,9 +20,9 @@ int serve_config_port(struct config *cfg, const char *port, struct err *err);
  * and says so. */
 int serve_config_fit(struct serve_config *c, struct err *err);
 
-/* Reads the file once more, lays environment and command line of the start over it, and puts in force what may change while the
- * server runs; says in the log what changed and what needs a restart. Anything wrong changes nothing: the log says what
- * and in which line, and the result is the first error. Else how many options changed. */
+/* Reads the file once more, lays environment and command line of the start over it, and puts in force what may change
+ * while the server runs; says in the log what changed and what needs a restart. Anything wrong changes nothing: the log
+ * says what and in which line, and the result is the first error. Else how many options changed. */
 int serve_config_reload(struct serve_config *c, struct err *err);
 
 #endif

@@ -2,10 +2,11 @@
 import gzip
 import json
 import subprocess
+import time
 
 import pytest
 
-from conftest import DAY, REPO, START, UNSEEN, run
+from conftest import DAY, PATIENCE, REPO, START, UNSEEN, run
 from resp import RespError
 
 COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "ping", "version", "help"]
@@ -166,6 +167,82 @@ def test_import_from_standard_input(folder):
     assert json.loads(run("why", "u1", "a", "--json", *args).stdout)["seen"] is True
 
 
+@pytest.fixture
+def pipe(folder):
+    """`unseen import -` whose standard input stays open; its words on standard error are lines of `said`."""
+    started = []
+
+    def start(*args):
+        p = subprocess.Popen([UNSEEN, "import", *map(str, args), "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+        started.append(p)
+        return p
+
+    yield start
+    for p in started:
+        p.kill()
+        p.wait()
+
+
+def until(p, done):
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert p.poll() is None, p.stderr.read()
+        assert time.monotonic() < deadline, "it holds what it has"
+
+
+def feed(p, data):
+    p.stdin.write(data)
+    p.stdin.flush()
+
+
+@pytest.mark.parametrize("packing", ["", "gz", "zst"])
+def test_import_from_a_pipe_that_stays_open_is_answered(server, pipe, packing):
+    """Nothing tells the import that more will come, or not: what it has is sent all the same."""
+    p = pipe("--to", f"127.0.0.1:{server.port}", "--test-clock", START)
+    with server.client() as c:
+        for n in range(3):
+            feed(p, pack(tsv([(START - 1000, "u", f"{n}-{i}") for i in range(10)]), packing))
+            until(p, lambda: not c.command("UNSEEN", "u", *[f"{n}-{i}" for i in range(10)]))
+            assert p.stderr.readline() == b"import: %d events are durable\n" % (10 * n + 10)
+    assert p.poll() is None
+    out, said = p.communicate()
+    assert p.returncode == 0 and b"events                   30" in out and said == b"", (out, said)
+
+
+def test_import_from_a_pipe_that_trickles(server, pipe):
+    """Events come more often than once a second, and never stop."""
+    p = pipe("--to", f"127.0.0.1:{server.port}", "--test-clock", START)
+    with server.client() as c:
+        def one_more():
+            feed(p, tsv([(START - 1000, "u", "a")]).encode())
+            time.sleep(0.05)  # the pace at which they come
+            return not c.command("UNSEEN", "u", "a")
+
+        until(p, one_more)
+    assert p.stderr.readline().startswith(b"import: ")
+
+
+def test_import_into_a_folder_from_a_pipe_that_is_cut_off(folder, pipe):
+    """What was acknowledged is there after a kill."""
+    args = ["--data", folder / "data", "--test-clock", START]
+    p = pipe(*args)
+    feed(p, tsv(ROWS).encode())
+    assert p.stderr.readline() == b"import: %d events are durable\n" % len(ROWS)
+    p.kill()
+    p.wait()
+    assert json.loads(run("why", "u1", "a", "--json", *args).stdout)["seen"] is True
+    assert run("check", "--data", folder / "data").returncode == 0
+
+
+def test_import_from_a_pipe_says_nothing_when_it_is_asked_to(server, pipe):
+    p = pipe("--to", f"127.0.0.1:{server.port}", "--test-clock", START, "--quiet")
+    feed(p, tsv(ROWS).encode())
+    with server.client() as c:
+        until(p, lambda: not c.command("UNSEEN", "u1", "a"))
+    assert p.communicate() == (b"", b"") and p.returncode == 0
+
+
 def test_import_to_a_running_server(server, folder):
     path = folder / "plays.tsv"
     path.write_text(tsv(ROWS) + tsv([(START - 1000, f"v{i % 100}", f"i{i}") for i in range(20000)]))
@@ -199,6 +276,13 @@ def test_import_of_bad_lines(folder):
 def test_import_of_what_is_no_file(folder):
     done = run("import", "--data", folder / "data", folder / "none.tsv", check=False)
     assert done.returncode == 1 and b"none.tsv" in done.stderr
+    done = run("import", "--data", folder / "data", folder, check=False)
+    assert done.returncode == 1 and f"{folder}: Is a directory" in done.stderr.decode()
+    good = folder / "good.tsv"
+    good.write_text(tsv(ROWS))
+    done = run("import", "--data", folder / "data", good, folder / "none.tsv", check=False)
+    assert done.returncode == 1 and b"none.tsv" in done.stderr
+    assert not (folder / "data").exists()  # nothing was begun
     broken = folder / "broken.tsv.gz"
     broken.write_bytes(gzip.compress(tsv(ROWS * 1000).encode())[:-50])
     done = run("import", "--data", folder / "data", "--test-clock", START, broken, check=False)
