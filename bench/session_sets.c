@@ -116,16 +116,17 @@ static struct result ours(const uint32_t ids[IDS], const uint32_t candidates[CAN
     for (int round = 0; round < ROUNDS; round++) {
         uint32_t copy[IDS];
         memcpy(copy, ids, sizeof copy);
-        sessions_unblock(all, name, NULL, 0, &err);
-        sessions_block(all, name, copy, IDS - SCREEN, &err);
+        sessions_unblock(all, name, &(struct session_ids){0}, &err);
+        sessions_block(all, name, &(struct session_ids){.numbers = copy, .n_numbers = IDS - SCREEN}, &err);
         memcpy(copy, ids + IDS - SCREEN, SCREEN * sizeof *copy);
+        struct session_ids screen = {.numbers = copy, .n_numbers = SCREEN};
         double began = cpu_ns();
-        sessions_block(all, name, copy, SCREEN, &err);
+        sessions_block(all, name, &screen, &err);
         double added = cpu_ns();
-        check(sessions_load(all, name, &set, &err) == 0 && set.n == IDS, "not all ids are there");
+        check(sessions_load(all, name, &set, &err) == 0 && set.n_numbers == IDS, "not all ids are there");
         double loaded = cpu_ns();
         for (size_t i = 0; i < CANDIDATES; i++) {
-            found += session_set_has(&set, candidates[i]);
+            found += session_set_has_number(&set, candidates[i]);
         }
         add[round] = added - began;
         load[round] = loaded - added;

@@ -2,6 +2,8 @@ libunseen_a_SOURCES += \
 	src/dedup/asker.c \
 	src/dedup/dedup.c \
 	src/dedup/dedup.h \
+	src/dedup/session_ids.c \
+	src/dedup/session_ids.h \
 	src/dedup/session_set.c \
 	src/dedup/session_set.h \
 	src/dedup/session_shard.c \

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dedup/session_shard.h"
-#include "filter/filter.h"
 
 enum {
     SHARDS = 64,
@@ -116,117 +115,107 @@ static void keep_budget(struct sessions *all)
 
 /* --- sets of ids --- */
 
-/* The ids of an entry, or none, as a filter of one part. */
-static int decode(struct session_shard *shard, const struct session_entry *e, struct filter_part *part, struct err *err)
+static int out_of_memory(const struct session_ids *ids, struct err *err)
 {
-    *part = (struct filter_part){.m = FILTER_LIVE_M};
-    if (e == NULL) {
-        return 0;
-    }
-    struct filter filter;
-    int rc = filter_decode(session_blob(e).data, e->blob_len, &shard->arena, &filter, err);
-    if (rc == 0 && filter.n_parts > 0) {
-        *part = filter.parts[0];
-    }
-    return rc;
+    return err_set(err, ERR_NOMEM, "out of memory for a session of %zu ids", session_ids_count(ids));
 }
 
-static int store_ids(struct session_shard *shard, struct session_entry **place, struct slice name, const uint32_t *ids,
-                     uint32_t n, struct err *err)
+/* The ids of an entry, or none. */
+static int decode(struct session_shard *shard, const struct session_entry *e, struct session_ids *ids, struct err *err)
 {
-    struct filter filter = {.n_parts = 1, .parts[0] = {.positions = (uint32_t *)ids, .n = n, .m = FILTER_LIVE_M}};
+    *ids = (struct session_ids){0};
+    return e == NULL ? 0 : session_ids_decode(session_blob(e), &shard->arena, ids, err);
+}
+
+static int store_ids(struct session_shard *shard, struct session_entry **place, struct slice name,
+                     const struct session_ids *ids, struct err *err)
+{
     buf_clear(&shard->blob);
-    int rc = filter_encode(&filter, &shard->blob);
+    int rc = session_ids_encode(ids, &shard->blob);
     if (rc == 0) {
         rc = shard_put(shard, place, name, buf_slice(&shard->blob), clock_mono_ms());
     }
     buf_shrink(&shard->blob, 4096);
-    return rc < 0 ? err_set(err, rc, "out of memory for a session of %u ids", n) : 0;
+    return rc < 0 ? out_of_memory(ids, err) : 0;
 }
 
-static int64_t block(struct sessions *all, struct session_shard *shard, uint64_t hash, struct slice name, uint32_t *ids,
-                     uint32_t n, struct err *err)
+static int64_t block(struct sessions *all, struct session_shard *shard, uint64_t hash, struct slice name,
+                     const struct session_ids *ids, struct err *err)
 {
     struct session_entry **place = shard_find_live(shard, hash, name, clock_mono_ms(), ttl_of(all));
-    struct filter_part old;
+    struct session_ids old, both;
+    if (session_ids_count(ids) == 0) {
+        return 0;
+    }
     int rc = decode(shard, *place, &old, err);
     if (rc < 0) {
         return rc;
     }
-    uint32_t *both = arena_alloc(&shard->arena, ((size_t)old.n + n) * sizeof *both);
-    if (both == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory for a session of %u ids", old.n + n);
+    if (session_ids_union(&old, ids, &shard->arena, &both) < 0) {
+        return out_of_memory(ids, err);
     }
-    uint32_t sum = filter_union(old.positions, old.n, ids, n, both);
-    if (sum > SESSION_IDS_MAX) {
-        return err_set(err, ERR_FULL, "a session holds at most %d ids: this one has %u, and would have %u",
-                       SESSION_IDS_MAX, old.n, sum);
+    size_t before = session_ids_count(&old), after = session_ids_count(&both);
+    if (after > SESSION_IDS_MAX) {
+        return err_set(err, ERR_FULL, "a session holds at most %d ids: this one has %zu, and would have %zu",
+                       SESSION_IDS_MAX, before, after);
     }
     bool begins = *place == NULL;
-    rc = store_ids(shard, place, name, both, sum, err);
+    rc = store_ids(shard, place, name, &both, err);
     if (rc < 0) {
         return rc;
     }
     atomic_fetch_add_explicit(&all->begun, begins, memory_order_relaxed);
-    return sum - old.n;
-}
-
-int64_t sessions_block(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err)
-{
-    uint32_t distinct = filter_sort(ids, (uint32_t)n, NULL);
-    uint64_t hash = shard_hash(all->seed, name);
-    struct session_shard *shard = shard_of(all, hash);
-    pthread_mutex_lock(&shard->lock);
-    int64_t added = block(all, shard, hash, name, ids, distinct, err);
-    arena_reset(&shard->arena);
-    pthread_mutex_unlock(&shard->lock);
-    keep_budget(all);
-    return added;
+    return (int64_t)(after - before);
 }
 
 static int64_t unblock(struct sessions *all, struct session_shard *shard, uint64_t hash, struct slice name,
-                       const uint32_t *ids, uint32_t n, struct err *err)
+                       const struct session_ids *ids, struct err *err)
 {
     struct session_entry **place = shard_find_live(shard, hash, name, clock_mono_ms(), ttl_of(all));
     if (*place == NULL) {
         return 0;
     }
-    struct filter_part old;
+    struct session_ids old, left = {0};
     int rc = decode(shard, *place, &old, err);
     if (rc < 0) {
         return rc;
     }
-    if (n == 0) {
-        shard_drop(shard, place);
-        return old.n;
+    if (session_ids_count(ids) > 0 && session_ids_minus(&old, ids, &shard->arena, &left) < 0) {
+        return out_of_memory(&old, err);
     }
-    uint32_t left = 0;
-    for (uint32_t i = 0, k = 0; i < old.n; i++) {
-        while (k < n && ids[k] < old.positions[i]) {
-            k++;
-        }
-        if (k == n || ids[k] != old.positions[i]) {
-            old.positions[left++] = old.positions[i];
-        }
-    }
-    if (left == 0) {
+    if (session_ids_count(&left) == 0) {
         shard_drop(shard, place);
-    } else if ((rc = store_ids(shard, place, name, old.positions, left, err)) < 0) {
+    } else if ((rc = store_ids(shard, place, name, &left, err)) < 0) {
         return rc;
     }
-    return old.n - left;
+    return (int64_t)(session_ids_count(&old) - session_ids_count(&left));
 }
 
-int64_t sessions_unblock(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err)
+typedef int64_t change_fn(struct sessions *all, struct session_shard *shard, uint64_t hash, struct slice name,
+                          const struct session_ids *ids, struct err *err);
+
+static int64_t change(struct sessions *all, struct slice name, struct session_ids *ids, change_fn *make,
+                      struct err *err)
 {
-    uint32_t distinct = filter_sort(ids, (uint32_t)n, NULL);
+    session_ids_sort(ids);
     uint64_t hash = shard_hash(all->seed, name);
     struct session_shard *shard = shard_of(all, hash);
     pthread_mutex_lock(&shard->lock);
-    int64_t gone = unblock(all, shard, hash, name, ids, distinct, err);
+    int64_t changed = make(all, shard, hash, name, ids, err);
     arena_reset(&shard->arena);
     pthread_mutex_unlock(&shard->lock);
-    return gone;
+    keep_budget(all);
+    return changed;
+}
+
+int64_t sessions_block(struct sessions *all, struct slice name, struct session_ids *ids, struct err *err)
+{
+    return change(all, name, ids, block, err);
+}
+
+int64_t sessions_unblock(struct sessions *all, struct slice name, struct session_ids *ids, struct err *err)
+{
+    return change(all, name, ids, unblock, err);
 }
 
 int sessions_load(struct sessions *all, struct slice name, struct session_set *set, struct err *err)
@@ -234,12 +223,12 @@ int sessions_load(struct sessions *all, struct slice name, struct session_set *s
     uint64_t hash = shard_hash(all->seed, name);
     struct session_shard *shard = shard_of(all, hash);
     int64_t now = clock_mono_ms();
-    struct filter_part part;
-    set->n = 0;
+    struct session_ids ids;
+    set->n_numbers = set->n_hashes = 0;
     pthread_mutex_lock(&shard->lock);
     struct session_entry *e = *shard_find_live(shard, hash, name, now, ttl_of(all));
-    int rc = decode(shard, e, &part, err);
-    if (rc == 0 && (rc = session_set_copy(set, part.positions, part.n)) == 0 && part.n > 0) {
+    int rc = decode(shard, e, &ids, err);
+    if (rc == 0 && (rc = session_set_copy(set, &ids)) == 0 && e != NULL) {
         shard_use(shard, e, now);
     }
     arena_reset(&shard->arena);
@@ -346,13 +335,10 @@ static void take_session(void *arg, const struct store_session *kept)
     }
     uint64_t hash = shard_hash(all->seed, kept->name);
     struct session_shard *shard = shard_of(all, hash);
-    struct filter filter;
+    struct session_ids ids;
     struct err err = {0};
     pthread_mutex_lock(&shard->lock);
-    int rc = filter_decode(kept->ids.data, kept->ids.len, &shard->arena, &filter, &err);
-    if (rc == 0 && (filter.n_parts != 1 || filter.parts[0].m != FILTER_LIVE_M || filter.parts[0].n > SESSION_IDS_MAX)) {
-        rc = err_set(&err, ERR_CORRUPT, "it is no set of ids");
-    }
+    int rc = session_ids_decode(kept->ids, &shard->arena, &ids, &err);
     if (rc == 0) {
         rc = shard_put(shard, shard_find(shard, hash, kept->name), kept->name, kept->ids, mono - age);
     }

@@ -1,11 +1,11 @@
 /* Scroll sessions: short-lived sets of blocked ids, such as the games that were already shown in this scroll.
  *
- * A session is a name of 1 to 255 bytes and a set of numbers from 0 to 2^32 - 1. It ends session_ttl after its last
+ * A session is a name of 1 to 255 bytes and a set of ids (dedup/session_ids.h). It ends session_ttl after its last
  * use, and all sessions together keep within session_memory: when it is full, those unused for longest go first. A
  * session that was never begun, or has ended, is an empty one.
  *
- * Sessions stand in memory, each set as the sorted gaps of its ids in the Golomb-Rice code of the month filter
- * (filter/filter.h): 300 of 10,000 ids take some 255 bytes, the limit being 242. All functions may be called from any
+ * Sessions stand in memory, numbers as sorted gaps in the Golomb-Rice code of the month filter (300 of 10,000 take some
+ * 255 bytes, the limit being 242), other ids as 8 bytes each. All functions may be called from any
  * thread; names are dealt to shards with a lock each, which is held for a few microseconds.
  */
 #ifndef UNSEEN_DEDUP_SESSIONS_H
@@ -19,10 +19,9 @@
 #include "base/figure.h"
 #include "base/slice.h"
 #include "config/config.h"
+#include "dedup/session_ids.h"
 #include "dedup/session_set.h"
 #include "store/store.h"
-
-enum { SESSION_IDS_MAX = 65536 }; /* of one session */
 
 struct sessions;
 
@@ -32,10 +31,10 @@ void sessions_free(struct sessions *all); /* NULL is none */
 
 /* Adds ids, in any order, to a session, which begins if need be. Returns how many were not in it before; ERR_FULL when
  * it would hold more than SESSION_IDS_MAX, ERR_NOMEM: then nothing was added. ids are reordered. */
-int64_t sessions_block(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err);
+int64_t sessions_block(struct sessions *all, struct slice name, struct session_ids *ids, struct err *err);
 
-/* Takes ids out of a session; n == 0 ends it. Returns how many ids were in it, or ERR_NOMEM. ids are reordered. */
-int64_t sessions_unblock(struct sessions *all, struct slice name, uint32_t *ids, size_t n, struct err *err);
+/* Takes ids out of a session; none ends it. Returns how many ids were in it, or ERR_NOMEM. ids are reordered. */
+int64_t sessions_unblock(struct sessions *all, struct slice name, struct session_ids *ids, struct err *err);
 
 /* Loads a session's ids, which counts as a use. Returns 0 or ERR_NOMEM. */
 int sessions_load(struct sessions *all, struct slice name, struct session_set *set, struct err *err);

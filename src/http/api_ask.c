@@ -98,7 +98,7 @@ static enum http_outcome ask(struct http_request *rq, struct question *q)
         if (sessions_load(rq->dedup->sessions, q->session, rq->blocked, &err) < 0) {
             return http_fail(rq, &err);
         }
-        n_unseen -= session_set_hide(rq->blocked, q->ids.items, q->ids.n, rq->bits);
+        n_unseen -= session_set_hide(rq->blocked, q->ids.items, rq->hashes, q->ids.n, rq->bits);
     }
     http_count(rq, COUNT_QUESTIONS, 1);
     http_count(rq, COUNT_CANDIDATES, q->ids.n);
@@ -135,13 +135,11 @@ enum http_outcome post_unseen(struct http_request *rq)
 /* Whether the session blocks the item: 1, 0 or an error. */
 static int is_blocked(struct http_request *rq, struct slice session, struct slice item, struct err *err)
 {
-    uint32_t id;
     int code = dedup_check_id("session", 0, session, err);
-    if (code < 0 || !session_id(item, &id)) {
-        return code;
+    if (code == 0) {
+        code = sessions_load(rq->dedup->sessions, session, rq->blocked, err);
     }
-    code = sessions_load(rq->dedup->sessions, session, rq->blocked, err);
-    return code < 0 ? code : session_set_has(rq->blocked, id);
+    return code < 0 ? code : session_set_has(rq->blocked, item, hash_id(rq->dedup->seed, item));
 }
 
 static enum http_outcome explain(struct http_request *rq, struct slice user, struct slice item, struct slice session)

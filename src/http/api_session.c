@@ -10,36 +10,17 @@ struct change {
     struct json_ids ids;
 };
 
-/* Into this thread's scratch memory. */
-static uint32_t *read_numbers(struct http_request *rq, const struct json_ids *ids)
-{
-    uint32_t *numbers = (uint32_t *)rq->hashes;
-    for (size_t i = 0; i < ids->n; i++) {
-        if (!session_id(ids->items[i], &numbers[i])) {
-            int shown = (int)(ids->items[i].len < 100 ? ids->items[i].len : 100);
-            http_problem(rq, 400, "bad-request",
-                         "ids[%zu] is \"%.*s\", expected a whole number from 0 to 4294967295, without sign or leading "
-                         "zeros",
-                         i, shown, ids->items[i].data);
-            return NULL;
-        }
-    }
-    return numbers;
-}
+typedef int64_t change_fn(struct sessions *all, struct slice name, struct session_ids *ids, struct err *err);
 
-static enum http_outcome change(struct http_request *rq, const struct change *c, const char *answer,
-                                int64_t (*make)(struct sessions *all, struct slice name, uint32_t *ids, size_t n,
-                                                struct err *err))
+static enum http_outcome change(struct http_request *rq, const struct change *c, const char *answer, change_fn *make)
 {
     struct err err = {0};
-    if (dedup_check_id("session", 0, c->session, &err) < 0) {
+    struct session_ids ids;
+    if (dedup_check_id("session", 0, c->session, &err) < 0 ||
+        session_ids_read(rq->dedup->seed, c->ids.items, c->ids.n, rq->hashes, &ids, &err) < 0) {
         return http_fail(rq, &err);
     }
-    uint32_t *numbers = read_numbers(rq, &c->ids);
-    if (numbers == NULL) {
-        return HTTP_DONE;
-    }
-    int64_t changed = make(rq->dedup->sessions, c->session, numbers, c->ids.n, &err);
+    int64_t changed = make(rq->dedup->sessions, c->session, &ids, &err);
     if (changed == ERR_FULL) {
         return http_problem(rq, 400, "bad-request", "%s", err.text); /* the session is, not the disk */
     }

@@ -53,7 +53,7 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
     }
     if (code == 0 && q->session.data != NULL) {
         code = sessions_load(w->dedup->sessions, q->session, &w->blocked, &err);
-        q->n_unseen -= session_set_hide(&w->blocked, q->items, q->n, w->bits);
+        q->n_unseen -= session_set_hide(&w->blocked, q->items, q->hashes, q->n, w->bits);
     }
     if (code < 0) {
         session_write_unread(s, &err);

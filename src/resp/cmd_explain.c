@@ -10,12 +10,8 @@ enum { MONTHS_MAX = 512 };
 /* Whether the session blocks the item: 1, 0 or an error. */
 static int is_blocked(struct worker *w, struct slice session, struct slice item, struct err *err)
 {
-    uint32_t id;
-    if (!session_id(item, &id)) {
-        return 0;
-    }
     int code = sessions_load(w->dedup->sessions, session, &w->blocked, err);
-    return code < 0 ? code : session_set_has(&w->blocked, id);
+    return code < 0 ? code : session_set_has(&w->blocked, item, hash_id(w->dedup->seed, item));
 }
 
 /* WHY user item [SESSION id] */
