@@ -135,8 +135,8 @@ static void print_findings(FILE *out, const struct bench_findings *f)
     fprintf(out, "played, and unseen all the same: %s", count_text(f->shown, a));
     fputs(f->shown > 0 ? " (were the users prepared with these plays, in months that a question looks at?)\n" : "\n",
           out);
-    fprintf(out, "never played, and hidden all the same: %s of %s (%s)\n", count_text(f->hidden, a),
-            count_text(f->unplayed, b),
+    fprintf(out, "never played, and hidden all the same: %s of %s that were asked about once (%s)\n",
+            count_text(f->hidden, a), count_text(f->unplayed, b),
             chance_text((double)f->hidden / (double)(f->unplayed > 0 ? f->unplayed : 1), c));
 }
 

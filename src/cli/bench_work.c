@@ -10,11 +10,17 @@
 #include "cli/bench_ids.h"
 #include "cli/bench_scan.h"
 
-enum { CHUNK = 10000 }; /* plays of one PLAYEDAT */
+enum {
+    CHUNK = 10000,                       /* plays of one PLAYEDAT */
+    CANDIDATE = 5 + BENCH_ITEM_LEN + 2,  /* bytes of one in a request */
+    SALT_DIGITS = 9,                     /* the last ones of an item's name */
+    SALT_MAX = UINT32_MAX / BENCH_LISTS, /* a tag holds both */
+};
 
 /* A list of candidates, as the end of a request. */
 struct list {
     struct buf body;
+    size_t head;     /* bytes of body before the first candidate */
     char *items;     /* BENCH_ITEM_LEN bytes each */
     uint8_t *played; /* a bit each, most significant first */
     uint64_t unplayed;
@@ -151,6 +157,34 @@ int bench_preparation(struct bench_works *w, const struct bench_work **work, str
 
 /* --- questions --- */
 
+static bool is_played(const struct list *list, size_t i)
+{
+    return (list->played[i / 8] & (0x80 >> i % 8)) != 0;
+}
+
+static void write_salt(char out[SALT_DIGITS], uint32_t salt)
+{
+    for (int i = SALT_DIGITS - 1; i >= 0; i--, salt /= 10) {
+        out[i] = (char)('0' + salt % 10);
+    }
+}
+
+/* The list with never-played candidates that nobody was asked about yet: with other last digits. */
+static void add_fresh(struct buf *out, const struct bench_terms *t, const struct list *list, uint32_t salt)
+{
+    char digits[SALT_DIGITS];
+    size_t at = out->len + list->head + CANDIDATE - 2 - SALT_DIGITS;
+    write_salt(digits, salt);
+    if (buf_add(out, list->body.data, list->body.len) < 0) {
+        return; /* the owner looks at out->failed */
+    }
+    for (uint32_t i = 0; i < t->candidates; i++, at += CANDIDATE) {
+        if (!is_played(list, i)) {
+            memcpy(out->data + at, digits, sizeof digits);
+        }
+    }
+}
+
 static bool next_question(const struct bench_work *work, struct bench_source *source, struct buf *out,
                           struct bench_request *request)
 {
@@ -158,24 +192,29 @@ static bool next_question(const struct bench_work *work, struct bench_source *so
     buf_add(out, w->question, strlen(w->question));
     bench_add_user(out, w->terms->prefix, choose_user(w, source));
     request->tag = (uint32_t)random_below(&source->random, BENCH_LISTS);
-    request->body = buf_slice(&w->lists[request->tag].body);
+    const struct list *list = &w->lists[request->tag];
+    if (w->terms->verify && source->serial % BENCH_FRESH == 0) {
+        uint32_t salt = 1 + (uint32_t)random_below(&source->random, SALT_MAX);
+        request->tag += salt * BENCH_LISTS;
+        add_fresh(out, w->terms, list, salt);
+    } else {
+        request->body = buf_slice(&list->body);
+    }
     return true;
 }
 
-static bool is_played(const struct list *list, size_t i)
+/* A reply that shows `shown` candidates, of which `wrong` were played, hides the rest of those that were not. Only
+ * fresh ones count. */
+static void find(struct bench_findings *f, const struct list *list, uint32_t salt, uint64_t shown, uint64_t wrong)
 {
-    return (list->played[i / 8] & (0x80 >> i % 8)) != 0;
-}
-
-/* A reply that shows `shown` candidates, of which `wrong` were played, hides the rest of those that were not. */
-static void find(struct bench_findings *f, const struct list *list, uint64_t shown, uint64_t wrong)
-{
-    f->unplayed += list->unplayed;
-    f->hidden += list->unplayed - (shown - wrong);
+    if (salt > 0) {
+        f->unplayed += list->unplayed;
+        f->hidden += list->unplayed - (shown - wrong);
+    }
     f->shown += wrong;
 }
 
-static bool check_bitmap(const struct bench_terms *t, const struct list *list, struct slice reply,
+static bool check_bitmap(const struct bench_terms *t, const struct list *list, uint32_t salt, struct slice reply,
                          struct bench_findings *findings)
 {
     size_t at = 0, bytes = (t->candidates + 7) / 8;
@@ -191,16 +230,27 @@ static bool check_bitmap(const struct bench_terms *t, const struct list *list, s
             shown += (unsigned)__builtin_popcount(byte);
             wrong += (unsigned)__builtin_popcount(byte & list->played[i]);
         }
-        find(findings, list, shown, wrong);
+        find(findings, list, salt, shown, wrong);
         return wrong == 0;
     }
     return true;
 }
 
+/* Whether a reply's item is the i-th candidate. digits: of the never-played ones, NULL: they are as in the list. */
+static bool is_candidate(const struct list *list, size_t i, const char *digits, struct slice item)
+{
+    const char *name = list->items + i * BENCH_ITEM_LEN;
+    size_t same = digits == NULL || is_played(list, i) ? BENCH_ITEM_LEN : BENCH_ITEM_LEN - SALT_DIGITS;
+    return memcmp(name, item.data, same) == 0 &&
+           (same == BENCH_ITEM_LEN || memcmp(digits, item.data + same, SALT_DIGITS) == 0);
+}
+
 /* Items or indexes, which must come in the order asked. */
-static bool check_array(const struct bench_terms *t, const struct list *list, struct slice reply,
+static bool check_array(const struct bench_terms *t, const struct list *list, uint32_t salt, struct slice reply,
                         struct bench_findings *findings)
 {
+    char digits[SALT_DIGITS];
+    write_salt(digits, salt);
     size_t at = 0, i = 0;
     int64_t n, number;
     struct slice text;
@@ -219,7 +269,7 @@ static bool check_array(const struct bench_terms *t, const struct list *list, st
             if (type != '$' || text.len != BENCH_ITEM_LEN) {
                 return false;
             }
-            while (i < t->candidates && memcmp(list->items + i * BENCH_ITEM_LEN, text.data, BENCH_ITEM_LEN) != 0) {
+            while (i < t->candidates && !is_candidate(list, i, salt > 0 ? digits : NULL, text)) {
                 i++;
             }
             if (i == t->candidates) {
@@ -229,7 +279,7 @@ static bool check_array(const struct bench_terms *t, const struct list *list, st
         wrong += is_played(list, i++);
     }
     if (t->verify) {
-        find(findings, list, (uint64_t)n, wrong);
+        find(findings, list, salt, (uint64_t)n, wrong);
     }
     return wrong == 0;
 }
@@ -238,9 +288,10 @@ static bool check_question(const struct bench_work *work, uint32_t tag, struct s
                            struct bench_findings *findings)
 {
     const struct bench_works *w = work->own;
-    const struct list *list = &w->lists[tag];
-    return w->terms->form == BENCH_BITMAP ? check_bitmap(w->terms, list, reply, findings)
-                                          : check_array(w->terms, list, reply, findings);
+    const struct list *list = &w->lists[tag % BENCH_LISTS];
+    uint32_t salt = tag / BENCH_LISTS;
+    return w->terms->form == BENCH_BITMAP ? check_bitmap(w->terms, list, salt, reply, findings)
+                                          : check_array(w->terms, list, salt, reply, findings);
 }
 
 static bool make_list(const struct bench_terms *t, struct list *list, uint64_t number, struct random *random)
@@ -253,6 +304,7 @@ static bool make_list(const struct bench_terms *t, struct list *list, uint64_t n
         return false;
     }
     buf_addf(&list->body, "$5\r\nREPLY\r\n%s\r\n$5\r\nITEMS\r\n", words[t->form]);
+    list->head = list->body.len;
     for (uint32_t i = 0; i < t->candidates; i++) {
         bool played = plays > 0 && random_below(random, 100) < t->seen_percent;
         uint64_t n = played ? random_below(random, plays) : BENCH_NEVER_PLAYED + number * t->candidates + i;

@@ -3,6 +3,10 @@
  * Users are PREFIX:00000000 and on, chosen by Zipf; items are item:NNN... of 25 bytes. The n-th prepared play of every
  * user is the same item, so that one list of candidates fits all users: only the user's name is put in front of it. A
  * few lists take turns. Candidates are played and never played ones, mixed by chance.
+ *
+ * So the filters of all users are alike, and asked twice a list gives the same answer: a never-played candidate that is
+ * hidden once would be counted each time. What `verify` says of them is counted in one question of BENCH_FRESH of each
+ * connection only, which gets never-played candidates of its own. (Each costs the generator a copy of the list.)
  */
 #ifndef UNSEEN_CLI_BENCH_WORK_H
 #define UNSEEN_CLI_BENCH_WORK_H
@@ -18,6 +22,7 @@
 
 enum {
     BENCH_LISTS = 8,
+    BENCH_FRESH = 16,
     BENCH_USERS_MAX = 100 * 1000 * 1000,
 };
 

@@ -85,10 +85,13 @@ def test_no_passwords(all_slow, client):
     with all_slow.client() as c:
         for wrong in (("AUTH", "wrong"), ("AUTH", "secret"), ("HELLO", "2", "AUTH", "default", "secret"),
                       ("AUTH", "a", "secret", "c")):
-            try:
+            if wrong == ("AUTH", "secret"):
                 c.command(*wrong)
-            except RespError:
-                pass
+            else:
+                with pytest.raises(RespError):
+                    c.command(*wrong)
+    named = [entry[3][0] for entry in entries(client, -1)]
+    assert named.count(b"AUTH") >= 3 and b"HELLO" in named  # they are there
     assert not any(b"secret" in arg for entry in entries(client, -1) for arg in entry[3])
 
 

@@ -181,6 +181,52 @@ static void answers_are_verified(void **state)
     }
 }
 
+/* The server hides each never-played candidate that it is asked about a second time: as if every filter had a false
+ * hit there. Nothing that is counted is one of those. */
+static void a_false_hit_is_counted_once(void **state)
+{
+    (void)state;
+    for (int form = BENCH_ITEMS; form <= BENCH_BITMAP; form++) {
+        struct bench_terms t = terms;
+        t.form = (enum bench_reply_form)form;
+        struct bench_works *works = works_for(&t);
+        const struct bench_work *work = bench_questions(works);
+        struct bench_source source = {0};
+        struct buf hidden = {0}, bytes = {0}, reply = {0};
+        struct bench_findings all = {0};
+        struct parser parser;
+        uint64_t counted = 0, repeated = 0;
+        parser_init(&parser);
+        take_preparation(works, &hidden);
+        size_t played = hidden.len;
+        for (source.serial = 0; source.serial < 20 * BENCH_FRESH; source.serial++) {
+            struct bench_findings found = {0};
+            uint32_t tag;
+            make(work, &source, &bytes, &parser, &tag);
+            answer(&reply, &parser, &hidden, 0, 0);
+            assert_true(work->check(work, tag, buf_slice(&reply), &found));
+            for (size_t i = 5; i < parser.n; i++) {
+                size_t known = hidden.len;
+                if (!is_known(&hidden, parser.args[i])) {
+                    buf_add(&hidden, parser.args[i].data, parser.args[i].len);
+                }
+                repeated += known == hidden.len && memmem(hidden.data, played, parser.args[i].data, 25) == NULL;
+            }
+            assert_int_equal(found.unplayed > 0, source.serial % BENCH_FRESH == 0);
+            counted += found.unplayed > 0;
+            all.hidden += found.hidden;
+        }
+        assert_int_equal(counted, 20);
+        assert_true(repeated > 100); /* the others ask again about the same */
+        assert_int_equal(all.hidden, 0);
+        parser_free(&parser);
+        buf_free(&hidden);
+        buf_free(&bytes);
+        buf_free(&reply);
+        bench_works_free(works);
+    }
+}
+
 static void plays_are_new_ones(void **state)
 {
     (void)state;
@@ -532,6 +578,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_verified),
+        cmocka_unit_test(a_false_hit_is_counted_once),
         cmocka_unit_test(plays_are_new_ones),
         cmocka_unit_test(everything_is_sent_and_counted),
         cmocka_unit_test(errors_are_named),
