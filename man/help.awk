@@ -31,7 +31,10 @@ END {
     print "# DESCRIPTION\n"
     for (i = 1; i <= n; i++) {
         if (lines[i] ~ /^Usage: /) {
-            usage = substr(lines[i], 8)
+            for (usage = substr(lines[i], 8); lines[i + 1] ~ /^  /; i++) {
+                usage = usage " " lines[i + 1]
+            }
+            gsub(/ +/, " ", usage)
         } else if (lines[i] == "Options:") {
             print "# OPTIONS\n"
             part = "options"

@@ -36,6 +36,7 @@ libunseen_a_SOURCES += \
 	src/base/slice.c \
 	src/base/notify.c \
 	src/base/notify.h \
+	src/base/plural.h \
 	src/base/slice.h \
 	src/base/text.c \
 	src/base/text.h \

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -61,7 +62,7 @@ static void print_result(const char *folder, const struct source_backup *b, bool
     printf("%s: %s, copied and checked in %.1f s\n", folder, size_text(b->bytes, size), (double)b->took_ms / 1000);
     if (b->problems > 0) {
         printf("the check found %llu problem%s, which the data folder has too: `unseen check` names %s\n",
-               (unsigned long long)b->problems, b->problems == 1 ? "" : "s", b->problems == 1 ? "it" : "them");
+               (unsigned long long)b->problems, plural(b->problems), b->problems == 1 ? "it" : "them");
     }
 }
 

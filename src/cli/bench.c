@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 #include "cli/bench_engine.h"
 #include "cli/bench_ids.h"
 #include "cli/bench_report.h"
@@ -313,9 +314,9 @@ static int prepare(struct bench *b, struct err *err)
     if (rc == 0) {
         char users[OUTPUT_TEXT], plays[OUTPUT_TEXT];
         const struct bench_terms *t = &b->terms;
-        fprintf(stderr, "prepared %s users with %s plays each in %.1f s\n", count_text(t->users, users),
-                count_text((uint64_t)t->plays_per_month * t->months, plays),
-                (double)(clock_stopwatch_us() - began) / 1e6);
+        fprintf(stderr, "prepared %s user%s with %s play%s each in %.1f s\n", count_text(t->users, users),
+                plural(t->users), count_text((uint64_t)t->plays_per_month * t->months, plays),
+                plural((uint64_t)t->plays_per_month * t->months), (double)(clock_stopwatch_us() - began) / 1e6);
     }
     free(result);
     return rc;
@@ -400,17 +401,17 @@ static void print_people(const struct bench *b)
 {
     char text[OUTPUT_TEXT];
     printf("%s to %s: %llu connection%s, pipeline %llu, %g s", b->workload, b->to, (unsigned long long)b->connections,
-           b->connections == 1 ? "" : "s", (unsigned long long)b->pipeline, b->plan.seconds);
+           plural((uint64_t)b->connections), (unsigned long long)b->pipeline, b->plan.seconds);
     if (b->rate > 0) {
         printf(", %g a second due at %s moments\n", b->rate, b->plan.random_arrivals ? "random" : "even");
     } else {
         printf(", closed loop\n");
     }
     if (strcmp(b->workload, "ping") != 0) {
-        printf("%s user%s, skew %g", count_text(b->terms.users, text), b->terms.users == 1 ? "" : "s", b->terms.skew);
+        printf("%s user%s, skew %g", count_text(b->terms.users, text), plural(b->terms.users), b->terms.skew);
         if (asks(b)) {
-            printf("; %s candidates, %u %% of them played", count_text(b->terms.candidates, text),
-                   b->terms.seen_percent);
+            printf("; %s candidate%s, %u %% of them played", count_text(b->terms.candidates, text),
+                   plural(b->terms.candidates), b->terms.seen_percent);
         }
         putchar('\n');
     }

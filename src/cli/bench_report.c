@@ -1,4 +1,5 @@
 #include "cli/bench_report.h"
+#include "base/plural.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -110,22 +111,24 @@ static void print_problems(FILE *out, const struct bench_result *r, const char *
 {
     char text[OUTPUT_TEXT];
     for (int i = 0; i < r->n_named; i++) {
-        fprintf(out, "%s: %s times -%s\n", name, count_text(r->named[i].count, text), r->named[i].text);
+        fprintf(out, "%s: %s time%s -%s\n", name, count_text(r->named[i].count, text), plural(r->named[i].count),
+                r->named[i].text);
     }
     if (r->latency.count == 0) {
         fprintf(out, "%s: none was answered in the time that is measured\n", name);
     }
     if (r->wrong > 0) {
-        fprintf(out, "%s: %s answers were wrong\n", name, count_text(r->wrong, text));
+        fprintf(out, "%s: %s wrong answer%s\n", name, count_text(r->wrong, text), plural(r->wrong));
     }
     if (r->unsent > 0) {
-        fprintf(out,
-                "%s: %s were due but not sent before the end: the server (or this machine) is slower than --rate\n",
-                name, count_text(r->unsent, text));
+        fprintf(
+            out,
+            "%s: %s request%s due but not sent before the end: the server (or this machine) is slower than --rate\n",
+            name, count_text(r->unsent, text), plural(r->unsent));
     }
     if (r->unanswered > 0) {
-        fprintf(out, "%s: %s without an answer %d s after the end\n", name, count_text(r->unanswered, text),
-                BENCH_DRAIN_S);
+        fprintf(out, "%s: %s request%s without an answer %d s after the end\n", name, count_text(r->unanswered, text),
+                plural(r->unanswered), BENCH_DRAIN_S);
     }
 }
 

@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -60,7 +61,7 @@ static void advanced(void *arg, uint64_t done, uint64_t total)
 {
     struct checking *c = arg;
     progress_show(&c->progress, done, total, "%llu problem%s", (unsigned long long)c->n_problems,
-                  c->n_problems == 1 ? "" : "s");
+                  plural(c->n_problems));
 }
 
 static void mended(void *arg, uint64_t done, uint64_t total)
@@ -80,7 +81,7 @@ static int repair(struct checking *c, const struct config *cfg, struct err *err)
     if (c->json != NULL) {
         json_close(c->json, ']');
     } else if (repairs >= 0) {
-        printf("%s: %d repair%s\n", cfg->data, repairs, repairs == 1 ? "" : "s");
+        printf("%s: %d repair%s\n", cfg->data, repairs, plural((uint64_t)repairs));
     }
     return repairs;
 }
@@ -131,7 +132,7 @@ int cli_check(int argc, char **argv)
     }
     if (!json) {
         printf("%s: %s%llu problem%s\n", cfg.data, served ? "in use by a server, checked as it stands: " : "",
-               (unsigned long long)checking.n_problems, checking.n_problems == 1 ? "" : "s");
+               (unsigned long long)checking.n_problems, plural(checking.n_problems));
     }
     return checking.n_problems == 0 ? EXIT_GOOD : EXIT_FAILED;
 }

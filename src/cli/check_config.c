@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/calendar.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -150,7 +151,7 @@ int cli_check_config(int argc, char **argv)
     } else if (problems.n == 0) {
         print_people(&cfg, path);
     } else {
-        fprintf(stderr, "%d problem%s\n", problems.n, problems.n == 1 ? "" : "s");
+        fprintf(stderr, "%d problem%s\n", problems.n, plural((uint64_t)problems.n));
     }
     return problems.n == 0 ? EXIT_GOOD : EXIT_FAILED;
 }

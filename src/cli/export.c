@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/keyslot.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/export_file.h"
 #include "cli/options.h"
@@ -224,8 +225,8 @@ static void print_summary(const struct exporting *x)
         json_number(&j, "bytes", (int64_t)x->bytes);
         json_close(&j, '}');
     } else if (!x->quiet) {
-        fprintf(out, "%s users, %s staged plays, %s\n", count_text(c->users, users), count_text(c->plays, plays),
-                size_text(x->bytes, size));
+        fprintf(out, "%s user%s, %s staged play%s, %s\n", count_text(c->users, users), plural(c->users),
+                count_text(c->plays, plays), plural(c->plays), size_text(x->bytes, size));
         if (c->noted > 0) {
             fprintf(out, "%s of them are noted only, or in part: the rest of theirs still stands in the old Redis\n",
                     count_text(c->noted, users));
@@ -285,8 +286,8 @@ int cli_export(int argc, char **argv)
     }
     print_summary(&x);
     if (x.problems > 0) {
-        err_set(&err, ERR_CORRUPT, "the file is whole but for %llu things that can't be read: they are marked in it",
-                (unsigned long long)x.problems);
+        err_set(&err, ERR_CORRUPT, "the file is whole but for %llu thing%s that can't be read, marked in it",
+                (unsigned long long)x.problems, plural(x.problems));
         return cli_fail(&err);
     }
     return EXIT_GOOD;

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/import_input.h"
 #include "cli/import_reader.h"
@@ -126,7 +127,8 @@ static int submit(struct import *im, const struct import_input *in, struct err *
     im->waiting_since_us = 0;
     count_text(im->submitted, count);
     if (im->progress.shown) {
-        progress_show(&im->progress, 0, 0, "%s events  all durable  %s", count, import_input_name(in));
+        progress_show(&im->progress, 0, 0, "%s event%s  all durable  %s", count, plural(im->submitted),
+                      import_input_name(in));
     } else if (!im->quiet) {
         fprintf(stderr, "import: %s event%s durable\n", count, im->submitted == 1 ? " is" : "s are");
     }
@@ -174,8 +176,8 @@ static int read_input(struct import *im, struct import_input *in, bool check_onl
         if (rc < 0 || n == 0) {
             return rc;
         }
-        progress_show(&im->progress, import_input_done(in), import_input_size(in), "%s events  %s",
-                      count_text(im->tally.events, count), file);
+        progress_show(&im->progress, import_input_done(in), import_input_size(in), "%s event%s  %s",
+                      count_text(im->tally.events, count), plural(im->tally.events), file);
     }
 }
 
@@ -284,7 +286,8 @@ static int finish(const struct import *im)
                 t->bad[0].reason);
     }
     if (t->refused > 0) {
-        err_set(&err, ERR_INVALID, "import: the server refused %llu events", (unsigned long long)t->refused);
+        err_set(&err, ERR_INVALID, "import: the server refused %llu event%s", (unsigned long long)t->refused,
+                plural(t->refused));
         return cli_fail(&err);
     }
     if (t->malformed > 0 && t->events + t->too_old + t->ahead == 0) {

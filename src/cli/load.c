@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/export_file.h"
 #include "cli/load_target.h"
@@ -165,8 +166,9 @@ static int read_file(struct loading *l, int i, struct load_target *target, struc
         }
         if (++users % 256 == 0) {
             long at = ftell(l->files[i]);
-            progress_show(&l->progress, l->done + (at > 0 ? (uint64_t)at : 0), l->size, "%s users  %s",
-                          count_text(target != NULL ? l->loaded : users, text), shown(l->paths[i]));
+            progress_show(&l->progress, l->done + (at > 0 ? (uint64_t)at : 0), l->size, "%s user%s  %s",
+                          count_text(target != NULL ? l->loaded : users, text),
+                          plural(target != NULL ? l->loaded : users), shown(l->paths[i]));
         }
     }
     export_reader_free(r);
@@ -248,7 +250,7 @@ static void print_names(FILE *out, const struct names *names, const char *what)
     if (names->n == 0) {
         return;
     }
-    fprintf(out, "%s %s\n", count_text(names->n, text), what);
+    fprintf(out, "%s user%s %s\n", count_text(names->n, text), plural(names->n), what);
     for (int i = 0; i < SHOWN_MAX && next_name(names, &at, &id); i++) {
         buf_clear(&line);
         escape_id(&line, id);
@@ -295,21 +297,21 @@ static void print_summary(const struct loading *l)
     }
     if (l->check && !l->quiet) {
         char date[OUTPUT_TEXT];
-        printf("%s users, %s staged plays, exported on %s, seed fingerprint %08" PRIx32 "\n",
-               count_text(c->users, users), count_text(c->plays, text), date_text(l->head.created_ms, date),
-               hash_seed_fingerprint(l->head.seed));
+        printf("%s user%s, %s staged play%s, exported on %s, seed fingerprint %08" PRIx32 "\n",
+               count_text(c->users, users), plural(c->users), count_text(c->plays, text), plural(c->plays),
+               date_text(l->head.created_ms, date), hash_seed_fingerprint(l->head.seed));
     } else if (!l->quiet) {
-        printf("%s users loaded\n", count_text(l->loaded, users));
+        printf("%s user%s loaded\n", count_text(l->loaded, users), plural(l->loaded));
         if (c->noted > 0) {
             printf("%s of them are noted: the rest of theirs is read from the old Redis that [legacy] names\n",
                    count_text(c->noted, text));
         }
         if (l->old > 0) {
-            printf("%s users had nothing within the retention\n", count_text(l->old, text));
+            printf("%s user%s with nothing within the retention\n", count_text(l->old, text), plural(l->old));
         }
-        print_names(stdout, &l->over, "users' chance to have an unseen item hidden is now beyond error_rate:");
+        print_names(stdout, &l->over, "beyond error_rate now, the chance that an unseen item is hidden:");
     }
-    print_names(stderr, &l->crowded, "users were not loaded: a month of theirs has too many parts:");
+    print_names(stderr, &l->crowded, "not loaded, because a month has too many parts:");
 }
 
 static int run(struct loading *l, struct err *err)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/calendar.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -172,7 +173,8 @@ static int say(struct migrate *m, const char *name, struct err *err)
     int rc = migrate_command(m, name, "", &reply, err);
     if (rc == 0 && reply->kind == REPLY_INTEGER) {
         char count[OUTPUT_TEXT];
-        printf("%s users wait again\n", count_text((uint64_t)reply->integer, count));
+        printf("%s user%s to be read again\n", count_text((uint64_t)reply->integer, count),
+               plural((uint64_t)reply->integer));
     }
     return rc;
 }

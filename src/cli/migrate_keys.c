@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
+#include "base/plural.h"
+#include "cli/distinct.h"
 #include "cli/import_input.h"
 #include "cli/migrate.h"
 #include "cli/output.h"
@@ -16,6 +19,7 @@ struct notes {
     struct buf bytes; /* of the group's users */
     size_t lens[GROUP], n;
     size_t under_way;
+    struct distinct users; /* one may have several keys */
     uint64_t keys, ids, bad, noted, forgotten;
     uint64_t bad_line;             /* the first; 0: no line, but a key of the old Redis */
     char bad_text[MIGRATE_QUOTED]; /* and how it begins */
@@ -58,7 +62,7 @@ static int send_group(struct notes *notes, struct err *err)
 
 static int add(struct notes *notes, struct slice user, struct err *err)
 {
-    if (buf_add(&notes->bytes, user.data, user.len) < 0) {
+    if (buf_add(&notes->bytes, user.data, user.len) < 0 || distinct_add(&notes->users, hash_id(0, user)) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     notes->lens[notes->n++] = user.len;
@@ -110,24 +114,26 @@ static int finish(struct notes *notes, const char *what, int rc, struct err *err
     if (rc < 0) {
         return rc;
     }
-    char a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT];
+    char a[OUTPUT_TEXT], b[OUTPUT_TEXT];
+    uint64_t users = distinct_count(&notes->users);
+    distinct_free(&notes->users);
     if (notes->m->json) {
         struct json j = {.out = stdout};
         json_open(&j, NULL, '{');
         json_number(&j, "keys", (int64_t)notes->keys);
         json_number(&j, "ids", (int64_t)notes->ids);
         json_number(&j, "bad", (int64_t)notes->bad);
+        json_number(&j, "users", (int64_t)users);
         json_number(&j, "noted", (int64_t)notes->noted);
         json_number(&j, "forgotten", (int64_t)notes->forgotten);
         json_number(&j, "doubtful", (int64_t)notes->m->doubtful);
         json_close(&j, '}');
         return refuse_doubtful(notes->m, err);
     }
-    printf("%s: %s keys, %s ids of users; %s users were not noted before\n", what, count_text(notes->keys, a),
-           count_text(notes->ids, b), count_text(notes->noted, c));
+    printf("%s: %s user%s found, %s new\n", what, count_text(users, a), plural(users), count_text(notes->noted, b));
     if (notes->forgotten > 0) {
-        printf("%s users were forgotten here and are not noted: --keys FILE --forgotten notes them all the same\n",
-               count_text(notes->forgotten, a));
+        printf("%s user%s forgotten here and not noted: --keys FILE --forgotten notes them all the same\n",
+               count_text(notes->forgotten, a), plural(notes->forgotten));
     }
     if (notes->bad > 0) {
         char line[32] = "";
@@ -210,8 +216,8 @@ int migrate_keys(struct migrate *m, const char *path, struct err *err)
         if (rc == 0) {
             in.len += n;
             rc = take_lines(&notes, &in, n == 0, &number, err);
-            progress_show(&m->progress, import_input_done(input), import_input_size(input), "%s users",
-                          count_text(notes.keys + notes.ids, count));
+            progress_show(&m->progress, import_input_done(input), import_input_size(input), "%s line%s",
+                          count_text(number, count), plural(number));
         }
     }
     import_input_close(input);
@@ -273,7 +279,7 @@ static int note_key(void *arg, struct slice user, struct err *err)
         return 0;
     }
     notes->keys++;
-    progress_show(&notes->m->progress, 0, 0, "%s keys", count_text(notes->keys, count));
+    progress_show(&notes->m->progress, 0, 0, "%s key%s", count_text(notes->keys, count), plural(notes->keys));
     return add(notes, user, err);
 }
 

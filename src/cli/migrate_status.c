@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/calendar.h"
+#include "base/plural.h"
 #include "cli/migrate.h"
 #include "cli/output.h"
 
@@ -46,10 +47,11 @@ static void note_of(const struct reply *map, char *out, size_t size)
     count_text(noted - migrate_number(map, "waiting"), done);
     count_text(noted, all);
     if (users > 0) {
-        snprintf(out, size, "%s of %s users  %s/s  %s", done, all, count_text(users, rate),
+        snprintf(out, size, "%s of %s user%s  %s/s  %s", done, all, plural(noted), count_text(users, rate),
                  left_text(migrate_number(map, "seconds_left"), left));
     } else {
-        snprintf(out, size, "%s of %s users  %s", done, all, migrate_number(map, "waiting") > 0 ? state : "");
+        snprintf(out, size, "%s of %s user%s  %s", done, all, plural(noted),
+                 migrate_number(map, "waiting") > 0 ? state : "");
     }
 }
 

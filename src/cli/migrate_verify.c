@@ -6,6 +6,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "base/plural.h"
 #include "cli/migrate.h"
 #include "cli/output.h"
 #include "cli/random.h"
@@ -152,8 +153,8 @@ static int verify_user(struct verify *v, struct slice user, struct err *err)
         rc = compare_page(v, user, redis_item(reply, 1), state, err);
         redis_free(reply);
     } while (rc == 0 && strcmp(cursor, "0") != 0);
-    progress_show(&v->m->progress, v->wanted > 0 ? v->users : 0, v->wanted, "%s users, %s missing",
-                  count_text(v->users, users), count_text(v->missing, missing));
+    progress_show(&v->m->progress, v->wanted > 0 ? v->users : 0, v->wanted, "%s user%s, %s missing",
+                  count_text(v->users, users), plural(v->users), count_text(v->missing, missing));
     return rc;
 }
 
@@ -208,16 +209,17 @@ static void print_sum(struct verify *v)
     if (v->missing > SHOWN_MAX) {
         printf("... and %s more\n", count_text(v->missing - SHOWN_MAX, a));
     }
-    printf("%s users, %s plays inside of the window: %s missing\n", count_text(v->users, a), count_text(v->plays, b),
-           count_text(v->missing, c));
+    printf("%s user%s, %s play%s inside of the window: %s missing\n", count_text(v->users, a), plural(v->users),
+           count_text(v->plays, b), plural(v->plays), count_text(v->missing, c));
     if (v->skipped + v->forgotten + v->unread > 0) {
-        printf(
-            "not compared: %s members that can't be taken over, %s users forgotten here, %s keys that can't be read\n",
-            count_text(v->skipped, a), count_text(v->forgotten, b), count_text(v->unread, c));
+        printf("not compared: %s member%s that can't be taken over, %s user%s forgotten here, %s key%s that can't be "
+               "read\n",
+               count_text(v->skipped, a), plural(v->skipped), count_text(v->forgotten, b), plural(v->forgotten),
+               count_text(v->unread, c), plural(v->unread));
     }
     if (v->m->doubtful > 0) {
-        printf("not compared: %s keys that fit both played_key and delivered_key; the first: %s\n",
-               count_text(v->m->doubtful, a), v->m->first_doubtful);
+        printf("not compared: %s key%s fitting both played_key and delivered_key; the first: %s\n",
+               count_text(v->m->doubtful, a), plural(v->m->doubtful), v->m->first_doubtful);
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 
 enum { NAME_MAX_LEN = 64 };
@@ -227,7 +228,7 @@ bool cli_options_read(const struct cli_syntax *syntax, int argc, char **argv, st
             *exit_code = cli_misuse(syntax->command, "takes no argument such as '%s'", out->words[0]);
         } else {
             *exit_code = cli_misuse(syntax->command, "expected %s, got %d argument%s: see unseen help %s",
-                                    syntax->words, out->n_words, out->n_words == 1 ? "" : "s", syntax->command);
+                                    syntax->words, out->n_words, plural((uint64_t)out->n_words), syntax->command);
         }
         return false;
     }

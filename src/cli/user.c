@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "base/calendar.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -28,8 +29,8 @@ static void print_people(struct slice user, const struct history *h)
     escape_id(&id, user);
     printf("user       %.*s\n", (int)id.len, id.data);
     buf_free(&id);
-    printf("plays      %s in %zu month%s, and %s staged\n", count_text(items, a), h->n_months,
-           h->n_months == 1 ? "" : "s", count_text(h->staged, b));
+    printf("plays      %s in %zu month%s, and %s staged\n", count_text(items, a), h->n_months, plural(h->n_months),
+           count_text(h->staged, b));
     printf("delivered  %s remembered\n", count_text(h->delivered, a));
     printf("error      %s, over the window\n", chance_text(h->error, a));
     if (h->n_months == 0) {

@@ -101,7 +101,9 @@ def test_page_has_the_whole_help(name):
     page = f"unseen-{name}.1"
     text = run(name, "--help").stdout.decode()
     assert section(page, "NAME").strip() == f"unseen-{name} - {subcommands()[name]}"
-    assert words(section(page, "SYNOPSIS")) == words(re.search(r"^Usage: (.*)", text, re.MULTILINE).group(1))
+    usage = re.search(r"^Usage: (.*(?:\n +.*)*)", text, re.MULTILINE).group(1)  # it may go on in further lines
+    assert words(section(page, "SYNOPSIS")) == words(usage)
+    assert "|" not in section(page, "DESCRIPTION")
     for title in ["OPTIONS", "EXIT STATUS", "FILES", "EXAMPLES", "SEE ALSO"]:
         assert section(page, title)
 

