@@ -35,6 +35,9 @@ EXTRA_PROGRAMS += bench/session_sets
 bench_session_sets_SOURCES = bench/session_sets.c tests/unit/random.h
 bench_session_sets_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 bench_session_sets_LDADD = $(LDADD) -lroaring
+else
+bench/session_sets:
+	@echo "$@ needs CRoaring, which configure did not find: install libroaring-dev and run configure again" >&2; exit 1
 endif
 EXTRA_DIST += bench/sessions bench/migrate bench/export bench/read_through
 

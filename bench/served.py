@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+BUILD = pathlib.Path(__file__).resolve().parents[1] / "build"  # unless --build names another
 TICK = os.sysconf("SC_CLK_TCK")
 MIB = 1048576
 FILL = []  # further options of every bench/fill

@@ -1,0 +1,66 @@
+"""Scripts are called from anywhere, by any path, and through links; folders that one names are one's own."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from conftest import REPO
+
+SHELL = ["scripts/package", "scripts/run", "scripts/test", "scripts/test-packages", "bench/run", "bench/import"]
+PYTHON = sorted(str(path.relative_to(REPO)) for path in (REPO / "bench").iterdir()
+                if path.is_file() and path.suffix == "" and path.read_bytes().startswith(b"#!/usr/bin/python3"))
+
+
+def said(command, cwd, code=0):
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "CDPATH": "/usr:/tmp"})
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("script", SHELL + PYTHON)
+def test_from_anywhere(script, folder):
+    wanted = said([REPO / script, "--help"], REPO)
+    assert "sage:" in wanted.lower() and script in wanted
+    link = folder / pathlib.Path(script).name
+    link.symlink_to(REPO / script)
+    assert said([REPO / script, "--help"], folder) == wanted
+    assert said([os.path.relpath(REPO / script, folder), "--help"], folder) == wanted
+    assert said([f"./{pathlib.Path(script).name}", "--help"], (REPO / script).parent) == wanted
+    assert said([link, "--help"], "/") == wanted
+    unknown = said([os.path.relpath(REPO / script, folder), "--unknown"], folder, code=2)
+    assert "--unknown" in unknown and "can't" not in unknown
+
+
+def test_check_layers(folder):
+    link = folder / "link"
+    link.symlink_to(REPO / "scripts/check-layers")
+    assert said([link], folder) == said([REPO / "scripts/check-layers"], "/") == ""
+    (folder / "tree" / "src").mkdir(parents=True)
+    assert "no source files" in said([link, "tree"], folder, code=2)
+
+
+def test_benches_build_in_the_folder_of_the_repository():
+    code = "import served; print(served.BUILD)"
+    assert said([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO / 'bench')!r}); {code}"], "/") == \
+        f"{REPO / 'build'}\n"
+    assert len(PYTHON) >= 10
+    for script in PYTHON:
+        assert '"build"' not in (REPO / script).read_text(), script
+
+
+@pytest.mark.parametrize("script", ["bench/run", "bench/import"])
+def test_a_build_folder_of_the_caller(script, folder):
+    (folder / "mine").mkdir()
+    assert f"{folder / 'mine'} is no build folder" in said([REPO / script, "mine"], folder, code=1)
+
+
+@pytest.mark.skipif(not (REPO / "configure").exists(), reason="configure was not made in the source folder")
+def test_a_benchmark_names_the_library_that_is_missing(folder):
+    subprocess.run([REPO / "configure", "-q", "ac_cv_header_roaring_roaring_h=no"], cwd=folder, check=True)
+    wanted = ("bench/session_sets needs CRoaring, which configure did not find: install libroaring-dev and run "
+              "configure again\n")
+    assert wanted in said(["make", "-s", "bench/session_sets"], folder, code=2)
+    assert wanted in said([REPO / "bench/sessions", "--build", folder, "--only", "sets"], "/", code=1)
