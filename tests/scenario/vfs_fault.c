@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ static struct {
 } rules[RULES_MAX];
 static int n_rules;
 static bool frozen, released;
+static _Atomic bool skip_syncs;
 static int held;
 
 int vfs_fault_add(const struct vfs_rule *rule)
@@ -86,6 +88,11 @@ void vfs_fault_freeze(bool on)
     pthread_mutex_lock(&rules_mutex);
     frozen = on;
     pthread_mutex_unlock(&rules_mutex);
+}
+
+void vfs_fault_skip_syncs(void)
+{
+    atomic_store(&skip_syncs, true);
 }
 
 static int io_error(unsigned op)
@@ -206,6 +213,9 @@ static int fault_sync(sqlite3_file *file, int flags)
         return rc;
     }
     /* A simulated device needs no real sync: the test's process outlives it. */
+    if (atomic_load(&skip_syncs) && !f->power) {
+        return SQLITE_OK;
+    }
     return f->power ? power_sync(f->power, f->real) : f->real->pMethods->xSync(f->real, flags);
 }
 

@@ -58,4 +58,7 @@ void vfs_fault_release(void);
 
 void vfs_fault_freeze(bool frozen);
 
+/* From here on no sync reaches the disk, for tests of many starts: what the process has written outlives the store. */
+void vfs_fault_skip_syncs(void);
+
 #endif

@@ -133,6 +133,17 @@ static void an_open_fails(void **state)
     starts_with_faults(*state, VFS_OPEN, false);
 }
 
+/* More slots are made, or rows found outside the ring. */
+static void a_change_fails_while_the_ring_changes(void **state)
+{
+    struct store_fixture *f = *state;
+    static const int slots[] = {8, 3};
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+        f->cfg.slots = slots[i];
+        starts_with_faults(f, VFS_WRITE | VFS_SYNC, false);
+    }
+}
+
 /* Plays that are staged alone belong to the folder's seed: no read that fails lets another take its place. */
 static void a_seed_is_not_replaced(void **state)
 {
@@ -167,6 +178,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_write_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sync_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(an_open_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_change_fails_while_the_ring_changes, setup, teardown),
         TEST(a_seed_is_not_replaced),
     };
     return cmocka_run_group_tests_name("start", tests, NULL, NULL);
