@@ -8,14 +8,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { BUCKETS = 18 };
+enum { BUCKETS = 19 };
 
 /* Upper bounds, included. What is above the last one is counted behind it. */
 struct bucket_scale {
     unsigned n;
     uint64_t upper[BUCKETS];
 };
-extern const struct bucket_scale buckets_us;   /* 50 us to 10 s */
+extern const struct bucket_scale buckets_us;   /* 10 us to 10 s */
 extern const struct bucket_scale buckets_rows; /* 1 to 100,000 */
 
 /* All zero is an empty one. */

@@ -107,9 +107,29 @@ static void time_that_runs_backwards_is_none(void **state)
     assert_int_equal(sums.sum, 0);
 }
 
+/* As Prometheus reckons it: values stand evenly in their bucket. */
+static void quantiles_are_interpolated(void **state)
+{
+    (void)state;
+    const struct bucket_scale scale = {.n = 3, .upper = {10, 20, 40}};
+    struct bucket_sums sums = {0};
+    assert_true(buckets_quantile(&sums, &scale, 0.5) == 0);
+    sums.counts[1] = 10;
+    assert_true(buckets_quantile(&sums, &scale, 0.5) == 15);
+    assert_true(buckets_quantile(&sums, &scale, 1) == 20);
+    sums.counts[2] = 10;
+    assert_true(buckets_quantile(&sums, &scale, 0.5) == 20);
+    assert_true(buckets_quantile(&sums, &scale, 0.75) == 30);
+    sums.counts[0] = 20;
+    assert_true(buckets_quantile(&sums, &scale, 0.25) == 5);
+    sums.counts[3] = 100; /* above all bounds: the last one is all that is known */
+    assert_true(buckets_quantile(&sums, &scale, 0.99) == 40);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantiles_are_interpolated),
         cmocka_unit_test(bounds_rise),
         cmocka_unit_test(a_bound_is_included),
         cmocka_unit_test(the_ends),

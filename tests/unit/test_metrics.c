@@ -78,12 +78,13 @@ static void a_histogram_is_cumulative(void **state)
     (void)state;
     struct metrics *m = new_metrics();
     struct bucket_sums *played = &m->ops[OP_PLAYED];
-    played->counts[0] = 3;
-    played->counts[4] = 4; /* up to 1 ms */
+    played->counts[2] = 3; /* up to 50 us */
+    played->counts[6] = 4; /* up to 1 ms */
     played->counts[buckets_us.n] = 5;
     played->sum = 61000250;
     char *text = print(m);
     expect_line(text, "# TYPE unseen_command_duration_seconds histogram");
+    expect_line(text, "unseen_command_duration_seconds_bucket{command=\"played\",le=\"2.5e-05\"} 0");
     expect_line(text, "unseen_command_duration_seconds_bucket{command=\"played\",le=\"5e-05\"} 3");
     expect_line(text, "unseen_command_duration_seconds_bucket{command=\"played\",le=\"0.0005\"} 3");
     expect_line(text, "unseen_command_duration_seconds_bucket{command=\"played\",le=\"0.001\"} 7");

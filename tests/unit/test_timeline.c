@@ -76,7 +76,7 @@ static void what_a_point_says(void **state)
     later.candidates = 100;
     later.unseen = 75;
     later.errors = 5;
-    later.asked.counts[2] = 100; /* 100 to 250 us */
+    later.asked.counts[4] = 100; /* 100 to 250 us */
     p = timeline_between(&now, &later);
     assert_true(p.hidden == 0.25 && p.errors == 0.5);
     assert_true(p.asked.p50_us == 175 && p.asked.p99_us == 248.5);
