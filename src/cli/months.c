@@ -11,7 +11,7 @@ static const char help[] = "Lists the stored months, newest first. Plays that ar
                            "Usage: unseen months [--json] [OPTION ...]\n\n"
                            "Opens the data folder, or asks the server that serves it.\n\n"
                            "Options:\n"
-                           "      --json             print JSON\n\n"
+                           "      --json             print JSON, as GET /v1/months answers it\n\n"
                            "Examples:\n"
                            "  unseen months\n"
                            "  unseen months --json --data /var/lib/unseen\n";

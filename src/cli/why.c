@@ -13,7 +13,7 @@ static const char help[] = "Says why an item is hidden from a user: every place 
                            "items sent), a month, or 'legacy' (in the old Redis of a user who is not migrated yet;\n"
                            "only a running server asks there). A month's filter may err, by the chance beside it.\n\n"
                            "Options:\n"
-                           "      --json             print JSON\n\n"
+                           "      --json             print JSON, as POST /v1/why answers it\n\n"
                            "Examples:\n"
                            "  unseen why u42 video:7\n"
                            "  unseen why u42 video:7 --json\n";
