@@ -1,6 +1,5 @@
 /* GET /v1/status: what the page at / lives on: how the service is, its rates and latencies of the last seconds, every
- * figure that INFO counts, how long commands took since the start (counts by size, of which a reader takes
- * differences), and the last warnings. */
+ * figure that INFO counts, and the last warnings. */
 #include <jansson.h>
 
 #include "base/clock.h"
@@ -84,32 +83,6 @@ static json_t *mirror(const struct http_request *rq)
                      (json_int_t)s.queue.left_out);
 }
 
-/* Counts of each bucket; the last is of all above. */
-static json_t *latency_of(const struct http_request *rq, enum op op)
-{
-    struct bucket_sums sums = {0};
-    for (int i = 0; i < rq->crew->n; i++) {
-        buckets_add(&sums, &rq->crew->workers[i].meter.ops[op]);
-    }
-    json_t *counts = json_array();
-    for (unsigned i = 0; i <= buckets_us.n; i++) {
-        json_append(&counts, json_integer((json_int_t)sums.counts[i]));
-    }
-    return counts;
-}
-
-static json_t *latency(const struct http_request *rq)
-{
-    json_t *upper = json_array(), *ops = json_object();
-    for (unsigned i = 0; i < buckets_us.n; i++) {
-        json_append(&upper, json_integer((json_int_t)buckets_us.upper[i]));
-    }
-    for (int op = 0; ops != NULL && op < OPS; op++) {
-        json_object_set_new(ops, op_names[op], latency_of(rq, (enum op)op));
-    }
-    return json_pack("{s:o, s:o}", "upper_us", upper, "counts", ops);
-}
-
 /* Rates and latencies of the last seconds; null before the first mark. */
 static json_t *recent(const struct timeline *t, const struct timeline_mark *now)
 {
@@ -176,13 +149,12 @@ enum http_outcome get_status(struct http_request *rq)
     health_look(rq->crew, &health);
     http_timeline_look(rq->part->http, &now);
     json_write(&rq->out,
-               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
+               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
                          UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
                          (json_int_t)rq->crew->started_wall_ms, "ready", health.ready, "trouble", health.cause,
                          "clients", (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed),
                          "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
                          growth(t, &now), "error_budget", error_budget(rq), "backup", backup(rq), "figures",
-                         figures(rq), "latency", latency(rq), "migration", migration(rq), "mirror", mirror(rq),
-                         "warnings", warnings()));
+                         figures(rq), "migration", migration(rq), "mirror", mirror(rq), "warnings", warnings()));
     return HTTP_DONE;
 }
