@@ -392,7 +392,7 @@ class Told(http.server.BaseHTTPRequestHandler):
         body, kind = (REPO / "etc/page.html").read_bytes(), "text/html"
         if self.path != "/":
             body, kind = json.dumps(self.server.answers[self.path]).encode(), "application/json"
-        self.send_response(200)
+        self.send_response(json.loads(body).get("status", 200) if kind == "application/json" else 200)
         self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(body)
@@ -405,7 +405,7 @@ class Told(http.server.BaseHTTPRequestHandler):
 def told(browser, answers):
     """A server in a state that a real one can't be held in. The answers are of the described form."""
     for path, answer in answers.items():
-        validate(answer, path[len("/v1/"):].capitalize())
+        validate(answer, "Problem" if "type" in answer else path[len("/v1/"):].capitalize())
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Told)
     server.answers = answers
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -460,6 +460,15 @@ def test_how_it_looks_at_work(served, browser, folder):
         assert "tried again in 90 s" in text(browser, "slots") and "123M" in text(browser, "slots").replace("123.5M", "123M")
         assert text(browser, "question-p99") == "1.2 s" and text(browser, "questions") == "48.3k a second"
         assert "bad" in browser.find_element(By.ID, "errors").get_attribute("class")
+
+
+def test_too_many_wrong_passwords(browser):
+    problem = {"type": "urn:unseen:problem:too-many-failed-logins", "title": "Too Many Requests", "status": 429,
+               "detail": "too many failed logins from your address"}
+    with told(browser, {"/v1/status": problem}):
+        browser.get(browser.page)
+        wait(lambda: text(browser, "login-note") == problem["detail"], browser)
+        assert browser.find_element(By.ID, "password").is_displayed()
 
 
 def test_a_wrong_password_is_sent_once(make_server, browser):
