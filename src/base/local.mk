@@ -23,6 +23,8 @@ libunseen_a_SOURCES += \
 	src/base/err.c \
 	src/base/err.h \
 	src/base/figure.h \
+	src/base/glob.c \
+	src/base/glob.h \
 	src/base/guard.c \
 	src/base/guard.h \
 	src/base/hash.c \

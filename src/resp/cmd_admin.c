@@ -1,16 +1,16 @@
 /* RING, RING FLUSH, CONFIG GET, DEBUG ADVANCE, DEBUG JUMP, DEBUG STALL. */
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/beat.h"
 #include "base/clock.h"
+#include "base/glob.h"
 #include "net/tour.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
 
-enum { PATTERN_MAX = 128, OPTION_TEXT = 320 };
+enum { PATTERN_MAX = 128, PATTERNS_MAX = 128, OPTION_TEXT = 320 };
 
 /* Ten years: enough for any test, and far from where sums overflow. */
 #define CLOCK_STEP_MAX (INT64_C(3660) * 24 * 3600 * 1000)
@@ -94,13 +94,8 @@ enum outcome cmd_ring_flush(struct session *s, const struct slice *args, size_t 
 static bool matches(const char *name, const struct slice *patterns, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        char pattern[PATTERN_MAX];
-        if (patterns[i].len < sizeof pattern) {
-            memcpy(pattern, patterns[i].data, patterns[i].len);
-            pattern[patterns[i].len] = '\0';
-            if (fnmatch(pattern, name, FNM_CASEFOLD) == 0) {
-                return true;
-            }
+        if (patterns[i].len <= PATTERN_MAX && glob_fits(patterns[i], slice_str(name))) {
+            return true;
         }
     }
     return false;
@@ -109,18 +104,22 @@ static bool matches(const char *name, const struct slice *patterns, size_t n)
 enum outcome cmd_config_get(struct session *s, const struct slice *args, size_t n)
 {
     const struct config *cfg = session_config(s);
-    size_t found = 0;
-    for (size_t i = 0; i < config_options_count; i++) {
-        found += matches(config_options[i].name, args + 2, n - 2);
+    const struct config_option *found[CONFIG_OPTIONS_MAX];
+    size_t n_found = 0;
+    if (n - 2 > PATTERNS_MAX) {
+        return session_refuse(s, "ERR %zu patterns, expected at most %d", n - 2, PATTERNS_MAX);
     }
-    write_map(&s->writer, found);
     for (size_t i = 0; i < config_options_count; i++) {
         if (matches(config_options[i].name, args + 2, n - 2)) {
-            char text[OPTION_TEXT] = "";
-            config_text(cfg, &config_options[i], text, sizeof text);
-            write_str(&s->writer, config_options[i].name);
-            write_str(&s->writer, text);
+            found[n_found++] = &config_options[i];
         }
+    }
+    write_map(&s->writer, n_found);
+    for (size_t i = 0; i < n_found; i++) {
+        char text[OPTION_TEXT] = "";
+        config_text(cfg, found[i], text, sizeof text);
+        write_str(&s->writer, found[i]->name);
+        write_str(&s->writer, text);
     }
     return OUTCOME_ANSWERED;
 }
