@@ -10,6 +10,11 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the list; the beats themselves take no lock */
 static struct beat *beats;
 
+/* When beat_watch() was called last (0: nobody watches), and since when it has been without a gap. */
+static _Atomic int64_t watched_us, awake_us;
+
+enum { GAP_US = 3 * BEAT_EVERY_MS * 1000 };
+
 void beat_begin(struct beat *b, const char *name)
 {
     snprintf(b->name, sizeof b->name, "%s", name);
@@ -37,6 +42,29 @@ void beat_now(struct beat *b)
 void beat_excuse(struct beat *b)
 {
     atomic_store_explicit(&b->at_us, INT64_MAX, memory_order_relaxed);
+}
+
+void beat_watch(int64_t now_us)
+{
+    int64_t before = atomic_load(&watched_us);
+    if (before != 0 && now_us - before > GAP_US) {
+        atomic_store(&awake_us, now_us); /* first, since others look meanwhile */
+    }
+    atomic_store(&watched_us, now_us);
+}
+
+/* Until when silence counts. Behind a gap others may run before the one who watches does. */
+static int64_t watched_until(void)
+{
+    int64_t now = clock_stopwatch_us(), watched = atomic_load(&watched_us);
+    return watched != 0 && now - watched > GAP_US ? watched : now;
+}
+
+static int64_t silent_us(int64_t at, int64_t until)
+{
+    int64_t awake = atomic_load(&awake_us);
+    int64_t from = at > awake ? at : awake;
+    return from < until ? until - from : 0;
 }
 
 void beat_end(struct beat *b)
@@ -68,8 +96,7 @@ int64_t beat_oldest_ms(char name[BEAT_NAME])
         }
     }
     pthread_mutex_unlock(&mutex);
-    int64_t now = clock_stopwatch_us();
-    return oldest < now ? (now - oldest) / 1000 : 0;
+    return silent_us(oldest, watched_until()) / 1000;
 }
 
 int beat_ages(struct beat_age *out, int max)
@@ -77,8 +104,7 @@ int beat_ages(struct beat_age *out, int max)
     int n = 0;
     pthread_mutex_lock(&mutex);
     for (const struct beat *b = beats; b != NULL && n < max; b = b->next, n++) {
-        int64_t silent = clock_stopwatch_us() - atomic_load_explicit(&b->at_us, memory_order_relaxed);
-        out[n].silent_ms = silent > 0 ? silent / 1000 : 0;
+        out[n].silent_ms = silent_us(atomic_load_explicit(&b->at_us, memory_order_relaxed), watched_until()) / 1000;
         memcpy(out[n].name, b->name, BEAT_NAME);
     }
     pthread_mutex_unlock(&mutex);

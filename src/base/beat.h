@@ -32,6 +32,10 @@ void beat_now(struct beat *b);
 void beat_excuse(struct beat *b);
 void beat_end(struct beat *b);
 
+/* Whoever watches the beats calls it each second. So a time in which the whole process stood still (SIGSTOP, a machine
+ * that was put to sleep or moved) is no silence of any thread: what nobody could watch does not count. One thread. */
+void beat_watch(int64_t now_us); /* clock_stopwatch_us() */
+
 /* For how long the one that has been silent for longest has been so, in ms; 0 when there is none. name (if it is not
  * NULL) is set to that one's, "" when there is none. Any thread. */
 int64_t beat_oldest_ms(char name[BEAT_NAME]);

@@ -20,6 +20,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/glob.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/varint.h"
@@ -664,6 +665,78 @@ static void test_beat(void **state)
     assert_int_equal(beat_oldest_ms(NULL), 0);
 }
 
+/* What a process that stood still missed is no silence of its threads; what comes behind it is. */
+static void test_beat_watched(void **state)
+{
+    (void)state;
+    static struct beat b;
+    beat_begin(&b, "b");
+    int64_t now = clock_stopwatch_us();
+    beat_watch(now - 60 * 1000000); /* then it was stopped */
+    atomic_store(&b.at_us, now - 61 * 1000000);
+    assert_in_range(beat_oldest_ms(NULL), 1000, 1000); /* asked before the one who watches runs again */
+    beat_watch(now);
+    assert_true(beat_oldest_ms(NULL) < (clock_stopwatch_us() - now) / 1000 + 2);
+    atomic_store(&b.at_us, now - 5 * 1000000);
+    assert_true(beat_oldest_ms(NULL) < (clock_stopwatch_us() - now) / 1000 + 2);
+    beat_watch(0);
+    beat_end(&b);
+}
+
+static bool fits(const char *pattern, const char *text)
+{
+    return glob_fits(slice_str(pattern), slice_str(text));
+}
+
+static void test_glob(void **state)
+{
+    (void)state;
+    static const char *const good[][2] = {
+        {"", ""},
+        {"*", ""},
+        {"*", "abc"},
+        {"a?c", "abc"},
+        {"A*C", "abbbc"},
+        {"*b*", "abc"},
+        {"a[b-d]e", "aCe"},
+        {"a[d-b]e", "ace"},
+        {"a[^b-d]e", "axe"},
+        {"a[xyz]", "ay"},
+        {"\\*a", "*a"},
+        {"[\\]]", "]"},
+        {"[ab", "b"},
+        {"**a**", "bab"},
+        {"a*b*c", "abxbbc"},
+        {"*a*a*a*b", "aaaab"},
+        {"*_*_*", "a_b_c"},
+        {"a\\", "a\\"},
+    };
+    static const char *const bad[][2] = {
+        {"", "a"},     {"a", ""},     {"?", ""},      {"a?c", "abbc"}, {"a[b-d]e", "aee"}, {"a[^b-d]e", "ace"},
+        {"*b", "abc"}, {"b*", "abc"}, {"\\*a", "ba"}, {"[]", "a"},     {"*a*a*b", "aaaa"}, {"a*b*c", "acb"},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        if (!fits(good[i][0], good[i][1])) {
+            fail_msg("%s does not fit %s", good[i][0], good[i][1]);
+        }
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (fits(bad[i][0], bad[i][1])) {
+            fail_msg("%s fits %s", bad[i][0], bad[i][1]);
+        }
+    }
+    /* What backtracks into every star would take 10^30 steps here. */
+    char hostile[101], text[201];
+    for (int i = 0; i < 50; i++) {
+        memcpy(hostile + 2 * i, "*a", 2);
+    }
+    hostile[99] = 'b';
+    hostile[100] = '\0';
+    memset(text, 'a', sizeof text - 1);
+    text[200] = '\0';
+    assert_false(fits(hostile, text));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -686,6 +759,8 @@ int main(void)
         cmocka_unit_test(test_log_again),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_beat),
+        cmocka_unit_test(test_beat_watched),
+        cmocka_unit_test(test_glob),
         cmocka_unit_test(test_log_recent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
