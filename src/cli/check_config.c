@@ -107,7 +107,7 @@ static void read_all(const struct cli_options *options, struct config *cfg, stru
     if (problems->n > 0) {
         return;
     }
-    if (rc < 0 || config_validate(cfg, &err) < 0) {
+    if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0) {
         problem_found(problems, err.text);
     } else if (calendar_set_zone(cfg->timezone) < 0) {
         problem_found(problems, "timezone is unknown");

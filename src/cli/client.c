@@ -232,9 +232,25 @@ static int greet(struct client *c, const char *password, struct err *err)
     if (rc == ERR_INVALID && reply != NULL && reply->kind == REPLY_ERROR) {
         bool missing = strncmp(reply->text.data, "NOAUTH", 6) == 0;
         if (missing || strncmp(reply->text.data, "WRONGPASS", 9) == 0) {
-            return err_set(err, ERR_INVALID, "%s: %s: it is requirepass of the configuration, or $UNSEEN_PASSWORD",
+            return err_set(err, ERR_INVALID,
+                           "%s: %s: it is requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD",
                            c->address, missing ? "the server wants a password" : "the password is wrong");
         }
+    }
+    return rc;
+}
+
+int client_password(const struct config *cfg, const char **password, struct err *err)
+{
+    static struct config read;
+    read = *cfg;
+    *password = getenv("UNSEEN_PASSWORD");
+    int rc = config_read_requirepass(&read, err);
+    if (rc < 0 && *password != NULL) {
+        return 0;
+    }
+    if (rc == 0 && read.requirepass[0] != '\0') {
+        *password = read.requirepass;
     }
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "cli/reply.h"
+#include "config/config.h"
 
 struct client;
 
@@ -14,6 +15,11 @@ enum {
     CLIENT_CONNECT_MS = 5 * 1000,
     CLIENT_SILENCE_MS = 60 * 1000, /* a server that says nothing for this long is taken for dead */
 };
+
+/* The server's password, for client_connect(): requirepass of the configuration, the one line of requirepass_file, or
+ * $UNSEEN_PASSWORD. *password is NULL when there is none; it stands until the next call. Returns 0, or the error of a
+ * file that can't be read. */
+int client_password(const struct config *cfg, const char **password, struct err *err);
 
 /* Connects to "host:port", "[v6]:port" or "unix:/path" and says HELLO 3; password "" or NULL: none. The text of an
  * error names the address. ERR_LOADING: the server is still recovering. */

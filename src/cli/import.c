@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/plural.h"
 #include "cli/cli.h"
+#include "cli/client.h"
 #include "cli/import_input.h"
 #include "cli/import_reader.h"
 #include "cli/import_remote.h"
@@ -209,8 +210,9 @@ static int begin(struct import *im, struct err *err)
         return import_tally_init(&im->tally, retention, earlier, later, err);
     }
     if (im->to != NULL) {
-        const char *password = cli_password(&im->cfg);
-        rc = import_remote_open(im->to, password, &im->remote, &retention, err);
+        const char *password;
+        rc = client_password(&im->cfg, &password, err);
+        rc = rc < 0 ? rc : import_remote_open(im->to, password, &im->remote, &retention, err);
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }
     rc = sqlite_store_open(&im->cfg, NULL, &im->store, err);

@@ -137,11 +137,12 @@ static int check_seed(struct load_target *t, const char *address, uint64_t seed,
 static int open_server(struct load_target *t, const struct config *cfg, const char *address, uint64_t seed,
                        struct err *err)
 {
-    const char *password = cli_password(cfg);
+    const char *password;
     const struct slice words[] = {slice_str("RING"), slice_str("FLUSH")};
     const struct reply *reply;
-    int rc = client_connect(address, password, &t->client, err);
-    if (rc < 0 || (rc = check_seed(t, address, seed, err)) < 0) {
+    int rc = client_password(cfg, &password, err);
+    if (rc < 0 || (rc = client_connect(address, password, &t->client, err)) < 0 ||
+        (rc = check_seed(t, address, seed, err)) < 0) {
         return rc;
     }
     return call_server(t, words, 2, &reply, err);

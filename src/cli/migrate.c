@@ -62,7 +62,7 @@ static const char help[] =
 
 static int connect_server(struct migrate *m, const char *to, struct err *err)
 {
-    const char *password = cli_password(&m->cfg);
+    const char *password;
     char address[CONFIG_TEXT + 16] = "";
     if (to == NULL) {
         int rc = sqlite_store_address(m->cfg.data, address, sizeof address, err);
@@ -72,7 +72,8 @@ static int connect_server(struct migrate *m, const char *to, struct err *err)
         }
         to = address;
     }
-    return client_connect(to, password, &m->client, err);
+    int rc = client_password(&m->cfg, &password, err);
+    return rc < 0 ? rc : client_connect(to, password, &m->client, err);
 }
 
 /* The server's own [legacy] holds, whatever this configuration says; it doesn't tell the password. */
@@ -90,7 +91,7 @@ static int ask_config(struct migrate *m, struct err *err)
         snprintf(name, sizeof name, "%.*s", (int)n->len, n->data);
         snprintf(value, sizeof value, "%.*s", (int)v->len, v->data);
         const struct config_option *option = config_find(name);
-        if (option != NULL && option->type != CONFIG_SECRET) {
+        if (option != NULL && option->type != CONFIG_SECRET && strcmp(name, "legacy_password_file") != 0) {
             rc = config_set(&m->cfg, name, value, err);
         }
     }
@@ -194,7 +195,8 @@ static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct
         rc = ask_config(m, err);
     }
     if (rc == 0 && reads) {
-        rc = redis_connect(m->redis, &m->cfg, err);
+        rc = config_read_legacy_password(&m->cfg, err);
+        rc = rc < 0 ? rc : redis_connect(m->redis, &m->cfg, err);
     }
     if (rc < 0) {
         return rc;

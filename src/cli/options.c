@@ -14,9 +14,16 @@
 
 enum { NAME_MAX_LEN = 64 };
 
+/* Copies of what was given as a value and is overwritten there, so that `ps` does not show it for as long as we run. */
+enum { SECRETS_MAX = 8 };
+static char secrets[SECRETS_MAX][CONFIG_TEXT];
+static size_t n_secrets;
+
 static const char common_help[] =
     "  -c, --config FILE      read this configuration (default: " CLI_CONFIG_PATH ", if there is one)\n"
     "      --data DIR         the data folder\n"
+    "      --password-file FILE\n"
+    "                         the same as --requirepass-file: the server's password is its one line\n"
     "      --test-clock MS    for tests: the clock stands at this unix time\n"
     "      --NAME VALUE       any option of the configuration, such as --retention 12;\n"
     "                         in the environment it is UNSEEN_RETENTION=12\n";
@@ -97,6 +104,17 @@ static const struct config_option *find_config(const char *name)
     return NULL;
 }
 
+static const char *hide(char *value)
+{
+    if (n_secrets == SECRETS_MAX) {
+        return value;
+    }
+    char *copy = secrets[n_secrets++];
+    snprintf(copy, CONFIG_TEXT, "%s", value);
+    memset(value, '*', strlen(value));
+    return copy;
+}
+
 static int unknown_option(const struct cli_syntax *syntax, const char *given, const char *name)
 {
     char texts[2][NAME_MAX_LEN + 1] = {"", ""}; /* the best so far, and the one looked at */
@@ -159,6 +177,9 @@ static int take_option(const struct cli_syntax *syntax, int argc, char **argv, i
     }
 
     const struct cli_flag *flag = find_flag(syntax->flags, name);
+    if (find_flag(syntax->flags, name) == NULL && strcmp(name, "password-file") == 0) {
+        strcpy(name, "requirepass-file");
+    }
     const struct config_option *option = syntax->plain ? NULL : find_config(name);
     bool config = !syntax->plain && strcmp(name, "config") == 0;
     bool test_clock = !syntax->plain && strcmp(name, "test-clock") == 0;
@@ -194,6 +215,9 @@ static int take_option(const struct cli_syntax *syntax, int argc, char **argv, i
         }
         if (out->n_overrides == CLI_OVERRIDES_MAX) {
             return cli_misuse(syntax->command, "more than %d options", CLI_OVERRIDES_MAX);
+        }
+        if (option->type == CONFIG_SECRET || option->type == CONFIG_SEED) {
+            value = hide((char *)value);
         }
         out->overrides[out->n_overrides++] = (struct cli_override){option->name, value};
     }
@@ -270,9 +294,4 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
                      cfg->timezone);
     }
     return rc;
-}
-
-const char *cli_password(const struct config *cfg)
-{
-    return cfg->requirepass[0] != '\0' ? cfg->requirepass : getenv("UNSEEN_PASSWORD");
 }

@@ -54,9 +54,6 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
 int cli_options_build(const struct cli_options *options, struct config *cfg, config_problem_fn *each, void *arg,
                       struct err *err);
 
-/* For a server that is asked: requirepass, else $UNSEEN_PASSWORD; NULL: none. */
-const char *cli_password(const struct config *cfg);
-
 /* Prints "unseen COMMAND: ..." and returns EXIT_USAGE. */
 int cli_misuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -27,11 +27,12 @@ static int ping(const struct config *cfg, char *address, size_t size, struct err
     struct client *client;
     const struct reply *reply;
     struct slice word = slice_str("PING");
-    rc = client_connect(address, cli_password(cfg), &client, err);
-    if (rc == 0) {
-        rc = client_call(client, &word, 1, &reply, err);
-        client_close(client);
+    const char *password;
+    if ((rc = client_password(cfg, &password, err)) < 0 || (rc = client_connect(address, password, &client, err)) < 0) {
+        return rc;
     }
+    rc = client_call(client, &word, 1, &reply, err);
+    client_close(client);
     return rc;
 }
 

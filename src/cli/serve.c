@@ -245,6 +245,9 @@ int cli_serve(int argc, char **argv)
     if (serve_config_port(&config.cfg, port, &err) < 0) {
         return cli_misuse("serve", "%s", err.text);
     }
+    if (config_read_passwords(&config.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
     log_set_level((enum log_level)config.cfg.log_level);
     exit_code = serve(&config, &err) < 0 ? cli_fail(&err) : EXIT_GOOD;
     config_forget_changes(&config.cfg);

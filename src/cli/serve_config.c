@@ -10,8 +10,8 @@
 #include "http/http.h"
 
 enum {
-    FILES_SPARE = 64,      /* listeners, logs, the writers of both files, the reader for HTTP */
-    FILES_PER_WORKER = 16, /* a loop and a reader of both files with WAL and shared memory */
+    FILES_SPARE = 64 + ROOM_SPARE, /* listeners, logs, the writers of both files, the reader for HTTP */
+    FILES_PER_WORKER = 16,         /* a loop and a reader of both files with WAL and shared memory */
     CLIENTS_MIN = 16,
 };
 
@@ -87,6 +87,9 @@ static int read_again(const struct serve_config *c, struct config *cfg, struct e
         return result;
     }
     result = serve_config_port(cfg, c->port, err);
+    if (result == 0) {
+        result = config_read_passwords(cfg, err);
+    }
     if (result == 0) {
         result = config_validate(cfg, err);
     }

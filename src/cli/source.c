@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "cli/options.h"
+#include "cli/client.h"
 #include "store/sqlite/sqlite_store.h"
 
 struct direct {
@@ -159,8 +159,9 @@ int source_open(const struct config *cfg, struct source **source, struct err *er
                        "data folder %s is in use by a process that answers no questions: it is starting, or an import",
                        cfg->data);
     }
-    const char *password = cli_password(cfg);
-    return source_remote(address, password, source, err);
+    const char *password;
+    rc = client_password(cfg, &password, err);
+    return rc < 0 ? rc : source_remote(address, password, source, err);
 }
 
 int source_history(struct source *s, struct slice user, struct history *out, struct err *err)

@@ -25,7 +25,7 @@ enum {
     CONFIG_TEXT = 256,
     CONFIG_SOCKET_MAX = 107, /* bytes of a Unix socket's path: sun_path, less its NUL */
     CONFIG_HOST_TEXT = 64,
-    CONFIG_OPTIONS_MAX = 96,
+    CONFIG_OPTIONS_MAX = 96, /* rows of the table, and more */
     CONFIG_VARIABLE_TEXT = 80,
 };
 
@@ -39,18 +39,24 @@ enum {
 enum config_origin { ORIGIN_DEFAULT = 0, ORIGIN_ENVIRONMENT = -1, ORIGIN_COMMAND_LINE = -2 };
 
 enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
+enum config_mode { MODE_OWNER, MODE_GROUP, MODE_ALL };
 enum config_score { SCORE_MS, SCORE_S };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 
 struct config {
-    char data[CONFIG_TEXT];        /* data folder */
-    char listen[CONFIG_TEXT];      /* host:port, [v6]:port; "none": no TCP */
-    char unix_socket[CONFIG_TEXT]; /* path, "" none */
-    char http[CONFIG_TEXT];        /* as listen */
-    char requirepass[CONFIG_TEXT]; /* "" none */
+    char data[CONFIG_TEXT];              /* data folder */
+    char listen[CONFIG_TEXT];            /* host:port, [v6]:port; "none": no TCP */
+    char unix_socket[CONFIG_TEXT];       /* path, "" none */
+    int64_t unix_socket_mode;            /* enum config_mode */
+    char unix_socket_group[CONFIG_TEXT]; /* name or number, "" the process's own */
+    char http[CONFIG_TEXT];              /* as listen */
+    char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
+    char requirepass[CONFIG_TEXT];       /* "" none */
+    char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts what it holds into requirepass */
     int64_t max_clients;
-    int64_t workers;         /* 0: one a core */
-    int64_t idle_timeout_ms; /* 0: never */
+    int64_t max_clients_per_address; /* 0: no limit */
+    int64_t workers;                 /* 0: one a core */
+    int64_t idle_timeout_ms;         /* 0: never */
     int64_t slots;
     int64_t slot_length_ms;
     int64_t retention; /* full months */
@@ -72,6 +78,7 @@ struct config {
     /* The Redis that users come from; section [legacy]. */
     char legacy_redis[CONFIG_TEXT]; /* host:port, or the path of a socket; "" none */
     char legacy_password[CONFIG_TEXT];
+    char legacy_password_file[CONFIG_TEXT];
     int64_t legacy_database;
     char legacy_played_key[CONFIG_TEXT];    /* holds CONFIG_USER once */
     char legacy_delivered_key[CONFIG_TEXT]; /* the same, or "" */
@@ -144,6 +151,13 @@ int config_load(struct config *cfg, const char *path, config_problem_fn *each, v
  * an error when its name is close to an option's, and else not looked at. */
 int config_environment(struct config *cfg, config_problem_fn *each, void *arg, struct err *err);
 void config_variable(const struct config_option *option, char out[CONFIG_VARIABLE_TEXT]); /* "UNSEEN_SLOTS" */
+
+/* Reads requirepass_file and legacy_password_file, where they are given, into requirepass and legacy_password; once a
+ * configuration. ERR_INVALID (given both ways, or not one line), ERR_NOTFOUND, ERR_IO. Programs that need no
+ * password don't read them, and so may run for users who are not allowed to. */
+int config_read_passwords(struct config *cfg, struct err *err);
+int config_read_requirepass(struct config *cfg, struct err *err);
+int config_read_legacy_password(struct config *cfg, struct err *err);
 
 /* What one option can't see alone: window <= retention, a public listen needs a password, ... */
 int config_validate(const struct config *cfg, struct err *err);

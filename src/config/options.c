@@ -21,6 +21,7 @@ _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, swee
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
 static const char *const no_yes_words[] = {"no", "yes", NULL};
+static const char *const mode_words[] = {"0600", "0660", "0666", NULL}; /* the order of enum config_mode */
 static const char *const score_words[] = {"ms", "s", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
 
@@ -55,6 +56,26 @@ const struct config_option config_options[] = {
         .help = "The path of a Unix socket for clients on this machine. Empty: none.",
     },
     {
+        .name = "unix_socket_mode",
+        .type = CONFIG_ENUM,
+        FIELD(unix_socket_mode),
+        .words = mode_words,
+        .default_text = "0600",
+        .change = CHANGE_RESTART,
+        .help = "Who may connect to the Unix socket: 0600 the user that Unseen runs as, 0660 the socket's group too, "
+                "0666 everybody on this machine.",
+    },
+    {
+        .name = "unix_socket_group",
+        .type = CONFIG_STRING,
+        FIELD(unix_socket_group),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help = "The group of the Unix socket, by name or number. The user that Unseen runs as must be in it. Empty: "
+                "that user's own.",
+    },
+    {
         .name = "http",
         .type = CONFIG_ADDRESS,
         FIELD(http),
@@ -62,6 +83,17 @@ const struct config_option config_options[] = {
         .change = CHANGE_RESTART,
         .help = "The address and port for HTTP: health checks, metrics and the JSON API; none for no HTTP. As with "
                 "listen, port 0 takes a free one, and an address that other machines can reach needs requirepass.",
+    },
+    {
+        .name = "http_hosts",
+        .type = CONFIG_STRING,
+        FIELD(http_hosts),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "Names under which a proxy in front passes requests on, such as unseen.example.org, split by commas. "
+                "Where http is a loopback address, requests for other names than these and localhost are refused, so "
+                "that no web page can make a browser on this machine ask in its name. IP addresses are always taken.",
     },
     {
         .name = "requirepass",
@@ -73,6 +105,16 @@ const struct config_option config_options[] = {
         .help = "The password that clients give with AUTH, and as bearer token with HTTP. Empty: none is asked for.",
     },
     {
+        .name = "requirepass_file",
+        .type = CONFIG_STRING,
+        FIELD(requirepass_file),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help =
+            "A file whose one line is that password, instead of requirepass. It is read at the start and on SIGHUP.",
+    },
+    {
         .name = "max_clients",
         .type = CONFIG_INT,
         FIELD(max_clients),
@@ -81,7 +123,23 @@ const struct config_option config_options[] = {
         .default_text = "10000",
         .unit = "connections",
         .change = CHANGE_RESTART,
-        .help = "How many clients may be connected at once; one more is told so and closed.",
+        .help = "How many clients may be connected at once. One more takes the place of one that has said nothing yet, "
+                "or has "
+                "not given the password; where there is none it is told so and closed. 16 more have room on the Unix "
+                "socket, for an administrator.",
+    },
+    {
+        .name = "max_clients_per_address",
+        .type = CONFIG_INT,
+        FIELD(max_clients_per_address),
+        .min = 0,
+        .max = 1000000,
+        .default_text = "0",
+        .unit = "connections",
+        .change = CHANGE_RESTART,
+        .help =
+            "How many of them one address may have, and as many again with HTTP; an address of IPv6 counts with its "
+            "/64. Unix sockets are exempt. 0: no limit.",
     },
     {
         .name = "workers",
@@ -331,6 +389,15 @@ const struct config_option config_options[] = {
         .help = "The password of that Redis. Empty: none. One that is changed counts from the next connection on.",
     },
     {
+        .name = "legacy_password_file",
+        .type = CONFIG_STRING,
+        FIELD(legacy_password_file),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "A file whose one line is that password, instead of password. It is read at the start and on SIGHUP.",
+    },
+    {
         .name = "legacy_database",
         .type = CONFIG_INT,
         FIELD(legacy_database),
@@ -447,6 +514,7 @@ const struct config_option config_options[] = {
     },
 };
 
+_Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "arrays have room for all");
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
 _Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 

@@ -2,7 +2,8 @@
  *
  * A connection is always in one phase: a request is coming in (also before its first byte), it is being worked on, or
  * its answer goes out. The first and the last may take HTTP_PATIENCE_MS in all, not a byte now and then. The work
- * itself has the store's own limits.
+ * itself has the store's own limits. Where HTTP_CLIENTS_MAX are there, a new one takes the place of the one that has
+ * been in the first phase for longest; so whoever says something is heard, however many say nothing.
  *
  * A refused body is still on its way when the refusal is sent. Closing then would make the kernel answer the sender
  * with a reset, which throws away our last words. So a copy of the socket is kept for a moment, and what comes is read
@@ -10,6 +11,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,7 @@ enum {
     LINGER_MS = 10 * 1000,
     LINGER_READ = 64 * 1024,
     LINGER_READS_A_TURN = 16,
+    STALLED_MS = 5 * 1000, /* after which a body or an unread answer is in the way of others */
 };
 
 struct http_linger {
@@ -127,50 +130,6 @@ void http_conn_phase(struct http_conn *c, enum http_phase phase)
     c->since_ms = clock_mono_ms();
 }
 
-static void conn_new(struct http *h, struct MHD_Connection *mhd, void **context)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct http_conn *c = calloc(1, sizeof *c);
-    *context = c;
-    if (c == NULL) {
-        return; /* the request is refused when it comes */
-    }
-    c->http = h;
-    c->fd = info != NULL ? info->connect_fd : -1;
-    c->linger_fd = -1;
-    http_conn_phase(c, PHASE_READING);
-    c->next = h->conns;
-    if (h->conns != NULL) {
-        h->conns->prev = c;
-    }
-    h->conns = c;
-}
-
-void http_conn_notify(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code)
-{
-    struct http *h = cls;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        conn_new(h, mhd, context);
-        return;
-    }
-    struct http_conn *c = *context;
-    if (c == NULL) {
-        return;
-    }
-    if (c->prev != NULL) {
-        c->prev->next = c->next;
-    } else {
-        h->conns = c->next;
-    }
-    if (c->next != NULL) {
-        c->next->prev = c->prev;
-    }
-    if (c->linger_fd >= 0) {
-        linger_start(h, c->linger_fd);
-    }
-    free(c);
-}
-
 /* The library reads while a request comes in, and can't be told to answer before it is whole. */
 void http_conn_refuse(struct http_conn *c, struct http_request *rq)
 {
@@ -186,26 +145,201 @@ void http_conn_refuse(struct http_conn *c, struct http_request *rq)
     }
 }
 
-static void give_up(struct http_conn *c)
+static void send_problem(struct http_conn *c, unsigned status, const char *kind, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Where there is no request that libmicrohttpd would let us answer. */
+static void send_problem(struct http_conn *c, unsigned status, const char *kind, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    struct http_part part = {.http = c->http};
+    struct http_request rq = {.part = &part};
+    http_problem(&rq, status, kind, "%s", text);
+    http_conn_refuse(c, &rq);
+    buf_free(&rq.out);
+}
+
+void http_conn_wait(struct http_conn *c, int64_t ms)
+{
+    c->wake_ms = clock_mono_ms() + ms;
+    MHD_suspend_connection(c->rq->part->mhd);
+}
+
+static void wake(struct http_conn *c)
+{
+    if (c->wake_ms != 0) {
+        c->wake_ms = 0;
+        MHD_resume_connection(c->rq->part->mhd);
+        http_run_soon(c->http);
+    }
+}
+
+void http_conn_wake_all(struct http *h)
+{
+    for (struct http_conn *c = h->conns; c != NULL; c = c->next) {
+        wake(c);
+    }
+}
+
+/* Nobody is told: a client that waits between two requests could take it for the answer to its next one. */
+static void leave(struct http_conn *c)
+{
+    c->leaving = true;
+    c->http->n_conns--;
+    shutdown(c->fd, SHUT_RDWR); /* the library sees its end, and closes */
+}
+
+/* Whose place is given to a new one: who waits for a request for longest, also for the rest of one, or for its turn to
+ * give a password; else who has not read its answer for a while. NULL: everybody is at work. */
+static struct http_conn *oldest_idle(struct http *h)
+{
+    int64_t now = clock_mono_ms();
+    struct http_conn *reading = NULL, *sending = NULL;
+    for (struct http_conn *c = h->conns; c != NULL; c = c->next) { /* from the youngest on */
+        if (c->leaving) {
+            continue;
+        }
+        if (c->phase == PHASE_READING && (reading == NULL || c->since_ms <= reading->since_ms)) {
+            reading = c;
+        } else if (c->phase == PHASE_SENDING && now - c->since_ms >= STALLED_MS &&
+                   (sending == NULL || c->since_ms <= sending->since_ms)) {
+            sending = c;
+        }
+    }
+    return reading != NULL ? reading : sending;
+}
+
+static void make_place(struct http *h, struct http_conn *newcomer)
+{
+    struct http_conn *c = h->n_conns > HTTP_CLIENTS_MAX ? oldest_idle(h) : NULL;
+    if (c != NULL && c != newcomer) {
+        crew_count_http(h->crew, COUNT_SHED, 1);
+        room_log_shed(&h->crew->room, "http", HTTP_CLIENTS_MAX);
+        leave(c);
+        wake(c);
+    }
+}
+
+/* The few that there may be are counted anew each time. */
+static void check_address(struct http_conn *newcomer)
+{
+    struct http *h = newcomer->http;
+    int64_t most = h->cfg->max_clients_per_address, n = 0;
+    for (const struct http_conn *c = h->conns; most > 0 && c != NULL; c = c->next) {
+        n += c->peer == newcomer->peer && !c->leaving;
+    }
+    if (n > most) {
+        crew_count_http(h->crew, COUNT_REJECTED, 1);
+        room_log_turned(&h->crew->room, "http", newcomer->peer, "max_clients_per_address", most);
+        send_problem(newcomer, 503, "too-many-connections",
+                     "your address has max_clients_per_address connections already");
+        leave(newcomer);
+    }
+}
+
+static void conn_new(struct http *h, struct MHD_Connection *mhd, void **context)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct http_conn *c = calloc(1, sizeof *c);
+    *context = c;
+    if (c == NULL) {
+        return; /* the request is refused when it comes */
+    }
+    c->http = h;
+    c->fd = info != NULL ? info->connect_fd : -1;
+    c->linger_fd = -1;
+    c->peer = peer_of_fd(c->fd);
+    http_conn_phase(c, PHASE_READING);
+    c->next = h->conns;
+    if (h->conns != NULL) {
+        h->conns->prev = c;
+    }
+    h->conns = c;
+    h->n_conns++;
+    check_address(c);
+    make_place(h, c);
+}
+
+void http_conn_notify(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_ConnectionNotificationCode code)
+{
+    struct http *h = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        conn_new(h, mhd, context);
+        return;
+    }
+    struct http_conn *c = *context;
+    if (c == NULL) {
+        return;
+    }
+    h->n_conns -= !c->leaving;
+    if (c->prev != NULL) {
+        c->prev->next = c->next;
+    } else {
+        h->conns = c->next;
+    }
+    if (c->next != NULL) {
+        c->next->prev = c->prev;
+    }
+    if (c->linger_fd >= 0) {
+        linger_start(h, c->linger_fd);
+    }
+    free(c);
+}
+
+static void give_up(struct http_conn *c, int64_t now)
 {
     crew_count_http(c->http->crew, COUNT_TIMEOUTS, 1);
     if (c->phase == PHASE_READING && !c->silent) {
-        struct http_part part = {.http = c->http};
-        struct http_request rq = {.part = &part};
-        http_problem(&rq, 408, "timeout", "the request did not come whole within %d seconds", HTTP_PATIENCE_MS / 1000);
-        http_conn_refuse(c, &rq);
-        buf_free(&rq.out);
+        send_problem(c, 408, "timeout", "the request did not come whole within %d seconds",
+                     (int)(now - c->since_ms) / 1000);
     }
-    shutdown(c->fd, SHUT_RDWR); /* the library sees its end, and closes */
+    leave(c);
 }
 
 void http_conn_tick(struct http *h)
 {
     int64_t now = clock_mono_ms();
     for (struct http_conn *c = h->conns; c != NULL; c = c->next) {
-        if (c->phase != PHASE_WORKING && now - c->since_ms >= HTTP_PATIENCE_MS) {
-            give_up(c);
-            http_conn_phase(c, PHASE_WORKING); /* once is enough */
+        if (c->wake_ms != 0 && now >= c->wake_ms) {
+            wake(c);
+        } else if (c->phase != PHASE_WORKING && !c->leaving && now - c->since_ms >= HTTP_PATIENCE_MS) {
+            give_up(c, now);
+            wake(c);
         }
     }
+}
+
+/* Bodies that were begun and don't go on hold the room of others. */
+static bool end_stalled_body(struct http *h)
+{
+    int64_t now = clock_mono_ms();
+    struct http_conn *oldest = NULL;
+    for (struct http_conn *c = h->conns; c != NULL; c = c->next) {
+        if (c->phase == PHASE_READING && !c->leaving && c->rq != NULL && c->rq->part->held > 0 &&
+            now - c->since_ms >= STALLED_MS && (oldest == NULL || c->since_ms <= oldest->since_ms)) {
+            oldest = c;
+        }
+    }
+    if (oldest == NULL) {
+        return false;
+    }
+    give_up(oldest, now);
+    request_drop_body(oldest->rq);
+    return true;
+}
+
+bool http_room(struct http *h, size_t more)
+{
+    size_t quarter = (size_t)config_now(h->cfg)->request_memory / 4;
+    size_t most = quarter < HTTP_HELD_MIN ? HTTP_HELD_MIN : quarter > HTTP_HELD_MAX ? HTTP_HELD_MAX : quarter;
+    while (h->held + more > most) {
+        if (!end_stalled_body(h)) {
+            return false;
+        }
+    }
+    return true;
 }

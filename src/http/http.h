@@ -34,12 +34,17 @@ struct http;
 
 enum {
     HTTP_ADDRESS_TEXT = LISTENER_TEXT + 8,
-    HTTP_CLIENTS_MAX = 256,             /* connections; more wait until they are accepted */
-    HTTP_FILES = 2 * HTTP_CLIENTS_MAX,  /* open files it may need */
-    HTTP_BODY_MAX = 4 * 1024 * 1024,    /* bytes of a request's body */
-    HTTP_BODIES_MAX = 64 * 1024 * 1024, /* of all bodies that are being read or are on their way to the store */
-    HTTP_PATIENCE_MS = 60 * 1000,       /* for a request to come whole, for a reply to be read, for the next request */
-    HTTP_STOP_MS = 5 * 1000,            /* how long http_stop() waits for the store and for slow readers */
+    HTTP_CLIENTS_MAX = 256,  /* connections; one more takes the place of one that says nothing */
+    HTTP_CLIENTS_SPARE = 32, /* for moments, until that is gone; beyond, they wait until they are accepted */
+    HTTP_FILES = 2 * HTTP_CLIENTS_MAX + HTTP_CLIENTS_SPARE, /* open files it may need */
+    HTTP_BODY_MAX = 4 * 1024 * 1024,                        /* bytes of a request's body */
+    /* Of all bodies that are being read or are on their way to the store, and of answers that are being sent: a quarter
+     * of request_memory, within these. */
+    HTTP_HELD_MIN = 2 * HTTP_BODY_MAX,
+    HTTP_HELD_MAX = 64 * 1024 * 1024,
+    HTTP_ANSWER_SMALL = 16 * 1024, /* such an answer is sent however short memory is: health, problems */
+    HTTP_PATIENCE_MS = 60 * 1000,  /* for a request to come whole, for a reply to be read, for the next request */
+    HTTP_STOP_MS = 5 * 1000,       /* how long http_stop() waits for the store and for slow readers */
 };
 
 /* --- the process's side; called from one thread --- */
@@ -68,6 +73,7 @@ enum http_outcome {
 
 enum {
     HTTP_NO_AUTH = 1,  /* answered without the password */
+    HTTP_ANY_HOST = 4, /* whatever name it is asked for by: it tells nothing */
     HTTP_NO_STORE = 2, /* answered also while the store recovers: then rq->dedup and rq->asker may be NULL */
 };
 

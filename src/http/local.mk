@@ -10,6 +10,7 @@ libunseen_a_SOURCES += \
 	src/http/conn.c \
 	src/http/handlers.h \
 	src/http/health.c \
+	src/http/host.c \
 	src/http/http.h \
 	src/http/json.c \
 	src/http/json.h \

@@ -14,6 +14,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "http/server.h"
 
 enum { PROBLEM_TEXT = 1024, ALLOWED_TEXT = 64 };
@@ -143,6 +144,12 @@ static enum http_outcome too_large(struct http_request *rq)
                         HTTP_BODY_MAX);
 }
 
+static void no_memory(struct http_request *rq)
+{
+    http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    http_problem(rq, 503, "busy", "the requests under way hold as much memory as they may");
+}
+
 static void refuse_body(struct http_request *rq)
 {
     const char *type = header(rq, MHD_HTTP_HEADER_CONTENT_TYPE);
@@ -156,19 +163,34 @@ static void refuse_body(struct http_request *rq)
                      json_type);
     } else if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
         http_problem(rq, 415, "unsupported-type", "Content-Encoding is %s, expected none", encoding);
-    } else if (rq->part->http->held + declared_length(rq) > HTTP_BODIES_MAX) {
-        http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-        http_problem(rq, 503, "busy", "the requests under way hold as much memory as they may");
+    } else if (!http_room(rq->part->http, declared_length(rq))) {
+        no_memory(rq);
     }
 }
 
-/* Everything that the body has no say in. */
-static void look_at_headers(struct http_request *rq)
+/* A request for another's name on this machine's loopback is a web page's that sent a browser here. */
+static enum MHD_Result check_host(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct http_request *rq = cls;
+    (void)kind;
+    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0 &&
+        !host_is_ours(value != NULL ? value : "", config_now(rq->part->http->cfg)->http_hosts)) {
+        http_problem(rq, 421, "wrong-host",
+                     "Host is %s, expected localhost or an IP address; other names are listed in http_hosts",
+                     log_quote_str(value));
+        return MHD_NO;
+    }
+    return MHD_YES;
+}
+
+static void find_route(struct http_request *rq)
 {
     struct http *h = rq->part->http;
     char allowed[ALLOWED_TEXT];
-    const char *password = config_now(h->cfg)->requirepass;
     const struct http_route *route = rq->part->route = route_find(rq, allowed);
+    if (h->is_loopback && (route == NULL || (route->flags & HTTP_ANY_HOST) == 0)) {
+        MHD_get_connection_values(rq->part->mhd, MHD_HEADER_KIND, check_host, rq);
+    }
     if (rq->part->answered) {
         return;
     }
@@ -179,13 +201,40 @@ static void look_at_headers(struct http_request *rq)
         http_header(rq, MHD_HTTP_HEADER_ALLOW, allowed);
         http_problem(rq, 405, "method-not-allowed", "%.*s takes %s, not %s", (int)rq->path.len, rq->path.data, allowed,
                      rq->method);
-    } else if (password[0] != '\0' && (route->flags & HTTP_NO_AUTH) == 0 &&
-               !auth_right(password, header(rq, MHD_HTTP_HEADER_AUTHORIZATION))) {
-        http_header(rq, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"unseen\"");
-        http_problem(rq, 401, "unauthorized", "expected the header Authorization: Bearer, and the password behind it");
-    } else if (strcmp(route->method, "POST") == 0) {
-        refuse_body(rq);
     }
+}
+
+/* Returns in how many ms the password may be looked at, see net/logins.h; 0 when it was, or none is needed. */
+static int64_t login(struct http_request *rq)
+{
+    struct http_conn *c = rq->part->conn;
+    struct logins *logins = &rq->part->http->crew->logins;
+    const char *password = config_now(rq->part->http->cfg)->requirepass;
+    const char *given = header(rq, MHD_HTTP_HEADER_AUTHORIZATION);
+    int64_t now = clock_mono_ms();
+    if (rq->part->answered || password[0] == '\0' || (rq->part->route->flags & HTTP_NO_AUTH) != 0) {
+        return 0;
+    }
+    if (given != NULL) {
+        int64_t wait = rq->part->waited ? 0 : logins_turn(logins, c->peer, now);
+        if (wait > 0 && !rq->part->http->stopping) {
+            return wait;
+        }
+        if (wait != 0) {
+            http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "10");
+            http_problem(rq, 429, "too-many-failed-logins", "too many failed logins from your address");
+            return 0;
+        }
+        if (auth_right(password, given)) {
+            logins_good(logins, c->peer);
+            return 0;
+        }
+        http_count(rq, COUNT_FAILED_LOGINS, 1);
+        logins_failed(logins, c->peer, "http", now);
+    }
+    http_header(rq, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer realm=\"unseen\"");
+    http_problem(rq, 401, "unauthorized", "expected the header Authorization: Bearer, and the password behind it");
+    return 0;
 }
 
 /* --- the answer --- */
@@ -196,6 +245,10 @@ static enum MHD_Result queue(struct http_request *rq)
     if (rq->out.failed) {
         buf_free(&rq->out);
         http_fail(rq, &(struct err){ERR_NOMEM, "out of memory for the answer"});
+    }
+    size_t own = part->held; /* its body's, which goes */
+    if (rq->out.len > HTTP_ANSWER_SMALL && !http_room(part->http, rq->out.len > own ? rq->out.len - own : 0)) {
+        no_memory(rq);
     }
     if (rq->out.failed || part->headers.failed) {
         return MHD_NO; /* closes */
@@ -219,9 +272,9 @@ static enum MHD_Result queue(struct http_request *rq)
     }
     metrics_note_request(&part->http->meter, part->route, rq->status, clock_stopwatch_us() - part->arrived_us);
     http_conn_phase(part->conn, PHASE_SENDING);
+    hold(part, rq->out.len); /* libmicrohttpd has a copy until it is sent */
     buf_free(&rq->out);
     buf_free(&part->body);
-    hold(part, 0);
     enum MHD_Result queued = good ? MHD_queue_response(part->mhd, rq->status, response) : MHD_NO;
     MHD_destroy_response(response);
     return queued;
@@ -240,6 +293,19 @@ static void finish(struct http_request *rq)
 
 /* --- the body --- */
 
+/* By how much the buffer grows for so many bytes more, about. */
+static size_t body_grows(const struct http_part *part, size_t len)
+{
+    return part->body.len + len <= part->body.cap ? 0 : part->body.cap > len ? part->body.cap : len;
+}
+
+void request_drop_body(struct http_request *rq)
+{
+    buf_free(&rq->part->body);
+    hold(rq->part, 0);
+    rq->part->answered = true;
+}
+
 /* Returns false when it is too large. */
 static bool take(struct http_request *rq, const char *bytes, size_t len)
 {
@@ -252,9 +318,8 @@ static bool take(struct http_request *rq, const char *bytes, size_t len)
         too_large(rq);
         return false;
     }
-    if (part->http->held + len > HTTP_BODIES_MAX || buf_add(&part->body, bytes, len) < 0) {
-        http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-        http_problem(rq, 503, "busy", "the requests under way hold as much memory as they may");
+    if (!http_room(part->http, body_grows(part, len)) || buf_add(&part->body, bytes, len) < 0) {
+        no_memory(rq);
         part->dropped = part->body.len + len;
         buf_free(&part->body);
         hold(part, 0);
@@ -264,15 +329,28 @@ static bool take(struct http_request *rq, const char *bytes, size_t len)
     return true;
 }
 
+/* The headers are there. Called again when its turn to give a password has come. */
 static enum MHD_Result begin(struct http_request *rq, const char *method)
 {
     struct http_part *part = rq->part;
-    part->begun = true;
-    part->arrived_us = clock_stopwatch_us();
-    rq->method = method;
-    part->closing = refuse_framing(rq);
-    if (!part->closing) {
-        look_at_headers(rq);
+    if (!part->begun) {
+        part->begun = true;
+        part->arrived_us = clock_stopwatch_us();
+        rq->method = method;
+        part->closing = refuse_framing(rq);
+        if (!part->closing) {
+            find_route(rq);
+        }
+    }
+    int64_t wait = login(rq);
+    if (wait > 0) {
+        part->waited = true;
+        http_conn_wait(part->conn, wait);
+        return MHD_YES;
+    }
+    part->admitted = true;
+    if (!part->answered && strcmp(part->route->method, "POST") == 0) {
+        refuse_body(rq);
     }
     if (declared_length(rq) > HTTP_BODY_MAX) {
         part->closing = true;
@@ -331,7 +409,10 @@ enum MHD_Result request_go_on(void *cls, struct MHD_Connection *mhd, const char 
         return MHD_NO;
     }
     struct http_part *part = rq->part;
-    if (!part->begun) {
+    if (part->conn->leaving) {
+        return MHD_NO; /* closes */
+    }
+    if (!part->admitted) {
         return begin(rq, method);
     }
     if (*upload_len > 0) {
@@ -362,10 +443,9 @@ void *http_task_new(struct http_request *rq, size_t size, size_t held,
                     void (*answer)(struct http_task *task, struct http_request *rq))
 {
     struct http *h = rq->part->http;
-    struct http_task *task = h->held + held <= HTTP_BODIES_MAX ? calloc(1, size) : NULL;
+    struct http_task *task = http_room(h, held) ? calloc(1, size) : NULL;
     if (task == NULL) {
-        http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-        http_problem(rq, 503, "busy", "the requests under way hold as much memory as they may");
+        no_memory(rq);
         return NULL;
     }
     task->http = h;

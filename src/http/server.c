@@ -101,10 +101,10 @@ static int start_daemon(struct http *h, struct err *err)
     h->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, request_go_on, h,
         MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, h->listener,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CLIENTS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, request_new, h,
-        MHD_OPTION_UNESCAPE_CALLBACK, request_keep_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, request_end, h,
-        MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, h, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)(HTTP_CLIENTS_MAX + HTTP_CLIENTS_SPARE),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_URI_LOG_CALLBACK, request_new, h, MHD_OPTION_UNESCAPE_CALLBACK, request_keep_encoded, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, request_end, h, MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, h, MHD_OPTION_END);
     if (h->daemon == NULL) {
         return err_set(err, ERR_SYSTEM, "can't start the HTTP server on %s", h->address);
     }
@@ -173,6 +173,9 @@ static int start_thread(struct http *h, struct err *err)
 static int start(struct http *h, struct err *err)
 {
     static const char scheme[] = "http://";
+    char host[CONFIG_HOST_TEXT];
+    int port;
+    h->is_loopback = config_address(h->cfg->http, host, &port) == 0 && config_is_loopback(host);
     strcpy(h->address, scheme);
     json_limit_memory();
     h->items = malloc(ITEMS_MAX * sizeof *h->items);
@@ -293,6 +296,7 @@ static void on_stop(struct mail *mail, void *owner)
     if (fd != MHD_INVALID_SOCKET) {
         close(fd);
     }
+    http_conn_wake_all(h);
     uv_timer_start(&h->deadline, on_deadline, HTTP_STOP_MS, 0);
     end_if_done(h);
 }

@@ -79,7 +79,7 @@ static void on_closed(uv_handle_t *handle)
     conn_free_input(c);
     buf_free(&c->out);
     conn_account(c);
-    atomic_fetch_sub_explicit(&w->crew->clients, 1, memory_order_relaxed);
+    room_rise(c);
     conn_release(c);
 }
 
@@ -90,6 +90,15 @@ void conn_abort(struct conn *c)
     }
     c->state = CONN_CLOSING;
     uv_close(&c->uv.handle, on_closed);
+}
+
+void conn_dismiss(struct conn *c, struct slice last_word)
+{
+    uv_buf_t bytes = uv_buf_init((char *)last_word.data, (unsigned)last_word.len);
+    if (c->state == CONN_OPEN && conn_unsent(c) == 0) {
+        uv_try_write(&c->uv.stream, &bytes, 1);
+    }
+    conn_abort(c);
 }
 
 void conn_finish(struct conn *c)
@@ -170,6 +179,10 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state == CONN_CLOSING) {
         return;
     }
+    if (c->wake_ms != 0 && now >= c->wake_ms) {
+        conn_kick(c);
+        return;
+    }
     if (c->sending.len > 0) {
         size_t left = uv_stream_get_write_queue_size(&c->uv.stream);
         if (left != c->stuck_bytes) {
@@ -215,17 +228,19 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, bool is_unix)
+void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer)
 {
     struct conn *c = calloc(1, ops->size);
+    bool is_unix = peer == PEER_UNIX;
     if (c == NULL) {
         close(fd);
-        atomic_fetch_sub_explicit(&w->crew->clients, 1, memory_order_relaxed);
+        room_leave(w->crew, peer, true);
         return;
     }
     c->worker = w;
     c->ops = ops;
     c->refs = 1;
+    c->peer = peer;
     c->is_unix = is_unix;
     c->id = atomic_fetch_add_explicit(&w->crew->last_id, 1, memory_order_relaxed) + 1;
     c->opened_ms = c->active_ms = clock_mono_ms();
@@ -241,6 +256,7 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, bool is_uni
     }
     w->conns = c;
     w->n_alive++;
+    room_sit(c);
     worker_count(w, COUNT_CONNECTIONS, 1);
     ops->open(c);
     if (take_socket(c, fd) < 0) {

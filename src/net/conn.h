@@ -27,6 +27,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "net/meter.h"
+#include "net/peer.h"
 
 struct conn;
 struct worker;
@@ -72,6 +73,7 @@ struct conn {
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
     enum op op;                   /* what it asks for */
     const char *name;             /* how the client calls itself; NULL: it can't */
+    int64_t wake_ms;              /* a paused one is kicked then; 0: no time is set */
 
     /* conn.c's own. */
     const struct conn_ops *ops;
@@ -88,7 +90,9 @@ struct conn {
     struct buf in;      /* the rest of an unfinished request; input stands in it */
     struct buf sending; /* with libuv */
     size_t held;        /* told to the budget */
+    uint64_t peer;
     bool is_unix, reading, eof, dirty, shut;
+    bool silent;    /* room.h */
     bool choked;    /* stopped because replies were not read */
     bool in_line;   /* of those that wait for memory, or for their next turn */
     bool overdraft; /* see budget.h */
@@ -98,10 +102,11 @@ struct conn {
     size_t stuck_bytes;
     struct conn *next, *prev; /* of the worker */
     struct conn *next_dirty, *next_in_line;
+    struct conn *next_silent, *prev_silent;
 };
 
 /* Takes over a connected socket. On failure it is closed. */
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, bool is_unix);
+void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer);
 
 static inline void conn_consume(struct conn *c, size_t n)
 {
@@ -123,6 +128,9 @@ void conn_finish(struct conn *c);
 
 /* Closes at once. */
 void conn_abort(struct conn *c);
+
+/* The same, with a last word if it can be sent at once. */
+void conn_dismiss(struct conn *c, struct slice last_word);
 
 /* Memory is short: the worker kicks it after a while. */
 void conn_starve(struct conn *c);

@@ -1,7 +1,10 @@
 #include "net/listener.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,8 +96,64 @@ static bool is_stale(const char *path, const struct sockaddr_un *a)
     return refused;
 }
 
-int listener_unix(const char *path, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err)
+/* -1: the process's own. */
+static int find_group(const char *name, gid_t *gid, struct err *err)
 {
+    *gid = (gid_t)-1;
+    if (name[0] == '\0') {
+        return 0;
+    }
+    char text[16 * 1024], *end;
+    struct group entry, *found = NULL;
+    if (getgrnam_r(name, &entry, text, sizeof text, &found) == 0 && found != NULL) {
+        *gid = found->gr_gid;
+        return 0;
+    }
+    unsigned long number = strtoul(name, &end, 10);
+    if (!isdigit((unsigned char)name[0]) || *end != '\0' || number >= UINT32_MAX) {
+        return err_set(err, ERR_INVALID, "unix_socket_group is %s, expected the name or number of a group",
+                       log_quote_str(name));
+    }
+    *gid = (gid_t)number;
+    return 0;
+}
+
+/* Through a descriptor, since a path may be swapped under us. Nobody can connect yet: it does not listen. */
+static int give_to(const char *path, gid_t gid, mode_t mode, struct stat *st)
+{
+    char self[64];
+    int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    int rc = fstat(fd, st);
+    if (rc == 0 && !S_ISSOCK(st->st_mode)) {
+        errno = EEXIST;
+        rc = -1;
+    }
+    if (rc == 0 && gid != (gid_t)-1) {
+        rc = fchownat(fd, "", (uid_t)-1, gid, AT_EMPTY_PATH);
+    }
+    if (rc == 0 && (st->st_mode & 0777) != mode) {
+        rc = chmod(self, mode);
+    }
+    int error = errno;
+    close(fd);
+    errno = error;
+    return rc;
+}
+
+int listener_unix(const struct config *cfg, const struct conn_ops *ops, struct listener *listeners, int *n,
+                  struct err *err)
+{
+    static const mode_t modes[] = {[MODE_OWNER] = 0600, [MODE_GROUP] = 0660, [MODE_ALL] = 0666};
+    const char *path = cfg->unix_socket;
+    gid_t gid;
+    int code = find_group(cfg->unix_socket_group, &gid, err);
+    if (code < 0) {
+        return code;
+    }
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (strlen(path) > CONFIG_SOCKET_MAX) {
         return err_set(err, ERR_INVALID, "unix_socket is %s, whose %zu bytes are more than the %d of a socket's path",
@@ -117,7 +176,7 @@ int listener_unix(const char *path, const struct conn_ops *ops, struct listener 
     int error = errno;
     umask(old);
     struct stat st;
-    if (bound == 0 && (listen(fd, BACKLOG) < 0 || stat(path, &st) < 0)) {
+    if (bound == 0 && (give_to(path, gid, modes[cfg->unix_socket_mode], &st) < 0 || listen(fd, BACKLOG) < 0)) {
         error = errno;
         unlink(path);
         bound = -1;
@@ -131,14 +190,6 @@ int listener_unix(const char *path, const struct conn_ops *ops, struct listener 
     *l = (struct listener){.fd = fd, .is_unix = true, .ops = ops, .dev = st.st_dev, .ino = st.st_ino};
     snprintf(l->address, sizeof l->address, "unix:%s", path);
     return 0;
-}
-
-static void turn_away(int fd, struct worker *w)
-{
-    static const char text[] = "-ERR max number of clients reached\r\n";
-    send(fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    close(fd);
-    worker_count(w, COUNT_REJECTED, 1);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events);
@@ -156,7 +207,9 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     struct listener *l = poll->data;
     struct crew *crew = l->worker->crew;
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage from = {0};
+        socklen_t len = sizeof from;
+        int fd = accept4(l->fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == ECONNABORTED || errno == EINTR)) {
             continue;
         }
@@ -170,12 +223,14 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         if (fd < 0) {
             return;
         }
-        if (atomic_load_explicit(&crew->clients, memory_order_relaxed) >= crew->cfg->max_clients) {
-            turn_away(fd, l->worker);
+        uint64_t peer = l->is_unix ? PEER_UNIX : peer_of(&from);
+        const char *refusal = room_enter(l->worker, peer);
+        if (refusal != NULL) {
+            send(fd, refusal, strlen(refusal), MSG_DONTWAIT | MSG_NOSIGNAL);
+            close(fd);
             continue;
         }
-        atomic_fetch_add_explicit(&crew->clients, 1, memory_order_relaxed);
-        crew_deal(crew, l->ops, fd, l->is_unix);
+        crew_deal(crew, l->ops, fd, peer);
     }
 }
 

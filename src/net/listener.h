@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "net/conn.h"
 
+struct config;
 struct crew;
 struct worker;
 
@@ -35,9 +36,10 @@ int listener_bind(const char *option, const char *address, char name[LISTENER_TE
  * Returns 0, ERR_INVALID, ERR_SYSTEM; what was bound stays. */
 int listener_tcp(const char *address, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err);
 
-/* Only the owner may connect. A file left behind by a process that is gone is replaced. Sets the process's umask for a
- * moment. */
-int listener_unix(const char *path, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err);
+/* At cfg->unix_socket. Until it has the group and the mode that are wanted nobody can connect. A file left behind by a
+ * process that is gone is replaced. Sets the process's umask for a moment. */
+int listener_unix(const struct config *cfg, const struct conn_ops *ops, struct listener *listeners, int *n,
+                  struct err *err);
 
 int listener_start(struct listener *l, struct worker *w, struct err *err); /* accepts on that worker's loop */
 void listener_stop(struct listener *l);                                    /* on that worker's thread */

@@ -12,12 +12,18 @@ libunseen_a_SOURCES += \
 	src/net/health.h \
 	src/net/listener.c \
 	src/net/listener.h \
+	src/net/logins.c \
+	src/net/logins.h \
 	src/net/mailbox.c \
 	src/net/mailbox.h \
 	src/net/meter.c \
 	src/net/meter.h \
 	src/net/password.c \
 	src/net/password.h \
+	src/net/peer.c \
+	src/net/peer.h \
+	src/net/room.c \
+	src/net/room.h \
 	src/net/slowlog.c \
 	src/net/slowlog.h \
 	src/net/recorder.c \

@@ -12,7 +12,10 @@ const struct figure counter_figures[COUNTERS] = {
     [COUNT_CONNECTIONS] = {"total_connections_received", "connections_total", FIGURE_COUNTER,
                            "Connections that were accepted."},
     [COUNT_REJECTED] = {"rejected_connections", "connections_rejected_total", FIGURE_COUNTER,
-                        "Connections that were closed because max_clients were there."},
+                        "Connections that were closed at once because max_clients were there, or "
+                        "max_clients_per_address of their address."},
+    [COUNT_SHED] = {"shed_connections", "connections_shed_total", FIGURE_COUNTER,
+                    "Silent connections that were closed to make room for others."},
     [COUNT_TIMEOUTS] = {"timed_out_connections", "connections_timed_out_total", FIGURE_COUNTER,
                         "Connections that were closed because nothing moved on them."},
     [COUNT_STARVED] = {"waits_for_memory", "request_memory_waits_total", FIGURE_COUNTER,
@@ -24,6 +27,8 @@ const struct figure counter_figures[COUNTERS] = {
     [COUNT_ERRORS] = {"total_error_replies", NULL, FIGURE_COUNTER, "Error replies."},
     [COUNT_PROTOCOL_ERRORS] = {"protocol_errors", "protocol_errors_total", FIGURE_COUNTER,
                                "Connections that were closed because what came was not RESP."},
+    [COUNT_FAILED_LOGINS] = {"failed_logins", "failed_logins_total", FIGURE_COUNTER,
+                             "Wrong passwords that were given."},
     [COUNT_QUESTIONS] = {"questions", "questions_total", FIGURE_COUNTER, "Questions that were answered."},
     [COUNT_CANDIDATES] = {"candidates", "candidates_total", FIGURE_COUNTER, "Candidates that they asked about."},
     [COUNT_UNSEEN] = {"candidates_unseen", "candidates_unseen_total", FIGURE_COUNTER,
@@ -151,13 +156,13 @@ struct socket_mail {
     struct mail mail;
     const struct conn_ops *ops;
     int fd;
-    bool is_unix;
+    uint64_t peer;
 };
 
-static void drop_socket(struct crew *crew, int fd)
+static void drop_socket(struct crew *crew, int fd, uint64_t peer)
 {
     close(fd);
-    atomic_fetch_sub_explicit(&crew->clients, 1, memory_order_relaxed);
+    room_leave(crew, peer, true);
 }
 
 static void on_socket(struct mail *mail, void *owner)
@@ -165,21 +170,21 @@ static void on_socket(struct mail *mail, void *owner)
     struct worker *w = owner;
     struct socket_mail *m = (struct socket_mail *)mail;
     if (w->stopping) {
-        drop_socket(w->crew, m->fd);
+        drop_socket(w->crew, m->fd, m->peer);
     } else {
-        conn_open(w, m->ops, m->fd, m->is_unix);
+        conn_open(w, m->ops, m->fd, m->peer);
     }
     free(m);
 }
 
-void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, bool is_unix)
+void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, uint64_t peer)
 {
     struct socket_mail *m = calloc(1, sizeof *m);
     if (m == NULL) {
-        drop_socket(crew, fd);
+        drop_socket(crew, fd, peer);
         return;
     }
-    *m = (struct socket_mail){{NULL, on_socket}, ops, fd, is_unix};
+    *m = (struct socket_mail){{NULL, on_socket}, ops, fd, peer};
     unsigned turn = atomic_fetch_add_explicit(&crew->next_worker, 1, memory_order_relaxed);
     mailbox_post(&crew->workers[turn % (unsigned)crew->n].mailbox, &m->mail);
 }
@@ -305,6 +310,7 @@ static int worker_init(struct crew *crew, int index, struct err *err)
     w->crew = crew;
     w->index = index;
     w->memory.all = &crew->budget;
+    atomic_init(&w->oldest_silent, UINT64_MAX);
     w->read_buf = malloc(CONN_HEAD + CONN_READ);
     w->hashes = malloc(ITEMS_MAX * sizeof *w->hashes);
     w->bits = malloc(ITEMS_MAX / 8);
@@ -373,7 +379,8 @@ int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, 
         crew->n = 0;
         return err_set(err, ERR_NOMEM, "out of memory for the workers");
     }
-    int code = 0;
+    logins_init(&crew->logins);
+    int code = room_init(crew, err);
     for (int i = 0; code == 0 && i < crew->n; i++) {
         code = worker_init(crew, i, err);
     }
@@ -433,6 +440,7 @@ void crew_free(struct crew *crew)
         free(w->bits);
         session_set_free(&w->blocked);
     }
+    room_free(crew);
     free(crew->workers);
     crew->workers = NULL;
     crew->n = 0;

@@ -29,14 +29,17 @@
 #include "net/budget.h"
 #include "net/conn.h"
 #include "net/listener.h"
+#include "net/logins.h"
 #include "net/mailbox.h"
 #include "net/meter.h"
 #include "net/recorder.h"
+#include "net/room.h"
 
 /* Counted by each worker for itself, summed by whoever asks. */
 enum counter {
     COUNT_CONNECTIONS,
-    COUNT_REJECTED, /* over max_clients */
+    COUNT_REJECTED, /* over max_clients, or max_clients_per_address */
+    COUNT_SHED,     /* silent ones, closed to make room */
     COUNT_TIMEOUTS,
     COUNT_STARVED, /* times that a connection had to wait for memory */
     COUNT_BYTES_IN,
@@ -44,6 +47,7 @@ enum counter {
     COUNT_COMMANDS,
     COUNT_ERRORS,
     COUNT_PROTOCOL_ERRORS,
+    COUNT_FAILED_LOGINS,
     COUNT_QUESTIONS,
     COUNT_CANDIDATES,
     COUNT_UNSEEN,
@@ -78,6 +82,8 @@ struct worker {
     uv_timer_t deadline;
 
     struct conn *conns;
+    struct conn *silent_first, *silent_last; /* room.h; the oldest first */
+    _Atomic uint64_t oldest_silent;          /* its id; UINT64_MAX: there is none */
     struct conn *dirty;
     struct conn *line; /* those that wait for memory, or for their next turn */
     size_t n_alive;    /* conns that still have memory, also those without a peer */
@@ -111,6 +117,8 @@ struct crew {
     size_t request_max;
     _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
     _Atomic int64_t clients;
+    struct room room;
+    struct logins logins;
     _Atomic uint64_t last_id;
     atomic_uint next_worker;
     struct listener *listeners; /* run by worker 0 */
@@ -149,7 +157,7 @@ static inline void crew_tell_http(struct crew *crew, const char *address)
 }
 
 /* Gives an accepted socket to the next worker in turn. Any thread. */
-void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, bool is_unix);
+void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, uint64_t peer);
 
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);

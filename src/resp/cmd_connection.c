@@ -2,6 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "net/password.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -61,20 +62,49 @@ enum outcome cmd_select(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-static bool authenticate(struct session *s, const char *want, struct slice user, struct slice password)
+/* Whether its turn to say a password has come, see net/logins.h. Until then the request stays, and is run again when
+ * the time is over; its connection takes nothing else meanwhile. If not, *instead is what becomes of the request. */
+static bool may_login(struct session *s, enum outcome *instead)
 {
-    bool known = slice_eq(user, slice_str("default"));
-    bool right = want[0] == '\0' || password_right(want, password);
-    if (known && right) {
-        s->conn.trusted = true;
-        return true;
+    struct conn *c = &s->conn;
+    int64_t now = clock_mono_ms();
+    *instead = OUTCOME_AGAIN;
+    if (c->wake_ms == 0) {
+        int64_t wait = logins_turn(&c->worker->crew->logins, c->peer, now);
+        if (wait < 0) {
+            *instead = session_refuse(s, "WRONGPASS too many failed logins from your address, try again in %d seconds",
+                                      LOGINS_WAIT_MS / 1000);
+            return false;
+        }
+        c->wake_ms = wait > 0 ? now + wait : 0;
     }
-    return false;
+    if (c->wake_ms > now) {
+        return false;
+    }
+    c->wake_ms = 0;
+    return true;
 }
 
-static enum outcome wrong_password(struct session *s)
+/* Sets *outcome if it returns false. */
+static bool authenticate(struct session *s, struct slice user, struct slice password, enum outcome *outcome)
 {
-    return session_refuse(s, "WRONGPASS invalid username-password pair or user is disabled.");
+    const char *want = session_config(s)->requirepass;
+    struct worker *w = s->conn.worker;
+    if (want[0] != '\0' && !may_login(s, outcome)) {
+        return false;
+    }
+    bool right = want[0] == '\0' || password_right(want, password);
+    if (slice_eq(user, slice_str("default")) && right) {
+        s->conn.trusted = true;
+        logins_good(&w->crew->logins, s->conn.peer);
+        return true;
+    }
+    if (want[0] != '\0') {
+        worker_count(w, COUNT_FAILED_LOGINS, 1);
+        logins_failed(&w->crew->logins, s->conn.peer, "resp", clock_mono_ms());
+    }
+    *outcome = session_refuse(s, "WRONGPASS invalid username-password pair or user is disabled.");
+    return false;
 }
 
 enum outcome cmd_auth(struct session *s, const struct slice *args, size_t n)
@@ -82,13 +112,13 @@ enum outcome cmd_auth(struct session *s, const struct slice *args, size_t n)
     if (n > 3) {
         return session_refuse(s, "ERR syntax error");
     }
-    const char *want = session_config(s)->requirepass;
-    if (n == 2 && want[0] == '\0') {
+    enum outcome failed;
+    if (n == 2 && session_config(s)->requirepass[0] == '\0') {
         return session_refuse(s, "ERR AUTH <password> called without any password configured for the default user. "
                                  "Are you sure your configuration is correct?");
     }
-    if (!authenticate(s, want, n == 3 ? args[1] : slice_str("default"), args[n - 1])) {
-        return wrong_password(s);
+    if (!authenticate(s, n == 3 ? args[1] : slice_str("default"), args[n - 1], &failed)) {
+        return failed;
     }
     write_simple(&s->writer, "OK");
     return OUTCOME_ANSWERED;
@@ -146,8 +176,9 @@ enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
     if (name != NULL && !client_set_text(name_text, *name)) {
         return session_refuse(s, CLIENT_NAME_ERROR);
     }
-    if (user != NULL && !authenticate(s, session_config(s)->requirepass, *user, *password)) {
-        return wrong_password(s);
+    enum outcome failed;
+    if (user != NULL && !authenticate(s, *user, *password, &failed)) {
+        return failed;
     }
     if (!session_trusted(s)) {
         return session_refuse(s, "NOAUTH HELLO must be called with the client already authenticated, otherwise the "

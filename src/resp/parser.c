@@ -20,6 +20,7 @@ enum {
     ARGS_FIRST = 16,
     LEAST_ARG = 6,
     DIGITS_MAX = 18,
+    TLS_HANDSHAKE = 0x16,
     CR_LF = '\r' | '\n'
                        << 8,
     SHORT_ARG_ROOM = 5 + 99 + 8, /* an argument whose length has at most two digits, and a word behind its bytes */
@@ -346,16 +347,30 @@ static bool same_word(struct slice a, const char *word)
     return a.len == strlen(word) && strncasecmp(a.data, word, a.len) == 0;
 }
 
+/* What is no text can't be the first byte of an inline command. A handshake of TLS begins with 0x16. */
+static const char *foreign(unsigned char first)
+{
+    if (first == TLS_HANDSHAKE) {
+        return "ERR Protocol error: this port speaks the Redis protocol, not TLS";
+    }
+    bool text = (first >= ' ' && first < 0x7f) || (first >= '\t' && first <= '\r');
+    return text ? NULL : "ERR Protocol error: what came is not RESP";
+}
+
 /* Somebody's browser, or a page that makes a browser post commands here. */
 static bool looks_like_http(const struct parser *p)
 {
     const struct slice last = p->args[p->n - 1];
     return same_word(p->args[0], "POST") || same_word(p->args[0], "Host:") ||
-           (p->n > 1 && last.len >= 7 && memcmp(last.data, "HTTP/1.", 7) == 0);
+           (p->n > 1 && last.len >= 7 && memcmp(last.data, "HTTP/", 5) == 0);
 }
 
 static enum parse_result inline_request(struct parser *p, const char *data, size_t len)
 {
+    const char *stranger = foreign((unsigned char)data[0]);
+    if (stranger != NULL) {
+        return bad(p, stranger);
+    }
     const char *newline = memchr(data + p->at, '\n', len - p->at);
     size_t line_len = newline == NULL ? len : (size_t)(newline - data);
     if (line_len > PARSER_INLINE_MAX || line_len > bytes_max(p)) {

@@ -23,7 +23,7 @@ static int bind_all(struct server *s, const struct config *cfg, struct err *err)
         }
     }
     if (cfg->unix_socket[0] != '\0') {
-        int code = listener_unix(cfg->unix_socket, &session_ops, s->listeners, &s->n_listeners, err);
+        int code = listener_unix(cfg, &session_ops, s->listeners, &s->n_listeners, err);
         if (code < 0) {
             return code;
         }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "net/slowlog.h"
 #include "resp/away.h"
 #include "resp/command.h"
@@ -154,8 +155,14 @@ static enum outcome protocol_error(struct session *s)
     if (s->pending > 0) {
         return OUTCOME_AGAIN;
     }
+    static struct log_limit limit;
+    char address[CONN_ADDRESS];
     size_t before = s->conn.out.len;
     worker_count(s->conn.worker, COUNT_PROTOCOL_ERRORS, 1);
+    if (log_again(&limit)) {
+        conn_address(&s->conn, false, address);
+        log_warn("no RESP client", "address=%s cause=%s", address, log_quote_str(s->parser.error));
+    }
     write_error(&s->writer, s->parser.error);
     count_error(s, before);
     conn_finish(&s->conn);
@@ -171,6 +178,9 @@ static enum outcome run_request(struct session *s)
         return protocol_error(s);
     }
     enum outcome outcome = command_dispatch(s, p->args, p->n, p->count);
+    if (s->conn.trusted) {
+        room_spoke(&s->conn);
+    }
     if (outcome != OUTCOME_AGAIN) {
         worker_count(s->conn.worker, COUNT_COMMANDS, 1);
         away_end(s);

@@ -380,7 +380,7 @@ def test_bad_requests(asker):
 
 def test_no_body(web):
     with raw(web) as s:
-        s.sendall(b"POST /v1/played HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\r\n")
+        s.sendall(b"POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n")
         assert s.recv(65536).startswith(b"HTTP/1.1 411 ")
 
 
@@ -412,7 +412,7 @@ def resident(server):
     raise AssertionError("no VmHWM")
 
 
-HEAD = b"POST /v1/played HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def test_a_gigabyte(web, asker):
@@ -483,7 +483,7 @@ def test_stalled_clients(web):
     quiet, head, body, idle = raw(web), raw(web), raw(web), raw(web)
     head.sendall(b"GET /healthz HTT")
     body.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
-    idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert idle.recv(65536).startswith(b"HTTP/1.1 200 ")
     with Asker(web) as a:
         assert a.good("GET", "/healthz") == {"alive": True}
@@ -556,9 +556,9 @@ def test_more_connections_than_it_takes(web):
 GARBAGE = [  # and the status of the first answer; None: of no request, until its end or its time is up
     (b"\x00\x01\x02\xff" * 1000, None), (b"GET\r\n\r\n", None), (b"*1\r\n$4\r\nPING\r\n", None),
     (b"GET / HTTP/9.9\r\n\r\n", 505),
-    (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 3 + b"\r\n\r\n\x80garbage\r\n\r\n", 200),
-    (b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
-    (b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 20000 + b"\r\n", 431),
+    (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3 + b"\r\n\r\n\x80garbage\r\n\r\n", 200),
+    (b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+    (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 20000 + b"\r\n", 431),
     (HEAD + b"Content-Length: -1\r\n\r\n", 400), (HEAD + b"Content-Length: x\r\n\r\n", 400),
     (HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n", 413),
     (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
@@ -591,7 +591,7 @@ def test_pipelined_requests(web):
     body = b'{"user":"u","items":["a"]}'
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with raw(web) as s:
-        s.sendall(request * 50 + b"GET /v1/users/u HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        s.sendall(request * 50 + b"GET /v1/users/u HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = read_all(s)
     assert answer.count(b'{"recorded":1}') == 50
     told = json.loads(answer.rpartition(b"\r\n\r\n")[2])

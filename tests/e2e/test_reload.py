@@ -18,11 +18,13 @@ LIVE = {
     "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s",
     "legacy_password": "secret", "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB",
     "legacy_mirror_max": "2GiB",
-    "legacy_read_through": "yes", "legacy_timeout": "20ms",
+    "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
 }
+FILES = {"requirepass_file", "legacy_password_file"}  # change a password too: test_doors.py
 RESTART = {
     "data": "/tmp/elsewhere", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
-    "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99",
+    "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",
+    "unix_socket_mode": "0660", "unix_socket_group": "root",
     "workers": "1", "slots": "9", "slot_length": "2h", "timezone": "Europe/Berlin", "hash_seed": "0123456789abcdef",
     "legacy_redis": "127.0.0.1:1", "legacy_database": "7", "legacy_played_key": "p:{user}",
     "legacy_delivered_key": "d:{user}", "legacy_score": "s", "legacy_mirror": "yes",
@@ -62,7 +64,7 @@ def refusal(client, *words):
 
 
 def test_the_tables_of_this_test_are_whole():
-    assert {name for name, change in OPTIONS if change == "LIVE"} == set(LIVE)
+    assert {name for name, change in OPTIONS if change == "LIVE"} == set(LIVE) | FILES
     assert {name for name, change in OPTIONS if change != "LIVE"} == set(RESTART)
 
 

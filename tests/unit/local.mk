@@ -57,6 +57,11 @@ tests_unit_test_staged_threads_SOURCES = tests/unit/test_staged_threads.c
 tests_unit_test_staged_threads_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_staged_threads
 
+check_PROGRAMS += tests/unit/test_doors
+tests_unit_test_doors_SOURCES = tests/unit/test_doors.c
+tests_unit_test_doors_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_doors
+
 check_PROGRAMS += tests/unit/test_config
 tests_unit_test_config_SOURCES = tests/unit/test_config.c
 tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'

@@ -22,7 +22,7 @@
 
 enum { STUCK_S = 60 };
 
-static const char played[] = "POST /v1/played HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+static const char played[] = "POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                              "Content-Length: 26\r\n\r\n{\"user\":\"u\",\"items\":[\"a\"]}";
 
 struct fixture {
@@ -103,7 +103,7 @@ static void test_answers_after_the_store(void **state)
     int fd = client_play(f);
     fake_store_wait(f->store, 1);
     int other = client_open(f);
-    const char health[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    const char health[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert_int_equal(send(other, health, sizeof health - 1, 0), sizeof health - 1);
     expect(other, "{\"alive\":true}");                            /* nobody waits for it */
     assert_true(recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0); /* and it was not answered early */

@@ -1,0 +1,91 @@
+/* Passwords from files, so that they stand neither in `ps` nor in a configuration that many may read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "config/config.h"
+
+/* The file's bytes, of which there are at most `max`. */
+static int read_bytes(const char *name, const char *path, char *out, size_t max, size_t *len, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: can't read %s: %s", name, path,
+                       strerror(errno));
+    }
+    *len = 0;
+    ssize_t n = 1;
+    while (*len < max && n != 0) {
+        n = read(fd, out + *len, max - *len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            int code = err_set(err, ERR_IO, "%s: can't read %s: %s", name, path, strerror(errno));
+            close(fd);
+            return code;
+        }
+        *len += (size_t)n;
+    }
+    close(fd);
+    return 0;
+}
+
+/* `name` is the option that the file stands for; its own is name_file. */
+static int read_password(struct config *cfg, const char *file_option, const char *path, const char *name,
+                         const char *given, struct err *err)
+{
+    char line[CONFIG_TEXT + 2]; /* a password, its newline, and one byte that shows that there is more */
+    size_t len = 0;
+    if (path[0] == '\0') {
+        return 0;
+    }
+    if (given[0] != '\0') {
+        return err_set(err, ERR_INVALID, "%s and %s are both given, expected one", name, file_option);
+    }
+    int code = read_bytes(file_option, path, line, sizeof line - 1, &len, err);
+    if (code < 0) {
+        return code;
+    }
+    bool whole = len < sizeof line - 1;
+    len -= len > 0 && line[len - 1] == '\n';
+    len -= len > 0 && line[len - 1] == '\r';
+    const char *what = NULL;
+    if (len == 0) {
+        what = "is empty, expected a password";
+    } else if (memchr(line, '\0', len) != NULL) {
+        what = "holds a control character, expected one line of text";
+    } else if (memchr(line, '\n', len) != NULL) {
+        what = "holds more than one line, expected one line";
+    } else if (!whole) {
+        what = "is too long, expected at most 255 bytes";
+    }
+    if (what == NULL) {
+        line[len] = '\0';
+        code = config_set(cfg, name, line, err);
+        code = code < 0 ? err_prefix(err, "%s: %s", file_option, path) : code;
+    } else {
+        code = err_set(err, ERR_INVALID, "%s: %s %s", file_option, path, what);
+    }
+    explicit_bzero(line, sizeof line);
+    return code;
+}
+
+int config_read_requirepass(struct config *cfg, struct err *err)
+{
+    return read_password(cfg, "requirepass_file", cfg->requirepass_file, "requirepass", cfg->requirepass, err);
+}
+
+int config_read_legacy_password(struct config *cfg, struct err *err)
+{
+    return read_password(cfg, "legacy_password_file", cfg->legacy_password_file, "legacy_password",
+                         cfg->legacy_password, err);
+}
+
+int config_read_passwords(struct config *cfg, struct err *err)
+{
+    int code = config_read_requirepass(cfg, err);
+    return code < 0 ? code : config_read_legacy_password(cfg, err);
+}

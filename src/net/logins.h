@@ -1,0 +1,53 @@
+/* Failed logins, by address: whoever guesses passwords is made to wait.
+ *
+ * LOGINS_FREE wrong passwords in a row cost nothing. From then on an address has one turn in LOGINS_TURN_MS, however
+ * many connections it opens, and whether its next password is right or wrong: before the turn it isn't looked at, since
+ * the time would tell. Who would wait for longer than LOGINS_WAIT_MS is refused at once. A right password ends it, and
+ * so does some quiet. The waiting itself is the caller's: nothing is kept here but one small row an address, in a table
+ * of fixed size, where a row in need takes the place of the one with the fewest failures.
+ *
+ * Unix sockets never wait, so that an administrator gets in whatever goes on outside.
+ */
+#ifndef UNSEEN_NET_LOGINS_H
+#define UNSEEN_NET_LOGINS_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "net/peer.h"
+
+enum {
+    LOGINS_FREE = 10,
+    LOGINS_TURN_MS = 1000,
+    LOGINS_WAIT_MS = 10 * 1000,
+    LOGINS_FORGET_MS = 10 * 60 * 1000,
+    LOGINS_SETS = 512,
+    LOGINS_WAYS = 8,
+};
+
+struct login_row {
+    uint64_t peer;   /* PEER_UNIX: nobody's */
+    int64_t turn_ms; /* when the next turn is free */
+    int64_t last_ms; /* of the last failure */
+    uint32_t failed; /* in a row */
+};
+
+struct logins {
+    pthread_mutex_t lock;
+    struct log_limit limit;
+    uint64_t unlogged; /* failures since the last line in the log */
+    struct login_row rows[LOGINS_SETS][LOGINS_WAYS];
+};
+
+void logins_init(struct logins *l);
+
+/* Takes a turn. Returns in how many ms the password may be looked at (0: now), or -1: too many wait already. Times are
+ * clock_mono_ms(). Any thread, like the others. */
+int64_t logins_turn(struct logins *l, uint64_t peer, int64_t now_ms);
+
+/* A password was wrong; it is also logged, rate-limited. edge: "resp", "http". */
+void logins_failed(struct logins *l, uint64_t peer, const char *edge, int64_t now_ms);
+void logins_good(struct logins *l, uint64_t peer);
+
+#endif

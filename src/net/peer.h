@@ -1,0 +1,22 @@
+/* Whom a connection is from, as far as counting by address goes: one number. An address of IPv6 counts with its /64,
+ * since whoever has one of those has them all. */
+#ifndef UNSEEN_NET_PEER_H
+#define UNSEEN_NET_PEER_H
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum { PEER_TEXT = 64 };
+
+#define PEER_UNIX UINT64_C(0) /* a Unix socket: somebody on this machine whom the file's mode lets in */
+
+uint64_t peer_of(const struct sockaddr_storage *address);
+uint64_t peer_of_fd(int fd);
+
+/* "10.0.0.7", "2001:db8:1:2::/64", "unix". */
+void peer_text(uint64_t peer, char out[PEER_TEXT]);
+
+/* The bucket of a table of `n` (a power of two). Nobody outside can choose addresses that share one. */
+uint32_t peer_bucket(uint64_t peer, uint32_t n);
+
+#endif

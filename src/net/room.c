@@ -1,0 +1,237 @@
+#include "net/room.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "net/conn.h"
+#include "net/worker.h"
+
+static const char full[] = "-ERR max number of clients reached\r\n";
+static const char full_address[] = "-ERR max number of clients reached for your address (max_clients_per_address)\r\n";
+
+enum { BUCKETS_MAX = 65536 };
+
+/* --- by address --- */
+
+struct room_address {
+    struct room_address *next;
+    uint64_t peer;
+    int64_t clients;
+};
+
+int room_init(struct crew *crew, struct err *err)
+{
+    struct room *r = &crew->room;
+    pthread_mutex_init(&r->lock, NULL);
+    if (crew->cfg->max_clients_per_address == 0) {
+        return 0;
+    }
+    for (r->n_buckets = 16; r->n_buckets < BUCKETS_MAX && r->n_buckets < crew->cfg->max_clients;) {
+        r->n_buckets *= 2;
+    }
+    r->by_address = calloc(r->n_buckets, sizeof *r->by_address);
+    return r->by_address != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory for max_clients_per_address");
+}
+
+void room_free(struct crew *crew)
+{
+    struct room *r = &crew->room;
+    for (uint32_t i = 0; r->by_address != NULL && i < r->n_buckets; i++) {
+        while (r->by_address[i] != NULL) {
+            struct room_address *a = r->by_address[i];
+            r->by_address[i] = a->next;
+            free(a);
+        }
+    }
+    free(r->by_address);
+    r->by_address = NULL;
+}
+
+static struct room_address **find(struct room *r, uint64_t peer)
+{
+    struct room_address **at = &r->by_address[peer_bucket(peer, r->n_buckets)];
+    while (*at != NULL && (*at)->peer != peer) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static bool enter_address(struct crew *crew, uint64_t peer)
+{
+    struct room *r = &crew->room;
+    if (r->by_address == NULL || peer == PEER_UNIX) {
+        return true;
+    }
+    pthread_mutex_lock(&r->lock);
+    struct room_address **at = find(r, peer);
+    if (*at == NULL && (*at = calloc(1, sizeof **at)) != NULL) {
+        (*at)->peer = peer;
+    }
+    bool good = *at != NULL && (*at)->clients < crew->cfg->max_clients_per_address;
+    if (good) {
+        (*at)->clients++;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return good;
+}
+
+static void leave_address(struct room *r, uint64_t peer)
+{
+    if (r->by_address == NULL || peer == PEER_UNIX) {
+        return;
+    }
+    pthread_mutex_lock(&r->lock);
+    struct room_address **at = find(r, peer), *a = *at;
+    if (a != NULL && --a->clients == 0) {
+        *at = a->next;
+        free(a);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* --- the silent --- */
+
+static void publish_oldest(struct worker *w)
+{
+    uint64_t oldest = w->silent_first != NULL ? w->silent_first->id : UINT64_MAX;
+    atomic_store_explicit(&w->oldest_silent, oldest, memory_order_relaxed);
+}
+
+void room_sit(struct conn *c)
+{
+    struct worker *w = c->worker;
+    c->silent = true;
+    c->prev_silent = w->silent_last;
+    if (w->silent_last != NULL) {
+        w->silent_last->next_silent = c;
+    } else {
+        w->silent_first = c;
+    }
+    w->silent_last = c;
+    publish_oldest(w);
+}
+
+void room_spoke(struct conn *c)
+{
+    struct worker *w = c->worker;
+    if (!c->silent) {
+        return;
+    }
+    c->silent = false;
+    *(c->prev_silent != NULL ? &c->prev_silent->next_silent : &w->silent_first) = c->next_silent;
+    *(c->next_silent != NULL ? &c->next_silent->prev_silent : &w->silent_last) = c->prev_silent;
+    c->next_silent = c->prev_silent = NULL;
+    atomic_fetch_sub_explicit(&w->crew->room.silent, 1, memory_order_relaxed);
+    publish_oldest(w);
+}
+
+void room_rise(struct conn *c)
+{
+    room_spoke(c);
+    room_leave(c->worker->crew, c->peer, false);
+}
+
+struct shed_mail {
+    struct mail mail;
+    int hops; /* workers that it may still go to */
+};
+
+static void on_shed(struct mail *mail, void *owner)
+{
+    struct worker *w = owner;
+    struct shed_mail *m = (struct shed_mail *)mail;
+    struct crew *crew = w->crew;
+    struct conn *c = w->silent_first;
+    while (c != NULL && c->state == CONN_CLOSING) { /* makes room anyway */
+        c = c->next_silent;
+    }
+    if (c == NULL && --m->hops > 0 && !w->stopping) {
+        mailbox_post(&crew->workers[(w->index + 1) % crew->n].mailbox, mail);
+        return;
+    }
+    if (c != NULL) {
+        room_spoke(c);
+        conn_dismiss(c, slice_str(full));
+        worker_count(w, COUNT_SHED, 1);
+    }
+    atomic_fetch_sub_explicit(&crew->room.shedding, 1, memory_order_relaxed);
+    free(m);
+}
+
+/* Whether somebody silent will go. The youngest may still be on their way to their workers, and in no list yet: then
+ * the next worker in turn is the one that got the oldest of them. */
+static bool make_room(struct crew *crew)
+{
+    struct room *r = &crew->room;
+    if (atomic_load_explicit(&r->silent, memory_order_relaxed) <=
+        atomic_load_explicit(&r->shedding, memory_order_relaxed)) {
+        return false;
+    }
+    struct shed_mail *m = malloc(sizeof *m);
+    if (m == NULL) {
+        return false;
+    }
+    *m = (struct shed_mail){{NULL, on_shed}, crew->n};
+    unsigned turn = atomic_load_explicit(&crew->next_worker, memory_order_relaxed);
+    struct worker *chosen = &crew->workers[turn % (unsigned)crew->n];
+    uint64_t oldest = UINT64_MAX;
+    for (int i = 0; i < crew->n; i++) {
+        uint64_t id = atomic_load_explicit(&crew->workers[i].oldest_silent, memory_order_relaxed);
+        if (id < oldest) {
+            oldest = id;
+            chosen = &crew->workers[i];
+        }
+    }
+    atomic_fetch_add_explicit(&r->shedding, 1, memory_order_relaxed);
+    mailbox_post(&chosen->mailbox, &m->mail);
+    return true;
+}
+
+/* --- in and out --- */
+
+void room_log_turned(struct room *r, const char *edge, uint64_t peer, const char *limit, int64_t most)
+{
+    if (log_again(&r->turned_limit)) {
+        char address[PEER_TEXT];
+        peer_text(peer, address);
+        log_warn("connections are turned away", "address=%s edge=%s %s=%" PRId64, address, edge, limit, most);
+    }
+}
+
+void room_log_shed(struct room *r, const char *edge, int64_t most)
+{
+    if (log_again(&r->shed_limit)) {
+        log_warn("silent connections are closed to make room", "edge=%s max_clients=%" PRId64, edge, most);
+    }
+}
+
+const char *room_enter(struct worker *w, uint64_t peer)
+{
+    struct crew *crew = w->crew;
+    const struct config *cfg = crew->cfg;
+    if (!enter_address(crew, peer)) {
+        worker_count(w, COUNT_REJECTED, 1);
+        room_log_turned(&crew->room, "resp", peer, "max_clients_per_address", cfg->max_clients_per_address);
+        return full_address;
+    }
+    int64_t over = atomic_fetch_add_explicit(&crew->clients, 1, memory_order_relaxed) + 1 - cfg->max_clients;
+    if (over > 0 && over <= ROOM_SPARE && make_room(crew)) {
+        room_log_shed(&crew->room, "resp", cfg->max_clients);
+    } else if (over > (peer == PEER_UNIX ? ROOM_KEPT : 0)) {
+        room_leave(crew, peer, false);
+        worker_count(w, COUNT_REJECTED, 1);
+        room_log_turned(&crew->room, "resp", peer, "max_clients", cfg->max_clients);
+        return full;
+    }
+    atomic_fetch_add_explicit(&crew->room.silent, 1, memory_order_relaxed);
+    return NULL;
+}
+
+void room_leave(struct crew *crew, uint64_t peer, bool silent)
+{
+    if (silent) {
+        atomic_fetch_sub_explicit(&crew->room.silent, 1, memory_order_relaxed);
+    }
+    leave_address(&crew->room, peer);
+    atomic_fetch_sub_explicit(&crew->clients, 1, memory_order_relaxed);
+}

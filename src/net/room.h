@@ -1,0 +1,64 @@
+/* Room for connections: who may come in, and who goes when there is none left.
+ *
+ * At max_clients a new connection takes the place of a silent one, the oldest first: one that has asked nothing yet or,
+ * where there is a password, has not given it. So connections that say nothing keep nobody out, and those that work are
+ * never closed for others. Only where nobody is silent is the new one turned away. Unix sockets have some room of their
+ * own above max_clients, so that an administrator gets in. max_clients_per_address counts what one address has, but for
+ * Unix sockets.
+ *
+ * The listener's thread lets in; each worker has a list of its silent connections, oldest first, and closes one when
+ * the listener's mail asks it to. A mail that finds none goes on to the next worker. It may come too late, since
+ * everybody has spoken by then: that is how connections beyond max_clients stay, ROOM_SPARE of them at most.
+ */
+#ifndef UNSEEN_NET_ROOM_H
+#define UNSEEN_NET_ROOM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/peer.h"
+
+struct crew;
+struct worker;
+struct conn;
+struct room_address;
+
+enum {
+    ROOM_KEPT = 16,  /* for Unix sockets, above max_clients */
+    ROOM_SPARE = 64, /* above max_clients for moments, until somebody silent is gone; ROOM_KEPT included */
+};
+
+struct room {
+    _Atomic int64_t silent;   /* connections, also those still on their way to a worker */
+    _Atomic int64_t shedding; /* mails that will close one each */
+    struct log_limit turned_limit, shed_limit;
+
+    pthread_mutex_t lock;             /* of what follows */
+    struct room_address **by_address; /* NULL: nobody counts */
+    uint32_t n_buckets;
+};
+
+int room_init(struct crew *crew, struct err *err); /* ERR_NOMEM */
+void room_free(struct crew *crew);
+
+/* The listener has accepted one, on w's thread. NULL: it is in, and counted until room_leave(). Else why not, for the
+ * client; that is logged and counted. */
+const char *room_enter(struct worker *w, uint64_t peer);
+
+/* Its socket is closed. silent: it never had a connection of its own. */
+void room_leave(struct crew *crew, uint64_t peer, bool silent);
+
+/* On the worker's thread: c is there; it asked something; it is gone. */
+void room_sit(struct conn *c);
+void room_spoke(struct conn *c);
+void room_rise(struct conn *c);
+
+/* Logs, rate-limited, that connections were turned away or closed; shared with HTTP, which has a room of its own. */
+void room_log_turned(struct room *r, const char *edge, uint64_t peer, const char *limit, int64_t most);
+void room_log_shed(struct room *r, const char *edge, int64_t most);
+
+#endif
