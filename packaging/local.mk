@@ -1,15 +1,23 @@
 # What `make install` puts beside the programs. The packages take whatever it installs, so nothing is listed twice.
 
-# The configuration is the sample, in which every option stands with its default. One that is there already stays.
+# The configuration is the sample, in which every option stands with its default, but for the Unix socket: an
+# administrator gets in there when max_clients are connected. One that is there already stays.
 EXTRA_DIST += etc/unseen.conf
-install-data-local:
+noinst_DATA = packaging/unseen.conf
+CLEANFILES += packaging/unseen.conf
+packaging/unseen.conf: etc/unseen.conf Makefile
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && \
+	$(SED) -e 's|^#unix_socket =$$|unix_socket = /run/unseen/unseen.sock|' \
+	    -e 's|^#unix_socket_mode =.*|unix_socket_mode = 0660|' '$(srcdir)/etc/unseen.conf' > $@.tmp && mv $@.tmp $@
+
+install-data-local: packaging/unseen.conf
 	$(MKDIR_P) '$(DESTDIR)$(sysconfdir)/unseen'
 	test -e '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf' || \
-	    $(INSTALL_DATA) '$(srcdir)/etc/unseen.conf' '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf'
+	    $(INSTALL_DATA) packaging/unseen.conf '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf'
 
 # One that was changed is its owner's, and stays too.
-uninstall-local:
-	! cmp -s '$(srcdir)/etc/unseen.conf' '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf' || \
+uninstall-local: packaging/unseen.conf
+	! cmp -s packaging/unseen.conf '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf' || \
 	    rm -f '$(DESTDIR)$(sysconfdir)/unseen/unseen.conf'
 	rmdir '$(DESTDIR)$(sysconfdir)/unseen' 2>/dev/null || :
 

@@ -6,11 +6,12 @@ import re
 import signal
 import socket
 import stat
+import subprocess
 import time
 
 import pytest
 
-from conftest import PATIENCE, Server, run
+from conftest import BUILD, PATIENCE, REPO, Server, run
 from resp import Client, Closed, RespError, encode
 from test_http import Asker, http_port, raw, read_all
 
@@ -503,6 +504,18 @@ def test_a_bad_unix_socket_group(folder):
                  "--unix-socket-group", "no-such-group", check=False)
     assert result.returncode != 0 and b'unix_socket_group is "no-such-group"' in result.stderr
     assert not (folder / "s").exists()
+
+
+def test_the_installed_configuration_has_a_socket(folder):
+    """Packages set up the administrator's way in."""
+    subprocess.run(["make", "-s", "-C", BUILD, "packaging/unseen.conf"], check=True)
+    options = json.loads(run("check-config", BUILD / "packaging" / "unseen.conf", "--json").stdout)["options"]
+    changed = {name: option["value"] for name, option in options.items() if option["changed"]}
+    assert changed == {"unix_socket": "/run/unseen/unseen.sock", "unix_socket_mode": "0660"}
+    unit = (REPO / "packaging" / "systemd" / "unseen.service.in").read_text()
+    assert "RuntimeDirectory=unseen\nRuntimeDirectoryMode=0750\n" in unit
+    assert "d /run/unseen 0750 unseen unseen\n" in (
+        REPO / "packaging" / "systemd" / "tmpfiles.d" / "unseen.conf.in").read_text()
 
 
 # --- a process that stood still ---
