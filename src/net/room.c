@@ -158,13 +158,29 @@ static void on_shed(struct mail *mail, void *owner)
     free(m);
 }
 
-/* Whether somebody silent will go. The youngest may still be on their way to their workers, and in no list yet: then
- * the next worker in turn is the one that got the oldest of them. */
+/* The worker that has the oldest. What the workers published is of no use while they have still to open and to close
+ * some: then each gives up its own oldest in turn, which is as good, since they get connections in turn too. */
+static struct worker *worker_to_shed(struct crew *crew, bool fresh)
+{
+    struct worker *chosen = NULL;
+    uint64_t oldest = UINT64_MAX;
+    for (int i = 0; fresh && i < crew->n; i++) {
+        uint64_t id = atomic_load_explicit(&crew->workers[i].oldest_silent, memory_order_relaxed);
+        if (id < oldest) {
+            oldest = id;
+            chosen = &crew->workers[i];
+        }
+    }
+    unsigned turn = chosen == NULL ? atomic_fetch_add_explicit(&crew->room.turn, 1, memory_order_relaxed) : 0;
+    return chosen != NULL ? chosen : &crew->workers[turn % (unsigned)crew->n];
+}
+
+/* Whether somebody silent will go. */
 static bool make_room(struct crew *crew)
 {
     struct room *r = &crew->room;
-    if (atomic_load_explicit(&r->silent, memory_order_relaxed) <=
-        atomic_load_explicit(&r->shedding, memory_order_relaxed)) {
+    int64_t shedding = atomic_load_explicit(&r->shedding, memory_order_relaxed);
+    if (atomic_load_explicit(&r->silent, memory_order_relaxed) <= shedding) {
         return false;
     }
     struct shed_mail *m = malloc(sizeof *m);
@@ -172,18 +188,8 @@ static bool make_room(struct crew *crew)
         return false;
     }
     *m = (struct shed_mail){{NULL, on_shed}, crew->n};
-    unsigned turn = atomic_load_explicit(&crew->next_worker, memory_order_relaxed);
-    struct worker *chosen = &crew->workers[turn % (unsigned)crew->n];
-    uint64_t oldest = UINT64_MAX;
-    for (int i = 0; i < crew->n; i++) {
-        uint64_t id = atomic_load_explicit(&crew->workers[i].oldest_silent, memory_order_relaxed);
-        if (id < oldest) {
-            oldest = id;
-            chosen = &crew->workers[i];
-        }
-    }
     atomic_fetch_add_explicit(&r->shedding, 1, memory_order_relaxed);
-    mailbox_post(&chosen->mailbox, &m->mail);
+    mailbox_post(&worker_to_shed(crew, shedding == 0)->mailbox, &m->mail);
     return true;
 }
 
