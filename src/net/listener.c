@@ -183,8 +183,10 @@ int listener_unix(const struct config *cfg, const struct conn_ops *ops, struct l
     }
     if (bound < 0) {
         close(fd);
-        return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", path,
-                       error == EADDRINUSE ? "another process answers there, or it is no socket" : strerror(error));
+        const char *cause = error == EADDRINUSE ? "another process answers there, or it is no socket"
+                            : error == EPERM ? "its mode or unix_socket_group can't be set: is this user in the group?"
+                                             : strerror(error);
+        return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", path, cause);
     }
     struct listener *l = &listeners[(*n)++];
     *l = (struct listener){.fd = fd, .is_unix = true, .ops = ops, .dev = st.st_dev, .ino = st.st_ino};

@@ -178,7 +178,7 @@ static enum outcome run_request(struct session *s)
         return protocol_error(s);
     }
     enum outcome outcome = command_dispatch(s, p->args, p->n, p->count);
-    if (s->conn.trusted) {
+    if (s->conn.silent && s->conn.trusted) {
         room_spoke(&s->conn);
     }
     if (outcome != OUTCOME_AGAIN) {
