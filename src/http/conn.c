@@ -313,13 +313,14 @@ void http_conn_tick(struct http *h)
     }
 }
 
-/* Bodies that were begun and don't go on hold the room of others. */
-static bool end_stalled_body(struct http *h)
+/* Bodies that were begun and don't go on, and answers that are not read, hold the room of others. An answer's is free
+ * when libmicrohttpd has closed. */
+static bool end_stalled(struct http *h)
 {
     int64_t now = clock_mono_ms();
     struct http_conn *oldest = NULL;
     for (struct http_conn *c = h->conns; c != NULL; c = c->next) {
-        if (c->phase == PHASE_READING && !c->leaving && c->rq != NULL && c->rq->part->held > 0 &&
+        if (c->phase != PHASE_WORKING && !c->leaving && c->rq != NULL && c->rq->part->held > 0 &&
             now - c->since_ms >= STALLED_MS && (oldest == NULL || c->since_ms <= oldest->since_ms)) {
             oldest = c;
         }
@@ -328,7 +329,9 @@ static bool end_stalled_body(struct http *h)
         return false;
     }
     give_up(oldest, now);
-    request_drop_body(oldest->rq);
+    if (oldest->phase == PHASE_READING) {
+        request_drop_body(oldest->rq);
+    }
     return true;
 }
 
@@ -337,7 +340,7 @@ bool http_room(struct http *h, size_t more)
     size_t quarter = (size_t)config_now(h->cfg)->request_memory / 4;
     size_t most = quarter < HTTP_HELD_MIN ? HTTP_HELD_MIN : quarter > HTTP_HELD_MAX ? HTTP_HELD_MAX : quarter;
     while (h->held + more > most) {
-        if (!end_stalled_body(h)) {
+        if (!end_stalled(h)) {
             return false;
         }
     }

@@ -104,7 +104,8 @@ void http_conn_tick(struct http *h);
 void http_conn_wait(struct http_conn *c, int64_t ms); /* suspends it, and goes on with its request then */
 void http_conn_wake_all(struct http *h);              /* at once */
 
-/* Room for so many bytes more of bodies, tasks and answers: ends stalled bodies where it must. False: there is none. */
+/* Room for so many bytes more of bodies, tasks and answers: ends what is stalled where it must. False: there is none.
+ */
 bool http_room(struct http *h, size_t more);
 void http_lingerers_close(struct http *h);
 

@@ -230,6 +230,34 @@ def test_stalled_bodies_give_way(make_server):
         s.close()
 
 
+def test_unread_answers_give_way(make_server):
+    """They count, so that they can't pile up; and who never reads them does not keep the room for a minute."""
+    server = make_server(http="127.0.0.1:0", request_memory="16MiB")
+    body = json.dumps({"user": "u", "items": [f"{i:050}" for i in range(60000)]}).encode()
+    question = (b"POST /v1/unseen HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    crowd, refused = [], 0
+    for _ in range(20):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.settimeout(PATIENCE)
+        s.connect(("127.0.0.1", http_port(server)))
+        try:
+            s.sendall(question)
+            refused += s.recv(12).endswith(b"503")
+        except OSError:
+            refused += 1
+        crowd.append(s)
+    assert 10 <= refused < 20, "8 MiB hold two or three of them"
+    server.advance(5000)
+    deadline = time.monotonic() + PATIENCE
+    with Asker(server) as a:  # once they are closed
+        while a.ask("POST", "/v1/unseen", body)[0] != 200:
+            assert time.monotonic() < deadline
+    for s in crowd:
+        s.close()
+
+
 # --- names ---
 
 @pytest.mark.parametrize("host, good", [
