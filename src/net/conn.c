@@ -228,7 +228,7 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer)
+void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id)
 {
     struct conn *c = calloc(1, ops->size);
     bool is_unix = peer == PEER_UNIX;
@@ -242,7 +242,7 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
     c->refs = 1;
     c->peer = peer;
     c->is_unix = is_unix;
-    c->id = atomic_fetch_add_explicit(&w->crew->last_id, 1, memory_order_relaxed) + 1;
+    c->id = id;
     c->opened_ms = c->active_ms = clock_mono_ms();
     if (is_unix) {
         uv_pipe_init(&w->loop, &c->uv.pipe, 0);

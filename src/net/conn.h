@@ -106,7 +106,7 @@ struct conn {
 };
 
 /* Takes over a connected socket. On failure it is closed. */
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer);
+void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id);
 
 static inline void conn_consume(struct conn *c, size_t n)
 {

@@ -100,6 +100,7 @@ static void publish_oldest(struct worker *w)
 void room_sit(struct conn *c)
 {
     struct worker *w = c->worker;
+    atomic_fetch_sub_explicit(&w->crew->room.opening, 1, memory_order_relaxed);
     c->silent = true;
     c->prev_silent = w->silent_last;
     if (w->silent_last != NULL) {
@@ -189,7 +190,8 @@ static bool make_room(struct crew *crew)
     }
     *m = (struct shed_mail){{NULL, on_shed}, crew->n};
     atomic_fetch_add_explicit(&r->shedding, 1, memory_order_relaxed);
-    mailbox_post(&worker_to_shed(crew, shedding == 0)->mailbox, &m->mail);
+    bool fresh = shedding == 0 && atomic_load_explicit(&r->opening, memory_order_relaxed) == 0;
+    mailbox_post(&worker_to_shed(crew, fresh)->mailbox, &m->mail);
     return true;
 }
 
@@ -230,6 +232,7 @@ const char *room_enter(struct worker *w, uint64_t peer)
         return full;
     }
     atomic_fetch_add_explicit(&crew->room.silent, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&crew->room.opening, 1, memory_order_relaxed);
     return NULL;
 }
 
@@ -237,6 +240,7 @@ void room_leave(struct crew *crew, uint64_t peer, bool silent)
 {
     if (silent) {
         atomic_fetch_sub_explicit(&crew->room.silent, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&crew->room.opening, 1, memory_order_relaxed);
     }
     leave_address(&crew->room, peer);
     atomic_fetch_sub_explicit(&crew->clients, 1, memory_order_relaxed);

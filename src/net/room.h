@@ -34,6 +34,7 @@ enum {
 
 struct room {
     _Atomic int64_t silent;   /* connections, also those still on their way to a worker */
+    _Atomic int64_t opening;  /* those */
     _Atomic int64_t shedding; /* mails that will close one each */
     atomic_uint turn;         /* of the workers, when it can't be seen who has the oldest */
     struct log_limit turned_limit, shed_limit;

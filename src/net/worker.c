@@ -156,7 +156,7 @@ struct socket_mail {
     struct mail mail;
     const struct conn_ops *ops;
     int fd;
-    uint64_t peer;
+    uint64_t peer, id;
 };
 
 static void drop_socket(struct crew *crew, int fd, uint64_t peer)
@@ -172,7 +172,7 @@ static void on_socket(struct mail *mail, void *owner)
     if (w->stopping) {
         drop_socket(w->crew, m->fd, m->peer);
     } else {
-        conn_open(w, m->ops, m->fd, m->peer);
+        conn_open(w, m->ops, m->fd, m->peer, m->id);
     }
     free(m);
 }
@@ -184,7 +184,8 @@ void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, uint64_t p
         drop_socket(crew, fd, peer);
         return;
     }
-    *m = (struct socket_mail){{NULL, on_socket}, ops, fd, peer};
+    *m = (struct socket_mail){{NULL, on_socket}, ops, fd, peer, 0};
+    m->id = atomic_fetch_add_explicit(&crew->last_id, 1, memory_order_relaxed) + 1;
     unsigned turn = atomic_fetch_add_explicit(&crew->next_worker, 1, memory_order_relaxed);
     mailbox_post(&crew->workers[turn % (unsigned)crew->n].mailbox, &m->mail);
 }
