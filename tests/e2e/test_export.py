@@ -207,6 +207,24 @@ def test_exceptions(make_server, folder):
 ONE_KEY = [("6nbaxsh", "eg659uq7"), ("xg3un6e", "ecukvmby"), ("dfsjoax", "xa4szk0k")]
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+def test_what_is_past_retention_ends_no_exception(make_server, folder, flushed):
+    a, b = make_server(hash_seed=SEED), make_server(hash_seed=SEED, clock=START + 12 * DAY)  # in December
+    with a.client() as c:
+        assert c.command("PLAYEDAT", "u", START - 180 * DAY, "item") == 1  # May: past retention there
+        played(c, "u", "other")
+        if flushed:
+            c.command("RING", "FLUSH")
+    with b.client() as c:
+        played(c, "u", "item")
+        c.command("RING", "FLUSH")
+        assert c.command("FORGET", "u", "item") == 1
+    export(a.data, folder / "a.unseen")
+    load(b, folder / "a.unseen")
+    assert unseen(b, "u", ["item", "other", "new"]) == ["item", "new"]
+    sound(b)
+
+
 def test_users_of_one_key(make_server, folder):
     """Both stored, one of them staged, both staged: each arrives, whatever is there already, and nothing is lost."""
     a, b = make_server(hash_seed=SEED), make_server(hash_seed=SEED)
