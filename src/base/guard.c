@@ -57,7 +57,7 @@ static void believe(struct guard *g, int64_t wall, int64_t mono)
 static void leap(struct guard *g, int64_t wall, int64_t mono)
 {
     struct guard_kept *kept = &g->kept;
-    if (kept->newest > 0 && wall - kept->newest > LEAP_MS) {
+    if (kept->newest > 0 && apart(g, wall, mono) > LEAP_MS) {
         kept->unsure = kept->unsure == 0 || kept->newest < kept->unsure ? kept->newest : kept->unsure;
         kept->leapt = wall;
     }

@@ -215,8 +215,8 @@ static void add_ring(struct buf *out, const struct metrics *m)
 {
     const struct store_ring *ring = &m->ring;
     int64_t overdue = m->now_ms > ring->next_turn_ms ? m->now_ms - ring->next_turn_ms : 0;
-    gauge(out, "unseen_writes_refused", "1 while writes are refused: memory is full, or the disk nearly so.",
-          ring->busy);
+    gauge(out, "unseen_writes_refused",
+          "1 while writes are refused: memory is full, the disk nearly so, or no time is known.", ring->busy);
     gauge(out, "unseen_clock_doubted", "1 while the wall clock is not believed: nothing is swept or sealed.",
           ring->clock_doubted);
     gauge_ms(out, "unseen_ring_next_turn_timestamp_seconds", "When the ring is to turn.", ring->next_turn_ms);

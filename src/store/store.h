@@ -298,7 +298,7 @@ struct store_ring {
     int n_slots;
     struct store_slot slots[STORE_SLOTS_MAX];
     uint64_t memory, memory_limit;
-    bool busy; /* writes are refused: memory is full, or the disk nearly so */
+    bool busy; /* writes are refused: memory is full, the disk nearly so, or no time is known */
     char busy_cause[STORE_ERROR_TEXT];
     bool clock_doubted;
     char clock_reason[GUARD_REASON];

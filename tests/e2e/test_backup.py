@@ -168,7 +168,7 @@ def test_one_at_a_time(large, folder):
             other.command("BACKUP", str(folder / "second"))
             assert (folder / "copy" / "history.db").exists()  # it was over already
         except RespError as e:
-            assert str(e) == f"BUSY a backup to {folder / 'copy'} is under way"
+            assert str(e) == f"BUSY a backup to {folder / 'copy'} is under way; another may begin when it has ended"
             assert not (folder / "second").exists()
     assert c.read()
     c.close()

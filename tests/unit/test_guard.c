@@ -299,6 +299,20 @@ static void test_leap(void **state)
     assert_true(earlier == T0 + 2 * HOUR + HOLD);
 }
 
+/* What is proven after a long doubt is no leap, if it is near what the monotonic clock counted. */
+static void test_no_leap(void **state)
+{
+    (void)state;
+    struct guard g = started(T0, T0, MONO);
+    int64_t wall = T0 + 40 * DAY + HOUR, mono = MONO + 40 * DAY;
+    guard_observe(&g, T0 + 5000 * DAY, MONO);
+    guard_observe(&g, wall, mono);
+    guard_observe(&g, wall + DAY, mono + DAY);
+    assert_false(g.doubted);
+    assert_int_equal(g.kept.newest, wall + DAY);
+    assert_int_equal(g.kept.unsure, 0);
+}
+
 /* In doubt or not, nothing is stamped below the newest time. */
 static void test_never_below_the_newest(void **state)
 {
@@ -335,11 +349,8 @@ static void test_reached(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_reason),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_leap),
-        cmocka_unit_test(test_never_below_the_newest),
+        cmocka_unit_test(test_stories), cmocka_unit_test(test_reason),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_leap),    cmocka_unit_test(test_no_leap), cmocka_unit_test(test_never_below_the_newest),
         cmocka_unit_test(test_reached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,7 +99,8 @@ static int begin(struct sqlite_store *s, struct store_backup *request)
         return err_set(err, ERR_CLOSED, "the store is closing");
     }
     if (s->backup != NULL) {
-        return err_set(err, ERR_BUSY, "a backup to %s is under way", s->backup->request->folder);
+        return err_set(err, ERR_BUSY, "a backup to %s is under way; another may begin when it has ended",
+                       s->backup->request->folder);
     }
     struct backup *b = calloc(1, sizeof *b);
     if (b == NULL) {

@@ -75,7 +75,7 @@ int bulk_begin(struct store *base, bool serving, struct err *err)
         return closing(err);
     }
     if (s->bulk != NULL) {
-        return err_set(err, ERR_BUSY, "a load is under way already");
+        return err_set(err, ERR_BUSY, "a load is under way already; another may begin when it has ended");
     }
     int result = store_time_known(base, err);
     if (result < 0) {
