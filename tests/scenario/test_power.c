@@ -392,13 +392,7 @@ static void cut_after_a_failed_sync(void **state)
 {
     (void)state;
     fail_syncs(false);
-}
-
-/* The same, when what was to be synced can't even be read any more. */
-static void cut_after_a_failed_sync_that_dropped_pages(void **state)
-{
-    (void)state;
-    fail_syncs(true);
+    fail_syncs(true); /* what was to be synced can't even be read any more */
 }
 
 /* The power fails at any moment after the sync that failed: also in the middle of what is done about it. */
@@ -493,7 +487,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(cut_at_every_sync),
         cmocka_unit_test(cut_at_random_moments),
         cmocka_unit_test(cut_after_a_failed_sync),
-        cmocka_unit_test(cut_after_a_failed_sync_that_dropped_pages),
         cmocka_unit_test(cut_soon_after_a_failed_sync),
         cmocka_unit_test(losses_are_noticed_when_syncs_do_nothing),
         cmocka_unit_test(killed_at_every_step_of_a_flush),
