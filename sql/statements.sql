@@ -21,6 +21,8 @@ SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*
 SELECT id, kind, user, item, at FROM staged_{slot} ORDER BY id;
 -- :staged_insert
 INSERT INTO staged_{slot} (id, kind, user, item, at) VALUES (?1, ?2, ?3, ?4, ?5);
+-- :staged_has
+SELECT 1 FROM staged_{slot} WHERE id = ?1;
 -- :staged_delete_one
 DELETE FROM staged_{slot} WHERE id = ?1;
 -- :staged_delete_range
@@ -140,6 +142,8 @@ DELETE FROM sessions;
 SELECT month, sealed_to FROM months WHERE month >= ?1 ORDER BY month DESC;
 -- :months_all
 SELECT month, sealed, users, plays, bytes, swept_to, sealed_to FROM months ORDER BY month DESC;
+-- :month_tables
+SELECT s.name, m.month FROM months m JOIN sqlite_schema s ON s.type = 'table' AND s.name IN (printf('plays_%04d%02d', m.month / 12, m.month % 12 + 1), printf('sealed_%04d%02d', m.month / 12, m.month % 12 + 1)) ORDER BY m.month DESC;
 -- :month_insert
 INSERT INTO months (month) VALUES (?1) ON CONFLICT (month) DO NOTHING;
 -- :month_add
@@ -182,6 +186,8 @@ SELECT user, last_month FROM users WHERE user_key = ?1;
 SELECT user_key, user, last_month FROM users WHERE user_key >= ?1 AND user_key <= ?2 ORDER BY user_key LIMIT ?3;
 -- :user_put
 INSERT INTO users (user_key, user, last_month) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET last_month = excluded.last_month;
+-- :user_name
+UPDATE users SET user = ?2 WHERE user_key = ?1;
 -- :user_delete
 DELETE FROM users WHERE user_key = ?1;
 -- :users_stale_chunk
@@ -214,6 +220,10 @@ DELETE FROM exceptions WHERE user_key = ?1;
 
 -- :quarantine_put
 INSERT INTO quarantine (user_key, user, month, at, reason, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+-- :salvage_mark
+INSERT INTO quarantine (user_key, user, month, at, reason) SELECT user_key, user, ?3, ?4, 'its page of history.db could not be read' FROM users WHERE user_key BETWEEN ?1 AND ?2 AND last_month >= ?3;
+-- :salvage_month_tables
+SELECT name FROM sqlite_schema WHERE type = 'table' AND (name GLOB 'plays_[0-9]*' OR name GLOB 'sealed_[0-9]*');
 -- :quarantine_get
 SELECT month FROM quarantine WHERE user_key = ?1 AND (month >= ?2 OR month = 0) AND accepted IS NULL ORDER BY month DESC LIMIT 1;
 -- :quarantine_any

@@ -1,8 +1,6 @@
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/plural.h"
 #include "cli/cli.h"
@@ -27,19 +25,6 @@ static const char help[] =
     "  unseen backup /backup/unseen-2026-11-21\n"
     "  unseen backup \"/backup/unseen-$(date +%F)\" && unseen check --data \"/backup/unseen-$(date +%F)\"\n"
     "  unseen backup ./copy --data /var/lib/unseen --json | jq .bytes\n";
-
-/* The server stands in another folder. */
-static int whole_path(const char *path, char out[PATH_MAX], struct err *err)
-{
-    char here[PATH_MAX] = "";
-    if (path[0] != '/' && getcwd(here, sizeof here) == NULL) {
-        return err_set(err, ERR_SYSTEM, "can't tell which folder this is: %s", strerror(errno));
-    }
-    if (snprintf(out, PATH_MAX, "%s%s%s", here, here[0] != '\0' ? "/" : "", path) >= PATH_MAX) {
-        return err_set(err, ERR_INVALID, "the path is too long");
-    }
-    return 0;
-}
 
 static void show(void *arg, const char *phase, uint64_t done, uint64_t total)
 {
@@ -83,7 +68,7 @@ int cli_backup(int argc, char **argv)
     struct source *source;
     struct err err;
     char folder[PATH_MAX];
-    if (whole_path(options.words[0], folder, &err) < 0 || cli_options_config(&options, &cfg, &err) < 0 ||
+    if (cli_whole_path(options.words[0], folder, &err) < 0 || cli_options_config(&options, &cfg, &err) < 0 ||
         source_open(&cfg, &source, &err) < 0) {
         return cli_fail(&err);
     }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,4 +295,16 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
                      cfg->timezone);
     }
     return rc;
+}
+
+int cli_whole_path(const char *path, char out[PATH_MAX], struct err *err)
+{
+    char here[PATH_MAX] = "";
+    if (path[0] != '/' && getcwd(here, sizeof here) == NULL) {
+        return err_set(err, ERR_SYSTEM, "can't tell which folder this is: %s", strerror(errno));
+    }
+    if (snprintf(out, PATH_MAX, "%s%s%s", here, here[0] != '\0' ? "/" : "", path) >= PATH_MAX) {
+        return err_set(err, ERR_INVALID, "the path is too long");
+    }
+    return 0;
 }

@@ -7,6 +7,7 @@
 #ifndef UNSEEN_CLI_OPTIONS_H
 #define UNSEEN_CLI_OPTIONS_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -59,5 +60,8 @@ int cli_misuse(const char *command, const char *format, ...) __attribute__((form
 
 /* For suggestions: which of candidate and best (NULL: none yet) is nearer to the word; NULL when neither is near. */
 const char *cli_nearer(const char *word, const char *candidate, const char *best);
+
+/* A path from here as one from / on: for what another process opens, or compares. */
+int cli_whole_path(const char *path, char out[PATH_MAX], struct err *err);
 
 #endif

@@ -53,8 +53,15 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/repair.c \
 	src/store/sqlite/repair.h \
 	src/store/sqlite/repair_legacy.c \
+	src/store/sqlite/repair_nameless.c \
 	src/store/sqlite/repair_staging.c \
 	src/store/sqlite/repair_users.c \
+	src/store/sqlite/salvage.c \
+	src/store/sqlite/salvage.h \
+	src/store/sqlite/salvage_history.c \
+	src/store/sqlite/salvage_staging.c \
+	src/store/sqlite/salvage_table.c \
+	src/store/sqlite/salvage_table.h \
 	src/store/sqlite/schema.c \
 	src/store/sqlite/schema.h \
 	src/store/sqlite/seal.c \

@@ -131,8 +131,8 @@ def test_newest_month_of_a_user(filled):
     assert filled.sqlite("history.db", "SELECT count(DISTINCT last_month) FROM users") == "1"
 
 
-def test_orphans(filled):
-    """What nobody would ever look at is deleted; what is still answered stays."""
+def lose_a_name(filled):
+    """Of "bad" only plays and deliveries are left."""
     key = key_of(filled, "good")
     spoil(filled, "DELETE FROM users WHERE user = 'bad'")
     spoil(filled, "INSERT INTO exceptions VALUES (1, 2), (?, 3)", key)
@@ -143,20 +143,55 @@ def test_orphans(filled):
     for part in ("plays of 2026-11 without a row in users", "deliveries without a row in users",
                  "an exception without a row in users", '"nobody": is said to share', '"good": is said to share'):
         assert part in problems
-    code, report = check(filled, "--repair")
-    assert report["repairs"] == ["1 exceptions of users who are not in users: deleted",
-                                 "2 shared keys of users who share none: deleted"]
-    assert len(report["problems"]) == 2 and all("not found until the user plays again" in p for p in report["problems"])
+
+
+def is_repaired(filled):
     assert filled.sqlite("history.db", "SELECT (SELECT group_concat(user) FROM shared_keys), "
                                        "(SELECT group_concat(item_hash) FROM exceptions)") == "twin|3"
+    assert check(filled) == (0, {"data": str(filled.data), "problems": [], "served": False, "complete": True})
+
+
+def test_plays_without_a_name_are_kept(filled):
+    """They hide what they hid, and the user's next flush brings the name back."""
+    lose_a_name(filled)
+    code, report = check(filled, "--repair")
+    assert code == 0 and report["repairs"] == [
+        "1 user whose name is lost: kept without it, whoever has the key is answered with their plays",
+        "1 exceptions of users who are not in users: deleted", "2 shared keys of users who share none: deleted"]
+    is_repaired(filled)
     filled.start()
     with filled.client() as c:
-        assert c.command("UNSEEN", "bad", "a", "d", "x") == [b"a", b"d", b"x"]
+        assert c.command("UNSEEN", "bad", "a", "d", "x") == [b"x"]
         c.command("PLAYED", "bad", "new")
         c.command("RING", "FLUSH")
         assert c.command("UNSEEN", "bad", "a", "d", "new", "x") == [b"x"]
     assert filled.stop() == 0
-    assert check(filled) == (0, {"data": str(filled.data), "problems": [], "served": False, "complete": True})
+    assert filled.sqlite("history.db", "SELECT count(*) FROM users WHERE user = 'bad'") == "1"
+    assert filled.sqlite("history.db", "SELECT count(*) FROM users WHERE user = ''") == "0"
+    is_repaired(filled)
+
+
+def test_somebody_without_a_name_is_forgotten(filled):
+    spoil(filled, "DELETE FROM users WHERE user = 'bad'")
+    assert check(filled, "--repair", "--nameless", "keep")[0] == 0
+    filled.start()
+    with filled.client() as c:
+        assert c.command("FORGET", "bad") == 1
+        assert c.command("UNSEEN", "bad", "a", "d") == [b"a", b"d"]
+    assert filled.stop() == 0
+    assert check(filled)[0] == 0
+
+
+def test_plays_without_a_name_are_dropped(filled):
+    lose_a_name(filled)
+    code, report = check(filled, "--repair", "--nameless", "drop")
+    assert code == 0 and report["repairs"][0] == \
+        "1 month and 1 list of deliveries of users whose name is lost: dropped", report
+    is_repaired(filled)
+    filled.start()
+    with filled.client() as c:
+        assert c.command("UNSEEN", "bad", "a", "d", "x") == [b"a", b"d", b"x"]
+        assert c.command("UNSEEN", "good", "a", "d", "x") == [b"x"]
 
 
 @pytest.mark.parametrize("mend", ["start", "--repair"])

@@ -157,7 +157,8 @@ TESTS += tests/unit/test_mirror
 
 store_calls = $(store_fixture) tests/unit/store_calls.c tests/unit/store_calls.h
 store_tests = tests/unit/test_store tests/unit/test_store_ring tests/unit/test_store_load tests/unit/test_store_readers \
-	tests/unit/test_store_twins tests/unit/test_store_rows tests/unit/test_store_pair
+	tests/unit/test_store_twins tests/unit/test_store_rows tests/unit/test_store_pair \
+	tests/unit/test_store_export
 check_PROGRAMS += $(store_tests)
 TESTS += $(store_tests)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_calls)
@@ -178,6 +179,9 @@ tests_unit_test_store_rows_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_store_pair_SOURCES = tests/unit/test_store_pair.c $(store_calls)
 tests_unit_test_store_pair_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_pair_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
+tests_unit_test_store_export_SOURCES = tests/unit/test_store_export.c $(store_calls)
+tests_unit_test_store_export_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_store_export_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_store_twins_SOURCES = tests/unit/test_store_twins.c $(store_calls)
 tests_unit_test_store_twins_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_twins_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=reallocarray

@@ -400,7 +400,7 @@ static void repair(struct fixture *f, const char *words)
 {
     struct err err = {0};
     told = 0;
-    int result = sqlite_repair_folder(f->store->cfg.data, did, NULL, NULL, &err);
+    int result = sqlite_repair_folder(f->store->cfg.data, NAMELESS_KEEP, did, NULL, NULL, &err);
     if (result != 1 || told != 1 || strstr(last_told, words) == NULL) {
         fail_msg("%d repairs, %s: %s", result, last_told, err.text);
     }
@@ -460,12 +460,12 @@ static void test_repair_refuses(void **state)
     use_new_folder(f);
     put(f, NOW, "history.db", "staging.db");
     put(f, OTHER, "staging.db", "history.db");
-    assert_int_equal(sqlite_repair_folder(f->store->cfg.data, did, NULL, NULL, &err), ERR_CORRUPT);
+    assert_int_equal(sqlite_repair_folder(f->store->cfg.data, NAMELESS_KEEP, did, NULL, NULL, &err), ERR_CORRUPT);
     assert_non_null(strstr(err.text, "two folders"));
     expect_refusal(f, "two folders");
     use_new_folder(f);
     put(f, NOW, "staging.db", "history.db");
-    assert_int_equal(sqlite_repair_folder(f->store->cfg.data, did, NULL, NULL, &err), ERR_NOTFOUND);
+    assert_int_equal(sqlite_repair_folder(f->store->cfg.data, NAMELESS_KEEP, did, NULL, NULL, &err), ERR_NOTFOUND);
     expect_refusal(f, "history.db is missing");
 }
 

@@ -3,8 +3,10 @@
  * Staging is read first, in one snapshot, into one index a table; then history, some hundred users a snapshot. In that
  * order a flush in between can't hide a play, as in a question: what has left staging before it was read is durable in
  * history, and is read after. Both are walked in the order of keys, side by side: the next user is the one with the
- * lowest key of all indexes, of those who are noted, and of history. Users with one key (there are next to none) follow
- * each other; each gets what history has under it, since they share it.
+ * lowest key of all indexes, of those who are noted, and of history. A FORGET in between deletes from staging first,
+ * then from history: so rows that have left staging by the time a user is packed are dropped, and history is read anew,
+ * which has them if they were flushed. Users with one key (there are next to none) follow each other; each gets what
+ * history has under it, since they share it.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -36,6 +38,9 @@ struct exporter {
     const struct sqlite_export *e;
     struct db staging, history;
     struct staged *slots[STORE_SLOTS_MAX];
+    int slot_numbers[STORE_SLOTS_MAX]; /* of their tables */
+    bool served;                       /* somebody else may write meanwhile */
+    struct staged_ids ids;
     struct staged_walk walks[WALKS]; /* of NOTED: only key and user */
     bool at_user[WALKS];
     struct export_notes notes;
@@ -89,6 +94,7 @@ static int read_slot(struct exporter *x, int slot, int64_t highest, struct err *
     if (index == NULL) {
         return out_of_memory(err);
     }
+    x->slot_numbers[x->packer.n_slots] = slot;
     x->slots[x->packer.n_slots++] = index;
     sqlite3_stmt *stmt = db_stmt_for(&x->staging, SQL_STAGED_ALL, slot, err);
     while ((result = db_step(&x->staging, stmt, err)) == 1) {
@@ -193,6 +199,57 @@ static int newest_delivery(const struct exporter *x, int64_t key, struct slice u
     return newest;
 }
 
+static int read_months(struct exporter *x, struct err *err)
+{
+    x->packer.n_months = 0;
+    sqlite3_stmt *stmt = db_stmt(&x->history, SQL_MONTHS_WINDOW, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int(stmt, 1, INT_MIN);
+    }
+    int result;
+    while ((result = db_step(&x->history, stmt, err)) == 1) {
+        if (x->packer.n_months == HISTORY_MONTHS_MAX) {
+            sqlite3_reset(stmt);
+            return err_set(err, ERR_CORRUPT, "%s: more than %d months", x->history.path, HISTORY_MONTHS_MAX);
+        }
+        month_column(stmt, 1, &x->months[x->packer.n_months++]);
+    }
+    return result;
+}
+
+/* Drops the user's rows that have left staging since it was read: flushed, or forgotten. Returns whether there were
+ * any. */
+static int drop_gone(struct exporter *x, int64_t key, struct slice user, struct err *err)
+{
+    bool any = false;
+    for (int i = 0; i < x->packer.n_slots; i++) {
+        x->ids.n = 0;
+        if (staged_find_user(x->slots[i], key, user, &x->ids) < 0) {
+            return out_of_memory(err);
+        }
+        size_t gone = 0; /* they are gathered at the front, in order */
+        for (size_t j = 0; j < x->ids.n; j++) {
+            int has = slot_rows_has(&x->staging, x->slot_numbers[i], x->ids.at[j], err);
+            if (has < 0) {
+                return has;
+            }
+            if (has == 0) {
+                x->ids.at[gone++] = x->ids.at[j];
+            }
+        }
+        staged_drop_rows(x->slots[i], key, user, x->ids.at, gone);
+        any = any || gone > 0;
+    }
+    return any;
+}
+
+/* So that history is read as it is now. */
+static int renew_snapshot(struct exporter *x, struct err *err)
+{
+    int result = db_commit(&x->history, err);
+    return result < 0 || (result = db_begin_read(&x->history, err)) < 0 ? result : read_months(x, err);
+}
+
 /* stored: history has rows under the key. */
 static int pack(struct exporter *x, int64_t key, struct slice user, int last_month, bool stored, struct err *err)
 {
@@ -202,10 +259,20 @@ static int pack(struct exporter *x, int64_t key, struct slice user, int last_mon
     int newest = newest_delivery(x, key, user);
     const struct staged_walk *note = &x->walks[NOTED];
     bool noted = x->at_user[NOTED] && note->key == key && slice_eq(note->user, user);
-    int result =
-        export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, noted, &x->bytes, err);
-    if (result != 1) {
-        return result;
+    size_t begin = x->bytes.len;
+    int result, gone;
+    do {
+        x->bytes.len = begin;
+        result = export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, noted, &x->bytes,
+                             err);
+        gone = result >= 0 && x->served ? drop_gone(x, key, user, err) : 0;
+        if (gone > 0 && (gone = renew_snapshot(x, err)) == 0) {
+            stored = true; /* perhaps by now */
+            gone = 1;
+        }
+    } while (gone > 0);
+    if (gone < 0 || result != 1) {
+        return gone < 0 ? gone : result;
     }
     size_t end = x->bytes.len;
     if (buf_add(&x->ends, &end, sizeof end) < 0) {
@@ -241,24 +308,6 @@ static int pack_staged_users(struct exporter *x, int64_t key, const struct chunk
 }
 
 /* --- history, chunk by chunk --- */
-
-static int read_months(struct exporter *x, struct err *err)
-{
-    x->packer.n_months = 0;
-    sqlite3_stmt *stmt = db_stmt(&x->history, SQL_MONTHS_WINDOW, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int(stmt, 1, INT_MIN);
-    }
-    int result;
-    while ((result = db_step(&x->history, stmt, err)) == 1) {
-        if (x->packer.n_months == HISTORY_MONTHS_MAX) {
-            sqlite3_reset(stmt);
-            return err_set(err, ERR_CORRUPT, "%s: more than %d months", x->history.path, HISTORY_MONTHS_MAX);
-        }
-        month_column(stmt, 1, &x->months[x->packer.n_months++]);
-    }
-    return result;
-}
 
 static int read_users(struct exporter *x, int64_t from, struct err *err)
 {
@@ -296,6 +345,12 @@ static int pack_key(struct exporter *x, const struct chunk_user *first, struct e
     struct chunk_user users[KEY_USERS] = {*first};
     size_t n = 1;
     int result = 0;
+    if (first->user.len == 0) { /* its name was lost; who is staged under the key may be that user */
+        char what[96];
+        snprintf(what, sizeof what, "user with key %" PRId64 ": has no name, left out", first->key);
+        x->e->damaged(x->e->arg, what);
+        n = 0;
+    }
     if (x->any_shared) {
         sqlite3_stmt *stmt = db_stmt(&x->history, SQL_SHARED_USERS, err);
         db_bind_key(stmt, first->key);
@@ -345,6 +400,24 @@ static void show(struct exporter *x, int64_t at)
     }
 }
 
+/* Those behind the last one of history. */
+static int pack_rest(struct exporter *x, struct err *err)
+{
+    int slot;
+    int result = db_begin_read(&x->history, err);
+    if (result < 0 || (result = read_months(x, err)) < 0) {
+        return result;
+    }
+    while (result == 0 && (slot = lowest_slot(x, x->e->to)) >= 0) {
+        result = pack_staged_users(x, x->walks[slot].key, NULL, 0, false, err);
+    }
+    struct err ended = {0};
+    if (db_commit(&x->history, &ended) < 0 && result == 0) {
+        result = err_set(err, ended.code, "%s", ended.text);
+    }
+    return result < 0 ? result : hand_over(x, err);
+}
+
 static int pack_all(struct exporter *x, struct err *err)
 {
     int64_t from = x->e->from;
@@ -368,11 +441,7 @@ static int pack_all(struct exporter *x, struct err *err)
         result = result == 0 ? hand_over(x, err) : result;
         show(x, from);
     }
-    int slot; /* those behind the last one of history */
-    while (result == 0 && (slot = lowest_slot(x, x->e->to)) >= 0) {
-        result = pack_staged_users(x, x->walks[slot].key, NULL, 0, false, err);
-    }
-    return result < 0 ? result : hand_over(x, err);
+    return result < 0 ? result : pack_rest(x, err);
 }
 
 static int export_files(struct exporter *x, struct err *err)
@@ -419,6 +488,7 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
         free(x);
         return lock;
     }
+    x->served = lock < 0;
     result = export_files(x, err);
     if (lock >= 0) {
         folder_unlock(e->folder, lock);
@@ -427,6 +497,7 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
         staged_walk_free(&x->walks[i]);
         staged_free(x->slots[i]);
     }
+    staged_ids_free(&x->ids);
     export_notes_free(&x->notes);
     arena_free(&x->users_arena);
     export_packer_free(&x->packer);

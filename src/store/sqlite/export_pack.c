@@ -75,6 +75,7 @@ static int pack_month(struct export_packer *x, struct packed *p, const struct st
     } else if (result == 0 && filter_items(&filter) > 0) {
         const char *copy = arena_copy(&x->arena, blob.data, blob.len);
         p->months[p->parcel.n_months++] = (struct parcel_month){month->month, slice_of(copy, blob.len)};
+        p->parcel.last_month = month->month > p->parcel.last_month ? month->month : p->parcel.last_month;
         result = copy == NULL ? ERR_NOMEM : 0;
     }
     sqlite3_reset(stmt);

@@ -51,10 +51,20 @@ int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int 
         return result;
     }
     if (result == 1) {
-        bool same = slice_eq(db_column_bytes(stmt, 0), walk->user);
+        struct slice name = db_column_bytes(stmt, 0);
+        bool same = slice_eq(name, walk->user), nameless = name.len == 0;
         int last_month = sqlite3_column_int(stmt, 1);
         sqlite3_reset(stmt);
-        if (!same) {
+        if (nameless) { /* see repair_nameless.c */
+            stmt = db_stmt(db, SQL_USER_NAME, err);
+            db_bind_key(stmt, walk->key);
+            if (stmt != NULL) {
+                db_bind_id(stmt, 2, walk->user);
+            }
+            if ((result = db_run(db, stmt, err)) < 0) {
+                return result;
+            }
+        } else if (!same) {
             log_warn("two users share one key", "user=%s key=%" PRId64, log_quote(walk->user), walk->key);
             stmt = db_stmt(db, SQL_SHARED_PUT, err);
             db_bind_key(stmt, walk->key);

@@ -406,7 +406,8 @@ static int find_other(struct db *db, int64_t key, struct slice user, struct err 
     db_bind_key(stmt, key);
     result = db_step(db, stmt, err);
     if (result == 1) {
-        result = !slice_eq(db_column_bytes(stmt, 0), user);
+        struct slice name = db_column_bytes(stmt, 0);
+        result = name.len > 0 && !slice_eq(name, user); /* one without a name is whoever asks */
         sqlite3_reset(stmt);
     }
     return result;

@@ -27,6 +27,7 @@ struct repair {
     void (*did)(void *arg, const char *what);
     void *arg;
     int repairs;
+    enum sqlite_nameless nameless;
     uint64_t seed;
     struct arena arena;
     struct delivered_codec codec;
@@ -323,19 +324,22 @@ static int repair_history(struct repair *r, struct err *err)
         rows > 0) {
         r->total = (uint64_t)rows;
     }
-    if ((result = accept_quarantine(r, err)) < 0 || (result = repair_months(r, err)) < 0 ||
-        (result = repair_delivered(r, err)) < 0 || (result = repair_users(&r->db, r->did, r->arg, err)) < 0) {
+    int named = 0;
+    if ((result = accept_quarantine(r, err)) < 0 ||
+        (result = named = repair_nameless(&r->db, r->nameless, r->did, r->arg, err)) < 0 ||
+        (result = repair_months(r, err)) < 0 || (result = repair_delivered(r, err)) < 0 ||
+        (result = repair_users(&r->db, r->did, r->arg, err)) < 0) {
         db_rollback(&r->db);
         return err_prefix(err, "nothing was repaired");
     }
-    r->repairs += result;
+    r->repairs += result + named;
     return db_commit(&r->db, err);
 }
 
-int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *what),
+int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void (*did)(void *arg, const char *what),
                          void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
 {
-    struct repair r = {.did = did, .progress = progress, .arg = arg};
+    struct repair r = {.did = did, .progress = progress, .arg = arg, .nameless = nameless};
     int result = folder_need(folder, "history.db", err);
     if (result < 0) {
         return result;

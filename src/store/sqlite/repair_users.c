@@ -1,6 +1,6 @@
 /* What history.db says about its users beside their plays: their newest months are raised to what their plays say, and
- * what nobody looks at, nor the sweep would ever find, is deleted. Plays and deliveries without a row in users stay:
- * nobody can say whose they are, so questions don't find them, but with the user's next flushed play they do again. */
+ * what nobody looks at, nor the sweep would ever find, is deleted. Plays and deliveries without a row in users are in
+ * repair_nameless.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,27 +43,20 @@ static int raise_newest(struct db *db, const char *table, int month, struct err 
 
 static int repair_newest(struct db *db, void (*did)(void *arg, const char *what), void *arg, struct err *err)
 {
-    static const char sql[] =
-        "SELECT m.month, s.name FROM sqlite_schema s JOIN months m ON s.type = 'table' AND s.name "
-        "IN (printf('plays_%04d%02d', m.month / 12, m.month % 12 + 1), "
-        "printf('sealed_%04d%02d', m.month / 12, m.month % 12 + 1))";
-    sqlite3_stmt *stmt = NULL;
-    if (sqlite3_prepare_v2(db->handle, sql, -1, &stmt, NULL) != SQLITE_OK) {
-        return db_error(db, err, sql);
-    }
+    sqlite3_stmt *stmt = db_stmt(db, SQL_MONTH_TABLES, err);
     int repairs = 0;
     int result;
     while ((result = db_step(db, stmt, err)) == 1) {
         char name[MONTH_TEXT], then[64];
-        int month = sqlite3_column_int(stmt, 0);
+        int month = sqlite3_column_int(stmt, 1);
         snprintf(then, sizeof then, "their newest month is set to %s", month_name(month, name));
-        result = raise_newest(db, (const char *)sqlite3_column_text(stmt, 1), month, err);
+        result = raise_newest(db, (const char *)sqlite3_column_text(stmt, 0), month, err);
         if (result < 0) {
+            sqlite3_reset(stmt);
             break;
         }
         repairs += tell(did, arg, result, "users", then);
     }
-    sqlite3_finalize(stmt);
     return result < 0 ? result : repairs;
 }
 

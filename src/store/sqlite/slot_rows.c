@@ -241,6 +241,27 @@ int slot_rows_set_aside(struct db *db, int slot, const struct staged_ids *rows, 
     return result;
 }
 
+int slot_rows_has(struct db *db, int slot, uint64_t id, struct err *err)
+{
+    struct err why = {0};
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_HAS, slot, &why);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, (int64_t)id);
+    }
+    int result = db_step(db, stmt, &why);
+    if (result == 1) {
+        sqlite3_reset(stmt);
+    }
+    if (result < 0) {
+        struct slot_tables tables;
+        result = slot_rows_tables(db, &tables, err);
+        if (result == 0 && tables.exists[slot]) {
+            result = err_set(err, why.code, "%s", why.text);
+        }
+    }
+    return result;
+}
+
 static int table_exists(struct db *db, struct err *err)
 {
     int64_t n = 0;

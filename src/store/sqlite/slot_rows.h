@@ -41,6 +41,9 @@ int slot_rows_unreadable(struct db *db, int slot, struct staged_ids *out, struct
 /* Moves them into set_aside, which is made when it is missing. Inside a transaction. accepted: so is the loss. */
 int slot_rows_set_aside(struct db *db, int slot, const struct staged_ids *rows, bool accepted, struct err *err);
 
+/* Whether the row is still there; a table that was dropped has none. 1, 0 or an error. */
+int slot_rows_has(struct db *db, int slot, uint64_t id, struct err *err);
+
 /* How many rows are set aside whose loss is not accepted yet. */
 int slot_rows_waiting(struct db *db, int64_t *n, struct err *err);
 int slot_rows_accept(struct db *db, struct err *err); /* all of them: returns how many, or an error */

@@ -38,12 +38,32 @@ int sqlite_store_address(const char *folder, char *out, size_t out_size, struct 
 int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
+/* What becomes of plays and deliveries whose users row is lost, so that nobody can say whose they are. */
+enum sqlite_nameless {
+    NAMELESS_KEEP, /* a row without a name: whoever has that key is answered with them, and gets the name back */
+    NAMELESS_DROP,
+};
+
 /* Accepts the loss of what can't be read in either file, so that the users concerned are answered without it: calls
  * did() with a sentence for each thing that is lost or set right, and progress() as above. Takes the folder's lock
  * meanwhile: ERR_LOCKED when a server runs. Returns how many things, or an error, after which nothing is changed.
  * Blocks. */
-int sqlite_repair_folder(const char *folder, void (*did)(void *arg, const char *what),
+int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void (*did)(void *arg, const char *what),
                          void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
+
+/* Saves what can be read of a damaged folder, whose files may be cut short, overwritten in part or missing, into
+ * another one, which is new or empty. The damaged one is only read; its lock is taken meanwhile. did(): a sentence for
+ * each loss. Users who may have lost plays are marked in the new folder's quarantine, so that their questions get an
+ * error until `unseen check --repair` accepts it. Returns how many losses were told, or an error, after which there is
+ * no new folder. Blocks. */
+struct sqlite_salvage {
+    const char *folder, *target; /* target: a whole path */
+    const uint64_t *seed;        /* for a history.db whose own can't be read; NULL: not given */
+    void (*did)(void *arg, const char *what);
+    void (*progress)(void *arg, uint64_t done, uint64_t total); /* rows; total 0: not known */
+    void *arg;
+};
+int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err);
 
 /* Packs users (store/parcel.h) out of a folder, in the order of their keys: those whose key is from .. to and that
  * wanted() takes. A server may have the folder: its files are only read, staging first, then history in short
