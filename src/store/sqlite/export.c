@@ -136,11 +136,7 @@ static int read_staging(struct exporter *x, struct err *err)
     if (result == 0) {
         result = export_notes_read(&x->notes, &x->staging, x->e, x->packer.seed, err);
     }
-    struct err ended = {0};
-    if (db_commit(&x->staging, &ended) < 0 && result == 0) {
-        result = err_set(err, ended.code, "%s", ended.text);
-    }
-    return result;
+    return db_end_read(&x->staging, result, err);
 }
 
 static int next_staged(struct exporter *x, int i, struct err *err)
@@ -411,10 +407,7 @@ static int pack_rest(struct exporter *x, struct err *err)
     while (result == 0 && (slot = lowest_slot(x, x->e->to)) >= 0) {
         result = pack_staged_users(x, x->walks[slot].key, NULL, 0, false, err);
     }
-    struct err ended = {0};
-    if (db_commit(&x->history, &ended) < 0 && result == 0) {
-        result = err_set(err, ended.code, "%s", ended.text);
-    }
+    result = db_end_read(&x->history, result, err);
     return result < 0 ? result : hand_over(x, err);
 }
 
@@ -434,10 +427,7 @@ static int pack_all(struct exporter *x, struct err *err)
         }
         more = pack_chunk(x, from, &from, err);
         result = more < 0 ? more : 0;
-        struct err ended = {0};
-        if (db_commit(&x->history, &ended) < 0 && result == 0) {
-            result = err_set(err, ended.code, "%s", ended.text);
-        }
+        result = db_end_read(&x->history, result, err);
         result = result == 0 ? hand_over(x, err) : result;
         show(x, from);
     }
