@@ -222,6 +222,8 @@ DELETE FROM exceptions WHERE user_key = ?1;
 INSERT INTO quarantine (user_key, user, month, at, reason, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 -- :salvage_mark
 INSERT INTO quarantine (user_key, user, month, at, reason) SELECT user_key, user, ?3, ?4, 'its page of history.db could not be read' FROM users WHERE user_key BETWEEN ?1 AND ?2 AND last_month >= ?3;
+-- :salvage_user
+INSERT OR IGNORE INTO users (user_key, user, last_month) VALUES (?1, ?2, ?3);
 -- :salvage_month_tables
 SELECT name FROM sqlite_schema WHERE type = 'table' AND (name GLOB 'plays_[0-9]*' OR name GLOB 'sealed_[0-9]*');
 -- :quarantine_get

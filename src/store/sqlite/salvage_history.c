@@ -132,6 +132,51 @@ static int tell_lost(struct part *p, const char *what, uint64_t rows, struct err
     return 0;
 }
 
+enum { UNKNOWN_MONTH = UINT16_MAX /* until all months are known */ };
+
+/* The index of users has keys and ids a second time, on other pages. It is read from both ends. */
+static int take_indexed_users(struct salvage *s, struct err *err)
+{
+    static const char *const reads[] = {"SELECT user_key, user FROM users INDEXED BY users_user ORDER BY user",
+                                        "SELECT user_key, user FROM users INDEXED BY users_user ORDER BY user DESC"};
+    int result = 0;
+    int saved = 0;
+    for (size_t i = 0; i < sizeof reads / sizeof *reads && result == 0; i++) {
+        sqlite3_stmt *row = NULL;
+        int rc = sqlite3_prepare_v2(s->from.handle, reads[i], -1, &row, NULL);
+        while (rc == SQLITE_OK && result == 0 && sqlite3_step(row) == SQLITE_ROW) {
+            struct slice user = db_column_bytes(row, 1);
+            int64_t key = sqlite3_column_int64(row, 0);
+            if (user.len == 0 || user.len > HASH_ID_MAX || hash_user_key(s->seed, user) != key) {
+                continue;
+            }
+            sqlite3_stmt *put = db_stmt(&s->to, SQL_SALVAGE_USER, err);
+            db_bind_key(put, key);
+            if (put != NULL) {
+                sqlite3_bind_value(put, 2, sqlite3_column_value(row, 1));
+                sqlite3_bind_int(put, 3, UNKNOWN_MONTH);
+            }
+            result = db_run(&s->to, put, err);
+            saved += result == 0 ? sqlite3_changes(s->to.handle) : 0;
+        }
+        sqlite3_finalize(row);
+    }
+    if (result == 0 && saved > 0) {
+        salvage_tell(s, "history.db: users: %d more saved from their index", saved);
+    }
+    return result;
+}
+
+/* Their newest month is lost: they stay as long as any. */
+static int end_indexed_users(struct salvage *s, struct err *err)
+{
+    char sql[192];
+    snprintf(sql, sizeof sql,
+             "UPDATE users SET last_month = (SELECT coalesce(max(month), %d) FROM months) WHERE last_month = %d",
+             month_of_ms(clock_wall_ms()), UNKNOWN_MONTH);
+    return db_exec(&s->to, sql, err);
+}
+
 static int take_users(struct salvage *s, struct err *err)
 {
     struct part p = {.s = s};
@@ -143,6 +188,7 @@ static int take_users(struct salvage *s, struct err *err)
                      " saved, %zu stretches of keys can't be read: who stood there, and has "
                      "lost plays too, can't be marked, and is answered as somebody new",
                      rows, p.n);
+        result = take_indexed_users(s, err);
     }
     free(p.lost);
     return result;
@@ -278,6 +324,9 @@ int salvage_history(struct salvage *s, struct err *err)
         (result = salvage_copy(s, "exceptions", "user_key, item_hash", err)) < 0 ||
         (result = salvage_copy(s, "shared_keys", "user_key, user", err)) < 0 ||
         (result = salvage_copy(s, "quarantine", "user_key, user, month, at, reason, blob, accepted", err)) < 0) {
+        return result;
+    }
+    if ((result = end_indexed_users(s, err)) < 0) {
         return result;
     }
     result = repair_nameless(&s->to, NAMELESS_KEEP, s->did, s->arg, err);
