@@ -67,6 +67,15 @@ int salvage_open(struct salvage *s, const char *folder, const char *name, struct
     return 0;
 }
 
+uint64_t salvage_rows_max(struct salvage *s)
+{
+    int64_t pages = 0, size = 0;
+    struct err none = {0};
+    bool known = db_int(&s->from, "PRAGMA page_count", &pages, &none) == 0 &&
+                 db_int(&s->from, "PRAGMA page_size", &size, &none) == 0;
+    return known ? (uint64_t)pages * (uint64_t)size / 4 : 0;
+}
+
 int salvage_copy(struct salvage *s, const char *table, const char *columns, struct err *err)
 {
     char read[256], write[256], values[64] = "?";
@@ -80,11 +89,13 @@ int salvage_copy(struct salvage *s, const char *table, const char *columns, stru
     }
     bool whole = false;
     int result = 0;
+    uint64_t left = 2 * salvage_rows_max(s);
     for (int down = 0; down <= 1 && !whole && result == 0; down++) {
         int rc;
         snprintf(read, sizeof read, "SELECT %s FROM %s%s", columns, table, down ? " ORDER BY 1 DESC" : "");
         rc = sqlite3_prepare_v2(s->from.handle, read, -1, &from, NULL);
-        while (rc == SQLITE_OK && result == 0 && (rc = sqlite3_step(from)) == SQLITE_ROW) {
+        while (rc == SQLITE_OK && result == 0 && left > 0 && (rc = sqlite3_step(from)) == SQLITE_ROW) {
+            left--;
             for (int i = 0; i < sqlite3_column_count(from); i++) {
                 sqlite3_bind_value(to, i + 1, sqlite3_column_value(from, i));
             }

@@ -141,10 +141,12 @@ static int take_indexed_users(struct salvage *s, struct err *err)
                                         "SELECT user_key, user FROM users INDEXED BY users_user ORDER BY user DESC"};
     int result = 0;
     int saved = 0;
+    uint64_t left = 2 * salvage_rows_max(s);
     for (size_t i = 0; i < sizeof reads / sizeof *reads && result == 0; i++) {
         sqlite3_stmt *row = NULL;
         int rc = sqlite3_prepare_v2(s->from.handle, reads[i], -1, &row, NULL);
-        while (rc == SQLITE_OK && result == 0 && sqlite3_step(row) == SQLITE_ROW) {
+        while (rc == SQLITE_OK && result == 0 && left > 0 && sqlite3_step(row) == SQLITE_ROW) {
+            left--;
             struct slice user = db_column_bytes(row, 1);
             int64_t key = sqlite3_column_int64(row, 0);
             if (user.len == 0 || user.len > HASH_ID_MAX || hash_user_key(s->seed, user) != key) {
