@@ -54,6 +54,11 @@ bool log_again(struct log_limit *limit)
            atomic_compare_exchange_strong(&limit->quiet_until_us, &until, now + LIMIT_US);
 }
 
+bool log_wants(enum log_level level)
+{
+    return (int)level <= atomic_load_explicit(&max_level, memory_order_relaxed);
+}
+
 const char *log_level_name(enum log_level level)
 {
     return names[level];
@@ -82,7 +87,7 @@ int log_recent(struct log_recent *out, int max)
 
 void log_write(enum log_level level, const char *message, const char *fields, ...)
 {
-    if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) {
+    if (!log_wants(level)) {
         return;
     }
     pthread_once(&once, find_journal);

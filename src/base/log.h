@@ -21,6 +21,7 @@ enum { LOG_LINE = 2048 };
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 void log_set_level(enum log_level level);
+bool log_wants(enum log_level level); /* for what takes work to put together */
 
 /* `fields` is a printf format of space-separated key=value pairs, or "". Values that may hold spaces or
  * strange bytes go through log_quote(). */

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "http/server.h"
+#include "net/address.h"
 
 enum {
     LINGERERS_MAX = HTTP_CLIENTS_MAX,
@@ -141,7 +142,7 @@ void http_conn_refuse(struct http_conn *c, struct http_request *rq)
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = rq->out.len > 0 ? 2 : 1};
     http_conn_linger(c);
     if (sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        log_debug("HTTP client is gone", "status=%u", rq->status);
+        log_debug("HTTP client is gone", "address=%s status=%u", log_quote_str(c->address), rq->status);
     }
 }
 
@@ -241,6 +242,12 @@ static void check_address(struct http_conn *newcomer)
     }
 }
 
+/* Between these two lines stands what libmicrohttpd says of the client, which has no address. */
+static void log_client(const struct http_conn *c, const char *message)
+{
+    log_debug(message, "fd=%d address=%s", c->fd, log_quote_str(c->address));
+}
+
 static void conn_new(struct http *h, struct MHD_Connection *mhd, void **context)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -253,6 +260,10 @@ static void conn_new(struct http *h, struct MHD_Connection *mhd, void **context)
     c->fd = info != NULL ? info->connect_fd : -1;
     c->linger_fd = -1;
     c->peer = peer_of_fd(c->fd);
+    info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (info != NULL) {
+        address_text(info->client_addr, c->address);
+    }
     http_conn_phase(c, PHASE_READING);
     c->next = h->conns;
     if (h->conns != NULL) {
@@ -260,6 +271,7 @@ static void conn_new(struct http *h, struct MHD_Connection *mhd, void **context)
     }
     h->conns = c;
     h->n_conns++;
+    log_client(c, "HTTP client connected");
     check_address(c);
     make_place(h, c);
 }
@@ -276,6 +288,7 @@ void http_conn_notify(void *cls, struct MHD_Connection *mhd, void **context, enu
         return;
     }
     h->n_conns -= !c->leaving;
+    log_client(c, "HTTP client disconnected");
     if (c->prev != NULL) {
         c->prev->next = c->next;
     } else {

@@ -10,6 +10,7 @@
 #include "http/http.h"
 #include "http/metrics.h"
 #include "http/timeline.h"
+#include "net/address.h"
 
 struct http_conn;
 
@@ -53,6 +54,7 @@ struct http {
 enum http_phase { PHASE_READING, PHASE_WORKING, PHASE_SENDING };
 
 struct http_conn {
+    char address[ADDRESS_TEXT]; /* of the client */
     struct http *http;
     struct http_conn *next, *prev;
     int fd;        /* libmicrohttpd's */

@@ -4,7 +4,6 @@
  * nobody holds the connection any more. */
 #include "net/conn.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -12,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/address.h"
 #include "net/conn_impl.h"
 #include "net/worker.h"
 
@@ -88,6 +88,7 @@ void conn_abort(struct conn *c)
     if (c->state == CONN_CLOSING) {
         return;
     }
+    conn_log(c, LOG_LEVEL_DEBUG, "client disconnected", NULL);
     c->state = CONN_CLOSING;
     uv_close(&c->uv.handle, on_closed);
 }
@@ -167,7 +168,7 @@ void conn_end_if_done(struct conn *c)
 static void give_up(struct conn *c, const char *cause)
 {
     worker_count(c->worker, COUNT_TIMEOUTS, 1);
-    log_info("connection timed out", "id=%llu cause=\"%s\"", (unsigned long long)c->id, cause);
+    conn_log(c, LOG_LEVEL_INFO, "connection timed out", cause);
     conn_abort(c);
 }
 
@@ -264,6 +265,7 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
         conn_abort(c);
         return;
     }
+    conn_log(c, LOG_LEVEL_DEBUG, "client connected", NULL);
     conn_read_on(c);
 }
 
@@ -289,13 +291,17 @@ void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS])
     }
     int code = local ? uv_tcp_getsockname(&c->uv.tcp, (struct sockaddr *)&a, &len)
                      : uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&a, &len);
-    char ip[64];
-    if (code < 0 || uv_ip_name((struct sockaddr *)&a, ip, sizeof ip) < 0) {
-        return;
+    if (code == 0) {
+        address_text((struct sockaddr *)&a, out);
     }
-    if (a.ss_family == AF_INET6) {
-        snprintf(out, CONN_ADDRESS, "[%s]:%d", ip, ntohs(((struct sockaddr_in6 *)&a)->sin6_port));
-    } else {
-        snprintf(out, CONN_ADDRESS, "%s:%d", ip, ntohs(((struct sockaddr_in *)&a)->sin_port));
+}
+
+void conn_log(const struct conn *c, enum log_level level, const char *message, const char *cause)
+{
+    if (log_wants(level)) {
+        char address[CONN_ADDRESS];
+        conn_address(c, false, address);
+        log_write(level, message, "id=%llu address=%s%s%s", (unsigned long long)c->id, log_quote_str(address),
+                  cause != NULL ? " cause=" : "", cause != NULL ? log_quote_str(cause) : "");
     }
 }

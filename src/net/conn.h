@@ -25,6 +25,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/slice.h"
 #include "net/meter.h"
 #include "net/peer.h"
@@ -141,6 +142,9 @@ void conn_release(struct conn *c);
 /* "127.0.0.1:53012", "[::1]:53012", "/run/unseen.sock:0", as Redis shows them. */
 void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS]);
 int conn_fd(const struct conn *c);
+
+/* A line of the log that names the connection by id and address; cause: NULL, or why. */
+void conn_log(const struct conn *c, enum log_level level, const char *message, const char *cause);
 
 /* For the worker: at the end of a turn; each second; and when it stops. */
 void conn_flush(struct conn *c);

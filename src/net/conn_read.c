@@ -40,7 +40,7 @@ static size_t room_wanted(const struct conn *c)
 /* What has been read must be kept somewhere; where malloc() has no place for it, the connection ends. */
 static void give_up(struct conn *c)
 {
-    log_warn("connection closed", "id=%llu cause=\"no memory for its request\"", (unsigned long long)c->id);
+    conn_log(c, LOG_LEVEL_WARN, "connection closed", "no memory for its request");
     conn_abort(c);
 }
 

@@ -64,7 +64,7 @@ void conn_flush(struct conn *c)
         return;
     }
     if (c->out.failed) {
-        log_warn("connection closed", "id=%llu cause=\"out of memory\"", (unsigned long long)c->id);
+        conn_log(c, LOG_LEVEL_WARN, "connection closed", "out of memory");
         conn_abort(c);
         return;
     }

@@ -1,5 +1,7 @@
 # the loops and connections
 libunseen_a_SOURCES += \
+	src/net/address.c \
+	src/net/address.h \
 	src/net/aside.c \
 	src/net/aside.h \
 	src/net/budget.h \

@@ -156,13 +156,9 @@ static enum outcome protocol_error(struct session *s)
         return OUTCOME_AGAIN;
     }
     static struct log_limit limit;
-    char address[CONN_ADDRESS];
     size_t before = s->conn.out.len;
     worker_count(s->conn.worker, COUNT_PROTOCOL_ERRORS, 1);
-    if (log_again(&limit)) {
-        conn_address(&s->conn, false, address);
-        log_warn("no RESP client", "address=%s cause=%s", address, log_quote_str(s->parser.error));
-    }
+    conn_log(&s->conn, log_again(&limit) ? LOG_LEVEL_WARN : LOG_LEVEL_DEBUG, "no RESP client", s->parser.error);
     write_error(&s->writer, s->parser.error);
     count_error(s, before);
     conn_finish(&s->conn);

@@ -1,0 +1,75 @@
+"""What the log says of clients: whose connection it was."""
+import http.client
+import re
+import time
+
+import pytest
+
+from conftest import http_url
+from resp import Closed, RespError
+
+
+@pytest.fixture
+def server(make_server):
+    return make_server(log_level="debug", http="127.0.0.1:0", idle_timeout="10min")
+
+
+def line_with(server, *parts):
+    """The one line that has all of them, which may take a moment."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = [line for line in server.log().splitlines() if all(part in line for part in parts)]
+        if found:
+            assert len(found) == 1, found
+            return found[0]
+        time.sleep(0.01)
+    raise AssertionError(f"{parts}\n{server.log()}")
+
+
+def address_of(sock):
+    return 'address="%s:%d"' % sock.getsockname()
+
+
+def test_a_client_that_comes_and_goes(server):
+    with server.client() as c:
+        assert c.command("PING") == b"PONG"
+        own = address_of(c.sock)
+        number = re.search(rb"\bid=(\d+) ", c.command("CLIENT", "INFO")).group(1).decode()
+        line_with(server, "debug client connected", f"id={number} {own}")
+    line_with(server, "debug client disconnected", f"id={number} {own}")
+
+
+def test_a_protocol_error(server):
+    with server.client() as c:
+        own = address_of(c.sock)
+        c.send(b"*1\r\n:5\r\n")
+        with pytest.raises((RespError, Closed)):
+            raise c.read()
+        assert "cause=" in line_with(server, "no RESP client", own)
+
+
+def test_a_silent_one(server):
+    with server.client() as c:
+        assert c.command("PING") == b"PONG"
+        own = address_of(c.sock)
+        server.advance(11 * 60 * 1000)
+        line_with(server, "info connection timed out", own, "cause=")
+
+
+def test_http(server):
+    host, port = http_url(server)[len("http://"):].split(":")
+    c = http.client.HTTPConnection(host, int(port), timeout=30)
+    c.request("GET", "/healthz")
+    assert c.getresponse().read() == b'{"alive":true}\n'
+    own = address_of(c.sock)
+    line_with(server, "debug HTTP client connected", own)
+    c.close()
+    line_with(server, "debug HTTP client disconnected", own)
+
+
+def test_not_at_the_usual_level(make_server):
+    server = make_server(http="127.0.0.1:0")
+    with server.client() as c:
+        assert c.command("PING") == b"PONG"
+    server.stop()
+    assert "client connected" not in server.log() and "client disconnected" not in server.log()
