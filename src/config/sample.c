@@ -28,6 +28,8 @@ int config_write_sample(FILE *out)
         "# The configuration of Unseen. Every option stands here with its default; take the # away to change one.\n"
         "# Sizes are written as 64KiB, 256MiB, 1GiB or in bytes, times as 500ms, 30s, 10min, 1h, 1d. Lines that begin\n"
         "# with # or ; are comments. `unseen check-config -c FILE` says what is wrong with a file.\n"
+        "# A variable of the environment such as UNSEEN_SLOTS counts more than this file, and the command line more\n"
+        "# than both.\n"
         "# SIGHUP (systemctl reload unseen) puts changes in force while the service runs, but for options that say\n"
         "# that they need a restart.\n"
         "\n"
