@@ -242,7 +242,7 @@ int migrate_each_key(struct migrate *m, enum legacy_key kind,
                      int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err)
 {
     const char *form = kind == LEGACY_KEY_PLAYED ? m->cfg.legacy_played_key : m->cfg.legacy_delivered_key;
-    char pattern[2 * LEGACY_KEY_MAX], cursor[24] = "0";
+    char pattern[2 * LEGACY_KEY_MAX], cursor[LEGACY_CURSOR] = "0";
     struct slice match = legacy_key_pattern(form, pattern);
     int rc = 0;
     do {
@@ -254,11 +254,13 @@ int migrate_each_key(struct migrate *m, enum legacy_key kind,
         if (rc < 0) {
             return rc;
         }
-        if (redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &text) || text.len >= sizeof cursor) {
+        const char *wrong = redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &text)
+                                ? "the answer to SCAN is no list of keys"
+                                : legacy_cursor_take(cursor, text);
+        if (wrong != NULL) {
             redis_free(reply);
-            return err_set(err, ERR_INVALID, "%s: the answer to SCAN is no list of keys", m->cfg.legacy_redis);
+            return err_set(err, ERR_INVALID, "%s: %s", m->cfg.legacy_redis, wrong);
         }
-        snprintf(cursor, sizeof cursor, "%.*s", (int)text.len, text.data);
         const struct redisReply *keys = redis_item(reply, 1);
         for (size_t i = 0; i < redis_count(keys) && rc == 0; i++) {
             if (redis_text(redis_item(keys, i), &text)) {
@@ -266,7 +268,7 @@ int migrate_each_key(struct migrate *m, enum legacy_key kind,
             }
         }
         redis_free(reply);
-    } while (rc == 0 && strcmp(cursor, "0") != 0);
+    } while (rc == 0 && !legacy_cursor_ended(cursor));
     return rc;
 }
 

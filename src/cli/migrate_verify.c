@@ -123,7 +123,7 @@ static int compare_page(struct verify *v, struct slice user, const struct redisR
 
 static int verify_user(struct verify *v, struct slice user, struct err *err)
 {
-    char key[LEGACY_KEY_MAX], cursor[24] = "0", state[32], users[OUTPUT_TEXT], missing[OUTPUT_TEXT];
+    char key[LEGACY_KEY_MAX], cursor[LEGACY_CURSOR] = "0", state[32], users[OUTPUT_TEXT], missing[OUTPUT_TEXT];
     struct slice name = legacy_key_make(v->m->cfg.legacy_played_key, user, key);
     int rc = ask_state(v, user, state, err);
     v->users++;
@@ -144,15 +144,14 @@ static int verify_user(struct verify *v, struct slice user, struct err *err)
             return rc;
         }
         if (redis_is_error(reply, &text) || redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &text) ||
-            text.len >= sizeof cursor) {
+            legacy_cursor_take(cursor, text) != NULL) {
             redis_free(reply);
             v->unread++; /* --problems says why */
             return 0;
         }
-        snprintf(cursor, sizeof cursor, "%.*s", (int)text.len, text.data);
         rc = compare_page(v, user, redis_item(reply, 1), state, err);
         redis_free(reply);
-    } while (rc == 0 && strcmp(cursor, "0") != 0);
+    } while (rc == 0 && !legacy_cursor_ended(cursor));
     progress_show(&v->m->progress, v->wanted > 0 ? v->users : 0, v->wanted, "%s user%s, %s missing",
                   count_text(v->users, users), plural(v->users), count_text(v->missing, missing));
     return rc;

@@ -228,12 +228,17 @@ int gather_begin(struct gather *g, struct err *err)
     return rc;
 }
 
+size_t gather_users(const struct gather *g)
+{
+    return g->filling->n[MIGRATED] + g->filling->n[LEFT];
+}
+
 bool gather_due(const struct gather *g, int64_t staging_memory)
 {
     const struct list *list = g->filling;
     int64_t limit = staging_memory / HAND_SHARE;
     limit = limit < HAND_BYTES_MIN ? HAND_BYTES_MIN : limit > HAND_BYTES_MAX ? HAND_BYTES_MAX : limit;
-    return (int64_t)g->store->ops->bulk_bytes(g->store) >= limit || list->n[MIGRATED] + list->n[LEFT] >= HAND_USERS ||
+    return (int64_t)g->store->ops->bulk_bytes(g->store) >= limit || gather_users(g) >= HAND_USERS ||
            (list->since_us != 0 && clock_stopwatch_us() - list->since_us >= HAND_US);
 }
 

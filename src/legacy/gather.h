@@ -31,6 +31,7 @@ int gather_user(struct gather *g, const struct take *t, const struct take_rules 
 
 /* Whether it is time to turn, so that memory stays bounded and nobody waits for long to be marked. */
 bool gather_due(const struct gather *g, int64_t staging_memory);
+size_t gather_users(const struct gather *g); /* gathered since the last turn */
 int gather_turn(struct gather *g, struct err *err);
 int gather_drain(struct gather *g, struct err *err); /* until all are marked */
 

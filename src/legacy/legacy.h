@@ -35,7 +35,7 @@ enum legacy_doing {
     LEGACY_IDLE,    /* nobody waits */
     LEGACY_READING, /* at it */
     LEGACY_PAUSED,  /* as somebody said */
-    LEGACY_WAITING, /* for what `cause` says; tries again by itself */
+    LEGACY_WAITING, /* for what `cause` says; tries again by itself, and is at it only once a user is durable */
     LEGACY_OFF,     /* no Redis is configured */
 };
 const char *legacy_doing_name(enum legacy_doing doing); /* "idle", "reading" ... */
@@ -43,6 +43,7 @@ const char *legacy_doing_name(enum legacy_doing doing); /* "idle", "reading" ...
 struct legacy_state {
     enum legacy_doing doing;
     char cause[256];
+    bool needs_room;          /* it waits for room on the disk of this machine */
     int64_t waiting_since_ms; /* wall time; 0: it isn't waiting */
     struct store_notes_state notes;
     /* since start: */

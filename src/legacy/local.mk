@@ -10,10 +10,12 @@ libunseen_a_SOURCES += \
 	src/legacy/gather.h \
 	src/legacy/greeting.c \
 	src/legacy/greeting.h \
+	src/legacy/legacy.c \
 	src/legacy/legacy.h \
 	src/legacy/link.c \
 	src/legacy/link.h \
 	src/legacy/migration.c \
+	src/legacy/migration_impl.h \
 	src/legacy/migration_state.c \
 	src/legacy/migration_state.h \
 	src/legacy/mirror.c \
@@ -28,8 +30,12 @@ libunseen_a_SOURCES += \
 	src/legacy/redis_reply.h \
 	src/legacy/repeat.c \
 	src/legacy/repeat.h \
+	src/legacy/reply_limits.c \
+	src/legacy/reply_limits.h \
 	src/legacy/resolve.c \
 	src/legacy/resolve.h \
+	src/legacy/retry.c \
+	src/legacy/retry.h \
 	src/legacy/take.c \
 	src/legacy/take.h \
 	src/legacy/through.c \

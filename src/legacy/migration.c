@@ -7,64 +7,23 @@
  *
  * What can go wrong. The old Redis is away, slow, or refuses everybody: what was gathered is handed over and marked,
  * the rest is read again after a delay that grows; meanwhile the state names the cause. The store can't merge or mark:
- * the same, but what was gathered is given up. A key that can't be taken over, in whole or in part, is named, and never
- * stops the others. A user who is forgotten meanwhile: his note has ended, the load passes over him, and marking leaves
- * it ended.
+ * the same, but what was gathered is given up, and a few users are tried before more are read. While its disk has no
+ * room nothing is read at all. A key that can't be taken over, in whole or in part, is named, and never stops the
+ * others; a reply too large to be one breaks the connection, so that is tried some times before. A user who is
+ * forgotten meanwhile: his note has ended, the load passes over him, and marking leaves it ended.
  */
 #include <inttypes.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/beat.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "legacy/first.h"
-#include "legacy/gather.h"
-#include "legacy/legacy.h"
-#include "legacy/migration_state.h"
-#include "legacy/pace.h"
-#include "legacy/take.h"
+#include "legacy/migration_impl.h"
 
 enum {
-    UNDER_WAY = 128,    /* users at a time */
-    PAGE = 512,         /* notes read at a time */
+    CAREFUL = 8,        /* users under way at a time, after the store has failed */
     PACE_LOOK_MS = 200, /* at a rate that may have been changed */
-    DELAY_MIN_MS = 100,
-    DELAY_MAX_MS = 10 * 1000,
     IDLE_MS = 60 * 1000,
-};
-
-struct legacy {
-    const struct dedup *dedup;
-    const struct config *cfg;
-    struct store *store;
-    pthread_t thread;
-    pthread_mutex_t mutex; /* guards these, but not the thread's own below: */
-    pthread_cond_t wake;
-    bool stop, woken;
-    struct redis *redis;          /* set and cleared under it, used by the thread without */
-    pthread_mutex_t reader_mutex; /* guards this: */
-    struct store_reader *problems_reader;
-    struct first first;
-    struct migration_state state;
-
-    /* the thread's own */
-    struct beat beat;
-    struct store_reader *reader;
-    struct take_rules rules;
-    struct take takes[UNDER_WAY];
-    uint16_t queue[UNDER_WAY], spare[UNDER_WAY]; /* under way, in the order of their commands; not under way */
-    size_t queue_at, n_queue, n_spare;
-    struct arena arena;      /* of the page */
-    struct slice page[PAGE]; /* users */
-    int n_page, at_page;
-    struct store_notes_walk walk;
-    struct gather *gather;
-    struct pace users, bytes;
-    unsigned failures; /* in a row */
 };
 
 /* --- waiting --- */
@@ -137,7 +96,7 @@ static void count_bytes(struct legacy *l, size_t bytes)
 
 /* --- reading --- */
 
-static void disconnect(struct legacy *l)
+void migration_disconnect(struct legacy *l)
 {
     pthread_mutex_lock(&l->mutex);
     struct redis *redis = l->redis;
@@ -233,7 +192,8 @@ static int next_user(struct legacy *l, char id[ID_MAX], struct slice *user, stru
 static int start_some(struct legacy *l, struct err *err)
 {
     int rc = 0;
-    while (rc == 0 && l->n_spare > 0 && users_left_us(l) == 0) {
+    size_t most = l->retry.careful ? CAREFUL : UNDER_WAY;
+    while (rc == 0 && l->n_queue < most && users_left_us(l) == 0) {
         char id[ID_MAX];
         struct slice user;
         if ((rc = next_user(l, id, &user, err)) <= 0) {
@@ -252,11 +212,15 @@ static int go_on(struct legacy *l, struct err *err)
 {
     struct redisReply *reply;
     int rc = redis_read(l->redis, &reply, err);
+    uint16_t which = l->queue[l->queue_at];
+    struct take *t = &l->takes[which];
+    if (rc == ERR_LARGE && retry_blames(&l->retry, t->key)) {
+        take_give_up(t, &l->rules, err->text);
+        return gather_user(l->gather, t, &l->rules, NULL) < 0 ? ERR_NOMEM : rc;
+    }
     if (rc < 0) {
         return rc;
     }
-    uint16_t which = l->queue[l->queue_at];
-    struct take *t = &l->takes[which];
     l->queue_at = (l->queue_at + 1) % UNDER_WAY;
     l->n_queue--;
     count_bytes(l, redis_bytes(reply));
@@ -274,15 +238,34 @@ static int go_on(struct legacy *l, struct err *err)
     return gather_user(l->gather, t, &l->rules, err);
 }
 
+static uint64_t users_settled(struct legacy *l)
+{
+    struct store_notes_state notes;
+    l->store->ops->notes_state(l->store, &notes);
+    return notes.done + notes.left;
+}
+
+/* After a turn without error: users may have become durable. */
+static void turned(struct legacy *l)
+{
+    if (users_settled(l) != l->settled && retry_proved(&l->retry)) {
+        log_info("migration goes on", "redis=%s", log_quote_str(l->cfg->legacy_redis));
+    }
+    if (l->retry.failures == 0) {
+        migration_state_show(&l->state, LEGACY_READING, NULL);
+    }
+    migration_state_turn(&l->state, gather_unlisted(l->gather));
+}
+
 static int turn_when_due(struct legacy *l, struct err *err)
 {
-    if (!gather_due(l->gather, config_now(l->cfg)->staging_memory)) {
+    bool proves = l->retry.careful && gather_users(l->gather) >= CAREFUL;
+    if (!proves && !gather_due(l->gather, config_now(l->cfg)->staging_memory)) {
         return 0;
     }
-    int rc = gather_turn(l->gather, err);
+    int rc = l->retry.careful ? gather_drain(l->gather, err) : gather_turn(l->gather, err);
     if (rc == 0) {
-        l->failures = 0;
-        migration_state_turn(&l->state, gather_unlisted(l->gather));
+        turned(l);
     }
     return rc;
 }
@@ -293,7 +276,9 @@ static int read_notes(struct legacy *l, struct err *err)
     int rc = connect_redis(l, err);
     if (rc == 0 && (rc = gather_begin(l->gather, err)) == 0) {
         renew_rules(l);
-        migration_state_show(&l->state, LEGACY_READING, "");
+        if (l->retry.failures == 0) {
+            migration_state_show(&l->state, LEGACY_READING, NULL);
+        }
     }
     while (rc == 0 && !stopping(l) && !paused(l)) {
         beat_now(&l->beat);
@@ -315,34 +300,44 @@ static int read_notes(struct legacy *l, struct err *err)
 
 /* --- the thread --- */
 
-static void fail(struct legacy *l, const struct err *err)
+static void fail(struct legacy *l, bool by_store, const struct err *err)
 {
-    int64_t delay = DELAY_MIN_MS;
-    for (unsigned i = 0; i < l->failures && delay < DELAY_MAX_MS; i++) {
-        delay *= 2;
-    }
-    delay = delay < DELAY_MAX_MS ? delay : DELAY_MAX_MS;
-    migration_state_show(&l->state, LEGACY_WAITING, err->text);
-    if (l->failures++ == 0) {
+    bool first = l->retry.failures == 0;
+    int64_t delay = retry_failed(&l->retry, by_store);
+    l->settled = users_settled(l);
+    migration_state_show(&l->state, LEGACY_WAITING, err);
+    if (first) {
         log_warn("migration waits", "retry_ms=%" PRId64 " error=%s", delay, log_quote_str(err->text));
     }
     rest_ms(l, delay);
+}
+
+/* Whether an error comes from the other side: what was gathered before it is whole. */
+static bool is_theirs(int code)
+{
+    return code == ERR_SYSTEM || code == ERR_BUSY || code == ERR_INVALID || code == ERR_LARGE;
 }
 
 /* One round, from the first note that waits to the last. */
 static void work(struct legacy *l)
 {
     struct err err = {0}, late = {0};
-    int rc = read_notes(l, &err);
-    bool stop = stopping(l);
-    disconnect(l);
-    if (!stop && (rc == 0 || rc == ERR_SYSTEM || rc == ERR_BUSY || rc == ERR_INVALID)) {
-        /* What was gathered is whole. */
+    int rc = l->store->ops->room(l->store, &err);
+    if (rc < 0) {
+        fail(l, true, &err);
+        return;
+    }
+    rc = read_notes(l, &err);
+    bool stop = stopping(l), theirs = is_theirs(rc);
+    migration_disconnect(l);
+    if (!stop && (rc == 0 || theirs)) {
         int drained = gather_drain(l->gather, &late);
-        migration_state_turn(&l->state, gather_unlisted(l->gather));
-        if (drained < 0) {
+        if (drained == 0) {
+            turned(l);
+        } else {
             err = late;
             rc = drained;
+            theirs = false;
         }
     }
     if (stop) {
@@ -351,11 +346,11 @@ static void work(struct legacy *l)
     }
     gather_end(l->gather);
     if (rc < 0) {
-        fail(l, &err);
+        fail(l, !theirs, &err);
     }
 }
 
-static void *migration_main(void *arg)
+void *migration_main(void *arg)
 {
     struct legacy *l = arg;
     bool told = false;
@@ -370,7 +365,7 @@ static void *migration_main(void *arg)
                          notes.left, notes.problems);
             }
             told = told && notes.paused;
-            migration_state_show(&l->state, notes.paused ? LEGACY_PAUSED : LEGACY_IDLE, "");
+            migration_state_show(&l->state, notes.paused ? LEGACY_PAUSED : LEGACY_IDLE, NULL);
             wait_ms(l, IDLE_MS);
             continue;
         }
@@ -381,114 +376,7 @@ static void *migration_main(void *arg)
         }
         work(l);
     }
-    disconnect(l);
+    migration_disconnect(l);
     beat_end(&l->beat);
     return NULL;
-}
-
-int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *err)
-{
-    *legacy = NULL;
-    if (dedup->cfg->legacy_redis[0] == '\0') {
-        return 0;
-    }
-    struct legacy *l = calloc(1, sizeof *l);
-    if (l == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory for the migration");
-    }
-    l->dedup = dedup;
-    l->cfg = dedup->cfg;
-    l->store = dedup->store;
-    pthread_mutex_init(&l->mutex, NULL);
-    pthread_mutex_init(&l->reader_mutex, NULL);
-    pthread_cond_init(&l->wake, NULL);
-    first_init(&l->first);
-    migration_state_init(&l->state);
-    disconnect(l); /* makes all spare */
-    int rc = gather_new(l->store, &l->beat, &l->gather, err);
-    if (rc == 0) {
-        rc = l->store->ops->reader_open(l->store, &l->reader, err);
-    }
-    if (rc == 0) {
-        rc = l->store->ops->reader_open(l->store, &l->problems_reader, err);
-    }
-    if (rc == 0) {
-        int code = pthread_create(&l->thread, NULL, migration_main, l);
-        rc = code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
-    }
-    if (rc < 0) {
-        l->stop = true;
-        if (l->reader != NULL) {
-            l->store->ops->reader_close(l->reader);
-        }
-        if (l->problems_reader != NULL) {
-            l->store->ops->reader_close(l->problems_reader);
-        }
-        legacy_free(l);
-        return rc;
-    }
-    *legacy = l;
-    return 0;
-}
-
-void legacy_stop(struct legacy *l)
-{
-    if (l == NULL) {
-        return;
-    }
-    pthread_mutex_lock(&l->mutex);
-    l->stop = true;
-    if (l->redis != NULL) {
-        redis_interrupt(l->redis);
-    }
-    pthread_cond_broadcast(&l->wake);
-    pthread_mutex_unlock(&l->mutex);
-    pthread_join(l->thread, NULL);
-    l->store->ops->reader_close(l->reader);
-    l->store->ops->reader_close(l->problems_reader);
-}
-
-void legacy_free(struct legacy *l)
-{
-    if (l != NULL) {
-        gather_free(l->gather);
-        arena_free(&l->arena);
-        first_free(&l->first);
-        migration_state_free(&l->state);
-        pthread_cond_destroy(&l->wake);
-        pthread_mutex_destroy(&l->mutex);
-        pthread_mutex_destroy(&l->reader_mutex);
-        free(l);
-    }
-}
-
-void legacy_wake(struct legacy *l)
-{
-    if (l != NULL) {
-        pthread_mutex_lock(&l->mutex);
-        l->woken = true;
-        pthread_cond_broadcast(&l->wake);
-        pthread_mutex_unlock(&l->mutex);
-    }
-}
-
-void legacy_first(struct legacy *l, int64_t key, struct slice user)
-{
-    if (l != NULL) {
-        first_put(&l->first, key, user, clock_stopwatch_us());
-    }
-}
-
-void legacy_state(struct legacy *l, struct legacy_state *out)
-{
-    migration_state_get(&l->state, out);
-    l->store->ops->notes_state(l->store, &out->notes);
-}
-
-int legacy_problems(struct legacy *l, struct store_problem *out, int max, struct arena *arena, struct err *err)
-{
-    pthread_mutex_lock(&l->reader_mutex);
-    int n = l->store->ops->notes_problems(l->problems_reader, out, max, arena, err);
-    pthread_mutex_unlock(&l->reader_mutex);
-    return n;
 }

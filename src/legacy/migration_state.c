@@ -16,14 +16,16 @@ void migration_state_free(struct migration_state *m)
     pthread_mutex_destroy(&m->mutex);
 }
 
-void migration_state_show(struct migration_state *m, enum legacy_doing doing, const char *cause)
+void migration_state_show(struct migration_state *m, enum legacy_doing doing, const struct err *cause)
 {
     pthread_mutex_lock(&m->mutex);
     m->shown.doing = doing;
     m->shown.waiting_since_ms = doing != LEGACY_WAITING         ? 0
                                 : m->shown.waiting_since_ms > 0 ? m->shown.waiting_since_ms
                                                                 : clock_wall_ms();
-    snprintf(m->shown.cause, sizeof m->shown.cause, "%.*s", (int)sizeof m->shown.cause - 1, cause);
+    m->shown.needs_room = cause != NULL && cause->code == ERR_FULL;
+    snprintf(m->shown.cause, sizeof m->shown.cause, "%.*s", (int)sizeof m->shown.cause - 1,
+             cause != NULL ? cause->text : "");
     if (doing != LEGACY_READING) {
         m->shown.users_second = 0;
         m->rate_from_us = 0;

@@ -19,7 +19,7 @@ struct migration_state {
 void migration_state_init(struct migration_state *m);
 void migration_state_free(struct migration_state *m);
 
-void migration_state_show(struct migration_state *m, enum legacy_doing doing, const char *cause);
+void migration_state_show(struct migration_state *m, enum legacy_doing doing, const struct err *cause);
 void migration_state_user(struct migration_state *m, const struct take *t); /* was read to the end */
 void migration_state_bytes(struct migration_state *m, size_t bytes);        /* were read */
 void migration_state_turn(struct migration_state *m, uint64_t unlisted);    /* now and then: renews users a second */

@@ -89,6 +89,28 @@ struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX])
     return slice_of(out, n);
 }
 
+const char *legacy_cursor_take(char cursor[LEGACY_CURSOR], struct slice came)
+{
+    bool digits = came.len > 0 && came.len < LEGACY_CURSOR;
+    for (size_t i = 0; digits && i < came.len; i++) {
+        digits = came.data[i] >= '0' && came.data[i] <= '9';
+    }
+    if (!digits) {
+        return "the page of a scan came with a cursor that is no number";
+    }
+    if (!legacy_cursor_ended(cursor) && slice_eq(slice_str(cursor), came)) {
+        return "the scan does not move on: a page came with the cursor that it was asked with";
+    }
+    memcpy(cursor, came.data, came.len);
+    cursor[came.len] = '\0';
+    return NULL;
+}
+
+bool legacy_cursor_ended(const char cursor[LEGACY_CURSOR])
+{
+    return strcmp(cursor, "0") == 0;
+}
+
 bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGACY_PORT_TEXT])
 {
     const char *colon = strrchr(address, ':');

@@ -29,6 +29,13 @@ struct slice legacy_key_make(const char *form, struct slice user, char out[LEGAC
 /* The form as a pattern for SCAN ... MATCH. */
 struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX]);
 
+/* The cursor of SCAN or ZSCAN, as text with its NUL: "0" at first, and again behind the last page. */
+enum { LEGACY_CURSOR = 24 };
+
+/* Takes over the one that came with a page. NULL, or what is wrong with it: then cursor is as it was. */
+const char *legacy_cursor_take(char cursor[LEGACY_CURSOR], struct slice came);
+bool legacy_cursor_ended(const char cursor[LEGACY_CURSOR]);
+
 /* "host:port", "[::1]:6379": true, with both apart. Else the path of a socket, in host. */
 enum { LEGACY_PORT_TEXT = 8 };
 bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGACY_PORT_TEXT]);

@@ -13,17 +13,21 @@
 #include "base/beat.h"
 #include "base/clock.h"
 #include "legacy/parse.h"
+#include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
 
-enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200 };
+enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_SIZE = 64 * 1024 };
 
 struct redis {
     redisContext *context; /* NULL: not connected */
     char address[CONFIG_TEXT];
     struct beat *beat;
     struct redis_replies replies;
+    struct reply_limits limits;
+    struct err broken;     /* what came behind the replies that are still to be read */
     pthread_mutex_t mutex; /* guards the change of context, and: */
     bool interrupted;
+    char bytes[READ_SIZE]; /* the thread's own */
 };
 
 #define TEXT_OF(number) #number
@@ -159,6 +163,8 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
         return rc;
     }
     redis_replies_to(&r->replies, context->reader);
+    r->broken = (struct err){0};
+    r->limits = (struct reply_limits){.bytes_max = REDIS_REPLY_BYTES_MAX, .elements_max = REDIS_REPLY_ELEMENTS_MAX};
     pthread_mutex_lock(&r->mutex);
     r->context = context;
     pthread_mutex_unlock(&r->mutex);
@@ -219,6 +225,25 @@ int redis_send(struct redis *r, const struct slice *words, size_t n, struct err 
     return redisAppendCommandArgv(r->context, (int)n, argv, lens) == REDIS_OK ? 0 : lost(r, err);
 }
 
+/* What has come goes to hiredis, once it is known to be no more than it may be. */
+static int read_some(struct redis *r, struct err *err)
+{
+    ssize_t n = read(r->context->fd, r->bytes, sizeof r->bytes);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return 0;
+    }
+    if (n <= 0) {
+        return err_set(err, ERR_SYSTEM, "%s: %s", r->address, n == 0 ? "it closed the connection" : strerror(errno));
+    }
+    size_t good;
+    if (reply_limits_see(&r->limits, r->bytes, (size_t)n, &good, &r->broken) < 0) {
+        err_prefix(&r->broken, "%s", r->address);
+    }
+    return good == 0 || redisReaderFeed(r->context->reader, r->bytes, good) == REDIS_OK
+               ? 0
+               : err_set(err, ERR_NOMEM, "%s: out of memory for a reply", r->address);
+}
+
 int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
 {
     redisContext *c = r->context;
@@ -233,6 +258,9 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
             *reply = got;
             return 0;
         }
+        if (r->broken.code < 0) {
+            return err_set(err, r->broken.code, "%s", r->broken.text);
+        }
         if (redisBufferWrite(c, &sent) != REDIS_OK) {
             return lost(r, err);
         }
@@ -240,8 +268,8 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
         if (rc < 0) {
             return rc;
         }
-        if (redisBufferRead(c) != REDIS_OK) {
-            return lost(r, err);
+        if ((rc = read_some(r, err)) < 0) {
+            return rc;
         }
     }
 }

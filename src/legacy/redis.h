@@ -1,8 +1,9 @@
 /* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and wire.c include it. Blocking, pipelined,
  * one thread, which still shows a sign of life while it waits.
  *
- * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP) or an ERR_CLOSED (interrupted) only
- * redis_disconnect() and redis_close() are left to do.
+ * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP), an ERR_LARGE (a reply is larger than
+ * any may be; nothing of it was kept) or an ERR_CLOSED (interrupted) only redis_disconnect() and redis_close() are left
+ * to do.
  */
 #ifndef UNSEEN_LEGACY_REDIS_H
 #define UNSEEN_LEGACY_REDIS_H
@@ -22,6 +23,9 @@ struct redis;
 enum {
     REDIS_CONNECT_MS = 2 * 1000,
     REDIS_SILENCE_MS = 5 * 1000, /* one that says nothing for this long is taken for away */
+    /* Of a reply. A page of ZSCAN has some thousand elements, or all of a sorted set that Redis keeps as one list. */
+    REDIS_REPLY_BYTES_MAX = 16 * 1024 * 1024,
+    REDIS_REPLY_ELEMENTS_MAX = 256 * 1024,
 };
 
 /* "0.14.1", or "none". */

@@ -93,17 +93,28 @@ static void next_step(struct take *t, const struct take_rules *rules)
     t->step = t->step == TAKE_PLAYS && rules->delivered_key[0] != '\0' ? TAKE_DELIVERIES : TAKE_DONE;
 }
 
+void take_give_up(struct take *t, const struct take_rules *rules, const char *why)
+{
+    struct take_problem *p = t->step == TAKE_PLAYS ? &t->played : &t->delivered;
+    p->whole = true;
+    snprintf(p->what, sizeof p->what, "%s", why);
+    next_step(t, rules);
+}
+
 static int take_page(struct take *t, const struct take_rules *rules, const struct redisReply *reply, struct err *err)
 {
     struct slice cursor;
-    if (redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &cursor) || cursor.len == 0 ||
-        cursor.len >= TAKE_CURSOR) {
+    if (redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &cursor)) {
         return err_set(err, ERR_BUSY, "the answer to ZSCAN is no page of a sorted set");
     }
-    memcpy(t->cursor, cursor.data, cursor.len);
-    t->cursor[cursor.len] = '\0';
+    const char *wrong = legacy_cursor_take(t->cursor, cursor);
+    if (wrong == NULL && ++t->pages > TAKE_PAGES_MAX) {
+        wrong = "the scan does not end";
+    }
     int result = take_members(t, rules, redis_item(reply, 1), false, err);
-    if (strcmp(t->cursor, "0") == 0) {
+    if (wrong != NULL) {
+        take_give_up(t, rules, wrong);
+    } else if (legacy_cursor_ended(t->cursor)) {
         next_step(t, rules);
     }
     return result;
@@ -116,10 +127,9 @@ int take_reply(struct take *t, const struct take_rules *rules, const struct redi
         if (!legacy_refuses_key(text)) {
             return err_set(err, ERR_BUSY, "%.*s", (int)text.len, text.data);
         }
-        struct take_problem *p = t->step == TAKE_PLAYS ? &t->played : &t->delivered;
-        p->whole = true;
-        snprintf(p->what, sizeof p->what, "%.*s", (int)text.len, text.data);
-        next_step(t, rules);
+        char why[TAKE_WHAT];
+        snprintf(why, sizeof why, "%.*s", (int)text.len, text.data);
+        take_give_up(t, rules, why);
         return 0;
     }
     if (t->step == TAKE_PLAYS) {

@@ -9,7 +9,7 @@
 #include "legacy/redis.h"
 #include "store/store.h"
 
-enum { TAKE_CURSOR = 24, TAKE_PAGE = 1000, TAKE_WHAT = 240 };
+enum { TAKE_PAGES_MAX = 1000 * 1000, TAKE_WHAT = 240 };
 
 /* What is found in one key of a user. */
 struct take_problem {
@@ -23,7 +23,8 @@ struct take {
     size_t user_len;
     int64_t key;
     enum { TAKE_PLAYS, TAKE_DELIVERIES, TAKE_DONE } step;
-    char cursor[TAKE_CURSOR];
+    char cursor[LEGACY_CURSOR];
+    uint32_t pages;
     struct take_problem played, delivered;
     uint64_t plays, deliveries, too_old;
 };
@@ -40,6 +41,9 @@ void take_begin(struct take *t, const struct take_rules *rules, struct slice use
 
 /* Queues the command of the step that it stands at. */
 int take_ask(const struct take *t, const struct take_rules *rules, struct redis *redis, struct err *err);
+
+/* The key that is asked for next can't be read as a whole, as the text says: it is passed over. */
+void take_give_up(struct take *t, const struct take_rules *rules, const char *why);
 
 /* Takes its reply, and goes on to the next step. An error is the store's; or ERR_BUSY, when the Redis answers nobody:
  * the text says why. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "legacy/parse.h"
+#include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
 
 enum {
@@ -36,6 +37,7 @@ struct wire {
     uv_connect_t connect;
     uv_write_t write;
     redisReader *reader;
+    struct reply_limits limits;
     struct buf sending;
     char bytes[READ_SIZE];
 };
@@ -162,7 +164,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         w->ops->ended(w->owner, n == UV_EOF ? "it closed the connection" : uv_strerror((int)n));
         return;
     }
-    bool good = redisReaderFeed(w->reader, w->bytes, (size_t)n) == REDIS_OK;
+    struct err broken = {0};
+    size_t fine;
+    reply_limits_see(&w->limits, w->bytes, (size_t)n, &fine, &broken);
+    bool good = fine == 0 || redisReaderFeed(w->reader, w->bytes, fine) == REDIS_OK;
     while (good && !w->mute) {
         void *reply = NULL;
         good = redisReaderGetReply(w->reader, &reply) == REDIS_OK;
@@ -174,8 +179,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
     if (!w->mute && !good) {
         fail(w, "%s", w->reader->errstr);
-    } else if (!w->mute && w->reader->len > WIRE_REPLY_MAX) {
-        fail(w, "a reply is larger than %d MiB", WIRE_REPLY_MAX >> 20);
+    } else if (!w->mute && broken.code < 0) {
+        fail(w, "%s", broken.text);
     }
 }
 
@@ -280,6 +285,7 @@ struct wire *wire_dial(uv_loop_t *loop, const char *address, const struct wire_o
     w->owner = owner;
     w->loop = loop;
     w->address = address;
+    w->limits = (struct reply_limits){.bytes_max = WIRE_REPLY_BYTES_MAX, .elements_max = WIRE_REPLY_ELEMENTS_MAX};
     w->connect.data = w;
     w->uv.handle.data = w;
     if (!legacy_address(address, host, port)) {

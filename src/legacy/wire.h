@@ -15,7 +15,8 @@
 struct wire;
 struct redisReply; /* see legacy/redis_reply.h */
 
-enum { WIRE_REPLY_MAX = 16 * 1024 * 1024 };
+/* Of a reply: questions get at most some hundred elements. What has more is refused before memory is taken for it. */
+enum { WIRE_REPLY_BYTES_MAX = 1024 * 1024, WIRE_REPLY_ELEMENTS_MAX = 4096 };
 
 /* None comes after wire_drop(), which they may call. */
 struct wire_ops {

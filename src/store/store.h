@@ -448,6 +448,9 @@ struct store_ops {
     /* Before the end: the backup under way is given up and answered, soon; none begins any more. */
     void (*backup_stop)(struct store *s);
 
+    /* Whether the disk has room for more: 0, or ERR_FULL. Any thread, often. */
+    int (*room)(struct store *s, struct err *err);
+
     /* Bulk load: events go to memory and from there, sorted by user, into history. One at a time, called by one thread;
      * each blocks. What was added is durable when bulk_end returns 0; an error ends the load (nothing is lost by
      * repeating it: a load is a union).

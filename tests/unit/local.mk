@@ -264,6 +264,10 @@ check_PROGRAMS += tests/unit/test_legacy
 TESTS += tests/unit/test_legacy
 tests_unit_test_legacy_SOURCES = tests/unit/test_legacy.c
 tests_unit_test_legacy_LDADD = $(LDADD) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_reply_limits
+TESTS += tests/unit/test_reply_limits
+tests_unit_test_reply_limits_SOURCES = tests/unit/test_reply_limits.c
+tests_unit_test_reply_limits_LDADD = $(LDADD) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_away
 tests_unit_test_away_SOURCES = tests/unit/test_away.c tests/unit/fake_store.c tests/unit/fake_store.h \
 	tests/unit/server_fixture.c tests/unit/server_fixture.h

@@ -496,7 +496,7 @@ static void test_nonsense(void **state)
     } cases[] = {
         {"-LOADING wait\r\n", "LOADING wait"},
         {"*0\r\n-NOAUTH who?\r\n", "NOAUTH"},
-        {"HTTP/1.1 400 Bad Request\r\n", "Protocol error"},
+        {"HTTP/1.1 400 Bad Request\r\n", "expected one of"},
         {"*0\r\n*1\r\n" NIL "*0\r\n*1\r\n" NIL "+and more\r\n", "without being asked"},
         {NULL, "closed the connection"},
     };

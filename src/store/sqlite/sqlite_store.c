@@ -307,6 +307,11 @@ static void store_close(struct store *base)
     free(s);
 }
 
+static int store_room(struct store *base, struct err *err)
+{
+    return stager_disk_room(sqlite_store(base), err);
+}
+
 static const struct store_ops sqlite_ops = {
     .record = store_record,
     .forget = store_forget,
@@ -328,6 +333,7 @@ static const struct store_ops sqlite_ops = {
     .backup = backup_start,
     .backup_state = backup_state,
     .backup_stop = backup_stop,
+    .room = store_room,
     .bulk_begin = bulk_begin,
     .bulk_add = bulk_add,
     .bulk_deliver = bulk_deliver,

@@ -1,0 +1,113 @@
+/* The migration as others see it: its start and its end, and what may be asked from any thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "legacy/migration_impl.h"
+
+int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *err)
+{
+    *legacy = NULL;
+    if (dedup->cfg->legacy_redis[0] == '\0') {
+        return 0;
+    }
+    struct legacy *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for the migration");
+    }
+    l->dedup = dedup;
+    l->cfg = dedup->cfg;
+    l->store = dedup->store;
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_mutex_init(&l->reader_mutex, NULL);
+    pthread_cond_init(&l->wake, NULL);
+    first_init(&l->first);
+    migration_state_init(&l->state);
+    migration_disconnect(l); /* makes all spare */
+    int rc = gather_new(l->store, &l->beat, &l->gather, err);
+    if (rc == 0) {
+        rc = l->store->ops->reader_open(l->store, &l->reader, err);
+    }
+    if (rc == 0) {
+        rc = l->store->ops->reader_open(l->store, &l->problems_reader, err);
+    }
+    if (rc == 0) {
+        int code = pthread_create(&l->thread, NULL, migration_main, l);
+        rc = code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
+    }
+    if (rc < 0) {
+        l->stop = true;
+        if (l->reader != NULL) {
+            l->store->ops->reader_close(l->reader);
+        }
+        if (l->problems_reader != NULL) {
+            l->store->ops->reader_close(l->problems_reader);
+        }
+        legacy_free(l);
+        return rc;
+    }
+    *legacy = l;
+    return 0;
+}
+
+void legacy_stop(struct legacy *l)
+{
+    if (l == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&l->mutex);
+    l->stop = true;
+    if (l->redis != NULL) {
+        redis_interrupt(l->redis);
+    }
+    pthread_cond_broadcast(&l->wake);
+    pthread_mutex_unlock(&l->mutex);
+    pthread_join(l->thread, NULL);
+    l->store->ops->reader_close(l->reader);
+    l->store->ops->reader_close(l->problems_reader);
+}
+
+void legacy_free(struct legacy *l)
+{
+    if (l != NULL) {
+        gather_free(l->gather);
+        arena_free(&l->arena);
+        first_free(&l->first);
+        migration_state_free(&l->state);
+        pthread_cond_destroy(&l->wake);
+        pthread_mutex_destroy(&l->mutex);
+        pthread_mutex_destroy(&l->reader_mutex);
+        free(l);
+    }
+}
+
+void legacy_wake(struct legacy *l)
+{
+    if (l != NULL) {
+        pthread_mutex_lock(&l->mutex);
+        l->woken = true;
+        pthread_cond_broadcast(&l->wake);
+        pthread_mutex_unlock(&l->mutex);
+    }
+}
+
+void legacy_first(struct legacy *l, int64_t key, struct slice user)
+{
+    if (l != NULL) {
+        first_put(&l->first, key, user, clock_stopwatch_us());
+    }
+}
+
+void legacy_state(struct legacy *l, struct legacy_state *out)
+{
+    migration_state_get(&l->state, out);
+    l->store->ops->notes_state(l->store, &out->notes);
+}
+
+int legacy_problems(struct legacy *l, struct store_problem *out, int max, struct arena *arena, struct err *err)
+{
+    pthread_mutex_lock(&l->reader_mutex);
+    int n = l->store->ops->notes_problems(l->problems_reader, out, max, arena, err);
+    pthread_mutex_unlock(&l->reader_mutex);
+    return n;
+}

@@ -1,0 +1,62 @@
+/* What the migration is made of: its thread (migration.c), and what others see of it (legacy.c). */
+#ifndef UNSEEN_LEGACY_MIGRATION_IMPL_H
+#define UNSEEN_LEGACY_MIGRATION_IMPL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/beat.h"
+#include "legacy/first.h"
+#include "legacy/gather.h"
+#include "legacy/legacy.h"
+#include "legacy/migration_state.h"
+#include "legacy/pace.h"
+#include "legacy/retry.h"
+#include "legacy/take.h"
+
+enum {
+    UNDER_WAY = 128, /* users at a time */
+    PAGE = 512,      /* notes read at a time */
+};
+
+struct legacy {
+    const struct dedup *dedup;
+    const struct config *cfg;
+    struct store *store;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards these, but not the thread's own below: */
+    pthread_cond_t wake;
+    bool stop, woken;
+    struct redis *redis;          /* set and cleared under it, used by the thread without */
+    pthread_mutex_t reader_mutex; /* guards this: */
+    struct store_reader *problems_reader;
+    struct first first;
+    struct migration_state state;
+
+    /* the thread's own */
+    struct beat beat;
+    struct store_reader *reader;
+    struct take_rules rules;
+    struct take takes[UNDER_WAY];
+    uint16_t queue[UNDER_WAY], spare[UNDER_WAY]; /* under way, in the order of their commands; not under way */
+    size_t queue_at, n_queue, n_spare;
+    struct arena arena;      /* of the page */
+    struct slice page[PAGE]; /* users */
+    int n_page, at_page;
+    struct store_notes_walk walk;
+    struct gather *gather;
+    struct pace users, bytes;
+    struct retry retry;
+    uint64_t settled; /* users who were migrated or left when it failed last */
+};
+
+/* The thread: until stop. */
+void *migration_main(void *arg);
+
+/* Ends the connection, and forgets whoever is under way. The thread's own; and once before it begins. */
+void migration_disconnect(struct legacy *l);
+
+#endif
