@@ -23,6 +23,10 @@ static struct arena_block *block_new(struct arena *a, size_t size)
     if (size > SIZE_MAX - sizeof(struct arena_block)) {
         return NULL;
     }
+    if (a->limit > 0 && (a->bytes > a->limit || sizeof(struct arena_block) + size > a->limit - a->bytes)) {
+        a->refused = true;
+        return NULL;
+    }
     struct arena_block *block = malloc(sizeof *block + size);
     if (block != NULL) {
         block->older = NULL;
@@ -97,6 +101,7 @@ void arena_reset(struct arena *a)
     a->block = keep;
     a->used = 0;
     a->bytes = 0;
+    a->refused = false;
     if (keep != NULL) {
         keep->older = NULL;
         a->bytes = sizeof *keep + keep->size;

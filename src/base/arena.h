@@ -3,6 +3,7 @@
 #ifndef UNSEEN_BASE_ARENA_H
 #define UNSEEN_BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct arena_block;
@@ -12,6 +13,8 @@ struct arena {
     size_t used;               /* in that block */
     size_t bytes;              /* allocated from the system, all blocks */
     size_t block_size;         /* 0: 64 KiB; blocks double up to 1 MiB unless fixed here */
+    size_t limit;              /* of `bytes`; 0: none. What would be more is refused, before it is taken */
+    bool refused;              /* it was, since the last reset */
 };
 
 void *arena_alloc(struct arena *a, size_t size); /* NULL: out of memory */

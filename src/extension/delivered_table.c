@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "base/arena.h"
 #include "extension/extension.h"
 #include "store/sqlite/delivered.h"
 

@@ -11,14 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
 
 struct extension {
     int users;          /* functions that refer to it: the last one to go frees it */
-    struct arena arena; /* of one call */
     uint64_t seed;      /* of the files that seed_of names */
     struct buf seed_of; /* empty: no seed was read yet */
     struct buf files;   /* scratch */

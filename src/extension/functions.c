@@ -77,13 +77,27 @@ static bool some_null(int n, sqlite3_value **values)
     return false;
 }
 
-/* The filter is good until the next call. */
-static int get_filter(struct extension *x, sqlite3_value *value, struct filter *out, struct err *err)
+/* Its parts without their positions: a blob of some bytes may stand for a hundred times as much memory. */
+static int get_filter(sqlite3_value *value, struct filter *out, struct err *err)
 {
     struct slice blob;
-    arena_reset(&x->arena);
     int result = extension_blob(value, "the filter", &blob, err);
-    return result < 0 ? result : filter_decode(blob.data, blob.len, &x->arena, out, err);
+    return result < 0 ? result : filter_weigh(blob.data, blob.len, out, err);
+}
+
+struct looked_for {
+    uint64_t hash;
+    bool found;
+};
+
+static void look_for(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    struct looked_for *l = arg;
+    struct filter_part run = *part;
+    run.positions = (uint32_t *)positions;
+    run.n = n;
+    run.tails = part->tails != NULL ? part->tails + before : NULL;
+    l->found = l->found || filter_part_has(&run, l->hash);
 }
 
 static int get_hash(sqlite3_context *ctx, sqlite3_value *value, const char *what, uint64_t *hash, struct err *err)
@@ -128,16 +142,18 @@ static void unseen_has(sqlite3_context *ctx, int n, sqlite3_value **values)
 {
     struct err err = {0};
     struct filter filter;
-    uint64_t hash = 0;
+    struct looked_for item = {0};
+    struct slice blob;
     if (some_null(n, values)) {
         return;
     }
-    if (get_hash(ctx, values[1], "item", &hash, &err) < 0 ||
-        get_filter(sqlite3_user_data(ctx), values[0], &filter, &err) < 0) {
+    if (get_hash(ctx, values[1], "item", &item.hash, &err) < 0 ||
+        extension_blob(values[0], "the filter", &blob, &err) < 0 ||
+        filter_scan(blob.data, blob.len, look_for, &item, &filter, &err) < 0) {
         fail(ctx, "unseen_has", &err);
         return;
     }
-    sqlite3_result_int(ctx, filter_has(&filter, hash));
+    sqlite3_result_int(ctx, item.found);
 }
 
 static void unseen_count(sqlite3_context *ctx, int n, sqlite3_value **values)
@@ -147,7 +163,7 @@ static void unseen_count(sqlite3_context *ctx, int n, sqlite3_value **values)
     if (some_null(n, values)) {
         return;
     }
-    if (get_filter(sqlite3_user_data(ctx), values[0], &filter, &err) < 0) {
+    if (get_filter(values[0], &filter, &err) < 0) {
         fail(ctx, "unseen_count", &err);
         return;
     }
@@ -161,7 +177,7 @@ static void unseen_error(sqlite3_context *ctx, int n, sqlite3_value **values)
     if (some_null(n, values)) {
         return;
     }
-    if (get_filter(sqlite3_user_data(ctx), values[0], &filter, &err) < 0) {
+    if (get_filter(values[0], &filter, &err) < 0) {
         fail(ctx, "unseen_error", &err);
         return;
     }
@@ -176,7 +192,7 @@ static void unseen_damage(sqlite3_context *ctx, int n, sqlite3_value **values)
     if (some_null(n, values)) {
         return;
     }
-    int result = get_filter(sqlite3_user_data(ctx), values[0], &filter, &err);
+    int result = get_filter(values[0], &filter, &err);
     if (result == ERR_CORRUPT) {
         sqlite3_result_text(ctx, err.text, -1, SQLITE_TRANSIENT);
     } else if (result < 0) {
@@ -190,7 +206,6 @@ static void release(void *arg)
 {
     struct extension *x = arg;
     if (--x->users == 0) {
-        arena_free(&x->arena);
         buf_free(&x->seed_of);
         buf_free(&x->files);
         free(x);

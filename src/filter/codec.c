@@ -464,3 +464,14 @@ int filter_scan(const void *blob, size_t len, filter_see *see, void *arg, struct
 {
     return get_parts(blob, len, (struct source){.err = err, .see = see, .see_arg = arg}, out);
 }
+
+static void see_nothing(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
+                        uint32_t n)
+{
+    (void)arg, (void)part, (void)before, (void)positions, (void)n;
+}
+
+int filter_weigh(const void *blob, size_t len, struct filter *out, struct err *err)
+{
+    return filter_scan(blob, len, see_nothing, NULL, out, err);
+}

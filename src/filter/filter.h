@@ -101,6 +101,9 @@ typedef void filter_see(void *arg, const struct filter_part *part, uint32_t befo
                         uint32_t n);
 int filter_scan(const void *blob, size_t len, filter_see *see, void *arg, struct filter *out, struct err *err);
 
+/* Reads a blob through, as these do, and keeps nothing: for its n and m, and for whether it is sound. */
+int filter_weigh(const void *blob, size_t len, struct filter *out, struct err *err);
+
 /* Appends the blob of f to out. Empty parts are left out. Returns 0 or ERR_NOMEM; or ERR_INVALID when
  * positions aren't strictly ascending below m (a bug of the caller). */
 int filter_encode(const struct filter *f, struct buf *out);

@@ -152,6 +152,23 @@ static void test_buf(void **state)
     buf_free(&b);
 }
 
+static void test_arena_limit(void **state)
+{
+    (void)state;
+    struct arena a = {.limit = 200 * 1024};
+    assert_non_null(arena_alloc(&a, 100 * 1024));
+    assert_null(arena_alloc(&a, 100 * 1024));
+    assert_true(a.refused && a.bytes <= a.limit);
+    assert_null(arena_alloc(&a, SIZE_MAX / 2));
+    assert_true(a.bytes <= a.limit);
+    arena_reset(&a);
+    assert_false(a.refused);
+    assert_non_null(arena_alloc(&a, 90 * 1024));
+    a.limit = 0;
+    assert_non_null(arena_alloc(&a, 1024 * 1024));
+    arena_free(&a);
+}
+
 static void test_arena(void **state)
 {
     (void)state;
@@ -740,27 +757,17 @@ static void test_glob(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err),
-        cmocka_unit_test(test_err_names_differ),
-        cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_varint),
-        cmocka_unit_test(test_varint_refuses),
-        cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_hash_many),
-        cmocka_unit_test(test_months),
-        cmocka_unit_test(test_months_like_libc),
-        cmocka_unit_test(test_time_text),
-        cmocka_unit_test(test_month_parse),
-        cmocka_unit_test(test_zone),
-        cmocka_unit_test(test_quote),
-        cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_again),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_beat),
-        cmocka_unit_test(test_beat_watched),
-        cmocka_unit_test(test_glob),
+        cmocka_unit_test(test_err),          cmocka_unit_test(test_err_names_differ),
+        cmocka_unit_test(test_buf),          cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_limit),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_varint),       cmocka_unit_test(test_varint_refuses),
+        cmocka_unit_test(test_hash),         cmocka_unit_test(test_hash_many),
+        cmocka_unit_test(test_months),       cmocka_unit_test(test_months_like_libc),
+        cmocka_unit_test(test_time_text),    cmocka_unit_test(test_month_parse),
+        cmocka_unit_test(test_zone),         cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_log),          cmocka_unit_test(test_log_again),
+        cmocka_unit_test(test_clock),        cmocka_unit_test(test_beat),
+        cmocka_unit_test(test_beat_watched), cmocka_unit_test(test_glob),
         cmocka_unit_test(test_log_recent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

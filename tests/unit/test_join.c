@@ -310,6 +310,40 @@ static void refuses_all_for_one_that_is_bad(void **state)
     assert_int_equal(count_users(f), USERS);
 }
 
+/* A few bytes that stand for much memory: refused before it is taken, and nothing of it stays. */
+static void a_bomb(void **state)
+{
+    enum { BOMB = 6 * 1000 * 1000 };
+    struct store_fixture *f = *state;
+    uint32_t *positions = malloc(BOMB * sizeof *positions);
+    struct filter filter = {.n_parts = 1, .parts = {{.positions = positions, .n = BOMB, .m = FILTER_LIVE_M}}};
+    struct buf blob = {0}, packed = {0};
+    assert_non_null(positions);
+    for (uint32_t i = 0; i < BOMB; i++) {
+        positions[i] = i;
+    }
+    assert_int_equal(filter_encode(&filter, &blob), 0);
+    assert_true(blob.len < 1024 * 1024); /* a bit each */
+    const struct parcel_month stored = {month_of_ms(START), buf_slice(&blob)};
+    struct parcel p = {.user = slice_str("bomb"), .last_month = stored.month, .months = &stored, .n_months = 1};
+    p.key = hash_user_key(SEED, p.user);
+    assert_int_equal(parcel_encode(&p, &packed), 0);
+    struct slice good = parcels[USERS - 1];
+    struct err err = {0};
+    parcels[USERS - 1] = buf_slice(&packed);
+    f->cfg.staging_memory = 4 << 20;
+    assert_int_equal(join(f, &err), ERR_RANGE);
+    assert_non_null(strstr(err.text, "more than 16 MiB"));
+    assert_non_null(strstr(err.text, "staging_memory"));
+    assert_int_equal(count_users(f), 0);
+    parcels[USERS - 1] = good;
+    assert_int_equal(join(f, &err), 0);
+    assert_int_equal(count_users(f), USERS);
+    buf_free(&blob);
+    buf_free(&packed);
+    free(positions);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_sent_later_is_newer, setup, teardown),
         cmocka_unit_test_setup_teardown(deliveries_take_turns_by_rank, setup, teardown),
         cmocka_unit_test_setup_teardown(staged_plays_of_a_giant, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_bomb, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_all_for_one_that_is_bad, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,7 +176,6 @@ static void play_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     struct slice blob = db_column_bytes(stmt, 2);
     struct filter filter;
     struct err err = {0};
-    arena_reset(&c->arena);
     m->users++;
     m->plays += (uint64_t)sqlite3_column_int64(stmt, 1);
     m->bytes += blob.len;
@@ -192,7 +191,7 @@ static void play_row(struct check *c, sqlite3_stmt *stmt, void *arg)
         problem(c, "user %s: plays of %s, but the row in users says that an earlier month is the newest",
                 who(stmt, 0, 3), m->name);
     }
-    if (filter_decode(blob.data, blob.len, &c->arena, &filter, &err) < 0) {
+    if (filter_weigh(blob.data, blob.len, &filter, &err) < 0) {
         problem(c, "user %s: %s can't be read: %s", who(stmt, 0, 3), m->name, err.text);
     } else if ((int64_t)filter_items(&filter) != sqlite3_column_int64(stmt, 1)) {
         problem(c, "user %s: %s: the row says %" PRId64 " items, the filter holds %" PRIu64, who(stmt, 0, 3), m->name,

@@ -24,16 +24,6 @@ struct packed {
     size_t n_deliveries;
 };
 
-static void see_nothing(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
-                        uint32_t n)
-{
-    (void)arg;
-    (void)part;
-    (void)before;
-    (void)positions;
-    (void)n;
-}
-
 static void mark(struct export_packer *x, struct packed *p, int month, const char *why)
 {
     size_t at = 0;
@@ -68,7 +58,7 @@ static int pack_month(struct export_packer *x, struct packed *p, const struct st
     struct slice blob = db_column_bytes(stmt, 0);
     struct filter filter;
     struct err why = {0};
-    result = filter_scan(blob.data, blob.len, see_nothing, NULL, &filter, &why);
+    result = filter_weigh(blob.data, blob.len, &filter, &why);
     if (result == ERR_CORRUPT) {
         mark(x, p, month->month, why.text);
         result = 0;

@@ -308,6 +308,9 @@ static void *historian_main(void *arg)
         }
         open_again(s);
         more = work(s, slot) || called;
+        if (!more) {
+            arena_reset(&h->arena); /* what a giant took goes back */
+        }
         if (!more && h->calls != NULL) {
             answer_calls(s);
         }

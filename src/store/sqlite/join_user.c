@@ -22,6 +22,9 @@
 #include "store/sqlite/exceptions.h"
 #include "store/sqlite/internal.h"
 
+/* What one user may take, in memory, at least; else staging_memory. */
+enum { MEMORY_MIN = 16 * 1024 * 1024 };
+
 struct joined_month {
     int month, table;
     struct slice blob;
@@ -119,9 +122,9 @@ static bool filtered_there(const struct join_work *w, uint64_t hash)
     return false;
 }
 
-/* A filter of ours that is only looked at. Returns 0, also when there is none; ERR_CORRUPT when it can't be
- * read, which leaves no word in err; or an error. */
-static int look_at_month(struct join_work *w, const struct stored_month *month, struct filter *out)
+/* A filter of ours that is only looked at, without its positions when keep = false. Returns 0, also when there is none;
+ * ERR_CORRUPT when it can't be read, which leaves no word in err; or an error. */
+static int read_month(struct join_work *w, const struct stored_month *month, bool keep, struct filter *out)
 {
     struct historian *h = &w->s->historian;
     struct err why = {0};
@@ -133,9 +136,20 @@ static int look_at_month(struct join_work *w, const struct stored_month *month, 
         return result;
     }
     struct slice blob = db_column_bytes(stmt, 0);
-    result = filter_decode(blob.data, blob.len, &h->arena, out, &why);
+    result =
+        keep ? filter_decode(blob.data, blob.len, &h->arena, out, &why) : filter_weigh(blob.data, blob.len, out, &why);
     sqlite3_reset(stmt);
     return result == ERR_NOMEM ? out_of_memory(w->err) : result;
+}
+
+static int look_at_month(struct join_work *w, const struct stored_month *month, struct filter *out)
+{
+    return read_month(w, month, true, out);
+}
+
+static int weigh_month(struct join_work *w, const struct stored_month *month, struct filter *out)
+{
+    return read_month(w, month, false, out);
 }
 
 /* Those of theirs that a filter of ours shows to be seen here are not taken over. */
@@ -480,7 +494,7 @@ static int is_over(struct join_work *w)
         if (h->months[i].month < first) {
             continue;
         }
-        int result = look_at_month(w, &h->months[i], &filter);
+        int result = weigh_month(w, &h->months[i], &filter);
         if (result < 0 && result != ERR_CORRUPT) {
             return result;
         }
@@ -501,10 +515,9 @@ static int write_all(struct join_work *w)
     return is_over(w);
 }
 
-int join_user(struct sqlite_store *s, struct slice bytes, struct err *err)
+static int join_parcel(struct sqlite_store *s, struct slice bytes, struct err *err)
 {
     struct join_work w = {.s = s, .err = err};
-    arena_reset(&s->historian.arena);
     int result = read_parcel(&w, bytes);
     if (result < 0) {
         return result;
@@ -521,4 +534,22 @@ int join_user(struct sqlite_store *s, struct slice bytes, struct err *err)
     }
     result = write_all(&w);
     return result < 0 ? result : result > 0 ? JOIN_OVER : JOIN_DONE;
+}
+
+int join_user(struct sqlite_store *s, struct slice bytes, struct err *err)
+{
+    struct arena *arena = &s->historian.arena;
+    const size_t most = (size_t)config_now(s->cfg)->staging_memory;
+    arena_reset(arena);
+    arena->limit = most > MEMORY_MIN ? most : MEMORY_MIN;
+    int result = join_parcel(s, bytes, err);
+    if (result < 0 && arena->refused) {
+        result = err_set(err, ERR_RANGE,
+                         "a user of %zu bytes would take more than %zu MiB to be joined; whoever has such users raises "
+                         "staging_memory for the load",
+                         bytes.len, arena->limit >> 20);
+    }
+    arena->limit = 0;
+    arena_reset(arena); /* a giant's memory is no other's */
+    return result;
 }

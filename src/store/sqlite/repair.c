@@ -163,13 +163,9 @@ static int find_filters(struct repair *r, const char *table, struct rows *rows, 
         struct slice blob = db_column_bytes(stmt, 2);
         struct filter filter;
         struct err why = {0};
-        arena_reset(&r->arena);
         advance(r);
         int64_t key = sqlite3_column_int64(stmt, 0);
-        int decoded = filter_decode(blob.data, blob.len, &r->arena, &filter, &why);
-        if (decoded == ERR_NOMEM) {
-            result = err_set(err, ERR_NOMEM, "out of memory");
-        } else if (decoded < 0) {
+        if (filter_weigh(blob.data, blob.len, &filter, &why) < 0) {
             result = note(rows, key, -1, why.text, err);
         } else if ((int64_t)filter_items(&filter) != sqlite3_column_int64(stmt, 1)) {
             result = note(rows, key, (int64_t)filter_items(&filter), "", err);
