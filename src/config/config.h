@@ -63,8 +63,11 @@ struct config {
     int64_t window;    /* full months before the current one; <= retention */
     double error_rate;
     int64_t staging_memory, request_memory, wal_limit, min_free; /* bytes */
-    int64_t sweep_from, sweep_to; /* minutes since local midnight, the end excluded (up to 1440); may cross midnight */
-    char timezone[CONFIG_TEXT];   /* "" the system's */
+    int64_t sweep_from, sweep_to;  /* minutes since local midnight, the end excluded (up to 1440); may cross midnight */
+    char timezone[CONFIG_TEXT];    /* "" the system's */
+    char backup_root[CONFIG_TEXT]; /* "": see config_backup_root() */
+    int64_t backup_at;             /* minute of the local day; -1: never */
+    int64_t backup_keep;           /* backups */
     int64_t delivered_max;
     bool hash_seed_given;
     uint64_t hash_seed; /* 16 hex digits */
@@ -107,7 +110,8 @@ enum config_type {
     CONFIG_DURATION,
     CONFIG_RATE,
     CONFIG_ENUM,
-    CONFIG_SEED, /* never printed */
+    CONFIG_SEED,    /* never printed */
+    CONFIG_DAYTIME, /* 03:30, or nothing */
     CONFIG_DAYTIME_RANGE
 };
 enum config_change { CHANGE_LIVE, CHANGE_RESTART, CHANGE_FIXED };
@@ -181,6 +185,10 @@ int config_change(struct config *started, const struct config *configured, const
 
 /* Back to what the server was started with. When nobody reads it any more. */
 void config_forget_changes(struct config *started);
+
+/* Below which the server may be told to make backups: backup_root, or the data folder's path with "-backups" behind it.
+ * ERR_INVALID: none at all; ERR_SYSTEM: the data folder is not there. */
+int config_backup_root(const struct config *cfg, char *out, size_t size, struct err *err);
 
 /* Whether the sweep may run at this minute of the local day. */
 static inline bool config_in_sweep_window(const struct config *cfg, int minute)

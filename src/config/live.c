@@ -25,6 +25,7 @@ static size_t field_size(const struct config_option *option)
     case CONFIG_DURATION:
     case CONFIG_ENUM:
     case CONFIG_SEED:
+    case CONFIG_DAYTIME:
         break;
     }
     return sizeof(int64_t);

@@ -278,13 +278,46 @@ const struct config_option config_options[] = {
                 "cross midnight: 22:00-04:00.",
     },
     {
+        .name = "backup_root",
+        .type = CONFIG_STRING,
+        FIELD(backup_root),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "The folder below which the server makes backups (BACKUP, unseen backup, backup_at), and nowhere else; "
+                "none: it makes none. Empty: beside the data folder, its path with -backups behind it. Created when it "
+                "is missing, if its parent allows that.",
+    },
+    {
+        .name = "backup_at",
+        .type = CONFIG_DAYTIME,
+        FIELD(backup_at),
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "The time of day, in timezone, at which the server makes a backup of its own in backup_root, such as "
+                "03:30. One that was missed is made up for. Empty: never.",
+    },
+    {
+        .name = "backup_keep",
+        .type = CONFIG_INT,
+        FIELD(backup_keep),
+        .min = 1,
+        .max = 1000,
+        .default_text = "7",
+        .unit = "backups",
+        .change = CHANGE_LIVE,
+        .help = "How many of the backups that backup_at made are kept. Older ones are deleted once a new one is whole "
+                "and checked; nothing else ever is.",
+    },
+    {
         .name = "timezone",
         .type = CONFIG_ZONE,
         FIELD(timezone),
         .max = CONFIG_TEXT - 1,
         .default_text = "",
         .change = CHANGE_RESTART,
-        .help = "The zone of sweep_window, such as Europe/Berlin or UTC. Empty: the system's. Months are always UTC.",
+        .help = "The zone of sweep_window and backup_at, such as Europe/Berlin or UTC. Empty: the system's. Months are "
+                "always UTC.",
     },
     {
         .name = "delivered_max",

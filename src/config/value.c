@@ -214,6 +214,19 @@ static const char *read_daytime(const char *text, int64_t *minutes)
     return minute > 59 || *minutes > DAY_MINUTES ? NULL : text + 5;
 }
 
+static int set_daytime(int64_t *out, const struct config_option *option, const char *text, struct err *err)
+{
+    int64_t minutes = -1;
+    if (text[0] != '\0') {
+        const char *rest = read_daytime(text, &minutes);
+        if (rest == NULL || *rest != '\0' || minutes == DAY_MINUTES) {
+            return bad(option, text, ERR_INVALID, "a time of day such as 03:30, or nothing", err);
+        }
+    }
+    *out = minutes;
+    return 0;
+}
+
 static int set_daytimes(int64_t out[2], const struct config_option *option, const char *text, struct err *err)
 {
     int64_t from, to;
@@ -310,6 +323,8 @@ int config_set(struct config *cfg, const char *name, const char *value, struct e
         return set_seed(cfg, option, value, err);
     case CONFIG_DAYTIME_RANGE:
         return set_daytimes(out, option, value, err);
+    case CONFIG_DAYTIME:
+        return set_daytime(out, option, value, err);
     }
     return err_set(err, ERR_INVALID, "%s has no type", name);
 }
@@ -352,6 +367,12 @@ void config_text(const struct config *cfg, const struct config_option *option, c
         break;
     case CONFIG_ENUM:
         snprintf(out, out_size, "%s", option->words[*number]);
+        break;
+    case CONFIG_DAYTIME:
+        out[0] = '\0';
+        if (*number >= 0) {
+            snprintf(out, out_size, "%02d:%02d", (int)*number / 60, (int)*number % 60);
+        }
         break;
     case CONFIG_DAYTIME_RANGE:
         snprintf(out, out_size, "%02d:%02d-%02d:%02d", (int)number[0] / 60, (int)number[0] % 60, (int)number[1] / 60,

@@ -10,7 +10,7 @@
 struct backup_task {
     struct task task;
     struct store_backup backup;
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], root[PATH_MAX];
 };
 
 static void on_done(struct store_backup *backup)
@@ -46,20 +46,26 @@ static void answer_backup(struct task *task, struct session *s)
 enum outcome cmd_backup(struct session *s, const struct slice *args, size_t n)
 {
     (void)n;
-    if (args[1].len == 0 || args[1].len >= PATH_MAX || memchr(args[1].data, '\0', args[1].len) != NULL ||
-        args[1].data[0] != '/') {
-        return session_refuse(s, "ERR the folder must be a whole path, from / on, got '%.*s'", arg_shown(args[1]),
+    if (args[1].len == 0 || args[1].len >= PATH_MAX || memchr(args[1].data, '\0', args[1].len) != NULL) {
+        return session_refuse(s, "ERR the folder must be a path below backup_root, got '%.*s'", arg_shown(args[1]),
                               args[1].data);
+    }
+    char root[PATH_MAX];
+    struct err err;
+    const struct dedup *dedup = s->conn.worker->dedup;
+    if (config_backup_root(config_now(dedup->cfg), root, sizeof root, &err) < 0) {
+        return session_refuse(s, "ERR %s", err.text);
     }
     struct backup_task *t = task_new(sizeof *t, s, answer_backup);
     if (t == NULL) {
         return session_refuse(s, "OOM out of memory");
     }
     memcpy(t->folder, args[1].data, args[1].len);
+    strcpy(t->root, root);
     t->backup.folder = t->folder;
+    t->backup.root = t->root;
     t->backup.done = on_done;
     t->backup.owner = &t->task;
-    struct store *store = s->conn.worker->dedup->store;
-    store->ops->backup(store, &t->backup);
+    dedup->store->ops->backup(dedup->store, &t->backup);
     return OUTCOME_LATER;
 }

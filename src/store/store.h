@@ -204,7 +204,8 @@ struct store_join {
 
 /* A hot backup into a folder, which the caller names until done(). */
 struct store_backup {
-    const char *folder; /* absolute; doesn't exist, or is empty */
+    const char *folder; /* absolute, or relative to root; doesn't exist, or is empty */
+    const char *root;   /* below which it must be, and no link is followed; NULL: the caller may write anywhere */
     struct err err;
     uint64_t bytes;    /* of the copy */
     uint64_t problems; /* that the check found in it, as they are in the store itself */

@@ -59,6 +59,7 @@ class Server:
         if tcp:
             options.setdefault("listen", f"127.0.0.1:{self.port}")
         options["data"] = str(self.data)
+        options.setdefault("backup_root", str(self.folder.parent))  # copies lie beside the server's folder, or in it
         self.options = options
         self.config = self.folder / "unseen.conf"
         if wait:

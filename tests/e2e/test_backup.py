@@ -185,7 +185,7 @@ def test_command(large, folder):
     for name in ("history.db", "staging.db"):
         assert subprocess.run(["sqlite3", "-readonly", f"file:{folder}/here/{name}?immutable=1", "PRAGMA quick_check"],
                               capture_output=True, text=True).stdout == "ok\n"
-    for bad, words in ((folder / "here", b"is not empty"), (large.config, b"is a file"), ("/no/where", b"can't create")):
+    for bad, words in ((folder / "here", b"is not empty"), (large.config, b"is a file"), ("/no/where", b"is outside of backup_root")):
         result = run("backup", bad, "--data", large.data, check=False)
         assert result.returncode == 1 and words in result.stderr and result.stdout == b""
     assert run("backup", check=False).returncode == 2
@@ -213,3 +213,29 @@ def test_interrupted_command(large, folder):
         time.sleep(0.01)
     assert run("check", "--data", folder / "copy").returncode == 0
     assert large.stop() == 0
+
+
+def test_root(make_server, folder):
+    """By default beside the data folder; below it, whatever stands above the copy is made; nowhere else."""
+    server = make_server(backup_root="")
+    root = server.folder / "data-backups"
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+        assert c.command("BACKUP", "some/where")[0] == b"bytes"
+        with pytest.raises(RespError, match=f"outside of backup_root, expected a folder below .{root}"):
+            c.command("BACKUP", "/etc/cron.d")
+    assert (root / "some" / "where" / "history.db").stat().st_mode & 0o777 == 0o600
+    assert root.stat().st_mode & 0o777 == 0o700
+    assert run("backup", "a/b", "--data", server.data, cwd=root).returncode == 0
+    outside = run("backup", folder / "elsewhere", "--data", server.data, check=False)
+    assert outside.returncode == 1 and f"a folder below \"{root}\"".encode() in outside.stderr
+    assert server.stop() == 0
+    # The command's own process writes where its user may, and makes what is above.
+    run("backup", folder / "else" / "where", "--data", server.data, "--min-free", "0", "--test-clock", START)
+    assert (folder / "else" / "where" / "history.db").exists()
+
+
+def test_no_root(make_server):
+    with make_server(backup_root="none").client() as c:
+        with pytest.raises(RespError, match="backup_root is none"):
+            c.command("BACKUP", "x")

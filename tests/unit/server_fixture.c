@@ -35,6 +35,7 @@ void fixture_init(struct fixture *f)
     snprintf(f->cfg.listen, sizeof f->cfg.listen, "none");
     snprintf(f->cfg.unix_socket, sizeof f->cfg.unix_socket, "%s/socket", f->folder);
     f->cfg.workers = 2;
+    snprintf(f->cfg.backup_root, sizeof f->cfg.backup_root, "/");
     f->store = fake_store_new();
 }
 

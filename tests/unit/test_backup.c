@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <sched.h>
@@ -54,11 +55,17 @@ static int setup(void **state)
     return 0;
 }
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    (void)st, (void)kind, (void)where;
+    return remove(path);
+}
+
 static int teardown(void **state)
 {
     struct fixture *f = *state;
     world_fixture_end(&f->world, f->folder);
-    world_remove_folder(f->copy);
+    nftw(f->copy, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     return 0;
 }
 
@@ -561,7 +568,7 @@ static void test_folders(void **state)
     } bad[] = {
         {"relative", "expected a whole path", ERR_INVALID},
         {"/dev/null", "is a file", ERR_INVALID},
-        {"/nowhere/to/go", "can't create the folder /nowhere/to/go", ERR_SYSTEM},
+        {"/dev/null/to/go", "can't find the folder", ERR_SYSTEM},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f->done = false;
@@ -588,6 +595,100 @@ static void test_folders(void **state)
     }
     begin(f); /* empty is fine */
     need_done(f);
+}
+
+static void ask_below(struct fixture *f, const char *root, const char *folder)
+{
+    f->done = false;
+    f->backup = (struct store_backup){.folder = folder, .root = root, .done = on_done, .owner = f};
+    f->world.store->ops->backup(f->world.store, &f->backup);
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(lstat(path, &st), 0);
+    return st.st_mode & 07777;
+}
+
+/* Whoever may ask for a backup writes below the root, into what is new, and follows no link out of it. */
+static void test_root(void **state)
+{
+    struct fixture *f = *state;
+    const char *root = f->copy;
+    char path[PATH_MAX], out[PATH_MAX];
+    static const struct {
+        const char *folder, *words;
+    } bad[] = {
+        {"..", "is backup_root itself"},
+        {".", "is backup_root itself"},
+        {"a/../../etc", "leads out of a folder by .."},
+        {"/", "is outside of backup_root"},
+        {"/etc/cron.d", "is outside of backup_root"},
+        {"link/b", "is a link"},
+        {"link", "is a link"},
+        {"file", "is a file"},
+        {"file/b", "is a file"},
+    };
+    play(&f->world, "u", "a");
+    ask_below(f, root, "a/b"); /* the root and what is above the folder are made */
+    need_done(f);
+    assert_int_equal(mode_of(root), 0700);
+    snprintf(path, sizeof path, "%s/a", root);
+    assert_int_equal(mode_of(path), 0700);
+    snprintf(path, sizeof path, "%s/a/b", root);
+    assert_int_equal(mode_of(path), 0700);
+    snprintf(path, sizeof path, "%s/a/b/staging.db", root);
+    assert_int_equal(mode_of(path), 0600);
+    snprintf(path, sizeof path, "%s/a/b/history.db", root);
+    assert_int_equal(mode_of(path), 0600);
+
+    snprintf(out, sizeof out, "%s-out", root);
+    assert_int_equal(mkdir(out, 0700), 0);
+    snprintf(path, sizeof path, "%s/link", root);
+    assert_int_equal(symlink(out, path), 0);
+    snprintf(path, sizeof path, "%s/file", root);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ask_below(f, root, bad[i].folder);
+        need_error(f, ERR_INVALID, bad[i].words);
+    }
+    snprintf(path, sizeof path, "%s-outside", root); /* begins with the root's name, and is not in it */
+    ask_below(f, root, path);
+    need_error(f, ERR_INVALID, "is outside of backup_root");
+    assert_int_equal(rmdir(out), 0); /* still empty */
+
+    snprintf(path, sizeof path, "%s/whole/path", root);
+    ask_below(f, root, path);
+    need_done(f);
+    /* Of one that fails nothing is left, of the folders above it neither. */
+    f->world.cfg.min_free = INT64_MAX / 2;
+    ask_below(f, root, "new/and/failed");
+    need_error(f, ERR_FULL, "min_free");
+    f->world.cfg.min_free = 0;
+    snprintf(path, sizeof path, "%s/new", root);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+/* The folder is moved away while the copy is made, and another stands in its place: nothing is taken for good. */
+static void test_folder_is_moved(void **state)
+{
+    struct fixture *f = *state;
+    char moved[128], file[160];
+    play(&f->world, "u", "a");
+    hold(VFS_WRITE, "staging.partial", 1);
+    ask_below(f, "/tmp", f->copy);
+    vfs_fault_wait_held();
+    snprintf(moved, sizeof moved, "%s-moved", f->copy);
+    assert_int_equal(rename(f->copy, moved), 0);
+    assert_int_equal(mkdir(f->copy, 0700), 0);
+    vfs_fault_release();
+    need_error(f, ERR_IO, "the folder was moved");
+    snprintf(file, sizeof file, "%s/staging.partial.db", moved);
+    assert_int_equal(access(file, F_OK), -1);
+    rmdir(moved);
 }
 
 static void test_too_little_room(void **state)
@@ -646,6 +747,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_at_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(test_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_folders, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_root, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_folder_is_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_little_room, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_is_copied, setup, teardown),
     };

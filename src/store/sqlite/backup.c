@@ -63,7 +63,7 @@ static void *backup_main(void *arg)
         log_debug("backup's priority is not as it should be", "errno=%d", errno);
     }
     log_info("backup begins", "folder=%s", log_quote_str(request->folder));
-    int result = backup_folder_take(&b->folder, request->folder, b->s->folder, err);
+    int result = backup_folder_take(&b->folder, request->folder, request->root, b->s->folder, err);
     if (result == 0) {
         result = backup_make(b, err);
         if (result < 0) {
@@ -71,6 +71,7 @@ static void *backup_main(void *arg)
         } else {
             request->bytes =
                 backup_file_size(b->folder.path, "staging.db") + backup_file_size(b->folder.path, "history.db");
+            backup_folder_leave(&b->folder);
         }
     }
     end(b);

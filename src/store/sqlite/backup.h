@@ -28,7 +28,7 @@ struct copy {
     unsigned restarts;   /* times that it had to begin anew */
 };
 
-/* Creates folder/name.db. */
+/* Fills folder/name.db, which is there and empty. */
 int copy_begin(struct copy *c, struct db *source, const char *folder, const char *name, const char *vfs,
                struct err *err);
 
@@ -42,26 +42,31 @@ void copy_end(struct copy *c);
 
 struct backup_folder {
     char path[PATH_MAX];
-    bool created;
-    bool same_disk; /* as the data folder */
+    int fd;              /* -1: not open */
+    size_t created_from; /* where in path the first name of a folder that was made begins; 0: none was */
+    bool files;          /* some were made */
+    bool same_disk;      /* as the data folder */
     bool staging_named, history_named;
 };
 
-/* Makes the folder, or takes an empty one that can be written. ERR_INVALID, ERR_READONLY, ERR_FULL, ERR_SYSTEM. */
-int backup_folder_take(struct backup_folder *f, const char *path, const char *data, struct err *err);
+/* Makes the folder, with those above it, or takes an empty one that can be written. root: below which it must be, where
+ * no link is followed, and to which path may be relative; NULL: the caller may write anywhere. ERR_INVALID,
+ * ERR_READONLY, ERR_FULL, ERR_SYSTEM. */
+int backup_folder_take(struct backup_folder *f, const char *path, const char *root, const char *data, struct err *err);
+void backup_folder_leave(struct backup_folder *f); /* lets go of it */
 
 /* ERR_FULL when less than `bytes` would fit, or, on the data folder's own disk, would leave less than min_free. */
 int backup_folder_room(const struct backup_folder *f, int64_t bytes, int64_t min_free, struct err *err);
 
-/* Opens a file of it for fsync. */
+/* Opens a file of it for fsync. ERR_IO: its path leads elsewhere by now. */
 int backup_folder_open(const struct backup_folder *f, const char *name, struct err *err);
 
 /* Gives the files their names, staging.db first, so that whatever is cut short is no folder that starts; durable when
  * it returns. */
 int backup_folder_complete(struct backup_folder *f, struct err *err);
 
-/* Removes what was made. */
-void backup_folder_remove(const struct backup_folder *f);
+/* Removes what was made, and lets go of it. */
+void backup_folder_remove(struct backup_folder *f);
 
 uint64_t backup_file_size(const char *folder, const char *name); /* 0: there is none */
 

@@ -60,7 +60,7 @@ static int open_target(struct copy *c, const char *vfs)
     static const char *const words[] = {"PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF",
                                         "PRAGMA locking_mode = EXCLUSIVE",
                                         ("PRAGMA max_page_count = " TEXT(DB_PAGES_MAX))};
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
     int rc = sqlite3_open_v2(c->path, &c->to, flags, vfs);
     for (size_t i = 0; i < sizeof words / sizeof *words && rc == SQLITE_OK; i++) {
         rc = sqlite3_exec(c->to, words[i], NULL, NULL, NULL);
