@@ -12,8 +12,8 @@
 static const char help[] =
     "Copies the data folder into DIR while it is served, and checks the copy.\n\n"
     "Usage: unseen backup DIR [--json] [OPTION ...]\n\n"
-    "DIR must be empty or not exist yet, and have room. The running server makes the copy, so its\n"
-    "user must be allowed to write there; when none runs, this command makes it. The copy holds\n"
+    "DIR must be empty or not exist yet, and have room. The running server makes the copy, below\n"
+    "its backup_root alone; when none runs, this command makes it, anywhere. The copy holds\n"
     "every play that was acknowledged before, and nothing that was forgotten before. It is whole\n"
     "when this command ends with 0: then DIR holds staging.db and history.db, each one plain file.\n"
     "When this command is interrupted the server goes on: see INFO backup, or the log.\n\n"
@@ -22,9 +22,9 @@ static const char help[] =
     "Options:\n"
     "      --json             print JSON\n\n"
     "Examples:\n"
-    "  unseen backup /backup/unseen-2026-11-21\n"
-    "  unseen backup \"/backup/unseen-$(date +%F)\" && unseen check --data \"/backup/unseen-$(date +%F)\"\n"
-    "  unseen backup ./copy --data /var/lib/unseen --json | jq .bytes\n";
+    "  unseen backup /var/lib/unseen-backups/2026-11-21\n"
+    "  cd /var/lib/unseen-backups && unseen backup \"$(date +%F)\" && unseen check --data \"$(date +%F)\"\n"
+    "  unseen backup /var/lib/unseen-backups/copy --json | jq .bytes\n";
 
 static void show(void *arg, const char *phase, uint64_t done, uint64_t total)
 {

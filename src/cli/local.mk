@@ -28,6 +28,8 @@ libunseen_a_SOURCES += \
 	src/cli/reply.c \
 	src/cli/reply.h \
 	src/cli/serve.c \
+	src/cli/serve_backup.c \
+	src/cli/serve_backup.h \
 	src/cli/serve_config.c \
 	src/cli/serve_config.h \
 	src/cli/serve_watch.c \

@@ -175,7 +175,9 @@ static int run(struct serve_config *config, struct server *server, struct http *
     }
     if (rc == 0) {
         log_ready(dedup, server, http, started_us);
-        serve_watch(signals, config, server);
+        static struct serve_backup backup; /* the store may still answer it */
+        backup = (struct serve_backup){.store = store, .cfg = cfg};
+        serve_watch(signals, config, server, &backup);
         arm_second_signal(signals);
     }
     return rc;

@@ -87,7 +87,8 @@ static void reload(struct watch *w, struct serve_config *config, struct server *
     tell_status(w, "READY=1\n");
 }
 
-void serve_watch(const sigset_t *signals, struct serve_config *config, struct server *server)
+void serve_watch(const sigset_t *signals, struct serve_config *config, struct server *server,
+                 struct serve_backup *backup)
 {
     struct watch w = {.crew = server_crew(server), .health = {.alive = true, .ready = true}};
     int64_t quarter_ms = notify_watchdog_ms() / 4; /* so that half of it is not missed by much */
@@ -105,5 +106,6 @@ void serve_watch(const sigset_t *signals, struct serve_config *config, struct se
             return;
         }
         look(&w);
+        serve_backup_look(backup);
     }
 }

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdint.h>
 
+#include "cli/serve_backup.h"
 #include "cli/serve_config.h"
 #include "resp/server.h"
 
@@ -16,7 +17,9 @@ void serve_watch_start(void);
 /* While the store recovers: asks for more time as long as it moves on; a callback of sqlite_store_open(). */
 void serve_watch_recovery(void *arg, uint64_t rows);
 
-/* The server is ready. Returns at SIGTERM or SIGINT. SIGHUP reads the configuration again. */
-void serve_watch(const sigset_t *signals, struct serve_config *config, struct server *server);
+/* The server is ready. Returns at SIGTERM or SIGINT. SIGHUP reads the configuration again. Meanwhile backups are made
+ * by their schedule. */
+void serve_watch(const sigset_t *signals, struct serve_config *config, struct server *server,
+                 struct serve_backup *backup);
 
 #endif

@@ -50,6 +50,13 @@ enum outcome cmd_backup(struct session *s, const struct slice *args, size_t n)
         return session_refuse(s, "ERR the folder must be a path below backup_root, got '%.*s'", arg_shown(args[1]),
                               args[1].data);
     }
+    const size_t mark = sizeof STORE_BACKUP_SCHEDULED - 1;
+    for (size_t i = 0; i + mark <= args[1].len; i++) {
+        if ((i == 0 || args[1].data[i - 1] == '/') && memcmp(args[1].data + i, STORE_BACKUP_SCHEDULED, mark) == 0) {
+            return session_refuse(s, "ERR folders " STORE_BACKUP_SCHEDULED
+                                     "... are those of backup_at, which deletes them");
+        }
+    }
     char root[PATH_MAX];
     struct err err;
     const struct dedup *dedup = s->conn.worker->dedup;

@@ -170,7 +170,7 @@ static void add_read_through(struct buf *out, const struct session *s)
     }
 }
 
-/* The last one's figures are of this run of the server. */
+/* The last one's figures are of this run of the server, but for when one was good. */
 static void add_backup(struct buf *out, const struct session *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
@@ -178,9 +178,12 @@ static void add_backup(struct buf *out, const struct session *s)
         return;
     }
     struct store_backup_state state;
+    struct store_stats stats;
     dedup->store->ops->backup_state(dedup->store, &state);
+    dedup->store->ops->stats(dedup->store, &stats);
     buf_addf(out, "backup_phase:%s\r\nbackup_done:%" PRIu64 "\r\nbackup_total:%" PRIu64 "\r\n",
              store_backup_phase_name(state.phase), state.done, state.total);
+    buf_addf(out, "last_good_backup_time:%" PRIu64 "\r\n", stats.backup_ms / 1000);
     buf_addf(out, "last_backup_time:%" PRId64 "\r\nlast_backup_ms:%" PRId64 "\r\n", state.last_ms / 1000,
              state.last_took_ms);
     buf_addf(out, "last_backup_bytes:%" PRIu64 "\r\nlast_backup_problems:%" PRIu64 "\r\n", state.last_bytes,

@@ -202,6 +202,9 @@ struct store_join {
     uint8_t *verdicts; /* n of them */
 };
 
+/* How the names of folders begin that a schedule makes, and deletes again. */
+#define STORE_BACKUP_SCHEDULED "scheduled-"
+
 /* A hot backup into a folder, which the caller names until done(). */
 struct store_backup {
     const char *folder; /* absolute, or relative to root; doesn't exist, or is empty */
@@ -358,7 +361,8 @@ struct store_stats {
     uint64_t flushed_ms, swept_ms, sealed_ms; /* when each was last found, or brought, to an end without error */
     uint64_t cache_hits, cache_misses;
     uint64_t backups, backup_errors;
-    uint64_t backup_ms;                              /* when the last one was whole */
+    uint64_t backup_ms;                              /* when the last one was whole, also before the start */
+    uint64_t backup_problems;                        /* gauge: that the check found in the last one of this run */
     uint64_t disk_bytes, disk_free_bytes;            /* gauges */
     uint64_t staging_file_bytes, history_file_bytes; /* gauges */
 

@@ -11,6 +11,7 @@ import pytest
 from conftest import HOUR, PATIENCE, START, UNSEEN, Server, run
 from resp import Closed, RespError, encode
 from test_crash import Ledger, judge, turn, write
+from test_reload import reload
 
 DECEMBER_1 = 1796083200000  # 2026-12-01T00:00Z
 USERS = 120000  # some 15 MB of history: a copy of several portions
@@ -239,3 +240,105 @@ def test_no_root(make_server):
     with make_server(backup_root="none").client() as c:
         with pytest.raises(RespError, match="backup_root is none"):
             c.command("BACKUP", "x")
+
+
+def info(server):
+    with server.client() as c:
+        lines = c.command("INFO", "backup").decode().split("\r\n")
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def scheduled(root):
+    """Whole ones, oldest first."""
+    return sorted(p.name for p in root.glob("scheduled-*") if (p / "history.db").exists())
+
+
+def wait_for(condition, server):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, server.log()
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def root(folder):
+    (folder / "root").mkdir()
+    return folder / "root"
+
+
+def test_schedule(make_server, root):
+    """START is 10:00 in UTC. The first at once, then one a day, the newest two kept, and nothing else touched."""
+    (root / "scheduled-20200101T000000Z").mkdir()
+    (root / "scheduled-20200101T000000Z" / "mine").write_text("no backup")
+    (root / "scheduled-by-hand").mkdir()
+    server = make_server(backup_root=str(root), backup_at="03:30", backup_keep="2")
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+        with pytest.raises(RespError, match="are those of backup_at"):
+            c.command("BACKUP", "scheduled-20261122T033000Z")
+        c.command("BACKUP", "by-hand")
+    names = ["scheduled-20261122T033000Z", "scheduled-20261123T033000Z", "scheduled-20261124T033000Z"]
+    server.advance(17 * HOUR)  # 03:00 of the 22nd
+    before = scheduled(root)
+    for name in names:
+        server.advance(HOUR // 2)
+        wait_for(lambda: info(server)["backup_phase"] == "none" and name in info(server)["last_backup_folder"], server)
+        server.advance(23 * HOUR + HOUR // 2)
+    wait_for(lambda: scheduled(root) == names[1:], server)
+    assert len(before) <= 1
+    assert (root / "scheduled-20200101T000000Z" / "mine").exists()
+    assert (root / "scheduled-by-hand").is_dir() and (root / "by-hand" / "history.db").exists()
+    assert info(server)["last_backup_problems"] == "0" and info(server)["last_backup_result"] == "ok"
+    report = json.loads(run("check", "--json", "--data", root / names[2]).stdout)
+    assert report["problems"] == []
+
+
+def test_missed_time_and_age(make_server, root):
+    """When the last one was is known after a restart; a time that passed meanwhile is made up for."""
+    server = make_server(backup_root=str(root), backup_at="03:30")
+    wait_for(lambda: len(scheduled(root)) == 1, server)
+    wait_for(lambda: info(server)["last_good_backup_time"] == str(START // 1000), server)
+    server.advance(1000)
+    server.restart()
+    assert info(server)["last_good_backup_time"] == str(START // 1000)
+    assert info(server)["last_backup_result"] == "none"
+    assert server.stop() == 0
+    server.clock += 20 * HOUR
+    server.start()
+    wait_for(lambda: len(scheduled(root)) == 2, server)
+    assert server.stop() == 0
+    # One that the command makes without a server counts too.
+    run("backup", root / "alone", "--data", server.data, "--min-free", "0", "--test-clock", server.clock + HOUR)
+    server.clock += 2 * HOUR
+    server.start()
+    assert info(server)["last_good_backup_time"] == str((server.clock - HOUR) // 1000)
+    assert len(scheduled(root)) == 2
+
+
+def test_schedule_fails(make_server, root):
+    """It is tried again, later and later, says so each time, and keeps what is there."""
+    (root / "gone").write_text("a file")
+    server = make_server(backup_root=str(root / "gone"), backup_at="03:30")
+    failures = "scheduled backup failed, older ones are kept"
+    wait_for(lambda: f"{failures} retry_s=300" in server.log(), server)
+    server.advance(4 * 60 * 1000)
+    server.advance(60 * 1000)
+    wait_for(lambda: f"{failures} retry_s=600" in server.log(), server)
+    assert server.log().count(failures) == 2
+    (root / "gone").unlink()
+    server.advance(10 * 60 * 1000)
+    wait_for(lambda: len(scheduled(root / "gone")) == 1, server)
+
+
+def test_no_schedule_by_a_clock_in_doubt(make_server, root):
+    server = make_server(backup_root=str(root), backup_at="03:30")
+    wait_for(lambda: len(scheduled(root)) == 1, server)
+    with server.client() as c:
+        c.command("DEBUG", "JUMP", 20 * HOUR)
+        server.clock += 20 * HOUR
+        wait_for(lambda: b"clock:steady" not in c.command("INFO", "ring"), server)
+        for limit in ("2MiB", "3MiB"):  # after each of which the schedule is looked at
+            reload(server, min_free=limit)
+        c.command("DEBUG", "JUMP", -20 * HOUR)
+        server.clock -= 20 * HOUR
+    assert server.log().count("backup begins") == 1

@@ -71,7 +71,7 @@ def test_redis_examples(make_server, document):
 def test_shell_examples(make_server, folder, document):
     """In a folder in which `unseen` is on the path, the sources are in $SOURCES, a server is at work and answers HTTP at
     $U."""
-    server = make_server(hash_seed=SEED, http="127.0.0.1:0")
+    server = make_server(hash_seed=SEED, http="127.0.0.1:0", backup_root=str(folder / "work" / "served-backups"))
     environment = dict(os.environ, PATH=f"{UNSEEN.parent}:{os.environ['PATH']}", SOURCES=str(REPO), TZ="UTC",
                        PORT=str(server.port), U=http_url(server), LC_ALL="C.UTF-8")
     work = folder / "work"

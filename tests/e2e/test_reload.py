@@ -17,7 +17,7 @@ LIVE = {
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
     "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s",
     "legacy_password": "secret", "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB",
-    "legacy_mirror_max": "2GiB",
+    "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
 }
 FILES = {"requirepass_file", "legacy_password_file"}  # change a password too: test_doors.py

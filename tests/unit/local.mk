@@ -17,6 +17,10 @@ check_PROGRAMS += tests/unit/test_cli_output
 tests_unit_test_cli_output_SOURCES = tests/unit/test_cli_output.c
 tests_unit_test_cli_output_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_output
+check_PROGRAMS += tests/unit/test_serve_backup
+tests_unit_test_serve_backup_SOURCES = tests/unit/test_serve_backup.c
+tests_unit_test_serve_backup_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_serve_backup
 
 # src/filter
 check_PROGRAMS += tests/unit/test_filter tests/unit/test_filter_codec tests/unit/test_filter_nomem tests/unit/test_probe

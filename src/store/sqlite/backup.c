@@ -24,6 +24,7 @@ static void tell(struct sqlite_store *s, const struct store_backup *request)
                   log_quote_str(request->err.text));
     } else {
         COUNT(s, backups, 1);
+        atomic_store(&s->counters.backup_problems, request->problems);
         atomic_store(&s->counters.backup_ms, (uint64_t)clock_wall_ms());
         log_info("backup done", "folder=%s bytes=%" PRIu64 " ms=%" PRId64 " problems=%" PRIu64,
                  log_quote_str(request->folder), request->bytes, request->took_ms, request->problems);
@@ -44,7 +45,8 @@ static void end(struct backup *b)
     last->last_problems = request->problems;
     last->last_code = request->err.code;
     snprintf(last->last_error, sizeof last->last_error, "%s", request->err.text);
-    snprintf(last->last_folder, sizeof last->last_folder, "%s", request->folder);
+    snprintf(last->last_folder, sizeof last->last_folder, "%s",
+             request->folder[0] == '/' || b->folder.path[0] == '\0' ? request->folder : b->folder.path);
     buf_free(&b->forgotten);
     b->noting = false;
     b->phase = BACKUP_NONE;
@@ -176,5 +178,41 @@ void backup_join(struct sqlite_store *s)
         pthread_mutex_unlock(&s->backup_mutex);
         pthread_cond_destroy(&b->wake);
         free(b);
+    }
+}
+
+/* --- when the last one was whole --- */
+
+static const char TIME[] = "backup_ms";
+
+int backup_time_load(struct sqlite_store *s, struct err *err)
+{
+    int64_t ms = 0;
+    int result = db_meta_int(&s->stager.db, TIME, 0, &ms, err);
+    s->backup_saved_ms = ms > 0 ? (uint64_t)ms : 0;
+    atomic_store(&s->counters.backup_ms, s->backup_saved_ms);
+    return result;
+}
+
+void backup_time_save(struct sqlite_store *s)
+{
+    struct db *db = &s->stager.db;
+    uint64_t ms = atomic_load(&s->counters.backup_ms);
+    struct err err = {0};
+    if (ms == s->backup_saved_ms) {
+        return;
+    }
+    s->backup_saved_ms = ms; /* if it fails, not again at every tick */
+    if (db_begin(db, &err) < 0) {
+        log_warn("time of the backup not saved", "error=%s", log_quote_str(err.text));
+        return;
+    }
+    if (db_meta_set_int(db, TIME, (int64_t)ms, &err) < 0) {
+        db_rollback(db);
+    } else {
+        db_commit(db, &err);
+    }
+    if (err.code < 0) {
+        log_warn("time of the backup not saved", "error=%s", log_quote_str(err.text));
     }
 }

@@ -323,6 +323,7 @@ static int verify(struct backup *b, struct err *err)
                                       .history = HISTORY_PARTIAL,
                                       .staging = STAGING_PARTIAL,
                                       .vfs = b->s->vfs,
+                                      .pages = true,
                                       .found = on_problem,
                                       .progress = on_progress,
                                       .stop = on_stop,

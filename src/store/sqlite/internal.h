@@ -233,6 +233,7 @@ struct store_reader {
     X(wal_pauses)                                                                                                      \
     X(backups)                                                                                                         \
     X(backup_errors)                                                                                                   \
+    X(backup_problems)                                                                                                 \
     X(backup_ms)                                                                                                       \
     X(recovered_rows)                                                                                                  \
     X(recovery_us)                                                                                                     \
@@ -311,6 +312,7 @@ struct sqlite_store {
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */
     bool backup_stopped;
+    uint64_t backup_saved_ms; /* the stager's: what it has written down */
     struct store_backup_state backup_last;
 };
 
@@ -546,6 +548,9 @@ void kept_work(struct sqlite_store *s, struct store_message *m); /* on the stage
 void backup_start(struct store *base, struct store_backup *request);
 void backup_state(struct store *base, struct store_backup_state *out);
 void backup_stop(struct store *base);
+/* When the last one was whole, over a restart: read at the start; written by the stager, when it is new. */
+int backup_time_load(struct sqlite_store *s, struct err *err);
+void backup_time_save(struct sqlite_store *s);
 void backup_join(struct sqlite_store *s); /* waits for its thread to end */
 /* The historian's: copies some pages of history, for a few milliseconds. Whether there is more to do at once. */
 bool backup_step(struct sqlite_store *s);

@@ -246,7 +246,8 @@ static int open_files(struct sqlite_store *s, struct err *err)
         db_close(&s->stager.db);
         return result;
     }
-    if ((result = schema_staging(&s->stager.db, err)) < 0 || (result = schema_history(&s->historian.db, err)) < 0) {
+    if ((result = schema_staging(&s->stager.db, err)) < 0 || (result = schema_history(&s->historian.db, err)) < 0 ||
+        (result = backup_time_load(s, err)) < 0) {
         db_close(&s->historian.db);
         db_close(&s->stager.db);
     }
@@ -287,6 +288,7 @@ static void store_close(struct store *base)
     if (time_persist(s, &err) < 0) {
         log_error("newest time not saved", "error=%s", log_quote_str(err.text));
     }
+    backup_time_save(s);
     while (mirror_empty_step(s, true)) {
     }
     stager_note_end(s);

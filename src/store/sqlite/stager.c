@@ -147,6 +147,7 @@ static void tick(struct sqlite_store *s)
 {
     s->stager.ticked_us = clock_stopwatch_us();
     time_look(s);
+    backup_time_save(s);
     stager_look_at_disk(s);
     stager_look_at_memory(s, true);
     consider_turn(s);
