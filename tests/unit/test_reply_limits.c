@@ -14,6 +14,8 @@
 
 enum { BYTES = 100, ELEMENTS = 6 };
 
+#define SIXTY "$60\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n"
+
 /* In pieces of so many bytes. Returns how many were good. */
 static size_t see(const char *text, size_t piece, int *result, struct err *err)
 {
@@ -40,8 +42,7 @@ static void test_good(void **state)
         "+a lone \n and \r\r in a line\r\n+next\r\n",
         /* the limits are a reply's, not the connection's */
         "*5\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n*5\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n",
-        "$60\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n"
-        "$60\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n",
+        SIXTY SIXTY,
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (size_t piece = 1; piece <= strlen(cases[i]); piece++) {
