@@ -2,6 +2,7 @@
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -342,3 +343,30 @@ def test_no_schedule_by_a_clock_in_doubt(make_server, root):
         c.command("DEBUG", "JUMP", -20 * HOUR)
         server.clock -= 20 * HOUR
     assert server.log().count("backup begins") == 1
+
+
+def test_problems_keep_the_older_ones(make_server, root):
+    """What the check finds is told, and no earlier backup, which may be better, is deleted for it."""
+    server = make_server(backup_root=str(root), backup_at="03:30", backup_keep="1")
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+        c.command("RING", "FLUSH")
+    wait_for(lambda: info(server)["last_backup_result"] == "ok", server)
+    assert server.stop() == 0
+    table = server.sqlite("history.db", "SELECT name FROM sqlite_schema WHERE name GLOB 'plays_[0-9]*'")
+    with sqlite3.connect(server.data / "history.db") as db:
+        db.execute(f"UPDATE {table} SET filter = x'0102'")
+    db.close()
+    server.start()
+    server.advance(18 * HOUR)
+    wait_for(lambda: "scheduled backup has problems, older ones are kept" in server.log(), server)
+    assert len(scheduled(root)) == 2 and int(info(server)["last_backup_problems"]) > 0
+    # The next good one makes up for all.
+    assert server.stop() == 0
+    with sqlite3.connect(server.data / "history.db") as db:
+        db.execute(f"DELETE FROM {table}")
+        db.execute("UPDATE months SET users = 0, plays = 0, bytes = 0")
+    db.close()
+    server.clock += 24 * HOUR
+    server.start()
+    wait_for(lambda: len(scheduled(root)) == 1, server)
