@@ -258,7 +258,7 @@ int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err)
     if (lock < 0) {
         return lock;
     }
-    int result = backup_folder_take(&f, order->target, order->folder, err);
+    int result = backup_folder_take(&f, order->target, NULL, order->folder, err);
     if (result == 0) {
         if ((result = do_history(&s, order->folder, &f, order->seed, err)) == 0 &&
             (result = do_staging(&s, order->folder, &f, err)) == 0 && (result = sync_files(&f, err)) == 0) {
@@ -266,6 +266,8 @@ int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err)
         }
         if (result < 0) {
             backup_folder_remove(&f);
+        } else {
+            backup_folder_leave(&f);
         }
     }
     folder_unlock(order->folder, lock);
