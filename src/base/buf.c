@@ -73,6 +73,15 @@ void buf_clear(struct buf *b)
     b->failed = false;
 }
 
+void buf_fit(struct buf *b)
+{
+    char *data = b->len > 0 && b->cap / 4 * 3 > b->len ? realloc(b->data, b->len) : NULL;
+    if (data != NULL) {
+        b->data = data;
+        b->cap = b->len;
+    }
+}
+
 void buf_shrink(struct buf *b, size_t keep_at_most)
 {
     if (b->len > 0 || b->cap <= keep_at_most) {

@@ -20,6 +20,7 @@ int buf_reserve(struct buf *b, size_t more); /* room for `more` bytes after len;
 int buf_add(struct buf *b, const void *bytes, size_t len);
 int buf_addf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_clear(struct buf *b);                       /* keeps the memory */
+void buf_fit(struct buf *b);                         /* gives back what is not used, when that is a lot */
 void buf_shrink(struct buf *b, size_t keep_at_most); /* frees memory above, when empty */
 void buf_free(struct buf *b);
 

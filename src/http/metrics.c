@@ -161,6 +161,8 @@ static void add_server(struct buf *out, const struct metrics *m)
     gauge(out, "unseen_request_memory_bytes", "Memory of requests and replies, in steps of a MiB a worker.",
           m->request_memory);
     gauge(out, "unseen_request_memory_limit_bytes", "How much it may be (request_memory).", m->request_memory_limit);
+    gauge(out, "unseen_request_memory_waiting_connections", "Connections that wait for some of it.",
+          m->request_memory_waiting);
     for (int i = 0; i < COUNTERS; i++) {
         add_figure(out, &counter_figures[i], m->counters[i]);
     }

@@ -41,7 +41,7 @@ struct metrics {
     int n_beats;
     int workers;
     int64_t clients, max_clients;
-    uint64_t request_memory, request_memory_limit;
+    uint64_t request_memory, request_memory_limit, request_memory_waiting;
     struct {
         double cpu_s;
         uint64_t resident_bytes, virtual_bytes, open_files, max_files;

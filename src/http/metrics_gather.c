@@ -81,8 +81,9 @@ static void gather_crew(struct metrics *m, const struct crew *crew)
     m->workers = crew->n;
     m->started_ms = crew->started_wall_ms;
     m->clients = atomic_load_explicit(&crew->clients, memory_order_relaxed);
-    m->request_memory = atomic_load_explicit(&crew->budget.used, memory_order_relaxed);
-    m->request_memory_limit = crew->budget.limit;
+    m->request_memory = budget_used(&crew->budget);
+    m->request_memory_limit = budget_load(&crew->budget.limit);
+    m->request_memory_waiting = budget_load(&crew->budget.waiting);
 }
 
 static int gather_store(struct metrics *m, const struct http_request *rq, struct err *err)

@@ -4,8 +4,10 @@
  * nobody holds the connection any more. */
 #include "net/conn.h"
 
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,15 +22,18 @@ enum { KEEPALIVE_S = 300 };
 void conn_account(struct conn *c)
 {
     size_t held = c->in.cap + c->out.cap + c->sending.cap + c->extra;
-    if (held > c->held) {
-        budget_take(&c->worker->memory, held - c->held);
+    struct budget_share *memory = &c->worker->memory;
+    if (c->overdraft) {
+        budget_set_over(memory, held);
+    } else if (held > c->held) {
+        budget_take(memory, held - c->held);
     } else if (held < c->held) {
-        budget_give(&c->worker->memory, c->held - held);
+        budget_give(memory, c->held - held);
     }
     c->held = held;
-    if (c->overdraft && held <= CONN_READ) { /* the request has been read, and its reply too */
+    if (c->overdraft && (held == 0 || (held <= CONN_KEEP_OUT && budget_allows(memory, BUDGET_REPLY, held)))) {
         c->overdraft = false;
-        budget_repay(&c->worker->memory);
+        budget_repay(memory, held);
     }
 }
 
@@ -53,20 +58,13 @@ void conn_release(struct conn *c)
     free(c);
 }
 
-static void leave_line(struct conn *c)
-{
-    for (struct conn **at = &c->worker->line; c->in_line && *at != NULL; at = &(*at)->next_in_line) {
-        if (*at == c) {
-            *at = c->next_in_line;
-            return;
-        }
-    }
-}
-
 static void on_closed(uv_handle_t *handle)
 {
     struct conn *c = handle->data;
     struct worker *w = c->worker;
+    for (struct conn_cursor *cursor = w->cursors; cursor != NULL; cursor = cursor->next) {
+        cursor->at = cursor->at == c ? c->next : cursor->at;
+    }
     if (c->prev != NULL) {
         c->prev->next = c->next;
     } else {
@@ -75,7 +73,7 @@ static void on_closed(uv_handle_t *handle)
     if (c->next != NULL) {
         c->next->prev = c->prev;
     }
-    leave_line(c);
+    worker_leave_line(c);
     conn_free_input(c);
     buf_free(&c->out);
     conn_account(c);
@@ -119,48 +117,72 @@ void conn_touch(struct conn *c)
     }
 }
 
-void conn_wait(struct conn *c, uint64_t ms)
+void conn_starve(struct conn *c, enum budget_use use, size_t more)
 {
-    if (c->state == CONN_OPEN && !c->in_line) {
-        c->in_line = true;
-        c->next_in_line = NULL;
-        struct conn **end = &c->worker->line;
-        while (*end != NULL) {
-            end = &(*end)->next_in_line;
-        }
-        *end = c;
-        worker_serve_line(c->worker, ms);
+    if (c->state == CONN_OPEN && c->line == NULL) {
+        worker_count(c->worker, COUNT_STARVED, 1);
+        worker_wait(c, use, more);
     }
-}
-
-void conn_starve(struct conn *c)
-{
-    worker_count(c->worker, COUNT_STARVED, 1);
-    conn_wait(c, WORKER_LINE_MS);
-}
-
-static bool is_stuffed(const struct conn *c)
-{
-    size_t unsent = conn_unsent(c);
-    return unsent > CONN_UNSENT_MAX || (unsent > 0 && !budget_fits(&c->worker->memory, 0));
 }
 
 bool conn_may_run(struct conn *c)
 {
-    if (c->state != CONN_OPEN || (c->worker->stopping && !c->owed) || c->in_line) {
+    if (c->state != CONN_OPEN || (c->worker->stopping && !c->owed) || c->line != NULL) {
         return false;
     }
-    if (is_stuffed(c)) {
+    if (conn_unsent(c) > CONN_UNSENT_MAX) {
         c->choked = true;
         return false;
     }
     return true;
 }
 
+/* Whether the kernel will take a small reply, because the peer has read those before. */
+static bool kernel_takes(const struct conn *c, size_t bytes)
+{
+    int fd = conn_fd(c), queued = 0, room = 0;
+    socklen_t size = sizeof room;
+    if (bytes > CONN_READ || ioctl(fd, SIOCOUTQ, &queued) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size) < 0) {
+        return false;
+    }
+    return queued == 0 || (size_t)queued + bytes <= (size_t)room / 4;
+}
+
+/* A reply that frees its request's memory may take what no request may. */
+static enum budget_use reply_use(const struct conn *c)
+{
+    return c->in.cap > 0 ? BUDGET_REPLY : BUDGET_REQUEST;
+}
+
+/* There is no room, or others wait for some. What was said before goes first; a small reply then needs none when it
+ * leaves at once. */
+static bool make_way(struct conn *c, size_t most)
+{
+    if (!conn_send(c)) {
+        c->choked = true;
+        return false;
+    }
+    if (budget_allows(&c->worker->memory, reply_use(c), most) || kernel_takes(c, most)) {
+        return true;
+    }
+    conn_starve(c, reply_use(c), most);
+    return false;
+}
+
+bool conn_may_reply(struct conn *c, size_t most)
+{
+    struct budget_share *memory = &c->worker->memory;
+    size_t holds = c->in.cap + c->out.cap + c->sending.cap + c->extra, room = c->out.cap - c->out.len;
+    size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
+    bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
+    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || make_way(c, most);
+}
+
 /* The peer has sent all it wants to. What it asked for is still answered. */
 void conn_end_if_done(struct conn *c)
 {
-    if (c->eof && c->state == CONN_OPEN && c->refs == 1 && !c->paused && !c->in_line && !c->choked) {
+    if (c->eof && c->state == CONN_OPEN && c->refs == 1 && !c->paused && c->line == NULL && !c->choked) {
         conn_finish(c);
     }
 }
@@ -170,6 +192,18 @@ static void give_up(struct conn *c, const char *cause)
     worker_count(c->worker, COUNT_TIMEOUTS, 1);
     conn_log(c, LOG_LEVEL_INFO, "connection timed out", cause);
     conn_abort(c);
+}
+
+/* Whether so many bytes have taken too long, although others wait for the memory that this one holds. */
+static bool is_in_the_way(const struct conn *c, int64_t since, size_t moved, int64_t now)
+{
+    return c->held > 0 && budget_load(&c->worker->crew->budget.waiting) > 0 &&
+           now - since >= CONN_PATIENCE_SHORT_MS + (int64_t)(moved / (CONN_RATE_LEAST * 1024)) * 1000;
+}
+
+bool conn_is_stranger(const struct conn *c)
+{
+    return !c->trusted && config_now(c->worker->crew->cfg)->requirepass[0] != '\0';
 }
 
 void conn_tick(struct conn *c, int64_t now)
@@ -192,20 +226,30 @@ void conn_tick(struct conn *c, int64_t now)
         } else if (now - c->stuck_ms >= CONN_PATIENCE_MS) {
             give_up(c, "replies are not read");
         }
+        if (is_in_the_way(c, c->unread_ms, c->unread - left, now)) {
+            give_up(c, "replies are not read, and others wait for their memory");
+        }
         return;
     }
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
     }
-    const struct config *live = config_now(c->worker->crew->cfg);
-    if (c->in_line || c->paused) {
-        c->partial_ms = c->input.len > 0 ? now : 0;
+    int64_t idle_timeout = config_now(c->worker->crew->cfg)->idle_timeout_ms;
+    if (c->line != NULL || c->paused) {
+        c->partial_ms = c->input.len + c->in_kernel > 0 ? now : 0;
     } else if (c->partial_ms != 0 && now - c->partial_ms >= CONN_PATIENCE_MS) {
         give_up(c, "half a request");
-    } else if (!c->trusted && live->requirepass[0] != '\0' && now - c->opened_ms >= CONN_PATIENCE_MS) {
+    } else if (c->partial_ms != 0 && is_in_the_way(c, c->partial_ms, c->input.len, now)) {
+        give_up(c, "half a request, and others wait for its memory");
+    } else if (conn_is_stranger(c) && now - c->opened_ms >= CONN_PATIENCE_MS) {
         give_up(c, "no password");
-    } else if (live->idle_timeout_ms > 0 && now - c->active_ms >= live->idle_timeout_ms) {
+    } else if (idle_timeout > 0 && now - c->active_ms >= idle_timeout) {
         give_up(c, "idle");
+    } else if (c->out.len == 0 && c->out.cap > 0 && now - c->active_ms >= WORKER_TICK_MS) {
+        buf_free(&c->out); /* an idle connection holds nothing */
+        conn_account(c);
+    } else if (is_in_the_way(c, c->active_ms, 0, now)) {
+        give_up(c, "idle behind MULTI, and others wait for its memory");
     }
 }
 
@@ -243,6 +287,7 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
     c->refs = 1;
     c->peer = peer;
     c->is_unix = is_unix;
+    c->low_water = 1;
     c->id = id;
     c->opened_ms = c->active_ms = clock_mono_ms();
     if (is_unix) {

@@ -9,8 +9,11 @@
  * of a request gets memory of its own. So an idle connection holds next to nothing, and input() must expect the bytes
  * to have moved between two calls (but not during one).
  *
- * Back-pressure: while `paused` (set by the protocol), while memory is short, or while the peer does not read its
- * replies, nothing more is read.
+ * Back-pressure: while `paused` (set by the protocol), while it waits for memory, or while the peer does not read its
+ * replies, nothing more is read. All that a connection holds is charged to the budget (net/budget.h), and asked for
+ * before it is made: input before it is read, a reply before its request is run (conn_may_reply()). While there is no
+ * room for half a request of a few KiB, its bytes stay with the kernel, where they are looked at: a small request needs
+ * no memory here. Who sends or reads nothing for a while loses what he holds when others wait for it.
  *
  * Whoever does something for a connection that ends later holds it (conn_hold), so that its memory outlives a peer that
  * goes away. What no longer has a peer is not written.
@@ -27,6 +30,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/slice.h"
+#include "net/budget.h"
+#include "net/line.h"
 #include "net/meter.h"
 #include "net/peer.h"
 
@@ -38,7 +43,9 @@ enum {
     CONN_READ = 64 * 1024,         /* the shared buffer, and what a connection may hold without asking */
     CONN_UNSENT_MAX = 1024 * 1024, /* above it no further request is begun */
     CONN_PATIENCE_MS = 60 * 1000, /* for half-sent requests, for those who don't say who they are, for unread replies */
-    CONN_LINGER_TICKS = 2,        /* seconds for the peer to close, once all is said */
+    CONN_PATIENCE_SHORT_MS = 2 * 1000, /* the same for who holds memory that others wait for, */
+    CONN_RATE_LEAST = 64,              /* and a second for so many KiB that it has sent or read */
+    CONN_LINGER_TICKS = 2,             /* seconds for the peer to close, once all is said */
     CONN_ADDRESS = 128,
 };
 
@@ -67,6 +74,7 @@ struct conn {
     size_t need;        /* input: so many bytes are needed before another call makes sense, as far as is known */
     struct buf out;
     size_t extra;                 /* bytes held by the protocol, for the budget */
+    bool looking;                 /* input is still the kernel's, and what is left over of it comes again */
     bool paused;                  /* nothing is wanted for now; conn_kick() ends it */
     bool owed;                    /* a request is half done: it is still answered when the worker stops */
     bool trusted;                 /* said who it is */
@@ -92,18 +100,24 @@ struct conn {
     struct buf sending; /* with libuv */
     size_t held;        /* told to the budget */
     uint64_t peer;
+    size_t in_kernel;   /* bytes of input that were looked at and left there */
+    int low_water;      /* so many bytes must have come before the kernel says so */
     bool is_unix, reading, eof, dirty, shut;
     bool silent;    /* room.h */
     bool choked;    /* stopped because replies were not read */
-    bool in_line;   /* of those that wait for memory, or for their next turn */
     bool overdraft; /* see budget.h */
     int linger;
     int64_t partial_ms; /* since when a request is half-sent; 0: none */
-    int64_t stuck_ms;   /* since when unread replies have not moved */
+    int64_t unread_ms;  /* since when replies are with libuv, */
+    size_t unread;      /* and how many bytes those were */
+    int64_t stuck_ms;   /* since when they have not moved */
     size_t stuck_bytes;
     struct conn *next, *prev; /* of the worker */
-    struct conn *next_dirty, *next_in_line;
+    struct conn *next_dirty;
     struct conn *next_silent, *prev_silent;
+    struct line *line; /* of those that wait for memory, or for their next turn; NULL: none */
+    struct conn *ahead, *behind;
+    size_t wants;
 };
 
 /* Takes over a connected socket. On failure it is closed. */
@@ -133,8 +147,12 @@ void conn_abort(struct conn *c);
 /* The same, with a last word if it can be sent at once. */
 void conn_dismiss(struct conn *c, struct slice last_word);
 
-/* Memory is short: the worker kicks it after a while. */
-void conn_starve(struct conn *c);
+/* Whether a reply of at most so many bytes may be made now. Else the connection waits, for memory or for its peer, and
+ * is kicked when there is room. */
+bool conn_may_reply(struct conn *c, size_t most);
+
+/* Memory is short: the worker kicks it when so much more may be held. */
+void conn_starve(struct conn *c, enum budget_use use, size_t more);
 
 void conn_hold(struct conn *c);
 void conn_release(struct conn *c);
@@ -145,6 +163,11 @@ int conn_fd(const struct conn *c);
 
 /* A line of the log that names the connection by id and address; cause: NULL, or why. */
 void conn_log(const struct conn *c, enum log_level level, const char *message, const char *cause);
+/* A place among a worker's connections that stays good while they come and go. */
+struct conn_cursor {
+    struct conn *at; /* NULL: all have been visited */
+    struct conn_cursor *next;
+};
 
 /* For the worker: at the end of a turn; each second; and when it stops. */
 void conn_flush(struct conn *c);

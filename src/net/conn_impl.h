@@ -4,6 +4,8 @@
 
 #include "net/conn.h"
 
+enum { CONN_KEEP_OUT = 4096 }; /* of the buffer for replies, while there is plenty */
+
 static inline size_t conn_unsent(const struct conn *c)
 {
     return c->out.len + c->sending.len;
@@ -18,8 +20,11 @@ void conn_free_input(struct conn *c);
 /* Reads, if anything is wanted. */
 void conn_read_on(struct conn *c);
 
-/* Kicks it in so many milliseconds. */
-void conn_wait(struct conn *c, uint64_t ms);
+/* Whether it may not do more than say who it is. */
+bool conn_is_stranger(const struct conn *c);
+
+/* Sends what the kernel takes of out. False: the rest is with libuv, or the connection is closing. */
+bool conn_send(struct conn *c);
 
 /* The peer has sent all it wants to. What it asked for is still answered; then the connection ends. */
 void conn_end_if_done(struct conn *c);

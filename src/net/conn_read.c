@@ -1,8 +1,19 @@
 /* How bytes come in. While a connection holds at most CONN_HEAD bytes of an unfinished request, its next bytes are read
  * into the worker's shared buffer, behind a headroom into which those few are copied: so many short requests cost one
  * large read, and the connection keeps a few bytes at most. A larger request is read straight into memory of its own,
- * which doubles as it comes, up to what it announced. */
+ * which doubles as it comes, up to what it announced.
+ *
+ * While memory is short, and always before the password was given, bytes are first looked at where the kernel has them
+ * (peek()). Whole requests are run from there and then taken out; of half a request nothing is, so it costs no memory
+ * here, and the kernel is told how many bytes there must be before another look makes sense. The protocol notices
+ * nothing: its input has moved, once more.
+ *
+ *                  input:  [ kept in c->in | in_kernel ... ]  as the protocol sees it: one piece, in the shared buffer
+ */
+#include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,7 +21,6 @@
 #include "net/worker.h"
 
 enum {
-    READ_ALWAYS = 4096, /* bytes of an unfinished request, however short memory is */
     ROOM_LEAST = 4096,
     SPARE_MAX = 2 * 1024 * 1024,
 };
@@ -49,36 +59,41 @@ static bool wants_input(struct conn *c)
     return !c->paused && conn_may_run(c);
 }
 
-/* Memory is short: the one connection that may go beyond gets what it wants, the others wait. Who could not go on with
- * it anyway does neither. */
-static bool may_overdraw(struct conn *c)
+/* Whether a buffer for half a request may become so large. If not, the connection waits for that; unless it could not
+ * go on with it anyway. */
+static bool may_hold(struct conn *c, size_t cap)
 {
-    if (c->overdraft || !wants_input(c)) {
-        return c->overdraft;
+    struct budget_share *memory = &c->worker->memory;
+    size_t size = cap > c->need ? cap : c->need;
+    enum budget_use use = size > budget_large(memory->all) ? BUDGET_LARGE : BUDGET_REQUEST;
+    if (c->overdraft || budget_allows(memory, use, cap - c->in.cap)) {
+        return true;
     }
-    c->overdraft = budget_overdraw(&c->worker->memory);
-    if (!c->overdraft) {
-        conn_starve(c);
+    if (wants_input(c)) {
+        conn_starve(c, use, cap - c->in.cap);
     }
-    return c->overdraft;
+    return false;
 }
 
-static void make_room(struct conn *c, size_t cap)
+static bool make_room(struct conn *c, size_t cap)
 {
     if (cap <= c->in.cap) {
-        return;
+        return true;
     }
     if (cap < 2 * c->in.cap) {
         cap = 2 * c->in.cap;
     }
-    if (cap > CONN_READ && !budget_allows(&c->worker->memory, cap - c->in.cap) && !may_overdraw(c)) {
-        return;
+    if (!may_hold(c, cap)) {
+        return false;
     }
     if (buf_reserve(&c->in, cap - c->in.len) < 0) {
         give_up(c);
-        return;
+        return false;
     }
-    c->input.data = c->in.data;
+    if (c->input.len > 0) {
+        c->input.data = c->in.data;
+    }
+    return true;
 }
 
 /* Gives what input() left over a place of its own. */
@@ -106,60 +121,9 @@ static void keep_rest(struct conn *c)
     c->input = buf_slice(&c->in);
 }
 
-static void settle(struct conn *c, size_t before, int64_t now)
-{
-    if (c->state != CONN_OPEN) {
-        conn_free_input(c);
-        conn_account(c);
-        return;
-    }
-    if (c->input.len < before || c->input.len == 0) {
-        c->partial_ms = 0;
-    }
-    keep_rest(c);
-    if (c->partial_ms == 0 && c->input.len > 0) {
-        c->partial_ms = now;
-    }
-    conn_end_if_done(c);
-    conn_account(c);
-    conn_touch(c);
-    conn_read_on(c);
-}
-
-static void run(struct conn *c, int64_t now)
-{
-    size_t before = c->input.len;
-    if (conn_may_run(c)) {
-        c->need = 0;
-        c->ops->input(c);
-    }
-    settle(c, before, now);
-}
-
-void conn_kick(struct conn *c)
-{
-    if (c->state == CONN_OPEN) {
-        c->paused = false;
-        run(c, clock_mono_ms());
-    }
-}
-
 static bool reads_directly(const struct conn *c)
 {
     return c->state == CONN_OPEN && c->input.len > CONN_HEAD;
-}
-
-/* How much may be read into the shared buffer. All of it may turn out to be an unfinished request's, and what has been
- * read can't be put back: so it is here that it is decided to keep it. */
-static size_t shared_room(struct conn *c)
-{
-    if (budget_fits(&c->worker->memory, CONN_READ)) {
-        return CONN_READ;
-    }
-    if (c->input.len < READ_ALWAYS) {
-        return READ_ALWAYS - c->input.len;
-    }
-    return may_overdraw(c) ? CONN_READ : 0;
 }
 
 static size_t own_room(struct conn *c)
@@ -168,6 +132,175 @@ static size_t own_room(struct conn *c)
         make_room(c, room_wanted(c));
     }
     return c->in.cap - c->in.len;
+}
+
+static void settle(struct conn *c, size_t before, int64_t now)
+{
+    if (c->state != CONN_OPEN) {
+        conn_free_input(c);
+        conn_account(c);
+        return;
+    }
+    if (c->input.len + c->in_kernel < before || c->input.len + c->in_kernel == 0) {
+        c->partial_ms = 0;
+    }
+    keep_rest(c);
+    if (c->partial_ms == 0 && c->input.len + c->in_kernel > 0) {
+        c->partial_ms = now;
+    }
+    if (c->overdraft && reads_directly(c) && wants_input(c)) {
+        own_room(c); /* now, or the overdraft goes to somebody else */
+    }
+    conn_end_if_done(c);
+    conn_account(c);
+    if (c->out.len > 0 && !budget_allows(&c->worker->memory, BUDGET_REQUEST, 0)) {
+        conn_flush(c); /* not at the end of the turn: many small replies would be much by then */
+    } else {
+        conn_touch(c);
+    }
+    conn_read_on(c);
+}
+
+static void feed(struct conn *c)
+{
+    if (conn_may_run(c)) {
+        c->need = 0;
+        c->ops->input(c);
+    }
+}
+
+static void run(struct conn *c, int64_t now)
+{
+    size_t before = c->input.len;
+    feed(c);
+    settle(c, before, now);
+}
+
+/* --- input that stays with the kernel --- */
+
+static void set_low_water(struct conn *c, size_t bytes)
+{
+    int low = bytes < CONN_READ / 2 ? (int)bytes : CONN_READ / 2;
+    if (c->low_water != low && setsockopt(conn_fd(c), SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low) == 0) {
+        c->low_water = low;
+    }
+}
+
+static void on_end(struct conn *c, ssize_t code);
+
+/* Takes out of the kernel what has been looked at. */
+static bool take(struct conn *c, char *to, size_t n)
+{
+    while (n > 0) {
+        ssize_t taken = recv(conn_fd(c), to, n, MSG_DONTWAIT);
+        if (taken <= 0) {
+            conn_abort(c);
+            return false;
+        }
+        n -= (size_t)taken;
+        to += taken;
+    }
+    return true;
+}
+
+/* Whether the peer has sent its last byte, or the kernel has no room for more. */
+static bool is_last(const struct conn *c)
+{
+    struct pollfd p = {.fd = conn_fd(c), .events = POLLRDHUP};
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+/* Half a request is with the kernel: waits there for the rest, or gets memory. `anew`: some of it has just come. */
+static void wait_for_rest(struct conn *c, bool anew)
+{
+    size_t have = c->input.len + c->in_kernel;
+    if (!anew && is_last(c)) {
+        on_end(c, UV_EOF);
+        return;
+    }
+    size_t missing = c->need > have && !conn_is_stranger(c) ? c->need - have : 1;
+    bool small = have + missing <= CONN_READ;
+    bool fits = budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ);
+    if (anew && c->is_unix && !fits) {
+        conn_starve(c, BUDGET_REQUEST, CONN_READ); /* such a socket knows no mark */
+        return;
+    }
+    if (anew && !c->is_unix && (small ? conn_is_stranger(c) || !fits : c->in_kernel < CONN_READ / 2)) {
+        set_low_water(c, c->in_kernel + missing);
+        return;
+    }
+    size_t cap = small ? have : room_wanted(c);
+    cap = cap > have ? cap : have;
+    if (make_room(c, cap) && take(c, c->in.data + c->in.len, c->in_kernel)) {
+        c->in.len += c->in_kernel;
+        c->input = buf_slice(&c->in);
+        c->in_kernel = 0;
+        set_low_water(c, 1);
+    }
+}
+
+static void peek(struct conn *c)
+{
+    char *at = c->worker->read_buf + CONN_HEAD;
+    ssize_t n = recv(conn_fd(c), at, CONN_READ, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    if (n <= 0) {
+        on_end(c, n == 0 ? UV_EOF : UV_ECONNRESET);
+        return;
+    }
+    int64_t now = clock_mono_ms();
+    size_t kept = c->input.len;
+    bool anew = (size_t)n > c->in_kernel;
+    if (anew) {
+        worker_count(c->worker, COUNT_BYTES_IN, (size_t)n - c->in_kernel);
+        c->active_ms = now;
+        c->arrived_us = kept + c->in_kernel == 0 ? clock_stopwatch_us() : c->arrived_us;
+    }
+    if (kept > 0) {
+        memcpy(at - kept, c->input.data, kept);
+    }
+    c->input = slice_of(at - kept, kept + (size_t)n);
+    c->in.len = 0;
+    c->looking = true;
+    feed(c);
+    c->looking = false;
+    size_t consumed = kept + (size_t)n - c->input.len, taken = consumed > kept ? consumed - kept : 0;
+    c->in_kernel = (size_t)n - taken;
+    c->input.len -= c->in_kernel;
+    if (c->state == CONN_CLOSING || !take(c, at, taken)) {
+        return;
+    }
+    bool half = c->state == CONN_OPEN && c->in_kernel > 0 && !c->paused && wants_input(c);
+    if (half) {
+        keep_rest(c);
+        wait_for_rest(c, anew || consumed > 0);
+    } else {
+        set_low_water(c, 1);
+    }
+    settle(c, kept + (size_t)n, now);
+}
+
+void conn_kick(struct conn *c)
+{
+    if (c->state == CONN_OPEN) {
+        c->paused = false;
+        if (c->in_kernel > 0) {
+            peek(c);
+        } else {
+            run(c, clock_mono_ms());
+        }
+    }
+}
+
+/* How much may be read into the shared buffer. All of it may turn out to be an unfinished request's, and what has been
+ * read can't be put back: so it is here that it is decided to keep it. 0: it is looked at first. */
+static size_t shared_room(struct conn *c)
+{
+    bool all = c->state != CONN_OPEN || c->overdraft ||
+               (budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ) && !conn_is_stranger(c));
+    return all ? CONN_READ : 0;
 }
 
 /* No room: libuv tells on_read() so. */
@@ -199,7 +332,7 @@ static void on_end(struct conn *c, ssize_t code)
         return;
     }
     c->eof = true;
-    settle(c, c->input.len, clock_mono_ms());
+    settle(c, c->input.len + c->in_kernel, clock_mono_ms());
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -214,7 +347,11 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     if (n == UV_ENOBUFS) {
-        stop_reading(c);
+        if (wants_input(c)) {
+            peek(c);
+        } else {
+            stop_reading(c);
+        }
         return;
     }
     if (n < 0) {
@@ -226,7 +363,11 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     int64_t now = c->active_ms = clock_mono_ms();
-    if (c->input.len == 0 || !(c->paused || c->in_line || c->choked)) { /* else a request waits already */
+    c->in_kernel = 0;
+    if (c->low_water > 1) {
+        set_low_water(c, 1);
+    }
+    if (c->input.len == 0 || !(c->paused || c->line != NULL || c->choked)) { /* else a request waits already */
         c->arrived_us = clock_stopwatch_us();
     }
     if (reads_directly(c)) {

@@ -5,8 +5,6 @@
 #include "net/conn_impl.h"
 #include "net/worker.h"
 
-enum { KEEP_OUT = 4096 };
-
 static void on_shut(uv_shutdown_t *request, int status)
 {
     struct conn *c = request->data;
@@ -40,7 +38,7 @@ static void all_sent(struct conn *c)
     } else if (c->choked) {
         c->choked = false;
         c->arrived_us = clock_stopwatch_us(); /* until now it was the peer that took its time */
-        conn_wait(c, 0);
+        worker_wait_turn(c);
     } else {
         conn_end_if_done(c);
     }
@@ -58,43 +56,57 @@ static void on_written(uv_write_t *request, int status)
     conn_flush(c);
 }
 
-void conn_flush(struct conn *c)
+/* The rest of what the kernel has taken `sent` bytes of. */
+static void leave_to_libuv(struct conn *c, size_t sent)
+{
+    c->sending = c->out;
+    c->out = (struct buf){0};
+    c->unread = c->stuck_bytes = c->sending.len - sent;
+    c->unread_ms = c->stuck_ms = clock_mono_ms();
+    buf_fit(&c->sending);
+    uv_buf_t bytes = uv_buf_init(c->sending.data + sent, (unsigned)c->unread);
+    c->write.data = c;
+    if (uv_write(&c->write, &c->uv.stream, &bytes, 1, on_written) < 0) {
+        conn_abort(c);
+    }
+}
+
+bool conn_send(struct conn *c)
 {
     if (c->state == CONN_CLOSING || c->sending.len > 0) {
-        return;
+        return false;
     }
     if (c->out.failed) {
         conn_log(c, LOG_LEVEL_WARN, "connection closed", "out of memory");
         conn_abort(c);
-        return;
+        return false;
     }
-    if (c->out.len > 0) {
-        uv_buf_t bytes = uv_buf_init(c->out.data, (unsigned)c->out.len);
-        int n = uv_try_write(&c->uv.stream, &bytes, 1);
-        if (n < 0 && n != UV_EAGAIN) {
-            conn_abort(c);
-            return;
-        }
-        size_t sent = n > 0 ? (size_t)n : 0;
-        worker_count(c->worker, COUNT_BYTES_OUT, c->out.len);
-        if (sent < c->out.len) {
-            c->sending = c->out;
-            c->out = (struct buf){0};
-            bytes = uv_buf_init(c->sending.data + sent, (unsigned)(c->sending.len - sent));
-            c->write.data = c;
-            c->stuck_bytes = c->sending.len - sent;
-            c->stuck_ms = clock_mono_ms();
-            if (uv_write(&c->write, &c->uv.stream, &bytes, 1, on_written) < 0) {
-                conn_abort(c);
-            }
-            conn_account(c);
-            return;
-        }
+    if (c->out.len == 0) {
+        return true;
+    }
+    uv_buf_t bytes = uv_buf_init(c->out.data, (unsigned)c->out.len);
+    int n = uv_try_write(&c->uv.stream, &bytes, 1);
+    if (n < 0 && n != UV_EAGAIN) {
+        conn_abort(c);
+        return false;
+    }
+    size_t sent = n > 0 ? (size_t)n : 0;
+    worker_count(c->worker, COUNT_BYTES_OUT, c->out.len);
+    if (sent < c->out.len) {
+        leave_to_libuv(c, sent);
+    } else {
         buf_clear(&c->out);
-        if (c->out.cap > KEEP_OUT) {
+        if (c->out.cap > CONN_KEEP_OUT || !budget_allows(&c->worker->memory, BUDGET_LARGE, 0)) {
             buf_free(&c->out);
         }
-        conn_account(c);
     }
-    all_sent(c);
+    conn_account(c);
+    return c->sending.len == 0;
+}
+
+void conn_flush(struct conn *c)
+{
+    if (conn_send(c)) {
+        all_sent(c);
+    }
 }

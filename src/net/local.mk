@@ -12,6 +12,8 @@ libunseen_a_SOURCES += \
 	src/net/conn_write.c \
 	src/net/health.c \
 	src/net/health.h \
+	src/net/line.c \
+	src/net/line.h \
 	src/net/listener.c \
 	src/net/listener.h \
 	src/net/logins.c \

@@ -10,7 +10,8 @@
 #include "net/slowlog.h"
 #include "net/worker.h"
 
-enum { ENTRIES_FIRST = 64, KEEP_ENTRIES = 16 * 1024, EVENT_SLACK = 64 };
+/* EVENT_REPLY: for its answer, which may be an error. */
+enum { ENTRIES_FIRST = 64, KEEP_ENTRIES = 16 * 1024, EVENT_SLACK = 64, EVENT_REPLY = 384 };
 
 /* One command's part of a batch. */
 struct entry {
@@ -177,24 +178,17 @@ static bool room_for_entry(struct batch *b)
     return true;
 }
 
-/* A worker that has nothing with the store may always hand something in: so writes that wait for memory which only
- * other waiting writes hold come to an end. */
-static bool too_much(struct worker *w, size_t more)
-{
-    struct recorder *r = &w->recorder;
-    bool idle = r->under_way == 0 && (r->filling == NULL || r->filling->n_entries == 0);
-    return !idle && !budget_allows(&w->memory, more);
-}
-
 int worker_record(struct worker *w, struct conn *c, enum store_kind kind, int64_t at_ms, struct slice user,
                   const struct slice *items, const uint64_t *hashes, size_t n, size_t *bytes)
 {
-    size_t size = EVENT_SLACK;
+    size_t size = EVENT_SLACK + EVENT_REPLY;
     for (size_t i = 0; i < n; i++) {
         size += items[i].len;
     }
-    if (too_much(w, size)) {
-        conn_starve(c);
+    const struct recorder *r = &w->recorder;
+    bool idle = r->under_way == 0 && (r->filling == NULL || r->filling->n_entries == 0);
+    if (!(c->overdraft && idle) && !budget_allows(&w->memory, BUDGET_REQUEST, size)) {
+        conn_starve(c, BUDGET_REQUEST, size);
         return ERR_BUSY;
     }
     struct batch *b = filling(w);
@@ -210,7 +204,7 @@ int worker_record(struct worker *w, struct conn *c, enum store_kind kind, int64_
     conn_hold(c);
     *bytes = b->store.bytes.len - before;
     b->entries[b->n_entries++] = (struct entry){c, c->arrived_us, (uint32_t)n, (uint32_t)*bytes, c->op};
-    account(b, b->store.bytes.cap + b->cap * sizeof *b->entries);
+    account(b, b->store.bytes.cap + b->cap * sizeof *b->entries + b->n_entries * EVENT_REPLY);
     if (b->store.bytes.len >= RECORDER_BATCH_BYTES) {
         recorder_submit(w);
     }

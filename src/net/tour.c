@@ -23,7 +23,11 @@ static void on_arrival(struct mail *mail, void *owner)
         tour->finish(tour, w);
         return;
     }
-    tour->visit(tour, w);
+    while (!tour->visit(tour, w)) {
+        if (mailbox_post_if_open(&w->mailbox, &tour->mail)) {
+            return;
+        }
+    }
     tour->next++;
     send_on(tour);
 }

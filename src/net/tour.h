@@ -3,6 +3,8 @@
 #ifndef UNSEEN_NET_TOUR_H
 #define UNSEEN_NET_TOUR_H
 
+#include <stdbool.h>
+
 #include "net/mailbox.h"
 
 struct worker;
@@ -11,7 +13,7 @@ struct tour {
     struct mail mail;
     struct worker *home;
     int next;                                            /* worker to visit */
-    void (*visit)(struct tour *tour, struct worker *w);  /* on w's thread */
+    bool (*visit)(struct tour *tour, struct worker *w);  /* on w's thread; false: there is more, at its next turn */
     void (*finish)(struct tour *tour, struct worker *w); /* at home; owns the tour from then on */
 };
 

@@ -28,6 +28,7 @@
 #include "net/aside.h"
 #include "net/budget.h"
 #include "net/conn.h"
+#include "net/line.h"
 #include "net/listener.h"
 #include "net/logins.h"
 #include "net/mailbox.h"
@@ -64,7 +65,7 @@ extern const struct figure counter_figures[COUNTERS];
 
 struct crew;
 
-enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20 };
+enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20, WORKER_LINE_BATCH = 64 };
 
 struct worker {
     struct crew *crew;
@@ -84,9 +85,12 @@ struct worker {
     struct conn *conns;
     struct conn *silent_first, *silent_last; /* room.h; the oldest first */
     _Atomic uint64_t oldest_silent;          /* its id; UINT64_MAX: there is none */
+    struct conn_cursor *cursors;
     struct conn *dirty;
-    struct conn *line; /* those that wait for memory, or for their next turn */
-    size_t n_alive;    /* conns that still have memory, also those without a peer */
+    struct line lines[BUDGET_REPLY + 1]; /* those that wait for memory, by what for */
+    struct line next_turn;
+    int overdraft_turn; /* which line's first the overdraft is offered to */
+    size_t n_alive;     /* conns that still have memory, also those without a peer */
     bool stopping, stopped;
 
     const struct dedup *dedup; /* NULL while loading */
@@ -162,7 +166,9 @@ void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, uint64_t p
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);
 
-/* Kicks those in the line in so many milliseconds, or earlier. */
-void worker_serve_line(struct worker *w, uint64_t ms);
+/* Kicks the connection when so much more may be held; or at the next turn. It is in no line. */
+void worker_wait(struct conn *c, enum budget_use use, size_t more);
+void worker_wait_turn(struct conn *c);
+void worker_leave_line(struct conn *c);
 
 #endif

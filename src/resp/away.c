@@ -99,8 +99,8 @@ static struct away *prepare(struct session *s, ask_fn *ask, struct slice user, c
     size_t hashed = hashes != NULL ? n * sizeof *hashes : 0, bits = bitmap_size(n);
     size_t places = ask == ask_why ? PLACES_MAX * sizeof(struct place) : 0;
     size_t size = sizeof(struct away) + places + hashed + 3 * bits + user.len;
-    if (size + more > CONN_READ && !budget_fits(&w->memory, size + more)) {
-        conn_starve(&s->conn);
+    if (!s->conn.overdraft && !budget_allows(&w->memory, BUDGET_REPLY, size + more)) {
+        conn_starve(&s->conn, BUDGET_REPLY, size + more);
         *result = AWAY;
         return NULL;
     }

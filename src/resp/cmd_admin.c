@@ -141,12 +141,13 @@ static void answer_clock(struct task *task, struct session *s)
     }
 }
 
-static void on_visit(struct tour *tour, struct worker *w)
+static bool on_visit(struct tour *tour, struct worker *w)
 {
     (void)tour;
     if (!w->stopped) {
         worker_tick(w);
     }
+    return true;
 }
 
 static void on_return(struct tour *tour, struct worker *w)

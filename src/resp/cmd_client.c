@@ -101,10 +101,16 @@ enum outcome cmd_client_info(struct session *s, const struct slice *args, size_t
     return OUTCOME_ANSWERED;
 }
 
+enum { LINES_A_TURN = 64 };
+
 struct list_task {
     struct task task;
     struct tour tour;
+    struct conn_cursor cursor;
+    bool visiting; /* the cursor is that worker's */
+    bool too_many;
     struct buf lines;
+    size_t most;
     size_t n_ids; /* 0: all */
     uint64_t ids[];
 };
@@ -124,34 +130,74 @@ static bool wanted(const struct list_task *t, uint64_t id)
     return t->n_ids == 0;
 }
 
-static void on_visit(struct tour *tour, struct worker *w)
+static void begin_visit(struct list_task *t, struct worker *w)
+{
+    if (!t->visiting) {
+        t->cursor = (struct conn_cursor){w->conns, w->cursors};
+        w->cursors = &t->cursor;
+        t->visiting = true;
+    }
+}
+
+static void end_visit(struct list_task *t, struct worker *w)
+{
+    struct conn_cursor **at = &w->cursors;
+    while (*at != &t->cursor) {
+        at = &(*at)->next;
+    }
+    *at = t->cursor.next;
+    t->visiting = false;
+}
+
+/* Some connections a turn of the loop, so that thousands of lines hold up nobody. */
+static bool on_visit(struct tour *tour, struct worker *w)
 {
     struct list_task *t = task_of_tour(tour);
     int64_t now = clock_mono_ms();
-    for (const struct conn *c = w->conns; c != NULL; c = c->next) {
+    begin_visit(t, w);
+    for (int i = 0; i < LINES_A_TURN && t->cursor.at != NULL; i++) {
+        const struct conn *c = t->cursor.at;
+        t->cursor.at = c->next;
         if (c->state == CONN_OPEN && c->ops == &session_ops && wanted(t, c->id)) {
-            add_line(&t->lines, (const struct session *)c, now);
+            if (t->lines.len + CLIENT_LINE_MAX > t->most) {
+                t->too_many = true;
+                t->cursor.at = NULL;
+            } else {
+                add_line(&t->lines, (const struct session *)c, now);
+            }
         }
     }
+    if (t->cursor.at != NULL && !t->too_many) {
+        return false;
+    }
+    end_visit(t, w);
+    return true;
 }
 
 static void on_return(struct tour *tour, struct worker *w)
 {
     (void)w;
     struct list_task *t = task_of_tour(tour);
-    struct buf lines = t->lines;
+    if (t->task.session->conn.state == CONN_CLOSING) {
+        buf_free(&t->lines); /* nobody is there to take them */
+    }
     task_end(&t->task);
-    buf_free(&lines);
 }
 
 static void answer_list(struct task *task, struct session *s)
 {
-    const struct buf *lines = &((struct list_task *)task)->lines;
-    if (lines->failed) {
+    struct list_task *t = (struct list_task *)task;
+    if (t->too_many) {
+        write_errorf(&s->writer,
+                     "ERR the list is longer than the %zu bytes that request_memory leaves for a reply: ask by "
+                     "CLIENT LIST ID",
+                     t->most);
+    } else if (t->lines.failed) {
         write_error(&s->writer, "OOM out of memory for the list");
     } else {
-        write_text(&s->writer, buf_slice(lines));
+        write_text_whole(&s->writer, &t->lines);
     }
+    buf_free(&t->lines);
 }
 
 enum outcome cmd_client_list(struct session *s, const struct slice *args, size_t n)
@@ -182,6 +228,7 @@ enum outcome cmd_client_list(struct session *s, const struct slice *args, size_t
         return session_refuse(s, "OOM out of memory for the list");
     }
     t->n_ids = n_ids;
+    t->most = s->reply_most;
     for (size_t i = 0; i < n_ids; i++) {
         int64_t id = 0;
         arg_int(args[3 + i], &id);

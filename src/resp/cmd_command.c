@@ -14,7 +14,7 @@ static const struct flag_name flag_names[] = {
     {CMD_FAST, "fast"},   {CMD_LOADING, "loading"},   {CMD_NO_AUTH, "no_auth"},
 };
 
-enum { N_FLAGS = sizeof flag_names / sizeof *flag_names };
+enum { N_FLAGS = sizeof flag_names / sizeof *flag_names, NAMES_MAX = 16 };
 
 static size_t count_rows(const struct command *rows)
 {
@@ -124,10 +124,24 @@ enum outcome cmd_command_count(struct session *s, const struct slice *args, size
     return OUTCOME_ANSWERED;
 }
 
+/* A name is answered by far more than its own length. */
+static bool too_many_names(struct session *s, size_t n, enum outcome *refused)
+{
+    if (n - 2 > NAMES_MAX) {
+        *refused = session_refuse(s, "ERR %zu names are too many: at most %d are answered at a time", n - 2, NAMES_MAX);
+        return true;
+    }
+    return false;
+}
+
 enum outcome cmd_command_info(struct session *s, const struct slice *args, size_t n)
 {
     if (n == 2) {
         return cmd_command(s, args, 1);
+    }
+    enum outcome refused;
+    if (too_many_names(s, n, &refused)) {
+        return refused;
     }
     write_array(&s->writer, n - 2);
     for (size_t i = 2; i < n; i++) {
@@ -151,6 +165,10 @@ enum outcome cmd_command_docs(struct session *s, const struct slice *args, size_
             write_docs(&s->writer, NULL, &command_table[i]);
         }
         return OUTCOME_ANSWERED;
+    }
+    enum outcome refused;
+    if (too_many_names(s, n, &refused)) {
+        return refused;
     }
     size_t found = 0;
     for (size_t i = 2; i < n; i++) {

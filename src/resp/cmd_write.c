@@ -92,15 +92,10 @@ enum outcome cmd_forget(struct session *s, const struct slice *args, size_t n)
     }
     struct worker *w = s->conn.worker;
     size_t size = sizeof(struct forget_task) + dedup_forget_size(args[1], args + 2, n - 2);
-    if (size > CONN_READ && !budget_fits(&w->memory, size)) {
-        conn_starve(&s->conn);
-        return OUTCOME_AGAIN;
-    }
     struct forget_task *t = task_new(size, s, answer_forget);
     if (t == NULL) {
         return session_refuse(s, "OOM out of memory for %zu items", n - 2);
     }
-    s->lent = size;
     dedup_forget(w->dedup, &t->forget, t + 1, args[1], args + 2, n - 2);
     t->forget.done = on_forgotten;
     t->forget.owner = &t->task;

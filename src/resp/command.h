@@ -13,12 +13,22 @@ enum {
     CMD_READONLY = 1 << 1,
     CMD_FAST = 1 << 2,
     CMD_ADMIN = 1 << 3,
-    CMD_LOADING = 1 << 4,   /* also while loading */
-    CMD_NO_AUTH = 1 << 5,   /* also before authentication */
-    CMD_IMMEDIATE = 1 << 6, /* not queued by MULTI */
-    CMD_RECORD = 1 << 7,    /* answered by the recorder; needn't wait for those before it */
-    CMD_TEST = 1 << 8,      /* only with a test clock */
+    CMD_LOADING = 1 << 4,     /* also while loading */
+    CMD_NO_AUTH = 1 << 5,     /* also before authentication */
+    CMD_IMMEDIATE = 1 << 6,   /* not queued by MULTI */
+    CMD_RECORD = 1 << 7,      /* answered by the recorder; needn't wait for those before it */
+    CMD_TEST = 1 << 8,        /* only with a test clock */
+    CMD_COPIES = 1 << 9,      /* is answered later, and keeps its arguments till then */
+    CMD_PER_CLIENT = 1 << 10, /* the reply has a line for each client */
 };
+
+/* The reply may take so many KiB beside REPLY_LEAST and what the request's own length allows (session_may_reply()). */
+#define CMD_REPLY(kib) ((unsigned)(kib) << 16)
+
+static inline size_t command_reply(unsigned flags)
+{
+    return (size_t)(flags >> 16) * 1024;
+}
 
 /* args[0] is the name. The slices point into the input and are gone when the command returns. */
 typedef enum outcome command_fn(struct session *s, const struct slice *args, size_t n);

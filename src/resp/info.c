@@ -57,9 +57,8 @@ static void add_memory(struct buf *out, const struct session *s)
     const struct crew *crew = s->conn.worker->crew;
     struct mallinfo2 info = mallinfo2();
     buf_addf(out, "used_memory:%zu\r\nused_memory_rss:%zu\r\nmaxmemory:0\r\n", info.uordblks + info.hblkhd, resident());
-    buf_addf(out, "request_memory_used:%zu\r\nrequest_memory_limit:%zu\r\n",
-             atomic_load_explicit(&crew->budget.used, memory_order_relaxed),
-             atomic_load_explicit(&crew->budget.limit, memory_order_relaxed));
+    buf_addf(out, "request_memory_used:%zu\r\nrequest_memory_limit:%zu\r\nrequest_memory_waiting:%zu\r\n",
+             budget_used(&crew->budget), budget_load(&crew->budget.limit), budget_load(&crew->budget.waiting));
 }
 
 static void add_persistence(struct buf *out, const struct session *s)

@@ -61,12 +61,12 @@ enum outcome multi_queue(struct session *s, const struct slice *args, size_t n)
     for (size_t i = 0; i < n; i++) {
         size += args[i].len + 16;
     }
-    bool grows = s->queue.len + size > s->queue.cap;
+    size_t more = s->queue.len + size > s->queue.cap ? size + s->queue.cap : 0;
     if (s->queue.len + size > s->parser.bytes_max) {
         s->multi_failed = true;
         return session_refuse(s, "ERR the transaction is larger than %zu bytes", s->parser.bytes_max);
     }
-    if (grows && (!budget_allows(&s->conn.worker->memory, size) || buf_reserve(&s->queue, size) < 0)) {
+    if (more > 0 && (!budget_allows(&s->conn.worker->memory, BUDGET_LARGE, more) || buf_reserve(&s->queue, size) < 0)) {
         s->queue.failed = false;
         s->multi_failed = true;
         return session_refuse(s, "OOM no memory for the transaction");

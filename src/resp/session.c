@@ -103,7 +103,8 @@ static bool next_request(struct session *s)
         enum parse_result result = parser_feed(&s->parser, in.data, in.len);
         if (result == PARSE_MORE) {
             s->conn.need = s->parser.need;
-            if (parser_fresh(&s->parser)) {
+            if (s->conn.looking || in.len <= CONN_HEAD) { /* begun anew then, rather than holding room for arguments */
+                parser_next(&s->parser);
                 return_args(s);
             }
             return false;
@@ -170,6 +171,9 @@ static enum outcome run_request(struct session *s)
     struct parser *p = &s->parser;
     size_t before = s->conn.out.len;
     s->conn.op = OP_OTHER;
+    if (!conn_may_reply(&s->conn, REPLY_LEAST)) { /* an error, or what MULTI says */
+        return OUTCOME_AGAIN;
+    }
     if (p->error != NULL) {
         return protocol_error(s);
     }
@@ -205,10 +209,36 @@ static void on_input(struct conn *c)
             break;
         }
         s->waiting = outcome == OUTCOME_LATER;
+        s->lent += s->waiting ? s->reply_most : 0;
         drop_request(s);
     }
     c->paused = s->waiting || s->ready;
     c->extra = s->parser.args_cap * sizeof *s->parser.args + s->queue.cap + s->reply.cap + s->lent;
+}
+
+/* What the reply to a request may take: at least a few KiB, since any of them may be an error; of the request itself,
+ * which bulk strings repeat as they are and a line of words in longer form; and what the command's row says. A copy of
+ * the arguments, for whoever answers later, is counted with it. */
+static size_t reply_most(const struct session *s, const struct command *cmd)
+{
+    const struct parser *p = &s->parser;
+    size_t most = REPLY_LEAST + (p->base != NULL ? p->used / 4 * 5 : 4 * p->used) + command_reply(cmd->flags);
+    if ((cmd->flags & CMD_COPIES) != 0) {
+        most += p->used + p->n * (sizeof *p->args + 1);
+    }
+    if ((cmd->flags & CMD_PER_CLIENT) != 0) {
+        size_t all = (size_t)atomic_load_explicit(&s->conn.worker->crew->clients, memory_order_relaxed);
+        most += CLIENT_LINE_MAX * (p->n > 3 ? p->n - 3 : all);
+    }
+    return most;
+}
+
+bool session_may_reply(struct session *s, const struct command *cmd, enum outcome *refused)
+{
+    size_t most = reply_most(s, cmd), limit = budget_reply_max(&s->conn.worker->crew->budget);
+    s->reply_most = most < limit ? most : limit;
+    *refused = OUTCOME_AGAIN;
+    return conn_may_reply(&s->conn, s->reply_most);
 }
 
 void session_answered(struct session *s)

@@ -29,6 +29,8 @@
 enum {
     SESSION_PENDING_MAX = 1024 * 1024, /* bytes of a connection's unanswered writes; above, no further one is taken */
     SESSION_NAME_MAX = 128,
+    REPLY_LEAST = 4096,     /* bytes that any reply may take */
+    CLIENT_LINE_MAX = 1024, /* of CLIENT LIST, a client */
 };
 
 enum outcome {
@@ -49,7 +51,8 @@ struct session {
 
     bool ready;        /* the parser holds a request that could not be run yet */
     bool waiting;      /* for session_answered() */
-    size_t lent;       /* bytes of the task or the question that it waits for */
+    size_t lent;       /* bytes of the task or the question that it waits for, and of its reply */
+    size_t reply_most; /* of the request at hand */
     bool too_deep;     /* ready, because too much is pending; not for the sake of order */
     struct away *away; /* the running command's question that somebody else answers, see away.h */
     unsigned pending;
@@ -101,6 +104,9 @@ void session_write_err(struct session *s, const struct err *err);
 
 /* The same for a question, where a disk that fails is no write that was lost. */
 void session_write_unread(struct session *s, const struct err *err);
+
+/* Whether the command's reply may be made now (conn_may_reply()); else OUTCOME_AGAIN. */
+bool session_may_reply(struct session *s, const struct command *cmd, enum outcome *refused);
 
 /* Forgets MULTI's queue. */
 void session_end_multi(struct session *s);

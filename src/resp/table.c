@@ -12,8 +12,8 @@ static const struct command client_subs[] = {
     {"getname", 2, CMD_LOADING, 0, cmd_client_getname, NULL, "connection", "", "The connection's name."},
     {"id", 2, CMD_LOADING, 0, cmd_client_id, NULL, "connection", "", "The connection's number."},
     {"info", 2, CMD_LOADING, 0, cmd_client_info, NULL, "connection", "", "This connection, as CLIENT LIST shows it."},
-    {"list", -2, CMD_LOADING | CMD_ADMIN, 0, cmd_client_list, NULL, "connection", "[TYPE type] [ID id [id ...]]",
-     "All connections, a line each."},
+    {"list", -2, CMD_LOADING | CMD_ADMIN | CMD_PER_CLIENT, 0, cmd_client_list, NULL, "connection",
+     "[TYPE type] [ID id [id ...]]", "All connections, a line each."},
     {"setinfo", 4, CMD_LOADING, 0, cmd_client_setinfo, NULL, "connection", "LIB-NAME|LIB-VER text",
      "Says which client library this is."},
     {"setname", 3, CMD_LOADING, 0, cmd_client_setname, NULL, "connection", "name", "Names the connection."},
@@ -30,13 +30,15 @@ static const struct command clock_subs[] = {
 
 static const struct command command_subs[] = {
     {"count", 2, CMD_LOADING, 0, cmd_command_count, NULL, "server", "", "How many commands there are."},
-    {"docs", -2, CMD_LOADING, 0, cmd_command_docs, NULL, "server", "[command ...]", "What commands are for."},
-    {"info", -2, CMD_LOADING, 0, cmd_command_info, NULL, "server", "[command ...]", "Commands for programs."},
+    {"docs", -2, CMD_LOADING | CMD_REPLY(56), 0, cmd_command_docs, NULL, "server", "[command ...]",
+     "What commands are for."},
+    {"info", -2, CMD_LOADING | CMD_REPLY(56), 0, cmd_command_info, NULL, "server", "[command ...]",
+     "Commands for programs."},
     {0},
 };
 
 static const struct command config_subs[] = {
-    {"get", -3, CMD_LOADING | CMD_ADMIN, 0, cmd_config_get, NULL, "server", "pattern [pattern ...]",
+    {"get", -3, CMD_LOADING | CMD_ADMIN | CMD_REPLY(32), 0, cmd_config_get, NULL, "server", "pattern [pattern ...]",
      "Options whose names match, and their values."},
     {0},
 };
@@ -54,32 +56,33 @@ static const struct command debug_subs[] = {
 static const struct command legacy_subs[] = {
     {"again", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_again, NULL, "unseen", "",
      "Lets all noted users be read anew; answers how many."},
-    {"mirror", -2, CMD_ADMIN, 0, cmd_legacy_mirror, NULL, "unseen", "[RESET]",
+    {"mirror", -2, CMD_ADMIN | CMD_REPLY(8), 0, cmd_legacy_mirror, NULL, "unseen", "[RESET]",
      "How the mirror is; RESET accepts what it has left out."},
-    {"note", -3, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_note, NULL, "unseen", "user [user ...]",
+    {"note", -3, CMD_ADMIN | CMD_WRITE | CMD_COPIES, 0, cmd_legacy_note, NULL, "unseen", "user [user ...]",
      "Notes users to be migrated; answers how many were not noted before, and how many are not for they were "
      "forgotten."},
     {"pause", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_pause, NULL, "unseen", "",
      "Pauses the migration, also over restarts."},
-    {"problems", -2, CMD_ADMIN | CMD_READONLY, 0, cmd_legacy_problems, NULL, "unseen", "[count]",
+    {"problems", -2, CMD_ADMIN | CMD_READONLY | CMD_REPLY(2048), 0, cmd_legacy_problems, NULL, "unseen", "[count]",
      "Keys of the old Redis that could not be taken over, newest first."},
-    {"renote", -3, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_renote, NULL, "unseen", "user [user ...]",
+    {"renote", -3, CMD_ADMIN | CMD_WRITE | CMD_COPIES, 0, cmd_legacy_renote, NULL, "unseen", "user [user ...]",
      "Notes users also when they were forgotten."},
     {"resume", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_resume, NULL, "unseen", "", "Ends the pause."},
-    {"state", -3, CMD_ADMIN | CMD_READONLY, 0, cmd_legacy_state, NULL, "unseen", "user [user ...]",
+    {"state", -3, CMD_ADMIN | CMD_READONLY | CMD_COPIES, 0, cmd_legacy_state, NULL, "unseen", "user [user ...]",
      "Where each user stands: none, waiting, migrated, left or forgotten."},
-    {"status", 2, CMD_ADMIN | CMD_READONLY, 0, cmd_legacy_status, NULL, "unseen", "", "How far the migration is."},
+    {"status", 2, CMD_ADMIN | CMD_READONLY | CMD_REPLY(16), 0, cmd_legacy_status, NULL, "unseen", "",
+     "How far the migration is."},
     {0},
 };
 
 static const struct command ring_subs[] = {
-    {"flush", 2, CMD_ADMIN | CMD_WRITE, 0, cmd_ring_flush, NULL, "unseen", "",
+    {"flush", 2, CMD_ADMIN | CMD_WRITE | CMD_REPLY(8), 0, cmd_ring_flush, NULL, "unseen", "",
      "Turns the ring, flushes every closed slot, and answers when done."},
     {0},
 };
 
 static const struct command slowlog_subs[] = {
-    {"get", -2, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_get, NULL, "server", "[count]",
+    {"get", -2, CMD_LOADING | CMD_ADMIN | CMD_REPLY(640), 0, cmd_slowlog_get, NULL, "server", "[count]",
      "The newest slow commands, ten unless said otherwise, -1 for all."},
     {"len", 2, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_len, NULL, "server", "", "How many there are, at most 128."},
     {"reset", 2, CMD_LOADING | CMD_ADMIN, 0, cmd_slowlog_reset, NULL, "server", "", "Forgets them."},
@@ -95,7 +98,8 @@ const struct command command_table[] = {
      "Blocks whole numbers in a scroll session; answers how many were not blocked before."},
     {"client", -2, CMD_LOADING, 0, NULL, client_subs, "connection", "subcommand", "About connections."},
     {"clock", -1, CMD_ADMIN | CMD_READONLY, 0, cmd_clock, clock_subs, "unseen", "", "What is believed of the clock."},
-    {"command", -1, CMD_LOADING, 0, cmd_command, command_subs, "server", "", "All commands, for programs."},
+    {"command", -1, CMD_LOADING | CMD_REPLY(56), 0, cmd_command, command_subs, "server", "",
+     "All commands, for programs."},
     {"config", -2, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand", "About the configuration."},
     {"debug", -2, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",
      "Moves the clock of a server that was started with --test-clock."},
@@ -109,17 +113,19 @@ const struct command command_table[] = {
     {"filter", -4, CMD_WRITE, /* with DELIVER */ 1, cmd_filter, NULL, "unseen",
      "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]",
      "The candidates that the user has not seen; with DELIVER, recorded as sent."},
-    {"forget", -2, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
+    {"forget", -2, CMD_WRITE | CMD_COPIES, 1, cmd_forget, NULL, "unseen", "user [item ...]",
      "Erases a user, or makes single items unseen again."},
     {"hello", -1, CMD_LOADING | CMD_NO_AUTH | CMD_FAST, 0, cmd_hello, NULL, "connection",
      "[protover [AUTH username password] [SETNAME name]]", "Chooses the protocol's version, and introduces both."},
-    {"history", 2, CMD_READONLY, 1, cmd_history, NULL, "unseen", "user",
+    {"history", 2, CMD_READONLY | CMD_REPLY(48), 1, cmd_history, NULL, "unseen", "user",
      "What is remembered of the user, month by month; nil when nothing ever was."},
-    {"info", -1, CMD_LOADING, 0, cmd_info, NULL, "server", "[section ...]", "The server's state, for people."},
-    {"legacy", -2, CMD_ADMIN, 0, NULL, legacy_subs, "unseen", "subcommand", "Users who come from another Redis."},
-    {"load", -2, CMD_WRITE | CMD_ADMIN, 0, cmd_load, NULL, "unseen", "parcel [parcel ...]",
+    {"info", -1, CMD_LOADING | CMD_REPLY(48), 0, cmd_info, NULL, "server", "[section ...]",
+     "The server's state, for people."},
+    {"legacy", -2, CMD_ADMIN | CMD_REPLY(8), 0, NULL, legacy_subs, "unseen", "subcommand",
+     "Users who come from another Redis."},
+    {"load", -2, CMD_WRITE | CMD_ADMIN | CMD_COPIES, 0, cmd_load, NULL, "unseen", "parcel [parcel ...]",
      "Unites users of unseen export with what is here, once durable; for unseen load."},
-    {"months", 1, CMD_READONLY, 0, cmd_months, NULL, "unseen", "", "The stored months."},
+    {"months", 1, CMD_READONLY | CMD_REPLY(96), 0, cmd_months, NULL, "unseen", "", "The stored months."},
     {"multi", 1, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_multi, NULL, "transactions", "",
      "Queues the commands that follow, until EXEC. They run one by one."},
     {"ping", -1, CMD_FAST, 0, cmd_ping, NULL, "connection", "[message]", "Answers PONG, or the message."},
@@ -131,7 +137,7 @@ const struct command command_table[] = {
      "Closes the connection."},
     {"reset", 1, CMD_LOADING | CMD_NO_AUTH | CMD_FAST | CMD_IMMEDIATE, 0, cmd_reset, NULL, "connection", "",
      "Makes the connection as good as new."},
-    {"ring", -1, CMD_READONLY, 0, cmd_ring, ring_subs, "unseen", "", "The slots of staged plays."},
+    {"ring", -1, CMD_READONLY | CMD_REPLY(56), 0, cmd_ring, ring_subs, "unseen", "", "The slots of staged plays."},
     {"seen", -3, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
      "For each item 1 when the user has seen it, else 0."},
     {"select", 2, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index", "There is only database 0."},
@@ -141,7 +147,7 @@ const struct command command_table[] = {
      "Takes numbers out of a scroll session, or ends it; answers how many were blocked."},
     {"unseen", -3, CMD_READONLY, 1, cmd_unseen, NULL, "unseen", "user item [item ...]",
      "The items that the user has not seen, in the order asked."},
-    {"why", -3, CMD_READONLY, 1, cmd_why, NULL, "unseen", "user item [SESSION id]",
+    {"why", -3, CMD_READONLY | CMD_REPLY(8), 1, cmd_why, NULL, "unseen", "user item [SESSION id]",
      "Where the item is seen, newest first."},
     {0},
 };
@@ -328,6 +334,10 @@ enum outcome command_dispatch(struct session *s, const struct slice *args, size_
     if (s->in_multi && (row->flags & CMD_IMMEDIATE) == 0) {
         s->conn.op = OP_OTHER;
         return multi_queue(s, args, n);
+    }
+    enum outcome later;
+    if (!session_may_reply(s, row, &later)) {
+        return later;
     }
     s->last = row;
     return help_wanted ? help(s, parent) : cmd->run(s, args, n);

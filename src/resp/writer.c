@@ -25,14 +25,19 @@ size_t write_digits(char *out, uint64_t n)
 }
 
 /* A type byte, a number, CR LF. */
-static void head(struct writer *w, char type, uint64_t n)
+static size_t head_line(char line[24], char type, uint64_t n)
 {
-    char line[24];
     line[0] = type;
     size_t len = 1 + write_digits(line + 1, n);
     line[len++] = '\r';
     line[len++] = '\n';
-    buf_add(w->out, line, len);
+    return len;
+}
+
+static void head(struct writer *w, char type, uint64_t n)
+{
+    char line[24];
+    buf_add(w->out, line, head_line(line, type, n));
 }
 
 void write_simple(struct writer *w, const char *text)
@@ -131,6 +136,28 @@ void write_text(struct writer *w, struct slice text)
     buf_add(w->out, "txt:", 4);
     buf_add(w->out, text.data, text.len);
     buf_add(w->out, "\r\n", 2);
+}
+
+void write_text_whole(struct writer *w, struct buf *text)
+{
+    char line[24 + 4];
+    bool verbatim = w->proto >= 3;
+    size_t len = head_line(line, verbatim ? '=' : '$', text->len + (verbatim ? 4 : 0));
+    if (verbatim) {
+        memcpy(line + len, "txt:", 4);
+        len += 4;
+    }
+    if (w->out->len > 0 || buf_reserve(text, len + 2) < 0) {
+        write_text(w, buf_slice(text));
+        return;
+    }
+    memmove(text->data + len, text->data, text->len);
+    memcpy(text->data, line, len);
+    text->len += len;
+    buf_add(text, "\r\n", 2);
+    buf_free(w->out);
+    *w->out = *text;
+    *text = (struct buf){0};
 }
 
 void write_array(struct writer *w, size_t n)

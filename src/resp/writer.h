@@ -29,6 +29,9 @@ void write_bulk(struct writer *w, struct slice text);
 void write_str(struct writer *w, const char *text);
 void write_text(struct writer *w, struct slice text); /* many lines for people: RESP3's verbatim string */
 
+/* The same of a text that may be large, whose memory becomes the reply's. */
+void write_text_whole(struct writer *w, struct buf *text);
+
 /* Heads; n elements (pairs, for a map) follow. */
 void write_array(struct writer *w, size_t n);
 void write_map(struct writer *w, size_t n);

@@ -138,6 +138,11 @@ tests_unit_test_server_SOURCES = tests/unit/test_server.c tests/unit/fake_store.
 	tests/unit/server_fixture.c tests/unit/server_fixture.h
 tests_unit_test_server_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_mailbox tests/unit/test_server
+check_PROGRAMS += tests/unit/test_server_memory
+tests_unit_test_server_memory_SOURCES = tests/unit/test_server_memory.c tests/unit/fake_store.c tests/unit/fake_store.h \
+	tests/unit/server_fixture.c tests/unit/server_fixture.h
+tests_unit_test_server_memory_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_server_memory
 check_PROGRAMS += tests/unit/test_meter tests/unit/test_metrics
 tests_unit_test_meter_SOURCES = tests/unit/test_meter.c
 tests_unit_test_meter_LDADD = $(LDADD) $(CMOCKA_LIBS)

@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -77,17 +79,31 @@ void fixture_end(struct fixture *f)
     rmdir(f->folder);
 }
 
-int client_open(const struct fixture *f)
+static int open_socket(int family, const void *address, socklen_t len)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof a.sun_path, "%s/socket", f->folder);
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    int fd = socket(family, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     struct timeval stuck = {.tv_sec = FIXTURE_STUCK_S};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &stuck, sizeof stuck);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &stuck, sizeof stuck);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(connect(fd, address, len), 0);
     return fd;
+}
+
+int client_open(const struct fixture *f)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/socket", f->folder);
+    return open_socket(AF_UNIX, &a, sizeof a);
+}
+
+int client_open_tcp(const struct fixture *f)
+{
+    char address[SERVER_ADDRESS_TEXT];
+    assert_true(server_address(f->server, 0, address, sizeof address) > 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    a.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+    return open_socket(AF_INET, &a, sizeof a);
 }
 
 void client_send(int fd, const char *bytes, size_t len)

@@ -28,6 +28,7 @@ void fixture_stop(struct fixture *f); /* the server alone */
 void fixture_end(struct fixture *f);
 
 int client_open(const struct fixture *f);
+int client_open_tcp(const struct fixture *f); /* cfg.listen = 127.0.0.1:0 */
 void client_send(int fd, const char *bytes, size_t len);
 void client_say(int fd, const char *text);
 

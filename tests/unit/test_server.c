@@ -592,67 +592,6 @@ static void short_of_memory(void **state)
     end(&f);
 }
 
-static void send_echo(int fd, const char *bytes, size_t len)
-{
-    struct buf request = {0};
-    buf_addf(&request, "*2\r\n$4\r\nECHO\r\n$%zu\r\n%s\r\n", 2 * len, bytes);
-    client_send(fd, request.data, request.len - 2);
-    buf_free(&request);
-}
-
-/* All memory is held by replies that nobody reads. Others who come then with half of a request wait, one ahead of the
- * others; none is closed for what was read of it already, and all are answered. */
-static void full_of_replies(void **state)
-{
-    (void)state;
-    enum { HOLDERS = 32, TIMES = 3000, CLIENTS = 3, HALF = 60 * 1000 };
-    struct fixture f;
-    fixture_init(&f);
-    f.cfg.workers = 1;
-    f.cfg.request_memory = 16 * 1024 * 1024;
-    fixture_start(&f);
-    fixture_attach(&f);
-    struct buf pipeline = {0}, got = {0};
-    for (int i = 0; i < TIMES; i++) {
-        buf_addf(&pipeline, "COMMAND DOCS\r\n");
-    }
-    int holder[HOLDERS], fd[CLIENTS];
-    for (int i = 0; i < HOLDERS; i++) {
-        holder[i] = client_open(&f);
-        client_send(holder[i], pipeline.data, pipeline.len);
-        settle(&f);
-    }
-    client_ask(&f, "INFO memory\r\n", &got);
-    assert_true(atoll(strstr(got.data, "request_memory_used:") + 20) >= f.cfg.request_memory);
-
-    char half[HALF + 1];
-    memset(half, 'h', HALF);
-    half[HALF] = '\0';
-    for (int i = 0; i < CLIENTS; i++) {
-        fd[i] = client_open(&f);
-        send_echo(fd[i], half, HALF);
-        settle(&f);
-    }
-    for (int i = 0; i < CLIENTS; i++) {
-        assert_false(client_has_input(fd[i])); /* which its end would be, too */
-        client_send(fd[i], half, HALF);
-        client_say(fd[i], "\r\n");
-        shutdown(fd[i], SHUT_WR);
-    }
-    for (int i = 0; i < CLIENTS; i++) {
-        buf_clear(&got);
-        client_read_all(fd[i], &got);
-        assert_int_equal(got.len, strlen("$120000\r\n") + 2 * HALF + 2);
-        close(fd[i]);
-    }
-    for (int i = 0; i < HOLDERS; i++) {
-        close(holder[i]);
-    }
-    buf_free(&pipeline);
-    buf_free(&got);
-    end(&f);
-}
-
 static void *stop_server(void *arg)
 {
     server_stop(((struct fixture *)arg)->server);
@@ -825,7 +764,6 @@ int main(void)
         cmocka_unit_test(slow_reader),
         cmocka_unit_test(endless_line),
         cmocka_unit_test(short_of_memory),
-        cmocka_unit_test(full_of_replies),
         cmocka_unit_test(stop_finishes_what_was_begun),
         cmocka_unit_test(stop_without_an_answer),
         cmocka_unit_test(stop_answers_about_large_users),

@@ -1,0 +1,459 @@
+/* Memory is bounded, whatever clients do: by the server's own account, whole; and who behaves is answered meanwhile.
+ * Sizes are chosen so that 16 MiB are far too little for what is asked. Time is the test's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fake_store.h"
+#include "server_fixture.h"
+
+enum { LIMIT = 16 * 1024 * 1024, CROWD = 400 };
+
+struct crowd {
+    struct fixture f;
+    int fd[CROWD];
+    int n;
+    int clock; /* a connection of the Unix socket: moves the clock, and asks */
+};
+
+static void begin(struct crowd *c, const char *password)
+{
+    *c = (struct crowd){.n = 0};
+    fixture_init(&c->f);
+    c->f.cfg.workers = 1;
+    c->f.cfg.request_memory = LIMIT;
+    snprintf(c->f.cfg.listen, sizeof c->f.cfg.listen, "127.0.0.1:0");
+    snprintf(c->f.cfg.requirepass, sizeof c->f.cfg.requirepass, "%s", password);
+    fixture_start(&c->f);
+    fixture_attach(&c->f);
+    c->clock = client_open(&c->f);
+    if (password[0] != '\0') {
+        client_say(c->clock, "AUTH secret\r\n");
+        client_expect(c->clock, "+OK\r\n");
+    }
+}
+
+static void end(struct crowd *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        close(c->fd[i]);
+    }
+    close(c->clock);
+    fixture_stop(&c->f);
+    fixture_end(&c->f);
+}
+
+/* One more of them. */
+static int join(struct crowd *c)
+{
+    return c->fd[c->n++] = client_open_tcp(&c->f);
+}
+
+/* One that won't read: the kernel keeps less for a Unix socket. */
+static int join_deaf(struct crowd *c)
+{
+    return c->fd[c->n++] = client_open(&c->f);
+}
+
+/* What fits into the sockets; the rest would wait for the server. Returns where it has come to. */
+static size_t push_from(int fd, const struct buf *bytes, size_t sent)
+{
+    while (sent < bytes->len) {
+        ssize_t n = send(fd, bytes->data + sent, bytes->len - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n <= 0) {
+            break;
+        }
+        sent += (size_t)n;
+    }
+    return sent;
+}
+
+static void push(int fd, const struct buf *bytes)
+{
+    push_from(fd, bytes, 0);
+}
+
+static void add_echo(struct buf *out, size_t len, size_t sent)
+{
+    buf_addf(out, "*2\r\n$4\r\nECHO\r\n$%zu\r\n", len);
+    assert_int_equal(buf_reserve(out, sent), 0);
+    memset(out->data + out->len, 'e', sent);
+    out->len += sent;
+}
+
+static void settle(const struct crowd *c)
+{
+    for (int i = 0; i < 3; i++) {
+        client_say(c->clock, "PING\r\n");
+        client_expect(c->clock, "+PONG\r\n");
+    }
+}
+
+static long long info(const struct crowd *c, const char *section, const char *name)
+{
+    char text[64], got[16384] = "";
+    snprintf(text, sizeof text, "INFO %s\r\n", section);
+    client_say(c->clock, text);
+    size_t len = 0;
+    while (len < 4 || memcmp(got + len - 4, "\r\n\r\n", 4) != 0) {
+        ssize_t n = recv(c->clock, got + len, sizeof got - 1 - len, 0);
+        assert_true(n > 0);
+        len += (size_t)n;
+    }
+    snprintf(text, sizeof text, "\n%s:", name);
+    const char *at = strstr(got, text);
+    assert_non_null(at);
+    return atoll(at + strlen(text));
+}
+
+static long long used(const struct crowd *c)
+{
+    return info(c, "memory", "request_memory_used");
+}
+
+static void advance(const struct crowd *c, int ms)
+{
+    char text[64];
+    snprintf(text, sizeof text, "DEBUG ADVANCE %d\r\n", ms);
+    client_say(c->clock, text);
+    client_expect(c->clock, "+OK\r\n");
+}
+
+/* A question of so many candidates, which fills so many KiB, comes in two pieces and is answered at once. */
+static void ask(const struct crowd *c, int n)
+{
+    struct buf question = {0}, want = {0};
+    buf_addf(&question, "*%d\r\n$6\r\nUNSEEN\r\n$1\r\nu\r\n", n + 2);
+    buf_addf(&want, "*%d\r\n", n);
+    for (int i = 0; i < n; i++) {
+        buf_addf(&question, "$20\r\nvideo:%014d\r\n", i);
+        buf_addf(&want, "$20\r\nvideo:%014d\r\n", i);
+    }
+    buf_add(&want, "", 1);
+    int fd = client_open_tcp(&c->f);
+    client_send(fd, question.data, question.len / 2);
+    settle(c);
+    client_send(fd, question.data + question.len / 2, question.len - question.len / 2);
+    client_expect(fd, want.data);
+    close(fd);
+    buf_free(&question);
+    buf_free(&want);
+}
+
+/* Whether the server has ended the connection. */
+static bool is_closed(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    return n == 0 || (n < 0 && client_has_input(fd));
+}
+
+static int count_closed(const struct crowd *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        struct buf got = {0};
+        char bytes[4096];
+        while (recv(c->fd[i], bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+        }
+        n += is_closed(c->fd[i]);
+        buf_free(&got);
+    }
+    return n;
+}
+
+/* Every kind of request whose reply is large beside it, by a crowd that never reads: the sum stays below the limit, and
+ * who reads is answered; and when others wait, the unread are closed within seconds. */
+static void replies_that_nobody_reads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *request;
+        int times;
+    } kinds[] = {
+        {"CLIENT LIST\r\n", 200},
+        {"COMMAND DOCS\r\n", 500},
+        {"COMMAND INFO client client client client client client client client client client\r\n", 500},
+        {"INFO\r\n", 500},
+        {"CONFIG GET *\r\n", 500},
+        {"NO SUCH COMMAND\r\n", 5000},
+        {"MULTI\r\nCOMMAND DOCS\r\nCOMMAND DOCS\r\nINFO\r\nINFO\r\nCOMMAND\r\nEXEC\r\n", 100},
+        {"SEEN u a b c d e f g h i j k l m n o p q r s t u v w x y z\r\n", 5000},
+        {"PLAYED u\r\n", 5000},
+        {"RING\r\nMONTHS\r\nHISTORY u\r\nSLOWLOG GET -1\r\n", 500},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct crowd c;
+        struct buf pipeline = {0};
+        begin(&c, "");
+        for (int i = 0; i < kinds[k].times; i++) {
+            buf_addf(&pipeline, "%s", kinds[k].request);
+        }
+        long long most = 0;
+        while (c.n < CROWD) {
+            push(join_deaf(&c), &pipeline);
+            if (c.n % 20 == 0) {
+                settle(&c);
+                long long now = used(&c);
+                most = now > most ? now : most;
+            }
+        }
+        if (most > LIMIT) {
+            fail_msg("%s held %lld bytes", kinds[k].request, most);
+        }
+        ask(&c, 1000);
+        end(&c);
+        buf_free(&pipeline);
+    }
+}
+
+/* A few of them hold all there is. Others who come then wait, none is closed; after seconds those that are in the way
+ * are. */
+static void unread_replies_give_way(void **state)
+{
+    (void)state;
+    enum { HOLDERS = 60, CLIENTS = 3, SIZE = 120 * 1000 };
+    struct crowd c;
+    struct buf pipeline = {0}, large = {0}, got = {0};
+    begin(&c, "");
+    for (int i = 0; i < 3000; i++) {
+        buf_addf(&pipeline, "COMMAND DOCS\r\n");
+    }
+    for (int i = 0; i < HOLDERS; i++) {
+        push(join_deaf(&c), &pipeline);
+        settle(&c);
+    }
+    assert_true(used(&c) > LIMIT / 2);
+    int fd[CLIENTS];
+    add_echo(&large, SIZE, SIZE);
+    buf_addf(&large, "\r\n");
+    for (int i = 0; i < CLIENTS; i++) {
+        fd[i] = client_open_tcp(&c.f);
+        client_send(fd[i], large.data, large.len / 2);
+        settle(&c);
+        client_send(fd[i], large.data + large.len / 2, large.len - large.len / 2);
+    }
+    settle(&c);
+    assert_true(info(&c, "memory", "request_memory_waiting") > 0);
+    assert_int_equal(count_closed(&c), 0); /* and reading has freed some */
+    for (int i = 0; i < 4; i++) {
+        advance(&c, 3000);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        shutdown(fd[i], SHUT_WR);
+        buf_clear(&got);
+        client_read_all(fd[i], &got);
+        assert_int_equal(got.len, strlen("$120000\r\n") + SIZE + 2);
+        close(fd[i]);
+    }
+    end(&c);
+    buf_free(&pipeline);
+    buf_free(&large);
+    buf_free(&got);
+}
+
+/* Nine that stop in the middle of the largest request there may be: a question of ordinary size is answered all the
+ * same, and when somebody wants as much, they are closed after seconds. */
+static void half_sent_large(void **state)
+{
+    (void)state;
+    enum { N = 9, SIZE = 2000 * 1000 };
+    struct crowd c;
+    struct buf half = {0}, whole = {0}, got = {0};
+    begin(&c, "");
+    add_echo(&half, SIZE, SIZE * 7 / 8);
+    for (int i = 0; i < N; i++) {
+        join(&c);
+        for (size_t sent = 0, before = 1; sent != before;) {
+            before = sent;
+            sent = push_from(c.fd[i], &half, sent);
+            settle(&c);
+        }
+    }
+    assert_true(used(&c) <= LIMIT);
+    ask(&c, 2000);
+    ask(&c, 10 * 1000);
+    assert_int_equal(count_closed(&c), 0);
+    add_echo(&whole, SIZE, SIZE);
+    buf_addf(&whole, "\r\n");
+    int fd = client_open_tcp(&c.f);
+    push(fd, &whole);
+    for (int i = 0; i < 40 && !client_has_input(fd); i++) {
+        settle(&c);
+        advance(&c, 5000);
+    }
+    close(fd);
+    assert_true(count_closed(&c) > 0);
+    end(&c);
+    buf_free(&half);
+    buf_free(&whole);
+    buf_free(&got);
+}
+
+/* Half requests of any size below 64 KiB: what is beyond the limit stays with the kernel. None is closed before its
+ * minute is over, and when its other half comes it is answered. */
+static void half_sent_small(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100, 10 * 1000, 20 * 1000, 60 * 1000};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        struct crowd c;
+        struct buf half = {0}, rest = {0}, got = {0};
+        begin(&c, "");
+        add_echo(&half, sizes[k], sizes[k] / 2);
+        while (c.n < CROWD) {
+            push(join(&c), &half);
+        }
+        settle(&c);
+        assert_true(used(&c) <= LIMIT * 5 / 8);
+        ask(&c, 1000);
+        advance(&c, 30000);
+        assert_int_equal(count_closed(&c), 0);
+        assert_int_equal(buf_reserve(&rest, sizes[k] - sizes[k] / 2 + 2), 0);
+        memset(rest.data, 'e', sizes[k] - sizes[k] / 2);
+        rest.len = sizes[k] - sizes[k] / 2;
+        buf_addf(&rest, "\r\n");
+        for (int i = 0; i < c.n; i++) {
+            client_send(c.fd[i], rest.data, rest.len);
+            shutdown(c.fd[i], SHUT_WR);
+            buf_clear(&got);
+            client_read_all(c.fd[i], &got);
+            assert_true(got.len > sizes[k]);
+        }
+        end(&c);
+        buf_free(&half);
+        buf_free(&rest);
+        buf_free(&got);
+    }
+}
+
+/* Who has not given the password holds nothing of the budget, whatever he sends. */
+static void strangers_hold_nothing(void **state)
+{
+    (void)state;
+    struct crowd c;
+    struct buf half = {0}, got = {0};
+    begin(&c, "secret");
+    long long before = used(&c);
+    add_echo(&half, 15 * 1000, 14 * 1000);
+    while (c.n < CROWD) {
+        push(join(&c), &half);
+    }
+    settle(&c);
+    assert_true(used(&c) <= before + 512 * 1024);
+    int fd = client_open_tcp(&c.f);
+    client_say(fd, "*2\r\n$4\r\nAU");
+    settle(&c);
+    client_say(fd, "TH\r\n$6\r\nsecret\r\nPING\r\nECHO ab");
+    client_expect(fd, "+OK\r\n+PONG\r\n");
+    client_say(fd, "c\r\n");
+    client_expect(fd, "$3\r\nabc\r\n");
+    close(fd);
+
+    /* What ends behind half a request ends the connection. */
+    fd = client_open_tcp(&c.f);
+    client_say(fd, "*2\r\n$4\r\nAU");
+    settle(&c);
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, &got);
+    assert_int_equal(got.len, 0);
+    close(fd);
+    end(&c);
+    buf_free(&half);
+    buf_free(&got);
+}
+
+/* Room for arguments is no more than what the request has. */
+static void arguments_are_charged(void **state)
+{
+    (void)state;
+    enum { ARGS = 60000 };
+    struct crowd c;
+    struct buf many = {0}, want = {0};
+    begin(&c, "");
+    buf_addf(&many, "*%d\r\n$4\r\nSEEN\r\n$1\r\nu\r\n", ARGS + 2);
+    buf_addf(&want, "*%d\r\n", ARGS);
+    for (int i = 0; i < ARGS; i++) {
+        buf_addf(&many, "$1\r\na\r\n");
+        buf_addf(&want, ":0\r\n");
+    }
+    buf_add(&want, "", 1);
+    long long before = used(&c);
+    for (int i = 0; i < 64; i++) {
+        int fd = client_open_tcp(&c.f);
+        client_send(fd, many.data, many.len);
+        client_expect(fd, want.data);
+        close(fd);
+        client_say(join(&c), "*3\r\n$4\r\nSEEN\r\n$1\r\nu\r\n$1\r\n"); /* which would take the room of those over */
+    }
+    settle(&c);
+    assert_true(used(&c) <= before + 1024 * 1024);
+    end(&c);
+    buf_free(&many);
+    buf_free(&want);
+}
+
+/* What MULTI has queued is held as long as its client likes, unless somebody waits for it. */
+static void transactions_give_way(void **state)
+{
+    (void)state;
+    struct crowd c;
+    struct buf queue = {0}, half = {0};
+    begin(&c, "");
+    buf_addf(&queue, "MULTI\r\n");
+    for (int i = 0; i < 15; i++) {
+        add_echo(&queue, 60 * 1000, 60 * 1000);
+        buf_addf(&queue, "\r\n");
+    }
+    for (int i = 0; i < 24; i++) {
+        int fd = join(&c);
+        for (size_t at = 0; at < queue.len; at += 60 * 1000) {
+            client_send(fd, queue.data + at, queue.len - at < 60 * 1000 ? queue.len - at : 60 * 1000);
+            settle(&c);
+        }
+    }
+    assert_true(used(&c) <= LIMIT);
+    ask(&c, 5000);
+    advance(&c, 30000);
+    assert_int_equal(count_closed(&c), 0);
+    add_echo(&half, 2000 * 1000, 1000 * 1000);
+    for (int i = 0; i < 2; i++) {
+        int fd = join(&c);
+        for (size_t sent = 0; sent < half.len; settle(&c)) {
+            sent = push_from(fd, &half, sent);
+        }
+    }
+    advance(&c, 3000);
+    advance(&c, 3000);
+    c.n -= 2;
+    assert_true(count_closed(&c) > 0);
+    c.n += 2;
+    end(&c);
+    buf_free(&queue);
+    buf_free(&half);
+}
+
+int main(void)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files); /* both ends are here */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replies_that_nobody_reads), cmocka_unit_test(unread_replies_give_way),
+        cmocka_unit_test(half_sent_large),           cmocka_unit_test(half_sent_small),
+        cmocka_unit_test(strangers_hold_nothing),    cmocka_unit_test(arguments_are_charged),
+        cmocka_unit_test(transactions_give_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
