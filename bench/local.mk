@@ -27,7 +27,7 @@ bench_size_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 # A folder with many users, for bench/backup, bench/flush, bench/growth and bench/fleet (docs/scale.md).
 EXTRA_PROGRAMS += bench/fill
 bench_fill_SOURCES = bench/fill.c
-EXTRA_DIST += bench/backup bench/flush bench/fleet bench/giant bench/growth bench/served.py
+EXTRA_DIST += bench/attack bench/backup bench/flush bench/fleet bench/giant bench/growth bench/served.py
 
 # Scroll sessions, beside CRoaring and Redis.
 if WITH_ROARING

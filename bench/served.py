@@ -113,13 +113,14 @@ def other_hours():
 
 
 class Server:
-    def __init__(self, build, folder, *options):
-        self.build, self.folder, self.port = build, folder, free_port()
+    def __init__(self, build, folder, *options, http="none", password=None):
+        self.build, self.folder, self.port, self.password = build, folder, free_port(), password
+        options += ("--requirepass", password) if password else ()
         self.to = f"127.0.0.1:{self.port}"
         self.log = open(f"{folder}.log", "w")
         began = time.monotonic()
         self.process = subprocess.Popen([f"{build}/unseen", "serve", "--data", folder, "--port", str(self.port),
-                                         "--http", "none", *other_hours(), *options], stdout=self.log, stderr=self.log)
+                                         "--http", http, *other_hours(), *options], stdout=self.log, stderr=self.log)
         atexit.register(self.process.kill)
         self.link = None
         while self.link is None:
@@ -129,6 +130,8 @@ class Server:
                 self.link = Link(self.port)
             except OSError:
                 time.sleep(0.005)
+        if password:
+            self.link.call("AUTH", password)
         while self.info("persistence").get("loading") != 0:
             time.sleep(0.005)
         self.start_seconds = time.monotonic() - began
@@ -174,7 +177,8 @@ class Server:
 
     def load_begin(self, *words):
         return subprocess.Popen([f"{self.build}/unseen", "bench", "--json", "--to", self.to, *map(str, words)],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env={**os.environ, **({"UNSEEN_PASSWORD": self.password} if self.password else {})})
 
     def load_end(self, process):
         """The loads of `unseen bench` by name: per_second, p50, p99 (ms), answered."""
