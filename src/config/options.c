@@ -244,7 +244,9 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "256MiB",
         .change = CHANGE_LIVE,
-        .help = "Memory for requests and answers of all connections together.",
+        .help =
+            "Memory for requests and answers of all connections together. Where it is short they wait; who has sent or "
+            "read nothing for seconds is closed while others wait for what it holds.",
     },
     {
         .name = "wal_limit",

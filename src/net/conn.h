@@ -163,6 +163,7 @@ int conn_fd(const struct conn *c);
 
 /* A line of the log that names the connection by id and address; cause: NULL, or why. */
 void conn_log(const struct conn *c, enum log_level level, const char *message, const char *cause);
+
 /* A place among a worker's connections that stays good while they come and go. */
 struct conn_cursor {
     struct conn *at; /* NULL: all have been visited */
