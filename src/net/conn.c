@@ -5,6 +5,8 @@
 #include "net/conn.h"
 
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -17,7 +19,7 @@
 #include "net/conn_impl.h"
 #include "net/worker.h"
 
-enum { KEEPALIVE_S = 300 };
+enum { KEEPALIVE_S = 300, BATCH = 16 * 1024 };
 
 void conn_account(struct conn *c)
 {
@@ -156,14 +158,16 @@ static enum budget_use reply_use(const struct conn *c)
 }
 
 /* There is no room, or others wait for some. What was said before goes first; a small reply then needs none when it
- * leaves at once. */
+ * leaves at once. Short replies are not asked for one by one. */
 static bool make_way(struct conn *c, size_t most)
 {
     if (!conn_send(c)) {
         c->choked = true;
         return false;
     }
+    most = most > BATCH ? most : BATCH;
     if (budget_allows(&c->worker->memory, reply_use(c), most) || kernel_takes(c, most)) {
+        c->granted = most;
         return true;
     }
     conn_starve(c, reply_use(c), most);
@@ -176,7 +180,8 @@ bool conn_may_reply(struct conn *c, size_t most)
     size_t holds = c->in.cap + c->out.cap + c->sending.cap + c->extra, room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
-    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || make_way(c, most);
+    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || c->out.len + most <= c->granted ||
+           make_way(c, most);
 }
 
 /* The peer has sent all it wants to. What it asked for is still answered. */
@@ -269,6 +274,9 @@ static int take_socket(struct conn *c, int fd)
     if (code == 0) {
         uv_tcp_nodelay(&c->uv.tcp, 1);
         uv_tcp_keepalive(&c->uv.tcp, 1, KEEPALIVE_S);
+        /* Beyond what is on its way, or thousands that don't read fill the kernel's memory instead of ours. */
+        int unsent = CONN_READ;
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     }
     return code;
 }

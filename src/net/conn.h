@@ -99,6 +99,7 @@ struct conn {
     struct buf in;      /* the rest of an unfinished request; input stands in it */
     struct buf sending; /* with libuv */
     size_t held;        /* told to the budget */
+    size_t granted;     /* out may grow to this without asking */
     uint64_t peer;
     size_t in_kernel;   /* bytes of input that were looked at and left there */
     int low_water;      /* so many bytes must have come before the kernel says so */

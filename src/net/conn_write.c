@@ -81,6 +81,7 @@ bool conn_send(struct conn *c)
         conn_abort(c);
         return false;
     }
+    c->granted = 0;
     if (c->out.len == 0) {
         return true;
     }
