@@ -19,7 +19,7 @@
 #include "net/conn_impl.h"
 #include "net/worker.h"
 
-enum { KEEPALIVE_S = 300, BATCH = 16 * 1024 };
+enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ };
 
 void conn_account(struct conn *c)
 {
@@ -148,7 +148,8 @@ static bool kernel_takes(const struct conn *c, size_t bytes)
         getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size) < 0) {
         return false;
     }
-    return queued == 0 || (size_t)queued + bytes <= (size_t)room / 4;
+    size_t most = (size_t)room / 4 < UNSENT_LOW ? (size_t)room / 4 : UNSENT_LOW;
+    return queued == 0 || (size_t)queued + bytes <= most;
 }
 
 /* A reply that frees its request's memory may take what no request may. */
@@ -161,8 +162,13 @@ static enum budget_use reply_use(const struct conn *c)
  * leaves at once. Short replies are not asked for one by one. */
 static bool make_way(struct conn *c, size_t most)
 {
+    bool again = c->granted > 0 && c->out.len > 0;
     if (!conn_send(c)) {
         c->choked = true;
+        return false;
+    }
+    if (again) {
+        worker_wait_turn(c); /* others have theirs first */
         return false;
     }
     most = most > BATCH ? most : BATCH;
@@ -275,7 +281,7 @@ static int take_socket(struct conn *c, int fd)
         uv_tcp_nodelay(&c->uv.tcp, 1);
         uv_tcp_keepalive(&c->uv.tcp, 1, KEEPALIVE_S);
         /* Beyond what is on its way, or thousands that don't read fill the kernel's memory instead of ours. */
-        int unsent = CONN_READ;
+        int unsent = UNSENT_LOW;
         setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     }
     return code;
