@@ -131,16 +131,18 @@ void session_measure(struct session *s, size_t before)
     count_error(s, before);
 }
 
-/* Not of what may hold a password. */
+/* Not of what may hold a password; and of requests that came in one read, the first, as the recorder does. */
 static void note_if_slow(struct session *s)
 {
     const struct parser *p = &s->parser;
     int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
-    const struct command *cmd = slowlog_wants(session_config(s), us) ? command_find(p->args[0]) : NULL;
+    bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(session_config(s), us);
+    const struct command *cmd = wanted ? command_find(p->args[0]) : NULL;
     if (cmd != NULL && (cmd->flags & CMD_NO_AUTH) == 0) {
         struct buf args = {0};
         session_keep_args(s, &args);
         slowlog_note(&s->conn, us, &args);
+        s->slow_us = s->conn.arrived_us;
     }
 }
 

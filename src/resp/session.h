@@ -53,6 +53,7 @@ struct session {
     bool waiting;      /* for session_answered() */
     size_t lent;       /* bytes of the task or the question that it waits for, and of its reply */
     size_t reply_most; /* of the request at hand */
+    int64_t slow_us;   /* when what the slow log has of it had come */
     bool too_deep;     /* ready, because too much is pending; not for the sake of order */
     struct away *away; /* the running command's question that somebody else answers, see away.h */
     unsigned pending;
