@@ -37,4 +37,5 @@ libunseen_a_SOURCES += \
 	src/net/version.c \
 	src/net/version.h \
 	src/net/worker.c \
+	src/net/worker_line.c \
 	src/net/worker.h

@@ -170,5 +170,6 @@ void worker_tick(struct worker *w);
 void worker_wait(struct conn *c, enum budget_use use, size_t more);
 void worker_wait_turn(struct conn *c);
 void worker_leave_line(struct conn *c);
+void worker_serve_lines(struct worker *w); /* at the end of a turn */
 
 #endif
