@@ -506,7 +506,7 @@ def test_a_stranger(make_server, bytes_, cause):
         answer = read_all(s)
         assert answer.startswith(b"-ERR Protocol error: ") and answer.count(b"\r\n") == 1
         assert cause.encode() in answer
-    assert re.search(r"warn no RESP client address=127\.0\.0\.1:\d+ cause=\"[^\"]*" + cause, server.log()), server.log()
+    assert re.search(r"warn no RESP client id=\d+ address=\"127\.0\.0\.1:\d+\" cause=\"[^\"]*" + cause, server.log()), server.log()
 
 
 def test_inline_commands(make_server):

@@ -247,7 +247,7 @@ def test_sessions_take_any_id(web, asker):
     question = {"user": "u", "items": ["07", "007", "video:7", "4294967296", "video:8"], "session": "s"}
     assert asker.good("POST", "/v1/unseen", question) == {"items": ["07", "video:8"]}
     assert asker.good("POST", "/v1/why", {"user": "u", "item": "video:7", "session": "s"}) == \
-        {"seen": True, "places": [{"place": "blocked", "error": 0}]}
+        {"user": "u", "item": "video:7", "seen": True, "places": [{"place": "blocked", "error": 0}]}
     with web.client() as c:
         assert c.command("FILTER", "u", "SESSION", "s", "ITEMS", "video:7", "x") == [b"x"]
     assert asker.good("POST", "/v1/unblock", {"session": "s", "ids": ["video:7", "07"]}) == {"unblocked": 1}

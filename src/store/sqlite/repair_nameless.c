@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/plural.h"
 #include "store/sqlite/repair.h"
 
 enum { TABLES_MAX = 1024, TABLE_TEXT = 32 };
@@ -94,12 +95,12 @@ int repair_nameless(struct db *db, enum sqlite_nameless nameless, void (*did)(vo
     if (result == 0 && users > 0) {
         snprintf(text, sizeof text,
                  "%d user%s whose name is lost: kept without it, whoever has the key is answered with their plays",
-                 users, users == 1 ? "" : "s");
+                 users, plural((uint64_t)users));
         did(arg, text);
     }
     if (result == 0 && filters + lists > 0) {
         snprintf(text, sizeof text, "%d month%s and %d list%s of deliveries of users whose name is lost: dropped",
-                 filters, filters == 1 ? "" : "s", lists, lists == 1 ? "" : "s");
+                 filters, plural((uint64_t)filters), lists, plural((uint64_t)lists));
         did(arg, text);
     }
     return result < 0 ? result : (users > 0) + (filters + lists > 0);
