@@ -473,7 +473,10 @@ def test_truncated_history(cold):
     (server.data / "history.db").write_bytes(whole[:len(whole) // 2 // 4096 * 4096])
     check = run("check", "--data", server.data, check=False)
     assert check.returncode == 1 and b"history.db" in check.stdout + check.stderr
-    assert "history.db" in refused(server)
+    mended = run("check", "--repair", "--data", server.data, check=False)
+    assert mended.returncode == 1
+    for said in (check.stdout.decode(), mended.stderr.decode(), refused(server)):
+        assert "history.db" in said and "restore a backup" in said and "check --salvage" in said
     (server.data / "history.db").write_bytes(whole)
     server.start()
     with server.client() as c:

@@ -47,7 +47,7 @@ static int need_empty(const struct backup_folder *f, struct err *err)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             bool ours = strstr(entry->d_name, ".partial.db") != NULL;
             result =
-                err_set(err, ERR_INVALID, "%s is not empty, it holds %s%s: a backup needs a folder of its own", f->path,
+                err_set(err, ERR_INVALID, "%s is not empty, it holds %s%s: a copy needs a folder of its own", f->path,
                         log_quote_str(entry->d_name), ours ? " of a backup that runs or was cut short" : "");
         }
     }

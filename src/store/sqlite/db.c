@@ -153,6 +153,11 @@ static int check_owner(struct db *db, bool *is_new, struct err *err)
     if (result == 0) {
         result = db_int(db, "SELECT count(*) FROM sqlite_schema", &tables, err);
     }
+    if (result == ERR_CORRUPT) { /* nothing else can be read either: say what helps */
+        return err_set(err, ERR_CORRUPT,
+                       "%s: %s: restore a backup, or save what can be read with `unseen check --salvage NEWFOLDER`",
+                       db->path, sqlite3_errmsg(db->handle));
+    }
     if (result < 0) {
         return result;
     }

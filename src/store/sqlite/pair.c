@@ -264,7 +264,11 @@ int pair_examine_loss(const char *folder, struct err *err)
     if (result < 0 || there == BOTH || there == HISTORY) {
         return result;
     }
-    return err_set(err, ERR_NOTFOUND, "there is no history.db in %s", folder);
+    return err_set(
+        err, ERR_NOTFOUND,
+        "there is no history.db in %s: restore a backup, or save what staging.db has with `unseen check --salvage "
+        "NEWFOLDER`",
+        folder);
 }
 
 /* --- joining them --- */
