@@ -33,8 +33,8 @@ def test_one_of_each(make_server, folder):
         c.command("RING", "FLUSH")
     for words in (("user", "u"), ("why", "u", "a"), ("months",)):
         good(run(*words, "--data", server.data).stdout.decode())
-    bench = run("bench", "--to", address, "--users", 1, "--candidates", 1, "--plays-per-month", 1, "--months", 1, "--prepare",
-                "--verify", "--seconds", "0.1")
+    bench = run("bench", "--to", address, *clock, "--users", 1, "--candidates", 1, "--plays-per-month", 1, "--months", 1,
+                "--prepare", "--verify", "--seconds", "0.1")
     assert "prepared 1 user with 1 play each" in good((bench.stdout + bench.stderr).decode())
     assert "1 user, " in bench.stdout.decode() and "1 candidate, " in bench.stdout.decode()
     server.stop()
