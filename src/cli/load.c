@@ -31,7 +31,7 @@ static const char help[] =
     "plays adopts the file's seed.\n\n"
     "Users are united with what is there: afterwards an item is hidden that either has hidden. Each user comes in\n"
     "as a whole; loading twice changes nothing, so a load that was interrupted is repeated. A user who was forgotten\n"
-    "here comes back with a file that has him: forget him there too, before the export, or here again.\n\n"
+    "here comes back with a file that has them: forget them there too, before the export, or here again.\n\n"
     "Options:\n"
     "      --to ADDRESS       load into the server at host:port or unix:/path; its password is requirepass of the\n"
     "                         configuration, or $UNSEEN_PASSWORD\n"

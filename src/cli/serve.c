@@ -36,7 +36,7 @@ static const char help[] = "Runs the service until SIGTERM or SIGINT; a second o
                            "      --unix-socket PATH a Unix socket beside it\n\n"
                            "Examples:\n"
                            "  unseen serve --data /var/lib/unseen\n"
-                           "  unseen serve -c /etc/unseen/unseen.conf --port 7980\n"
+                           "  unseen serve -c /etc/unseen/unseen.conf --port 7989\n"
                            "  unseen serve --data ./data --listen none --unix-socket ./unseen.sock\n";
 
 static const char unix_prefix[] = "unix:";

@@ -275,7 +275,7 @@ static void on_deadline(uv_timer_t *timer)
             request_resume(c->rq);
         }
     }
-    h->n_active = 0; /* whoever doesn't read his answer won't get it */
+    h->n_active = 0; /* whoever doesn't read the answer won't get it */
     MHD_run(h->daemon);
     end_if_done(h);
 }

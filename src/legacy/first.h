@@ -1,5 +1,5 @@
 /* Users who are to be migrated before all others, because they are asked about. Bounded: whoever finds no room is
- * migrated in his turn. Any thread puts, one takes. All zero but for first_init(). */
+ * migrated in turn. Any thread puts, one takes. All zero but for first_init(). */
 #ifndef UNSEEN_LEGACY_FIRST_H
 #define UNSEEN_LEGACY_FIRST_H
 
@@ -21,7 +21,7 @@ struct first {
     size_t at, n;
     struct first_recent {
         int64_t key, until_us;
-    } recent[FIRST_RECENT]; /* by their keys: a user is asked about again and again while he waits */
+    } recent[FIRST_RECENT]; /* by their keys: a user is asked about again and again while waiting */
 };
 
 void first_init(struct first *f);

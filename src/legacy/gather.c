@@ -9,7 +9,7 @@
 
 enum {
     LISTS = 3,
-    MARK_MAX = 200,           /* users of one transaction: each touches a page of his own */
+    MARK_MAX = 200,           /* users of one transaction: each touches a page of its own */
     HAND_USERS = 8192,        /* handed over at least when so many are gathered ... */
     HAND_US = 1000 * 1000,    /* ... or the first has waited for so long ... */
     HAND_BYTES_MIN = 1 << 20, /* ... or they take a part of staging_memory, within these */

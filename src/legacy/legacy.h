@@ -28,7 +28,7 @@ void legacy_free(struct legacy *l); /* when nobody asks any more */
 /* There is something new: notes, or whether it is paused. Any thread. */
 void legacy_wake(struct legacy *l);
 
-/* The user is asked about: he is read before others, as long as there aren't too many such. Any thread, often. */
+/* The user is asked about: then it is read before others, as long as there aren't too many such. Any thread, often. */
 void legacy_first(struct legacy *l, int64_t key, struct slice user);
 
 enum legacy_doing {

@@ -56,7 +56,7 @@ static void on_delay(uv_timer_t *timer)
     dial(timer->data);
 }
 
-/* Called by the loop alone, so that nobody is told from within his own call. */
+/* Called by the loop alone, so that nobody is told from within their own call. */
 static void rest(struct link *l)
 {
     drop_wire(l);

@@ -10,7 +10,7 @@
  * the same, but what was gathered is given up, and a few users are tried before more are read. While its disk has no
  * room nothing is read at all. A key that can't be taken over, in whole or in part, is named, and never stops the
  * others; a reply too large to be one breaks the connection, so that is tried some times before. A user who is
- * forgotten meanwhile: his note has ended, the load passes over him, and marking leaves it ended.
+ * forgotten meanwhile: the note has ended, the load passes over it, and marking leaves it ended.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -169,7 +169,7 @@ static int ask(struct legacy *l, uint16_t which, struct err *err)
     return rc;
 }
 
-/* The next user, who may have been migrated since he was put first, or since the page was read. 1, 0: none, or an
+/* The next user, who may have been migrated since being put first, or since the page was read. 1, 0: none, or an
  * error. */
 static int next_user(struct legacy *l, char id[ID_MAX], struct slice *user, struct err *err)
 {

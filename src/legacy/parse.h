@@ -11,7 +11,7 @@
 
 enum { LEGACY_KEY_MAX = CONFIG_TEXT + 256, LEGACY_WHY = 160 };
 
-/* Whether it is a key of a form such as "played:{user}", and whose. His id may be empty or too long: see
+/* Whether it is a key of a form such as "played:{user}", and whose. The id may be empty or too long: see
  * legacy_user_good(). form "" fits nothing. */
 bool legacy_key_user(const char *form, struct slice key, struct slice *user);
 

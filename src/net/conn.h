@@ -13,7 +13,7 @@
  * replies, nothing more is read. All that a connection holds is charged to the budget (net/budget.h), and asked for
  * before it is made: input before it is read, a reply before its request is run (conn_may_reply()). While there is no
  * room for half a request of a few KiB, its bytes stay with the kernel, where they are looked at: a small request needs
- * no memory here. Who sends or reads nothing for a while loses what he holds when others wait for it.
+ * no memory here. Who sends or reads nothing for a while loses what it holds when others wait for it.
  *
  * Whoever does something for a connection that ends later holds it (conn_hold), so that its memory outlives a peer that
  * goes away. What no longer has a peer is not written.

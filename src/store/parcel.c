@@ -8,7 +8,7 @@
  *   any  length of the deliveries' blob, the blob
  *   any  n, then n exceptions: 8 bytes of hash, little endian
  *   any  n, then n damaged months
- *   1    only in version 2: 1, he is noted
+ *   1    only in version 2: 1: to be noted
  *   4    checksum: low half of the unseeded XXH3 64 of all bytes before it, little endian
  *
  * Lists are in order and without repeats, so that one user has one form, and equal files are equal users.

@@ -32,7 +32,7 @@ struct parcel {
     size_t n_exceptions; /* ascending */
     const int *damaged;
     size_t n_damaged; /* months that were set aside unread, ascending; 0: the deliveries */
-    bool noted;       /* more of him stands in another Redis: he is to be noted here, too (store_ops.note) */
+    bool noted;       /* more stands in another Redis: to be noted here, too (store_ops.note) */
 };
 
 /* Appends the parcel's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the

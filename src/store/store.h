@@ -96,7 +96,7 @@ struct store_call {
     void *owner;
 };
 
-/* A user whose plays still stand in another system (src/legacy/), as the store remembers him. */
+/* A user whose plays still stand in another system (src/legacy/), as the store remembers them. */
 enum { STORE_RANK_MAX = 100 };
 
 enum store_note {

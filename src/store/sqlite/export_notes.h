@@ -1,5 +1,5 @@
 /* The noted users of a folder who are not, or not wholly, taken over from the other Redis yet, in the order of their
- * keys: sixteen bytes each, and who he is looked up when he is reached. One thread. */
+ * keys: sixteen bytes each, and whose it is is looked up when it is reached. One thread. */
 #ifndef UNSEEN_STORE_SQLITE_EXPORT_NOTES_H
 #define UNSEEN_STORE_SQLITE_EXPORT_NOTES_H
 

@@ -23,8 +23,8 @@ struct export_packer {
 };
 void export_packer_free(struct export_packer *x);
 
-/* Appends the parcel. last_month: the newest that is known so far. stored: history has rows under the key. noted: he
- * is, and not taken over yet. Returns 1; 0 when there is nothing of the user; or an error. */
+/* Appends the parcel. last_month: the newest that is known so far. stored: history has rows under the key. noted: the
+ * user is, and not taken over yet. Returns 1; 0 when there is nothing of the user; or an error. */
 int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, bool noted,
                 struct buf *out, struct err *err);
 

@@ -189,7 +189,7 @@ void notes_write(struct store *base, struct store_notes *notes)
 
 /* --- the stager's --- */
 
-/* What was erased must not come back by a list that is older than that: only an explicit wish notes him again. */
+/* What was erased must not come back by a list that is older than that: only an explicit wish notes that user again. */
 static int add_forgotten(struct sqlite_store *s, struct store_notes *notes, uint64_t at, size_t i)
 {
     struct notes *n = s->notes;
