@@ -104,6 +104,7 @@ enum config_type {
     CONFIG_STRING,
     CONFIG_ADDRESS, /* ip:port, or none */
     CONFIG_ZONE,
+    CONFIG_HOSTS,  /* names of hosts, split by commas */
     CONFIG_SECRET, /* never printed */
     CONFIG_INT,
     CONFIG_SIZE,

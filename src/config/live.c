@@ -14,6 +14,7 @@ static size_t field_size(const struct config_option *option)
     case CONFIG_STRING:
     case CONFIG_ADDRESS:
     case CONFIG_ZONE:
+    case CONFIG_HOSTS:
     case CONFIG_SECRET:
         return CONFIG_TEXT;
     case CONFIG_DAYTIME_RANGE:

@@ -86,7 +86,7 @@ const struct config_option config_options[] = {
     },
     {
         .name = "http_hosts",
-        .type = CONFIG_STRING,
+        .type = CONFIG_HOSTS,
         FIELD(http_hosts),
         .max = CONFIG_TEXT - 1,
         .default_text = "",

@@ -260,6 +260,11 @@ static int set_text(char *out, const struct config_option *option, const char *t
                        "an IP address and a port such as 127.0.0.1:7979 or [::1]:7979, or none", err);
         }
         break;
+    case CONFIG_HOSTS: /* a scheme or a port would make a name that no request has */
+        if (text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_, \t")] != '\0') {
+            return bad(option, text, ERR_INVALID, "names such as unseen.example.org, split by commas", err);
+        }
+        break;
     case CONFIG_ZONE:
         if (len >= CONFIG_TEXT || !calendar_zone_exists(text)) {
             return bad(option, text, ERR_INVALID, "a time zone that this system knows, such as Europe/Berlin", err);
@@ -307,6 +312,7 @@ int config_set(struct config *cfg, const char *name, const char *value, struct e
     case CONFIG_STRING:
     case CONFIG_ADDRESS:
     case CONFIG_ZONE:
+    case CONFIG_HOSTS:
     case CONFIG_SECRET:
         return set_text(out, option, value, err);
     case CONFIG_INT:
@@ -338,6 +344,7 @@ void config_text(const struct config *cfg, const struct config_option *option, c
     case CONFIG_STRING:
     case CONFIG_ADDRESS:
     case CONFIG_ZONE:
+    case CONFIG_HOSTS:
         snprintf(out, out_size, "%s", (const char *)in);
         break;
     case CONFIG_SECRET:
