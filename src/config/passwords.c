@@ -65,7 +65,11 @@ static int read_password(struct config *cfg, const char *file_option, const char
     if (what == NULL) {
         line[len] = '\0';
         code = config_set(cfg, name, line, err);
-        code = code < 0 ? err_prefix(err, "%s: %s", file_option, path) : code;
+        if (code < 0) {
+            err_prefix(err, "%s: %s", file_option, path);
+        } else {
+            cfg->origin[config_find(name) - config_options] = cfg->origin[config_find(file_option) - config_options];
+        }
     } else {
         code = err_set(err, ERR_INVALID, "%s: %s %s", file_option, path, what);
     }

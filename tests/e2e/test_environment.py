@@ -40,6 +40,16 @@ def test_where_each_value_comes_from(file):
     assert rows["slot_length"][-1] == "default"
 
 
+def test_a_password_comes_from_where_its_file_was_named(folder):
+    secret = folder / "secret"
+    secret.write_text("hush\n")
+    options = checked(UNSEEN_REQUIREPASS_FILE=str(secret))
+    assert options["requirepass"] == {"value": "********", "changed": True, "from": "environment"}
+    options = checked("--requirepass-file", secret)
+    assert options["requirepass"]["from"] == "command line"
+    assert options["legacy_password"] == {"value": "", "changed": False, "from": "default"}
+
+
 def test_secrets_are_masked(file):
     seed = "0123456789abcdef"
     said = run("check-config", file, env=with_environment(UNSEEN_REQUIREPASS="of-the-environment", UNSEEN_HASH_SEED=seed,
