@@ -359,25 +359,7 @@ def test_how_it_looks_empty(served, browser, folder):
     pictures(browser, "empty", folder, ready(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "#slots tr")) == 6,
                                              lambda: browser.execute_script("return document.getElementById('p99-chart').textContent")
                                              .endswith("the first point comes after 15 s")))
-    assert "none yet" in browser.find_element(By.ID, "backup").text
-
-
-def test_the_last_backup_outlives_a_restart(served, browser):
-    with served.client() as c:
-        c.command("BACKUP", "one")
-    assert served.stop() == 0
-    served.start()
-    with served.client() as c:
-        c.command("DEBUG", "ADVANCE", HOUR)
-    browser.get(served.page)
-    wait(lambda: "60 min ago" in text(browser, "backup"), browser)
-    assert "before the start" in text(browser, "backup")
-    says = status(served)
-    says["backup"].update(last_at=says["now"], last_ok=False, last_error="the disk is full")
-    with told(browser, {"/v1/status": says, **{p: get(served, p) for p in ("/v1/timeline", "/v1/ring", "/v1/months")}}):
-        browser.get(browser.page)
-        wait(lambda: "failed" in text(browser, "backup"), browser)
-        assert "the disk is full; the last good one 60 min ago" in text(browser, "backup")
+    assert "none since the start" in browser.find_element(By.ID, "backup").text
 
 
 def test_how_it_looks_when_writes_are_refused(make_server, browser, folder):
