@@ -53,7 +53,8 @@ void beat_watch(int64_t now_us)
     atomic_store(&watched_us, now_us);
 }
 
-/* Until when silence counts. Behind a gap others may run before the one who watches does. */
+/* Up to when a thread's silence counts against it: now, or, when nobody has watched since a gap, up to that gap. After
+ * a SIGCONT other threads may run before the one that watches. */
 static int64_t watched_until(void)
 {
     int64_t now = clock_stopwatch_us(), watched = atomic_load(&watched_us);

@@ -133,8 +133,10 @@ static int salvage(struct checking *c, const struct config *cfg, const char *tar
         return cli_fail(&err);
     }
     if (c->json == NULL) {
-        printf("%s: saved into %s, %d loss%s%s\n", cfg->data, path, losses, losses == 1 ? "" : "es",
-               losses > 0 ? "; accept with unseen check --repair" : "");
+        printf("%s: saved into %s, %d loss%s\n", cfg->data, path, losses, losses == 1 ? "" : "es");
+        if (losses > 0) {
+            printf("next: unseen check --data %s names the users whose questions get an error until --repair\n", path);
+        }
     }
     return EXIT_GOOD;
 }

@@ -194,8 +194,8 @@ static void leave(struct http_conn *c)
     shutdown(c->fd, SHUT_RDWR); /* the library sees its end, and closes */
 }
 
-/* Whose place is given to a new one: who waits for a request for longest, also for the rest of one, or for its turn to
- * give a password; else who has not read its answer for a while. NULL: everybody is at work. */
+/* The connection that must go when a new one comes: of those that owe us a request, the rest of one, or wait for their
+ * turn to give a password, the oldest; else one that has not read its answer for a while. NULL: all are at work. */
 static struct http_conn *oldest_idle(struct http *h)
 {
     int64_t now = clock_mono_ms();

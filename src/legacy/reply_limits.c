@@ -61,7 +61,8 @@ static int bad_length(const struct reply_limits *l, struct err *err)
     return err_set(err, ERR_SYSTEM, "a reply begins with \"%.*s\", expected %c and a length", n, l->head, l->head[0]);
 }
 
-/* The line's number: a length, or -1 for nil. What is no number hiredis might read otherwise, so it is refused. */
+/* The line's number: a length, or -1 for nil. Anything else is refused here,
+ * since hiredis might take it for another number. */
 static int read_length(const struct reply_limits *l, bool *nil, size_t *length, struct err *err)
 {
     const size_t end = l->line - 2; /* of the digits */

@@ -137,6 +137,8 @@ def test_nothing_but_staging(full):
     assert "history.db is missing" in full.log() and "--salvage" in full.log()
     target, report = salvage(full)
     assert len(report["losses"]) == 1 and "history.db: nothing can be read" in report["losses"][0]
+    again = run("check", "--data", full.data, "--salvage", full.folder / "again").stdout.decode().splitlines()
+    assert again[-2].endswith("again, 1 loss") and again[-1].startswith(f"next: unseen check --data {full.folder / 'again'}"), again
     serve(full, target)
     with full.client() as c:
         assert c.command("UNSEEN", "u7", "staged", "v7-1") == [b"v7-1"]
