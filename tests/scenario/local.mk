@@ -1,5 +1,6 @@
 # Scenarios: text files that run_scenario plays against a real store; and the power cuts.
-check_PROGRAMS += tests/scenario/run_scenario tests/scenario/test_power
+check_PROGRAMS += tests/scenario/run_scenario tests/scenario/test_power \
+	tests/scenario/test_restart
 
 scenario_world = \
 	tests/scenario/vfs_fault.c \
@@ -21,6 +22,9 @@ tests_scenario_test_power_SOURCES = $(scenario_world) \
 	tests/scenario/ledger.h \
 	tests/scenario/test_power.c
 tests_scenario_test_power_LDADD = $(LDADD) $(CMOCKA_LIBS)
+
+tests_scenario_test_restart_SOURCES = $(scenario_world) tests/scenario/test_restart.c
+tests_scenario_test_restart_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 scenarios = \
 	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \
@@ -81,4 +85,4 @@ scenarios = \
 	tests/scenario/scenarios/unknown_user.scn
 
 EXTRA_DIST += $(scenarios)
-TESTS += $(scenarios) tests/scenario/test_power
+TESTS += $(scenarios) tests/scenario/test_power tests/scenario/test_restart

@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../scenario/vfs_fault.h"
+#include "../scenario/vfs_power.h"
 #include "store/sqlite/db.h"
 
 enum { STEP = 1 << 20, ROW = 1000, PLAY = 60 };
@@ -308,6 +310,103 @@ static void making_sure_fails(void **state)
     db_close(&db);
 }
 
+/* It ends by a rollback journal, of which a cut may leave any part: so its number of pages is written once they are
+ * synced, also where commits are not. */
+static void leaving_the_wal_survives_a_cut(void **state)
+{
+    struct fixture *f = *state;
+    struct db db;
+    struct err err = {0};
+    three_commits(f, &db);
+    const struct vfs_rule syncs = {.ops = VFS_SYNC, .file = "history.db-journal", .action = VFS_COUNT};
+    int synced = vfs_fault_add(&syncs);
+    assert_int_equal(db_leave_wal(&db, &err), 0);
+    assert_int_equal(vfs_fault_hits(synced), 2);
+    db_close(&db);
+}
+
+/* What fails at the end is left to the next start: the last connection would go on with what nobody has made sure of.
+ */
+static void leaving_the_wal_fails(void **state)
+{
+    struct fixture *f = *state;
+    struct db db;
+    struct err err = {0};
+    three_commits(f, &db);
+    vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "history.db", .nth = 2, .action = VFS_EIO});
+    assert_int_equal(db_leave_wal(&db, &err), ERR_IO); /* the WAL was synced, and copied, and the file was not */
+    const struct vfs_rule writes = {.ops = VFS_CHANGE, .file = "history.db", .action = VFS_COUNT};
+    int written = vfs_fault_add(&writes);
+    db_close(&db);
+    assert_int_equal(vfs_fault_hits(written), 0);
+    vfs_fault_heal();
+    assert_int_equal(db_open(&db, f->folder, "history", VFS_FAULT_NAME, DB_WRITE_NORMAL, &err), 0);
+    assert_int_equal(count_rows(&db), 3);
+    db_close(&db);
+}
+
+static int64_t first_byte(const char *folder)
+{
+    struct db db;
+    struct err err = {0};
+    int64_t value = -1;
+    assert_int_equal(db_open(&db, folder, "history", NULL, DB_WRITE_NORMAL, &err), 0);
+    assert_int_equal(db_int(&db, "SELECT unicode(bytes) FROM t WHERE id = 1", &value, &err), 0);
+    db_close(&db);
+    return value;
+}
+
+/* A checkpoint that a reader cuts short copies without syncing the file. When the next one's fsync fails, the kernel
+ * takes those pages, too, for written. */
+static void run_short_checkpoint(const char *folder)
+{
+    struct db db, other;
+    struct err err = {0};
+    vfs_power_start(1, false);
+    assert_int_equal(db_open(&db, folder, "history", VFS_FAULT_NAME, DB_WRITE_NORMAL, &err), 0);
+    assert_int_equal(db_open(&other, folder, "history", VFS_FAULT_NAME, DB_READ, &err), 0);
+    assert_int_equal(db_pragma(&db, "synchronous", 2, &err), 0);
+    static const char *const first[] = {"CREATE TABLE t (id INTEGER PRIMARY KEY, bytes)",
+                                        "INSERT INTO t VALUES (1, 'A' || hex(randomblob(900)))",
+                                        "INSERT INTO t VALUES (2, 'A' || hex(randomblob(900)))"};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        assert_int_equal(db_exec(&db, first[i], &err), 0);
+    }
+    assert_int_equal(db_checkpoint(&db, SQLITE_CHECKPOINT_RESTART, &err), 0);
+    assert_int_equal(db_exec(&db, "UPDATE t SET bytes = 'B' || substr(bytes, 2) WHERE id = 1", &err), 0);
+    assert_int_equal(db_begin_read(&other, &err), 0);
+    assert_int_equal(db_exec(&other, "SELECT 1 FROM t", &err), 0);
+    assert_int_equal(db_exec(&db, "UPDATE t SET bytes = 'B' || substr(bytes, 2) WHERE id = 2", &err), 0);
+    assert_int_equal(db_checkpoint(&db, SQLITE_CHECKPOINT_PASSIVE, &err), 1);
+    assert_int_equal(db_end_read(&other, 0, &err), 0);
+    vfs_fault_add(&(struct vfs_rule){.ops = VFS_SYNC, .file = "history.db", .nth = 2, .action = VFS_EIO});
+    assert_int_equal(db_checkpoint(&db, SQLITE_CHECKPOINT_RESTART, &err), ERR_IO);
+    vfs_fault_heal();
+    assert_int_equal(db_begin(&db, &err), 0);
+    assert_int_equal(db_commit(&db, &err), 0);
+    assert_int_equal(db_checkpoint(&db, SQLITE_CHECKPOINT_RESTART, &err), 0);
+    assert_int_equal(db_exec(&db, "INSERT INTO t VALUES (3, 'C')", &err), 0); /* into the WAL's beginning */
+    vfs_power_cut();
+    _exit(VFS_EXIT_CODE);
+}
+
+static void what_a_short_checkpoint_copied_is_copied_again(void **state)
+{
+    char folder[] = "/tmp/unseen-db-short-XXXXXX", command[64];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_short_checkpoint(folder);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == VFS_EXIT_CODE);
+    assert_int_equal(first_byte(folder), 'B');
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +418,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(frames_are_written_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_lost_frame_ends_the_wal, setup, teardown),
         cmocka_unit_test_setup_teardown(making_sure_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(leaving_the_wal_survives_a_cut, setup, teardown),
+        cmocka_unit_test_setup_teardown(leaving_the_wal_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_short_checkpoint_copied_is_copied_again, setup, teardown),
     };
     return cmocka_run_group_tests_name("db", tests, NULL, NULL);
 }

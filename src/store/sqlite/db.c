@@ -283,6 +283,11 @@ int db_leave_wal(struct db *db, struct err *err)
     }
     db_drop_statements(db);
     sqlite3_busy_timeout(db->handle, CHECKPOINT_WAIT_MS);
+    /* What NORMAL leaves out is sound with a log, and not with the rollback journal that ends it: a power cut could
+     * leave one that says it is whole, and isn't. */
+    if ((result = db_pragma(db, "synchronous", 2, err)) < 0) {
+        return result;
+    }
     if (sqlite3_prepare_v2(db->handle, "PRAGMA journal_mode = DELETE", -1, &stmt, NULL) != SQLITE_OK) {
         result = db_error(db, err, "journal_mode");
     } else if (sqlite3_step(stmt) != SQLITE_ROW) {

@@ -7,7 +7,9 @@
  * power cut in its middle leaves a file that has some pages of frames which the WAL on the device no longer has.
  *
  * So each frame of the index is read, compared with its checksum, and the same bytes are written again: then they are
- * dirty, and this fsync means what it says. When a frame is lost, what is behind the last whole commit before it has
+ * dirty, and this fsync means what it says. The same holds for the file: a checkpoint that a reader cuts short copies
+ * without an fsync, and when that of a later one fails, nobody writes those pages again. So the index forgets that they
+ * were copied. When a frame is lost, what is behind the last whole commit before it has
  * never been durable, and is merged again (flush.c). SQLite finds that commit itself, as after a crash, once its index
  * is no longer valid: so the index is made invalid while no reader is in it.
  *
@@ -34,7 +36,7 @@ enum {
 /* What the index says. */
 struct wal_index {
     uint32_t frames; /* that are committed */
-    uint32_t copied; /* of those, in the file, durably: they are not needed any more */
+    uint32_t copied; /* of those, into the file; durably, when these are all */
     uint32_t page_size;
     uint8_t salt[8]; /* as in the WAL's header */
 };
@@ -206,9 +208,20 @@ static int drop_index(struct wal *w, struct err *err)
     return 0;
 }
 
+/* The next checkpoint begins with the first frame. No reader minds: the frames are there, and one that reads the file
+ * alone keeps a checkpoint out of it. */
+static void forget_copied(struct wal *w)
+{
+    memset(w->index + 2 * INDEX_COPY, 0, sizeof w->of.copied);
+    w->main->pMethods->xShmBarrier(w->main);
+}
+
 static int renew(struct wal *w, struct err *err)
 {
     int result = read_index(w) ? renew_frames(w, err) : 1;
+    if (result > 0 && w->of.frames > w->of.copied) {
+        forget_copied(w);
+    }
     if (result != 0) {
         return result;
     }
