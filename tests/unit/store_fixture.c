@@ -18,13 +18,15 @@
 /* --- large allocations that fail --- */
 
 _Atomic bool no_large;
+_Atomic int large_left;
 
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 
 void *__wrap_malloc(size_t size)
 {
-    return atomic_load(&no_large) && size >= 32768 ? NULL : __real_malloc(size);
+    bool fails = size >= 32768 && (atomic_load(&no_large) || atomic_fetch_sub(&large_left, 1) == 1);
+    return fails ? NULL : __real_malloc(size);
 }
 
 /* --- waiting for answers --- */

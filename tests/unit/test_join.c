@@ -310,6 +310,36 @@ static void refuses_all_for_one_that_is_bad(void **state)
     assert_int_equal(count_users(f), USERS);
 }
 
+/* Who comes from another Redis is not joined without his note, by which the rest of him is found: also when memory is
+ * short for a moment. */
+static void a_note_comes_along(void **state)
+{
+    enum { PLAYS = 10000 };
+    struct store_fixture *f = *state;
+    static struct store_play plays[PLAYS];
+    struct buf packed = {0};
+    struct parcel p = {.user = slice_str("noted"), .last_month = month_of_ms(START), .plays = plays, .n_plays = PLAYS};
+    p.key = hash_user_key(SEED, p.user);
+    p.noted = true;
+    for (int i = 0; i < PLAYS; i++) {
+        plays[i] = (struct store_play){item_hash(-2, i), p.last_month};
+    }
+    qsort(plays, PLAYS, sizeof *plays, by_hash);
+    assert_int_equal(parcel_encode(&p, &packed), 0);
+    struct err err = {0};
+    assert_int_equal(join(f, &err), 0);
+    parcels[0] = buf_slice(&packed);
+    bool failed = true;
+    for (int n = 1; failed; n++) {
+        atomic_store(&large_left, n);
+        int result = join(f, &err);
+        failed = atomic_exchange(&large_left, 0) <= 0;
+        assert_true(result == 0 || (failed && result == ERR_NOMEM));
+        assert_true(result < 0 || f->store->ops->noted(f->store, p.key) == NOTE_WAITING);
+    }
+    buf_free(&packed);
+}
+
 /* A few bytes that stand for much memory: refused before it is taken, and nothing of it stays. */
 static void a_bomb(void **state)
 {
@@ -351,6 +381,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_sent_later_is_newer, setup, teardown),
         cmocka_unit_test_setup_teardown(deliveries_take_turns_by_rank, setup, teardown),
         cmocka_unit_test_setup_teardown(staged_plays_of_a_giant, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_note_comes_along, setup, teardown),
         cmocka_unit_test_setup_teardown(a_bomb, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_all_for_one_that_is_bad, setup, teardown),
     };

@@ -48,23 +48,36 @@ static int reserve_ids(struct sqlite_store *s, struct err *err)
     return result;
 }
 
-/* A parcel that isn't sound is left to the historian, who refuses it. */
+/* 1; 0: its user isn't to be noted, or it isn't sound: that is left to the historian, who refuses it. */
+static int noted_user(const struct sqlite_store *s, struct slice parcel, struct arena *arena, struct slice *user,
+                      struct err *err)
+{
+    struct parcel p;
+    struct err why = {0};
+    int result = parcel_may_be_noted(parcel) ? parcel_decode(parcel.data, parcel.len, arena, &p, &why) : ERR_INVALID;
+    if (result == ERR_NOMEM) {
+        return err_set(err, ERR_NOMEM, "%s", why.text);
+    }
+    if (result < 0 || p.key != hash_user_key(s->seed, p.user)) {
+        return 0;
+    }
+    *user = p.user;
+    return 1;
+}
+
 static int note_users(struct sqlite_store *s, const struct store_join *join, struct err *err)
 {
     struct arena arena = {0};
     struct slice *users = arena_alloc(&arena, (join->n + 1) * sizeof *users);
     size_t n = 0;
-    for (size_t i = 0; i < join->n && users != NULL; i++) {
-        struct parcel p;
-        if (parcel_may_be_noted(join->parcels[i]) &&
-            parcel_decode(join->parcels[i].data, join->parcels[i].len, &arena, &p, NULL) == 0 &&
-            p.key == hash_user_key(s->seed, p.user)) {
-            users[n++] = p.user;
-        }
+    int result = users == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users") : 0;
+    for (size_t i = 0; i < join->n && result >= 0; i++) {
+        result = noted_user(s, join->parcels[i], &arena, &users[n], err);
+        n += result > 0;
     }
-    int result = users == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users")
-                 : n > 0       ? notes_add(s, users, n, err)
-                               : 0;
+    if (result >= 0) {
+        result = n > 0 ? notes_add(s, users, n, err) : 0;
+    }
     arena_free(&arena);
     return result;
 }
