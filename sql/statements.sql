@@ -31,8 +31,6 @@ DELETE FROM staged_{slot} WHERE id BETWEEN ?1 AND ?2;
 SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER BY id LIMIT ?2);
 -- :staged_drop
 DROP TABLE staged_{slot};
--- :staged_highest
-SELECT coalesce(max(id), 0) FROM staged_{slot};
 -- :staged_bounds
 SELECT (SELECT min(id) FROM staged_{slot}), (SELECT max(id) FROM staged_{slot}), (SELECT min(id) FROM staged_{slot} WHERE id BETWEEN 1 AND ?1), (SELECT max(id) FROM staged_{slot} WHERE id BETWEEN 1 AND ?1);
 -- :staged_largest_group

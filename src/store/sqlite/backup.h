@@ -82,9 +82,6 @@ int backup_mend_staging(const char *folder, const char *vfs, const struct buf *f
 /* Makes the copy one plain file, readable without writing beside it. */
 int backup_close_wal(const char *folder, const char *name, const char *vfs, struct err *err);
 
-/* The highest id that a row of a staging.db has had. */
-int backup_high_water(struct db *staging, uint64_t *out, struct err *err);
-
 /* --- the backup: backup.c starts and ends it, backup_make.c, on its thread, makes the copy --- */
 
 struct backup {

@@ -254,17 +254,6 @@ int backup_folder_open(const struct backup_folder *f, const char *name, struct e
     return fd;
 }
 
-static int sync_folder(const char *path, struct err *err)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return system_error(err, "can't open the folder", path);
-    }
-    int result = fsync(fd) == 0 ? 0 : err_set(err, ERR_IO, "can't sync the folder %s: %s", path, strerror(errno));
-    close(fd);
-    return result;
-}
-
 /* Makes the names of the folders that were made durable. */
 static int sync_created(const struct backup_folder *f, struct err *err)
 {
@@ -274,7 +263,7 @@ static int sync_created(const struct backup_folder *f, struct err *err)
     for (size_t len = strlen(path); f->created_from > 0 && len >= f->created_from && result == 0;) {
         len = (size_t)(strrchr(path, '/') - path);
         path[len] = '\0';
-        result = sync_folder(len > 0 ? path : "/", err);
+        result = folder_sync(len > 0 ? path : "/", err);
     }
     return result;
 }

@@ -30,6 +30,7 @@
 #include "store/sqlite/check.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
+#include "store/sqlite/slot_rows.h"
 
 enum {
     STEP_US = 3000,        /* of the historian, between its transactions */
@@ -154,7 +155,7 @@ static int copy_staging(struct backup *b, struct err *err)
     return result;
 }
 
-static int read_high_water(struct backup *b, uint64_t *out, struct err *err)
+static int read_high_water(struct backup *b, int64_t *out, struct err *err)
 {
     struct db db;
     int result = db_open(&db, b->s->folder, "staging", b->s->vfs, DB_READ, err);
@@ -162,7 +163,7 @@ static int read_high_water(struct backup *b, uint64_t *out, struct err *err)
         return result;
     }
     if ((result = db_begin_read(&db, err)) == 0) {
-        result = backup_high_water(&db, out, err);
+        result = slot_rows_highest(&db, out, err);
     }
     db_close(&db);
     return result;
@@ -278,10 +279,10 @@ static int copy_history(struct backup *b, struct err *err)
 static int finish(struct backup *b, struct err *err)
 {
     static const char *const names[] = {STAGING_PARTIAL, HISTORY_PARTIAL};
-    uint64_t high_water = 0;
+    int64_t high_water = 0;
     int result = read_high_water(b, &high_water, err);
     if (result == 0) {
-        result = backup_mend_staging(b->folder.path, b->s->vfs, &b->forgotten, b->s->seed, high_water, err);
+        result = backup_mend_staging(b->folder.path, b->s->vfs, &b->forgotten, b->s->seed, (uint64_t)high_water, err);
     }
     for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
         result = backup_close_wal(b->folder.path, names[i], b->s->vfs, err);

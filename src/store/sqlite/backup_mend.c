@@ -12,13 +12,13 @@
  *   seal, sweep, new months
  *            are within history.db, whose copy is of one moment.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/backup.h"
+#include "store/sqlite/slot_rows.h"
 #include "store/store.h"
 
 enum { FORGOTTEN_MAX = 64 << 20 }; /* bytes of notes: a million forgets and more */
@@ -72,38 +72,19 @@ static int put_forgotten(struct db *db, const struct buf *notes, uint64_t seed, 
     return result < 0 ? result : db_run(db, db_stmt(db, SQL_FORGOTTEN_INDEX, err), err);
 }
 
-/* --- slots --- */
-
-struct slot_list {
-    int at[STORE_SLOTS_MAX];
-    int n;
-};
-
-static int list_slots(struct db *db, struct slot_list *out, struct err *err)
-{
-    sqlite3_stmt *stmt = db_stmt(db, SQL_STAGED_TABLES, err);
-    int result;
-    out->n = 0;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        if (out->n < STORE_SLOTS_MAX) {
-            out->at[out->n++] = atoi(name + strlen("staged_"));
-        }
-    }
-    return result;
-}
-
 static int delete_forgotten(struct db *db, const struct buf *notes, uint64_t seed, struct err *err)
 {
-    struct slot_list slots;
+    struct slot_tables tables;
     int64_t rows = 0;
-    int result = list_slots(db, &slots, err);
+    int result = slot_rows_tables(db, &tables, err);
     if (result < 0 || (result = put_forgotten(db, notes, seed, err)) < 0) {
         return result;
     }
-    for (int i = 0; i < slots.n && result == 0; i++) {
-        result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_FORGOTTEN, slots.at[i], err), err);
-        rows += sqlite3_changes64(db->handle);
+    for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
+        if (tables.exists[slot]) {
+            result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_FORGOTTEN, slot, err), err);
+            rows += sqlite3_changes64(db->handle);
+        }
     }
     if (result == 0) {
         result = db_run(db, db_stmt(db, SQL_NOTED_END_FORGOTTEN, err), err);
@@ -111,28 +92,6 @@ static int delete_forgotten(struct db *db, const struct buf *notes, uint64_t see
     if (result == 0) {
         log_info("forgets carried out in the backup", "rows=%lld", (long long)rows);
     }
-    return result;
-}
-
-int backup_high_water(struct db *db, uint64_t *out, struct err *err)
-{
-    struct slot_list slots;
-    int64_t highest = 0;
-    int result = db_meta_int(db, "high_water", 0, &highest, err);
-    if (result < 0 || (result = list_slots(db, &slots, err)) < 0) {
-        return result;
-    }
-    for (int i = 0; i < slots.n && result == 0; i++) {
-        sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_HIGHEST, slots.at[i], err);
-        result = db_step(db, stmt, err);
-        if (result == 1) {
-            int64_t id = sqlite3_column_int64(stmt, 0);
-            highest = id > highest ? id : highest;
-            sqlite3_reset(stmt);
-            result = 0;
-        }
-    }
-    *out = (uint64_t)highest;
     return result;
 }
 

@@ -119,8 +119,6 @@ int db_commit(struct db *db, struct err *err);
  * between the two may a reader use a statement: one that is prepared outside meets a connection that is lost. */
 int db_end_read(struct db *db, int result, struct err *err);
 void db_rollback(struct db *db);
-/* Ends a snapshot. Returns the error of what was read in it, or its own. */
-int db_end_read(struct db *db, int result, struct err *err);
 
 /* Moves the WAL's pages into the file. SQLITE_CHECKPOINT_PASSIVE does what it can beside readers; _RESTART and
  * _TRUNCATE wait a moment for readers to end, so that the WAL begins anew. 0: everything was moved (and, but for

@@ -25,6 +25,17 @@ static int lock_path(const char *folder, char out[PATH_MAX], struct err *err)
     return 0;
 }
 
+int folder_sync(const char *folder, struct err *err)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int result =
+        fd >= 0 && fsync(fd) == 0 ? 0 : err_set(err, ERR_IO, "can't sync the folder %s: %s", folder, strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+    }
+    return result;
+}
+
 /* Makes a folder's own name durable: it stands in the folder above. */
 static int sync_name(const char *path, struct err *err)
 {
@@ -35,14 +46,7 @@ static int sync_name(const char *path, struct err *err)
     } else {
         snprintf(above, sizeof above, "%.*s", slash == path ? 1 : (int)(slash - path), path);
     }
-    int fd = open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int result = fd >= 0 && fsync(fd) == 0
-                     ? 0
-                     : err_set(err, ERR_IO, "can't sync the folder %s, to keep %s: %s", above, path, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-    }
-    return result;
+    return folder_sync(above, err);
 }
 
 static int make_part(const char *path, mode_t mode, struct err *err)
