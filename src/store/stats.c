@@ -67,6 +67,8 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         COUNTER(months_sealed, "months_sealed", "Months that were sealed."),
         COUNTER(users_sealed, "users_sealed", "Users' filters that were moved to a sealed table."),
         GAUGE(quarantined, "quarantined_blobs", "Damaged blobs that were set aside and whose loss was not accepted."),
+        GAUGE(rows_set_aside, "rows_set_aside",
+              "Staged rows that could not be read, were set aside, and whose loss was not accepted."),
         COUNTER(damaged_answers, "damaged_answers", "Questions that were answered without a damaged month."),
         GAUGE(shared_keys, "shared_keys", "Users who share their 64-bit key with another one."),
         COUNTER(users_forgotten, "users_forgotten", "Users that were forgotten."),

@@ -347,6 +347,7 @@ struct store_stats {
     uint64_t rows_swept, months_dropped;
     uint64_t months_sealed, users_sealed;
     uint64_t quarantined;     /* gauge: blobs set aside and not yet accepted */
+    uint64_t rows_set_aside;  /* gauge: the same of staged rows */
     uint64_t damaged_answers; /* questions answered without a damaged month */
     uint64_t shared_keys;     /* gauge */
     uint64_t users_forgotten, items_forgotten;

@@ -224,6 +224,7 @@ struct store_reader {
     X(months_sealed)                                                                                                   \
     X(users_sealed)                                                                                                    \
     X(quarantined)                                                                                                     \
+    X(rows_set_aside)                                                                                                  \
     X(damaged_answers)                                                                                                 \
     X(shared_keys)                                                                                                     \
     X(users_forgotten)                                                                                                 \

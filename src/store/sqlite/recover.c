@@ -172,5 +172,8 @@ int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err)
         }
     }
     atomic_store(&s->counters.recovered_rows, rows);
-    return 0;
+    int64_t waiting = 0;
+    result = slot_rows_waiting(&s->stager.db, &waiting, err);
+    GAUGE(s, rows_set_aside, waiting); /* only a start sets rows aside */
+    return result;
 }

@@ -217,7 +217,13 @@ int slot_rows_unreadable(struct db *db, int slot, struct staged_ids *out, struct
 
 int slot_rows_set_aside(struct db *db, int slot, const struct staged_ids *rows, bool accepted, struct err *err)
 {
-    int result = rows->n > 0 ? db_run(db, db_stmt(db, SQL_SET_ASIDE_CREATE, err), err) : 0;
+    if (rows->n == 0) {
+        return 0;
+    }
+    int result = db_run(db, db_stmt(db, SQL_SET_ASIDE_CREATE, err), err);
+    if (result == 0) { /* their ids are used, and history.db may have met them */
+        result = db_meta_raise(db, "high_water", (int64_t)rows->at[rows->n - 1], err);
+    }
     for (size_t i = 0; i < rows->n && result == 0; i++) {
         sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_SET_ASIDE, slot, err);
         if (stmt != NULL) {
