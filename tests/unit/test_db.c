@@ -345,6 +345,28 @@ static void leaving_the_wal_fails(void **state)
     db_close(&db);
 }
 
+/* Who reads a file that was closed keeps it from becoming one with a log: the start says so. */
+static void a_reader_keeps_a_closed_file(void **state)
+{
+    struct fixture *f = *state;
+    struct db db;
+    struct err err = {0};
+    sqlite3 *shell;
+    char path[64];
+    snprintf(path, sizeof path, "%s/history.db", f->folder);
+    three_commits(f, &db);
+    assert_int_equal(db_leave_wal(&db, &err), 0);
+    db_close(&db);
+    assert_int_equal(sqlite3_open_v2(path, &shell, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(shell, "BEGIN; SELECT * FROM t", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(db_open(&db, f->folder, "history", VFS_FAULT_NAME, DB_WRITE_NORMAL, &err), ERR_BUSY);
+    assert_non_null(strstr(err.text, "another program reads it"));
+    sqlite3_close(shell);
+    assert_int_equal(db_open(&db, f->folder, "history", VFS_FAULT_NAME, DB_WRITE_NORMAL, &err), 0);
+    assert_int_equal(count_rows(&db), 3);
+    db_close(&db);
+}
+
 static int64_t first_byte(const char *folder)
 {
     struct db db;
@@ -420,6 +442,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(making_sure_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(leaving_the_wal_survives_a_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(leaving_the_wal_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_reader_keeps_a_closed_file, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_short_checkpoint_copied_is_copied_again, setup, teardown),
     };
     return cmocka_run_group_tests_name("db", tests, NULL, NULL);

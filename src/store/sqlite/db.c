@@ -134,7 +134,13 @@ static int set_wal(struct db *db, struct err *err)
         return db_error(db, err, "journal_mode");
     }
     int result = 0;
-    if (sqlite3_step(stmt) != SQLITE_ROW) {
+    int rc = sqlite3_step(stmt);
+    if ((rc & 0xff) == SQLITE_BUSY) { /* a file that was closed has no log beside which it could be read */
+        result = err_set(err, ERR_BUSY,
+                         "%s: another program reads it, such as a sqlite3 shell, and it can't be opened for writing "
+                         "meanwhile: end that first",
+                         db->path);
+    } else if (rc != SQLITE_ROW) {
         result = db_error(db, err, "journal_mode");
     } else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "wal") != 0) {
         result = err_set(err, ERR_SYSTEM, "%s: journal_mode is %s after it was set to wal", db->path,
