@@ -39,6 +39,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/export_pack.h \
 	src/store/sqlite/join.c \
 	src/store/sqlite/join_user.c \
+	src/store/sqlite/join_work.h \
+	src/store/sqlite/join_write.c \
 	src/store/sqlite/kept.c \
 	src/store/sqlite/merge.c \
 	src/store/sqlite/mirror.c \

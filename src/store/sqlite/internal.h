@@ -6,7 +6,7 @@
  *                  emptying), recover.c, notes.c, mirror.c, kept.c, time.c;
  *                  the only writer of staging.db
  *   the historian  historian.c (the thread), history.c (its connection), flush.c, merge.c, month.c,
- *                  seal.c, sweep.c, erase.c, join.c, join_user.c;
+ *                  seal.c, sweep.c, erase.c, join.c, join_*.c;
  *                  the only writer of history.db
  *   a backup's     backup.c and backup_*.c: a thread for as long as it runs, which reads staging.db and owns the
  *                  copy; the historian's connection copies history.db

@@ -18,36 +18,11 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/parcel.h"
 #include "store/sqlite/exceptions.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/join_work.h"
 
 /* What one user may take, in memory, at least; else staging_memory. */
 enum { MEMORY_MIN = 16 * 1024 * 1024 };
-
-struct joined_month {
-    int month, table;
-    struct slice blob;
-    int64_t items, more_items, more_bytes;
-    bool is_new;
-};
-
-struct join_work {
-    struct sqlite_store *s;
-    struct parcel parcel;
-    struct staged_walk user; /* only key and user */
-    int first_kept, newest;
-    struct filter *theirs; /* one a month of the parcel */
-    uint64_t *exceptions;  /* ours */
-    size_t n_exceptions;
-    bool *ours_end;  /* one an exception of ours: it ends */
-    bool *take_over; /* one an exception of theirs */
-    struct joined_month *months;
-    size_t n_months;
-    struct store_delivery *deliveries;
-    size_t n_deliveries;
-    struct err *err;
-};
 
 static int out_of_memory(struct err *err)
 {
@@ -384,100 +359,6 @@ static int plan_deliveries(struct join_work *w)
     return 0;
 }
 
-/* --- writing --- */
-
-static int write_months(struct join_work *w)
-{
-    struct sqlite_store *s = w->s;
-    struct db *db = &s->historian.db;
-    int result = 0;
-    for (size_t i = 0; i < w->n_months && result == 0; i++) {
-        const struct joined_month *m = &w->months[i];
-        sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_PUT, m->table, w->err);
-        db_bind_key(stmt, w->user.key);
-        if (stmt != NULL) {
-            sqlite3_bind_int64(stmt, 2, m->items);
-            sqlite3_bind_blob(stmt, 3, m->blob.data, (int)m->blob.len, SQLITE_STATIC);
-        }
-        if ((result = db_run(db, stmt, w->err)) == 0) {
-            result = month_count(s, m->month, m->is_new, m->more_items, m->more_bytes, w->err);
-        }
-    }
-    return result;
-}
-
-static int write_exception(struct join_work *w, enum sql_statement which, uint64_t hash)
-{
-    struct db *db = &w->s->historian.db;
-    sqlite3_stmt *stmt = db_stmt(db, which, w->err);
-    db_bind_key(stmt, w->user.key);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 2, (int64_t)hash);
-    }
-    return db_run(db, stmt, w->err);
-}
-
-static int write_exceptions(struct join_work *w)
-{
-    int result = 0;
-    for (size_t i = 0; i < w->n_exceptions && result == 0; i++) {
-        result = w->ours_end[i] ? write_exception(w, SQL_EXCEPTION_DELETE, w->exceptions[i]) : 0;
-    }
-    for (size_t i = 0; i < w->parcel.n_exceptions && result == 0; i++) {
-        if (w->take_over[i]) {
-            /* Raised before the commit, so that no question overlooks the new row. */
-            atomic_fetch_add(&w->s->exceptions, 1);
-            result = write_exception(w, SQL_EXCEPTION_PUT, w->parcel.exceptions[i]);
-        }
-    }
-    return result;
-}
-
-static int write_deliveries(struct join_work *w)
-{
-    struct historian *h = &w->s->historian;
-    if (w->n_deliveries == 0) {
-        return 0;
-    }
-    buf_clear(&h->blob);
-    if (delivered_encode(&h->codec, w->deliveries, w->n_deliveries, &h->blob) < 0) {
-        return out_of_memory(w->err);
-    }
-    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, w->err);
-    db_bind_key(stmt, w->user.key);
-    if (stmt != NULL) {
-        sqlite3_bind_blob(stmt, 2, h->blob.data, (int)h->blob.len, SQLITE_STATIC);
-    }
-    return db_run(&h->db, stmt, w->err);
-}
-
-/* A month that is marked here, or was once, needs no second mark. */
-static int write_marks(struct join_work *w)
-{
-    struct db *db = &w->s->historian.db;
-    int result = 0;
-    for (size_t i = 0; i < w->parcel.n_damaged && result == 0; i++) {
-        int month = w->parcel.damaged[i];
-        if (month != 0 && month < w->first_kept) {
-            continue;
-        }
-        sqlite3_stmt *stmt = db_stmt(db, SQL_QUARANTINE_ANY, w->err);
-        db_bind_key(stmt, w->user.key);
-        if (stmt != NULL) {
-            sqlite3_bind_int(stmt, 2, month);
-        }
-        result = db_step(db, stmt, w->err);
-        if (result == 1) {
-            sqlite3_reset(stmt);
-            result = 0;
-        } else if (result == 0) {
-            result = merge_quarantine(w->s, &w->user, month, slice_of("", 0),
-                                      "it was damaged in the store that the user came from", w->err);
-        }
-    }
-    return result;
-}
-
 /* Whether the chance to hide an item by error is now beyond what is promised: 1, 0 or an error. */
 static int is_over(struct join_work *w)
 {
@@ -503,18 +384,6 @@ static int is_over(struct join_work *w)
     return error > live->error_rate;
 }
 
-static int write_all(struct join_work *w)
-{
-    int result;
-    /* The newest month's row carries the sweep that ends the users row. */
-    if ((result = month_ensure(w->s, w->newest, w->err)) < 0 || (result = month_list(w->s, w->err)) < 0 ||
-        (result = write_months(w)) < 0 || (result = write_exceptions(w)) < 0 || (result = write_deliveries(w)) < 0 ||
-        (result = write_marks(w)) < 0 || (result = merge_users_row(w->s, &w->user, w->newest, w->err)) < 0) {
-        return result;
-    }
-    return is_over(w);
-}
-
 static int join_parcel(struct sqlite_store *s, struct slice bytes, struct err *err)
 {
     struct join_work w = {.s = s, .err = err};
@@ -532,7 +401,8 @@ static int join_parcel(struct sqlite_store *s, struct slice bytes, struct err *e
     if (result > 0) {
         return result;
     }
-    result = write_all(&w);
+    result = join_write(&w);
+    result = result < 0 ? result : is_over(&w);
     return result < 0 ? result : result > 0 ? JOIN_OVER : JOIN_DONE;
 }
 
