@@ -367,6 +367,38 @@ static void a_reader_keeps_a_closed_file(void **state)
     db_close(&db);
 }
 
+/* The journal of a change of mode is gone for good when the change is done: one that came back after a cut would take
+ * the mode back, and a log that is there by then would look like another file's. */
+static void a_change_of_mode_stays(void **state)
+{
+    struct fixture *f = *state;
+    struct db db;
+    struct err err = {0};
+    char journal[64];
+    snprintf(journal, sizeof journal, "%s/history.db-journal", f->folder);
+    three_commits(f, &db);
+    assert_int_equal(db_leave_wal(&db, &err), 0);
+    db_close(&db);
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            vfs_power_start(seed, false);
+            int result = db_open(&db, f->folder, "history", VFS_FAULT_NAME, DB_WRITE_NORMAL, &err);
+            result = result == 0 && seed % 2 == 0 ? db_leave_wal(&db, &err) : result;
+            vfs_power_cut();
+            _exit(result == 0 ? VFS_EXIT_CODE : 1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == VFS_EXIT_CODE);
+        assert_int_equal(size_of(journal), -1);
+        assert_int_equal(db_open(&db, f->folder, "history", VFS_FAULT_NAME, DB_WRITE_NORMAL, &err), 0);
+        assert_int_equal(count_rows(&db), 3);
+        assert_int_equal(db_leave_wal(&db, &err), 0);
+        db_close(&db);
+    }
+}
+
 static int64_t first_byte(const char *folder)
 {
     struct db db;
@@ -442,6 +474,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(making_sure_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(leaving_the_wal_survives_a_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(leaving_the_wal_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_change_of_mode_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(a_reader_keeps_a_closed_file, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_short_checkpoint_copied_is_copied_again, setup, teardown),
     };

@@ -140,15 +140,10 @@ int backup_close_wal(const char *folder, const char *name, const char *vfs, stru
     if (result < 0) {
         return result;
     }
-    sqlite3_stmt *stmt = NULL;
-    if (sqlite3_prepare_v2(db.handle, "PRAGMA journal_mode = DELETE", -1, &stmt, NULL) != SQLITE_OK ||
-        sqlite3_step(stmt) != SQLITE_ROW) {
-        result = db_error(&db, err, "journal_mode");
-    } else if (strcmp((const char *)sqlite3_column_text(stmt, 0), "delete") != 0) {
-        result = err_set(err, ERR_SYSTEM, "%s: journal_mode is %s after it was set to delete", db.path,
-                         (const char *)sqlite3_column_text(stmt, 0));
+    result = db_leave_wal(&db, err);
+    if (result > 0) {
+        result = err_set(err, ERR_BUSY, "%s: another program has the copy open", db.path);
     }
-    sqlite3_finalize(stmt);
     db_close(&db);
     return result;
 }

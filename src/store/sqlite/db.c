@@ -13,6 +13,10 @@
 enum {
     BUSY_WAIT_MS = 2000,     /* for a lock that an operator's shell may hold for a moment */
     CHECKPOINT_WAIT_MS = 20, /* for readers to end their snapshots */
+    /* A file enters WAL mode and leaves it by a rollback journal. What NORMAL leaves out is sound with a log, but there
+     * a power cut could leave a journal that says it is whole, and isn't; and where FULL doesn't make its removal
+     * durable, one that comes back takes the change back. */
+    SYNC_EXTRA = 3,
 };
 
 static void log_sqlite(void *arg, int code, const char *text)
@@ -211,8 +215,8 @@ static int configure(struct db *db, struct err *err)
     if (db->mode == DB_READ) {
         return db_pragma(db, "query_only", 1, err);
     }
-    if ((result = set_page_size(db, err)) < 0 || (result = set_wal(db, err)) < 0 ||
-        (result = db_pragma(db, "max_page_count", DB_PAGES_MAX, err)) < 0 ||
+    if ((result = set_page_size(db, err)) < 0 || (result = db_pragma(db, "synchronous", SYNC_EXTRA, err)) < 0 ||
+        (result = set_wal(db, err)) < 0 || (result = db_pragma(db, "max_page_count", DB_PAGES_MAX, err)) < 0 ||
         (result = db_pragma(db, "synchronous", db->mode == DB_WRITE_FULL ? 2 : 1, err)) < 0 ||
         (result = db_pragma(db, "secure_delete", 0, err)) < 0 || (result = db_pragma(db, "foreign_keys", 0, err)) < 0) {
         return result;
@@ -289,9 +293,7 @@ int db_leave_wal(struct db *db, struct err *err)
     }
     db_drop_statements(db);
     sqlite3_busy_timeout(db->handle, CHECKPOINT_WAIT_MS);
-    /* What NORMAL leaves out is sound with a log, and not with the rollback journal that ends it: a power cut could
-     * leave one that says it is whole, and isn't. */
-    if ((result = db_pragma(db, "synchronous", 2, err)) < 0) {
+    if ((result = db_pragma(db, "synchronous", SYNC_EXTRA, err)) < 0) {
         return result;
     }
     if (sqlite3_prepare_v2(db->handle, "PRAGMA journal_mode = DELETE", -1, &stmt, NULL) != SQLITE_OK) {
