@@ -369,6 +369,19 @@ static int get_tails(struct source *src, struct filter_part *part)
     return part->tails != NULL ? 0 : err_set(src->err, ERR_NOMEM, "out of memory for %u tails", part->n);
 }
 
+/* How many bits the positions and tails take at least. Hashes are noise: a large part's positions can't be written in
+ * fewer than log2(m / n) + 1.44 bits each, but with a chance of (2 / e)^n for the 0.44 that is left out here. What
+ * claims to do with fewer was made to be many times its bytes in memory. */
+static uint64_t least_bits(const struct filter_part *part, unsigned k)
+{
+    uint64_t each = k + 1;
+    if (part->n > FILTER_ANY_N) {
+        uint64_t noise = 64 - (uint64_t)__builtin_clzll(part->m / part->n | 1);
+        each = each > noise ? each : noise;
+    }
+    return part->n * (each + (part->fine ? 8 : 0));
+}
+
 static int get_part(struct source *src, unsigned version, struct filter_part *part)
 {
     if (src->at == src->end) {
@@ -394,13 +407,14 @@ static int get_part(struct source *src, unsigned version, struct filter_part *pa
                                          : "the range of a sealed part is not in 1 .. 2^32 - 1");
     }
     unsigned k = head & K_MASK;
-    uint64_t room = (uint64_t)(src->end - src->at) * 8;
-    if (n * (k + 1 + (part->fine ? 8 : 0)) > room) {
-        return corrupt(src, "more positions than the bytes can hold");
-    }
     part->n = (uint32_t)n;
     part->m = m_less_1 + 1;
     part->positions = NULL;
+    const uint8_t *begin = src->at;
+    const uint64_t least = least_bits(part, k);
+    if (filter_part_dense(part) || least > (uint64_t)(src->end - begin) * 8) {
+        return corrupt(src, "more positions than the bytes can hold");
+    }
     if (src->see == NULL) {
         part->positions = arena_alloc(src->arena, (size_t)n * sizeof *part->positions);
         if (part->positions == NULL) {
@@ -412,7 +426,8 @@ static int get_part(struct source *src, unsigned version, struct filter_part *pa
     if (src->see != NULL) {
         part->tails = NULL;
     }
-    return rc;
+    /* It may have counted on the bytes of those behind it. */
+    return rc == 0 && least > (uint64_t)(src->at - begin) * 8 ? corrupt(src, "more positions than noise allows") : rc;
 }
 
 static int get_parts(const void *blob, size_t len, struct source src, struct filter *out)

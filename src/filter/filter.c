@@ -210,7 +210,7 @@ static int add_to(struct filter *f, struct filter_part *part, uint64_t m, bool c
     }
     part->n = filter_union(part->positions, part->n, positions, n, merged);
     part->positions = merged;
-    return 0;
+    return filter_part_dense(part) ? ERR_FULL : 0;
 }
 
 static int add_to_fine(struct filter *f, const uint32_t *positions, const uint8_t *tails, uint32_t n,

@@ -35,7 +35,12 @@
 
 #define FILTER_LIVE_M (UINT64_C(1) << 32)
 
-enum { FILTER_PARTS_MAX = 16, FILTER_GRAIN = 5 };
+enum {
+    FILTER_PARTS_MAX = 16,
+    FILTER_GRAIN = 5,
+    FILTER_ANY_N = 65536, /* positions that may lie anyhow, as a session's ids do; those of a larger part are noise */
+    FILTER_RATIO_MIN = 8, /* of m to n in a larger part that is not fine; what is sealed has 20 */
+};
 
 struct filter_part {
     uint32_t *positions; /* strictly ascending, each < m */
@@ -87,9 +92,17 @@ static inline bool filter_part_live(const struct filter_part *part)
     return part->m == (part->coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M);
 }
 
+/* Larger and fuller than a flush, a seal or a join leaves one. Such a part is refused: it would be of little use, and a
+ * blob made of such ones would be many times its bytes in memory. */
+static inline bool filter_part_dense(const struct filter_part *part)
+{
+    return part->n > FILTER_ANY_N && !part->fine && part->m / part->n < FILTER_RATIO_MIN;
+}
+
 /* Decodes a blob; positions are allocated in the arena. Returns 0, ERR_NOMEM, or ERR_CORRUPT with what is
  * wrong and where. Every byte is validated: version, checksum, lengths, order, range, padding. Never reads
- * outside blob[0..len) and never allocates more than a small multiple of len. */
+ * outside blob[0..len), and takes at most eight times len from the arena, beside the arena's blocks and
+ * 256 KiB a part: a large part whose positions can't be noise (docs/format.md) is refused. */
 int filter_decode(const void *blob, size_t len, struct arena *arena, struct filter *out, struct err *err);
 
 /* Like filter_decode(), but keeps no position: they are handed over as they are decoded, in runs of at most FILTER_RUN,
@@ -119,7 +132,7 @@ uint32_t filter_union(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_
  * array holds. They go into the live part at 2^32, or all of them into the coarse one where it then has at most
  * coarse_max positions; either is begun when there is none, a coarse one only in a filter that is empty. A sealed
  * filter takes no more into a coarse part. New arrays come from the arena. Returns 0, ERR_NOMEM, or ERR_FULL when there
- * are FILTER_PARTS_MAX parts. */
+ * are FILTER_PARTS_MAX parts, or one would be dense. */
 int filter_add(struct filter *f, uint32_t *positions, uint32_t n, uint32_t coarse_max, struct arena *arena);
 
 /* The same with a tail for each position: all of them go into the fine part when the live one at 2^32 would have more
@@ -135,7 +148,7 @@ void filter_set_tail(const uint32_t *positions, uint8_t *tails, uint32_t n, uint
  * either had. Into an empty one it goes as it is. Else a part that was cut, or is coarse, goes into the part of the
  * same range or stands beside the others, and live positions are added as by filter_add(). f takes over arrays of
  * other. With other a second time, nothing changes. Returns 0, ERR_NOMEM, or ERR_FULL when more than FILTER_PARTS_MAX
- * parts would be needed (f is of no use then). */
+ * parts would be needed, or one would be dense (f is of no use then). */
 int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_max, struct arena *arena);
 
 /* Makes one part at 2^32 of a live and a fine one, without tails. Returns 0 or ERR_NOMEM. */

@@ -167,7 +167,7 @@ TESTS += tests/unit/test_mirror
 store_calls = $(store_fixture) tests/unit/store_calls.c tests/unit/store_calls.h
 store_tests = tests/unit/test_store tests/unit/test_store_ring tests/unit/test_store_load tests/unit/test_store_readers \
 	tests/unit/test_store_twins tests/unit/test_store_rows tests/unit/test_store_pair \
-	tests/unit/test_store_export
+	tests/unit/test_store_export tests/unit/test_filter_bounds
 check_PROGRAMS += $(store_tests)
 TESTS += $(store_tests)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_calls)
@@ -182,6 +182,9 @@ tests_unit_test_store_load_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_store_readers_SOURCES = tests/unit/test_store_readers.c $(store_calls)
 tests_unit_test_store_readers_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_readers_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
+tests_unit_test_filter_bounds_SOURCES = tests/unit/test_filter_bounds.c $(store_calls) tests/unit/random.h
+tests_unit_test_filter_bounds_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_unit_test_filter_bounds_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_store_rows_SOURCES = tests/unit/test_store_rows.c $(store_calls)
 tests_unit_test_store_rows_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_store_rows_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc

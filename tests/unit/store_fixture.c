@@ -19,12 +19,16 @@
 
 _Atomic bool no_large;
 _Atomic int large_left;
+_Atomic size_t largest_malloc;
 
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 
 void *__wrap_malloc(size_t size)
 {
+    size_t largest = atomic_load(&largest_malloc);
+    while (size > largest && !atomic_compare_exchange_weak(&largest_malloc, &largest, size)) {
+    }
     bool fails = size >= 32768 && (atomic_load(&no_large) || atomic_fetch_sub(&large_left, 1) == 1);
     return fails ? NULL : __real_malloc(size);
 }

@@ -36,7 +36,8 @@ void batch_done(struct store_batch *batch);
 void forget_done(struct store_forget *forget);
 void call_done(struct store_call *call);
 
-extern _Atomic bool no_large;  /* allocations of 32 KiB and more fail */
-extern _Atomic int large_left; /* counts them down: the one that takes it to 0 fails */
+extern _Atomic bool no_large;         /* allocations of 32 KiB and more fail */
+extern _Atomic int large_left;        /* counts them down: the one that takes it to 0 fails */
+extern _Atomic size_t largest_malloc; /* of all so far, by the code under test; a test sets it to 0 */
 
 #endif

@@ -183,7 +183,7 @@ static void random_positions_come_back(void **state)
 static void dense_and_clustered_runs_come_back(void **state)
 {
     (void)state;
-    enum { N = 100000 };
+    enum { N = 65536 };
     uint64_t seed = 12;
     uint32_t *v = must_alloc(N * sizeof *v);
     static const uint32_t starts[] = {0, 1, 0x7fffffff, UINT32_MAX - N + 1};
