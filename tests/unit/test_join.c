@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -384,6 +385,62 @@ static void a_bomb(void **state)
     refuse_bomb(*state, 1, ERR_CORRUPT, "more positions than the bytes can hold");
 }
 
+static struct slice pack(struct parcel *p, struct buf *out)
+{
+    p->key = hash_user_key(SEED, p->user);
+    assert_int_equal(parcel_encode(p, out), 0);
+    return buf_slice(out);
+}
+
+static int64_t count_exceptions(struct store_fixture *f)
+{
+    struct store_view view;
+    struct err err = {0};
+    struct slice user = slice_str("many");
+    struct store_reader *reader = NULL;
+    assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
+    assert_int_equal(f->store->ops->load(reader, hash_user_key(SEED, user), user, INT_MAX, &view, &err), 0);
+    int64_t n = (int64_t)view.n_exceptions;
+    f->store->ops->reader_close(reader);
+    return n;
+}
+
+/* Every second item of many was forgotten, every third one played again since, in two months. Were each compared with
+ * each, that would be 160 billion times. */
+static void many_exceptions(void **state)
+{
+    enum { MANY = 400000 };
+    struct store_fixture *f = *state;
+    uint64_t *exceptions = malloc(MANY * sizeof *exceptions);
+    struct store_play *plays = malloc(MANY * sizeof *plays);
+    struct buf first = {0}, second = {0};
+    struct err err = {0};
+    assert_true(exceptions != NULL && plays != NULL);
+    int month = month_of_ms(START);
+    for (uint64_t i = 0; i < MANY; i++) {
+        exceptions[i] = (2 * i) << 40;
+        plays[i] = (struct store_play){(3 * (i % (MANY / 2))) << 40, i < MANY / 2 ? month - 1 : month};
+    }
+    struct parcel p = {.user = slice_str("many"), .last_month = month};
+    p.exceptions = exceptions;
+    p.n_exceptions = MANY;
+    struct slice good[2] = {parcels[0], parcels[1]};
+    parcels[0] = pack(&p, &first);
+    p.plays = plays;
+    p.n_plays = MANY;
+    parcels[1] = pack(&p, &second);
+    f->cfg.staging_memory = 256 << 20;
+    assert_int_equal(join(f, &err), 0);
+    /* The first has brought all; of them those that were played again have ended, which are multiples of 6. */
+    assert_int_equal(count_exceptions(f), MANY - MANY / 4);
+    parcels[0] = good[0];
+    parcels[1] = good[1];
+    buf_free(&first);
+    buf_free(&second);
+    free(exceptions);
+    free(plays);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +449,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(deliveries_take_turns_by_rank, setup, teardown),
         cmocka_unit_test_setup_teardown(staged_plays_of_a_giant, setup, teardown),
         cmocka_unit_test_setup_teardown(a_note_comes_along, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_exceptions, setup, teardown),
         cmocka_unit_test_setup_teardown(a_giant, setup, teardown),
         cmocka_unit_test_setup_teardown(a_bomb, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_all_for_one_that_is_bad, setup, teardown),

@@ -6,8 +6,7 @@
  * Months: the filters are joined (filter_join), then what was staged there is added as a flush does. Months past
  * retention are left out.
  *
- * Exceptions: an item is un-seen only where it was forgotten. One from there is taken over unless the item is seen
- * here, in a filter without exception; one from here ends if the item is seen there. Hidden is what either hides.
+ * Exceptions: join_exceptions.c.
  *
  * Deliveries: those of both by their rank (delivered_rank()).
  *
@@ -18,16 +17,10 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/sqlite/exceptions.h"
 #include "store/sqlite/join_work.h"
 
 /* What one user may take, in memory, at least; else staging_memory. */
 enum { MEMORY_MIN = 16 * 1024 * 1024 };
-
-static int out_of_memory(struct err *err)
-{
-    return err_set(err, ERR_NOMEM, "out of memory while joining users");
-}
 
 /* --- what comes --- */
 
@@ -63,7 +56,7 @@ static int read_parcel(struct join_work *w, struct slice bytes)
     w->newest = newest;
     w->theirs = arena_alloc(arena, (p->n_months + 1) * sizeof *w->theirs);
     if (w->theirs == NULL) {
-        return out_of_memory(w->err);
+        return join_no_memory(w->err);
     }
     for (size_t i = 0; i < p->n_months && result == 0; i++) {
         struct err why = {0};
@@ -72,34 +65,12 @@ static int read_parcel(struct join_work *w, struct slice bytes)
             return err_set(w->err, result, "user %s: %s", log_quote(p->user), why.text);
         }
     }
-    return result < 0 ? out_of_memory(w->err) : 0;
+    return result < 0 ? join_no_memory(w->err) : 0;
 }
 
-/* --- exceptions --- What is past retention counts for none. */
+/* --- months --- */
 
-static bool staged_there(const struct join_work *w, uint64_t hash)
-{
-    for (size_t i = 0; i < w->parcel.n_plays; i++) {
-        if (w->parcel.plays[i].month >= w->first_kept && w->parcel.plays[i].hash == hash) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool filtered_there(const struct join_work *w, uint64_t hash)
-{
-    for (size_t i = 0; i < w->parcel.n_months; i++) {
-        if (w->parcel.months[i].month >= w->first_kept && filter_has(&w->theirs[i], hash)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A filter of ours that is only looked at, without its positions when keep = false. Returns 0, also when there is none;
- * ERR_CORRUPT when it can't be read, which leaves no word in err; or an error. */
-static int read_month(struct join_work *w, const struct stored_month *month, bool keep, struct filter *out)
+int join_read_month(struct join_work *w, const struct stored_month *month, bool keep, struct filter *out)
 {
     struct historian *h = &w->s->historian;
     struct err why = {0};
@@ -114,68 +85,8 @@ static int read_month(struct join_work *w, const struct stored_month *month, boo
     result =
         keep ? filter_decode(blob.data, blob.len, &h->arena, out, &why) : filter_weigh(blob.data, blob.len, out, &why);
     sqlite3_reset(stmt);
-    return result == ERR_NOMEM ? out_of_memory(w->err) : result;
+    return result == ERR_NOMEM ? join_no_memory(w->err) : result;
 }
-
-static int look_at_month(struct join_work *w, const struct stored_month *month, struct filter *out)
-{
-    return read_month(w, month, true, out);
-}
-
-static int weigh_month(struct join_work *w, const struct stored_month *month, struct filter *out)
-{
-    return read_month(w, month, false, out);
-}
-
-/* Those of theirs that a filter of ours shows to be seen here are not taken over. */
-static int look_here(struct join_work *w)
-{
-    const struct historian *h = &w->s->historian;
-    for (int i = 0; i < h->n_months; i++) {
-        struct filter ours;
-        if (h->months[i].month < w->first_kept) {
-            continue;
-        }
-        int result = look_at_month(w, &h->months[i], &ours);
-        if (result < 0 && result != ERR_CORRUPT) {
-            return result;
-        }
-        for (size_t j = 0; j < w->parcel.n_exceptions; j++) {
-            uint64_t hash = w->parcel.exceptions[j];
-            bool maybe = result == ERR_CORRUPT || filter_has(&ours, hash);
-            if (maybe && !hash_is_among(w->exceptions, w->n_exceptions, hash)) {
-                w->take_over[j] = false;
-            }
-        }
-    }
-    return 0;
-}
-
-static int plan_exceptions(struct join_work *w)
-{
-    const struct parcel *p = &w->parcel;
-    struct arena *arena = &w->s->historian.arena;
-    int result = exceptions_read(&w->s->historian.db, w->user.key, arena, &w->exceptions, &w->n_exceptions, w->err);
-    if (result < 0) {
-        return result;
-    }
-    w->ours_end = arena_alloc(arena, w->n_exceptions + 1);
-    w->take_over = arena_alloc(arena, p->n_exceptions + 1);
-    if (w->ours_end == NULL || w->take_over == NULL) {
-        return out_of_memory(w->err);
-    }
-    for (size_t i = 0; i < w->n_exceptions; i++) {
-        uint64_t hash = w->exceptions[i];
-        bool theirs = hash_is_among(p->exceptions, p->n_exceptions, hash);
-        w->ours_end[i] = staged_there(w, hash) || (!theirs && filtered_there(w, hash));
-    }
-    for (size_t i = 0; i < p->n_exceptions; i++) {
-        w->take_over[i] = !staged_there(w, p->exceptions[i]);
-    }
-    return p->n_exceptions > 0 ? look_here(w) : 0;
-}
-
-/* --- months --- */
 
 /* Positions of what was staged there in the month, ascending. */
 static int staged_positions(struct join_work *w, int month, uint32_t **positions, uint32_t *n)
@@ -188,7 +99,7 @@ static int staged_positions(struct join_work *w, int month, uint32_t **positions
     }
     *positions = arena_alloc(&w->s->historian.arena, most * sizeof **positions + 1);
     if (*positions == NULL) {
-        return out_of_memory(w->err);
+        return join_no_memory(w->err);
     }
     for (size_t i = 0; i < p->n_plays; i++) {
         if (p->plays[i].month == month) {
@@ -255,7 +166,7 @@ static int plan_month(struct join_work *w, int month, const struct filter *their
         result = add_staged(w, &filter, month, positions, n);
     }
     if (result < 0) {
-        return result == ERR_FULL ? JOIN_CROWDED : out_of_memory(w->err);
+        return result == ERR_FULL ? JOIN_CROWDED : join_no_memory(w->err);
     }
     uint64_t after = filter_items(&filter);
     w->newest = month > w->newest ? month : w->newest;
@@ -265,7 +176,7 @@ static int plan_month(struct join_work *w, int month, const struct filter *their
     buf_clear(&h->blob);
     void *blob = filter_encode(&filter, &h->blob) == 0 ? arena_copy(&h->arena, h->blob.data, h->blob.len) : NULL;
     if (blob == NULL) {
-        return out_of_memory(w->err);
+        return join_no_memory(w->err);
     }
     w->months[w->n_months++] = (struct joined_month){
         .month = month,
@@ -288,7 +199,7 @@ static int plan_months(struct join_work *w)
     }
     w->months = arena_alloc(&w->s->historian.arena, most * sizeof *w->months + 1);
     if (w->months == NULL) {
-        return out_of_memory(w->err);
+        return join_no_memory(w->err);
     }
     int result = 0;
     for (size_t i = 0; i < p->n_months && result == 0; i++) {
@@ -324,7 +235,7 @@ static int decode_ours(struct join_work *w, struct store_delivery **list, size_t
     if (result == ERR_CORRUPT) {
         result = merge_quarantine(w->s, &w->user, 0, blob, why.text, w->err);
     } else if (result < 0) {
-        result = out_of_memory(w->err);
+        result = join_no_memory(w->err);
     }
     sqlite3_reset(stmt);
     return result;
@@ -351,7 +262,7 @@ static int plan_deliveries(struct join_work *w)
     }
     struct store_delivery *all = arena_alloc(&h->arena, (n_ours + n_theirs) * sizeof *all + 1);
     if (all == NULL) {
-        return out_of_memory(w->err);
+        return join_no_memory(w->err);
     }
     delivered_rank(ours, n_ours, theirs, n_theirs, all);
     w->deliveries = all;
@@ -375,7 +286,7 @@ static int is_over(struct join_work *w)
         if (h->months[i].month < first) {
             continue;
         }
-        int result = weigh_month(w, &h->months[i], &filter);
+        int result = join_read_month(w, &h->months[i], false, &filter);
         if (result < 0 && result != ERR_CORRUPT) {
             return result;
         }
@@ -394,8 +305,8 @@ static int join_parcel(struct sqlite_store *s, struct slice bytes, struct err *e
     if (w.newest < w.first_kept) {
         return w.parcel.noted ? JOIN_DONE : JOIN_OLD;
     }
-    if ((result = month_list(s, err)) < 0 || (result = plan_exceptions(&w)) < 0 || (result = plan_months(&w)) < 0 ||
-        (result = result > 0 ? result : plan_deliveries(&w)) < 0) {
+    if ((result = month_list(s, err)) < 0 || (result = join_plan_exceptions(&w)) < 0 ||
+        (result = plan_months(&w)) < 0 || (result = result > 0 ? result : plan_deliveries(&w)) < 0) {
         return result;
     }
     if (result > 0) {

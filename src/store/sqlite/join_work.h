@@ -1,4 +1,5 @@
-/* One user of another store while he is joined: worked out by join_user.c, written by join_write.c. */
+/* One user of another store while they are united with what is stored here (join_user.c). First all is worked out in
+ * memory, in the historian's arena, then written, inside its transaction (join_write.c). */
 #ifndef UNSEEN_STORE_SQLITE_JOIN_WORK_H
 #define UNSEEN_STORE_SQLITE_JOIN_WORK_H
 
@@ -31,5 +32,17 @@ struct join_work {
 
 /* Writes what was worked out, inside the historian's transaction. 0 or an error. */
 int join_write(struct join_work *w);
+static inline int join_no_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while joining users");
+}
+
+/* A filter of ours that is only looked at, without its positions when keep = false. Returns 0, also when there is none;
+ * ERR_CORRUPT when it can't be read, which leaves no word in err; or an error. */
+int join_read_month(struct join_work *w, const struct stored_month *month, bool keep, struct filter *out);
+
+/* join_exceptions.c: which of ours end, and which of theirs are taken over; then that is written. */
+int join_plan_exceptions(struct join_work *w);
+int join_write_exceptions(struct join_work *w);
 
 #endif

@@ -21,33 +21,6 @@ static int write_months(struct join_work *w)
     return result;
 }
 
-static int write_exception(struct join_work *w, enum sql_statement which, uint64_t hash)
-{
-    struct db *db = &w->s->historian.db;
-    sqlite3_stmt *stmt = db_stmt(db, which, w->err);
-    db_bind_key(stmt, w->user.key);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 2, (int64_t)hash);
-    }
-    return db_run(db, stmt, w->err);
-}
-
-static int write_exceptions(struct join_work *w)
-{
-    int result = 0;
-    for (size_t i = 0; i < w->n_exceptions && result == 0; i++) {
-        result = w->ours_end[i] ? write_exception(w, SQL_EXCEPTION_DELETE, w->exceptions[i]) : 0;
-    }
-    for (size_t i = 0; i < w->parcel.n_exceptions && result == 0; i++) {
-        if (w->take_over[i]) {
-            /* Raised before the commit, so that no question overlooks the new row. */
-            atomic_fetch_add(&w->s->exceptions, 1);
-            result = write_exception(w, SQL_EXCEPTION_PUT, w->parcel.exceptions[i]);
-        }
-    }
-    return result;
-}
-
 static int write_deliveries(struct join_work *w)
 {
     struct historian *h = &w->s->historian;
@@ -56,7 +29,7 @@ static int write_deliveries(struct join_work *w)
     }
     buf_clear(&h->blob);
     if (delivered_encode(&h->codec, w->deliveries, w->n_deliveries, &h->blob) < 0) {
-        return err_set(w->err, ERR_NOMEM, "out of memory while joining users");
+        return join_no_memory(w->err);
     }
     sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, w->err);
     db_bind_key(stmt, w->user.key);
@@ -98,8 +71,8 @@ int join_write(struct join_work *w)
     int result;
     /* The newest month's row carries the sweep that ends the users row. */
     if ((result = month_ensure(w->s, w->newest, w->err)) < 0 || (result = month_list(w->s, w->err)) < 0 ||
-        (result = write_months(w)) < 0 || (result = write_exceptions(w)) < 0 || (result = write_deliveries(w)) < 0 ||
-        (result = write_marks(w)) < 0) {
+        (result = write_months(w)) < 0 || (result = join_write_exceptions(w)) < 0 ||
+        (result = write_deliveries(w)) < 0 || (result = write_marks(w)) < 0) {
         return result;
     }
     return merge_users_row(w->s, &w->user, w->newest, w->err);
