@@ -31,6 +31,7 @@ enum {
     SMALL_MAX = 64 * 1024,          /* of a head or an end */
     LEVEL = 3,
     READ_BYTES = 256 * 1024,
+    PACKED_MAX = 8, /* by which zstd shrinks a user who is larger than a block: filters and hashes are noise */
 };
 
 static const char magic[MAGIC + 1] = "UNSEENEX";
@@ -94,6 +95,13 @@ void export_counts_json(struct json *j, const struct export_counts *counts)
     json_number(j, "noted", (int64_t)counts->noted);
 }
 
+/* How much a block of users may hold that takes so many bytes in the file. */
+static uint64_t plain_most(uint64_t stored)
+{
+    uint64_t most = PACKED_MAX * stored;
+    return most < BLOCK_BYTES + VARINT_MAX ? BLOCK_BYTES + VARINT_MAX : most < BLOCK_MAX ? most : BLOCK_MAX;
+}
+
 /* --- writing --- */
 
 struct export_writer {
@@ -125,6 +133,10 @@ static int write_block(struct export_writer *w, char what, struct err *err)
         stored = ZSTD_compressCCtx(w->zstd, b->data + b->len, room, w->plain.data, w->plain.len, LEVEL);
         if (ZSTD_isError(stored)) {
             return err_set(err, ERR_NOMEM, "can't compress: %s", ZSTD_getErrorName(stored));
+        }
+        if (w->plain.len > plain_most(stored)) { /* nor would it be read again */
+            return err_set(err, ERR_CORRUPT, "a user of %zu bytes shrinks to %zu, which no real one does", w->plain.len,
+                           stored);
         }
         b->len += stored;
     }
@@ -282,9 +294,16 @@ static int read_block(struct export_reader *r, char *what, size_t *stored, size_
     *stored = (size_t)fixed_at(b->data + SUM + 1, 4);
     *plain = (size_t)fixed_at(b->data + SUM + 5, 4);
     bool users = *what == 'U';
-    if ((!users && *what != 'H' && *what != 'E') || *stored > (users ? ZSTD_COMPRESSBOUND(BLOCK_MAX) : SMALL_MAX) ||
-        *plain > BLOCK_MAX || (!users && *plain != *stored)) {
+    if ((!users && *what != 'H' && *what != 'E') || *stored > (users ? ZSTD_COMPRESSBOUND(*plain) : SMALL_MAX) ||
+        (!users && *plain != *stored)) {
         return damaged(r, "a broken head", err);
+    }
+    uint64_t most = users ? plain_most(*stored) : SMALL_MAX;
+    if (*plain > most) {
+        return err_set(
+            err, ERR_CORRUPT,
+            "the file is damaged: the block at byte %llu announces %zu bytes from %zu, expected at most %llu",
+            (unsigned long long)(r->at - HEAD), *plain, *stored, (unsigned long long)most);
     }
     rc = get_exactly(r, b, *stored + SUM, err);
     if (rc < 0) {

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <zstd.h>
+
 #include "base/hash.h"
 #include "base/keyslot.h"
 #include "cli/export_file.h"
@@ -408,6 +410,84 @@ static void test_file_blocks(void **state)
     buf_free(&later);
 }
 
+static void put_number(struct buf *out, uint64_t v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        buf_add(out, &(char){(char)(v >> (8 * i))}, 1);
+    }
+}
+
+/* The head of a file, and a block of users that is sound but for its being zeros. whole: with the frame that it
+ * announces, and the right checksum. Returns where it begins. */
+static size_t make_bomb(struct buf *file, size_t plain, bool whole)
+{
+    size_t at[BLOCKS_MAX + 1];
+    struct buf block = {0};
+    make_file(file, 24322);
+    find_blocks(file, at);
+    char *zeros = calloc(plain, 1), *frame = malloc(ZSTD_compressBound(plain));
+    assert_true(zeros != NULL && frame != NULL);
+    size_t stored = ZSTD_compress(frame, ZSTD_compressBound(plain), zeros, plain, 3);
+    assert_false(ZSTD_isError(stored));
+    buf_add(&block, file->data + at[1] - 8, 8);
+    buf_add(&block, "U", 1);
+    put_number(&block, stored, 4);
+    put_number(&block, plain, 4);
+    buf_add(&block, frame, whole ? stored : 0);
+    if (whole) {
+        put_number(&block, hash_checksum(block.data, block.len), 8);
+    }
+    file->len = at[1];
+    buf_add(file, block.data + 8, block.len - 8);
+    assert_false(file->failed);
+    buf_free(&block);
+    free(zeros);
+    free(frame);
+    return at[1];
+}
+
+/* Few bytes that announce many are refused by their head, before the rest of the block is read or anything made. */
+static void test_file_bomb(void **state)
+{
+    (void)state;
+    for (int whole = 0; whole <= 1; whole++) {
+        struct buf file = {0};
+        struct err err = {0};
+        uint64_t users;
+        char words[80];
+        size_t at = make_bomb(&file, 64 << 20, whole != 0);
+        assert_int_equal(read_file(file.data, file.len, &users, &err), ERR_CORRUPT);
+        snprintf(words, sizeof words, "the block at byte %zu announces 67108864 bytes from ", at);
+        assert_non_null(strstr(err.text, words));
+        assert_non_null(strstr(err.text, "expected at most 1048586"));
+        buf_free(&file);
+    }
+}
+
+/* What it would not read it doesn't write. */
+static void test_file_writes_no_bomb(void **state)
+{
+    (void)state;
+    const size_t size = 4 << 20;
+    char *zeros = calloc(size, 1);
+    struct buf file = {0}, bytes = {0};
+    struct err err = {0};
+    struct export_writer *w;
+    struct export_counts counts;
+    assert_non_null(zeros);
+    const struct parcel_month month = {24322, slice_of(zeros, size)};
+    const struct parcel p = {.user = slice_str("u"), .last_month = 24322, .months = &month, .n_months = 1};
+    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_int_equal(export_writer_new(put, &file, &a_head, &w, NULL), 0);
+    assert_int_equal(export_writer_add(w, buf_slice(&bytes), NULL), 0);
+    assert_int_equal(export_writer_end(w, &counts, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "which no real one does"));
+    export_writer_free(w);
+    buf_free(&file);
+    buf_free(&bytes);
+    free(zeros);
+}
+
 /* The first bytes are for ever. */
 static void test_file_golden(void **state)
 {
@@ -445,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_parcel_noted),   cmocka_unit_test(test_parcel_golden),
         cmocka_unit_test(test_parcel_refuses), cmocka_unit_test(test_file),
         cmocka_unit_test(test_file_golden),    cmocka_unit_test(test_file_blocks),
+        cmocka_unit_test(test_file_bomb),      cmocka_unit_test(test_file_writes_no_bomb),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
