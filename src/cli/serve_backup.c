@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -96,26 +95,18 @@ static void delete_older(const struct serve_backup *b)
 
 /* --- when --- */
 
-int64_t serve_backup_due_ms(int64_t now_ms, int64_t at_minute)
-{
-    int64_t since = calendar_local_minutes(now_ms) - at_minute;
-    since += since < 0 ? DAY_MS / MINUTE_MS : 0;
-    return now_ms - now_ms % MINUTE_MS - since * MINUTE_MS;
-}
-
 static bool is_due(const struct serve_backup *b, int64_t now)
 {
     const struct config *live = config_now(b->cfg);
     struct store_ring ring;
     struct store_stats stats;
-    if (live->backup_at < 0 || clock_mono_ms() < b->retry_ms) {
+    if (clock_mono_ms() < b->retry_ms) {
         return false;
     }
     b->store->ops->ring(b->store, &ring);
     b->store->ops->stats(b->store, &stats);
-    int64_t last = (int64_t)stats.backup_ms;
-    /* One of tomorrow was made by a clock that was wrong. */
-    return !ring.clock_doubted && (last < serve_backup_due_ms(now, live->backup_at) || last > now + DAY_MS);
+    int64_t due = config_backup_next_ms(live, (int64_t)stats.backup_ms, now);
+    return !ring.clock_doubted && due != 0 && due <= now;
 }
 
 static void failed(struct serve_backup *b, const struct err *err)

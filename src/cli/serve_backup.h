@@ -35,7 +35,4 @@ struct serve_backup {
 /* Now and then. */
 void serve_backup_look(struct serve_backup *b);
 
-/* When backup_at passed last, by the local day of `now`. */
-int64_t serve_backup_due_ms(int64_t now_ms, int64_t at_minute);
-
 #endif

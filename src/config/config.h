@@ -191,6 +191,11 @@ void config_forget_changes(struct config *started);
  * ERR_INVALID: none at all; ERR_SYSTEM: the data folder is not there. */
 int config_backup_root(const struct config *cfg, char *out, size_t size, struct err *err);
 
+/* When a time of day passed last, by the local day of now_ms. */
+int64_t config_backup_passed_ms(int64_t now_ms, int64_t at_minute);
+/* When the next backup of backup_at is due, which has passed while it is overdue; 0: never. */
+int64_t config_backup_next_ms(const struct config *cfg, int64_t last_good_ms, int64_t now_ms);
+
 /* Whether the sweep may run at this minute of the local day. */
 static inline bool config_in_sweep_window(const struct config *cfg, int minute)
 {

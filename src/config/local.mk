@@ -1,5 +1,6 @@
 libunseen_a_SOURCES += \
 	src/config/address.c \
+	src/config/backup_at.c \
 	src/config/backup_root.c \
 	src/config/config.c \
 	src/config/config.h \

@@ -121,12 +121,29 @@ static json_t *backup(const struct http_request *rq)
     if (rq->dedup == NULL) {
         return json_null();
     }
+    struct store *store = rq->dedup->store;
     struct store_backup_state b;
-    rq->dedup->store->ops->backup_state(rq->dedup->store, &b);
-    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:o, s:I}", "phase", store_backup_phase_name(b.phase), "done",
-                     (json_int_t)b.done, "total", (json_int_t)b.total, "last_at", (json_int_t)b.last_ms, "last_ok",
-                     b.last_ms != 0 && b.last_code == 0, "last_error", text_of(b.last_error), "last_bytes",
-                     (json_int_t)b.last_bytes);
+    struct store_stats stats;
+    store->ops->backup_state(store, &b);
+    store->ops->stats(store, &stats);
+    int64_t next = config_backup_next_ms(config_now(rq->cfg), (int64_t)stats.backup_ms, clock_wall_ms());
+    return json_pack("{s:s, s:I, s:I, s:I, s:b, s:o, s:I, s:I, s:I, s:I}", "phase", store_backup_phase_name(b.phase),
+                     "done", (json_int_t)b.done, "total", (json_int_t)b.total, "last_at", (json_int_t)b.last_ms,
+                     "last_ok", b.last_ms != 0 && b.last_code == 0, "last_error", text_of(b.last_error), "last_bytes",
+                     (json_int_t)b.last_bytes, "problems", (json_int_t)stats.backup_problems, "good_at",
+                     (json_int_t)stats.backup_ms, "next_at", (json_int_t)next);
+}
+
+/* null while the store recovers. What is to be typed stands in the reason: nothing is written over HTTP. */
+static json_t *wall_clock(const struct http_request *rq)
+{
+    if (rq->dedup == NULL) {
+        return json_null();
+    }
+    struct store_clock c;
+    rq->dedup->store->ops->clock(rq->dedup->store, &c);
+    return json_pack("{s:s, s:o, s:I, s:I}", "state", store_clock_state_name(&c), "reason", text_of(c.reason),
+                     "believed", (json_int_t)c.believed_ms, "newest", (json_int_t)c.newest_ms);
 }
 
 static json_t *warnings(void)
@@ -149,12 +166,13 @@ enum http_outcome get_status(struct http_request *rq)
     health_look(rq->crew, &health);
     http_timeline_look(rq->part->http, &now);
     json_write(&rq->out,
-               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
+               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
                          UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
                          (json_int_t)rq->crew->started_wall_ms, "ready", health.ready, "trouble", health.cause,
                          "clients", (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed),
                          "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
-                         growth(t, &now), "error_budget", error_budget(rq), "backup", backup(rq), "figures",
-                         figures(rq), "migration", migration(rq), "mirror", mirror(rq), "warnings", warnings()));
+                         growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
+                         backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq),
+                         "warnings", warnings()));
     return HTTP_DONE;
 }

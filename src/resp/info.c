@@ -183,6 +183,8 @@ static void add_backup(struct buf *out, const struct session *s)
     buf_addf(out, "backup_phase:%s\r\nbackup_done:%" PRIu64 "\r\nbackup_total:%" PRIu64 "\r\n",
              store_backup_phase_name(state.phase), state.done, state.total);
     buf_addf(out, "last_good_backup_time:%" PRIu64 "\r\n", stats.backup_ms / 1000);
+    int64_t next = config_backup_next_ms(config_now(dedup->cfg), (int64_t)stats.backup_ms, clock_wall_ms());
+    buf_addf(out, "next_backup_time:%" PRId64 "\r\n", next / 1000);
     buf_addf(out, "last_backup_time:%" PRId64 "\r\nlast_backup_ms:%" PRId64 "\r\n", state.last_ms / 1000,
              state.last_took_ms);
     buf_addf(out, "last_backup_bytes:%" PRIu64 "\r\nlast_backup_problems:%" PRIu64 "\r\n", state.last_bytes,

@@ -84,7 +84,7 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         COUNTER(backup_errors, "backup_errors", "Backups that failed, or were refused."),
         TIME(backup_ms, "backup_last_success_timestamp_seconds",
              "When the last backup was whole and checked, also before the start; 0: none was."),
-        GAUGE(backup_problems, "backup_problems", "Problems that the check found in the last backup since the start."),
+        GAUGE(backup_problems, "backup_problems", "Problems that the check found in the last whole backup, also before the start."),
         US(recovery_us, "recovery_duration_seconds", "How long the last start's recovery took."),
         US(commit_us_last, NULL, "How long the last commit of writes took."),
         US(commit_us_max, "commit_longest_seconds", "How long the longest commit of writes took since the start."),

@@ -363,7 +363,7 @@ struct store_stats {
     uint64_t cache_hits, cache_misses;
     uint64_t backups, backup_errors;
     uint64_t backup_ms;                              /* when the last one was whole, also before the start */
-    uint64_t backup_problems;                        /* gauge: that the check found in the last one of this run */
+    uint64_t backup_problems;                        /* gauge: that its check found */
     uint64_t disk_bytes, disk_free_bytes;            /* gauges */
     uint64_t staging_file_bytes, history_file_bytes; /* gauges */
 

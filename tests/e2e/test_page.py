@@ -160,6 +160,44 @@ def test_trouble_and_warnings_are_shown(make_server, browser):
     wait(lambda: "disk nearly full, plays are refused" in text(browser, "warning-rows"), browser)
 
 
+def test_a_doubted_clock_says_what_to_type(served, browser):
+    browser.get(served.page)
+    wait(lambda: text(browser, "state") == "healthy", browser)
+    assert not browser.find_element(By.ID, "banner").is_displayed()
+    with served.client() as c:
+        assert c.command("DEBUG", "JUMP", str(40 * 24 * HOUR)) == b"OK"
+        wait(lambda: "The clock is not believed: " in text(browser, "banner-text"), browser)
+        assert "unseen clock --accept" in text(browser, "banner-text")
+        assert text(browser, "state") == "healthy"  # writes go on
+        c.command("CLOCK", "ACCEPT")
+    wait(lambda: not browser.find_element(By.ID, "banner").is_displayed(), browser)
+
+
+def test_the_last_backup_and_the_next(served, browser):
+    cases = [
+        ({}, "none yet", "wait", "none is scheduled"),
+        ({"good_at": -2 * HOUR, "next_at": 22 * HOUR}, "2 h ago", "good", "whole and checked; the next in 22 h"),  # of the run before
+        ({"good_at": -27 * HOUR, "next_at": -HOUR}, "27 h ago", "wait", "the next is due now"),
+        ({"good_at": -2 * HOUR, "last_at": -2 * HOUR, "last_ok": True, "last_bytes": 5 << 20}, "2 h ago", "good",
+         "whole and checked, 5.0 MiB; none is scheduled"),
+        ({"good_at": -26 * HOUR, "last_at": -2 * HOUR, "last_error": "no room", "next_at": -HOUR}, "failed 2 h ago", "bad",
+         "no room; the last whole one 26 h ago; the next is due now"),
+        ({"good_at": -2 * HOUR, "problems": 1}, "2 h ago", "bad", "its check found 1 problem"),
+    ]
+    paths = ("/v1/status", "/v1/timeline", "/v1/ring", "/v1/months")
+    answers = {path: get(served, path) for path in paths}
+    says = answers["/v1/status"]
+    before = dict(says["backup"])
+    with told(browser, answers):
+        browser.get(browser.page)
+        for told_of, value, kind, note in cases:
+            says["backup"] = {**before, **{k: says["now"] + v if k.endswith("_at") else v for k, v in told_of.items()}}
+            validate(says, "Status")
+            wait(lambda: note in browser.find_element(By.ID, "backup").text, browser)
+            field = browser.find_element(By.CSS_SELECTOR, "#backup .value")
+            assert field.text == value and kind in field.get_attribute("class")
+
+
 def test_asks_for_the_password(make_server, browser):
     port = free_port()
     make_server(http=f"127.0.0.1:{port}", requirepass="s3cret")
@@ -359,7 +397,7 @@ def test_how_it_looks_empty(served, browser, folder):
     pictures(browser, "empty", folder, ready(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "#slots tr")) == 6,
                                              lambda: browser.execute_script("return document.getElementById('p99-chart').textContent")
                                              .endswith("the first point comes after 15 s")))
-    assert "none since the start" in browser.find_element(By.ID, "backup").text
+    assert "none yet" in browser.find_element(By.ID, "backup").text
 
 
 def test_how_it_looks_when_writes_are_refused(make_server, browser, folder):
@@ -436,7 +474,7 @@ def test_how_it_looks_at_work(served, browser, folder):
     says["growth"] = {"bytes": 80 << 30, "seconds": 3600}
     says["error_budget"] = {"error_rate": .001, "expected": 1234567.8, "spent": 1.234}
     says["backup"] = {"phase": "history", "done": 300 << 30, "total": 1000 << 30, "last_at": now, "last_ok": False,
-                      "last_error": "", "last_bytes": 0}
+                      "last_error": "", "last_bytes": 0, "problems": 0, "good_at": now, "next_at": now}
     says["figures"].update(flush_users=12345678, flush_users_done=1234567, disk_bytes=14 << 40, disk_free_bytes=1200 << 30,
                            history_file_bytes=1000 << 30)
     says.update(clients=9999, max_clients=10000, warnings=[

@@ -2,7 +2,7 @@
 import jsonschema
 import pytest
 
-from conftest import HOUR
+from conftest import HOUR, START
 from resp import RespError
 from test_http import Asker, schema
 
@@ -90,3 +90,40 @@ def test_the_last_backup(make_server, folder):
             c.command("BACKUP", str(folder / "copy"))  # it is there
         told = asker.good("GET", "/v1/status")["backup"]
         assert not told["last_ok"] and told["last_error"]
+        assert told["good_at"] == server.clock - 1000 and told["problems"] == 0 and told["next_at"] == 0
+
+
+def test_the_backup_before_the_start_and_the_next(make_server, folder):
+    """START is 10:00 in UTC."""
+    server = make_server(http="127.0.0.1:0", backup_root=str(folder))
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+        c.command("BACKUP", "copy")
+        made = server.clock
+        server.advance(1000)  # it is saved
+    server.restart()
+    with Asker(server) as asker, server.client() as c:
+        status = asker.good("GET", "/v1/status")
+        jsonschema.validate(status, schema("Status"))
+        told = status["backup"]
+        assert (told["good_at"], told["problems"], told["last_at"], told["next_at"]) == (made, 0, 0, 0)
+        assert "next_backup_time:0\r\n" in c.command("INFO", "backup").decode()
+    server.options.update(backup_at="12:00", timezone="UTC")
+    server.restart()
+    with Asker(server) as asker, server.client() as c:
+        noon = START + 2 * HOUR
+        assert asker.good("GET", "/v1/status")["backup"]["next_at"] == noon
+        assert f"next_backup_time:{noon // 1000}\r\n" in c.command("INFO", "backup").decode()
+
+
+def test_the_clock(make_server):
+    server = make_server(http="127.0.0.1:0")
+    with Asker(server) as asker, server.client() as c:
+        clock = asker.good("GET", "/v1/status")["clock"]
+        assert (clock["state"], clock["reason"], clock["believed"]) == ("believed", "", server.clock)
+        c.command("DEBUG", "JUMP", str(40 * 24 * HOUR))
+        status = asker.good("GET", "/v1/status")
+        jsonschema.validate(status, schema("Status"))
+        assert status["clock"]["state"] == "doubted" and "unseen clock --accept" in status["clock"]["reason"]
+        c.command("CLOCK", "ACCEPT")
+        assert asker.good("GET", "/v1/status")["clock"]["state"] == "believed"

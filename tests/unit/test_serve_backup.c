@@ -1,4 +1,4 @@
-/* When a scheduled backup is due. */
+/* When a scheduled backup is due, and when the next one is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,16 +7,16 @@
 #include <cmocka.h>
 
 #include "base/calendar.h"
-#include "cli/serve_backup.h"
+#include "config/config.h"
 
 #define DAY_START INT64_C(1795219200000) /* 2026-11-21T00:00Z */
 
-enum { MINUTE_MS = 60 * 1000, DAY = 24 * 60 };
+enum { MINUTE_MS = 60 * 1000, HOUR_MS = 60 * MINUTE_MS, DAY = 24 * 60 };
 
 static void check(int64_t now_minute, int64_t at_minute, int64_t due_minute)
 {
     int64_t now = DAY_START + now_minute * MINUTE_MS + 12345;
-    assert_int_equal(serve_backup_due_ms(now, at_minute), DAY_START + due_minute * MINUTE_MS);
+    assert_int_equal(config_backup_passed_ms(now, at_minute), DAY_START + due_minute * MINUTE_MS);
 }
 
 static void test_due(void **state)
@@ -35,8 +35,35 @@ static void test_due(void **state)
     check(20 * 60, 60, 19 * 60 + 30);
 }
 
+static int64_t minute(int64_t n)
+{
+    return DAY_START + n * MINUTE_MS;
+}
+
+static void check_next(int64_t now, int64_t last_good, int64_t expected)
+{
+    struct config cfg = {.backup_at = 210};
+    assert_int_equal(config_backup_next_ms(&cfg, last_good, now), expected);
+    cfg.backup_at = -1;
+    assert_int_equal(config_backup_next_ms(&cfg, last_good, now), 0);
+}
+
+static void test_next(void **state)
+{
+    (void)state;
+    assert_int_equal(calendar_set_zone("UTC0"), 0);
+    check_next(minute(300), 0, minute(210)); /* none yet: overdue */
+    check_next(minute(300), minute(209), minute(210));
+    check_next(minute(300), minute(212), minute(210 + DAY));
+    check_next(minute(209), minute(212 - DAY), minute(210));
+    check_next(minute(300), minute(301 + DAY), minute(210)); /* made by a clock that was wrong */
+    assert_int_equal(calendar_set_zone("Europe/Berlin"), 0);
+    const int64_t last = INT64_C(1792890000000); /* 2026-10-25T01:00Z: the clocks go back, a day of 25 hours */
+    check_next(last + HOUR_MS * 4, last + HOUR_MS * 3, last + HOUR_MS * 25 + HOUR_MS / 2);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_due)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_due), cmocka_unit_test(test_next)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

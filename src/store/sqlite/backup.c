@@ -181,14 +181,18 @@ void backup_join(struct sqlite_store *s)
     }
 }
 
-/* --- when the last one was whole --- */
+/* --- when the last one was whole, and what its check found --- */
 
-static const char TIME[] = "backup_ms";
+static const char TIME[] = "backup_ms", PROBLEMS[] = "backup_problems";
 
 int backup_time_load(struct sqlite_store *s, struct err *err)
 {
-    int64_t ms = 0;
+    int64_t ms = 0, problems = 0;
     int result = db_meta_int(&s->stager.db, TIME, 0, &ms, err);
+    if (result == 0) {
+        result = db_meta_int(&s->stager.db, PROBLEMS, 0, &problems, err);
+    }
+    atomic_store(&s->counters.backup_problems, problems > 0 ? (uint64_t)problems : 0);
     s->backup_saved_ms = ms > 0 ? (uint64_t)ms : 0;
     atomic_store(&s->counters.backup_ms, s->backup_saved_ms);
     return result;
@@ -198,6 +202,7 @@ void backup_time_save(struct sqlite_store *s)
 {
     struct db *db = &s->stager.db;
     uint64_t ms = atomic_load(&s->counters.backup_ms);
+    int64_t problems = (int64_t)atomic_load(&s->counters.backup_problems); /* set before the time */
     struct err err = {0};
     if (ms == s->backup_saved_ms) {
         return;
@@ -207,7 +212,7 @@ void backup_time_save(struct sqlite_store *s)
         log_warn("time of the backup not saved", "error=%s", log_quote_str(err.text));
         return;
     }
-    if (db_meta_set_int(db, TIME, (int64_t)ms, &err) < 0) {
+    if (db_meta_set_int(db, TIME, (int64_t)ms, &err) < 0 || db_meta_set_int(db, PROBLEMS, problems, &err) < 0) {
         db_rollback(db);
     } else {
         db_commit(db, &err);
