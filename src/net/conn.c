@@ -127,7 +127,7 @@ void conn_starve(struct conn *c, enum budget_use use, size_t more)
     }
 }
 
-bool conn_may_run(struct conn *c)
+bool conn_may_go_on(struct conn *c)
 {
     if (c->state != CONN_OPEN || (c->worker->stopping && !c->owed) || c->line != NULL) {
         return false;
@@ -136,6 +136,19 @@ bool conn_may_run(struct conn *c)
         c->choked = true;
         return false;
     }
+    return true;
+}
+
+bool conn_may_run(struct conn *c)
+{
+    if (!conn_may_go_on(c)) {
+        return false;
+    }
+    if (c->quota == 0) {
+        worker_wait_turn(c);
+        return false;
+    }
+    c->quota--;
     return true;
 }
 

@@ -46,6 +46,8 @@ enum {
     CONN_PATIENCE_SHORT_MS = 2 * 1000, /* the same for who holds memory that others wait for, */
     CONN_RATE_LEAST = 64,              /* and a second for so many KiB that it has sent or read */
     CONN_LINGER_TICKS = 2,             /* seconds for the peer to close, once all is said */
+    CONN_QUOTA = 1024,                 /* requests in a row, */
+    CONN_QUOTA_SHORT = 32,             /* and while others wait for their turn */
     CONN_ADDRESS = 128,
 };
 
@@ -100,6 +102,7 @@ struct conn {
     struct buf sending; /* with libuv */
     size_t held;        /* told to the budget */
     size_t granted;     /* out may grow to this without asking */
+    unsigned quota;     /* so many requests may still be begun before others have a turn */
     uint64_t peer;
     size_t in_kernel; /* bytes of input that were looked at and left there */
     int low_water;    /* so many bytes must have come before the kernel says so */
@@ -130,7 +133,8 @@ static inline void conn_consume(struct conn *c, size_t n)
     c->input.len -= n;
 }
 
-/* Whether another request may be begun: there is a peer, and it reads its replies. */
+/* Whether another request may be begun: there is a peer, it reads its replies, and it was not at it for too long. To be
+ * asked once a request. */
 bool conn_may_run(struct conn *c);
 
 /* What input() waited for has happened: calls it again, and reads on unless it paused. Not from within input(). */

@@ -17,6 +17,9 @@ void conn_account(struct conn *c);
 /* Drops all input. */
 void conn_free_input(struct conn *c);
 
+/* Whether it may go on, as far as its peer and memory are concerned. */
+bool conn_may_go_on(struct conn *c);
+
 /* Reads, if anything is wanted. */
 void conn_read_on(struct conn *c);
 

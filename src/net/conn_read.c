@@ -56,7 +56,7 @@ static void give_up(struct conn *c)
 
 static bool wants_input(struct conn *c)
 {
-    return !c->paused && conn_may_run(c);
+    return !c->paused && conn_may_go_on(c);
 }
 
 /* Whether a buffer for half a request may become so large. If not, the connection waits for that; unless it could not
@@ -163,8 +163,9 @@ static void settle(struct conn *c, size_t before, int64_t now)
 
 static void feed(struct conn *c)
 {
-    if (conn_may_run(c)) {
+    if (conn_may_go_on(c)) {
         c->need = 0;
+        c->quota = worker_is_busy(c->worker) ? CONN_QUOTA_SHORT : CONN_QUOTA;
         c->ops->input(c);
     }
 }
@@ -370,7 +371,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (c->input.len == 0 || !(c->paused || c->line != NULL || c->choked)) { /* else a request waits already */
         c->arrived_us = clock_stopwatch_us();
     }
-    if (reads_directly(c)) {
+    bool direct = reads_directly(c);
+    if (direct) {
         c->in.len += (size_t)n;
         c->input = buf_slice(&c->in);
     } else {
@@ -381,10 +383,16 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         c->input = slice_of(start, c->input.len + (size_t)n);
         c->in.len = 0;
     }
-    if (wants_input(c)) {
+    bool more = n == CONN_READ && !direct, wanted = wants_input(c);
+    if (wanted) {
         run(c, now);
     } else {
         settle(c, c->input.len, now);
+    }
+    if (more) {
+        worker_wait_turn(c); /* libuv would read on and on */
+    }
+    if (!wanted || c->line != NULL) {
         stop_reading(c);
     }
 }

@@ -67,6 +67,7 @@ static void close_handles(struct worker *w)
         uv_close((uv_handle_t *)&w->before_wait, NULL);
         uv_close((uv_handle_t *)&w->tick, NULL);
         uv_close((uv_handle_t *)&w->serving, NULL);
+        uv_close((uv_handle_t *)&w->turning, NULL);
         uv_close((uv_handle_t *)&w->deadline, NULL);
         through_port_close(w->through);
         mailbox_close(&w->mailbox);
@@ -313,6 +314,8 @@ static int worker_init(struct crew *crew, int index, struct err *err)
     start_handle(w, (uv_handle_t *)&w->tick);
     uv_timer_init(&w->loop, &w->serving);
     start_handle(w, (uv_handle_t *)&w->serving);
+    uv_idle_init(&w->loop, &w->turning);
+    start_handle(w, (uv_handle_t *)&w->turning);
     uv_timer_init(&w->loop, &w->deadline);
     start_handle(w, (uv_handle_t *)&w->deadline);
     uv_check_start(&w->turn_end, on_turn_end);

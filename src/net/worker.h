@@ -65,7 +65,7 @@ extern const struct figure counter_figures[COUNTERS];
 
 struct crew;
 
-enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20, WORKER_LINE_BATCH = 64 };
+enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20, WORKER_LINE_BATCH = 64, WORKER_SLICE_US = 200 };
 
 struct worker {
     struct crew *crew;
@@ -79,7 +79,8 @@ struct worker {
     uv_prepare_t
         before_wait;    /* timers have their say before the loop waits, and what they answered must not wait along */
     uv_timer_t tick;    /* each second */
-    uv_timer_t serving; /* while connections wait in the line */
+    uv_timer_t serving; /* while connections wait for memory, */
+    uv_idle_t turning;  /* or for their turn: the loop does not sleep then */
     uv_timer_t deadline;
 
     struct conn *conns;
@@ -170,6 +171,7 @@ void worker_tick(struct worker *w);
 void worker_wait(struct conn *c, enum budget_use use, size_t more);
 void worker_wait_turn(struct conn *c);
 void worker_leave_line(struct conn *c);
-void worker_serve_lines(struct worker *w); /* at the end of a turn */
+void worker_serve_lines(struct worker *w);   /* at the end of a turn */
+bool worker_is_busy(const struct worker *w); /* somebody waits for something */
 
 #endif

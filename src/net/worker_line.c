@@ -1,7 +1,12 @@
-/* Who waits for memory, or for the next turn, and when they go on. */
+/* Who waits for memory, or for the next turn, and when they go on.
+ *
+ * Each line is served for WORKER_SLICE_US a turn of the loop, however many stand in it: those who ask more than that
+ * are many or never content, and who comes with a single question is answered between two slices. */
+#include "base/clock.h"
 #include "net/worker.h"
 
-static void start_serving(struct worker *w, uint64_t ms);
+static void start_serving(struct worker *w);
+static void start_turning(struct worker *w);
 
 void worker_leave_line(struct conn *c)
 {
@@ -16,14 +21,14 @@ void worker_wait(struct conn *c, enum budget_use use, size_t more)
     struct worker *w = c->worker;
     atomic_fetch_add_explicit(&w->crew->budget.waiting, 1, memory_order_relaxed);
     line_join(&w->lines[use], c, more);
-    start_serving(w, WORKER_LINE_MS);
+    start_serving(w);
 }
 
 void worker_wait_turn(struct conn *c)
 {
     if (c->state == CONN_OPEN && c->line == NULL) {
         line_join(&c->worker->next_turn, c, 0);
-        start_serving(c->worker, 0);
+        start_turning(c->worker);
     }
 }
 
@@ -33,17 +38,24 @@ static void serve(struct conn *c)
     conn_kick(c);
 }
 
+static bool has_room(const struct worker *w, const struct conn *c, enum budget_use use)
+{
+    return budget_allows(&w->memory, use, c->wants);
+}
+
 /* Those in front for whom there is room, as many as fit in a turn. */
 static void serve_line(struct worker *w, enum budget_use use)
 {
     struct line *line = &w->lines[use];
-    const struct conn *end = line->last;
-    for (int i = 0; i < WORKER_LINE_BATCH && line->first != NULL; i++) {
-        struct conn *c = line->first;
-        if (!budget_allows(&w->memory, use, c->wants)) {
+    const struct conn *c = NULL, *end = line->last;
+    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
+    for (int i = 0; line->first != NULL && has_room(w, line->first, use); i++) {
+        if (i == WORKER_LINE_BATCH || clock_stopwatch_us() > until) {
+            start_turning(w);
             return;
         }
-        serve(c);
+        c = line->first;
+        serve(line->first);
         if (c == end) {
             return; /* those behind have just joined */
         }
@@ -66,15 +78,20 @@ static void offer_overdraft(struct worker *w)
     }
 }
 
-static bool anybody_waits(const struct worker *w)
+static bool waits_for_memory(const struct worker *w)
 {
     return w->lines[BUDGET_REPLY].first != NULL || w->lines[BUDGET_REQUEST].first != NULL ||
            w->lines[BUDGET_LARGE].first != NULL;
 }
 
+bool worker_is_busy(const struct worker *w)
+{
+    return w->next_turn.first != NULL || waits_for_memory(w);
+}
+
 void worker_serve_lines(struct worker *w)
 {
-    if (anybody_waits(w)) {
+    if (waits_for_memory(w)) {
         serve_line(w, BUDGET_REPLY);
         serve_line(w, BUDGET_REQUEST);
         serve_line(w, BUDGET_LARGE);
@@ -84,23 +101,39 @@ void worker_serve_lines(struct worker *w)
 
 /* Those who wait for memory are served at the end of each turn (end_turn()); the timer sees to it that there is one
  * when another worker has given some back. */
-static void on_serve(uv_timer_t *timer)
+static void on_serving(uv_timer_t *timer)
 {
     struct worker *w = timer->data;
-    for (const struct conn *c = NULL, *end = w->next_turn.last; c != end;) {
-        c = w->next_turn.first;
-        serve(w->next_turn.first);
-    }
-    if (w->next_turn.first != NULL) {
-        start_serving(w, 0);
-    } else if (anybody_waits(w)) {
-        start_serving(w, WORKER_LINE_MS);
+    if (waits_for_memory(w)) {
+        start_serving(w);
     }
 }
 
-static void start_serving(struct worker *w, uint64_t ms)
+static void start_serving(struct worker *w)
 {
-    if (!w->stopped && (!uv_is_active((uv_handle_t *)&w->serving) || uv_timer_get_due_in(&w->serving) > ms)) {
-        uv_timer_start(&w->serving, on_serve, ms, 0);
+    if (!w->stopped && !uv_is_active((uv_handle_t *)&w->serving)) {
+        uv_timer_start(&w->serving, on_serving, WORKER_LINE_MS, 0);
+    }
+}
+
+static void on_turning(uv_idle_t *idle)
+{
+    struct worker *w = idle->data;
+    const struct conn *c = NULL, *end = w->next_turn.last;
+    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
+    while (c != end && (c == NULL || clock_stopwatch_us() <= until)) {
+        c = w->next_turn.first;
+        serve(w->next_turn.first);
+    }
+    if (w->next_turn.first == NULL) {
+        uv_idle_stop(idle);
+    }
+}
+
+/* Not by a timer of 0 ms: libuv runs one that its own callback has started again before it looks at any socket. */
+static void start_turning(struct worker *w)
+{
+    if (!w->stopped) {
+        uv_idle_start(&w->turning, on_turning);
     }
 }

@@ -101,7 +101,7 @@ enum outcome cmd_client_info(struct session *s, const struct slice *args, size_t
     return OUTCOME_ANSWERED;
 }
 
-enum { LINES_A_TURN = 64 };
+enum { LINES_A_TURN = 16 };
 
 struct list_task {
     struct task task;
@@ -149,7 +149,7 @@ static void end_visit(struct list_task *t, struct worker *w)
     t->visiting = false;
 }
 
-/* Some connections a turn of the loop, so that thousands of lines hold up nobody. */
+/* Some connections a turn of the loop, so that thousands of lines hold up nobody, also when several ask for them. */
 static bool on_visit(struct tour *tour, struct worker *w)
 {
     struct list_task *t = task_of_tour(tour);

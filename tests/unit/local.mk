@@ -143,6 +143,12 @@ tests_unit_test_server_memory_SOURCES = tests/unit/test_server_memory.c tests/un
 	tests/unit/server_fixture.c tests/unit/server_fixture.h
 tests_unit_test_server_memory_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_server_memory
+
+check_PROGRAMS += tests/unit/test_server_turns
+tests_unit_test_server_turns_SOURCES = tests/unit/test_server_turns.c tests/unit/fake_store.c tests/unit/fake_store.h \
+	tests/unit/server_fixture.c tests/unit/server_fixture.h
+tests_unit_test_server_turns_LDADD = $(LDADD) $(CMOCKA_LIBS)
+TESTS += tests/unit/test_server_turns
 check_PROGRAMS += tests/unit/test_meter tests/unit/test_metrics
 tests_unit_test_meter_SOURCES = tests/unit/test_meter.c
 tests_unit_test_meter_LDADD = $(LDADD) $(CMOCKA_LIBS)
