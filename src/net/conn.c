@@ -127,18 +127,6 @@ void conn_starve(struct conn *c, enum budget_use use, size_t more)
     }
 }
 
-bool conn_may_go_on(struct conn *c)
-{
-    if (c->state != CONN_OPEN || (c->worker->stopping && !c->owed) || c->line != NULL) {
-        return false;
-    }
-    if (conn_unsent(c) > CONN_UNSENT_MAX) {
-        c->choked = true;
-        return false;
-    }
-    return true;
-}
-
 bool conn_may_run(struct conn *c)
 {
     if (!conn_may_go_on(c)) {
@@ -193,14 +181,17 @@ static bool make_way(struct conn *c, size_t most)
     return false;
 }
 
-bool conn_may_reply(struct conn *c, size_t most)
+bool conn_get_grant(struct conn *c, size_t most)
 {
     struct budget_share *memory = &c->worker->memory;
+    if (budget_load(&memory->all->waiting) == 0 && budget_allows(memory, BUDGET_LARGE, most + CONN_READ)) {
+        c->granted = c->out.len + most + BATCH; /* there is plenty: those that follow are not asked for one by one */
+        return true;
+    }
     size_t holds = c->in.cap + c->out.cap + c->sending.cap + c->extra, room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
-    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || c->out.len + most <= c->granted ||
-           make_way(c, most);
+    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || make_way(c, most);
 }
 
 /* The peer has sent all it wants to. What it asked for is still answered. */

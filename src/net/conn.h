@@ -154,7 +154,11 @@ void conn_dismiss(struct conn *c, struct slice last_word);
 
 /* Whether a reply of at most so many bytes may be made now. Else the connection waits, for memory or for its peer, and
  * is kicked when there is room. */
-bool conn_may_reply(struct conn *c, size_t most);
+bool conn_get_grant(struct conn *c, size_t most);
+static inline bool conn_may_reply(struct conn *c, size_t most)
+{
+    return c->out.len + most <= c->granted || conn_get_grant(c, most);
+}
 
 /* Memory is short: the worker kicks it when so much more may be held. */
 void conn_starve(struct conn *c, enum budget_use use, size_t more);

@@ -3,6 +3,7 @@
 #define UNSEEN_NET_CONN_IMPL_H
 
 #include "net/conn.h"
+#include "net/worker.h"
 
 enum { CONN_KEEP_OUT = 4096 }; /* of the buffer for replies, while there is plenty */
 
@@ -18,7 +19,17 @@ void conn_account(struct conn *c);
 void conn_free_input(struct conn *c);
 
 /* Whether it may go on, as far as its peer and memory are concerned. */
-bool conn_may_go_on(struct conn *c);
+static inline bool conn_may_go_on(struct conn *c)
+{
+    if (c->state != CONN_OPEN || (c->worker->stopping && !c->owed) || c->line != NULL) {
+        return false;
+    }
+    if (conn_unsent(c) > CONN_UNSENT_MAX) {
+        c->choked = true;
+        return false;
+    }
+    return true;
+}
 
 /* Reads, if anything is wanted. */
 void conn_read_on(struct conn *c);

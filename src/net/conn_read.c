@@ -401,8 +401,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
  * answer, and so the kernel need not be told twice a request. */
 void conn_read_on(struct conn *c)
 {
-    bool wanted = !c->eof && (c->state == CONN_FINISHING || wants_input(c));
-    if (wanted && !c->reading && c->state != CONN_CLOSING) {
+    if (c->reading || c->eof || c->state == CONN_CLOSING) {
+        return;
+    }
+    if (c->state == CONN_FINISHING || wants_input(c)) {
         c->reading = true;
         if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0) {
             conn_abort(c);

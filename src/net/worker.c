@@ -83,7 +83,9 @@ static void drain(struct worker *w)
 
 static void end_turn(struct worker *w)
 {
-    worker_serve_lines(w);
+    if (budget_load(&w->crew->budget.waiting) > 0) {
+        worker_serve_lines(w);
+    }
     recorder_submit(w);
     if (w->stopping) {
         drain(w);

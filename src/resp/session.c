@@ -125,17 +125,18 @@ static void count_error(struct session *s, size_t before)
     }
 }
 
-void session_measure(struct session *s, size_t before)
+int64_t session_measure(struct session *s, size_t before)
 {
-    meter_note(&s->conn.worker->meter, s->conn.op, clock_stopwatch_us() - s->conn.arrived_us, 1);
+    int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
+    meter_note(&s->conn.worker->meter, s->conn.op, us, 1);
     count_error(s, before);
+    return us;
 }
 
 /* Not of what may hold a password; and of requests that came in one read, the first, as the recorder does. */
-static void note_if_slow(struct session *s)
+static void note_if_slow(struct session *s, int64_t us)
 {
     const struct parser *p = &s->parser;
-    int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
     bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(session_config(s), us);
     const struct command *cmd = wanted ? command_find(p->args[0]) : NULL;
     if (cmd != NULL && (cmd->flags & CMD_NO_AUTH) == 0) {
@@ -188,8 +189,7 @@ static enum outcome run_request(struct session *s)
         away_end(s);
     }
     if (outcome == OUTCOME_ANSWERED) {
-        session_measure(s, before);
-        note_if_slow(s);
+        note_if_slow(s, session_measure(s, before));
     }
     return outcome;
 }

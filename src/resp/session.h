@@ -80,8 +80,8 @@ static inline const struct config *session_config(const struct session *s)
     return config_now(s->conn.worker->crew->cfg);
 }
 
-/* The reply of a command was written, from out.data[before] on: counts it. */
-void session_measure(struct session *s, size_t before);
+/* The reply of a command was written, from out.data[before] on: counts it, and returns how many us it took. */
+int64_t session_measure(struct session *s, size_t before);
 
 /* The arguments of the command at hand, as the slow log has them. */
 void session_keep_args(const struct session *s, struct buf *args);
