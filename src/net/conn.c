@@ -216,6 +216,20 @@ static bool is_in_the_way(const struct conn *c, int64_t since, size_t moved, int
            now - since >= CONN_PATIENCE_SHORT_MS + (int64_t)(moved / (CONN_RATE_LEAST * 1024)) * 1000;
 }
 
+/* Half requests may hold all that there is, each waiting for more. Then some must go, a part of them a second, since
+ * what they free may be enough for the others. */
+static bool is_jammed(struct conn *c, int64_t now)
+{
+    struct worker *w = c->worker;
+    bool wants_more = c->line == &w->lines[BUDGET_REQUEST] || c->line == &w->lines[BUDGET_LARGE];
+    if (!wants_more || c->in.len == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
+        w->given_way >= budget_load(&w->memory.all->shared) / 2) {
+        return false;
+    }
+    w->given_way += c->held;
+    return true;
+}
+
 bool conn_is_stranger(const struct conn *c)
 {
     return !c->trusted && config_now(c->worker->crew->cfg)->requirepass[0] != '\0';
@@ -250,7 +264,9 @@ void conn_tick(struct conn *c, int64_t now)
         return;
     }
     int64_t idle_timeout = config_now(c->worker->crew->cfg)->idle_timeout_ms;
-    if (c->line != NULL || c->paused) {
+    if (is_jammed(c, now)) {
+        give_up(c, "half a request, and no memory for the rest");
+    } else if (c->line != NULL || c->paused) {
         c->partial_ms = c->input.len + c->in_kernel > 0 ? now : 0;
     } else if (c->partial_ms != 0 && now - c->partial_ms >= CONN_PATIENCE_MS) {
         give_up(c, "half a request");

@@ -43,7 +43,8 @@ enum {
     CONN_READ = 64 * 1024,         /* the shared buffer, and what a connection may hold without asking */
     CONN_UNSENT_MAX = 1024 * 1024, /* above it no further request is begun */
     CONN_PATIENCE_MS = 60 * 1000, /* for half-sent requests, for those who don't say who they are, for unread replies */
-    CONN_PATIENCE_SHORT_MS = 2 * 1000, /* the same for who holds memory that others wait for, */
+    CONN_PATIENCE_LINE_MS = 5 * 1000,  /* for half a request in memory that waits for more */
+    CONN_PATIENCE_SHORT_MS = 2 * 1000, /* for who else holds memory that others wait for, */
     CONN_RATE_LEAST = 64,              /* and a second for so many KiB that it has sent or read */
     CONN_LINGER_TICKS = 2,             /* seconds for the peer to close, once all is said */
     CONN_QUOTA = 1024,                 /* requests in a row, */

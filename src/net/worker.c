@@ -116,6 +116,7 @@ static void on_before_wait(uv_prepare_t *prepare)
 void worker_tick(struct worker *w)
 {
     int64_t now = clock_mono_ms();
+    w->given_way = 0;
     for (struct conn *c = w->conns, *next; c != NULL; c = next) {
         next = c->next;
         conn_tick(c, now);

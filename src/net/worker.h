@@ -90,6 +90,7 @@ struct worker {
     struct conn *dirty;
     struct line lines[BUDGET_REPLY + 1]; /* those that wait for memory, by what for */
     struct line next_turn;
+    size_t given_way;   /* bytes that conn_tick() has freed this second, of those that waited for more */
     int overdraft_turn; /* which line's first the overdraft is offered to */
     size_t n_alive;     /* conns that still have memory, also those without a peer */
     bool stopping, stopped;

@@ -403,6 +403,56 @@ static void arguments_are_charged(void **state)
     buf_free(&want);
 }
 
+/* Arrays of many short words, which nobody knows the size of beforehand. Each holds some, waits for more, and never
+ * ends; together they hold all that there is for requests. They give way within seconds, and one of the same size that
+ * does end is answered. */
+static void half_sent_middling(void **state)
+{
+    (void)state;
+    enum { WORDS = 40 * 1000, SENT = 36 * 1000, N = 120 };
+    struct crowd c;
+    struct buf half = {0}, whole = {0}, want = {0};
+    begin(&c, "");
+    buf_addf(&whole, "*%d\r\n$4\r\nSEEN\r\n$1\r\nu\r\n", WORDS + 2);
+    buf_addf(&want, "*%d\r\n", WORDS);
+    for (int i = 0; i < WORDS; i++) {
+        if (i == SENT) {
+            buf_add(&half, whole.data, whole.len);
+        }
+        buf_addf(&whole, "$1\r\na\r\n");
+        buf_addf(&want, ":0\r\n");
+    }
+    buf_add(&want, "", 1);
+    size_t sent[N] = {0};
+    while (c.n < N) {
+        join(&c);
+    }
+    for (int round = 0; round < 8; round++) {
+        for (int i = 0; i < N; i++) {
+            sent[i] = push_from(c.fd[i], &half, sent[i]);
+        }
+        settle(&c);
+    }
+    assert_true(used(&c) <= LIMIT);
+    assert_true(info(&c, "memory", "request_memory_waiting") > N / 4);
+    ask(&c, 1000);
+    int fd = client_open_tcp(&c.f);
+    size_t at = 0;
+    for (int i = 0; i < 45 && !client_has_input(fd); i++) {
+        at = push_from(fd, &whole, at);
+        settle(&c);
+        advance(&c, 1000);
+    }
+    assert_true(client_has_input(fd));
+    assert_int_equal(at, whole.len);
+    client_expect(fd, want.data);
+    close(fd);
+    end(&c);
+    buf_free(&half);
+    buf_free(&whole);
+    buf_free(&want);
+}
+
 /* What MULTI has queued is held as long as its client likes, unless somebody waits for it. */
 static void transactions_give_way(void **state)
 {
@@ -453,7 +503,7 @@ int main(void)
         cmocka_unit_test(replies_that_nobody_reads), cmocka_unit_test(unread_replies_give_way),
         cmocka_unit_test(half_sent_large),           cmocka_unit_test(half_sent_small),
         cmocka_unit_test(strangers_hold_nothing),    cmocka_unit_test(arguments_are_charged),
-        cmocka_unit_test(transactions_give_way),
+        cmocka_unit_test(transactions_give_way),     cmocka_unit_test(half_sent_middling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
