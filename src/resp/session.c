@@ -125,8 +125,13 @@ static void count_error(struct session *s, size_t before)
     }
 }
 
+atomic_size_t session_overruns;
+
 int64_t session_measure(struct session *s, size_t before)
 {
+    if (s->conn.out.len > before + REPLY_LEAST && s->conn.out.len - before > s->reply_most) {
+        atomic_fetch_add_explicit(&session_overruns, 1, memory_order_relaxed);
+    }
     int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
     meter_note(&s->conn.worker->meter, s->conn.op, us, 1);
     count_error(s, before);

@@ -15,6 +15,7 @@
 #ifndef UNSEEN_RESP_SESSION_H
 #define UNSEEN_RESP_SESSION_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -82,6 +83,9 @@ static inline const struct config *session_config(const struct session *s)
 
 /* The reply of a command was written, from out.data[before] on: counts it, and returns how many us it took. */
 int64_t session_measure(struct session *s, size_t before);
+
+/* Replies that were longer than what was reserved for them: there must be none. */
+extern atomic_size_t session_overruns;
 
 /* The arguments of the command at hand, as the slow log has them. */
 void session_keep_args(const struct session *s, struct buf *args);
