@@ -10,9 +10,11 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "random.h"
 #include "resp/command.h"
 #include "server_fixture.h"
 
@@ -233,11 +235,143 @@ static void replies_fit_what_was_reserved(void **state)
     fixture_end(&f);
 }
 
+/* --- the same replies, however requests are cut --- */
+
+/* A reader of its own on the other end would need a thread: sends what fits, and reads what is there. */
+static void talk(int fd, const struct buf *text, uint64_t *r, size_t piece_max, int pacer, struct buf *got)
+{
+    size_t sent = 0;
+    bool shut = false, ended = false;
+    while (!ended) {
+        size_t piece = 1 + random_below(r, piece_max);
+        piece = piece < text->len - sent ? piece : text->len - sent;
+        if (piece > 0) {
+            ssize_t n = send(fd, text->data + sent, piece, MSG_DONTWAIT | MSG_NOSIGNAL);
+            sent += n > 0 ? (size_t)n : 0;
+        } else if (!shut) {
+            shut = true;
+            shutdown(fd, SHUT_WR);
+        }
+        if (random_below(r, 3) == 0 || shut) { /* the server has seen it by then */
+            client_say(pacer, "PING\r\n");
+            client_expect(pacer, "+PONG\r\n");
+        }
+        for (;;) {
+            assert_int_equal(buf_reserve(got, 4096), 0);
+            ssize_t n = recv(fd, got->data + got->len, 4096, MSG_DONTWAIT);
+            if (n <= 0) {
+                ended = n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+                break;
+            }
+            got->len += (size_t)n;
+        }
+    }
+}
+
+/* A request, and the reply that a plain reading of it gives. */
+static void add_random(uint64_t *r, struct buf *text, struct buf *want)
+{
+    static const size_t sizes[] = {0, 1, 100, 4096, 16383, 16384, 16385, 65535, 65536, 65537, 150000};
+    size_t len = random_below(r, 3) > 0 ? random_below(r, 40) : sizes[random_below(r, sizeof sizes / sizeof *sizes)];
+    switch (random_below(r, 5)) {
+    case 0:
+        buf_addf(text, "PING\r\n");
+        buf_addf(want, "+PONG\r\n");
+        break;
+    case 1:
+        buf_addf(text, "\r\n*0\r\nECHO w%zu\n", len);
+        buf_addf(want, "$%d\r\nw%zu\r\n", 1 + snprintf(NULL, 0, "%zu", len), len);
+        break;
+    case 2:
+        buf_addf(text, "*3\r\n$6\r\nPLAYED\r\n$1\r\nu\r\n$1\r\nx\r\n");
+        buf_addf(want, ":1\r\n");
+        break;
+    default:
+        buf_addf(text, "*2\r\n$4\r\nECHO\r\n$%zu\r\n", len);
+        buf_addf(want, "$%zu\r\n", len);
+        for (size_t i = 0; i < len; i++) {
+            char byte = (char)random_below(r, 256);
+            buf_add(text, &byte, 1);
+            buf_add(want, &byte, 1);
+        }
+        buf_addf(text, "\r\n");
+        buf_addf(want, "\r\n");
+        break;
+    }
+}
+
+static void cuts_change_nothing(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 120, HOLDERS = 9 };
+    for (int pass = 0; pass < 4; pass++) { /* memory: plenty, short; a password: none, one */
+        bool is_short = pass & 1, secret = pass & 2;
+        struct fixture f;
+        int holders[HOLDERS], n_holders = 0;
+        begin(&f);
+        snprintf(f.cfg.requirepass, sizeof f.cfg.requirepass, "%s", secret ? "secret" : "");
+        fixture_start(&f);
+        fixture_attach(&f);
+        int pacer = client_open(&f);
+        if (secret) {
+            client_say(pacer, "AUTH secret\r\n");
+            client_expect(pacer, "+OK\r\n");
+        }
+        for (int i = 0; is_short && i < HOLDERS; i++) { /* half a request each, which is never ended */
+            struct buf half = {0};
+            buf_addf(&half, "%s*2\r\n$4\r\nECHO\r\n$1900000\r\n", secret ? "AUTH secret\r\n" : "");
+            assert_int_equal(buf_reserve(&half, 1000 * 1000), 0);
+            memset(half.data + half.len, 'h', 1000 * 1000);
+            half.len += 1000 * 1000;
+            int fd = holders[n_holders++] = client_open(&f);
+            for (size_t sent = 0, tries = 0; sent < half.len && tries < 100; tries++) {
+                ssize_t n = send(fd, half.data + sent, half.len - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+                sent += n > 0 ? (size_t)n : 0;
+                client_say(pacer, "PING\r\n");
+                client_expect(pacer, "+PONG\r\n");
+            }
+            buf_free(&half);
+        }
+        for (uint64_t round = 1; round <= ROUNDS; round++) {
+            uint64_t r = (uint64_t)pass * 1000 + round;
+            struct buf text = {0}, want = {0}, got = {0};
+            buf_addf(&text, "%s", secret ? "*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n" : "");
+            buf_addf(&want, "%s", secret ? "+OK\r\n" : "");
+            for (size_t n = 1 + random_below(&r, 30); n > 0; n--) {
+                add_random(&r, &text, &want);
+            }
+            size_t whole = want.len;
+            if (random_below(&r, 3) == 0) { /* and half a one, which is not answered */
+                buf_addf(&text, "*2\r\n$4\r\nECHO\r\n$70000\r\nhalf");
+            }
+            static const size_t pieces[] = {7, 1000, 20000, 65536, 300000};
+            int fd = random_below(&r, 2) == 0 ? client_open(&f) : client_open_tcp(&f);
+            size_t piece = pieces[random_below(&r, text.len > 20000 ? 5 : 2) % 5];
+            piece = text.len > 20000 && piece < 1000 ? 1000 : piece;
+            talk(fd, &text, &r, piece, pacer, &got);
+            if (got.len != whole || memcmp(got.data, want.data, whole) != 0) {
+                fail_msg("pass %d, round %d: %zu bytes of replies, expected %zu", pass, (int)round, got.len, whole);
+            }
+            close(fd);
+            buf_free(&text);
+            buf_free(&want);
+            buf_free(&got);
+        }
+        for (int i = 0; i < n_holders; i++) {
+            close(holders[i]);
+        }
+        close(pacer);
+        fixture_stop(&f);
+        fixture_end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_requests_hold_up_nobody),
         cmocka_unit_test(replies_fit_what_was_reserved),
+        cmocka_unit_test(cuts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
