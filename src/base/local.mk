@@ -12,8 +12,8 @@ libunseen_a_SOURCES += \
 	src/base/background.h \
 	src/base/buckets.c \
 	src/base/buckets.h \
-	src/base/beat.c \
-	src/base/beat.h \
+	src/base/heartbeat.c \
+	src/base/heartbeat.h \
 	src/base/buf.c \
 	src/base/buf.h \
 	src/base/calendar.c \

@@ -14,8 +14,8 @@
 
 enum {
     LOOK_MS = 1000,
-    LIMIT_MIN_MS = 3 * BEAT_EVERY_MS, /* a thread that beats each second is not late */
-    EXTEND_S = 60,                    /* asked for whenever the recovery has moved on for a second */
+    LIMIT_MIN_MS = 3 * HEARTBEAT_EVERY_MS, /* a thread that beats each second is not late */
+    EXTEND_S = 60,                         /* asked for whenever the recovery has moved on for a second */
 };
 
 struct watch {
@@ -57,7 +57,7 @@ static void tell_status(const struct watch *w, const char *before)
 static void look(struct watch *w)
 {
     struct health now;
-    beat_watch(clock_stopwatch_us());
+    heartbeat_watch(clock_stopwatch_us());
     health_look(w->crew, &now);
     bool other = strcmp(now.stuck, w->health.stuck) != 0;
     if (!now.alive && other) {
@@ -95,7 +95,7 @@ void serve_watch(const sigset_t *signals, struct serve_config *config, struct se
     int64_t ms = quarter_ms > 0 && quarter_ms < LOOK_MS ? quarter_ms : LOOK_MS;
     struct timespec wait = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
     tell_status(&w, "READY=1\n");
-    beat_watch(clock_stopwatch_us());
+    heartbeat_watch(clock_stopwatch_us());
     for (;;) {
         int number = sigtimedwait(signals, NULL, &wait);
         if (number == SIGHUP) {

@@ -151,9 +151,9 @@ static void add_server(struct buf *out, const struct metrics *m)
     gauge(out, "unseen_ready", "1 while /readyz is 200: alive, recovered, and taking writes.", m->ready);
     head(out, "unseen_thread_silent_seconds", "gauge",
          "Since when the thread has not beaten; a beat is due each second.");
-    for (int i = 0; i < m->n_beats; i++) {
-        buf_addf(out, "unseen_thread_silent_seconds{thread=\"%s\"} %" PRId64 ".%03d\n", m->beats[i].name,
-                 m->beats[i].silent_ms / 1000, (int)(m->beats[i].silent_ms % 1000));
+    for (int i = 0; i < m->n_heartbeats; i++) {
+        buf_addf(out, "unseen_thread_silent_seconds{thread=\"%s\"} %" PRId64 ".%03d\n", m->heartbeats[i].name,
+                 m->heartbeats[i].silent_ms / 1000, (int)(m->heartbeats[i].silent_ms % 1000));
     }
     gauge(out, "unseen_workers", "Threads that answer.", (uint64_t)m->workers);
     gauge(out, "unseen_connections", "Connections that are there.", (uint64_t)m->clients);

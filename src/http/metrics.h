@@ -5,8 +5,8 @@
 #ifndef UNSEEN_HTTP_METRICS_H
 #define UNSEEN_HTTP_METRICS_H
 
-#include "base/beat.h"
 #include "base/buf.h"
+#include "base/heartbeat.h"
 #include "dedup/sessions.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
@@ -14,7 +14,7 @@
 #include "net/worker.h"
 #include "store/store.h"
 
-enum { METRICS_BEATS = 512, METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
+enum { METRICS_HEARTBEATS = 512, METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
 
 /* Of HTTP requests, on the HTTP thread alone. */
 struct http_meter {
@@ -37,8 +37,8 @@ struct metrics {
     uint64_t errors[METER_ERRORS];
     const struct http_meter *http;
     bool ready;
-    struct beat_age beats[METRICS_BEATS];
-    int n_beats;
+    struct heartbeat_age heartbeats[METRICS_HEARTBEATS];
+    int n_heartbeats;
     int workers;
     int64_t clients, max_clients;
     uint64_t request_memory, request_memory_limit, request_memory_waiting;

@@ -67,7 +67,7 @@ static void gather_health(struct metrics *m, struct crew *crew)
     struct health health;
     health_look(crew, &health);
     m->ready = health.ready;
-    m->n_beats = beat_ages(m->beats, METRICS_BEATS);
+    m->n_heartbeats = heartbeat_ages(m->heartbeats, METRICS_HEARTBEATS);
 }
 
 static void gather_crew(struct metrics *m, const struct crew *crew)

@@ -80,7 +80,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 static void on_tick(uv_timer_t *timer)
 {
     struct http *h = timer->data;
-    beat_now(&h->beat);
+    heartbeat_now(&h->heartbeat);
     http_conn_tick(h);
     http_timeline_tick(h);
     http_run(h);
@@ -146,11 +146,11 @@ static int init_loop(struct http *h, struct err *err)
 static void *thread_main(void *arg)
 {
     struct http *h = arg;
-    beat_begin(&h->beat, "http");
+    heartbeat_begin(&h->heartbeat, "http");
     http_timeline_tick(h);
     http_run(h);
     uv_run(&h->loop, UV_RUN_DEFAULT);
-    beat_end(&h->beat);
+    heartbeat_end(&h->heartbeat);
     asker_close(h->asker);
     h->asker = NULL;
     return NULL;

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <uv.h>
 
-#include "base/beat.h"
+#include "base/heartbeat.h"
 #include "http/http.h"
 #include "http/metrics.h"
 #include "http/timeline.h"
@@ -21,7 +21,7 @@ struct http {
     int listener; /* -1: libmicrohttpd's, or closed */
 
     pthread_t thread;
-    struct beat beat;
+    struct heartbeat heartbeat;
     bool has_thread, has_loop, has_mailbox;
     uv_loop_t loop;
     struct mailbox mailbox;

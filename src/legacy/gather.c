@@ -42,7 +42,7 @@ struct marking {
 
 struct gather {
     struct store *store;
-    struct beat *beat;
+    struct heartbeat *heartbeat;
     bool loading;
     struct list lists[LISTS];
     struct list *filling, *merging, *marked;
@@ -169,13 +169,13 @@ static void begin_change(struct marking *m)
 static int wait_change(struct gather *g, struct err *err)
 {
     struct marking *m = &g->marking;
-    beat_excuse(g->beat);
+    heartbeat_excuse(g->heartbeat);
     pthread_mutex_lock(&m->mutex);
     while (!m->done) {
         pthread_cond_wait(&m->wake, &m->mutex);
     }
     pthread_mutex_unlock(&m->mutex);
-    beat_now(g->beat);
+    heartbeat_now(g->heartbeat);
     const struct err *result = &m->notes.call.err;
     return result->code < 0 ? err_set(err, result->code, "%s", result->text) : 0;
 }
@@ -244,9 +244,9 @@ bool gather_due(const struct gather *g, int64_t staging_memory)
 
 int gather_turn(struct gather *g, struct err *err)
 {
-    beat_excuse(g->beat); /* the historian merges */
+    heartbeat_excuse(g->heartbeat); /* the historian merges */
     int rc = g->store->ops->bulk_turn(g->store, err);
-    beat_now(g->beat);
+    heartbeat_now(g->heartbeat);
     if (rc == 0) {
         rc = wait_change(g, err);
     }
@@ -279,9 +279,9 @@ void gather_end(struct gather *g)
 {
     gather_stop(g);
     if (g->loading) {
-        beat_excuse(g->beat);
+        heartbeat_excuse(g->heartbeat);
         g->store->ops->bulk_end(g->store, NULL);
-        beat_now(g->beat);
+        heartbeat_now(g->heartbeat);
         g->loading = false;
     }
     for (int i = 0; i < LISTS; i++) {
@@ -295,14 +295,14 @@ uint64_t gather_unlisted(const struct gather *g)
     return g->unlisted;
 }
 
-int gather_new(struct store *store, struct beat *beat, struct gather **gather, struct err *err)
+int gather_new(struct store *store, struct heartbeat *heartbeat, struct gather **gather, struct err *err)
 {
     struct gather *g = calloc(1, sizeof *g);
     if (g == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the migration");
     }
     g->store = store;
-    g->beat = beat;
+    g->heartbeat = heartbeat;
     g->filling = &g->lists[0];
     g->merging = &g->lists[1];
     g->marked = &g->lists[2];

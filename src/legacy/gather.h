@@ -12,15 +12,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/beat.h"
 #include "base/err.h"
+#include "base/heartbeat.h"
 #include "legacy/take.h"
 #include "store/store.h"
 
 struct gather;
 
 /* beat: of the one thread that calls all of these; it is excused while they wait for the store. */
-int gather_new(struct store *store, struct beat *beat, struct gather **gather, struct err *err);
+int gather_new(struct store *store, struct heartbeat *heartbeat, struct gather **gather, struct err *err);
 void gather_free(struct gather *g); /* NULL is fine */
 
 /* The load begins, unless it has. */

@@ -24,7 +24,7 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     first_init(&l->first);
     migration_state_init(&l->state);
     migration_disconnect(l); /* makes all spare */
-    int rc = gather_new(l->store, &l->beat, &l->gather, err);
+    int rc = gather_new(l->store, &l->heartbeat, &l->gather, err);
     if (rc == 0) {
         rc = l->store->ops->reader_open(l->store, &l->reader, err);
     }

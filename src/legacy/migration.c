@@ -48,17 +48,17 @@ static void pass_ms(struct legacy *l, int64_t ms, bool wakes)
     int64_t until = clock_stopwatch_us() + ms * 1000, left = ms;
     bool over = false;
     while (!over && left > 0) {
-        beat_now(&l->beat);
+        heartbeat_now(&l->heartbeat);
         pthread_mutex_lock(&l->mutex);
         if (!l->stop && !(wakes && l->woken)) {
-            clock_cond_wait_real(&l->wake, &l->mutex, left < BEAT_EVERY_MS ? left : BEAT_EVERY_MS);
+            clock_cond_wait_real(&l->wake, &l->mutex, left < HEARTBEAT_EVERY_MS ? left : HEARTBEAT_EVERY_MS);
         }
         over = l->stop || (wakes && l->woken);
         l->woken = l->woken && !wakes;
         pthread_mutex_unlock(&l->mutex);
         left = (until - clock_stopwatch_us() + 999) / 1000;
     }
-    beat_now(&l->beat);
+    heartbeat_now(&l->heartbeat);
 }
 
 /* Waits for so long, or until there is something new. */
@@ -117,7 +117,7 @@ static int connect_redis(struct legacy *l, struct err *err)
     if (l->redis != NULL) {
         return 0;
     }
-    int rc = redis_new(&l->beat, &redis, err);
+    int rc = redis_new(&l->heartbeat, &redis, err);
     if (rc < 0) {
         return rc;
     }
@@ -281,7 +281,7 @@ static int read_notes(struct legacy *l, struct err *err)
         }
     }
     while (rc == 0 && !stopping(l) && !paused(l)) {
-        beat_now(&l->beat);
+        heartbeat_now(&l->heartbeat);
         rc = start_some(l, err);
         if (rc == 0 && l->n_queue > 0) {
             rc = go_on(l, err);
@@ -354,9 +354,9 @@ void *migration_main(void *arg)
 {
     struct legacy *l = arg;
     bool told = false;
-    beat_begin(&l->beat, "migration");
+    heartbeat_begin(&l->heartbeat, "migration");
     while (!stopping(l)) {
-        beat_now(&l->beat);
+        heartbeat_now(&l->heartbeat);
         struct store_notes_state notes;
         l->store->ops->notes_state(l->store, &notes);
         if (notes.paused || notes.waiting == 0) {
@@ -377,6 +377,6 @@ void *migration_main(void *arg)
         work(l);
     }
     migration_disconnect(l);
-    beat_end(&l->beat);
+    heartbeat_end(&l->heartbeat);
     return NULL;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
-#include "base/beat.h"
+#include "base/heartbeat.h"
 #include "legacy/first.h"
 #include "legacy/gather.h"
 #include "legacy/legacy.h"
@@ -37,7 +37,7 @@ struct legacy {
     struct migration_state state;
 
     /* the thread's own */
-    struct beat beat;
+    struct heartbeat heartbeat;
     struct store_reader *reader;
     struct take_rules rules;
     struct take takes[UNDER_WAY];

@@ -22,9 +22,9 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/beat.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "legacy/parse.h"
 #include "legacy/reach.h"
@@ -43,7 +43,7 @@ struct mirror {
     struct store *store;
     struct store_reader *reader;
     struct arena arena;
-    struct beat beat;
+    struct heartbeat heartbeat;
     pthread_t thread;
     int wake_fd;
     _Atomic bool stop;
@@ -207,8 +207,8 @@ static void rest(struct mirror *m, int64_t ms, bool wakes)
     do {
         int64_t left = (until - clock_stopwatch_us() + 999) / 1000;
         struct pollfd fd = {.fd = m->wake_fd, .events = POLLIN};
-        int n = poll(&fd, 1, (int)(left < 0 ? 0 : left < BEAT_EVERY_MS / 2 ? left : BEAT_EVERY_MS / 2));
-        beat_now(&m->beat);
+        int n = poll(&fd, 1, (int)(left < 0 ? 0 : left < HEARTBEAT_EVERY_MS / 2 ? left : HEARTBEAT_EVERY_MS / 2));
+        heartbeat_now(&m->heartbeat);
         uint64_t count;
         if (n > 0 && read(m->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR) {
             return;
@@ -284,11 +284,11 @@ static void set_mark(struct mirror *m)
 static void *mirror_main(void *arg)
 {
     struct mirror *m = arg;
-    beat_begin(&m->beat, "mirror");
+    heartbeat_begin(&m->heartbeat, "mirror");
     look_back(m);
     while (!atomic_load(&m->stop)) {
         struct err err = {0};
-        beat_now(&m->beat);
+        heartbeat_now(&m->heartbeat);
         set_mark(m);
         int n = step(m, &err);
         if (n < 0 && m->proven && err.code == ERR_SYSTEM) {
@@ -303,13 +303,13 @@ static void *mirror_main(void *arg)
             m->proven = m->proven || n > 0;
             if (n == 0) {
                 set_doing(m, MIRROR_IN_STEP);
-                rest(m, BEAT_EVERY_MS, true);
+                rest(m, HEARTBEAT_EVERY_MS, true);
             } else if (n < REPEAT_BATCH) {
                 rest(m, GATHER_MS, false);
             }
         }
     }
-    beat_end(&m->beat);
+    heartbeat_end(&m->heartbeat);
     return NULL;
 }
 
@@ -333,7 +333,7 @@ static void on_more(void *arg)
 
 static int start(struct mirror *m, struct err *err)
 {
-    int rc = redis_new(&m->beat, &m->repeat.redis, err);
+    int rc = redis_new(&m->heartbeat, &m->repeat.redis, err);
     if (rc < 0) {
         return rc;
     }

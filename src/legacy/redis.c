@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/beat.h"
 #include "base/clock.h"
+#include "base/heartbeat.h"
 #include "legacy/parse.h"
 #include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
@@ -21,7 +21,7 @@ enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_SIZE = 64 * 1024 };
 struct redis {
     redisContext *context; /* NULL: not connected */
     char address[CONFIG_TEXT];
-    struct beat *beat;
+    struct heartbeat *heartbeat;
     struct redis_replies replies;
     struct reply_limits limits;
     struct err broken;     /* what came behind the replies that are still to be read */
@@ -59,8 +59,8 @@ static int await(struct redis *r, int fd, short events, int64_t since_us, int pa
     for (;;) {
         struct pollfd poll_fd = {.fd = fd, .events = events};
         int n = poll(&poll_fd, 1, LOOK_UP_MS);
-        if (r->beat != NULL) {
-            beat_now(r->beat);
+        if (r->heartbeat != NULL) {
+            heartbeat_now(r->heartbeat);
         }
         if (is_interrupted(r)) {
             return err_set(err, ERR_CLOSED, "%s: interrupted", r->address);
@@ -142,13 +142,13 @@ static int greet(struct redis *r, const struct config *cfg, struct err *err)
     return rc;
 }
 
-int redis_new(struct beat *beat, struct redis **redis, struct err *err)
+int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err)
 {
     struct redis *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    r->beat = beat;
+    r->heartbeat = heartbeat;
     pthread_mutex_init(&r->mutex, NULL);
     *redis = r;
     return 0;

@@ -17,7 +17,7 @@
 #include "config/config.h"
 #include "legacy/redis_reply.h"
 
-struct beat;
+struct heartbeat;
 struct redis;
 
 enum {
@@ -33,7 +33,7 @@ const char *redis_library_version(void);
 
 /* One without a connection. beat: of the thread that will wait for replies, or NULL. ERR_INVALID: built without
  * hiredis. */
-int redis_new(struct beat *beat, struct redis **redis, struct err *err);
+int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err);
 
 /* Connects, gives the password, chooses the database, all as cfg says. The text of an error names the address.
  * ERR_INVALID: it refuses, and says why. */

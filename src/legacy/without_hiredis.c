@@ -11,9 +11,9 @@ const char *redis_library_version(void)
     return "none";
 }
 
-int redis_new(struct beat *beat, struct redis **redis, struct err *err)
+int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err)
 {
-    (void)beat;
+    (void)heartbeat;
     *redis = NULL;
     return err_set(err, ERR_INVALID, "this unseen was built without hiredis and can't talk to another Redis");
 }

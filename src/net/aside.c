@@ -16,10 +16,10 @@ static struct aside_job *next_job(struct aside *a)
 {
     pthread_mutex_lock(&a->lock);
     while (a->first == NULL && !a->stop) {
-        beat_now(&a->beat);
-        clock_cond_wait_real(&a->wake, &a->lock, BEAT_EVERY_MS);
+        heartbeat_now(&a->heartbeat);
+        clock_cond_wait_real(&a->wake, &a->lock, HEARTBEAT_EVERY_MS);
     }
-    beat_now(&a->beat);
+    heartbeat_now(&a->heartbeat);
     struct mail *mail = a->stop ? NULL : a->first;
     if (mail != NULL) {
         a->first = mail->next;
@@ -35,12 +35,12 @@ static void *aside_main(void *arg)
     if (background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
         log_debug("the priority of the thread for large users is not as it should be", "errno=%d", errno);
     }
-    beat_begin(&a->beat, "aside");
+    heartbeat_begin(&a->heartbeat, "aside");
     for (struct aside_job *job = next_job(a); job != NULL; job = next_job(a)) {
         job->ask(job, a->asker);
         mailbox_post(&job->home->mailbox, &job->mail);
     }
-    beat_end(&a->beat);
+    heartbeat_end(&a->heartbeat);
     return NULL;
 }
 

@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "base/beat.h"
 #include "base/err.h"
+#include "base/heartbeat.h"
 #include "dedup/dedup.h"
 #include "net/mailbox.h"
 
@@ -24,7 +24,7 @@ struct aside_job {
 
 struct aside {
     pthread_t thread;
-    struct beat beat;
+    struct heartbeat heartbeat;
     bool has_thread, stop;
     pthread_mutex_t lock;
     pthread_cond_t wake;

@@ -27,8 +27,8 @@ static bool is_refusing(struct store *store, struct health *out)
 void health_look(struct crew *crew, struct health *out)
 {
     *out = (struct health){.alive = true};
-    char name[BEAT_NAME];
-    int64_t silent = beat_oldest_ms(name);
+    char name[HEARTBEAT_NAME];
+    int64_t silent = heartbeat_oldest_ms(name);
     const struct dedup *dedup = atomic_load_explicit(&crew->dedup, memory_order_acquire);
     if (silent > limit_ms) {
         out->alive = false;

@@ -1,6 +1,6 @@
 /* Whether the server is well: for /healthz and /readyz, systemd's watchdog, and whoever else asks.
  *
- * Alive: every thread that beats has done so (base/beat.h) within the limit; else a restart is what helps. Ready:
+ * Alive: every thread that beats has done so (base/heartbeat.h) within the limit; else a restart is what helps. Ready:
  * alive, recovered, and taking writes; else it will be by itself, or once somebody makes room.
  *
  * The backup's thread does not beat: a restart is no help when the disk that it copies to hangs.
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/beat.h"
+#include "base/heartbeat.h"
 #include "store/store.h"
 
 struct crew;
@@ -25,7 +25,7 @@ enum {
 struct health {
     bool alive;
     bool ready;
-    char stuck[BEAT_NAME];             /* not alive: which thread is stuck, such as "worker-0" or "stager" ... */
+    char stuck[HEARTBEAT_NAME];        /* not alive: which thread is stuck, such as "worker-0" or "stager" ... */
     int64_t stuck_ms;                  /* ... and for how long, by real time */
     int code;                          /* alive and not ready: ERR_LOADING or ERR_BUSY */
     char cause[STORE_ERROR_TEXT + 64]; /* not ready: why, in words; else "" */

@@ -105,7 +105,7 @@ static void on_turn_end(uv_check_t *check)
 {
     struct worker *w = check->data;
     end_turn(w);
-    beat_now(&w->beat); /* each turn of the loop, and so each WORKER_TICK_MS at least */
+    heartbeat_now(&w->heartbeat); /* each turn of the loop, and so each WORKER_TICK_MS at least */
 }
 
 static void on_before_wait(uv_prepare_t *prepare)
@@ -270,11 +270,11 @@ static void on_stop(struct mail *mail, void *owner)
 static void *thread_main(void *arg)
 {
     struct worker *w = arg;
-    char name[BEAT_NAME];
+    char name[HEARTBEAT_NAME];
     snprintf(name, sizeof name, "worker-%u", (unsigned)w->index % 1000);
-    beat_begin(&w->beat, name);
+    heartbeat_begin(&w->heartbeat, name);
     uv_run(&w->loop, UV_RUN_DEFAULT);
-    beat_end(&w->beat);
+    heartbeat_end(&w->heartbeat);
     if (w->asker != NULL) {
         asker_close(w->asker);
         w->asker = NULL;

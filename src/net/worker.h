@@ -16,10 +16,10 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "base/beat.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/figure.h"
+#include "base/heartbeat.h"
 #include "base/slice.h"
 #include "config/config.h"
 #include "dedup/dedup.h"
@@ -71,7 +71,7 @@ struct worker {
     struct crew *crew;
     int index;
     pthread_t thread;
-    struct beat beat;
+    struct heartbeat heartbeat;
     bool has_loop, has_mailbox, has_thread;
     uv_loop_t loop;
     struct mailbox mailbox;

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/beat.h"
 #include "base/clock.h"
 #include "base/glob.h"
+#include "base/heartbeat.h"
 #include "net/tour.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -227,14 +227,14 @@ enum outcome cmd_debug_stall(struct session *s, const struct slice *args, size_t
     (void)n;
     int64_t ms;
     enum outcome refused;
-    char name[BEAT_NAME] = "";
+    char name[HEARTBEAT_NAME] = "";
     if (!read_ms(s, args[3], 1, &ms, &refused)) {
         return refused;
     }
     if (args[2].len < sizeof name) {
         memcpy(name, args[2].data, args[2].len);
     }
-    if (!beat_stall(name, ms)) {
+    if (!heartbeat_stall(name, ms)) {
         return session_refuse(s, "ERR there is no thread '%.*s'", arg_shown(args[2]), args[2].data);
     }
     write_simple(&s->writer, "OK");

@@ -15,13 +15,13 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/beat.h"
 #include "base/buf.h"
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/glob.h"
 #include "base/hash.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/varint.h"
 #include "random.h"
@@ -639,65 +639,65 @@ static void test_clock(void **state)
 static void test_beat(void **state)
 {
     (void)state;
-    static struct beat first, second;
-    char name[BEAT_NAME];
-    assert_int_equal(beat_oldest_ms(name), 0);
+    static struct heartbeat first, second;
+    char name[HEARTBEAT_NAME];
+    assert_int_equal(heartbeat_oldest_ms(name), 0);
     assert_string_equal(name, "");
-    assert_false(beat_stall("first", 1));
+    assert_false(heartbeat_stall("first", 1));
 
-    beat_begin(&first, "first");
-    beat_begin(&second, "a name that is too long");
-    char thread[BEAT_NAME] = "";
+    heartbeat_begin(&first, "first");
+    heartbeat_begin(&second, "a name that is too long");
+    char thread[HEARTBEAT_NAME] = "";
     assert_int_equal(pthread_getname_np(pthread_self(), thread, sizeof thread), 0);
     assert_string_equal(thread, "a name that is ");
     atomic_store(&first.at_us, clock_stopwatch_us() - 5000000);
     atomic_store(&second.at_us, clock_stopwatch_us() - 9000000);
-    int64_t ms = beat_oldest_ms(name);
+    int64_t ms = heartbeat_oldest_ms(name);
     assert_true(ms >= 9000 && ms < 60000);
     assert_string_equal(name, "a name that is ");
-    beat_now(&second);
-    ms = beat_oldest_ms(name);
+    heartbeat_now(&second);
+    ms = heartbeat_oldest_ms(name);
     assert_true(ms >= 5000 && ms < 60000);
     assert_string_equal(name, "first");
 
-    struct beat_age ages[3];
-    beat_excuse(&first);
-    assert_true(beat_oldest_ms(name) < 5000);
+    struct heartbeat_age ages[3];
+    heartbeat_excuse(&first);
+    assert_true(heartbeat_oldest_ms(name) < 5000);
     assert_string_equal(name, "a name that is ");
-    assert_int_equal(beat_ages(ages, 3), 2);
-    assert_int_equal(ages[0].silent_ms + ages[1].silent_ms, beat_oldest_ms(NULL));
+    assert_int_equal(heartbeat_ages(ages, 3), 2);
+    assert_int_equal(ages[0].silent_ms + ages[1].silent_ms, heartbeat_oldest_ms(NULL));
     atomic_store(&second.at_us, clock_stopwatch_us());
-    beat_excuse(&second);
-    assert_int_equal(beat_oldest_ms(name), 0);
+    heartbeat_excuse(&second);
+    assert_int_equal(heartbeat_oldest_ms(name), 0);
     assert_string_equal(name, "");
 
     int64_t before = clock_stopwatch_us();
-    assert_true(beat_stall("first", 20));
-    beat_now(&first);
+    assert_true(heartbeat_stall("first", 20));
+    heartbeat_now(&first);
     assert_true(clock_stopwatch_us() - before >= 20000);
     before = clock_stopwatch_us();
-    beat_end(&first);
-    assert_false(beat_stall("first", 1));
-    beat_end(&second);
-    assert_int_equal(beat_oldest_ms(NULL), 0);
+    heartbeat_end(&first);
+    assert_false(heartbeat_stall("first", 1));
+    heartbeat_end(&second);
+    assert_int_equal(heartbeat_oldest_ms(NULL), 0);
 }
 
 /* What a process that stood still missed is no silence of its threads; what comes behind it is. */
 static void test_beat_watched(void **state)
 {
     (void)state;
-    static struct beat b;
-    beat_begin(&b, "b");
+    static struct heartbeat b;
+    heartbeat_begin(&b, "b");
     int64_t now = clock_stopwatch_us();
-    beat_watch(now - 60 * 1000000); /* then it was stopped */
+    heartbeat_watch(now - 60 * 1000000); /* then it was stopped */
     atomic_store(&b.at_us, now - 61 * 1000000);
-    assert_in_range(beat_oldest_ms(NULL), 1000, 1000); /* asked before the one who watches runs again */
-    beat_watch(now);
-    assert_true(beat_oldest_ms(NULL) < (clock_stopwatch_us() - now) / 1000 + 2);
+    assert_in_range(heartbeat_oldest_ms(NULL), 1000, 1000); /* asked before the one who watches runs again */
+    heartbeat_watch(now);
+    assert_true(heartbeat_oldest_ms(NULL) < (clock_stopwatch_us() - now) / 1000 + 2);
     atomic_store(&b.at_us, now - 5 * 1000000);
-    assert_true(beat_oldest_ms(NULL) < (clock_stopwatch_us() - now) / 1000 + 2);
-    beat_watch(0);
-    beat_end(&b);
+    assert_true(heartbeat_oldest_ms(NULL) < (clock_stopwatch_us() - now) / 1000 + 2);
+    heartbeat_watch(0);
+    heartbeat_end(&b);
 }
 
 static bool fits(const char *pattern, const char *text)

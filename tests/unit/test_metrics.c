@@ -186,9 +186,9 @@ static void health(void **state)
     (void)state;
     struct metrics *m = new_metrics();
     m->ready = true;
-    m->n_beats = 2;
-    m->beats[0] = (struct beat_age){"stager", 61007};
-    m->beats[1] = (struct beat_age){"worker-0", 0};
+    m->n_heartbeats = 2;
+    m->heartbeats[0] = (struct heartbeat_age){"stager", 61007};
+    m->heartbeats[1] = (struct heartbeat_age){"worker-0", 0};
     char *text = print(m);
     expect_line(text, "unseen_ready 1");
     expect_line(text, "unseen_thread_silent_seconds{thread=\"stager\"} 61.007");

@@ -173,7 +173,7 @@ static bool take_messages(struct sqlite_store *s)
     for (struct store_message *m = inbox_take(&h->inbox); m != NULL; m = next) {
         next = m->next;
         if (m->kind == STORE_FORGET) {
-            beat_now(&h->inbox.beat);
+            heartbeat_now(&h->inbox.heartbeat);
             erase(s, (struct store_forget *)m);
             continue;
         }
@@ -294,7 +294,7 @@ static void *historian_main(void *arg)
         log_debug("historian's priority is not as it should be", "errno=%d", errno);
     }
     bool more = false;
-    beat_begin(&h->inbox.beat, "historian");
+    heartbeat_begin(&h->inbox.heartbeat, "historian");
     for (;;) {
         bool stop = more        ? inbox_stopped(&h->inbox)
                     : h->paused ? inbox_wait_real(&h->inbox, PAUSE_WAIT_MS) /* for a reader to end its snapshot */
@@ -317,7 +317,7 @@ static void *historian_main(void *arg)
         more = backup_step(s) || more;
     }
     refuse_rest(s);
-    beat_end(&h->inbox.beat);
+    heartbeat_end(&h->inbox.heartbeat);
     return NULL;
 }
 

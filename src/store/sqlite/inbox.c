@@ -89,10 +89,10 @@ static bool is_wanted(const struct inbox *box)
 /* for_ever: on a test's clock nothing becomes due by itself; but the thread beats, which takes no lock. */
 static bool wait_for(struct inbox *box, int64_t real_ms, bool for_ever)
 {
-    int64_t ms = for_ever || real_ms > BEAT_EVERY_MS ? BEAT_EVERY_MS : real_ms;
+    int64_t ms = for_ever || real_ms > HEARTBEAT_EVERY_MS ? HEARTBEAT_EVERY_MS : real_ms;
     bool wanted, stop;
     do {
-        beat_now(&box->beat);
+        heartbeat_now(&box->heartbeat);
         pthread_mutex_lock(&box->mutex);
         if (!is_wanted(box)) {
             clock_cond_wait_real(&box->wake, &box->mutex, ms);
@@ -102,7 +102,7 @@ static bool wait_for(struct inbox *box, int64_t real_ms, bool for_ever)
         box->woken = false;
         pthread_mutex_unlock(&box->mutex);
     } while (for_ever && !wanted);
-    beat_now(&box->beat);
+    heartbeat_now(&box->heartbeat);
     return stop;
 }
 
@@ -118,7 +118,7 @@ bool inbox_wait_real(struct inbox *box, int64_t real_ms)
 
 bool inbox_stopped(struct inbox *box)
 {
-    beat_now(&box->beat);
+    heartbeat_now(&box->heartbeat);
     pthread_mutex_lock(&box->mutex);
     bool stop = box->stop;
     pthread_mutex_unlock(&box->mutex);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/beat.h"
+#include "base/heartbeat.h"
 #include "store/store.h"
 
 struct inbox {
@@ -19,7 +19,7 @@ struct inbox {
     bool urgent;     /* there is something besides batches */
     bool woken;      /* something besides messages is to be looked at */
     bool stop;
-    struct beat beat; /* of the thread that waits at it, which begins and ends it */
+    struct heartbeat heartbeat; /* of the thread that waits at it, which begins and ends it */
 };
 
 int inbox_init(struct inbox *box);
@@ -32,7 +32,8 @@ uint64_t inbox_length(struct inbox *box);
 /* The whole list, oldest first; NULL when empty. Does not wait. */
 struct store_message *inbox_take(struct inbox *box);
 
-/* Waits for a message, a wake or a stop; on a running clock at most real_ms. Beats meanwhile. Returns whether to stop.
+/* Waits for a message, a wake or a stop; on a running clock at most real_ms. Keeps the heartbeat going. Returns whether
+ * to stop.
  */
 bool inbox_wait(struct inbox *box, int64_t real_ms);
 

@@ -100,7 +100,7 @@ static void work_held(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
     while (st->held != NULL) {
-        beat_now(&st->inbox.beat);
+        heartbeat_now(&st->inbox.heartbeat);
         stager_look_at_memory(s, false);
         struct store_message *group = NULL;
         struct store_message **last = &group;
@@ -253,7 +253,7 @@ static void *stager_main(void *arg)
     struct sqlite_store *s = arg;
     struct stager *st = &s->stager;
     bool more = false;
-    beat_begin(&st->inbox.beat, "stager");
+    heartbeat_begin(&st->inbox.heartbeat, "stager");
     for (;;) {
         bool stop = more ? inbox_stopped(&st->inbox) : inbox_wait(&st->inbox, TICK_MS);
         stager_gather(st);
@@ -272,7 +272,7 @@ static void *stager_main(void *arg)
         work_flush_calls(s);
         checkpoint_when_long(s);
         if (stop) {
-            beat_end(&st->inbox.beat);
+            heartbeat_end(&st->inbox.heartbeat);
             return NULL;
         }
     }

@@ -1,4 +1,4 @@
-#include "base/beat.h"
+#include "base/heartbeat.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -8,26 +8,26 @@
 #include "base/clock.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the list; the beats themselves take no lock */
-static struct beat *beats;
+static struct heartbeat *heartbeats;
 
-/* When beat_watch() was called last (0: nobody watches), and since when it has been without a gap. */
+/* When heartbeat_watch() was called last (0: nobody watches), and since when it has been without a gap. */
 static _Atomic int64_t watched_us, awake_us;
 
-enum { GAP_US = 3 * BEAT_EVERY_MS * 1000 };
+enum { GAP_US = 3 * HEARTBEAT_EVERY_MS * 1000 };
 
-void beat_begin(struct beat *b, const char *name)
+void heartbeat_begin(struct heartbeat *b, const char *name)
 {
     snprintf(b->name, sizeof b->name, "%s", name);
-    pthread_setname_np(pthread_self(), b->name); /* BEAT_NAME is what Linux takes */
+    pthread_setname_np(pthread_self(), b->name); /* HEARTBEAT_NAME is what Linux takes */
     atomic_init(&b->at_us, clock_stopwatch_us());
     atomic_init(&b->stall_ms, 0);
     pthread_mutex_lock(&mutex);
-    b->next = beats;
-    beats = b;
+    b->next = heartbeats;
+    heartbeats = b;
     pthread_mutex_unlock(&mutex);
 }
 
-void beat_now(struct beat *b)
+void heartbeat_now(struct heartbeat *b)
 {
     atomic_store_explicit(&b->at_us, clock_stopwatch_us(), memory_order_relaxed);
     int64_t stall = atomic_load_explicit(&b->stall_ms, memory_order_relaxed);
@@ -39,12 +39,12 @@ void beat_now(struct beat *b)
     }
 }
 
-void beat_excuse(struct beat *b)
+void heartbeat_excuse(struct heartbeat *b)
 {
     atomic_store_explicit(&b->at_us, INT64_MAX, memory_order_relaxed);
 }
 
-void beat_watch(int64_t now_us)
+void heartbeat_watch(int64_t now_us)
 {
     int64_t before = atomic_load(&watched_us);
     if (before != 0 && now_us - before > GAP_US) {
@@ -68,10 +68,10 @@ static int64_t silent_us(int64_t at, int64_t until)
     return from < until ? until - from : 0;
 }
 
-void beat_end(struct beat *b)
+void heartbeat_end(struct heartbeat *b)
 {
     pthread_mutex_lock(&mutex);
-    for (struct beat **at = &beats; *at != NULL; at = &(*at)->next) {
+    for (struct heartbeat **at = &heartbeats; *at != NULL; at = &(*at)->next) {
         if (*at == b) {
             *at = b->next;
             break;
@@ -80,19 +80,19 @@ void beat_end(struct beat *b)
     pthread_mutex_unlock(&mutex);
 }
 
-int64_t beat_oldest_ms(char name[BEAT_NAME])
+int64_t heartbeat_oldest_ms(char name[HEARTBEAT_NAME])
 {
     int64_t oldest = INT64_MAX;
     if (name != NULL) {
         name[0] = '\0';
     }
     pthread_mutex_lock(&mutex);
-    for (const struct beat *b = beats; b != NULL; b = b->next) {
+    for (const struct heartbeat *b = heartbeats; b != NULL; b = b->next) {
         int64_t at = atomic_load_explicit(&b->at_us, memory_order_relaxed);
         if (at < oldest) {
             oldest = at;
             if (name != NULL) {
-                memcpy(name, b->name, BEAT_NAME);
+                memcpy(name, b->name, HEARTBEAT_NAME);
             }
         }
     }
@@ -100,23 +100,23 @@ int64_t beat_oldest_ms(char name[BEAT_NAME])
     return silent_us(oldest, watched_until()) / 1000;
 }
 
-int beat_ages(struct beat_age *out, int max)
+int heartbeat_ages(struct heartbeat_age *out, int max)
 {
     int n = 0;
     pthread_mutex_lock(&mutex);
-    for (const struct beat *b = beats; b != NULL && n < max; b = b->next, n++) {
+    for (const struct heartbeat *b = heartbeats; b != NULL && n < max; b = b->next, n++) {
         out[n].silent_ms = silent_us(atomic_load_explicit(&b->at_us, memory_order_relaxed), watched_until()) / 1000;
-        memcpy(out[n].name, b->name, BEAT_NAME);
+        memcpy(out[n].name, b->name, HEARTBEAT_NAME);
     }
     pthread_mutex_unlock(&mutex);
     return n;
 }
 
-bool beat_stall(const char *name, int64_t ms)
+bool heartbeat_stall(const char *name, int64_t ms)
 {
     bool found = false;
     pthread_mutex_lock(&mutex);
-    for (struct beat *b = beats; b != NULL && !found; b = b->next) {
+    for (struct heartbeat *b = heartbeats; b != NULL && !found; b = b->next) {
         found = strcmp(b->name, name) == 0;
         if (found) {
             atomic_store_explicit(&b->stall_ms, ms, memory_order_relaxed);
