@@ -27,7 +27,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
-#include "net/mailbox.h"
+#include "net/loop_queue.h"
 #include "net/worker.h"
 
 struct http;
@@ -135,7 +135,7 @@ void http_count(struct http_request *rq, enum counter counter, uint64_t n);
  * answer() puts the answer into the request, which is NULL when the server has given up waiting (so answer() also frees
  * what the task holds), and the task's memory goes. */
 struct http_task {
-    struct mail mail;
+    struct loop_message message;
     struct http *http;
     struct http_request *rq;
     size_t held;

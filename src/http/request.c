@@ -457,9 +457,9 @@ void *http_task_new(struct http_request *rq, size_t size, size_t held,
     return task;
 }
 
-static void on_task_done(struct mail *mail, void *owner)
+static void on_task_done(struct loop_message *message, void *owner)
 {
-    struct http_task *task = (struct http_task *)mail;
+    struct http_task *task = (struct http_task *)message;
     struct http *h = owner;
     struct http_request *rq = task->rq;
     h->held -= task->held;
@@ -475,6 +475,6 @@ static void on_task_done(struct mail *mail, void *owner)
 
 void http_task_done(struct http_task *task)
 {
-    task->mail.deliver = on_task_done;
-    mailbox_post(&task->http->mailbox, &task->mail);
+    task->message.deliver = on_task_done;
+    loop_queue_post(&task->http->queue, &task->message);
 }

@@ -1,8 +1,8 @@
 /* The thread, its loop, and libmicrohttpd on it.
  *
- * libmicrohttpd is driven from outside: its epoll is one more file of our loop, so that mail from the store, timers and
- * sockets meet on one thread and nothing here needs a lock. http_run() is called when the epoll has something, when a
- * suspended connection was resumed, and again at once as long as the library says that it isn't through.
+ * libmicrohttpd is driven from outside: its epoll is one more file of our loop, so that message from the store, timers
+ * and sockets meet on one thread and nothing here needs a lock. http_run() is called when the epoll has something, when
+ * a suspended connection was resumed, and again at once as long as the library says that it isn't through.
  *
  * Stopping: the listener closes; requests that are whole are answered and sent; whatever is still under way at the
  * deadline is answered by 503 and its task is cut loose, because libmicrohttpd can't end with suspended connections.
@@ -40,7 +40,7 @@ static void close_handles(struct http *h)
     uv_close((uv_handle_t *)&h->soon, NULL);
     uv_close((uv_handle_t *)&h->tick, NULL);
     uv_close((uv_handle_t *)&h->deadline, NULL);
-    mailbox_close(&h->mailbox);
+    loop_queue_close(&h->queue);
 }
 
 /* Not from within the library: it is gone afterwards. */
@@ -120,10 +120,10 @@ static int init_loop(struct http *h, struct err *err)
         return err_set(err, ERR_SYSTEM, "can't set up the loop for HTTP: %s", uv_strerror(code));
     }
     h->has_loop = true;
-    if (mailbox_open(&h->mailbox, &h->loop, h, err) < 0) {
+    if (loop_queue_open(&h->queue, &h->loop, h, err) < 0) {
         return err_prefix(err, "HTTP");
     }
-    h->has_mailbox = true;
+    h->has_queue = true;
     uv_timer_init(&h->loop, &h->soon);
     uv_timer_init(&h->loop, &h->tick);
     uv_timer_init(&h->loop, &h->deadline);
@@ -134,7 +134,7 @@ static int init_loop(struct http *h, struct err *err)
         uv_close((uv_handle_t *)&h->soon, NULL);
         uv_close((uv_handle_t *)&h->tick, NULL);
         uv_close((uv_handle_t *)&h->deadline, NULL);
-        mailbox_close(&h->mailbox);
+        loop_queue_close(&h->queue);
         uv_run(&h->loop, UV_RUN_DEFAULT);
         return err_set(err, ERR_SYSTEM, "can't wait for HTTP connections: %s", uv_strerror(code));
     }
@@ -224,16 +224,16 @@ const char *http_address(const struct http *http)
     return http != NULL ? http->address : NULL;
 }
 
-struct attach_mail {
-    struct mail mail;
+struct attach_message {
+    struct loop_message message;
     const struct dedup *dedup;
     struct asker *asker;
 };
 
-static void on_attach(struct mail *mail, void *owner)
+static void on_attach(struct loop_message *message, void *owner)
 {
     struct http *h = owner;
-    struct attach_mail *m = (struct attach_mail *)mail;
+    struct attach_message *m = (struct attach_message *)message;
     if (h->stopped) {
         asker_close(m->asker);
     } else {
@@ -248,17 +248,17 @@ int http_attach(struct http *http, const struct dedup *dedup, struct err *err)
     if (http == NULL) {
         return 0;
     }
-    struct attach_mail *m = calloc(1, sizeof *m);
+    struct attach_message *m = calloc(1, sizeof *m);
     if (m == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the reader of the HTTP server");
     }
-    *m = (struct attach_mail){{NULL, on_attach}, dedup, NULL};
+    *m = (struct attach_message){{NULL, on_attach}, dedup, NULL};
     int code = asker_open(dedup, &m->asker, err);
     if (code < 0) {
         free(m);
         return code;
     }
-    mailbox_post(&http->mailbox, &m->mail);
+    loop_queue_post(&http->queue, &m->message);
     return 0;
 }
 
@@ -280,14 +280,14 @@ static void on_deadline(uv_timer_t *timer)
     end_if_done(h);
 }
 
-struct stop_mail {
-    struct mail mail;
+struct stop_message {
+    struct loop_message message;
 };
 
-static void on_stop(struct mail *mail, void *owner)
+static void on_stop(struct loop_message *message, void *owner)
 {
     struct http *h = owner;
-    free(mail);
+    free(message);
     if (h->stopping) {
         return;
     }
@@ -308,15 +308,15 @@ void http_stop(struct http *http)
         return;
     }
     if (http->has_thread) {
-        struct stop_mail *m = malloc(sizeof *m);
+        struct stop_message *m = malloc(sizeof *m);
         if (m != NULL) {
-            m->mail.deliver = on_stop;
-            mailbox_post(&http->mailbox, &m->mail);
+            m->message.deliver = on_stop;
+            loop_queue_post(&http->queue, &m->message);
             pthread_join(http->thread, NULL);
         }
         http->has_thread = false;
     } else if (http->daemon != NULL) {
-        if (http->has_mailbox && !http->stopped) {
+        if (http->has_queue && !http->stopped) {
             http->stopping = true;
             end_if_done(http);
             uv_run(&http->loop, UV_RUN_DEFAULT);
@@ -336,9 +336,9 @@ void http_free(struct http *http)
     if (http == NULL) {
         return;
     }
-    if (http->has_mailbox) {
-        mailbox_drain(&http->mailbox);
-        mailbox_free(&http->mailbox);
+    if (http->has_queue) {
+        loop_queue_drain(&http->queue);
+        loop_queue_free(&http->queue);
     }
     if (http->has_loop) {
         uv_loop_close(&http->loop);

@@ -22,9 +22,9 @@ struct http {
 
     pthread_t thread;
     struct heartbeat heartbeat;
-    bool has_thread, has_loop, has_mailbox;
+    bool has_thread, has_loop, has_queue;
     uv_loop_t loop;
-    struct mailbox mailbox;
+    struct loop_queue queue;
     struct MHD_Daemon *daemon;
     uv_poll_t poll;  /* libmicrohttpd's epoll */
     uv_timer_t soon; /* when it has more to do than the sockets say */

@@ -20,13 +20,13 @@ static struct aside_job *next_job(struct aside *a)
         clock_cond_wait_real(&a->wake, &a->lock, HEARTBEAT_EVERY_MS);
     }
     heartbeat_now(&a->heartbeat);
-    struct mail *mail = a->stop ? NULL : a->first;
-    if (mail != NULL) {
-        a->first = mail->next;
+    struct loop_message *message = a->stop ? NULL : a->first;
+    if (message != NULL) {
+        a->first = message->next;
         a->end = a->first == NULL ? &a->first : a->end;
     }
     pthread_mutex_unlock(&a->lock);
-    return (struct aside_job *)mail;
+    return (struct aside_job *)message;
 }
 
 static void *aside_main(void *arg)
@@ -38,7 +38,7 @@ static void *aside_main(void *arg)
     heartbeat_begin(&a->heartbeat, "aside");
     for (struct aside_job *job = next_job(a); job != NULL; job = next_job(a)) {
         job->ask(job, a->asker);
-        mailbox_post(&job->home->mailbox, &job->mail);
+        loop_queue_post(&job->home->queue, &job->message);
     }
     heartbeat_end(&a->heartbeat);
     return NULL;
@@ -81,10 +81,10 @@ int aside_start(struct aside *a, const struct dedup *dedup, struct err *err)
 
 void aside_put(struct aside *a, struct aside_job *job)
 {
-    job->mail.next = NULL;
+    job->message.next = NULL;
     pthread_mutex_lock(&a->lock);
-    *a->end = &job->mail;
-    a->end = &job->mail.next;
+    *a->end = &job->message;
+    a->end = &job->message.next;
     pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
 }
@@ -100,9 +100,9 @@ void aside_stop(struct aside *a)
     pthread_mutex_unlock(&a->lock);
     pthread_join(a->thread, NULL);
     a->has_thread = false;
-    for (struct mail *mail = a->first, *next; mail != NULL; mail = next) {
-        next = mail->next;
-        mailbox_post(&((struct aside_job *)mail)->home->mailbox, mail);
+    for (struct loop_message *message = a->first, *next; message != NULL; message = next) {
+        next = message->next;
+        loop_queue_post(&((struct aside_job *)message)->home->queue, message);
     }
     asker_close(a->asker);
     pthread_cond_destroy(&a->wake);

@@ -1,5 +1,5 @@
 /* What would hold up a worker's other connections is asked aside: by one thread of its own, at a lower priority, one
- * question after the other. The answer comes back through the mailbox of the worker that asked.
+ * question after the other. The answer comes back through the queue of the worker that asked.
  */
 #ifndef UNSEEN_NET_ASIDE_H
 #define UNSEEN_NET_ASIDE_H
@@ -10,14 +10,14 @@
 #include "base/err.h"
 #include "base/heartbeat.h"
 #include "dedup/dedup.h"
-#include "net/mailbox.h"
+#include "net/loop_queue.h"
 
 struct worker;
 
 /* The first member of the question's own struct. The asking side fills all of it, and holds its connection until the
- * mail is delivered. */
+ * message is delivered. */
 struct aside_job {
-    struct mail mail; /* at home, once it was asked; or unasked, when the service stops */
+    struct loop_message message; /* at home, once it was asked; or unasked, when the service stops */
     struct worker *home;
     void (*ask)(struct aside_job *job, struct asker *asker); /* on the thread */
 };
@@ -28,7 +28,7 @@ struct aside {
     bool has_thread, stop;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct mail *first, **end; /* jobs, by their mail */
+    struct loop_message *first, **end; /* jobs, by their message */
     struct asker *asker;
 };
 

@@ -18,8 +18,8 @@ libunseen_a_SOURCES += \
 	src/net/listener.h \
 	src/net/logins.c \
 	src/net/logins.h \
-	src/net/mailbox.c \
-	src/net/mailbox.h \
+	src/net/loop_queue.c \
+	src/net/loop_queue.h \
 	src/net/meter.c \
 	src/net/meter.h \
 	src/net/password.c \

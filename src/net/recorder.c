@@ -24,7 +24,7 @@ struct entry {
 
 struct batch {
     struct store_batch store;
-    struct mail mail;
+    struct loop_message message;
     struct worker *worker;
     struct entry *entries;
     size_t n_entries, cap;
@@ -116,9 +116,9 @@ static void look_for_slow(const struct worker *w, const struct batch *b)
     }
 }
 
-static void on_answered(struct mail *mail, void *owner)
+static void on_answered(struct loop_message *message, void *owner)
 {
-    struct batch *b = (struct batch *)((char *)mail - offsetof(struct batch, mail));
+    struct batch *b = (struct batch *)((char *)message - offsetof(struct batch, message));
     struct worker *w = owner;
     w->recorder.under_way--;
     account(b, 0);
@@ -141,8 +141,8 @@ static void on_answered(struct mail *mail, void *owner)
 static void on_done(struct store_batch *store)
 {
     struct batch *b = store->owner;
-    b->mail.deliver = on_answered;
-    mailbox_post(&b->worker->mailbox, &b->mail);
+    b->message.deliver = on_answered;
+    loop_queue_post(&b->worker->queue, &b->message);
 }
 
 static struct batch *filling(struct worker *w)

@@ -1,7 +1,7 @@
 /* What a worker's connections want recorded, gathered into batches for the store.
  *
  * All writes of one turn of the loop share a batch. It is handed in at the end of the turn, or when it is large; the
- * answer comes back through the mailbox and is passed to each connection in the order of its writes.
+ * answer comes back through the queue and is passed to each connection in the order of its writes.
  */
 #ifndef UNSEEN_NET_RECORDER_H
 #define UNSEEN_NET_RECORDER_H

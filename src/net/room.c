@@ -132,22 +132,22 @@ void room_rise(struct conn *c)
     room_leave(c->worker->crew, c->peer, false);
 }
 
-struct shed_mail {
-    struct mail mail;
+struct shed_message {
+    struct loop_message message;
     int hops; /* workers that it may still go to */
 };
 
-static void on_shed(struct mail *mail, void *owner)
+static void on_shed(struct loop_message *message, void *owner)
 {
     struct worker *w = owner;
-    struct shed_mail *m = (struct shed_mail *)mail;
+    struct shed_message *m = (struct shed_message *)message;
     struct crew *crew = w->crew;
     struct conn *c = w->silent_first;
     while (c != NULL && c->state == CONN_CLOSING) { /* makes room anyway */
         c = c->next_silent;
     }
     if (c == NULL && --m->hops > 0 && !w->stopping) {
-        mailbox_post(&crew->workers[(w->index + 1) % crew->n].mailbox, mail);
+        loop_queue_post(&crew->workers[(w->index + 1) % crew->n].queue, message);
         return;
     }
     if (c != NULL) {
@@ -184,14 +184,14 @@ static bool make_room(struct crew *crew)
     if (atomic_load_explicit(&r->silent, memory_order_relaxed) <= shedding) {
         return false;
     }
-    struct shed_mail *m = malloc(sizeof *m);
+    struct shed_message *m = malloc(sizeof *m);
     if (m == NULL) {
         return false;
     }
-    *m = (struct shed_mail){{NULL, on_shed}, crew->n};
+    *m = (struct shed_message){{NULL, on_shed}, crew->n};
     atomic_fetch_add_explicit(&r->shedding, 1, memory_order_relaxed);
     bool fresh = shedding == 0 && atomic_load_explicit(&r->opening, memory_order_relaxed) == 0;
-    mailbox_post(&worker_to_shed(crew, fresh)->mailbox, &m->mail);
+    loop_queue_post(&worker_to_shed(crew, fresh)->queue, &m->message);
     return true;
 }
 

@@ -7,7 +7,7 @@
  * Unix sockets.
  *
  * The listener's thread lets in; each worker has a list of its silent connections, oldest first, and closes one when
- * the listener's mail asks it to. A mail that finds none goes on to the next worker. It may come too late, since
+ * the listener's message asks it to. A message that finds none goes on to the next worker. It may come too late, since
  * everybody has spoken by then: that is how connections beyond max_clients stay, ROOM_SPARE of them at most.
  */
 #ifndef UNSEEN_NET_ROOM_H

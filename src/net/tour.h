@@ -5,12 +5,12 @@
 
 #include <stdbool.h>
 
-#include "net/mailbox.h"
+#include "net/loop_queue.h"
 
 struct worker;
 
 struct tour {
-    struct mail mail;
+    struct loop_message message;
     struct worker *home;
     int next;                                            /* worker to visit */
     bool (*visit)(struct tour *tour, struct worker *w);  /* on w's thread; false: there is more, at its next turn */

@@ -70,7 +70,7 @@ static void close_handles(struct worker *w)
         uv_close((uv_handle_t *)&w->turning, NULL);
         uv_close((uv_handle_t *)&w->deadline, NULL);
         through_port_close(w->through);
-        mailbox_close(&w->mailbox);
+        loop_queue_close(&w->queue);
     }
 }
 
@@ -132,10 +132,10 @@ static void on_tick(uv_timer_t *timer)
     worker_tick(timer->data);
 }
 
-/* Mail: a socket, the store's arrival, the end. */
+/* Messages: a socket, the store's arrival, the end. */
 
-struct socket_mail {
-    struct mail mail;
+struct socket_message {
+    struct loop_message message;
     const struct conn_ops *ops;
     int fd;
     uint64_t peer, id;
@@ -147,10 +147,10 @@ static void drop_socket(struct crew *crew, int fd, uint64_t peer)
     room_leave(crew, peer, true);
 }
 
-static void on_socket(struct mail *mail, void *owner)
+static void on_socket(struct loop_message *message, void *owner)
 {
     struct worker *w = owner;
-    struct socket_mail *m = (struct socket_mail *)mail;
+    struct socket_message *m = (struct socket_message *)message;
     if (w->stopping) {
         drop_socket(w->crew, m->fd, m->peer);
     } else {
@@ -161,28 +161,28 @@ static void on_socket(struct mail *mail, void *owner)
 
 void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, uint64_t peer)
 {
-    struct socket_mail *m = calloc(1, sizeof *m);
+    struct socket_message *m = calloc(1, sizeof *m);
     if (m == NULL) {
         drop_socket(crew, fd, peer);
         return;
     }
-    *m = (struct socket_mail){{NULL, on_socket}, ops, fd, peer, 0};
+    *m = (struct socket_message){{NULL, on_socket}, ops, fd, peer, 0};
     m->id = atomic_fetch_add_explicit(&crew->last_id, 1, memory_order_relaxed) + 1;
     unsigned turn = atomic_fetch_add_explicit(&crew->next_worker, 1, memory_order_relaxed);
-    mailbox_post(&crew->workers[turn % (unsigned)crew->n].mailbox, &m->mail);
+    loop_queue_post(&crew->workers[turn % (unsigned)crew->n].queue, &m->message);
 }
 
-struct attach_mail {
-    struct mail mail;
+struct attach_message {
+    struct loop_message message;
     const struct dedup *dedup;
     struct asker *asker;
     struct through_port *through;
 };
 
-static void on_attach(struct mail *mail, void *owner)
+static void on_attach(struct loop_message *message, void *owner)
 {
     struct worker *w = owner;
-    struct attach_mail *m = (struct attach_mail *)mail;
+    struct attach_message *m = (struct attach_message *)message;
     if (w->stopped) {
         asker_close(m->asker);
         through_port_free(m->through);
@@ -197,21 +197,21 @@ static void on_attach(struct mail *mail, void *owner)
 
 int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
 {
-    struct attach_mail **mails = calloc((size_t)crew->n, sizeof(struct attach_mail *));
-    int code = mails == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
+    struct attach_message **messages = calloc((size_t)crew->n, sizeof(struct attach_message *));
+    int code = messages == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
     for (int i = 0; code == 0 && i < crew->n; i++) {
-        mails[i] = calloc(1, sizeof *mails[i]);
-        if (mails[i] == NULL) {
+        messages[i] = calloc(1, sizeof *messages[i]);
+        if (messages[i] == NULL) {
             code = err_set(err, ERR_NOMEM, "out of memory for the workers' readers");
             break;
         }
-        *mails[i] = (struct attach_mail){{NULL, on_attach}, dedup, NULL, NULL};
-        code = asker_open(dedup, &mails[i]->asker, err);
+        *messages[i] = (struct attach_message){{NULL, on_attach}, dedup, NULL, NULL};
+        code = asker_open(dedup, &messages[i]->asker, err);
         if (code == 0) {
-            code = through_port_new(dedup->through, &mails[i]->through, err);
+            code = through_port_new(dedup->through, &messages[i]->through, err);
         }
         if (code == 0) {
-            asker_leave_large(mails[i]->asker);
+            asker_leave_large(messages[i]->asker);
         }
     }
     if (code == 0) {
@@ -220,23 +220,23 @@ int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
     if (code == 0) {
         atomic_store_explicit(&crew->dedup, dedup, memory_order_release);
     }
-    for (int i = 0; mails != NULL && i < crew->n && mails[i] != NULL; i++) {
+    for (int i = 0; messages != NULL && i < crew->n && messages[i] != NULL; i++) {
         if (code == 0) {
-            mailbox_post(&crew->workers[i].mailbox, &mails[i]->mail);
+            loop_queue_post(&crew->workers[i].queue, &messages[i]->message);
         } else {
-            if (mails[i]->asker != NULL) {
-                asker_close(mails[i]->asker);
+            if (messages[i]->asker != NULL) {
+                asker_close(messages[i]->asker);
             }
-            through_port_free(mails[i]->through);
-            free(mails[i]);
+            through_port_free(messages[i]->through);
+            free(messages[i]);
         }
     }
-    free(mails);
+    free(messages);
     return code;
 }
 
-struct stop_mail {
-    struct mail mail;
+struct stop_message {
+    struct loop_message message;
     int64_t patience_ms;
 };
 
@@ -251,10 +251,10 @@ static void on_deadline(uv_timer_t *timer)
     close_handles(w);
 }
 
-static void on_stop(struct mail *mail, void *owner)
+static void on_stop(struct loop_message *message, void *owner)
 {
     struct worker *w = owner;
-    struct stop_mail *m = (struct stop_mail *)mail;
+    struct stop_message *m = (struct stop_message *)message;
     if (!w->stopping && !w->stopped) {
         w->stopping = true;
         if (w->index == 0) {
@@ -305,10 +305,10 @@ static int worker_init(struct crew *crew, int index, struct err *err)
         return err_set(err, ERR_SYSTEM, "can't set up the loop of worker %d: %s", index, uv_strerror(code));
     }
     w->has_loop = true;
-    if (mailbox_open(&w->mailbox, &w->loop, w, err) < 0) {
+    if (loop_queue_open(&w->queue, &w->loop, w, err) < 0) {
         return err_prefix(err, "worker %d", index);
     }
-    w->has_mailbox = true;
+    w->has_queue = true;
     uv_check_init(&w->loop, &w->turn_end);
     start_handle(w, (uv_handle_t *)&w->turn_end);
     uv_prepare_init(&w->loop, &w->before_wait);
@@ -380,17 +380,17 @@ void crew_stop(struct crew *crew, int64_t patience_ms)
 {
     for (int i = 0; i < crew->n; i++) {
         struct worker *w = &crew->workers[i];
-        struct stop_mail *m = w->has_mailbox ? malloc(sizeof *m) : NULL;
+        struct stop_message *m = w->has_queue ? malloc(sizeof *m) : NULL;
         if (m != NULL) {
-            *m = (struct stop_mail){{NULL, on_stop}, patience_ms};
-            mailbox_post(&w->mailbox, &m->mail);
+            *m = (struct stop_message){{NULL, on_stop}, patience_ms};
+            loop_queue_post(&w->queue, &m->message);
         }
     }
     for (int i = 0; i < crew->n; i++) {
         struct worker *w = &crew->workers[i];
         if (w->has_thread) {
             pthread_join(w->thread, NULL);
-        } else if (w->has_mailbox) {
+        } else if (w->has_queue) {
             thread_main(w);
         }
         w->has_thread = false;
@@ -403,16 +403,16 @@ void crew_free(struct crew *crew)
     /* A message may be on its way through all workers. */
     for (int pass = 0; pass <= crew->n; pass++) {
         for (int i = 0; i < crew->n; i++) {
-            if (crew->workers[i].has_mailbox) {
-                mailbox_drain(&crew->workers[i].mailbox);
+            if (crew->workers[i].has_queue) {
+                loop_queue_drain(&crew->workers[i].queue);
             }
         }
     }
     for (int i = 0; i < crew->n; i++) {
         struct worker *w = &crew->workers[i];
         recorder_free(w);
-        if (w->has_mailbox) {
-            mailbox_free(&w->mailbox);
+        if (w->has_queue) {
+            loop_queue_free(&w->queue);
         }
         if (w->has_loop) {
             uv_loop_close(&w->loop);

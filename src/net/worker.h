@@ -1,7 +1,7 @@
 /* Workers: one thread each, with its own loop, connections, asker, scratch memory and counters.
  *
  * A turn of the loop: read from the sockets that have something, answer what can be answered, take what the store
- * answered from the mailbox, see to timers; then hand all writes of the turn to the store as one batch, and send all
+ * answered from the queue, see to timers; then hand all writes of the turn to the store as one batch, and send all
  * replies. A worker never waits for another thread.
  *
  * The crew is all workers together, and what they share: the configuration, the memory budget, the counts.
@@ -31,7 +31,7 @@
 #include "net/line.h"
 #include "net/listener.h"
 #include "net/logins.h"
-#include "net/mailbox.h"
+#include "net/loop_queue.h"
 #include "net/meter.h"
 #include "net/recorder.h"
 #include "net/room.h"
@@ -72,9 +72,9 @@ struct worker {
     int index;
     pthread_t thread;
     struct heartbeat heartbeat;
-    bool has_loop, has_mailbox, has_thread;
+    bool has_loop, has_queue, has_thread;
     uv_loop_t loop;
-    struct mailbox mailbox;
+    struct loop_queue queue;
     uv_check_t turn_end;
     uv_prepare_t
         before_wait;    /* timers have their say before the loop waits, and what they answered must not wait along */

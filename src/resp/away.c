@@ -79,10 +79,10 @@ static void come_back(struct away *a)
     conn_release(&s->conn);
 }
 
-static void on_mail(struct mail *mail, void *owner)
+static void on_message(struct loop_message *message, void *owner)
 {
     (void)owner;
-    come_back((struct away *)mail);
+    come_back((struct away *)message);
 }
 
 static void on_through(struct through_question *q)
@@ -109,7 +109,7 @@ static struct away *prepare(struct session *s, ask_fn *ask, struct slice user, c
         *result = err_set(err, ERR_NOMEM, "out of memory for a question about %zu items", n);
         return NULL;
     }
-    a->job = (struct aside_job){{NULL, on_mail}, w, ask};
+    a->job = (struct aside_job){{NULL, on_message}, w, ask};
     a->session = s;
     a->size = size;
     a->n = n;

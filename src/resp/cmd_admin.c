@@ -156,17 +156,17 @@ static void on_return(struct tour *tour, struct worker *w)
     task_end(&task_of_tour(tour)->task);
 }
 
-static void on_ticked_mail(struct mail *mail, void *owner)
+static void on_ticked_message(struct loop_message *message, void *owner)
 {
-    tour_start((struct tour *)mail, owner);
+    tour_start((struct tour *)message, owner);
 }
 
 /* On a thread of the store. */
 static void on_ticked(struct store_call *call)
 {
     struct call_task *t = (struct call_task *)call->owner;
-    t->tour.mail.deliver = on_ticked_mail;
-    mailbox_post(&t->task.session->conn.worker->mailbox, &t->tour.mail);
+    t->tour.message.deliver = on_ticked_message;
+    loop_queue_post(&t->task.session->conn.worker->queue, &t->tour.message);
 }
 
 static enum outcome after_clock(struct session *s)

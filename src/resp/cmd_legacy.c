@@ -274,15 +274,15 @@ struct problems_task {
     struct err err;
 };
 
-static struct problems_task *problems_of(struct mail *mail)
+static struct problems_task *problems_of(struct loop_message *message)
 {
-    return (struct problems_task *)((char *)mail - offsetof(struct problems_task, job.mail));
+    return (struct problems_task *)((char *)message - offsetof(struct problems_task, job.message));
 }
 
 static void read_problems(struct aside_job *job, struct asker *asker)
 {
     (void)asker;
-    struct problems_task *t = problems_of(&job->mail);
+    struct problems_task *t = problems_of(&job->message);
     t->list = arena_alloc(&t->arena, (size_t)t->most * sizeof *t->list);
     t->found = t->list != NULL ? legacy_problems(t->legacy, t->list, t->most, &t->arena, &t->err)
                                : err_set(&t->err, ERR_NOMEM, "out of memory");
@@ -307,10 +307,10 @@ static void answer_problems(struct task *task, struct session *s)
     }
 }
 
-static void problems_back(struct mail *mail, void *owner)
+static void problems_back(struct loop_message *message, void *owner)
 {
     (void)owner;
-    struct problems_task *t = problems_of(mail);
+    struct problems_task *t = problems_of(message);
     struct arena arena = t->arena;
     task_end(&t->task);
     arena_free(&arena);

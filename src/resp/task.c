@@ -35,14 +35,14 @@ void task_end(struct task *task)
     free(task);
 }
 
-static void on_mail(struct mail *mail, void *owner)
+static void on_message(struct loop_message *message, void *owner)
 {
     (void)owner;
-    task_end((struct task *)mail);
+    task_end((struct task *)message);
 }
 
 void task_done(struct task *task)
 {
-    task->mail.deliver = on_mail;
-    mailbox_post(&task->session->conn.worker->mailbox, &task->mail);
+    task->message.deliver = on_message;
+    loop_queue_post(&task->session->conn.worker->queue, &task->message);
 }

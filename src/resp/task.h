@@ -1,15 +1,15 @@
-/* A command that another thread ends: it holds its connection meanwhile, and comes back through the mailbox. */
+/* A command that another thread ends: it holds its connection meanwhile, and comes back through the queue. */
 #ifndef UNSEEN_RESP_TASK_H
 #define UNSEEN_RESP_TASK_H
 
 #include <stddef.h>
 
-#include "net/mailbox.h"
+#include "net/loop_queue.h"
 #include "resp/session.h"
 
 /* The first member of the command's own struct. */
 struct task {
-    struct mail mail;
+    struct loop_message message;
     struct session *session;
     struct buf args;                                      /* for the slow log */
     void (*answer)(struct task *task, struct session *s); /* writes the reply; not called without a peer */

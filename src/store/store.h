@@ -5,7 +5,7 @@
  * 2. load: sees every write answered before it began, whatever flushes meanwhile; never waits for a
  *    commit, a flush, a sweep or a checkpoint.
  * 3. No function but those named "blocks" waits for another thread. `done` callbacks run on a thread of
- *    the store: they pass the message on (to a mailbox) and return.
+ *    the store: they pass the message on (to a queue) and return.
  * 4. A slot's rows leave staging only when they're durable in history.
  *
  * Nothing above this header knows SQL, files or tables.

@@ -132,7 +132,7 @@ tests_unit_test_commands_SOURCES = tests/unit/test_commands.c tests/unit/fake_st
 tests_unit_test_commands_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_commands
 check_PROGRAMS += tests/unit/test_mailbox tests/unit/test_server
-tests_unit_test_mailbox_SOURCES = tests/unit/test_mailbox.c
+tests_unit_test_mailbox_SOURCES = tests/unit/test_loop_queue.c
 tests_unit_test_mailbox_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_server_SOURCES = tests/unit/test_server.c tests/unit/fake_store.c tests/unit/fake_store.h \
 	tests/unit/server_fixture.c tests/unit/server_fixture.h

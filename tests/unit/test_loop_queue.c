@@ -1,4 +1,4 @@
-/* The mailbox: nothing is lost, nothing is doubled, and each sender's messages arrive in its order, however many
+/* The queue: nothing is lost, nothing is doubled, and each sender's messages arrive in its order, however many
  * threads send; what comes after the loop has ended is kept. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,18 +8,18 @@
 
 #include <cmocka.h>
 
-#include "net/mailbox.h"
+#include "net/loop_queue.h"
 
 enum { SENDERS = 4, EACH = 5000 };
 
 struct letter {
-    struct mail mail;
+    struct loop_message message;
     int sender;
     int number;
 };
 
 struct post {
-    struct mailbox box;
+    struct loop_queue box;
     uv_loop_t loop;
     struct letter letters[SENDERS][EACH];
     int next[SENDERS]; /* expected */
@@ -27,14 +27,14 @@ struct post {
     int disordered;
 };
 
-static void on_letter(struct mail *mail, void *owner)
+static void on_letter(struct loop_message *message, void *owner)
 {
-    struct letter *letter = (struct letter *)mail;
+    struct letter *letter = (struct letter *)message;
     struct post *post = owner;
     post->disordered += letter->number != post->next[letter->sender];
     post->next[letter->sender] = letter->number + 1;
     if (++post->arrived == SENDERS * EACH) {
-        mailbox_close(&post->box);
+        loop_queue_close(&post->box);
     }
 }
 
@@ -49,7 +49,7 @@ static void *send_all(void *arg)
     for (int i = 0; i < EACH; i++) {
         struct letter *letter = &s->post->letters[s->index][i];
         *letter = (struct letter){{NULL, on_letter}, s->index, i};
-        mailbox_post(&s->post->box, &letter->mail);
+        loop_queue_post(&s->post->box, &letter->message);
     }
     return NULL;
 }
@@ -59,13 +59,13 @@ static struct post *new_post(void)
     struct post *post = calloc(1, sizeof *post);
     assert_non_null(post);
     assert_int_equal(uv_loop_init(&post->loop), 0);
-    assert_int_equal(mailbox_open(&post->box, &post->loop, post, NULL), 0);
+    assert_int_equal(loop_queue_open(&post->box, &post->loop, post, NULL), 0);
     return post;
 }
 
 static void free_post(struct post *post)
 {
-    mailbox_free(&post->box);
+    loop_queue_free(&post->box);
     assert_int_equal(uv_loop_close(&post->loop), 0);
     free(post);
 }
@@ -90,15 +90,15 @@ static void many_senders(void **state)
 }
 
 /* Whoever delivers may post again: it arrives in a later round, and the loop is woken for it. */
-static void on_echo(struct mail *mail, void *owner)
+static void on_echo(struct loop_message *message, void *owner)
 {
-    struct letter *letter = (struct letter *)mail;
+    struct letter *letter = (struct letter *)message;
     struct post *post = owner;
     post->arrived++;
     if (--letter->number > 0) {
-        mailbox_post(&post->box, mail);
+        loop_queue_post(&post->box, message);
     } else {
-        mailbox_close(&post->box);
+        loop_queue_close(&post->box);
     }
 }
 
@@ -107,7 +107,7 @@ static void post_while_delivering(void **state)
     (void)state;
     struct post *post = new_post();
     struct letter letter = {{NULL, on_echo}, 0, 10};
-    mailbox_post(&post->box, &letter.mail);
+    loop_queue_post(&post->box, &letter.message);
     uv_run(&post->loop, UV_RUN_DEFAULT);
     assert_int_equal(post->arrived, 10);
     free_post(post);
@@ -117,14 +117,14 @@ static void mail_after_the_end(void **state)
 {
     (void)state;
     struct post *post = new_post();
-    mailbox_close(&post->box);
+    loop_queue_close(&post->box);
     uv_run(&post->loop, UV_RUN_DEFAULT);
     for (int i = 0; i < 3; i++) {
         post->letters[0][i] = (struct letter){{NULL, on_letter}, 0, i};
-        mailbox_post(&post->box, &post->letters[0][i].mail);
+        loop_queue_post(&post->box, &post->letters[0][i].message);
     }
     assert_int_equal(post->arrived, 0);
-    mailbox_drain(&post->box);
+    loop_queue_drain(&post->box);
     assert_int_equal(post->arrived, 3);
     assert_int_equal(post->disordered, 0);
     free_post(post);

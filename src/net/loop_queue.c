@@ -1,33 +1,33 @@
-#include "net/mailbox.h"
+#include "net/loop_queue.h"
 
-static struct mail *take_all(struct mailbox *box)
+static struct loop_message *take_all(struct loop_queue *box)
 {
     pthread_mutex_lock(&box->lock);
-    struct mail *first = box->first;
+    struct loop_message *first = box->first;
     box->first = NULL;
     box->end = &box->first;
     pthread_mutex_unlock(&box->lock);
     return first;
 }
 
-static void deliver_all(struct mail *mail, void *owner)
+static void deliver_all(struct loop_message *message, void *owner)
 {
-    while (mail != NULL) {
-        struct mail *next = mail->next;
-        mail->deliver(mail, owner);
-        mail = next;
+    while (message != NULL) {
+        struct loop_message *next = message->next;
+        message->deliver(message, owner);
+        message = next;
     }
 }
 
 static void on_wake(uv_async_t *wake)
 {
-    struct mailbox *box = wake->data;
+    struct loop_queue *box = wake->data;
     deliver_all(take_all(box), box->owner);
 }
 
-int mailbox_open(struct mailbox *box, uv_loop_t *loop, void *owner, struct err *err)
+int loop_queue_open(struct loop_queue *box, uv_loop_t *loop, void *owner, struct err *err)
 {
-    *box = (struct mailbox){.owner = owner};
+    *box = (struct loop_queue){.owner = owner};
     int code = uv_async_init(loop, &box->wake, on_wake);
     if (code < 0) {
         return err_set(err, ERR_SYSTEM, "can't set up a wake-up for a thread: %s", uv_strerror(code));
@@ -41,9 +41,9 @@ int mailbox_open(struct mailbox *box, uv_loop_t *loop, void *owner, struct err *
 
 /* One wake-up is enough for all that is in the list, so only the first one sends it. It is sent under the lock, so that
  * the loop is not closed in between. */
-static bool post(struct mailbox *box, struct mail *mail, bool only_open)
+static bool post(struct loop_queue *box, struct loop_message *message, bool only_open)
 {
-    mail->next = NULL;
+    message->next = NULL;
     pthread_mutex_lock(&box->lock);
     bool taken = box->open || !only_open;
     if (!taken) {
@@ -51,8 +51,8 @@ static bool post(struct mailbox *box, struct mail *mail, bool only_open)
         return false;
     }
     bool first = box->first == NULL;
-    *box->end = mail;
-    box->end = &mail->next;
+    *box->end = message;
+    box->end = &message->next;
     if (first && box->open) {
         uv_async_send(&box->wake);
     }
@@ -60,17 +60,17 @@ static bool post(struct mailbox *box, struct mail *mail, bool only_open)
     return true;
 }
 
-void mailbox_post(struct mailbox *box, struct mail *mail)
+void loop_queue_post(struct loop_queue *box, struct loop_message *message)
 {
-    post(box, mail, false);
+    post(box, message, false);
 }
 
-bool mailbox_post_if_open(struct mailbox *box, struct mail *mail)
+bool loop_queue_post_if_open(struct loop_queue *box, struct loop_message *message)
 {
-    return post(box, mail, true);
+    return post(box, message, true);
 }
 
-void mailbox_close(struct mailbox *box)
+void loop_queue_close(struct loop_queue *box)
 {
     pthread_mutex_lock(&box->lock);
     bool was_open = box->open;
@@ -78,18 +78,18 @@ void mailbox_close(struct mailbox *box)
     pthread_mutex_unlock(&box->lock);
     if (was_open) {
         uv_close((uv_handle_t *)&box->wake, NULL);
-        mailbox_drain(box);
+        loop_queue_drain(box);
     }
 }
 
-void mailbox_drain(struct mailbox *box)
+void loop_queue_drain(struct loop_queue *box)
 {
-    for (struct mail *mail = take_all(box); mail != NULL; mail = take_all(box)) {
-        deliver_all(mail, box->owner);
+    for (struct loop_message *message = take_all(box); message != NULL; message = take_all(box)) {
+        deliver_all(message, box->owner);
     }
 }
 
-void mailbox_free(struct mailbox *box)
+void loop_queue_free(struct loop_queue *box)
 {
     pthread_mutex_destroy(&box->lock);
 }
