@@ -201,7 +201,7 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = http_start(cfg, server_crew(server), &http, err);
+    rc = http_start(cfg, server_pool(server), &http, err);
     if (rc == 0) {
         rc = run(config, server, http, &dedup, &signals, err);
     }

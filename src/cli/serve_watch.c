@@ -19,7 +19,7 @@ enum {
 };
 
 struct watch {
-    struct crew *crew;
+    struct worker_pool *pool;
     int64_t fed_us;       /* when the watchdog was fed */
     struct health health; /* as it was last told */
     struct err reload;    /* the last one's; code 0: it was good */
@@ -58,7 +58,7 @@ static void look(struct watch *w)
 {
     struct health now;
     heartbeat_watch(clock_stopwatch_us());
-    health_look(w->crew, &now);
+    health_look(w->pool, &now);
     bool other = strcmp(now.stuck, w->health.stuck) != 0;
     if (!now.alive && other) {
         log_error("a thread is stuck", "thread=%s s=%" PRId64, now.stuck, now.stuck_ms / 1000);
@@ -90,7 +90,7 @@ static void reload(struct watch *w, struct serve_config *config, struct server *
 void serve_watch(const sigset_t *signals, struct serve_config *config, struct server *server,
                  struct serve_backup *backup)
 {
-    struct watch w = {.crew = server_crew(server), .health = {.alive = true, .ready = true}};
+    struct watch w = {.pool = server_pool(server), .health = {.alive = true, .ready = true}};
     int64_t quarter_ms = notify_watchdog_ms() / 4; /* so that half of it is not missed by much */
     int64_t ms = quarter_ms > 0 && quarter_ms < LOOK_MS ? quarter_ms : LOOK_MS;
     struct timespec wait = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};

@@ -7,11 +7,11 @@
 #include "http/json.h"
 #include "http/server.h"
 
-static void add_ops(const struct crew *crew, const enum op *ops, size_t n, struct bucket_sums *to)
+static void add_ops(const struct worker_pool *pool, const enum op *ops, size_t n, struct bucket_sums *to)
 {
-    for (int w = 0; w < crew->n; w++) {
+    for (int w = 0; w < pool->n; w++) {
         for (size_t i = 0; i < n; i++) {
-            buckets_add(to, &crew->workers[w].meter.ops[ops[i]]);
+            buckets_add(to, &pool->workers[w].meter.ops[ops[i]]);
         }
     }
 }
@@ -22,14 +22,14 @@ void http_timeline_look(struct http *h, struct timeline_mark *out)
     static const enum op records[] = {OP_PLAYED, OP_PLAYEDAT, OP_DELIVERED, OP_FILTER_DELIVER};
     *out = (struct timeline_mark){
         .mono_ms = clock_mono_ms(),
-        .questions = crew_counter(h->crew, COUNT_QUESTIONS),
-        .candidates = crew_counter(h->crew, COUNT_CANDIDATES),
-        .unseen = crew_counter(h->crew, COUNT_UNSEEN),
-        .writes = crew_counter(h->crew, COUNT_PLAYS) + crew_counter(h->crew, COUNT_DELIVERIES),
-        .errors = crew_counter(h->crew, COUNT_ERRORS),
+        .questions = worker_pool_counter(h->pool, COUNT_QUESTIONS),
+        .candidates = worker_pool_counter(h->pool, COUNT_CANDIDATES),
+        .unseen = worker_pool_counter(h->pool, COUNT_UNSEEN),
+        .writes = worker_pool_counter(h->pool, COUNT_PLAYS) + worker_pool_counter(h->pool, COUNT_DELIVERIES),
+        .errors = worker_pool_counter(h->pool, COUNT_ERRORS),
     };
-    add_ops(h->crew, asks, sizeof asks / sizeof *asks, &out->asked);
-    add_ops(h->crew, records, sizeof records / sizeof *records, &out->recorded);
+    add_ops(h->pool, asks, sizeof asks / sizeof *asks, &out->asked);
+    add_ops(h->pool, records, sizeof records / sizeof *records, &out->recorded);
     if (h->dedup != NULL) {
         struct store_stats stats;
         h->dedup->store->ops->stats(h->dedup->store, &stats);

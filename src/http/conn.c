@@ -218,8 +218,8 @@ static void make_place(struct http *h, struct http_conn *newcomer)
 {
     struct http_conn *c = h->n_conns > HTTP_CLIENTS_MAX ? oldest_idle(h) : NULL;
     if (c != NULL && c != newcomer) {
-        crew_count_http(h->crew, COUNT_SHED, 1);
-        room_log_shed(&h->crew->room, "http", HTTP_CLIENTS_MAX);
+        worker_pool_count_http(h->pool, COUNT_SHED, 1);
+        room_log_shed(&h->pool->room, "http", HTTP_CLIENTS_MAX);
         leave(c);
         wake(c);
     }
@@ -234,8 +234,8 @@ static void check_address(struct http_conn *newcomer)
         n += c->peer == newcomer->peer && !c->leaving;
     }
     if (n > most) {
-        crew_count_http(h->crew, COUNT_REJECTED, 1);
-        room_log_turned(&h->crew->room, "http", newcomer->peer, "max_clients_per_address", most);
+        worker_pool_count_http(h->pool, COUNT_REJECTED, 1);
+        room_log_turned(&h->pool->room, "http", newcomer->peer, "max_clients_per_address", most);
         send_problem(newcomer, 503, "too-many-connections",
                      "your address has max_clients_per_address connections already");
         leave(newcomer);
@@ -305,7 +305,7 @@ void http_conn_notify(void *cls, struct MHD_Connection *mhd, void **context, enu
 
 static void give_up(struct http_conn *c, int64_t now)
 {
-    crew_count_http(c->http->crew, COUNT_TIMEOUTS, 1);
+    worker_pool_count_http(c->http->pool, COUNT_TIMEOUTS, 1);
     if (c->phase == PHASE_READING && !c->silent) {
         send_problem(c, 408, "timeout", "the request did not come whole within %d seconds",
                      (int)(now - c->since_ms) / 1000);

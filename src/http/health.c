@@ -13,7 +13,7 @@ static enum http_outcome stuck(struct http_request *rq, const struct health *hea
 enum http_outcome get_healthz(struct http_request *rq)
 {
     struct health health;
-    health_look(rq->crew, &health);
+    health_look(rq->pool, &health);
     if (!health.alive) {
         return stuck(rq, &health);
     }
@@ -24,7 +24,7 @@ enum http_outcome get_healthz(struct http_request *rq)
 enum http_outcome get_readyz(struct http_request *rq)
 {
     struct health health;
-    health_look(rq->crew, &health);
+    health_look(rq->pool, &health);
     if (!health.alive) {
         return stuck(rq, &health);
     }

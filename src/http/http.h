@@ -49,9 +49,9 @@ enum {
 
 /* --- the process's side; called from one thread --- */
 
-/* Binds cfg->http ("none": *http is NULL, which all functions below take) and starts the thread. cfg and crew outlive
- * it. Returns 0, ERR_INVALID, ERR_SYSTEM (can't be bound), ERR_NOMEM. */
-int http_start(const struct config *cfg, struct crew *crew, struct http **http, struct err *err);
+/* Binds cfg->http ("none": *http is NULL, which all functions below take) and starts the thread. cfg and worker pool
+ * outlive it. Returns 0, ERR_INVALID, ERR_SYSTEM (can't be bound), ERR_NOMEM. */
+int http_start(const struct config *cfg, struct worker_pool *pool, struct http **http, struct err *err);
 
 /* The store has recovered: opens an asker and hands it over. dedup outlives http_stop(). */
 int http_attach(struct http *http, const struct dedup *dedup, struct err *err);
@@ -95,7 +95,7 @@ struct http_request {
 
     /* Who answers. */
     const struct config *cfg;    /* live options are read through config_now() */
-    struct crew *crew;           /* counters, uptime */
+    struct worker_pool *pool;    /* counters, uptime */
     const struct dedup *dedup;   /* NULL while the store recovers */
     struct asker *asker;         /* this thread's */
     struct slice *items;         /* scratch for ITEMS_MAX, until the handler returns */

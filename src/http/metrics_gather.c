@@ -62,28 +62,28 @@ static void gather_meter(struct metrics *m, const struct meter *meter)
     }
 }
 
-static void gather_health(struct metrics *m, struct crew *crew)
+static void gather_health(struct metrics *m, struct worker_pool *pool)
 {
     struct health health;
-    health_look(crew, &health);
+    health_look(pool, &health);
     m->ready = health.ready;
     m->n_heartbeats = heartbeat_ages(m->heartbeats, METRICS_HEARTBEATS);
 }
 
-static void gather_crew(struct metrics *m, const struct crew *crew)
+static void gather_workers(struct metrics *m, const struct worker_pool *pool)
 {
     for (int i = 0; i < COUNTERS; i++) {
-        m->counters[i] = crew_counter(crew, (enum counter)i);
+        m->counters[i] = worker_pool_counter(pool, (enum counter)i);
     }
-    for (int i = 0; i < crew->n; i++) {
-        gather_meter(m, &crew->workers[i].meter);
+    for (int i = 0; i < pool->n; i++) {
+        gather_meter(m, &pool->workers[i].meter);
     }
-    m->workers = crew->n;
-    m->started_ms = crew->started_wall_ms;
-    m->clients = atomic_load_explicit(&crew->clients, memory_order_relaxed);
-    m->request_memory = budget_used(&crew->budget);
-    m->request_memory_limit = budget_load(&crew->budget.limit);
-    m->request_memory_waiting = budget_load(&crew->budget.waiting);
+    m->workers = pool->n;
+    m->started_ms = pool->started_wall_ms;
+    m->clients = atomic_load_explicit(&pool->clients, memory_order_relaxed);
+    m->request_memory = budget_used(&pool->budget);
+    m->request_memory_limit = budget_load(&pool->budget.limit);
+    m->request_memory_waiting = budget_load(&pool->budget.waiting);
 }
 
 static int gather_store(struct metrics *m, const struct http_request *rq, struct err *err)
@@ -118,8 +118,8 @@ enum http_outcome get_metrics(struct http_request *rq)
     m->libuv = net_library_version();
     m->now_ms = clock_wall_ms();
     m->max_clients = rq->cfg->max_clients;
-    gather_health(m, rq->crew);
-    gather_crew(m, rq->crew);
+    gather_health(m, rq->pool);
+    gather_workers(m, rq->pool);
     gather_process(m);
     m->http = &rq->part->http->meter;
     if (rq->dedup != NULL && gather_store(m, rq, &err) < 0) {

@@ -98,7 +98,7 @@ void http_header(struct http_request *rq, const char *name, const char *value)
 
 void http_count(struct http_request *rq, enum counter counter, uint64_t n)
 {
-    crew_count_http(rq->part->http->crew, counter, n);
+    worker_pool_count_http(rq->part->http->pool, counter, n);
 }
 
 /* --- what the headers say --- */
@@ -208,7 +208,7 @@ static void find_route(struct http_request *rq)
 static int64_t login(struct http_request *rq)
 {
     struct http_conn *c = rq->part->conn;
-    struct logins *logins = &rq->part->http->crew->logins;
+    struct logins *logins = &rq->part->http->pool->logins;
     const char *password = config_now(rq->part->http->cfg)->requirepass;
     const char *given = header(rq, MHD_HTTP_HEADER_AUTHORIZATION);
     int64_t now = clock_mono_ms();
@@ -372,7 +372,7 @@ static enum MHD_Result run(struct http_request *rq)
     part->arrived_us = clock_stopwatch_us();
     rq->body = buf_slice(&part->body);
     rq->cfg = h->cfg;
-    rq->crew = h->crew;
+    rq->pool = h->pool;
     rq->dedup = h->dedup;
     rq->asker = h->asker;
     rq->items = h->items;

@@ -195,7 +195,7 @@ static int start(struct http *h, struct err *err)
     return code < 0 ? code : start_thread(h, err);
 }
 
-int http_start(const struct config *cfg, struct crew *crew, struct http **http, struct err *err)
+int http_start(const struct config *cfg, struct worker_pool *pool, struct http **http, struct err *err)
 {
     *http = NULL;
     if (strcmp(cfg->http, "none") == 0) {
@@ -206,7 +206,7 @@ int http_start(const struct config *cfg, struct crew *crew, struct http **http, 
         return err_set(err, ERR_NOMEM, "out of memory for the HTTP server");
     }
     h->cfg = cfg;
-    h->crew = crew;
+    h->pool = pool;
     h->listener = -1;
     int code = start(h, err);
     if (code < 0) {
@@ -215,7 +215,7 @@ int http_start(const struct config *cfg, struct crew *crew, struct http **http, 
         return code;
     }
     *http = h;
-    crew_tell_http(crew, h->address);
+    worker_pool_tell_http(pool, h->address);
     return 0;
 }
 

@@ -16,7 +16,7 @@ struct http_conn;
 
 struct http {
     const struct config *cfg;
-    struct crew *crew;
+    struct worker_pool *pool;
     char address[HTTP_ADDRESS_TEXT];
     int listener; /* -1: libmicrohttpd's, or closed */
 

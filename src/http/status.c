@@ -28,7 +28,7 @@ static json_t *figures(const struct http_request *rq)
 {
     json_t *all = json_object();
     for (int i = 0; all != NULL && i < COUNTERS; i++) {
-        add_figure(all, &counter_figures[i], crew_counter(rq->crew, (enum counter)i));
+        add_figure(all, &counter_figures[i], worker_pool_counter(rq->pool, (enum counter)i));
     }
     if (all != NULL && rq->dedup != NULL) {
         struct store_stats stats;
@@ -109,8 +109,8 @@ static json_t *growth(const struct timeline *t, const struct timeline_mark *now)
 static json_t *error_budget(const struct http_request *rq)
 {
     double rate = config_now(rq->cfg)->error_rate;
-    double allowed = rate * (double)crew_counter(rq->crew, COUNT_CANDIDATES);
-    double expected = (double)crew_counter(rq->crew, COUNT_FALSE_HITS) / 1e6;
+    double allowed = rate * (double)worker_pool_counter(rq->pool, COUNT_CANDIDATES);
+    double expected = (double)worker_pool_counter(rq->pool, COUNT_FALSE_HITS) / 1e6;
     return json_pack("{s:f, s:f, s:o}", "error_rate", rate, "expected", expected, "spent",
                      allowed > 0 ? json_real(expected / allowed) : json_null());
 }
@@ -163,13 +163,13 @@ enum http_outcome get_status(struct http_request *rq)
     struct health health;
     struct timeline_mark now;
     const struct timeline *t = &rq->part->http->timeline;
-    health_look(rq->crew, &health);
+    health_look(rq->pool, &health);
     http_timeline_look(rq->part->http, &now);
     json_write(&rq->out,
                json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
                          UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
-                         (json_int_t)rq->crew->started_wall_ms, "ready", health.ready, "trouble", health.cause,
-                         "clients", (json_int_t)atomic_load_explicit(&rq->crew->clients, memory_order_relaxed),
+                         (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause,
+                         "clients", (json_int_t)atomic_load_explicit(&rq->pool->clients, memory_order_relaxed),
                          "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
                          growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
                          backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq),

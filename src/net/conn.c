@@ -212,7 +212,7 @@ static void give_up(struct conn *c, const char *cause)
 /* Whether so many bytes have taken too long, although others wait for the memory that this one holds. */
 static bool is_in_the_way(const struct conn *c, int64_t since, size_t moved, int64_t now)
 {
-    return c->held > 0 && budget_load(&c->worker->crew->budget.waiting) > 0 &&
+    return c->held > 0 && budget_load(&c->worker->pool->budget.waiting) > 0 &&
            now - since >= CONN_PATIENCE_SHORT_MS + (int64_t)(moved / (CONN_RATE_LEAST * 1024)) * 1000;
 }
 
@@ -232,7 +232,7 @@ static bool is_jammed(struct conn *c, int64_t now)
 
 bool conn_is_stranger(const struct conn *c)
 {
-    return !c->trusted && config_now(c->worker->crew->cfg)->requirepass[0] != '\0';
+    return !c->trusted && config_now(c->worker->pool->cfg)->requirepass[0] != '\0';
 }
 
 void conn_tick(struct conn *c, int64_t now)
@@ -263,7 +263,7 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
     }
-    int64_t idle_timeout = config_now(c->worker->crew->cfg)->idle_timeout_ms;
+    int64_t idle_timeout = config_now(c->worker->pool->cfg)->idle_timeout_ms;
     if (is_jammed(c, now)) {
         give_up(c, "half a request, and no memory for the rest");
     } else if (c->line != NULL || c->paused) {
@@ -313,7 +313,7 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
     bool is_unix = peer == PEER_UNIX;
     if (c == NULL) {
         close(fd);
-        room_leave(w->crew, peer, true);
+        room_leave(w->pool, peer, true);
         return;
     }
     c->worker = w;

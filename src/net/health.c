@@ -24,12 +24,12 @@ static bool is_refusing(struct store *store, struct health *out)
     return ring.busy;
 }
 
-void health_look(struct crew *crew, struct health *out)
+void health_look(struct worker_pool *pool, struct health *out)
 {
     *out = (struct health){.alive = true};
     char name[HEARTBEAT_NAME];
     int64_t silent = heartbeat_oldest_ms(name);
-    const struct dedup *dedup = atomic_load_explicit(&crew->dedup, memory_order_acquire);
+    const struct dedup *dedup = atomic_load_explicit(&pool->dedup, memory_order_acquire);
     if (silent > limit_ms) {
         out->alive = false;
         out->stuck_ms = silent;

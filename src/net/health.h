@@ -14,7 +14,7 @@
 #include "base/heartbeat.h"
 #include "store/store.h"
 
-struct crew;
+struct worker_pool;
 
 enum {
     /* Steps between two beats take milliseconds. The longest that is no fault is an fsync of a disk that others keep
@@ -32,8 +32,8 @@ struct health {
     char clock[GUARD_REASON];          /* why the clock is doubted, which makes nothing unready; else "" */
 };
 
-/* Any thread, from crew_start() to crew_stop(). Looks at atomics and a short lock; waits for nobody. */
-void health_look(struct crew *crew, struct health *out);
+/* Any thread, from worker_pool_start() to worker_pool_stop(). Looks at atomics and a short lock; waits for nobody. */
+void health_look(struct worker_pool *pool, struct health *out);
 
 /* A watchdog that is less patient than HEALTH_LIMIT_MS. Before the threads start. */
 void health_set_limit(int64_t ms);

@@ -207,7 +207,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     struct listener *l = poll->data;
-    struct crew *crew = l->worker->crew;
+    struct worker_pool *pool = l->worker->pool;
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
         struct sockaddr_storage from = {0};
         socklen_t len = sizeof from;
@@ -232,7 +232,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             close(fd);
             continue;
         }
-        crew_deal(crew, l->ops, fd, peer);
+        worker_pool_deal(pool, l->ops, fd, peer);
     }
 }
 

@@ -10,7 +10,7 @@
 #include "net/conn.h"
 
 struct config;
-struct crew;
+struct worker_pool;
 struct worker;
 
 enum { LISTENERS_MAX = 2, LISTENER_TEXT = 320 };

@@ -103,7 +103,7 @@ static void note_slow(const struct entry *e, const struct store_event *event, in
 /* Of commands that came in one read, which wait for the same commit, the first. */
 static void look_for_slow(const struct worker *w, const struct batch *b)
 {
-    const struct config *live = config_now(w->crew->cfg);
+    const struct config *live = config_now(w->pool->cfg);
     int64_t now = clock_stopwatch_us();
     struct store_event event;
     size_t at = 0;
@@ -122,7 +122,7 @@ static void on_answered(struct loop_message *message, void *owner)
     struct worker *w = owner;
     w->recorder.under_way--;
     account(b, 0);
-    if (b->n_entries > 0 && slowlog_wants(config_now(w->crew->cfg), clock_stopwatch_us() - b->entries[0].arrived_us)) {
+    if (b->n_entries > 0 && slowlog_wants(config_now(w->pool->cfg), clock_stopwatch_us() - b->entries[0].arrived_us)) {
         look_for_slow(w, b);
     }
     for (size_t i = 0; i < b->n_entries; i++) {

@@ -19,23 +19,23 @@ struct room_address {
     int64_t clients;
 };
 
-int room_init(struct crew *crew, struct err *err)
+int room_init(struct worker_pool *pool, struct err *err)
 {
-    struct room *r = &crew->room;
+    struct room *r = &pool->room;
     pthread_mutex_init(&r->lock, NULL);
-    if (crew->cfg->max_clients_per_address == 0) {
+    if (pool->cfg->max_clients_per_address == 0) {
         return 0;
     }
-    for (r->n_buckets = 16; r->n_buckets < BUCKETS_MAX && r->n_buckets < crew->cfg->max_clients;) {
+    for (r->n_buckets = 16; r->n_buckets < BUCKETS_MAX && r->n_buckets < pool->cfg->max_clients;) {
         r->n_buckets *= 2;
     }
     r->by_address = calloc(r->n_buckets, sizeof *r->by_address);
     return r->by_address != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory for max_clients_per_address");
 }
 
-void room_free(struct crew *crew)
+void room_free(struct worker_pool *pool)
 {
-    struct room *r = &crew->room;
+    struct room *r = &pool->room;
     for (uint32_t i = 0; r->by_address != NULL && i < r->n_buckets; i++) {
         while (r->by_address[i] != NULL) {
             struct room_address *a = r->by_address[i];
@@ -56,9 +56,9 @@ static struct room_address **find(struct room *r, uint64_t peer)
     return at;
 }
 
-static bool enter_address(struct crew *crew, uint64_t peer)
+static bool enter_address(struct worker_pool *pool, uint64_t peer)
 {
-    struct room *r = &crew->room;
+    struct room *r = &pool->room;
     if (r->by_address == NULL || peer == PEER_UNIX) {
         return true;
     }
@@ -67,7 +67,7 @@ static bool enter_address(struct crew *crew, uint64_t peer)
     if (*at == NULL && (*at = calloc(1, sizeof **at)) != NULL) {
         (*at)->peer = peer;
     }
-    bool good = *at != NULL && (*at)->clients < crew->cfg->max_clients_per_address;
+    bool good = *at != NULL && (*at)->clients < pool->cfg->max_clients_per_address;
     if (good) {
         (*at)->clients++;
     }
@@ -100,7 +100,7 @@ static void publish_oldest(struct worker *w)
 void room_sit(struct conn *c)
 {
     struct worker *w = c->worker;
-    atomic_fetch_sub_explicit(&w->crew->room.opening, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&w->pool->room.opening, 1, memory_order_relaxed);
     c->silent = true;
     c->prev_silent = w->silent_last;
     if (w->silent_last != NULL) {
@@ -122,14 +122,14 @@ void room_spoke(struct conn *c)
     *(c->prev_silent != NULL ? &c->prev_silent->next_silent : &w->silent_first) = c->next_silent;
     *(c->next_silent != NULL ? &c->next_silent->prev_silent : &w->silent_last) = c->prev_silent;
     c->next_silent = c->prev_silent = NULL;
-    atomic_fetch_sub_explicit(&w->crew->room.silent, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&w->pool->room.silent, 1, memory_order_relaxed);
     publish_oldest(w);
 }
 
 void room_rise(struct conn *c)
 {
     room_spoke(c);
-    room_leave(c->worker->crew, c->peer, false);
+    room_leave(c->worker->pool, c->peer, false);
 }
 
 struct shed_message {
@@ -141,13 +141,13 @@ static void on_shed(struct loop_message *message, void *owner)
 {
     struct worker *w = owner;
     struct shed_message *m = (struct shed_message *)message;
-    struct crew *crew = w->crew;
+    struct worker_pool *pool = w->pool;
     struct conn *c = w->silent_first;
     while (c != NULL && c->state == CONN_CLOSING) { /* makes room anyway */
         c = c->next_silent;
     }
     if (c == NULL && --m->hops > 0 && !w->stopping) {
-        loop_queue_post(&crew->workers[(w->index + 1) % crew->n].queue, message);
+        loop_queue_post(&pool->workers[(w->index + 1) % pool->n].queue, message);
         return;
     }
     if (c != NULL) {
@@ -155,31 +155,31 @@ static void on_shed(struct loop_message *message, void *owner)
         conn_dismiss(c, slice_str(full));
         worker_count(w, COUNT_SHED, 1);
     }
-    atomic_fetch_sub_explicit(&crew->room.shedding, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&pool->room.shedding, 1, memory_order_relaxed);
     free(m);
 }
 
 /* The worker that has the oldest. What the workers published is of no use while they have still to open and to close
  * some: then each gives up its own oldest in turn, which is as good, since they get connections in turn too. */
-static struct worker *worker_to_shed(struct crew *crew, bool fresh)
+static struct worker *worker_to_shed(struct worker_pool *pool, bool fresh)
 {
     struct worker *chosen = NULL;
     uint64_t oldest = UINT64_MAX;
-    for (int i = 0; fresh && i < crew->n; i++) {
-        uint64_t id = atomic_load_explicit(&crew->workers[i].oldest_silent, memory_order_relaxed);
+    for (int i = 0; fresh && i < pool->n; i++) {
+        uint64_t id = atomic_load_explicit(&pool->workers[i].oldest_silent, memory_order_relaxed);
         if (id < oldest) {
             oldest = id;
-            chosen = &crew->workers[i];
+            chosen = &pool->workers[i];
         }
     }
-    unsigned turn = chosen == NULL ? atomic_fetch_add_explicit(&crew->room.turn, 1, memory_order_relaxed) : 0;
-    return chosen != NULL ? chosen : &crew->workers[turn % (unsigned)crew->n];
+    unsigned turn = chosen == NULL ? atomic_fetch_add_explicit(&pool->room.turn, 1, memory_order_relaxed) : 0;
+    return chosen != NULL ? chosen : &pool->workers[turn % (unsigned)pool->n];
 }
 
 /* Whether somebody silent will go. */
-static bool make_room(struct crew *crew)
+static bool make_room(struct worker_pool *pool)
 {
-    struct room *r = &crew->room;
+    struct room *r = &pool->room;
     int64_t shedding = atomic_load_explicit(&r->shedding, memory_order_relaxed);
     if (atomic_load_explicit(&r->silent, memory_order_relaxed) <= shedding) {
         return false;
@@ -188,10 +188,10 @@ static bool make_room(struct crew *crew)
     if (m == NULL) {
         return false;
     }
-    *m = (struct shed_message){{NULL, on_shed}, crew->n};
+    *m = (struct shed_message){{NULL, on_shed}, pool->n};
     atomic_fetch_add_explicit(&r->shedding, 1, memory_order_relaxed);
     bool fresh = shedding == 0 && atomic_load_explicit(&r->opening, memory_order_relaxed) == 0;
-    loop_queue_post(&worker_to_shed(crew, fresh)->queue, &m->message);
+    loop_queue_post(&worker_to_shed(pool, fresh)->queue, &m->message);
     return true;
 }
 
@@ -215,33 +215,33 @@ void room_log_shed(struct room *r, const char *edge, int64_t most)
 
 const char *room_enter(struct worker *w, uint64_t peer)
 {
-    struct crew *crew = w->crew;
-    const struct config *cfg = crew->cfg;
-    if (!enter_address(crew, peer)) {
+    struct worker_pool *pool = w->pool;
+    const struct config *cfg = pool->cfg;
+    if (!enter_address(pool, peer)) {
         worker_count(w, COUNT_REJECTED, 1);
-        room_log_turned(&crew->room, "resp", peer, "max_clients_per_address", cfg->max_clients_per_address);
+        room_log_turned(&pool->room, "resp", peer, "max_clients_per_address", cfg->max_clients_per_address);
         return full_address;
     }
-    int64_t over = atomic_fetch_add_explicit(&crew->clients, 1, memory_order_relaxed) + 1 - cfg->max_clients;
-    if (over > 0 && over <= ROOM_SPARE && make_room(crew)) {
-        room_log_shed(&crew->room, "resp", cfg->max_clients);
+    int64_t over = atomic_fetch_add_explicit(&pool->clients, 1, memory_order_relaxed) + 1 - cfg->max_clients;
+    if (over > 0 && over <= ROOM_SPARE && make_room(pool)) {
+        room_log_shed(&pool->room, "resp", cfg->max_clients);
     } else if (over > (peer == PEER_UNIX ? ROOM_KEPT : 0)) {
-        room_leave(crew, peer, false);
+        room_leave(pool, peer, false);
         worker_count(w, COUNT_REJECTED, 1);
-        room_log_turned(&crew->room, "resp", peer, "max_clients", cfg->max_clients);
+        room_log_turned(&pool->room, "resp", peer, "max_clients", cfg->max_clients);
         return full;
     }
-    atomic_fetch_add_explicit(&crew->room.silent, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&crew->room.opening, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->room.silent, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->room.opening, 1, memory_order_relaxed);
     return NULL;
 }
 
-void room_leave(struct crew *crew, uint64_t peer, bool silent)
+void room_leave(struct worker_pool *pool, uint64_t peer, bool silent)
 {
     if (silent) {
-        atomic_fetch_sub_explicit(&crew->room.silent, 1, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&crew->room.opening, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&pool->room.silent, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&pool->room.opening, 1, memory_order_relaxed);
     }
-    leave_address(&crew->room, peer);
-    atomic_fetch_sub_explicit(&crew->clients, 1, memory_order_relaxed);
+    leave_address(&pool->room, peer);
+    atomic_fetch_sub_explicit(&pool->clients, 1, memory_order_relaxed);
 }

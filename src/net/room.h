@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "net/peer.h"
 
-struct crew;
+struct worker_pool;
 struct worker;
 struct conn;
 struct room_address;
@@ -44,15 +44,15 @@ struct room {
     uint32_t n_buckets;
 };
 
-int room_init(struct crew *crew, struct err *err); /* ERR_NOMEM */
-void room_free(struct crew *crew);
+int room_init(struct worker_pool *pool, struct err *err); /* ERR_NOMEM */
+void room_free(struct worker_pool *pool);
 
 /* The listener has accepted one, on w's thread. NULL: it is in, and counted until room_leave(). Else why not, for the
  * client; that is logged and counted. */
 const char *room_enter(struct worker *w, uint64_t peer);
 
 /* Its socket is closed. silent: it never had a connection of its own. */
-void room_leave(struct crew *crew, uint64_t peer, bool silent);
+void room_leave(struct worker_pool *pool, uint64_t peer, bool silent);
 
 /* On the worker's thread: c is there; it asked something; it is gone. */
 void room_sit(struct conn *c);

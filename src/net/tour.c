@@ -6,9 +6,9 @@
  * connection that waits there for the tour is held. If it was given up, its message is drained at the end. */
 static void send_on(struct tour *tour)
 {
-    struct crew *crew = tour->home->crew;
-    for (; tour->next < crew->n; tour->next++) {
-        if (loop_queue_post_if_open(&crew->workers[tour->next].queue, &tour->message)) {
+    struct worker_pool *pool = tour->home->pool;
+    for (; tour->next < pool->n; tour->next++) {
+        if (loop_queue_post_if_open(&pool->workers[tour->next].queue, &tour->message)) {
             return; /* it is that worker's now */
         }
     }
@@ -19,7 +19,7 @@ static void on_arrival(struct loop_message *message, void *owner)
 {
     struct tour *tour = (struct tour *)message;
     struct worker *w = owner;
-    if (tour->next == w->crew->n) {
+    if (tour->next == w->pool->n) {
         tour->finish(tour, w);
         return;
     }

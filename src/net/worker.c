@@ -50,11 +50,11 @@ const struct figure counter_figures[COUNTERS] = {
                              "Event times that were refused: past retention, too far ahead, or in seconds."},
 };
 
-uint64_t crew_counter(const struct crew *crew, enum counter counter)
+uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter)
 {
-    uint64_t sum = atomic_load_explicit(&crew->http_counters[counter], memory_order_relaxed);
-    for (int i = 0; i < crew->n; i++) {
-        sum += atomic_load_explicit(&crew->workers[i].counters[counter], memory_order_relaxed);
+    uint64_t sum = atomic_load_explicit(&pool->http_counters[counter], memory_order_relaxed);
+    for (int i = 0; i < pool->n; i++) {
+        sum += atomic_load_explicit(&pool->workers[i].counters[counter], memory_order_relaxed);
     }
     return sum;
 }
@@ -83,7 +83,7 @@ static void drain(struct worker *w)
 
 static void end_turn(struct worker *w)
 {
-    if (budget_load(&w->crew->budget.waiting) > 0) {
+    if (budget_load(&w->pool->budget.waiting) > 0) {
         worker_serve_lines(w);
     }
     recorder_submit(w);
@@ -122,7 +122,7 @@ void worker_tick(struct worker *w)
         conn_tick(c, now);
     }
     if (w->dedup != NULL && w->dedup->sessions != NULL) {
-        sessions_expire(w->dedup->sessions, (unsigned)w->index, (unsigned)w->crew->n);
+        sessions_expire(w->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
     }
     through_port_tick(w->through);
 }
@@ -141,10 +141,10 @@ struct socket_message {
     uint64_t peer, id;
 };
 
-static void drop_socket(struct crew *crew, int fd, uint64_t peer)
+static void drop_socket(struct worker_pool *pool, int fd, uint64_t peer)
 {
     close(fd);
-    room_leave(crew, peer, true);
+    room_leave(pool, peer, true);
 }
 
 static void on_socket(struct loop_message *message, void *owner)
@@ -152,24 +152,24 @@ static void on_socket(struct loop_message *message, void *owner)
     struct worker *w = owner;
     struct socket_message *m = (struct socket_message *)message;
     if (w->stopping) {
-        drop_socket(w->crew, m->fd, m->peer);
+        drop_socket(w->pool, m->fd, m->peer);
     } else {
         conn_open(w, m->ops, m->fd, m->peer, m->id);
     }
     free(m);
 }
 
-void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, uint64_t peer)
+void worker_pool_deal(struct worker_pool *pool, const struct conn_ops *ops, int fd, uint64_t peer)
 {
     struct socket_message *m = calloc(1, sizeof *m);
     if (m == NULL) {
-        drop_socket(crew, fd, peer);
+        drop_socket(pool, fd, peer);
         return;
     }
     *m = (struct socket_message){{NULL, on_socket}, ops, fd, peer, 0};
-    m->id = atomic_fetch_add_explicit(&crew->last_id, 1, memory_order_relaxed) + 1;
-    unsigned turn = atomic_fetch_add_explicit(&crew->next_worker, 1, memory_order_relaxed);
-    loop_queue_post(&crew->workers[turn % (unsigned)crew->n].queue, &m->message);
+    m->id = atomic_fetch_add_explicit(&pool->last_id, 1, memory_order_relaxed) + 1;
+    unsigned turn = atomic_fetch_add_explicit(&pool->next_worker, 1, memory_order_relaxed);
+    loop_queue_post(&pool->workers[turn % (unsigned)pool->n].queue, &m->message);
 }
 
 struct attach_message {
@@ -195,11 +195,11 @@ static void on_attach(struct loop_message *message, void *owner)
     free(m);
 }
 
-int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
+int worker_pool_attach(struct worker_pool *pool, const struct dedup *dedup, struct err *err)
 {
-    struct attach_message **messages = calloc((size_t)crew->n, sizeof(struct attach_message *));
+    struct attach_message **messages = calloc((size_t)pool->n, sizeof(struct attach_message *));
     int code = messages == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
-    for (int i = 0; code == 0 && i < crew->n; i++) {
+    for (int i = 0; code == 0 && i < pool->n; i++) {
         messages[i] = calloc(1, sizeof *messages[i]);
         if (messages[i] == NULL) {
             code = err_set(err, ERR_NOMEM, "out of memory for the workers' readers");
@@ -215,14 +215,14 @@ int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err)
         }
     }
     if (code == 0) {
-        code = aside_start(&crew->aside, dedup, err);
+        code = aside_start(&pool->aside, dedup, err);
     }
     if (code == 0) {
-        atomic_store_explicit(&crew->dedup, dedup, memory_order_release);
+        atomic_store_explicit(&pool->dedup, dedup, memory_order_release);
     }
-    for (int i = 0; messages != NULL && i < crew->n && messages[i] != NULL; i++) {
+    for (int i = 0; messages != NULL && i < pool->n && messages[i] != NULL; i++) {
         if (code == 0) {
-            loop_queue_post(&crew->workers[i].queue, &messages[i]->message);
+            loop_queue_post(&pool->workers[i].queue, &messages[i]->message);
         } else {
             if (messages[i]->asker != NULL) {
                 asker_close(messages[i]->asker);
@@ -258,8 +258,8 @@ static void on_stop(struct loop_message *message, void *owner)
     if (!w->stopping && !w->stopped) {
         w->stopping = true;
         if (w->index == 0) {
-            for (int i = 0; i < w->crew->n_listeners; i++) {
-                listener_stop(&w->crew->listeners[i]);
+            for (int i = 0; i < w->pool->n_listeners; i++) {
+                listener_stop(&w->pool->listeners[i]);
             }
         }
         uv_timer_start(&w->deadline, on_deadline, (uint64_t)m->patience_ms, 0);
@@ -287,12 +287,12 @@ static void start_handle(struct worker *w, uv_handle_t *handle)
     handle->data = w;
 }
 
-static int worker_init(struct crew *crew, int index, struct err *err)
+static int worker_init(struct worker_pool *pool, int index, struct err *err)
 {
-    struct worker *w = &crew->workers[index];
-    w->crew = crew;
+    struct worker *w = &pool->workers[index];
+    w->pool = pool;
     w->index = index;
-    w->memory.all = &crew->budget;
+    w->memory.all = &pool->budget;
     atomic_init(&w->oldest_silent, UINT64_MAX);
     w->read_buf = malloc(CONN_HEAD + CONN_READ);
     w->hashes = malloc(ITEMS_MAX * sizeof *w->hashes);
@@ -328,14 +328,14 @@ static int worker_init(struct crew *crew, int index, struct err *err)
 }
 
 /* Signals are the main thread's business. */
-static int start_threads(struct crew *crew, struct err *err)
+static int start_threads(struct worker_pool *pool, struct err *err)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int code = 0;
-    for (int i = 0; code == 0 && i < crew->n; i++) {
-        struct worker *w = &crew->workers[i];
+    for (int i = 0; code == 0 && i < pool->n; i++) {
+        struct worker *w = &pool->workers[i];
         code = pthread_create(&w->thread, NULL, thread_main, w);
         w->has_thread = code == 0;
     }
@@ -343,51 +343,51 @@ static int start_threads(struct crew *crew, struct err *err)
     return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a worker thread: %s", uv_strerror(-code));
 }
 
-void crew_reconfigured(struct crew *crew)
+void worker_pool_reconfigured(struct worker_pool *pool)
 {
-    budget_limit(&crew->budget, (size_t)config_now(crew->cfg)->request_memory, crew->request_max, (size_t)crew->n);
+    budget_limit(&pool->budget, (size_t)config_now(pool->cfg)->request_memory, pool->request_max, (size_t)pool->n);
 }
 
-int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, struct listener *listeners,
-               int n_listeners, struct err *err)
+int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
+                      struct listener *listeners, int n_listeners, struct err *err)
 {
-    crew->cfg = cfg;
-    crew->n = cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
-    crew->listeners = listeners;
-    crew->n_listeners = n_listeners;
-    crew->started_ms = clock_mono_ms();
-    crew->started_wall_ms = clock_wall_ms();
-    crew->request_max = request_max;
-    crew_reconfigured(crew);
-    crew->workers = calloc((size_t)crew->n, sizeof *crew->workers);
-    if (crew->workers == NULL) {
-        crew->n = 0;
+    pool->cfg = cfg;
+    pool->n = cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
+    pool->listeners = listeners;
+    pool->n_listeners = n_listeners;
+    pool->started_ms = clock_mono_ms();
+    pool->started_wall_ms = clock_wall_ms();
+    pool->request_max = request_max;
+    worker_pool_reconfigured(pool);
+    pool->workers = calloc((size_t)pool->n, sizeof *pool->workers);
+    if (pool->workers == NULL) {
+        pool->n = 0;
         return err_set(err, ERR_NOMEM, "out of memory for the workers");
     }
-    logins_init(&crew->logins);
-    int code = room_init(crew, err);
-    for (int i = 0; code == 0 && i < crew->n; i++) {
-        code = worker_init(crew, i, err);
+    logins_init(&pool->logins);
+    int code = room_init(pool, err);
+    for (int i = 0; code == 0 && i < pool->n; i++) {
+        code = worker_init(pool, i, err);
     }
     for (int i = 0; code == 0 && i < n_listeners; i++) {
-        code = listener_start(&listeners[i], &crew->workers[0], err);
+        code = listener_start(&listeners[i], &pool->workers[0], err);
     }
-    return code < 0 ? code : start_threads(crew, err);
+    return code < 0 ? code : start_threads(pool, err);
 }
 
 /* A worker whose thread never ran ends its loop here. */
-void crew_stop(struct crew *crew, int64_t patience_ms)
+void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
 {
-    for (int i = 0; i < crew->n; i++) {
-        struct worker *w = &crew->workers[i];
+    for (int i = 0; i < pool->n; i++) {
+        struct worker *w = &pool->workers[i];
         struct stop_message *m = w->has_queue ? malloc(sizeof *m) : NULL;
         if (m != NULL) {
             *m = (struct stop_message){{NULL, on_stop}, patience_ms};
             loop_queue_post(&w->queue, &m->message);
         }
     }
-    for (int i = 0; i < crew->n; i++) {
-        struct worker *w = &crew->workers[i];
+    for (int i = 0; i < pool->n; i++) {
+        struct worker *w = &pool->workers[i];
         if (w->has_thread) {
             pthread_join(w->thread, NULL);
         } else if (w->has_queue) {
@@ -395,21 +395,21 @@ void crew_stop(struct crew *crew, int64_t patience_ms)
         }
         w->has_thread = false;
     }
-    aside_stop(&crew->aside);
+    aside_stop(&pool->aside);
 }
 
-void crew_free(struct crew *crew)
+void worker_pool_free(struct worker_pool *pool)
 {
     /* A message may be on its way through all workers. */
-    for (int pass = 0; pass <= crew->n; pass++) {
-        for (int i = 0; i < crew->n; i++) {
-            if (crew->workers[i].has_queue) {
-                loop_queue_drain(&crew->workers[i].queue);
+    for (int pass = 0; pass <= pool->n; pass++) {
+        for (int i = 0; i < pool->n; i++) {
+            if (pool->workers[i].has_queue) {
+                loop_queue_drain(&pool->workers[i].queue);
             }
         }
     }
-    for (int i = 0; i < crew->n; i++) {
-        struct worker *w = &crew->workers[i];
+    for (int i = 0; i < pool->n; i++) {
+        struct worker *w = &pool->workers[i];
         recorder_free(w);
         if (w->has_queue) {
             loop_queue_free(&w->queue);
@@ -425,8 +425,8 @@ void crew_free(struct crew *crew)
         free(w->bits);
         session_set_free(&w->blocked);
     }
-    room_free(crew);
-    free(crew->workers);
-    crew->workers = NULL;
-    crew->n = 0;
+    room_free(pool);
+    free(pool->workers);
+    pool->workers = NULL;
+    pool->n = 0;
 }

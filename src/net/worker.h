@@ -4,7 +4,7 @@
  * answered from the queue, see to timers; then hand all writes of the turn to the store as one batch, and send all
  * replies. A worker never waits for another thread.
  *
- * The crew is all workers together, and what they share: the configuration, the memory budget, the counts.
+ * The worker pool is all workers together, and what they share: the configuration, the memory budget, the counts.
  */
 #ifndef UNSEEN_NET_WORKER_H
 #define UNSEEN_NET_WORKER_H
@@ -63,12 +63,12 @@ enum counter {
 };
 extern const struct figure counter_figures[COUNTERS];
 
-struct crew;
+struct worker_pool;
 
 enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20, WORKER_LINE_BATCH = 64, WORKER_SLICE_US = 200 };
 
 struct worker {
-    struct crew *crew;
+    struct worker_pool *pool;
     int index;
     pthread_t thread;
     struct heartbeat heartbeat;
@@ -114,12 +114,12 @@ struct worker {
     struct session_set blocked;
 };
 
-struct crew {
+struct worker_pool {
     const struct config *cfg;
     struct worker *workers;
     int n;
     struct budget budget;
-    struct aside aside; /* runs between crew_attach() and crew_stop() */
+    struct aside aside; /* runs between worker_pool_attach() and worker_pool_stop() */
     size_t request_max;
     _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
     _Atomic int64_t clients;
@@ -136,34 +136,35 @@ struct crew {
     _Atomic(const char *) http_address;
 };
 
-/* The listeners are bound before, and handed over: crew_start() begins to accept. */
-int crew_start(struct crew *crew, const struct config *cfg, size_t request_max, struct listener *listeners,
-               int n_listeners, struct err *err);
-int crew_attach(struct crew *crew, const struct dedup *dedup, struct err *err);
+/* The listeners are bound before, and handed over: worker_pool_start() begins to accept. */
+int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
+                      struct listener *listeners, int n_listeners, struct err *err);
+int worker_pool_attach(struct worker_pool *pool, const struct dedup *dedup, struct err *err);
 /* The configuration was changed (config_change()). Any thread, one at a time. */
-void crew_reconfigured(struct crew *crew);
-void crew_stop(struct crew *crew, int64_t patience_ms);
-void crew_free(struct crew *crew);
+void worker_pool_reconfigured(struct worker_pool *pool);
+void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms);
+void worker_pool_free(struct worker_pool *pool);
 
 static inline void worker_count(struct worker *w, enum counter counter, uint64_t n)
 {
     uint64_t old = atomic_load_explicit(&w->counters[counter], memory_order_relaxed);
     atomic_store_explicit(&w->counters[counter], old + n, memory_order_relaxed);
 }
-static inline void crew_count_http(struct crew *crew, enum counter counter, uint64_t n)
+static inline void worker_pool_count_http(struct worker_pool *pool, enum counter counter, uint64_t n)
 {
-    atomic_fetch_add_explicit(&crew->http_counters[counter], n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->http_counters[counter], n, memory_order_relaxed);
 }
-uint64_t crew_counter(const struct crew *crew, enum counter counter); /* of the workers and the HTTP thread */
+uint64_t worker_pool_counter(const struct worker_pool *pool,
+                             enum counter counter); /* of the workers and the HTTP thread */
 
 /* The text must outlive the workers. */
-static inline void crew_tell_http(struct crew *crew, const char *address)
+static inline void worker_pool_tell_http(struct worker_pool *pool, const char *address)
 {
-    atomic_store_explicit(&crew->http_address, address, memory_order_release);
+    atomic_store_explicit(&pool->http_address, address, memory_order_release);
 }
 
 /* Gives an accepted socket to the next worker in turn. Any thread. */
-void crew_deal(struct crew *crew, const struct conn_ops *ops, int fd, uint64_t peer);
+void worker_pool_deal(struct worker_pool *pool, const struct conn_ops *ops, int fd, uint64_t peer);
 
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);

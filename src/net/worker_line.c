@@ -11,7 +11,7 @@ static void start_turning(struct worker *w);
 void worker_leave_line(struct conn *c)
 {
     if (c->line != NULL && c->line != &c->worker->next_turn) {
-        atomic_fetch_sub_explicit(&c->worker->crew->budget.waiting, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&c->worker->pool->budget.waiting, 1, memory_order_relaxed);
     }
     line_leave(c);
 }
@@ -19,7 +19,7 @@ void worker_leave_line(struct conn *c)
 void worker_wait(struct conn *c, enum budget_use use, size_t more)
 {
     struct worker *w = c->worker;
-    atomic_fetch_add_explicit(&w->crew->budget.waiting, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&w->pool->budget.waiting, 1, memory_order_relaxed);
     line_join(&w->lines[use], c, more);
     start_serving(w);
 }

@@ -149,7 +149,7 @@ static int go_aside(struct session *s, ask_fn *ask, struct slice user, const uin
     }
     a->noted = noted;
     worker_count(w, COUNT_LARGE, 1);
-    aside_put(&w->crew->aside, &a->job);
+    aside_put(&w->pool->aside, &a->job);
     return leave(s, a, 0);
 }
 

@@ -70,7 +70,7 @@ static bool may_login(struct session *s, enum outcome *instead)
     int64_t now = clock_mono_ms();
     *instead = OUTCOME_AGAIN;
     if (c->wake_ms == 0) {
-        int64_t wait = logins_turn(&c->worker->crew->logins, c->peer, now);
+        int64_t wait = logins_turn(&c->worker->pool->logins, c->peer, now);
         if (wait < 0) {
             *instead = session_refuse(s, "WRONGPASS too many failed logins from your address, try again in %d seconds",
                                       LOGINS_WAIT_MS / 1000);
@@ -96,12 +96,12 @@ static bool authenticate(struct session *s, struct slice user, struct slice pass
     bool right = want[0] == '\0' || password_right(want, password);
     if (slice_eq(user, slice_str("default")) && right) {
         s->conn.trusted = true;
-        logins_good(&w->crew->logins, s->conn.peer);
+        logins_good(&w->pool->logins, s->conn.peer);
         return true;
     }
     if (want[0] != '\0') {
         worker_count(w, COUNT_FAILED_LOGINS, 1);
-        logins_failed(&w->crew->logins, s->conn.peer, "resp", clock_mono_ms());
+        logins_failed(&w->pool->logins, s->conn.peer, "resp", clock_mono_ms());
     }
     *outcome = session_refuse(s, "WRONGPASS invalid username-password pair or user is disabled.");
     return false;

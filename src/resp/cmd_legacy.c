@@ -336,6 +336,6 @@ enum outcome cmd_legacy_problems(struct session *s, const struct slice *args, si
     t->legacy = legacy;
     t->most = (int)most;
     t->found = err_set(&t->err, ERR_CLOSED, "the server is stopping");
-    aside_put(&w->crew->aside, &t->job);
+    aside_put(&w->pool->aside, &t->job);
     return OUTCOME_LATER;
 }

@@ -17,26 +17,26 @@
 
 static void add_server(struct buf *out, const struct session *s)
 {
-    const struct crew *crew = s->conn.worker->crew;
-    int64_t uptime = (clock_mono_ms() - crew->started_ms) / 1000;
+    const struct worker_pool *pool = s->conn.worker->pool;
+    int64_t uptime = (clock_mono_ms() - pool->started_ms) / 1000;
     buf_addf(out, "redis_version:7.0.0\r\nredis_mode:standalone\r\nunseen_version:%s\r\n", UNSEEN_VERSION);
     buf_addf(out, "arch_bits:64\r\nmultiplexing_api:epoll\r\nprocess_id:%ld\r\n", (long)getpid());
     buf_addf(out, "uptime_in_seconds:%" PRId64 "\r\nuptime_in_days:%" PRId64 "\r\n", uptime, uptime / 86400);
-    buf_addf(out, "server_time_usec:%" PRId64 "\r\nworkers:%d\r\n", clock_wall_ms() * 1000, crew->n);
-    for (int i = 0; i < crew->n_listeners; i++) {
-        buf_addf(out, "listener%d:%s\r\n", i, crew->listeners[i].address);
+    buf_addf(out, "server_time_usec:%" PRId64 "\r\nworkers:%d\r\n", clock_wall_ms() * 1000, pool->n);
+    for (int i = 0; i < pool->n_listeners; i++) {
+        buf_addf(out, "listener%d:%s\r\n", i, pool->listeners[i].address);
     }
-    const char *http = atomic_load_explicit(&crew->http_address, memory_order_acquire);
+    const char *http = atomic_load_explicit(&pool->http_address, memory_order_acquire);
     if (http != NULL) {
-        buf_addf(out, "listener%d:%s\r\n", crew->n_listeners, http);
+        buf_addf(out, "listener%d:%s\r\n", pool->n_listeners, http);
     }
 }
 
 static void add_clients(struct buf *out, const struct session *s)
 {
-    const struct crew *crew = s->conn.worker->crew;
+    const struct worker_pool *pool = s->conn.worker->pool;
     buf_addf(out, "connected_clients:%" PRId64 "\r\nmaxclients:%" PRId64 "\r\nblocked_clients:0\r\n",
-             (int64_t)atomic_load_explicit(&crew->clients, memory_order_relaxed), crew->cfg->max_clients);
+             (int64_t)atomic_load_explicit(&pool->clients, memory_order_relaxed), pool->cfg->max_clients);
 }
 
 static size_t resident(void)
@@ -54,11 +54,11 @@ static size_t resident(void)
 
 static void add_memory(struct buf *out, const struct session *s)
 {
-    const struct crew *crew = s->conn.worker->crew;
+    const struct worker_pool *pool = s->conn.worker->pool;
     struct mallinfo2 info = mallinfo2();
     buf_addf(out, "used_memory:%zu\r\nused_memory_rss:%zu\r\nmaxmemory:0\r\n", info.uordblks + info.hblkhd, resident());
     buf_addf(out, "request_memory_used:%zu\r\nrequest_memory_limit:%zu\r\nrequest_memory_waiting:%zu\r\n",
-             budget_used(&crew->budget), budget_load(&crew->budget.limit), budget_load(&crew->budget.waiting));
+             budget_used(&pool->budget), budget_load(&pool->budget.limit), budget_load(&pool->budget.waiting));
 }
 
 static void add_persistence(struct buf *out, const struct session *s)
@@ -82,7 +82,7 @@ static void add_stats(struct buf *out, const struct session *s)
 {
     const struct worker *w = s->conn.worker;
     for (int i = 0; i < COUNTERS; i++) {
-        add_stat(out, &counter_figures[i], crew_counter(w->crew, (enum counter)i));
+        add_stat(out, &counter_figures[i], worker_pool_counter(w->pool, (enum counter)i));
     }
     if (w->dedup != NULL) {
         struct store_stats stats;

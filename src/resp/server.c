@@ -9,7 +9,7 @@
 #include "resp/session.h"
 
 struct server {
-    struct crew crew;
+    struct worker_pool pool;
     struct listener listeners[LISTENERS_MAX];
     int n_listeners;
 };
@@ -43,7 +43,7 @@ int server_start(const struct config *cfg, struct server **server, struct err *e
     command_index();
     int code = bind_all(s, cfg, err);
     if (code == 0) {
-        code = crew_start(&s->crew, cfg, PARSER_BYTES_MAX, s->listeners, s->n_listeners, err);
+        code = worker_pool_start(&s->pool, cfg, PARSER_BYTES_MAX, s->listeners, s->n_listeners, err);
     }
     if (code < 0) {
         server_stop(s);
@@ -56,12 +56,12 @@ int server_start(const struct config *cfg, struct server **server, struct err *e
 
 int server_attach(struct server *server, struct dedup *dedup, struct err *err)
 {
-    return crew_attach(&server->crew, dedup, err);
+    return worker_pool_attach(&server->pool, dedup, err);
 }
 
 void server_reconfigured(struct server *server)
 {
-    crew_reconfigured(&server->crew);
+    worker_pool_reconfigured(&server->pool);
 }
 
 int server_address(const struct server *server, int i, char *out, size_t out_size)
@@ -72,9 +72,9 @@ int server_address(const struct server *server, int i, char *out, size_t out_siz
     return snprintf(out, out_size, "%s", server->listeners[i].address);
 }
 
-struct crew *server_crew(struct server *server)
+struct worker_pool *server_pool(struct server *server)
 {
-    return &server->crew;
+    return &server->pool;
 }
 
 void server_stop(struct server *server)
@@ -84,7 +84,7 @@ void server_stop(struct server *server)
 
 void server_stop_within(struct server *server, int64_t ms)
 {
-    crew_stop(&server->crew, ms);
+    worker_pool_stop(&server->pool, ms);
     for (int i = 0; i < server->n_listeners; i++) {
         listener_free(&server->listeners[i]);
     }
@@ -93,6 +93,6 @@ void server_stop_within(struct server *server, int64_t ms)
 
 void server_free(struct server *server)
 {
-    crew_free(&server->crew);
+    worker_pool_free(&server->pool);
     free(server);
 }

@@ -21,7 +21,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 
-struct crew;
+struct worker_pool;
 struct server;
 
 enum {
@@ -47,7 +47,7 @@ void server_reconfigured(struct server *server);
 int server_address(const struct server *server, int i, char *out, size_t out_size);
 
 /* The workers, for an edge beside RESP. */
-struct crew *server_crew(struct server *server);
+struct worker_pool *server_pool(struct server *server);
 
 /* Blocks until all threads have ended: at most SERVER_STOP_MS and a little. Closes the askers. A write that the store
  * has not answered by then gets no answer. */

@@ -96,7 +96,7 @@ static bool next_request(struct session *s)
         struct slice in = source(s);
         s->from_queue = s->replaying;
         if (parser_fresh(&s->parser)) {
-            s->parser.bytes_max = budget_request_max(&s->conn.worker->crew->budget);
+            s->parser.bytes_max = budget_request_max(&s->conn.worker->pool->budget);
             s->parser.guarded = !session_trusted(s);
         }
         borrow_args(s);
@@ -234,7 +234,7 @@ static size_t reply_most(const struct session *s, const struct command *cmd)
         most += p->used + p->n * (sizeof *p->args + 1);
     }
     if ((cmd->flags & CMD_PER_CLIENT) != 0) {
-        size_t all = (size_t)atomic_load_explicit(&s->conn.worker->crew->clients, memory_order_relaxed);
+        size_t all = (size_t)atomic_load_explicit(&s->conn.worker->pool->clients, memory_order_relaxed);
         most += CLIENT_LINE_MAX * (p->n > 3 ? p->n - 3 : all);
     }
     return most;
@@ -242,7 +242,7 @@ static size_t reply_most(const struct session *s, const struct command *cmd)
 
 bool session_may_reply(struct session *s, const struct command *cmd, enum outcome *refused)
 {
-    size_t most = reply_most(s, cmd), limit = budget_reply_max(&s->conn.worker->crew->budget);
+    size_t most = reply_most(s, cmd), limit = budget_reply_max(&s->conn.worker->pool->budget);
     s->reply_most = most < limit ? most : limit;
     *refused = OUTCOME_AGAIN;
     return conn_may_reply(&s->conn, s->reply_most);

@@ -78,7 +78,7 @@ extern const struct conn_ops session_ops;
 /* The one in force; a command asks once. */
 static inline const struct config *session_config(const struct session *s)
 {
-    return config_now(s->conn.worker->crew->cfg);
+    return config_now(s->conn.worker->pool->cfg);
 }
 
 /* The reply of a command was written, from out.data[before] on: counts it, and returns how many us it took. */

@@ -27,7 +27,7 @@ static const char played[] = "POST /v1/played HTTP/1.1\r\nHost: localhost\r\nCon
 
 struct fixture {
     struct config cfg;
-    struct crew crew;
+    struct worker_pool pool;
     struct dedup dedup;
     struct store *store;
     struct http *http;
@@ -43,7 +43,7 @@ static int set_up(void **state)
     snprintf(f->cfg.http, sizeof f->cfg.http, "127.0.0.1:0");
     f->store = fake_store_new();
     dedup_init(&f->dedup, f->store, &f->cfg);
-    if (http_start(&f->cfg, &f->crew, &f->http, &err) < 0 || http_attach(f->http, &f->dedup, &err) < 0) {
+    if (http_start(&f->cfg, &f->pool, &f->http, &err) < 0 || http_attach(f->http, &f->dedup, &err) < 0) {
         fail_msg("%s", err.text);
     }
     *state = f;
