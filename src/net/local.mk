@@ -32,8 +32,8 @@ libunseen_a_SOURCES += \
 	src/net/slowlog.h \
 	src/net/recorder.c \
 	src/net/recorder.h \
-	src/net/tour.c \
-	src/net/tour.h \
+	src/net/relay.c \
+	src/net/relay.h \
 	src/net/version.c \
 	src/net/version.h \
 	src/net/worker.c \

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/glob.h"
 #include "base/heartbeat.h"
-#include "net/tour.h"
+#include "net/relay.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
@@ -58,7 +58,7 @@ enum outcome cmd_ring(struct session *s, const struct slice *args, size_t n)
 struct call_task {
     struct task task;
     struct store_call call;
-    struct tour tour;
+    struct worker_relay relay;
 };
 
 static void on_called(struct store_call *call)
@@ -126,9 +126,9 @@ enum outcome cmd_config_get(struct session *s, const struct slice *args, size_t 
 
 /* The clock moved: the store does what became due, then each worker looks at its timeouts, then the answer. */
 
-static struct call_task *task_of_tour(struct tour *tour)
+static struct call_task *task_of_relay(struct worker_relay *relay)
 {
-    return (struct call_task *)((char *)tour - offsetof(struct call_task, tour));
+    return (struct call_task *)((char *)relay - offsetof(struct call_task, relay));
 }
 
 static void answer_clock(struct task *task, struct session *s)
@@ -141,32 +141,32 @@ static void answer_clock(struct task *task, struct session *s)
     }
 }
 
-static bool on_visit(struct tour *tour, struct worker *w)
+static bool on_visit(struct worker_relay *relay, struct worker *w)
 {
-    (void)tour;
+    (void)relay;
     if (!w->stopped) {
         worker_tick(w);
     }
     return true;
 }
 
-static void on_return(struct tour *tour, struct worker *w)
+static void on_return(struct worker_relay *relay, struct worker *w)
 {
     (void)w;
-    task_end(&task_of_tour(tour)->task);
+    task_end(&task_of_relay(relay)->task);
 }
 
 static void on_ticked_message(struct loop_message *message, void *owner)
 {
-    tour_start((struct tour *)message, owner);
+    worker_relay_start((struct worker_relay *)message, owner);
 }
 
 /* On a thread of the store. */
 static void on_ticked(struct store_call *call)
 {
     struct call_task *t = (struct call_task *)call->owner;
-    t->tour.message.deliver = on_ticked_message;
-    loop_queue_post(&t->task.session->conn.worker->queue, &t->tour.message);
+    t->relay.message.deliver = on_ticked_message;
+    loop_queue_post(&t->task.session->conn.worker->queue, &t->relay.message);
 }
 
 static enum outcome after_clock(struct session *s)
@@ -176,8 +176,8 @@ static enum outcome after_clock(struct session *s)
     if (t == NULL) {
         return session_refuse(s, "OOM out of memory");
     }
-    t->tour.visit = on_visit;
-    t->tour.finish = on_return;
+    t->relay.visit = on_visit;
+    t->relay.finish = on_return;
     t->call.done = on_ticked;
     t->call.owner = t;
     if (w->dedup != NULL) {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "net/tour.h"
+#include "net/relay.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
@@ -105,7 +105,7 @@ enum { LINES_A_TURN = 16 };
 
 struct list_task {
     struct task task;
-    struct tour tour;
+    struct worker_relay relay;
     struct conn_cursor cursor;
     bool visiting; /* the cursor is that worker's */
     bool too_many;
@@ -115,9 +115,9 @@ struct list_task {
     uint64_t ids[];
 };
 
-static struct list_task *task_of_tour(struct tour *tour)
+static struct list_task *task_of_relay(struct worker_relay *relay)
 {
-    return (struct list_task *)((char *)tour - offsetof(struct list_task, tour));
+    return (struct list_task *)((char *)relay - offsetof(struct list_task, relay));
 }
 
 static bool wanted(const struct list_task *t, uint64_t id)
@@ -150,9 +150,9 @@ static void end_visit(struct list_task *t, struct worker *w)
 }
 
 /* Some connections a turn of the loop, so that thousands of lines hold up nobody, also when several ask for them. */
-static bool on_visit(struct tour *tour, struct worker *w)
+static bool on_visit(struct worker_relay *relay, struct worker *w)
 {
-    struct list_task *t = task_of_tour(tour);
+    struct list_task *t = task_of_relay(relay);
     int64_t now = clock_mono_ms();
     begin_visit(t, w);
     for (int i = 0; i < LINES_A_TURN && t->cursor.at != NULL; i++) {
@@ -174,10 +174,10 @@ static bool on_visit(struct tour *tour, struct worker *w)
     return true;
 }
 
-static void on_return(struct tour *tour, struct worker *w)
+static void on_return(struct worker_relay *relay, struct worker *w)
 {
     (void)w;
-    struct list_task *t = task_of_tour(tour);
+    struct list_task *t = task_of_relay(relay);
     if (t->task.session->conn.state == CONN_CLOSING) {
         buf_free(&t->lines); /* nobody is there to take them */
     }
@@ -234,8 +234,8 @@ enum outcome cmd_client_list(struct session *s, const struct slice *args, size_t
         arg_int(args[3 + i], &id);
         t->ids[i] = (uint64_t)id;
     }
-    t->tour.visit = on_visit;
-    t->tour.finish = on_return;
-    tour_start(&t->tour, s->conn.worker);
+    t->relay.visit = on_visit;
+    t->relay.finish = on_return;
+    worker_relay_start(&t->relay, s->conn.worker);
     return OUTCOME_LATER;
 }
