@@ -24,8 +24,8 @@ libunseen_a_SOURCES += \
 	src/legacy/pace.h \
 	src/legacy/parse.c \
 	src/legacy/parse.h \
-	src/legacy/reach.c \
-	src/legacy/reach.h \
+	src/legacy/lag.c \
+	src/legacy/lag.h \
 	src/legacy/redis.h \
 	src/legacy/redis_reply.h \
 	src/legacy/repeat.c \

@@ -26,8 +26,8 @@
 #include "base/hash.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "legacy/lag.h"
 #include "legacy/parse.h"
-#include "legacy/reach.h"
 #include "legacy/redis.h"
 #include "legacy/repeat.h"
 
@@ -52,7 +52,7 @@ struct mirror {
     /* The thread's. */
     struct repeat repeat;
     uint64_t after; /* all up to this id was sent */
-    struct reach reach;
+    struct lag lag;
     bool proven; /* the connection has worked: when it fails now, it may just have been idle for too long */
     int64_t delay_ms;
     uint64_t named[NAMED_MAX];
@@ -257,7 +257,7 @@ static int step(struct mirror *m, struct err *err)
 static void set_reached(struct mirror *m)
 {
     pthread_mutex_lock(&m->mutex);
-    m->status.reached_ms = m->reach.reached_ms;
+    m->status.reached_ms = m->lag.reached_ms;
     pthread_mutex_unlock(&m->mutex);
 }
 
@@ -267,8 +267,8 @@ static void look_back(struct mirror *m)
     struct err err;
     struct store_mirrored *first = &m->repeat.rows[0];
     bool waits = m->store->ops->mirror_read(m->reader, 0, first, 1, &m->arena, &err) > 0;
-    if (waits && first->at_ms < m->reach.reached_ms) {
-        m->reach.reached_ms = first->at_ms;
+    if (waits && first->at_ms < m->lag.reached_ms) {
+        m->lag.reached_ms = first->at_ms;
         set_reached(m);
     }
 }
@@ -278,7 +278,7 @@ static void set_mark(struct mirror *m)
     struct store_mirror_state queue;
     int64_t now = clock_wall_ms(); /* before the look: what is durable by now has no higher id */
     m->store->ops->mirror_state(m->store, &queue);
-    reach_mark(&m->reach, now, queue.last_id);
+    lag_mark(&m->lag, now, queue.last_id);
 }
 
 static void *mirror_main(void *arg)
@@ -298,7 +298,7 @@ static void *mirror_main(void *arg)
             trouble(m, &err);
         } else {
             end_waiting(m);
-            reach_sent(&m->reach, n > 0 ? m->after : UINT64_MAX); /* nothing waits: all marks are passed */
+            lag_sent(&m->lag, n > 0 ? m->after : UINT64_MAX); /* nothing waits: all marks are passed */
             set_reached(m);
             m->proven = m->proven || n > 0;
             if (n == 0) {
@@ -368,7 +368,7 @@ int mirror_start(const struct config *cfg, struct store *store, struct mirror **
     m->repeat.owner = m;
     m->store = store;
     m->wake_fd = -1;
-    m->reach.reached_ms = m->status.reached_ms = clock_wall_ms();
+    m->lag.reached_ms = m->status.reached_ms = clock_wall_ms();
     pthread_mutex_init(&m->mutex, NULL);
     int rc = start(m, err);
     if (rc < 0) {

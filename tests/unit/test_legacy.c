@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
+#include "legacy/lag.h"
 #include "legacy/pace.h"
 #include "legacy/parse.h"
-#include "legacy/reach.h"
 
 #define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */
 #define DAY INT64_C(86400000)
@@ -221,14 +221,14 @@ static void test_pace(void **state)
 }
 
 /* A queue that is never empty: an event each ms, and what is sent is `lag` old by then. */
-static void run_queue(struct reach *r, int64_t *now, int64_t lag, int64_t ms)
+static void run_queue(struct lag *r, int64_t *now, int64_t lag, int64_t ms)
 {
     for (int64_t until = *now + ms; *now < until; (*now)++) {
-        reach_mark(r, *now, (uint64_t)*now);
-        reach_sent(r, (uint64_t)(*now - lag));
+        lag_mark(r, *now, (uint64_t)*now);
+        lag_sent(r, (uint64_t)(*now - lag));
         int64_t behind = *now - r->reached_ms;
         assert_true(behind >= lag || *now < until - ms + lag);
-        assert_true(r->n <= REACH_MARKS);
+        assert_true(r->n <= LAG_MARKS);
     }
 }
 
@@ -236,7 +236,7 @@ static void test_reach(void **state)
 {
     (void)state;
     int64_t now = 1000000;
-    struct reach r = {.reached_ms = now};
+    struct lag r = {.reached_ms = now};
     run_queue(&r, &now, 50, 60 * 1000);
     assert_in_range(now - r.reached_ms, 50, 52);
     run_queue(&r, &now, 5000, 60 * 1000); /* slower */
@@ -247,21 +247,21 @@ static void test_reach(void **state)
     /* An hour's outage, in which events come each ms, looked at each ten seconds; then they are sent, ten an ms. */
     int64_t sent = now, hour = 3600 * 1000;
     for (int64_t end = now + hour; now < end; now += 10 * 1000) {
-        reach_mark(&r, now, (uint64_t)now);
+        lag_mark(&r, now, (uint64_t)now);
         assert_in_range(now - r.reached_ms, now - sent, now - sent + 52);
     }
     while (sent < now) {
         now++;
         sent += 10;
-        reach_mark(&r, now, (uint64_t)now);
-        reach_sent(&r, (uint64_t)sent);
+        lag_mark(&r, now, (uint64_t)now);
+        lag_sent(&r, (uint64_t)sent);
         assert_in_range(now - r.reached_ms, now > sent ? now - sent : 0, (now > sent ? now - sent : 0) + hour / 30);
     }
 
     /* Nothing comes any more, and all is sent. */
-    reach_mark(&r, now + 1, (uint64_t)now);
-    reach_mark(&r, now + hour, (uint64_t)now);
-    reach_sent(&r, (uint64_t)now);
+    lag_mark(&r, now + 1, (uint64_t)now);
+    lag_mark(&r, now + hour, (uint64_t)now);
+    lag_sent(&r, (uint64_t)now);
     assert_int_equal(r.reached_ms, now + hour);
     assert_int_equal(r.n, 0);
 }

@@ -1,15 +1,15 @@
-#include "legacy/reach.h"
+#include "legacy/lag.h"
 
 #include <string.h>
 
-static void drop(struct reach *r, int from, int n)
+static void drop(struct lag *r, int from, int n)
 {
     r->n -= n;
     memmove(r->marks + from, r->marks + from + n, (size_t)(r->n - from) * sizeof *r->marks);
 }
 
 /* The one between the nearest neighbours; the last stays. */
-static void thin_out(struct reach *r)
+static void thin_out(struct lag *r)
 {
     int64_t before = r->reached_ms, least = INT64_MAX;
     int dropped = 0;
@@ -24,19 +24,19 @@ static void thin_out(struct reach *r)
     drop(r, dropped, 1);
 }
 
-void reach_mark(struct reach *r, int64_t now_ms, uint64_t last_id)
+void lag_mark(struct lag *r, int64_t now_ms, uint64_t last_id)
 {
     if (r->n > 0 && r->marks[r->n - 1].id == last_id) {
         r->marks[r->n - 1].at_ms = now_ms; /* nothing has come since */
         return;
     }
-    if (r->n == REACH_MARKS) {
+    if (r->n == LAG_MARKS) {
         thin_out(r);
     }
-    r->marks[r->n++] = (struct reach_mark){now_ms, last_id};
+    r->marks[r->n++] = (struct lag_mark){now_ms, last_id};
 }
 
-void reach_sent(struct reach *r, uint64_t id)
+void lag_sent(struct lag *r, uint64_t id)
 {
     int passed = 0;
     while (passed < r->n && r->marks[passed].id <= id) {

@@ -5,27 +5,27 @@
  * most, and never younger.
  *
  * Pure: the caller has the time. */
-#ifndef UNSEEN_LEGACY_REACH_H
-#define UNSEEN_LEGACY_REACH_H
+#ifndef UNSEEN_LEGACY_LAG_H
+#define UNSEEN_LEGACY_LAG_H
 
 #include <stdint.h>
 
-enum { REACH_MARKS = 64 };
+enum { LAG_MARKS = 64 };
 
 /* All zero, but for reached_ms. */
-struct reach {
+struct lag {
     int64_t reached_ms; /* all that was recorded until then is sent */
-    struct reach_mark {
+    struct lag_mark {
         int64_t at_ms;
         uint64_t id;
-    } marks[REACH_MARKS]; /* ids ascend; not passed yet */
+    } marks[LAG_MARKS]; /* ids ascend; not passed yet */
     int n;
 };
 
 /* What was recorded until now has no higher id: the time is taken before the id. As often as one likes. */
-void reach_mark(struct reach *r, int64_t now_ms, uint64_t last_id);
+void lag_mark(struct lag *r, int64_t now_ms, uint64_t last_id);
 
 /* All up to this id is sent. */
-void reach_sent(struct reach *r, uint64_t id);
+void lag_sent(struct lag *r, uint64_t id);
 
 #endif
