@@ -20,8 +20,8 @@ libunseen_a_SOURCES += \
 	src/legacy/migration_state.h \
 	src/legacy/mirror.c \
 	src/legacy/mirror.h \
-	src/legacy/pace.c \
-	src/legacy/pace.h \
+	src/legacy/rate_limiter.c \
+	src/legacy/rate_limiter.h \
 	src/legacy/parse.c \
 	src/legacy/parse.h \
 	src/legacy/lag.c \

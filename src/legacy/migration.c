@@ -21,8 +21,8 @@
 #include "legacy/migration_impl.h"
 
 enum {
-    CAREFUL = 8,        /* users under way at a time, after the store has failed */
-    PACE_LOOK_MS = 200, /* at a rate that may have been changed */
+    CAREFUL = 8,                /* users under way at a time, after the store has failed */
+    RATE_LIMITER_LOOK_MS = 200, /* at a rate that may have been changed */
     IDLE_MS = 60 * 1000,
 };
 
@@ -75,7 +75,7 @@ static void rest_ms(struct legacy *l, int64_t ms)
 
 static int64_t users_left_us(struct legacy *l)
 {
-    return pace_left(&l->users, clock_stopwatch_us(), config_now(l->cfg)->legacy_users_rate);
+    return rate_limiter_left(&l->users, clock_stopwatch_us(), config_now(l->cfg)->legacy_users_rate);
 }
 
 /* Rests while more bytes were read than the rate allows. */
@@ -83,15 +83,15 @@ static void keep_bytes_rate(struct legacy *l)
 {
     int64_t left;
     while (!stopping(l) && !paused(l) &&
-           (left = pace_left(&l->bytes, clock_stopwatch_us(), config_now(l->cfg)->legacy_bytes_rate)) > 0) {
-        rest_ms(l, left / 1000 < PACE_LOOK_MS ? left / 1000 + 1 : PACE_LOOK_MS);
+           (left = rate_limiter_left(&l->bytes, clock_stopwatch_us(), config_now(l->cfg)->legacy_bytes_rate)) > 0) {
+        rest_ms(l, left / 1000 < RATE_LIMITER_LOOK_MS ? left / 1000 + 1 : RATE_LIMITER_LOOK_MS);
     }
 }
 
 static void count_bytes(struct legacy *l, size_t bytes)
 {
     migration_state_bytes(&l->state, bytes);
-    pace_take(&l->bytes, clock_stopwatch_us(), bytes, config_now(l->cfg)->legacy_bytes_rate);
+    rate_limiter_take(&l->bytes, clock_stopwatch_us(), bytes, config_now(l->cfg)->legacy_bytes_rate);
 }
 
 /* --- reading --- */
@@ -201,7 +201,7 @@ static int start_some(struct legacy *l, struct err *err)
         }
         uint16_t which = l->spare[--l->n_spare];
         take_begin(&l->takes[which], &l->rules, user);
-        pace_take(&l->users, clock_stopwatch_us(), 1, config_now(l->cfg)->legacy_users_rate);
+        rate_limiter_take(&l->users, clock_stopwatch_us(), 1, config_now(l->cfg)->legacy_users_rate);
         rc = ask(l, which, err);
     }
     return rc;
@@ -289,7 +289,7 @@ static int read_notes(struct legacy *l, struct err *err)
             break;
         } else if (rc == 0) {
             int64_t ms = users_left_us(l) / 1000 + 1;
-            rest_ms(l, ms < PACE_LOOK_MS ? ms : PACE_LOOK_MS);
+            rest_ms(l, ms < RATE_LIMITER_LOOK_MS ? ms : RATE_LIMITER_LOOK_MS);
         }
         if (rc == 0) {
             rc = turn_when_due(l, err);

@@ -13,7 +13,7 @@
 #include "legacy/gather.h"
 #include "legacy/legacy.h"
 #include "legacy/migration_state.h"
-#include "legacy/pace.h"
+#include "legacy/rate_limiter.h"
 #include "legacy/retry.h"
 #include "legacy/take.h"
 
@@ -48,7 +48,7 @@ struct legacy {
     int n_page, at_page;
     struct store_notes_walk walk;
     struct gather *gather;
-    struct pace users, bytes;
+    struct rate_limiter users, bytes;
     struct retry retry;
     uint64_t settled; /* users who were migrated or left when it failed last */
 };

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "legacy/lag.h"
-#include "legacy/pace.h"
 #include "legacy/parse.h"
+#include "legacy/rate_limiter.h"
 
 #define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */
 #define DAY INT64_C(86400000)
@@ -188,34 +188,34 @@ static void test_pace(void **state)
 {
     (void)state;
     int64_t now = 77 * SECOND, taken;
-    struct pace p = {0};
+    struct rate_limiter p = {0};
     /* One at a time: what may be taken at once first, then as the rate has it. */
-    for (taken = 0; taken < 999 && pace_left(&p, now, 1000) == 0; taken++) {
-        pace_take(&p, now, 1, 1000);
+    for (taken = 0; taken < 999 && rate_limiter_left(&p, now, 1000) == 0; taken++) {
+        rate_limiter_take(&p, now, 1, 1000);
     }
     assert_int_equal(taken, 101);
-    assert_int_equal(pace_left(&p, now, 1000), 1000);
+    assert_int_equal(rate_limiter_left(&p, now, 1000), 1000);
     for (int i = 0; i < 5000; i++) {
-        now += pace_left(&p, now, 1000);
-        assert_int_equal(pace_left(&p, now, 1000), 0);
-        pace_take(&p, now, 1, 1000);
+        now += rate_limiter_left(&p, now, 1000);
+        assert_int_equal(rate_limiter_left(&p, now, 1000), 0);
+        rate_limiter_take(&p, now, 1, 1000);
     }
     assert_int_equal(now, 77 * SECOND + 5 * SECOND);
     /* Many at a time are waited for afterwards. */
     now += SECOND;
-    pace_take(&p, now, 10000, 1000);
-    assert_int_equal(pace_left(&p, now, 1000), 10 * SECOND - PACE_BURST_US);
-    assert_int_equal(pace_left(&p, now + 9 * SECOND, 1000), SECOND - PACE_BURST_US);
+    rate_limiter_take(&p, now, 10000, 1000);
+    assert_int_equal(rate_limiter_left(&p, now, 1000), 10 * SECOND - RATE_LIMITER_BURST_US);
+    assert_int_equal(rate_limiter_left(&p, now + 9 * SECOND, 1000), SECOND - RATE_LIMITER_BURST_US);
     /* A new rate counts for what is owed, too. */
     now += 9 * SECOND;
-    assert_int_equal(pace_left(&p, now, 9000), SECOND / 10);
-    assert_int_equal(pace_left(&p, now, 0), 0);
-    pace_take(&p, now, 1000000, 0);
-    assert_int_equal(pace_left(&p, now, 1), 0);
+    assert_int_equal(rate_limiter_left(&p, now, 9000), SECOND / 10);
+    assert_int_equal(rate_limiter_left(&p, now, 0), 0);
+    rate_limiter_take(&p, now, 1000000, 0);
+    assert_int_equal(rate_limiter_left(&p, now, 1), 0);
     /* Idle time is not saved up. */
     now += 3600 * SECOND;
-    for (taken = 0; taken < 999 && pace_left(&p, now, 100) == 0; taken++) {
-        pace_take(&p, now, 1, 100);
+    for (taken = 0; taken < 999 && rate_limiter_left(&p, now, 100) == 0; taken++) {
+        rate_limiter_take(&p, now, 1, 100);
     }
     assert_int_equal(taken, 11);
 }

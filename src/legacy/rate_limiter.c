@@ -1,10 +1,10 @@
-#include "legacy/pace.h"
+#include "legacy/rate_limiter.h"
 
 #include <math.h>
 
-static void let_pass(struct pace *p, int64_t now_us, int64_t rate)
+static void let_pass(struct rate_limiter *p, int64_t now_us, int64_t rate)
 {
-    double least = -(double)rate * PACE_BURST_US / 1e6;
+    double least = -(double)rate * RATE_LIMITER_BURST_US / 1e6;
     p->ahead -= (double)rate * (double)(now_us - p->at_us) / 1e6;
     p->at_us = now_us;
     if (p->ahead < least || rate <= 0) {
@@ -12,7 +12,7 @@ static void let_pass(struct pace *p, int64_t now_us, int64_t rate)
     }
 }
 
-void pace_take(struct pace *p, int64_t now_us, uint64_t n, int64_t rate)
+void rate_limiter_take(struct rate_limiter *p, int64_t now_us, uint64_t n, int64_t rate)
 {
     let_pass(p, now_us, rate);
     if (rate > 0) {
@@ -20,7 +20,7 @@ void pace_take(struct pace *p, int64_t now_us, uint64_t n, int64_t rate)
     }
 }
 
-int64_t pace_left(struct pace *p, int64_t now_us, int64_t rate)
+int64_t rate_limiter_left(struct rate_limiter *p, int64_t now_us, int64_t rate)
 {
     let_pass(p, now_us, rate);
     return p->ahead > 0 ? (int64_t)ceil(p->ahead * 1e6 / (double)rate) : 0;
