@@ -21,7 +21,7 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     pthread_mutex_init(&l->mutex, NULL);
     pthread_mutex_init(&l->reader_mutex, NULL);
     pthread_cond_init(&l->wake, NULL);
-    first_init(&l->first);
+    priority_users_init(&l->first);
     migration_state_init(&l->state);
     migration_disconnect(l); /* makes all spare */
     int rc = gather_new(l->store, &l->heartbeat, &l->gather, err);
@@ -72,7 +72,7 @@ void legacy_free(struct legacy *l)
     if (l != NULL) {
         gather_free(l->gather);
         arena_free(&l->arena);
-        first_free(&l->first);
+        priority_users_free(&l->first);
         migration_state_free(&l->state);
         pthread_cond_destroy(&l->wake);
         pthread_mutex_destroy(&l->mutex);
@@ -94,7 +94,7 @@ void legacy_wake(struct legacy *l)
 void legacy_first(struct legacy *l, int64_t key, struct slice user)
 {
     if (l != NULL) {
-        first_put(&l->first, key, user, clock_stopwatch_us());
+        priority_users_put(&l->first, key, user, clock_stopwatch_us());
     }
 }
 

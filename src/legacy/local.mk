@@ -4,8 +4,8 @@ libunseen_a_SOURCES += \
 	src/legacy/breaker.c \
 	src/legacy/breaker.h \
 	src/legacy/figures.c \
-	src/legacy/first.c \
-	src/legacy/first.h \
+	src/legacy/priority_users.c \
+	src/legacy/priority_users.h \
 	src/legacy/gather.c \
 	src/legacy/gather.h \
 	src/legacy/greeting.c \

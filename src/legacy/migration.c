@@ -174,7 +174,7 @@ static int ask(struct legacy *l, uint16_t which, struct err *err)
 static int next_user(struct legacy *l, char id[ID_MAX], struct slice *user, struct err *err)
 {
     for (;;) {
-        if (!first_take(&l->first, id, user)) {
+        if (!priority_users_take(&l->first, id, user)) {
             int rc = l->at_page == l->n_page ? next_page(l, err) : 0;
             if (rc < 0 || l->n_page == 0) {
                 return rc;

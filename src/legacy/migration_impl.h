@@ -9,10 +9,10 @@
 
 #include "base/arena.h"
 #include "base/heartbeat.h"
-#include "legacy/first.h"
 #include "legacy/gather.h"
 #include "legacy/legacy.h"
 #include "legacy/migration_state.h"
+#include "legacy/priority_users.h"
 #include "legacy/rate_limiter.h"
 #include "legacy/retry.h"
 #include "legacy/take.h"
@@ -33,7 +33,7 @@ struct legacy {
     struct redis *redis;          /* set and cleared under it, used by the thread without */
     pthread_mutex_t reader_mutex; /* guards this: */
     struct store_reader *problems_reader;
-    struct first first;
+    struct priority_users first;
     struct migration_state state;
 
     /* the thread's own */

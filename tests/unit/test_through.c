@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/breaker.h"
-#include "legacy/first.h"
 #include "legacy/link.h"
+#include "legacy/priority_users.h"
 #include "legacy/through.h"
 
 #define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */
@@ -70,31 +70,31 @@ static void test_breaker(void **state)
 static void test_first(void **state)
 {
     (void)state;
-    static struct first f;
+    static struct priority_users f;
     char id[255], name[16];
     struct slice user;
-    first_init(&f);
-    assert_false(first_take(&f, id, &user));
-    assert_true(first_put(&f, 7, slice_str("seven"), 0));
-    assert_true(first_put(&f, 7, slice_str("seven"), 1)); /* he is there */
-    assert_true(first_take(&f, id, &user));
+    priority_users_init(&f);
+    assert_false(priority_users_take(&f, id, &user));
+    assert_true(priority_users_put(&f, 7, slice_str("seven"), 0));
+    assert_true(priority_users_put(&f, 7, slice_str("seven"), 1)); /* he is there */
+    assert_true(priority_users_take(&f, id, &user));
     assert_true(slice_eq(user, slice_str("seven")));
-    assert_true(first_put(&f, 7, slice_str("seven"), 2));
-    assert_false(first_take(&f, id, &user));
-    assert_true(first_put(&f, 7, slice_str("seven"), FIRST_AGAIN_US));
-    assert_true(first_take(&f, id, &user));
-    for (int i = 0; i < FIRST_MAX; i++) {
+    assert_true(priority_users_put(&f, 7, slice_str("seven"), 2));
+    assert_false(priority_users_take(&f, id, &user));
+    assert_true(priority_users_put(&f, 7, slice_str("seven"), PRIORITY_USERS_AGAIN_US));
+    assert_true(priority_users_take(&f, id, &user));
+    for (int i = 0; i < PRIORITY_USERS_MAX; i++) {
         snprintf(name, sizeof name, "u%d", i);
-        assert_true(first_put(&f, 10 + i, slice_str(name), 0));
+        assert_true(priority_users_put(&f, 10 + i, slice_str(name), 0));
     }
-    assert_false(first_put(&f, 9, slice_str("too many"), 0));
-    for (int i = 0; i < FIRST_MAX; i++) {
+    assert_false(priority_users_put(&f, 9, slice_str("too many"), 0));
+    for (int i = 0; i < PRIORITY_USERS_MAX; i++) {
         snprintf(name, sizeof name, "u%d", i);
-        assert_true(first_take(&f, id, &user) && slice_eq(user, slice_str(name)));
+        assert_true(priority_users_take(&f, id, &user) && slice_eq(user, slice_str(name)));
     }
-    assert_true(first_put(&f, 9, slice_str("now"), 0)); /* he had found no room, so he isn't remembered */
-    assert_true(first_take(&f, id, &user));
-    first_free(&f);
+    assert_true(priority_users_put(&f, 9, slice_str("now"), 0)); /* he had found no room, so he isn't remembered */
+    assert_true(priority_users_take(&f, id, &user));
+    priority_users_free(&f);
 }
 
 #ifdef WITH_HIREDIS
