@@ -1,4 +1,4 @@
-/* How a connection lives: IDLE -> DIALING (a name is looked up, a socket connects) -> GREETING (greeting.h; what was
+/* How a connection lives: IDLE -> DIALING (a name is looked up, a socket connects) -> GREETING (handshake.h; what was
  * sent meanwhile is already behind it) -> READY. Whatever fails on the way, or later, leads to RESTING, and after a
  * while back to DIALING. One timer serves all states: the patience of DIALING and GREETING, the silence of READY, the
  * delay of RESTING.
@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/slice.h"
-#include "legacy/greeting.h"
+#include "legacy/handshake.h"
 #include "legacy/wire.h"
 
 enum {
@@ -20,7 +20,7 @@ enum {
     IDLE_US = 1000 * 1000, /* a connection that was good for so long may just have been idle for too long */
 };
 
-enum link_state { LINK_IDLE, LINK_DIALING, LINK_GREETING, LINK_READY, LINK_RESTING, LINK_CLOSED };
+enum link_state { LINK_IDLE, LINK_DIALING, LINK_HANDSHAKE, LINK_READY, LINK_RESTING, LINK_CLOSED };
 
 struct link {
     const struct config *cfg;
@@ -31,8 +31,8 @@ struct link {
     enum link_state state;
     struct wire *wire;
     struct buf out; /* not with libuv yet */
-    size_t due;     /* replies, without the greeting's */
-    struct greeting greeting;
+    size_t due;     /* replies, without the handshake's */
+    struct handshake handshake;
     bool failed;      /* the last try; nothing is known against one that has not been tried */
     bool quiet;       /* it ended, which is not worth a word */
     int64_t ready_us; /* since when it is */
@@ -119,7 +119,7 @@ static void on_silence(uv_timer_t *timer)
 
 static void flush(struct link *l)
 {
-    if ((l->state == LINK_GREETING || l->state == LINK_READY) && wire_sending(l->wire) == 0 && l->out.len > 0) {
+    if ((l->state == LINK_HANDSHAKE || l->state == LINK_READY) && wire_sending(l->wire) == 0 && l->out.len > 0) {
         wire_send(l->wire, &l->out);
     }
 }
@@ -174,13 +174,13 @@ int link_send(struct link *l, struct buf *bytes, size_t replies)
 static void greeted(struct link *l, const struct redisReply *reply)
 {
     struct slice why;
-    switch (greeting_reply(&l->greeting, reply, &why)) {
-    case GREETING_MORE:
+    switch (handshake_reply(&l->handshake, reply, &why)) {
+    case HANDSHAKE_MORE:
         break;
-    case GREETING_REFUSED:
+    case HANDSHAKE_REFUSED:
         link_fail(l, why);
         break;
-    case GREETING_LET_IN:
+    case HANDSHAKE_LET_IN:
         l->state = LINK_READY;
         l->ready_us = clock_stopwatch_us();
         l->failed = false;
@@ -191,7 +191,7 @@ static void greeted(struct link *l, const struct redisReply *reply)
 
 static void take_reply(struct link *l, const struct redisReply *reply)
 {
-    if (l->state == LINK_GREETING) {
+    if (l->state == LINK_HANDSHAKE) {
         greeted(l, reply);
     } else if (l->due == 0) {
         fail(l, "it says something without being asked");
@@ -214,7 +214,7 @@ static void take_reply(struct link *l, const struct redisReply *reply)
 static void greet(struct link *l)
 {
     struct buf out = {0};
-    greeting_begin(&l->greeting, l->cfg, &out);
+    handshake_begin(&l->handshake, l->cfg, &out);
     buf_add(&out, l->out.data, l->out.len);
     buf_free(&l->out);
     if (out.failed) {
@@ -223,7 +223,7 @@ static void greet(struct link *l)
         return;
     }
     l->out = out;
-    l->state = LINK_GREETING;
+    l->state = LINK_HANDSHAKE;
     uv_timer_start(&l->timer, on_silence, LINK_CONNECT_MS, 0);
     flush(l);
 }
@@ -260,7 +260,7 @@ static void dial(struct link *l)
     static const struct wire_ops ops = {on_connected, on_written, on_reply, on_ended, on_wire_failed};
     l->state = LINK_DIALING;
     l->err = (struct err){0};
-    l->greeting = (struct greeting){0};
+    l->handshake = (struct handshake){0};
     uv_timer_start(&l->timer, on_no_connection, LINK_CONNECT_MS, 0);
     l->wire = wire_dial(l->loop, l->cfg->legacy_redis, &ops, l);
     if (l->wire == NULL) {
@@ -334,5 +334,5 @@ bool link_takes(const struct link *l)
 
 bool link_has_zmscore(const struct link *l)
 {
-    return !l->greeting.no_zmscore;
+    return !l->handshake.no_zmscore;
 }

@@ -8,8 +8,8 @@ libunseen_a_SOURCES += \
 	src/legacy/priority_users.h \
 	src/legacy/gather.c \
 	src/legacy/gather.h \
-	src/legacy/greeting.c \
-	src/legacy/greeting.h \
+	src/legacy/handshake.c \
+	src/legacy/handshake.h \
 	src/legacy/legacy.c \
 	src/legacy/legacy.h \
 	src/legacy/link.c \

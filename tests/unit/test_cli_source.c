@@ -47,10 +47,10 @@ static void *run_server(void *arg)
     return NULL;
 }
 
-static void start_server(const char *greeting, const char *reply)
+static void start_server(const char *handshake, const char *reply)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    server = (struct server){.replies = {greeting, reply}};
+    server = (struct server){.replies = {handshake, reply}};
     strcpy(server.folder, "/tmp/unseen-source-XXXXXX");
     assert_non_null(mkdtemp(server.folder));
     snprintf(address.sun_path, sizeof address.sun_path, "%s/sock", server.folder);

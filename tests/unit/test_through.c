@@ -559,7 +559,7 @@ static void test_refused_at_the_door(void **state)
     struct world *w = *state;
     struct ask a;
     w->mute = true;
-    assert_true(ask(w, &a, 0x80)); /* behind the greeting, where it is lost */
+    assert_true(ask(w, &a, 0x80)); /* behind the handshake, where it is lost */
     RUN_UNTIL(w, asked_for(w, "i0\r\n"));
     say(w, "-NOAUTH Authentication required.\r\n");
     RUN_UNTIL(w, a.done == 1);

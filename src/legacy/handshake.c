@@ -1,4 +1,4 @@
-#include "legacy/greeting.h"
+#include "legacy/handshake.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,14 +7,14 @@
 #include "legacy/parse.h"
 #include "legacy/redis_reply.h"
 
-enum { GREET_AUTH, GREET_SELECT, GREET_ZREVRANGE, GREET_ZMSCORE, GREETINGS };
+enum { GREET_AUTH, GREET_SELECT, GREET_ZREVRANGE, GREET_ZMSCORE, HANDSHAKES };
 enum { NUMBER_TEXT = 24 };
 
-void greeting_begin(struct greeting *g, const struct config *cfg, struct buf *out)
+void handshake_begin(struct handshake *g, const struct config *cfg, struct buf *out)
 {
     const struct config *live = config_now(cfg);
     char number[NUMBER_TEXT], key[LEGACY_KEY_MAX];
-    *g = (struct greeting){.cfg = cfg, .next = GREET_SELECT};
+    *g = (struct handshake){.cfg = cfg, .next = GREET_SELECT};
     if (live->legacy_password[0] != '\0') {
         g->next = GREET_AUTH;
         link_add_count(out, 2);
@@ -39,7 +39,7 @@ void greeting_begin(struct greeting *g, const struct config *cfg, struct buf *ou
 }
 
 /* A password that is refused shows in the reply of AUTH, or of whatever needs one. */
-enum greeting_verdict greeting_reply(struct greeting *g, const struct redisReply *reply, struct slice *why)
+enum handshake_verdict handshake_reply(struct handshake *g, const struct redisReply *reply, struct slice *why)
 {
     bool bad = redis_is_error(reply, why);
     int which = g->next++;
@@ -49,7 +49,7 @@ enum greeting_verdict greeting_reply(struct greeting *g, const struct redisReply
          memmem(why->data, why->len, " to run ", 8) != NULL)) {
         g->no_zmscore = true;
     } else if (bad && (which < GREET_ZREVRANGE || !legacy_refuses_key(*why))) {
-        return GREETING_REFUSED;
+        return HANDSHAKE_REFUSED;
     }
-    return g->next == GREETINGS ? GREETING_LET_IN : GREETING_MORE;
+    return g->next == HANDSHAKES ? HANDSHAKE_LET_IN : HANDSHAKE_MORE;
 }
