@@ -95,7 +95,7 @@ static void unlink_use(struct session_shard *shard, struct session_entry *e)
     *(e->older != NULL ? &e->older->newer : &shard->oldest) = e->newer;
 }
 
-static void link_newest(struct session_shard *shard, struct session_entry *e)
+static void redis_connection_newest(struct session_shard *shard, struct session_entry *e)
 {
     e->newer = NULL;
     e->older = shard->newest;
@@ -107,7 +107,7 @@ void shard_use(struct session_shard *shard, struct session_entry *e, int64_t now
 {
     unlink_use(shard, e);
     e->used_ms = now;
-    link_newest(shard, e);
+    redis_connection_newest(shard, e);
     show_oldest(shard);
 }
 
@@ -207,7 +207,7 @@ int shard_put(struct session_shard *shard, struct session_entry **place, struct 
             shard->n++;
             add_to(&shard->totals->live, 1);
         }
-        link_newest(shard, e);
+        redis_connection_newest(shard, e);
     }
     memcpy(e->bytes + e->name_len, blob.data, blob.len);
     shard_use(shard, e, now);

@@ -6,7 +6,7 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
-#include "legacy/link.h"
+#include "legacy/redis_connection.h"
 #include "legacy/redis_reply.h"
 
 enum { CHUNK = 500, TABLE = 256 };
@@ -68,11 +68,11 @@ static void add_scores(const struct asking *a, struct slice user, const struct s
     size_t left = a->left, i = next_asked(q, 0);
     while (left > 0) {
         size_t n = left < a->chunk ? left : a->chunk;
-        link_add_count(out, 2 + n);
-        link_add_word(out, slice_str(a->single ? "ZSCORE" : "ZMSCORE"));
-        link_add_word(out, key);
+        redis_connection_add_count(out, 2 + n);
+        redis_connection_add_word(out, slice_str(a->single ? "ZSCORE" : "ZMSCORE"));
+        redis_connection_add_word(out, key);
         for (left -= n; n > 0; n--, i = next_asked(q, i + 1)) {
-            link_add_word(out, items[i]);
+            redis_connection_add_word(out, items[i]);
         }
     }
 }
@@ -82,12 +82,12 @@ static void add_delivered(const struct config *cfg, struct slice user, struct bu
     char key[LEGACY_KEY_MAX], last[24];
     int64_t most = config_now(cfg)->delivered_max;
     snprintf(last, sizeof last, "%" PRId64, (most < THROUGH_DELIVERED ? most : THROUGH_DELIVERED) - 1);
-    link_add_count(out, 5);
-    link_add_word(out, slice_str("ZREVRANGE"));
-    link_add_word(out, legacy_key_make(cfg->legacy_delivered_key, user, key));
-    link_add_word(out, slice_str("0"));
-    link_add_word(out, slice_str(last));
-    link_add_word(out, slice_str("WITHSCORES"));
+    redis_connection_add_count(out, 5);
+    redis_connection_add_word(out, slice_str("ZREVRANGE"));
+    redis_connection_add_word(out, legacy_key_make(cfg->legacy_delivered_key, user, key));
+    redis_connection_add_word(out, slice_str("0"));
+    redis_connection_add_word(out, slice_str(last));
+    redis_connection_add_word(out, slice_str("WITHSCORES"));
 }
 
 void asking_words(const struct asking *a, struct slice user, const struct slice *items, struct buf *out)

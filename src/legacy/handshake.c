@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "legacy/link.h"
 #include "legacy/parse.h"
+#include "legacy/redis_connection.h"
 #include "legacy/redis_reply.h"
 
 enum { GREET_AUTH, GREET_SELECT, GREET_ZREVRANGE, GREET_ZMSCORE, HANDSHAKES };
@@ -17,25 +17,25 @@ void handshake_begin(struct handshake *g, const struct config *cfg, struct buf *
     *g = (struct handshake){.cfg = cfg, .next = GREET_SELECT};
     if (live->legacy_password[0] != '\0') {
         g->next = GREET_AUTH;
-        link_add_count(out, 2);
-        link_add_word(out, slice_str("AUTH"));
-        link_add_word(out, slice_str(live->legacy_password));
+        redis_connection_add_count(out, 2);
+        redis_connection_add_word(out, slice_str("AUTH"));
+        redis_connection_add_word(out, slice_str(live->legacy_password));
     }
     snprintf(number, sizeof number, "%d", (int)cfg->legacy_database);
-    link_add_count(out, 2);
-    link_add_word(out, slice_str("SELECT"));
-    link_add_word(out, slice_str(number));
+    redis_connection_add_count(out, 2);
+    redis_connection_add_word(out, slice_str("SELECT"));
+    redis_connection_add_word(out, slice_str(number));
     if (cfg->legacy_delivered_key[0] != '\0') {
-        link_add_count(out, 4);
-        link_add_word(out, slice_str("ZREVRANGE"));
-        link_add_word(out, legacy_key_make(cfg->legacy_delivered_key, slice_str("?"), key));
-        link_add_word(out, slice_str("0"));
-        link_add_word(out, slice_str("0"));
+        redis_connection_add_count(out, 4);
+        redis_connection_add_word(out, slice_str("ZREVRANGE"));
+        redis_connection_add_word(out, legacy_key_make(cfg->legacy_delivered_key, slice_str("?"), key));
+        redis_connection_add_word(out, slice_str("0"));
+        redis_connection_add_word(out, slice_str("0"));
     }
-    link_add_count(out, 3);
-    link_add_word(out, slice_str("ZMSCORE"));
-    link_add_word(out, legacy_key_make(cfg->legacy_played_key, slice_str("?"), key));
-    link_add_word(out, slice_str("?"));
+    redis_connection_add_count(out, 3);
+    redis_connection_add_word(out, slice_str("ZMSCORE"));
+    redis_connection_add_word(out, legacy_key_make(cfg->legacy_played_key, slice_str("?"), key));
+    redis_connection_add_word(out, slice_str("?"));
 }
 
 /* A password that is refused shows in the reply of AUTH, or of whatever needs one. */

@@ -12,8 +12,8 @@ libunseen_a_SOURCES += \
 	src/legacy/handshake.h \
 	src/legacy/legacy.c \
 	src/legacy/legacy.h \
-	src/legacy/link.c \
-	src/legacy/link.h \
+	src/legacy/redis_connection.c \
+	src/legacy/redis_connection.h \
 	src/legacy/migration.c \
 	src/legacy/migration_impl.h \
 	src/legacy/migration_state.c \

@@ -1,5 +1,5 @@
 /* Replies of the old Redis. hiredis takes them apart, and only those who include it know how; this is for looking at
- * them, be they a link's (legacy/link.h) or a connection's (legacy/redis.h).
+ * them, be they a connection's (legacy/connection.h) or a connection's (legacy/redis.h).
  *
  * hiredis takes some memory for each element; two hundred thousand of them a reply's worth at a time cost more than all
  * else that is done with them. So a reply of a connection lies, with all that belongs to it, in one arena, and one such
@@ -31,7 +31,7 @@ struct redis_replies {
 void redis_replies_to(struct redis_replies *r, struct redisReader *reader);
 void redis_replies_free(struct redis_replies *r); /* after all of them */
 
-/* One of these, not a link's. */
+/* One of these, not a connection's. */
 size_t redis_bytes(const struct redisReply *reply); /* about as many as it had */
 void redis_free(struct redisReply *reply);          /* NULL is fine */
 

@@ -12,8 +12,8 @@
 #include "legacy/asking.h"
 #include "legacy/breaker.h"
 #include "legacy/legacy.h"
-#include "legacy/link.h"
 #include "legacy/parse.h"
+#include "legacy/redis_connection.h"
 #include "legacy/redis_reply.h"
 #include "legacy/through.h"
 #include "legacy/through_impl.h"
@@ -29,7 +29,7 @@ struct entry {
 
 struct through_port {
     struct through *t;
-    struct link *link;
+    struct redis_connection *connection;
     uv_timer_t deadline;
     uv_loop_t *loop; /* NULL: not open */
     bool closed;
@@ -75,7 +75,7 @@ static void end_first(struct through_port *p)
         breaker_unknown(&p->breaker);
         answer(p, e, THROUGH_FAILED);
     } else {
-        link_proved(p->link);
+        redis_connection_proved(p->connection);
         if (breaker_good(&p->breaker)) {
             through_end_waiting(p->t, &p->waits, true);
         }
@@ -146,7 +146,7 @@ static void on_reply(void *owner, const struct redisReply *reply)
     struct through_port *p = owner;
     struct slice text;
     if (redis_is_error(reply, &text) && !legacy_refuses_key(text)) {
-        link_fail(p->link, text);
+        redis_connection_fail(p->connection, text);
     }
     if (asking_reply(&p->first->asking, reply)) {
         end_first(p);
@@ -188,12 +188,12 @@ bool through_wants(struct through_port *p, struct slice user)
 /* Whether the port's connection may be bothered with a question. */
 static bool is_free(const struct through_port *p)
 {
-    return !p->closed && link_takes(p->link) && (!breaker_open(&p->breaker) || p->given_up == 0);
+    return !p->closed && redis_connection_takes(p->connection) && (!breaker_open(&p->breaker) || p->given_up == 0);
 }
 
 static bool may_ask(struct through_port *p)
 {
-    link_connect(p->link);
+    redis_connection_connect(p->connection);
     return is_free(p) && breaker_allows(&p->breaker, clock_stopwatch_us());
 }
 
@@ -201,7 +201,7 @@ static bool put_question(struct through_port *p, const struct asking *a, struct 
 {
     struct buf out = {0};
     asking_words(a, user, items, &out);
-    if (out.failed || link_send(p->link, &out, a->n) < 0) {
+    if (out.failed || redis_connection_send(p->connection, &out, a->n) < 0) {
         buf_free(&out);
         return false;
     }
@@ -217,7 +217,7 @@ bool through_ask(struct through_port *p, struct through_question *q, struct slic
         return false;
     }
     e->deadline_us = clock_stopwatch_us() + config_now(t->cfg)->legacy_timeout_ms * 1000;
-    asking_begin(&e->asking, q, t->dedup, link_has_zmscore(p->link));
+    asking_begin(&e->asking, q, t->dedup, redis_connection_has_zmscore(p->connection));
     if (!put_question(p, &e->asking, user, items)) {
         breaker_unknown(&p->breaker);
         through_count(t, THROUGH_SKIPPED, 1);
@@ -247,7 +247,7 @@ size_t through_hide(struct through_port *p, struct through_question *q, const ui
 
 int through_port_new(struct through *t, struct through_port **port, struct err *err)
 {
-    static const struct link_ops ops = {on_up, on_reply, on_down};
+    static const struct redis_connection_ops ops = {on_up, on_reply, on_down};
     *port = NULL;
     struct through_port *p = t != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
@@ -255,7 +255,7 @@ int through_port_new(struct through *t, struct through_port **port, struct err *
     }
     p->t = t;
     p->end = &p->first;
-    int rc = link_new(t->cfg, &ops, p, &p->link, err);
+    int rc = redis_connection_new(t->cfg, &ops, p, &p->connection, err);
     if (rc < 0) {
         free(p);
         return rc;
@@ -267,7 +267,7 @@ int through_port_new(struct through *t, struct through_port **port, struct err *
 void through_port_free(struct through_port *p)
 {
     if (p != NULL) {
-        link_free(p->link);
+        redis_connection_free(p->connection);
         free(p);
     }
 }
@@ -278,7 +278,7 @@ void through_port_open(struct through_port *p, uv_loop_t *loop)
         p->loop = loop;
         uv_timer_init(loop, &p->deadline);
         p->deadline.data = p;
-        link_open(p->link, loop);
+        redis_connection_open(p->connection, loop);
         through_port_tick(p);
     }
 }
@@ -287,7 +287,7 @@ void through_port_close(struct through_port *p)
 {
     if (p != NULL && p->loop != NULL && !p->closed) {
         p->closed = true;
-        link_close(p->link);
+        redis_connection_close(p->connection);
         through_end_waiting(p->t, &p->waits, false);
         end_all(p);
         uv_close((uv_handle_t *)&p->deadline, NULL);
@@ -300,12 +300,12 @@ void through_port_tick(struct through_port *p)
         return;
     }
     if (config_now(p->t->cfg)->legacy_read_through) {
-        link_connect(p->link);
+        redis_connection_connect(p->connection);
         if (p->waits && breaker_open(&p->breaker) && is_free(p) && !breaker_pauses(&p->breaker, clock_stopwatch_us())) {
             through_stop_waiting(p->t, &p->waits);
         }
     } else if (p->first == NULL) {
-        link_shut(p->link);
+        redis_connection_shut(p->connection);
         through_end_waiting(p->t, &p->waits, false);
         p->breaker = (struct breaker){0};
     }

@@ -1,5 +1,5 @@
 /* The embedded store through its seam, for unit tests: a real store in a folder of its own, with the test's clock and a
- * file system that fails on demand; and what waits for its answers. Tests that link it need -Wl,--wrap=malloc. */
+ * file system that fails on demand; and what waits for its answers. Tests that connection it need -Wl,--wrap=malloc. */
 #ifndef UNSEEN_TESTS_STORE_FIXTURE_H
 #define UNSEEN_TESTS_STORE_FIXTURE_H
 

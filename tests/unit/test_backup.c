@@ -611,7 +611,7 @@ static mode_t mode_of(const char *path)
     return st.st_mode & 07777;
 }
 
-/* Whoever may ask for a backup writes below the root, into what is new, and follows no link out of it. */
+/* Whoever may ask for a backup writes below the root, into what is new, and follows no connection out of it. */
 static void test_root(void **state)
 {
     struct fixture *f = *state;

@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/breaker.h"
-#include "legacy/link.h"
 #include "legacy/priority_users.h"
+#include "legacy/redis_connection.h"
 #include "legacy/through.h"
 
 #define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */

@@ -3,7 +3,7 @@
  * while back to DIALING. One timer serves all states: the patience of DIALING and GREETING, the silence of READY, the
  * delay of RESTING.
  */
-#include "legacy/link.h"
+#include "legacy/redis_connection.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,15 +20,22 @@ enum {
     IDLE_US = 1000 * 1000, /* a connection that was good for so long may just have been idle for too long */
 };
 
-enum link_state { LINK_IDLE, LINK_DIALING, LINK_HANDSHAKE, LINK_READY, LINK_RESTING, LINK_CLOSED };
+enum redis_connection_state {
+    REDIS_CONNECTION_IDLE,
+    REDIS_CONNECTION_DIALING,
+    REDIS_CONNECTION_HANDSHAKE,
+    REDIS_CONNECTION_READY,
+    REDIS_CONNECTION_RESTING,
+    REDIS_CONNECTION_CLOSED
+};
 
-struct link {
+struct redis_connection {
     const struct config *cfg;
-    const struct link_ops *ops;
+    const struct redis_connection_ops *ops;
     void *owner;
     uv_loop_t *loop; /* NULL: not opened */
     uv_timer_t timer;
-    enum link_state state;
+    enum redis_connection_state state;
     struct wire *wire;
     struct buf out; /* not with libuv yet */
     size_t due;     /* replies, without the handshake's */
@@ -40,12 +47,12 @@ struct link {
     struct err err; /* why it is down, on its way to down() */
 };
 
-static void dial(struct link *l);
-static void fail(struct link *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void dial(struct redis_connection *l);
+static void fail(struct redis_connection *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- what ends a connection --- */
 
-static void drop_wire(struct link *l)
+static void drop_wire(struct redis_connection *l)
 {
     wire_drop(l->wire);
     l->wire = NULL;
@@ -57,7 +64,7 @@ static void on_delay(uv_timer_t *timer)
 }
 
 /* Called by the loop alone, so that nobody is told from within their own call. */
-static void rest(struct link *l)
+static void rest(struct redis_connection *l)
 {
     drop_wire(l);
     buf_free(&l->out);
@@ -65,9 +72,9 @@ static void rest(struct link *l)
     l->due = 0;
     l->quiet = false;
     l->failed = !quiet;
-    l->state = LINK_RESTING;
-    l->delay_ms = l->delay_ms == 0 ? LINK_FIRST_DELAY_MS : 2 * l->delay_ms;
-    l->delay_ms = l->delay_ms < LINK_LAST_DELAY_MS ? l->delay_ms : LINK_LAST_DELAY_MS;
+    l->state = REDIS_CONNECTION_RESTING;
+    l->delay_ms = l->delay_ms == 0 ? REDIS_CONNECTION_FIRST_DELAY_MS : 2 * l->delay_ms;
+    l->delay_ms = l->delay_ms < REDIS_CONNECTION_LAST_DELAY_MS ? l->delay_ms : REDIS_CONNECTION_LAST_DELAY_MS;
     uv_timer_start(&l->timer, on_delay, quiet ? 0 : l->delay_ms, 0);
     if (!quiet) {
         l->ops->down(l->owner, &l->err);
@@ -80,7 +87,7 @@ static void on_failed(uv_timer_t *timer)
 }
 
 /* Notes what is wrong; the loop does the rest. */
-static void fail(struct link *l, const char *format, ...)
+static void fail(struct redis_connection *l, const char *format, ...)
 {
     char text[TEXT_MAX + 1];
     va_list args;
@@ -94,42 +101,44 @@ static void fail(struct link *l, const char *format, ...)
     }
 }
 
-void link_proved(struct link *l)
+void redis_connection_proved(struct redis_connection *l)
 {
     l->delay_ms = 0;
 }
 
-void link_fail(struct link *l, struct slice why)
+void redis_connection_fail(struct redis_connection *l, struct slice why)
 {
     fail(l, "%.*s", (int)(why.len < TEXT_MAX ? why.len : TEXT_MAX), why.data);
 }
 
 static void on_no_connection(uv_timer_t *timer)
 {
-    fail(timer->data, "can't be reached for %d s", LINK_CONNECT_MS / 1000);
+    fail(timer->data, "can't be reached for %d s", REDIS_CONNECTION_CONNECT_MS / 1000);
 }
 
 static void on_silence(uv_timer_t *timer)
 {
-    struct link *l = timer->data;
-    fail(l, "no answer for %d s", (l->state == LINK_READY ? LINK_SILENCE_MS : LINK_CONNECT_MS) / 1000);
+    struct redis_connection *l = timer->data;
+    fail(l, "no answer for %d s",
+         (l->state == REDIS_CONNECTION_READY ? REDIS_CONNECTION_SILENCE_MS : REDIS_CONNECTION_CONNECT_MS) / 1000);
 }
 
 /* --- out --- */
 
-static void flush(struct link *l)
+static void flush(struct redis_connection *l)
 {
-    if ((l->state == LINK_HANDSHAKE || l->state == LINK_READY) && wire_sending(l->wire) == 0 && l->out.len > 0) {
+    if ((l->state == REDIS_CONNECTION_HANDSHAKE || l->state == REDIS_CONNECTION_READY) && wire_sending(l->wire) == 0 &&
+        l->out.len > 0) {
         wire_send(l->wire, &l->out);
     }
 }
 
-void link_add_count(struct buf *out, size_t n)
+void redis_connection_add_count(struct buf *out, size_t n)
 {
     buf_addf(out, "*%zu\r\n", n);
 }
 
-void link_add_word(struct buf *out, struct slice word)
+void redis_connection_add_word(struct buf *out, struct slice word)
 {
     char head[NUMBER_TEXT];
     size_t at = sizeof head, len = word.len;
@@ -147,7 +156,7 @@ void link_add_word(struct buf *out, struct slice word)
     }
 }
 
-int link_send(struct link *l, struct buf *bytes, size_t replies)
+int redis_connection_send(struct redis_connection *l, struct buf *bytes, size_t replies)
 {
     if (l->out.len == 0) {
         buf_free(&l->out);
@@ -161,8 +170,8 @@ int link_send(struct link *l, struct buf *bytes, size_t replies)
             return code;
         }
     }
-    if (l->due == 0 && l->state == LINK_READY && l->err.code == 0) {
-        uv_timer_start(&l->timer, on_silence, LINK_SILENCE_MS, 0);
+    if (l->due == 0 && l->state == REDIS_CONNECTION_READY && l->err.code == 0) {
+        uv_timer_start(&l->timer, on_silence, REDIS_CONNECTION_SILENCE_MS, 0);
     }
     l->due += replies;
     flush(l);
@@ -171,17 +180,17 @@ int link_send(struct link *l, struct buf *bytes, size_t replies)
 
 /* --- in --- */
 
-static void greeted(struct link *l, const struct redisReply *reply)
+static void greeted(struct redis_connection *l, const struct redisReply *reply)
 {
     struct slice why;
     switch (handshake_reply(&l->handshake, reply, &why)) {
     case HANDSHAKE_MORE:
         break;
     case HANDSHAKE_REFUSED:
-        link_fail(l, why);
+        redis_connection_fail(l, why);
         break;
     case HANDSHAKE_LET_IN:
-        l->state = LINK_READY;
+        l->state = REDIS_CONNECTION_READY;
         l->ready_us = clock_stopwatch_us();
         l->failed = false;
         l->ops->up(l->owner);
@@ -189,9 +198,9 @@ static void greeted(struct link *l, const struct redisReply *reply)
     }
 }
 
-static void take_reply(struct link *l, const struct redisReply *reply)
+static void take_reply(struct redis_connection *l, const struct redisReply *reply)
 {
-    if (l->state == LINK_HANDSHAKE) {
+    if (l->state == REDIS_CONNECTION_HANDSHAKE) {
         greeted(l, reply);
     } else if (l->due == 0) {
         fail(l, "it says something without being asked");
@@ -200,9 +209,9 @@ static void take_reply(struct link *l, const struct redisReply *reply)
         l->due--;
         l->ops->reply(l->owner, reply);
     }
-    if (l->state == LINK_READY && l->err.code == 0) {
+    if (l->state == REDIS_CONNECTION_READY && l->err.code == 0) {
         if (l->due > 0) {
-            uv_timer_start(&l->timer, on_silence, LINK_SILENCE_MS, 0);
+            uv_timer_start(&l->timer, on_silence, REDIS_CONNECTION_SILENCE_MS, 0);
         } else {
             uv_timer_stop(&l->timer);
         }
@@ -211,7 +220,7 @@ static void take_reply(struct link *l, const struct redisReply *reply)
 
 /* --- connecting --- */
 
-static void greet(struct link *l)
+static void greet(struct redis_connection *l)
 {
     struct buf out = {0};
     handshake_begin(&l->handshake, l->cfg, &out);
@@ -223,8 +232,8 @@ static void greet(struct link *l)
         return;
     }
     l->out = out;
-    l->state = LINK_HANDSHAKE;
-    uv_timer_start(&l->timer, on_silence, LINK_CONNECT_MS, 0);
+    l->state = REDIS_CONNECTION_HANDSHAKE;
+    uv_timer_start(&l->timer, on_silence, REDIS_CONNECTION_CONNECT_MS, 0);
     flush(l);
 }
 
@@ -245,8 +254,8 @@ static void on_reply(void *owner, const struct redisReply *reply)
 
 static void on_ended(void *owner, const char *why)
 {
-    struct link *l = owner;
-    l->quiet = l->state == LINK_READY && l->due == 0 && clock_stopwatch_us() - l->ready_us >= IDLE_US;
+    struct redis_connection *l = owner;
+    l->quiet = l->state == REDIS_CONNECTION_READY && l->due == 0 && clock_stopwatch_us() - l->ready_us >= IDLE_US;
     fail(l, "%s", why);
 }
 
@@ -255,33 +264,34 @@ static void on_wire_failed(void *owner, const char *why)
     fail(owner, "%s", why);
 }
 
-static void dial(struct link *l)
+static void dial(struct redis_connection *l)
 {
     static const struct wire_ops ops = {on_connected, on_written, on_reply, on_ended, on_wire_failed};
-    l->state = LINK_DIALING;
+    l->state = REDIS_CONNECTION_DIALING;
     l->err = (struct err){0};
     l->handshake = (struct handshake){0};
-    uv_timer_start(&l->timer, on_no_connection, LINK_CONNECT_MS, 0);
+    uv_timer_start(&l->timer, on_no_connection, REDIS_CONNECTION_CONNECT_MS, 0);
     l->wire = wire_dial(l->loop, l->cfg->legacy_redis, &ops, l);
     if (l->wire == NULL) {
         fail(l, "out of memory");
     }
 }
 
-int link_new(const struct config *cfg, const struct link_ops *ops, void *owner, struct link **link, struct err *err)
+int redis_connection_new(const struct config *cfg, const struct redis_connection_ops *ops, void *owner,
+                         struct redis_connection **connection, struct err *err)
 {
-    struct link *l = calloc(1, sizeof *l);
+    struct redis_connection *l = calloc(1, sizeof *l);
     if (l == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     l->cfg = cfg;
     l->ops = ops;
     l->owner = owner;
-    *link = l;
+    *connection = l;
     return 0;
 }
 
-void link_free(struct link *l)
+void redis_connection_free(struct redis_connection *l)
 {
     if (l != NULL) {
         buf_free(&l->out);
@@ -289,27 +299,27 @@ void link_free(struct link *l)
     }
 }
 
-void link_open(struct link *l, uv_loop_t *loop)
+void redis_connection_open(struct redis_connection *l, uv_loop_t *loop)
 {
     l->loop = loop;
     uv_timer_init(loop, &l->timer);
     l->timer.data = l;
 }
 
-void link_connect(struct link *l)
+void redis_connection_connect(struct redis_connection *l)
 {
-    if (l->state == LINK_IDLE) {
+    if (l->state == REDIS_CONNECTION_IDLE) {
         dial(l);
     }
 }
 
-void link_shut(struct link *l)
+void redis_connection_shut(struct redis_connection *l)
 {
-    if (l->state != LINK_CLOSED) {
+    if (l->state != REDIS_CONNECTION_CLOSED) {
         drop_wire(l);
         buf_free(&l->out);
         uv_timer_stop(&l->timer);
-        l->state = LINK_IDLE;
+        l->state = REDIS_CONNECTION_IDLE;
         l->due = 0;
         l->delay_ms = 0;
         l->failed = false;
@@ -317,22 +327,23 @@ void link_shut(struct link *l)
     }
 }
 
-void link_close(struct link *l)
+void redis_connection_close(struct redis_connection *l)
 {
-    if (l->loop != NULL && l->state != LINK_CLOSED) {
-        link_shut(l);
-        l->state = LINK_CLOSED;
+    if (l->loop != NULL && l->state != REDIS_CONNECTION_CLOSED) {
+        redis_connection_shut(l);
+        l->state = REDIS_CONNECTION_CLOSED;
         uv_close((uv_handle_t *)&l->timer, NULL);
     }
 }
 
-bool link_takes(const struct link *l)
+bool redis_connection_takes(const struct redis_connection *l)
 {
-    bool hopeful = l->state == LINK_READY || (l->state != LINK_IDLE && l->state != LINK_CLOSED && !l->failed);
-    return hopeful && l->err.code == 0 && l->out.len + wire_sending(l->wire) <= LINK_UNSENT_MAX;
+    bool hopeful = l->state == REDIS_CONNECTION_READY ||
+                   (l->state != REDIS_CONNECTION_IDLE && l->state != REDIS_CONNECTION_CLOSED && !l->failed);
+    return hopeful && l->err.code == 0 && l->out.len + wire_sending(l->wire) <= REDIS_CONNECTION_UNSENT_MAX;
 }
 
-bool link_has_zmscore(const struct link *l)
+bool redis_connection_has_zmscore(const struct redis_connection *l)
 {
     return !l->handshake.no_zmscore;
 }
