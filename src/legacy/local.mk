@@ -42,12 +42,12 @@ libunseen_a_SOURCES += \
 	src/legacy/through.h \
 	src/legacy/through_impl.h \
 	src/legacy/through_port.c \
-	src/legacy/wire.h
+	src/legacy/redis_socket.h
 if WITH_HIREDIS
 libunseen_a_SOURCES += \
 	src/legacy/redis.c \
 	src/legacy/redis_reply.c \
-	src/legacy/wire.c
+	src/legacy/redis_socket.c
 else
 libunseen_a_SOURCES += src/legacy/without_hiredis.c
 endif

@@ -1,5 +1,5 @@
-/* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and wire.c include it. Blocking, pipelined,
- * one thread, which still shows a sign of life while it waits.
+/* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and socket.c include it. Blocking,
+ * pipelined, one thread, which still shows a sign of life while it waits.
  *
  * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP), an ERR_LARGE (a reply is larger than
  * any may be; nothing of it was kept) or an ERR_CLOSED (interrupted) only redis_disconnect() and redis_close() are left

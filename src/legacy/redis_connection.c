@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/slice.h"
 #include "legacy/handshake.h"
-#include "legacy/wire.h"
+#include "legacy/redis_socket.h"
 
 enum {
     NUMBER_TEXT = 24,
@@ -36,7 +36,7 @@ struct redis_connection {
     uv_loop_t *loop; /* NULL: not opened */
     uv_timer_t timer;
     enum redis_connection_state state;
-    struct wire *wire;
+    struct redis_socket *socket;
     struct buf out; /* not with libuv yet */
     size_t due;     /* replies, without the handshake's */
     struct handshake handshake;
@@ -52,10 +52,10 @@ static void fail(struct redis_connection *l, const char *format, ...) __attribut
 
 /* --- what ends a connection --- */
 
-static void drop_wire(struct redis_connection *l)
+static void drop_socket(struct redis_connection *l)
 {
-    wire_drop(l->wire);
-    l->wire = NULL;
+    redis_socket_drop(l->socket);
+    l->socket = NULL;
 }
 
 static void on_delay(uv_timer_t *timer)
@@ -66,7 +66,7 @@ static void on_delay(uv_timer_t *timer)
 /* Called by the loop alone, so that nobody is told from within their own call. */
 static void rest(struct redis_connection *l)
 {
-    drop_wire(l);
+    drop_socket(l);
     buf_free(&l->out);
     bool quiet = l->quiet;
     l->due = 0;
@@ -96,7 +96,7 @@ static void fail(struct redis_connection *l, const char *format, ...)
     va_end(args);
     if (l->err.code == 0) {
         err_set(&l->err, ERR_SYSTEM, "%s: %s", l->cfg->legacy_redis, text);
-        wire_mute(l->wire);
+        redis_socket_mute(l->socket);
         uv_timer_start(&l->timer, on_failed, 0, 0);
     }
 }
@@ -127,9 +127,9 @@ static void on_silence(uv_timer_t *timer)
 
 static void flush(struct redis_connection *l)
 {
-    if ((l->state == REDIS_CONNECTION_HANDSHAKE || l->state == REDIS_CONNECTION_READY) && wire_sending(l->wire) == 0 &&
-        l->out.len > 0) {
-        wire_send(l->wire, &l->out);
+    if ((l->state == REDIS_CONNECTION_HANDSHAKE || l->state == REDIS_CONNECTION_READY) &&
+        redis_socket_sending(l->socket) == 0 && l->out.len > 0) {
+        redis_socket_send(l->socket, &l->out);
     }
 }
 
@@ -259,20 +259,20 @@ static void on_ended(void *owner, const char *why)
     fail(l, "%s", why);
 }
 
-static void on_wire_failed(void *owner, const char *why)
+static void on_socket_failed(void *owner, const char *why)
 {
     fail(owner, "%s", why);
 }
 
 static void dial(struct redis_connection *l)
 {
-    static const struct wire_ops ops = {on_connected, on_written, on_reply, on_ended, on_wire_failed};
+    static const struct redis_socket_ops ops = {on_connected, on_written, on_reply, on_ended, on_socket_failed};
     l->state = REDIS_CONNECTION_DIALING;
     l->err = (struct err){0};
     l->handshake = (struct handshake){0};
     uv_timer_start(&l->timer, on_no_connection, REDIS_CONNECTION_CONNECT_MS, 0);
-    l->wire = wire_dial(l->loop, l->cfg->legacy_redis, &ops, l);
-    if (l->wire == NULL) {
+    l->socket = redis_socket_dial(l->loop, l->cfg->legacy_redis, &ops, l);
+    if (l->socket == NULL) {
         fail(l, "out of memory");
     }
 }
@@ -316,7 +316,7 @@ void redis_connection_connect(struct redis_connection *l)
 void redis_connection_shut(struct redis_connection *l)
 {
     if (l->state != REDIS_CONNECTION_CLOSED) {
-        drop_wire(l);
+        drop_socket(l);
         buf_free(&l->out);
         uv_timer_stop(&l->timer);
         l->state = REDIS_CONNECTION_IDLE;
@@ -340,7 +340,7 @@ bool redis_connection_takes(const struct redis_connection *l)
 {
     bool hopeful = l->state == REDIS_CONNECTION_READY ||
                    (l->state != REDIS_CONNECTION_IDLE && l->state != REDIS_CONNECTION_CLOSED && !l->failed);
-    return hopeful && l->err.code == 0 && l->out.len + wire_sending(l->wire) <= REDIS_CONNECTION_UNSENT_MAX;
+    return hopeful && l->err.code == 0 && l->out.len + redis_socket_sending(l->socket) <= REDIS_CONNECTION_UNSENT_MAX;
 }
 
 bool redis_connection_has_zmscore(const struct redis_connection *l)

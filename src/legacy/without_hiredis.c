@@ -1,8 +1,8 @@
-/* What stands in the place of redis.c, redis_reply.c and wire.c where hiredis is not there. Most is never reached:
+/* What stands in the place of redis.c, redis_reply.c and socket.c where hiredis is not there. Most is never reached:
  * without it legacy_redis is refused, and redis_new() says why.
  */
 #include "legacy/redis.h"
-#include "legacy/wire.h"
+#include "legacy/redis_socket.h"
 
 /* --- redis.h --- */
 
@@ -98,31 +98,32 @@ size_t redis_bytes(const struct redisReply *reply)
     return 0;
 }
 
-/* --- wire.h --- */
+/* --- socket.h --- */
 
-struct wire *wire_dial(uv_loop_t *loop, const char *address, const struct wire_ops *ops, void *owner)
+struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct redis_socket_ops *ops,
+                                       void *owner)
 {
     (void)loop, (void)address, (void)ops, (void)owner;
     return NULL;
 }
 
-void wire_drop(struct wire *w)
+void redis_socket_drop(struct redis_socket *w)
 {
     (void)w;
 }
 
-void wire_send(struct wire *w, struct buf *bytes)
+void redis_socket_send(struct redis_socket *w, struct buf *bytes)
 {
     (void)w, (void)bytes;
 }
 
-size_t wire_sending(const struct wire *w)
+size_t redis_socket_sending(const struct redis_socket *w)
 {
     (void)w;
     return 0;
 }
 
-void wire_mute(struct wire *w)
+void redis_socket_mute(struct redis_socket *w)
 {
     (void)w;
 }

@@ -1,4 +1,4 @@
-#include "legacy/wire.h"
+#include "legacy/redis_socket.h"
 
 #include <hiredis/hiredis.h>
 #include <stdarg.h>
@@ -20,8 +20,8 @@ struct look_up {
     struct resolve *resolve;
 };
 
-struct wire {
-    const struct wire_ops *ops;
+struct redis_socket {
+    const struct redis_socket_ops *ops;
     void *owner; /* NULL: dropped */
     bool mute;
     uv_loop_t *loop;
@@ -44,7 +44,7 @@ struct wire {
 
 /* --- what ends it --- */
 
-static void free_wire(struct wire *w)
+static void free_socket(struct redis_socket *w)
 {
     if (w->reader != NULL) {
         redisReaderFree(w->reader);
@@ -55,7 +55,7 @@ static void free_wire(struct wire *w)
 
 static void on_closed(uv_handle_t *handle)
 {
-    free_wire(handle->data);
+    free_socket(handle->data);
 }
 
 static void on_poll_closed(uv_handle_t *handle)
@@ -63,7 +63,7 @@ static void on_poll_closed(uv_handle_t *handle)
     free(handle);
 }
 
-static void drop_look_up(struct wire *w)
+static void drop_look_up(struct redis_socket *w)
 {
     struct look_up *up = w->look_up;
     w->look_up = NULL;
@@ -73,7 +73,7 @@ static void drop_look_up(struct wire *w)
     }
 }
 
-void wire_drop(struct wire *w)
+void redis_socket_drop(struct redis_socket *w)
 {
     if (w == NULL) {
         return;
@@ -84,20 +84,20 @@ void wire_drop(struct wire *w)
     if (w->has_handle) {
         uv_close(&w->uv.handle, on_closed);
     } else {
-        free_wire(w);
+        free_socket(w);
     }
 }
 
-void wire_mute(struct wire *w)
+void redis_socket_mute(struct redis_socket *w)
 {
     if (w != NULL) {
         w->mute = true;
     }
 }
 
-static void fail(struct wire *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void fail(struct redis_socket *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void fail(struct wire *w, const char *format, ...)
+static void fail(struct redis_socket *w, const char *format, ...)
 {
     char text[TEXT_MAX + 1];
     va_list args;
@@ -112,7 +112,7 @@ static void fail(struct wire *w, const char *format, ...)
 
 static void on_written(uv_write_t *request, int status)
 {
-    struct wire *w = request->data;
+    struct redis_socket *w = request->data;
     buf_free(&w->sending);
     if (w->mute) {
         return;
@@ -124,7 +124,7 @@ static void on_written(uv_write_t *request, int status)
     }
 }
 
-void wire_send(struct wire *w, struct buf *bytes)
+void redis_socket_send(struct redis_socket *w, struct buf *bytes)
 {
     buf_free(&w->sending);
     w->sending = *bytes;
@@ -137,7 +137,7 @@ void wire_send(struct wire *w, struct buf *bytes)
     }
 }
 
-size_t wire_sending(const struct wire *w)
+size_t redis_socket_sending(const struct redis_socket *w)
 {
     return w != NULL ? w->sending.len : 0;
 }
@@ -147,14 +147,14 @@ size_t wire_sending(const struct wire *w)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
-    struct wire *w = handle->data;
+    struct redis_socket *w = handle->data;
     *buf = uv_buf_init(w->bytes, sizeof w->bytes);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     (void)buf;
-    struct wire *w = stream->data;
+    struct redis_socket *w = stream->data;
     if (n == 0 || w->mute) {
         return;
     }
@@ -188,7 +188,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static void on_connected(uv_connect_t *request, int status)
 {
-    struct wire *w = request->data;
+    struct redis_socket *w = request->data;
     if (w->mute) {
         return;
     }
@@ -203,7 +203,7 @@ static void on_connected(uv_connect_t *request, int status)
 }
 
 /* In digits. */
-static void connect_tcp(struct wire *w, const char *host)
+static void connect_tcp(struct redis_socket *w, const char *host)
 {
     char name[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
     struct sockaddr_in v4;
@@ -222,7 +222,7 @@ static void connect_tcp(struct wire *w, const char *host)
     }
 }
 
-static void connect_unix(struct wire *w, const char *path)
+static void connect_unix(struct redis_socket *w, const char *path)
 {
     int code = uv_pipe_init(w->loop, &w->uv.pipe, 0);
     if (code == 0) {
@@ -236,7 +236,7 @@ static void connect_unix(struct wire *w, const char *path)
 static void on_looked_up(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    struct wire *w = poll->data;
+    struct redis_socket *w = poll->data;
     char host[RESOLVE_TEXT];
     struct err err;
     int code = resolve_answer(w->look_up->resolve, host, &err);
@@ -251,7 +251,7 @@ static void on_looked_up(uv_poll_t *poll, int status, int events)
     }
 }
 
-static void look_up(struct wire *w, const char *host)
+static void look_up(struct redis_socket *w, const char *host)
 {
     struct err err;
     struct look_up *up = calloc(1, sizeof *up);
@@ -272,11 +272,12 @@ static void look_up(struct wire *w, const char *host)
     uv_poll_start(&up->poll, UV_READABLE, on_looked_up);
 }
 
-struct wire *wire_dial(uv_loop_t *loop, const char *address, const struct wire_ops *ops, void *owner)
+struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct redis_socket_ops *ops,
+                                       void *owner)
 {
     char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
     struct in6_addr digits;
-    struct wire *w = calloc(1, sizeof *w);
+    struct redis_socket *w = calloc(1, sizeof *w);
     if (w == NULL || (w->reader = redisReaderCreate()) == NULL) {
         free(w);
         return NULL;
@@ -285,7 +286,8 @@ struct wire *wire_dial(uv_loop_t *loop, const char *address, const struct wire_o
     w->owner = owner;
     w->loop = loop;
     w->address = address;
-    w->limits = (struct reply_limits){.bytes_max = WIRE_REPLY_BYTES_MAX, .elements_max = WIRE_REPLY_ELEMENTS_MAX};
+    w->limits = (struct reply_limits){.bytes_max = REDIS_SOCKET_REPLY_BYTES_MAX,
+                                      .elements_max = REDIS_SOCKET_REPLY_ELEMENTS_MAX};
     w->connect.data = w;
     w->uv.handle.data = w;
     if (!legacy_address(address, host, port)) {
