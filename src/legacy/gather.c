@@ -81,12 +81,12 @@ static int add_text(struct list *list, struct slice from, struct slice *to)
     return copy != NULL ? 0 : ERR_NOMEM;
 }
 
-static int add_problem(struct list *list, const char *form, struct slice user, const struct take_problem *p)
+static int add_problem(struct list *list, const char *form, struct slice user, const struct fetch_problem *p)
 {
     if (p->what[0] == '\0') {
         return 0;
     }
-    char key[LEGACY_KEY_MAX], what[TAKE_WHAT + 64];
+    char key[LEGACY_KEY_MAX], what[FETCH_WHAT + 64];
     if (p->members > 1) {
         snprintf(what, sizeof what, "%s (and %" PRIu64 " more members)", p->what, p->members - 1);
     } else {
@@ -104,7 +104,7 @@ static int add_problem(struct list *list, const char *form, struct slice user, c
     return 0;
 }
 
-int gather_user(struct gather *g, const struct take *t, const struct take_rules *rules, struct err *err)
+int gather_user(struct gather *g, const struct fetch_user *t, const struct fetch_rules *rules, struct err *err)
 {
     struct list *list = g->filling;
     struct slice user = slice_of(t->user, t->user_len);

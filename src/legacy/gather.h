@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/heartbeat.h"
-#include "legacy/take.h"
+#include "legacy/fetch_user.h"
 #include "store/store.h"
 
 struct gather;
@@ -27,7 +27,7 @@ void gather_free(struct gather *g); /* NULL is fine */
 int gather_begin(struct gather *g, struct err *err);
 
 /* A user was read to the end. */
-int gather_user(struct gather *g, const struct take *t, const struct take_rules *rules, struct err *err);
+int gather_user(struct gather *g, const struct fetch_user *t, const struct fetch_rules *rules, struct err *err);
 
 /* Whether it is time to turn, so that memory stays bounded and nobody waits for long to be marked. */
 bool gather_due(const struct gather *g, int64_t staging_memory);

@@ -36,8 +36,8 @@ libunseen_a_SOURCES += \
 	src/legacy/resolve.h \
 	src/legacy/retry.c \
 	src/legacy/retry.h \
-	src/legacy/take.c \
-	src/legacy/take.h \
+	src/legacy/fetch_user.c \
+	src/legacy/fetch_user.h \
 	src/legacy/through.c \
 	src/legacy/through.h \
 	src/legacy/through_impl.h \

@@ -134,7 +134,7 @@ static void renew_rules(struct legacy *l)
     const struct config *live = config_now(l->cfg);
     int64_t later, earlier;
     l->store->ops->now(l->store, &later, &earlier);
-    l->rules = (struct take_rules){
+    l->rules = (struct fetch_rules){
         .played_key = l->cfg->legacy_played_key,
         .delivered_key = l->cfg->legacy_delivered_key,
         .store = l->store,
@@ -164,7 +164,7 @@ static bool at_end(const struct legacy *l)
 
 static int ask(struct legacy *l, uint16_t which, struct err *err)
 {
-    int rc = take_ask(&l->takes[which], &l->rules, l->redis, err);
+    int rc = fetch_user_ask(&l->takes[which], &l->rules, l->redis, err);
     l->queue[(l->queue_at + l->n_queue++) % UNDER_WAY] = which;
     return rc;
 }
@@ -200,7 +200,7 @@ static int start_some(struct legacy *l, struct err *err)
             return rc;
         }
         uint16_t which = l->spare[--l->n_spare];
-        take_begin(&l->takes[which], &l->rules, user);
+        fetch_user_begin(&l->takes[which], &l->rules, user);
         rate_limiter_take(&l->users, clock_stopwatch_us(), 1, config_now(l->cfg)->legacy_users_rate);
         rc = ask(l, which, err);
     }
@@ -213,7 +213,7 @@ static int go_on(struct legacy *l, struct err *err)
     struct redisReply *reply;
     int rc = redis_read(l->redis, &reply, err);
     uint16_t which = l->queue[l->queue_at];
-    struct take *t = &l->takes[which];
+    struct fetch_user *t = &l->takes[which];
     if (rc == ERR_LARGE && retry_blames(&l->retry, t->key)) {
         take_give_up(t, &l->rules, err->text);
         return gather_user(l->gather, t, &l->rules, NULL) < 0 ? ERR_NOMEM : rc;
@@ -224,13 +224,13 @@ static int go_on(struct legacy *l, struct err *err)
     l->queue_at = (l->queue_at + 1) % UNDER_WAY;
     l->n_queue--;
     count_bytes(l, redis_bytes(reply));
-    rc = take_reply(t, &l->rules, reply, err);
+    rc = fetch_user_reply(t, &l->rules, reply, err);
     redis_free(reply);
     if (rc < 0) {
         return rc;
     }
     keep_bytes_rate(l);
-    if (t->step != TAKE_DONE) {
+    if (t->step != FETCH_DONE) {
         return ask(l, which, err);
     }
     l->spare[l->n_spare++] = which;

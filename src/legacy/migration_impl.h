@@ -9,13 +9,13 @@
 
 #include "base/arena.h"
 #include "base/heartbeat.h"
+#include "legacy/fetch_user.h"
 #include "legacy/gather.h"
 #include "legacy/legacy.h"
 #include "legacy/migration_state.h"
 #include "legacy/priority_users.h"
 #include "legacy/rate_limiter.h"
 #include "legacy/retry.h"
-#include "legacy/take.h"
 
 enum {
     UNDER_WAY = 128, /* users at a time */
@@ -39,8 +39,8 @@ struct legacy {
     /* the thread's own */
     struct heartbeat heartbeat;
     struct store_reader *reader;
-    struct take_rules rules;
-    struct take takes[UNDER_WAY];
+    struct fetch_rules rules;
+    struct fetch_user takes[UNDER_WAY];
     uint16_t queue[UNDER_WAY], spare[UNDER_WAY]; /* under way, in the order of their commands; not under way */
     size_t queue_at, n_queue, n_spare;
     struct arena arena;      /* of the page */

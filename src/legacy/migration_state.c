@@ -33,7 +33,7 @@ void migration_state_show(struct migration_state *m, enum legacy_doing doing, co
     pthread_mutex_unlock(&m->mutex);
 }
 
-void migration_state_user(struct migration_state *m, const struct take *t)
+void migration_state_user(struct migration_state *m, const struct fetch_user *t)
 {
     pthread_mutex_lock(&m->mutex);
     m->shown.users++;

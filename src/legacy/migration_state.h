@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "legacy/fetch_user.h"
 #include "legacy/legacy.h"
-#include "legacy/take.h"
 
 struct migration_state {
     pthread_mutex_t mutex;     /* guards: */
@@ -20,9 +20,9 @@ void migration_state_init(struct migration_state *m);
 void migration_state_free(struct migration_state *m);
 
 void migration_state_show(struct migration_state *m, enum legacy_doing doing, const struct err *cause);
-void migration_state_user(struct migration_state *m, const struct take *t); /* was read to the end */
-void migration_state_bytes(struct migration_state *m, size_t bytes);        /* were read */
-void migration_state_turn(struct migration_state *m, uint64_t unlisted);    /* now and then: renews users a second */
+void migration_state_user(struct migration_state *m, const struct fetch_user *t); /* was read to the end */
+void migration_state_bytes(struct migration_state *m, size_t bytes);              /* were read */
+void migration_state_turn(struct migration_state *m, uint64_t unlisted); /* now and then: renews users a second */
 
 void migration_state_get(struct migration_state *m, struct legacy_state *out);
 

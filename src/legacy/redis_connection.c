@@ -198,7 +198,7 @@ static void greeted(struct redis_connection *l, const struct redisReply *reply)
     }
 }
 
-static void take_reply(struct redis_connection *l, const struct redisReply *reply)
+static void fetch_user_reply(struct redis_connection *l, const struct redisReply *reply)
 {
     if (l->state == REDIS_CONNECTION_HANDSHAKE) {
         greeted(l, reply);
@@ -249,7 +249,7 @@ static void on_written(void *owner)
 
 static void on_reply(void *owner, const struct redisReply *reply)
 {
-    take_reply(owner, reply);
+    fetch_user_reply(owner, reply);
 }
 
 static void on_ended(void *owner, const char *why)

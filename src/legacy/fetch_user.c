@@ -1,4 +1,4 @@
-#include "legacy/take.h"
+#include "legacy/fetch_user.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,22 +8,22 @@
 #include "base/log.h"
 #include "dedup/dedup.h"
 
-static struct slice user_of(const struct take *t)
+static struct slice user_of(const struct fetch_user *t)
 {
     return slice_of(t->user, t->user_len);
 }
 
-void take_begin(struct take *t, const struct take_rules *rules, struct slice user)
+void fetch_user_begin(struct fetch_user *t, const struct fetch_rules *rules, struct slice user)
 {
-    *t = (struct take){.user_len = user.len, .cursor = "0"};
+    *t = (struct fetch_user){.user_len = user.len, .cursor = "0"};
     memcpy(t->user, user.data, user.len);
     t->key = hash_user_key(rules->seed, user);
 }
 
-int take_ask(const struct take *t, const struct take_rules *rules, struct redis *redis, struct err *err)
+int fetch_user_ask(const struct fetch_user *t, const struct fetch_rules *rules, struct redis *redis, struct err *err)
 {
     char key[LEGACY_KEY_MAX];
-    if (t->step == TAKE_PLAYS) {
+    if (t->step == FETCH_PLAYS) {
         const struct slice words[] = {slice_str("ZSCAN"), legacy_key_make(rules->played_key, user_of(t), key),
                                       slice_str(t->cursor), slice_str("COUNT"), slice_str("1000")};
         return redis_send(redis, words, 5, err);
@@ -33,7 +33,7 @@ int take_ask(const struct take *t, const struct take_rules *rules, struct redis 
     return redis_send(redis, words, 5, err);
 }
 
-static void skip_member(struct take_problem *p, struct slice member, const char *why)
+static void skip_member(struct fetch_problem *p, struct slice member, const char *why)
 {
     if (p->members++ == 0) {
         char shown[64];
@@ -43,7 +43,7 @@ static void skip_member(struct take_problem *p, struct slice member, const char 
 }
 
 /* One member and its score. Whether it can be taken; else it is counted. */
-static bool good(struct take *t, struct take_problem *p, const struct legacy_times *times, struct slice member,
+static bool good(struct fetch_user *t, struct fetch_problem *p, const struct legacy_times *times, struct slice member,
                  struct slice score, int64_t *at_ms)
 {
     char why[LEGACY_WHY];
@@ -61,8 +61,8 @@ static bool good(struct take *t, struct take_problem *p, const struct legacy_tim
 }
 
 /* Members and scores in turn. deliver: newest first. */
-static int take_members(struct take *t, const struct take_rules *rules, const struct redisReply *list, bool deliver,
-                        struct err *err)
+static int take_members(struct fetch_user *t, const struct fetch_rules *rules, const struct redisReply *list,
+                        bool deliver, struct err *err)
 {
     size_t n = redis_count(list) / 2;
     n = deliver && n > STORE_RANK_MAX ? STORE_RANK_MAX : n;
@@ -88,27 +88,28 @@ static int take_members(struct take *t, const struct take_rules *rules, const st
     return result;
 }
 
-static void next_step(struct take *t, const struct take_rules *rules)
+static void next_step(struct fetch_user *t, const struct fetch_rules *rules)
 {
-    t->step = t->step == TAKE_PLAYS && rules->delivered_key[0] != '\0' ? TAKE_DELIVERIES : TAKE_DONE;
+    t->step = t->step == FETCH_PLAYS && rules->delivered_key[0] != '\0' ? FETCH_DELIVERIES : FETCH_DONE;
 }
 
-void take_give_up(struct take *t, const struct take_rules *rules, const char *why)
+void take_give_up(struct fetch_user *t, const struct fetch_rules *rules, const char *why)
 {
-    struct take_problem *p = t->step == TAKE_PLAYS ? &t->played : &t->delivered;
+    struct fetch_problem *p = t->step == FETCH_PLAYS ? &t->played : &t->delivered;
     p->whole = true;
     snprintf(p->what, sizeof p->what, "%s", why);
     next_step(t, rules);
 }
 
-static int take_page(struct take *t, const struct take_rules *rules, const struct redisReply *reply, struct err *err)
+static int take_page(struct fetch_user *t, const struct fetch_rules *rules, const struct redisReply *reply,
+                     struct err *err)
 {
     struct slice cursor;
     if (redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &cursor)) {
         return err_set(err, ERR_BUSY, "the answer to ZSCAN is no page of a sorted set");
     }
     const char *wrong = legacy_cursor_take(t->cursor, cursor);
-    if (wrong == NULL && ++t->pages > TAKE_PAGES_MAX) {
+    if (wrong == NULL && ++t->pages > FETCH_PAGES_MAX) {
         wrong = "the scan does not end";
     }
     int result = take_members(t, rules, redis_item(reply, 1), false, err);
@@ -120,19 +121,20 @@ static int take_page(struct take *t, const struct take_rules *rules, const struc
     return result;
 }
 
-int take_reply(struct take *t, const struct take_rules *rules, const struct redisReply *reply, struct err *err)
+int fetch_user_reply(struct fetch_user *t, const struct fetch_rules *rules, const struct redisReply *reply,
+                     struct err *err)
 {
     struct slice text;
     if (redis_is_error(reply, &text)) {
         if (!legacy_refuses_key(text)) {
             return err_set(err, ERR_BUSY, "%.*s", (int)text.len, text.data);
         }
-        char why[TAKE_WHAT];
+        char why[FETCH_WHAT];
         snprintf(why, sizeof why, "%.*s", (int)text.len, text.data);
         take_give_up(t, rules, why);
         return 0;
     }
-    if (t->step == TAKE_PLAYS) {
+    if (t->step == FETCH_PLAYS) {
         return take_page(t, rules, reply, err);
     }
     next_step(t, rules);
