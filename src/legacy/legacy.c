@@ -24,7 +24,7 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     priority_users_init(&l->first);
     migration_state_init(&l->state);
     migration_disconnect(l); /* makes all spare */
-    int rc = gather_new(l->store, &l->heartbeat, &l->gather, err);
+    int rc = migration_batch_new(l->store, &l->heartbeat, &l->batch, err);
     if (rc == 0) {
         rc = l->store->ops->reader_open(l->store, &l->reader, err);
     }
@@ -70,7 +70,7 @@ void legacy_stop(struct legacy *l)
 void legacy_free(struct legacy *l)
 {
     if (l != NULL) {
-        gather_free(l->gather);
+        migration_batch_free(l->batch);
         arena_free(&l->arena);
         priority_users_free(&l->first);
         migration_state_free(&l->state);

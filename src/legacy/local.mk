@@ -6,8 +6,8 @@ libunseen_a_SOURCES += \
 	src/legacy/figures.c \
 	src/legacy/priority_users.c \
 	src/legacy/priority_users.h \
-	src/legacy/gather.c \
-	src/legacy/gather.h \
+	src/legacy/migration_batch.c \
+	src/legacy/migration_batch.h \
 	src/legacy/handshake.c \
 	src/legacy/handshake.h \
 	src/legacy/legacy.c \

@@ -216,7 +216,7 @@ static int go_on(struct legacy *l, struct err *err)
     struct fetch_user *t = &l->takes[which];
     if (rc == ERR_LARGE && retry_blames(&l->retry, t->key)) {
         take_give_up(t, &l->rules, err->text);
-        return gather_user(l->gather, t, &l->rules, NULL) < 0 ? ERR_NOMEM : rc;
+        return migration_batch_user(l->batch, t, &l->rules, NULL) < 0 ? ERR_NOMEM : rc;
     }
     if (rc < 0) {
         return rc;
@@ -235,7 +235,7 @@ static int go_on(struct legacy *l, struct err *err)
     }
     l->spare[l->n_spare++] = which;
     migration_state_user(&l->state, t);
-    return gather_user(l->gather, t, &l->rules, err);
+    return migration_batch_user(l->batch, t, &l->rules, err);
 }
 
 static uint64_t users_settled(struct legacy *l)
@@ -254,16 +254,16 @@ static void turned(struct legacy *l)
     if (l->retry.failures == 0) {
         migration_state_show(&l->state, LEGACY_READING, NULL);
     }
-    migration_state_turn(&l->state, gather_unlisted(l->gather));
+    migration_state_turn(&l->state, migration_batch_unlisted(l->batch));
 }
 
 static int turn_when_due(struct legacy *l, struct err *err)
 {
-    bool proves = l->retry.careful && gather_users(l->gather) >= CAREFUL;
-    if (!proves && !gather_due(l->gather, config_now(l->cfg)->staging_memory)) {
+    bool proves = l->retry.careful && migration_batch_users(l->batch) >= CAREFUL;
+    if (!proves && !migration_batch_due(l->batch, config_now(l->cfg)->staging_memory)) {
         return 0;
     }
-    int rc = l->retry.careful ? gather_drain(l->gather, err) : gather_turn(l->gather, err);
+    int rc = l->retry.careful ? migration_batch_drain(l->batch, err) : migration_batch_turn(l->batch, err);
     if (rc == 0) {
         turned(l);
     }
@@ -274,7 +274,7 @@ static int turn_when_due(struct legacy *l, struct err *err)
 static int read_notes(struct legacy *l, struct err *err)
 {
     int rc = connect_redis(l, err);
-    if (rc == 0 && (rc = gather_begin(l->gather, err)) == 0) {
+    if (rc == 0 && (rc = migration_batch_begin(l->batch, err)) == 0) {
         renew_rules(l);
         if (l->retry.failures == 0) {
             migration_state_show(&l->state, LEGACY_READING, NULL);
@@ -331,7 +331,7 @@ static void work(struct legacy *l)
     bool stop = stopping(l), theirs = is_theirs(rc);
     migration_disconnect(l);
     if (!stop && (rc == 0 || theirs)) {
-        int drained = gather_drain(l->gather, &late);
+        int drained = migration_batch_drain(l->batch, &late);
         if (drained == 0) {
             turned(l);
         } else {
@@ -341,10 +341,10 @@ static void work(struct legacy *l)
         }
     }
     if (stop) {
-        gather_stop(l->gather);
+        migration_batch_stop(l->batch);
         return;
     }
-    gather_end(l->gather);
+    migration_batch_end(l->batch);
     if (rc < 0) {
         fail(l, !theirs, &err);
     }

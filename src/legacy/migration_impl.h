@@ -10,8 +10,8 @@
 #include "base/arena.h"
 #include "base/heartbeat.h"
 #include "legacy/fetch_user.h"
-#include "legacy/gather.h"
 #include "legacy/legacy.h"
+#include "legacy/migration_batch.h"
 #include "legacy/migration_state.h"
 #include "legacy/priority_users.h"
 #include "legacy/rate_limiter.h"
@@ -47,7 +47,7 @@ struct legacy {
     struct slice page[PAGE]; /* users */
     int n_page, at_page;
     struct store_notes_walk walk;
-    struct gather *gather;
+    struct migration_batch *batch;
     struct rate_limiter users, bytes;
     struct retry retry;
     uint64_t settled; /* users who were migrated or left when it failed last */

@@ -1,4 +1,4 @@
-#include "legacy/gather.h"
+#include "legacy/migration_batch.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -40,7 +40,7 @@ struct marking {
     pthread_cond_t wake;
 };
 
-struct gather {
+struct migration_batch {
     struct store *store;
     struct heartbeat *heartbeat;
     bool loading;
@@ -104,7 +104,8 @@ static int add_problem(struct list *list, const char *form, struct slice user, c
     return 0;
 }
 
-int gather_user(struct gather *g, const struct fetch_user *t, const struct fetch_rules *rules, struct err *err)
+int migration_batch_user(struct migration_batch *g, const struct fetch_user *t, const struct fetch_rules *rules,
+                         struct err *err)
 {
     struct list *list = g->filling;
     struct slice user = slice_of(t->user, t->user_len);
@@ -166,7 +167,7 @@ static void begin_change(struct marking *m)
     m->store->ops->note(m->store, &m->notes);
 }
 
-static int wait_change(struct gather *g, struct err *err)
+static int wait_change(struct migration_batch *g, struct err *err)
 {
     struct marking *m = &g->marking;
     heartbeat_excuse(g->heartbeat);
@@ -181,7 +182,7 @@ static int wait_change(struct gather *g, struct err *err)
 }
 
 /* Before their users are marked, so that none is lost by a crash in between. */
-static int list_problems(struct gather *g, const struct list *list, struct err *err)
+static int list_problems(struct migration_batch *g, const struct list *list, struct err *err)
 {
     struct marking *m = &g->marking;
     int rc = 0;
@@ -200,7 +201,7 @@ static int list_problems(struct gather *g, const struct list *list, struct err *
 }
 
 /* The marking under way has to have ended. */
-static int begin_marking(struct gather *g, struct list *list, struct err *err)
+static int begin_marking(struct migration_batch *g, struct list *list, struct err *err)
 {
     struct marking *m = &g->marking;
     int rc = list_problems(g, list, err);
@@ -218,7 +219,7 @@ static int begin_marking(struct gather *g, struct list *list, struct err *err)
 
 /* --- the load --- */
 
-int gather_begin(struct gather *g, struct err *err)
+int migration_batch_begin(struct migration_batch *g, struct err *err)
 {
     if (g->loading) {
         return 0;
@@ -228,21 +229,21 @@ int gather_begin(struct gather *g, struct err *err)
     return rc;
 }
 
-size_t gather_users(const struct gather *g)
+size_t migration_batch_users(const struct migration_batch *g)
 {
     return g->filling->n[MIGRATED] + g->filling->n[LEFT];
 }
 
-bool gather_due(const struct gather *g, int64_t staging_memory)
+bool migration_batch_due(const struct migration_batch *g, int64_t staging_memory)
 {
     const struct list *list = g->filling;
     int64_t limit = staging_memory / HAND_SHARE;
     limit = limit < HAND_BYTES_MIN ? HAND_BYTES_MIN : limit > HAND_BYTES_MAX ? HAND_BYTES_MAX : limit;
-    return (int64_t)g->store->ops->bulk_bytes(g->store) >= limit || gather_users(g) >= HAND_USERS ||
+    return (int64_t)g->store->ops->bulk_bytes(g->store) >= limit || migration_batch_users(g) >= HAND_USERS ||
            (list->since_us != 0 && clock_stopwatch_us() - list->since_us >= HAND_US);
 }
 
-int gather_turn(struct gather *g, struct err *err)
+int migration_batch_turn(struct migration_batch *g, struct err *err)
 {
     heartbeat_excuse(g->heartbeat); /* the historian merges */
     int rc = g->store->ops->bulk_turn(g->store, err);
@@ -261,23 +262,23 @@ int gather_turn(struct gather *g, struct err *err)
     return begin_marking(g, g->marked, err);
 }
 
-int gather_drain(struct gather *g, struct err *err)
+int migration_batch_drain(struct migration_batch *g, struct err *err)
 {
     int rc = 0;
     while (rc == 0 && (g->filling->since_us != 0 || g->merging->since_us != 0)) {
-        rc = gather_turn(g, err);
+        rc = migration_batch_turn(g, err);
     }
     return rc == 0 ? wait_change(g, err) : rc;
 }
 
-void gather_stop(struct gather *g)
+void migration_batch_stop(struct migration_batch *g)
 {
     wait_change(g, NULL);
 }
 
-void gather_end(struct gather *g)
+void migration_batch_end(struct migration_batch *g)
 {
-    gather_stop(g);
+    migration_batch_stop(g);
     if (g->loading) {
         heartbeat_excuse(g->heartbeat);
         g->store->ops->bulk_end(g->store, NULL);
@@ -290,14 +291,15 @@ void gather_end(struct gather *g)
     g->marking.notes.call.err = (struct err){0};
 }
 
-uint64_t gather_unlisted(const struct gather *g)
+uint64_t migration_batch_unlisted(const struct migration_batch *g)
 {
     return g->unlisted;
 }
 
-int gather_new(struct store *store, struct heartbeat *heartbeat, struct gather **gather, struct err *err)
+int migration_batch_new(struct store *store, struct heartbeat *heartbeat, struct migration_batch **batch,
+                        struct err *err)
 {
-    struct gather *g = calloc(1, sizeof *g);
+    struct migration_batch *g = calloc(1, sizeof *g);
     if (g == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the migration");
     }
@@ -311,11 +313,11 @@ int gather_new(struct store *store, struct heartbeat *heartbeat, struct gather *
     g->marking.notes.call.done = on_done;
     pthread_mutex_init(&g->marking.mutex, NULL);
     pthread_cond_init(&g->marking.wake, NULL);
-    *gather = g;
+    *batch = g;
     return 0;
 }
 
-void gather_free(struct gather *g)
+void migration_batch_free(struct migration_batch *g)
 {
     if (g == NULL) {
         return;

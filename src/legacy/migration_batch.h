@@ -5,8 +5,8 @@
  *
  * So a user is marked only when all of it is durable; whoever isn't marked is read again: a union.
  */
-#ifndef UNSEEN_LEGACY_GATHER_H
-#define UNSEEN_LEGACY_GATHER_H
+#ifndef UNSEEN_LEGACY_MIGRATION_BATCH_H
+#define UNSEEN_LEGACY_MIGRATION_BATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,31 +17,33 @@
 #include "legacy/fetch_user.h"
 #include "store/store.h"
 
-struct gather;
+struct migration_batch;
 
 /* beat: of the one thread that calls all of these; it is excused while they wait for the store. */
-int gather_new(struct store *store, struct heartbeat *heartbeat, struct gather **gather, struct err *err);
-void gather_free(struct gather *g); /* NULL is fine */
+int migration_batch_new(struct store *store, struct heartbeat *heartbeat, struct migration_batch **batch,
+                        struct err *err);
+void migration_batch_free(struct migration_batch *g); /* NULL is fine */
 
 /* The load begins, unless it has. */
-int gather_begin(struct gather *g, struct err *err);
+int migration_batch_begin(struct migration_batch *g, struct err *err);
 
 /* A user was read to the end. */
-int gather_user(struct gather *g, const struct fetch_user *t, const struct fetch_rules *rules, struct err *err);
+int migration_batch_user(struct migration_batch *g, const struct fetch_user *t, const struct fetch_rules *rules,
+                         struct err *err);
 
 /* Whether it is time to turn, so that memory stays bounded and nobody waits for long to be marked. */
-bool gather_due(const struct gather *g, int64_t staging_memory);
-size_t gather_users(const struct gather *g); /* gathered since the last turn */
-int gather_turn(struct gather *g, struct err *err);
-int gather_drain(struct gather *g, struct err *err); /* until all are marked */
+bool migration_batch_due(const struct migration_batch *g, int64_t staging_memory);
+size_t migration_batch_users(const struct migration_batch *g); /* gathered since the last turn */
+int migration_batch_turn(struct migration_batch *g, struct err *err);
+int migration_batch_drain(struct migration_batch *g, struct err *err); /* until all are marked */
 
 /* Ends the load, and gives up whoever isn't marked. */
-void gather_end(struct gather *g);
+void migration_batch_end(struct migration_batch *g);
 
 /* The service stops: waits for the marking under way, no more; the store ends the load when it closes. */
-void gather_stop(struct gather *g);
+void migration_batch_stop(struct migration_batch *g);
 
 /* Keys with problems beyond those that are listed. */
-uint64_t gather_unlisted(const struct gather *g);
+uint64_t migration_batch_unlisted(const struct migration_batch *g);
 
 #endif
