@@ -27,8 +27,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/folder.h \
 	src/store/sqlite/historian.c \
 	src/store/sqlite/history.c \
-	src/store/sqlite/inbox.c \
-	src/store/sqlite/inbox.h \
+	src/store/sqlite/thread_queue.c \
+	src/store/sqlite/thread_queue.h \
 	src/store/sqlite/internal.h \
 	src/store/sqlite/exceptions.c \
 	src/store/sqlite/exceptions.h \

@@ -100,7 +100,7 @@ tests_unit_test_cli_options_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_cli_options
 
 check_PROGRAMS += tests/unit/test_inbox
-tests_unit_test_inbox_SOURCES = tests/unit/test_inbox.c
+tests_unit_test_inbox_SOURCES = tests/unit/test_thread_queue.c
 tests_unit_test_inbox_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_inbox
 

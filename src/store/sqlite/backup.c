@@ -163,7 +163,7 @@ void backup_stop(struct store *base)
         pthread_cond_signal(&s->backup->wake);
     }
     pthread_mutex_unlock(&s->backup_mutex);
-    inbox_wake(&s->historian.inbox);
+    thread_queue_wake(&s->historian.queue);
 }
 
 void backup_join(struct sqlite_store *s)

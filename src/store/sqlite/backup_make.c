@@ -239,7 +239,7 @@ static void hand_over(struct backup *b)
     b->result = 1;
     b->handed_over = true;
     pthread_mutex_unlock(&b->s->backup_mutex);
-    inbox_wake(&b->s->historian.inbox);
+    thread_queue_wake(&b->s->historian.queue);
 }
 
 /* Waits until a portion is copied, or for a while. Whether the historian still copies. */
@@ -265,7 +265,7 @@ static int copy_history(struct backup *b, struct err *err)
             atomic_store(&b->cancelled, true); /* and wait until the historian has let go of it */
             atomic_store(&b->synced, INT64_MAX / 2);
         }
-        inbox_wake(&b->s->historian.inbox);
+        thread_queue_wake(&b->s->historian.queue);
     }
     close_file(b);
     if (result == 0 && b->err.code < 0) {

@@ -131,7 +131,7 @@ static int hand_over(struct sqlite_store *s, struct bulk *bulk, struct err *err)
     bulk->message.kind = STORE_INTERNAL;
     bulk->message.what = WANTS_MERGE;
     bulk->filling = NULL;
-    inbox_put(&s->historian.inbox, &bulk->message);
+    thread_queue_put(&s->historian.queue, &bulk->message);
     return 0;
 }
 

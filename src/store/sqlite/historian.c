@@ -1,6 +1,6 @@
 /* The historian: the one thread that writes history.db, at a lower priority than the others.
  *
- * It looks at the slots, then takes its inbox, then does one step, a transaction of a few milliseconds, and begins
+ * It looks at the slots, then takes its queue, then does one step, a transaction of a few milliseconds, and begins
  * again. In that order a forget is always carried out before a row that is newer than it is merged: the stager sends it
  * before it closes the slot with that row. Work in order of precedence: forgets, flushes, a bulk load's merge, the
  * sweep, the sealing. After each step a backup under way copies some pages, so that it ends under any load.
@@ -44,7 +44,7 @@ static void end_flush(struct sqlite_store *s, int slot)
     GAUGE(s, flushed_ms, clock_wall_ms());
     flush_free(job);
     slots_set_state(s, slot, SLOT_EMPTYING);
-    inbox_wake(&s->stager.inbox);
+    thread_queue_wake(&s->stager.queue);
 }
 
 /* The slot to work on: one being flushed before one that waits. -1: none is due. */
@@ -153,7 +153,7 @@ static void answer_calls(struct sqlite_store *s)
         struct store_call *call = (struct store_call *)m;
         m = m->next;
         if (call->message.what == WANTS_ROOM && error.code == 0) {
-            inbox_put(&s->stager.inbox, &call->message); /* there is a slot to turn to */
+            thread_queue_put(&s->stager.queue, &call->message); /* there is a slot to turn to */
             continue;
         }
         call->err = (struct err){0};
@@ -170,10 +170,10 @@ static bool take_messages(struct sqlite_store *s)
     struct historian *h = &s->historian;
     struct store_message *next;
     bool called = false;
-    for (struct store_message *m = inbox_take(&h->inbox); m != NULL; m = next) {
+    for (struct store_message *m = thread_queue_take(&h->queue); m != NULL; m = next) {
         next = m->next;
         if (m->kind == STORE_FORGET) {
-            heartbeat_now(&h->inbox.heartbeat);
+            heartbeat_now(&h->queue.heartbeat);
             erase(s, (struct store_forget *)m);
             continue;
         }
@@ -294,11 +294,12 @@ static void *historian_main(void *arg)
         log_debug("historian's priority is not as it should be", "errno=%d", errno);
     }
     bool more = false;
-    heartbeat_begin(&h->inbox.heartbeat, "historian");
+    heartbeat_begin(&h->queue.heartbeat, "historian");
     for (;;) {
-        bool stop = more        ? inbox_stopped(&h->inbox)
-                    : h->paused ? inbox_wait_real(&h->inbox, PAUSE_WAIT_MS) /* for a reader to end its snapshot */
-                                : inbox_wait(&h->inbox, IDLE_WAIT_MS);
+        bool stop = more ? thread_queue_stopped(&h->queue)
+                    : h->paused
+                        ? thread_queue_wait_real(&h->queue, PAUSE_WAIT_MS) /* for a reader to end its snapshot */
+                        : thread_queue_wait(&h->queue, IDLE_WAIT_MS);
         notice_turn(s);
         notice_retention(s);
         int slot = due_slot(s);
@@ -317,7 +318,7 @@ static void *historian_main(void *arg)
         more = backup_step(s) || more;
     }
     refuse_rest(s);
-    heartbeat_end(&h->inbox.heartbeat);
+    heartbeat_end(&h->queue.heartbeat);
     return NULL;
 }
 
@@ -340,7 +341,7 @@ int historian_start(struct sqlite_store *s, struct err *err)
 void historian_stop(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
-    inbox_stop(&h->inbox);
+    thread_queue_stop(&h->queue);
     pthread_join(h->thread, NULL);
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         flush_free(&h->jobs[i]);

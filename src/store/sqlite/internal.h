@@ -12,13 +12,13 @@
  *                  copy; the historian's connection copies history.db
  *   any other      reader.c, reader_staging.c, and the functions of store_ops, which leave a message and return
  *
- * Each of the two threads has one inbox and takes its whole list at once. What concerns the ring needs no messages: a
+ * Each of the two threads has one queue and takes its whole list at once. What concerns the ring needs no messages: a
  * slot's state says who acts next, and whoever changes it wakes the other thread:
  *
  *   stager     EMPTY -> OPEN -> CLOSED                      EMPTYING -> EMPTY
  *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED
  *
- * Locks: an inbox's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows; backup_mutex
+ * Locks: an queue's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows; backup_mutex
  * what a backup's thread shares with others; bulk_mutex how a bulk load's merge ended. None is held while another is
  * taken, or during I/O.
  */
@@ -33,9 +33,9 @@
 #include "store/ring.h"
 #include "store/sqlite/db.h"
 #include "store/sqlite/delivered.h"
-#include "store/sqlite/inbox.h"
 #include "store/sqlite/sqlite_store.h"
 #include "store/sqlite/staged.h"
+#include "store/sqlite/thread_queue.h"
 #include "store/store.h"
 
 struct sqlite_store;
@@ -118,7 +118,7 @@ struct month_delta {
 
 struct historian {
     pthread_t thread;
-    struct inbox inbox;
+    struct thread_queue queue;
     struct db db;
     struct flush_job jobs[STORE_SLOTS_MAX];
     struct flush_job bulk_job;
@@ -153,7 +153,7 @@ struct historian {
 
 struct stager {
     pthread_t thread;
-    struct inbox inbox;
+    struct thread_queue queue;
     struct db db;
     struct store_reader *reader; /* for what a forget must know before it erases */
     uint64_t next_id;
@@ -459,7 +459,7 @@ int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int 
 /* join.c */
 void join_begin(struct store *base, struct store_join *join);
 void join_pass(struct sqlite_store *s, struct store_message *m); /* the stager's: on to the historian */
-void join_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its inbox */
+void join_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its queue */
 bool join_step(struct sqlite_store *s);                          /* whether something was done */
 void join_refuse(struct sqlite_store *s, const struct err *err); /* all that wait */
 /* join_user.c: one user, inside a transaction. Returns a verdict, or an error. */

@@ -21,7 +21,7 @@ void join_begin(struct store *base, struct store_join *join)
     join->call.err = (struct err){0};
     m->kind = STORE_CALL;
     m->what = WANTS_JOIN;
-    inbox_put(&sqlite_store(base)->stager.inbox, m);
+    thread_queue_put(&sqlite_store(base)->stager.queue, m);
 }
 
 /* --- the stager's --- */
@@ -90,7 +90,7 @@ void join_pass(struct sqlite_store *s, struct store_message *m)
         call->done(call);
         return;
     }
-    inbox_put(&s->historian.inbox, m);
+    thread_queue_put(&s->historian.queue, m);
 }
 
 /* --- the historian's --- */

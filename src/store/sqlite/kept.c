@@ -81,7 +81,7 @@ static int call_stager(struct store *base, struct kept_call *c, struct err *err)
     c->call.done = on_done;
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->wake, NULL);
-    inbox_put(&sqlite_store(base)->stager.inbox, m);
+    thread_queue_put(&sqlite_store(base)->stager.queue, m);
     pthread_mutex_lock(&c->mutex);
     while (!c->done) {
         pthread_cond_wait(&c->wake, &c->mutex);

@@ -439,7 +439,7 @@ void mirror_done(struct store *base, uint64_t id, uint64_t n, uint64_t bytes)
     atomic_fetch_sub(&q->rows, n);
     atomic_fetch_sub(&q->bytes, bytes);
     if (atomic_fetch_add(&q->pending, n) + n >= CHUNK) {
-        inbox_wake(&s->stager.inbox);
+        thread_queue_wake(&s->stager.queue);
     }
 }
 
@@ -453,7 +453,7 @@ void mirror_reset(struct store *base, struct store_call *call)
     call->err = (struct err){0};
     call->message.kind = STORE_CALL;
     call->message.what = WANTS_MIRROR;
-    inbox_put(&sqlite_store(base)->stager.inbox, &call->message);
+    thread_queue_put(&sqlite_store(base)->stager.queue, &call->message);
 }
 
 void mirror_state(struct store *base, struct store_mirror_state *out)

@@ -184,7 +184,7 @@ void notes_write(struct store *base, struct store_notes *notes)
     notes->changed = notes->forgotten = 0;
     notes->call.message.kind = STORE_CALL;
     notes->call.message.what = WANTS_NOTES;
-    inbox_put(&sqlite_store(base)->stager.inbox, &notes->call.message);
+    thread_queue_put(&sqlite_store(base)->stager.queue, &notes->call.message);
 }
 
 /* --- the stager's --- */

@@ -263,7 +263,7 @@ int slots_turn(struct sqlite_store *s, bool early, struct err *err)
     COUNT(s, early_turns, early);
     log_info("turn", "turn=%" PRIu64 " open=%d closed=%d rows=%" PRIu64 " early=%s", turn, n, closed,
              staged_rows(atomic_load(&s->slots[closed].index)), early ? "yes" : "no");
-    inbox_wake(&s->historian.inbox);
+    thread_queue_wake(&s->historian.queue);
     return 1;
 }
 

@@ -129,7 +129,7 @@ static void put_data(struct store *base, struct store_message *message, enum sto
 {
     message->kind = kind;
     message->what = what;
-    inbox_put(&sqlite_store(base)->stager.inbox, message);
+    thread_queue_put(&sqlite_store(base)->stager.queue, message);
 }
 
 static void store_record(struct store *base, struct store_batch *batch)
@@ -226,7 +226,7 @@ static void store_stats(struct store *base, struct store_stats *out)
         out->staged_bytes += ring.slots[i].bytes;
     }
     out->queue_messages =
-        inbox_length(&s->stager.inbox) + atomic_load_explicit(&s->stager.n_held, memory_order_relaxed);
+        thread_queue_length(&s->stager.queue) + atomic_load_explicit(&s->stager.n_held, memory_order_relaxed);
 }
 
 static uint64_t store_seed(struct store *base)
@@ -298,8 +298,8 @@ static void store_close(struct store *base)
     close_file(&s->historian.db);
     free_slots(s);
     folder_unlock(s->folder, s->lock_fd);
-    inbox_destroy(&s->stager.inbox);
-    inbox_destroy(&s->historian.inbox);
+    thread_queue_destroy(&s->stager.queue);
+    thread_queue_destroy(&s->historian.queue);
     pthread_mutex_destroy(&s->ring_mutex);
     pthread_mutex_destroy(&s->readers_mutex);
     pthread_mutex_destroy(&s->figures_mutex);
@@ -408,8 +408,8 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     pthread_mutex_init(&s->backup_mutex, NULL);
     pthread_mutex_init(&s->bulk_mutex, NULL);
     pthread_cond_init(&s->bulk_wake, NULL);
-    inbox_init(&s->stager.inbox);
-    inbox_init(&s->historian.inbox);
+    thread_queue_init(&s->stager.queue);
+    thread_queue_init(&s->historian.queue);
     s->figures_pin.store = s;
     s->readers = &s->figures_pin;
 
@@ -442,8 +442,8 @@ close_files:
 unlock:
     folder_unlock(s->folder, s->lock_fd);
 free_store:
-    inbox_destroy(&s->stager.inbox);
-    inbox_destroy(&s->historian.inbox);
+    thread_queue_destroy(&s->stager.queue);
+    thread_queue_destroy(&s->historian.queue);
     pthread_mutex_destroy(&s->ring_mutex);
     pthread_mutex_destroy(&s->readers_mutex);
     pthread_mutex_destroy(&s->figures_mutex);

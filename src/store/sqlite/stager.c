@@ -1,6 +1,6 @@
 /* The stager: the one thread that writes staging.db.
  *
- * It takes everything that waits in its inbox at once and commits it as a group (stager_commit.c): pipelined and
+ * It takes everything that waits in its queue at once and commits it as a group (stager_commit.c): pipelined and
  * concurrent senders share commits without waiting for a timer, since while one group is being fsynced the next one
  * gathers. Batches and forgets are done in the order in which they came.
  *
@@ -100,7 +100,7 @@ static void work_held(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
     while (st->held != NULL) {
-        heartbeat_now(&st->inbox.heartbeat);
+        heartbeat_now(&st->queue.heartbeat);
         stager_look_at_memory(s, false);
         struct store_message *group = NULL;
         struct store_message **last = &group;
@@ -173,7 +173,7 @@ static void work_flush_calls(struct sqlite_store *s)
             answer_error(m, &err);
         } else {
             m->what = turned > 0 ? WANTS_FLUSH : WANTS_ROOM;
-            inbox_put(&s->historian.inbox, m);
+            thread_queue_put(&s->historian.queue, m);
         }
     }
 }
@@ -182,7 +182,7 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
 {
     if (m->what == WANTS_TICK) {
         tick(s);
-        inbox_put(&s->historian.inbox, m);
+        thread_queue_put(&s->historian.queue, m);
         return;
     }
     if (m->what == WANTS_NOTES) {
@@ -217,7 +217,7 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
 static void take_messages(struct sqlite_store *s)
 {
     struct store_message *next;
-    for (struct store_message *m = inbox_take(&s->stager.inbox); m != NULL; m = next) {
+    for (struct store_message *m = thread_queue_take(&s->stager.queue); m != NULL; m = next) {
         next = m->next;
         if (m->kind == STORE_CALL) {
             take_call(s, m);
@@ -242,7 +242,7 @@ static void refuse_rest(struct sqlite_store *s)
         answer_error(m, &err);
     }
     struct store_message *next;
-    for (m = inbox_take(&st->inbox); m != NULL; m = next) {
+    for (m = thread_queue_take(&st->queue); m != NULL; m = next) {
         next = m->next;
         answer_error(m, &err);
     }
@@ -253,9 +253,9 @@ static void *stager_main(void *arg)
     struct sqlite_store *s = arg;
     struct stager *st = &s->stager;
     bool more = false;
-    heartbeat_begin(&st->inbox.heartbeat, "stager");
+    heartbeat_begin(&st->queue.heartbeat, "stager");
     for (;;) {
-        bool stop = more ? inbox_stopped(&st->inbox) : inbox_wait(&st->inbox, TICK_MS);
+        bool stop = more ? thread_queue_stopped(&st->queue) : thread_queue_wait(&st->queue, TICK_MS);
         stager_gather(st);
         take_messages(s);
         if (!clock_is_test() && clock_stopwatch_us() - st->ticked_us >= TICK_MS * 1000) {
@@ -266,13 +266,13 @@ static void *stager_main(void *arg)
         if (more) {
             stager_look_at_memory(s, false);
             consider_turn(s);
-            inbox_wake(&s->historian.inbox); /* calls may wait for it */
+            thread_queue_wake(&s->historian.queue); /* calls may wait for it */
         }
         more = mirror_empty_step(s, false) || more;
         work_flush_calls(s);
         checkpoint_when_long(s);
         if (stop) {
-            heartbeat_end(&st->inbox.heartbeat);
+            heartbeat_end(&st->queue.heartbeat);
             return NULL;
         }
     }
@@ -297,7 +297,7 @@ int stager_start(struct sqlite_store *s, struct err *err)
 
 void stager_stop(struct sqlite_store *s)
 {
-    inbox_stop(&s->stager.inbox);
+    thread_queue_stop(&s->stager.queue);
     pthread_join(s->stager.thread, NULL);
 }
 

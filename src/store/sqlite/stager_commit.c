@@ -207,7 +207,7 @@ void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
 /* Before anybody is answered, so that nobody is counted twice. */
 static void count_crowd(struct stager *st, struct store_message *first, struct store_message *end)
 {
-    st->crowd = inbox_events(&st->inbox);
+    st->crowd = thread_queue_events(&st->queue);
     for (struct store_message *m = first; m != end; m = m->next) {
         st->crowd += ((struct store_batch *)m)->events;
     }
@@ -217,7 +217,7 @@ void stager_gather(struct stager *st)
 {
     int64_t most = st->commit_us / 3 < GATHER_US_MAX ? st->commit_us / 3 : GATHER_US_MAX;
     if (st->held == NULL && st->crowd > 1) {
-        inbox_gather(&st->inbox, st->crowd, most);
+        thread_queue_gather(&st->queue, st->crowd, most);
     }
 }
 

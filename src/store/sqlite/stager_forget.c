@@ -249,7 +249,7 @@ bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forg
 void stager_forget_ended(struct sqlite_store *s, int64_t key)
 {
     atomic_fetch_sub(counter_of(s, key), 1);
-    inbox_wake(&s->stager.inbox);
+    thread_queue_wake(&s->stager.queue);
 }
 
 void stager_forget(struct sqlite_store *s, struct store_forget *forget)
@@ -263,5 +263,5 @@ void stager_forget(struct sqlite_store *s, struct store_forget *forget)
     }
     forget->message.kind = STORE_FORGET;
     atomic_fetch_add(counter_of(s, forget->key), 1);
-    inbox_put(&s->historian.inbox, &forget->message);
+    thread_queue_put(&s->historian.queue, &forget->message);
 }

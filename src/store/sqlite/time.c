@@ -204,7 +204,7 @@ void time_change(struct store *base, struct store_clock_change *change)
     change->call.err = (struct err){0};
     m->kind = STORE_CALL;
     m->what = WANTS_CLOCK;
-    inbox_put(&sqlite_store(base)->stager.inbox, m);
+    thread_queue_put(&sqlite_store(base)->stager.queue, m);
 }
 
 void time_work(struct sqlite_store *s, struct store_message *m)
@@ -223,6 +223,6 @@ void time_work(struct sqlite_store *s, struct store_message *m)
                  "from_ms=%" PRId64 " to_ms=%" PRId64, before.kept.newest, wall);
     }
     publish(s);
-    inbox_wake(&s->historian.inbox);
+    thread_queue_wake(&s->historian.queue);
     call->done(call);
 }

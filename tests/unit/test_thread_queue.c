@@ -1,4 +1,4 @@
-/* The inbox of the store's threads: order, and when a receiver that gathers is woken. Whoever waits here too long is
+/* The queue of the store's threads: order, and when a receiver that gathers is woken. Whoever waits here too long is
  * ended by an alarm: an hour stands for "must not be needed". */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,23 +10,23 @@
 
 #include <unistd.h>
 
-#include "store/sqlite/inbox.h"
+#include "store/sqlite/thread_queue.h"
 
 #define HOUR_US INT64_C(3600000000)
 enum { STUCK_S = 30, BATCHES = 5000 };
 
-static struct inbox box;
+static struct thread_queue box;
 
 static int setup(void **state)
 {
     (void)state;
-    return inbox_init(&box);
+    return thread_queue_init(&box);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    inbox_destroy(&box);
+    thread_queue_destroy(&box);
     return 0;
 }
 
@@ -37,7 +37,7 @@ static struct store_batch batch_of(uint32_t events)
 
 static void put(struct store_batch *batch)
 {
-    inbox_put(&box, &batch->message);
+    thread_queue_put(&box, &batch->message);
 }
 
 static void messages_come_in_order(void **state)
@@ -45,52 +45,52 @@ static void messages_come_in_order(void **state)
     (void)state;
     struct store_batch a = batch_of(3), b = batch_of(4);
     struct store_call call = {.message.kind = STORE_CALL};
-    assert_null(inbox_take(&box));
+    assert_null(thread_queue_take(&box));
     put(&a);
-    inbox_put(&box, &call.message);
+    thread_queue_put(&box, &call.message);
     put(&b);
-    assert_int_equal(inbox_length(&box), 3);
-    assert_int_equal(inbox_events(&box), 7);
-    assert_false(inbox_wait(&box, 3600 * 1000));
-    assert_ptr_equal(inbox_take(&box), &a);
+    assert_int_equal(thread_queue_length(&box), 3);
+    assert_int_equal(thread_queue_events(&box), 7);
+    assert_false(thread_queue_wait(&box, 3600 * 1000));
+    assert_ptr_equal(thread_queue_take(&box), &a);
     assert_ptr_equal(a.message.next, &call);
     assert_ptr_equal(call.message.next, &b);
     assert_null(b.message.next);
-    assert_int_equal(inbox_length(&box), 0);
-    assert_int_equal(inbox_events(&box), 0);
-    assert_null(inbox_take(&box));
+    assert_int_equal(thread_queue_length(&box), 0);
+    assert_int_equal(thread_queue_events(&box), 0);
+    assert_null(thread_queue_take(&box));
 }
 
 /* Nobody to wait for, enough already, or something that must not wait. */
 static void gathering_ends_at_once(void **state)
 {
     (void)state;
-    inbox_gather(&box, 2, HOUR_US);
+    thread_queue_gather(&box, 2, HOUR_US);
     struct store_batch one = batch_of(1), two = batch_of(1);
     put(&one);
-    inbox_gather(&box, 1, HOUR_US);
+    thread_queue_gather(&box, 1, HOUR_US);
     put(&two);
-    inbox_gather(&box, 2, HOUR_US);
-    inbox_take(&box);
+    thread_queue_gather(&box, 2, HOUR_US);
+    thread_queue_take(&box);
 
     struct store_call call = {.message.kind = STORE_CALL};
     struct store_forget forget = {.message.kind = STORE_FORGET};
     put(&one);
-    inbox_put(&box, &call.message);
-    inbox_gather(&box, 2, HOUR_US);
-    inbox_take(&box);
+    thread_queue_put(&box, &call.message);
+    thread_queue_gather(&box, 2, HOUR_US);
+    thread_queue_take(&box);
     put(&one);
-    inbox_put(&box, &forget.message);
-    inbox_gather(&box, 2, HOUR_US);
-    inbox_take(&box);
+    thread_queue_put(&box, &forget.message);
+    thread_queue_gather(&box, 2, HOUR_US);
+    thread_queue_take(&box);
 
     put(&one);
-    inbox_wake(&box);
-    inbox_gather(&box, 2, HOUR_US);
-    inbox_wait(&box, 0); /* the wake is taken */
-    inbox_stop(&box);
-    inbox_gather(&box, 2, HOUR_US);
-    assert_true(inbox_wait(&box, 3600 * 1000));
+    thread_queue_wake(&box);
+    thread_queue_gather(&box, 2, HOUR_US);
+    thread_queue_wait(&box, 0); /* the wake is taken */
+    thread_queue_stop(&box);
+    thread_queue_gather(&box, 2, HOUR_US);
+    assert_true(thread_queue_wait(&box, 3600 * 1000));
 }
 
 static void gathering_has_a_limit(void **state)
@@ -98,13 +98,13 @@ static void gathering_has_a_limit(void **state)
     (void)state;
     struct store_batch one = batch_of(1), two = batch_of(1);
     put(&one);
-    inbox_gather(&box, 2, 1000);
-    assert_int_equal(inbox_events(&box), 1);
-    inbox_gather(&box, 2, -5);
-    assert_ptr_equal(inbox_take(&box), &one);
+    thread_queue_gather(&box, 2, 1000);
+    assert_int_equal(thread_queue_events(&box), 1);
+    thread_queue_gather(&box, 2, -5);
+    assert_ptr_equal(thread_queue_take(&box), &one);
     put(&two); /* from here on one is enough again */
-    inbox_wait(&box, 3600 * 1000);
-    assert_ptr_equal(inbox_take(&box), &two);
+    thread_queue_wait(&box, 3600 * 1000);
+    assert_ptr_equal(thread_queue_take(&box), &two);
 }
 
 static void *send_all(void *arg)
@@ -127,11 +127,11 @@ static void gathering_ends_with_the_last_one(void **state)
     assert_int_equal(pthread_create(&thread, NULL, send_all, batches), 0);
     int got = 0;
     while (got < BATCHES) {
-        inbox_wait(&box, 3600 * 1000);
+        thread_queue_wait(&box, 3600 * 1000);
         int left = BATCHES - got;
-        inbox_gather(&box, (uint64_t)(left < 7 ? left : 7), HOUR_US);
+        thread_queue_gather(&box, (uint64_t)(left < 7 ? left : 7), HOUR_US);
         int n = 0;
-        for (struct store_message *m = inbox_take(&box); m != NULL; m = m->next) {
+        for (struct store_message *m = thread_queue_take(&box); m != NULL; m = m->next) {
             assert_ptr_equal(m, &batches[got + n].message);
             n++;
         }

@@ -1,10 +1,10 @@
-#include "store/sqlite/inbox.h"
+#include "store/sqlite/thread_queue.h"
 
 #include "base/clock.h"
 
-int inbox_init(struct inbox *box)
+int thread_queue_init(struct thread_queue *box)
 {
-    *box = (struct inbox){0};
+    *box = (struct thread_queue){0};
     box->last = &box->first;
     if (pthread_mutex_init(&box->mutex, NULL) != 0) {
         return ERR_NOMEM;
@@ -16,13 +16,13 @@ int inbox_init(struct inbox *box)
     return 0;
 }
 
-void inbox_destroy(struct inbox *box)
+void thread_queue_destroy(struct thread_queue *box)
 {
     pthread_cond_destroy(&box->wake);
     pthread_mutex_destroy(&box->mutex);
 }
 
-void inbox_put(struct inbox *box, struct store_message *message)
+void thread_queue_put(struct thread_queue *box, struct store_message *message)
 {
     pthread_mutex_lock(&box->mutex);
     message->next = NULL;
@@ -42,7 +42,7 @@ void inbox_put(struct inbox *box, struct store_message *message)
     }
 }
 
-static void raise_flag(struct inbox *box, bool *flag)
+static void raise_flag(struct thread_queue *box, bool *flag)
 {
     pthread_mutex_lock(&box->mutex);
     *flag = true;
@@ -50,17 +50,17 @@ static void raise_flag(struct inbox *box, bool *flag)
     pthread_mutex_unlock(&box->mutex);
 }
 
-void inbox_wake(struct inbox *box)
+void thread_queue_wake(struct thread_queue *box)
 {
     raise_flag(box, &box->woken);
 }
 
-void inbox_stop(struct inbox *box)
+void thread_queue_stop(struct thread_queue *box)
 {
     raise_flag(box, &box->stop);
 }
 
-uint64_t inbox_length(struct inbox *box)
+uint64_t thread_queue_length(struct thread_queue *box)
 {
     pthread_mutex_lock(&box->mutex);
     uint64_t length = box->length;
@@ -68,7 +68,7 @@ uint64_t inbox_length(struct inbox *box)
     return length;
 }
 
-struct store_message *inbox_take(struct inbox *box)
+struct store_message *thread_queue_take(struct thread_queue *box)
 {
     pthread_mutex_lock(&box->mutex);
     struct store_message *list = box->first;
@@ -81,13 +81,13 @@ struct store_message *inbox_take(struct inbox *box)
     return list;
 }
 
-static bool is_wanted(const struct inbox *box)
+static bool is_wanted(const struct thread_queue *box)
 {
     return box->first != NULL || box->woken || box->stop;
 }
 
 /* for_ever: on a test's clock nothing becomes due by itself; but the thread beats, which takes no lock. */
-static bool wait_for(struct inbox *box, int64_t real_ms, bool for_ever)
+static bool wait_for(struct thread_queue *box, int64_t real_ms, bool for_ever)
 {
     int64_t ms = for_ever || real_ms > HEARTBEAT_EVERY_MS ? HEARTBEAT_EVERY_MS : real_ms;
     bool wanted, stop;
@@ -106,17 +106,17 @@ static bool wait_for(struct inbox *box, int64_t real_ms, bool for_ever)
     return stop;
 }
 
-bool inbox_wait(struct inbox *box, int64_t real_ms)
+bool thread_queue_wait(struct thread_queue *box, int64_t real_ms)
 {
     return wait_for(box, real_ms, clock_is_test());
 }
 
-bool inbox_wait_real(struct inbox *box, int64_t real_ms)
+bool thread_queue_wait_real(struct thread_queue *box, int64_t real_ms)
 {
     return wait_for(box, real_ms, false);
 }
 
-bool inbox_stopped(struct inbox *box)
+bool thread_queue_stopped(struct thread_queue *box)
 {
     heartbeat_now(&box->heartbeat);
     pthread_mutex_lock(&box->mutex);
@@ -125,7 +125,7 @@ bool inbox_stopped(struct inbox *box)
     return stop;
 }
 
-uint64_t inbox_events(struct inbox *box)
+uint64_t thread_queue_events(struct thread_queue *box)
 {
     pthread_mutex_lock(&box->mutex);
     uint64_t events = box->events;
@@ -133,7 +133,7 @@ uint64_t inbox_events(struct inbox *box)
     return events;
 }
 
-void inbox_gather(struct inbox *box, uint64_t events, int64_t real_us)
+void thread_queue_gather(struct thread_queue *box, uint64_t events, int64_t real_us)
 {
     int64_t until = clock_stopwatch_us() + real_us;
     pthread_mutex_lock(&box->mutex);

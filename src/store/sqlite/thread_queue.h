@@ -1,0 +1,50 @@
+/* A thread's queue: a locked list of messages. Senders never wait; the receiver takes the whole list at once. */
+#ifndef UNSEEN_STORE_SQLITE_THREAD_QUEUE_H
+#define UNSEEN_STORE_SQLITE_THREAD_QUEUE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/heartbeat.h"
+#include "store/store.h"
+
+struct thread_queue {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    struct store_message *first, **last;
+    uint64_t length;
+    uint64_t events; /* in the batches */
+    uint64_t wanted; /* events without which a batch need not wake the receiver, see thread_queue_gather() */
+    bool urgent;     /* there is something besides batches */
+    bool woken;      /* something besides messages is to be looked at */
+    bool stop;
+    struct heartbeat heartbeat; /* of the thread that waits at it, which begins and ends it */
+};
+
+int thread_queue_init(struct thread_queue *box);
+void thread_queue_destroy(struct thread_queue *box);
+void thread_queue_put(struct thread_queue *box, struct store_message *message);
+void thread_queue_wake(struct thread_queue *box);
+void thread_queue_stop(struct thread_queue *box);
+uint64_t thread_queue_length(struct thread_queue *box);
+
+/* The whole list, oldest first; NULL when empty. Does not wait. */
+struct store_message *thread_queue_take(struct thread_queue *box);
+
+/* Waits for a message, a wake or a stop; on a running clock at most real_ms. Keeps the heartbeat going. Returns whether
+ * to stop.
+ */
+bool thread_queue_wait(struct thread_queue *box, int64_t real_ms);
+
+/* The same on a test's clock too: while something is waited for that another process does. */
+bool thread_queue_wait_real(struct thread_queue *box, int64_t real_ms);
+bool thread_queue_stopped(struct thread_queue *box);
+
+/* How many events wait in batches. */
+uint64_t thread_queue_events(struct thread_queue *box);
+
+/* When only batches are there, waits until they have so many events, or something else comes; at most real_us. */
+void thread_queue_gather(struct thread_queue *box, uint64_t events, int64_t real_us);
+
+#endif
