@@ -95,9 +95,9 @@ static int begin(void *arg, uint64_t seed, struct err *err)
     return export_writer_new(put, x, &x->head, &x->writer, err);
 }
 
-static int take(void *arg, struct slice parcel, struct err *err)
+static int take(void *arg, struct slice snapshot, struct err *err)
 {
-    return export_writer_add(((struct exporting *)arg)->writer, parcel, err);
+    return export_writer_add(((struct exporting *)arg)->writer, snapshot, err);
 }
 
 static void damaged(void *arg, const char *what)
@@ -186,7 +186,7 @@ static int run(struct exporting *x, struct err *err)
         .to = x->head.range + 1 == x->head.ranges ? INT64_MAX : range_begin(x->head.range + 1, x->head.ranges) - 1,
         .wanted = wanted,
         .begin = begin,
-        .parcel = take,
+        .snapshot = take,
         .damaged = damaged,
         .progress = show,
         .arg = x,

@@ -5,7 +5,7 @@
  *   1      what: 'H' head (the first), 'U' users, 'E' end (the last; nothing follows)
  *   4      length as stored, S
  *   4      length of the plain bytes
- *   S      'U': one zstd frame of parcels, each behind its length (varint); else the plain bytes
+ *   S      'U': one zstd frame of snapshots, each behind its length (varint); else the plain bytes
  *   8      checksum: XXH3 64 of the checksum before (of the first block: 0) and of this block up to here
  */
 #include "cli/export_file.h"
@@ -19,14 +19,14 @@
 #include "base/hash.h"
 #include "base/varint.h"
 #include "cli/output.h"
-#include "store/parcel.h"
+#include "store/user_snapshot.h"
 
 enum {
     VERSION_1 = 1,
     MAGIC = 8,
     SUM = 8,
     HEAD = 1 + 4 + 4,
-    BLOCK_BYTES = 1024 * 1024,      /* of parcels; a larger parcel has a block of its own */
+    BLOCK_BYTES = 1024 * 1024,      /* of snapshots; a larger snapshot has a block of its own */
     BLOCK_MAX = 1024 * 1024 * 1024, /* more than any user has */
     SMALL_MAX = 64 * 1024,          /* of a head or an end */
     LEVEL = 3,
@@ -65,7 +65,7 @@ static int out_of_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory");
 }
 
-static void count(struct export_counts *c, const struct parcel *p)
+static void count(struct export_counts *c, const struct user_snapshot *p)
 {
     c->users++;
     c->months += p->n_months;
@@ -194,9 +194,9 @@ int export_writer_new(export_put *put, void *arg, const struct export_head *head
 
 int export_writer_add(struct export_writer *w, struct slice bytes, struct err *err)
 {
-    struct parcel parcel;
+    struct user_snapshot snapshot;
     arena_reset(&w->arena);
-    int rc = parcel_decode(bytes.data, bytes.len, &w->arena, &parcel, err);
+    int rc = user_snapshot_decode(bytes.data, bytes.len, &w->arena, &snapshot, err);
     if (rc == 0 && bytes.len > BLOCK_MAX - VARINT_MAX) {
         rc = err_set(err, ERR_INVALID, "a user has %zu bytes, more than a file takes", bytes.len);
     }
@@ -206,7 +206,7 @@ int export_writer_add(struct export_writer *w, struct slice bytes, struct err *e
     if (rc < 0) {
         return rc;
     }
-    count(&w->counts, &parcel);
+    count(&w->counts, &snapshot);
     put_number(&w->plain, bytes.len);
     buf_add(&w->plain, bytes.data, bytes.len);
     return w->plain.failed ? out_of_memory(err) : 0;
@@ -429,7 +429,7 @@ static int read_end(struct export_reader *r, size_t len, struct export_counts *c
     return rc;
 }
 
-static int next_parcel(struct export_reader *r, struct slice *out, struct err *err)
+static int next_snapshot(struct export_reader *r, struct slice *out, struct err *err)
 {
     const uint8_t *at = (const uint8_t *)r->plain.data + r->plain_at;
     const uint8_t *end = (const uint8_t *)r->plain.data + r->plain.len;
@@ -440,24 +440,24 @@ static int next_parcel(struct export_reader *r, struct slice *out, struct err *e
     }
     *out = slice_of((const char *)at + used, (size_t)len);
     r->plain_at += used + (size_t)len;
-    struct parcel parcel;
+    struct user_snapshot snapshot;
     arena_reset(&r->arena);
-    int rc = parcel_decode(out->data, out->len, &r->arena, &parcel, err);
+    int rc = user_snapshot_decode(out->data, out->len, &r->arena, &snapshot, err);
     if (rc < 0) {
         return rc;
     }
-    if (parcel.key != hash_user_key(r->seed, parcel.user)) {
+    if (snapshot.key != hash_user_key(r->seed, snapshot.user)) {
         return damaged(r, "a user of another seed", err);
     }
-    if (parcel.key < r->last_key) {
+    if (snapshot.key < r->last_key) {
         return damaged(r, "a user out of order", err);
     }
-    r->last_key = parcel.key;
-    count(&r->counts, &parcel);
+    r->last_key = snapshot.key;
+    count(&r->counts, &snapshot);
     return 1;
 }
 
-int export_reader_next(struct export_reader *r, struct slice *parcel, struct export_counts *counts, struct err *err)
+int export_reader_next(struct export_reader *r, struct slice *snapshot, struct export_counts *counts, struct err *err)
 {
     while (r->plain_at == r->plain.len) {
         char what;
@@ -475,7 +475,7 @@ int export_reader_next(struct export_reader *r, struct slice *parcel, struct exp
             return rc;
         }
     }
-    return next_parcel(r, parcel, err);
+    return next_snapshot(r, snapshot, err);
 }
 
 void export_reader_free(struct export_reader *r)

@@ -1,8 +1,8 @@
 /* The file of `unseen export`, written and read as a stream; docs/format.md describes it. It carries the seed.
  *
- * A file is a head, blocks of users (parcels, store/parcel.h) in the order of their keys, and an end with counts. Each
- * block's checksum includes the one before, so a file that is damaged, cut off, or put together from two is not read to
- * its end.
+ * A file is a head, blocks of users (snapshots, store/snapshot.h) in the order of their keys, and an end with counts.
+ * Each block's checksum includes the one before, so a file that is damaged, cut off, or put together from two is not
+ * read to its end.
  */
 #ifndef UNSEEN_CLI_EXPORT_FILE_H
 #define UNSEEN_CLI_EXPORT_FILE_H
@@ -39,7 +39,7 @@ typedef int export_put(void *arg, const void *bytes, size_t len, struct err *err
 struct export_writer;
 int export_writer_new(export_put *put, void *arg, const struct export_head *head, struct export_writer **writer,
                       struct err *err);
-int export_writer_add(struct export_writer *w, struct slice parcel, struct err *err);
+int export_writer_add(struct export_writer *w, struct slice snapshot, struct err *err);
 /* The file is whole only after this. */
 int export_writer_end(struct export_writer *w, struct export_counts *counts, struct err *err);
 void export_writer_free(struct export_writer *w);
@@ -53,9 +53,9 @@ struct export_reader;
 /* Reads the head. ERR_INVALID: no export; ERR_VERSION; ERR_CORRUPT; ERR_NOMEM; or what get returned. */
 int export_reader_new(export_get *get, void *arg, struct export_head *head, struct export_reader **reader,
                       struct err *err);
-/* 1: a parcel, sound, hashed with the head's seed, and good until the next call; 0: the end, whole, with its counts; or
- * an error as above, after which nothing more is to be read. */
-int export_reader_next(struct export_reader *r, struct slice *parcel, struct export_counts *counts, struct err *err);
+/* 1: a snapshot, sound, hashed with the head's seed, and good until the next call; 0: the end, whole, with its counts;
+ * or an error as above, after which nothing more is to be read. */
+int export_reader_next(struct export_reader *r, struct slice *snapshot, struct export_counts *counts, struct err *err);
 void export_reader_free(struct export_reader *r);
 
 #endif

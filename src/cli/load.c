@@ -21,7 +21,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
-#include "store/parcel.h"
+#include "store/user_snapshot.h"
 
 static const char help[] =
     "Brings users of `unseen export` in: into the data folder, or into the server that has it.\n\n"
@@ -145,7 +145,7 @@ static int read_file(struct loading *l, int i, struct load_target *target, struc
     struct export_reader *r;
     struct export_head head;
     struct export_counts counts;
-    struct slice parcel;
+    struct slice snapshot;
     char text[OUTPUT_TEXT];
     uint64_t users = 0;
     rewind(l->files[i]);
@@ -159,9 +159,9 @@ static int read_file(struct loading *l, int i, struct load_target *target, struc
                      hash_seed_fingerprint(head.seed), shown(l->paths[0]));
     }
     l->head = head;
-    while (rc == 0 && (rc = export_reader_next(r, &parcel, &counts, err)) == 1) {
+    while (rc == 0 && (rc = export_reader_next(r, &snapshot, &counts, err)) == 1) {
         rc = 0;
-        if (target != NULL && (rc = load_target_add(target, parcel, err)) < 0) {
+        if (target != NULL && (rc = load_target_add(target, snapshot, err)) < 0) {
             l->reading = NULL; /* it is not the file's fault */
         }
         if (++users % 256 == 0) {
@@ -200,17 +200,17 @@ static int read_files(struct loading *l, struct load_target *target, struct err 
 
 static void note(struct loading *l, struct names *names, struct slice bytes)
 {
-    struct parcel parcel;
+    struct user_snapshot snapshot;
     arena_reset(&l->arena);
     names->n++;
-    if (parcel_decode(bytes.data, bytes.len, &l->arena, &parcel, NULL) == 0) {
-        char len = (char)parcel.user.len;
+    if (user_snapshot_decode(bytes.data, bytes.len, &l->arena, &snapshot, NULL) == 0) {
+        char len = (char)snapshot.user.len;
         buf_add(&names->ids, &len, 1);
-        buf_add(&names->ids, parcel.user.data, parcel.user.len);
+        buf_add(&names->ids, snapshot.user.data, snapshot.user.len);
     }
 }
 
-static void joined(void *arg, struct slice parcel, int verdict)
+static void joined(void *arg, struct slice snapshot, int verdict)
 {
     struct loading *l = arg;
     switch (verdict) {
@@ -218,10 +218,10 @@ static void joined(void *arg, struct slice parcel, int verdict)
         l->old++;
         break;
     case JOIN_CROWDED:
-        note(l, &l->crowded, parcel);
+        note(l, &l->crowded, snapshot);
         break;
     case JOIN_OVER:
-        note(l, &l->over, parcel);
+        note(l, &l->over, snapshot);
         l->loaded++;
         break;
     default:

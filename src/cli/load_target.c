@@ -1,5 +1,5 @@
-/* Parcels are gathered in batches. A batch for a folder is joined at once; to a server some are under way, so that the
- * next one is there when it has ended one. */
+/* Snapshots are gathered in batches. A batch for a folder is joined at once; to a server some are under way, so that
+ * the next one is there when it has ended one. */
 #include "cli/load_target.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "store/sqlite/sqlite_store.h"
 
 enum {
-    BATCH_PARCELS = 512,
+    BATCH_SNAPSHOTS = 512,
     BATCH_BYTES = 1024 * 1024,
     BATCHES = 4,                    /* under way */
     REQUEST_MAX = 15 * 1024 * 1024, /* the server takes 16 MiB */
@@ -25,7 +25,7 @@ enum {
 
 struct batch {
     struct buf bytes;
-    size_t ends[BATCH_PARCELS];
+    size_t ends[BATCH_SNAPSHOTS];
     size_t n;
 };
 
@@ -36,8 +36,8 @@ struct load_target {
     struct client *client;
     struct batch batches[BATCHES];
     size_t oldest, n_sent; /* the one being filled comes behind them */
-    struct slice words[1 + BATCH_PARCELS];
-    uint8_t verdicts[BATCH_PARCELS];
+    struct slice words[1 + BATCH_SNAPSHOTS];
+    uint8_t verdicts[BATCH_SNAPSHOTS];
 };
 
 /* --- waiting for the store --- */
@@ -179,7 +179,7 @@ static struct batch *filling(struct load_target *t)
     return &t->batches[(t->oldest + t->n_sent) % BATCHES];
 }
 
-/* The parcels as words behind LOAD. */
+/* The snapshots as words behind LOAD. */
 static void list_words(struct load_target *t, const struct batch *b)
 {
     size_t from = 0;
@@ -230,7 +230,7 @@ static int collect(struct load_target *t, struct err *err)
 static int join_folder(struct load_target *t, struct batch *b, struct err *err)
 {
     struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    struct store_join join = {.parcels = t->words + 1, .n = b->n, .verdicts = t->verdicts};
+    struct store_join join = {.snapshots = t->words + 1, .n = b->n, .verdicts = t->verdicts};
     join.call.done = on_done;
     join.call.owner = &w;
     t->store->ops->join(t->store, &join);
@@ -259,22 +259,22 @@ static int send_batch(struct load_target *t, struct err *err)
     return t->n_sent == BATCHES ? collect(t, err) : 0;
 }
 
-int load_target_add(struct load_target *t, struct slice parcel, struct err *err)
+int load_target_add(struct load_target *t, struct slice snapshot, struct err *err)
 {
     struct batch *b = filling(t);
-    if (t->client != NULL && parcel.len > REQUEST_MAX) {
+    if (t->client != NULL && snapshot.len > REQUEST_MAX) {
         return err_set(err, ERR_INVALID,
                        "a user has %zu bytes, more than a running server takes: stop it and load into the folder",
-                       parcel.len);
+                       snapshot.len);
     }
-    if (b->n > 0 && (b->n == BATCH_PARCELS || b->bytes.len + parcel.len > BATCH_BYTES)) {
+    if (b->n > 0 && (b->n == BATCH_SNAPSHOTS || b->bytes.len + snapshot.len > BATCH_BYTES)) {
         int rc = send_batch(t, err);
         if (rc < 0) {
             return rc;
         }
         b = filling(t);
     }
-    if (buf_add(&b->bytes, parcel.data, parcel.len) < 0) {
+    if (buf_add(&b->bytes, snapshot.data, snapshot.len) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     b->ends[b->n++] = b->bytes.len;

@@ -8,8 +8,8 @@
 struct load_task {
     struct task task;
     struct store_join join;
-    struct legacy *legacy;  /* who is noted by it is read there */
-    struct slice parcels[]; /* behind them the verdicts, then the parcels' bytes */
+    struct legacy *legacy;    /* who is noted by it is read there */
+    struct slice snapshots[]; /* behind them the verdicts, then the snapshots' bytes */
 };
 
 static void on_done(struct store_call *call)
@@ -40,18 +40,18 @@ enum outcome cmd_load(struct session *s, const struct slice *args, size_t n)
     for (size_t i = 0; i < n; i++) {
         bytes += args[i].len;
     }
-    struct load_task *t = task_new(sizeof *t + n * (sizeof t->parcels[0] + 1) + bytes, s, answer_load);
+    struct load_task *t = task_new(sizeof *t + n * (sizeof t->snapshots[0] + 1) + bytes, s, answer_load);
     if (t == NULL) {
         return session_refuse(s, "OOM out of memory for %zu bytes of users", bytes);
     }
-    uint8_t *verdicts = (uint8_t *)&t->parcels[n];
+    uint8_t *verdicts = (uint8_t *)&t->snapshots[n];
     char *to = (char *)verdicts + n;
     for (size_t i = 0; i < n; i++) {
         memcpy(to, args[i].data, args[i].len);
-        t->parcels[i] = slice_of(to, args[i].len);
+        t->snapshots[i] = slice_of(to, args[i].len);
         to += args[i].len;
     }
-    t->join = (struct store_join){.parcels = t->parcels, .n = n, .verdicts = verdicts};
+    t->join = (struct store_join){.snapshots = t->snapshots, .n = n, .verdicts = verdicts};
     t->join.call.done = on_done;
     t->join.call.owner = t;
     const struct dedup *dedup = s->conn.worker->dedup;

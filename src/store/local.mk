@@ -1,7 +1,7 @@
 libunseen_a_SOURCES += \
 	src/store/batch.c \
-	src/store/parcel.c \
-	src/store/parcel.h \
+	src/store/user_snapshot.c \
+	src/store/user_snapshot.h \
 	src/store/ring.c \
 	src/store/ring.h \
 	src/store/sqlite/backup.c \

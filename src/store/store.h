@@ -188,7 +188,7 @@ struct store_session {
     int64_t used_ms; /* wall time of its last use */
 };
 
-/* Users that another store with the same seed has packed (store/parcel.h), to be united with what is here. */
+/* Users that another store with the same seed has packed (store/snapshot.h), to be united with what is here. */
 enum store_join_verdict {
     JOIN_DONE = 1,
     JOIN_OVER,    /* done; the chance that an item is hidden by error is now beyond error_rate for this user */
@@ -197,7 +197,7 @@ enum store_join_verdict {
 };
 struct store_join {
     struct store_call call; /* err: then nothing of any of them was done, or it isn't known */
-    const struct slice *parcels;
+    const struct slice *snapshots;
     size_t n;
     uint8_t *verdicts; /* n of them */
 };
@@ -419,7 +419,7 @@ struct store_ops {
      * Each user is joined as a whole or not at all, and joining the same once more changes nothing. What was staged
      * there counts as played here, in its month. Deliveries take turns by their rank: the newest of both stand beside
      * each other. A mark of damage goes along. In order with record() and forget() as far as those were answered. The
-     * caller keeps the parcels until then. ERR_CORRUPT; ERR_SEED: packed with another seed; ERR_VERSION; ERR_RANGE: a
+     * caller keeps the snapshots until then. ERR_CORRUPT; ERR_SEED: packed with another seed; ERR_VERSION; ERR_RANGE: a
      * month that lies ahead; ERR_FULL; ERR_IO; ERR_NOMEM; ERR_CLOSED. */
     void (*join)(struct store *s, struct store_join *join);
 

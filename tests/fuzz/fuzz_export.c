@@ -1,5 +1,5 @@
-/* Any bytes as a file of `unseen export`, and as a parcel: refused, or sound. Checksums and zstd would keep a fuzzer
- * out, so each input is also tried as a parcel with its checksum set right, and as what a file's blocks hold. */
+/* Any bytes as a file of `unseen export`, and as a snapshot: refused, or sound. Checksums and zstd would keep a fuzzer
+ * out, so each input is also tried as a snapshot with its checksum set right, and as what a file's blocks hold. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "cli/export_file.h"
-#include "store/parcel.h"
+#include "store/user_snapshot.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -51,12 +51,12 @@ static int64_t try_file(const void *data, size_t size)
     struct export_reader *r;
     struct export_head head;
     struct export_counts counts = {0};
-    struct slice parcel;
+    struct slice snapshot;
     struct err err = {0};
     int64_t users = 0;
     int rc = export_reader_new(get, &in, &head, &r, &err);
     if (rc == 0) {
-        while ((rc = export_reader_next(r, &parcel, &counts, &err)) == 1) {
+        while ((rc = export_reader_next(r, &snapshot, &counts, &err)) == 1) {
             users++;
         }
         export_reader_free(r);
@@ -67,23 +67,23 @@ static int64_t try_file(const void *data, size_t size)
     return rc < 0 ? rc : users;
 }
 
-static void try_parcel(const uint8_t *data, size_t size)
+static void try_snapshot(const uint8_t *data, size_t size)
 {
     struct arena arena = {0};
     struct buf again = {0};
     struct buf file = {0};
-    struct parcel parcel;
+    struct user_snapshot snapshot;
     struct err err = {0};
-    int rc = parcel_decode(data, size, &arena, &parcel, &err);
+    int rc = user_snapshot_decode(data, size, &arena, &snapshot, &err);
     CHECK(rc == 0 || ((rc == ERR_CORRUPT || rc == ERR_VERSION) && err.text[0] != '\0'));
     CHECK(arena.bytes <= 32 * size + 1024 * 1024);
     if (rc == 0) {
-        CHECK(parcel_encode(&parcel, &again) == 0);
+        CHECK(user_snapshot_encode(&snapshot, &again) == 0);
         CHECK(again.len == size && memcmp(again.data, data, size) == 0);
         /* With its key set right it travels. */
-        parcel.key = hash_user_key(SEED, parcel.user);
+        snapshot.key = hash_user_key(SEED, snapshot.user);
         again.len = 0;
-        CHECK(parcel_encode(&parcel, &again) == 0);
+        CHECK(user_snapshot_encode(&snapshot, &again) == 0);
         const struct export_head head = {.seed = SEED, .shards = 1, .ranges = 1};
         struct export_counts counts;
         struct export_writer *w;
@@ -101,7 +101,7 @@ static void try_parcel(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     try_file(data, size);
-    try_parcel(data, size);
+    try_snapshot(data, size);
     if (size > CHECKSUM) {
         uint8_t *copy = malloc(size);
         CHECK(copy != NULL);
@@ -110,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (unsigned i = 0; i < CHECKSUM; i++) {
             copy[size - CHECKSUM + i] = (uint8_t)(sum >> (8 * i));
         }
-        try_parcel(copy, size);
+        try_snapshot(copy, size);
         free(copy);
     }
     return 0;

@@ -416,7 +416,7 @@ static void fake_stop(struct store *s)
     (void)s;
 }
 
-/* A parcel is the name of its verdict. */
+/* A user snapshot is the name of its verdict. */
 static void fake_join(struct store *s, struct store_join *join)
 {
     static const char *const verdicts[] = {
@@ -424,7 +424,7 @@ static void fake_join(struct store *s, struct store_join *join)
     for (size_t i = 0; i < join->n; i++) {
         join->verdicts[i] = 0;
         for (uint8_t v = JOIN_DONE; v <= JOIN_CROWDED; v++) {
-            if (slice_eq(join->parcels[i], slice_str(verdicts[v]))) {
+            if (slice_eq(join->snapshots[i], slice_str(verdicts[v]))) {
                 join->verdicts[i] = v;
             }
         }

@@ -274,7 +274,7 @@ tests_unit_test_http_SOURCES = tests/unit/test_http.c tests/unit/fake_store.c te
 tests_unit_test_http_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/test_parcel
-tests_unit_test_parcel_SOURCES = tests/unit/test_parcel.c
+tests_unit_test_parcel_SOURCES = tests/unit/test_user_snapshot.c
 tests_unit_test_parcel_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_parcel
 

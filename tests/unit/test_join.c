@@ -14,15 +14,15 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
-#include "store/parcel.h"
 #include "store/sqlite/delivered.h"
+#include "store/user_snapshot.h"
 #include "store_fixture.h"
 
 enum { USERS = 40, ITEMS = 30 };
 
 static char names[USERS][16];
 static struct buf bytes[USERS];
-static struct slice parcels[USERS];
+static struct slice snapshots[USERS];
 
 static uint64_t item_hash(int user, int i)
 {
@@ -61,14 +61,14 @@ static void make_parcels(void)
         assert_int_equal(filter_add(&filter, positions, n, 4000, &arena), 0);
         assert_int_equal(filter_encode(&filter, &blob), 0);
         assert_int_equal(delivered_encode(&codec, deliveries, 3, &sent), 0);
-        const struct parcel_month stored = {month - 1, buf_slice(&blob)};
-        struct parcel p = {.user = slice_str(names[u]), .last_month = month, .months = &stored, .n_months = 1};
+        const struct snapshot_month stored = {month - 1, buf_slice(&blob)};
+        struct user_snapshot p = {.user = slice_str(names[u]), .last_month = month, .months = &stored, .n_months = 1};
         p.key = hash_user_key(SEED, p.user);
         p.plays = plays;
         p.n_plays = ITEMS / 2;
         p.deliveries = buf_slice(&sent);
-        assert_int_equal(parcel_encode(&p, &bytes[u]), 0);
-        parcels[u] = buf_slice(&bytes[u]);
+        assert_int_equal(user_snapshot_encode(&p, &bytes[u]), 0);
+        snapshots[u] = buf_slice(&bytes[u]);
         buf_free(&blob);
         buf_free(&sent);
         arena_free(&arena);
@@ -80,7 +80,7 @@ static int join(struct store_fixture *f, struct err *err)
 {
     int done = 0;
     uint8_t verdicts[USERS] = {0};
-    struct store_join join = {.parcels = parcels, .n = USERS, .verdicts = verdicts};
+    struct store_join join = {.snapshots = snapshots, .n = USERS, .verdicts = verdicts};
     join.call.done = call_done;
     join.call.owner = &done;
     f->store->ops->join(f->store, &join);
@@ -260,18 +260,19 @@ static void staged_plays_of_a_giant(void **state)
     static struct store_play plays[GIANT];
     struct buf packed = {0};
     uint64_t items = 0;
-    struct parcel p = {.user = slice_str("giant"), .last_month = month_of_ms(START), .plays = plays, .n_plays = GIANT};
+    struct user_snapshot p = {
+        .user = slice_str("giant"), .last_month = month_of_ms(START), .plays = plays, .n_plays = GIANT};
     p.key = hash_user_key(SEED, p.user);
     for (int i = 0; i < GIANT; i++) {
         plays[i] = (struct store_play){item_hash(-1, i), p.last_month};
     }
     qsort(plays, GIANT, sizeof *plays, by_hash);
-    assert_int_equal(parcel_encode(&p, &packed), 0);
-    struct slice parcel = buf_slice(&packed);
+    assert_int_equal(user_snapshot_encode(&p, &packed), 0);
+    struct slice snapshot = buf_slice(&packed);
     for (int again = 0; again <= 1; again++) {
         int done = 0;
         uint8_t verdict = 0;
-        struct store_join join = {.parcels = &parcel, .n = 1, .verdicts = &verdict};
+        struct store_join join = {.snapshots = &snapshot, .n = 1, .verdicts = &verdict};
         join.call.done = call_done;
         join.call.owner = &done;
         f->store->ops->join(f->store, &join);
@@ -297,16 +298,16 @@ static void staged_plays_of_a_giant(void **state)
     buf_free(&packed);
 }
 
-/* One bad parcel among good ones: nothing of any of them. */
+/* One bad snapshot among good ones: nothing of any of them. */
 static void refuses_all_for_one_that_is_bad(void **state)
 {
     struct store_fixture *f = *state;
     struct err err = {0};
-    struct slice good = parcels[USERS - 1];
-    parcels[USERS - 1].len--;
+    struct slice good = snapshots[USERS - 1];
+    snapshots[USERS - 1].len--;
     assert_int_equal(join(f, &err), ERR_CORRUPT);
     assert_int_equal(count_users(f), 0);
-    parcels[USERS - 1] = good;
+    snapshots[USERS - 1] = good;
     assert_int_equal(join(f, &err), 0);
     assert_int_equal(count_users(f), USERS);
 }
@@ -319,17 +320,18 @@ static void a_note_comes_along(void **state)
     struct store_fixture *f = *state;
     static struct store_play plays[PLAYS];
     struct buf packed = {0};
-    struct parcel p = {.user = slice_str("noted"), .last_month = month_of_ms(START), .plays = plays, .n_plays = PLAYS};
+    struct user_snapshot p = {
+        .user = slice_str("noted"), .last_month = month_of_ms(START), .plays = plays, .n_plays = PLAYS};
     p.key = hash_user_key(SEED, p.user);
     p.noted = true;
     for (int i = 0; i < PLAYS; i++) {
         plays[i] = (struct store_play){item_hash(-2, i), p.last_month};
     }
     qsort(plays, PLAYS, sizeof *plays, by_hash);
-    assert_int_equal(parcel_encode(&p, &packed), 0);
+    assert_int_equal(user_snapshot_encode(&p, &packed), 0);
     struct err err = {0};
     assert_int_equal(join(f, &err), 0);
-    parcels[0] = buf_slice(&packed);
+    snapshots[0] = buf_slice(&packed);
     bool failed = true;
     for (int n = 1; failed; n++) {
         atomic_store(&large_left, n);
@@ -354,20 +356,20 @@ static void refuse_bomb(struct store_fixture *f, uint32_t step, int expected, co
         positions[i] = i * step;
     }
     assert_int_equal(filter_encode(&filter, &blob), 0);
-    const struct parcel_month stored = {month_of_ms(START), buf_slice(&blob)};
-    struct parcel p = {.user = slice_str("bomb"), .last_month = stored.month, .months = &stored, .n_months = 1};
+    const struct snapshot_month stored = {month_of_ms(START), buf_slice(&blob)};
+    struct user_snapshot p = {.user = slice_str("bomb"), .last_month = stored.month, .months = &stored, .n_months = 1};
     p.key = hash_user_key(SEED, p.user);
-    assert_int_equal(parcel_encode(&p, &packed), 0);
-    struct slice good = parcels[USERS - 1];
+    assert_int_equal(user_snapshot_encode(&p, &packed), 0);
+    struct slice good = snapshots[USERS - 1];
     struct err err = {0};
-    parcels[USERS - 1] = buf_slice(&packed);
+    snapshots[USERS - 1] = buf_slice(&packed);
     f->cfg.staging_memory = 4 << 20;
     atomic_store(&largest_malloc, 0);
     assert_int_equal(join(f, &err), expected);
     assert_non_null(strstr(err.text, words));
     assert_true(atomic_load(&largest_malloc) < 4 << 20);
     assert_int_equal(count_users(f), 0);
-    parcels[USERS - 1] = good;
+    snapshots[USERS - 1] = good;
     assert_int_equal(join(f, &err), 0);
     assert_int_equal(count_users(f), USERS);
     buf_free(&blob);
@@ -385,10 +387,10 @@ static void a_bomb(void **state)
     refuse_bomb(*state, 1, ERR_CORRUPT, "more positions than the bytes can hold");
 }
 
-static struct slice pack(struct parcel *p, struct buf *out)
+static struct slice pack(struct user_snapshot *p, struct buf *out)
 {
     p->key = hash_user_key(SEED, p->user);
-    assert_int_equal(parcel_encode(p, out), 0);
+    assert_int_equal(user_snapshot_encode(p, out), 0);
     return buf_slice(out);
 }
 
@@ -421,20 +423,20 @@ static void many_exceptions(void **state)
         exceptions[i] = (2 * i) << 40;
         plays[i] = (struct store_play){(3 * (i % (MANY / 2))) << 40, i < MANY / 2 ? month - 1 : month};
     }
-    struct parcel p = {.user = slice_str("many"), .last_month = month};
+    struct user_snapshot p = {.user = slice_str("many"), .last_month = month};
     p.exceptions = exceptions;
     p.n_exceptions = MANY;
-    struct slice good[2] = {parcels[0], parcels[1]};
-    parcels[0] = pack(&p, &first);
+    struct slice good[2] = {snapshots[0], snapshots[1]};
+    snapshots[0] = pack(&p, &first);
     p.plays = plays;
     p.n_plays = MANY;
-    parcels[1] = pack(&p, &second);
+    snapshots[1] = pack(&p, &second);
     f->cfg.staging_memory = 256 << 20;
     assert_int_equal(join(f, &err), 0);
     /* The first has brought all; of them those that were played again have ended, which are multiples of 6. */
     assert_int_equal(count_exceptions(f), MANY - MANY / 4);
-    parcels[0] = good[0];
-    parcels[1] = good[1];
+    snapshots[0] = good[0];
+    snapshots[1] = good[1];
     buf_free(&first);
     buf_free(&second);
     free(exceptions);

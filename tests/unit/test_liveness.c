@@ -18,7 +18,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store/parcel.h"
+#include "store/user_snapshot.h"
 #include "whole_folder.h"
 
 static char copy[64]; /* the backup's folder */
@@ -197,12 +197,12 @@ static int join_user(struct round *r)
     uint8_t verdict = 0;
     struct buf bytes = {0};
     const struct store_play play = {hash_id(SEED, slice_str("j")), month_of_ms(START)};
-    struct parcel p = {
+    struct user_snapshot p = {
         .user = slice_str(user_of(r, "joined")), .last_month = month_of_ms(START), .plays = &play, .n_plays = 1};
     p.key = hash_user_key(SEED, p.user);
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
-    struct slice parcel = buf_slice(&bytes);
-    struct store_join join = {.parcels = &parcel, .n = 1, .verdicts = &verdict};
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+    struct slice snapshot = buf_slice(&bytes);
+    struct store_join join = {.snapshots = &snapshot, .n = 1, .verdicts = &verdict};
     join.call.done = call_done;
     join.call.owner = &done;
     r->f->store->ops->join(r->f->store, &join);

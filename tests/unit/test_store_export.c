@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "store/parcel.h"
+#include "store/user_snapshot.h"
 #include "store_calls.h"
 
 enum meanwhile { FORGET_USER, FORGET_ITEM, FLUSH };
@@ -19,7 +19,7 @@ struct exported {
     struct store_fixture *f;
     enum meanwhile meanwhile;
     int asked;
-    bool parcel, old, staged; /* whether there is one of u, and what it has */
+    bool snapshot, old, staged; /* whether there is one of u, and what it has */
     bool excepted, delivered;
 };
 
@@ -45,7 +45,7 @@ static int begin(void *arg, uint64_t seed, struct err *err)
     return 0;
 }
 
-static bool has(const struct parcel *p, const char *item, struct arena *arena)
+static bool has(const struct user_snapshot *p, const char *item, struct arena *arena)
 {
     uint64_t hash = hash_id(SEED, slice_str(item));
     for (size_t i = 0; i < p->n_plays; i++) {
@@ -63,14 +63,14 @@ static bool has(const struct parcel *p, const char *item, struct arena *arena)
     return false;
 }
 
-static int parcel(void *arg, struct slice bytes, struct err *err)
+static int snapshot(void *arg, struct slice bytes, struct err *err)
 {
     struct exported *x = arg;
     struct arena arena = {0};
-    struct parcel p;
-    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &p, err), 0);
+    struct user_snapshot p;
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &p, err), 0);
     if (slice_eq(p.user, slice_str("u"))) {
-        x->parcel = true;
+        x->snapshot = true;
         x->old = has(&p, "old", &arena);
         x->staged = has(&p, "staged", &arena);
         x->excepted = p.n_exceptions > 0;
@@ -104,7 +104,7 @@ static struct exported export(struct store_fixture *f, enum meanwhile meanwhile,
                                     .to = INT64_MAX,
                                     .wanted = wanted,
                                     .begin = begin,
-                                    .parcel = parcel,
+                                    .snapshot = snapshot,
                                     .damaged = damaged,
                                     .arg = &x};
     if (sqlite_export_folder(&e, &err) < 0) {
@@ -115,15 +115,15 @@ static struct exported export(struct store_fixture *f, enum meanwhile meanwhile,
 
 static void test_forgotten(void **state)
 {
-    assert_false(export(*state, FORGET_USER, true).parcel);
-    assert_false(export(*state, FORGET_USER, false).parcel);
+    assert_false(export(*state, FORGET_USER, true).snapshot);
+    assert_false(export(*state, FORGET_USER, false).snapshot);
 }
 
 static void test_item_forgotten(void **state)
 {
     for (int stored = 0; stored <= 1; stored++) {
         struct exported x = export(*state, FORGET_ITEM, stored != 0);
-        assert_true(x.parcel);
+        assert_true(x.snapshot);
         assert_int_equal(x.old, stored);
         assert_false(x.staged);
         assert_true(x.delivered);
@@ -135,7 +135,7 @@ static void test_flushed(void **state)
 {
     for (int stored = 0; stored <= 1; stored++) {
         struct exported x = export(*state, FLUSH, stored != 0);
-        assert_true(x.parcel);
+        assert_true(x.snapshot);
         assert_int_equal(x.old, stored);
         assert_true(x.staged);
         assert_true(x.delivered);

@@ -25,7 +25,7 @@ enum {
     NOTED = STORE_SLOTS_MAX, /* the walk of those who are noted, behind those of the slots */
     WALKS,
     CHUNK_USERS = 256,            /* of one snapshot */
-    HELD_BYTES = 8 * 1024 * 1024, /* of parcels that wait for its end; more are handed over within it */
+    HELD_BYTES = 8 * 1024 * 1024, /* of snapshots that wait for its end; more are handed over within it */
 };
 
 struct chunk_user {
@@ -53,7 +53,7 @@ struct exporter {
     bool any_shared;
 
     struct export_packer packer;
-    struct buf bytes, ends; /* parcels that are to be handed over, and where each ends (size_t) */
+    struct buf bytes, ends; /* snapshots that are to be handed over, and where each ends (size_t) */
 };
 
 static int out_of_memory(struct err *err)
@@ -173,7 +173,7 @@ static int hand_over(struct exporter *x, struct err *err)
     for (size_t at = 0; at < x->ends.len && result == 0; at += sizeof(size_t)) {
         size_t end;
         memcpy(&end, x->ends.data + at, sizeof end);
-        result = x->e->parcel(x->e->arg, slice_of(x->bytes.data + from, end - from), err);
+        result = x->e->snapshot(x->e->arg, slice_of(x->bytes.data + from, end - from), err);
         from = end;
     }
     buf_clear(&x->bytes);

@@ -33,7 +33,7 @@ static int add(struct export_notes *x, struct export_note note, struct err *err)
     return 0;
 }
 
-/* Whoever was left because of a problem is read once more where the parcel comes to. */
+/* Whoever was left because of a problem is read once more where the snapshot comes to. */
 static bool is_open(sqlite3_stmt *stmt, struct slice user)
 {
     int64_t state = sqlite3_column_int64(stmt, 2);

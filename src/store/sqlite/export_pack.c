@@ -6,8 +6,8 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
-#include "store/parcel.h"
 #include "store/sqlite/exceptions.h"
+#include "store/user_snapshot.h"
 
 static int out_of_memory(struct err *err)
 {
@@ -17,8 +17,8 @@ static int out_of_memory(struct err *err)
 /* --- what history has under a key --- */
 
 struct packed {
-    struct parcel parcel;
-    struct parcel_month months[HISTORY_MONTHS_MAX];
+    struct user_snapshot snapshot;
+    struct snapshot_month months[HISTORY_MONTHS_MAX];
     int damaged[HISTORY_MONTHS_MAX + 1];
     struct store_delivery *deliveries;
     size_t n_deliveries;
@@ -27,28 +27,28 @@ struct packed {
 static void mark(struct export_packer *x, struct packed *p, int month, const char *why)
 {
     size_t at = 0;
-    while (at < p->parcel.n_damaged && p->damaged[at] < month) {
+    while (at < p->snapshot.n_damaged && p->damaged[at] < month) {
         at++;
     }
-    if (at < p->parcel.n_damaged && p->damaged[at] == month) {
+    if (at < p->snapshot.n_damaged && p->damaged[at] == month) {
         return;
     }
-    if (p->parcel.n_damaged == PARCEL_LISTS_MAX) {
+    if (p->snapshot.n_damaged == USER_SNAPSHOT_LISTS_MAX) {
         return;
     }
-    memmove(p->damaged + at + 1, p->damaged + at, (p->parcel.n_damaged - at) * sizeof p->damaged[0]);
+    memmove(p->damaged + at + 1, p->damaged + at, (p->snapshot.n_damaged - at) * sizeof p->damaged[0]);
     p->damaged[at] = month;
-    p->parcel.n_damaged++;
+    p->snapshot.n_damaged++;
     char name[MONTH_TEXT];
     char what[STORE_ERROR_TEXT];
-    snprintf(what, sizeof what, "user %s: %s: %s", log_quote(p->parcel.user),
+    snprintf(what, sizeof what, "user %s: %s: %s", log_quote(p->snapshot.user),
              month == 0 ? "deliveries" : month_name(month, name), why);
     x->damaged(x->arg, what);
 }
 
 static int pack_month(struct export_packer *x, struct packed *p, const struct stored_month *month, struct err *err)
 {
-    int64_t key = p->parcel.key;
+    int64_t key = p->snapshot.key;
     sqlite3_stmt *stmt = db_stmt_for(x->history, SQL_PLAY_GET, month_table(month, key), err);
     db_bind_key(stmt, key);
     int result = db_step(x->history, stmt, err);
@@ -64,8 +64,8 @@ static int pack_month(struct export_packer *x, struct packed *p, const struct st
         result = 0;
     } else if (result == 0 && filter_items(&filter) > 0) {
         const char *copy = arena_copy(&x->arena, blob.data, blob.len);
-        p->months[p->parcel.n_months++] = (struct parcel_month){month->month, slice_of(copy, blob.len)};
-        p->parcel.last_month = month->month > p->parcel.last_month ? month->month : p->parcel.last_month;
+        p->months[p->snapshot.n_months++] = (struct snapshot_month){month->month, slice_of(copy, blob.len)};
+        p->snapshot.last_month = month->month > p->snapshot.last_month ? month->month : p->snapshot.last_month;
         result = copy == NULL ? ERR_NOMEM : 0;
     }
     sqlite3_reset(stmt);
@@ -75,7 +75,7 @@ static int pack_month(struct export_packer *x, struct packed *p, const struct st
 static int pack_delivered(struct export_packer *x, struct packed *p, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(x->history, SQL_DELIVERED_GET, err);
-    db_bind_key(stmt, p->parcel.key);
+    db_bind_key(stmt, p->snapshot.key);
     int result = db_step(x->history, stmt, err);
     if (result != 1) {
         return result;
@@ -95,7 +95,7 @@ static int pack_delivered(struct export_packer *x, struct packed *p, struct err 
 static int pack_marks(struct export_packer *x, struct packed *p, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt(x->history, SQL_QUARANTINE_OPEN, err);
-    db_bind_key(stmt, p->parcel.key);
+    db_bind_key(stmt, p->snapshot.key);
     int result;
     while ((result = db_step(x->history, stmt, err)) == 1) {
         mark(x, p, sqlite3_column_int(stmt, 0), "set aside as damaged");
@@ -119,7 +119,7 @@ static int pack_staged(struct export_packer *x, struct packed *p, struct err *er
 {
     staged_out_clear(&x->staged);
     for (int i = 0; i < x->n_slots; i++) {
-        if (staged_load(x->slots[i], p->parcel.key, p->parcel.user, INT_MIN, &x->staged) < 0) {
+        if (staged_load(x->slots[i], p->snapshot.key, p->snapshot.user, INT_MIN, &x->staged) < 0) {
             return out_of_memory(err);
         }
     }
@@ -132,10 +132,10 @@ static int pack_staged(struct export_packer *x, struct packed *p, struct err *er
         if (n == 0 || by_month_and_hash(&plays[n - 1], &plays[i]) != 0) {
             plays[n++] = plays[i];
         }
-        p->parcel.last_month = plays[i].month > p->parcel.last_month ? plays[i].month : p->parcel.last_month;
+        p->snapshot.last_month = plays[i].month > p->snapshot.last_month ? plays[i].month : p->snapshot.last_month;
     }
-    p->parcel.plays = plays;
-    p->parcel.n_plays = n;
+    p->snapshot.plays = plays;
+    p->snapshot.n_plays = n;
     return 0;
 }
 
@@ -151,7 +151,7 @@ static int pack_deliveries(struct export_packer *x, struct packed *p, struct err
     struct buf blob = {0};
     int result = delivered_encode(&x->codec, x->staged.deliveries, n, &blob);
     const char *copy = result == 0 ? arena_copy(&x->arena, blob.data, blob.len) : NULL;
-    p->parcel.deliveries = slice_of(copy, copy != NULL ? blob.len : 0);
+    p->snapshot.deliveries = slice_of(copy, copy != NULL ? blob.len : 0);
     buf_free(&blob);
     return copy == NULL ? out_of_memory(err) : 0;
 }
@@ -161,28 +161,28 @@ static int pack_deliveries(struct export_packer *x, struct packed *p, struct err
 int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, bool noted,
                 struct buf *out, struct err *err)
 {
-    struct packed p = {.parcel = {.key = key, .user = user, .last_month = last_month, .noted = noted}};
+    struct packed p = {.snapshot = {.key = key, .user = user, .last_month = last_month, .noted = noted}};
     arena_reset(&x->arena);
-    p.parcel.months = p.months;
-    p.parcel.damaged = p.damaged;
+    p.snapshot.months = p.months;
+    p.snapshot.damaged = p.damaged;
     uint64_t *exceptions;
     int result = 0;
     for (int i = x->n_months - 1; i >= 0 && stored && result == 0; i--) { /* listed newest first */
         result = pack_month(x, &p, &x->months[i], err);
     }
     if (stored && result == 0 && (result = pack_delivered(x, &p, err)) == 0 &&
-        (result = exceptions_read(x->history, key, &x->arena, &exceptions, &p.parcel.n_exceptions, err)) == 0) {
-        p.parcel.exceptions = exceptions;
+        (result = exceptions_read(x->history, key, &x->arena, &exceptions, &p.snapshot.n_exceptions, err)) == 0) {
+        p.snapshot.exceptions = exceptions;
         result = pack_marks(x, &p, err);
     }
     if (result < 0 || (result = pack_staged(x, &p, err)) < 0 || (result = pack_deliveries(x, &p, err)) < 0) {
         return result;
     }
-    const struct parcel *all = &p.parcel;
+    const struct user_snapshot *all = &p.snapshot;
     if (all->n_months + all->n_plays + all->deliveries.len + all->n_exceptions + all->n_damaged + all->noted == 0) {
         return 0;
     }
-    if ((result = parcel_encode(all, out)) < 0) {
+    if ((result = user_snapshot_encode(all, out)) < 0) {
         return result == ERR_NOMEM ? out_of_memory(err)
                                    : err_set(err, ERR_CORRUPT, "user %s: has a month that can't be", log_quote(user));
     }

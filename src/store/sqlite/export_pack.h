@@ -1,5 +1,5 @@
-/* One user of a folder as a parcel: what history has under the key, in the snapshot that its owner has open, and what
- * was staged. Months that can't be read are left out, told, and marked in the parcel. One thread. */
+/* One user of a folder as a snapshot: what history has under the key, in the snapshot that its owner has open, and what
+ * was staged. Months that can't be read are left out, told, and marked in the snapshot. One thread. */
 #ifndef UNSEEN_STORE_SQLITE_EXPORT_PACK_H
 #define UNSEEN_STORE_SQLITE_EXPORT_PACK_H
 
@@ -23,7 +23,7 @@ struct export_packer {
 };
 void export_packer_free(struct export_packer *x);
 
-/* Appends the parcel. last_month: the newest that is known so far. stored: history has rows under the key. noted: the
+/* Appends the snapshot. last_month: the newest that is known so far. stored: history has rows under the key. noted: the
  * user is, and not taken over yet. Returns 1; 0 when there is nothing of the user; or an error. */
 int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, bool noted,
                 struct buf *out, struct err *err);

@@ -10,8 +10,8 @@
  */
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/parcel.h"
 #include "store/sqlite/internal.h"
+#include "store/user_snapshot.h"
 
 enum { GROUP_MAX = 8 /* messages of one barrier */ };
 
@@ -49,12 +49,14 @@ static int reserve_ids(struct sqlite_store *s, struct err *err)
 }
 
 /* 1; 0: its user isn't to be noted, or it isn't sound: that is left to the historian, who refuses it. */
-static int noted_user(const struct sqlite_store *s, struct slice parcel, struct arena *arena, struct slice *user,
+static int noted_user(const struct sqlite_store *s, struct slice snapshot, struct arena *arena, struct slice *user,
                       struct err *err)
 {
-    struct parcel p;
+    struct user_snapshot p;
     struct err why = {0};
-    int result = parcel_may_be_noted(parcel) ? parcel_decode(parcel.data, parcel.len, arena, &p, &why) : ERR_INVALID;
+    int result = user_snapshot_may_be_noted(snapshot)
+                     ? user_snapshot_decode(snapshot.data, snapshot.len, arena, &p, &why)
+                     : ERR_INVALID;
     if (result == ERR_NOMEM) {
         return err_set(err, ERR_NOMEM, "%s", why.text);
     }
@@ -72,7 +74,7 @@ static int note_users(struct sqlite_store *s, const struct store_join *join, str
     size_t n = 0;
     int result = users == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users") : 0;
     for (size_t i = 0; i < join->n && result >= 0; i++) {
-        result = noted_user(s, join->parcels[i], &arena, &users[n], err);
+        result = noted_user(s, join->snapshots[i], &arena, &users[n], err);
         n += result > 0;
     }
     if (result >= 0) {
@@ -113,7 +115,7 @@ static int join_users(struct sqlite_store *s, struct store_join *join, struct er
         return result;
     }
     for (size_t i = 0; i < join->n; i++) {
-        if ((result = join_user(s, join->parcels[i], err)) < 0) {
+        if ((result = join_user(s, join->snapshots[i], err)) < 0) {
             history_rollback(s);
             return result;
         }

@@ -2,7 +2,7 @@
  * unless the item is seen here, in a filter without exception; one from here ends if the item is seen there. Hidden is
  * what either hides. What is past retention counts for none.
  *
- * A parcel may be crafted: nothing here takes longer than its lists are long, times a logarithm.
+ * A user snapshot may be crafted: nothing here takes longer than its lists are long, times a logarithm.
  */
 #include "base/hash.h"
 #include "store/sqlite/exceptions.h"
@@ -11,7 +11,7 @@
 /* Hashes of what was staged there, ascending: it comes by months. */
 static int sort_staged(struct join_work *w, uint64_t **sorted, size_t *n)
 {
-    const struct parcel *p = &w->parcel;
+    const struct user_snapshot *p = &w->snapshot;
     *n = 0;
     *sorted = arena_alloc(&w->s->historian.arena, p->n_plays * sizeof **sorted + 1);
     if (*sorted == NULL) {
@@ -28,8 +28,8 @@ static int sort_staged(struct join_work *w, uint64_t **sorted, size_t *n)
 
 static bool filtered_there(const struct join_work *w, uint64_t hash)
 {
-    for (size_t i = 0; i < w->parcel.n_months; i++) {
-        if (w->parcel.months[i].month >= w->first_kept && filter_has(&w->theirs[i], hash)) {
+    for (size_t i = 0; i < w->snapshot.n_months; i++) {
+        if (w->snapshot.months[i].month >= w->first_kept && filter_has(&w->theirs[i], hash)) {
             return true;
         }
     }
@@ -49,8 +49,8 @@ static int look_here(struct join_work *w)
         if (result < 0 && result != ERR_CORRUPT) {
             return result;
         }
-        for (size_t j = 0; j < w->parcel.n_exceptions; j++) {
-            uint64_t hash = w->parcel.exceptions[j];
+        for (size_t j = 0; j < w->snapshot.n_exceptions; j++) {
+            uint64_t hash = w->snapshot.exceptions[j];
             bool maybe = result == ERR_CORRUPT || filter_has(&ours, hash);
             if (maybe && !hash_is_among(w->exceptions, w->n_exceptions, hash)) {
                 w->take_over[j] = false;
@@ -62,7 +62,7 @@ static int look_here(struct join_work *w)
 
 int join_plan_exceptions(struct join_work *w)
 {
-    const struct parcel *p = &w->parcel;
+    const struct user_snapshot *p = &w->snapshot;
     struct arena *arena = &w->s->historian.arena;
     int result = exceptions_read(&w->s->historian.db, w->user.key, arena, &w->exceptions, &w->n_exceptions, w->err);
     uint64_t *staged = NULL;
@@ -103,11 +103,11 @@ int join_write_exceptions(struct join_work *w)
     for (size_t i = 0; i < w->n_exceptions && result == 0; i++) {
         result = w->ours_end[i] ? write_exception(w, SQL_EXCEPTION_DELETE, w->exceptions[i]) : 0;
     }
-    for (size_t i = 0; i < w->parcel.n_exceptions && result == 0; i++) {
+    for (size_t i = 0; i < w->snapshot.n_exceptions && result == 0; i++) {
         if (w->take_over[i]) {
             /* Raised before the commit, so that no question overlooks the new row. */
             atomic_fetch_add(&w->s->exceptions, 1);
-            result = write_exception(w, SQL_EXCEPTION_PUT, w->parcel.exceptions[i]);
+            result = write_exception(w, SQL_EXCEPTION_PUT, w->snapshot.exceptions[i]);
         }
     }
     return result;

@@ -24,11 +24,11 @@ enum { MEMORY_MIN = 16 * 1024 * 1024 };
 
 /* --- what comes --- */
 
-static int read_parcel(struct join_work *w, struct slice bytes)
+static int read_snapshot(struct join_work *w, struct slice bytes)
 {
     struct arena *arena = &w->s->historian.arena;
-    struct parcel *p = &w->parcel;
-    int result = parcel_decode(bytes.data, bytes.len, arena, p, w->err);
+    struct user_snapshot *p = &w->snapshot;
+    int result = user_snapshot_decode(bytes.data, bytes.len, arena, p, w->err);
     if (result < 0) {
         return result;
     }
@@ -91,7 +91,7 @@ int join_read_month(struct join_work *w, const struct stored_month *month, bool 
 /* Positions of what was staged there in the month, ascending. */
 static int staged_positions(struct join_work *w, int month, uint32_t **positions, uint32_t *n)
 {
-    const struct parcel *p = &w->parcel;
+    const struct user_snapshot *p = &w->snapshot;
     size_t most = 0;
     *n = 0;
     for (size_t i = 0; i < p->n_plays; i++) {
@@ -113,7 +113,7 @@ static int staged_positions(struct join_work *w, int month, uint32_t **positions
 /* As a flush adds them: what is too much for the live part goes into a fine one. */
 static int add_staged(struct join_work *w, struct filter *filter, int month, uint32_t *positions, uint32_t n)
 {
-    const struct parcel *p = &w->parcel;
+    const struct user_snapshot *p = &w->snapshot;
     struct arena *arena = &w->s->historian.arena;
     double error_rate = config_now(w->s->cfg)->error_rate;
     uint8_t *tails = arena_alloc(arena, n);
@@ -192,7 +192,7 @@ static int plan_month(struct join_work *w, int month, const struct filter *their
 
 static int plan_months(struct join_work *w)
 {
-    const struct parcel *p = &w->parcel;
+    const struct user_snapshot *p = &w->snapshot;
     size_t most = p->n_months;
     for (size_t i = 0; i < p->n_plays; i++) {
         most += i == 0 || p->plays[i].month != p->plays[i - 1].month;
@@ -244,13 +244,13 @@ static int decode_ours(struct join_work *w, struct store_delivery **list, size_t
 static int plan_deliveries(struct join_work *w)
 {
     struct historian *h = &w->s->historian;
-    struct slice blob = w->parcel.deliveries;
+    struct slice blob = w->snapshot.deliveries;
     struct store_delivery *theirs;
     struct store_delivery *ours;
     size_t n_theirs = 0;
     size_t n_ours = 0;
     struct err why = {0};
-    if (blob.len == 0 || w->parcel.last_month < w->first_kept) {
+    if (blob.len == 0 || w->snapshot.last_month < w->first_kept) {
         return 0;
     }
     int result = delivered_decode(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &n_theirs, &why);
@@ -295,15 +295,15 @@ static int is_over(struct join_work *w)
     return error > live->error_rate;
 }
 
-static int join_parcel(struct sqlite_store *s, struct slice bytes, struct err *err)
+static int join_snapshot(struct sqlite_store *s, struct slice bytes, struct err *err)
 {
     struct join_work w = {.s = s, .err = err};
-    int result = read_parcel(&w, bytes);
+    int result = read_snapshot(&w, bytes);
     if (result < 0) {
         return result;
     }
     if (w.newest < w.first_kept) {
-        return w.parcel.noted ? JOIN_DONE : JOIN_OLD;
+        return w.snapshot.noted ? JOIN_DONE : JOIN_OLD;
     }
     if ((result = month_list(s, err)) < 0 || (result = join_plan_exceptions(&w)) < 0 ||
         (result = plan_months(&w)) < 0 || (result = result > 0 ? result : plan_deliveries(&w)) < 0) {
@@ -323,7 +323,7 @@ int join_user(struct sqlite_store *s, struct slice bytes, struct err *err)
     const size_t most = (size_t)config_now(s->cfg)->staging_memory;
     arena_reset(arena);
     arena->limit = most > MEMORY_MIN ? most : MEMORY_MIN;
-    int result = join_parcel(s, bytes, err);
+    int result = join_snapshot(s, bytes, err);
     if (result < 0 && arena->refused) {
         result = err_set(err, ERR_RANGE,
                          "a user of %zu bytes would take more than %zu MiB to be joined; whoever has such users raises "

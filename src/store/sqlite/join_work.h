@@ -3,8 +3,8 @@
 #ifndef UNSEEN_STORE_SQLITE_JOIN_WORK_H
 #define UNSEEN_STORE_SQLITE_JOIN_WORK_H
 
-#include "store/parcel.h"
 #include "store/sqlite/internal.h"
+#include "store/user_snapshot.h"
 
 struct joined_month {
     int month, table;
@@ -15,10 +15,10 @@ struct joined_month {
 
 struct join_work {
     struct sqlite_store *s;
-    struct parcel parcel;
+    struct user_snapshot snapshot;
     struct staged_walk user; /* only key and user */
     int first_kept, newest;
-    struct filter *theirs; /* one a month of the parcel */
+    struct filter *theirs; /* one a month of the snapshot */
     uint64_t *exceptions;  /* ours */
     size_t n_exceptions;
     bool *ours_end;  /* one an exception of ours: it ends */

@@ -44,8 +44,8 @@ static int write_marks(struct join_work *w)
 {
     struct db *db = &w->s->historian.db;
     int result = 0;
-    for (size_t i = 0; i < w->parcel.n_damaged && result == 0; i++) {
-        int month = w->parcel.damaged[i];
+    for (size_t i = 0; i < w->snapshot.n_damaged && result == 0; i++) {
+        int month = w->snapshot.damaged[i];
         if (month != 0 && month < w->first_kept) {
             continue;
         }

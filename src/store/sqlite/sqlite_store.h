@@ -65,24 +65,24 @@ struct sqlite_salvage {
 };
 int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err);
 
-/* Packs users (store/parcel.h) out of a folder, in the order of their keys: those whose key is from .. to and that
+/* Packs users (store/snapshot.h) out of a folder, in the order of their keys: those whose key is from .. to and that
  * wanted() takes. A server may have the folder: its files are only read, staging first, then history in short
  * snapshots, so that its WAL is not kept from shrinking; what is flushed meanwhile is packed twice, which a union
  * doesn't mind. Else the folder's lock is taken. Each blob is read through; one that is damaged is left out, marked in
- * the parcel and told to damaged(). */
+ * the snapshot and told to damaged(). */
 struct sqlite_export {
     const char *folder;
     int64_t from, to;
     bool (*wanted)(void *arg, struct slice user);
-    int (*begin)(void *arg, uint64_t seed, struct err *err); /* before any parcel */
-    int (*parcel)(void *arg, struct slice bytes, struct err *err);
+    int (*begin)(void *arg, uint64_t seed, struct err *err); /* before any snapshot */
+    int (*snapshot)(void *arg, struct slice bytes, struct err *err);
     void (*damaged)(void *arg, const char *what);
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
 };
 
-/* Returns 0; what begin() or parcel() returned; ERR_NOTFOUND when a file is missing (nothing is created); ERR_CORRUPT,
- * ERR_IO, ERR_NOMEM. Blocks. */
+/* Returns 0; what begin() or snapshot() returned; ERR_NOTFOUND when a file is missing (nothing is created);
+ * ERR_CORRUPT, ERR_IO, ERR_NOMEM. Blocks. */
 int sqlite_export_folder(const struct sqlite_export *e, struct err *err);
 
 #endif

@@ -1,29 +1,29 @@
-/* A parcel: all that a store has of one user, to be carried to another store with the same seed (store_ops.join). The
- * form is described in docs/format.md.
+/* A user snapshot: all that a store has of one user, to be carried to another store with the same seed
+ * (store_ops.join). The form is described in docs/format.md.
  *
  * The month filters are the store's blobs as they are; plays that are still staged come beside them as hashes.
  */
-#ifndef UNSEEN_STORE_PARCEL_H
-#define UNSEEN_STORE_PARCEL_H
+#ifndef UNSEEN_STORE_USER_SNAPSHOT_H
+#define UNSEEN_STORE_USER_SNAPSHOT_H
 
 #include "base/arena.h"
 #include "store/store.h"
 
 enum {
-    PARCEL_LISTS_MAX = 256, /* months, and damaged ones */
-    PARCEL_MONTH_MAX = 65535,
+    USER_SNAPSHOT_LISTS_MAX = 256, /* months, and damaged ones */
+    USER_SNAPSHOT_MONTH_MAX = 65535,
 };
 
-struct parcel_month {
+struct snapshot_month {
     int month;
     struct slice blob; /* a filter */
 };
 
-struct parcel {
+struct user_snapshot {
     int64_t key; /* of the user, with the seed */
     struct slice user;
     int last_month; /* the newest of a play or delivery */
-    const struct parcel_month *months;
+    const struct snapshot_month *months;
     size_t n_months; /* ascending */
     const struct store_play *plays;
     size_t n_plays;          /* by month and hash, each once */
@@ -35,17 +35,18 @@ struct parcel {
     bool noted;       /* more stands in another Redis: to be noted here, too (store_ops.note) */
 };
 
-/* Appends the parcel's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the
+/* Appends the snapshot's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the
  * caller). */
-int parcel_encode(const struct parcel *p, struct buf *out);
+int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);
 
 /* Reads one that fills bytes[0..len). User and blobs point into bytes, lists are allocated in the arena. Every byte is
  * validated but the blobs' own, which have decoders of their own. Returns 0, ERR_NOMEM, ERR_VERSION, or ERR_CORRUPT
  * with what is wrong. */
-int parcel_decode(const void *bytes, size_t len, struct arena *arena, struct parcel *out, struct err *err);
+int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out,
+                         struct err *err);
 
 /* Whether it is of the version that noted users have; nothing else of it is looked at. */
-static inline bool parcel_may_be_noted(struct slice bytes)
+static inline bool user_snapshot_may_be_noted(struct slice bytes)
 {
     return bytes.len > 0 && bytes.data[0] == 2;
 }

@@ -13,7 +13,7 @@
  *
  * Lists are in order and without repeats, so that one user has one form, and equal files are equal users.
  */
-#include "store/parcel.h"
+#include "store/user_snapshot.h"
 
 #include "base/hash.h"
 #include "base/varint.h"
@@ -46,7 +46,7 @@ static uint64_t fixed_at(const uint8_t *at, int n)
 
 static bool month_good(int month)
 {
-    return month >= 0 && month <= PARCEL_MONTH_MAX;
+    return month >= 0 && month <= USER_SNAPSHOT_MONTH_MAX;
 }
 
 static bool play_before(const struct store_play *a, const struct store_play *b)
@@ -54,10 +54,10 @@ static bool play_before(const struct store_play *a, const struct store_play *b)
     return a->month != b->month ? a->month < b->month : a->hash < b->hash;
 }
 
-static bool is_sound(const struct parcel *p)
+static bool is_sound(const struct user_snapshot *p)
 {
     bool good = p->user.len >= 1 && p->user.len <= 255 && month_good(p->last_month) &&
-                p->n_months <= PARCEL_LISTS_MAX && p->n_damaged <= PARCEL_LISTS_MAX;
+                p->n_months <= USER_SNAPSHOT_LISTS_MAX && p->n_damaged <= USER_SNAPSHOT_LISTS_MAX;
     for (size_t i = 0; good && i < p->n_months; i++) {
         good = month_good(p->months[i].month) && (i == 0 || p->months[i - 1].month < p->months[i].month);
     }
@@ -73,7 +73,7 @@ static bool is_sound(const struct parcel *p)
     return good;
 }
 
-int parcel_encode(const struct parcel *p, struct buf *out)
+int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
 {
     if (!is_sound(p)) {
         return ERR_INVALID;
@@ -167,15 +167,15 @@ static void *get_list(struct input *in, size_t n, size_t size)
     return list;
 }
 
-static void get_months(struct input *in, struct parcel *p)
+static void get_months(struct input *in, struct user_snapshot *p)
 {
     size_t n = get_count(in, 2, "a broken count of months");
-    if (n > PARCEL_LISTS_MAX) {
+    if (n > USER_SNAPSHOT_LISTS_MAX) {
         bad(in, "too many months");
     }
-    struct parcel_month *list = get_list(in, n, sizeof *list);
+    struct snapshot_month *list = get_list(in, n, sizeof *list);
     for (size_t i = 0; i < n && in->result == 0; i++) {
-        list[i].month = (int)get_number(in, PARCEL_MONTH_MAX, "a broken month");
+        list[i].month = (int)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken month");
         size_t len = get_count(in, 1, "a broken length of a filter");
         if (in->result == 0) {
             list[i].blob = get_bytes(in, len);
@@ -198,12 +198,12 @@ static uint64_t get_hash(struct input *in)
     return fixed_at(in->at - HASH, HASH);
 }
 
-static void get_plays(struct input *in, struct parcel *p)
+static void get_plays(struct input *in, struct user_snapshot *p)
 {
     size_t n = get_count(in, 1 + HASH, "a broken count of staged plays");
     struct store_play *list = get_list(in, n, sizeof *list);
     for (size_t i = 0; i < n && in->result == 0; i++) {
-        list[i].month = (int32_t)get_number(in, PARCEL_MONTH_MAX, "a broken month of a staged play");
+        list[i].month = (int32_t)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken month of a staged play");
         list[i].hash = get_hash(in);
         if (i > 0 && !play_before(&list[i - 1], &list[i])) {
             bad(in, "a staged play out of order");
@@ -213,7 +213,7 @@ static void get_plays(struct input *in, struct parcel *p)
     p->n_plays = n;
 }
 
-static void get_exceptions(struct input *in, struct parcel *p)
+static void get_exceptions(struct input *in, struct user_snapshot *p)
 {
     size_t n = get_count(in, HASH, "a broken count of exceptions");
     uint64_t *list = get_list(in, n, sizeof *list);
@@ -227,15 +227,15 @@ static void get_exceptions(struct input *in, struct parcel *p)
     p->n_exceptions = n;
 }
 
-static void get_damaged(struct input *in, struct parcel *p)
+static void get_damaged(struct input *in, struct user_snapshot *p)
 {
     size_t n = get_count(in, 1, "a broken count of damaged months");
-    if (n > PARCEL_LISTS_MAX) {
+    if (n > USER_SNAPSHOT_LISTS_MAX) {
         bad(in, "too many damaged months");
     }
     int *list = get_list(in, n, sizeof *list);
     for (size_t i = 0; i < n && in->result == 0; i++) {
-        list[i] = (int)get_number(in, PARCEL_MONTH_MAX, "a broken damaged month");
+        list[i] = (int)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken damaged month");
         if (i > 0 && list[i - 1] >= list[i]) {
             bad(in, "a damaged month out of order");
         }
@@ -244,7 +244,7 @@ static void get_damaged(struct input *in, struct parcel *p)
     p->n_damaged = n;
 }
 
-static void get_user(struct input *in, struct parcel *p)
+static void get_user(struct input *in, struct user_snapshot *p)
 {
     p->key = (int64_t)get_hash(in);
     size_t len = in->at < in->end ? *in->at : 0;
@@ -254,13 +254,13 @@ static void get_user(struct input *in, struct parcel *p)
     }
     in->at++;
     p->user = get_bytes(in, len);
-    p->last_month = (int)get_number(in, PARCEL_MONTH_MAX, "a broken last month");
+    p->last_month = (int)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken last month");
 }
 
-int parcel_decode(const void *bytes, size_t len, struct arena *arena, struct parcel *out, struct err *err)
+int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out, struct err *err)
 {
     const uint8_t *start = bytes;
-    *out = (struct parcel){0};
+    *out = (struct user_snapshot){0};
     if (len < LEAST) {
         return err_set(err, ERR_CORRUPT, "parcel of a user: %zu bytes, fewer than any has", len);
     }

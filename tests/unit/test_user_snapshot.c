@@ -1,5 +1,5 @@
-/* The forms in which users travel: a parcel's golden bytes, what a reader refuses, the file around it, and the slots by
- * which users are dealt out. */
+/* The forms in which users travel: a snapshot's golden bytes, what a reader refuses, the file around it, and the slots
+ * by which users are dealt out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/keyslot.h"
 #include "cli/export_file.h"
-#include "store/parcel.h"
+#include "store/user_snapshot.h"
 
 enum { SEED = 7 };
 
@@ -43,38 +43,38 @@ static void test_keyslots(void **state)
     assert_int_equal(keyslot_shard(16383, KEYSLOTS), 16383);
 }
 
-/* --- parcels --- */
+/* --- snapshots --- */
 
-static struct parcel sample(void)
+static struct user_snapshot sample(void)
 {
-    static const struct parcel_month months[] = {{24321, {"filter1", 7}}, {24322, {"f2", 2}}};
+    static const struct snapshot_month months[] = {{24321, {"filter1", 7}}, {24322, {"f2", 2}}};
     static const struct store_play plays[] = {{5, 24321}, {UINT64_MAX, 24321}, {1, 24322}};
     static const uint64_t exceptions[] = {2, 300};
     static const int damaged[] = {0, 24320};
     struct slice user = slice_str("u1");
-    return (struct parcel){.key = hash_user_key(SEED, user),
-                           .user = user,
-                           .last_month = 24322,
-                           .months = months,
-                           .n_months = 2,
-                           .plays = plays,
-                           .n_plays = 3,
-                           .deliveries = slice_str("sent"),
-                           .exceptions = exceptions,
-                           .n_exceptions = 2,
-                           .damaged = damaged,
-                           .n_damaged = 2};
+    return (struct user_snapshot){.key = hash_user_key(SEED, user),
+                                  .user = user,
+                                  .last_month = 24322,
+                                  .months = months,
+                                  .n_months = 2,
+                                  .plays = plays,
+                                  .n_plays = 3,
+                                  .deliveries = slice_str("sent"),
+                                  .exceptions = exceptions,
+                                  .n_exceptions = 2,
+                                  .damaged = damaged,
+                                  .n_damaged = 2};
 }
 
 static void test_parcel_round_trip(void **state)
 {
     (void)state;
-    struct parcel p = sample();
-    struct parcel q;
+    struct user_snapshot p = sample();
+    struct user_snapshot q;
     struct buf bytes = {0};
     struct arena arena = {0};
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
-    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
     assert_true(q.key == p.key && slice_eq(q.user, p.user) && q.last_month == p.last_month);
     assert_int_equal(q.n_months, 2);
     assert_int_equal(q.months[1].month, 24322);
@@ -97,13 +97,13 @@ static void test_parcel_golden(void **state)
     static const struct store_play play = {5, 24322};
     static const uint64_t exception = 9;
     (void)state;
-    struct parcel p = {.key = 0x0102030405060708, .user = slice_str("u"), .last_month = 24322};
+    struct user_snapshot p = {.key = 0x0102030405060708, .user = slice_str("u"), .last_month = 24322};
     struct buf bytes = {0};
     p.plays = &play;
     p.n_plays = 1;
     p.exceptions = &exception;
     p.n_exceptions = 1;
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
     assert_int_equal(bytes.len, sizeof golden + 4);
     assert_memory_equal(bytes.data, golden, sizeof golden);
     uint32_t sum = (uint32_t)hash_checksum(golden, sizeof golden);
@@ -121,42 +121,42 @@ static void test_parcel_noted(void **state)
     static const uint8_t golden[] = {0x02, 0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01,
                                      0x01, 0x75, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01}; /* docs/format.md has it */
     (void)state;
-    struct parcel p = {.key = 0x0102030405060708, .user = slice_str("u"), .noted = true};
-    struct parcel q;
+    struct user_snapshot p = {.key = 0x0102030405060708, .user = slice_str("u"), .noted = true};
+    struct user_snapshot q;
     struct err err = {0};
     struct buf bytes = {0};
     struct arena arena = {0};
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
     assert_int_equal(bytes.len, sizeof golden + 4);
     assert_memory_equal(bytes.data, golden, sizeof golden);
-    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
     assert_true(q.noted && q.key == p.key && q.n_plays == 0);
     for (int mark = 0; mark < 4; mark += 2) { /* whoever isn't noted has no mark */
         bytes.data[sizeof golden - 1] = (char)mark;
         seal(&bytes);
-        assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
+        assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
         assert_non_null(strstr(err.text, "a broken mark of a note"));
     }
     bytes.data[sizeof golden - 1] = 1;
     bytes.data[0] = 1;
     seal(&bytes);
-    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
     bytes.data[0] = 3;
     seal(&bytes);
-    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_VERSION);
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_VERSION);
 
     buf_clear(&bytes);
     p = sample();
     p.noted = true;
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
-    assert_true(parcel_may_be_noted(buf_slice(&bytes)));
-    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+    assert_true(user_snapshot_may_be_noted(buf_slice(&bytes)));
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
     assert_true(q.noted && q.n_damaged == 2 && q.n_plays == 3);
     buf_clear(&bytes);
     p.noted = false;
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
-    assert_false(parcel_may_be_noted(buf_slice(&bytes)));
-    assert_int_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+    assert_false(user_snapshot_may_be_noted(buf_slice(&bytes)));
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
     assert_false(q.noted);
     buf_free(&bytes);
     arena_free(&arena);
@@ -174,27 +174,27 @@ static void seal(struct buf *bytes)
 static void test_parcel_refuses(void **state)
 {
     (void)state;
-    struct parcel p = sample();
+    struct user_snapshot p = sample();
     struct buf bytes = {0};
     struct arena arena = {0};
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
     for (size_t len = 0; len < bytes.len; len++) {
-        struct parcel q;
+        struct user_snapshot q;
         struct err err = {0};
-        assert_int_equal(parcel_decode(bytes.data, len, &arena, &q, &err), ERR_CORRUPT);
+        assert_int_equal(user_snapshot_decode(bytes.data, len, &arena, &q, &err), ERR_CORRUPT);
     }
     for (size_t i = 0; i + 4 < bytes.len; i++) {
         for (int flip = 1; flip < 256; flip += 7) {
-            struct parcel q;
+            struct user_snapshot q;
             struct err err = {0};
             struct buf again = {0};
             bytes.data[i] = (char)(bytes.data[i] ^ flip);
-            assert_int_not_equal(parcel_decode(bytes.data, bytes.len, &arena, &q, &err), 0);
+            assert_int_not_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), 0);
             seal(&bytes);
-            int rc = parcel_decode(bytes.data, bytes.len, &arena, &q, &err);
+            int rc = user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err);
             assert_true(rc == 0 || rc == ERR_CORRUPT || (rc == ERR_VERSION && i == 0));
             if (rc == 0) {
-                assert_int_equal(parcel_encode(&q, &again), 0);
+                assert_int_equal(user_snapshot_encode(&q, &again), 0);
                 assert_int_equal(again.len, bytes.len);
                 assert_memory_equal(again.data, bytes.data, bytes.len);
             }
@@ -207,7 +207,7 @@ static void test_parcel_refuses(void **state)
     static const int disorder[] = {5, 5};
     p.damaged = disorder;
     size_t before = bytes.len;
-    assert_int_equal(parcel_encode(&p, &bytes), ERR_INVALID);
+    assert_int_equal(user_snapshot_encode(&p, &bytes), ERR_INVALID);
     assert_int_equal(bytes.len, before);
     buf_free(&bytes);
     arena_free(&arena);
@@ -250,8 +250,8 @@ static const struct export_head a_head = {.program = "0.1.0",
 
 static int by_key(const void *a, const void *b)
 {
-    int64_t x = ((const struct parcel *)a)->key;
-    int64_t y = ((const struct parcel *)b)->key;
+    int64_t x = ((const struct user_snapshot *)a)->key;
+    int64_t y = ((const struct user_snapshot *)b)->key;
     return (x > y) - (x < y);
 }
 
@@ -261,28 +261,28 @@ static void make_file(struct buf *file, int last_month)
 {
     static char names[USERS][8];
     static char blob[9000];
-    static struct parcel_month month;
-    static struct parcel parcels[USERS];
+    static struct snapshot_month month;
+    static struct user_snapshot snapshots[USERS];
     struct export_writer *w;
     struct export_counts counts;
     for (size_t i = 0; i < sizeof blob; i++) {
         blob[i] = (char)(i * i >> 3);
     }
-    month = (struct parcel_month){24322, {blob, sizeof blob}};
+    month = (struct snapshot_month){24322, {blob, sizeof blob}};
     for (int i = 0; i < USERS; i++) {
         snprintf(names[i], sizeof names[i], "u%d", i);
-        parcels[i] = sample();
-        parcels[i].user = slice_str(names[i]);
-        parcels[i].key = hash_user_key(SEED, parcels[i].user);
-        parcels[i].months = &month;
-        parcels[i].n_months = 1;
-        parcels[i].last_month = last_month;
+        snapshots[i] = sample();
+        snapshots[i].user = slice_str(names[i]);
+        snapshots[i].key = hash_user_key(SEED, snapshots[i].user);
+        snapshots[i].months = &month;
+        snapshots[i].n_months = 1;
+        snapshots[i].last_month = last_month;
     }
-    qsort(parcels, USERS, sizeof parcels[0], by_key);
+    qsort(snapshots, USERS, sizeof snapshots[0], by_key);
     assert_int_equal(export_writer_new(put, file, &a_head, &w, NULL), 0);
     for (int i = 0; i < USERS; i++) {
         struct buf bytes = {0};
-        assert_int_equal(parcel_encode(&parcels[i], &bytes), 0);
+        assert_int_equal(user_snapshot_encode(&snapshots[i], &bytes), 0);
         assert_int_equal(export_writer_add(w, buf_slice(&bytes), NULL), 0);
         buf_free(&bytes);
     }
@@ -298,7 +298,7 @@ static int read_file(const char *bytes, size_t len, uint64_t *users, struct err 
     struct export_reader *r;
     struct export_head head;
     struct export_counts counts = {0};
-    struct slice parcel;
+    struct slice snapshot;
     *users = 0;
     int rc = export_reader_new(get, &in, &head, &r, err);
     if (rc < 0) {
@@ -306,7 +306,7 @@ static int read_file(const char *bytes, size_t len, uint64_t *users, struct err 
     }
     assert_true(head.seed == SEED && head.created_ms == a_head.created_ms && head.ranges == 1 && head.window == 3);
     assert_string_equal(head.program, "0.1.0");
-    while ((rc = export_reader_next(r, &parcel, &counts, err)) == 1) {
+    while ((rc = export_reader_next(r, &snapshot, &counts, err)) == 1) {
         ++*users;
     }
     assert_true(rc < 0 || (counts.users == *users && counts.months == *users && counts.plays == 3 * *users));
@@ -475,9 +475,9 @@ static void test_file_writes_no_bomb(void **state)
     struct export_writer *w;
     struct export_counts counts;
     assert_non_null(zeros);
-    const struct parcel_month month = {24322, slice_of(zeros, size)};
-    const struct parcel p = {.user = slice_str("u"), .last_month = 24322, .months = &month, .n_months = 1};
-    assert_int_equal(parcel_encode(&p, &bytes), 0);
+    const struct snapshot_month month = {24322, slice_of(zeros, size)};
+    const struct user_snapshot p = {.user = slice_str("u"), .last_month = 24322, .months = &month, .n_months = 1};
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
     assert_int_equal(export_writer_new(put, &file, &a_head, &w, NULL), 0);
     assert_int_equal(export_writer_add(w, buf_slice(&bytes), NULL), 0);
     assert_int_equal(export_writer_end(w, &counts, &err), ERR_CORRUPT);
