@@ -2,8 +2,8 @@
 libunseen_a_SOURCES += \
 	src/net/address.c \
 	src/net/address.h \
-	src/net/aside.c \
-	src/net/aside.h \
+	src/net/offload.c \
+	src/net/offload.h \
 	src/net/budget.h \
 	src/net/conn.c \
 	src/net/conn.h \

@@ -215,7 +215,7 @@ int worker_pool_attach(struct worker_pool *pool, const struct dedup *dedup, stru
         }
     }
     if (code == 0) {
-        code = aside_start(&pool->aside, dedup, err);
+        code = offload_start(&pool->offload, dedup, err);
     }
     if (code == 0) {
         atomic_store_explicit(&pool->dedup, dedup, memory_order_release);
@@ -395,7 +395,7 @@ void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
         }
         w->has_thread = false;
     }
-    aside_stop(&pool->aside);
+    offload_stop(&pool->offload);
 }
 
 void worker_pool_free(struct worker_pool *pool)

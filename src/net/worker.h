@@ -25,7 +25,6 @@
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
 #include "legacy/through.h"
-#include "net/aside.h"
 #include "net/budget.h"
 #include "net/conn.h"
 #include "net/line.h"
@@ -33,6 +32,7 @@
 #include "net/logins.h"
 #include "net/loop_queue.h"
 #include "net/meter.h"
+#include "net/offload.h"
 #include "net/recorder.h"
 #include "net/room.h"
 
@@ -119,7 +119,7 @@ struct worker_pool {
     struct worker *workers;
     int n;
     struct budget budget;
-    struct aside aside; /* runs between worker_pool_attach() and worker_pool_stop() */
+    struct offload offload; /* runs between worker_pool_attach() and worker_pool_stop() */
     size_t request_max;
     _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
     _Atomic int64_t clients;

@@ -6,7 +6,7 @@
 
 /* A question that went away, and its answer. What it points to stands behind it. */
 struct away {
-    struct aside_job job;
+    struct offload_job job;
     struct through_question through;
     struct session *session;
     size_t size;
@@ -23,7 +23,7 @@ struct away {
     struct history history;
 };
 
-typedef void ask_fn(struct aside_job *job, struct asker *asker);
+typedef void ask_fn(struct offload_job *job, struct asker *asker);
 
 static size_t bitmap_size(size_t n)
 {
@@ -32,7 +32,7 @@ static size_t bitmap_size(size_t n)
 
 /* --- on the thread beside --- */
 
-static void ask_filter(struct aside_job *job, struct asker *asker)
+static void ask_filter(struct offload_job *job, struct asker *asker)
 {
     struct away *a = (struct away *)job;
     a->result = asker_filter(asker, a->user, a->hashes, a->n, a->unseen, &a->n_unseen, &a->err);
@@ -43,7 +43,7 @@ static void ask_filter(struct aside_job *job, struct asker *asker)
     }
 }
 
-static void ask_why(struct aside_job *job, struct asker *asker)
+static void ask_why(struct offload_job *job, struct asker *asker)
 {
     struct away *a = (struct away *)job;
     a->result = asker_why(asker, a->user, a->hashes[0], a->places, &a->err);
@@ -52,7 +52,7 @@ static void ask_why(struct aside_job *job, struct asker *asker)
 }
 
 /* The months are the asker's until its next question, so they are copied. */
-static void ask_history(struct aside_job *job, struct asker *asker)
+static void ask_history(struct offload_job *job, struct asker *asker)
 {
     struct away *a = (struct away *)job;
     a->result = asker_history(asker, a->user, &a->history, &a->err);
@@ -109,7 +109,7 @@ static struct away *prepare(struct session *s, ask_fn *ask, struct slice user, c
         *result = err_set(err, ERR_NOMEM, "out of memory for a question about %zu items", n);
         return NULL;
     }
-    a->job = (struct aside_job){{NULL, on_message}, w, ask};
+    a->job = (struct offload_job){{NULL, on_message}, w, ask};
     a->session = s;
     a->size = size;
     a->n = n;
@@ -138,8 +138,8 @@ static int leave(struct session *s, struct away *a, size_t more)
 }
 
 /* AWAY, or ERR_NOMEM. */
-static int go_aside(struct session *s, ask_fn *ask, struct slice user, const uint64_t *hashes, size_t n, bool noted,
-                    struct err *err)
+static int go_offload(struct session *s, ask_fn *ask, struct slice user, const uint64_t *hashes, size_t n, bool noted,
+                      struct err *err)
 {
     struct worker *w = s->conn.worker;
     int result;
@@ -149,7 +149,7 @@ static int go_aside(struct session *s, ask_fn *ask, struct slice user, const uin
     }
     a->noted = noted;
     worker_count(w, COUNT_LARGE, 1);
-    aside_put(&w->pool->aside, &a->job);
+    offload_put(&w->pool->offload, &a->job);
     return leave(s, a, 0);
 }
 
@@ -196,7 +196,7 @@ int away_filter(struct session *s, struct slice user, const struct slice *items,
         int code = asker_filter(w->asker, user, hashes, n, unseen, n_unseen, err);
         *error = asker_error(w->asker);
         if (code == ERR_LARGE) {
-            return go_aside(s, ask_filter, user, hashes, n, noted, err);
+            return go_offload(s, ask_filter, user, hashes, n, noted, err);
         }
         if (code < 0 || !noted || *n_unseen == 0 ||
             (a = prepare(s, ask_filter, user, NULL, n, s->parser.used, &code, err)) == NULL) {
@@ -230,7 +230,7 @@ int away_why(struct session *s, struct slice user, struct slice item, uint64_t h
         bool noted = through_wants(w->through, user);
         int code = asker_why(w->asker, user, hash, places, err);
         if (code == ERR_LARGE) {
-            return go_aside(s, ask_why, user, &hash, 1, noted, err);
+            return go_offload(s, ask_why, user, &hash, 1, noted, err);
         }
         int found = code;
         if (code < 0 || !noted || (a = prepare(s, ask_why, user, NULL, 1, s->parser.used, &code, err)) == NULL) {
@@ -259,7 +259,7 @@ int away_history(struct session *s, struct slice user, struct history *out, stru
     struct away *a = s->away;
     if (a == NULL) {
         int code = asker_history(s->conn.worker->asker, user, out, err);
-        return code == ERR_LARGE ? go_aside(s, ask_history, user, NULL, 0, false, err) : code;
+        return code == ERR_LARGE ? go_offload(s, ask_history, user, NULL, 0, false, err) : code;
     }
     *err = a->err;
     *out = a->history;

@@ -1,5 +1,5 @@
 /* A command's question about a user, whoever answers it: the worker at once; or, when the user is large, the thread
- * beside the workers (net/aside.h); and about a user who is still to be migrated also the Redis that they come from
+ * beside the workers (net/offload.h); and about a user who is still to be migrated also the Redis that they come from
  * (legacy/through.h), once it is known what is unseen here. While a question is away the request stays where it is,
  * parsed; when its answer has come, the command is run once more.
  *

@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "legacy/legacy.h"
 #include "legacy/through.h"
-#include "net/aside.h"
+#include "net/offload.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
@@ -266,7 +266,7 @@ enum outcome cmd_legacy_state(struct session *s, const struct slice *args, size_
 /* They are read from the disk, so that is done aside. */
 struct problems_task {
     struct task task;
-    struct aside_job job;
+    struct offload_job job;
     struct legacy *legacy;
     struct arena arena; /* of the list */
     struct store_problem *list;
@@ -279,7 +279,7 @@ static struct problems_task *problems_of(struct loop_message *message)
     return (struct problems_task *)((char *)message - offsetof(struct problems_task, job.message));
 }
 
-static void read_problems(struct aside_job *job, struct asker *asker)
+static void read_problems(struct offload_job *job, struct asker *asker)
 {
     (void)asker;
     struct problems_task *t = problems_of(&job->message);
@@ -332,10 +332,10 @@ enum outcome cmd_legacy_problems(struct session *s, const struct slice *args, si
         return session_refuse(s, "OOM out of memory");
     }
     struct worker *w = s->conn.worker;
-    t->job = (struct aside_job){{NULL, problems_back}, w, read_problems};
+    t->job = (struct offload_job){{NULL, problems_back}, w, read_problems};
     t->legacy = legacy;
     t->most = (int)most;
     t->found = err_set(&t->err, ERR_CLOSED, "the server is stopping");
-    aside_put(&w->pool->aside, &t->job);
+    offload_put(&w->pool->offload, &t->job);
     return OUTCOME_LATER;
 }

@@ -26,7 +26,7 @@ enum {
     MIRRORED_MAX = 500
 };
 
-static char aside[64]; /* the folder as it was made */
+static char offload[64]; /* the folder as it was made */
 static int64_t made_ms;
 static int mirrored; /* how many events wait for the other Redis */
 
@@ -179,15 +179,15 @@ struct store_fixture *whole_folder_new(const char *name)
     f->cfg.legacy_mirror = 1;
     vfs_fault_skip_syncs();
     make(f);
-    snprintf(aside, sizeof aside, "/tmp/unseen-test-%s-aside.XXXXXX", name);
-    assert_non_null(mkdtemp(aside));
-    copy_files(f->cfg.data, aside);
+    snprintf(offload, sizeof offload, "/tmp/unseen-test-%s-aside.XXXXXX", name);
+    assert_non_null(mkdtemp(offload));
+    copy_files(f->cfg.data, offload);
     return f;
 }
 
 void whole_folder_free(struct store_fixture *f)
 {
-    remove_folder(aside);
+    remove_folder(offload);
     store_fixture_free(f);
 }
 
@@ -195,7 +195,7 @@ void whole_folder_restore(struct store_fixture *f)
 {
     remove_folder(f->cfg.data);
     assert_int_equal(mkdir(f->cfg.data, 0700), 0);
-    copy_files(aside, f->cfg.data);
+    copy_files(offload, f->cfg.data);
     clock_test_start(made_ms);
 }
 

@@ -1,8 +1,8 @@
 /* What would hold up a worker's other connections is asked aside: by one thread of its own, at a lower priority, one
  * question after the other. The answer comes back through the queue of the worker that asked.
  */
-#ifndef UNSEEN_NET_ASIDE_H
-#define UNSEEN_NET_ASIDE_H
+#ifndef UNSEEN_NET_OFFLOAD_H
+#define UNSEEN_NET_OFFLOAD_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -16,13 +16,13 @@ struct worker;
 
 /* The first member of the question's own struct. The asking side fills all of it, and holds its connection until the
  * message is delivered. */
-struct aside_job {
+struct offload_job {
     struct loop_message message; /* at home, once it was asked; or unasked, when the service stops */
     struct worker *home;
-    void (*ask)(struct aside_job *job, struct asker *asker); /* on the thread */
+    void (*ask)(struct offload_job *job, struct asker *asker); /* on the thread */
 };
 
-struct aside {
+struct offload {
     pthread_t thread;
     struct heartbeat heartbeat;
     bool has_thread, stop;
@@ -33,13 +33,13 @@ struct aside {
 };
 
 /* Blocks while files are opened. */
-int aside_start(struct aside *a, const struct dedup *dedup, struct err *err);
+int offload_start(struct offload *a, const struct dedup *dedup, struct err *err);
 
 /* Any thread, between start and stop. */
-void aside_put(struct aside *a, struct aside_job *job);
+void offload_put(struct offload *a, struct offload_job *job);
 
 /* Once nobody puts any more. Ends what is being asked, sends the rest back, and waits for the thread. Also without a
  * start. */
-void aside_stop(struct aside *a);
+void offload_stop(struct offload *a);
 
 #endif

@@ -1,4 +1,4 @@
-#include "net/aside.h"
+#include "net/offload.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 enum { NICE = 10 };
 
 /* NULL: stop. */
-static struct aside_job *next_job(struct aside *a)
+static struct offload_job *next_job(struct offload *a)
 {
     pthread_mutex_lock(&a->lock);
     while (a->first == NULL && !a->stop) {
@@ -26,17 +26,17 @@ static struct aside_job *next_job(struct aside *a)
         a->end = a->first == NULL ? &a->first : a->end;
     }
     pthread_mutex_unlock(&a->lock);
-    return (struct aside_job *)message;
+    return (struct offload_job *)message;
 }
 
-static void *aside_main(void *arg)
+static void *offload_main(void *arg)
 {
-    struct aside *a = arg;
+    struct offload *a = arg;
     if (background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
         log_debug("the priority of the thread for large users is not as it should be", "errno=%d", errno);
     }
     heartbeat_begin(&a->heartbeat, "aside");
-    for (struct aside_job *job = next_job(a); job != NULL; job = next_job(a)) {
+    for (struct offload_job *job = next_job(a); job != NULL; job = next_job(a)) {
         job->ask(job, a->asker);
         loop_queue_post(&job->home->queue, &job->message);
     }
@@ -45,12 +45,12 @@ static void *aside_main(void *arg)
 }
 
 /* Signals are the main thread's business. */
-static int start_thread(struct aside *a, struct err *err)
+static int start_thread(struct offload *a, struct err *err)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int code = pthread_create(&a->thread, NULL, aside_main, a);
+    int code = pthread_create(&a->thread, NULL, offload_main, a);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (code != 0) {
         return err_set(err, ERR_SYSTEM, "can't start the thread for large users: %s", strerror(code));
@@ -58,9 +58,9 @@ static int start_thread(struct aside *a, struct err *err)
     return 0;
 }
 
-int aside_start(struct aside *a, const struct dedup *dedup, struct err *err)
+int offload_start(struct offload *a, const struct dedup *dedup, struct err *err)
 {
-    *a = (struct aside){0};
+    *a = (struct offload){0};
     a->end = &a->first;
     int code = asker_open(dedup, &a->asker, err);
     if (code < 0) {
@@ -79,7 +79,7 @@ int aside_start(struct aside *a, const struct dedup *dedup, struct err *err)
     return code;
 }
 
-void aside_put(struct aside *a, struct aside_job *job)
+void offload_put(struct offload *a, struct offload_job *job)
 {
     job->message.next = NULL;
     pthread_mutex_lock(&a->lock);
@@ -89,7 +89,7 @@ void aside_put(struct aside *a, struct aside_job *job)
     pthread_mutex_unlock(&a->lock);
 }
 
-void aside_stop(struct aside *a)
+void offload_stop(struct offload *a)
 {
     if (!a->has_thread) {
         return;
@@ -102,7 +102,7 @@ void aside_stop(struct aside *a)
     a->has_thread = false;
     for (struct loop_message *message = a->first, *next; message != NULL; message = next) {
         next = message->next;
-        loop_queue_post(&((struct aside_job *)message)->home->queue, message);
+        loop_queue_post(&((struct offload_job *)message)->home->queue, message);
     }
     asker_close(a->asker);
     pthread_cond_destroy(&a->wake);
