@@ -35,7 +35,7 @@ static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, doub
     must(grown_add(f, hashes, n, FLUSHES, seal_coarse_max(error_rate), seal_live_max(error_rate), arena) == 0, "add");
 }
 
-static void through_blob(struct filter *f, struct arena *arena)
+static void read_through_blob(struct filter *f, struct arena *arena)
 {
     struct buf blob = {0};
     struct err err = {0};
@@ -104,9 +104,9 @@ static struct tally measure(double error_rate, uint32_t size, enum state state, 
         if (state != LIVE && m > 0) {
             must(seal_filter(&filters[m], error_rate, WINDOW, &arena) >= 0, "seal");
         }
-        through_blob(&filters[m], &arena);
+        read_through_blob(&filters[m], &arena);
         add_plays(&filters[m], played + n_played + n, late, error_rate, &arena);
-        through_blob(&filters[m], &arena);
+        read_through_blob(&filters[m], &arena);
         n_played += n + late;
     }
     ask(filters, played, n_played, candidates, &tally);

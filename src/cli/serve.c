@@ -24,7 +24,7 @@
 #include "http/http.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "resp/server.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -159,7 +159,7 @@ static int run(struct serve_config *config, struct server *server, struct http *
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
     if (rc == 0) {
-        rc = through_start(dedup, &dedup->through, err);
+        rc = read_through_start(dedup, &dedup->read_through, err);
     }
     if (rc == 0) {
         rc = mirror_start(cfg, store, &dedup->mirror, err);
@@ -219,7 +219,7 @@ static int serve(struct serve_config *config, struct err *err)
     }
     http_free(http);
     server_free(server);
-    through_free(dedup.through);
+    read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);

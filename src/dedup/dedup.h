@@ -26,16 +26,16 @@ enum {
 struct mirror;
 struct sessions;
 struct legacy;
-struct through;
+struct read_through;
 
 struct dedup {
     struct store *store;
     const struct config *cfg; /* read through config_now() */
     uint64_t seed;
-    struct sessions *sessions; /* NULL where there is no service */
-    struct legacy *legacy;     /* src/legacy/; NULL when there is no other Redis to come from */
-    struct through *through;   /* the same: questions to it */
-    struct mirror *mirror;     /* src/legacy/; NULL when it is off */
+    struct sessions *sessions;         /* NULL where there is no service */
+    struct legacy *legacy;             /* src/legacy/; NULL when there is no other Redis to come from */
+    struct read_through *read_through; /* the same: questions to it */
+    struct mirror *mirror;             /* src/legacy/; NULL when it is off */
 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);

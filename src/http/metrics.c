@@ -275,7 +275,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     store_stats_each(&m->stats, add_figure, out);
     legacy_figures_each(&m->migration, add_figure, out);
     mirror_figures_each(m->mirror, add_figure, out);
-    through_figures_each(m->through, add_figure, out);
+    read_through_figures_each(m->read_through, add_figure, out);
     if (m->sessions != NULL) {
         sessions_stats_each(m->sessions, add_figure, out);
     }

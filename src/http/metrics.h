@@ -10,7 +10,7 @@
 #include "dedup/sessions.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "net/worker.h"
 #include "store/store.h"
 
@@ -54,7 +54,7 @@ struct metrics {
     struct store_ring ring;
     struct legacy_state migration;
     struct mirror *mirror;
-    struct through *through;
+    struct read_through *read_through;
     const struct sessions *sessions; /* counted when they are printed */
     struct store_month_info months[METRICS_MONTHS];
     int n_months;

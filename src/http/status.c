@@ -9,7 +9,7 @@
 #include "http/server.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "net/health.h"
 
 static void add_figure(void *arg, const struct figure *figure, uint64_t value)
@@ -39,7 +39,7 @@ static json_t *figures(const struct http_request *rq)
         legacy_look(rq->dedup, &migration);
         legacy_figures_each(&migration, add_figure, all);
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
-        through_figures_each(rq->dedup->through, add_figure, all);
+        read_through_figures_each(rq->dedup->read_through, add_figure, all);
     }
     return all;
 }

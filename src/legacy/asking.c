@@ -16,7 +16,7 @@ static bool is_set(const uint8_t *bits, size_t i)
     return (bits[i / 8] & (0x80 >> i % 8)) != 0;
 }
 
-static size_t next_asked(const struct through_question *q, size_t i)
+static size_t next_asked(const struct read_through_question *q, size_t i)
 {
     while (i < q->n && !is_set(q->asked, i)) {
         i += i % 8 == 0 && q->asked[i / 8] == 0 ? 8 : 1;
@@ -46,7 +46,7 @@ static void set_times(struct asking *a)
     a->plays.oldest_ms = a->plays.oldest_ms > window ? a->plays.oldest_ms : window;
 }
 
-void asking_begin(struct asking *a, struct through_question *q, const struct dedup *dedup, bool zmscore)
+void asking_begin(struct asking *a, struct read_through_question *q, const struct dedup *dedup, bool zmscore)
 {
     a->question = q;
     a->dedup = dedup;
@@ -62,7 +62,7 @@ void asking_begin(struct asking *a, struct through_question *q, const struct ded
 
 static void add_scores(const struct asking *a, struct slice user, const struct slice *items, struct buf *out)
 {
-    const struct through_question *q = a->question;
+    const struct read_through_question *q = a->question;
     char key_text[LEGACY_KEY_MAX];
     struct slice key = legacy_key_make(a->dedup->cfg->legacy_played_key, user, key_text);
     size_t left = a->left, i = next_asked(q, 0);
@@ -81,7 +81,7 @@ static void add_delivered(const struct config *cfg, struct slice user, struct bu
 {
     char key[LEGACY_KEY_MAX], last[24];
     int64_t most = config_now(cfg)->delivered_max;
-    snprintf(last, sizeof last, "%" PRId64, (most < THROUGH_DELIVERED ? most : THROUGH_DELIVERED) - 1);
+    snprintf(last, sizeof last, "%" PRId64, (most < READ_THROUGH_DELIVERED ? most : READ_THROUGH_DELIVERED) - 1);
     redis_connection_add_count(out, 5);
     redis_connection_add_word(out, slice_str("ZREVRANGE"));
     redis_connection_add_word(out, legacy_key_make(cfg->legacy_delivered_key, user, key));
@@ -102,7 +102,7 @@ void asking_words(const struct asking *a, struct slice user, const struct slice 
 
 static void take_score(struct asking *a, const struct redisReply *reply)
 {
-    struct through_question *q = a->question;
+    struct read_through_question *q = a->question;
     struct slice score;
     int64_t at_ms;
     char why[LEGACY_WHY];
@@ -133,8 +133,8 @@ static void take_scores(struct asking *a, const struct redisReply *reply)
 /* Members and scores in turn, newest first. */
 static void take_delivered(struct asking *a, const struct redisReply *reply)
 {
-    struct through_question *q = a->question;
-    for (size_t i = 0; q != NULL && i + 1 < redis_count(reply) && q->n_delivered < THROUGH_DELIVERED; i += 2) {
+    struct read_through_question *q = a->question;
+    for (size_t i = 0; q != NULL && i + 1 < redis_count(reply) && q->n_delivered < READ_THROUGH_DELIVERED; i += 2) {
         struct slice member, score;
         int64_t at_ms;
         char why[LEGACY_WHY];
@@ -163,7 +163,7 @@ bool asking_reply(struct asking *a, const struct redisReply *reply)
 /* --- what is seen there --- */
 
 /* The few deliveries in a small table by their hash, since there may be thousands of candidates. */
-static void fill_table(const struct through_question *q, uint64_t table[TABLE])
+static void fill_table(const struct read_through_question *q, uint64_t table[TABLE])
 {
     memset(table, 0, TABLE * sizeof *table);
     for (size_t i = 0; i < q->n_delivered; i++) {
@@ -184,7 +184,7 @@ static bool in_table(const uint64_t table[TABLE], uint64_t hash)
     return table[at] != 0;
 }
 
-size_t asking_hide(const struct through_question *q, const uint64_t *hashes, uint8_t *unseen)
+size_t asking_hide(const struct read_through_question *q, const uint64_t *hashes, uint8_t *unseen)
 {
     uint64_t table[TABLE];
     size_t hidden = 0;

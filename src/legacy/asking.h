@@ -15,12 +15,12 @@
 #include "base/slice.h"
 #include "dedup/dedup.h"
 #include "legacy/parse.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 
 struct redisReply; /* see legacy/redis_reply.h */
 
 struct asking {
-    struct through_question *question; /* NULL: answered, late; replies that come are thrown away */
+    struct read_through_question *question; /* NULL: answered, late; replies that come are thrown away */
     const struct dedup *dedup;
     struct legacy_times plays, deliveries;
     size_t n;       /* replies that are due */
@@ -33,7 +33,7 @@ struct asking {
 };
 
 /* All zero before. zmscore: whether it has that. */
-void asking_begin(struct asking *a, struct through_question *q, const struct dedup *dedup, bool zmscore);
+void asking_begin(struct asking *a, struct read_through_question *q, const struct dedup *dedup, bool zmscore);
 
 /* Appends its commands, which get a->n replies. items: the question's candidates. */
 void asking_words(const struct asking *a, struct slice user, const struct slice *items, struct buf *out);
@@ -42,6 +42,6 @@ void asking_words(const struct asking *a, struct slice user, const struct slice 
 bool asking_reply(struct asking *a, const struct redisReply *reply);
 
 /* Takes what the question found out of a local answer about the same candidates; returns how many that were. */
-size_t asking_hide(const struct through_question *q, const uint64_t *hashes, uint8_t *unseen);
+size_t asking_hide(const struct read_through_question *q, const uint64_t *hashes, uint8_t *unseen);
 
 #endif

@@ -38,10 +38,10 @@ libunseen_a_SOURCES += \
 	src/legacy/retry.h \
 	src/legacy/fetch_user.c \
 	src/legacy/fetch_user.h \
-	src/legacy/through.c \
-	src/legacy/through.h \
-	src/legacy/through_impl.h \
-	src/legacy/through_port.c \
+	src/legacy/read_through.c \
+	src/legacy/read_through.h \
+	src/legacy/read_through_impl.h \
+	src/legacy/read_through_port.c \
 	src/legacy/redis_socket.h
 if WITH_HIREDIS
 libunseen_a_SOURCES += \

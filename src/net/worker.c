@@ -69,7 +69,7 @@ static void close_handles(struct worker *w)
         uv_close((uv_handle_t *)&w->serving, NULL);
         uv_close((uv_handle_t *)&w->turning, NULL);
         uv_close((uv_handle_t *)&w->deadline, NULL);
-        through_port_close(w->through);
+        read_through_port_close(w->read_through);
         loop_queue_close(&w->queue);
     }
 }
@@ -124,7 +124,7 @@ void worker_tick(struct worker *w)
     if (w->dedup != NULL && w->dedup->sessions != NULL) {
         sessions_expire(w->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
     }
-    through_port_tick(w->through);
+    read_through_port_tick(w->read_through);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -176,7 +176,7 @@ struct attach_message {
     struct loop_message message;
     const struct dedup *dedup;
     struct asker *asker;
-    struct through_port *through;
+    struct read_through_port *read_through;
 };
 
 static void on_attach(struct loop_message *message, void *owner)
@@ -185,12 +185,12 @@ static void on_attach(struct loop_message *message, void *owner)
     struct attach_message *m = (struct attach_message *)message;
     if (w->stopped) {
         asker_close(m->asker);
-        through_port_free(m->through);
+        read_through_port_free(m->read_through);
     } else {
         w->asker = m->asker;
         w->dedup = m->dedup;
-        w->through = m->through;
-        through_port_open(w->through, &w->loop);
+        w->read_through = m->read_through;
+        read_through_port_open(w->read_through, &w->loop);
     }
     free(m);
 }
@@ -208,7 +208,7 @@ int worker_pool_attach(struct worker_pool *pool, const struct dedup *dedup, stru
         *messages[i] = (struct attach_message){{NULL, on_attach}, dedup, NULL, NULL};
         code = asker_open(dedup, &messages[i]->asker, err);
         if (code == 0) {
-            code = through_port_new(dedup->through, &messages[i]->through, err);
+            code = read_through_port_new(dedup->read_through, &messages[i]->read_through, err);
         }
         if (code == 0) {
             asker_leave_large(messages[i]->asker);
@@ -227,7 +227,7 @@ int worker_pool_attach(struct worker_pool *pool, const struct dedup *dedup, stru
             if (messages[i]->asker != NULL) {
                 asker_close(messages[i]->asker);
             }
-            through_port_free(messages[i]->through);
+            read_through_port_free(messages[i]->read_through);
             free(messages[i]);
         }
     }
@@ -417,7 +417,7 @@ void worker_pool_free(struct worker_pool *pool)
         if (w->has_loop) {
             uv_loop_close(&w->loop);
         }
-        through_port_free(w->through);
+        read_through_port_free(w->read_through);
         buf_free(&w->spare);
         free(w->read_buf);
         free(w->args);

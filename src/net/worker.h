@@ -24,7 +24,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "net/budget.h"
 #include "net/conn.h"
 #include "net/line.h"
@@ -97,7 +97,7 @@ struct worker {
 
     const struct dedup *dedup; /* NULL while loading */
     struct asker *asker;
-    struct through_port *through; /* NULL: there is no other Redis */
+    struct read_through_port *read_through; /* NULL: there is no other Redis */
     struct recorder recorder;
     struct budget_share memory;
     _Atomic uint64_t counters[COUNTERS];

@@ -7,7 +7,7 @@
 /* A question that went away, and its answer. What it points to stands behind it. */
 struct away {
     struct offload_job job;
-    struct through_question through;
+    struct read_through_question read_through;
     struct session *session;
     size_t size;
     bool noted; /* the user was still to be migrated before anything was looked up; the old Redis is yet to be asked */
@@ -85,9 +85,9 @@ static void on_message(struct loop_message *message, void *owner)
     come_back((struct away *)message);
 }
 
-static void on_through(struct through_question *q)
+static void on_through(struct read_through_question *q)
 {
-    come_back((struct away *)((char *)q - offsetof(struct away, through)));
+    come_back((struct away *)((char *)q - offsetof(struct away, read_through)));
 }
 
 /* Room for a question about n items and its answer; `more` bytes are on their way too. hashes NULL: they needn't be
@@ -165,8 +165,8 @@ static bool go_through(struct session *s, struct away *a, const struct slice *it
         return false;
     }
     a->noted = false;
-    a->through = (struct through_question){.done = on_through, .n = a->n, .asked = a->asked, .seen = a->seen};
-    if (!through_ask(s->conn.worker->through, &a->through, a->user, items)) {
+    a->read_through = (struct read_through_question){.done = on_through, .n = a->n, .asked = a->asked, .seen = a->seen};
+    if (!read_through_ask(s->conn.worker->read_through, &a->read_through, a->user, items)) {
         return false;
     }
     leave(s, a, s->parser.used);
@@ -192,7 +192,7 @@ int away_filter(struct session *s, struct slice user, const struct slice *items,
     struct worker *w = s->conn.worker;
     struct away *a = s->away;
     if (a == NULL) {
-        bool noted = through_wants(w->through, user); /* before anything is looked up */
+        bool noted = read_through_wants(w->read_through, user); /* before anything is looked up */
         int code = asker_filter(w->asker, user, hashes, n, unseen, n_unseen, err);
         *error = asker_error(w->asker);
         if (code == ERR_LARGE) {
@@ -216,7 +216,7 @@ int away_filter(struct session *s, struct slice user, const struct slice *items,
     *n_unseen = a->n_unseen;
     if (a->result == 0) {
         memcpy(unseen, a->unseen, bitmap_size(n));
-        *n_unseen -= through_hide(w->through, &a->through, hashes, unseen);
+        *n_unseen -= read_through_hide(w->read_through, &a->read_through, hashes, unseen);
     }
     return a->result;
 }
@@ -227,7 +227,7 @@ int away_why(struct session *s, struct slice user, struct slice item, uint64_t h
     struct worker *w = s->conn.worker;
     struct away *a = s->away;
     if (a == NULL) {
-        bool noted = through_wants(w->through, user);
+        bool noted = read_through_wants(w->read_through, user);
         int code = asker_why(w->asker, user, hash, places, err);
         if (code == ERR_LARGE) {
             return go_offload(s, ask_why, user, &hash, 1, noted, err);
@@ -248,7 +248,7 @@ int away_why(struct session *s, struct slice user, struct slice item, uint64_t h
     int found = a->result;
     memcpy(places, a->places, found > 0 ? (size_t)found * sizeof *places : 0);
     uint8_t unseen = 0x80;
-    if (found >= 0 && found < PLACES_MAX && through_hide(NULL, &a->through, &hash, &unseen) > 0) {
+    if (found >= 0 && found < PLACES_MAX && read_through_hide(NULL, &a->read_through, &hash, &unseen) > 0) {
         places[found++] = (struct place){.kind = PLACE_LEGACY};
     }
     return found;

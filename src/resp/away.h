@@ -1,7 +1,7 @@
 /* A command's question about a user, whoever answers it: the worker at once; or, when the user is large, the thread
  * beside the workers (net/offload.h); and about a user who is still to be migrated also the Redis that they come from
- * (legacy/through.h), once it is known what is unseen here. While a question is away the request stays where it is,
- * parsed; when its answer has come, the command is run once more.
+ * (legacy/read_through.h), once it is known what is unseen here. While a question is away the request stays where it
+ * is, parsed; when its answer has come, the command is run once more.
  *
  * So each of these is called once or more a command, with the same arguments, and returns what the asker would; or
  * AWAY: the question is away, and the command returns OUTCOME_AGAIN. (Also, with the connection in the line, while

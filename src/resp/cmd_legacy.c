@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/legacy.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "net/offload.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -202,8 +202,8 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     struct store_mirror_state mirror;
     struct store *store = s->conn.worker->dedup->store;
     store->ops->mirror_state(store, &mirror);
-    struct through_status through;
-    through_status(s->conn.worker->dedup->through, &through);
+    struct read_through_status read_through;
+    read_through_status(s->conn.worker->dedup->read_through, &read_through);
     write_map(w, 30);
     write_str(w, "state");
     write_str(w, legacy_doing_name(state.doing));
@@ -232,11 +232,11 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
     write_field(w, "mirror_broken_since", (uint64_t)mirror.broken_ms);
     write_field(w, "mirror_left_out", mirror.left_out);
     write_str(w, "read_through");
-    write_str(w, through_doing_name(through.doing));
+    write_str(w, read_through_doing_name(read_through.doing));
     write_str(w, "read_through_cause");
-    write_str(w, through.cause);
-    for (int i = 0; i < THROUGH_COUNTS; i++) {
-        write_field(w, through_count_name((enum through_count)i), through.counts[i]);
+    write_str(w, read_through.cause);
+    for (int i = 0; i < READ_THROUGH_COUNTS; i++) {
+        write_field(w, read_through_count_name((enum read_through_count)i), read_through.counts[i]);
     }
     return OUTCOME_ANSWERED;
 }

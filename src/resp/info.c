@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "resp/args.h"
 #include "resp/command.h"
 
@@ -165,7 +165,7 @@ static void add_read_through(struct buf *out, const struct session *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup != NULL) {
-        through_figures_each(dedup->through, add_stat, out);
+        read_through_figures_each(dedup->read_through, add_stat, out);
     }
 }
 

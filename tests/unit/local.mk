@@ -293,7 +293,7 @@ tests_unit_test_away_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_away
 check_PROGRAMS += tests/unit/test_through
 TESTS += tests/unit/test_through
-tests_unit_test_through_SOURCES = tests/unit/test_through.c
+tests_unit_test_through_SOURCES = tests/unit/test_read_through.c
 tests_unit_test_through_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/test_join

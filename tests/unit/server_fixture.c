@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "dedup/sessions.h"
 #include "fake_store.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "server_fixture.h"
 
 void fixture_init(struct fixture *f)
@@ -56,7 +56,7 @@ void fixture_attach(struct fixture *f)
     if (sessions_new(&f->cfg, f->dedup.seed, &f->dedup.sessions, &err) < 0) {
         fail_msg("%s", err.text);
     }
-    if (through_start(&f->dedup, &f->dedup.through, &err) < 0) {
+    if (read_through_start(&f->dedup, &f->dedup.read_through, &err) < 0) {
         fail_msg("%s", err.text);
     }
     if (server_attach(f->server, &f->dedup, &err) < 0) {
@@ -72,7 +72,7 @@ void fixture_stop(struct fixture *f)
 void fixture_end(struct fixture *f)
 {
     server_free(f->server);
-    through_free(f->dedup.through);
+    read_through_free(f->dedup.read_through);
     sessions_free(f->dedup.sessions);
     fake_store_free(f->store);
     assert_int_equal(access(f->cfg.unix_socket, F_OK), -1); /* the server took its file along */

@@ -1,6 +1,6 @@
-/* The order in which a question about a user who is still to be migrated looks at things (legacy/through.h): a worker
- * of the real server, and a store in which he is migrated at the moment that the test names. Whenever that is, what he
- * has played is found. */
+/* The order in which a question about a user who is still to be migrated looks at things (legacy/read_through.h): a
+ * worker of the real server, and a store in which he is migrated at the moment that the test names. Whenever that is,
+ * what he has played is found. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "fake_store.h"
-#include "legacy/through.h"
+#include "legacy/read_through.h"
 #include "server_fixture.h"
 
 #ifdef WITH_HIREDIS

@@ -13,10 +13,10 @@
 #include "legacy/breaker.h"
 #include "legacy/legacy.h"
 #include "legacy/parse.h"
+#include "legacy/read_through.h"
+#include "legacy/read_through_impl.h"
 #include "legacy/redis_connection.h"
 #include "legacy/redis_reply.h"
-#include "legacy/through.h"
-#include "legacy/through_impl.h"
 
 enum { EARLY_US = 500 };
 
@@ -27,8 +27,8 @@ struct entry {
     struct asking asking;
 };
 
-struct through_port {
-    struct through *t;
+struct read_through_port {
+    struct read_through *t;
     struct redis_connection *connection;
     uv_timer_t deadline;
     uv_loop_t *loop; /* NULL: not open */
@@ -41,21 +41,21 @@ struct through_port {
 
 /* --- the list --- */
 
-static void set_deadline(struct through_port *p);
+static void set_deadline(struct read_through_port *p);
 
 /* The asking side goes on, and may ask again, here and now: the port is in order before. */
-static void answer(struct through_port *p, struct entry *e, enum through_count how)
+static void answer(struct read_through_port *p, struct entry *e, enum read_through_count how)
 {
-    struct through_question *q = e->asking.question;
+    struct read_through_question *q = e->asking.question;
     e->asking.question = NULL;
-    if (how == THROUGH_LATE) {
+    if (how == READ_THROUGH_LATE) {
         p->given_up++;
     }
-    through_count(p->t, how, 1);
+    read_through_count(p->t, how, 1);
     q->done(q);
 }
 
-static void unlink_first(struct through_port *p)
+static void unlink_first(struct read_through_port *p)
 {
     struct entry *e = p->first;
     p->first = e->next;
@@ -65,7 +65,7 @@ static void unlink_first(struct through_port *p)
 }
 
 /* All of its replies have come. */
-static void end_first(struct through_port *p)
+static void end_first(struct read_through_port *p)
 {
     struct entry *e = p->first;
     unlink_first(p);
@@ -73,19 +73,19 @@ static void end_first(struct through_port *p)
         p->given_up--;
     } else if (e->asking.failed) {
         breaker_unknown(&p->breaker);
-        answer(p, e, THROUGH_FAILED);
+        answer(p, e, READ_THROUGH_FAILED);
     } else {
         redis_connection_proved(p->connection);
         if (breaker_good(&p->breaker)) {
-            through_end_waiting(p->t, &p->waits, true);
+            read_through_end_waiting(p->t, &p->waits, true);
         }
-        answer(p, e, THROUGH_ANSWERED);
+        answer(p, e, READ_THROUGH_ANSWERED);
     }
     free(e);
 }
 
 /* No reply will come any more. */
-static void end_all(struct through_port *p)
+static void end_all(struct read_through_port *p)
 {
     struct entry *all = p->first;
     p->first = NULL;
@@ -96,7 +96,7 @@ static void end_all(struct through_port *p)
         struct entry *e = all;
         all = e->next;
         if (e->asking.question != NULL) {
-            answer(p, e, THROUGH_FAILED);
+            answer(p, e, READ_THROUGH_FAILED);
         }
         free(e);
     }
@@ -104,7 +104,7 @@ static void end_all(struct through_port *p)
 
 static void on_deadline(uv_timer_t *timer)
 {
-    struct through_port *p = timer->data;
+    struct read_through_port *p = timer->data;
     int64_t now = clock_stopwatch_us();
     struct entry *e = p->first;
     while (e != NULL && (e->asking.question == NULL || e->deadline_us <= now + EARLY_US)) {
@@ -112,9 +112,9 @@ static void on_deadline(uv_timer_t *timer)
         if (e->asking.question != NULL) {
             breaker_late(&p->breaker, now);
             if (breaker_open(&p->breaker)) {
-                through_begin_waiting(p->t, &p->waits, "it answers too late");
+                read_through_begin_waiting(p->t, &p->waits, "it answers too late");
             }
-            answer(p, e, THROUGH_LATE);
+            answer(p, e, READ_THROUGH_LATE);
             next = e->next;
         }
         e = next;
@@ -124,7 +124,7 @@ static void on_deadline(uv_timer_t *timer)
 
 /* The first that still waits has the earliest deadline (unless legacy_timeout was just made shorter). The loop's
  * milliseconds begin anywhere within ours, so the timer is half of one early or late. */
-static void set_deadline(struct through_port *p)
+static void set_deadline(struct read_through_port *p)
 {
     const struct entry *e = p->first;
     while (e != NULL && e->asking.question == NULL) {
@@ -143,7 +143,7 @@ static void set_deadline(struct through_port *p)
 
 static void on_reply(void *owner, const struct redisReply *reply)
 {
-    struct through_port *p = owner;
+    struct read_through_port *p = owner;
     struct slice text;
     if (redis_is_error(reply, &text) && !legacy_refuses_key(text)) {
         redis_connection_fail(p->connection, text);
@@ -156,22 +156,22 @@ static void on_reply(void *owner, const struct redisReply *reply)
 
 static void on_up(void *owner)
 {
-    struct through_port *p = owner;
+    struct read_through_port *p = owner;
     p->breaker = (struct breaker){0};
-    through_end_waiting(p->t, &p->waits, true);
+    read_through_end_waiting(p->t, &p->waits, true);
 }
 
 static void on_down(void *owner, const struct err *err)
 {
-    struct through_port *p = owner;
-    through_begin_waiting(p->t, &p->waits, err->text);
+    struct read_through_port *p = owner;
+    read_through_begin_waiting(p->t, &p->waits, err->text);
     end_all(p);
     set_deadline(p);
 }
 
 /* --- asking --- */
 
-bool through_wants(struct through_port *p, struct slice user)
+bool read_through_wants(struct read_through_port *p, struct slice user)
 {
     if (p == NULL || !config_now(p->t->cfg)->legacy_read_through) {
         return false;
@@ -186,18 +186,19 @@ bool through_wants(struct through_port *p, struct slice user)
 }
 
 /* Whether the port's connection may be bothered with a question. */
-static bool is_free(const struct through_port *p)
+static bool is_free(const struct read_through_port *p)
 {
     return !p->closed && redis_connection_takes(p->connection) && (!breaker_open(&p->breaker) || p->given_up == 0);
 }
 
-static bool may_ask(struct through_port *p)
+static bool may_ask(struct read_through_port *p)
 {
     redis_connection_connect(p->connection);
     return is_free(p) && breaker_allows(&p->breaker, clock_stopwatch_us());
 }
 
-static bool put_question(struct through_port *p, const struct asking *a, struct slice user, const struct slice *items)
+static bool put_question(struct read_through_port *p, const struct asking *a, struct slice user,
+                         const struct slice *items)
 {
     struct buf out = {0};
     asking_words(a, user, items, &out);
@@ -208,48 +209,50 @@ static bool put_question(struct through_port *p, const struct asking *a, struct 
     return true;
 }
 
-bool through_ask(struct through_port *p, struct through_question *q, struct slice user, const struct slice *items)
+bool read_through_ask(struct read_through_port *p, struct read_through_question *q, struct slice user,
+                      const struct slice *items)
 {
-    struct through *t = p->t;
+    struct read_through *t = p->t;
     struct entry *e = may_ask(p) ? calloc(1, sizeof *e) : NULL;
     if (e == NULL) {
-        through_count(t, THROUGH_SKIPPED, 1);
+        read_through_count(t, READ_THROUGH_SKIPPED, 1);
         return false;
     }
     e->deadline_us = clock_stopwatch_us() + config_now(t->cfg)->legacy_timeout_ms * 1000;
     asking_begin(&e->asking, q, t->dedup, redis_connection_has_zmscore(p->connection));
     if (!put_question(p, &e->asking, user, items)) {
         breaker_unknown(&p->breaker);
-        through_count(t, THROUGH_SKIPPED, 1);
+        read_through_count(t, READ_THROUGH_SKIPPED, 1);
         free(e);
         return false;
     }
     *p->end = e;
     p->end = &e->next;
-    through_count(t, THROUGH_ASKED, 1);
+    read_through_count(t, READ_THROUGH_ASKED, 1);
     if (!uv_is_active((uv_handle_t *)&p->deadline)) {
         set_deadline(p);
     }
     return true;
 }
 
-size_t through_hide(struct through_port *p, struct through_question *q, const uint64_t *hashes, uint8_t *unseen)
+size_t read_through_hide(struct read_through_port *p, struct read_through_question *q, const uint64_t *hashes,
+                         uint8_t *unseen)
 {
     size_t hidden = asking_hide(q, hashes, unseen);
     if (p != NULL && !q->counted) {
         q->counted = true;
-        through_count(p->t, THROUGH_HIDDEN, hidden);
+        read_through_count(p->t, READ_THROUGH_HIDDEN, hidden);
     }
     return hidden;
 }
 
 /* --- from outside --- */
 
-int through_port_new(struct through *t, struct through_port **port, struct err *err)
+int read_through_port_new(struct read_through *t, struct read_through_port **port, struct err *err)
 {
     static const struct redis_connection_ops ops = {on_up, on_reply, on_down};
     *port = NULL;
-    struct through_port *p = t != NULL ? calloc(1, sizeof *p) : NULL;
+    struct read_through_port *p = t != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
         return t == NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
     }
@@ -264,7 +267,7 @@ int through_port_new(struct through *t, struct through_port **port, struct err *
     return 0;
 }
 
-void through_port_free(struct through_port *p)
+void read_through_port_free(struct read_through_port *p)
 {
     if (p != NULL) {
         redis_connection_free(p->connection);
@@ -272,29 +275,29 @@ void through_port_free(struct through_port *p)
     }
 }
 
-void through_port_open(struct through_port *p, uv_loop_t *loop)
+void read_through_port_open(struct read_through_port *p, uv_loop_t *loop)
 {
     if (p != NULL) {
         p->loop = loop;
         uv_timer_init(loop, &p->deadline);
         p->deadline.data = p;
         redis_connection_open(p->connection, loop);
-        through_port_tick(p);
+        read_through_port_tick(p);
     }
 }
 
-void through_port_close(struct through_port *p)
+void read_through_port_close(struct read_through_port *p)
 {
     if (p != NULL && p->loop != NULL && !p->closed) {
         p->closed = true;
         redis_connection_close(p->connection);
-        through_end_waiting(p->t, &p->waits, false);
+        read_through_end_waiting(p->t, &p->waits, false);
         end_all(p);
         uv_close((uv_handle_t *)&p->deadline, NULL);
     }
 }
 
-void through_port_tick(struct through_port *p)
+void read_through_port_tick(struct read_through_port *p)
 {
     if (p == NULL || p->closed) {
         return;
@@ -302,11 +305,11 @@ void through_port_tick(struct through_port *p)
     if (config_now(p->t->cfg)->legacy_read_through) {
         redis_connection_connect(p->connection);
         if (p->waits && breaker_open(&p->breaker) && is_free(p) && !breaker_pauses(&p->breaker, clock_stopwatch_us())) {
-            through_stop_waiting(p->t, &p->waits);
+            read_through_stop_waiting(p->t, &p->waits);
         }
     } else if (p->first == NULL) {
         redis_connection_shut(p->connection);
-        through_end_waiting(p->t, &p->waits, false);
+        read_through_end_waiting(p->t, &p->waits, false);
         p->breaker = (struct breaker){0};
     }
 }

@@ -15,8 +15,8 @@
 #include "base/hash.h"
 #include "legacy/breaker.h"
 #include "legacy/priority_users.h"
+#include "legacy/read_through.h"
 #include "legacy/redis_connection.h"
-#include "legacy/through.h"
 
 #define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */
 #define SCORE "$13\r\n1795255100000\r\n"
@@ -122,8 +122,8 @@ struct world {
     struct dedup dedup;
     uv_loop_t loop;
     uv_timer_t alarm;
-    struct through *through;
-    struct through_port *port;
+    struct read_through *read_through;
+    struct read_through_port *port;
 
     uv_pipe_t listener, *peer; /* the last one that connected */
     int connections;
@@ -211,7 +211,7 @@ static bool asked_for(const struct world *w, const char *end)
 /* --- a question --- */
 
 struct ask {
-    struct through_question q; /* first */
+    struct read_through_question q; /* first */
     uint8_t asked, seen, unseen;
     int done;
 };
@@ -219,7 +219,7 @@ struct ask {
 static const struct slice items[ITEMS] = {{"i0", 2}, {"i1", 2}, {"i2", 2}, {"i3", 2},
                                           {"i4", 2}, {"i5", 2}, {"i6", 2}, {"i7", 2}};
 
-static void on_done(struct through_question *q)
+static void on_done(struct read_through_question *q)
 {
     ((struct ask *)q)->done++;
 }
@@ -229,7 +229,7 @@ static bool ask(struct world *w, struct ask *a, uint8_t asked)
     *a = (struct ask){.q = {.done = on_done, .n = ITEMS}, .asked = asked, .unseen = 0xff};
     a->q.asked = &a->asked;
     a->q.seen = &a->seen;
-    return through_ask(w->port, &a->q, slice_str("noted"), items);
+    return read_through_ask(w->port, &a->q, slice_str("noted"), items);
 }
 
 /* What is left of eight unseen ones. */
@@ -239,29 +239,29 @@ static uint8_t left(struct world *w, struct ask *a)
     for (int i = 0; i < ITEMS; i++) {
         hashes[i] = hash_id(0, items[i]);
     }
-    through_hide(w->port, &a->q, hashes, &a->unseen);
+    read_through_hide(w->port, &a->q, hashes, &a->unseen);
     return a->unseen;
 }
 
-static uint64_t counted(struct world *w, enum through_count what)
+static uint64_t counted(struct world *w, enum read_through_count what)
 {
-    struct through_status s;
-    through_status(w->through, &s);
+    struct read_through_status s;
+    read_through_status(w->read_through, &s);
     return s.counts[what];
 }
 
 static bool waits(struct world *w, const char *cause)
 {
-    struct through_status s;
-    through_status(w->through, &s);
-    return s.doing == THROUGH_WAITING && strstr(s.cause, cause) != NULL;
+    struct read_through_status s;
+    read_through_status(w->read_through, &s);
+    return s.doing == READ_THROUGH_WAITING && strstr(s.cause, cause) != NULL;
 }
 
 static bool is_on(struct world *w)
 {
-    struct through_status s;
-    through_status(w->through, &s);
-    return s.doing == THROUGH_ON;
+    struct read_through_status s;
+    read_through_status(w->read_through, &s);
+    return s.doing == READ_THROUGH_ON;
 }
 
 static int set_up(void **state)
@@ -284,9 +284,9 @@ static int set_up(void **state)
     w->listener.data = w;
     assert_int_equal(uv_pipe_bind(&w->listener, w->path), 0);
     assert_int_equal(uv_listen((uv_stream_t *)&w->listener, 8, on_connection), 0);
-    assert_int_equal(through_start(&w->dedup, &w->through, &err), 0);
-    assert_int_equal(through_port_new(w->through, &w->port, &err), 0);
-    through_port_open(w->port, &w->loop);
+    assert_int_equal(read_through_start(&w->dedup, &w->read_through, &err), 0);
+    assert_int_equal(read_through_port_new(w->read_through, &w->port, &err), 0);
+    read_through_port_open(w->port, &w->loop);
     *state = w;
     return 0;
 }
@@ -294,14 +294,14 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct world *w = *state;
-    through_port_close(w->port);
-    through_port_close(w->port);
+    read_through_port_close(w->port);
+    read_through_port_close(w->port);
     uv_close((uv_handle_t *)&w->alarm, NULL);
     uv_close((uv_handle_t *)&w->listener, NULL);
     uv_run(&w->loop, UV_RUN_DEFAULT); /* the peers close as they see the end */
     assert_int_equal(uv_loop_close(&w->loop), 0);
-    through_port_free(w->port);
-    through_free(w->through);
+    read_through_port_free(w->port);
+    read_through_free(w->read_through);
     buf_free(&w->got);
     unlink(w->path);
     rmdir(w->folder);
@@ -314,11 +314,11 @@ static int tear_down(void **state)
 static void test_wants(void **state)
 {
     struct world *w = *state;
-    assert_true(through_wants(w->port, slice_str("noted")));
-    assert_false(through_wants(w->port, slice_str("other")));
-    assert_false(through_wants(NULL, slice_str("noted")));
+    assert_true(read_through_wants(w->port, slice_str("noted")));
+    assert_false(read_through_wants(w->port, slice_str("other")));
+    assert_false(read_through_wants(NULL, slice_str("noted")));
     w->cfg.legacy_read_through = 0;
-    assert_false(through_wants(w->port, slice_str("noted")));
+    assert_false(read_through_wants(w->port, slice_str("noted")));
 }
 
 static void test_a_question(void **state)
@@ -338,8 +338,8 @@ static void test_a_question(void **state)
     RUN_UNTIL(w, a.done == 1);
     assert_int_equal(left(w, &a), 0x6e);
     assert_int_equal(left(w, &a), 0x6e);
-    assert_int_equal(counted(w, THROUGH_ANSWERED), 1);
-    assert_int_equal(counted(w, THROUGH_HIDDEN), 3);
+    assert_int_equal(counted(w, READ_THROUGH_ANSWERED), 1);
+    assert_int_equal(counted(w, READ_THROUGH_HIDDEN), 3);
 }
 
 /* The window is shorter than legacy_months, and then the other way round. */
@@ -360,7 +360,7 @@ static void test_scores(void **state)
     say(w, "*0\r\n*2\r\n$13\r\n1785542400000\r\n$13\r\n1785542399999\r\n");
     RUN_UNTIL(w, a.done == 1);
     assert_int_equal(left(w, &a), 0x7f);
-    assert_int_equal(counted(w, THROUGH_ANSWERED), 2);
+    assert_int_equal(counted(w, READ_THROUGH_ANSWERED), 2);
 }
 
 /* One that is late is answered without; its replies meet nobody, and the next one gets its own. */
@@ -372,7 +372,7 @@ static void test_late(void **state)
     assert_true(ask(w, &a, 0x80));
     RUN_UNTIL(w, a.done == 1);
     assert_int_equal(left(w, &a), 0xff);
-    assert_int_equal(counted(w, THROUGH_LATE), 1);
+    assert_int_equal(counted(w, READ_THROUGH_LATE), 1);
     memset(&a, 0xee, sizeof a); /* its owner is gone */
     w->cfg.legacy_timeout_ms = 1000;
     assert_true(ask(w, &b, 0x40));
@@ -381,7 +381,7 @@ static void test_late(void **state)
     say(w, "*0\r\n*1\r\n" NIL);
     RUN_UNTIL(w, b.done == 1);
     assert_int_equal(left(w, &b), 0xff);
-    assert_int_equal(counted(w, THROUGH_ANSWERED), 1);
+    assert_int_equal(counted(w, READ_THROUGH_ANSWERED), 1);
 }
 
 /* What came in time counts. */
@@ -395,7 +395,7 @@ static void test_partly_late(void **state)
     say(w, "*2\r\n$2\r\ni1\r\n" SCORE "*2\r\n" SCORE);
     RUN_UNTIL(w, a.done == 1);
     assert_int_equal(left(w, &a), 0xbf);
-    assert_int_equal(counted(w, THROUGH_LATE), 1);
+    assert_int_equal(counted(w, READ_THROUGH_LATE), 1);
 }
 
 /* By questions that are all answered too late; their replies are still due. */
@@ -415,7 +415,7 @@ static void test_breaker_opens(void **state)
     open_breaker(w, a);
     assert_false(ask(w, &more, 0x80));
     assert_true(waits(w, "too late"));
-    assert_int_equal(counted(w, THROUGH_SKIPPED), 1);
+    assert_int_equal(counted(w, READ_THROUGH_SKIPPED), 1);
     for (int i = 0; i < BREAKER_LATE_MAX; i++) {
         say(w, "*0\r\n*1\r\n" NIL);
     }
@@ -438,19 +438,19 @@ static void test_pause_is_over(void **state)
     open_breaker(w, a);
     int64_t opened = clock_stopwatch_us();
     RUN_UNTIL(w, clock_stopwatch_us() > opened + BREAKER_FIRST_US);
-    through_port_tick(w->port);
+    read_through_port_tick(w->port);
     assert_true(waits(w, "too late")); /* for the replies that are due */
     for (int i = 0; i < BREAKER_LATE_MAX; i++) {
         say(w, "*0\r\n*1\r\n" NIL);
     }
-    RUN_UNTIL(w, (through_port_tick(w->port), is_on(w)));
-    assert_int_equal(counted(w, THROUGH_SKIPPED), 0);
+    RUN_UNTIL(w, (read_through_port_tick(w->port), is_on(w)));
+    assert_int_equal(counted(w, READ_THROUGH_SKIPPED), 0);
     assert_true(ask(w, &more, 0x80));
     RUN_UNTIL(w, more.done == 1);
     assert_true(waits(w, "too late"));
     say(w, "*0\r\n*1\r\n" NIL);
     uv_run(&w->loop, UV_RUN_NOWAIT);
-    through_port_tick(w->port);
+    read_through_port_tick(w->port);
     assert_true(waits(w, "too late")); /* for two seconds */
 }
 
@@ -481,8 +481,8 @@ static void test_one_key_is_refused(void **state)
     RUN_UNTIL(w, b.done == 1);
     assert_int_equal(a.done, 1);
     assert_int_equal(left(w, &a), 0x7f);
-    assert_int_equal(counted(w, THROUGH_FAILED), 1);
-    assert_int_equal(counted(w, THROUGH_ANSWERED), 1);
+    assert_int_equal(counted(w, READ_THROUGH_FAILED), 1);
+    assert_int_equal(counted(w, READ_THROUGH_ANSWERED), 1);
     assert_int_equal(w->connections, 1);
     assert_true(is_on(w));
 }
@@ -534,7 +534,7 @@ static void test_wrong_length(void **state)
     RUN_UNTIL(w, b.done == 1);
     assert_int_equal(left(w, &a), 0xff);
     assert_int_equal(left(w, &b), 0x7f);
-    assert_int_equal(counted(w, THROUGH_FAILED), 1);
+    assert_int_equal(counted(w, READ_THROUGH_FAILED), 1);
 }
 
 static void test_no_zmscore(void **state)
@@ -577,11 +577,11 @@ static void test_close(void **state)
     assert_true(ask(w, &a, 0x80));
     RUN_UNTIL(w, asked_for(w, "i0\r\n"));
     assert_true(ask(w, &b, 0x80));
-    through_port_close(w->port);
+    read_through_port_close(w->port);
     assert_int_equal(a.done, 1);
     assert_int_equal(b.done, 1);
     assert_false(ask(w, &a, 0x80));
-    through_port_tick(w->port);
+    read_through_port_tick(w->port);
 }
 
 static void test_switched_off(void **state)
@@ -590,7 +590,7 @@ static void test_switched_off(void **state)
     struct ask a;
     RUN_UNTIL(w, w->peer != NULL);
     w->cfg.legacy_read_through = 0;
-    through_port_tick(w->port);
+    read_through_port_tick(w->port);
     RUN_UNTIL(w, w->peer == NULL);
     w->cfg.legacy_read_through = 1;
     assert_true(ask(w, &a, 0x80)); /* connects */
