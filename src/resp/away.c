@@ -8,7 +8,7 @@
 struct away {
     struct offload_job job;
     struct read_through_question read_through;
-    struct session *session;
+    struct resp_client *session;
     size_t size;
     bool noted; /* the user was still to be migrated before anything was looked up; the old Redis is yet to be asked */
     struct slice user;
@@ -72,9 +72,9 @@ static void ask_history(struct offload_job *job, struct asker *asker)
 
 static void come_back(struct away *a)
 {
-    struct session *s = a->session;
+    struct resp_client *s = a->session;
     if (s->conn.state != CONN_CLOSING) {
-        session_answered(s);
+        resp_client_answered(s);
     }
     conn_release(&s->conn);
 }
@@ -92,7 +92,7 @@ static void on_through(struct read_through_question *q)
 
 /* Room for a question about n items and its answer; `more` bytes are on their way too. hashes NULL: they needn't be
  * kept. NULL: there is no room, and *result is what the caller then returns. */
-static struct away *prepare(struct session *s, ask_fn *ask, struct slice user, const uint64_t *hashes, size_t n,
+static struct away *prepare(struct resp_client *s, ask_fn *ask, struct slice user, const uint64_t *hashes, size_t n,
                             size_t more, int *result, struct err *err)
 {
     struct worker *w = s->conn.worker;
@@ -127,7 +127,7 @@ static struct away *prepare(struct session *s, ask_fn *ask, struct slice user, c
 }
 
 /* Always AWAY. */
-static int leave(struct session *s, struct away *a, size_t more)
+static int leave(struct resp_client *s, struct away *a, size_t more)
 {
     conn_hold(&s->conn);
     s->away = a;
@@ -138,8 +138,8 @@ static int leave(struct session *s, struct away *a, size_t more)
 }
 
 /* AWAY, or ERR_NOMEM. */
-static int go_offload(struct session *s, ask_fn *ask, struct slice user, const uint64_t *hashes, size_t n, bool noted,
-                      struct err *err)
+static int go_offload(struct resp_client *s, ask_fn *ask, struct slice user, const uint64_t *hashes, size_t n,
+                      bool noted, struct err *err)
 {
     struct worker *w = s->conn.worker;
     int result;
@@ -155,7 +155,7 @@ static int go_offload(struct session *s, ask_fn *ask, struct slice user, const u
 
 /* Asks the old Redis, once, about what of a->asked there is. The items take about as much on their way there as in the
  * request. False: there is nothing to ask, or it can't be asked. */
-static bool go_through(struct session *s, struct away *a, const struct slice *items)
+static bool go_through(struct resp_client *s, struct away *a, const struct slice *items)
 {
     size_t i = 0;
     while (i < bitmap_size(a->n) && a->asked[i] == 0) {
@@ -174,7 +174,7 @@ static bool go_through(struct session *s, struct away *a, const struct slice *it
 }
 
 /* The same when the worker has answered itself. Returns AWAY; or that answer, and a is gone. */
-static int follow_up(struct session *s, struct away *a, const struct slice *items, const uint64_t *hashes)
+static int follow_up(struct resp_client *s, struct away *a, const struct slice *items, const uint64_t *hashes)
 {
     a->noted = true;
     asker_strike(s->conn.worker->asker, hashes, a->n, a->asked);
@@ -186,7 +186,7 @@ static int follow_up(struct session *s, struct away *a, const struct slice *item
     return result;
 }
 
-int away_filter(struct session *s, struct slice user, const struct slice *items, const uint64_t *hashes, size_t n,
+int away_filter(struct resp_client *s, struct slice user, const struct slice *items, const uint64_t *hashes, size_t n,
                 uint8_t *unseen, size_t *n_unseen, double *error, struct err *err)
 {
     struct worker *w = s->conn.worker;
@@ -221,8 +221,8 @@ int away_filter(struct session *s, struct slice user, const struct slice *items,
     return a->result;
 }
 
-int away_why(struct session *s, struct slice user, struct slice item, uint64_t hash, struct place places[PLACES_MAX],
-             struct err *err)
+int away_why(struct resp_client *s, struct slice user, struct slice item, uint64_t hash,
+             struct place places[PLACES_MAX], struct err *err)
 {
     struct worker *w = s->conn.worker;
     struct away *a = s->away;
@@ -254,7 +254,7 @@ int away_why(struct session *s, struct slice user, struct slice item, uint64_t h
     return found;
 }
 
-int away_history(struct session *s, struct slice user, struct history *out, struct err *err)
+int away_history(struct resp_client *s, struct slice user, struct history *out, struct err *err)
 {
     struct away *a = s->away;
     if (a == NULL) {
@@ -266,7 +266,7 @@ int away_history(struct session *s, struct slice user, struct history *out, stru
     return a->result;
 }
 
-void away_end(struct session *s)
+void away_end(struct resp_client *s)
 {
     struct away *a = s->away;
     if (a != NULL) {

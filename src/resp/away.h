@@ -12,18 +12,18 @@
 
 #include <limits.h>
 
-#include "resp/session.h"
+#include "resp/client.h"
 
 enum { AWAY = INT_MIN };
 
 /* error: asker_error() */
-int away_filter(struct session *s, struct slice user, const struct slice *items, const uint64_t *hashes, size_t n,
+int away_filter(struct resp_client *s, struct slice user, const struct slice *items, const uint64_t *hashes, size_t n,
                 uint8_t *unseen, size_t *n_unseen, double *error, struct err *err);
-int away_why(struct session *s, struct slice user, struct slice item, uint64_t hash, struct place places[PLACES_MAX],
-             struct err *err);
-int away_history(struct session *s, struct slice user, struct history *out, struct err *err);
+int away_why(struct resp_client *s, struct slice user, struct slice item, uint64_t hash,
+             struct place places[PLACES_MAX], struct err *err);
+int away_history(struct resp_client *s, struct slice user, struct history *out, struct err *err);
 
 /* The command has ended, or its connection has. */
-void away_end(struct session *s);
+void away_end(struct resp_client *s);
 
 #endif

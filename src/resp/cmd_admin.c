@@ -15,7 +15,7 @@ enum { PATTERN_MAX = 128, PATTERNS_MAX = 128, OPTION_TEXT = 320 };
 /* Ten years: enough for any test, and far from where sums overflow. */
 #define CLOCK_STEP_MAX (INT64_C(3660) * 24 * 3600 * 1000)
 
-static void write_ring(struct session *s)
+static void write_ring(struct resp_client *s)
 {
     struct writer *w = &s->writer;
     struct store *store = s->conn.worker->dedup->store;
@@ -46,7 +46,7 @@ static void write_ring(struct session *s)
     }
 }
 
-enum outcome cmd_ring(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_ring(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -66,23 +66,23 @@ static void on_called(struct store_call *call)
     task_done(call->owner);
 }
 
-static void answer_flush(struct task *task, struct session *s)
+static void answer_flush(struct task *task, struct resp_client *s)
 {
     const struct err *err = &((struct call_task *)task)->call.err;
     if (err->code < 0) {
-        session_write_err(s, err);
+        resp_client_write_err(s, err);
     } else {
         write_ring(s);
     }
 }
 
-enum outcome cmd_ring_flush(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_ring_flush(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
     struct call_task *t = task_new(sizeof *t, s, answer_flush);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory");
+        return resp_client_refuse(s, "OOM out of memory");
     }
     t->call.done = on_called;
     t->call.owner = &t->task;
@@ -101,13 +101,13 @@ static bool matches(const char *name, const struct slice *patterns, size_t n)
     return false;
 }
 
-enum outcome cmd_config_get(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_config_get(struct resp_client *s, const struct slice *args, size_t n)
 {
-    const struct config *cfg = session_config(s);
+    const struct config *cfg = resp_client_config(s);
     const struct config_option *found[CONFIG_OPTIONS_MAX];
     size_t n_found = 0;
     if (n - 2 > PATTERNS_MAX) {
-        return session_refuse(s, "ERR %zu patterns, expected at most %d", n - 2, PATTERNS_MAX);
+        return resp_client_refuse(s, "ERR %zu patterns, expected at most %d", n - 2, PATTERNS_MAX);
     }
     for (size_t i = 0; i < config_options_count; i++) {
         if (matches(config_options[i].name, args + 2, n - 2)) {
@@ -131,11 +131,11 @@ static struct call_task *task_of_relay(struct worker_relay *relay)
     return (struct call_task *)((char *)relay - offsetof(struct call_task, relay));
 }
 
-static void answer_clock(struct task *task, struct session *s)
+static void answer_clock(struct task *task, struct resp_client *s)
 {
     const struct err *err = &((struct call_task *)task)->call.err;
     if (err->code < 0) {
-        session_write_err(s, err);
+        resp_client_write_err(s, err);
     } else {
         write_simple(&s->writer, "OK");
     }
@@ -169,12 +169,12 @@ static void on_ticked(struct store_call *call)
     loop_queue_post(&t->task.session->conn.worker->queue, &t->relay.message);
 }
 
-static enum outcome after_clock(struct session *s)
+static enum outcome after_clock(struct resp_client *s)
 {
     struct worker *w = s->conn.worker;
     struct call_task *t = task_new(sizeof *t, s, answer_clock);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory");
+        return resp_client_refuse(s, "OOM out of memory");
     }
     t->relay.visit = on_visit;
     t->relay.finish = on_return;
@@ -188,17 +188,17 @@ static enum outcome after_clock(struct session *s)
     return OUTCOME_LATER;
 }
 
-static bool read_ms(struct session *s, struct slice arg, int64_t least, int64_t *ms, enum outcome *refused)
+static bool read_ms(struct resp_client *s, struct slice arg, int64_t least, int64_t *ms, enum outcome *refused)
 {
     if (arg_int(arg, ms) && *ms >= least && *ms <= CLOCK_STEP_MAX) {
         return true;
     }
-    *refused = session_refuse(s, "ERR ms must be a whole number of milliseconds from %lld to %lld, got '%.*s'",
-                              (long long)least, (long long)CLOCK_STEP_MAX, arg_shown(arg), arg.data);
+    *refused = resp_client_refuse(s, "ERR ms must be a whole number of milliseconds from %lld to %lld, got '%.*s'",
+                                  (long long)least, (long long)CLOCK_STEP_MAX, arg_shown(arg), arg.data);
     return false;
 }
 
-enum outcome cmd_debug_advance(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_debug_advance(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     int64_t ms;
@@ -210,7 +210,7 @@ enum outcome cmd_debug_advance(struct session *s, const struct slice *args, size
     return after_clock(s);
 }
 
-enum outcome cmd_debug_jump(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_debug_jump(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     int64_t ms;
@@ -222,7 +222,7 @@ enum outcome cmd_debug_jump(struct session *s, const struct slice *args, size_t 
     return after_clock(s);
 }
 
-enum outcome cmd_debug_stall(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_debug_stall(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     int64_t ms;
@@ -235,7 +235,7 @@ enum outcome cmd_debug_stall(struct session *s, const struct slice *args, size_t
         memcpy(name, args[2].data, args[2].len);
     }
     if (!heartbeat_stall(name, ms)) {
-        return session_refuse(s, "ERR there is no thread '%.*s'", arg_shown(args[2]), args[2].data);
+        return resp_client_refuse(s, "ERR there is no thread '%.*s'", arg_shown(args[2]), args[2].data);
     }
     write_simple(&s->writer, "OK");
     return OUTCOME_ANSWERED;

@@ -35,7 +35,7 @@ static size_t next_unseen(const struct question *q, size_t i)
 }
 
 /* Returns true when q->unseen and q->n_unseen are there; else the error is written, or it is to be asked again. */
-static bool ask(struct session *s, struct question *q, enum outcome *refused)
+static bool ask(struct resp_client *s, struct question *q, enum outcome *refused)
 {
     struct worker *w = s->conn.worker;
     if (!args_check_user(s, q->user, refused) || (q->hashes = args_hash(s, q->items, q->n, refused)) == NULL) {
@@ -56,7 +56,7 @@ static bool ask(struct session *s, struct question *q, enum outcome *refused)
         q->n_unseen -= session_set_hide(&w->blocked, q->items, q->hashes, q->n, w->bits);
     }
     if (code < 0) {
-        session_write_unread(s, &err);
+        resp_client_write_unread(s, &err);
         *refused = OUTCOME_ANSWERED;
         return false;
     }
@@ -77,7 +77,7 @@ static const char *bulk_start(struct slice arg)
 }
 
 /* The first `count` unseen items; runs of neighbours are copied as they stand in the request. */
-static void write_items(const struct session *s, struct writer *w, const struct question *q, size_t count)
+static void write_items(const struct resp_client *s, struct writer *w, const struct question *q, size_t count)
 {
     write_array(w, count);
     if (s->parser.base == NULL) {
@@ -113,7 +113,7 @@ static size_t answers(const struct question *q)
     return q->n_unseen < q->limit ? q->n_unseen : q->limit;
 }
 
-static void write_question(const struct session *s, struct writer *w, const struct question *q)
+static void write_question(const struct resp_client *s, struct writer *w, const struct question *q)
 {
     switch (q->form) {
     case REPLY_ITEMS:
@@ -128,7 +128,7 @@ static void write_question(const struct session *s, struct writer *w, const stru
     }
 }
 
-enum outcome cmd_unseen(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_unseen(struct resp_client *s, const struct slice *args, size_t n)
 {
     struct question q = {.user = args[1], .items = args + 2, .n = n - 2, .limit = n};
     enum outcome refused;
@@ -139,7 +139,7 @@ enum outcome cmd_unseen(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_seen(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_seen(struct resp_client *s, const struct slice *args, size_t n)
 {
     struct question q = {.user = args[1], .items = args + 2, .n = n - 2, .limit = n};
     enum outcome refused;
@@ -185,7 +185,7 @@ static enum option find_option(struct slice arg)
     return o;
 }
 
-static bool read_option(struct session *s, enum option option, struct slice value, struct question *q,
+static bool read_option(struct resp_client *s, enum option option, struct slice value, struct question *q,
                         enum outcome *refused)
 {
     int64_t limit;
@@ -195,15 +195,15 @@ static bool read_option(struct session *s, enum option option, struct slice valu
         return true;
     case OPTION_REPLY:
         if (!read_form(value, &q->form)) {
-            *refused = session_refuse(s, "ERR REPLY must be ITEMS, INDEXES or BITMAP, got '%.*s'", arg_shown(value),
-                                      value.data);
+            *refused = resp_client_refuse(s, "ERR REPLY must be ITEMS, INDEXES or BITMAP, got '%.*s'", arg_shown(value),
+                                          value.data);
             return false;
         }
         return true;
     case OPTION_LIMIT:
         if (!arg_int(value, &limit) || limit < 1) {
-            *refused = session_refuse(s, "ERR LIMIT must be a whole number of at least 1, got '%.*s'", arg_shown(value),
-                                      value.data);
+            *refused = resp_client_refuse(s, "ERR LIMIT must be a whole number of at least 1, got '%.*s'",
+                                          arg_shown(value), value.data);
             return false;
         }
         q->limit = (size_t)limit;
@@ -215,7 +215,7 @@ static bool read_option(struct session *s, enum option option, struct slice valu
 }
 
 /* FILTER user [options] ITEMS item ... Returns true when q is complete. */
-static bool read_filter(struct session *s, const struct slice *args, size_t n, struct question *q,
+static bool read_filter(struct resp_client *s, const struct slice *args, size_t n, struct question *q,
                         enum outcome *refused)
 {
     size_t i = 2;
@@ -224,7 +224,7 @@ static bool read_filter(struct session *s, const struct slice *args, size_t n, s
         enum option option = find_option(args[i]);
         bool has_value = option != OPTION_DELIVER;
         if (option == OPTIONS || i + has_value >= n) {
-            *refused = session_refuse(
+            *refused = resp_client_refuse(
                 s, "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER or ITEMS",
                 arg_shown(args[i]), args[i].data);
             return false;
@@ -240,19 +240,19 @@ static bool read_filter(struct session *s, const struct slice *args, size_t n, s
         }
     }
     if (i + 1 >= n) {
-        *refused = session_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
+        *refused = resp_client_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
         return false;
     }
     if (given[OPTION_LIMIT] && q->form == REPLY_BITMAP) {
-        *refused = session_refuse(s, "ERR LIMIT can't be used with REPLY BITMAP");
+        *refused = resp_client_refuse(s, "ERR LIMIT can't be used with REPLY BITMAP");
         return false;
     }
     if (q->deliver && !given[OPTION_LIMIT]) {
-        *refused = session_refuse(s, "ERR DELIVER needs LIMIT of at most %d", DELIVER_MAX);
+        *refused = resp_client_refuse(s, "ERR DELIVER needs LIMIT of at most %d", DELIVER_MAX);
         return false;
     }
     if (q->deliver && q->limit > DELIVER_MAX) {
-        *refused = session_refuse(s, "ERR DELIVER needs LIMIT of at most %d, got %zu", DELIVER_MAX, q->limit);
+        *refused = resp_client_refuse(s, "ERR DELIVER needs LIMIT of at most %d, got %zu", DELIVER_MAX, q->limit);
         return false;
     }
     q->user = args[1];
@@ -263,7 +263,7 @@ static bool read_filter(struct session *s, const struct slice *args, size_t n, s
 }
 
 /* Records what is answered as delivered, and answers once that is durable. */
-static enum outcome deliver(struct session *s, const struct question *q)
+static enum outcome deliver(struct resp_client *s, const struct question *q)
 {
     struct slice items[DELIVER_MAX];
     uint64_t hashes[DELIVER_MAX];
@@ -275,7 +275,7 @@ static enum outcome deliver(struct session *s, const struct question *q)
     }
     int64_t now = dedup_stamp(s->conn.worker->dedup);
     s->conn.op = OP_FILTER_DELIVER;
-    enum outcome outcome = session_record(s, STORE_DELIVERY, now, q->user, items, hashes, count);
+    enum outcome outcome = resp_client_record(s, STORE_DELIVERY, now, q->user, items, hashes, count);
     if (outcome != OUTCOME_RECORDED) {
         return outcome;
     }
@@ -286,7 +286,7 @@ static enum outcome deliver(struct session *s, const struct question *q)
     return OUTCOME_LATER;
 }
 
-enum outcome cmd_filter(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_filter(struct resp_client *s, const struct slice *args, size_t n)
 {
     struct question q = {.form = REPLY_ITEMS};
     enum outcome refused;

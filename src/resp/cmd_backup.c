@@ -18,7 +18,7 @@ static void on_done(struct store_backup *backup)
     task_done(backup->owner);
 }
 
-static void answer_backup(struct task *task, struct session *s)
+static void answer_backup(struct task *task, struct resp_client *s)
 {
     const struct store_backup *backup = &((struct backup_task *)task)->backup;
     struct writer *w = &s->writer;
@@ -38,34 +38,34 @@ static void answer_backup(struct task *task, struct session *s)
         write_errorf(w, "ERR %s", backup->err.text);
         break;
     default:
-        session_write_err(s, &backup->err);
+        resp_client_write_err(s, &backup->err);
         break;
     }
 }
 
-enum outcome cmd_backup(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     if (args[1].len == 0 || args[1].len >= PATH_MAX || memchr(args[1].data, '\0', args[1].len) != NULL) {
-        return session_refuse(s, "ERR the folder must be a path below backup_root, got '%.*s'", arg_shown(args[1]),
-                              args[1].data);
+        return resp_client_refuse(s, "ERR the folder must be a path below backup_root, got '%.*s'", arg_shown(args[1]),
+                                  args[1].data);
     }
     const size_t mark = sizeof STORE_BACKUP_SCHEDULED - 1;
     for (size_t i = 0; i + mark <= args[1].len; i++) {
         if ((i == 0 || args[1].data[i - 1] == '/') && memcmp(args[1].data + i, STORE_BACKUP_SCHEDULED, mark) == 0) {
-            return session_refuse(s, "ERR folders " STORE_BACKUP_SCHEDULED
-                                     "... are those of backup_at, which deletes them");
+            return resp_client_refuse(s, "ERR folders " STORE_BACKUP_SCHEDULED
+                                         "... are those of backup_at, which deletes them");
         }
     }
     char root[PATH_MAX];
     struct err err;
     const struct dedup *dedup = s->conn.worker->dedup;
     if (config_backup_root(config_now(dedup->cfg), root, sizeof root, &err) < 0) {
-        return session_refuse(s, "ERR %s", err.text);
+        return resp_client_refuse(s, "ERR %s", err.text);
     }
     struct backup_task *t = task_new(sizeof *t, s, answer_backup);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory");
+        return resp_client_refuse(s, "OOM out of memory");
     }
     memcpy(t->folder, args[1].data, args[1].len);
     strcpy(t->root, root);

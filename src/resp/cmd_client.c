@@ -9,7 +9,7 @@
 #include "resp/command.h"
 #include "resp/task.h"
 
-enum outcome cmd_client_id(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_client_id(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -17,7 +17,7 @@ enum outcome cmd_client_id(struct session *s, const struct slice *args, size_t n
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_client_getname(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_client_getname(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -29,32 +29,32 @@ enum outcome cmd_client_getname(struct session *s, const struct slice *args, siz
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_client_setname(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_client_setname(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     if (!client_set_text(s->name, args[2])) {
-        return session_refuse(s, CLIENT_NAME_ERROR);
+        return resp_client_refuse(s, CLIENT_NAME_ERROR);
     }
     write_simple(&s->writer, "OK");
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_client_setinfo(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_client_setinfo(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     bool name = arg_is(args[2], "lib-name");
     if (!name && !arg_is(args[2], "lib-ver")) {
-        return session_refuse(s, "ERR Unrecognized option '%.*s'", arg_shown(args[2]), args[2].data);
+        return resp_client_refuse(s, "ERR Unrecognized option '%.*s'", arg_shown(args[2]), args[2].data);
     }
     if (!client_set_text(name ? s->lib_name : s->lib_ver, args[3])) {
-        return session_refuse(s, "ERR %s cannot contain spaces, newlines or special characters.",
-                              name ? "lib-name" : "lib-ver");
+        return resp_client_refuse(s, "ERR %s cannot contain spaces, newlines or special characters.",
+                                  name ? "lib-name" : "lib-ver");
     }
     write_simple(&s->writer, "OK");
     return OUTCOME_ANSWERED;
 }
 
-static const char *last_name(const struct session *s, char out[COMMAND_NAME])
+static const char *last_name(const struct resp_client *s, char out[COMMAND_NAME])
 {
     if (s->last == NULL) {
         return "NULL";
@@ -70,7 +70,7 @@ static const char *last_name(const struct session *s, char out[COMMAND_NAME])
 }
 
 /* As Redis 7.2 writes it, less what there is nothing to say about. */
-static void add_line(struct buf *out, const struct session *s, int64_t now)
+static void add_line(struct buf *out, const struct resp_client *s, int64_t now)
 {
     const struct conn *c = &s->conn;
     char addr[CONN_ADDRESS], laddr[CONN_ADDRESS], command[COMMAND_NAME];
@@ -90,7 +90,7 @@ static void add_line(struct buf *out, const struct session *s, int64_t now)
     buf_addf(out, " user=default redir=-1 resp=%d lib-name=%s lib-ver=%s\n", s->writer.proto, s->lib_name, s->lib_ver);
 }
 
-enum outcome cmd_client_info(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_client_info(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -158,12 +158,12 @@ static bool on_visit(struct worker_relay *relay, struct worker *w)
     for (int i = 0; i < LINES_A_TURN && t->cursor.at != NULL; i++) {
         const struct conn *c = t->cursor.at;
         t->cursor.at = c->next;
-        if (c->state == CONN_OPEN && c->ops == &session_ops && wanted(t, c->id)) {
+        if (c->state == CONN_OPEN && c->ops == &resp_client_ops && wanted(t, c->id)) {
             if (t->lines.len + CLIENT_LINE_MAX > t->most) {
                 t->too_many = true;
                 t->cursor.at = NULL;
             } else {
-                add_line(&t->lines, (const struct session *)c, now);
+                add_line(&t->lines, (const struct resp_client *)c, now);
             }
         }
     }
@@ -184,7 +184,7 @@ static void on_return(struct worker_relay *relay, struct worker *w)
     task_end(&t->task);
 }
 
-static void answer_list(struct task *task, struct session *s)
+static void answer_list(struct task *task, struct resp_client *s)
 {
     struct list_task *t = (struct list_task *)task;
     if (t->too_many) {
@@ -200,7 +200,7 @@ static void answer_list(struct task *task, struct session *s)
     buf_free(&t->lines);
 }
 
-enum outcome cmd_client_list(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_client_list(struct resp_client *s, const struct slice *args, size_t n)
 {
     size_t n_ids = 0;
     if (n > 3 && arg_is(args[2], "ID")) {
@@ -212,20 +212,20 @@ enum outcome cmd_client_list(struct session *s, const struct slice *args, size_t
             return OUTCOME_ANSWERED;
         }
         if (!arg_is(args[3], "normal")) {
-            return session_refuse(s, "ERR Unknown client type '%.*s'", arg_shown(args[3]), args[3].data);
+            return resp_client_refuse(s, "ERR Unknown client type '%.*s'", arg_shown(args[3]), args[3].data);
         }
     } else if (n > 2) {
-        return session_refuse(s, "ERR syntax error");
+        return resp_client_refuse(s, "ERR syntax error");
     }
     for (size_t i = 0; i < n_ids; i++) {
         int64_t id;
         if (!arg_int(args[3 + i], &id) || id < 1) {
-            return session_refuse(s, "ERR Invalid client ID");
+            return resp_client_refuse(s, "ERR Invalid client ID");
         }
     }
     struct list_task *t = task_new(sizeof *t + n_ids * sizeof *t->ids, s, answer_list);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory for the list");
+        return resp_client_refuse(s, "OOM out of memory for the list");
     }
     t->n_ids = n_ids;
     t->most = s->reply_most;

@@ -2,7 +2,7 @@
 #include "resp/command.h"
 #include "resp/task.h"
 
-static void write_clock(struct session *s)
+static void write_clock(struct resp_client *s)
 {
     struct writer *w = &s->writer;
     struct store *store = s->conn.worker->dedup->store;
@@ -23,7 +23,7 @@ static void write_clock(struct session *s)
     write_str(w, clock.reason);
 }
 
-enum outcome cmd_clock(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_clock(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -41,21 +41,21 @@ static void on_changed(struct store_call *call)
     task_done(call->owner);
 }
 
-static void answer_change(struct task *task, struct session *s)
+static void answer_change(struct task *task, struct resp_client *s)
 {
     const struct err *err = &((struct change_task *)task)->change.call.err;
     if (err->code < 0) {
-        session_write_err(s, err);
+        resp_client_write_err(s, err);
     } else {
         write_clock(s);
     }
 }
 
-static enum outcome change(struct session *s, bool set_back)
+static enum outcome change(struct resp_client *s, bool set_back)
 {
     struct change_task *t = task_new(sizeof *t, s, answer_change);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory");
+        return resp_client_refuse(s, "OOM out of memory");
     }
     t->change = (struct store_clock_change){.call = {.done = on_changed, .owner = &t->task}, .set_back = set_back};
     struct store *store = s->conn.worker->dedup->store;
@@ -63,14 +63,14 @@ static enum outcome change(struct session *s, bool set_back)
     return OUTCOME_LATER;
 }
 
-enum outcome cmd_clock_accept(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_clock_accept(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
     return change(s, false);
 }
 
-enum outcome cmd_clock_setback(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_clock_setback(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;

@@ -104,7 +104,7 @@ static const struct command *find(struct slice name, const struct command **pare
     return *parent != NULL ? command_find_sub(*parent, sub) : NULL;
 }
 
-enum outcome cmd_command(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_command(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -116,7 +116,7 @@ enum outcome cmd_command(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_command_count(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_command_count(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -125,16 +125,17 @@ enum outcome cmd_command_count(struct session *s, const struct slice *args, size
 }
 
 /* A name is answered by far more than its own length. */
-static bool too_many_names(struct session *s, size_t n, enum outcome *refused)
+static bool too_many_names(struct resp_client *s, size_t n, enum outcome *refused)
 {
     if (n - 2 > NAMES_MAX) {
-        *refused = session_refuse(s, "ERR %zu names are too many: at most %d are answered at a time", n - 2, NAMES_MAX);
+        *refused =
+            resp_client_refuse(s, "ERR %zu names are too many: at most %d are answered at a time", n - 2, NAMES_MAX);
         return true;
     }
     return false;
 }
 
-enum outcome cmd_command_info(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_command_info(struct resp_client *s, const struct slice *args, size_t n)
 {
     if (n == 2) {
         return cmd_command(s, args, 1);
@@ -155,7 +156,7 @@ enum outcome cmd_command_info(struct session *s, const struct slice *args, size_
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_command_docs(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_command_docs(struct resp_client *s, const struct slice *args, size_t n)
 {
     const struct command *parent;
     size_t rows = count_rows(command_table);

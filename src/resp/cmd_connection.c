@@ -7,10 +7,10 @@
 #include "resp/args.h"
 #include "resp/command.h"
 
-enum outcome cmd_ping(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_ping(struct resp_client *s, const struct slice *args, size_t n)
 {
     if (n > 2) {
-        return session_refuse(s, "ERR wrong number of arguments for 'ping' command");
+        return resp_client_refuse(s, "ERR wrong number of arguments for 'ping' command");
     }
     if (n == 2) {
         write_bulk(&s->writer, args[1]);
@@ -20,14 +20,14 @@ enum outcome cmd_ping(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_echo(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_echo(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     write_bulk(&s->writer, args[1]);
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_quit(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_quit(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -36,11 +36,11 @@ enum outcome cmd_quit(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_reset(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_reset(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
-    session_end_multi(s);
+    resp_client_end_multi(s);
     s->writer.proto = 2;
     s->name[0] = '\0';
     s->conn.trusted = false;
@@ -48,15 +48,15 @@ enum outcome cmd_reset(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_select(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_select(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     int64_t index;
     if (!arg_int(args[1], &index)) {
-        return session_refuse(s, "ERR value is not an integer or out of range");
+        return resp_client_refuse(s, "ERR value is not an integer or out of range");
     }
     if (index != 0) {
-        return session_refuse(s, "ERR DB index is out of range");
+        return resp_client_refuse(s, "ERR DB index is out of range");
     }
     write_simple(&s->writer, "OK");
     return OUTCOME_ANSWERED;
@@ -64,7 +64,7 @@ enum outcome cmd_select(struct session *s, const struct slice *args, size_t n)
 
 /* Whether its turn to say a password has come, see net/logins.h. Until then the request stays, and is run again when
  * the time is over; its connection takes nothing else meanwhile. If not, *instead is what becomes of the request. */
-static bool may_login(struct session *s, enum outcome *instead)
+static bool may_login(struct resp_client *s, enum outcome *instead)
 {
     struct conn *c = &s->conn;
     int64_t now = clock_mono_ms();
@@ -72,8 +72,9 @@ static bool may_login(struct session *s, enum outcome *instead)
     if (c->wake_ms == 0) {
         int64_t wait = logins_turn(&c->worker->pool->logins, c->peer, now);
         if (wait < 0) {
-            *instead = session_refuse(s, "WRONGPASS too many failed logins from your address, try again in %d seconds",
-                                      LOGINS_WAIT_MS / 1000);
+            *instead =
+                resp_client_refuse(s, "WRONGPASS too many failed logins from your address, try again in %d seconds",
+                                   LOGINS_WAIT_MS / 1000);
             return false;
         }
         c->wake_ms = wait > 0 ? now + wait : 0;
@@ -86,9 +87,9 @@ static bool may_login(struct session *s, enum outcome *instead)
 }
 
 /* Sets *outcome if it returns false. */
-static bool authenticate(struct session *s, struct slice user, struct slice password, enum outcome *outcome)
+static bool authenticate(struct resp_client *s, struct slice user, struct slice password, enum outcome *outcome)
 {
-    const char *want = session_config(s)->requirepass;
+    const char *want = resp_client_config(s)->requirepass;
     struct worker *w = s->conn.worker;
     if (want[0] != '\0' && !may_login(s, outcome)) {
         return false;
@@ -103,19 +104,19 @@ static bool authenticate(struct session *s, struct slice user, struct slice pass
         worker_count(w, COUNT_FAILED_LOGINS, 1);
         logins_failed(&w->pool->logins, s->conn.peer, "resp", clock_mono_ms());
     }
-    *outcome = session_refuse(s, "WRONGPASS invalid username-password pair or user is disabled.");
+    *outcome = resp_client_refuse(s, "WRONGPASS invalid username-password pair or user is disabled.");
     return false;
 }
 
-enum outcome cmd_auth(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_auth(struct resp_client *s, const struct slice *args, size_t n)
 {
     if (n > 3) {
-        return session_refuse(s, "ERR syntax error");
+        return resp_client_refuse(s, "ERR syntax error");
     }
     enum outcome failed;
-    if (n == 2 && session_config(s)->requirepass[0] == '\0') {
-        return session_refuse(s, "ERR AUTH <password> called without any password configured for the default user. "
-                                 "Are you sure your configuration is correct?");
+    if (n == 2 && resp_client_config(s)->requirepass[0] == '\0') {
+        return resp_client_refuse(s, "ERR AUTH <password> called without any password configured for the default user. "
+                                     "Are you sure your configuration is correct?");
     }
     if (!authenticate(s, n == 3 ? args[1] : slice_str("default"), args[n - 1], &failed)) {
         return failed;
@@ -124,7 +125,7 @@ enum outcome cmd_auth(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-static void introduce(struct session *s)
+static void introduce(struct resp_client *s)
 {
     struct writer *w = &s->writer;
     write_map(w, 7);
@@ -145,14 +146,14 @@ static void introduce(struct session *s)
 }
 
 /* Nothing of it holds unless all of it is right. */
-enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_hello(struct resp_client *s, const struct slice *args, size_t n)
 {
     int64_t version = s->writer.proto;
     if (n > 1 && !arg_int(args[1], &version)) {
-        return session_refuse(s, "ERR Protocol version is not an integer or out of range");
+        return resp_client_refuse(s, "ERR Protocol version is not an integer or out of range");
     }
     if (version < 2 || version > 3) {
-        return session_refuse(s, "NOPROTO unsupported protocol version");
+        return resp_client_refuse(s, "NOPROTO unsupported protocol version");
     }
     const struct slice *user = NULL, *password = NULL, *name = NULL;
     for (size_t i = 2; i < n; i++) {
@@ -169,21 +170,22 @@ enum outcome cmd_hello(struct session *s, const struct slice *args, size_t n)
             }
             name = &args[++i];
         } else {
-            return session_refuse(s, "ERR Syntax error in HELLO option '%.*s'", arg_shown(args[i]), args[i].data);
+            return resp_client_refuse(s, "ERR Syntax error in HELLO option '%.*s'", arg_shown(args[i]), args[i].data);
         }
     }
-    char name_text[SESSION_NAME_MAX];
+    char name_text[CLIENT_NAME_MAX];
     if (name != NULL && !client_set_text(name_text, *name)) {
-        return session_refuse(s, CLIENT_NAME_ERROR);
+        return resp_client_refuse(s, CLIENT_NAME_ERROR);
     }
     enum outcome failed;
     if (user != NULL && !authenticate(s, *user, *password, &failed)) {
         return failed;
     }
-    if (!session_trusted(s)) {
-        return session_refuse(s, "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
-                                 "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and "
-                                 "select the RESP protocol version at the same time");
+    if (!resp_client_trusted(s)) {
+        return resp_client_refuse(s,
+                                  "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
+                                  "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and "
+                                  "select the RESP protocol version at the same time");
     }
     if (name != NULL) {
         client_set_text(s->name, *name);

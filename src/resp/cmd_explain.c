@@ -15,7 +15,7 @@ static int is_blocked(struct worker *w, struct slice session, struct slice item,
 }
 
 /* WHY user item [SESSION id] */
-enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_why(struct resp_client *s, const struct slice *args, size_t n)
 {
     enum outcome refused;
     if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, 1, &refused)) {
@@ -25,8 +25,8 @@ enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
         return args_refuse_twice(s, "SESSION");
     }
     if (n > 3 && (n != 5 || !arg_is(args[3], "SESSION"))) {
-        return session_refuse(s, "ERR behind the item WHY takes SESSION and its id, got '%.*s'", arg_shown(args[3]),
-                              args[3].data);
+        return resp_client_refuse(s, "ERR behind the item WHY takes SESSION and its id, got '%.*s'", arg_shown(args[3]),
+                                  args[3].data);
     }
     if (n == 5 && !args_check_session(s, args[4], &refused)) {
         return refused;
@@ -45,7 +45,7 @@ enum outcome cmd_why(struct session *s, const struct slice *args, size_t n)
         found++;
     }
     if (found < 0) {
-        session_write_unread(s, &err);
+        resp_client_write_unread(s, &err);
         return OUTCOME_ANSWERED;
     }
     bool map = s->writer.proto >= 3;
@@ -80,7 +80,7 @@ static void write_history_month(struct writer *w, const struct history_month *m)
     write_int(w, m->expires_ms);
 }
 
-enum outcome cmd_history(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_history(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)n;
     enum outcome refused;
@@ -95,7 +95,7 @@ enum outcome cmd_history(struct session *s, const struct slice *args, size_t n)
         return OUTCOME_AGAIN;
     }
     if (known < 0) {
-        session_write_unread(s, &err);
+        resp_client_write_unread(s, &err);
     } else if (known == 0) {
         write_null(w);
     } else {
@@ -117,7 +117,7 @@ enum outcome cmd_history(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_months(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -126,7 +126,7 @@ enum outcome cmd_months(struct session *s, const struct slice *args, size_t n)
     struct err err = {0};
     int found = asker_months(s->conn.worker->asker, months, MONTHS_MAX, &err);
     if (found < 0) {
-        session_write_unread(s, &err);
+        resp_client_write_unread(s, &err);
         return OUTCOME_ANSWERED;
     }
     write_array(w, (size_t)found);

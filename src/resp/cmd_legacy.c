@@ -25,13 +25,13 @@ struct legacy_task {
     bool plain; /* answers OK */
 };
 
-static struct legacy *legacy_of(struct session *s, enum outcome *refused)
+static struct legacy *legacy_of(struct resp_client *s, enum outcome *refused)
 {
     struct legacy *legacy = s->conn.worker->dedup->legacy;
     if (legacy == NULL) {
         *refused =
-            session_refuse(s, "ERR no Redis to come from is configured: set redis in the section [legacy], in an "
-                              "unseen that was built with hiredis");
+            resp_client_refuse(s, "ERR no Redis to come from is configured: set redis in the section [legacy], in an "
+                                  "unseen that was built with hiredis");
     }
     return legacy;
 }
@@ -42,11 +42,11 @@ static void write_field(struct writer *w, const char *name, uint64_t value)
     write_int(w, (int64_t)value);
 }
 
-static void answer(struct task *task, struct session *s)
+static void answer(struct task *task, struct resp_client *s)
 {
     struct legacy_task *t = (struct legacy_task *)task;
     if (t->notes.call.err.code < 0) {
-        session_write_err(s, &t->notes.call.err);
+        resp_client_write_err(s, &t->notes.call.err);
     } else if (t->plain) {
         write_simple(&s->writer, "OK");
     } else if (t->notes.kind == NOTES_ADD) {
@@ -85,7 +85,8 @@ static void next(struct legacy_task *t)
     t->store->ops->note(t->store, &t->notes);
 }
 
-static struct legacy_task *new_task(struct session *s, struct legacy *legacy, enum store_notes_kind kind, size_t more)
+static struct legacy_task *new_task(struct resp_client *s, struct legacy *legacy, enum store_notes_kind kind,
+                                    size_t more)
 {
     struct legacy_task *t = task_new(sizeof *t + more, s, answer);
     if (t != NULL) {
@@ -98,16 +99,16 @@ static struct legacy_task *new_task(struct session *s, struct legacy *legacy, en
     return t;
 }
 
-static enum outcome start(struct session *s, struct legacy_task *t)
+static enum outcome start(struct resp_client *s, struct legacy_task *t)
 {
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory");
+        return resp_client_refuse(s, "OOM out of memory");
     }
     next(t);
     return OUTCOME_LATER;
 }
 
-static enum outcome note(struct session *s, const struct slice *args, size_t n, bool forgotten_too)
+static enum outcome note(struct resp_client *s, const struct slice *args, size_t n, bool forgotten_too)
 {
     enum outcome refused;
     struct legacy *legacy = legacy_of(s, &refused);
@@ -119,7 +120,7 @@ static enum outcome note(struct session *s, const struct slice *args, size_t n, 
     for (size_t i = 0; i < n_users; i++) {
         struct err err;
         if (dedup_check_id("user", i + 1, users[i], &err) < 0) {
-            return session_refuse(s, "ERR %s", err.text);
+            return resp_client_refuse(s, "ERR %s", err.text);
         }
         bytes += users[i].len;
     }
@@ -139,17 +140,17 @@ static enum outcome note(struct session *s, const struct slice *args, size_t n, 
     return start(s, t);
 }
 
-enum outcome cmd_legacy_note(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_note(struct resp_client *s, const struct slice *args, size_t n)
 {
     return note(s, args, n, false);
 }
 
-enum outcome cmd_legacy_renote(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_renote(struct resp_client *s, const struct slice *args, size_t n)
 {
     return note(s, args, n, true);
 }
 
-enum outcome cmd_legacy_again(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_again(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -158,7 +159,7 @@ enum outcome cmd_legacy_again(struct session *s, const struct slice *args, size_
     return legacy == NULL ? refused : start(s, new_task(s, legacy, NOTES_AGAIN, 0));
 }
 
-static enum outcome pause_or_resume(struct session *s, bool pause)
+static enum outcome pause_or_resume(struct resp_client *s, bool pause)
 {
     enum outcome refused;
     struct legacy *legacy = legacy_of(s, &refused);
@@ -173,21 +174,21 @@ static enum outcome pause_or_resume(struct session *s, bool pause)
     return start(s, t);
 }
 
-enum outcome cmd_legacy_pause(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_pause(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
     return pause_or_resume(s, true);
 }
 
-enum outcome cmd_legacy_resume(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_resume(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
     return pause_or_resume(s, false);
 }
 
-enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -242,7 +243,7 @@ enum outcome cmd_legacy_status(struct session *s, const struct slice *args, size
 }
 
 /* Where each of the users stands. */
-enum outcome cmd_legacy_state(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, size_t n)
 {
     static const char *const names[NOTES] = {"none", "waiting", "migrated", "left", "forgotten"};
     enum outcome refused;
@@ -253,7 +254,7 @@ enum outcome cmd_legacy_state(struct session *s, const struct slice *args, size_
     for (size_t i = 2; i < n; i++) {
         struct err err;
         if (dedup_check_id("user", i - 1, args[i], &err) < 0) {
-            return session_refuse(s, "ERR %s", err.text);
+            return resp_client_refuse(s, "ERR %s", err.text);
         }
     }
     write_array(&s->writer, n - 2);
@@ -288,11 +289,11 @@ static void read_problems(struct offload_job *job, struct asker *asker)
                                : err_set(&t->err, ERR_NOMEM, "out of memory");
 }
 
-static void answer_problems(struct task *task, struct session *s)
+static void answer_problems(struct task *task, struct resp_client *s)
 {
     struct problems_task *t = (struct problems_task *)task;
     if (t->found < 0) {
-        session_write_err(s, &t->err);
+        resp_client_write_err(s, &t->err);
         return;
     }
     write_array(&s->writer, (size_t)t->found);
@@ -316,7 +317,7 @@ static void problems_back(struct loop_message *message, void *owner)
     arena_free(&arena);
 }
 
-enum outcome cmd_legacy_problems(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_problems(struct resp_client *s, const struct slice *args, size_t n)
 {
     enum outcome refused;
     struct legacy *legacy = legacy_of(s, &refused);
@@ -325,11 +326,11 @@ enum outcome cmd_legacy_problems(struct session *s, const struct slice *args, si
     }
     int64_t most = PROBLEMS_DEFAULT;
     if (n > 3 || (n == 3 && (!arg_int(args[2], &most) || most < 1 || most > PROBLEMS_MOST))) {
-        return session_refuse(s, "ERR LEGACY PROBLEMS takes a number from 1 to %d", PROBLEMS_MOST);
+        return resp_client_refuse(s, "ERR LEGACY PROBLEMS takes a number from 1 to %d", PROBLEMS_MOST);
     }
     struct problems_task *t = task_new(sizeof *t, s, answer_problems);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory");
+        return resp_client_refuse(s, "OOM out of memory");
     }
     struct worker *w = s->conn.worker;
     t->job = (struct offload_job){{NULL, problems_back}, w, read_problems};

@@ -19,11 +19,11 @@ static void on_done(struct store_call *call)
     task_done(&t->task);
 }
 
-static void answer_load(struct task *task, struct session *s)
+static void answer_load(struct task *task, struct resp_client *s)
 {
     const struct load_task *t = (struct load_task *)task;
     if (t->join.call.err.code < 0) {
-        session_write_err(s, &t->join.call.err);
+        resp_client_write_err(s, &t->join.call.err);
         return;
     }
     write_array(&s->writer, t->join.n);
@@ -32,7 +32,7 @@ static void answer_load(struct task *task, struct session *s)
     }
 }
 
-enum outcome cmd_load(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_load(struct resp_client *s, const struct slice *args, size_t n)
 {
     n--;
     args++;
@@ -42,7 +42,7 @@ enum outcome cmd_load(struct session *s, const struct slice *args, size_t n)
     }
     struct load_task *t = task_new(sizeof *t + n * (sizeof t->snapshots[0] + 1) + bytes, s, answer_load);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory for %zu bytes of users", bytes);
+        return resp_client_refuse(s, "OOM out of memory for %zu bytes of users", bytes);
     }
     uint8_t *verdicts = (uint8_t *)&t->snapshots[n];
     char *to = (char *)verdicts + n;

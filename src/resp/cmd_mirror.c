@@ -14,21 +14,21 @@ static void on_reset(struct store_call *call)
     task_done(call->owner);
 }
 
-static void answer_reset(struct task *task, struct session *s)
+static void answer_reset(struct task *task, struct resp_client *s)
 {
     const struct err *err = &((struct reset_task *)task)->call.err;
     if (err->code < 0) {
-        session_write_err(s, err);
+        resp_client_write_err(s, err);
     } else {
         write_simple(&s->writer, "OK");
     }
 }
 
-static enum outcome reset(struct session *s)
+static enum outcome reset(struct resp_client *s)
 {
     struct reset_task *t = task_new(sizeof *t, s, answer_reset);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory");
+        return resp_client_refuse(s, "OOM out of memory");
     }
     t->call.done = on_reset;
     t->call.owner = &t->task;
@@ -37,15 +37,15 @@ static enum outcome reset(struct session *s)
     return OUTCOME_LATER;
 }
 
-enum outcome cmd_legacy_mirror(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, size_t n)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (n == 3 && arg_is(args[2], "reset")) {
         return reset(s);
     }
     if (n > 2) {
-        return session_refuse(s, "ERR LEGACY MIRROR takes nothing or RESET, got '%.*s'", arg_shown(args[2]),
-                              args[2].data);
+        return resp_client_refuse(s, "ERR LEGACY MIRROR takes nothing or RESET, got '%.*s'", arg_shown(args[2]),
+                                  args[2].data);
     }
     struct mirror_status status = {0};
     if (dedup->mirror != NULL) {

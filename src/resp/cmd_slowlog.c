@@ -25,18 +25,18 @@ static void write_entry(void *arg, size_t n, const struct slow *entry)
     write_str(w, entry->name);
 }
 
-enum outcome cmd_slowlog_get(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_slowlog_get(struct resp_client *s, const struct slice *args, size_t n)
 {
     int64_t count = GET_DEFAULT;
     if (n > 3 || (n == 3 && (!arg_int(args[2], &count) || count < -1))) {
-        return session_refuse(s, "ERR SLOWLOG GET takes how many, a whole number, -1 for all, got '%.*s'",
-                              arg_shown(args[n > 3 ? 3 : 2]), args[n > 3 ? 3 : 2].data);
+        return resp_client_refuse(s, "ERR SLOWLOG GET takes how many, a whole number, -1 for all, got '%.*s'",
+                                  arg_shown(args[n > 3 ? 3 : 2]), args[n > 3 ? 3 : 2].data);
     }
     slowlog_each(count < 0 ? SIZE_MAX : (size_t)count, write_entry, &s->writer);
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_slowlog_len(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_slowlog_len(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
@@ -44,7 +44,7 @@ enum outcome cmd_slowlog_len(struct session *s, const struct slice *args, size_t
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_slowlog_reset(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_slowlog_reset(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;

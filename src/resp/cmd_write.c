@@ -4,7 +4,7 @@
 #include "resp/task.h"
 
 /* args[first...] are the items. */
-static enum outcome record(struct session *s, enum store_kind kind, int64_t at_ms, const struct slice *args,
+static enum outcome record(struct resp_client *s, enum store_kind kind, int64_t at_ms, const struct slice *args,
                            size_t first, size_t n)
 {
     enum outcome refused;
@@ -12,14 +12,14 @@ static enum outcome record(struct session *s, enum store_kind kind, int64_t at_m
     if (hashes == NULL) {
         return refused;
     }
-    enum outcome outcome = session_record(s, kind, at_ms, args[1], args + first, hashes, n - first);
+    enum outcome outcome = resp_client_record(s, kind, at_ms, args[1], args + first, hashes, n - first);
     if (outcome == OUTCOME_RECORDED) {
         worker_count(s->conn.worker, kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, n - first);
     }
     return outcome;
 }
 
-static enum outcome record_now(struct session *s, enum store_kind kind, const struct slice *args, size_t n)
+static enum outcome record_now(struct resp_client *s, enum store_kind kind, const struct slice *args, size_t n)
 {
     enum outcome refused;
     if (!args_check_user(s, args[1], &refused)) {
@@ -28,17 +28,17 @@ static enum outcome record_now(struct session *s, enum store_kind kind, const st
     return record(s, kind, dedup_stamp(s->conn.worker->dedup), args, 2, n);
 }
 
-enum outcome cmd_played(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_played(struct resp_client *s, const struct slice *args, size_t n)
 {
     return record_now(s, STORE_PLAY, args, n);
 }
 
-enum outcome cmd_delivered(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_delivered(struct resp_client *s, const struct slice *args, size_t n)
 {
     return record_now(s, STORE_DELIVERY, args, n);
 }
 
-enum outcome cmd_playedat(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_playedat(struct resp_client *s, const struct slice *args, size_t n)
 {
     enum outcome refused;
     if (!args_check_user(s, args[1], &refused)) {
@@ -46,15 +46,15 @@ enum outcome cmd_playedat(struct session *s, const struct slice *args, size_t n)
     }
     int64_t given, at;
     if (!arg_int(args[2], &given)) {
-        return session_refuse(s, "ERR unix_ms must be a whole number of milliseconds since 1970, got '%.*s'",
-                              arg_shown(args[2]), args[2].data);
+        return resp_client_refuse(s, "ERR unix_ms must be a whole number of milliseconds since 1970, got '%.*s'",
+                                  arg_shown(args[2]), args[2].data);
     }
     struct err err = {0};
     bool skewed = false;
     int code = dedup_event_time(s->conn.worker->dedup, given, &at, &skewed, &err);
     if (code < 0) {
         worker_count(s->conn.worker, COUNT_TIMES_REFUSED, code == ERR_RANGE);
-        return session_refuse(s, "%s %s", code == ERR_BUSY ? "BUSY" : "ERR", err.text);
+        return resp_client_refuse(s, "%s %s", code == ERR_BUSY ? "BUSY" : "ERR", err.text);
     }
     enum outcome outcome = record(s, STORE_PLAY, at, args, 3, n);
     if (outcome == OUTCOME_RECORDED && skewed) {
@@ -74,17 +74,17 @@ static void on_forgotten(struct store_forget *forget)
     task_done(forget->owner);
 }
 
-static void answer_forget(struct task *task, struct session *s)
+static void answer_forget(struct task *task, struct resp_client *s)
 {
     const struct store_forget *forget = &((struct forget_task *)task)->forget;
     if (forget->err.code < 0) {
-        session_write_err(s, &forget->err);
+        resp_client_write_err(s, &forget->err);
     } else {
         write_int(&s->writer, forget->answer);
     }
 }
 
-enum outcome cmd_forget(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_forget(struct resp_client *s, const struct slice *args, size_t n)
 {
     enum outcome refused;
     if (!args_check_user(s, args[1], &refused) || !args_check_items(s, args + 2, n - 2, &refused)) {
@@ -94,7 +94,7 @@ enum outcome cmd_forget(struct session *s, const struct slice *args, size_t n)
     size_t size = sizeof(struct forget_task) + dedup_forget_size(args[1], args + 2, n - 2);
     struct forget_task *t = task_new(size, s, answer_forget);
     if (t == NULL) {
-        return session_refuse(s, "OOM out of memory for %zu items", n - 2);
+        return resp_client_refuse(s, "OOM out of memory for %zu items", n - 2);
     }
     dedup_forget(w->dedup, &t->forget, t + 1, args[1], args + 2, n - 2);
     t->forget.done = on_forgotten;

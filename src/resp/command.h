@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "base/slice.h"
-#include "resp/session.h"
+#include "resp/client.h"
 
 enum {
     CMD_WRITE = 1 << 0,
@@ -31,7 +31,7 @@ static inline size_t command_reply(unsigned flags)
 }
 
 /* args[0] is the name. The slices point into the input and are gone when the command returns. */
-typedef enum outcome command_fn(struct session *s, const struct slice *args, size_t n);
+typedef enum outcome command_fn(struct resp_client *s, const struct slice *args, size_t n);
 
 struct command {
     const char *name; /* "client", or of a subcommand "setname" */
@@ -56,7 +56,7 @@ const struct command *command_find(struct slice name);
 const struct command *command_find_sub(const struct command *container, struct slice name);
 
 /* Runs one request. */
-enum outcome command_dispatch(struct session *s, const struct slice *args, size_t n, size_t count);
+enum outcome command_dispatch(struct resp_client *s, const struct slice *args, size_t n, size_t count);
 
 /* "client|setname"; parent is NULL for a command of its own. */
 enum { COMMAND_NAME = 48 };
@@ -83,6 +83,6 @@ command_fn cmd_legacy_mirror;                               /* cmd_mirror.c */
 command_fn cmd_info;                                        /* info.c */
 
 /* multi.c: queues a request behind MULTI. */
-enum outcome multi_queue(struct session *s, const struct slice *args, size_t n);
+enum outcome multi_queue(struct resp_client *s, const struct slice *args, size_t n);
 
 #endif

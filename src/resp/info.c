@@ -15,7 +15,7 @@
 #include "resp/args.h"
 #include "resp/command.h"
 
-static void add_server(struct buf *out, const struct session *s)
+static void add_server(struct buf *out, const struct resp_client *s)
 {
     const struct worker_pool *pool = s->conn.worker->pool;
     int64_t uptime = (clock_mono_ms() - pool->started_ms) / 1000;
@@ -32,7 +32,7 @@ static void add_server(struct buf *out, const struct session *s)
     }
 }
 
-static void add_clients(struct buf *out, const struct session *s)
+static void add_clients(struct buf *out, const struct resp_client *s)
 {
     const struct worker_pool *pool = s->conn.worker->pool;
     buf_addf(out, "connected_clients:%" PRId64 "\r\nmaxclients:%" PRId64 "\r\nblocked_clients:0\r\n",
@@ -52,7 +52,7 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void add_memory(struct buf *out, const struct session *s)
+static void add_memory(struct buf *out, const struct resp_client *s)
 {
     const struct worker_pool *pool = s->conn.worker->pool;
     struct mallinfo2 info = mallinfo2();
@@ -61,7 +61,7 @@ static void add_memory(struct buf *out, const struct session *s)
              budget_used(&pool->budget), budget_load(&pool->budget.limit), budget_load(&pool->budget.waiting));
 }
 
-static void add_persistence(struct buf *out, const struct session *s)
+static void add_persistence(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     buf_addf(out, "loading:%d\r\nasync_loading:0\r\n", dedup == NULL);
@@ -78,7 +78,7 @@ static void add_stat(void *arg, const struct figure *figure, uint64_t value)
     buf_addf(arg, "%s:%" PRIu64 "\r\n", figure->info, value);
 }
 
-static void add_stats(struct buf *out, const struct session *s)
+static void add_stats(struct buf *out, const struct resp_client *s)
 {
     const struct worker *w = s->conn.worker;
     for (int i = 0; i < COUNTERS; i++) {
@@ -92,7 +92,7 @@ static void add_stats(struct buf *out, const struct session *s)
 }
 
 /* Seconds of the whole process, as Redis has them. */
-static void add_cpu(struct buf *out, const struct session *s)
+static void add_cpu(struct buf *out, const struct resp_client *s)
 {
     (void)s;
     struct rusage used;
@@ -102,13 +102,13 @@ static void add_cpu(struct buf *out, const struct session *s)
     }
 }
 
-static void add_replication(struct buf *out, const struct session *s)
+static void add_replication(struct buf *out, const struct resp_client *s)
 {
     (void)s;
     buf_addf(out, "role:master\r\nconnected_slaves:0\r\n");
 }
 
-static void add_ring(struct buf *out, const struct session *s)
+static void add_ring(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup == NULL) {
@@ -127,7 +127,7 @@ static void add_ring(struct buf *out, const struct session *s)
     }
 }
 
-static void add_sessions(struct buf *out, const struct session *s)
+static void add_sessions(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup == NULL || dedup->sessions == NULL) {
@@ -136,7 +136,7 @@ static void add_sessions(struct buf *out, const struct session *s)
     sessions_stats_each(dedup->sessions, add_stat, out);
 }
 
-static void add_migration(struct buf *out, const struct session *s)
+static void add_migration(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup != NULL) {
@@ -147,7 +147,7 @@ static void add_migration(struct buf *out, const struct session *s)
     }
 }
 
-static void add_mirror(struct buf *out, const struct session *s)
+static void add_mirror(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup != NULL) {
@@ -161,7 +161,7 @@ static void add_mirror(struct buf *out, const struct session *s)
     }
 }
 
-static void add_read_through(struct buf *out, const struct session *s)
+static void add_read_through(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup != NULL) {
@@ -170,7 +170,7 @@ static void add_read_through(struct buf *out, const struct session *s)
 }
 
 /* The last one's figures are of this run of the server, but for when one was good. */
-static void add_backup(struct buf *out, const struct session *s)
+static void add_backup(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = s->conn.worker->dedup;
     if (dedup == NULL) {
@@ -194,7 +194,7 @@ static void add_backup(struct buf *out, const struct session *s)
 }
 
 /* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
-static void add_keyspace(struct buf *out, const struct session *s)
+static void add_keyspace(struct buf *out, const struct resp_client *s)
 {
     (void)out;
     (void)s;
@@ -203,7 +203,7 @@ static void add_keyspace(struct buf *out, const struct session *s)
 static const struct section {
     const char *name;
     const char *title;
-    void (*add)(struct buf *out, const struct session *s);
+    void (*add)(struct buf *out, const struct resp_client *s);
 } sections[] = {
     {"server", "Server", add_server},
     {"clients", "Clients", add_clients},
@@ -232,7 +232,7 @@ static bool section_wanted(const char *name, const struct slice *args, size_t n)
     return n == 1;
 }
 
-enum outcome cmd_info(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_info(struct resp_client *s, const struct slice *args, size_t n)
 {
     struct buf text = {0};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {

@@ -24,8 +24,8 @@ libunseen_a_SOURCES += \
 	src/resp/parser.h \
 	src/resp/server.c \
 	src/resp/server.h \
-	src/resp/session.c \
-	src/resp/session.h \
+	src/resp/client.c \
+	src/resp/client.h \
 	src/resp/table.c \
 	src/resp/task.c \
 	src/resp/task.h \

@@ -2,7 +2,7 @@
  * the same connection asks next. What is queued are the requests' bytes, in their canonical form. */
 #include "resp/command.h"
 
-void session_end_multi(struct session *s)
+void resp_client_end_multi(struct resp_client *s)
 {
     s->in_multi = s->multi_failed = s->replaying = false;
     s->queued = 0;
@@ -10,44 +10,44 @@ void session_end_multi(struct session *s)
     buf_free(&s->queue);
 }
 
-enum outcome cmd_multi(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_multi(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
     if (s->in_multi) {
-        return session_refuse(s, "ERR MULTI calls can not be nested");
+        return resp_client_refuse(s, "ERR MULTI calls can not be nested");
     }
     s->in_multi = true;
     write_simple(&s->writer, "OK");
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_discard(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_discard(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
     if (!s->in_multi) {
-        return session_refuse(s, "ERR DISCARD without MULTI");
+        return resp_client_refuse(s, "ERR DISCARD without MULTI");
     }
-    session_end_multi(s);
+    resp_client_end_multi(s);
     write_simple(&s->writer, "OK");
     return OUTCOME_ANSWERED;
 }
 
-enum outcome cmd_exec(struct session *s, const struct slice *args, size_t n)
+enum outcome cmd_exec(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
     if (!s->in_multi) {
-        return session_refuse(s, "ERR EXEC without MULTI");
+        return resp_client_refuse(s, "ERR EXEC without MULTI");
     }
     if (s->multi_failed) {
-        session_end_multi(s);
-        return session_refuse(s, "EXECABORT Transaction discarded because of previous errors.");
+        resp_client_end_multi(s);
+        return resp_client_refuse(s, "EXECABORT Transaction discarded because of previous errors.");
     }
     write_array(&s->writer, s->queued);
     if (s->queued == 0) {
-        session_end_multi(s);
+        resp_client_end_multi(s);
     } else {
         s->in_multi = false;
         s->replaying = true;
@@ -55,7 +55,7 @@ enum outcome cmd_exec(struct session *s, const struct slice *args, size_t n)
     return OUTCOME_ANSWERED;
 }
 
-enum outcome multi_queue(struct session *s, const struct slice *args, size_t n)
+enum outcome multi_queue(struct resp_client *s, const struct slice *args, size_t n)
 {
     size_t size = 16;
     for (size_t i = 0; i < n; i++) {
@@ -64,12 +64,12 @@ enum outcome multi_queue(struct session *s, const struct slice *args, size_t n)
     size_t more = s->queue.len + size > s->queue.cap ? size + s->queue.cap : 0;
     if (s->queue.len + size > s->parser.bytes_max) {
         s->multi_failed = true;
-        return session_refuse(s, "ERR the transaction is larger than %zu bytes", s->parser.bytes_max);
+        return resp_client_refuse(s, "ERR the transaction is larger than %zu bytes", s->parser.bytes_max);
     }
     if (more > 0 && (!budget_allows(&s->conn.worker->memory, BUDGET_LARGE, more) || buf_reserve(&s->queue, size) < 0)) {
         s->queue.failed = false;
         s->multi_failed = true;
-        return session_refuse(s, "OOM no memory for the transaction");
+        return resp_client_refuse(s, "OOM no memory for the transaction");
     }
     struct writer queue = {&s->queue, 2};
     write_array(&queue, n);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "net/worker.h"
+#include "resp/client.h"
 #include "resp/command.h"
-#include "resp/session.h"
 
 struct server {
     struct worker_pool pool;
@@ -17,13 +17,13 @@ struct server {
 static int bind_all(struct server *s, const struct config *cfg, struct err *err)
 {
     if (strcmp(cfg->listen, "none") != 0) {
-        int code = listener_tcp(cfg->listen, &session_ops, s->listeners, &s->n_listeners, err);
+        int code = listener_tcp(cfg->listen, &resp_client_ops, s->listeners, &s->n_listeners, err);
         if (code < 0) {
             return code;
         }
     }
     if (cfg->unix_socket[0] != '\0') {
-        int code = listener_unix(cfg, &session_ops, s->listeners, &s->n_listeners, err);
+        int code = listener_unix(cfg, &resp_client_ops, s->listeners, &s->n_listeners, err);
         if (code < 0) {
             return code;
         }

@@ -220,7 +220,7 @@ static int shown(struct slice s, size_t max)
     return (int)(s.len < max ? s.len : max);
 }
 
-static enum outcome unknown_command(struct session *s, const struct slice *args, size_t n)
+static enum outcome unknown_command(struct resp_client *s, const struct slice *args, size_t n)
 {
     char list[ERROR_ARGS_BYTES + 8];
     size_t len = 0;
@@ -230,8 +230,8 @@ static enum outcome unknown_command(struct session *s, const struct slice *args,
         len = len < sizeof list ? len : sizeof list - 1;
     }
     list[len] = '\0';
-    return session_refuse(s, "ERR unknown command '%.*s', with args beginning with: %s", shown(args[0], 128),
-                          args[0].data, list);
+    return resp_client_refuse(s, "ERR unknown command '%.*s', with args beginning with: %s", shown(args[0], 128),
+                              args[0].data, list);
 }
 
 static const char *upper_name(const struct command *cmd, char out[COMMAND_NAME])
@@ -244,7 +244,7 @@ static const char *upper_name(const struct command *cmd, char out[COMMAND_NAME])
     return out;
 }
 
-static enum outcome help(struct session *s, const struct command *container)
+static enum outcome help(struct resp_client *s, const struct command *container)
 {
     size_t lines = 3;
     for (const struct command *sub = container->subs; sub->name != NULL; sub++) {
@@ -267,7 +267,7 @@ static enum outcome help(struct session *s, const struct command *container)
 }
 
 /* An error at queue time makes EXEC refuse the rest. */
-static enum outcome reject(struct session *s, enum outcome refused)
+static enum outcome reject(struct resp_client *s, enum outcome refused)
 {
     if (refused == OUTCOME_ANSWERED && s->in_multi) {
         s->multi_failed = true;
@@ -275,16 +275,16 @@ static enum outcome reject(struct session *s, enum outcome refused)
     return refused;
 }
 
-static enum outcome wrong_count(struct session *s, const struct command *parent, const struct command *cmd)
+static enum outcome wrong_count(struct resp_client *s, const struct command *parent, const struct command *cmd)
 {
     char name[COMMAND_NAME];
     command_full_name(parent, cmd, name);
     if (cmd->run == cmd_exec) {
-        session_end_multi(s);
-        return session_refuse(
+        resp_client_end_multi(s);
+        return resp_client_refuse(
             s, "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command");
     }
-    return reject(s, session_refuse(s, "ERR wrong number of arguments for '%s' command", name));
+    return reject(s, resp_client_refuse(s, "ERR wrong number of arguments for '%s' command", name));
 }
 
 static bool count_fits(const struct command *cmd, size_t n)
@@ -292,7 +292,7 @@ static bool count_fits(const struct command *cmd, size_t n)
     return cmd->arity >= 0 ? n == (size_t)cmd->arity : n >= (size_t)-cmd->arity;
 }
 
-enum outcome command_dispatch(struct session *s, const struct slice *args, size_t n, size_t count)
+enum outcome command_dispatch(struct resp_client *s, const struct slice *args, size_t n, size_t count)
 {
     const struct worker *w = s->conn.worker;
     const struct command *cmd = command_find(args[0]), *parent = NULL;
@@ -307,26 +307,26 @@ enum outcome command_dispatch(struct session *s, const struct slice *args, size_
         cmd = command_find_sub(parent, args[1]);
         help_wanted = cmd == NULL && n == 2 && is_name("help", args[1]);
         if (cmd == NULL && !help_wanted) {
-            return reject(s, session_refuse(s, "ERR unknown subcommand '%.*s'. Try %s HELP.", shown(args[1], 128),
-                                            args[1].data, upper_name(parent, upper)));
+            return reject(s, resp_client_refuse(s, "ERR unknown subcommand '%.*s'. Try %s HELP.", shown(args[1], 128),
+                                                args[1].data, upper_name(parent, upper)));
         }
     }
     if (!help_wanted && (!count_fits(cmd, n) || cmd->run == NULL)) {
         return wrong_count(s, parent, cmd);
     }
     const struct command *row = help_wanted ? parent : cmd;
-    if (!session_trusted(s) && (row->flags & CMD_NO_AUTH) == 0) {
-        return reject(s, session_refuse(s, "NOAUTH Authentication required."));
+    if (!resp_client_trusted(s) && (row->flags & CMD_NO_AUTH) == 0) {
+        return reject(s, resp_client_refuse(s, "NOAUTH Authentication required."));
     }
     if (count > n) {
-        return reject(
-            s, session_refuse(s, "ERR %zu arguments are too many: a command takes at most %d items", count, ITEMS_MAX));
+        return reject(s, resp_client_refuse(s, "ERR %zu arguments are too many: a command takes at most %d items",
+                                            count, ITEMS_MAX));
     }
     if ((row->flags & CMD_TEST) != 0 && !clock_is_test()) {
-        return reject(s, session_refuse(s, "ERR DEBUG needs a server that was started with --test-clock"));
+        return reject(s, resp_client_refuse(s, "ERR DEBUG needs a server that was started with --test-clock"));
     }
     if (w->asker == NULL && (row->flags & CMD_LOADING) == 0) {
-        return reject(s, session_refuse(s, "LOADING Redis is loading the dataset in memory"));
+        return reject(s, resp_client_refuse(s, "LOADING Redis is loading the dataset in memory"));
     }
     if ((row->flags & CMD_RECORD) == 0 && s->pending > 0) {
         return OUTCOME_AGAIN;

@@ -5,30 +5,30 @@
 #include "base/clock.h"
 #include "net/slowlog.h"
 
-void *task_new(size_t size, struct session *s, void (*answer)(struct task *task, struct session *s))
+void *task_new(size_t size, struct resp_client *s, void (*answer)(struct task *task, struct resp_client *s))
 {
     struct task *task = calloc(1, size);
     if (task != NULL) {
         task->session = s;
         task->answer = answer;
         conn_hold(&s->conn);
-        session_keep_args(s, &task->args);
+        resp_client_keep_args(s, &task->args);
     }
     return task;
 }
 
 void task_end(struct task *task)
 {
-    struct session *s = task->session;
+    struct resp_client *s = task->session;
     if (s->conn.state != CONN_CLOSING) {
         size_t before = s->conn.out.len;
         task->answer(task, s);
-        session_measure(s, before);
+        resp_client_measure(s, before);
         int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
-        if (slowlog_wants(session_config(s), us)) {
+        if (slowlog_wants(resp_client_config(s), us)) {
             slowlog_note(&s->conn, us, &task->args);
         }
-        session_answered(s);
+        resp_client_answered(s);
     }
     conn_release(&s->conn);
     buf_free(&task->args);

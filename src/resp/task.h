@@ -5,18 +5,18 @@
 #include <stddef.h>
 
 #include "net/loop_queue.h"
-#include "resp/session.h"
+#include "resp/client.h"
 
 /* The first member of the command's own struct. */
 struct task {
     struct loop_message message;
-    struct session *session;
-    struct buf args;                                      /* for the slow log */
-    void (*answer)(struct task *task, struct session *s); /* writes the reply; not called without a peer */
+    struct resp_client *session;
+    struct buf args;                                          /* for the slow log */
+    void (*answer)(struct task *task, struct resp_client *s); /* writes the reply; not called without a peer */
 };
 
 /* size bytes, zeroed but for the task. NULL: out of memory. The command then answers OUTCOME_LATER. */
-void *task_new(size_t size, struct session *s, void (*answer)(struct task *task, struct session *s));
+void *task_new(size_t size, struct resp_client *s, void (*answer)(struct task *task, struct resp_client *s));
 
 /* Any thread. Frees the task once it was answered. */
 void task_done(struct task *task);

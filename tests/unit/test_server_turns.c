@@ -208,9 +208,9 @@ static void replies_fit_what_was_reserved(void **state)
     fixture_start(&f);
     fixture_attach(&f);
     int others[40];
-    add_words(&named, "CLIENT SETNAME", 1, SESSION_NAME_MAX - 1);
-    add_words(&named, "CLIENT SETINFO LIB-NAME", 1, SESSION_NAME_MAX - 1);
-    add_words(&named, "CLIENT SETINFO LIB-VER", 1, SESSION_NAME_MAX - 1);
+    add_words(&named, "CLIENT SETNAME", 1, CLIENT_NAME_MAX - 1);
+    add_words(&named, "CLIENT SETINFO LIB-NAME", 1, CLIENT_NAME_MAX - 1);
+    add_words(&named, "CLIENT SETINFO LIB-VER", 1, CLIENT_NAME_MAX - 1);
     for (int i = 0; i < 40; i++) {
         others[i] = client_open(&f);
         client_send(others[i], named.data, named.len);

@@ -4,7 +4,7 @@
  * later, after their commit; they may follow each other without waiting, since answers come in the order of handing in.
  * Anything else, error replies too, first waits until those are answered: the request stays where it is, parsed, and
  * is run again (OUTCOME_AGAIN). A command that is answered later by something else than the recorder (OUTCOME_LATER)
- * blocks its connection until session_answered().
+ * blocks its connection until resp_client_answered().
  *
  * A question that somebody else answers is both: it waits like the latter, and then is run again with the answer
  * (away.h).
@@ -12,8 +12,8 @@
  * MULTI gathers requests as bytes; EXEC writes the array's head and then runs them as if they just came in, and so the
  * array's elements are simply their replies.
  */
-#ifndef UNSEEN_RESP_SESSION_H
-#define UNSEEN_RESP_SESSION_H
+#ifndef UNSEEN_RESP_CLIENT_H
+#define UNSEEN_RESP_CLIENT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,8 +28,8 @@
 #include "resp/writer.h"
 
 enum {
-    SESSION_PENDING_MAX = 1024 * 1024, /* bytes of a connection's unanswered writes; above, no further one is taken */
-    SESSION_NAME_MAX = 128,
+    CLIENT_PENDING_MAX = 1024 * 1024, /* bytes of a connection's unanswered writes; above, no further one is taken */
+    CLIENT_NAME_MAX = 128,
     REPLY_LEAST = 4096,     /* bytes that any reply may take */
     CLIENT_LINE_MAX = 1024, /* of CLIENT LIST, a client */
 };
@@ -44,14 +44,14 @@ enum outcome {
 struct command;
 struct away;
 
-struct session {
+struct resp_client {
     struct conn conn;
     struct parser parser;
     struct writer writer;
     const struct command *last;
 
     bool ready;        /* the parser holds a request that could not be run yet */
-    bool waiting;      /* for session_answered() */
+    bool waiting;      /* for resp_client_answered() */
     size_t lent;       /* bytes of the task or the question that it waits for, and of its reply */
     size_t reply_most; /* of the request at hand */
     int64_t slow_us;   /* when what the slow log has of it had come */
@@ -70,50 +70,50 @@ struct session {
     struct buf queue;
     size_t queue_at;
 
-    char name[SESSION_NAME_MAX], lib_name[SESSION_NAME_MAX], lib_ver[SESSION_NAME_MAX];
+    char name[CLIENT_NAME_MAX], lib_name[CLIENT_NAME_MAX], lib_ver[CLIENT_NAME_MAX];
 };
 
-extern const struct conn_ops session_ops;
+extern const struct conn_ops resp_client_ops;
 
 /* The one in force; a command asks once. */
-static inline const struct config *session_config(const struct session *s)
+static inline const struct config *resp_client_config(const struct resp_client *s)
 {
     return config_now(s->conn.worker->pool->cfg);
 }
 
 /* The reply of a command was written, from out.data[before] on: counts it, and returns how many us it took. */
-int64_t session_measure(struct session *s, size_t before);
+int64_t resp_client_measure(struct resp_client *s, size_t before);
 
 /* Replies that were longer than what was reserved for them: there must be none. */
 extern atomic_size_t session_overruns;
 
 /* The arguments of the command at hand, as the slow log has them. */
-void session_keep_args(const struct session *s, struct buf *args);
+void resp_client_keep_args(const struct resp_client *s, struct buf *args);
 
 /* Whether the client may do more than say who it is: it has given the password, or none is asked for, or none any
  * more. A client that was let in stays so when the password changes, as in Redis. */
-bool session_trusted(struct session *s);
+bool resp_client_trusted(struct resp_client *s);
 
 /* A LATER command has written its reply: goes on with the next. Not from within the command. */
-void session_answered(struct session *s);
+void resp_client_answered(struct resp_client *s);
 
 /* Hands a command's items to the recorder. */
-enum outcome session_record(struct session *s, enum store_kind kind, int64_t at_ms, struct slice user,
-                            const struct slice *items, const uint64_t *hashes, size_t n);
+enum outcome resp_client_record(struct resp_client *s, enum store_kind kind, int64_t at_ms, struct slice user,
+                                const struct slice *items, const uint64_t *hashes, size_t n);
 
 /* Writes an error, unless writes are pending: then it is too early (OUTCOME_AGAIN). */
-enum outcome session_refuse(struct session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* An error of dedup or of the store, with the prefix that clients know. */
-void session_write_err(struct session *s, const struct err *err);
+void resp_client_write_err(struct resp_client *s, const struct err *err);
 
 /* The same for a question, where a disk that fails is no write that was lost. */
-void session_write_unread(struct session *s, const struct err *err);
+void resp_client_write_unread(struct resp_client *s, const struct err *err);
 
 /* Whether the command's reply may be made now (conn_may_reply()); else OUTCOME_AGAIN. */
-bool session_may_reply(struct session *s, const struct command *cmd, enum outcome *refused);
+bool session_may_reply(struct resp_client *s, const struct command *cmd, enum outcome *refused);
 
 /* Forgets MULTI's queue. */
-void session_end_multi(struct session *s);
+void resp_client_end_multi(struct resp_client *s);
 
 #endif

@@ -1,4 +1,4 @@
-#include "resp/session.h"
+#include "resp/client.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,29 +10,29 @@
 #include "resp/away.h"
 #include "resp/command.h"
 
-static struct session *session_of(struct conn *c)
+static struct resp_client *session_of(struct conn *c)
 {
-    return (struct session *)c;
+    return (struct resp_client *)c;
 }
 
 static void on_open(struct conn *c)
 {
-    struct session *s = session_of(c);
+    struct resp_client *s = session_of(c);
     parser_init(&s->parser);
     s->writer = (struct writer){&c->out, 2};
     c->name = s->name;
 }
 
-bool session_trusted(struct session *s)
+bool resp_client_trusted(struct resp_client *s)
 {
     struct conn *c = &s->conn;
-    c->trusted = c->trusted || session_config(s)->requirepass[0] == '\0';
+    c->trusted = c->trusted || resp_client_config(s)->requirepass[0] == '\0';
     return c->trusted;
 }
 
 static void on_close(struct conn *c)
 {
-    struct session *s = session_of(c);
+    struct resp_client *s = session_of(c);
     away_end(s);
     parser_free(&s->parser);
     buf_free(&s->reply);
@@ -40,7 +40,7 @@ static void on_close(struct conn *c)
 }
 
 /* Room for a large request's arguments is kept once a worker, not once a connection. */
-static void borrow_args(struct session *s)
+static void borrow_args(struct resp_client *s)
 {
     struct worker *w = s->conn.worker;
     if (s->parser.args == NULL) {
@@ -51,7 +51,7 @@ static void borrow_args(struct session *s)
     }
 }
 
-static void return_args(struct session *s)
+static void return_args(struct resp_client *s)
 {
     struct worker *w = s->conn.worker;
     if (s->parser.args_cap > w->args_cap) {
@@ -65,7 +65,7 @@ static void return_args(struct session *s)
     s->parser.args_cap = 0;
 }
 
-static struct slice source(const struct session *s)
+static struct slice source(const struct resp_client *s)
 {
     if (s->replaying) {
         return slice_of(s->queue.data + s->queue_at, s->queue.len - s->queue_at);
@@ -73,7 +73,7 @@ static struct slice source(const struct session *s)
     return s->conn.input;
 }
 
-static void drop_request(struct session *s)
+static void drop_request(struct resp_client *s)
 {
     size_t used = s->parser.used;
     s->ready = false;
@@ -85,19 +85,19 @@ static void drop_request(struct session *s)
     }
     s->queue_at += used;
     if (s->queue_at == s->queue.len) {
-        session_end_multi(s);
+        resp_client_end_multi(s);
     }
 }
 
 /* Whether there is one: whole, or so bad that only an error is left to say. */
-static bool next_request(struct session *s)
+static bool next_request(struct resp_client *s)
 {
     for (;;) {
         struct slice in = source(s);
         s->from_queue = s->replaying;
         if (parser_fresh(&s->parser)) {
             s->parser.bytes_max = budget_request_max(&s->conn.worker->pool->budget);
-            s->parser.guarded = !session_trusted(s);
+            s->parser.guarded = !resp_client_trusted(s);
         }
         borrow_args(s);
         enum parse_result result = parser_feed(&s->parser, in.data, in.len);
@@ -116,7 +116,7 @@ static bool next_request(struct session *s)
     }
 }
 
-static void count_error(struct session *s, size_t before)
+static void count_error(struct resp_client *s, size_t before)
 {
     const struct buf *out = &s->conn.out;
     if (out->len > before && out->data[before] == '-') {
@@ -127,7 +127,7 @@ static void count_error(struct session *s, size_t before)
 
 atomic_size_t session_overruns;
 
-int64_t session_measure(struct session *s, size_t before)
+int64_t resp_client_measure(struct resp_client *s, size_t before)
 {
     if (s->conn.out.len > before + REPLY_LEAST && s->conn.out.len - before > s->reply_most) {
         atomic_fetch_add_explicit(&session_overruns, 1, memory_order_relaxed);
@@ -139,27 +139,27 @@ int64_t session_measure(struct session *s, size_t before)
 }
 
 /* Not of what may hold a password; and of requests that came in one read, the first, as the recorder does. */
-static void note_if_slow(struct session *s, int64_t us)
+static void note_if_slow(struct resp_client *s, int64_t us)
 {
     const struct parser *p = &s->parser;
-    bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(session_config(s), us);
+    bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(resp_client_config(s), us);
     const struct command *cmd = wanted ? command_find(p->args[0]) : NULL;
     if (cmd != NULL && (cmd->flags & CMD_NO_AUTH) == 0) {
         struct buf args = {0};
-        session_keep_args(s, &args);
+        resp_client_keep_args(s, &args);
         slowlog_note(&s->conn, us, &args);
         s->slow_us = s->conn.arrived_us;
     }
 }
 
-void session_keep_args(const struct session *s, struct buf *args)
+void resp_client_keep_args(const struct resp_client *s, struct buf *args)
 {
     const struct parser *p = &s->parser;
     for (size_t i = 0; i < p->n && slowlog_add_arg(args, i, p->n, p->args[i]); i++) {
     }
 }
 
-static enum outcome protocol_error(struct session *s)
+static enum outcome protocol_error(struct resp_client *s)
 {
     if (s->pending > 0) {
         return OUTCOME_AGAIN;
@@ -174,7 +174,7 @@ static enum outcome protocol_error(struct session *s)
     return OUTCOME_ANSWERED;
 }
 
-static enum outcome run_request(struct session *s)
+static enum outcome run_request(struct resp_client *s)
 {
     struct parser *p = &s->parser;
     size_t before = s->conn.out.len;
@@ -194,14 +194,14 @@ static enum outcome run_request(struct session *s)
         away_end(s);
     }
     if (outcome == OUTCOME_ANSWERED) {
-        note_if_slow(s, session_measure(s, before));
+        note_if_slow(s, resp_client_measure(s, before));
     }
     return outcome;
 }
 
 static void on_input(struct conn *c)
 {
-    struct session *s = session_of(c);
+    struct resp_client *s = session_of(c);
     if (s->ready) {
         parser_moved(&s->parser, source(s).data);
     }
@@ -226,7 +226,7 @@ static void on_input(struct conn *c)
 /* What the reply to a request may take: at least a few KiB, since any of them may be an error; of the request itself,
  * which bulk strings repeat as they are and a line of words in longer form; and what the command's row says. A copy of
  * the arguments, for whoever answers later, is counted with it. */
-static size_t reply_most(const struct session *s, const struct command *cmd)
+static size_t reply_most(const struct resp_client *s, const struct command *cmd)
 {
     const struct parser *p = &s->parser;
     size_t most = REPLY_LEAST + (p->base != NULL ? p->used / 4 * 5 : 4 * p->used) + command_reply(cmd->flags);
@@ -240,7 +240,7 @@ static size_t reply_most(const struct session *s, const struct command *cmd)
     return most;
 }
 
-bool session_may_reply(struct session *s, const struct command *cmd, enum outcome *refused)
+bool session_may_reply(struct resp_client *s, const struct command *cmd, enum outcome *refused)
 {
     size_t most = reply_most(s, cmd), limit = budget_reply_max(&s->conn.worker->pool->budget);
     s->reply_most = most < limit ? most : limit;
@@ -248,7 +248,7 @@ bool session_may_reply(struct session *s, const struct command *cmd, enum outcom
     return conn_may_reply(&s->conn, s->reply_most);
 }
 
-void session_answered(struct session *s)
+void resp_client_answered(struct resp_client *s)
 {
     s->waiting = false;
     s->lent = 0;
@@ -259,12 +259,12 @@ void session_answered(struct session *s)
 
 static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct err *err)
 {
-    struct session *s = session_of(c);
+    struct resp_client *s = session_of(c);
     size_t before = c->out.len;
     s->pending--;
     s->pending_bytes -= bytes;
     if (err->code < 0) {
-        session_write_err(s, err);
+        resp_client_write_err(s, err);
         count_error(s, before);
     } else if (s->delivering) {
         buf_add(&c->out, s->reply.data, s->reply.len);
@@ -274,19 +274,19 @@ static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct e
     if (s->delivering) {
         s->delivering = false;
         buf_free(&s->reply);
-        session_answered(s);
+        resp_client_answered(s);
         return;
     }
-    bool shallow = s->too_deep && s->pending_bytes < SESSION_PENDING_MAX / 2;
+    bool shallow = s->too_deep && s->pending_bytes < CLIENT_PENDING_MAX / 2;
     if (s->ready && (s->pending == 0 || shallow)) {
         conn_kick(c);
     }
 }
 
-enum outcome session_record(struct session *s, enum store_kind kind, int64_t at_ms, struct slice user,
-                            const struct slice *items, const uint64_t *hashes, size_t n)
+enum outcome resp_client_record(struct resp_client *s, enum store_kind kind, int64_t at_ms, struct slice user,
+                                const struct slice *items, const uint64_t *hashes, size_t n)
 {
-    if (s->pending_bytes > SESSION_PENDING_MAX) {
+    if (s->pending_bytes > CLIENT_PENDING_MAX) {
         s->too_deep = true;
         return OUTCOME_AGAIN;
     }
@@ -296,14 +296,14 @@ enum outcome session_record(struct session *s, enum store_kind kind, int64_t at_
         return OUTCOME_AGAIN;
     }
     if (code < 0) {
-        return session_refuse(s, "OOM out of memory for %zu items", n);
+        return resp_client_refuse(s, "OOM out of memory for %zu items", n);
     }
     s->pending++;
     s->pending_bytes += bytes;
     return OUTCOME_RECORDED;
 }
 
-enum outcome session_refuse(struct session *s, const char *format, ...)
+enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...)
 {
     if (s->pending > 0) {
         return OUTCOME_AGAIN;
@@ -319,7 +319,7 @@ enum outcome session_refuse(struct session *s, const char *format, ...)
 
 /* The first word is what clients decide on. MISCONF is what Redis says when it can't persist: today's clients hand it
  * to the caller as an error. READONLY they would take for a replica, and go looking for its master. */
-void session_write_err(struct session *s, const struct err *err)
+void resp_client_write_err(struct resp_client *s, const struct err *err)
 {
     switch (err->code) {
     case ERR_BUSY:
@@ -345,17 +345,17 @@ void session_write_err(struct session *s, const struct err *err)
     }
 }
 
-void session_write_unread(struct session *s, const struct err *err)
+void resp_client_write_unread(struct resp_client *s, const struct err *err)
 {
     if (err->code == ERR_FULL || err->code == ERR_IO || err->code == ERR_READONLY) {
         write_errorf(&s->writer, "ERR not answered: %s", err->text);
     } else {
-        session_write_err(s, err);
+        resp_client_write_err(s, err);
     }
 }
 
-const struct conn_ops session_ops = {
-    .size = sizeof(struct session),
+const struct conn_ops resp_client_ops = {
+    .size = sizeof(struct resp_client),
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
