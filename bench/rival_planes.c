@@ -102,8 +102,8 @@ size_t planes_encode(struct planes *p, const struct filter_part *part, uint8_t *
 }
 
 /* A loop for each number of planes. */
-static inline __attribute__((always_inline)) uint64_t join(const uint8_t *const *plane, unsigned planes,
-                                                           struct filter_part *out)
+static inline __attribute__((always_inline)) uint64_t import(const uint8_t *const *plane, unsigned planes,
+                                                             struct filter_part *out)
 {
     const uint8_t *p0 = plane[0], *p1 = plane[1], *p2 = plane[2], *p3 = plane[3];
     uint64_t next = 0;
@@ -147,16 +147,16 @@ void planes_decode(struct planes *p, const uint8_t *blob, size_t len, struct fil
     uint64_t last = 0;
     switch (planes) {
     case 1:
-        last = join(plane, 1, out);
+        last = import(plane, 1, out);
         break;
     case 2:
-        last = join(plane, 2, out);
+        last = import(plane, 2, out);
         break;
     case 3:
-        last = join(plane, 3, out);
+        last = import(plane, 3, out);
         break;
     default:
-        last = join(plane, 4, out);
+        last = import(plane, 4, out);
     }
     must(last < out->m, "a position is not below m");
 }

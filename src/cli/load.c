@@ -210,17 +210,17 @@ static void note(struct loading *l, struct names *names, struct slice bytes)
     }
 }
 
-static void joined(void *arg, struct slice snapshot, int verdict)
+static void imported(void *arg, struct slice snapshot, int verdict)
 {
     struct loading *l = arg;
     switch (verdict) {
-    case JOIN_OLD:
+    case IMPORT_OLD:
         l->old++;
         break;
-    case JOIN_CROWDED:
+    case IMPORT_CROWDED:
         note(l, &l->crowded, snapshot);
         break;
-    case JOIN_OVER:
+    case IMPORT_OVER:
         note(l, &l->over, snapshot);
         l->loaded++;
         break;
@@ -329,7 +329,7 @@ static int run(struct loading *l, struct err *err)
     if (rc < 0 || l->check) {
         return rc;
     }
-    if ((rc = load_target_open(&l->cfg, l->to, l->head.seed, joined, l, &target, err)) < 0) {
+    if ((rc = load_target_open(&l->cfg, l->to, l->head.seed, imported, l, &target, err)) < 0) {
         return rc;
     }
     rc = read_files(l, target, err);

@@ -30,7 +30,7 @@ struct batch {
 };
 
 struct load_target {
-    load_joined *joined;
+    load_imported *imported;
     void *arg;
     struct store *store; /* or */
     struct client *client;
@@ -148,14 +148,14 @@ static int open_server(struct load_target *t, const struct config *cfg, const ch
     return call_server(t, words, 2, &reply, err);
 }
 
-int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_joined *joined, void *arg,
+int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,
                      struct load_target **target, struct err *err)
 {
     struct load_target *t = calloc(1, sizeof *t);
     if (t == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    t->joined = joined;
+    t->imported = imported;
     t->arg = arg;
     t->words[0] = slice_str("LOAD");
     char address[CONFIG_TEXT + 16] = "";
@@ -193,7 +193,7 @@ static void tell(struct load_target *t, struct batch *b)
 {
     list_words(t, b);
     for (size_t i = 0; i < b->n; i++) {
-        t->joined(t->arg, t->words[1 + i], t->verdicts[i]);
+        t->imported(t->arg, t->words[1 + i], t->verdicts[i]);
     }
     buf_clear(&b->bytes);
     buf_shrink(&b->bytes, 2 * BATCH_BYTES);
@@ -227,14 +227,14 @@ static int collect(struct load_target *t, struct err *err)
     return 0;
 }
 
-static int join_folder(struct load_target *t, struct batch *b, struct err *err)
+static int import_folder(struct load_target *t, struct batch *b, struct err *err)
 {
     struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    struct store_join join = {.snapshots = t->words + 1, .n = b->n, .verdicts = t->verdicts};
-    join.call.done = on_done;
-    join.call.owner = &w;
-    t->store->ops->join(t->store, &join);
-    int rc = wait_done(&join.call, err);
+    struct store_import import = {.snapshots = t->words + 1, .n = b->n, .verdicts = t->verdicts};
+    import.call.done = on_done;
+    import.call.owner = &w;
+    t->store->ops->import(t->store, &import);
+    int rc = wait_done(&import.call, err);
     if (rc == 0) {
         tell(t, b);
     }
@@ -249,7 +249,7 @@ static int send_batch(struct load_target *t, struct err *err)
     }
     list_words(t, b);
     if (t->store != NULL) {
-        return join_folder(t, b, err);
+        return import_folder(t, b, err);
     }
     int rc = client_queue(t->client, t->words, 1 + b->n, err);
     if (rc < 0) {

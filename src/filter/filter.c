@@ -296,7 +296,7 @@ void filter_set_tail(const uint32_t *positions, uint8_t *tails, uint32_t n, uint
 
 /* A part that was cut, or is coarse: into the one of the same range, where the same item has the same position, or
  * beside all others. */
-static int join_part(struct filter *f, const struct filter_part *from, uint32_t *positions, struct arena *arena)
+static int import_part(struct filter *f, const struct filter_part *from, uint32_t *positions, struct arena *arena)
 {
     struct filter_part *same = NULL;
     uint32_t n = from->n;
@@ -331,7 +331,7 @@ int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_ma
             if (copy == NULL || (part->fine && tails == NULL)) {
                 return ERR_NOMEM;
             }
-            int result = kind == FIXED ? join_part(f, part, copy, arena)
+            int result = kind == FIXED ? import_part(f, part, copy, arena)
                                        : filter_add_tails(f, copy, tails, part->n, coarse_max, 0, arena);
             if (result < 0) {
                 return result;

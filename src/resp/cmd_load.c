@@ -7,7 +7,7 @@
 
 struct load_task {
     struct task task;
-    struct store_join join;
+    struct store_import import;
     struct legacy *legacy;    /* who is noted by it is read there */
     struct slice snapshots[]; /* behind them the verdicts, then the snapshots' bytes */
 };
@@ -22,13 +22,13 @@ static void on_done(struct store_call *call)
 static void answer_load(struct task *task, struct resp_client *s)
 {
     const struct load_task *t = (struct load_task *)task;
-    if (t->join.call.err.code < 0) {
-        resp_client_write_err(s, &t->join.call.err);
+    if (t->import.call.err.code < 0) {
+        resp_client_write_err(s, &t->import.call.err);
         return;
     }
-    write_array(&s->writer, t->join.n);
-    for (size_t i = 0; i < t->join.n; i++) {
-        write_int(&s->writer, t->join.verdicts[i]);
+    write_array(&s->writer, t->import.n);
+    for (size_t i = 0; i < t->import.n; i++) {
+        write_int(&s->writer, t->import.verdicts[i]);
     }
 }
 
@@ -51,11 +51,11 @@ enum outcome cmd_load(struct resp_client *s, const struct slice *args, size_t n)
         t->snapshots[i] = slice_of(to, args[i].len);
         to += args[i].len;
     }
-    t->join = (struct store_join){.snapshots = t->snapshots, .n = n, .verdicts = verdicts};
-    t->join.call.done = on_done;
-    t->join.call.owner = t;
+    t->import = (struct store_import){.snapshots = t->snapshots, .n = n, .verdicts = verdicts};
+    t->import.call.done = on_done;
+    t->import.call.owner = t;
     const struct dedup *dedup = s->conn.worker->dedup;
     t->legacy = dedup->legacy;
-    dedup->store->ops->join(dedup->store, &t->join);
+    dedup->store->ops->import(dedup->store, &t->import);
     return OUTCOME_LATER;
 }

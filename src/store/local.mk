@@ -37,9 +37,9 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/export_notes.h \
 	src/store/sqlite/export_pack.c \
 	src/store/sqlite/export_pack.h \
-	src/store/sqlite/join.c \
+	src/store/sqlite/import_users.c \
 	src/store/sqlite/join_exceptions.c \
-	src/store/sqlite/join_user.c \
+	src/store/sqlite/import_user.c \
 	src/store/sqlite/join_work.h \
 	src/store/sqlite/join_write.c \
 	src/store/sqlite/kept.c \

@@ -189,13 +189,13 @@ struct store_session {
 };
 
 /* Users that another store with the same seed has packed (store/snapshot.h), to be united with what is here. */
-enum store_join_verdict {
-    JOIN_DONE = 1,
-    JOIN_OVER,    /* done; the chance that an item is hidden by error is now beyond error_rate for this user */
-    JOIN_OLD,     /* nothing of it is within the retention */
-    JOIN_CROWDED, /* left as it was: a month would need more than FILTER_PARTS_MAX parts */
+enum store_import_verdict {
+    IMPORT_DONE = 1,
+    IMPORT_OVER,    /* done; the chance that an item is hidden by error is now beyond error_rate for this user */
+    IMPORT_OLD,     /* nothing of it is within the retention */
+    IMPORT_CROWDED, /* left as it was: a month would need more than FILTER_PARTS_MAX parts */
 };
-struct store_join {
+struct store_import {
     struct store_call call; /* err: then nothing of any of them was done, or it isn't known */
     const struct slice *snapshots;
     size_t n;
@@ -421,7 +421,7 @@ struct store_ops {
      * each other. A mark of damage goes along. In order with record() and forget() as far as those were answered. The
      * caller keeps the snapshots until then. ERR_CORRUPT; ERR_SEED: packed with another seed; ERR_VERSION; ERR_RANGE: a
      * month that lies ahead; ERR_FULL; ERR_IO; ERR_NOMEM; ERR_CLOSED. */
-    void (*join)(struct store *s, struct store_join *join);
+    void (*import)(struct store *s, struct store_import *import);
 
     /* The stored months, newest first; at most max. Returns how many, or an error. */
     int (*months)(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);

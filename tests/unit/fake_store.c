@@ -417,24 +417,24 @@ static void fake_stop(struct store *s)
 }
 
 /* A user snapshot is the name of its verdict. */
-static void fake_join(struct store *s, struct store_join *join)
+static void fake_import(struct store *s, struct store_import *import)
 {
     static const char *const verdicts[] = {
-        [JOIN_DONE] = "done", [JOIN_OVER] = "over", [JOIN_OLD] = "old", [JOIN_CROWDED] = "crowded"};
-    for (size_t i = 0; i < join->n; i++) {
-        join->verdicts[i] = 0;
-        for (uint8_t v = JOIN_DONE; v <= JOIN_CROWDED; v++) {
-            if (slice_eq(join->snapshots[i], slice_str(verdicts[v]))) {
-                join->verdicts[i] = v;
+        [IMPORT_DONE] = "done", [IMPORT_OVER] = "over", [IMPORT_OLD] = "old", [IMPORT_CROWDED] = "crowded"};
+    for (size_t i = 0; i < import->n; i++) {
+        import->verdicts[i] = 0;
+        for (uint8_t v = IMPORT_DONE; v <= IMPORT_CROWDED; v++) {
+            if (slice_eq(import->snapshots[i], slice_str(verdicts[v]))) {
+                import->verdicts[i] = v;
             }
         }
-        if (join->verdicts[i] == 0) {
-            err_set(&join->call.err, ERR_CORRUPT, "the parcel of a user is damaged");
-            join->call.done(&join->call);
+        if (import->verdicts[i] == 0) {
+            err_set(&import->call.err, ERR_CORRUPT, "the parcel of a user is damaged");
+            import->call.done(&import->call);
             return;
         }
     }
-    take(s, &join->call.message, STORE_CALL);
+    take(s, &import->call.message, STORE_CALL);
 }
 
 static void fake_notes_state(struct store *s, struct store_notes_state *out)
@@ -470,7 +470,7 @@ static const struct store_ops fake_ops = {
     .now = fake_now,
     .time_known = fake_time_known,
     .seed = fake_seed,
-    .join = fake_join,
+    .import = fake_import,
     .backup = fake_backup,
     .backup_state = fake_backup_state,
     .backup_stop = fake_stop,

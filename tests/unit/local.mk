@@ -297,7 +297,7 @@ tests_unit_test_through_SOURCES = tests/unit/test_read_through.c
 tests_unit_test_through_LDADD = $(LDADD) $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/test_join
-tests_unit_test_join_SOURCES = tests/unit/test_join.c $(store_fixture)
+tests_unit_test_join_SOURCES = tests/unit/test_import_users.c $(store_fixture)
 tests_unit_test_join_LDADD = $(LDADD) $(CMOCKA_LIBS)
 tests_unit_test_join_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 TESTS += tests/unit/test_join

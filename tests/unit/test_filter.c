@@ -560,7 +560,7 @@ static void make_kind(struct filter *f, int kind, const uint64_t *hashes, uint32
 }
 
 /* Of every kind with every kind: both are in it, it costs no more than both, and once more changes nothing. */
-static void joined_filters_have_what_both_had(void **state)
+static void imported_filters_have_what_both_had(void **state)
 {
     enum { N = 600 };
     uint64_t seed = 11;
@@ -755,7 +755,7 @@ int main(void)
         cmocka_unit_test(add_of_nothing_makes_no_part),
         cmocka_unit_test(cut_loses_no_item),
         cmocka_unit_test(cut_is_refused_twice_and_outside_its_range),
-        cmocka_unit_test(joined_filters_have_what_both_had),
+        cmocka_unit_test(imported_filters_have_what_both_had),
         cmocka_unit_test(a_filter_joins_an_empty_one_as_it_is),
         cmocka_unit_test(too_many_ranges_do_not_join),
         cmocka_unit_test(parts_of_different_ranges_are_looked_up_each),

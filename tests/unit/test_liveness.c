@@ -47,7 +47,7 @@ struct round {
     int number;
     struct err err;
     /* what was acknowledged */
-    bool played[2], delivered[2], forgotten[2], forgot_item[2], noted[2], joined[2], brought[2];
+    bool played[2], delivered[2], forgotten[2], forgot_item[2], noted[2], imported[2], brought[2];
 };
 
 static const char *user_of(const struct round *r, const char *what)
@@ -191,7 +191,7 @@ static int sessions(struct round *r)
     return rc < 0 ? rc : r->f->store->ops->keep_sessions(r->f->store, no_session, NULL, &r->err);
 }
 
-static int join_user(struct round *r)
+static int import_user(struct round *r)
 {
     int done = 0;
     uint8_t verdict = 0;
@@ -202,14 +202,14 @@ static int join_user(struct round *r)
     p.key = hash_user_key(SEED, p.user);
     assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
     struct slice snapshot = buf_slice(&bytes);
-    struct store_join join = {.snapshots = &snapshot, .n = 1, .verdicts = &verdict};
-    join.call.done = call_done;
-    join.call.owner = &done;
-    r->f->store->ops->join(r->f->store, &join);
+    struct store_import import = {.snapshots = &snapshot, .n = 1, .verdicts = &verdict};
+    import.call.done = call_done;
+    import.call.owner = &done;
+    r->f->store->ops->import(r->f->store, &import);
     wait_flag(&done);
     buf_free(&bytes);
-    r->err = join.call.err;
-    r->joined[r->number] = r->err.code == 0 && verdict == JOIN_DONE;
+    r->err = import.call.err;
+    r->imported[r->number] = r->err.code == 0 && verdict == IMPORT_DONE;
     return r->err.code;
 }
 
@@ -285,7 +285,7 @@ static const struct {
     {"problems", add_problem},
     {"reading notes", read_notes},
     {"reading the mirror's queue", empty_mirror},
-    {"LOAD", join_user},
+    {"LOAD", import_user},
     {"migration", bring_in},
     {"time", pass_time},
     {"RING FLUSH", flush_ring},
@@ -330,7 +330,7 @@ static const char *look_at_answers(struct round *r)
         if (r->delivered[r->number] && !seen(f, user_of(r, "delivered"), "d")) {
             return "a delivery is unseen";
         }
-        if (r->joined[r->number] && !seen(f, user_of(r, "joined"), "j")) {
+        if (r->imported[r->number] && !seen(f, user_of(r, "joined"), "j")) {
             return "a joined play is unseen";
         }
         if (r->brought[r->number] && !seen(f, user_of(r, "brought"), "b")) {

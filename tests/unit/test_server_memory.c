@@ -55,13 +55,13 @@ static void end(struct crowd *c)
 }
 
 /* One more of them. */
-static int join(struct crowd *c)
+static int import(struct crowd *c)
 {
     return c->fd[c->n++] = client_open_tcp(&c->f);
 }
 
 /* One that won't read: the kernel keeps less for a Unix socket. */
-static int join_deaf(struct crowd *c)
+static int import_deaf(struct crowd *c)
 {
     return c->fd[c->n++] = client_open(&c->f);
 }
@@ -200,7 +200,7 @@ static void replies_that_nobody_reads(void **state)
         }
         long long most = 0;
         while (c.n < CROWD) {
-            push(join_deaf(&c), &pipeline);
+            push(import_deaf(&c), &pipeline);
             if (c.n % 20 == 0) {
                 settle(&c);
                 long long now = used(&c);
@@ -229,7 +229,7 @@ static void unread_replies_give_way(void **state)
         buf_addf(&pipeline, "COMMAND DOCS\r\n");
     }
     for (int i = 0; i < HOLDERS; i++) {
-        push(join_deaf(&c), &pipeline);
+        push(import_deaf(&c), &pipeline);
         settle(&c);
     }
     assert_true(used(&c) > LIMIT / 2);
@@ -272,7 +272,7 @@ static void half_sent_large(void **state)
     begin(&c, "");
     add_echo(&half, SIZE, SIZE * 7 / 8);
     for (int i = 0; i < N; i++) {
-        join(&c);
+        import(&c);
         for (size_t sent = 0, before = 1; sent != before;) {
             before = sent;
             sent = push_from(c.fd[i], &half, sent);
@@ -311,7 +311,7 @@ static void half_sent_small(void **state)
         begin(&c, "");
         add_echo(&half, sizes[k], sizes[k] / 2);
         while (c.n < CROWD) {
-            push(join(&c), &half);
+            push(import(&c), &half);
         }
         settle(&c);
         assert_true(used(&c) <= LIMIT * 5 / 8);
@@ -346,7 +346,7 @@ static void strangers_hold_nothing(void **state)
     long long before = used(&c);
     add_echo(&half, 15 * 1000, 14 * 1000);
     while (c.n < CROWD) {
-        push(join(&c), &half);
+        push(import(&c), &half);
     }
     settle(&c);
     assert_true(used(&c) <= before + 512 * 1024);
@@ -393,7 +393,7 @@ static void arguments_are_charged(void **state)
         client_send(fd, many.data, many.len);
         client_expect(fd, want.data);
         close(fd);
-        client_say(join(&c), "*3\r\n$4\r\nSEEN\r\n$1\r\nu\r\n$1\r\n"); /* which would take the room of those over */
+        client_say(import(&c), "*3\r\n$4\r\nSEEN\r\n$1\r\nu\r\n$1\r\n"); /* which would take the room of those over */
     }
     settle(&c);
     assert_true(used(&c) <= before + 1024 * 1024);
@@ -424,7 +424,7 @@ static void half_sent_middling(void **state)
     buf_add(&want, "", 1);
     size_t sent[N] = {0};
     while (c.n < N) {
-        join(&c);
+        import(&c);
     }
     for (int round = 0; round < 8; round++) {
         for (int i = 0; i < N; i++) {
@@ -465,7 +465,7 @@ static void transactions_give_way(void **state)
         buf_addf(&queue, "\r\n");
     }
     for (int i = 0; i < 24; i++) {
-        int fd = join(&c);
+        int fd = import(&c);
         for (size_t at = 0; at < queue.len; at += 60 * 1000) {
             client_send(fd, queue.data + at, queue.len - at < 60 * 1000 ? queue.len - at : 60 * 1000);
             settle(&c);
@@ -477,7 +477,7 @@ static void transactions_give_way(void **state)
     assert_int_equal(count_closed(&c), 0);
     add_echo(&half, 2000 * 1000, 1000 * 1000);
     for (int i = 0; i < 2; i++) {
-        int fd = join(&c);
+        int fd = import(&c);
         for (size_t sent = 0; sent < half.len; settle(&c)) {
             sent = push_from(fd, &half, sent);
         }

@@ -182,8 +182,8 @@ static bool take_messages(struct sqlite_store *s)
             h->bulk_job.older = bulk_serving(s->bulk);
             continue;
         }
-        if (m->what == WANTS_JOIN) {
-            join_take(s, m);
+        if (m->what == WANTS_IMPORT) {
+            import_take(s, m);
             continue;
         }
         if (m->what != WANTS_TICK) {
@@ -247,7 +247,7 @@ static bool work(struct sqlite_store *s, int slot)
     if (!history_may_write(s)) {
         return false;
     }
-    bool joined = join_step(s);
+    bool imported = import_step(s);
     if (slot >= 0) {
         work_slot(s, slot);
         return true;
@@ -256,7 +256,7 @@ static bool work(struct sqlite_store *s, int slot)
         work_bulk(s);
         return true;
     }
-    return joined || work_sweep(s) || work_seal(s);
+    return imported || work_sweep(s) || work_seal(s);
 }
 
 /* At once, and again until it is done: what questions read of a WAL whose fsync failed is not to be trusted. */
@@ -274,7 +274,7 @@ static void refuse_rest(struct sqlite_store *s)
     take_messages(s);
     struct err closed = {0};
     err_set(&closed, ERR_CLOSED, "the store is closing");
-    join_refuse(s, &closed);
+    import_refuse(s, &closed);
     while (h->calls != NULL) {
         struct store_call *call = (struct store_call *)h->calls;
         h->calls = call->message.next;

@@ -52,7 +52,7 @@ enum store_wants {
     WANTS_TICK,     /* the test clock moved */
     WANTS_MERGE,    /* a bulk load's next index */
     WANTS_SESSIONS, /* to be kept, or given back */
-    WANTS_JOIN,     /* users of another store */
+    WANTS_IMPORT,   /* users of another store */
     WANTS_NOTES,    /* a change of notes */
     WANTS_MIRROR,   /* the mirror reset */
     WANTS_CLOCK,    /* an administrator says what time it is */
@@ -122,7 +122,7 @@ struct historian {
     struct db db;
     struct flush_job jobs[STORE_SLOTS_MAX];
     struct flush_job bulk_job;
-    struct store_message *joins, **joins_last;
+    struct store_message *imports, **imports_last;
     struct store_message *calls; /* flush and tick calls that wait for the slots to come to rest */
     struct month_delta deltas[HISTORY_MONTHS_MAX];
     int n_deltas;
@@ -457,13 +457,13 @@ int merge_quarantine(struct sqlite_store *s, const struct staged_walk *walk, int
 int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int newest_month, struct err *err);
 
 /* join.c */
-void join_begin(struct store *base, struct store_join *join);
-void join_pass(struct sqlite_store *s, struct store_message *m); /* the stager's: on to the historian */
-void join_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its queue */
-bool join_step(struct sqlite_store *s);                          /* whether something was done */
-void join_refuse(struct sqlite_store *s, const struct err *err); /* all that wait */
-/* join_user.c: one user, inside a transaction. Returns a verdict, or an error. */
-int join_user(struct sqlite_store *s, struct slice bytes, struct err *err);
+void import_begin(struct store *base, struct store_import *import);
+void import_pass(struct sqlite_store *s, struct store_message *m); /* the stager's: on to the historian */
+void import_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its queue */
+bool import_step(struct sqlite_store *s);                          /* whether something was done */
+void import_refuse(struct sqlite_store *s, const struct err *err); /* all that wait */
+/* import_user.c: one user, inside a transaction. Returns a verdict, or an error. */
+int import_user(struct sqlite_store *s, struct slice bytes, struct err *err);
 
 /* sweep.c: 1 did something, 0 nothing is due */
 int sweep_step(struct sqlite_store *s, struct err *err);

@@ -9,13 +9,13 @@
 #include "store/sqlite/join_work.h"
 
 /* Hashes of what was staged there, ascending: it comes by months. */
-static int sort_staged(struct join_work *w, uint64_t **sorted, size_t *n)
+static int sort_staged(struct import_work *w, uint64_t **sorted, size_t *n)
 {
     const struct user_snapshot *p = &w->snapshot;
     *n = 0;
     *sorted = arena_alloc(&w->s->historian.arena, p->n_plays * sizeof **sorted + 1);
     if (*sorted == NULL) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     for (size_t i = 0; i < p->n_plays; i++) {
         if (p->plays[i].month >= w->first_kept) {
@@ -26,7 +26,7 @@ static int sort_staged(struct join_work *w, uint64_t **sorted, size_t *n)
     return 0;
 }
 
-static bool filtered_there(const struct join_work *w, uint64_t hash)
+static bool filtered_there(const struct import_work *w, uint64_t hash)
 {
     for (size_t i = 0; i < w->snapshot.n_months; i++) {
         if (w->snapshot.months[i].month >= w->first_kept && filter_has(&w->theirs[i], hash)) {
@@ -37,7 +37,7 @@ static bool filtered_there(const struct join_work *w, uint64_t hash)
 }
 
 /* Those of theirs that a filter of ours shows to be seen here are not taken over. */
-static int look_here(struct join_work *w)
+static int look_here(struct import_work *w)
 {
     const struct historian *h = &w->s->historian;
     for (int i = 0; i < h->n_months; i++) {
@@ -45,7 +45,7 @@ static int look_here(struct join_work *w)
         if (h->months[i].month < w->first_kept) {
             continue;
         }
-        int result = join_read_month(w, &h->months[i], true, &ours);
+        int result = import_read_month(w, &h->months[i], true, &ours);
         if (result < 0 && result != ERR_CORRUPT) {
             return result;
         }
@@ -60,7 +60,7 @@ static int look_here(struct join_work *w)
     return 0;
 }
 
-int join_plan_exceptions(struct join_work *w)
+int import_plan_exceptions(struct import_work *w)
 {
     const struct user_snapshot *p = &w->snapshot;
     struct arena *arena = &w->s->historian.arena;
@@ -73,7 +73,7 @@ int join_plan_exceptions(struct join_work *w)
     w->ours_end = arena_alloc(arena, w->n_exceptions + 1);
     w->take_over = arena_alloc(arena, p->n_exceptions + 1);
     if (w->ours_end == NULL || w->take_over == NULL) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     for (size_t i = 0; i < w->n_exceptions; i++) {
         uint64_t hash = w->exceptions[i];
@@ -86,7 +86,7 @@ int join_plan_exceptions(struct join_work *w)
     return p->n_exceptions > 0 ? look_here(w) : 0;
 }
 
-static int write_exception(struct join_work *w, enum sql_statement which, uint64_t hash)
+static int write_exception(struct import_work *w, enum sql_statement which, uint64_t hash)
 {
     struct db *db = &w->s->historian.db;
     sqlite3_stmt *stmt = db_stmt(db, which, w->err);
@@ -97,7 +97,7 @@ static int write_exception(struct join_work *w, enum sql_statement which, uint64
     return db_run(db, stmt, w->err);
 }
 
-int join_write_exceptions(struct join_work *w)
+int import_write_exceptions(struct import_work *w)
 {
     int result = 0;
     for (size_t i = 0; i < w->n_exceptions && result == 0; i++) {

@@ -1,19 +1,19 @@
-/* One user of another store while they are united with what is stored here (join_user.c). First all is worked out in
- * memory, in the historian's arena, then written, inside its transaction (join_write.c). */
+/* One user of another store while they are united with what is stored here (import_user.c). First all is worked out in
+ * memory, in the historian's arena, then written, inside its transaction (import_write.c). */
 #ifndef UNSEEN_STORE_SQLITE_JOIN_WORK_H
 #define UNSEEN_STORE_SQLITE_JOIN_WORK_H
 
 #include "store/sqlite/internal.h"
 #include "store/user_snapshot.h"
 
-struct joined_month {
+struct imported_month {
     int month, table;
     struct slice blob;
     int64_t items, more_items, more_bytes;
     bool is_new;
 };
 
-struct join_work {
+struct import_work {
     struct sqlite_store *s;
     struct user_snapshot snapshot;
     struct staged_walk user; /* only key and user */
@@ -23,7 +23,7 @@ struct join_work {
     size_t n_exceptions;
     bool *ours_end;  /* one an exception of ours: it ends */
     bool *take_over; /* one an exception of theirs */
-    struct joined_month *months;
+    struct imported_month *months;
     size_t n_months;
     struct store_delivery *deliveries;
     size_t n_deliveries;
@@ -31,18 +31,18 @@ struct join_work {
 };
 
 /* Writes what was worked out, inside the historian's transaction. 0 or an error. */
-int join_write(struct join_work *w);
-static inline int join_no_memory(struct err *err)
+int import_write(struct import_work *w);
+static inline int import_no_memory(struct err *err)
 {
     return err_set(err, ERR_NOMEM, "out of memory while joining users");
 }
 
 /* A filter of ours that is only looked at, without its positions when keep = false. Returns 0, also when there is none;
  * ERR_CORRUPT when it can't be read, which leaves no word in err; or an error. */
-int join_read_month(struct join_work *w, const struct stored_month *month, bool keep, struct filter *out);
+int import_read_month(struct import_work *w, const struct stored_month *month, bool keep, struct filter *out);
 
-/* join_exceptions.c: which of ours end, and which of theirs are taken over; then that is written. */
-int join_plan_exceptions(struct join_work *w);
-int join_write_exceptions(struct join_work *w);
+/* import_exceptions.c: which of ours end, and which of theirs are taken over; then that is written. */
+int import_plan_exceptions(struct import_work *w);
+int import_write_exceptions(struct import_work *w);
 
 #endif

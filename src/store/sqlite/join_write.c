@@ -1,13 +1,13 @@
-/* What join_user.c has worked out for one user, written. */
+/* What import_user.c has worked out for one user, written. */
 #include "store/sqlite/join_work.h"
 
-static int write_months(struct join_work *w)
+static int write_months(struct import_work *w)
 {
     struct sqlite_store *s = w->s;
     struct db *db = &s->historian.db;
     int result = 0;
     for (size_t i = 0; i < w->n_months && result == 0; i++) {
-        const struct joined_month *m = &w->months[i];
+        const struct imported_month *m = &w->months[i];
         sqlite3_stmt *stmt = db_stmt_for(db, SQL_PLAY_PUT, m->table, w->err);
         db_bind_key(stmt, w->user.key);
         if (stmt != NULL) {
@@ -21,7 +21,7 @@ static int write_months(struct join_work *w)
     return result;
 }
 
-static int write_deliveries(struct join_work *w)
+static int write_deliveries(struct import_work *w)
 {
     struct historian *h = &w->s->historian;
     if (w->n_deliveries == 0) {
@@ -29,7 +29,7 @@ static int write_deliveries(struct join_work *w)
     }
     buf_clear(&h->blob);
     if (delivered_encode(&h->codec, w->deliveries, w->n_deliveries, &h->blob) < 0) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_PUT, w->err);
     db_bind_key(stmt, w->user.key);
@@ -40,7 +40,7 @@ static int write_deliveries(struct join_work *w)
 }
 
 /* A month that is marked here, or was once, needs no second mark. */
-static int write_marks(struct join_work *w)
+static int write_marks(struct import_work *w)
 {
     struct db *db = &w->s->historian.db;
     int result = 0;
@@ -66,12 +66,12 @@ static int write_marks(struct join_work *w)
     return result;
 }
 
-int join_write(struct join_work *w)
+int import_write(struct import_work *w)
 {
     int result;
     /* The newest month's row carries the sweep that ends the users row. */
     if ((result = month_ensure(w->s, w->newest, w->err)) < 0 || (result = month_list(w->s, w->err)) < 0 ||
-        (result = write_months(w)) < 0 || (result = join_write_exceptions(w)) < 0 ||
+        (result = write_months(w)) < 0 || (result = import_write_exceptions(w)) < 0 ||
         (result = write_deliveries(w)) < 0 || (result = write_marks(w)) < 0) {
         return result;
     }

@@ -201,8 +201,8 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         time_work(s, m);
         return;
     }
-    if (m->what == WANTS_JOIN) {
-        join_pass(s, m);
+    if (m->what == WANTS_IMPORT) {
+        import_pass(s, m);
         return;
     }
     slots_retry_emptying(s, true);

@@ -15,12 +15,12 @@
 
 enum { GROUP_MAX = 8 /* messages of one barrier */ };
 
-void join_begin(struct store *base, struct store_join *join)
+void import_begin(struct store *base, struct store_import *import)
 {
-    struct store_message *m = &join->call.message;
-    join->call.err = (struct err){0};
+    struct store_message *m = &import->call.message;
+    import->call.err = (struct err){0};
     m->kind = STORE_CALL;
-    m->what = WANTS_JOIN;
+    m->what = WANTS_IMPORT;
     thread_queue_put(&sqlite_store(base)->stager.queue, m);
 }
 
@@ -67,14 +67,14 @@ static int noted_user(const struct sqlite_store *s, struct slice snapshot, struc
     return 1;
 }
 
-static int note_users(struct sqlite_store *s, const struct store_join *join, struct err *err)
+static int note_users(struct sqlite_store *s, const struct store_import *import, struct err *err)
 {
     struct arena arena = {0};
-    struct slice *users = arena_alloc(&arena, (join->n + 1) * sizeof *users);
+    struct slice *users = arena_alloc(&arena, (import->n + 1) * sizeof *users);
     size_t n = 0;
     int result = users == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users") : 0;
-    for (size_t i = 0; i < join->n && result >= 0; i++) {
-        result = noted_user(s, join->snapshots[i], &arena, &users[n], err);
+    for (size_t i = 0; i < import->n && result >= 0; i++) {
+        result = noted_user(s, import->snapshots[i], &arena, &users[n], err);
         n += result > 0;
     }
     if (result >= 0) {
@@ -84,11 +84,11 @@ static int note_users(struct sqlite_store *s, const struct store_join *join, str
     return result;
 }
 
-void join_pass(struct sqlite_store *s, struct store_message *m)
+void import_pass(struct sqlite_store *s, struct store_message *m)
 {
     struct store_call *call = (struct store_call *)m;
     if (stager_disk_room(s, &call->err) < 0 || store_time_known(&s->base, &call->err) < 0 ||
-        reserve_ids(s, &call->err) < 0 || note_users(s, (struct store_join *)m, &call->err) < 0) {
+        reserve_ids(s, &call->err) < 0 || note_users(s, (struct store_import *)m, &call->err) < 0) {
         call->done(call);
         return;
     }
@@ -97,46 +97,46 @@ void join_pass(struct sqlite_store *s, struct store_message *m)
 
 /* --- the historian's --- */
 
-void join_take(struct sqlite_store *s, struct store_message *m)
+void import_take(struct sqlite_store *s, struct store_message *m)
 {
     struct historian *h = &s->historian;
     m->next = NULL;
-    if (h->joins == NULL) {
-        h->joins_last = &h->joins;
+    if (h->imports == NULL) {
+        h->imports_last = &h->imports;
     }
-    *h->joins_last = m;
-    h->joins_last = &m->next;
+    *h->imports_last = m;
+    h->imports_last = &m->next;
 }
 
-static int join_users(struct sqlite_store *s, struct store_join *join, struct err *err)
+static int import_users(struct sqlite_store *s, struct store_import *import, struct err *err)
 {
     int result = history_begin(s, err);
     if (result < 0) {
         return result;
     }
-    for (size_t i = 0; i < join->n; i++) {
-        if ((result = join_user(s, join->snapshots[i], err)) < 0) {
+    for (size_t i = 0; i < import->n; i++) {
+        if ((result = import_user(s, import->snapshots[i], err)) < 0) {
             history_rollback(s);
             return result;
         }
-        join->verdicts[i] = (uint8_t)result;
+        import->verdicts[i] = (uint8_t)result;
     }
     return history_commit(s, err);
 }
 
-bool join_step(struct sqlite_store *s)
+bool import_step(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
-    struct store_message *first = h->joins, *end = first;
+    struct store_message *first = h->imports, *end = first;
     struct err err = {0};
     bool done = false;
     uint64_t losses = h->losses;
     for (int i = 0; end != NULL && i < GROUP_MAX; i++, end = end->next) {
-        struct store_join *join = (struct store_join *)end;
-        join_users(s, join, &join->call.err);
-        done = done || join->call.err.code == 0;
+        struct store_import *import = (struct store_import *)end;
+        import_users(s, import, &import->call.err);
+        done = done || import->call.err.code == 0;
     }
-    h->joins = end;
+    h->imports = end;
     if (done && losses != h->losses) {
         err_set(&err, ERR_IO, "a commit failed while users were joined");
     } else if (done) {
@@ -156,12 +156,12 @@ bool join_step(struct sqlite_store *s)
     return first != NULL;
 }
 
-void join_refuse(struct sqlite_store *s, const struct err *err)
+void import_refuse(struct sqlite_store *s, const struct err *err)
 {
     struct historian *h = &s->historian;
-    while (h->joins != NULL) {
-        struct store_call *call = (struct store_call *)h->joins;
-        h->joins = call->message.next;
+    while (h->imports != NULL) {
+        struct store_call *call = (struct store_call *)h->imports;
+        h->imports = call->message.next;
         call->err = *err;
         call->done(call);
     }

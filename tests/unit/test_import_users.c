@@ -76,18 +76,18 @@ static void make_parcels(void)
     }
 }
 
-static int join(struct store_fixture *f, struct err *err)
+static int import(struct store_fixture *f, struct err *err)
 {
     int done = 0;
     uint8_t verdicts[USERS] = {0};
-    struct store_join join = {.snapshots = snapshots, .n = USERS, .verdicts = verdicts};
-    join.call.done = call_done;
-    join.call.owner = &done;
-    f->store->ops->join(f->store, &join);
+    struct store_import import = {.snapshots = snapshots, .n = USERS, .verdicts = verdicts};
+    import.call.done = call_done;
+    import.call.owner = &done;
+    f->store->ops->import(f->store, &import);
     wait_flag(&done);
-    *err = join.call.err;
+    *err = import.call.err;
     for (int u = 0; u < USERS && err->code == 0; u++) {
-        assert_int_equal(verdicts[u], JOIN_DONE);
+        assert_int_equal(verdicts[u], IMPORT_DONE);
     }
     return err->code;
 }
@@ -149,7 +149,7 @@ static void joins_while_the_disk_fails(void **state)
         struct err err = {0};
         int rule = vfs_fault_add(
             &(struct vfs_rule){.ops = VFS_WRITE | VFS_SYNC, .file = "", .nth = n, .action = actions[n % 2]});
-        int rc = join(f, &err);
+        int rc = import(f, &err);
         answered = vfs_fault_hits(rule) < n;
         vfs_fault_heal();
         if (rc < 0) {
@@ -164,7 +164,7 @@ static void joins_while_the_disk_fails(void **state)
     }
     assert_true(failed > 2);
     struct err err = {0};
-    assert_int_equal(join(f, &err), 0);
+    assert_int_equal(import(f, &err), 0);
     assert_int_equal(count_users(f), USERS);
 }
 
@@ -181,7 +181,7 @@ static void what_is_sent_later_is_newer(void **state)
     struct store_batch batch = {.done = batch_done, .owner = &done};
     struct store_reader *reader;
     struct store_view view;
-    assert_int_equal(join(f, &err), 0);
+    assert_int_equal(import(f, &err), 0);
     kill_store(f);
     open_store(f);
     assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, key, user, &item, &hash, 1), 0);
@@ -236,7 +236,7 @@ static void deliveries_take_turns_by_rank(void **state)
     for (int i = 0; i < 3; i++) {
         struct store_reader *reader;
         struct store_view view;
-        assert_int_equal(join(f, &err), 0);
+        assert_int_equal(import(f, &err), 0);
         assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
         assert_int_equal(f->store->ops->load(reader, key, user, INT32_MIN, &view, &err), 0);
         assert_int_equal(view.n_deliveries, 4);
@@ -272,13 +272,13 @@ static void staged_plays_of_a_giant(void **state)
     for (int again = 0; again <= 1; again++) {
         int done = 0;
         uint8_t verdict = 0;
-        struct store_join join = {.snapshots = &snapshot, .n = 1, .verdicts = &verdict};
-        join.call.done = call_done;
-        join.call.owner = &done;
-        f->store->ops->join(f->store, &join);
+        struct store_import import = {.snapshots = &snapshot, .n = 1, .verdicts = &verdict};
+        import.call.done = call_done;
+        import.call.owner = &done;
+        f->store->ops->import(f->store, &import);
         wait_flag(&done);
-        assert_int_equal(join.call.err.code, 0);
-        assert_int_equal(verdict, JOIN_DONE);
+        assert_int_equal(import.call.err.code, 0);
+        assert_int_equal(verdict, IMPORT_DONE);
 
         struct store_reader *reader;
         struct store_view view;
@@ -305,10 +305,10 @@ static void refuses_all_for_one_that_is_bad(void **state)
     struct err err = {0};
     struct slice good = snapshots[USERS - 1];
     snapshots[USERS - 1].len--;
-    assert_int_equal(join(f, &err), ERR_CORRUPT);
+    assert_int_equal(import(f, &err), ERR_CORRUPT);
     assert_int_equal(count_users(f), 0);
     snapshots[USERS - 1] = good;
-    assert_int_equal(join(f, &err), 0);
+    assert_int_equal(import(f, &err), 0);
     assert_int_equal(count_users(f), USERS);
 }
 
@@ -330,12 +330,12 @@ static void a_note_comes_along(void **state)
     qsort(plays, PLAYS, sizeof *plays, by_hash);
     assert_int_equal(user_snapshot_encode(&p, &packed), 0);
     struct err err = {0};
-    assert_int_equal(join(f, &err), 0);
+    assert_int_equal(import(f, &err), 0);
     snapshots[0] = buf_slice(&packed);
     bool failed = true;
     for (int n = 1; failed; n++) {
         atomic_store(&large_left, n);
-        int result = join(f, &err);
+        int result = import(f, &err);
         failed = atomic_exchange(&large_left, 0) <= 0;
         assert_true(result == 0 || (failed && result == ERR_NOMEM));
         assert_true(result < 0 || f->store->ops->noted(f->store, p.key) == NOTE_WAITING);
@@ -365,12 +365,12 @@ static void refuse_bomb(struct store_fixture *f, uint32_t step, int expected, co
     snapshots[USERS - 1] = buf_slice(&packed);
     f->cfg.staging_memory = 4 << 20;
     atomic_store(&largest_malloc, 0);
-    assert_int_equal(join(f, &err), expected);
+    assert_int_equal(import(f, &err), expected);
     assert_non_null(strstr(err.text, words));
     assert_true(atomic_load(&largest_malloc) < 4 << 20);
     assert_int_equal(count_users(f), 0);
     snapshots[USERS - 1] = good;
-    assert_int_equal(join(f, &err), 0);
+    assert_int_equal(import(f, &err), 0);
     assert_int_equal(count_users(f), USERS);
     buf_free(&blob);
     buf_free(&packed);
@@ -432,7 +432,7 @@ static void many_exceptions(void **state)
     p.n_plays = MANY;
     snapshots[1] = pack(&p, &second);
     f->cfg.staging_memory = 256 << 20;
-    assert_int_equal(join(f, &err), 0);
+    assert_int_equal(import(f, &err), 0);
     /* The first has brought all; of them those that were played again have ended, which are multiples of 6. */
     assert_int_equal(count_exceptions(f), MANY - MANY / 4);
     snapshots[0] = good[0];

@@ -6,7 +6,7 @@
  * Months: the filters are joined (filter_join), then what was staged there is added as a flush does. Months past
  * retention are left out.
  *
- * Exceptions: join_exceptions.c.
+ * Exceptions: import_exceptions.c.
  *
  * Deliveries: those of both by their rank (delivered_rank()).
  *
@@ -24,7 +24,7 @@ enum { MEMORY_MIN = 16 * 1024 * 1024 };
 
 /* --- what comes --- */
 
-static int read_snapshot(struct join_work *w, struct slice bytes)
+static int read_snapshot(struct import_work *w, struct slice bytes)
 {
     struct arena *arena = &w->s->historian.arena;
     struct user_snapshot *p = &w->snapshot;
@@ -56,7 +56,7 @@ static int read_snapshot(struct join_work *w, struct slice bytes)
     w->newest = newest;
     w->theirs = arena_alloc(arena, (p->n_months + 1) * sizeof *w->theirs);
     if (w->theirs == NULL) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     for (size_t i = 0; i < p->n_months && result == 0; i++) {
         struct err why = {0};
@@ -65,12 +65,12 @@ static int read_snapshot(struct join_work *w, struct slice bytes)
             return err_set(w->err, result, "user %s: %s", log_quote(p->user), why.text);
         }
     }
-    return result < 0 ? join_no_memory(w->err) : 0;
+    return result < 0 ? import_no_memory(w->err) : 0;
 }
 
 /* --- months --- */
 
-int join_read_month(struct join_work *w, const struct stored_month *month, bool keep, struct filter *out)
+int import_read_month(struct import_work *w, const struct stored_month *month, bool keep, struct filter *out)
 {
     struct historian *h = &w->s->historian;
     struct err why = {0};
@@ -85,11 +85,11 @@ int join_read_month(struct join_work *w, const struct stored_month *month, bool 
     result =
         keep ? filter_decode(blob.data, blob.len, &h->arena, out, &why) : filter_weigh(blob.data, blob.len, out, &why);
     sqlite3_reset(stmt);
-    return result == ERR_NOMEM ? join_no_memory(w->err) : result;
+    return result == ERR_NOMEM ? import_no_memory(w->err) : result;
 }
 
 /* Positions of what was staged there in the month, ascending. */
-static int staged_positions(struct join_work *w, int month, uint32_t **positions, uint32_t *n)
+static int staged_positions(struct import_work *w, int month, uint32_t **positions, uint32_t *n)
 {
     const struct user_snapshot *p = &w->snapshot;
     size_t most = 0;
@@ -99,7 +99,7 @@ static int staged_positions(struct join_work *w, int month, uint32_t **positions
     }
     *positions = arena_alloc(&w->s->historian.arena, most * sizeof **positions + 1);
     if (*positions == NULL) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     for (size_t i = 0; i < p->n_plays; i++) {
         if (p->plays[i].month == month) {
@@ -111,7 +111,7 @@ static int staged_positions(struct join_work *w, int month, uint32_t **positions
 }
 
 /* As a flush adds them: what is too much for the live part goes into a fine one. */
-static int add_staged(struct join_work *w, struct filter *filter, int month, uint32_t *positions, uint32_t n)
+static int add_staged(struct import_work *w, struct filter *filter, int month, uint32_t *positions, uint32_t n)
 {
     const struct user_snapshot *p = &w->snapshot;
     struct arena *arena = &w->s->historian.arena;
@@ -130,8 +130,8 @@ static int add_staged(struct join_work *w, struct filter *filter, int month, uin
     return filter_add_tails(filter, positions, tails, n, seal_coarse_max(error_rate), seal_live_max(error_rate), arena);
 }
 
-/* 0; JOIN_CROWDED; or an error. theirs may be NULL: only staged there. */
-static int plan_month(struct join_work *w, int month, const struct filter *theirs)
+/* 0; IMPORT_CROWDED; or an error. theirs may be NULL: only staged there. */
+static int plan_month(struct import_work *w, int month, const struct filter *theirs)
 {
     struct sqlite_store *s = w->s;
     struct historian *h = &s->historian;
@@ -166,7 +166,7 @@ static int plan_month(struct join_work *w, int month, const struct filter *their
         result = add_staged(w, &filter, month, positions, n);
     }
     if (result < 0) {
-        return result == ERR_FULL ? JOIN_CROWDED : join_no_memory(w->err);
+        return result == ERR_FULL ? IMPORT_CROWDED : import_no_memory(w->err);
     }
     uint64_t after = filter_items(&filter);
     w->newest = month > w->newest ? month : w->newest;
@@ -176,9 +176,9 @@ static int plan_month(struct join_work *w, int month, const struct filter *their
     buf_clear(&h->blob);
     void *blob = filter_encode(&filter, &h->blob) == 0 ? arena_copy(&h->arena, h->blob.data, h->blob.len) : NULL;
     if (blob == NULL) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
-    w->months[w->n_months++] = (struct joined_month){
+    w->months[w->n_months++] = (struct imported_month){
         .month = month,
         .table = table,
         .blob = slice_of(blob, h->blob.len),
@@ -190,7 +190,7 @@ static int plan_month(struct join_work *w, int month, const struct filter *their
     return 0;
 }
 
-static int plan_months(struct join_work *w)
+static int plan_months(struct import_work *w)
 {
     const struct user_snapshot *p = &w->snapshot;
     size_t most = p->n_months;
@@ -199,7 +199,7 @@ static int plan_months(struct join_work *w)
     }
     w->months = arena_alloc(&w->s->historian.arena, most * sizeof *w->months + 1);
     if (w->months == NULL) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     int result = 0;
     for (size_t i = 0; i < p->n_months && result == 0; i++) {
@@ -218,7 +218,7 @@ static int plan_months(struct join_work *w)
 
 /* --- deliveries --- */
 
-static int decode_ours(struct join_work *w, struct store_delivery **list, size_t *n)
+static int decode_ours(struct import_work *w, struct store_delivery **list, size_t *n)
 {
     struct historian *h = &w->s->historian;
     *list = NULL;
@@ -235,13 +235,13 @@ static int decode_ours(struct join_work *w, struct store_delivery **list, size_t
     if (result == ERR_CORRUPT) {
         result = merge_quarantine(w->s, &w->user, 0, blob, why.text, w->err);
     } else if (result < 0) {
-        result = join_no_memory(w->err);
+        result = import_no_memory(w->err);
     }
     sqlite3_reset(stmt);
     return result;
 }
 
-static int plan_deliveries(struct join_work *w)
+static int plan_deliveries(struct import_work *w)
 {
     struct historian *h = &w->s->historian;
     struct slice blob = w->snapshot.deliveries;
@@ -262,7 +262,7 @@ static int plan_deliveries(struct join_work *w)
     }
     struct store_delivery *all = arena_alloc(&h->arena, (n_ours + n_theirs) * sizeof *all + 1);
     if (all == NULL) {
-        return join_no_memory(w->err);
+        return import_no_memory(w->err);
     }
     delivered_rank(ours, n_ours, theirs, n_theirs, all);
     w->deliveries = all;
@@ -271,7 +271,7 @@ static int plan_deliveries(struct join_work *w)
 }
 
 /* Whether the chance to hide an item by error is now beyond what is promised: 1, 0 or an error. */
-static int is_over(struct join_work *w)
+static int is_over(struct import_work *w)
 {
     struct sqlite_store *s = w->s;
     struct historian *h = &s->historian;
@@ -286,7 +286,7 @@ static int is_over(struct join_work *w)
         if (h->months[i].month < first) {
             continue;
         }
-        int result = join_read_month(w, &h->months[i], false, &filter);
+        int result = import_read_month(w, &h->months[i], false, &filter);
         if (result < 0 && result != ERR_CORRUPT) {
             return result;
         }
@@ -295,35 +295,35 @@ static int is_over(struct join_work *w)
     return error > live->error_rate;
 }
 
-static int join_snapshot(struct sqlite_store *s, struct slice bytes, struct err *err)
+static int import_snapshot(struct sqlite_store *s, struct slice bytes, struct err *err)
 {
-    struct join_work w = {.s = s, .err = err};
+    struct import_work w = {.s = s, .err = err};
     int result = read_snapshot(&w, bytes);
     if (result < 0) {
         return result;
     }
     if (w.newest < w.first_kept) {
-        return w.snapshot.noted ? JOIN_DONE : JOIN_OLD;
+        return w.snapshot.noted ? IMPORT_DONE : IMPORT_OLD;
     }
-    if ((result = month_list(s, err)) < 0 || (result = join_plan_exceptions(&w)) < 0 ||
+    if ((result = month_list(s, err)) < 0 || (result = import_plan_exceptions(&w)) < 0 ||
         (result = plan_months(&w)) < 0 || (result = result > 0 ? result : plan_deliveries(&w)) < 0) {
         return result;
     }
     if (result > 0) {
         return result;
     }
-    result = join_write(&w);
+    result = import_write(&w);
     result = result < 0 ? result : is_over(&w);
-    return result < 0 ? result : result > 0 ? JOIN_OVER : JOIN_DONE;
+    return result < 0 ? result : result > 0 ? IMPORT_OVER : IMPORT_DONE;
 }
 
-int join_user(struct sqlite_store *s, struct slice bytes, struct err *err)
+int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
 {
     struct arena *arena = &s->historian.arena;
     const size_t most = (size_t)config_now(s->cfg)->staging_memory;
     arena_reset(arena);
     arena->limit = most > MEMORY_MIN ? most : MEMORY_MIN;
-    int result = join_snapshot(s, bytes, err);
+    int result = import_snapshot(s, bytes, err);
     if (result < 0 && arena->refused) {
         result = err_set(err, ERR_RANGE,
                          "a user of %zu bytes would take more than %zu MiB to be joined; whoever has such users raises "
