@@ -21,7 +21,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db_wal.c \
 	src/store/sqlite/delivered.c \
 	src/store/sqlite/delivered.h \
-	src/store/sqlite/erase.c \
+	src/store/sqlite/forget_history.c \
 	src/store/sqlite/flush.c \
 	src/store/sqlite/folder.c \
 	src/store/sqlite/folder.h \

@@ -174,7 +174,7 @@ static bool take_messages(struct sqlite_store *s)
         next = m->next;
         if (m->kind == STORE_FORGET) {
             heartbeat_now(&h->queue.heartbeat);
-            erase(s, (struct store_forget *)m);
+            forget_history(s, (struct store_forget *)m);
             continue;
         }
         if (m->kind == STORE_INTERNAL) {

@@ -486,7 +486,7 @@ uint32_t seal_live_max(double error_rate);
 int seal_filter(struct filter *f, double error_rate, int64_t window, struct arena *arena);
 
 /* erase.c: a forget's second half, durable before it is answered */
-void erase(struct sqlite_store *s, struct store_forget *forget);
+void forget_history(struct sqlite_store *s, struct store_forget *forget);
 
 /* bulk.c */
 int bulk_begin(struct store *base, bool serving, struct err *err);

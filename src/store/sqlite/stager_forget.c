@@ -177,7 +177,7 @@ static void drop_rows(struct sqlite_store *s, const struct store_forget *forget,
 
 /* Deletes the rows from the file, durably, then from memory. Rows that a failed commit may have left are deleted too:
  * they could be the user's. */
-static int erase_rows(struct sqlite_store *s, struct store_forget *forget)
+static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
 {
     struct db *db = &s->stager.db;
     size_t ends[STORE_SLOTS_MAX];
@@ -219,7 +219,7 @@ static int erase_rows(struct sqlite_store *s, struct store_forget *forget)
     return 0;
 }
 
-static int erase_staged(struct sqlite_store *s, struct store_forget *forget)
+static int forget_staged(struct sqlite_store *s, struct store_forget *forget)
 {
     struct db *db = &s->stager.db;
     int result = db->lost ? db_reopen(db, &forget->err) : 0;
@@ -227,7 +227,7 @@ static int erase_staged(struct sqlite_store *s, struct store_forget *forget)
         result = db_pragma(db, "secure_delete", 1, &forget->err);
     }
     if (result == 0) {
-        result = erase_rows(s, forget);
+        result = forget_rows(s, forget);
     }
     struct err off = {0};
     if (db->handle != NULL && !db->lost && db_pragma(db, "secure_delete", 0, &off) < 0) {
@@ -256,7 +256,7 @@ void stager_forget(struct sqlite_store *s, struct store_forget *forget)
 {
     forget->err = (struct err){0};
     forget->before = s->stager.next_id;
-    if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || erase_staged(s, forget) < 0) {
+    if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || forget_staged(s, forget) < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
         answer(forget);
         return;

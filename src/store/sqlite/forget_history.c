@@ -19,7 +19,7 @@ static int run_key(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t key, stru
     return db_run(&s->historian.db, stmt, err);
 }
 
-static int erase_month(struct sqlite_store *s, int64_t key, const struct stored_month *month, struct err *err)
+static int forget_month(struct sqlite_store *s, int64_t key, const struct stored_month *month, struct err *err)
 {
     struct db *db = &s->historian.db;
     int table = month_table(month, key);
@@ -38,13 +38,13 @@ static int erase_month(struct sqlite_store *s, int64_t key, const struct stored_
     return month_count(s, month->month, -1, -items, -bytes, err);
 }
 
-static int erase_user(struct sqlite_store *s, struct store_forget *forget)
+static int forget_user(struct sqlite_store *s, struct store_forget *forget)
 {
     struct historian *h = &s->historian;
     struct err *err = &forget->err;
     int result = month_list(s, err);
     for (int i = 0; i < h->n_months && result == 0; i++) {
-        result = erase_month(s, forget->key, &h->months[i], err);
+        result = forget_month(s, forget->key, &h->months[i], err);
     }
     static const enum sql_statement rows[] = {SQL_DELIVERED_DELETE, SQL_EXCEPTIONS_DELETE, SQL_QUARANTINE_DELETE,
                                               SQL_USER_DELETE};
@@ -55,7 +55,7 @@ static int erase_user(struct sqlite_store *s, struct store_forget *forget)
 }
 
 /* Takes the items out of the stored deliveries. */
-static int erase_delivered(struct sqlite_store *s, struct store_forget *forget)
+static int forget_delivered(struct sqlite_store *s, struct store_forget *forget)
 {
     struct historian *h = &s->historian;
     struct err *err = &forget->err;
@@ -141,12 +141,12 @@ static int except_all(struct sqlite_store *s, struct store_forget *forget)
     return result == 0 ? add_exceptions(s, forget, NULL) : result;
 }
 
-static int erase_items(struct sqlite_store *s, struct store_forget *forget)
+static int forget_items(struct sqlite_store *s, struct store_forget *forget)
 {
     struct historian *h = &s->historian;
     struct err *err = &forget->err;
     arena_reset(&h->arena);
-    int result = erase_delivered(s, forget);
+    int result = forget_delivered(s, forget);
     enum store_note note = notes_of(&s->base, forget->key);
     if (result == 0 && (note == NOTE_WAITING || note == NOTE_LEFT)) {
         result = except_all(s, forget);
@@ -185,7 +185,7 @@ static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
     if (result < 0) {
         return result;
     }
-    result = forget->n_items == 0 ? erase_user(s, forget) : erase_items(s, forget);
+    result = forget->n_items == 0 ? forget_user(s, forget) : forget_items(s, forget);
     /* Not of somebody who was never heard of: that needs no room on the disk. */
     if (result == 0 && forget->answer > 0) {
         history_met(s, forget->before - 1);
@@ -198,7 +198,7 @@ static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
     return history_commit(s, err);
 }
 
-void erase(struct sqlite_store *s, struct store_forget *forget)
+void forget_history(struct sqlite_store *s, struct store_forget *forget)
 {
     struct db *db = &s->historian.db;
     struct err *err = &forget->err;
