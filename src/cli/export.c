@@ -227,9 +227,9 @@ static void print_summary(const struct exporting *x)
     } else if (!x->quiet) {
         fprintf(out, "%s user%s, %s staged play%s, %s\n", count_text(c->users, users), plural(c->users),
                 count_text(c->plays, plays), plural(c->plays), size_text(x->bytes, size));
-        if (c->noted > 0) {
+        if (c->migration_state > 0) {
             fprintf(out, "%s of them are noted only, or in part: the rest of theirs still stands in the old Redis\n",
-                    count_text(c->noted, users));
+                    count_text(c->migration_state, users));
         }
     }
 }

@@ -25,7 +25,7 @@ struct export_head {
 
 struct export_counts {
     uint64_t users, months, plays, deliveries, exceptions, damaged; /* plays: staged; deliveries: users who have some */
-    uint64_t noted;                                                 /* users of whom more stands in another Redis */
+    uint64_t migration_state;                                       /* users of whom more stands in another Redis */
 };
 
 struct json;

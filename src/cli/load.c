@@ -136,7 +136,7 @@ static void add_counts(struct export_counts *sum, const struct export_counts *c)
     sum->deliveries += c->deliveries;
     sum->exceptions += c->exceptions;
     sum->damaged += c->damaged;
-    sum->noted += c->noted;
+    sum->migration_state += c->migration_state;
 }
 
 /* Reads one file to its end; its users go to the target, if there is one. */
@@ -302,9 +302,9 @@ static void print_summary(const struct loading *l)
                date_text(l->head.created_ms, date), hash_seed_fingerprint(l->head.seed));
     } else if (!l->quiet) {
         printf("%s user%s loaded\n", count_text(l->loaded, users), plural(l->loaded));
-        if (c->noted > 0) {
+        if (c->migration_state > 0) {
             printf("%s of them are noted: the rest of theirs is read from the old Redis that [legacy] names\n",
-                   count_text(c->noted, text));
+                   count_text(c->migration_state, text));
         }
         if (l->old > 0) {
             printf("%s user%s with nothing within the retention\n", count_text(l->old, text), plural(l->old));

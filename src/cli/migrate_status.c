@@ -42,15 +42,15 @@ static const char *left_text(uint64_t s, char out[LEFT_TEXT])
 static void note_of(const struct reply *map, char *out, size_t size)
 {
     char state[STATE_TEXT], done[OUTPUT_TEXT], all[OUTPUT_TEXT], rate[OUTPUT_TEXT], left[LEFT_TEXT];
-    uint64_t noted = migrate_number(map, "noted"), users = migrate_number(map, "users_per_second");
+    uint64_t migration_state = migrate_number(map, "noted"), users = migrate_number(map, "users_per_second");
     copy_text(map, "state", state, sizeof state);
-    count_text(noted - migrate_number(map, "waiting"), done);
-    count_text(noted, all);
+    count_text(migration_state - migrate_number(map, "waiting"), done);
+    count_text(migration_state, all);
     if (users > 0) {
-        snprintf(out, size, "%s of %s user%s  %s/s  %s", done, all, plural(noted), count_text(users, rate),
+        snprintf(out, size, "%s of %s user%s  %s/s  %s", done, all, plural(migration_state), count_text(users, rate),
                  left_text(migrate_number(map, "seconds_left"), left));
     } else {
-        snprintf(out, size, "%s of %s user%s  %s", done, all, plural(noted),
+        snprintf(out, size, "%s of %s user%s  %s", done, all, plural(migration_state),
                  migrate_number(map, "waiting") > 0 ? state : "");
     }
 }

@@ -51,16 +51,16 @@ static json_t *migration(const struct http_request *rq)
     if (rq->dedup != NULL) {
         legacy_look(rq->dedup, &state);
     }
-    if (state.doing == LEGACY_OFF && state.notes.all == 0) {
+    if (state.doing == LEGACY_OFF && state.users_to_migrate.all == 0) {
         return json_null();
     }
     return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", legacy_doing_name(state.doing),
                      "cause", text_of(state.cause), "waiting_since", (json_int_t)state.waiting_since_ms, "noted",
-                     (json_int_t)state.notes.all, "waiting", (json_int_t)state.notes.waiting, "migrated",
-                     (json_int_t)state.notes.done, "left", (json_int_t)state.notes.left, "forgotten",
-                     (json_int_t)state.notes.ended, "problems", (json_int_t)(state.notes.problems + state.unlisted),
-                     "users_per_second", (json_int_t)(state.users_second + 0.5), "seconds_left",
-                     (json_int_t)legacy_seconds_left(&state));
+                     (json_int_t)state.users_to_migrate.all, "waiting", (json_int_t)state.users_to_migrate.waiting,
+                     "migrated", (json_int_t)state.users_to_migrate.done, "left",
+                     (json_int_t)state.users_to_migrate.left, "forgotten", (json_int_t)state.users_to_migrate.ended,
+                     "problems", (json_int_t)(state.users_to_migrate.problems + state.unlisted), "users_per_second",
+                     (json_int_t)(state.users_second + 0.5), "seconds_left", (json_int_t)legacy_seconds_left(&state));
 }
 
 /* null when it is off and owes nothing. */

@@ -16,8 +16,8 @@ void legacy_look(const struct dedup *dedup, struct legacy_state *out)
         legacy_state(dedup->legacy, out);
     } else {
         *out = (struct legacy_state){.doing = LEGACY_OFF};
-        dedup->store->ops->notes_state(dedup->store, &out->notes);
-        if (out->notes.waiting > 0) {
+        dedup->store->ops->migration_users_state(dedup->store, &out->users_to_migrate);
+        if (out->users_to_migrate.waiting > 0) {
             snprintf(out->cause, sizeof out->cause, "users are noted, but no Redis to come from is configured");
         }
     }
@@ -25,30 +25,30 @@ void legacy_look(const struct dedup *dedup, struct legacy_state *out)
 
 uint64_t legacy_seconds_left(const struct legacy_state *s)
 {
-    return s->users_second > 0 ? (uint64_t)((double)s->notes.waiting / s->users_second) + 1 : 0;
+    return s->users_second > 0 ? (uint64_t)((double)s->users_to_migrate.waiting / s->users_second) + 1 : 0;
 }
 
 void legacy_figures_each(const struct legacy_state *s, figure_visit *visit, void *arg)
 {
-    bool waits = s->doing == LEGACY_WAITING || (s->doing == LEGACY_OFF && s->notes.waiting > 0);
+    bool waits = s->doing == LEGACY_WAITING || (s->doing == LEGACY_OFF && s->users_to_migrate.waiting > 0);
     const struct {
         struct figure figure;
         uint64_t value;
     } figures[] = {
         {{"migration_noted", "migration_noted_users", FIGURE_GAUGE, "Users who were noted, in any state."},
-         s->notes.all},
+         s->users_to_migrate.all},
         {{"migration_waiting", "migration_waiting_users", FIGURE_GAUGE, "Noted users who are still to be read."},
-         s->notes.waiting},
+         s->users_to_migrate.waiting},
         {{"migration_migrated", "migration_migrated_users", FIGURE_GAUGE, "Noted users who are taken over."},
-         s->notes.done},
+         s->users_to_migrate.done},
         {{"migration_left", "migration_left_users", FIGURE_GAUGE,
           "Noted users who can't be taken over as a whole: a key of theirs has a problem."},
-         s->notes.left},
+         s->users_to_migrate.left},
         {{"migration_forgotten", "migration_forgotten_users", FIGURE_GAUGE, "Noted users who were forgotten."},
-         s->notes.ended},
+         s->users_to_migrate.ended},
         {{"migration_problems", "migration_problem_keys", FIGURE_GAUGE,
           "Keys of the old Redis with a problem, also those that the mirror met."},
-         s->notes.problems + s->unlisted},
+         s->users_to_migrate.problems + s->unlisted},
         {{"migration_up", "migration_up", FIGURE_GAUGE,
           "1 unless the migration waits: for the old Redis, or for room."},
          !waits},
@@ -56,7 +56,7 @@ void legacy_figures_each(const struct legacy_state *s, figure_visit *visit, void
           "1 while the migration waits for room on this machine's disk."},
          s->needs_room},
         {{"migration_paused", "migration_paused", FIGURE_GAUGE, "1 while it is paused, as somebody said."},
-         s->notes.paused},
+         s->users_to_migrate.paused},
         {{"migration_waiting_since", "migration_waiting_since_timestamp_seconds", FIGURE_TIME,
           "Since when it waits; 0: it doesn't."},
          (uint64_t)s->waiting_since_ms},

@@ -101,13 +101,13 @@ void legacy_first(struct legacy *l, int64_t key, struct slice user)
 void legacy_state(struct legacy *l, struct legacy_state *out)
 {
     migration_state_get(&l->state, out);
-    l->store->ops->notes_state(l->store, &out->notes);
+    l->store->ops->migration_users_state(l->store, &out->users_to_migrate);
 }
 
 int legacy_problems(struct legacy *l, struct store_problem *out, int max, struct arena *arena, struct err *err)
 {
     pthread_mutex_lock(&l->reader_mutex);
-    int n = l->store->ops->notes_problems(l->problems_reader, out, max, arena, err);
+    int n = l->store->ops->migration_users_problems(l->problems_reader, out, max, arena, err);
     pthread_mutex_unlock(&l->reader_mutex);
     return n;
 }

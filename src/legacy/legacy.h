@@ -45,7 +45,7 @@ struct legacy_state {
     char cause[256];
     bool needs_room;          /* it waits for room on the disk of this machine */
     int64_t waiting_since_ms; /* wall time; 0: it isn't waiting */
-    struct store_notes_state notes;
+    struct store_migration_counts users_to_migrate;
     /* since start: */
     uint64_t users, plays, deliveries, bytes;
     uint64_t too_old;    /* plays and deliveries that were left for their age */

@@ -38,9 +38,9 @@ static bool stopping(struct legacy *l)
 
 static bool paused(struct legacy *l)
 {
-    struct store_notes_state notes;
-    l->store->ops->notes_state(l->store, &notes);
-    return notes.paused;
+    struct store_migration_counts users_to_migrate;
+    l->store->ops->migration_users_state(l->store, &users_to_migrate);
+    return users_to_migrate.paused;
 }
 
 static void pass_ms(struct legacy *l, int64_t ms, bool wakes)
@@ -108,7 +108,7 @@ void migration_disconnect(struct legacy *l)
     }
     l->n_queue = l->queue_at = 0;
     l->n_page = l->at_page = 0;
-    l->walk = (struct store_notes_walk){0};
+    l->walk = (struct store_migration_walk){0};
 }
 
 static int connect_redis(struct legacy *l, struct err *err)
@@ -148,7 +148,7 @@ static int next_page(struct legacy *l, struct err *err)
     arena_reset(&l->arena);
     l->at_page = 0;
     l->n_page = 0;
-    int n = l->store->ops->notes_read(l->reader, &l->walk, l->page, PAGE, &l->arena, err);
+    int n = l->store->ops->migration_users_read(l->reader, &l->walk, l->page, PAGE, &l->arena, err);
     if (n < 0) {
         return n;
     }
@@ -182,7 +182,7 @@ static int next_user(struct legacy *l, char id[ID_MAX], struct slice *user, stru
             *user = l->page[l->at_page++];
         }
         if (user->len >= 1 && user->len <= ID_MAX &&
-            l->store->ops->noted(l->store, hash_user_key(l->dedup->seed, *user)) == NOTE_WAITING) {
+            l->store->ops->migration_state(l->store, hash_user_key(l->dedup->seed, *user)) == MIGRATION_WAITING) {
             return 1;
         }
     }
@@ -240,9 +240,9 @@ static int go_on(struct legacy *l, struct err *err)
 
 static uint64_t users_settled(struct legacy *l)
 {
-    struct store_notes_state notes;
-    l->store->ops->notes_state(l->store, &notes);
-    return notes.done + notes.left;
+    struct store_migration_counts users_to_migrate;
+    l->store->ops->migration_users_state(l->store, &users_to_migrate);
+    return users_to_migrate.done + users_to_migrate.left;
 }
 
 /* After a turn without error: users may have become durable. */
@@ -271,7 +271,7 @@ static int turn_when_due(struct legacy *l, struct err *err)
 }
 
 /* Reads notes to their end. Returns 0 also when it was told to stop or to pause. */
-static int read_notes(struct legacy *l, struct err *err)
+static int read_migration_users(struct legacy *l, struct err *err)
 {
     int rc = connect_redis(l, err);
     if (rc == 0 && (rc = migration_batch_begin(l->batch, err)) == 0) {
@@ -327,7 +327,7 @@ static void work(struct legacy *l)
         fail(l, true, &err);
         return;
     }
-    rc = read_notes(l, &err);
+    rc = read_migration_users(l, &err);
     bool stop = stopping(l), theirs = is_theirs(rc);
     migration_disconnect(l);
     if (!stop && (rc == 0 || theirs)) {
@@ -357,20 +357,20 @@ void *migration_main(void *arg)
     heartbeat_begin(&l->heartbeat, "migration");
     while (!stopping(l)) {
         heartbeat_now(&l->heartbeat);
-        struct store_notes_state notes;
-        l->store->ops->notes_state(l->store, &notes);
-        if (notes.paused || notes.waiting == 0) {
-            if (told && !notes.paused) {
-                log_info("migration done", "users=%" PRIu64 " left=%" PRIu64 " problems=%" PRIu64, notes.done,
-                         notes.left, notes.problems);
+        struct store_migration_counts users_to_migrate;
+        l->store->ops->migration_users_state(l->store, &users_to_migrate);
+        if (users_to_migrate.paused || users_to_migrate.waiting == 0) {
+            if (told && !users_to_migrate.paused) {
+                log_info("migration done", "users=%" PRIu64 " left=%" PRIu64 " problems=%" PRIu64,
+                         users_to_migrate.done, users_to_migrate.left, users_to_migrate.problems);
             }
-            told = told && notes.paused;
-            migration_state_show(&l->state, notes.paused ? LEGACY_PAUSED : LEGACY_IDLE, NULL);
+            told = told && users_to_migrate.paused;
+            migration_state_show(&l->state, users_to_migrate.paused ? LEGACY_PAUSED : LEGACY_IDLE, NULL);
             wait_ms(l, IDLE_MS);
             continue;
         }
         if (!told) {
-            log_info("migration begins", "users=%" PRIu64 " redis=%s", notes.waiting,
+            log_info("migration begins", "users=%" PRIu64 " redis=%s", users_to_migrate.waiting,
                      log_quote_str(l->cfg->legacy_redis));
             told = true;
         }

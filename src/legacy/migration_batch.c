@@ -30,7 +30,7 @@ struct list {
 
 /* A change of notes, or several, one after the other. */
 struct marking {
-    struct store_notes notes; /* the one under way; first */
+    struct store_migration_change users_to_migrate; /* the one under way; first */
     struct store *store;
     struct list *list; /* whose users are marked; NULL: one change is all */
     int outcome;       /* of those that are next, */
@@ -128,16 +128,16 @@ int migration_batch_user(struct migration_batch *g, const struct fetch_user *t, 
 /* The next users to be marked. */
 static bool next_users(struct marking *m)
 {
-    static const enum store_note states[OUTCOMES] = {NOTE_DONE, NOTE_LEFT};
+    static const enum store_note states[OUTCOMES] = {MIGRATION_DONE, MIGRATION_LEFT};
     struct list *list = m->list;
     while (list != NULL && m->outcome < OUTCOMES) {
         size_t left = list->n[m->outcome] - m->at;
         if (left > 0) {
             size_t n = left < MARK_MAX ? left : MARK_MAX;
-            m->notes.kind = NOTES_MARK;
-            m->notes.state = states[m->outcome];
-            m->notes.users = list->users[m->outcome] + m->at;
-            m->notes.n = n;
+            m->users_to_migrate.kind = MIGRATION_MARK;
+            m->users_to_migrate.state = states[m->outcome];
+            m->users_to_migrate.users = list->users[m->outcome] + m->at;
+            m->users_to_migrate.n = n;
             m->at += n;
             return true;
         }
@@ -152,7 +152,7 @@ static void on_done(struct store_call *call)
 {
     struct marking *m = (struct marking *)call;
     if (call->err.code == 0 && next_users(m)) {
-        m->store->ops->note(m->store, &m->notes);
+        m->store->ops->note(m->store, &m->users_to_migrate);
         return;
     }
     pthread_mutex_lock(&m->mutex);
@@ -164,7 +164,7 @@ static void on_done(struct store_call *call)
 static void begin_change(struct marking *m)
 {
     m->done = false;
-    m->store->ops->note(m->store, &m->notes);
+    m->store->ops->note(m->store, &m->users_to_migrate);
 }
 
 static int wait_change(struct migration_batch *g, struct err *err)
@@ -177,7 +177,7 @@ static int wait_change(struct migration_batch *g, struct err *err)
     }
     pthread_mutex_unlock(&m->mutex);
     heartbeat_now(g->heartbeat);
-    const struct err *result = &m->notes.call.err;
+    const struct err *result = &m->users_to_migrate.call.err;
     return result->code < 0 ? err_set(err, result->code, "%s", result->text) : 0;
 }
 
@@ -188,14 +188,14 @@ static int list_problems(struct migration_batch *g, const struct list *list, str
     int rc = 0;
     m->list = NULL;
     for (size_t at = 0; at < list->n_problems && rc == 0; at += MARK_MAX) {
-        struct store_notes_state after;
-        m->notes.kind = NOTES_PROBLEMS;
-        m->notes.problems = list->problems + at;
-        m->notes.n = list->n_problems - at < MARK_MAX ? list->n_problems - at : MARK_MAX;
+        struct store_migration_counts after;
+        m->users_to_migrate.kind = MIGRATION_PROBLEMS;
+        m->users_to_migrate.problems = list->problems + at;
+        m->users_to_migrate.n = list->n_problems - at < MARK_MAX ? list->n_problems - at : MARK_MAX;
         begin_change(m);
         rc = wait_change(g, err);
-        g->store->ops->notes_state(g->store, &after);
-        g->unlisted += after.problems >= STORE_PROBLEMS_MAX ? m->notes.n - m->notes.changed : 0;
+        g->store->ops->migration_users_state(g->store, &after);
+        g->unlisted += after.problems >= STORE_PROBLEMS_MAX ? m->users_to_migrate.n - m->users_to_migrate.changed : 0;
     }
     return rc;
 }
@@ -288,7 +288,7 @@ void migration_batch_end(struct migration_batch *g)
     for (int i = 0; i < LISTS; i++) {
         list_clear(&g->lists[i]);
     }
-    g->marking.notes.call.err = (struct err){0};
+    g->marking.users_to_migrate.call.err = (struct err){0};
 }
 
 uint64_t migration_batch_unlisted(const struct migration_batch *g)
@@ -310,7 +310,7 @@ int migration_batch_new(struct store *store, struct heartbeat *heartbeat, struct
     g->marked = &g->lists[2];
     g->marking.store = store;
     g->marking.done = true;
-    g->marking.notes.call.done = on_done;
+    g->marking.users_to_migrate.call.done = on_done;
     pthread_mutex_init(&g->marking.mutex, NULL);
     pthread_cond_init(&g->marking.wake, NULL);
     *batch = g;

@@ -46,7 +46,7 @@ struct legacy {
     struct arena arena;      /* of the page */
     struct slice page[PAGE]; /* users */
     int n_page, at_page;
-    struct store_notes_walk walk;
+    struct store_migration_walk walk;
     struct migration_batch *batch;
     struct rate_limiter users, bytes;
     struct retry retry;

@@ -134,7 +134,7 @@ static bool named_before(struct mirror *m, struct slice key)
 
 /* For LEGACY PROBLEMS, durably. */
 struct listed {
-    struct store_notes notes;
+    struct store_migration_change users_to_migrate;
     struct store_problem problem;
     char bytes[LEGACY_KEY_MAX + MIRROR_TEXT];
 };
@@ -157,12 +157,12 @@ static void list_problem(struct mirror *m, struct slice key, struct slice text)
     memcpy(l->bytes, key.data, key.len);
     snprintf(what, MIRROR_TEXT, "mirror: %.*s", (int)text.len, text.data);
     l->problem = (struct store_problem){slice_of(l->bytes, key.len), slice_str(what), clock_wall_ms()};
-    l->notes.kind = NOTES_PROBLEMS;
-    l->notes.problems = &l->problem;
-    l->notes.n = 1;
-    l->notes.call.done = on_listed;
-    l->notes.call.owner = l;
-    m->store->ops->note(m->store, &l->notes);
+    l->users_to_migrate.kind = MIGRATION_PROBLEMS;
+    l->users_to_migrate.problems = &l->problem;
+    l->users_to_migrate.n = 1;
+    l->users_to_migrate.call.done = on_listed;
+    l->users_to_migrate.call.owner = l;
+    m->store->ops->note(m->store, &l->users_to_migrate);
 }
 
 static void on_refused(void *owner, struct slice key, int events, struct slice text)

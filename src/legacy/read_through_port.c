@@ -178,7 +178,7 @@ bool read_through_wants(struct read_through_port *p, struct slice user)
     }
     const struct dedup *d = p->t->dedup;
     int64_t key = hash_user_key(d->seed, user);
-    if (d->store->ops->noted(d->store, key) != NOTE_WAITING) {
+    if (d->store->ops->migration_state(d->store, key) != MIGRATION_WAITING) {
         return false;
     }
     legacy_first(d->legacy, key, user);

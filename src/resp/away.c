@@ -10,7 +10,8 @@ struct away {
     struct read_through_question read_through;
     struct resp_client *session;
     size_t size;
-    bool noted; /* the user was still to be migrated before anything was looked up; the old Redis is yet to be asked */
+    bool migration_state; /* the user was still to be migrated before anything was looked up; the old Redis is yet to be
+                             asked */
     struct slice user;
     uint64_t *hashes;
     size_t n;
@@ -139,7 +140,7 @@ static int leave(struct resp_client *s, struct away *a, size_t more)
 
 /* AWAY, or ERR_NOMEM. */
 static int go_offload(struct resp_client *s, ask_fn *ask, struct slice user, const uint64_t *hashes, size_t n,
-                      bool noted, struct err *err)
+                      bool migration_state, struct err *err)
 {
     struct worker *w = s->conn.worker;
     int result;
@@ -147,7 +148,7 @@ static int go_offload(struct resp_client *s, ask_fn *ask, struct slice user, con
     if (a == NULL) {
         return result;
     }
-    a->noted = noted;
+    a->migration_state = migration_state;
     worker_count(w, COUNT_LARGE, 1);
     offload_put(&w->pool->offload, &a->job);
     return leave(s, a, 0);
@@ -161,10 +162,10 @@ static bool go_through(struct resp_client *s, struct away *a, const struct slice
     while (i < bitmap_size(a->n) && a->asked[i] == 0) {
         i++;
     }
-    if (!a->noted || a->result < 0 || i == bitmap_size(a->n)) {
+    if (!a->migration_state || a->result < 0 || i == bitmap_size(a->n)) {
         return false;
     }
-    a->noted = false;
+    a->migration_state = false;
     a->read_through = (struct read_through_question){.done = on_through, .n = a->n, .asked = a->asked, .seen = a->seen};
     if (!read_through_ask(s->conn.worker->read_through, &a->read_through, a->user, items)) {
         return false;
@@ -176,7 +177,7 @@ static bool go_through(struct resp_client *s, struct away *a, const struct slice
 /* The same when the worker has answered itself. Returns AWAY; or that answer, and a is gone. */
 static int follow_up(struct resp_client *s, struct away *a, const struct slice *items, const uint64_t *hashes)
 {
-    a->noted = true;
+    a->migration_state = true;
     asker_strike(s->conn.worker->asker, hashes, a->n, a->asked);
     if (go_through(s, a, items)) {
         return AWAY;
@@ -192,13 +193,13 @@ int away_filter(struct resp_client *s, struct slice user, const struct slice *it
     struct worker *w = s->conn.worker;
     struct away *a = s->away;
     if (a == NULL) {
-        bool noted = read_through_wants(w->read_through, user); /* before anything is looked up */
+        bool migration_state = read_through_wants(w->read_through, user); /* before anything is looked up */
         int code = asker_filter(w->asker, user, hashes, n, unseen, n_unseen, err);
         *error = asker_error(w->asker);
         if (code == ERR_LARGE) {
-            return go_offload(s, ask_filter, user, hashes, n, noted, err);
+            return go_offload(s, ask_filter, user, hashes, n, migration_state, err);
         }
-        if (code < 0 || !noted || *n_unseen == 0 ||
+        if (code < 0 || !migration_state || *n_unseen == 0 ||
             (a = prepare(s, ask_filter, user, NULL, n, s->parser.used, &code, err)) == NULL) {
             return code;
         }
@@ -227,13 +228,14 @@ int away_why(struct resp_client *s, struct slice user, struct slice item, uint64
     struct worker *w = s->conn.worker;
     struct away *a = s->away;
     if (a == NULL) {
-        bool noted = read_through_wants(w->read_through, user);
+        bool migration_state = read_through_wants(w->read_through, user);
         int code = asker_why(w->asker, user, hash, places, err);
         if (code == ERR_LARGE) {
-            return go_offload(s, ask_why, user, &hash, 1, noted, err);
+            return go_offload(s, ask_why, user, &hash, 1, migration_state, err);
         }
         int found = code;
-        if (code < 0 || !noted || (a = prepare(s, ask_why, user, NULL, 1, s->parser.used, &code, err)) == NULL) {
+        if (code < 0 || !migration_state ||
+            (a = prepare(s, ask_why, user, NULL, 1, s->parser.used, &code, err)) == NULL) {
             return code;
         }
         a->result = found;

@@ -12,11 +12,11 @@
 #include "resp/command.h"
 #include "resp/task.h"
 
-enum { NOTE_STEP = 1000, PROBLEMS_DEFAULT = 100, PROBLEMS_MOST = 1000 };
+enum { MIGRATION_STEP = 1000, PROBLEMS_DEFAULT = 100, PROBLEMS_MOST = 1000 };
 
 struct legacy_task {
     struct task task;
-    struct store_notes notes;
+    struct store_migration_change users_to_migrate;
     struct store *store;
     struct legacy *legacy;
     const struct slice *users;
@@ -45,11 +45,11 @@ static void write_field(struct writer *w, const char *name, uint64_t value)
 static void answer(struct task *task, struct resp_client *s)
 {
     struct legacy_task *t = (struct legacy_task *)task;
-    if (t->notes.call.err.code < 0) {
-        resp_client_write_err(s, &t->notes.call.err);
+    if (t->users_to_migrate.call.err.code < 0) {
+        resp_client_write_err(s, &t->users_to_migrate.call.err);
     } else if (t->plain) {
         write_simple(&s->writer, "OK");
-    } else if (t->notes.kind == NOTES_ADD) {
+    } else if (t->users_to_migrate.kind == MIGRATION_ADD) {
         write_map(&s->writer, 2);
         write_field(&s->writer, "noted", t->changed);
         write_field(&s->writer, "forgotten", t->forgotten);
@@ -64,9 +64,9 @@ static void next(struct legacy_task *t);
 static void on_done(struct store_call *call)
 {
     struct legacy_task *t = call->owner;
-    t->changed += t->notes.changed;
-    t->forgotten += t->notes.forgotten;
-    bool more = t->notes.kind == NOTES_AGAIN ? t->notes.more > 0 : t->at < t->n_users;
+    t->changed += t->users_to_migrate.changed;
+    t->forgotten += t->users_to_migrate.forgotten;
+    bool more = t->users_to_migrate.kind == MIGRATION_AGAIN ? t->users_to_migrate.more > 0 : t->at < t->n_users;
     if (call->err.code == 0 && more) {
         next(t);
         return;
@@ -77,12 +77,12 @@ static void on_done(struct store_call *call)
 
 static void next(struct legacy_task *t)
 {
-    if (t->notes.kind == NOTES_ADD) {
-        t->notes.users = t->users + t->at;
-        t->notes.n = t->n_users - t->at < NOTE_STEP ? t->n_users - t->at : NOTE_STEP;
-        t->at += t->notes.n;
+    if (t->users_to_migrate.kind == MIGRATION_ADD) {
+        t->users_to_migrate.users = t->users + t->at;
+        t->users_to_migrate.n = t->n_users - t->at < MIGRATION_STEP ? t->n_users - t->at : MIGRATION_STEP;
+        t->at += t->users_to_migrate.n;
     }
-    t->store->ops->note(t->store, &t->notes);
+    t->store->ops->note(t->store, &t->users_to_migrate);
 }
 
 static struct legacy_task *new_task(struct resp_client *s, struct legacy *legacy, enum store_notes_kind kind,
@@ -92,9 +92,9 @@ static struct legacy_task *new_task(struct resp_client *s, struct legacy *legacy
     if (t != NULL) {
         t->store = s->conn.worker->dedup->store;
         t->legacy = legacy;
-        t->notes.kind = kind;
-        t->notes.call.done = on_done;
-        t->notes.call.owner = t;
+        t->users_to_migrate.kind = kind;
+        t->users_to_migrate.call.done = on_done;
+        t->users_to_migrate.call.owner = t;
     }
     return t;
 }
@@ -124,7 +124,7 @@ static enum outcome note(struct resp_client *s, const struct slice *args, size_t
         }
         bytes += users[i].len;
     }
-    struct legacy_task *t = new_task(s, legacy, NOTES_ADD, n_users * sizeof *users + bytes);
+    struct legacy_task *t = new_task(s, legacy, MIGRATION_ADD, n_users * sizeof *users + bytes);
     if (t != NULL) {
         struct slice *copies = (struct slice *)(t + 1);
         char *at = (char *)(copies + n_users);
@@ -135,7 +135,7 @@ static enum outcome note(struct resp_client *s, const struct slice *args, size_t
         }
         t->users = copies;
         t->n_users = n_users;
-        t->notes.forgotten_too = forgotten_too;
+        t->users_to_migrate.forgotten_too = forgotten_too;
     }
     return start(s, t);
 }
@@ -156,7 +156,7 @@ enum outcome cmd_legacy_again(struct resp_client *s, const struct slice *args, s
     (void)n;
     enum outcome refused;
     struct legacy *legacy = legacy_of(s, &refused);
-    return legacy == NULL ? refused : start(s, new_task(s, legacy, NOTES_AGAIN, 0));
+    return legacy == NULL ? refused : start(s, new_task(s, legacy, MIGRATION_AGAIN, 0));
 }
 
 static enum outcome pause_or_resume(struct resp_client *s, bool pause)
@@ -166,9 +166,9 @@ static enum outcome pause_or_resume(struct resp_client *s, bool pause)
     if (legacy == NULL) {
         return refused;
     }
-    struct legacy_task *t = new_task(s, legacy, NOTES_PAUSE, 0);
+    struct legacy_task *t = new_task(s, legacy, MIGRATION_PAUSE, 0);
     if (t != NULL) {
-        t->notes.paused = pause;
+        t->users_to_migrate.paused = pause;
         t->plain = true;
     }
     return start(s, t);
@@ -210,12 +210,12 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
     write_str(w, legacy_doing_name(state.doing));
     write_str(w, "cause");
     write_str(w, state.cause);
-    write_field(w, "noted", state.notes.all);
-    write_field(w, "waiting", state.notes.waiting);
-    write_field(w, "migrated", state.notes.done);
-    write_field(w, "left", state.notes.left);
-    write_field(w, "forgotten", state.notes.ended);
-    write_field(w, "problems", state.notes.problems + state.unlisted);
+    write_field(w, "noted", state.users_to_migrate.all);
+    write_field(w, "waiting", state.users_to_migrate.waiting);
+    write_field(w, "migrated", state.users_to_migrate.done);
+    write_field(w, "left", state.users_to_migrate.left);
+    write_field(w, "forgotten", state.users_to_migrate.ended);
+    write_field(w, "problems", state.users_to_migrate.problems + state.unlisted);
     write_field(w, "users", state.users);
     write_field(w, "plays", state.plays);
     write_field(w, "deliveries", state.deliveries);
@@ -245,7 +245,7 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
 /* Where each of the users stands. */
 enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, size_t n)
 {
-    static const char *const names[NOTES] = {"none", "waiting", "migrated", "left", "forgotten"};
+    static const char *const names[MIGRATION_STATES] = {"none", "waiting", "migrated", "left", "forgotten"};
     enum outcome refused;
     if (legacy_of(s, &refused) == NULL) {
         return refused;
@@ -259,7 +259,7 @@ enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, s
     }
     write_array(&s->writer, n - 2);
     for (size_t i = 2; i < n; i++) {
-        write_str(&s->writer, names[d->store->ops->noted(d->store, hash_user_key(d->seed, args[i]))]);
+        write_str(&s->writer, names[d->store->ops->migration_state(d->store, hash_user_key(d->seed, args[i]))]);
     }
     return OUTCOME_ANSWERED;
 }

@@ -33,8 +33,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/exceptions.c \
 	src/store/sqlite/exceptions.h \
 	src/store/sqlite/export.c \
-	src/store/sqlite/export_notes.c \
-	src/store/sqlite/export_notes.h \
+	src/store/sqlite/export_migration.c \
+	src/store/sqlite/export_migration.h \
 	src/store/sqlite/export_pack.c \
 	src/store/sqlite/export_pack.h \
 	src/store/sqlite/import_users.c \
@@ -46,9 +46,9 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/merge.c \
 	src/store/sqlite/mirror.c \
 	src/store/sqlite/month.c \
-	src/store/sqlite/note_set.c \
-	src/store/sqlite/note_set.h \
-	src/store/sqlite/notes.c \
+	src/store/sqlite/migration_set.c \
+	src/store/sqlite/migration_set.h \
+	src/store/sqlite/migration_users.c \
 	src/store/sqlite/pair.c \
 	src/store/sqlite/pair.h \
 	src/store/sqlite/reader.c \

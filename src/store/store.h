@@ -100,21 +100,22 @@ struct store_call {
 enum { STORE_RANK_MAX = 100 };
 
 enum store_note {
-    NOTE_NONE,
-    NOTE_WAITING,
-    NOTE_DONE,  /* all is taken over */
-    NOTE_LEFT,  /* it can't be, because of a problem that is listed */
-    NOTE_ENDED, /* by FORGET: what the other system has is not wanted */
-    NOTES,
+    MIGRATION_NONE,
+    MIGRATION_WAITING,
+    MIGRATION_DONE,  /* all is taken over */
+    MIGRATION_LEFT,  /* it can't be, because of a problem that is listed */
+    MIGRATION_ENDED, /* by FORGET: what the other system has is not wanted */
+    MIGRATION_STATES,
 };
 
 enum store_notes_kind {
-    NOTES_ADD,   /* users: noted, unless they are already; those who were forgotten only when `forgotten_too` */
-    NOTES_MARK,  /* users: become `state`, unless ended */
-    NOTES_AGAIN, /* all that are done or left wait again, a part of them at a time, see `more`; problems are forgotten
-                  */
-    NOTES_PROBLEMS, /* keys of the other system that can't be taken over, and what is wrong with them */
-    NOTES_PAUSE,    /* remembers `paused` */
+    MIGRATION_ADD,      /* users: noted, unless they are already; those who were forgotten only when `forgotten_too` */
+    MIGRATION_MARK,     /* users: become `state`, unless ended */
+    MIGRATION_AGAIN,    /* all that are done or left wait again, a part of them at a time, see `more`; problems are
+                         * forgotten
+                         */
+    MIGRATION_PROBLEMS, /* keys of the other system that can't be taken over, and what is wrong with them */
+    MIGRATION_PAUSE,    /* remembers `paused` */
 };
 
 struct store_problem {
@@ -123,26 +124,26 @@ struct store_problem {
 };
 
 /* A change of notes, one transaction. Owned by the store until done(). */
-struct store_notes {
+struct store_migration_change {
     struct store_call call; /* first; its error, done(), owner */
     enum store_notes_kind kind;
-    const struct slice *users; /* NOTES_ADD, NOTES_MARK */
+    const struct slice *users; /* MIGRATION_ADD, MIGRATION_MARK */
     const struct store_problem *problems;
     size_t n; /* of either; a thousand or two at most: writes wait for the transaction */
     enum store_note state;
     bool paused, forgotten_too;
     uint64_t changed;   /* how many users, or new problems */
-    uint64_t forgotten; /* NOTES_ADD: how many were left as they are because they were forgotten */
-    uint64_t more;      /* NOTES_AGAIN: where the next call goes on; 0 first, and at the end */
+    uint64_t forgotten; /* MIGRATION_ADD: how many were left as they are because they were forgotten */
+    uint64_t more;      /* MIGRATION_AGAIN: where the next call goes on; 0 first, and at the end */
 };
 
 /* Where a walk through the waiting users stands. All zero: before the first. */
-struct store_notes_walk {
+struct store_migration_walk {
     uint64_t at;
     bool ended;
 };
 
-struct store_notes_state {
+struct store_migration_counts {
     uint64_t all, waiting, done, left, ended; /* users */
     uint64_t problems;                        /* that are listed; at most STORE_PROBLEMS_MAX */
     bool paused;
@@ -480,17 +481,17 @@ struct store_ops {
     void (*bulk_stop)(struct store *s);
 
     /* Notes (above). note: durable when done() is called. noted: any thread, by key; a user who was forgotten stays
-     * NOTE_ENDED. notes_read: the next waiting ones, up to max, their ids in the arena; returns how many, none only at
-     * the end. They come about in the order in which history keeps its users, so that those who are taken over together
-     * touch few of its pages; who is noted meanwhile may be missed, and isn't in the next walk. notes_problems: the
-     * newest; returns how many. */
-    void (*note)(struct store *s, struct store_notes *notes);
-    enum store_note (*noted)(struct store *s, int64_t key);
-    void (*notes_state)(struct store *s, struct store_notes_state *out);
-    int (*notes_read)(struct store_reader *reader, struct store_notes_walk *walk, struct slice *users, int max,
-                      struct arena *arena, struct err *err);
-    int (*notes_problems)(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
-                          struct err *err);
+     * MIGRATION_ENDED. migration_users_read: the next waiting ones, up to max, their ids in the arena; returns how
+     * many, none only at the end. They come about in the order in which history keeps its users, so that those who are
+     * taken over together touch few of its pages; who is noted meanwhile may be missed, and isn't in the next walk.
+     * migration_users_problems: the newest; returns how many. */
+    void (*note)(struct store *s, struct store_migration_change *users_to_migrate);
+    enum store_note (*migration_state)(struct store *s, int64_t key);
+    void (*migration_users_state)(struct store *s, struct store_migration_counts *out);
+    int (*migration_users_read)(struct store_reader *reader, struct store_migration_walk *walk, struct slice *users,
+                                int max, struct arena *arena, struct err *err);
+    int (*migration_users_problems)(struct store_reader *reader, struct store_problem *out, int max,
+                                    struct arena *arena, struct err *err);
 
     /* The mirror's queue. mirror_listen: from now on wake() is called when something waits that wasn't there before, on
      * a thread of the store; NULL: no more, once it returns. mirror_read: up to max with a higher id, in order; returns

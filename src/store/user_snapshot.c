@@ -79,7 +79,7 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
         return ERR_INVALID;
     }
     const size_t start = out->len;
-    const char version = p->noted ? VERSION_2 : VERSION_1;
+    const char version = p->migration_state ? VERSION_2 : VERSION_1;
     const char user_len = (char)p->user.len;
     buf_add(out, &version, 1);
     put_fixed(out, (uint64_t)p->key, HASH);
@@ -107,7 +107,7 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
     for (size_t i = 0; i < p->n_damaged; i++) {
         put_number(out, (uint64_t)p->damaged[i]);
     }
-    if (p->noted) {
+    if (p->migration_state) {
         put_fixed(out, NOTED, 1);
     }
     if (!out->failed) {
@@ -282,8 +282,8 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
     get_exceptions(&in, out);
     get_damaged(&in, out);
     if (start[0] == VERSION_2 && in.result == 0) {
-        out->noted = in.at < in.end && *in.at++ == NOTED;
-        if (!out->noted) {
+        out->migration_state = in.at < in.end && *in.at++ == NOTED;
+        if (!out->migration_state) {
             bad(&in, "a broken mark of a note");
         }
     }

@@ -31,8 +31,8 @@ struct user_snapshot {
     const uint64_t *exceptions;
     size_t n_exceptions; /* ascending */
     const int *damaged;
-    size_t n_damaged; /* months that were set aside unread, ascending; 0: the deliveries */
-    bool noted;       /* more stands in another Redis: to be noted here, too (store_ops.note) */
+    size_t n_damaged;     /* months that were set aside unread, ascending; 0: the deliveries */
+    bool migration_state; /* more stands in another Redis: to be noted here, too (store_ops.note) */
 };
 
 /* Appends the snapshot's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the
@@ -46,7 +46,7 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
                          struct err *err);
 
 /* Whether it is of the version that noted users have; nothing else of it is looked at. */
-static inline bool user_snapshot_may_be_noted(struct slice bytes)
+static inline bool user_snapshot_may_migrate(struct slice bytes)
 {
     return bytes.len > 0 && bytes.data[0] == 2;
 }

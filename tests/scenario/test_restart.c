@@ -31,14 +31,14 @@ enum { FINISHED = 0, WRONG = 1, USERS = 4, PLAYS = 40, ID_SIZE = 16, FEWER_SLOTS
 static const int64_t BEGIN_MS = INT64_C(1795255200000); /* 2026-11-21T10:00Z */
 
 /* Shared with the lives. */
-struct noted {
+struct migration_state {
     int played;        /* plays that were handed in so far */
     bool acked[PLAYS]; /* and acknowledged */
     bool forgotten;    /* the forget of user 0 was handed in: what he played before may be gone */
     int before_forget;
 };
 
-static struct noted *noted;
+static struct migration_state *migration_state;
 
 static void die(const char *what, const struct err *err)
 {
@@ -68,16 +68,16 @@ static void settle(struct world *w)
 
 static void play(struct world *w, int n)
 {
-    for (int i = 0; i < n && noted->played < PLAYS; i++) {
+    for (int i = 0; i < n && migration_state->played < PLAYS; i++) {
         char user[ID_SIZE], item[ID_SIZE];
-        int k = noted->played++;
+        int k = migration_state->played++;
         struct slice items = id_of("item", k, item);
         const struct world_event event = {.kind = STORE_PLAY,
                                           .at_ms = dedup_stamp(&w->dedup),
                                           .user = id_of("user", k % USERS, user),
                                           .items = &items,
                                           .n = 1};
-        world_record(w, &event, 1, acknowledge, &noted->acked[k]);
+        world_record(w, &event, 1, acknowledge, &migration_state->acked[k]);
         settle(w);
     }
 }
@@ -91,8 +91,8 @@ static void flush(struct world *w)
 static void forget(struct world *w)
 {
     char user[ID_SIZE];
-    noted->before_forget = noted->played;
-    noted->forgotten = true;
+    migration_state->before_forget = migration_state->played;
+    migration_state->forgotten = true;
     world_forget(w, id_of("user", 0, user), NULL, 0, NULL, NULL);
     settle(w);
 }
@@ -159,7 +159,7 @@ static void live(const char *folder, const struct vfs_rule *death, uint64_t seed
 static int lost(const struct world *w)
 {
     int wrong = 0;
-    for (int k = 0; k < noted->played; k++) {
+    for (int k = 0; k < migration_state->played; k++) {
         char user[ID_SIZE], item[ID_SIZE];
         uint64_t hash = hash_id(w->dedup.seed, id_of("item", k, item));
         uint8_t bits[1];
@@ -168,8 +168,8 @@ static int lost(const struct world *w)
         if (asker_filter(w->asker, id_of("user", k % USERS, user), &hash, 1, bits, &n_unseen, &err) < 0) {
             die("question", &err);
         }
-        bool may_be_gone = noted->forgotten && k % USERS == 0 && k < noted->before_forget;
-        if (n_unseen > 0 && noted->acked[k] && !may_be_gone) {
+        bool may_be_gone = migration_state->forgotten && k % USERS == 0 && k < migration_state->before_forget;
+        if (n_unseen > 0 && migration_state->acked[k] && !may_be_gone) {
             fprintf(stderr, "item%d is unseen, but its play was acknowledged\n", k);
             wrong++;
         }
@@ -236,7 +236,7 @@ static int trial(const struct vfs_rule *death, uint64_t seed, int *wrong)
 {
     char folder[] = "/tmp/unseen-restart-XXXXXX";
     assert_non_null(mkdtemp(folder));
-    memset(noted, 0, sizeof *noted);
+    memset(migration_state, 0, sizeof *migration_state);
     int first = run_life(folder, death, seed, false);
     const struct vfs_rule next = {
         .ops = VFS_CHANGE, .file = "", .nth = 1 + seed * 2654435761U % 120, .action = death->action};
@@ -306,8 +306,8 @@ static void cut_while_a_file_changes_its_mode(void **state)
 int main(int argc, char **argv)
 {
     cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
-    noted = mmap(NULL, sizeof *noted, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (noted == MAP_FAILED) {
+    migration_state = mmap(NULL, sizeof *migration_state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (migration_state == MAP_FAILED) {
         return 1;
     }
     const struct CMUnitTest tests[] = {

@@ -437,10 +437,10 @@ static void fake_import(struct store *s, struct store_import *import)
     take(s, &import->call.message, STORE_CALL);
 }
 
-static void fake_notes_state(struct store *s, struct store_notes_state *out)
+static void fake_notes_state(struct store *s, struct store_migration_counts *out)
 {
     (void)s;
-    *out = (struct store_notes_state){0};
+    *out = (struct store_migration_counts){0};
 }
 
 static void fake_mirror_state(struct store *s, struct store_mirror_state *out)
@@ -475,7 +475,7 @@ static const struct store_ops fake_ops = {
     .backup_state = fake_backup_state,
     .backup_stop = fake_stop,
     .bulk_stop = fake_stop,
-    .notes_state = fake_notes_state,
+    .migration_users_state = fake_notes_state,
     .mirror_state = fake_mirror_state,
     .mirror_reset = fake_mirror_reset,
 };

@@ -57,11 +57,11 @@ static void pass(enum moment now)
     }
 }
 
-static enum store_note noted(struct store *s, int64_t key)
+static enum store_note migration_state(struct store *s, int64_t key)
 {
     (void)s;
     assert_true(key == hash_user_key(FAKE_SEED, slice_str("u")));
-    enum store_note note = atomic_load(&done) ? NOTE_DONE : NOTE_WAITING;
+    enum store_note note = atomic_load(&done) ? MIGRATION_DONE : MIGRATION_WAITING;
     pass(AFTER_THE_NOTE);
     return note;
 }
@@ -136,7 +136,7 @@ static void ask(bool large, enum moment when, const struct way *way)
     store = f.store;
     below = store->ops;
     struct store_ops ops = *below;
-    ops.noted = noted;
+    ops.migration_state = migration_state;
     ops.load = load;
     ops.scan = scan;
     store->ops = &ops;

@@ -323,7 +323,7 @@ static void a_note_comes_along(void **state)
     struct user_snapshot p = {
         .user = slice_str("noted"), .last_month = month_of_ms(START), .plays = plays, .n_plays = PLAYS};
     p.key = hash_user_key(SEED, p.user);
-    p.noted = true;
+    p.migration_state = true;
     for (int i = 0; i < PLAYS; i++) {
         plays[i] = (struct store_play){item_hash(-2, i), p.last_month};
     }
@@ -338,7 +338,7 @@ static void a_note_comes_along(void **state)
         int result = import(f, &err);
         failed = atomic_exchange(&large_left, 0) <= 0;
         assert_true(result == 0 || (failed && result == ERR_NOMEM));
-        assert_true(result < 0 || f->store->ops->noted(f->store, p.key) == NOTE_WAITING);
+        assert_true(result < 0 || f->store->ops->migration_state(f->store, p.key) == MIGRATION_WAITING);
     }
     buf_free(&packed);
 }

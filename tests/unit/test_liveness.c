@@ -47,7 +47,7 @@ struct round {
     int number;
     struct err err;
     /* what was acknowledged */
-    bool played[2], delivered[2], forgotten[2], forgot_item[2], noted[2], imported[2], brought[2];
+    bool played[2], delivered[2], forgotten[2], forgot_item[2], migration_state[2], imported[2], brought[2];
 };
 
 static const char *user_of(const struct round *r, const char *what)
@@ -111,40 +111,41 @@ static int flush_ring(struct round *r)
     return call(r->f, r->f->store->ops->flush, &r->err);
 }
 
-static int change_notes(struct round *r, struct store_notes notes)
+static int change_migration_users(struct round *r, struct store_migration_change users_to_migrate)
 {
     int done = 0;
-    notes.call.done = call_done;
-    notes.call.owner = &done;
-    r->f->store->ops->note(r->f->store, &notes);
+    users_to_migrate.call.done = call_done;
+    users_to_migrate.call.owner = &done;
+    r->f->store->ops->note(r->f->store, &users_to_migrate);
     wait_flag(&done);
-    r->err = notes.call.err;
+    r->err = users_to_migrate.call.err;
     return r->err.code;
 }
 
 static int add_note(struct round *r)
 {
     struct slice user = slice_str(user_of(r, "noted"));
-    int rc = change_notes(r, (struct store_notes){.kind = NOTES_ADD, .users = &user, .n = 1});
-    r->noted[r->number] = rc == 0;
+    int rc = change_migration_users(r, (struct store_migration_change){.kind = MIGRATION_ADD, .users = &user, .n = 1});
+    r->migration_state[r->number] = rc == 0;
     return rc;
 }
 
 static int add_problem(struct round *r)
 {
     const struct store_problem problem = {.key = slice_str("played:x"), .what = slice_str("a list")};
-    return change_notes(r, (struct store_notes){.kind = NOTES_PROBLEMS, .problems = &problem, .n = 1});
+    return change_migration_users(
+        r, (struct store_migration_change){.kind = MIGRATION_PROBLEMS, .problems = &problem, .n = 1});
 }
 
-static int read_notes(struct round *r)
+static int read_migration_users(struct round *r)
 {
     struct arena arena = {0};
-    struct store_notes_walk walk = {0};
+    struct store_migration_walk walk = {0};
     struct slice users[8];
     struct store_problem problems[8];
-    int n = r->f->store->ops->notes_read(r->f->reader, &walk, users, 8, &arena, &r->err);
+    int n = r->f->store->ops->migration_users_read(r->f->reader, &walk, users, 8, &arena, &r->err);
     if (n >= 0) {
-        n = r->f->store->ops->notes_problems(r->f->reader, problems, 8, &arena, &r->err);
+        n = r->f->store->ops->migration_users_problems(r->f->reader, problems, 8, &arena, &r->err);
     }
     arena_free(&arena);
     return n < 0 ? n : 0;
@@ -283,7 +284,7 @@ static const struct {
     {"MONTHS", list_months},
     {"notes", add_note},
     {"problems", add_problem},
-    {"reading notes", read_notes},
+    {"reading notes", read_migration_users},
     {"reading the mirror's queue", empty_mirror},
     {"LOAD", import_user},
     {"migration", bring_in},
@@ -336,7 +337,8 @@ static const char *look_at_answers(struct round *r)
         if (r->brought[r->number] && !seen(f, user_of(r, "brought"), "b")) {
             return "a play that was brought in is unseen";
         }
-        if (r->noted[r->number] && f->store->ops->noted(f->store, key_of(user_of(r, "noted"))) != NOTE_WAITING) {
+        if (r->migration_state[r->number] &&
+            f->store->ops->migration_state(f->store, key_of(user_of(r, "noted"))) != MIGRATION_WAITING) {
             return "a note is gone";
         }
     }

@@ -110,10 +110,10 @@ static void store_now(struct store *s, int64_t *later, int64_t *earlier)
 static enum store_note store_noted(struct store *s, int64_t key)
 {
     (void)s;
-    return key == hash_user_key(0, slice_str("noted")) ? NOTE_WAITING : NOTE_NONE;
+    return key == hash_user_key(0, slice_str("noted")) ? MIGRATION_WAITING : MIGRATION_NONE;
 }
 
-static const struct store_ops store_ops = {.now = store_now, .noted = store_noted};
+static const struct store_ops store_ops = {.now = store_now, .migration_state = store_noted};
 
 struct world {
     char folder[32], path[64];

@@ -209,25 +209,25 @@ static void test_upgrade(void **state)
 
 static enum store_note note_of(struct world *w, const char *user)
 {
-    return w->store->ops->noted(w->store, hash_user_key(w->dedup.seed, slice_str(user)));
+    return w->store->ops->migration_state(w->store, hash_user_key(w->dedup.seed, slice_str(user)));
 }
 
 /* Notes that schema 4 had are what they were. */
-static void need_notes(struct fixture *f)
+static void need_migration_users(struct fixture *f)
 {
     struct world *w = &f->world;
-    struct store_notes_state notes;
-    w->store->ops->notes_state(w->store, &notes);
-    assert_int_equal(notes.all, 5);
-    assert_int_equal(notes.waiting, 2);
-    assert_int_equal(notes.problems, 1);
-    assert_true(notes.paused);
-    assert_int_equal(note_of(w, "dora"), NOTE_WAITING);
-    assert_int_equal(note_of(w, "d\xff"), NOTE_WAITING);
-    assert_int_equal(note_of(w, "anna"), NOTE_DONE);
-    assert_int_equal(note_of(w, "emil"), NOTE_LEFT);
-    assert_int_equal(note_of(w, "fred"), NOTE_ENDED);
-    assert_int_equal(note_of(w, "bert"), NOTE_NONE);
+    struct store_migration_counts users_to_migrate;
+    w->store->ops->migration_users_state(w->store, &users_to_migrate);
+    assert_int_equal(users_to_migrate.all, 5);
+    assert_int_equal(users_to_migrate.waiting, 2);
+    assert_int_equal(users_to_migrate.problems, 1);
+    assert_true(users_to_migrate.paused);
+    assert_int_equal(note_of(w, "dora"), MIGRATION_WAITING);
+    assert_int_equal(note_of(w, "d\xff"), MIGRATION_WAITING);
+    assert_int_equal(note_of(w, "anna"), MIGRATION_DONE);
+    assert_int_equal(note_of(w, "emil"), MIGRATION_LEFT);
+    assert_int_equal(note_of(w, "fred"), MIGRATION_ENDED);
+    assert_int_equal(note_of(w, "bert"), MIGRATION_NONE);
     assert_true(is_seen(w, "anna", "a9"));
     assert_int_equal(problems(w), 0);
     expect(f, "staging", "SELECT * FROM migration", "5|2|1|1|1|60.0|yes|1\n");
@@ -240,7 +240,7 @@ static void test_upgrade_notes(void **state)
     load_folder(f, 3, 4);
     assert_int_equal(problems(&f->world), 0);
     start(&f->world);
-    need_notes(f);
+    need_migration_users(f);
     expect(f, "staging", "SELECT count(*) FROM mirror_queue", "0\n");
 }
 
@@ -252,7 +252,7 @@ static void test_upgrade_mirror(void **state)
     load_folder(f, 3, 5);
     assert_int_equal(problems(w), 0);
     start(w);
-    need_notes(f);
+    need_migration_users(f);
     w->store->ops->mirror_state(w->store, &mirror);
     assert_int_equal(mirror.rows, 4);
     assert_int_equal(mirror.broken_ms, 1790070000000);
@@ -295,7 +295,7 @@ static void test_upgrade_interrupted(void **state)
 
 static void test_upgrade_notes_interrupted(void **state)
 {
-    interrupt_upgrade(*state, 3, 4, need_notes, 5);
+    interrupt_upgrade(*state, 3, 4, need_migration_users, 5);
 }
 
 /* --- the views --- */

@@ -52,56 +52,56 @@ static void test_bulk(void **state)
 
 /* --- tests: notes --- */
 
-static int change_notes(struct store_fixture *f, struct store_notes *notes)
+static int change_migration_users(struct store_fixture *f, struct store_migration_change *users_to_migrate)
 {
     int done = 0;
-    notes->call.done = call_done;
-    notes->call.owner = &done;
-    f->store->ops->note(f->store, notes);
+    users_to_migrate->call.done = call_done;
+    users_to_migrate->call.owner = &done;
+    f->store->ops->note(f->store, users_to_migrate);
     wait_flag(&done);
-    return notes->call.err.code;
+    return users_to_migrate->call.err.code;
 }
 
-static int add_notes(struct store_fixture *f, const char *a, const char *b, uint64_t *changed)
+static int add_migration_users(struct store_fixture *f, const char *a, const char *b, uint64_t *changed)
 {
     const struct slice users[] = {slice_str(a), slice_str(b)};
-    struct store_notes notes = {.kind = NOTES_ADD, .users = users, .n = 2};
-    int rc = change_notes(f, &notes);
-    *changed = notes.changed;
+    struct store_migration_change users_to_migrate = {.kind = MIGRATION_ADD, .users = users, .n = 2};
+    int rc = change_migration_users(f, &users_to_migrate);
+    *changed = users_to_migrate.changed;
     return rc;
 }
 
 static void mark(struct store_fixture *f, const char *user, enum store_note state)
 {
     const struct slice users[] = {slice_str(user)};
-    struct store_notes notes = {.kind = NOTES_MARK, .users = users, .n = 1, .state = state};
-    assert_int_equal(change_notes(f, &notes), 0);
+    struct store_migration_change users_to_migrate = {.kind = MIGRATION_MARK, .users = users, .n = 1, .state = state};
+    assert_int_equal(change_migration_users(f, &users_to_migrate), 0);
 }
 
-static enum store_note noted(struct store_fixture *f, const char *user)
+static enum store_note migration_state(struct store_fixture *f, const char *user)
 {
-    return f->store->ops->noted(f->store, key_of(user));
+    return f->store->ops->migration_state(f->store, key_of(user));
 }
 
-static struct store_notes_state count_notes(struct store_fixture *f)
+static struct store_migration_counts count_migration_users(struct store_fixture *f)
 {
-    struct store_notes_state state;
-    f->store->ops->notes_state(f->store, &state);
+    struct store_migration_counts state;
+    f->store->ops->migration_users_state(f->store, &state);
     return state;
 }
 
 /* How many wait, each met once, max at a time, and near the place that the key has among all keys. */
-static int read_notes(struct store_fixture *f, int max)
+static int read_migration_users(struct store_fixture *f, int max)
 {
     static struct slice users[1000];
     struct arena arena = {0};
     struct err err = {0};
-    struct store_notes_walk walk = {0};
-    uint64_t all = count_notes(f).waiting;
+    struct store_migration_walk walk = {0};
+    uint64_t all = count_migration_users(f).waiting;
     bool *met = calloc(20001, sizeof *met);
     int sum = 0, n;
     assert_true(max <= 1000 && met != NULL);
-    while ((n = f->store->ops->notes_read(f->reader, &walk, users, max, &arena, &err)) > 0) {
+    while ((n = f->store->ops->migration_users_read(f->reader, &walk, users, max, &arena, &err)) > 0) {
         assert_true(n <= max);
         for (int i = 0; i < n; i++, sum++) {
             char name[8];
@@ -110,7 +110,7 @@ static int read_notes(struct store_fixture *f, int max)
             assert_true(number == 20000 || !met[number]);
             met[number] = true;
             int64_t key = hash_user_key(SEED, users[i]);
-            assert_int_equal(f->store->ops->noted(f->store, key), NOTE_WAITING);
+            assert_int_equal(f->store->ops->migration_state(f->store, key), MIGRATION_WAITING);
             double off = fabs(((double)key + 0x1p63) / 0x1p64 - (double)sum / (double)all);
             assert_true(all < 1000 || off < 0.05 || off > 0.95);
         }
@@ -128,44 +128,44 @@ static void test_notes(void **state)
 {
     struct store_fixture *f = *state;
     uint64_t changed;
-    assert_int_equal(noted(f, "anna"), NOTE_NONE);
-    assert_int_equal(add_notes(f, "anna", "anna", &changed), 0);
+    assert_int_equal(migration_state(f, "anna"), MIGRATION_NONE);
+    assert_int_equal(add_migration_users(f, "anna", "anna", &changed), 0);
     assert_int_equal(changed, 1);
-    assert_int_equal(add_notes(f, "bert", "anna", &changed), 0);
+    assert_int_equal(add_migration_users(f, "bert", "anna", &changed), 0);
     assert_int_equal(changed, 1);
-    assert_int_equal(add_notes(f, "carl", "dora", &changed), 0);
+    assert_int_equal(add_migration_users(f, "carl", "dora", &changed), 0);
     kill_store(f);
     open_store(f);
-    assert_int_equal(count_notes(f).waiting, 4);
-    assert_int_equal(read_notes(f, 3), 4);
-    mark(f, "anna", NOTE_DONE);
-    mark(f, "bert", NOTE_LEFT);
-    mark(f, "nobody", NOTE_DONE);
-    assert_int_equal(noted(f, "nobody"), NOTE_NONE);
-    assert_int_equal(read_notes(f, 8), 2);
+    assert_int_equal(count_migration_users(f).waiting, 4);
+    assert_int_equal(read_migration_users(f, 3), 4);
+    mark(f, "anna", MIGRATION_DONE);
+    mark(f, "bert", MIGRATION_LEFT);
+    mark(f, "nobody", MIGRATION_DONE);
+    assert_int_equal(migration_state(f, "nobody"), MIGRATION_NONE);
+    assert_int_equal(read_migration_users(f, 8), 2);
 
     const struct store_problem keys[] = {{.key = slice_str("played:bert"), .what = slice_str("first")},
                                          {.key = slice_str("played:bert"), .what = slice_str("second")}};
-    struct store_notes found = {.kind = NOTES_PROBLEMS, .problems = keys, .n = 2};
-    struct store_notes pause = {.kind = NOTES_PAUSE, .paused = true};
-    assert_int_equal(change_notes(f, &found), 0);
+    struct store_migration_change found = {.kind = MIGRATION_PROBLEMS, .problems = keys, .n = 2};
+    struct store_migration_change pause = {.kind = MIGRATION_PAUSE, .paused = true};
+    assert_int_equal(change_migration_users(f, &found), 0);
     assert_int_equal(found.changed, 1);
-    assert_int_equal(change_notes(f, &pause), 0);
+    assert_int_equal(change_migration_users(f, &pause), 0);
     kill_store(f);
     open_store(f);
-    struct store_notes_state now = count_notes(f);
+    struct store_migration_counts now = count_migration_users(f);
     assert_true(now.all == 4 && now.waiting == 2 && now.done == 1 && now.left == 1 && now.problems == 1 && now.paused);
     struct store_problem listed[4];
     struct arena arena = {0};
     struct err err = {0};
-    assert_int_equal(f->store->ops->notes_problems(f->reader, listed, 4, &arena, &err), 1);
+    assert_int_equal(f->store->ops->migration_users_problems(f->reader, listed, 4, &arena, &err), 1);
     assert_true(slice_eq(listed[0].key, keys[0].key) && slice_eq(listed[0].what, slice_str("second")));
     arena_free(&arena);
 
-    struct store_notes again = {.kind = NOTES_AGAIN};
-    assert_int_equal(change_notes(f, &again), 0);
+    struct store_migration_change again = {.kind = MIGRATION_AGAIN};
+    assert_int_equal(change_migration_users(f, &again), 0);
     assert_true(again.changed == 2 && again.more == 0);
-    now = count_notes(f);
+    now = count_migration_users(f);
     assert_true(now.waiting == 4 && now.problems == 0);
     close_store(f);
     expect_problem(f, NULL);
@@ -182,18 +182,18 @@ static void test_many_notes(void **state)
         users[i] = slice_str(names[i]);
     }
     for (int i = 0; i < 20000; i += 1000) {
-        struct store_notes notes = {.kind = NOTES_ADD, .users = users + i, .n = 1000};
-        assert_int_equal(change_notes(f, &notes), 0);
-        assert_int_equal(notes.changed, 1000);
+        struct store_migration_change users_to_migrate = {.kind = MIGRATION_ADD, .users = users + i, .n = 1000};
+        assert_int_equal(change_migration_users(f, &users_to_migrate), 0);
+        assert_int_equal(users_to_migrate.changed, 1000);
     }
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 20000; i++) {
-            assert_int_equal(noted(f, names[i]), i < 5 && round > 0 ? NOTE_DONE : NOTE_WAITING);
+            assert_int_equal(migration_state(f, names[i]), i < 5 && round > 0 ? MIGRATION_DONE : MIGRATION_WAITING);
         }
-        assert_int_equal(noted(f, "n20000"), NOTE_NONE);
-        assert_int_equal(read_notes(f, 300), round > 0 ? 19995 : 20000);
+        assert_int_equal(migration_state(f, "n20000"), MIGRATION_NONE);
+        assert_int_equal(read_migration_users(f, 300), round > 0 ? 19995 : 20000);
         for (int i = 0; i < 5; i++) {
-            mark(f, names[i], NOTE_DONE);
+            mark(f, names[i], MIGRATION_DONE);
         }
         kill_store(f);
         open_store(f);
@@ -205,24 +205,24 @@ static void test_forget_noted(void **state)
 {
     struct store_fixture *f = *state;
     uint64_t changed;
-    assert_int_equal(add_notes(f, "anna", "bert", &changed), 0);
+    assert_int_equal(add_migration_users(f, "anna", "bert", &changed), 0);
     assert_int_equal(forget(f, "anna", NULL), 1); /* known: what the other system has */
-    assert_int_equal(noted(f, "anna"), NOTE_ENDED);
+    assert_int_equal(migration_state(f, "anna"), MIGRATION_ENDED);
     assert_int_equal(forget(f, "anna", NULL), 0);
     for (int round = 0; round < 2; round++) {
-        assert_int_equal(read_notes(f, 4), 1);
-        assert_int_equal(add_notes(f, "anna", "bert", &changed), 0);
+        assert_int_equal(read_migration_users(f, 4), 1);
+        assert_int_equal(add_migration_users(f, "anna", "bert", &changed), 0);
         assert_int_equal(changed, 0);
-        mark(f, "anna", NOTE_DONE);
-        struct store_notes again = {.kind = NOTES_AGAIN};
-        assert_int_equal(change_notes(f, &again), 0);
-        assert_int_equal(noted(f, "anna"), NOTE_ENDED);
+        mark(f, "anna", MIGRATION_DONE);
+        struct store_migration_change again = {.kind = MIGRATION_AGAIN};
+        assert_int_equal(change_migration_users(f, &again), 0);
+        assert_int_equal(migration_state(f, "anna"), MIGRATION_ENDED);
         kill_store(f);
         open_store(f);
     }
     assert_int_equal(ask(f, "staging", "SELECT count(*) FROM noted WHERE user = 'anna'"), 0);
     assert_int_equal(ask(f, "staging", "SELECT count(*) FROM noted WHERE state = 3"), 1);
-    mark(f, "bert", NOTE_DONE);
+    mark(f, "bert", MIGRATION_DONE);
     assert_int_equal(forget(f, "bert", NULL), 0); /* all that there was has been taken over: nothing */
 }
 
@@ -231,18 +231,18 @@ static void test_notes_fail(void **state)
 {
     struct store_fixture *f = *state;
     uint64_t changed;
-    assert_int_equal(add_notes(f, "anna", "bert", &changed), 0);
+    assert_int_equal(add_migration_users(f, "anna", "bert", &changed), 0);
     rule(VFS_SYNC, "staging.db-wal", 1, false, VFS_EIO);
-    assert_true(add_notes(f, "carl", "dora", &changed) < 0);
+    assert_true(add_migration_users(f, "carl", "dora", &changed) < 0);
     vfs_fault_heal();
-    enum store_note carl = noted(f, "carl"); /* it isn't known what of it the file has */
-    assert_int_equal(add_notes(f, "carl", "dora", &changed), 0);
-    assert_int_equal(changed, carl == NOTE_NONE ? 2 : 0);
-    assert_int_equal(count_notes(f).waiting, 4);
+    enum store_note carl = migration_state(f, "carl"); /* it isn't known what of it the file has */
+    assert_int_equal(add_migration_users(f, "carl", "dora", &changed), 0);
+    assert_int_equal(changed, carl == MIGRATION_NONE ? 2 : 0);
+    assert_int_equal(count_migration_users(f).waiting, 4);
     kill_store(f);
     open_store(f);
-    assert_int_equal(count_notes(f).waiting, 4);
-    assert_int_equal(noted(f, "dora"), NOTE_WAITING);
+    assert_int_equal(count_migration_users(f).waiting, 4);
+    assert_int_equal(migration_state(f, "dora"), MIGRATION_WAITING);
 }
 
 /* --- tests: a load beside the service --- */
@@ -262,7 +262,7 @@ static void test_bulk_serving(void **state)
     const struct store_ops *ops = f->store->ops;
     struct err err = {0};
     uint64_t changed;
-    assert_int_equal(add_notes(f, "anna", "bert", &changed), 0);
+    assert_int_equal(add_migration_users(f, "anna", "bert", &changed), 0);
     assert_int_equal(record_at(f, STORE_PLAY, START, "anna", "here"), 0);
     assert_int_equal(ops->bulk_begin(f->store, true, &err), 0);
     bring(f, "anna", "a1");

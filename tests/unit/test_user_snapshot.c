@@ -121,7 +121,7 @@ static void test_parcel_noted(void **state)
     static const uint8_t golden[] = {0x02, 0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01,
                                      0x01, 0x75, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01}; /* docs/format.md has it */
     (void)state;
-    struct user_snapshot p = {.key = 0x0102030405060708, .user = slice_str("u"), .noted = true};
+    struct user_snapshot p = {.key = 0x0102030405060708, .user = slice_str("u"), .migration_state = true};
     struct user_snapshot q;
     struct err err = {0};
     struct buf bytes = {0};
@@ -130,7 +130,7 @@ static void test_parcel_noted(void **state)
     assert_int_equal(bytes.len, sizeof golden + 4);
     assert_memory_equal(bytes.data, golden, sizeof golden);
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
-    assert_true(q.noted && q.key == p.key && q.n_plays == 0);
+    assert_true(q.migration_state && q.key == p.key && q.n_plays == 0);
     for (int mark = 0; mark < 4; mark += 2) { /* whoever isn't noted has no mark */
         bytes.data[sizeof golden - 1] = (char)mark;
         seal(&bytes);
@@ -147,17 +147,17 @@ static void test_parcel_noted(void **state)
 
     buf_clear(&bytes);
     p = sample();
-    p.noted = true;
+    p.migration_state = true;
     assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
-    assert_true(user_snapshot_may_be_noted(buf_slice(&bytes)));
+    assert_true(user_snapshot_may_migrate(buf_slice(&bytes)));
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
-    assert_true(q.noted && q.n_damaged == 2 && q.n_plays == 3);
+    assert_true(q.migration_state && q.n_damaged == 2 && q.n_plays == 3);
     buf_clear(&bytes);
-    p.noted = false;
+    p.migration_state = false;
     assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
-    assert_false(user_snapshot_may_be_noted(buf_slice(&bytes)));
+    assert_false(user_snapshot_may_migrate(buf_slice(&bytes)));
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
-    assert_false(q.noted);
+    assert_false(q.migration_state);
     buf_free(&bytes);
     arena_free(&arena);
 }

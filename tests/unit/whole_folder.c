@@ -53,25 +53,27 @@ static void play_in(struct store_fixture *f, int month, const char *prefix)
     }
 }
 
-static void note(struct store_fixture *f, struct store_notes notes)
+static void note(struct store_fixture *f, struct store_migration_change users_to_migrate)
 {
     int done = 0;
-    notes.call.done = call_done;
-    notes.call.owner = &done;
-    f->store->ops->note(f->store, &notes);
+    users_to_migrate.call.done = call_done;
+    users_to_migrate.call.owner = &done;
+    f->store->ops->note(f->store, &users_to_migrate);
     wait_flag(&done);
-    assert_int_equal(notes.call.err.code, 0);
+    assert_int_equal(users_to_migrate.call.err.code, 0);
 }
 
 static void make_notes(struct store_fixture *f)
 {
     const struct slice users[] = {slice_str("waits"), slice_str("done"), slice_str("left"), slice_str("ended")};
     const struct store_problem problem = {.key = slice_str("played:left"), .what = slice_str("it is a list")};
-    note(f, (struct store_notes){.kind = NOTES_ADD, .users = users, .n = 4});
-    note(f, (struct store_notes){.kind = NOTES_MARK, .users = users + 1, .n = 1, .state = NOTE_DONE});
-    note(f, (struct store_notes){.kind = NOTES_MARK, .users = users + 2, .n = 1, .state = NOTE_LEFT});
-    note(f, (struct store_notes){.kind = NOTES_PROBLEMS, .problems = &problem, .n = 1});
-    note(f, (struct store_notes){.kind = NOTES_PAUSE, .paused = true});
+    note(f, (struct store_migration_change){.kind = MIGRATION_ADD, .users = users, .n = 4});
+    note(f,
+         (struct store_migration_change){.kind = MIGRATION_MARK, .users = users + 1, .n = 1, .state = MIGRATION_DONE});
+    note(f,
+         (struct store_migration_change){.kind = MIGRATION_MARK, .users = users + 2, .n = 1, .state = MIGRATION_LEFT});
+    note(f, (struct store_migration_change){.kind = MIGRATION_PROBLEMS, .problems = &problem, .n = 1});
+    note(f, (struct store_migration_change){.kind = MIGRATION_PAUSE, .paused = true});
     assert_int_equal(forget(f, "ended", NULL), 1);
 }
 
@@ -300,26 +302,27 @@ static const char *check_months(struct store_fixture *f)
 static const char *check_notes(struct store_fixture *f)
 {
     static const char *const users[] = {"waits", "done", "left", "ended", "nobody"};
-    static const enum store_note want[] = {NOTE_WAITING, NOTE_DONE, NOTE_LEFT, NOTE_ENDED, NOTE_NONE};
+    static const enum store_note want[] = {MIGRATION_WAITING, MIGRATION_DONE, MIGRATION_LEFT, MIGRATION_ENDED,
+                                           MIGRATION_NONE};
     for (int i = 0; i < 5; i++) {
-        enum store_note note = f->store->ops->noted(f->store, key_of(users[i]));
+        enum store_note note = f->store->ops->migration_state(f->store, key_of(users[i]));
         if (note != want[i]) {
             return wrong("note of %s: %d", users[i], note);
         }
     }
-    struct store_notes_state now;
-    f->store->ops->notes_state(f->store, &now);
+    struct store_migration_counts now;
+    f->store->ops->migration_users_state(f->store, &now);
     if (now.all != 4 || now.waiting != 1 || now.problems != 1 || !now.paused) {
         return wrong("notes: %d, problems: %d, paused: %d", (int)now.all, (int)now.problems, now.paused);
     }
     struct arena arena = {0};
     struct err err = {0};
-    struct store_notes_walk walk = {0};
+    struct store_migration_walk walk = {0};
     struct slice waiting[4];
     struct store_problem problems[4];
-    int n = f->store->ops->notes_read(f->reader, &walk, waiting, 4, &arena, &err);
+    int n = f->store->ops->migration_users_read(f->reader, &walk, waiting, 4, &arena, &err);
     bool good = n == 1 && slice_eq(waiting[0], slice_str("waits"));
-    n = f->store->ops->notes_problems(f->reader, problems, 4, &arena, &err);
+    n = f->store->ops->migration_users_problems(f->reader, problems, 4, &arena, &err);
     good = good && n == 1 && slice_eq(problems[0].key, slice_str("played:left"));
     arena_free(&arena);
     return good ? NULL : wrong("the notes' tables: %s", err.text);

@@ -25,34 +25,35 @@ enum { FORGOTTEN_MAX = 64 << 20 }; /* bytes of notes: a million forgets and more
 
 /* --- forgets: before (8 bytes), length of the user, length of the item (0: all of the user's rows), both ids --- */
 
-static void note(struct buf *notes, struct slice user, struct slice item, uint64_t before)
+static void note(struct buf *users_to_migrate, struct slice user, struct slice item, uint64_t before)
 {
     unsigned char head[10];
     memcpy(head, &before, 8);
     head[8] = (unsigned char)user.len;
     head[9] = (unsigned char)item.len;
-    buf_add(notes, head, sizeof head);
-    buf_add(notes, user.data, user.len);
-    buf_add(notes, item.data, item.len);
+    buf_add(users_to_migrate, head, sizeof head);
+    buf_add(users_to_migrate, user.data, user.len);
+    buf_add(users_to_migrate, item.data, item.len);
 }
 
-int backup_note_forget(struct buf *notes, struct slice user, const struct slice *items, size_t n, uint64_t before)
+int backup_note_forget(struct buf *users_to_migrate, struct slice user, const struct slice *items, size_t n,
+                       uint64_t before)
 {
     if (n == 0) {
-        note(notes, user, slice_of("", 0), before);
+        note(users_to_migrate, user, slice_of("", 0), before);
     }
     for (size_t i = 0; i < n; i++) {
-        note(notes, user, items[i], before);
+        note(users_to_migrate, user, items[i], before);
     }
-    return notes->failed || notes->len > FORGOTTEN_MAX ? ERR_NOMEM : 0;
+    return users_to_migrate->failed || users_to_migrate->len > FORGOTTEN_MAX ? ERR_NOMEM : 0;
 }
 
-static int put_forgotten(struct db *db, const struct buf *notes, uint64_t seed, struct err *err)
+static int put_forgotten(struct db *db, const struct buf *users_to_migrate, uint64_t seed, struct err *err)
 {
     int result = db_run(db, db_stmt(db, SQL_FORGOTTEN_CREATE, err), err);
-    for (size_t at = 0; at < notes->len && result == 0;) {
+    for (size_t at = 0; at < users_to_migrate->len && result == 0;) {
         uint64_t before;
-        const char *p = notes->data + at;
+        const char *p = users_to_migrate->data + at;
         memcpy(&before, p, 8);
         size_t user_len = (unsigned char)p[8];
         size_t item_len = (unsigned char)p[9];
@@ -72,12 +73,12 @@ static int put_forgotten(struct db *db, const struct buf *notes, uint64_t seed, 
     return result < 0 ? result : db_run(db, db_stmt(db, SQL_FORGOTTEN_INDEX, err), err);
 }
 
-static int delete_forgotten(struct db *db, const struct buf *notes, uint64_t seed, struct err *err)
+static int delete_forgotten(struct db *db, const struct buf *users_to_migrate, uint64_t seed, struct err *err)
 {
     struct slot_tables tables;
     int64_t rows = 0;
     int result = slot_rows_tables(db, &tables, err);
-    if (result < 0 || (result = put_forgotten(db, notes, seed, err)) < 0) {
+    if (result < 0 || (result = put_forgotten(db, users_to_migrate, seed, err)) < 0) {
         return result;
     }
     for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
@@ -106,13 +107,13 @@ static int drop_mirror(struct db *db, struct err *err)
     return broken != 0 ? 0 : db_meta_set_int(db, "mirror_broken", clock_wall_ms(), err);
 }
 
-static int mend(struct db *db, const struct buf *notes, uint64_t seed, uint64_t high_water, struct err *err)
+static int mend(struct db *db, const struct buf *users_to_migrate, uint64_t seed, uint64_t high_water, struct err *err)
 {
     int result = db_pragma(db, "secure_delete", 1, err);
     if (result < 0 || (result = db_begin(db, err)) < 0) {
         return result;
     }
-    if ((notes->len > 0 && (result = delete_forgotten(db, notes, seed, err)) < 0) ||
+    if ((users_to_migrate->len > 0 && (result = delete_forgotten(db, users_to_migrate, seed, err)) < 0) ||
         (result = drop_mirror(db, err)) < 0 ||
         (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
         db_rollback(db);
@@ -121,13 +122,13 @@ static int mend(struct db *db, const struct buf *notes, uint64_t seed, uint64_t 
     return db_commit(db, err);
 }
 
-int backup_mend_staging(const char *folder, const char *vfs, const struct buf *notes, uint64_t seed,
+int backup_mend_staging(const char *folder, const char *vfs, const struct buf *users_to_migrate, uint64_t seed,
                         uint64_t high_water, struct err *err)
 {
     struct db db;
     int result = db_open(&db, folder, STAGING_PARTIAL, vfs, DB_WRITE_FULL, err);
     if (result == 0) {
-        result = mend(&db, notes, seed, high_water, err);
+        result = mend(&db, users_to_migrate, seed, high_water, err);
         db_close(&db);
     }
     return result;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/sqlite/export_notes.h"
+#include "store/sqlite/export_migration.h"
 #include "store/sqlite/export_pack.h"
 #include "store/sqlite/folder.h"
 #include "store/sqlite/internal.h"
@@ -43,7 +43,7 @@ struct exporter {
     struct staged_ids ids;
     struct staged_walk walks[WALKS]; /* of NOTED: only key and user */
     bool at_user[WALKS];
-    struct export_notes notes;
+    struct export_migration users_to_migrate;
 
     /* of the snapshot */
     struct arena users_arena;
@@ -134,7 +134,7 @@ static int read_staging(struct exporter *x, struct err *err)
         tell_set_aside(x);
     }
     if (result == 0) {
-        result = export_notes_read(&x->notes, &x->staging, x->e, x->packer.seed, err);
+        result = export_migration_read(&x->users_to_migrate, &x->staging, x->e, x->packer.seed, err);
     }
     return db_end_read(&x->staging, result, err);
 }
@@ -142,7 +142,7 @@ static int read_staging(struct exporter *x, struct err *err)
 static int next_staged(struct exporter *x, int i, struct err *err)
 {
     if (i == NOTED) {
-        int found = export_notes_next(&x->notes, &x->staging, &x->walks[i].key, &x->walks[i].user, err);
+        int found = export_migration_next(&x->users_to_migrate, &x->staging, &x->walks[i].key, &x->walks[i].user, err);
         x->at_user[i] = found == 1;
         return found < 0 ? found : 0;
     }
@@ -254,13 +254,13 @@ static int pack(struct exporter *x, int64_t key, struct slice user, int last_mon
     }
     int newest = newest_delivery(x, key, user);
     const struct staged_walk *note = &x->walks[NOTED];
-    bool noted = x->at_user[NOTED] && note->key == key && slice_eq(note->user, user);
+    bool migration_state = x->at_user[NOTED] && note->key == key && slice_eq(note->user, user);
     size_t begin = x->bytes.len;
     int result, gone;
     do {
         x->bytes.len = begin;
-        result = export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, noted, &x->bytes,
-                             err);
+        result = export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, migration_state,
+                             &x->bytes, err);
         gone = result >= 0 && x->served ? drop_gone(x, key, user, err) : 0;
         if (gone > 0 && (gone = renew_snapshot(x, err)) == 0) {
             stored = true; /* perhaps by now */
@@ -488,7 +488,7 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
         staged_free(x->slots[i]);
     }
     staged_ids_free(&x->ids);
-    export_notes_free(&x->notes);
+    export_migration_free(&x->users_to_migrate);
     arena_free(&x->users_arena);
     export_packer_free(&x->packer);
     buf_free(&x->bytes);

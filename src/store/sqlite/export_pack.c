@@ -158,10 +158,11 @@ static int pack_deliveries(struct export_packer *x, struct packed *p, struct err
 
 /* --- the user --- */
 
-int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, bool noted,
-                struct buf *out, struct err *err)
+int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored,
+                bool migration_state, struct buf *out, struct err *err)
 {
-    struct packed p = {.snapshot = {.key = key, .user = user, .last_month = last_month, .noted = noted}};
+    struct packed p = {
+        .snapshot = {.key = key, .user = user, .last_month = last_month, .migration_state = migration_state}};
     arena_reset(&x->arena);
     p.snapshot.months = p.months;
     p.snapshot.damaged = p.damaged;
@@ -179,7 +180,9 @@ int export_pack(struct export_packer *x, int64_t key, struct slice user, int las
         return result;
     }
     const struct user_snapshot *all = &p.snapshot;
-    if (all->n_months + all->n_plays + all->deliveries.len + all->n_exceptions + all->n_damaged + all->noted == 0) {
+    if (all->n_months + all->n_plays + all->deliveries.len + all->n_exceptions + all->n_damaged +
+            all->migration_state ==
+        0) {
         return 0;
     }
     if ((result = user_snapshot_encode(all, out)) < 0) {

@@ -25,7 +25,7 @@ void export_packer_free(struct export_packer *x);
 
 /* Appends the snapshot. last_month: the newest that is known so far. stored: history has rows under the key. noted: the
  * user is, and not taken over yet. Returns 1; 0 when there is nothing of the user; or an error. */
-int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored, bool noted,
-                struct buf *out, struct err *err);
+int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored,
+                bool migration_state, struct buf *out, struct err *err);
 
 #endif

@@ -110,7 +110,7 @@ static int merge_some(struct sqlite_store *s, struct flush_job *job, struct step
             step->range_ended = true;
             return 0;
         }
-        if (job->older && notes_of(&s->base, job->walk.key) == NOTE_ENDED) {
+        if (job->older && migration_users_of(&s->base, job->walk.key) == MIGRATION_ENDED) {
             continue; /* forgotten since: the erase comes later than the note's end, or has been */
         }
         /* The second of two users with one key may begin a step that the first has ended. */

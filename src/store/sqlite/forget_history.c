@@ -147,8 +147,8 @@ static int forget_items(struct sqlite_store *s, struct store_forget *forget)
     struct err *err = &forget->err;
     arena_reset(&h->arena);
     int result = forget_delivered(s, forget);
-    enum store_note note = notes_of(&s->base, forget->key);
-    if (result == 0 && (note == NOTE_WAITING || note == NOTE_LEFT)) {
+    enum store_note note = migration_users_of(&s->base, forget->key);
+    if (result == 0 && (note == MIGRATION_WAITING || note == MIGRATION_LEFT)) {
         result = except_all(s, forget);
     }
     if (result == 0) {

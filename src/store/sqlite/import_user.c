@@ -303,7 +303,7 @@ static int import_snapshot(struct sqlite_store *s, struct slice bytes, struct er
         return result;
     }
     if (w.newest < w.first_kept) {
-        return w.snapshot.noted ? IMPORT_DONE : IMPORT_OLD;
+        return w.snapshot.migration_state ? IMPORT_DONE : IMPORT_OLD;
     }
     if ((result = month_list(s, err)) < 0 || (result = import_plan_exceptions(&w)) < 0 ||
         (result = plan_months(&w)) < 0 || (result = result > 0 ? result : plan_deliveries(&w)) < 0) {

@@ -54,7 +54,7 @@ static int noted_user(const struct sqlite_store *s, struct slice snapshot, struc
 {
     struct user_snapshot p;
     struct err why = {0};
-    int result = user_snapshot_may_be_noted(snapshot)
+    int result = user_snapshot_may_migrate(snapshot)
                      ? user_snapshot_decode(snapshot.data, snapshot.len, arena, &p, &why)
                      : ERR_INVALID;
     if (result == ERR_NOMEM) {
@@ -78,7 +78,7 @@ static int note_users(struct sqlite_store *s, const struct store_import *import,
         n += result > 0;
     }
     if (result >= 0) {
-        result = n > 0 ? notes_add(s, users, n, err) : 0;
+        result = n > 0 ? migration_users_add(s, users, n, err) : 0;
     }
     arena_free(&arena);
     return result;

@@ -40,22 +40,22 @@
 
 struct sqlite_store;
 struct bulk;
-struct notes;
+struct migration_users;
 struct mirror_queue;
 struct garbage;
 struct backup;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
 enum store_wants {
-    WANTS_FLUSH,    /* RING FLUSH */
-    WANTS_ROOM,     /* RING FLUSH whose turn waits for an empty slot */
-    WANTS_TICK,     /* the test clock moved */
-    WANTS_MERGE,    /* a bulk load's next index */
-    WANTS_SESSIONS, /* to be kept, or given back */
-    WANTS_IMPORT,   /* users of another store */
-    WANTS_NOTES,    /* a change of notes */
-    WANTS_MIRROR,   /* the mirror reset */
-    WANTS_CLOCK,    /* an administrator says what time it is */
+    WANTS_FLUSH,     /* RING FLUSH */
+    WANTS_ROOM,      /* RING FLUSH whose turn waits for an empty slot */
+    WANTS_TICK,      /* the test clock moved */
+    WANTS_MERGE,     /* a bulk load's next index */
+    WANTS_SESSIONS,  /* to be kept, or given back */
+    WANTS_IMPORT,    /* users of another store */
+    WANTS_MIGRATION, /* a change of notes */
+    WANTS_MIRROR,    /* the mirror reset */
+    WANTS_CLOCK,     /* an administrator says what time it is */
 };
 
 struct slot {
@@ -307,7 +307,7 @@ struct sqlite_store {
     pthread_mutex_t bulk_mutex; /* guards whether it is merged, and: */
     bool bulk_stopped;
     pthread_cond_t bulk_wake; /* of who waits for it */
-    struct notes *notes;
+    struct migration_users *users_to_migrate;
     struct mirror_queue *mirror;
 
     pthread_mutex_t backup_mutex; /* guards these: */
@@ -334,8 +334,8 @@ int reader_months(struct store_reader *reader, struct store_month_info *out, int
 int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);
 
 /* reader_staging.c: by the reader's second connection */
-int reader_notes(struct store_reader *reader, struct store_notes_walk *walk, struct slice *users, int max,
-                 struct arena *arena, struct err *err);
+int reader_migration(struct store_reader *reader, struct store_migration_walk *walk, struct slice *users, int max,
+                     struct arena *arena, struct err *err);
 int reader_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
                     struct err *err);
 int reader_mirror(struct store_reader *reader, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
@@ -503,18 +503,19 @@ void bulk_merged(struct sqlite_store *s, const struct err *err); /* the historia
 void bulk_stop(struct store *base);
 
 /* notes.c */
-int notes_open(struct sqlite_store *s, struct err *err); /* at start, before threads */
-void notes_close(struct sqlite_store *s);
-void notes_write(struct store *base, struct store_notes *notes);
-enum store_note notes_of(struct store *base, int64_t key);
-void notes_state(struct store *base, struct store_notes_state *out);
-int notes_waiting(struct sqlite_store *s, struct store_notes_walk *walk, uint32_t *ids, int max); /* any thread */
-void notes_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
+int migration_users_open(struct sqlite_store *s, struct err *err); /* at start, before threads */
+void migration_users_close(struct sqlite_store *s);
+void migration_users_write(struct store *base, struct store_migration_change *users_to_migrate);
+enum store_note migration_users_of(struct store *base, int64_t key);
+void migration_users_state(struct store *base, struct store_migration_counts *out);
+int migration_users_waiting(struct sqlite_store *s, struct store_migration_walk *walk, uint32_t *ids,
+                            int max);                                       /* any thread */
+void migration_users_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
 /* There too: users are noted, durably, unless they are already. */
-int notes_add(struct sqlite_store *s, const struct slice *users, size_t n, struct err *err);
+int migration_users_add(struct sqlite_store *s, const struct slice *users, size_t n, struct err *err);
 /* The end of a forgotten user's note, if there is one: inside the transaction, and once that is durable. */
-int notes_end(struct sqlite_store *s, int64_t key, struct err *err);
-void notes_ended(struct sqlite_store *s, int64_t key);
+int migration_users_end(struct sqlite_store *s, int64_t key, struct err *err);
+void migration_users_ended(struct sqlite_store *s, int64_t key);
 
 /* mirror.c. The seam's: */
 void mirror_listen(struct store *base, void (*wake)(void *arg), void *arg);

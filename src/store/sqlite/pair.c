@@ -114,8 +114,8 @@ static int write_folder(struct db *db, const char *folder, struct err *err)
 struct pair {
     char staging[FOLDER_TEXT], history[FOLDER_TEXT];
     bool staging_started, history_made;
-    int64_t noted, flushes; /* by staging.db, of history.db */
-    int64_t highest, met;   /* in staging.db, by history.db */
+    int64_t migration_state, flushes; /* by staging.db, of history.db */
+    int64_t highest, met;             /* in staging.db, by history.db */
     int64_t staging_starts, history_starts;
 };
 
@@ -131,7 +131,7 @@ static int read_staging(struct db *staging, struct pair *p, struct err *err)
     if ((result = read_folder(staging, p->staging, err)) < 0 ||
         (result = db_meta_int(staging, "turn", -1, &turn, err)) < 0 ||
         (result = db_meta_int(staging, "starts", 0, &p->staging_starts, err)) < 0 ||
-        (result = db_meta_int(staging, "flushes", 0, &p->noted, err)) < 0) {
+        (result = db_meta_int(staging, "flushes", 0, &p->migration_state, err)) < 0) {
         return result;
     }
     p->staging_started = turn >= 0; /* the first start writes it last */
@@ -168,7 +168,7 @@ static bool staging_is_older(const struct pair *p)
 /* A start writes staging.db first. */
 static bool history_is_older(const struct pair *p)
 {
-    return p->flushes < p->noted || p->staging_starts > p->history_starts + 1;
+    return p->flushes < p->migration_state || p->staging_starts > p->history_starts + 1;
 }
 
 static bool is_other_folder(const struct pair *p)

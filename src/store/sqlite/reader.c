@@ -303,8 +303,8 @@ static int load_history(struct store_reader *r, int64_t key, struct slice user, 
     if (result != 1) {
         /* Every merge upserts the users row. Without one there is nothing, unless an item was un-seen of a user who is
          * still to be taken over from another system. */
-        bool excepted =
-            result == 0 && atomic_load(&r->store->exceptions) > 0 && notes_of(&r->store->base, key) != NOTE_NONE;
+        bool excepted = result == 0 && atomic_load(&r->store->exceptions) > 0 &&
+                        migration_users_of(&r->store->base, key) != MIGRATION_NONE;
         return excepted ? load_exceptions(r, key, view, err) : result;
     }
     sqlite3_reset(stmt);

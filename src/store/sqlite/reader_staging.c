@@ -40,8 +40,8 @@ static int read_users(struct db *db, const uint32_t *ids, int n, struct slice *u
     return result < 0 ? result : found;
 }
 
-int reader_notes(struct store_reader *r, struct store_notes_walk *walk, struct slice *users, int max,
-                 struct arena *arena, struct err *err)
+int reader_migration(struct store_reader *r, struct store_migration_walk *walk, struct slice *users, int max,
+                     struct arena *arena, struct err *err)
 {
     uint32_t *ids = arena_alloc(arena, (size_t)max * sizeof *ids);
     if (ids == NULL) {
@@ -49,8 +49,8 @@ int reader_notes(struct store_reader *r, struct store_notes_walk *walk, struct s
     }
     int found = 0;
     while (found == 0 && !walk->ended) {
-        struct store_notes_walk before = *walk;
-        int n = notes_waiting(r->store, walk, ids, max);
+        struct store_migration_walk before = *walk;
+        int n = migration_users_waiting(r->store, walk, ids, max);
         if (n == 0) {
             continue;
         }

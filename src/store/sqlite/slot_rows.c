@@ -99,15 +99,15 @@ int slot_rows_first(struct db *db, int slot, int64_t highest, int64_t *first, st
 int slot_rows_highest(struct db *db, int64_t *out, struct err *err)
 {
     struct slot_tables tables;
-    int64_t noted = 0;
-    int result = db_meta_int(db, "high_water", 0, &noted, err);
-    *out = noted;
+    int64_t migration_state = 0;
+    int result = db_meta_int(db, "high_water", 0, &migration_state, err);
+    *out = migration_state;
     if (result < 0 || (result = slot_rows_tables(db, &tables, err)) < 0) {
         return result;
     }
     for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
         int64_t at[4] = {0};
-        int any = tables.exists[slot] ? bounds(db, slot, above(noted), at, err) : 0;
+        int any = tables.exists[slot] ? bounds(db, slot, above(migration_state), at, err) : 0;
         result = any < 0 ? any : 0;
         *out = any == 1 && at[3] > *out ? at[3] : *out;
     }

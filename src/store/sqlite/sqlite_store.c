@@ -293,7 +293,7 @@ static void store_close(struct store *base)
     }
     stager_note_end(s);
     mirror_close(s);
-    notes_close(s);
+    migration_users_close(s);
     close_file(&s->stager.db);
     close_file(&s->historian.db);
     free_slots(s);
@@ -343,11 +343,11 @@ static const struct store_ops sqlite_ops = {
     .bulk_turn = bulk_turn,
     .bulk_end = bulk_end,
     .bulk_stop = bulk_stop,
-    .note = notes_write,
-    .noted = notes_of,
-    .notes_state = notes_state,
-    .notes_read = reader_notes,
-    .notes_problems = reader_problems,
+    .note = migration_users_write,
+    .migration_state = migration_users_of,
+    .migration_users_state = migration_users_state,
+    .migration_users_read = reader_migration,
+    .migration_users_problems = reader_problems,
     .mirror_listen = mirror_listen,
     .mirror_read = reader_mirror,
     .mirror_done = mirror_done,
@@ -427,7 +427,8 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     }
     if ((result = choose_seed(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
         (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
-        (result = notes_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 || (result = start(s, err)) < 0) {
+        (result = migration_users_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 ||
+        (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;
@@ -435,7 +436,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
 
 close_files:
     mirror_close(s);
-    notes_close(s);
+    migration_users_close(s);
     free_slots(s);
     db_close(&s->historian.db);
     db_close(&s->stager.db);

@@ -185,8 +185,8 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         thread_queue_put(&s->historian.queue, m);
         return;
     }
-    if (m->what == WANTS_NOTES) {
-        notes_work(s, m);
+    if (m->what == WANTS_MIGRATION) {
+        migration_users_work(s, m);
         return;
     }
     if (m->what == WANTS_MIRROR) {

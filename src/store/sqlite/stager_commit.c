@@ -57,10 +57,10 @@ void stager_note_end(struct sqlite_store *s)
 {
     struct err err = {0};
     struct db *db = &s->stager.db;
-    int64_t noted = 0;
+    int64_t migration_state = 0;
     int result = db->lost ? db_reopen(db, &err) : 0;
-    if (result < 0 || (result = db_meta_int(db, "flushes", 0, &noted, &err)) < 0 ||
-        noted >= atomic_load(&s->flushes_durable)) {
+    if (result < 0 || (result = db_meta_int(db, "flushes", 0, &migration_state, &err)) < 0 ||
+        migration_state >= atomic_load(&s->flushes_durable)) {
         return;
     }
     if ((result = db_begin(db, &err)) == 0) {
@@ -78,9 +78,9 @@ void stager_note_end(struct sqlite_store *s)
 int stager_undo(struct sqlite_store *s, struct err *err)
 {
     struct stager *st = &s->stager;
-    int noted = stager_note_flushes(s, err);
-    if (noted < 0 || st->undo_from == 0) {
-        return noted;
+    int migration_state = stager_note_flushes(s, err);
+    if (migration_state < 0 || st->undo_from == 0) {
+        return migration_state;
     }
     sqlite3_stmt *stmt = db_stmt_for(&st->db, SQL_STAGED_DELETE_RANGE, st->undo_slot, err);
     if (stmt != NULL) {

@@ -78,8 +78,8 @@ static int ask(struct sqlite_store *s, struct store_forget *forget, struct sieve
     for (size_t i = 0; i < view.n_exceptions; i++) {
         sieve_except(sieve, view.exceptions[i]);
     }
-    enum store_note note = notes_of(&s->base, forget->key);
-    bool known = view.known || note == NOTE_WAITING || note == NOTE_LEFT;
+    enum store_note note = migration_users_of(&s->base, forget->key);
+    bool known = view.known || note == MIGRATION_WAITING || note == MIGRATION_LEFT;
     forget->answer = forget->n_items == 0 ? known : (int64_t)(n - sieve_end(sieve, unseen));
     return 0;
 }
@@ -183,8 +183,8 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
     size_t ends[STORE_SLOTS_MAX];
     int result = find_all(s, forget, ends);
     uint64_t from = s->stager.next_id, mirrored = mirror_forget_ids(s, forget);
-    bool noted = forget->n_items == 0 && notes_of(&s->base, forget->key) != NOTE_NONE;
-    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !noted && mirrored == 0)) {
+    bool migration_state = forget->n_items == 0 && migration_users_of(&s->base, forget->key) != MIGRATION_NONE;
+    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !migration_state && mirrored == 0)) {
         return result;
     }
     if ((result = db_begin(db, &forget->err)) < 0) {
@@ -195,8 +195,8 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
     if (result == 0 && (result = mirror_add_forget(s, forget, from, &forget->err)) == 0) {
         result = mirror_before_commit(s, &forget->err);
     }
-    if (result == 0 && noted) {
-        result = notes_end(s, forget->key, &forget->err);
+    if (result == 0 && migration_state) {
+        result = migration_users_end(s, forget->key, &forget->err);
     }
     if (result == 0) {
         result = db_commit(db, &forget->err);
@@ -212,8 +212,9 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
     }
     s->stager.undo_from = 0;
     mirror_committed(s, s->stager.next_id - 1);
-    if (noted) {
-        notes_ended(s, forget->key); /* before the historian has the forget: what it merges later is passed over */
+    if (migration_state) {
+        migration_users_ended(
+            s, forget->key); /* before the historian has the forget: what it merges later is passed over */
     }
     drop_rows(s, forget, ends);
     return 0;

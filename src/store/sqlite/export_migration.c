@@ -1,11 +1,11 @@
-#include "store/sqlite/export_notes.h"
+#include "store/sqlite/export_migration.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 
-struct export_note {
+struct export_migration_user {
     int64_t key, id;
 };
 
@@ -13,16 +13,16 @@ enum { WAITING = 0, LEFT = 2 /* noted.state, see sql/staging_4.sql */ };
 
 static int by_key(const void *a, const void *b)
 {
-    int64_t x = ((const struct export_note *)a)->key;
-    int64_t y = ((const struct export_note *)b)->key;
+    int64_t x = ((const struct export_migration_user *)a)->key;
+    int64_t y = ((const struct export_migration_user *)b)->key;
     return (x > y) - (x < y);
 }
 
-static int add(struct export_notes *x, struct export_note note, struct err *err)
+static int add(struct export_migration *x, struct export_migration_user note, struct err *err)
 {
     if (x->n == x->cap) {
         size_t cap = x->cap > 0 ? 2 * x->cap : 1024;
-        struct export_note *more = reallocarray(x->list, cap, sizeof *more);
+        struct export_migration_user *more = reallocarray(x->list, cap, sizeof *more);
         if (more == NULL) {
             return err_set(err, ERR_NOMEM, "out of memory for the notes while exporting");
         }
@@ -41,8 +41,8 @@ static bool is_open(sqlite3_stmt *stmt, struct slice user)
            user.len <= 255;
 }
 
-int export_notes_read(struct export_notes *x, struct db *staging, const struct sqlite_export *e, uint64_t seed,
-                      struct err *err)
+int export_migration_read(struct export_migration *x, struct db *staging, const struct sqlite_export *e, uint64_t seed,
+                          struct err *err)
 {
     int64_t exists = 0; /* not in a folder that no newer program has opened yet */
     int result = db_int(staging, "SELECT count(*) FROM sqlite_schema WHERE name = 'noted'", &exists, err);
@@ -52,7 +52,7 @@ int export_notes_read(struct export_notes *x, struct db *staging, const struct s
     sqlite3_stmt *stmt = db_stmt(staging, SQL_NOTED_ALL, err);
     while ((result = db_step(staging, stmt, err)) == 1) {
         struct slice user = db_column_bytes(stmt, 1);
-        struct export_note note = {hash_user_key(seed, user), sqlite3_column_int64(stmt, 0)};
+        struct export_migration_user note = {hash_user_key(seed, user), sqlite3_column_int64(stmt, 0)};
         if (!is_open(stmt, user) || note.key < e->from || note.key > e->to || !e->wanted(e->arg, user)) {
             continue;
         }
@@ -67,11 +67,12 @@ int export_notes_read(struct export_notes *x, struct db *staging, const struct s
     return result;
 }
 
-int export_notes_next(struct export_notes *x, struct db *staging, int64_t *key, struct slice *user, struct err *err)
+int export_migration_next(struct export_migration *x, struct db *staging, int64_t *key, struct slice *user,
+                          struct err *err)
 {
     int found = 0;
     while (found == 0 && x->at < x->n) {
-        const struct export_note *note = &x->list[x->at++];
+        const struct export_migration_user *note = &x->list[x->at++];
         sqlite3_stmt *stmt = db_stmt(staging, SQL_NOTED_USER, err);
         if (stmt != NULL) {
             sqlite3_bind_int64(stmt, 1, note->id);
@@ -88,7 +89,7 @@ int export_notes_next(struct export_notes *x, struct db *staging, int64_t *key, 
     return found;
 }
 
-void export_notes_free(struct export_notes *x)
+void export_migration_free(struct export_migration *x)
 {
     free(x->list);
 }
