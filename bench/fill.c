@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "cli/bench_ids.h"
+#include "cli/bench/bench_ids.h"
 #include "store/sqlite/internal.h"
 
 enum { ROWS_A_TRANSACTION = 20000, NAME_SIZE = BENCH_PREFIX_MAX + 32, SPREAD_MAX = 100 };

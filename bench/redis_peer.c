@@ -29,12 +29,12 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "cli/bench_engine.h"
-#include "cli/bench_ids.h"
-#include "cli/bench_report.h"
-#include "cli/bench_scan.h"
-#include "cli/bench_work.h"
-#include "cli/client.h"
+#include "cli/bench/bench_engine.h"
+#include "cli/bench/bench_ids.h"
+#include "cli/bench/bench_report.h"
+#include "cli/bench/bench_scan.h"
+#include "cli/bench/bench_work.h"
+#include "cli/lib/client.h"
 
 enum { MONTHS = 4, SEEN_PERCENT = 30, SET_SLOTS = 1 << 16, CANDIDATES_MAX = 65536, SINK_BYTES = 64 * 1024 };
 

@@ -1,5 +1,5 @@
 # Takes the help text of a subcommand out of its source and makes Markdown for page.awk of it:
-# awk -v name=why -f help.awk src/main.c src/cli/why.c
+# awk -v name=why -f help.awk src/main.c src/cli/inspect/why.c
 #
 # The text is the literal `help`: what it does; "Usage: ..."; more of that; "Options:"; "Exit code: ..."; "Examples:".
 # What the name stands for comes from the table of subcommands in main.c.

@@ -37,13 +37,13 @@ $(nodist_man_MANS): Makefile
 $(subcommand_pages): $(page_sources) man/help.awk src/main.c $(libunseen_a_SOURCES)
 	$(AM_V_GEN)$(make_page) && name=`basename $@ .1 | $(SED) 's/^unseen-//'` && \
 	$(AWK) -v name=$$name -f $(srcdir)/man/help.awk $(srcdir)/src/main.c \
-	    $(srcdir)/src/cli/`echo $$name | tr - _`.c > $@.md && \
+	    $(srcdir)/src/cli/*/`echo $$name | tr - _`.c > $@.md && \
 	make_page unseen-$$name 1 $@.md $(srcdir)/man/unseen-$$name.md $(srcdir)/man/subcommand.md \
 	    $(srcdir)/man/common.md && rm -f $@.md
 
-man/unseen.1: man/overview.awk man/page.awk man/unseen.md man/common.md src/main.c src/cli/help.c
+man/unseen.1: man/overview.awk man/page.awk man/unseen.md man/common.md src/main.c src/cli/lib/help.c
 	$(AM_V_GEN)$(make_page) && \
-	$(AWK) -f $(srcdir)/man/overview.awk $(srcdir)/src/main.c $(srcdir)/src/cli/help.c > $@.md && \
+	$(AWK) -f $(srcdir)/man/overview.awk $(srcdir)/src/main.c $(srcdir)/src/cli/lib/help.c > $@.md && \
 	make_page unseen 1 $(srcdir)/man/unseen.md $@.md $(srcdir)/man/common.md && rm -f $@.md
 
 man/unseen.conf.5: man/options.awk man/page.awk man/unseen.conf.md etc/unseen.conf

@@ -1,5 +1,5 @@
 # Makes Markdown for page.awk of the table of subcommands in main.c and the examples of the overview that
-# `unseen help` prints: awk -f overview.awk src/main.c src/cli/help.c
+# `unseen help` prints: awk -f overview.awk src/main.c src/cli/lib/help.c
 
 BEGIN { print "# SUBCOMMANDS\n" }
 /^    \{"[a-z-]+", cli_/ {

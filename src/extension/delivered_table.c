@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "extension/extension.h"
-#include "store/sqlite/delivered.h"
+#include "store/codec/deliveries.h"
 
 SQLITE_EXTENSION_INIT3
 

@@ -16,7 +16,7 @@ unseen_so_SOURCES = $(extension_sources) \
 	src/base/slice.c \
 	src/filter/codec.c \
 	src/filter/filter.c \
-	src/store/sqlite/delivered.c
+	src/store/codec/deliveries.c
 unseen_so_CFLAGS = $(EXTENSION_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS) $(ZSTD_CFLAGS) -fPIC -fvisibility=hidden
 unseen_so_LDFLAGS = -shared -Wl,-z,defs
 unseen_so_LDADD = $(ZSTD_LIBS)

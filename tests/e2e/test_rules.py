@@ -24,6 +24,7 @@ def test_this_repository_is_clean():
     ("src/store/sqlite/x.c", "#include <uv.h>\n", "uv.h"),
     ("src/store/x.c", "int64_t now(void) { return time(NULL); }\n", "asks the system for time"),
     ("src/net/x.c", "  uint64_t t = uv_now (loop);\n", "asks the system for time"),
+    ("src/store/sqlite/index/x.c", '#include "store/sqlite/db/db.h"\n', "knows no SQLite"),
     ("src/cli/x.c", '#include "output.h"\n', "not rooted"),
     ("src/new/x.c", "int x;\n", "no floor"),
     ("src/net/x.c", "int64_t x = crew->cfg->retention;\n", "may change"),
@@ -33,7 +34,7 @@ def test_this_repository_is_clean():
 ])
 def test_a_breach_is_seen(folder, path, text, says):
     root = folder / "repo"
-    for part in ("src/base", "src/store/sqlite", "src/dedup", "src/net", "src/cli", "src/new", "sql"):
+    for part in ("src/base", "src/store/sqlite/index", "src/dedup", "src/net", "src/cli", "src/new", "sql"):
         (root / part).mkdir(parents=True)
     (root / "src/config").mkdir()
     shutil.copy(REPO / "src/config/options.c", root / "src/config")

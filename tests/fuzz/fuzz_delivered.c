@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "base/varint.h"
-#include "store/sqlite/delivered.h"
+#include "store/codec/deliveries.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

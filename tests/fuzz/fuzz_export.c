@@ -7,8 +7,8 @@
 
 #include "base/buf.h"
 #include "base/hash.h"
-#include "cli/export_file.h"
-#include "store/user_snapshot.h"
+#include "cli/transfer/export_file.h"
+#include "store/codec/user_snapshot.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
-#include "cli/import_reader.h"
+#include "cli/import/import_reader.h"
 #include "dedup/dedup.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

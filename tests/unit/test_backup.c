@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/sqlite/db.h"
+#include "store/sqlite/db/db.h"
 #include "world_fixture.h"
 
 enum { ID_SIZE = 32, MANY = 80000, DAY_MS = 24 * 3600 * 1000 };

@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-#include "cli/bench_engine.h"
-#include "cli/bench_report.h"
-#include "cli/bench_work.h"
+#include "cli/bench/bench_engine.h"
+#include "cli/bench/bench_report.h"
+#include "cli/bench/bench_work.h"
 #include "resp/parser.h"
 
 static const struct bench_terms terms = {

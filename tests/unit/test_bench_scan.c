@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cli/bench_scan.h"
+#include "cli/bench/bench_scan.h"
 
 static int feed(struct bench_scan *scan, const char *bytes, size_t len)
 {

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
-#include "cli/options.h"
+#include "cli/lib/options.h"
 
 enum { ARGS = 16, OUTPUT = 4096 };
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cli/output.h"
+#include "cli/lib/output.h"
 
 static char *text;
 static size_t text_size;

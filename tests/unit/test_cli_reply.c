@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "cli/reply.h"
+#include "cli/lib/reply.h"
 
 static struct arena arena;
 

@@ -16,8 +16,8 @@
 
 #include "base/buf.h"
 #include "base/calendar.h"
-#include "cli/client.h"
-#include "cli/source.h"
+#include "cli/lib/client.h"
+#include "cli/lib/source.h"
 
 enum { REPLIES = 4, REQUEST = 1024 };
 

@@ -15,7 +15,7 @@
 
 #include "../scenario/vfs_fault.h"
 #include "../scenario/vfs_power.h"
-#include "store/sqlite/db.h"
+#include "store/sqlite/db/db.h"
 
 enum { STEP = 1 << 20, ROW = 1000, PLAY = 60 };
 

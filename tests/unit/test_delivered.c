@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/varint.h"
 #include "random.h"
-#include "store/sqlite/delivered.h"
+#include "store/codec/deliveries.h"
 
 enum { SEED = 42 };
 

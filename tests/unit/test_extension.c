@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "extension/extension.h"
 #include "filter/filter.h"
-#include "store/sqlite/delivered.h"
+#include "store/codec/deliveries.h"
 
 #define SEED UINT64_C(0x5eed5eed5eed5eed)
 

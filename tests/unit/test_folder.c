@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/sqlite/folder.h"
+#include "store/sqlite/db/folder.h"
 #include "store_fixture.h"
 
 static ino_t synced[16];

@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
-#include "cli/import_reader.h"
+#include "cli/import/import_reader.h"
 
 /* Takes what there is. */
 static void drain(struct import_reader *r, struct buf *out)

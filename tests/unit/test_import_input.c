@@ -15,8 +15,8 @@
 #include <zstd.h>
 
 #include "base/buf.h"
-#include "cli/import_input.h"
-#include "cli/progress.h"
+#include "cli/import/import_input.h"
+#include "cli/lib/progress.h"
 
 static char folder[] = "/tmp/unseen-import-XXXXXX";
 static char path[64]; /* of the file that put() wrote last */

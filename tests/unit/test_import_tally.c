@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/calendar.h"
-#include "cli/import_tally.h"
+#include "cli/import/import_tally.h"
 
 static const int64_t DAY = 24 * 3600 * 1000;
 

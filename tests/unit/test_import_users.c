@@ -14,8 +14,8 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
-#include "store/sqlite/delivered.h"
-#include "store/user_snapshot.h"
+#include "store/codec/deliveries.h"
+#include "store/codec/user_snapshot.h"
 #include "store_fixture.h"
 
 enum { USERS = 40, ITEMS = 30 };

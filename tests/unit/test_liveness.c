@@ -18,7 +18,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store/user_snapshot.h"
+#include "store/codec/user_snapshot.h"
 #include "whole_folder.h"
 
 static char copy[64]; /* the backup's folder */

@@ -16,7 +16,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store/sqlite/db.h"
+#include "store/sqlite/db/db.h"
 #include "world_fixture.h"
 
 enum { HOUR_MS = 3600 * 1000, TEXT = 32768 };

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/hash.h"
-#include "store/sqlite/staged.h"
+#include "store/sqlite/index/staged.h"
 
 /* --- allocations that fail: the linker sends the library's here (see local.mk) --- */
 

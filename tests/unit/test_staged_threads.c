@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/sqlite/staged.h"
+#include "store/sqlite/index/staged.h"
 
 enum { NOV = 2026 * 12 + 10, T_USERS = 300, T_PLAYS = 90000, T_LIVES = 200, T_ASKERS = 3 };
 

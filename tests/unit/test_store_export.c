@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "store/user_snapshot.h"
+#include "store/codec/user_snapshot.h"
 #include "store_calls.h"
 
 enum meanwhile { FORGET_USER, FORGET_ITEM, FLUSH };

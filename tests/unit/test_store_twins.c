@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store/sqlite/staged.h"
+#include "store/sqlite/index/staged.h"
 #include "store_calls.h"
 
 /* The walk of a flush copies deliveries into an array of these, and nothing else makes one. */

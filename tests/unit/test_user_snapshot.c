@@ -15,8 +15,8 @@
 
 #include "base/hash.h"
 #include "base/keyslot.h"
-#include "cli/export_file.h"
-#include "store/user_snapshot.h"
+#include "cli/transfer/export_file.h"
+#include "store/codec/user_snapshot.h"
 
 enum { SEED = 7 };
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cli/zipf.h"
+#include "cli/bench/zipf.h"
 
 enum { DRAWS = 400000, PIECES = 64 };
 

@@ -30,11 +30,11 @@
 
 #include "base/guard.h"
 #include "base/log.h"
+#include "store/codec/deliveries.h"
 #include "store/ring.h"
-#include "store/sqlite/db.h"
-#include "store/sqlite/delivered.h"
+#include "store/sqlite/db/db.h"
+#include "store/sqlite/index/staged.h"
 #include "store/sqlite/sqlite_store.h"
-#include "store/sqlite/staged.h"
 #include "store/sqlite/thread_queue.h"
 #include "store/store.h"
 

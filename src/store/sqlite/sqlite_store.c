@@ -11,10 +11,10 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/sqlite/folder.h"
+#include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/pair.h"
+#include "store/sqlite/db/schema.h"
 #include "store/sqlite/internal.h"
-#include "store/sqlite/pair.h"
-#include "store/sqlite/schema.h"
 
 /* --- the seed --- */
 

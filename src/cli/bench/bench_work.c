@@ -1,0 +1,378 @@
+#include "cli/bench/bench_work.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "cli/bench/bench_ids.h"
+#include "cli/bench/bench_scan.h"
+
+enum {
+    CHUNK = 10000,                       /* plays of one PLAYEDAT */
+    CANDIDATE = 5 + BENCH_ITEM_LEN + 2,  /* bytes of one in a request */
+    SALT_DIGITS = 9,                     /* the last ones of an item's name */
+    SALT_MAX = UINT32_MAX / BENCH_LISTS, /* a tag holds both */
+};
+
+/* A list of candidates, as the end of a request. */
+struct list {
+    struct buf body;
+    size_t head;     /* bytes of body before the first candidate */
+    char *items;     /* BENCH_ITEM_LEN bytes each */
+    uint8_t *played; /* a bit each, most significant first */
+    uint64_t unplayed;
+};
+
+/* A piece of a month's plays, as the end of a PLAYEDAT. */
+struct chunk {
+    struct buf body;
+    uint32_t n;
+};
+
+struct bench_works {
+    const struct bench_terms *terms;
+    struct zipf zipf;
+    struct list lists[BENCH_LISTS];
+    char question[64], play[64]; /* what stands before the user */
+    struct chunk *chunks;
+    uint64_t n_chunks;
+    _Atomic uint64_t prepared; /* commands handed out */
+    struct bench_work pings, questions, plays, preparation;
+};
+
+static uint64_t choose_user(const struct bench_works *w, struct bench_source *source)
+{
+    return zipf_next(&w->zipf, &source->random) - 1;
+}
+
+/* --- pings --- */
+
+static bool next_ping(const struct bench_work *work, struct bench_source *source, struct buf *out,
+                      struct bench_request *request)
+{
+    (void)work;
+    (void)source;
+    (void)request;
+    buf_add(out, "*1\r\n$4\r\nPING\r\n", 14);
+    return true;
+}
+
+static bool check_ping(const struct bench_work *work, uint32_t tag, struct slice reply, struct bench_findings *findings)
+{
+    (void)work;
+    (void)tag;
+    (void)findings;
+    return slice_eq(reply, slice_str("+PONG\r\n"));
+}
+
+/* --- plays --- */
+
+static bool next_play(const struct bench_work *work, struct bench_source *source, struct buf *out,
+                      struct bench_request *request)
+{
+    const struct bench_works *w = work->own;
+    (void)request;
+    buf_add(out, w->play, strlen(w->play));
+    bench_add_user(out, w->terms->prefix, choose_user(w, source));
+    bench_add_item(out, random_next(&source->random));
+    return true;
+}
+
+static bool is_integer(struct slice reply, int64_t wanted)
+{
+    size_t at = 0;
+    int64_t number;
+    struct slice text;
+    return bench_line(reply, &at, &number, &text) == ':' && number == wanted;
+}
+
+static bool check_play(const struct bench_work *work, uint32_t tag, struct slice reply, struct bench_findings *findings)
+{
+    (void)work;
+    (void)tag;
+    (void)findings;
+    return is_integer(reply, 1);
+}
+
+/* --- preparation --- */
+
+static bool next_preparation(const struct bench_work *work, struct bench_source *source, struct buf *out,
+                             struct bench_request *request)
+{
+    struct bench_works *w = (struct bench_works *)(uintptr_t)work->own;
+    uint64_t n = atomic_fetch_add_explicit(&w->prepared, 1, memory_order_relaxed);
+    (void)source;
+    if (n >= w->terms->users * w->n_chunks) {
+        return false;
+    }
+    const struct chunk *chunk = &w->chunks[n / w->terms->users];
+    buf_addf(out, "*%" PRIu32 "\r\n$8\r\nPLAYEDAT\r\n", chunk->n + 3);
+    bench_add_user(out, w->terms->prefix, n % w->terms->users);
+    request->body = buf_slice(&chunk->body);
+    request->tag = chunk->n;
+    return true;
+}
+
+static bool check_preparation(const struct bench_work *work, uint32_t tag, struct slice reply,
+                              struct bench_findings *findings)
+{
+    (void)work;
+    (void)findings;
+    return is_integer(reply, tag);
+}
+
+static void make_chunk(struct chunk *c, int64_t at_ms, uint64_t first, uint32_t n)
+{
+    char time[32];
+    int len = snprintf(time, sizeof time, "%" PRId64, at_ms);
+    c->n = n;
+    buf_addf(&c->body, "$%d\r\n%s\r\n", len, time);
+    for (uint32_t i = 0; i < n; i++) {
+        bench_add_item(&c->body, bench_item_id(first + i));
+    }
+}
+
+int bench_preparation(struct bench_works *w, const struct bench_work **work, struct err *err)
+{
+    const struct bench_terms *t = w->terms;
+    uint64_t a_month = (t->plays_per_month + CHUNK - 1) / CHUNK;
+    w->chunks = calloc(t->months * a_month + 1, sizeof *w->chunks);
+    bool failed = w->chunks == NULL;
+    int64_t now = clock_wall_ms();
+    for (uint32_t m = 0; m < t->months && !failed; m++) {
+        int64_t at = m == 0 ? now : month_start_ms(month_of_ms(now) - (int)m) + 1000;
+        for (uint32_t done = 0; done < t->plays_per_month && !failed; done += CHUNK) {
+            uint32_t n = t->plays_per_month - done < CHUNK ? t->plays_per_month - done : CHUNK;
+            struct chunk *c = &w->chunks[w->n_chunks++];
+            make_chunk(c, at, (uint64_t)m * t->plays_per_month + done, n);
+            failed = c->body.failed;
+        }
+    }
+    *work = &w->preparation;
+    return failed ? err_set(err, ERR_NOMEM, "out of memory for the plays of users") : 0;
+}
+
+/* --- questions --- */
+
+static bool is_played(const struct list *list, size_t i)
+{
+    return (list->played[i / 8] & (0x80 >> i % 8)) != 0;
+}
+
+static void write_salt(char out[SALT_DIGITS], uint32_t salt)
+{
+    for (int i = SALT_DIGITS - 1; i >= 0; i--, salt /= 10) {
+        out[i] = (char)('0' + salt % 10);
+    }
+}
+
+/* The list with never-played candidates that nobody was asked about yet: with other last digits. */
+static void add_fresh(struct buf *out, const struct bench_terms *t, const struct list *list, uint32_t salt)
+{
+    char digits[SALT_DIGITS];
+    size_t at = out->len + list->head + CANDIDATE - 2 - SALT_DIGITS;
+    write_salt(digits, salt);
+    if (buf_add(out, list->body.data, list->body.len) < 0) {
+        return; /* the owner looks at out->failed */
+    }
+    for (uint32_t i = 0; i < t->candidates; i++, at += CANDIDATE) {
+        if (!is_played(list, i)) {
+            memcpy(out->data + at, digits, sizeof digits);
+        }
+    }
+}
+
+static bool next_question(const struct bench_work *work, struct bench_source *source, struct buf *out,
+                          struct bench_request *request)
+{
+    const struct bench_works *w = work->own;
+    buf_add(out, w->question, strlen(w->question));
+    bench_add_user(out, w->terms->prefix, choose_user(w, source));
+    request->tag = (uint32_t)random_below(&source->random, BENCH_LISTS);
+    const struct list *list = &w->lists[request->tag];
+    if (w->terms->verify && source->serial % BENCH_FRESH == 0) {
+        uint32_t salt = 1 + (uint32_t)random_below(&source->random, SALT_MAX);
+        request->tag += salt * BENCH_LISTS;
+        add_fresh(out, w->terms, list, salt);
+    } else {
+        request->body = buf_slice(&list->body);
+    }
+    return true;
+}
+
+/* A reply that shows `shown` candidates, of which `wrong` were played, hides the rest of those that were not. Only
+ * fresh ones count. */
+static void find(struct bench_findings *f, const struct list *list, uint32_t salt, uint64_t shown, uint64_t wrong)
+{
+    if (salt > 0) {
+        f->unplayed += list->unplayed;
+        f->hidden += list->unplayed - (shown - wrong);
+    }
+    f->shown += wrong;
+}
+
+static bool check_bitmap(const struct bench_terms *t, const struct list *list, uint32_t salt, struct slice reply,
+                         struct bench_findings *findings)
+{
+    size_t at = 0, bytes = (t->candidates + 7) / 8;
+    int64_t number;
+    struct slice bits;
+    if (bench_line(reply, &at, &number, &bits) != '$' || bits.len != bytes) {
+        return false;
+    }
+    if (t->verify) {
+        uint64_t shown = 0, wrong = 0;
+        for (size_t i = 0; i < bytes; i++) {
+            unsigned byte = (unsigned char)bits.data[i];
+            shown += (unsigned)__builtin_popcount(byte);
+            wrong += (unsigned)__builtin_popcount(byte & list->played[i]);
+        }
+        find(findings, list, salt, shown, wrong);
+        return wrong == 0;
+    }
+    return true;
+}
+
+/* Whether a reply's item is the i-th candidate. digits: of the never-played ones, NULL: they are as in the list. */
+static bool is_candidate(const struct list *list, size_t i, const char *digits, struct slice item)
+{
+    const char *name = list->items + i * BENCH_ITEM_LEN;
+    size_t same = digits == NULL || is_played(list, i) ? BENCH_ITEM_LEN : BENCH_ITEM_LEN - SALT_DIGITS;
+    return memcmp(name, item.data, same) == 0 &&
+           (same == BENCH_ITEM_LEN || memcmp(digits, item.data + same, SALT_DIGITS) == 0);
+}
+
+/* Items or indexes, which must come in the order asked. */
+static bool check_array(const struct bench_terms *t, const struct list *list, uint32_t salt, struct slice reply,
+                        struct bench_findings *findings)
+{
+    char digits[SALT_DIGITS];
+    write_salt(digits, salt);
+    size_t at = 0, i = 0;
+    int64_t n, number;
+    struct slice text;
+    if (bench_line(reply, &at, &n, &text) != '*' || n < 0 || n > t->candidates) {
+        return false;
+    }
+    uint64_t wrong = 0;
+    for (int64_t k = 0; t->verify && k < n; k++) {
+        char type = bench_line(reply, &at, &number, &text);
+        if (t->form == BENCH_INDEXES) {
+            if (type != ':' || number < (int64_t)i || number >= t->candidates) {
+                return false;
+            }
+            i = (size_t)number;
+        } else {
+            if (type != '$' || text.len != BENCH_ITEM_LEN) {
+                return false;
+            }
+            while (i < t->candidates && !is_candidate(list, i, salt > 0 ? digits : NULL, text)) {
+                i++;
+            }
+            if (i == t->candidates) {
+                return false;
+            }
+        }
+        wrong += is_played(list, i++);
+    }
+    if (t->verify) {
+        find(findings, list, salt, (uint64_t)n, wrong);
+    }
+    return wrong == 0;
+}
+
+static bool check_question(const struct bench_work *work, uint32_t tag, struct slice reply,
+                           struct bench_findings *findings)
+{
+    const struct bench_works *w = work->own;
+    const struct list *list = &w->lists[tag % BENCH_LISTS];
+    uint32_t salt = tag / BENCH_LISTS;
+    return w->terms->form == BENCH_BITMAP ? check_bitmap(w->terms, list, salt, reply, findings)
+                                          : check_array(w->terms, list, salt, reply, findings);
+}
+
+static bool make_list(const struct bench_terms *t, struct list *list, uint64_t number, struct random *random)
+{
+    static const char *const words[] = {"$5\r\nITEMS", "$7\r\nINDEXES", "$6\r\nBITMAP"};
+    uint64_t plays = (uint64_t)t->plays_per_month * t->months;
+    list->items = malloc((size_t)t->candidates * BENCH_ITEM_LEN);
+    list->played = calloc(1, (t->candidates + 7) / 8);
+    if (list->items == NULL || list->played == NULL) {
+        return false;
+    }
+    buf_addf(&list->body, "$5\r\nREPLY\r\n%s\r\n$5\r\nITEMS\r\n", words[t->form]);
+    list->head = list->body.len;
+    for (uint32_t i = 0; i < t->candidates; i++) {
+        bool played = plays > 0 && random_below(random, 100) < t->seen_percent;
+        uint64_t n = played ? random_below(random, plays) : BENCH_NEVER_PLAYED + number * t->candidates + i;
+        uint64_t id = bench_item_id(n);
+        bench_add_item(&list->body, id);
+        bench_write_item(list->items + (size_t)i * BENCH_ITEM_LEN, id);
+        if (played) {
+            list->played[i / 8] |= (uint8_t)(0x80 >> i % 8);
+        } else {
+            list->unplayed++;
+        }
+    }
+    return !list->body.failed;
+}
+
+int bench_works_new(const struct bench_terms *terms, struct bench_works **works, struct err *err)
+{
+    struct bench_works *w = calloc(1, sizeof *w);
+    if (w == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    w->terms = terms;
+    w->pings = (struct bench_work){"pings", 1, w, next_ping, check_ping};
+    w->questions = (struct bench_work){"questions", 1, w, next_question, check_question};
+    w->plays = (struct bench_work){"plays", 1, w, next_play, check_play};
+    w->preparation = (struct bench_work){"preparation", 1, w, next_preparation, check_preparation};
+    zipf_init(&w->zipf, terms->users, terms->skew);
+    snprintf(w->question, sizeof w->question, "*%" PRIu32 "\r\n$6\r\nFILTER\r\n", terms->candidates + 5);
+    snprintf(w->play, sizeof w->play, "*3\r\n$6\r\nPLAYED\r\n");
+    struct random random = {1};
+    for (uint64_t i = 0; i < BENCH_LISTS; i++) {
+        if (!make_list(terms, &w->lists[i], i, &random)) {
+            bench_works_free(w);
+            return err_set(err, ERR_NOMEM, "out of memory for %" PRIu32 " candidates", terms->candidates);
+        }
+    }
+    *works = w;
+    return 0;
+}
+
+void bench_works_free(struct bench_works *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < BENCH_LISTS; i++) {
+        buf_free(&w->lists[i].body);
+        free(w->lists[i].items);
+        free(w->lists[i].played);
+    }
+    for (uint64_t i = 0; i < w->n_chunks; i++) {
+        buf_free(&w->chunks[i].body);
+    }
+    free(w->chunks);
+    free(w);
+}
+
+const struct bench_work *bench_pings(const struct bench_works *w)
+{
+    return &w->pings;
+}
+
+const struct bench_work *bench_questions(const struct bench_works *w)
+{
+    return &w->questions;
+}
+
+const struct bench_work *bench_plays(const struct bench_works *w)
+{
+    return &w->plays;
+}

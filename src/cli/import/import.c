@@ -1,0 +1,350 @@
+/* `unseen import`: files through the reader into a target: the data folder, a running server, or nothing (--dry-run).
+ *
+ * A malformed line is counted and passed over. With --strict the files are read twice: first for malformed lines alone,
+ * before anything is opened for writing, so that a bad file loads nothing; what can't be read twice (a pipe) is read
+ * once. Whatever ends an import in the middle, repeating it is harmless, because a load is a union.
+ *
+ * A pipe may stay open for good, so its events go out at the latest when they are SUBMIT_MS old, and it is said how
+ * many are durable. One that is never empty needs no such care: what it gives goes out because there is much of it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/plural.h"
+#include "cli/cli.h"
+#include "cli/import/import_input.h"
+#include "cli/import/import_reader.h"
+#include "cli/import/import_remote.h"
+#include "cli/import/import_tally.h"
+#include "cli/lib/client.h"
+#include "cli/lib/options.h"
+#include "cli/lib/output.h"
+#include "cli/lib/progress.h"
+#include "store/sqlite/sqlite_store.h"
+
+static const char help[] =
+    "Loads plays from files: into the data folder, or into a running server.\n\n"
+    "Usage: unseen import [--to ADDRESS] [OPTION ...] FILE...\n\n"
+    "A FILE is TSV, CSV (quotes as in RFC 4180) or NDJSON, plain or packed with gzip or zstd; - is standard input.\n"
+    "Each line is a play: when (unix time in milliseconds), which user, which item. Ids are 1 to 255 bytes.\n\n"
+    "  1383782400000<tab>u42<tab>video:7                              TSV\n"
+    "  1383782400000,u42,\"video:7\"                                    CSV\n"
+    "  {\"unix_ms\": 1383782400000, \"user\": \"u42\", \"item\": \"video:7\"}   NDJSON; other keys are ignored\n\n"
+    "A first line \"unix_ms,user,item\" (or with tabs) is taken for a header. Malformed lines are counted, shown and\n"
+    "passed over; plays from before the retention or more than a day ahead are counted and not loaded. A play that is\n"
+    "there already changes nothing, so repeating an import, also one that was interrupted, is harmless. A large "
+    "import\n"
+    "into the folder is faster with more memory: --staging-memory 1GiB.\n\n"
+    "Options:\n"
+    "      --to ADDRESS       send to the server at host:port or unix:/path; its password is requirepass of the\n"
+    "                         configuration, or $UNSEEN_PASSWORD\n"
+    "      --format FORMAT    tsv, csv or ndjson (default: told by each file's first line)\n"
+    "      --strict           stop at the first malformed line. Files are checked before anything is loaded; of a "
+    "pipe\n"
+    "                         or standard input, what came before that line is loaded\n"
+    "      --dry-run          read and count, load nothing\n"
+    "      --json             print the summary as JSON\n"
+    "      --quiet            print no summary and no progress\n\n"
+    "A pipe may stay open: what it gave is loaded within a second, and a line says how many events are durable.\n\n"
+    "Exit code: 0 loaded (malformed lines or not); 1 failed, refused by the server, or nothing but malformed lines;\n"
+    "2 wrong usage.\n\n"
+    "Examples:\n"
+    "  unseen import plays.tsv.gz\n"
+    "  unseen import --dry-run --strict january.csv february.csv\n"
+    "  psql -c 'copy plays to stdout' | unseen import -\n"
+    "  unseen import --to 127.0.0.1:7979 plays.ndjson.zst\n";
+
+enum { SUBMIT_MS = 1000 };
+
+struct import {
+    const char *format_name, *to;
+    bool strict, dry_run, json, quiet;
+    enum import_format format;
+    struct config cfg;
+    struct import_reader reader;
+    struct import_tally tally;
+    struct progress progress;
+    struct store *store; /* at most one of these two is the target */
+    struct import_remote *remote;
+    uint64_t seed;
+    bool stopped;             /* at a malformed line, as --strict wants */
+    uint64_t submitted;       /* events of the tally that are durable */
+    int64_t waiting_since_us; /* when the oldest of the others came; 0: there are none */
+};
+
+static int take(struct import *im, const struct import_event *event, const char *file, struct err *err)
+{
+    if (import_tally_time(&im->tally, event->at_ms) != IMPORT_TIME_GOOD) {
+        return 0;
+    }
+    uint64_t user = hash_id(im->seed, event->user);
+    uint64_t item = hash_id(im->seed, event->item);
+    int rc = import_tally_event(&im->tally, event->at_ms, user, item, err);
+    if (rc == 0 && im->store != NULL) {
+        rc = im->store->ops->bulk_add(im->store, event->at_ms, (int64_t)user, event->user, item, err);
+    } else if (rc == 0 && im->remote != NULL) {
+        rc = import_remote_add(im->remote, event, file, im->reader.line, &im->tally, err);
+    }
+    return rc;
+}
+
+/* What the reader has now. */
+static int drain(struct import *im, const char *file, bool check_only, struct err *err)
+{
+    struct import_reader *r = &im->reader;
+    struct import_event event;
+    int rc = 0;
+    for (enum import_answer answer; rc == 0 && (answer = import_reader_next(r, &event)) != IMPORT_MORE;) {
+        if (answer == IMPORT_EVENT) {
+            rc = check_only ? 0 : take(im, &event, file, err);
+        } else if (im->strict) {
+            im->stopped = true;
+            rc = err_set(err, ERR_INVALID, "%s:%llu: %s", file, (unsigned long long)r->line, r->err.text);
+        } else {
+            import_tally_malformed(&im->tally, file, r->line, r->err.text);
+        }
+    }
+    /* The reader is about to move its bytes. */
+    return rc == 0 && im->remote != NULL ? import_remote_flush(im->remote, &im->tally, err) : rc;
+}
+
+/* Waits until all that was read is durable. */
+static int submit(struct import *im, const struct import_input *in, struct err *err)
+{
+    int rc = 0;
+    if (im->store != NULL) {
+        rc = im->store->ops->bulk_turn(im->store, err);
+        rc = rc < 0 ? rc : im->store->ops->bulk_turn(im->store, err); /* with nothing to hand over it waits */
+    } else {
+        rc = import_remote_end(im->remote, &im->tally, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    char count[OUTPUT_TEXT];
+    im->submitted = im->tally.events;
+    im->waiting_since_us = 0;
+    count_text(im->submitted, count);
+    if (im->progress.shown) {
+        progress_show(&im->progress, 0, 0, "%s event%s  all durable  %s", count, plural(im->submitted),
+                      import_input_name(in));
+    } else if (!im->quiet) {
+        fprintf(stderr, "import: %s event%s durable\n", count, im->submitted == 1 ? " is" : "s are");
+    }
+    return 0;
+}
+
+/* Returns when the input has more, or has ended. Meanwhile what was read doesn't grow older than SUBMIT_MS. */
+static int wait_for_input(struct import *im, const struct import_input *in, struct err *err)
+{
+    if (im->store == NULL && im->remote == NULL) {
+        return 0;
+    }
+    if (im->waiting_since_us == 0 && im->tally.events > im->submitted) {
+        im->waiting_since_us = clock_stopwatch_us();
+    }
+    int rc = 0;
+    while (rc == 0 && im->waiting_since_us > 0) {
+        int64_t left = SUBMIT_MS - (clock_stopwatch_us() - im->waiting_since_us) / 1000;
+        if (import_input_wait(in, left > 0 ? (int)left : 0)) {
+            break;
+        }
+        if (left <= 0) {
+            rc = submit(im, in, err);
+        }
+    }
+    return rc;
+}
+
+static int read_input(struct import *im, struct import_input *in, bool check_only, struct err *err)
+{
+    const char *file = import_input_name(in);
+    char count[OUTPUT_TEXT];
+    import_reader_restart(&im->reader, im->format);
+    for (;;) {
+        size_t room, n = 0;
+        char *bytes = import_reader_room(&im->reader, &room);
+        int rc = wait_for_input(im, in, err);
+        if (rc == 0) {
+            rc = import_input_read(in, bytes, room, &n, err);
+        }
+        if (rc == 0) {
+            import_reader_filled(&im->reader, n);
+            rc = drain(im, file, check_only, err);
+        }
+        if (rc < 0 || n == 0) {
+            return rc;
+        }
+        progress_show(&im->progress, import_input_done(in), import_input_size(in), "%s event%s  %s",
+                      count_text(im->tally.events, count), plural(im->tally.events), file);
+    }
+}
+
+/* Reads the files: all of them to load them, or those that can be read again to check them. */
+static int read_files(struct import *im, const struct cli_options *options, bool check_only, struct err *err)
+{
+    int rc = 0;
+    progress_begin(&im->progress, check_only ? "check" : "import", im->quiet);
+    for (int i = 0; rc == 0 && i < options->n_words; i++) {
+        struct import_input *in;
+        rc = import_input_open(options->words[i], &in, err);
+        if (rc == 0) {
+            if (!check_only || import_input_regular(in)) {
+                rc = read_input(im, in, check_only, err);
+            }
+            import_input_close(in);
+        }
+    }
+    progress_end(&im->progress);
+    return rc;
+}
+
+/* Opens the target and sets the limits of good times by its clock and retention. */
+static int begin(struct import *im, struct err *err)
+{
+    int64_t later = clock_wall_ms(), earlier = later, retention = im->cfg.retention;
+    int rc = 0;
+    if (im->dry_run) {
+        return import_tally_init(&im->tally, retention, earlier, later, err);
+    }
+    if (im->to != NULL) {
+        const char *password;
+        rc = client_password(&im->cfg, &password, err);
+        rc = rc < 0 ? rc : import_remote_open(im->to, password, &im->remote, &retention, err);
+        return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
+    }
+    rc = sqlite_store_open(&im->cfg, NULL, &im->store, err);
+    if (rc == ERR_LOCKED) {
+        char address[CONFIG_TEXT + 16];
+        if (sqlite_store_address(im->cfg.data, address, sizeof(address), NULL) == 0 && address[0] != '\0') {
+            err_set(err, rc, "a server has the data folder %s: import with --to %s", im->cfg.data, address);
+        }
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    im->seed = im->store->ops->seed(im->store);
+    im->store->ops->now(im->store, &later, &earlier);
+    rc = import_tally_init(&im->tally, retention, earlier, later, err);
+    return rc < 0 ? rc : im->store->ops->bulk_begin(im->store, false, err);
+}
+
+static int end(struct import *im, struct err *err)
+{
+    if (im->store != NULL) {
+        progress_begin(&im->progress, "import", im->quiet);
+        progress_show(&im->progress, 0, 0, "writing the last of them ...");
+        int rc = im->store->ops->bulk_end(im->store, err);
+        progress_end(&im->progress);
+        return rc;
+    }
+    return im->remote != NULL ? import_remote_end(im->remote, &im->tally, err) : 0;
+}
+
+static int run(struct import *im, const struct cli_options *options, struct err *err)
+{
+    int rc = import_reader_init(&im->reader, im->format);
+    if (rc < 0) {
+        return err_set(err, rc, "out of memory");
+    }
+    /* A file that isn't there must not leave a new folder behind. */
+    for (int i = 0; i < options->n_words; i++) {
+        if ((rc = import_input_check(options->words[i], err)) < 0) {
+            return rc;
+        }
+    }
+    if (im->strict && (rc = read_files(im, options, true, err)) < 0) {
+        return rc;
+    }
+    if ((rc = begin(im, err)) < 0) {
+        return rc;
+    }
+    int64_t began = clock_stopwatch_us();
+    rc = read_files(im, options, false, err);
+    if (rc == 0) {
+        rc = end(im, err);
+    } else if (im->stopped) {
+        end(im, NULL); /* what came before the malformed line; the error is that line */
+    }
+    im->tally.elapsed_us = clock_stopwatch_us() - began;
+    return rc;
+}
+
+/* The summary, and the exit code that it means. */
+static int finish(const struct import *im)
+{
+    const struct import_tally *t = &im->tally;
+    if (im->json) {
+        import_tally_print_json(t, im->dry_run);
+    } else if (!im->quiet) {
+        import_tally_print(t, im->dry_run);
+    }
+    struct err err;
+    if (t->n_bad > 0 && im->quiet && !im->json) {
+        fprintf(stderr, "unseen import: %llu malformed or refused, the first at %s:%llu: %s\n",
+                (unsigned long long)(t->malformed + t->refused), t->bad[0].file, (unsigned long long)t->bad[0].line,
+                t->bad[0].reason);
+    }
+    if (t->refused > 0) {
+        err_set(&err, ERR_INVALID, "import: the server refused %llu event%s", (unsigned long long)t->refused,
+                plural(t->refused));
+        return cli_fail(&err);
+    }
+    if (t->malformed > 0 && t->events + t->too_old + t->ahead == 0) {
+        err_set(&err, ERR_INVALID, "import: every line is malformed");
+        return cli_fail(&err);
+    }
+    return EXIT_GOOD;
+}
+
+static int count_standard_input(const struct cli_options *options)
+{
+    int n = 0;
+    for (int i = 0; i < options->n_words; i++) {
+        n += strcmp(options->words[i], "-") == 0;
+    }
+    return n;
+}
+
+int cli_import(int argc, char **argv)
+{
+    struct import im = {.format = IMPORT_AUTO};
+    const struct cli_flag flags[] = {
+        {"to", NULL, &im.to},         {"format", NULL, &im.format_name},
+        {"strict", &im.strict, NULL}, {"dry-run", &im.dry_run, NULL},
+        {"json", &im.json, NULL},     {"quiet", &im.quiet, NULL},
+        {NULL, NULL, NULL},
+    };
+    const struct cli_syntax syntax = {"import", help, "a FILE, or - for standard input", 1, -1, flags, false};
+    struct cli_options options;
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    if (im.format_name != NULL && import_format_parse(im.format_name, &im.format) < 0) {
+        return cli_misuse("import", "--format '%s': expected tsv, csv or ndjson", im.format_name);
+    }
+    if (count_standard_input(&options) > 1) {
+        return cli_misuse("import", "- is given twice, but standard input can be read only once");
+    }
+    struct err err;
+    if (cli_options_config(&options, &im.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    int rc = run(&im, &options, &err);
+    if (im.store != NULL) {
+        im.store->ops->close(im.store);
+    }
+    import_remote_close(im.remote);
+    if (rc < 0 && im.tally.events > 0 && !im.dry_run) {
+        char text[sizeof(err.text)];
+        memcpy(text, err.text, sizeof(text));
+        err_set(&err, rc, "%s (stopped there; repeating the import is harmless)", text);
+    }
+    exit_code = rc < 0 ? cli_fail(&err) : finish(&im);
+    import_reader_free(&im.reader);
+    import_tally_free(&im.tally);
+    return exit_code;
+}

@@ -1,0 +1,166 @@
+#include "cli/import/import_remote.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cli/lib/client.h"
+
+enum {
+    GROUP_MAX = 512, /* items of one command */
+    /* Commands without an answer yet. Many, since the server commits what it has; not so many that its answers, even
+     * errors, fill the connection while nobody reads them. */
+    PIPELINE_MAX = 2048,
+    LOADING_STEP_MS = 50,
+    LOADING_TRIES = 5 * 60 * 1000 / LOADING_STEP_MS,
+};
+
+struct import_remote {
+    struct client *client;
+    int64_t at_ms; /* of the group that is being filled */
+    const char *file;
+    uint64_t line;
+    size_t n;                          /* its items */
+    struct slice words[3 + GROUP_MAX]; /* PLAYEDAT, user, time, items */
+    struct {
+        const char *file;
+        uint64_t line;
+        size_t n;
+    } sent[PIPELINE_MAX]; /* a ring */
+    size_t oldest, n_sent;
+};
+
+/* A server that has just started answers LOADING until it has recovered what was staged. */
+static int wait_loaded(struct import_remote *r, struct err *err)
+{
+    const struct slice ping = slice_str("PING");
+    const struct reply *reply;
+    int rc = client_call(r->client, &ping, 1, &reply, err);
+    for (int i = 0; rc == ERR_LOADING && i < LOADING_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOADING_STEP_MS * 1000 * 1000}, NULL);
+        rc = client_call(r->client, &ping, 1, &reply, err);
+    }
+    return rc;
+}
+
+static int ask_retention(struct import_remote *r, const char *address, int64_t *retention, struct err *err)
+{
+    const struct slice words[] = {slice_str("CONFIG"), slice_str("GET"), slice_str("retention")};
+    const struct reply *reply;
+    int rc = client_call(r->client, words, 3, &reply, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (!reply_integer(reply_field(reply, "retention"), retention) || *retention < 0) {
+        return err_set(err, ERR_INVALID, "%s is no Unseen server: CONFIG GET retention gave no number", address);
+    }
+    return 0;
+}
+
+int import_remote_open(const char *address, const char *password, struct import_remote **remote, int64_t *retention,
+                       struct err *err)
+{
+    struct import_remote *r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    int rc = client_connect(address, password, &r->client, err);
+    if (rc == 0) {
+        rc = wait_loaded(r, err);
+    }
+    if (rc == 0) {
+        rc = ask_retention(r, address, retention, err);
+    }
+    if (rc < 0) {
+        import_remote_close(r);
+        return rc;
+    }
+    *remote = r;
+    return 0;
+}
+
+void import_remote_close(struct import_remote *r)
+{
+    if (r != NULL) {
+        client_close(r->client);
+        free(r);
+    }
+}
+
+/* Reads answers until at most `left` are to come. */
+static int collect(struct import_remote *r, size_t left, struct import_tally *tally, struct err *err)
+{
+    while (r->n_sent > left) {
+        const struct reply *reply;
+        int rc = client_read(r->client, &reply, err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (reply->kind == REPLY_ERROR) {
+            char text[sizeof(err->text)];
+            snprintf(text, sizeof(text), "%.*s", (int)reply->text.len, reply->text.data);
+            /* Another code than ERR (BUSY, FULL, NOAUTH) is no fault of the event. */
+            if (strncmp(text, "ERR ", 4) != 0) {
+                return err_set(err, ERR_BUSY, "the server answered: %s", text);
+            }
+            import_tally_refused(tally, r->sent[r->oldest].file, r->sent[r->oldest].line, r->sent[r->oldest].n, text);
+        } else if (reply->kind != REPLY_INTEGER) {
+            return err_set(err, ERR_INVALID, "the server answered something else than a number to PLAYEDAT");
+        }
+        r->oldest = (r->oldest + 1) % PIPELINE_MAX;
+        r->n_sent--;
+    }
+    return 0;
+}
+
+int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err)
+{
+    if (r->n == 0) {
+        return 0;
+    }
+    if (r->n_sent == PIPELINE_MAX) {
+        int rc = collect(r, PIPELINE_MAX / 2, tally, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    char time[24];
+    int len = snprintf(time, sizeof(time), "%" PRId64, r->at_ms);
+    r->words[0] = slice_str("PLAYEDAT");
+    r->words[2] = slice_of(time, (size_t)len);
+    int rc = client_queue(r->client, r->words, 3 + r->n, err);
+    if (rc < 0) {
+        return rc;
+    }
+    size_t at = (r->oldest + r->n_sent++) % PIPELINE_MAX;
+    r->sent[at].file = r->file;
+    r->sent[at].line = r->line;
+    r->sent[at].n = r->n;
+    r->n = 0;
+    return 0;
+}
+
+int import_remote_add(struct import_remote *r, const struct import_event *event, const char *file, uint64_t line,
+                      struct import_tally *tally, struct err *err)
+{
+    bool same = r->n > 0 && r->n < GROUP_MAX && r->at_ms == event->at_ms && slice_eq(r->words[1], event->user);
+    if (!same) {
+        int rc = import_remote_flush(r, tally, err);
+        if (rc < 0) {
+            return rc;
+        }
+        r->at_ms = event->at_ms;
+        r->file = file;
+        r->line = line;
+        r->words[1] = event->user;
+    }
+    r->words[3 + r->n++] = event->item;
+    return 0;
+}
+
+int import_remote_end(struct import_remote *r, struct import_tally *tally, struct err *err)
+{
+    int rc = import_remote_flush(r, tally, err);
+    return rc < 0 ? rc : collect(r, 0, tally, err);
+}

@@ -1,0 +1,33 @@
+/* Loads events into a running server: PLAYEDAT, pipelined, the items of a user and time that follow each other in one
+ * command. One thread.
+ */
+#ifndef UNSEEN_CLI_IMPORT_IMPORT_REMOTE_H
+#define UNSEEN_CLI_IMPORT_IMPORT_REMOTE_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "cli/import/import_reader.h"
+#include "cli/import/import_tally.h"
+
+struct import_remote;
+
+/* Connects, waits while the server is loading, and asks for its retention. Returns 0, or an error that names the
+ * address. */
+int import_remote_open(const char *address, const char *password, struct import_remote **remote, int64_t *retention,
+                       struct err *err);
+void import_remote_close(struct import_remote *r);
+
+/* Adds an event of file:line, whose ids must live until import_remote_flush(). What the server refuses is counted in
+ * the tally when its answer comes. Returns 0; or an error that ends the import: the connection is lost, or the server
+ * can't take anything now. */
+int import_remote_add(struct import_remote *r, const struct import_event *event, const char *file, uint64_t line,
+                      struct import_tally *tally, struct err *err);
+
+/* Hands on what was added, so that its ids may go. */
+int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err);
+
+/* Flushes, and waits for every answer: all that was added and not refused is durable. */
+int import_remote_end(struct import_remote *r, struct import_tally *tally, struct err *err);
+
+#endif

@@ -1,0 +1,172 @@
+#include "cli/import/import_tally.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "cli/lib/output.h"
+
+static const int64_t DAY_MS = 24 * 3600 * 1000;
+
+int import_tally_init(struct import_tally *t, int64_t retention, int64_t earlier_ms, int64_t later_ms, struct err *err)
+{
+    memset(t, 0, sizeof(*t));
+    t->newest_ms = later_ms + DAY_MS;
+    t->first_month = month_of_ms(earlier_ms) - (int)retention;
+    t->oldest_ms = month_start_ms(t->first_month);
+    t->n_months = month_of_ms(t->newest_ms) - t->first_month + 1;
+    t->months = calloc((size_t)t->n_months, sizeof(*t->months));
+    return t->months == NULL ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+}
+
+void import_tally_free(struct import_tally *t)
+{
+    free(t->months);
+    distinct_free(&t->users);
+    distinct_free(&t->items);
+}
+
+enum import_time import_tally_time(struct import_tally *t, int64_t at_ms)
+{
+    if (at_ms < t->oldest_ms) {
+        t->too_old++;
+        return IMPORT_TIME_OLD;
+    }
+    if (at_ms > t->newest_ms) {
+        t->ahead++;
+        return IMPORT_TIME_AHEAD;
+    }
+    return IMPORT_TIME_GOOD;
+}
+
+int import_tally_event(struct import_tally *t, int64_t at_ms, uint64_t user_hash, uint64_t item_hash, struct err *err)
+{
+    if (at_ms < t->month_from || at_ms >= t->month_to) {
+        int month = month_of_ms(at_ms);
+        t->month_from = month_start_ms(month);
+        t->month_to = month_start_ms(month + 1);
+        t->month = &t->months[month - t->first_month];
+    }
+    if (distinct_add(&t->users, user_hash) < 0 || distinct_add(&t->items, item_hash) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory while counting users and items");
+    }
+    ++*t->month;
+    t->events++;
+    return 0;
+}
+
+static void note(struct import_tally *t, const char *file, uint64_t line, const char *reason)
+{
+    if (t->n_bad < IMPORT_BAD_SHOWN) {
+        struct import_bad *bad = &t->bad[t->n_bad++];
+        bad->file = file;
+        bad->line = line;
+        snprintf(bad->reason, sizeof(bad->reason), "%s", reason);
+    }
+}
+
+void import_tally_malformed(struct import_tally *t, const char *file, uint64_t line, const char *reason)
+{
+    t->malformed++;
+    note(t, file, line, reason);
+}
+
+void import_tally_refused(struct import_tally *t, const char *file, uint64_t line, uint64_t n, const char *reason)
+{
+    t->refused += n;
+    t->events -= n;
+    note(t, file, line, reason);
+}
+
+static double rate(const struct import_tally *t)
+{
+    uint64_t all = t->events + t->too_old + t->ahead + t->refused;
+    return t->elapsed_us > 0 ? (double)all * 1e6 / (double)t->elapsed_us : 0;
+}
+
+static void print_count(const char *name, uint64_t n)
+{
+    char text[OUTPUT_TEXT];
+    printf("%-10s %16s", name, count_text(n, text));
+}
+
+void import_tally_print(const struct import_tally *t, bool dry_run)
+{
+    char text[OUTPUT_TEXT], name[MONTH_TEXT];
+    print_count("events", t->events);
+    puts(dry_run ? "   read, none loaded" : "");
+    print_count("users", distinct_count(&t->users));
+    putchar('\n');
+    print_count("items", distinct_count(&t->items));
+    putchar('\n');
+    print_count("too old", t->too_old);
+    printf("   before %s\n", month_name(t->first_month, name));
+    print_count("ahead", t->ahead);
+    printf("   after %s\n", date_text(t->newest_ms, text));
+    print_count("malformed", t->malformed);
+    putchar('\n');
+    if (t->refused > 0) {
+        print_count("refused", t->refused);
+        puts("   by the server");
+    }
+    for (int i = 0; i < t->n_bad; i++) {
+        printf("  %s:%llu: %s\n", t->bad[i].file, (unsigned long long)t->bad[i].line, t->bad[i].reason);
+    }
+    if (t->malformed + t->refused > (uint64_t)t->n_bad) {
+        puts("  ...");
+    }
+    printf("seconds    %16.1f   %s events/s\n", (double)t->elapsed_us / 1e6, count_text((uint64_t)rate(t), text));
+    if (t->events == 0) {
+        return;
+    }
+    putchar('\n');
+    struct table table;
+    table_begin(&table, "month|events>");
+    for (int i = 0; i < t->n_months; i++) {
+        if (t->months[i] > 0) {
+            table_cell(&table, "%s", month_name(t->first_month + i, name));
+            table_cell(&table, "%s", count_text(t->months[i], text));
+        }
+    }
+    table_end(&table, stdout);
+}
+
+void import_tally_print_json(const struct import_tally *t, bool dry_run)
+{
+    char name[MONTH_TEXT], time[TIME_TEXT];
+    struct json j = {.out = stdout};
+    json_open(&j, NULL, '{');
+    json_bool(&j, "dry_run", dry_run);
+    json_number(&j, "events", (int64_t)t->events);
+    json_number(&j, "users", (int64_t)distinct_count(&t->users));
+    json_number(&j, "items", (int64_t)distinct_count(&t->items));
+    json_open(&j, "months", '[');
+    for (int i = 0; i < t->n_months; i++) {
+        if (t->months[i] > 0) {
+            json_open(&j, NULL, '{');
+            json_text(&j, "month", month_name(t->first_month + i, name));
+            json_number(&j, "events", (int64_t)t->months[i]);
+            json_close(&j, '}');
+        }
+    }
+    json_close(&j, ']');
+    json_number(&j, "too_old", (int64_t)t->too_old);
+    json_text(&j, "oldest", time_text(t->oldest_ms, time));
+    json_number(&j, "ahead", (int64_t)t->ahead);
+    json_text(&j, "newest", time_text(t->newest_ms, time));
+    json_number(&j, "malformed", (int64_t)t->malformed);
+    json_number(&j, "refused", (int64_t)t->refused);
+    json_open(&j, "problems", '[');
+    for (int i = 0; i < t->n_bad; i++) {
+        json_open(&j, NULL, '{');
+        json_text(&j, "file", t->bad[i].file);
+        json_number(&j, "line", (int64_t)t->bad[i].line);
+        json_text(&j, "reason", t->bad[i].reason);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    json_double(&j, "seconds", (double)t->elapsed_us / 1e6);
+    json_number(&j, "events_per_second", (int64_t)rate(t));
+    json_close(&j, '}');
+}

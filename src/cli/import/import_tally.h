@@ -1,0 +1,56 @@
+/* What an import counts, and the summary it ends with. */
+#ifndef UNSEEN_CLI_IMPORT_IMPORT_TALLY_H
+#define UNSEEN_CLI_IMPORT_IMPORT_TALLY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "cli/import/distinct.h"
+
+enum { IMPORT_BAD_SHOWN = 5 };
+
+enum import_time { IMPORT_TIME_GOOD, IMPORT_TIME_OLD, IMPORT_TIME_AHEAD };
+
+struct import_bad {
+    const char *file; /* whoever counts owns it */
+    uint64_t line;
+    char reason[sizeof(((struct err *)0)->text)];
+};
+
+struct import_tally {
+    int64_t oldest_ms, newest_ms; /* good times, both inclusive */
+    int first_month;              /* of oldest_ms */
+    uint64_t *months;             /* events of each month from first_month on */
+    int n_months;
+    int64_t month_from, month_to; /* the month that the last event was in, and */
+    uint64_t *month;              /* its count */
+    uint64_t events, too_old, ahead;
+    uint64_t malformed;
+    uint64_t refused; /* by a server that has other limits; not among the events */
+    struct distinct users, items;
+    struct import_bad bad[IMPORT_BAD_SHOWN]; /* the first ones, malformed or refused */
+    int n_bad;
+    int64_t elapsed_us; /* set by the owner at the end */
+};
+
+/* Limits: `retention` full months before the one of earlier_ms, and a day after later_ms (see store_ops.now). Returns 0
+ * or ERR_NOMEM. */
+int import_tally_init(struct import_tally *t, int64_t retention, int64_t earlier_ms, int64_t later_ms, struct err *err);
+void import_tally_free(struct import_tally *t);
+
+/* Counts an event whose time is not good, and says so. */
+enum import_time import_tally_time(struct import_tally *t, int64_t at_ms);
+
+/* Counts an event with a good time. Returns 0 or ERR_NOMEM. */
+int import_tally_event(struct import_tally *t, int64_t at_ms, uint64_t user_hash, uint64_t item_hash, struct err *err);
+
+/* Counts a malformed line; or n events that were refused. */
+void import_tally_malformed(struct import_tally *t, const char *file, uint64_t line, const char *reason);
+void import_tally_refused(struct import_tally *t, const char *file, uint64_t line, uint64_t n, const char *reason);
+
+/* Prints the summary to standard output: for people, or as JSON. */
+void import_tally_print(const struct import_tally *t, bool dry_run);
+void import_tally_print_json(const struct import_tally *t, bool dry_run);
+
+#endif

@@ -1,0 +1,212 @@
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/plural.h"
+#include "cli/cli.h"
+#include "cli/lib/options.h"
+#include "cli/lib/output.h"
+#include "cli/lib/progress.h"
+#include "store/sqlite/sqlite_store.h"
+
+static const char help[] =
+    "Reads the data folder through: both files, every filter, every key and count, and whether both\n"
+    "files belong together.\n\n"
+    "Usage: unseen check [--repair [--nameless WHAT] | --salvage DIR] [--json] [OPTION ...]\n\n"
+    "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
+    "With --repair, which needs the folder for itself, it accepts the loss of what can't be read:\n"
+    "says what is lost, sets it aside and counts anew, so that the users concerned are answered\n"
+    "without it. Then it checks what is left. Plays whose user's name is lost are kept: whoever has\n"
+    "their key is answered with them. With --nameless drop they are deleted.\n\n"
+    "With --salvage, for files that are cut short or overwritten in part, it saves what can be read\n"
+    "into DIR, which is new or empty, and leaves the folder as it is. Users who may have lost plays\n"
+    "are marked there: their questions get an error until --repair accepts the loss.\n\n"
+    "Options:\n"
+    "      --repair           accept what is lost\n"
+    "      --nameless WHAT    with --repair: keep (default) or drop plays without a user's name\n"
+    "      --salvage DIR      save what can be read into DIR\n"
+    "      --json             print JSON\n\n"
+    "Examples:\n"
+    "  unseen check --data /var/lib/unseen\n"
+    "  unseen check --json | jq '.problems[]'\n"
+    "  unseen check --repair --data /var/lib/unseen\n"
+    "  unseen check --salvage /var/lib/unseen.saved --data /var/lib/unseen\n";
+
+struct checking {
+    struct progress progress;
+    struct json *json; /* NULL: for people */
+    uint64_t n_problems;
+    enum sqlite_nameless nameless;
+};
+
+/* A line for people, or an element of the JSON list that is open. */
+static void say(struct checking *c, const char *text)
+{
+    struct buf line = {0};
+    if (c->json != NULL) {
+        json_text(c->json, NULL, text);
+        return;
+    }
+    struct progress bar = c->progress; /* goes on below what is printed */
+    progress_end(&c->progress);
+    c->progress = bar;
+    escape_id(&line, slice_str(text));
+    printf("%.*s\n", (int)line.len, line.data);
+    fflush(stdout);
+    buf_free(&line);
+}
+
+static void found(void *arg, const char *problem)
+{
+    struct checking *c = arg;
+    c->n_problems++;
+    say(c, problem);
+}
+
+static void repaired(void *arg, const char *what)
+{
+    say(arg, what);
+}
+
+static void advanced(void *arg, uint64_t done, uint64_t total)
+{
+    struct checking *c = arg;
+    progress_show(&c->progress, done, total, "%llu problem%s", (unsigned long long)c->n_problems,
+                  plural(c->n_problems));
+}
+
+static void mended(void *arg, uint64_t done, uint64_t total)
+{
+    struct checking *c = arg;
+    progress_show(&c->progress, done, total, "users' months");
+}
+
+static int repair(struct checking *c, const struct config *cfg, struct err *err)
+{
+    if (c->json != NULL) {
+        json_open(c->json, "repairs", '[');
+    }
+    progress_begin(&c->progress, "repair", c->json != NULL);
+    int repairs = sqlite_repair_folder(cfg->data, c->nameless, repaired, mended, c, err);
+    progress_end(&c->progress);
+    if (c->json != NULL) {
+        json_close(c->json, ']');
+    } else if (repairs >= 0) {
+        printf("%s: %d repair%s\n", cfg->data, repairs, plural((uint64_t)repairs));
+    }
+    return repairs;
+}
+
+static void saved(void *arg, uint64_t done, uint64_t total)
+{
+    struct checking *c = arg;
+    (void)total;
+    progress_show(&c->progress, done, 0, "rows");
+}
+
+static int salvage(struct checking *c, const struct config *cfg, const char *target)
+{
+    char path[PATH_MAX];
+    struct err err = {0};
+    const struct sqlite_salvage order = {.folder = cfg->data,
+                                         .target = path,
+                                         .seed = cfg->hash_seed_given ? &cfg->hash_seed : NULL,
+                                         .did = repaired,
+                                         .progress = saved,
+                                         .arg = c};
+    int losses = cli_whole_path(target, path, &err);
+    if (c->json != NULL) {
+        json_open(c->json, NULL, '{');
+        json_text(c->json, "data", cfg->data);
+        json_text(c->json, "target", path);
+        json_open(c->json, "losses", '[');
+    }
+    progress_begin(&c->progress, "salvage", c->json != NULL);
+    losses = losses == 0 ? sqlite_salvage_folder(&order, &err) : losses;
+    progress_end(&c->progress);
+    if (c->json != NULL) {
+        json_close(c->json, ']');
+        json_bool(c->json, "complete", losses >= 0);
+        json_close(c->json, '}');
+    }
+    if (losses < 0) {
+        return cli_fail(&err);
+    }
+    if (c->json == NULL) {
+        printf("%s: saved into %s, %d loss%s\n", cfg->data, path, losses, losses == 1 ? "" : "es");
+        if (losses > 0) {
+            printf("next: unseen check --data %s names the users whose questions get an error until --repair\n", path);
+        }
+    }
+    return EXIT_GOOD;
+}
+
+static int check(struct checking *c, const struct config *cfg, bool mend)
+{
+    struct err err = {0};
+    if (c->json != NULL) {
+        json_open(c->json, NULL, '{');
+        json_text(c->json, "data", cfg->data);
+    }
+    int repairs = mend ? repair(c, cfg, &err) : 0;
+    if (c->json != NULL) {
+        json_open(c->json, "problems", '[');
+    }
+    progress_begin(&c->progress, "check", c->json != NULL);
+    /* Whoever has the lock keeps it: then the files are only read. */
+    bool served = false;
+    int rc = repairs < 0 ? repairs : sqlite_check_folder(cfg->data, served, found, advanced, c, &err);
+    if (rc == ERR_LOCKED && !mend) {
+        served = true;
+        rc = sqlite_check_folder(cfg->data, served, found, advanced, c, &err);
+    }
+    progress_end(&c->progress);
+    if (c->json != NULL) {
+        json_close(c->json, ']');
+        json_bool(c->json, "served", served);
+        json_bool(c->json, "complete", rc >= 0);
+        json_close(c->json, '}');
+    }
+    if (rc < 0) {
+        return cli_fail(&err);
+    }
+    if (c->json == NULL) {
+        printf("%s: %s%llu problem%s\n", cfg->data, served ? "in use by a server, checked as it stands: " : "",
+               (unsigned long long)c->n_problems, plural(c->n_problems));
+    }
+    return c->n_problems == 0 ? EXIT_GOOD : EXIT_FAILED;
+}
+
+int cli_check(int argc, char **argv)
+{
+    bool json = false;
+    bool mend = false;
+    const char *nameless = NULL;
+    const char *target = NULL;
+    const struct cli_flag flags[] = {{"json", &json, NULL},
+                                     {"repair", &mend, NULL},
+                                     {"nameless", NULL, &nameless},
+                                     {"salvage", NULL, &target},
+                                     {NULL, NULL, NULL}};
+    const struct cli_syntax syntax = {"check", help, "no argument", 0, 0, flags, false};
+    struct cli_options options;
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    if (target != NULL && mend) {
+        return cli_misuse("check", "--salvage saves what --repair would give up: first the one, then the other");
+    }
+    if (nameless != NULL && (!mend || (strcmp(nameless, "keep") != 0 && strcmp(nameless, "drop") != 0))) {
+        return cli_misuse("check", "--nameless is \"%s\", expected keep or drop, with --repair", nameless);
+    }
+    struct config cfg;
+    struct err err;
+    if (cli_options_config(&options, &cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    struct json j = {.out = stdout};
+    struct checking checking = {.json = json ? &j : NULL,
+                                .nameless = nameless != NULL && nameless[0] == 'd' ? NAMELESS_DROP : NAMELESS_KEEP};
+    return target != NULL ? salvage(&checking, &cfg, target) : check(&checking, &cfg, mend);
+}

@@ -1,0 +1,55 @@
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/lib/client.h"
+#include "cli/lib/options.h"
+#include "store/sqlite/sqlite_store.h"
+
+static const char help[] =
+    "Asks the server of the data folder whether it answers: for the health check of a container.\n\n"
+    "Usage: unseen ping [OPTION ...]\n\n"
+    "Its exit code is 0 when the server answers. Else it is 1, and one line says why: nobody\n"
+    "serves the folder, the server still reads it, or it does not answer.\n\n"
+    "Options:\n\n"
+    "Examples:\n"
+    "  unseen ping\n"
+    "  unseen ping --data /srv/unseen\n";
+
+static int ping(const struct config *cfg, char *address, size_t size, struct err *err)
+{
+    int rc = sqlite_store_address(cfg->data, address, size, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (address[0] == '\0') {
+        return err_set(err, ERR_NOTFOUND, "%s: no server is ready: none runs, or it is still starting", cfg->data);
+    }
+    struct client *client;
+    const struct reply *reply;
+    struct slice word = slice_str("PING");
+    const char *password;
+    if ((rc = client_password(cfg, &password, err)) < 0 || (rc = client_connect(address, password, &client, err)) < 0) {
+        return rc;
+    }
+    rc = client_call(client, &word, 1, &reply, err);
+    client_close(client);
+    return rc;
+}
+
+int cli_ping(int argc, char **argv)
+{
+    const struct cli_syntax syntax = {"ping", help, "no argument", 0, 0, NULL, false};
+    struct cli_options options;
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    char address[CONFIG_TEXT + 16];
+    struct config cfg;
+    struct err err;
+    if (cli_options_config(&options, &cfg, &err) < 0 || ping(&cfg, address, sizeof address, &err) < 0) {
+        return cli_fail(&err);
+    }
+    printf("%s answers\n", address);
+    return EXIT_GOOD;
+}

@@ -1,0 +1,298 @@
+#include "cli/lib/client.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+
+enum { READ_BYTES = 64 * 1024, SEND_BYTES = 256 * 1024, PORT_TEXT = 16 };
+
+struct client {
+    int fd;
+    char address[320];
+    struct buf out;
+    struct buf in;
+    size_t used; /* bytes of `in` that belong to replies already given */
+    struct arena arena;
+    struct reply reply;
+};
+
+static int lost(struct client *c, const char *what, struct err *err)
+{
+    return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->address, what, strerror(errno));
+}
+
+static int wait_ready(struct client *c, short events, int timeout_ms, struct err *err)
+{
+    struct pollfd p = {.fd = c->fd, .events = events};
+    int n;
+    do {
+        n = poll(&p, 1, timeout_ms);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        return lost(c, "can't wait", err);
+    }
+    return n > 0 ? 0 : err_set(err, ERR_SYSTEM, "%s: no answer for %d s", c->address, timeout_ms / 1000);
+}
+
+static int connect_socket(struct client *c, int family, const struct sockaddr *address, socklen_t len, struct err *err)
+{
+    c->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (c->fd < 0) {
+        return lost(c, "no socket", err);
+    }
+    int rc = 0;
+    if (connect(c->fd, address, len) < 0) {
+        rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, CLIENT_CONNECT_MS, err) : lost(c, "can't connect", err);
+        int problem = 0;
+        socklen_t size = sizeof problem;
+        if (rc == 0 && getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
+            errno = problem;
+            rc = lost(c, "can't connect", err);
+        }
+    }
+    if (rc < 0) {
+        close(c->fd);
+        c->fd = -1;
+    }
+    return rc;
+}
+
+static int connect_unix(struct client *c, const char *path, struct err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) {
+        return err_set(err, ERR_INVALID, "%s: the path is longer than %zu bytes", c->address,
+                       sizeof address.sun_path - 1);
+    }
+    strcpy(address.sun_path, path);
+    return connect_socket(c, AF_UNIX, (const struct sockaddr *)&address, sizeof address, err);
+}
+
+static int connect_tcp(struct client *c, struct err *err)
+{
+    char host[sizeof c->address], port[PORT_TEXT];
+    const char *colon = strrchr(c->address, ':');
+    if (colon == NULL || colon == c->address || colon[1] == '\0' || strlen(colon + 1) >= sizeof port) {
+        return err_set(err, ERR_INVALID, "'%s': expected host:port, [v6]:port or unix:/path", c->address);
+    }
+    snprintf(host, sizeof host, "%.*s", (int)(colon - c->address), c->address);
+    strcpy(port, colon + 1);
+    char *name = host;
+    size_t len = strlen(host);
+    if (host[0] == '[' && host[len - 1] == ']') {
+        host[len - 1] = '\0';
+        name = host + 1;
+    }
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    int code = getaddrinfo(name, port, &hints, &list);
+    if (code != 0) {
+        return err_set(err, ERR_SYSTEM, "%s: %s", c->address, gai_strerror(code));
+    }
+    int rc = ERR_SYSTEM;
+    for (const struct addrinfo *a = list; a != NULL && rc < 0; a = a->ai_next) {
+        rc = connect_socket(c, a->ai_family, a->ai_addr, a->ai_addrlen, err);
+    }
+    freeaddrinfo(list);
+    return rc;
+}
+
+static int send_all(struct client *c, struct err *err)
+{
+    size_t sent = 0;
+    while (sent < c->out.len) {
+        ssize_t n = send(c->fd, c->out.data + sent, c->out.len - sent, MSG_NOSIGNAL);
+        if (n >= 0) {
+            sent += (size_t)n;
+        } else if (errno == EAGAIN) {
+            int rc = wait_ready(c, POLLOUT, CLIENT_SILENCE_MS, err);
+            if (rc < 0) {
+                return rc;
+            }
+        } else if (errno != EINTR) {
+            return lost(c, "can't send", err);
+        }
+    }
+    buf_clear(&c->out);
+    return 0;
+}
+
+int client_queue(struct client *c, const struct slice *words, size_t n, struct err *err)
+{
+    buf_addf(&c->out, "*%zu\r\n", n);
+    for (size_t i = 0; i < n; i++) {
+        buf_addf(&c->out, "$%zu\r\n", words[i].len);
+        buf_add(&c->out, words[i].data, words[i].len);
+        buf_add(&c->out, "\r\n", 2);
+    }
+    if (c->out.failed) {
+        return err_set(err, ERR_NOMEM, "out of memory for a command");
+    }
+    return c->out.len >= SEND_BYTES ? send_all(c, err) : 0;
+}
+
+static int receive(struct client *c, struct err *err)
+{
+    if (buf_reserve(&c->in, READ_BYTES) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory for a reply");
+    }
+    for (;;) {
+        ssize_t n = recv(c->fd, c->in.data + c->in.len, c->in.cap - c->in.len, 0);
+        if (n > 0) {
+            c->in.len += (size_t)n;
+            return 0;
+        }
+        if (n == 0) {
+            return err_set(err, ERR_CLOSED, "%s: the server closed the connection", c->address);
+        }
+        if (errno == EAGAIN) {
+            int rc = wait_ready(c, POLLIN, CLIENT_SILENCE_MS, err);
+            if (rc < 0) {
+                return rc;
+            }
+        } else if (errno != EINTR) {
+            return lost(c, "can't receive", err);
+        }
+    }
+}
+
+int client_read(struct client *c, const struct reply **reply, struct err *err)
+{
+    int rc = send_all(c, err);
+    if (rc == 0 && c->in.data == NULL) {
+        rc = receive(c, err);
+    }
+    while (rc == 0) {
+        size_t used = 0;
+        arena_reset(&c->arena);
+        rc = reply_parse(c->in.data + c->used, c->in.len - c->used, &c->arena, &c->reply, &used, err);
+        if (rc < 0) {
+            return err_prefix(err, "%s", c->address);
+        }
+        c->used += used;
+        if (rc == REPLY_DONE && !c->reply.push) {
+            *reply = &c->reply;
+            return 0;
+        }
+        if (rc == REPLY_MORE) {
+            /* Only here may the bytes move: the last reply points into them. */
+            if (c->used > 0) {
+                c->in.len -= c->used;
+                memmove(c->in.data, c->in.data + c->used, c->in.len);
+                c->used = 0;
+            }
+            rc = receive(c, err);
+        } else {
+            rc = 0;
+        }
+    }
+    return rc;
+}
+
+int client_wait(struct client *c, int ms, struct err *err)
+{
+    int rc = send_all(c, err);
+    if (rc < 0 || c->in.len > c->used) {
+        return rc < 0 ? rc : 1;
+    }
+    struct pollfd p = {.fd = c->fd, .events = POLLIN};
+    int n = poll(&p, 1, ms);
+    return n >= 0 || errno == EINTR ? n > 0 : lost(c, "can't wait", err);
+}
+
+int client_answer(struct client *c, const struct reply **reply, struct err *err)
+{
+    int rc = client_read(c, reply, err);
+    if (rc == 0 && (*reply)->kind == REPLY_ERROR) {
+        struct slice text = (*reply)->text;
+        bool loading = text.len >= 7 && memcmp(text.data, "LOADING", 7) == 0;
+        rc = err_set(err, loading ? ERR_LOADING : ERR_INVALID, "%s: %.*s", c->address, (int)text.len, text.data);
+    }
+    return rc;
+}
+
+int client_call(struct client *c, const struct slice *words, size_t n, const struct reply **reply, struct err *err)
+{
+    int rc = client_queue(c, words, n, err);
+    return rc < 0 ? rc : client_answer(c, reply, err);
+}
+
+static int greet(struct client *c, const char *password, struct err *err)
+{
+    struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"), slice_str("default"),
+                            slice_str(password)};
+    const struct reply *reply = NULL;
+    int rc = client_call(c, words, password[0] != '\0' ? 5 : 2, &reply, err);
+    if (rc == ERR_INVALID && reply != NULL && reply->kind == REPLY_ERROR) {
+        bool missing = strncmp(reply->text.data, "NOAUTH", 6) == 0;
+        if (missing || strncmp(reply->text.data, "WRONGPASS", 9) == 0) {
+            return err_set(err, ERR_INVALID,
+                           "%s: %s: it is requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD",
+                           c->address, missing ? "the server wants a password" : "the password is wrong");
+        }
+    }
+    return rc;
+}
+
+int client_password(const struct config *cfg, const char **password, struct err *err)
+{
+    static struct config read;
+    read = *cfg;
+    *password = getenv("UNSEEN_PASSWORD");
+    int rc = config_read_requirepass(&read, err);
+    if (rc < 0 && *password != NULL) {
+        return 0;
+    }
+    if (rc == 0 && read.requirepass[0] != '\0') {
+        *password = read.requirepass;
+    }
+    return rc;
+}
+
+int client_connect(const char *address, const char *password, struct client **client, struct err *err)
+{
+    struct client *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    c->fd = -1;
+    snprintf(c->address, sizeof c->address, "%s", address);
+    int rc = strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
+    if (rc == 0) {
+        rc = greet(c, password != NULL ? password : "", err);
+    }
+    if (rc < 0) {
+        client_close(c);
+        return rc;
+    }
+    *client = c;
+    return 0;
+}
+
+void client_close(struct client *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    if (c->fd >= 0) {
+        close(c->fd);
+    }
+    buf_free(&c->out);
+    buf_free(&c->in);
+    arena_free(&c->arena);
+    free(c);
+}
+
+int client_detach(struct client *c)
+{
+    int fd = c->fd;
+    c->fd = -1;
+    client_close(c);
+    return fd;
+}

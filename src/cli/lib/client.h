@@ -1,0 +1,48 @@
+/* A small blocking client of a running Unseen server, for the other subcommands. One thread. */
+#ifndef UNSEEN_CLI_LIB_CLIENT_H
+#define UNSEEN_CLI_LIB_CLIENT_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "cli/lib/reply.h"
+#include "config/config.h"
+
+struct client;
+
+enum {
+    CLIENT_CONNECT_MS = 5 * 1000,
+    CLIENT_SILENCE_MS = 60 * 1000, /* a server that says nothing for this long is taken for dead */
+};
+
+/* The server's password, for client_connect(): requirepass of the configuration, the one line of requirepass_file, or
+ * $UNSEEN_PASSWORD. *password is NULL when there is none; it stands until the next call. Returns 0, or the error of a
+ * file that can't be read. */
+int client_password(const struct config *cfg, const char **password, struct err *err);
+
+/* Connects to "host:port", "[v6]:port" or "unix:/path" and says HELLO 3; password "" or NULL: none. The text of an
+ * error names the address. ERR_LOADING: the server is still recovering. */
+int client_connect(const char *address, const char *password, struct client **client, struct err *err);
+void client_close(struct client *c);
+
+/* Frees the client and hands over its socket, which doesn't block, and on which nothing is under way. */
+int client_detach(struct client *c);
+
+/* Sends one command and reads its reply, which lives until the next call. An error reply is an ERR_INVALID (or
+ * ERR_LOADING) with the server's words. */
+int client_call(struct client *c, const struct slice *words, size_t n, const struct reply **reply, struct err *err);
+
+/* The two halves of it, for pipelining: what was queued is sent when it's large, or by the next client_read(). An
+ * error reply is a reply here. */
+int client_queue(struct client *c, const struct slice *words, size_t n, struct err *err);
+int client_read(struct client *c, const struct reply **reply, struct err *err);
+
+/* Reads a reply as client_call() does: an error reply is an error. */
+int client_answer(struct client *c, const struct reply **reply, struct err *err);
+
+/* Sends what is queued and waits for a reply to come, at most so long: 1 there is something to read, 0 not yet, or an
+ * error. For commands that take longer than CLIENT_SILENCE_MS. */
+int client_wait(struct client *c, int ms, struct err *err);
+
+#endif

@@ -1,0 +1,195 @@
+#include "cli/lib/source.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "cli/lib/client.h"
+#include "store/sqlite/sqlite_store.h"
+
+struct direct {
+    struct source source;
+    struct dedup dedup;
+    struct asker *asker;
+};
+
+static int direct_history(struct source *s, struct slice user, struct history *out, struct err *err)
+{
+    return asker_history(((struct direct *)s)->asker, user, out, err);
+}
+
+static int direct_why(struct source *s, struct slice user, struct slice item, struct place *places, struct err *err)
+{
+    struct direct *d = (struct direct *)s;
+    return asker_why(d->asker, user, hash_id(d->dedup.seed, item), places, err);
+}
+
+static int direct_months(struct source *s, struct store_month_info *out, int max, struct err *err)
+{
+    return asker_months(((struct direct *)s)->asker, out, max, err);
+}
+
+struct waiting {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
+
+static void end_wait(struct waiting *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void on_clock_changed(struct store_call *call)
+{
+    end_wait(call->owner);
+}
+
+static int direct_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+{
+    struct store *store = ((struct direct *)s)->dedup.store;
+    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, what == SOURCE_CLOCK_LOOK};
+    struct store_clock_change change = {.call = {.done = on_clock_changed, .owner = &w},
+                                        .set_back = what == SOURCE_CLOCK_SET_BACK};
+    if (what != SOURCE_CLOCK_LOOK) {
+        store->ops->clock_change(store, &change);
+    }
+    pthread_mutex_lock(&w.mutex);
+    while (!w.done) {
+        pthread_cond_wait(&w.wake, &w.mutex);
+    }
+    pthread_mutex_unlock(&w.mutex);
+    store->ops->clock(store, out);
+    return change.call.err.code < 0 ? err_set(err, change.call.err.code, "%s", change.call.err.text) : 0;
+}
+
+static void on_backup_done(struct store_backup *backup)
+{
+    end_wait(backup->owner);
+}
+
+static int direct_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
+{
+    struct store *store = ((struct direct *)s)->dedup.store;
+    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct store_backup backup = {.folder = folder, .done = on_backup_done, .owner = &w};
+    store->ops->backup(store, &backup);
+    pthread_mutex_lock(&w.mutex);
+    while (!w.done) {
+        clock_cond_wait_real(&w.wake, &w.mutex, SOURCE_POLL_MS);
+        if (!w.done) {
+            struct store_backup_state state;
+            pthread_mutex_unlock(&w.mutex);
+            store->ops->backup_state(store, &state);
+            out->progress(out->arg, store_backup_phase_name(state.phase), state.done, state.total);
+            pthread_mutex_lock(&w.mutex);
+        }
+    }
+    pthread_mutex_unlock(&w.mutex);
+    out->bytes = backup.bytes;
+    out->problems = backup.problems;
+    out->took_ms = backup.took_ms;
+    return backup.err.code < 0 ? err_set(err, backup.err.code, "%s", backup.err.text) : 0;
+}
+
+static void direct_close(struct source *s)
+{
+    struct direct *d = (struct direct *)s;
+    asker_close(d->asker);
+    d->dedup.store->ops->close(d->dedup.store);
+    free(d);
+}
+
+int source_direct(const struct config *cfg, struct source **source, struct err *err)
+{
+    static const struct source_ops ops = {direct_history, direct_why,    direct_months,
+                                          direct_clock,   direct_backup, direct_close};
+    struct direct *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    d->source.ops = &ops;
+    struct store *store;
+    int rc = sqlite_store_open(cfg, NULL, &store, err);
+    if (rc < 0) {
+        free(d);
+        return rc;
+    }
+    dedup_init(&d->dedup, store, cfg);
+    rc = asker_open(&d->dedup, &d->asker, err);
+    if (rc < 0) {
+        store->ops->close(store);
+        free(d);
+        return rc;
+    }
+    *source = &d->source;
+    return 0;
+}
+
+int source_open(const struct config *cfg, struct source **source, struct err *err)
+{
+    char address[CONFIG_TEXT + 16];
+    struct stat st;
+    if (stat(cfg->data, &st) < 0) {
+        return err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_SYSTEM,
+                       "data folder %s: %s (another is named with --data DIR or -c FILE)", cfg->data, strerror(errno));
+    }
+    int rc = sqlite_store_address(cfg->data, address, sizeof address, err);
+    if (rc == ERR_NOTFOUND) {
+        return err_set(err, ERR_NOTFOUND, "%s holds no data of Unseen", cfg->data);
+    }
+    rc = source_direct(cfg, source, err);
+    if (rc != ERR_LOCKED) {
+        return rc;
+    }
+    /* Read again: it may have been taken between the two. */
+    rc = sqlite_store_address(cfg->data, address, sizeof address, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (address[0] == '\0') {
+        return err_set(err, ERR_LOCKED,
+                       "data folder %s is in use by a process that answers no questions: it is starting, or an import",
+                       cfg->data);
+    }
+    const char *password;
+    rc = client_password(cfg, &password, err);
+    return rc < 0 ? rc : source_remote(address, password, source, err);
+}
+
+int source_history(struct source *s, struct slice user, struct history *out, struct err *err)
+{
+    return s->ops->history(s, user, out, err);
+}
+
+int source_why(struct source *s, struct slice user, struct slice item, struct place places[PLACES_MAX], struct err *err)
+{
+    return s->ops->why(s, user, item, places, err);
+}
+
+int source_months(struct source *s, struct store_month_info *out, int max, struct err *err)
+{
+    return s->ops->months(s, out, max, err);
+}
+
+int source_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
+{
+    return s->ops->clock(s, what, out, err);
+}
+
+int source_backup(struct source *s, const char *folder, struct source_backup *backup, struct err *err)
+{
+    return s->ops->backup(s, folder, backup, err);
+}
+
+void source_close(struct source *s)
+{
+    s->ops->close(s);
+}

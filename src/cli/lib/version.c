@@ -1,0 +1,64 @@
+#include <stdio.h>
+
+#include <xxhash.h>
+#include <zstd.h>
+
+#include "cli/cli.h"
+#include "cli/lib/options.h"
+#include "cli/lib/output.h"
+#include "cli/lib/versions.h"
+#include "http/version.h"
+#include "legacy/redis.h"
+#include "net/version.h"
+#include "store/sqlite/sqlite_store.h"
+
+static const char help[] = "Prints the version, and those of the libraries.\n\n"
+                           "Usage: unseen version [--json]\n\n"
+                           "Options:\n"
+                           "      --json             print JSON\n\n"
+                           "Examples:\n"
+                           "  unseen version\n"
+                           "  unseen version --json\n";
+
+void versions_get(struct versions *out)
+{
+    unsigned n = XXH_versionNumber();
+    out->sqlite = sqlite_store_library_version();
+    out->libuv = net_library_version();
+    out->zstd = ZSTD_versionString();
+    out->microhttpd = http_library_version();
+    out->jansson = http_json_version();
+    out->hiredis = redis_library_version();
+    snprintf(out->xxhash, sizeof out->xxhash, "%u.%u.%u", n / 10000, n / 100 % 100, n % 100);
+}
+
+int cli_version(int argc, char **argv)
+{
+    bool json = false;
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {NULL, NULL, NULL}};
+    const struct cli_syntax syntax = {"version", help, "no argument", 0, 0, flags, true};
+    struct cli_options options;
+    struct versions v;
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    versions_get(&v);
+    if (!json) {
+        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, libmicrohttpd %s, jansson %s, hiredis %s)\n",
+               UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson, v.hiredis);
+        return EXIT_GOOD;
+    }
+    struct json j = {.out = stdout};
+    json_open(&j, NULL, '{');
+    json_text(&j, "unseen", UNSEEN_VERSION);
+    json_text(&j, "sqlite", v.sqlite);
+    json_text(&j, "libuv", v.libuv);
+    json_text(&j, "xxhash", v.xxhash);
+    json_text(&j, "zstd", v.zstd);
+    json_text(&j, "libmicrohttpd", v.microhttpd);
+    json_text(&j, "jansson", v.jansson);
+    json_text(&j, "hiredis", v.hiredis);
+    json_close(&j, '}');
+    return EXIT_GOOD;
+}

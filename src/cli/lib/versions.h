@@ -1,0 +1,21 @@
+/* The libraries that run, as version and the start-up line of serve name them. */
+#ifndef UNSEEN_CLI_LIB_VERSIONS_H
+#define UNSEEN_CLI_LIB_VERSIONS_H
+
+#include "base/err.h"
+
+enum { VERSIONS_TEXT = 24 };
+
+struct versions {
+    const char *sqlite;
+    const char *libuv;
+    const char *zstd;
+    const char *microhttpd;
+    const char *jansson;
+    const char *hiredis; /* "none": built without */
+    char xxhash[VERSIONS_TEXT];
+};
+
+void versions_get(struct versions *out);
+
+#endif

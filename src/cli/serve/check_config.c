@@ -1,0 +1,157 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/plural.h"
+#include "cli/cli.h"
+#include "cli/lib/options.h"
+#include "cli/lib/output.h"
+
+static const char help[] = "Reads a configuration: lists what is wrong with it, or the options as they come out.\n\n"
+                           "Usage: unseen check-config [FILE] [--json] [--sample] [OPTION ...]\n\n"
+                           "Without FILE it reads what serve would read. The environment counts as well:\n"
+                           "UNSEEN_RETENTION=12 is retention. 'from' says where each value came from.\n\n"
+                           "Options:\n"
+                           "      --json             print JSON\n"
+                           "      --sample           print a file with every option explained\n\n"
+                           "Examples:\n"
+                           "  unseen check-config /etc/unseen/unseen.conf\n"
+                           "  unseen check-config --retention 12\n"
+                           "  unseen check-config --sample > unseen.conf\n";
+
+enum { VALUE_TEXT = CONFIG_TEXT + 16 };
+
+struct problems {
+    struct json *json;
+    int n;
+};
+
+static void problem_found(void *arg, const char *problem)
+{
+    struct problems *p = arg;
+    p->n++;
+    if (p->json != NULL) {
+        json_text(p->json, NULL, problem);
+    } else {
+        fprintf(stderr, "%s\n", problem);
+    }
+}
+
+static bool is_changed(const struct config *cfg, const struct config *defaults, const struct config_option *option)
+{
+    char a[VALUE_TEXT], b[VALUE_TEXT];
+    config_text(cfg, option, a, sizeof a);
+    config_text(defaults, option, b, sizeof b);
+    return strcmp(a, b) != 0;
+}
+
+/* Where the value of an option came from. */
+static const char *origin_name(int origin)
+{
+    return origin > 0                      ? "file"
+           : origin == ORIGIN_ENVIRONMENT  ? "environment"
+           : origin == ORIGIN_COMMAND_LINE ? "command line"
+                                           : "default";
+}
+
+static void print_people(const struct config *cfg, const char *path)
+{
+    char value[VALUE_TEXT];
+    struct config defaults;
+    struct table t;
+    config_defaults(&defaults);
+    printf("%s: good\n\n", path != NULL ? path : "no file, the defaults");
+    table_begin(&t, "|option|value|from");
+    for (size_t i = 0; i < config_options_count; i++) {
+        const struct config_option *option = &config_options[i];
+        table_cell(&t, is_changed(cfg, &defaults, option) ? "*" : " ");
+        table_cell(&t, "%s", option->name);
+        config_text(cfg, option, value, sizeof value);
+        table_cell(&t, "%s", value);
+        if (cfg->origin[i] > 0) {
+            table_cell(&t, "line %d", cfg->origin[i]);
+        } else {
+            table_cell(&t, "%s", origin_name(cfg->origin[i]));
+        }
+    }
+    table_end(&t, stdout);
+    puts("\n* differs from the default");
+}
+
+static void print_json(struct json *j, const struct config *cfg)
+{
+    char value[VALUE_TEXT];
+    struct config defaults;
+    config_defaults(&defaults);
+    json_open(j, "options", '{');
+    for (size_t i = 0; i < config_options_count; i++) {
+        const struct config_option *option = &config_options[i];
+        json_open(j, option->name, '{');
+        config_text(cfg, option, value, sizeof value);
+        json_text(j, "value", value);
+        json_bool(j, "changed", is_changed(cfg, &defaults, option));
+        json_text(j, "from", origin_name(cfg->origin[i]));
+        if (cfg->origin[i] > 0) {
+            json_number(j, "line", cfg->origin[i]);
+        }
+        json_close(j, '}');
+    }
+    json_close(j, '}');
+}
+
+/* Lists every problem it can: those of file and environment, then those that only the whole shows. */
+static void read_all(const struct cli_options *options, struct config *cfg, struct problems *problems)
+{
+    struct err err;
+    int rc = cli_options_build(options, cfg, problem_found, problems, &err);
+    if (problems->n > 0) {
+        return;
+    }
+    if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0) {
+        problem_found(problems, err.text);
+    } else if (calendar_set_zone(cfg->timezone) < 0) {
+        problem_found(problems, "timezone is unknown");
+    }
+}
+
+int cli_check_config(int argc, char **argv)
+{
+    bool json = false, sample = false;
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {"sample", &sample, NULL}, {NULL, NULL, NULL}};
+    const struct cli_syntax syntax = {"check-config", help, "at most one FILE", 0, 1, flags, false};
+    struct cli_options options;
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    if (sample) {
+        return config_write_sample(stdout) < 0 ? EXIT_FAILED : EXIT_GOOD;
+    }
+    if (options.n_words == 1) {
+        options.config_path = options.words[0];
+    }
+    const char *path = options.config_path;
+    struct config cfg;
+    struct json j = {.out = stdout};
+    struct problems problems = {.json = json ? &j : NULL};
+    if (json) {
+        json_open(&j, NULL, '{');
+        if (path != NULL) {
+            json_text(&j, "file", path);
+        }
+        json_open(&j, "problems", '[');
+    }
+    read_all(&options, &cfg, &problems);
+    if (json) {
+        json_close(&j, ']');
+        if (problems.n == 0) {
+            print_json(&j, &cfg);
+        }
+        json_close(&j, '}');
+    } else if (problems.n == 0) {
+        print_people(&cfg, path);
+    } else {
+        fprintf(stderr, "%d problem%s\n", problems.n, plural((uint64_t)problems.n));
+    }
+    return problems.n == 0 ? EXIT_GOOD : EXIT_FAILED;
+}

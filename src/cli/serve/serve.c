@@ -1,0 +1,257 @@
+/* Runs the service. This thread starts and stops everything else and keeps all signals to itself:
+ *
+ *   ports open (clients are told -LOADING) -> the store recovers -> questions are answered -> a signal ->
+ *   nothing new is accepted, what was begun is answered -> the store checkpoints and closes
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/lib/options.h"
+#include "cli/lib/versions.h"
+#include "cli/serve/serve_config.h"
+#include "cli/serve/serve_watch.h"
+#include "dedup/dedup.h"
+#include "dedup/sessions.h"
+#include "http/http.h"
+#include "legacy/legacy.h"
+#include "legacy/mirror.h"
+#include "legacy/read_through.h"
+#include "resp/server.h"
+#include "store/sqlite/sqlite_store.h"
+
+static const char help[] = "Runs the service until SIGTERM or SIGINT; a second one ends it at once.\n\n"
+                           "Usage: unseen serve [-c FILE] [--data DIR] [--port N] [OPTION ...]\n\n"
+                           "Options:\n"
+                           "      --port N           the TCP port (0: any free one); the host stays as configured\n"
+                           "      --listen HOST:PORT where it listens, 'none': not on TCP\n"
+                           "      --unix-socket PATH a Unix socket beside it\n\n"
+                           "Examples:\n"
+                           "  unseen serve --data /var/lib/unseen\n"
+                           "  unseen serve -c /etc/unseen/unseen.conf --port 7989\n"
+                           "  unseen serve --data ./data --listen none --unix-socket ./unseen.sock\n";
+
+static const char unix_prefix[] = "unix:";
+
+static void block_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void quit_at_once(int number)
+{
+    (void)number;
+    _exit(EXIT_FAILED);
+}
+
+/* While it stops, a second signal ends the process. What was acknowledged is durable at any time. */
+static void arm_second_signal(const sigset_t *set)
+{
+    struct sigaction action = {.sa_handler = quit_at_once};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGHUP, SIG_IGN);
+    pthread_sigmask(SIG_UNBLOCK, set, NULL);
+}
+
+static void log_start(const struct config *cfg)
+{
+    struct versions v;
+    versions_get(&v);
+    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s libmicrohttpd=%s jansson=%s data=%s pid=%ld",
+             UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson, log_quote_str(cfg->data),
+             (long)getpid());
+    if (clock_is_test()) {
+        log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
+    }
+}
+
+static void log_ready(const struct dedup *dedup, const struct server *server, const struct http *http,
+                      int64_t started_us)
+{
+    struct store_stats stats;
+    char address[SERVER_ADDRESS_TEXT];
+    dedup->store->ops->stats(dedup->store, &stats);
+    for (int i = 0; server_address(server, i, address, sizeof address) >= 0; i++) {
+        log_info("listening", "address=%s", log_quote_str(address));
+    }
+    if (http_address(http) != NULL) {
+        log_info("listening", "address=%s", log_quote_str(http_address(http)));
+    }
+    log_info("ready", "seed=%08" PRIx32 " recovered_rows=%" PRIu64 " recovery_ms=%.1f ms=%.1f",
+             hash_seed_fingerprint(dedup->seed), stats.recovered_rows, (double)stats.recovery_us / 1000,
+             (double)(clock_stopwatch_us() - started_us) / 1000);
+}
+
+/* A socket's path is made whole, because whoever reads the lock file may stand in another folder. */
+static int publish(struct store *store, const struct server *server, struct err *err)
+{
+    char address[SERVER_ADDRESS_TEXT], whole[PATH_MAX], text[PATH_MAX + sizeof unix_prefix];
+    if (server_address(server, 0, address, sizeof address) < 0) {
+        return 0;
+    }
+    size_t n = sizeof unix_prefix - 1;
+    if (strncmp(address, unix_prefix, n) != 0) {
+        return sqlite_store_publish(store, address, err);
+    }
+    if (realpath(address + n, whole) == NULL) {
+        return err_set(err, ERR_SYSTEM, "%s: %s", address, strerror(errno));
+    }
+    snprintf(text, sizeof text, "%s%s", unix_prefix, whole);
+    return sqlite_store_publish(store, text, err);
+}
+
+/* Damage is no reason not to serve: sessions would be gone in minutes. Any other error is: what they hide would be
+ * shown, and at the next start they may be read. */
+static int start_sessions(struct dedup *dedup, struct err *err)
+{
+    struct err lost = {0};
+    int rc = sessions_new(dedup->cfg, dedup->seed, &dedup->sessions, err);
+    if (rc < 0 || (rc = sessions_restore(dedup->sessions, dedup->store, &lost)) == 0) {
+        return rc;
+    }
+    if (rc == ERR_CORRUPT) {
+        log_error("sessions not restored", "error=%s", log_quote_str(lost.text));
+        return 0;
+    }
+    sessions_free(dedup->sessions);
+    dedup->sessions = NULL; /* or those that were read would replace all that are kept */
+    return err_set(err, rc, "the sessions that were kept can't be read: %s", lost.text);
+}
+
+static void keep_sessions(const struct dedup *dedup)
+{
+    struct err err = {0};
+    if (dedup->sessions != NULL && sessions_save(dedup->sessions, dedup->store, &err) < 0) {
+        log_error("sessions not kept", "error=%s", log_quote_str(err.text));
+    }
+}
+
+/* From the open ports to the signal. dedup->store is set once it is open. */
+static int run(struct serve_config *config, struct server *server, struct http *http, struct dedup *dedup,
+               const sigset_t *signals, struct err *err)
+{
+    const struct config *cfg = &config->cfg;
+    struct store *store;
+    int64_t started_us = clock_stopwatch_us();
+    const struct sqlite_store_options options = {.progress = serve_watch_recovery};
+    int rc = sqlite_store_open(cfg, &options, &store, err);
+    if (rc < 0) {
+        return rc;
+    }
+    log_start(cfg); /* not before: whoever can't start says why in one line */
+    dedup_init(dedup, store, cfg);
+    rc = start_sessions(dedup, err);
+    if (rc == 0) {
+        rc = legacy_start(dedup, &dedup->legacy, err);
+    }
+    if (rc == 0) {
+        rc = read_through_start(dedup, &dedup->read_through, err);
+    }
+    if (rc == 0) {
+        rc = mirror_start(cfg, store, &dedup->mirror, err);
+    }
+    if (rc == 0) {
+        rc = server_attach(server, dedup, err);
+    }
+    if (rc == 0) {
+        rc = http_attach(http, dedup, err);
+    }
+    if (rc == 0) {
+        rc = publish(store, server, err);
+    }
+    if (rc == 0) {
+        log_ready(dedup, server, http, started_us);
+        static struct serve_backup backup; /* the store may still answer it */
+        backup = (struct serve_backup){.store = store, .cfg = cfg};
+        serve_watch(signals, config, server, &backup);
+        arm_second_signal(signals);
+    }
+    return rc;
+}
+
+static int serve(struct serve_config *config, struct err *err)
+{
+    const struct config *cfg = &config->cfg;
+    sigset_t signals;
+    struct server *server;
+    struct http *http;
+    struct dedup dedup = {0}; /* outlives every thread */
+
+    block_signals(&signals);
+    serve_watch_start();
+    int rc = serve_config_fit(config, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = server_start(cfg, &server, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = http_start(cfg, server_pool(server), &http, err);
+    if (rc == 0) {
+        rc = run(config, server, http, &dedup, &signals, err);
+    }
+    if (dedup.store != NULL) {
+        dedup.store->ops->backup_stop(dedup.store); /* or its client would be waited for */
+        dedup.store->ops->bulk_stop(dedup.store);   /* or the migration, for as long as a reader holds history's WAL */
+    }
+    http_stop(http);
+    server_stop(server);
+    legacy_stop(dedup.legacy);
+    mirror_stop(dedup.mirror);
+    if (dedup.store != NULL) {
+        keep_sessions(&dedup);
+        dedup.store->ops->close(dedup.store);
+    }
+    http_free(http);
+    server_free(server);
+    read_through_free(dedup.read_through);
+    mirror_free(dedup.mirror);
+    sessions_free(dedup.sessions);
+    legacy_free(dedup.legacy);
+    if (rc == 0) {
+        log_info("stopped", "");
+    }
+    return rc;
+}
+
+int cli_serve(int argc, char **argv)
+{
+    const char *port = NULL;
+    const struct cli_flag flags[] = {{"port", NULL, &port}, {NULL, NULL, NULL}};
+    const struct cli_syntax syntax = {"serve", help, "no argument", 0, 0, flags, false};
+    static struct serve_config config; /* outlives every thread */
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &config.options, &exit_code)) {
+        return exit_code;
+    }
+    struct err err;
+    if (cli_options_config(&config.options, &config.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    config.port = port;
+    if (serve_config_port(&config.cfg, port, &err) < 0) {
+        return cli_misuse("serve", "%s", err.text);
+    }
+    if (config_read_passwords(&config.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    log_set_level((enum log_level)config.cfg.log_level);
+    exit_code = serve(&config, &err) < 0 ? cli_fail(&err) : EXIT_GOOD;
+    config_forget_changes(&config.cfg);
+    return exit_code;
+}

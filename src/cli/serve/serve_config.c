@@ -1,0 +1,140 @@
+#include "cli/serve/serve_config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "http/http.h"
+
+enum {
+    FILES_SPARE = 64 + ROOM_SPARE, /* listeners, logs, the writers of both files, the reader for HTTP */
+    FILES_PER_WORKER = 16,         /* a loop and a reader of both files with WAL and shared memory */
+    CLIENTS_MIN = 16,
+};
+
+int serve_config_port(struct config *cfg, const char *port, struct err *err)
+{
+    if (port == NULL) {
+        return 0;
+    }
+    char listen[CONFIG_TEXT];
+    const char *colon = strrchr(cfg->listen, ':');
+    char *end;
+    unsigned long n = strtoul(port, &end, 10);
+    if (port[0] < '0' || port[0] > '9' || *end != '\0' || n > 65535) {
+        return err_set(err, ERR_INVALID, "--port '%s': expected 0 to 65535", port);
+    }
+    int host_len = colon != NULL ? (int)(colon - cfg->listen) : 0;
+    const char *host = colon != NULL ? cfg->listen : "127.0.0.1";
+    int len = snprintf(listen, sizeof listen, "%.*s:%lu", host_len > 0 ? host_len : (int)strlen(host), host, n);
+    if (len < 0 || (size_t)len >= sizeof listen) {
+        return err_set(err, ERR_INVALID, "listen '%s': too long", cfg->listen);
+    }
+    return config_set(cfg, "listen", listen, err);
+}
+
+int serve_config_fit(struct serve_config *c, struct err *err)
+{
+    struct config *cfg = &c->cfg;
+    c->configured = *cfg;
+    struct rlimit limit;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t workers = cfg->workers > 0 ? cfg->workers : cores;
+    rlim_t besides = (rlim_t)(FILES_SPARE + FILES_PER_WORKER * workers);
+    besides += strcmp(cfg->http, "none") != 0 ? HTTP_FILES : 0;
+    rlim_t need = (rlim_t)cfg->max_clients + besides;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        return err_set(err, ERR_SYSTEM, "can't read the limit of open files: %s", strerror(errno));
+    }
+    if (limit.rlim_cur >= need) {
+        return 0;
+    }
+    struct rlimit wanted = {need, limit.rlim_max > need ? limit.rlim_max : need};
+    if (setrlimit(RLIMIT_NOFILE, &wanted) == 0) {
+        return 0;
+    }
+    wanted = (struct rlimit){limit.rlim_max, limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &wanted) < 0) {
+        wanted = limit;
+    }
+    if (wanted.rlim_cur < besides + CLIENTS_MIN) {
+        return err_set(err, ERR_SYSTEM,
+                       "the limit of open files (ulimit -n, LimitNOFILE=) is %llu, and max_clients = %lld needs %llu",
+                       (unsigned long long)wanted.rlim_cur, (long long)cfg->max_clients, (unsigned long long)need);
+    }
+    int64_t fits = (int64_t)(wanted.rlim_cur - besides);
+    log_warn("the limit of open files is too low: max_clients lowered", "limit=%llu needed=%llu max_clients=%lld",
+             (unsigned long long)wanted.rlim_cur, (unsigned long long)need, (long long)fits);
+    cfg->max_clients = fits;
+    return 0;
+}
+
+/* --- while it runs --- */
+
+static void log_problem(void *arg, const char *problem)
+{
+    (void)arg;
+    log_error("configuration is wrong", "error=%s", log_quote_str(problem));
+}
+
+static int read_again(const struct serve_config *c, struct config *cfg, struct err *err)
+{
+    int result = cli_options_build(&c->options, cfg, log_problem, NULL, err);
+    if (result < 0) {
+        return result;
+    }
+    result = serve_config_port(cfg, c->port, err);
+    if (result == 0) {
+        result = config_read_passwords(cfg, err);
+    }
+    if (result == 0) {
+        result = config_validate(cfg, err);
+    }
+    if (result < 0) {
+        log_problem(NULL, err->text);
+    }
+    return result;
+}
+
+static void log_change(void *arg, const struct config_option *option, const char *before, const char *after)
+{
+    int *need_restart = arg;
+    if (option->change == CHANGE_LIVE) {
+        log_info("option changed", "name=%s from=%s to=%s", option->name, log_quote_str(before), log_quote_str(after));
+        return;
+    }
+    ++*need_restart;
+    log_warn(option->change == CHANGE_FIXED ? "option not changed: it belongs to the folder"
+                                            : "option not changed: it needs a restart",
+             "name=%s runs_with=%s file=%s", option->name, log_quote_str(before), log_quote_str(after));
+}
+
+int serve_config_reload(struct serve_config *c, struct err *err)
+{
+    const char *path = c->options.config_path != NULL ? c->options.config_path : "";
+    struct config read;
+    int need_restart = 0;
+    int changed = read_again(c, &read, err);
+    if (changed == 0) {
+        /* A change of the level itself is told, whichever of both would tell it. */
+        if (read.log_level > config_now(&c->cfg)->log_level) {
+            log_set_level((enum log_level)read.log_level);
+        }
+        changed = config_change(&c->cfg, &c->configured, &read, log_change, &need_restart, err);
+        if (changed < 0) {
+            err_prefix(err, "until a restart");
+            log_problem(NULL, err->text);
+        }
+    }
+    if (changed < 0) {
+        log_error("configuration not read again, nothing was changed", "file=%s", log_quote_str(path));
+    } else {
+        log_info("configuration read again", "file=%s changed=%d need_restart=%d", log_quote_str(path), changed,
+                 need_restart);
+    }
+    log_set_level((enum log_level)config_now(&c->cfg)->log_level);
+    return changed;
+}

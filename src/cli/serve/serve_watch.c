@@ -1,0 +1,111 @@
+/* The watchdog is fed at half of its time, and only while every loop and writer beats. So a thread that is stuck is
+ * first named in the log, then the manager's patience ends, and it kills and restarts the service: nothing that was
+ * acknowledged is lost by that. */
+#include "cli/serve/serve_watch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/notify.h"
+#include "net/health.h"
+
+enum {
+    LOOK_MS = 1000,
+    LIMIT_MIN_MS = 3 * HEARTBEAT_EVERY_MS, /* a thread that beats each second is not late */
+    EXTEND_S = 60,                         /* asked for whenever the recovery has moved on for a second */
+};
+
+struct watch {
+    struct worker_pool *pool;
+    int64_t fed_us;       /* when the watchdog was fed */
+    struct health health; /* as it was last told */
+    struct err reload;    /* the last one's; code 0: it was good */
+};
+
+void serve_watch_start(void)
+{
+    notify_start();
+    int64_t watchdog = notify_watchdog_ms();
+    if (watchdog > 0 && watchdog < HEALTH_LIMIT_MS) {
+        health_set_limit(watchdog > LIMIT_MIN_MS ? watchdog : LIMIT_MIN_MS);
+    }
+    notify_send("STATUS=recovering\nEXTEND_TIMEOUT_USEC=%d000000", EXTEND_S);
+}
+
+void serve_watch_recovery(void *arg, uint64_t rows)
+{
+    (void)arg;
+    static int64_t told_us;
+    int64_t now = clock_stopwatch_us();
+    if (now - told_us >= LOOK_MS * 1000) {
+        told_us = now;
+        notify_send("STATUS=recovering: %" PRIu64 " staged rows read\nEXTEND_TIMEOUT_USEC=%d000000", rows, EXTEND_S);
+    }
+}
+
+static void tell_status(const struct watch *w, const char *before)
+{
+    const char *state = w->health.ready ? "ready" : w->health.cause;
+    bool bad = w->reload.code < 0;
+    notify_send("%sSTATUS=%s%s%s", before, state, bad ? "; the configuration was not read again: " : "",
+                bad ? w->reload.text : "");
+}
+
+static void look(struct watch *w)
+{
+    struct health now;
+    heartbeat_watch(clock_stopwatch_us());
+    health_look(w->pool, &now);
+    bool other = strcmp(now.stuck, w->health.stuck) != 0;
+    if (!now.alive && other) {
+        log_error("a thread is stuck", "thread=%s s=%" PRId64, now.stuck, now.stuck_ms / 1000);
+    } else if (now.alive && !w->health.alive) {
+        log_info("no thread is stuck any more", "");
+    }
+    bool changed = now.alive != w->health.alive || now.ready != w->health.ready || other;
+    w->health = now;
+    if (changed) {
+        tell_status(w, "");
+    }
+    int64_t us = clock_stopwatch_us(), watchdog_ms = notify_watchdog_ms();
+    if (now.alive && watchdog_ms > 0 && us - w->fed_us >= watchdog_ms * 500) {
+        w->fed_us = us;
+        notify_send("WATCHDOG=1");
+    }
+}
+
+static void reload(struct watch *w, struct serve_config *config, struct server *server)
+{
+    w->reload = (struct err){0};
+    notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_stopwatch_us());
+    if (serve_config_reload(config, &w->reload) > 0) {
+        server_reconfigured(server);
+    }
+    tell_status(w, "READY=1\n");
+}
+
+void serve_watch(const sigset_t *signals, struct serve_config *config, struct server *server,
+                 struct serve_backup *backup)
+{
+    struct watch w = {.pool = server_pool(server), .health = {.alive = true, .ready = true}};
+    int64_t quarter_ms = notify_watchdog_ms() / 4; /* so that half of it is not missed by much */
+    int64_t ms = quarter_ms > 0 && quarter_ms < LOOK_MS ? quarter_ms : LOOK_MS;
+    struct timespec wait = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+    tell_status(&w, "READY=1\n");
+    heartbeat_watch(clock_stopwatch_us());
+    for (;;) {
+        int number = sigtimedwait(signals, NULL, &wait);
+        if (number == SIGHUP) {
+            reload(&w, config, server);
+        } else if (number > 0) {
+            log_info("stopping", "signal=%s", sigabbrev_np(number));
+            notify_send("STOPPING=1\nSTATUS=stopping: what was begun is answered, both files are checkpointed");
+            return;
+        }
+        look(&w);
+        serve_backup_look(backup);
+    }
+}

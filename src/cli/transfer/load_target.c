@@ -1,0 +1,308 @@
+/* Snapshots are gathered in batches. A batch for a folder is joined at once; to a server some are under way, so that
+ * the next one is there when it has ended one. */
+#include "cli/transfer/load_target.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/hash.h"
+#include "cli/lib/client.h"
+#include "cli/lib/options.h"
+#include "store/sqlite/sqlite_store.h"
+
+enum {
+    BATCH_SNAPSHOTS = 512,
+    BATCH_BYTES = 1024 * 1024,
+    BATCHES = 4,                    /* under way */
+    REQUEST_MAX = 15 * 1024 * 1024, /* the server takes 16 MiB */
+    PATIENCE_MS = 10 * 60 * 1000,   /* it may have to wait for its WAL to shrink */
+    LOADING_STEP_MS = 50,
+    LOADING_TRIES = 5 * 60 * 1000 / LOADING_STEP_MS,
+};
+
+struct batch {
+    struct buf bytes;
+    size_t ends[BATCH_SNAPSHOTS];
+    size_t n;
+};
+
+struct load_target {
+    load_imported *imported;
+    void *arg;
+    struct store *store; /* or */
+    struct client *client;
+    struct batch batches[BATCHES];
+    size_t oldest, n_sent; /* the one being filled comes behind them */
+    struct slice words[1 + BATCH_SNAPSHOTS];
+    uint8_t verdicts[BATCH_SNAPSHOTS];
+};
+
+/* --- waiting for the store --- */
+
+struct waiting {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
+
+static void on_done(struct store_call *call)
+{
+    struct waiting *w = call->owner;
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static int wait_done(struct store_call *call, struct err *err)
+{
+    struct waiting *w = call->owner;
+    pthread_mutex_lock(&w->mutex);
+    while (!w->done) {
+        pthread_cond_wait(&w->wake, &w->mutex);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return call->err.code < 0 ? err_set(err, call->err.code, "%s", call->err.text) : 0;
+}
+
+/* --- opening --- */
+
+static int open_folder(struct load_target *t, struct config *cfg, uint64_t seed, struct err *err)
+{
+    if (cfg->hash_seed_given && cfg->hash_seed != seed) {
+        return err_set(err, ERR_SEED, "hash_seed of the configuration is not the seed of the file");
+    }
+    cfg->hash_seed = seed;
+    cfg->hash_seed_given = true;
+    int rc = sqlite_store_open(cfg, NULL, &t->store, err);
+    if (rc == ERR_SEED) {
+        return err_set(err, ERR_SEED,
+                       "the folder %s has plays hashed with another seed than the file's (fingerprint %08" PRIx32
+                       "): only a folder without plays can adopt it",
+                       cfg->data, hash_seed_fingerprint(seed));
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct store_call call = {.done = on_done, .owner = &w};
+    t->store->ops->flush(t->store, &call);
+    return wait_done(&call, err);
+}
+
+static int call_server(struct load_target *t, const struct slice *words, size_t n, const struct reply **reply,
+                       struct err *err)
+{
+    int rc = client_queue(t->client, words, n, err);
+    if (rc == 0 && (rc = client_wait(t->client, PATIENCE_MS, err)) == 0) {
+        rc = err_set(err, ERR_SYSTEM, "the server says nothing for %d minutes", PATIENCE_MS / 60000);
+    }
+    return rc < 0 ? rc : client_answer(t->client, reply, err);
+}
+
+/* The server's fingerprint, from INFO. */
+static int check_seed(struct load_target *t, const char *address, uint64_t seed, struct err *err)
+{
+    const struct slice words[] = {slice_str("INFO")};
+    const struct reply *reply;
+    int rc = call_server(t, words, 1, &reply, err);
+    for (int i = 0; rc == ERR_LOADING && i < LOADING_TRIES; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOADING_STEP_MS * 1000 * 1000}, NULL);
+        rc = call_server(t, words, 1, &reply, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    static const char name[] = "seed_fingerprint:";
+    const char *at =
+        reply->kind == REPLY_TEXT ? memmem(reply->text.data, reply->text.len, name, sizeof name - 1) : NULL;
+    uint32_t theirs = 0;
+    char text[9] = "";
+    if (at == NULL || (size_t)(reply->text.data + reply->text.len - at) < sizeof name - 1 + 8) {
+        return err_set(err, ERR_INVALID, "%s is no Unseen server: INFO has no seed_fingerprint", address);
+    }
+    memcpy(text, at + sizeof name - 1, 8);
+    if (sscanf(text, "%8" SCNx32, &theirs) != 1 || theirs != hash_seed_fingerprint(seed)) {
+        return err_set(err, ERR_SEED,
+                       "the server at %s hashes with another seed (fingerprint %08" PRIx32 ", the file's is %08" PRIx32
+                       "): without plays its folder can adopt the file's, when it is stopped",
+                       address, theirs, hash_seed_fingerprint(seed));
+    }
+    return 0;
+}
+
+static int open_server(struct load_target *t, const struct config *cfg, const char *address, uint64_t seed,
+                       struct err *err)
+{
+    const char *password;
+    const struct slice words[] = {slice_str("RING"), slice_str("FLUSH")};
+    const struct reply *reply;
+    int rc = client_password(cfg, &password, err);
+    if (rc < 0 || (rc = client_connect(address, password, &t->client, err)) < 0 ||
+        (rc = check_seed(t, address, seed, err)) < 0) {
+        return rc;
+    }
+    return call_server(t, words, 2, &reply, err);
+}
+
+int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,
+                     struct load_target **target, struct err *err)
+{
+    struct load_target *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    t->imported = imported;
+    t->arg = arg;
+    t->words[0] = slice_str("LOAD");
+    char address[CONFIG_TEXT + 16] = "";
+    int rc = to != NULL ? open_server(t, cfg, to, seed, err) : open_folder(t, cfg, seed, err);
+    if (to == NULL && rc == ERR_LOCKED && sqlite_store_address(cfg->data, address, sizeof address, NULL) == 0 &&
+        address[0] != '\0') {
+        rc = open_server(t, cfg, address, seed, err);
+    }
+    if (rc < 0) {
+        load_target_close(t);
+        return rc;
+    }
+    *target = t;
+    return 0;
+}
+
+/* --- batches --- */
+
+static struct batch *filling(struct load_target *t)
+{
+    return &t->batches[(t->oldest + t->n_sent) % BATCHES];
+}
+
+/* The snapshots as words behind LOAD. */
+static void list_words(struct load_target *t, const struct batch *b)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < b->n; i++) {
+        t->words[1 + i] = slice_of(b->bytes.data + from, b->ends[i] - from);
+        from = b->ends[i];
+    }
+}
+
+static void tell(struct load_target *t, struct batch *b)
+{
+    list_words(t, b);
+    for (size_t i = 0; i < b->n; i++) {
+        t->imported(t->arg, t->words[1 + i], t->verdicts[i]);
+    }
+    buf_clear(&b->bytes);
+    buf_shrink(&b->bytes, 2 * BATCH_BYTES);
+    b->n = 0;
+}
+
+/* Reads the answer to the oldest batch. */
+static int collect(struct load_target *t, struct err *err)
+{
+    struct batch *b = &t->batches[t->oldest];
+    const struct reply *reply;
+    int rc = client_wait(t->client, PATIENCE_MS, err);
+    if (rc == 0) {
+        rc = err_set(err, ERR_SYSTEM, "the server says nothing for %d minutes", PATIENCE_MS / 60000);
+    }
+    if (rc < 0 || (rc = client_answer(t->client, &reply, err)) < 0) {
+        return rc;
+    }
+    bool good = reply->kind == REPLY_ARRAY && reply->n == b->n;
+    for (size_t i = 0; good && i < b->n; i++) {
+        int64_t verdict;
+        good = reply_integer(&reply->items[i], &verdict) && verdict >= 0 && verdict <= UINT8_MAX;
+        t->verdicts[i] = good ? (uint8_t)verdict : 0;
+    }
+    if (!good) {
+        return err_set(err, ERR_VERSION, "the server's answer to LOAD can't be read: is it another version?");
+    }
+    t->oldest = (t->oldest + 1) % BATCHES;
+    t->n_sent--;
+    tell(t, b);
+    return 0;
+}
+
+static int import_folder(struct load_target *t, struct batch *b, struct err *err)
+{
+    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct store_import import = {.snapshots = t->words + 1, .n = b->n, .verdicts = t->verdicts};
+    import.call.done = on_done;
+    import.call.owner = &w;
+    t->store->ops->import(t->store, &import);
+    int rc = wait_done(&import.call, err);
+    if (rc == 0) {
+        tell(t, b);
+    }
+    return rc;
+}
+
+static int send_batch(struct load_target *t, struct err *err)
+{
+    struct batch *b = filling(t);
+    if (b->n == 0) {
+        return 0;
+    }
+    list_words(t, b);
+    if (t->store != NULL) {
+        return import_folder(t, b, err);
+    }
+    int rc = client_queue(t->client, t->words, 1 + b->n, err);
+    if (rc < 0) {
+        return rc;
+    }
+    t->n_sent++;
+    return t->n_sent == BATCHES ? collect(t, err) : 0;
+}
+
+int load_target_add(struct load_target *t, struct slice snapshot, struct err *err)
+{
+    struct batch *b = filling(t);
+    if (t->client != NULL && snapshot.len > REQUEST_MAX) {
+        return err_set(err, ERR_INVALID,
+                       "a user has %zu bytes, more than a running server takes: stop it and load into the folder",
+                       snapshot.len);
+    }
+    if (b->n > 0 && (b->n == BATCH_SNAPSHOTS || b->bytes.len + snapshot.len > BATCH_BYTES)) {
+        int rc = send_batch(t, err);
+        if (rc < 0) {
+            return rc;
+        }
+        b = filling(t);
+    }
+    if (buf_add(&b->bytes, snapshot.data, snapshot.len) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    b->ends[b->n++] = b->bytes.len;
+    return 0;
+}
+
+int load_target_end(struct load_target *t, struct err *err)
+{
+    int rc = send_batch(t, err);
+    while (rc == 0 && t->n_sent > 0) {
+        rc = collect(t, err);
+    }
+    return rc;
+}
+
+void load_target_close(struct load_target *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    if (t->store != NULL) {
+        t->store->ops->close(t->store);
+    }
+    if (t->client != NULL) {
+        client_close(t->client);
+    }
+    for (size_t i = 0; i < BATCHES; i++) {
+        buf_free(&t->batches[i].bytes);
+    }
+    free(t);
+}

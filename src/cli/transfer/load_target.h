@@ -1,0 +1,24 @@
+/* Where `unseen load` puts users: a data folder that nobody serves, or a running server. The same snapshots, the same
+ * rules (store_ops.join). One thread. */
+#ifndef UNSEEN_CLI_TRANSFER_LOAD_TARGET_H
+#define UNSEEN_CLI_TRANSFER_LOAD_TARGET_H
+
+#include "base/slice.h"
+#include "config/config.h"
+
+struct load_target;
+
+/* Called for each snapshot once it is durable, in order. */
+typedef void load_imported(void *arg, struct slice snapshot, int verdict);
+
+/* to: the server's address; NULL: the folder of cfg, or whoever serves it. A folder without plays adopts the seed; else
+ * another seed is ERR_SEED. What is staged there is flushed before. cfg is changed and must outlive the target. */
+int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,
+                     struct load_target **target, struct err *err);
+
+/* Copies the snapshot. */
+int load_target_add(struct load_target *t, struct slice snapshot, struct err *err);
+int load_target_end(struct load_target *t, struct err *err); /* all are durable */
+void load_target_close(struct load_target *t);
+
+#endif

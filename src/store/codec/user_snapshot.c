@@ -1,0 +1,294 @@
+/* A user as one run of bytes. Numbers are varints unless it says otherwise.
+ *
+ *   1    version: 1, or 2 of a user who is noted
+ *   8    key, little endian
+ *   any  user: a length byte and its bytes; last month
+ *   any  n, then n months: month, length of the blob, the blob
+ *   any  n, then n staged plays: month, and 8 bytes of hash, little endian
+ *   any  length of the deliveries' blob, the blob
+ *   any  n, then n exceptions: 8 bytes of hash, little endian
+ *   any  n, then n damaged months
+ *   1    only in version 2: 1: to be noted
+ *   4    checksum: low half of the unseeded XXH3 64 of all bytes before it, little endian
+ *
+ * Lists are in order and without repeats, so that one user has one form, and equal files are equal users.
+ */
+#include "store/codec/user_snapshot.h"
+
+#include "base/hash.h"
+#include "base/varint.h"
+
+enum { VERSION_1 = 1, VERSION_2 = 2, NOTED = 1, HASH = 8, CHECKSUM = 4, LEAST = 1 + HASH + 2 + 1 + 5 + CHECKSUM };
+
+static void put_number(struct buf *out, uint64_t v)
+{
+    uint8_t bytes[VARINT_MAX];
+    buf_add(out, bytes, varint_put(bytes, v));
+}
+
+static void put_fixed(struct buf *out, uint64_t v, int n)
+{
+    uint8_t bytes[HASH];
+    for (int i = 0; i < n; i++) {
+        bytes[i] = (uint8_t)(v >> (8 * i));
+    }
+    buf_add(out, bytes, (size_t)n);
+}
+
+static uint64_t fixed_at(const uint8_t *at, int n)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++) {
+        v |= (uint64_t)at[i] << (8 * i);
+    }
+    return v;
+}
+
+static bool month_good(int month)
+{
+    return month >= 0 && month <= USER_SNAPSHOT_MONTH_MAX;
+}
+
+static bool play_before(const struct store_play *a, const struct store_play *b)
+{
+    return a->month != b->month ? a->month < b->month : a->hash < b->hash;
+}
+
+static bool is_sound(const struct user_snapshot *p)
+{
+    bool good = p->user.len >= 1 && p->user.len <= 255 && month_good(p->last_month) &&
+                p->n_months <= USER_SNAPSHOT_LISTS_MAX && p->n_damaged <= USER_SNAPSHOT_LISTS_MAX;
+    for (size_t i = 0; good && i < p->n_months; i++) {
+        good = month_good(p->months[i].month) && (i == 0 || p->months[i - 1].month < p->months[i].month);
+    }
+    for (size_t i = 0; good && i < p->n_plays; i++) {
+        good = month_good(p->plays[i].month) && (i == 0 || play_before(&p->plays[i - 1], &p->plays[i]));
+    }
+    for (size_t i = 1; good && i < p->n_exceptions; i++) {
+        good = p->exceptions[i - 1] < p->exceptions[i];
+    }
+    for (size_t i = 0; good && i < p->n_damaged; i++) {
+        good = month_good(p->damaged[i]) && (i == 0 || p->damaged[i - 1] < p->damaged[i]);
+    }
+    return good;
+}
+
+int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
+{
+    if (!is_sound(p)) {
+        return ERR_INVALID;
+    }
+    const size_t start = out->len;
+    const char version = p->migration_state ? VERSION_2 : VERSION_1;
+    const char user_len = (char)p->user.len;
+    buf_add(out, &version, 1);
+    put_fixed(out, (uint64_t)p->key, HASH);
+    buf_add(out, &user_len, 1);
+    buf_add(out, p->user.data, p->user.len);
+    put_number(out, (uint64_t)p->last_month);
+    put_number(out, p->n_months);
+    for (size_t i = 0; i < p->n_months; i++) {
+        put_number(out, (uint64_t)p->months[i].month);
+        put_number(out, p->months[i].blob.len);
+        buf_add(out, p->months[i].blob.data, p->months[i].blob.len);
+    }
+    put_number(out, p->n_plays);
+    for (size_t i = 0; i < p->n_plays; i++) {
+        put_number(out, (uint64_t)p->plays[i].month);
+        put_fixed(out, p->plays[i].hash, HASH);
+    }
+    put_number(out, p->deliveries.len);
+    buf_add(out, p->deliveries.data, p->deliveries.len);
+    put_number(out, p->n_exceptions);
+    for (size_t i = 0; i < p->n_exceptions; i++) {
+        put_fixed(out, p->exceptions[i], HASH);
+    }
+    put_number(out, p->n_damaged);
+    for (size_t i = 0; i < p->n_damaged; i++) {
+        put_number(out, (uint64_t)p->damaged[i]);
+    }
+    if (p->migration_state) {
+        put_fixed(out, NOTED, 1);
+    }
+    if (!out->failed) {
+        put_fixed(out, hash_checksum(out->data + start, out->len - start), CHECKSUM);
+    }
+    return out->failed ? ERR_NOMEM : 0;
+}
+
+/* --- decoding: the first thing that is wrong is kept, and nothing is read after it --- */
+
+struct input {
+    const uint8_t *start, *at, *end;
+    struct arena *arena;
+    struct err *err;
+    int result;
+};
+
+static void bad(struct input *in, const char *what)
+{
+    if (in->result == 0) {
+        in->result =
+            err_set(in->err, ERR_CORRUPT, "parcel of a user: %s at byte %zu", what, (size_t)(in->at - in->start));
+    }
+}
+
+static uint64_t get_number(struct input *in, uint64_t most, const char *what)
+{
+    uint64_t v = 0;
+    size_t used = in->result == 0 ? varint_get(in->at, in->end, &v) : 0;
+    if (used == 0 || v > most) {
+        bad(in, what);
+        return 0;
+    }
+    in->at += used;
+    return v;
+}
+
+static struct slice get_bytes(struct input *in, size_t len)
+{
+    struct slice out = slice_of((const char *)in->at, len);
+    in->at += len;
+    return out;
+}
+
+/* A count of things that take at least so many bytes each. */
+static size_t get_count(struct input *in, size_t least, const char *what)
+{
+    return (size_t)get_number(in, (uint64_t)(in->end - in->at) / least, what);
+}
+
+static void *get_list(struct input *in, size_t n, size_t size)
+{
+    void *list = in->result == 0 ? arena_alloc(in->arena, n * size + 1) : NULL;
+    if (list == NULL && in->result == 0) {
+        in->result = err_set(in->err, ERR_NOMEM, "no memory for a user's parcel");
+    }
+    return list;
+}
+
+static void get_months(struct input *in, struct user_snapshot *p)
+{
+    size_t n = get_count(in, 2, "a broken count of months");
+    if (n > USER_SNAPSHOT_LISTS_MAX) {
+        bad(in, "too many months");
+    }
+    struct snapshot_month *list = get_list(in, n, sizeof *list);
+    for (size_t i = 0; i < n && in->result == 0; i++) {
+        list[i].month = (int)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken month");
+        size_t len = get_count(in, 1, "a broken length of a filter");
+        if (in->result == 0) {
+            list[i].blob = get_bytes(in, len);
+        }
+        if (i > 0 && list[i - 1].month >= list[i].month) {
+            bad(in, "a month out of order");
+        }
+    }
+    p->months = list;
+    p->n_months = n;
+}
+
+static uint64_t get_hash(struct input *in)
+{
+    if (in->result < 0 || in->end - in->at < HASH) {
+        bad(in, "a hash cut off");
+        return 0;
+    }
+    in->at += HASH;
+    return fixed_at(in->at - HASH, HASH);
+}
+
+static void get_plays(struct input *in, struct user_snapshot *p)
+{
+    size_t n = get_count(in, 1 + HASH, "a broken count of staged plays");
+    struct store_play *list = get_list(in, n, sizeof *list);
+    for (size_t i = 0; i < n && in->result == 0; i++) {
+        list[i].month = (int32_t)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken month of a staged play");
+        list[i].hash = get_hash(in);
+        if (i > 0 && !play_before(&list[i - 1], &list[i])) {
+            bad(in, "a staged play out of order");
+        }
+    }
+    p->plays = list;
+    p->n_plays = n;
+}
+
+static void get_exceptions(struct input *in, struct user_snapshot *p)
+{
+    size_t n = get_count(in, HASH, "a broken count of exceptions");
+    uint64_t *list = get_list(in, n, sizeof *list);
+    for (size_t i = 0; i < n && in->result == 0; i++) {
+        list[i] = get_hash(in);
+        if (i > 0 && list[i - 1] >= list[i]) {
+            bad(in, "an exception out of order");
+        }
+    }
+    p->exceptions = list;
+    p->n_exceptions = n;
+}
+
+static void get_damaged(struct input *in, struct user_snapshot *p)
+{
+    size_t n = get_count(in, 1, "a broken count of damaged months");
+    if (n > USER_SNAPSHOT_LISTS_MAX) {
+        bad(in, "too many damaged months");
+    }
+    int *list = get_list(in, n, sizeof *list);
+    for (size_t i = 0; i < n && in->result == 0; i++) {
+        list[i] = (int)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken damaged month");
+        if (i > 0 && list[i - 1] >= list[i]) {
+            bad(in, "a damaged month out of order");
+        }
+    }
+    p->damaged = list;
+    p->n_damaged = n;
+}
+
+static void get_user(struct input *in, struct user_snapshot *p)
+{
+    p->key = (int64_t)get_hash(in);
+    size_t len = in->at < in->end ? *in->at : 0;
+    if (len == 0 || (size_t)(in->end - in->at) < 1 + len) {
+        bad(in, "a broken user");
+        return;
+    }
+    in->at++;
+    p->user = get_bytes(in, len);
+    p->last_month = (int)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken last month");
+}
+
+int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out, struct err *err)
+{
+    const uint8_t *start = bytes;
+    *out = (struct user_snapshot){0};
+    if (len < LEAST) {
+        return err_set(err, ERR_CORRUPT, "parcel of a user: %zu bytes, fewer than any has", len);
+    }
+    if (start[0] != VERSION_1 && start[0] != VERSION_2) {
+        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 and 2", start[0]);
+    }
+    len -= CHECKSUM;
+    if (fixed_at(start + len, CHECKSUM) != (uint32_t)hash_checksum(start, len)) {
+        return err_set(err, ERR_CORRUPT, "parcel of a user: wrong checksum");
+    }
+    struct input in = {start, start + 1, start + len, arena, err, 0};
+    get_user(&in, out);
+    get_months(&in, out);
+    get_plays(&in, out);
+    size_t blob = get_count(&in, 1, "a broken length of the deliveries");
+    if (in.result == 0) {
+        out->deliveries = get_bytes(&in, blob);
+    }
+    get_exceptions(&in, out);
+    get_damaged(&in, out);
+    if (start[0] == VERSION_2 && in.result == 0) {
+        out->migration_state = in.at < in.end && *in.at++ == NOTED;
+        if (!out->migration_state) {
+            bad(&in, "a broken mark of a note");
+        }
+    }
+    if (in.at != in.end) {
+        bad(&in, "something left over");
+    }
+    return in.result;
+}

@@ -1,0 +1,54 @@
+/* A user snapshot: all that a store has of one user, to be carried to another store with the same seed
+ * (store_ops.join). The form is described in docs/format.md.
+ *
+ * The month filters are the store's blobs as they are; plays that are still staged come beside them as hashes.
+ */
+#ifndef UNSEEN_STORE_CODEC_USER_SNAPSHOT_H
+#define UNSEEN_STORE_CODEC_USER_SNAPSHOT_H
+
+#include "base/arena.h"
+#include "store/store.h"
+
+enum {
+    USER_SNAPSHOT_LISTS_MAX = 256, /* months, and damaged ones */
+    USER_SNAPSHOT_MONTH_MAX = 65535,
+};
+
+struct snapshot_month {
+    int month;
+    struct slice blob; /* a filter */
+};
+
+struct user_snapshot {
+    int64_t key; /* of the user, with the seed */
+    struct slice user;
+    int last_month; /* the newest of a play or delivery */
+    const struct snapshot_month *months;
+    size_t n_months; /* ascending */
+    const struct store_play *plays;
+    size_t n_plays;          /* by month and hash, each once */
+    struct slice deliveries; /* their blob, with the ids of the store they come from; empty: none */
+    const uint64_t *exceptions;
+    size_t n_exceptions; /* ascending */
+    const int *damaged;
+    size_t n_damaged;     /* months that were set aside unread, ascending; 0: the deliveries */
+    bool migration_state; /* more stands in another Redis: to be noted here, too (store_ops.note) */
+};
+
+/* Appends the snapshot's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the
+ * caller). */
+int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);
+
+/* Reads one that fills bytes[0..len). User and blobs point into bytes, lists are allocated in the arena. Every byte is
+ * validated but the blobs' own, which have decoders of their own. Returns 0, ERR_NOMEM, ERR_VERSION, or ERR_CORRUPT
+ * with what is wrong. */
+int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out,
+                         struct err *err);
+
+/* Whether it is of the version that noted users have; nothing else of it is looked at. */
+static inline bool user_snapshot_may_migrate(struct slice bytes)
+{
+    return bytes.len > 0 && bytes.data[0] == 2;
+}
+
+#endif

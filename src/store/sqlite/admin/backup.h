@@ -1,0 +1,116 @@
+/* The parts of a hot backup: the copy of one file, the folder that it's made in, and the backup that is under way. */
+#ifndef UNSEEN_STORE_SQLITE_ADMIN_BACKUP_H
+#define UNSEEN_STORE_SQLITE_ADMIN_BACKUP_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "store/sqlite/db/db.h"
+#include "store/store.h"
+
+/* The names that the files have, without ".db", until the copy is whole. */
+#define STAGING_PARTIAL "staging.partial"
+#define HISTORY_PARTIAL "history.partial"
+
+/* --- backup_copy.c: one file, page by page. Each function on the thread of the source's connection --- */
+
+struct copy {
+    struct db *source;
+    sqlite3 *to;
+    char path[PATH_MAX];
+    int64_t page_size;
+    int64_t done, total; /* bytes; the total moves with the source */
+    unsigned restarts;   /* times that it had to begin anew */
+};
+
+/* Fills folder/name.db, which is there and empty. */
+int copy_begin(struct copy *c, struct db *source, const char *folder, const char *name, const char *vfs,
+               struct err *err);
+
+/* Copies for about so long or so many bytes. 1: there is more, 0: the copy is the source as it is now, or an error. */
+int copy_step(struct copy *c, int64_t us, int64_t bytes, struct err *err);
+
+/* Closes it, whole or not. All zero is fine. */
+void copy_end(struct copy *c);
+
+/* --- backup_folder.c --- */
+
+struct backup_folder {
+    char path[PATH_MAX];
+    int fd;              /* -1: not open */
+    size_t created_from; /* where in path the first name of a folder that was made begins; 0: none was */
+    bool files;          /* some were made */
+    bool same_disk;      /* as the data folder */
+    bool staging_named, history_named;
+};
+
+/* Makes the folder, with those above it, or takes an empty one that can be written. root: below which it must be, where
+ * no link is followed, and to which path may be relative; NULL: the caller may write anywhere. ERR_INVALID,
+ * ERR_READONLY, ERR_FULL, ERR_SYSTEM. */
+int backup_folder_take(struct backup_folder *f, const char *path, const char *root, const char *data, struct err *err);
+void backup_folder_leave(struct backup_folder *f); /* lets go of it */
+
+/* ERR_FULL when less than `bytes` would fit, or, on the data folder's own disk, would leave less than min_free. */
+int backup_folder_room(const struct backup_folder *f, int64_t bytes, int64_t min_free, struct err *err);
+
+/* Opens a file of it for fsync. ERR_IO: its path leads elsewhere by now. */
+int backup_folder_open(const struct backup_folder *f, const char *name, struct err *err);
+
+/* Gives the files their names, staging.db first, so that whatever is cut short is no folder that starts; durable when
+ * it returns. */
+int backup_folder_complete(struct backup_folder *f, struct err *err);
+
+/* Removes what was made, and lets go of it. */
+void backup_folder_remove(struct backup_folder *f);
+
+uint64_t backup_file_size(const char *folder, const char *name); /* 0: there is none */
+
+/* --- backup_mend.c: what makes a copy of two moments one --- */
+
+/* A forget, kept until the copies are made. */
+int backup_note_forget(struct buf *forgotten, struct slice user, const struct slice *items, size_t n, uint64_t before);
+
+/* In the copy of staging.db: deletes the rows of the forgets and raises the highest row id. */
+int backup_mend_staging(const char *folder, const char *vfs, const struct buf *forgotten, uint64_t seed,
+                        uint64_t high_water, struct err *err);
+
+/* Makes the copy one plain file, readable without writing beside it. */
+int backup_close_wal(const char *folder, const char *name, const char *vfs, struct err *err);
+
+/* --- the backup: backup.c starts and ends it, backup_make.c, on its thread, makes the copy --- */
+
+struct backup {
+    struct sqlite_store *s;
+    struct store_backup *request;
+    pthread_t thread;
+    struct backup_folder folder;
+    struct copy copy; /* the thread's; while history is copied, the historian's */
+    int fd;           /* of the file being copied, for its fsync; -1: not open yet */
+    int64_t began_us;
+    uint64_t n_problems;
+
+    _Atomic bool cancelled;
+    _Atomic int64_t copied, synced; /* bytes of the file being copied */
+
+    /* under store.backup_mutex */
+    pthread_cond_t wake; /* the thread's */
+    enum store_backup_phase phase;
+    uint64_t done, total;
+    int64_t before; /* bytes of the files copied before this one */
+    bool noting;    /* forgets are noted */
+    struct buf forgotten;
+    bool handed_over; /* the historian may copy */
+    bool ended;       /* the thread is at its end */
+    int result;       /* of the historian's part: 1 while it copies */
+    struct err err;
+};
+
+/* Makes both copies in the folder, which was taken. What is left after an error the caller removes. */
+int backup_make(struct backup *b, struct err *err);
+
+#endif

@@ -1,0 +1,150 @@
+/* The copy of staging.db is older than that of history.db: what happened in between must not be undone by that.
+ *
+ *   flush    rows that were merged and deleted meanwhile are in both: a merge is a union, nothing is to be done.
+ *   forget   erased in history, but the older copy of staging has the rows: they would come back with the first flush.
+ *            So the historian notes each forget, and those rows are deleted here, as the stager had deleted them, and
+ *            the notes of those users are ended.
+ *   ids      the deliveries in history may have higher row ids than any that the older copy knows. Later deliveries
+ *            must get higher ones still, so the mark is raised.
+ *   mirror   what waits for the old Redis is sent from the store itself. A copy that sent it again, days later, would
+ *            undo what happened since: forget a user once more. So it isn't in the copy; when there was any, the copy's
+ *            mirror is broken.
+ *   seal, sweep, new months
+ *            are within history.db, whose copy is of one moment.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/sqlite/admin/backup.h"
+#include "store/sqlite/staging/slot_rows.h"
+#include "store/store.h"
+
+enum { FORGOTTEN_MAX = 64 << 20 }; /* bytes of notes: a million forgets and more */
+
+/* --- forgets: before (8 bytes), length of the user, length of the item (0: all of the user's rows), both ids --- */
+
+static void note(struct buf *users_to_migrate, struct slice user, struct slice item, uint64_t before)
+{
+    unsigned char head[10];
+    memcpy(head, &before, 8);
+    head[8] = (unsigned char)user.len;
+    head[9] = (unsigned char)item.len;
+    buf_add(users_to_migrate, head, sizeof head);
+    buf_add(users_to_migrate, user.data, user.len);
+    buf_add(users_to_migrate, item.data, item.len);
+}
+
+int backup_note_forget(struct buf *users_to_migrate, struct slice user, const struct slice *items, size_t n,
+                       uint64_t before)
+{
+    if (n == 0) {
+        note(users_to_migrate, user, slice_of("", 0), before);
+    }
+    for (size_t i = 0; i < n; i++) {
+        note(users_to_migrate, user, items[i], before);
+    }
+    return users_to_migrate->failed || users_to_migrate->len > FORGOTTEN_MAX ? ERR_NOMEM : 0;
+}
+
+static int put_forgotten(struct db *db, const struct buf *users_to_migrate, uint64_t seed, struct err *err)
+{
+    int result = db_run(db, db_stmt(db, SQL_FORGOTTEN_CREATE, err), err);
+    for (size_t at = 0; at < users_to_migrate->len && result == 0;) {
+        uint64_t before;
+        const char *p = users_to_migrate->data + at;
+        memcpy(&before, p, 8);
+        size_t user_len = (unsigned char)p[8];
+        size_t item_len = (unsigned char)p[9];
+        sqlite3_stmt *stmt = db_stmt(db, SQL_FORGOTTEN_PUT, err);
+        if (stmt != NULL) {
+            db_bind_id(stmt, 1, slice_of(p + 10, user_len));
+            sqlite3_bind_null(stmt, 2);
+            if (item_len > 0) {
+                db_bind_id(stmt, 2, slice_of(p + 10 + user_len, item_len));
+            }
+            sqlite3_bind_int64(stmt, 3, (int64_t)before);
+            sqlite3_bind_int64(stmt, 4, hash_user_key(seed, slice_of(p + 10, user_len)));
+        }
+        result = db_run(db, stmt, err);
+        at += 10 + user_len + item_len;
+    }
+    return result < 0 ? result : db_run(db, db_stmt(db, SQL_FORGOTTEN_INDEX, err), err);
+}
+
+static int delete_forgotten(struct db *db, const struct buf *users_to_migrate, uint64_t seed, struct err *err)
+{
+    struct slot_tables tables;
+    int64_t rows = 0;
+    int result = slot_rows_tables(db, &tables, err);
+    if (result < 0 || (result = put_forgotten(db, users_to_migrate, seed, err)) < 0) {
+        return result;
+    }
+    for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
+        if (tables.exists[slot]) {
+            result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_FORGOTTEN, slot, err), err);
+            rows += sqlite3_changes64(db->handle);
+        }
+    }
+    if (result == 0) {
+        result = db_run(db, db_stmt(db, SQL_NOTED_END_FORGOTTEN, err), err);
+    }
+    if (result == 0) {
+        log_info("forgets carried out in the backup", "rows=%lld", (long long)rows);
+    }
+    return result;
+}
+
+static int drop_mirror(struct db *db, struct err *err)
+{
+    int64_t waiting = 0, broken = 0;
+    int result = db_int(db, "SELECT EXISTS (SELECT 1 FROM mirror)", &waiting, err);
+    if (result < 0 || waiting == 0 || (result = db_exec(db, "DELETE FROM mirror", err)) < 0 ||
+        (result = db_meta_int(db, "mirror_broken", 0, &broken, err)) < 0) {
+        return result;
+    }
+    return broken != 0 ? 0 : db_meta_set_int(db, "mirror_broken", clock_wall_ms(), err);
+}
+
+static int mend(struct db *db, const struct buf *users_to_migrate, uint64_t seed, uint64_t high_water, struct err *err)
+{
+    int result = db_pragma(db, "secure_delete", 1, err);
+    if (result < 0 || (result = db_begin(db, err)) < 0) {
+        return result;
+    }
+    if ((users_to_migrate->len > 0 && (result = delete_forgotten(db, users_to_migrate, seed, err)) < 0) ||
+        (result = drop_mirror(db, err)) < 0 ||
+        (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    return db_commit(db, err);
+}
+
+int backup_mend_staging(const char *folder, const char *vfs, const struct buf *users_to_migrate, uint64_t seed,
+                        uint64_t high_water, struct err *err)
+{
+    struct db db;
+    int result = db_open(&db, folder, STAGING_PARTIAL, vfs, DB_WRITE_FULL, err);
+    if (result == 0) {
+        result = mend(&db, users_to_migrate, seed, high_water, err);
+        db_close(&db);
+    }
+    return result;
+}
+
+int backup_close_wal(const char *folder, const char *name, const char *vfs, struct err *err)
+{
+    struct db db;
+    int result = db_open(&db, folder, name, vfs, DB_WRITE_FULL, err);
+    if (result < 0) {
+        return result;
+    }
+    result = db_leave_wal(&db, err);
+    if (result > 0) {
+        result = err_set(err, ERR_BUSY, "%s: another program has the copy open", db.path);
+    }
+    db_close(&db);
+    return result;
+}

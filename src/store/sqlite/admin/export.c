@@ -1,0 +1,498 @@
+/* Users out of a folder, see sqlite_export_folder().
+ *
+ * Staging is read first, in one snapshot, into one index a table; then history, some hundred users a snapshot. In that
+ * order a flush in between can't hide a play, as in a question: what has left staging before it was read is durable in
+ * history, and is read after. Both are walked in the order of keys, side by side: the next user is the one with the
+ * lowest key of all indexes, of those who are noted, and of history. A FORGET in between deletes from staging first,
+ * then from history: so rows that have left staging by the time a user is packed are dropped, and history is read anew,
+ * which has them if they were flushed. Users with one key (there are next to none) follow each other; each gets what
+ * history has under it, since they share it.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/sqlite/admin/export_migration.h"
+#include "store/sqlite/admin/export_pack.h"
+#include "store/sqlite/db/folder.h"
+#include "store/sqlite/db/schema.h"
+#include "store/sqlite/internal.h"
+#include "store/sqlite/staging/slot_rows.h"
+#include "store/sqlite/staging/staged_row.h"
+
+enum {
+    NOTED = STORE_SLOTS_MAX, /* the walk of those who are noted, behind those of the slots */
+    WALKS,
+    CHUNK_USERS = 256,            /* of one snapshot */
+    HELD_BYTES = 8 * 1024 * 1024, /* of snapshots that wait for its end; more are handed over within it */
+};
+
+struct chunk_user {
+    int64_t key;
+    int last_month;
+    struct slice user;
+};
+
+struct exporter {
+    const struct sqlite_export *e;
+    struct db staging, history;
+    struct staged *slots[STORE_SLOTS_MAX];
+    int slot_numbers[STORE_SLOTS_MAX]; /* of their tables */
+    bool served;                       /* somebody else may write meanwhile */
+    struct staged_ids ids;
+    struct staged_walk walks[WALKS]; /* of NOTED: only key and user */
+    bool at_user[WALKS];
+    struct export_migration users_to_migrate;
+
+    /* of the snapshot */
+    struct arena users_arena;
+    struct chunk_user users[CHUNK_USERS];
+    size_t n_users;
+    struct stored_month months[HISTORY_MONTHS_MAX];
+    bool any_shared;
+
+    struct export_packer packer;
+    struct buf bytes, ends; /* snapshots that are to be handed over, and where each ends (size_t) */
+};
+
+static int out_of_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while exporting");
+}
+
+/* --- staging --- */
+
+/* A row whose id can't be is taken all the same, as the slot's oldest. */
+static int stage_row(struct exporter *x, struct staged *index, int64_t first, sqlite3_stmt *stmt, struct err *err)
+{
+    struct staged_row row;
+    if (!staged_row_read(stmt, x->packer.seed, &row)) {
+        char what[128];
+        snprintf(what, sizeof what, "staging.db: row %lld can't be read, left out",
+                 (long long)sqlite3_column_int64(stmt, 0));
+        x->e->damaged(x->e->arg, what);
+        return 0;
+    }
+    if (row.key < x->e->from || row.key > x->e->to || !x->e->wanted(x->e->arg, row.user)) {
+        return 0;
+    }
+    if (!staged_fits(index, row.id, row.month)) {
+        row.id = (uint64_t)first;
+    }
+    return staged_row_add(index, &row) < 0 ? out_of_memory(err) : 0;
+}
+
+static int read_slot(struct exporter *x, int slot, int64_t highest, struct err *err)
+{
+    int64_t first = 0;
+    int result = slot_rows_first(&x->staging, slot, highest, &first, err);
+    if (result < 0) {
+        return result;
+    }
+    struct staged *index = staged_new((uint64_t)first);
+    if (index == NULL) {
+        return out_of_memory(err);
+    }
+    x->slot_numbers[x->packer.n_slots] = slot;
+    x->slots[x->packer.n_slots++] = index;
+    sqlite3_stmt *stmt = db_stmt_for(&x->staging, SQL_STAGED_ALL, slot, err);
+    while ((result = db_step(&x->staging, stmt, err)) == 1) {
+        if ((result = stage_row(x, index, first, stmt, err)) < 0) {
+            sqlite3_reset(stmt);
+            break;
+        }
+    }
+    return result;
+}
+
+static void tell_set_aside(struct exporter *x)
+{
+    int64_t waiting = 0;
+    if (slot_rows_waiting(&x->staging, &waiting, NULL) == 0 && waiting > 0) {
+        char what[128];
+        snprintf(what, sizeof what, "staging.db: %" PRId64 " rows that can't be read were set aside", waiting);
+        x->e->damaged(x->e->arg, what);
+    }
+}
+
+static int read_staging(struct exporter *x, struct err *err)
+{
+    struct slot_tables tables;
+    int64_t highest = 0;
+    int result = db_begin_read(&x->staging, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = slot_rows_tables(&x->staging, &tables, err)) == 0) {
+        result = db_meta_int(&x->staging, "high_water", 0, &highest, err);
+    }
+    for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
+        result = tables.exists[i] ? read_slot(x, i, highest, err) : 0;
+    }
+    if (result == 0) {
+        tell_set_aside(x);
+    }
+    if (result == 0) {
+        result = export_migration_read(&x->users_to_migrate, &x->staging, x->e, x->packer.seed, err);
+    }
+    return db_end_read(&x->staging, result, err);
+}
+
+static int next_staged(struct exporter *x, int i, struct err *err)
+{
+    if (i == NOTED) {
+        int found = export_migration_next(&x->users_to_migrate, &x->staging, &x->walks[i].key, &x->walks[i].user, err);
+        x->at_user[i] = found == 1;
+        return found < 0 ? found : 0;
+    }
+    int next = staged_walk_next(&x->walks[i]);
+    x->at_user[i] = next == 1;
+    return next < 0 ? out_of_memory(err) : 0;
+}
+
+/* The slot, or NOTED, whose walk stands at the lowest key, up to `to`; -1: none. */
+static int lowest_slot(const struct exporter *x, int64_t to)
+{
+    int lowest = -1;
+    for (int i = 0; i < WALKS; i++) {
+        if (x->at_user[i] && x->walks[i].key <= to && (lowest < 0 || x->walks[i].key < x->walks[lowest].key)) {
+            lowest = i;
+        }
+    }
+    return lowest;
+}
+
+/* --- one user --- */
+
+/* Whoever takes them may be slow, so this is done between snapshots. */
+static int hand_over(struct exporter *x, struct err *err)
+{
+    size_t from = 0;
+    int result = 0;
+    for (size_t at = 0; at < x->ends.len && result == 0; at += sizeof(size_t)) {
+        size_t end;
+        memcpy(&end, x->ends.data + at, sizeof end);
+        result = x->e->snapshot(x->e->arg, slice_of(x->bytes.data + from, end - from), err);
+        from = end;
+    }
+    buf_clear(&x->bytes);
+    buf_clear(&x->ends);
+    return result;
+}
+
+/* Of what the user was sent and is still staged; 0: nothing. */
+static int newest_delivery(const struct exporter *x, int64_t key, struct slice user)
+{
+    int newest = 0;
+    for (int i = 0; i < x->packer.n_slots; i++) {
+        const struct staged_walk *walk = &x->walks[i];
+        bool here = x->at_user[i] && walk->key == key && slice_eq(walk->user, user);
+        for (size_t j = 0; here && j < walk->n_deliveries; j++) {
+            newest = walk->deliveries[j].month > newest ? walk->deliveries[j].month : newest;
+        }
+    }
+    return newest;
+}
+
+static int read_months(struct exporter *x, struct err *err)
+{
+    x->packer.n_months = 0;
+    sqlite3_stmt *stmt = db_stmt(&x->history, SQL_MONTHS_WINDOW, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int(stmt, 1, INT_MIN);
+    }
+    int result;
+    while ((result = db_step(&x->history, stmt, err)) == 1) {
+        if (x->packer.n_months == HISTORY_MONTHS_MAX) {
+            sqlite3_reset(stmt);
+            return err_set(err, ERR_CORRUPT, "%s: more than %d months", x->history.path, HISTORY_MONTHS_MAX);
+        }
+        month_column(stmt, 1, &x->months[x->packer.n_months++]);
+    }
+    return result;
+}
+
+/* Drops the user's rows that have left staging since it was read: flushed, or forgotten. Returns whether there were
+ * any. */
+static int drop_gone(struct exporter *x, int64_t key, struct slice user, struct err *err)
+{
+    bool any = false;
+    for (int i = 0; i < x->packer.n_slots; i++) {
+        x->ids.n = 0;
+        if (staged_find_user(x->slots[i], key, user, &x->ids) < 0) {
+            return out_of_memory(err);
+        }
+        size_t gone = 0; /* they are gathered at the front, in order */
+        for (size_t j = 0; j < x->ids.n; j++) {
+            int has = slot_rows_has(&x->staging, x->slot_numbers[i], x->ids.at[j], err);
+            if (has < 0) {
+                return has;
+            }
+            if (has == 0) {
+                x->ids.at[gone++] = x->ids.at[j];
+            }
+        }
+        staged_drop_rows(x->slots[i], key, user, x->ids.at, gone);
+        any = any || gone > 0;
+    }
+    return any;
+}
+
+/* So that history is read as it is now. */
+static int renew_snapshot(struct exporter *x, struct err *err)
+{
+    int result = db_commit(&x->history, err);
+    return result < 0 || (result = db_begin_read(&x->history, err)) < 0 ? result : read_months(x, err);
+}
+
+/* stored: history has rows under the key. */
+static int pack(struct exporter *x, int64_t key, struct slice user, int last_month, bool stored, struct err *err)
+{
+    if (!x->e->wanted(x->e->arg, user)) {
+        return 0;
+    }
+    int newest = newest_delivery(x, key, user);
+    const struct staged_walk *note = &x->walks[NOTED];
+    bool migration_state = x->at_user[NOTED] && note->key == key && slice_eq(note->user, user);
+    size_t begin = x->bytes.len;
+    int result, gone;
+    do {
+        x->bytes.len = begin;
+        result = export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, migration_state,
+                             &x->bytes, err);
+        gone = result >= 0 && x->served ? drop_gone(x, key, user, err) : 0;
+        if (gone > 0 && (gone = renew_snapshot(x, err)) == 0) {
+            stored = true; /* perhaps by now */
+            gone = 1;
+        }
+    } while (gone > 0);
+    if (gone < 0 || result != 1) {
+        return gone < 0 ? gone : result;
+    }
+    size_t end = x->bytes.len;
+    if (buf_add(&x->ends, &end, sizeof end) < 0) {
+        return out_of_memory(err);
+    }
+    return end >= HELD_BYTES ? hand_over(x, err) : 0;
+}
+
+/* Every user with the lowest staged key, once each, but for those of history's list. */
+static int pack_staged_users(struct exporter *x, int64_t key, const struct chunk_user *known, size_t n_known,
+                             bool stored, struct err *err)
+{
+    int result = 0;
+    for (;;) {
+        int first = lowest_slot(x, key);
+        if (first < 0 || result < 0) {
+            return result;
+        }
+        struct slice user = x->walks[first].user;
+        bool packed = false;
+        for (size_t i = 0; i < n_known; i++) {
+            packed = packed || slice_eq(known[i].user, user);
+        }
+        if (!packed) {
+            result = pack(x, x->walks[first].key, user, 0, stored, err);
+        }
+        for (int i = 0; i < WALKS && result == 0; i++) { /* NOTED last: `user` may be its */
+            if (x->at_user[i] && x->walks[i].key == key && slice_eq(x->walks[i].user, user)) {
+                result = next_staged(x, i, err);
+            }
+        }
+    }
+}
+
+/* --- history, chunk by chunk --- */
+
+static int read_users(struct exporter *x, int64_t from, struct err *err)
+{
+    x->n_users = 0;
+    arena_reset(&x->users_arena);
+    sqlite3_stmt *stmt = db_stmt(&x->history, SQL_USERS_FROM, err);
+    db_bind_key(stmt, from);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 2, x->e->to);
+        sqlite3_bind_int(stmt, 3, CHUNK_USERS);
+    }
+    int result;
+    while ((result = db_step(&x->history, stmt, err)) == 1) {
+        struct slice user = db_column_bytes(stmt, 1);
+        const char *copy = arena_copy(&x->users_arena, user.data, user.len);
+        if (copy == NULL) {
+            sqlite3_reset(stmt);
+            return out_of_memory(err);
+        }
+        x->users[x->n_users++] =
+            (struct chunk_user){sqlite3_column_int64(stmt, 0), sqlite3_column_int(stmt, 2), slice_of(copy, user.len)};
+    }
+    int64_t shared = 0;
+    if (result == 0 && (result = db_int(&x->history, "SELECT EXISTS (SELECT 1 FROM shared_keys)", &shared, err)) == 0) {
+        x->any_shared = shared != 0;
+    }
+    return result;
+}
+
+enum { KEY_USERS = 16 /* that share one key */ };
+
+/* The user of a users row, and all who share its key. */
+static int pack_key(struct exporter *x, const struct chunk_user *first, struct err *err)
+{
+    struct chunk_user users[KEY_USERS] = {*first};
+    size_t n = 1;
+    int result = 0;
+    if (first->user.len == 0) { /* its name was lost; who is staged under the key may be that user */
+        char what[96];
+        snprintf(what, sizeof what, "user with key %" PRId64 ": has no name, left out", first->key);
+        x->e->damaged(x->e->arg, what);
+        n = 0;
+    }
+    if (x->any_shared) {
+        sqlite3_stmt *stmt = db_stmt(&x->history, SQL_SHARED_USERS, err);
+        db_bind_key(stmt, first->key);
+        while ((result = db_step(&x->history, stmt, err)) == 1) {
+            struct slice user = db_column_bytes(stmt, 0);
+            const char *copy = arena_copy(&x->users_arena, user.data, user.len);
+            if (copy == NULL || n == KEY_USERS) {
+                sqlite3_reset(stmt);
+                return copy == NULL ? out_of_memory(err)
+                                    : err_set(err, ERR_SHARED, "more than %d users share a key", KEY_USERS);
+            }
+            users[n++] = (struct chunk_user){first->key, first->last_month, slice_of(copy, user.len)};
+        }
+    }
+    for (size_t i = 0; i < n && result == 0; i++) {
+        result = pack(x, users[i].key, users[i].user, users[i].last_month, true, err);
+    }
+    return result < 0 ? result : pack_staged_users(x, first->key, users, n, true, err);
+}
+
+/* Users of history from the key on, in one snapshot, and the staged ones between them. *next: where the next chunk
+ * begins. Returns 1 when there is one. */
+static int pack_chunk(struct exporter *x, int64_t from, int64_t *next, struct err *err)
+{
+    int result = read_months(x, err);
+    if (result < 0 || (result = read_users(x, from, err)) < 0) {
+        return result;
+    }
+    for (size_t i = 0; i < x->n_users && result == 0; i++) {
+        int slot;
+        while (result == 0 && (slot = lowest_slot(x, x->users[i].key)) >= 0 && x->walks[slot].key < x->users[i].key) {
+            result = pack_staged_users(x, x->walks[slot].key, NULL, 0, false, err);
+        }
+        result = result < 0 ? result : pack_key(x, &x->users[i], err);
+    }
+    bool more = x->n_users == CHUNK_USERS && x->users[x->n_users - 1].key < x->e->to;
+    *next = more ? x->users[x->n_users - 1].key + 1 : x->e->to;
+    return result < 0 ? result : more;
+}
+
+static void show(struct exporter *x, int64_t at)
+{
+    uint64_t total = ((uint64_t)x->e->to - (uint64_t)x->e->from) >> 10;
+    uint64_t done = ((uint64_t)at - (uint64_t)x->e->from) >> 10;
+    if (x->e->progress != NULL) {
+        x->e->progress(x->e->arg, done, total > 0 ? total : 1);
+    }
+}
+
+/* Those behind the last one of history. */
+static int pack_rest(struct exporter *x, struct err *err)
+{
+    int slot;
+    int result = db_begin_read(&x->history, err);
+    if (result < 0 || (result = read_months(x, err)) < 0) {
+        return result;
+    }
+    while (result == 0 && (slot = lowest_slot(x, x->e->to)) >= 0) {
+        result = pack_staged_users(x, x->walks[slot].key, NULL, 0, false, err);
+    }
+    result = db_end_read(&x->history, result, err);
+    return result < 0 ? result : hand_over(x, err);
+}
+
+static int pack_all(struct exporter *x, struct err *err)
+{
+    int64_t from = x->e->from;
+    int result = 0;
+    for (int i = 0; i < x->packer.n_slots && result == 0; i++) {
+        staged_walk_begin(&x->walks[i], x->slots[i], from);
+        result = next_staged(x, i, err);
+    }
+    result = result < 0 ? result : next_staged(x, NOTED, err);
+    int more = 1;
+    while (result == 0 && more == 1) {
+        if ((result = db_begin_read(&x->history, err)) < 0) {
+            return result;
+        }
+        more = pack_chunk(x, from, &from, err);
+        result = more < 0 ? more : 0;
+        result = db_end_read(&x->history, result, err);
+        result = result == 0 ? hand_over(x, err) : result;
+        show(x, from);
+    }
+    return result < 0 ? result : pack_rest(x, err);
+}
+
+static int export_files(struct exporter *x, struct err *err)
+{
+    int result = db_open(&x->staging, x->e->folder, "staging", NULL, DB_READ, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = db_open(&x->history, x->e->folder, "history", NULL, DB_READ, err)) < 0) {
+        db_close(&x->staging);
+        return result;
+    }
+    result = schema_seed(&x->history, &x->packer.seed, err);
+    if (result == 0) {
+        result = err_set(err, ERR_NOTFOUND, "%s has no seed yet: nothing was ever recorded", x->history.path);
+    }
+    if (result == 1) {
+        result = x->e->begin(x->e->arg, x->packer.seed, err);
+    }
+    if (result == 0 && (result = read_staging(x, err)) == 0) {
+        result = pack_all(x, err);
+    }
+    db_close(&x->history);
+    db_close(&x->staging);
+    return result;
+}
+
+int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
+{
+    int result;
+    if ((result = folder_need(e->folder, "history.db", err)) < 0 ||
+        (result = folder_need(e->folder, "staging.db", err)) < 0) {
+        return result;
+    }
+    struct exporter *x = calloc(1, sizeof *x);
+    if (x == NULL) {
+        return out_of_memory(err);
+    }
+    x->e = e;
+    x->packer = (struct export_packer){
+        .history = &x->history, .months = x->months, .slots = x->slots, .damaged = e->damaged, .arg = e->arg};
+    int lock = folder_lock(e->folder, err);
+    if (lock < 0 && lock != ERR_LOCKED) {
+        free(x);
+        return lock;
+    }
+    x->served = lock < 0;
+    result = export_files(x, err);
+    if (lock >= 0) {
+        folder_unlock(e->folder, lock);
+    }
+    for (int i = 0; i < x->packer.n_slots; i++) {
+        staged_walk_free(&x->walks[i]);
+        staged_free(x->slots[i]);
+    }
+    staged_ids_free(&x->ids);
+    export_migration_free(&x->users_to_migrate);
+    arena_free(&x->users_arena);
+    export_packer_free(&x->packer);
+    buf_free(&x->bytes);
+    buf_free(&x->ends);
+    free(x);
+    return result;
+}

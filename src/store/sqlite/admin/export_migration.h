@@ -1,0 +1,23 @@
+/* The noted users of a folder who are not, or not wholly, taken over from the other Redis yet, in the order of their
+ * keys: sixteen bytes each, and whose it is is looked up when it is reached. One thread. */
+#ifndef UNSEEN_STORE_SQLITE_ADMIN_EXPORT_MIGRATION_H
+#define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_MIGRATION_H
+
+#include "store/sqlite/internal.h"
+
+struct export_migration {
+    struct export_migration_user *list;
+    size_t n, cap, at;
+    char user[255];
+};
+
+/* Those of e's range that it wants. */
+int export_migration_read(struct export_migration *x, struct db *staging, const struct sqlite_export *e, uint64_t seed,
+                          struct err *err);
+/* The next one: 1, with key and user, who is good until the next call; 0: there is none; or an error. One who was
+ * forgotten meanwhile is passed over. */
+int export_migration_next(struct export_migration *x, struct db *staging, int64_t *key, struct slice *user,
+                          struct err *err);
+void export_migration_free(struct export_migration *x);
+
+#endif

@@ -1,0 +1,108 @@
+/* What is left of a staging.db. Rows are taken as they are: the next start looks at each. Scroll sessions are left. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "store/sqlite/admin/salvage.h"
+#include "store/sqlite/admin/salvage_table.h"
+#include "store/sqlite/staging/slot_rows.h"
+
+struct part {
+    struct salvage *s;
+    sqlite3_stmt *put;
+    uint64_t stretches;
+};
+
+static int put_row(void *arg, sqlite3_stmt *row, struct err *err)
+{
+    struct part *p = arg;
+    for (int i = 0; i < sqlite3_column_count(row); i++) {
+        sqlite3_bind_value(p->put, i + 1, sqlite3_column_value(row, i));
+    }
+    salvage_advance(p->s);
+    return db_run(&p->s->to, p->put, err);
+}
+
+static int count_lost(void *arg, int64_t from, int64_t to, struct err *err)
+{
+    (void)from;
+    (void)to;
+    (void)err;
+    ((struct part *)arg)->stretches++;
+    return 0;
+}
+
+/* A table with ids, into the same one. */
+static int take(struct salvage *s, const char *table, const char *columns, const char *values, uint64_t *lost,
+                struct err *err)
+{
+    char sql[256];
+    struct part p = {.s = s};
+    snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO \"%s\" (%s) VALUES (%s)", table, columns, values);
+    if (sqlite3_prepare_v2(s->to.handle, sql, -1, &p.put, NULL) != SQLITE_OK) {
+        return db_error(&s->to, err, sql);
+    }
+    struct salvage_table t = {.from = &s->from,
+                              .name = table,
+                              .key = "id",
+                              .columns = columns,
+                              .row = put_row,
+                              .lost = count_lost,
+                              .arg = &p};
+    int result = salvage_table(&t, err);
+    sqlite3_finalize(p.put);
+    *lost = p.stretches;
+    if (result == 0 && p.stretches > 0) {
+        salvage_tell(s,
+                     "staging.db: %s: %" PRIu64 " rows saved, %" PRIu64 " stretches of ids can't be read: what stood "
+                     "there is lost, and nobody can say whose it was",
+                     table, t.rows, p.stretches);
+    }
+    return result;
+}
+
+static int take_slot(struct salvage *s, int slot, struct err *err)
+{
+    char table[32], sql[1024];
+    uint64_t lost;
+    snprintf(table, sizeof table, "staged_%d", slot);
+    db_expand(sql_file_slot, slot, sql, sizeof sql);
+    int result = db_exec(&s->to, sql, err);
+    return result < 0 ? result : take(s, table, "id, kind, user, item, at", "?, ?, ?, ?, ?", &lost, err);
+}
+
+static int take_set_aside(struct salvage *s, struct err *err)
+{
+    int64_t rows = 0;
+    if (slot_rows_waiting(&s->from, &rows, NULL) < 0 || rows == 0) {
+        return 0; /* what was accepted is no matter any more */
+    }
+    int result = db_run(&s->to, db_stmt(&s->to, SQL_SET_ASIDE_CREATE, err), err);
+    return result < 0 ? result : salvage_copy(s, "set_aside", "slot, id, kind, user, item, at, found, accepted", err);
+}
+
+static int take_mirror(struct salvage *s, struct err *err)
+{
+    uint64_t lost = 0;
+    int result = take(s, "mirror", "id, kind, user, item, at", "?, ?, ?, ?, ?", &lost, err);
+    return result < 0 || lost == 0 ? result : db_meta_raise(&s->to, "mirror_broken", clock_wall_ms(), err);
+}
+
+int salvage_staging(struct salvage *s, struct err *err)
+{
+    struct slot_tables tables;
+    uint64_t lost;
+    if (slot_rows_tables(&s->from, &tables, NULL) < 0) {
+        salvage_tell(s, "staging.db: its list of tables can't be read to the end");
+    }
+    int result = 0;
+    for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
+        result = tables.exists[slot] ? take_slot(s, slot, err) : 0;
+    }
+    if (result < 0 || (result = take_set_aside(s, err)) < 0 ||
+        (result = take(s, "noted", "id, user, state", "?, ?, ?", &lost, err)) < 0 ||
+        (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0) {
+        return result;
+    }
+    return take_mirror(s, err);
+}

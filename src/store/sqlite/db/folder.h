@@ -1,0 +1,30 @@
+/* The data folder and its lock file, which names the running server. */
+#ifndef UNSEEN_STORE_SQLITE_DB_FOLDER_H
+#define UNSEEN_STORE_SQLITE_DB_FOLDER_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Creates the folder (0750) and takes the lock. Returns the lock's descriptor, or ERR_LOCKED naming the holder, or
+ * another error. */
+int folder_lock(const char *folder, struct err *err);
+void folder_unlock(const char *folder, int lock_fd);
+
+/* Writes pid and address into the lock file. */
+int folder_publish(const char *folder, int lock_fd, const char *address, struct err *err);
+
+/* Makes the names in a folder durable. */
+int folder_sync(const char *folder, struct err *err);
+
+/* ERR_NOTFOUND, naming both, when the folder has no such file. */
+int folder_need(const char *folder, const char *name, struct err *err);
+
+/* Room for more on the folder's device, -1 when unknown. */
+int64_t folder_free_bytes(const char *folder);
+
+/* The size of its disk, and of a file in it; 0 when that can't be found out. */
+uint64_t folder_disk_bytes(const char *folder);
+uint64_t folder_file_bytes(const char *folder, const char *name);
+
+#endif

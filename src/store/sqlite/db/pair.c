@@ -1,0 +1,356 @@
+#include "store/sqlite/db/pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/sqlite/db/schema.h"
+#include "store/sqlite/staging/slot_rows.h"
+
+enum {
+    FOLDER_TEXT = 17,
+    HEADER = 100,       /* of a SQLite file */
+    HEADER_FORMAT = 18, /* 1: without a log; 2: with one */
+};
+
+/* --- before they are opened --- */
+
+struct look {
+    char path[PATH_MAX];
+    bool there, log; /* and not empty */
+    bool no_log;     /* its header says that none belongs to it */
+};
+
+static bool not_empty(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_size > 0;
+}
+
+static bool closed_without_log(const char *path)
+{
+    unsigned char header[HEADER];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool whole = fd >= 0 && pread(fd, header, sizeof header, 0) == sizeof header;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return whole && memcmp(header, "SQLite format 3", 16) == 0 && header[HEADER_FORMAT] == 1;
+}
+
+static int look_at(const char *folder, const char *name, struct look *out, struct err *err)
+{
+    char log[PATH_MAX];
+    if (snprintf(out->path, sizeof out->path, "%s/%s.db", folder, name) >= (int)sizeof out->path ||
+        snprintf(log, sizeof log, "%s/%s.db-wal", folder, name) >= (int)sizeof log) {
+        return err_set(err, ERR_INVALID, "the path of the data folder is too long: %s", folder);
+    }
+    out->there = not_empty(out->path);
+    out->log = not_empty(log);
+    if (out->log && !out->there) {
+        return err_set(err, ERR_CORRUPT,
+                       "%s is missing or empty, but its log %s.db-wal is there: put the file back that belongs to it, "
+                       "or restore both files of a backup into an empty folder",
+                       out->path, name);
+    }
+    if (out->log && closed_without_log(out->path)) {
+        return err_set(err, ERR_CORRUPT,
+                       "%s.db-wal in %s is left over from another %s.db: this one was closed and has no log; move "
+                       "%s.db-wal and %s.db-shm away",
+                       name, folder, name, name, name);
+    }
+    return 0;
+}
+
+enum there { NEITHER, STAGING, HISTORY, BOTH };
+
+static int look(const char *folder, const char *vfs, enum there *there, struct err *err)
+{
+    struct look staging, history;
+    int result = look_at(folder, "staging", &staging, err);
+    if (result < 0 || (result = look_at(folder, "history", &history, err)) < 0) {
+        return result;
+    }
+    *there = (staging.there ? STAGING : NEITHER) | (history.there ? HISTORY : NEITHER);
+    result = staging.there ? db_settle(folder, "staging", vfs, err) : 0;
+    return result == 0 && history.there ? db_settle(folder, "history", vfs, err) : result;
+}
+
+/* --- what they say --- */
+
+/* "": there is none. */
+static int read_folder(struct db *db, char out[FOLDER_TEXT], struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, "folder", -1, SQLITE_STATIC);
+    }
+    int result = db_step(db, stmt, err);
+    out[0] = '\0';
+    if (result == 1) {
+        const char *text = (const char *)sqlite3_column_text(stmt, 0);
+        snprintf(out, FOLDER_TEXT, "%s", text != NULL ? text : "");
+        sqlite3_reset(stmt);
+        result = 0;
+    }
+    return result;
+}
+
+static int write_folder(struct db *db, const char *folder, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_SET, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, "folder", -1, SQLITE_STATIC);
+        sqlite3_bind_text(stmt, 2, folder, -1, SQLITE_STATIC);
+    }
+    return db_run(db, stmt, err);
+}
+
+struct pair {
+    char staging[FOLDER_TEXT], history[FOLDER_TEXT];
+    bool staging_started, history_made;
+    int64_t migration_state, flushes; /* by staging.db, of history.db */
+    int64_t highest, met;             /* in staging.db, by history.db */
+    int64_t staging_starts, history_starts;
+};
+
+/* A file whose making was cut short says nothing. */
+static int read_staging(struct db *staging, struct pair *p, struct err *err)
+{
+    int64_t version = 0;
+    int64_t turn = -1;
+    int result = schema_kind(staging, false, err);
+    if (result < 0 || (result = schema_version(staging, &version, err)) < 0 || version == 0) {
+        return result;
+    }
+    if ((result = read_folder(staging, p->staging, err)) < 0 ||
+        (result = db_meta_int(staging, "turn", -1, &turn, err)) < 0 ||
+        (result = db_meta_int(staging, "starts", 0, &p->staging_starts, err)) < 0 ||
+        (result = db_meta_int(staging, "flushes", 0, &p->migration_state, err)) < 0) {
+        return result;
+    }
+    p->staging_started = turn >= 0; /* the first start writes it last */
+    return slot_rows_highest(staging, &p->highest, err);
+}
+
+static int read_history(struct db *history, struct pair *p, struct err *err)
+{
+    int64_t version = 0;
+    int result = schema_kind(history, true, err);
+    if (result < 0 || (result = schema_version(history, &version, err)) < 0 || version == 0) {
+        return result;
+    }
+    p->history_made = true;
+    result = read_folder(history, p->history, err);
+    if (result < 0 || (result = db_meta_int(history, "starts", 0, &p->history_starts, err)) < 0 ||
+        (result = db_meta_int(history, "flushes", 0, &p->flushes, err)) < 0) {
+        return result;
+    }
+    return db_meta_int(history, "high_water", 0, &p->met, err);
+}
+
+/* A new staging.db beside a history.db that has seen none yet: the first start was cut short. */
+static bool is_first_start(const struct pair *p)
+{
+    return p->staging[0] == '\0' && !p->staging_started && p->met == 0 && p->flushes == 0;
+}
+
+static bool staging_is_older(const struct pair *p)
+{
+    return p->highest < p->met || p->staging_starts < p->history_starts;
+}
+
+/* A start writes staging.db first. */
+static bool history_is_older(const struct pair *p)
+{
+    return p->flushes < p->migration_state || p->staging_starts > p->history_starts + 1;
+}
+
+static bool is_other_folder(const struct pair *p)
+{
+    if (p->staging[0] == '\0' || p->history[0] == '\0') {
+        /* Before there was such a mark neither had one. */
+        return p->history[0] != '\0' && !is_first_start(p);
+    }
+    return strcmp(p->staging, p->history) != 0 || (staging_is_older(p) && history_is_older(p)); /* went on apart */
+}
+
+static int judge(const char *folder, const struct pair *p, struct err *err)
+{
+    if (!p->history_made) {
+        return p->staging_started
+                   ? err_set(
+                         err, ERR_CORRUPT,
+                         "%s/history.db is missing or empty: it holds all plays but the newest. Put it back, restore "
+                         "both files of a backup, or save what staging.db has with `unseen check --salvage NEWFOLDER`",
+                         folder)
+                   : 0;
+    }
+    if (is_other_folder(p)) {
+        return err_set(
+            err, ERR_CORRUPT,
+            "staging.db and history.db in %s are of two folders: put back the one that belongs to the other, "
+            "or restore both files of one backup",
+            folder);
+    }
+    if (staging_is_older(p) || history_is_older(p)) {
+        bool staging = staging_is_older(p);
+        return err_set(err, ERR_CORRUPT,
+                       "%s/%s.db is older than %s.db beside it: put the newest one back, restore both files of one "
+                       "backup, or accept what is missing with `unseen check --repair`",
+                       folder, staging ? "staging" : "history", staging ? "history" : "staging");
+    }
+    return 0;
+}
+
+static int examine_one(const char *folder, const char *name, const char *vfs,
+                       int (*read)(struct db *db, struct pair *p, struct err *err), struct pair *p, struct err *err)
+{
+    struct db db;
+    int result = db_open(&db, folder, name, vfs, DB_READ, err);
+    if (result == 0) {
+        result = read(&db, p, err);
+        db_close(&db);
+    }
+    return result;
+}
+
+static int staging_missing(const char *folder, struct err *err)
+{
+    return err_set(err, ERR_CORRUPT,
+                   "%s/staging.db is missing or empty: it holds what was recorded since the last flush. Put it back, "
+                   "restore both files of a backup, or accept that loss with `unseen check --repair`",
+                   folder);
+}
+
+int pair_examine(const char *folder, const char *vfs, struct err *err)
+{
+    enum there there;
+    struct pair p = {0};
+    int result = look(folder, vfs, &there, err);
+    if (result == 0 && (there & STAGING) != 0) {
+        result = examine_one(folder, "staging", vfs, read_staging, &p, err);
+    }
+    if (result == 0 && (there & HISTORY) != 0) {
+        result = examine_one(folder, "history", vfs, read_history, &p, err);
+    }
+    if (result == 0 && there == HISTORY) { /* staging.db is made first */
+        result = staging_missing(folder, err);
+    }
+    return result < 0 ? result : judge(folder, &p, err);
+}
+
+int pair_look(const char *folder, const char *vfs, struct err *err)
+{
+    enum there there;
+    struct pair p = {.staging_started = true};
+    int result = look(folder, vfs, &there, err);
+    if (result < 0 || there == BOTH) {
+        return result;
+    }
+    return there == HISTORY ? staging_missing(folder, err) : judge(folder, &p, err);
+}
+
+int pair_examine_loss(const char *folder, struct err *err)
+{
+    const char *const vfs = NULL;
+    enum there there;
+    int result = look(folder, vfs, &there, err);
+    if (result < 0 || there == BOTH || there == HISTORY) {
+        return result;
+    }
+    return err_set(
+        err, ERR_NOTFOUND,
+        "there is no history.db in %s: restore a backup, or save what staging.db has with `unseen check --salvage "
+        "NEWFOLDER`",
+        folder);
+}
+
+/* --- joining them --- */
+
+static int draw(char out[FOLDER_TEXT], struct err *err)
+{
+    uint64_t id;
+    if (getrandom(&id, sizeof id, 0) != sizeof id) {
+        return err_set(err, ERR_SYSTEM, "can't draw the folder's mark: %s", strerror(errno));
+    }
+    snprintf(out, FOLDER_TEXT, "%016" PRIx64, id);
+    return 0;
+}
+
+int pair_draw(struct db *history, struct err *err)
+{
+    char folder[FOLDER_TEXT];
+    int result = read_folder(history, folder, err);
+    if (result < 0 || folder[0] != '\0' || (result = draw(folder, err)) < 0) {
+        return result;
+    }
+    return write_folder(history, folder, err);
+}
+
+static int write_marks(struct db *db, const char *folder, int64_t starts, struct err *err)
+{
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = write_folder(db, folder, err)) < 0 || (result = db_meta_set_int(db, "starts", starts, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    return db_commit(db, err);
+}
+
+int pair_begin(struct db *staging, struct db *history, struct err *err)
+{
+    char folder[FOLDER_TEXT];
+    int64_t starts = 0;
+    int result = read_folder(history, folder, err);
+    if (result == 0 && folder[0] == '\0' && (result = read_folder(staging, folder, err)) == 0 && folder[0] == '\0') {
+        result = draw(folder, err);
+    }
+    if (result < 0 || (result = db_meta_int(history, "starts", 0, &starts, err)) < 0 ||
+        (result = write_marks(staging, folder, starts + 1, err)) < 0) {
+        return result;
+    }
+    return write_marks(history, folder, starts + 1, err);
+}
+
+int pair_accept(struct db *staging, struct db *history, void (*did)(void *arg, const char *what), void *arg,
+                struct err *err)
+{
+    struct pair p = {0};
+    int told = 0;
+    int result = read_staging(staging, &p, err);
+    if (result < 0 || (result = read_history(history, &p, err)) < 0) {
+        return result;
+    }
+    if (p.staging[0] == '\0' && !p.staging_started && p.history[0] != '\0' && !is_first_start(&p)) {
+        did(arg, "staging.db was missing: what was recorded after the last flush is lost");
+        told++;
+        result = write_folder(staging, p.history, err);
+    } else if (is_other_folder(&p)) {
+        return judge("the folder", &p, err);
+    } else if (staging_is_older(&p)) {
+        did(arg, "staging.db is older than history.db: what was recorded after it and not flushed is lost; users who "
+                 "were forgotten since may have plays again: forget them once more");
+        told++;
+    } else if (history_is_older(&p)) {
+        did(arg, "history.db is older than staging.db: what was flushed after it is lost");
+        told++;
+    }
+    if (result < 0 || told == 0) {
+        return result;
+    }
+    if ((result = db_meta_raise(staging, "high_water", p.met, err)) < 0 ||
+        (result = db_meta_set_int(staging, "flushes", p.flushes, err)) < 0) {
+        return result;
+    }
+    result = db_meta_set_int(staging, "starts", p.history_starts, err);
+    return result < 0 ? result : told;
+}

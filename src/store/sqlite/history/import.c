@@ -1,0 +1,168 @@
+/* Taking in users of another store: messages go through the stager, behind what it was given before, to the historian,
+ * which unites each message's users in one transaction between those of a flush, and puts a barrier behind some
+ * messages at a time, so that senders who don't wait share it. A message whose transaction or barrier fails is answered
+ * with the error and repeated by whoever sent it: joining is a union.
+ *
+ * On its way through the stager a message makes sure of one thing: deliveries that are joined get the ids of those
+ * beside which they rank, or lower ones, and whatever is sent from then on must get a higher one, also in a store that
+ * is new. So no id up to DELIVERED_MAX is given out after a join. And users who are noted there are noted here, before
+ * the rest of them comes.
+ */
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/codec/user_snapshot.h"
+#include "store/sqlite/internal.h"
+
+enum { GROUP_MAX = 8 /* messages of one barrier */ };
+
+void import_begin(struct store *base, struct store_import *import)
+{
+    struct store_message *m = &import->call.message;
+    import->call.err = (struct err){0};
+    m->kind = STORE_CALL;
+    m->what = WANTS_IMPORT;
+    thread_queue_put(&sqlite_store(base)->stager.queue, m);
+}
+
+/* --- the stager's --- */
+
+static int reserve_ids(struct sqlite_store *s, struct err *err)
+{
+    struct stager *st = &s->stager;
+    if (st->next_id > DELIVERED_MAX) {
+        return 0;
+    }
+    int result = db_begin(&st->db, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = stager_undo(s, err)) < 0 ||
+        (result = db_meta_set_int(&st->db, "high_water", DELIVERED_MAX, err)) < 0) {
+        db_rollback(&st->db);
+        return result;
+    }
+    if ((result = db_commit(&st->db, err)) == 0) {
+        st->undo_from = 0;
+        st->next_id = DELIVERED_MAX + 1;
+    }
+    return result;
+}
+
+/* 1; 0: its user isn't to be noted, or it isn't sound: that is left to the historian, who refuses it. */
+static int noted_user(const struct sqlite_store *s, struct slice snapshot, struct arena *arena, struct slice *user,
+                      struct err *err)
+{
+    struct user_snapshot p;
+    struct err why = {0};
+    int result = user_snapshot_may_migrate(snapshot)
+                     ? user_snapshot_decode(snapshot.data, snapshot.len, arena, &p, &why)
+                     : ERR_INVALID;
+    if (result == ERR_NOMEM) {
+        return err_set(err, ERR_NOMEM, "%s", why.text);
+    }
+    if (result < 0 || p.key != hash_user_key(s->seed, p.user)) {
+        return 0;
+    }
+    *user = p.user;
+    return 1;
+}
+
+static int note_users(struct sqlite_store *s, const struct store_import *import, struct err *err)
+{
+    struct arena arena = {0};
+    struct slice *users = arena_alloc(&arena, (import->n + 1) * sizeof *users);
+    size_t n = 0;
+    int result = users == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users") : 0;
+    for (size_t i = 0; i < import->n && result >= 0; i++) {
+        result = noted_user(s, import->snapshots[i], &arena, &users[n], err);
+        n += result > 0;
+    }
+    if (result >= 0) {
+        result = n > 0 ? migration_users_add(s, users, n, err) : 0;
+    }
+    arena_free(&arena);
+    return result;
+}
+
+void import_pass(struct sqlite_store *s, struct store_message *m)
+{
+    struct store_call *call = (struct store_call *)m;
+    if (stager_disk_room(s, &call->err) < 0 || store_time_known(&s->base, &call->err) < 0 ||
+        reserve_ids(s, &call->err) < 0 || note_users(s, (struct store_import *)m, &call->err) < 0) {
+        call->done(call);
+        return;
+    }
+    thread_queue_put(&s->historian.queue, m);
+}
+
+/* --- the historian's --- */
+
+void import_take(struct sqlite_store *s, struct store_message *m)
+{
+    struct historian *h = &s->historian;
+    m->next = NULL;
+    if (h->imports == NULL) {
+        h->imports_last = &h->imports;
+    }
+    *h->imports_last = m;
+    h->imports_last = &m->next;
+}
+
+static int import_users(struct sqlite_store *s, struct store_import *import, struct err *err)
+{
+    int result = history_begin(s, err);
+    if (result < 0) {
+        return result;
+    }
+    for (size_t i = 0; i < import->n; i++) {
+        if ((result = import_user(s, import->snapshots[i], err)) < 0) {
+            history_rollback(s);
+            return result;
+        }
+        import->verdicts[i] = (uint8_t)result;
+    }
+    return history_commit(s, err);
+}
+
+bool import_step(struct sqlite_store *s)
+{
+    struct historian *h = &s->historian;
+    struct store_message *first = h->imports, *end = first;
+    struct err err = {0};
+    bool done = false;
+    uint64_t losses = h->losses;
+    for (int i = 0; end != NULL && i < GROUP_MAX; i++, end = end->next) {
+        struct store_import *import = (struct store_import *)end;
+        import_users(s, import, &import->call.err);
+        done = done || import->call.err.code == 0;
+    }
+    h->imports = end;
+    if (done && losses != h->losses) {
+        err_set(&err, ERR_IO, "a commit failed while users were joined");
+    } else if (done) {
+        history_barrier(s, &err);
+    }
+    for (struct store_message *m = first, *next; m != end; m = next) {
+        struct store_call *call = (struct store_call *)m;
+        next = m->next;
+        if (err.code < 0 && call->err.code == 0) {
+            call->err = err;
+        }
+        if (call->err.code < 0) {
+            log_warn("users not joined", "error=%s", log_quote_str(call->err.text));
+        }
+        call->done(call);
+    }
+    return first != NULL;
+}
+
+void import_refuse(struct sqlite_store *s, const struct err *err)
+{
+    struct historian *h = &s->historian;
+    while (h->imports != NULL) {
+        struct store_call *call = (struct store_call *)h->imports;
+        h->imports = call->message.next;
+        call->err = *err;
+        call->done(call);
+    }
+}

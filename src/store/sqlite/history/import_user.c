@@ -1,0 +1,336 @@
+/* One user of another store, united with what is stored here, inside the historian's transaction.
+ *
+ * First everything is worked out in memory, then it is written: so a user who can't be joined is left as he was, and
+ * the others of the transaction go on.
+ *
+ * Months: the filters are joined (filter_join), then what was staged there is added as a flush does. Months past
+ * retention are left out.
+ *
+ * Exceptions: import_exceptions.c.
+ *
+ * Deliveries: those of both by their rank (delivered_rank()).
+ *
+ * Damage: what the other store could not read it says by a mark, and it is one here: a question that needs it gets the
+ * same error, until the loss is accepted.
+ */
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/sqlite/history/import_work.h"
+
+/* What one user may take, in memory, at least; else staging_memory. */
+enum { MEMORY_MIN = 16 * 1024 * 1024 };
+
+/* --- what comes --- */
+
+static int read_snapshot(struct import_work *w, struct slice bytes)
+{
+    struct arena *arena = &w->s->historian.arena;
+    struct user_snapshot *p = &w->snapshot;
+    int result = user_snapshot_decode(bytes.data, bytes.len, arena, p, w->err);
+    if (result < 0) {
+        return result;
+    }
+    if (p->key != hash_user_key(w->s->seed, p->user)) {
+        return err_set(w->err, ERR_SEED, "user %s was packed in a store with another seed", log_quote(p->user));
+    }
+    int64_t later;
+    int64_t earlier;
+    store_now(&w->s->base, &later, &earlier);
+    int newest = p->last_month;
+    for (size_t i = 0; i < p->n_months; i++) {
+        newest = p->months[i].month > newest ? p->months[i].month : newest;
+    }
+    for (size_t i = 0; i < p->n_plays; i++) {
+        newest = p->plays[i].month > newest ? p->plays[i].month : newest;
+    }
+    if (newest > month_of_ms(later) + 1) {
+        char name[MONTH_TEXT];
+        return err_set(w->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(p->user),
+                       month_name(newest, name));
+    }
+    w->user.key = p->key;
+    w->user.user = p->user;
+    w->first_kept = sweep_first_kept(w->s);
+    w->newest = newest;
+    w->theirs = arena_alloc(arena, (p->n_months + 1) * sizeof *w->theirs);
+    if (w->theirs == NULL) {
+        return import_no_memory(w->err);
+    }
+    for (size_t i = 0; i < p->n_months && result == 0; i++) {
+        struct err why = {0};
+        result = filter_decode(p->months[i].blob.data, p->months[i].blob.len, arena, &w->theirs[i], &why);
+        if (result == ERR_CORRUPT) {
+            return err_set(w->err, result, "user %s: %s", log_quote(p->user), why.text);
+        }
+    }
+    return result < 0 ? import_no_memory(w->err) : 0;
+}
+
+/* --- months --- */
+
+int import_read_month(struct import_work *w, const struct stored_month *month, bool keep, struct filter *out)
+{
+    struct historian *h = &w->s->historian;
+    struct err why = {0};
+    out->n_parts = 0;
+    sqlite3_stmt *stmt = db_stmt_for(&h->db, SQL_PLAY_GET, month_table(month, w->user.key), w->err);
+    db_bind_key(stmt, w->user.key);
+    int result = db_step(&h->db, stmt, w->err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    result =
+        keep ? filter_decode(blob.data, blob.len, &h->arena, out, &why) : filter_weigh(blob.data, blob.len, out, &why);
+    sqlite3_reset(stmt);
+    return result == ERR_NOMEM ? import_no_memory(w->err) : result;
+}
+
+/* Positions of what was staged there in the month, ascending. */
+static int staged_positions(struct import_work *w, int month, uint32_t **positions, uint32_t *n)
+{
+    const struct user_snapshot *p = &w->snapshot;
+    size_t most = 0;
+    *n = 0;
+    for (size_t i = 0; i < p->n_plays; i++) {
+        most += p->plays[i].month == month;
+    }
+    *positions = arena_alloc(&w->s->historian.arena, most * sizeof **positions + 1);
+    if (*positions == NULL) {
+        return import_no_memory(w->err);
+    }
+    for (size_t i = 0; i < p->n_plays; i++) {
+        if (p->plays[i].month == month) {
+            (*positions)[(*n)++] = filter_position(p->plays[i].hash, FILTER_LIVE_M);
+        }
+    }
+    *n = filter_sort(*positions, *n, NULL);
+    return 0;
+}
+
+/* As a flush adds them: what is too much for the live part goes into a fine one. */
+static int add_staged(struct import_work *w, struct filter *filter, int month, uint32_t *positions, uint32_t n)
+{
+    const struct user_snapshot *p = &w->snapshot;
+    struct arena *arena = &w->s->historian.arena;
+    double error_rate = config_now(w->s->cfg)->error_rate;
+    uint8_t *tails = arena_alloc(arena, n);
+    if (tails == NULL) {
+        return ERR_NOMEM;
+    }
+    for (int again = 0; again <= 1; again++) {
+        for (size_t i = 0; i < p->n_plays; i++) {
+            if (p->plays[i].month == month) {
+                filter_set_tail(positions, tails, n, p->plays[i].hash, again != 0);
+            }
+        }
+    }
+    return filter_add_tails(filter, positions, tails, n, seal_coarse_max(error_rate), seal_live_max(error_rate), arena);
+}
+
+/* 0; IMPORT_CROWDED; or an error. theirs may be NULL: only staged there. */
+static int plan_month(struct import_work *w, int month, const struct filter *theirs)
+{
+    struct sqlite_store *s = w->s;
+    struct historian *h = &s->historian;
+    struct filter filter;
+    int64_t old_bytes;
+    int64_t old_items;
+    uint32_t *positions;
+    uint32_t n;
+    int result;
+    if (month < w->first_kept) {
+        return 0;
+    }
+    if ((result = staged_positions(w, month, &positions, &n)) < 0 || (result = month_ensure(s, month, w->err)) < 0 ||
+        (result = month_list(s, w->err)) < 0) {
+        return result;
+    }
+    if (n == 0 && (theirs == NULL || filter_items(theirs) == 0)) {
+        return 0;
+    }
+    int table = month_table(month_find(s, month), w->user.key);
+    if ((result = merge_read_filter(s, &w->user, month, table, &filter, &old_bytes, w->err)) < 0) {
+        return result;
+    }
+    uint64_t before = filter_items(&filter);
+    old_items = (int64_t)before;
+    if (old_bytes >= 0 && before == 0 && (result = merge_stored_items(s, w->user.key, table, &old_items, w->err)) < 0) {
+        return result;
+    }
+    uint32_t coarse_max = seal_coarse_max(config_now(s->cfg)->error_rate);
+    result = theirs != NULL ? filter_join(&filter, theirs, coarse_max, &h->arena) : 0;
+    if (result == 0 && n > 0) {
+        result = add_staged(w, &filter, month, positions, n);
+    }
+    if (result < 0) {
+        return result == ERR_FULL ? IMPORT_CROWDED : import_no_memory(w->err);
+    }
+    uint64_t after = filter_items(&filter);
+    w->newest = month > w->newest ? month : w->newest;
+    if (after == before) {
+        return 0; /* nothing is ever taken out, so nothing came in */
+    }
+    buf_clear(&h->blob);
+    void *blob = filter_encode(&filter, &h->blob) == 0 ? arena_copy(&h->arena, h->blob.data, h->blob.len) : NULL;
+    if (blob == NULL) {
+        return import_no_memory(w->err);
+    }
+    w->months[w->n_months++] = (struct imported_month){
+        .month = month,
+        .table = table,
+        .blob = slice_of(blob, h->blob.len),
+        .items = (int64_t)after,
+        .more_items = (int64_t)after - old_items,
+        .more_bytes = (int64_t)h->blob.len - (old_bytes < 0 ? 0 : old_bytes),
+        .is_new = old_bytes < 0,
+    };
+    return 0;
+}
+
+static int plan_months(struct import_work *w)
+{
+    const struct user_snapshot *p = &w->snapshot;
+    size_t most = p->n_months;
+    for (size_t i = 0; i < p->n_plays; i++) {
+        most += i == 0 || p->plays[i].month != p->plays[i - 1].month;
+    }
+    w->months = arena_alloc(&w->s->historian.arena, most * sizeof *w->months + 1);
+    if (w->months == NULL) {
+        return import_no_memory(w->err);
+    }
+    int result = 0;
+    for (size_t i = 0; i < p->n_months && result == 0; i++) {
+        result = plan_month(w, p->months[i].month, &w->theirs[i]);
+    }
+    for (size_t i = 0; i < p->n_plays && result == 0; i++) {
+        int month = p->plays[i].month;
+        bool done = i > 0 && p->plays[i - 1].month == month;
+        for (size_t j = 0; j < p->n_months && !done; j++) {
+            done = p->months[j].month == month;
+        }
+        result = done ? 0 : plan_month(w, month, NULL);
+    }
+    return result;
+}
+
+/* --- deliveries --- */
+
+static int decode_ours(struct import_work *w, struct store_delivery **list, size_t *n)
+{
+    struct historian *h = &w->s->historian;
+    *list = NULL;
+    *n = 0;
+    sqlite3_stmt *stmt = db_stmt(&h->db, SQL_DELIVERED_GET, w->err);
+    db_bind_key(stmt, w->user.key);
+    int result = db_step(&h->db, stmt, w->err);
+    if (result != 1) {
+        return result;
+    }
+    struct slice blob = db_column_bytes(stmt, 0);
+    struct err why = {0};
+    result = delivered_decode(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, list, n, &why);
+    if (result == ERR_CORRUPT) {
+        result = merge_quarantine(w->s, &w->user, 0, blob, why.text, w->err);
+    } else if (result < 0) {
+        result = import_no_memory(w->err);
+    }
+    sqlite3_reset(stmt);
+    return result;
+}
+
+static int plan_deliveries(struct import_work *w)
+{
+    struct historian *h = &w->s->historian;
+    struct slice blob = w->snapshot.deliveries;
+    struct store_delivery *theirs;
+    struct store_delivery *ours;
+    size_t n_theirs = 0;
+    size_t n_ours = 0;
+    struct err why = {0};
+    if (blob.len == 0 || w->snapshot.last_month < w->first_kept) {
+        return 0;
+    }
+    int result = delivered_decode(&h->codec, blob.data, blob.len, w->s->seed, &h->arena, &theirs, &n_theirs, &why);
+    if (result < 0) {
+        return err_set(w->err, result, "user %s: %s", log_quote(w->user.user), why.text);
+    }
+    if ((result = decode_ours(w, &ours, &n_ours)) < 0) {
+        return result;
+    }
+    struct store_delivery *all = arena_alloc(&h->arena, (n_ours + n_theirs) * sizeof *all + 1);
+    if (all == NULL) {
+        return import_no_memory(w->err);
+    }
+    delivered_rank(ours, n_ours, theirs, n_theirs, all);
+    w->deliveries = all;
+    w->n_deliveries = delivered_last(all, n_ours + n_theirs, (size_t)config_now(w->s->cfg)->delivered_max);
+    return 0;
+}
+
+/* Whether the chance to hide an item by error is now beyond what is promised: 1, 0 or an error. */
+static int is_over(struct import_work *w)
+{
+    struct sqlite_store *s = w->s;
+    struct historian *h = &s->historian;
+    const struct config *live = config_now(s->cfg);
+    int64_t later;
+    int64_t earlier;
+    double error = 0;
+    store_now(&s->base, &later, &earlier);
+    int first = month_of_ms(earlier) - (int)live->window;
+    for (int i = 0; i < h->n_months; i++) {
+        struct filter filter;
+        if (h->months[i].month < first) {
+            continue;
+        }
+        int result = import_read_month(w, &h->months[i], false, &filter);
+        if (result < 0 && result != ERR_CORRUPT) {
+            return result;
+        }
+        error += result == 0 ? filter_error(&filter) : 0;
+    }
+    return error > live->error_rate;
+}
+
+static int import_snapshot(struct sqlite_store *s, struct slice bytes, struct err *err)
+{
+    struct import_work w = {.s = s, .err = err};
+    int result = read_snapshot(&w, bytes);
+    if (result < 0) {
+        return result;
+    }
+    if (w.newest < w.first_kept) {
+        return w.snapshot.migration_state ? IMPORT_DONE : IMPORT_OLD;
+    }
+    if ((result = month_list(s, err)) < 0 || (result = import_plan_exceptions(&w)) < 0 ||
+        (result = plan_months(&w)) < 0 || (result = result > 0 ? result : plan_deliveries(&w)) < 0) {
+        return result;
+    }
+    if (result > 0) {
+        return result;
+    }
+    result = import_write(&w);
+    result = result < 0 ? result : is_over(&w);
+    return result < 0 ? result : result > 0 ? IMPORT_OVER : IMPORT_DONE;
+}
+
+int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
+{
+    struct arena *arena = &s->historian.arena;
+    const size_t most = (size_t)config_now(s->cfg)->staging_memory;
+    arena_reset(arena);
+    arena->limit = most > MEMORY_MIN ? most : MEMORY_MIN;
+    int result = import_snapshot(s, bytes, err);
+    if (result < 0 && arena->refused) {
+        result = err_set(err, ERR_RANGE,
+                         "a user of %zu bytes would take more than %zu MiB to be joined; whoever has such users raises "
+                         "staging_memory for the load",
+                         bytes.len, arena->limit >> 20);
+    }
+    arena->limit = 0;
+    arena_reset(arena); /* a giant's memory is no other's */
+    return result;
+}

@@ -1,0 +1,48 @@
+/* One user of another store while they are united with what is stored here (import_user.c). First all is worked out in
+ * memory, in the historian's arena, then written, inside its transaction (import_write.c). */
+#ifndef UNSEEN_STORE_SQLITE_HISTORY_IMPORT_WORK_H
+#define UNSEEN_STORE_SQLITE_HISTORY_IMPORT_WORK_H
+
+#include "store/codec/user_snapshot.h"
+#include "store/sqlite/internal.h"
+
+struct imported_month {
+    int month, table;
+    struct slice blob;
+    int64_t items, more_items, more_bytes;
+    bool is_new;
+};
+
+struct import_work {
+    struct sqlite_store *s;
+    struct user_snapshot snapshot;
+    struct staged_walk user; /* only key and user */
+    int first_kept, newest;
+    struct filter *theirs; /* one a month of the snapshot */
+    uint64_t *exceptions;  /* ours */
+    size_t n_exceptions;
+    bool *ours_end;  /* one an exception of ours: it ends */
+    bool *take_over; /* one an exception of theirs */
+    struct imported_month *months;
+    size_t n_months;
+    struct store_delivery *deliveries;
+    size_t n_deliveries;
+    struct err *err;
+};
+
+/* Writes what was worked out, inside the historian's transaction. 0 or an error. */
+int import_write(struct import_work *w);
+static inline int import_no_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while joining users");
+}
+
+/* A filter of ours that is only looked at, without its positions when keep = false. Returns 0, also when there is none;
+ * ERR_CORRUPT when it can't be read, which leaves no word in err; or an error. */
+int import_read_month(struct import_work *w, const struct stored_month *month, bool keep, struct filter *out);
+
+/* import_exceptions.c: which of ours end, and which of theirs are taken over; then that is written. */
+int import_plan_exceptions(struct import_work *w);
+int import_write_exceptions(struct import_work *w);
+
+#endif

@@ -1,0 +1,167 @@
+/* The staged index from the inside, for staged.c (the writer) and staged_read.c (the readers).
+ *
+ *   shard (by the top 8 bits of the key) -> open-addressing table -> user -> chunks of plays, a list of deliveries
+ *
+ * Everything lives in one arena, and nothing in it is ever moved or freed, only added to: so there is one writer,
+ * and readers need no lock. What a reader may follow is published by a release store, after all of it was
+ * written: a user's cell in the table, a shard's grown table, a user's count of plays, the head of his deliveries.
+ * Readers load those with acquire. Outgrown tables stay (all of them together are smaller than the present one).
+ *
+ * A user's plays are a chain of chunks of 2, 4, 8, ... 1024, 1024, ...: adding is O(1), a user with one play pays for
+ * two, one with a million nothing extra. Only the first n_plays are looked at, so that the `next` of the last chunk
+ * isn't read while it is written. Deliveries are a list, newest first. A dropped row is marked dead and stays.
+ */
+#ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
+#define UNSEEN_STORE_SQLITE_INDEX_STAGED_IMPL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "store/sqlite/index/staged.h"
+
+enum {
+    SHARD_BITS = 8,
+    SHARDS = 1 << SHARD_BITS,
+    CHUNK_MIN = 2,
+    CHUNK_MAX = 1024,
+};
+
+struct play {
+    uint64_t hash;
+    uint32_t id; /* minus first_id */
+    uint16_t month;
+    _Atomic uint16_t dead;
+};
+
+struct chunk {
+    struct chunk *next;
+    struct play plays[]; /* chunk_after() of the one before */
+};
+
+struct sent {
+    struct sent *next; /* older */
+    uint64_t hash;
+    uint32_t id; /* minus first_id */
+    uint16_t month;
+    _Atomic uint8_t dead;
+    uint8_t len;
+    char item[];
+};
+
+struct staged_user {
+    int64_t key;
+    struct chunk *first; /* set before n_plays becomes 1 */
+    struct chunk *last;  /* the writer's */
+    struct sent *_Atomic sent;
+    _Atomic uint32_t n_plays; /* dead ones too */
+    _Atomic uint32_t live;    /* rows of both kinds that aren't dead */
+    uint16_t size, used;      /* the writer's: places in last */
+    uint8_t len;
+    char id[];
+};
+
+struct table {
+    size_t mask;
+    struct staged_user *_Atomic cells[]; /* mask + 1 */
+};
+
+struct shard {
+    struct table *_Atomic table; /* NULL: no user yet */
+    size_t users;                /* the writer's */
+};
+
+struct staged {
+    uint64_t first_id;
+    struct arena arena; /* the writer's */
+    _Atomic uint64_t rows, taken, users, bytes;
+    struct shard shards[SHARDS];
+};
+
+/* Shard order is signed key order. */
+static inline unsigned shard_of(int64_t key)
+{
+    return (unsigned)(((uint64_t)key ^ (UINT64_C(1) << 63)) >> (64 - SHARD_BITS));
+}
+
+static inline uint32_t chunk_after(uint32_t size)
+{
+    return size < CHUNK_MAX ? size * 2 : CHUNK_MAX;
+}
+
+static inline bool user_is(const struct staged_user *user, int64_t key, struct slice id)
+{
+    return user->key == key && user->len == id.len && memcmp(user->id, id.data, id.len) == 0;
+}
+
+/* The users of a shard with this key, one after the other, NULL at the end. *at begins at key & mask. */
+static inline struct staged_user *table_next(struct table *table, int64_t key, size_t *at)
+{
+    for (;;) {
+        struct staged_user *user = atomic_load_explicit(&table->cells[*at], memory_order_acquire);
+        *at = (*at + 1) & table->mask;
+        if (user == NULL || user->key == key) {
+            return user;
+        }
+    }
+}
+
+static inline struct staged_user *staged_find(const struct staged *s, int64_t key, struct slice id)
+{
+    struct table *table = atomic_load_explicit(&s->shards[shard_of(key)].table, memory_order_acquire);
+    if (table == NULL) {
+        return NULL;
+    }
+    size_t at = (size_t)key & table->mask;
+    struct staged_user *user;
+    do {
+        user = table_next(table, key, &at);
+    } while (user != NULL && !user_is(user, key, id));
+    return user;
+}
+
+/* Walks the plays that a user has at the beginning of the walk, dead ones too. */
+struct plays_at {
+    struct chunk *chunk;
+    uint32_t size, i, left;
+};
+
+static inline struct plays_at plays_begin(const struct staged_user *user)
+{
+    uint32_t n = atomic_load_explicit(&user->n_plays, memory_order_acquire);
+    return (struct plays_at){n > 0 ? user->first : NULL, CHUNK_MIN, 0, n};
+}
+
+static inline struct play *plays_next(struct plays_at *at)
+{
+    if (at->left == 0) {
+        return NULL;
+    }
+    if (at->i == at->size) {
+        at->chunk = at->chunk->next;
+        at->size = chunk_after(at->size);
+        at->i = 0;
+    }
+    at->left--;
+    return &at->chunk->plays[at->i++];
+}
+
+static inline bool play_live(struct play *play)
+{
+    return atomic_load_explicit(&play->dead, memory_order_relaxed) == 0;
+}
+
+static inline struct sent *sent_begin(const struct staged_user *user)
+{
+    return atomic_load_explicit(&user->sent, memory_order_acquire);
+}
+
+static inline bool sent_live(struct sent *sent)
+{
+    return atomic_load_explicit(&sent->dead, memory_order_relaxed) == 0;
+}
+
+/* Makes room for `need` entries in a growable array. Returns 0, or ERR_NOMEM with the array as it was. */
+int staged_grow(void *array, size_t *cap, size_t need, size_t size);
+
+#endif

@@ -1,0 +1,224 @@
+/* The staged index, readers' side: what a question loads and how the flush walks a slot. Nothing here waits; see
+ * staged_impl.h for why that is safe. */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "store/sqlite/index/staged.h"
+#include "store/sqlite/index/staged_impl.h"
+
+enum { KEEP_BYTES = 1024 * 1024 }; /* an array above this is given back, as the arena does with its blocks */
+
+int staged_grow(void *array, size_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap) {
+        return 0;
+    }
+    size_t more = *cap < 16 ? 16 : *cap + *cap / 2;
+    more = more < need ? need : more;
+    void **at = array;
+    void *grown = reallocarray(*at, more, size);
+    if (grown == NULL) {
+        return ERR_NOMEM;
+    }
+    *at = grown;
+    *cap = more;
+    return 0;
+}
+
+/* --- questions --- */
+
+static void keep_small(void *array, size_t *cap, size_t size)
+{
+    void **at = array;
+    if (*cap * size > KEEP_BYTES) {
+        free(*at);
+        *at = NULL;
+        *cap = 0;
+    }
+}
+
+void staged_out_clear(struct staged_out *out)
+{
+    out->n_plays = 0;
+    out->n_deliveries = 0;
+    keep_small(&out->plays, &out->cap_plays, sizeof(out->plays[0]));
+    keep_small(&out->deliveries, &out->cap_deliveries, sizeof(out->deliveries[0]));
+    arena_reset(&out->items);
+}
+
+void staged_out_free(struct staged_out *out)
+{
+    free(out->plays);
+    free(out->deliveries);
+    arena_free(&out->items);
+    *out = (struct staged_out){0};
+}
+
+int staged_out_add(struct staged_out *out, const struct store_delivery *list, size_t n)
+{
+    int rc = staged_grow(&out->deliveries, &out->cap_deliveries, out->n_deliveries + n, sizeof(out->deliveries[0]));
+    if (rc == 0 && n > 0) {
+        memcpy(out->deliveries + out->n_deliveries, list, n * sizeof(*list));
+        out->n_deliveries += n;
+    }
+    return rc;
+}
+
+int staged_load(const struct staged *s, int64_t key, struct slice id, int first_month, struct staged_out *out)
+{
+    const struct staged_user *user = staged_find(s, key, id);
+    if (user == NULL) {
+        return 0;
+    }
+    size_t n_plays = out->n_plays;
+    size_t n_deliveries = out->n_deliveries;
+    bool any = false;
+    struct plays_at at = plays_begin(user);
+    if (out->plays_max > 0 && n_plays + at.left > out->plays_max) {
+        return ERR_LARGE;
+    }
+    int rc = staged_grow(&out->plays, &out->cap_plays, n_plays + at.left, sizeof(out->plays[0]));
+    for (struct play *play; rc == 0 && (play = plays_next(&at)) != NULL;) {
+        if (play_live(play)) {
+            any = true;
+            if (play->month >= first_month) {
+                out->plays[out->n_plays++] = (struct store_play){play->hash, play->month};
+            }
+        }
+    }
+    for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
+        if (sent_live(sent)) {
+            any = true;
+            const char *bytes = arena_copy(&out->items, sent->item, sent->len);
+            struct store_delivery delivery = {s->first_id + sent->id, sent->hash, slice_of(bytes, sent->len)};
+            rc = bytes != NULL ? staged_out_add(out, &delivery, 1) : ERR_NOMEM;
+        }
+    }
+    if (rc != 0) {
+        out->n_plays = n_plays;
+        out->n_deliveries = n_deliveries;
+        return rc;
+    }
+    return any ? 1 : 0;
+}
+
+bool staged_has_other(const struct staged *s, int64_t key, struct slice id)
+{
+    struct table *table = atomic_load_explicit(&s->shards[shard_of(key)].table, memory_order_acquire);
+    if (table == NULL) {
+        return false;
+    }
+    size_t at = (size_t)key & table->mask;
+    for (struct staged_user *user; (user = table_next(table, key, &at)) != NULL;) {
+        if (!user_is(user, key, id) && atomic_load_explicit(&user->live, memory_order_relaxed) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- the flush --- */
+
+void staged_walk_begin(struct staged_walk *walk, const struct staged *s, int64_t from)
+{
+    walk->slot = s;
+    walk->from = from;
+    walk->shard = shard_of(from);
+    walk->at = 0;
+    walk->n_users = 0;
+    walk->n_plays = 0;
+    walk->n_deliveries = 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct staged_user *x = *(struct staged_user *const *)a;
+    const struct staged_user *y = *(struct staged_user *const *)b;
+    if (x->key != y->key) {
+        return x->key < y->key ? -1 : 1;
+    }
+    int order = memcmp(x->id, y->id, x->len < y->len ? x->len : y->len);
+    return order != 0 ? order : x->len - y->len;
+}
+
+/* Takes the next shard's users, in order. */
+static int next_shard(struct staged_walk *walk)
+{
+    struct table *table = atomic_load_explicit(&walk->slot->shards[walk->shard].table, memory_order_acquire);
+    walk->at = 0;
+    walk->n_users = 0;
+    for (size_t i = 0; table != NULL && i <= table->mask; i++) {
+        struct staged_user *user = atomic_load_explicit(&table->cells[i], memory_order_acquire);
+        if (user == NULL || user->key < walk->from) {
+            continue;
+        }
+        if (staged_grow(&walk->users, &walk->cap_users, walk->n_users + 1, sizeof(walk->users[0])) != 0) {
+            walk->n_users = 0;
+            return ERR_NOMEM;
+        }
+        walk->users[walk->n_users++] = user;
+    }
+    if (walk->n_users > 0) {
+        qsort(walk->users, walk->n_users, sizeof(walk->users[0]), by_key);
+    }
+    walk->shard++;
+    return 0;
+}
+
+static int visit(struct staged_walk *walk, const struct staged_user *user)
+{
+    uint64_t first_id = walk->slot->first_id;
+    walk->key = user->key;
+    walk->user = slice_of(user->id, user->len);
+    walk->n_plays = 0;
+    walk->n_deliveries = 0;
+    struct plays_at at = plays_begin(user);
+    int rc = staged_grow(&walk->plays, &walk->cap_plays, at.left, sizeof(walk->plays[0]));
+    for (struct play *play; rc == 0 && (play = plays_next(&at)) != NULL;) {
+        if (play_live(play)) {
+            walk->plays[walk->n_plays++] = (struct staged_play){play->hash, first_id + play->id, play->month};
+        }
+    }
+    for (struct sent *sent = sent_begin(user); rc == 0 && sent != NULL; sent = sent->next) {
+        if (!sent_live(sent)) {
+            continue;
+        }
+        rc = staged_grow(&walk->deliveries, &walk->cap_deliveries, walk->n_deliveries + 1, sizeof(walk->deliveries[0]));
+        if (rc == 0) {
+            walk->deliveries[walk->n_deliveries++] =
+                (struct staged_delivery){sent->hash, first_id + sent->id, sent->month, slice_of(sent->item, sent->len)};
+        }
+    }
+    return rc;
+}
+
+int staged_walk_next(struct staged_walk *walk)
+{
+    for (;;) {
+        while (walk->at < walk->n_users) {
+            int rc = visit(walk, walk->users[walk->at]);
+            if (rc != 0) {
+                return rc;
+            }
+            walk->at++;
+            if (walk->n_plays + walk->n_deliveries > 0) {
+                return 1;
+            }
+        }
+        if (walk->shard == SHARDS) {
+            return 0;
+        }
+        int rc = next_shard(walk);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+}
+
+void staged_walk_free(struct staged_walk *walk)
+{
+    free(walk->users);
+    free(walk->plays);
+    free(walk->deliveries);
+    *walk = (struct staged_walk){0};
+}

@@ -1,0 +1,387 @@
+/* The slots of the ring: the turn, and emptying. All on the stager's thread.
+ *
+ * A slot is a table staged_N and a staged index of the same rows. It is emptied in this order: the historian has merged
+ * it and made that durable (state EMPTYING); its rows are deleted up to the last id, in chunks, each a transaction of
+ * its own, so that writers wait for one chunk at most; then its index is unlinked, whole. A crash in between leaves
+ * rows that are merged once more at the next start, which is harmless: merging is a union.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "store/sqlite/db/views.h"
+#include "store/sqlite/internal.h"
+
+enum {
+    EMPTY_CHUNK = 2048, /* rows deleted in one transaction: plays wait for it */
+};
+
+void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
+{
+    int64_t wall = clock_wall_ms();
+    pthread_mutex_lock(&s->ring_mutex);
+    struct store_slot *info = &s->slots[slot].info;
+    info->state = state;
+    info->since_ms = wall;
+    info->retry_ms = 0;
+    if (state == SLOT_CLOSED) {
+        info->closed_ms = wall;
+    } else if (state == SLOT_OPEN || state == SLOT_EMPTY) {
+        info->closed_ms = 0;
+    }
+    if (state != SLOT_FLUSHING) {
+        info->error[0] = '\0'; /* while it is tried again the last error stays to be seen */
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+}
+
+int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error,
+                        unsigned failures)
+{
+    int64_t delay = ring_retry_delay_ms(failures);
+    int64_t wall;
+    int64_t mono;
+    clock_both_ms(&wall, &mono);
+    pthread_mutex_lock(&s->ring_mutex);
+    struct store_slot *info = &s->slots[slot].info;
+    info->state = state;
+    info->since_ms = wall;
+    info->retry_ms = wall + delay;
+    snprintf(info->error, sizeof info->error, "%s", error);
+    pthread_mutex_unlock(&s->ring_mutex);
+    return mono + delay;
+}
+
+enum store_slot_state slots_state(struct sqlite_store *s, int slot)
+{
+    pthread_mutex_lock(&s->ring_mutex);
+    enum store_slot_state state = s->slots[slot].info.state;
+    pthread_mutex_unlock(&s->ring_mutex);
+    return state;
+}
+
+uint64_t slots_bytes(struct sqlite_store *s)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        struct staged *index = atomic_load_explicit(&s->slots[i].index, memory_order_relaxed);
+        if (index != NULL) {
+            bytes += staged_bytes(index);
+        }
+    }
+    return bytes;
+}
+
+/* --- indexes that are unlinked but may still be walked by a reader --- */
+
+struct garbage {
+    struct garbage *next;
+    struct staged *index;
+    size_t n_pins;
+    struct {
+        struct store_reader *reader;
+        uint64_t pin;
+    } pins[]; /* the readers that were in a load when the index was unlinked */
+};
+
+/* Unlinks a slot's index. It is freed once every reader that was walking indexes at that time has ended that walk. */
+static void discard_index(struct sqlite_store *s, struct slot *slot)
+{
+    struct staged *index = atomic_exchange(&slot->index, NULL);
+    if (index == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&s->readers_mutex);
+    size_t n = 0;
+    for (struct store_reader *r = s->readers; r != NULL; r = r->next) {
+        n++;
+    }
+    struct garbage *g = malloc(sizeof *g + n * sizeof g->pins[0]);
+    if (g != NULL) {
+        g->index = index;
+        g->n_pins = 0;
+        for (struct store_reader *r = s->readers; r != NULL; r = r->next) {
+            uint64_t pin = atomic_load(&r->pin);
+            if (pin & 1) {
+                g->pins[g->n_pins].reader = r;
+                g->pins[g->n_pins++].pin = pin;
+            }
+        }
+        g->next = s->stager.garbage;
+        s->stager.garbage = g;
+    }
+    pthread_mutex_unlock(&s->readers_mutex);
+    if (g == NULL) {
+        log_error("out of memory", "effect=\"a flushed slot's index stays in memory\"");
+    }
+}
+
+static bool still_pinned(struct sqlite_store *s, struct store_reader *reader, uint64_t pin)
+{
+    for (struct store_reader *r = s->readers; r != NULL; r = r->next) {
+        if (r == reader) {
+            return atomic_load(&r->pin) == pin;
+        }
+    }
+    return false; /* closed meanwhile */
+}
+
+void slots_collect_garbage(struct sqlite_store *s, bool all)
+{
+    struct garbage **at = &s->stager.garbage;
+    while (*at != NULL) {
+        struct garbage *g = *at;
+        bool pinned = false;
+        pthread_mutex_lock(&s->readers_mutex);
+        for (size_t i = 0; i < g->n_pins && !pinned; i++) {
+            pinned = still_pinned(s, g->pins[i].reader, g->pins[i].pin);
+        }
+        pthread_mutex_unlock(&s->readers_mutex);
+        if (pinned && !all) {
+            at = &g->next;
+            continue;
+        }
+        *at = g->next;
+        staged_free(g->index);
+        free(g);
+    }
+}
+
+/* --- the open slot: at start and at a turn --- */
+
+static void start_slot(struct sqlite_store *s, int n, struct staged *index)
+{
+    struct slot *slot = &s->slots[n];
+    int64_t now = store_believed(s);
+    pthread_mutex_lock(&s->ring_mutex);
+    slot->opened_ms = now;
+    pthread_mutex_unlock(&s->ring_mutex);
+    slot->last_id = s->stager.next_id - 1;
+    atomic_store(&slot->index, index);
+}
+
+static void announce_open(struct sqlite_store *s, int n, uint64_t turn)
+{
+    s->stager.opened_mono_ms = clock_mono_ms();
+    slots_set_state(s, n, SLOT_OPEN);
+    pthread_mutex_lock(&s->ring_mutex);
+    s->turn = turn;
+    s->open = n;
+    s->next_turn_ms = clock_wall_ms() + s->cfg->slot_length_ms;
+    pthread_mutex_unlock(&s->ring_mutex);
+}
+
+/* What must survive with the turn: the counter and the highest id used so far. */
+static int save_turn(struct sqlite_store *s, uint64_t turn, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    if ((result = stager_undo(s, err)) < 0 || (result = db_meta_set_int(db, "turn", (int64_t)turn, err)) < 0 ||
+        (result = db_meta_set_int(db, "high_water", (int64_t)s->stager.next_id - 1, err)) < 0) {
+        db_rollback(db);
+        stager_undo_ended(s, false);
+        return result;
+    }
+    result = db_commit(db, err);
+    stager_undo_ended(s, result == 0);
+    return result;
+}
+
+static void empty_slots(struct sqlite_store *s, bool empty[STORE_SLOTS_MAX])
+{
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        empty[i] = slots_state(s, i) == SLOT_EMPTY;
+    }
+}
+
+int slots_recover(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int64_t turn = 0;
+    int64_t high_water = 0;
+    uint64_t highest;
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        s->slots[i].info.slot = i;
+        slots_set_state(s, i, SLOT_EMPTY);
+    }
+    int result = recover_slots(s, &highest, err);
+    if (result < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
+        (result = db_meta_int(db, "high_water", 0, &high_water, err)) < 0) {
+        return result;
+    }
+    highest = highest > (uint64_t)high_water ? highest : (uint64_t)high_water;
+    /* Below are the ids of what bulk_deliver brings. */
+    s->stager.next_id = (highest > STORE_RANK_MAX ? highest : STORE_RANK_MAX) + 1;
+
+    bool empty[STORE_SLOTS_MAX];
+    empty_slots(s, empty);
+    uint64_t open = ring_recover((uint64_t)turn, (int)s->cfg->slots, empty);
+    int n = ring_slot(open, (int)s->cfg->slots);
+    if ((result = save_turn(s, open, err)) < 0) {
+        return result;
+    }
+    if (empty[n]) {
+        struct staged *index = staged_new(s->stager.next_id);
+        if (index == NULL) {
+            return err_set(err, ERR_NOMEM, "out of memory");
+        }
+        start_slot(s, n, index);
+    }
+    announce_open(s, n, open);
+    return 0;
+}
+
+int slots_turn(struct sqlite_store *s, bool early, struct err *err)
+{
+    bool empty[STORE_SLOTS_MAX];
+    empty_slots(s, empty);
+    uint64_t turn = ring_next(s->turn, (int)s->cfg->slots, empty);
+    if (turn == s->turn) {
+        return 0;
+    }
+    int closed = s->open;
+    int n = ring_slot(turn, (int)s->cfg->slots);
+    struct staged *index = staged_new(s->stager.next_id);
+    if (index == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    int result = save_turn(s, turn, err);
+    if (result < 0) {
+        staged_free(index);
+        return result;
+    }
+    start_slot(s, n, index);
+    announce_open(s, n, turn);
+    slots_set_state(s, closed, SLOT_CLOSED);
+    s->stager.turn_failures = 0;
+    s->stager.turn_retry_mono_ms = 0;
+    COUNT(s, turns, 1);
+    COUNT(s, early_turns, early);
+    log_info("turn", "turn=%" PRIu64 " open=%d closed=%d rows=%" PRIu64 " early=%s", turn, n, closed,
+             staged_rows(atomic_load(&s->slots[closed].index)), early ? "yes" : "no");
+    thread_queue_wake(&s->historian.queue);
+    return 1;
+}
+
+/* --- emptying --- */
+
+/* Deletes the next chunk of rows. 1: there is more, 0: the table holds nothing up to last_id. */
+static int delete_chunk(struct sqlite_store *s, int n, struct err *err)
+{
+    struct slot *slot = &s->slots[n];
+    struct db *db = &s->stager.db;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_CHUNK_END, n, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, (int64_t)slot->last_id);
+        sqlite3_bind_int(stmt, 2, EMPTY_CHUNK);
+    }
+    int64_t end = 0;
+    int64_t count = 0;
+    result = db_step(db, stmt, err);
+    if (result == 1) {
+        end = sqlite3_column_int64(stmt, 0);
+        count = sqlite3_column_int64(stmt, 1);
+        sqlite3_reset(stmt);
+        result = 0;
+    }
+    if (result == 0) {
+        result = stager_note_flushes(s, err);
+    }
+    if (result == 0 && count > 0) {
+        stmt = db_stmt_for(db, SQL_STAGED_DELETE_RANGE, n, err);
+        if (stmt != NULL) {
+            sqlite3_bind_int64(stmt, 1, INT64_MIN);
+            sqlite3_bind_int64(stmt, 2, end);
+        }
+        result = db_run(db, stmt, err);
+    }
+    if (result < 0) {
+        db_rollback(db);
+        return result;
+    }
+    result = db_commit(db, err);
+    return result < 0 ? result : count == EMPTY_CHUNK;
+}
+
+void slots_drop(struct sqlite_store *s, int n)
+{
+    struct err err = {0};
+    struct db *db = &s->stager.db;
+    db_drop_variant(db, n);
+    char sql[64];
+    db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
+    int result = db_begin(db, &err);
+    if (result == 0) {
+        if ((result = db_exec(db, sql, &err)) < 0 || (result = views_make(db, &err)) < 0) {
+            db_rollback(db);
+        } else {
+            result = db_commit(db, &err);
+        }
+    }
+    if (result < 0) {
+        log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
+        return;
+    }
+    s->slots[n].exists = false;
+    log_info("slot outside the ring dropped", "slot=%d", n);
+}
+
+static void empty_slot(struct sqlite_store *s, int n)
+{
+    struct slot *slot = &s->slots[n];
+    struct err err = {0};
+    int more = delete_chunk(s, n, &err);
+    if (more < 0) {
+        /* The rows stay; what they hold is durable in history. */
+        slot->empty_failures++;
+        slot->empty_retry_mono_ms = slots_set_stuck(s, n, SLOT_EMPTYING, err.text, slot->empty_failures);
+        log_error("slot not emptied", "slot=%d failures=%u retry_s=%" PRId64 " error=%s", n, slot->empty_failures,
+                  ring_retry_delay_ms(slot->empty_failures) / 1000, log_quote_str(err.text));
+        return;
+    }
+    slot->empty_failures = 0;
+    if (more > 0) {
+        return;
+    }
+    discard_index(s, slot);
+    slots_collect_garbage(s, false);
+    s->stager.slots_freed++;
+    if (n >= s->cfg->slots) {
+        slots_drop(s, n);
+    }
+    slots_set_state(s, n, SLOT_EMPTY);
+}
+
+bool slots_empty_step(struct sqlite_store *s)
+{
+    int next = -1;
+    pthread_mutex_lock(&s->ring_mutex);
+    for (int i = 0; i < STORE_SLOTS_MAX && next < 0; i++) {
+        const struct store_slot *info = &s->slots[i].info;
+        next = info->state == SLOT_EMPTYING && info->error[0] == '\0' ? i : -1;
+    }
+    pthread_mutex_unlock(&s->ring_mutex);
+    if (next >= 0) {
+        empty_slot(s, next);
+    }
+    return next >= 0;
+}
+
+void slots_retry_emptying(struct sqlite_store *s, bool all)
+{
+    int64_t now = clock_mono_ms();
+    for (int i = 0; i < STORE_SLOTS_MAX; i++) {
+        const struct slot *slot = &s->slots[i];
+        if (slot->empty_failures > 0 && (all || now >= slot->empty_retry_mono_ms)) {
+            slots_set_state(s, i, SLOT_EMPTYING);
+        }
+    }
+}
