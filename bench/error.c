@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 #include "filter/probe.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/state.h"
 #include "tests/unit/grown.h"
 #include "tests/unit/random.h"
 

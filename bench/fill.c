@@ -17,7 +17,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cli/bench/bench_ids.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/state.h"
 
 enum { ROWS_A_TRANSACTION = 20000, NAME_SIZE = BENCH_PREFIX_MAX + 32, SPREAD_MAX = 100 };
 

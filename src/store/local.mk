@@ -29,7 +29,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/txn.c \
 	src/store/sqlite/thread_queue.c \
 	src/store/sqlite/thread_queue.h \
-	src/store/sqlite/internal.h \
+	src/store/sqlite/state.h \
 	src/store/sqlite/read/exceptions.c \
 	src/store/sqlite/read/exceptions.h \
 	src/store/sqlite/admin/export.c \

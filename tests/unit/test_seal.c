@@ -22,7 +22,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "random.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/state.h"
 #include "world_fixture.h"
 
 enum { HOUR_MS = 3600 * 1000, ID_SIZE = 32 };

@@ -18,7 +18,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "filter/sieve.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/read/reader.h"
+#include "store/sqlite/state.h"
 #include "store_calls.h"
 
 struct race {

@@ -11,10 +11,14 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/sqlite/admin/backup.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/pair.h"
 #include "store/sqlite/db/schema.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 /* --- the seed --- */
 

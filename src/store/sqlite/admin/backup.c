@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/admin/backup.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/state.h"
 
 enum { NICE = 15 }; /* below the historian */
 

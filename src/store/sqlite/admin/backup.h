@@ -13,6 +13,8 @@
 #include "store/sqlite/db/db.h"
 #include "store/store.h"
 
+struct sqlite_store;
+
 /* The names that the files have, without ".db", until the copy is whole. */
 #define STAGING_PARTIAL "staging.partial"
 #define HISTORY_PARTIAL "history.partial"
@@ -112,5 +114,19 @@ struct backup {
 
 /* Makes both copies in the folder, which was taken. What is left after an error the caller removes. */
 int backup_make(struct backup *b, struct err *err);
+
+/* --- for the other rooms --- */
+
+void backup_start(struct store *base, struct store_backup *request);
+void backup_state(struct store *base, struct store_backup_state *out);
+void backup_stop(struct store *base);
+/* When the last one was whole, over a restart: read at the start; written by the stager, when it is new. */
+int backup_time_load(struct sqlite_store *s, struct err *err);
+void backup_time_save(struct sqlite_store *s);
+void backup_join(struct sqlite_store *s); /* waits for its thread to end */
+/* The historian's: copies some pages of history, for a few milliseconds. Whether there is more to do at once. */
+bool backup_step(struct sqlite_store *s);
+/* The historian's: it has carried out a forget. */
+void backup_forgot(struct sqlite_store *s, const struct store_forget *forget);
 
 #endif

@@ -29,8 +29,8 @@
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/admin/check.h"
 #include "store/sqlite/db/folder.h"
-#include "store/sqlite/internal.h"
 #include "store/sqlite/staging/slot_rows.h"
+#include "store/sqlite/state.h"
 
 enum {
     STEP_US = 3000,        /* of the historian, between its transactions */

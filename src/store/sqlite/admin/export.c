@@ -17,9 +17,10 @@
 #include "store/sqlite/admin/export_pack.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/schema.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/staged_row.h"
+#include "store/sqlite/state.h"
 
 enum {
     NOTED = STORE_SLOTS_MAX, /* the walk of those who are noted, behind those of the slots */

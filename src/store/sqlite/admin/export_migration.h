@@ -3,7 +3,7 @@
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_EXPORT_MIGRATION_H
 #define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_MIGRATION_H
 
-#include "store/sqlite/internal.h"
+#include "store/sqlite/state.h"
 
 struct export_migration {
     struct export_migration_user *list;

@@ -3,7 +3,7 @@
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_EXPORT_PACK_H
 #define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_PACK_H
 
-#include "store/sqlite/internal.h"
+#include "store/sqlite/state.h"
 
 /* All zero but for what its owner sets. */
 struct export_packer {

@@ -18,7 +18,8 @@
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/pair.h"
 #include "store/sqlite/db/schema.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/state.h"
 
 struct repair {
     struct db db;

@@ -7,7 +7,9 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 struct bulk {
     struct store_message message; /* to the historian */

@@ -13,7 +13,9 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     SWEEP_ROWS = 1000,              /* of one transaction */

@@ -13,7 +13,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     STEP_USERS = 128,    /* users of one transaction at most ... */

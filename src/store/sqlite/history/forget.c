@@ -11,7 +11,10 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/admin/backup.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 static int run_key(struct sqlite_store *s, sqlite3_stmt *stmt, int64_t key, struct err *err)
 {

@@ -11,7 +11,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/codec/user_snapshot.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum { GROUP_MAX = 8 /* messages of one barrier */ };
 

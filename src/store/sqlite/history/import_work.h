@@ -4,7 +4,7 @@
 #define UNSEEN_STORE_SQLITE_HISTORY_IMPORT_WORK_H
 
 #include "store/codec/user_snapshot.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/state.h"
 
 struct imported_month {
     int month, table;

@@ -12,7 +12,8 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/state.h"
 
 static int out_of_memory(struct err *err)
 {

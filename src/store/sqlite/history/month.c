@@ -7,7 +7,8 @@
 #include "base/calendar.h"
 #include "base/log.h"
 #include "store/sqlite/db/views.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/state.h"
 
 void month_column(sqlite3_stmt *stmt, int sealed_to_column, struct stored_month *out)
 {

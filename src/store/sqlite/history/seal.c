@@ -26,7 +26,9 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     SEAL_ROWS = 512,               /* of one transaction at most ... */

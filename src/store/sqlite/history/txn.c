@@ -11,7 +11,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 /* What a checkpoint moves, when no reader is in its way. The disk takes it in one burst, and the stager's fsync waits
  * behind it (docs/scale.md), so it is as small as the disk allows: where the two fsyncs of a checkpoint take longer

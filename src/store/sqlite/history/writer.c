@@ -16,7 +16,10 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/admin/backup.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     NICE = 10,

@@ -17,7 +17,10 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     LOADS_A_COUNT = 16,

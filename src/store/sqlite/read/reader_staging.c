@@ -2,7 +2,9 @@
  * and the problems, for the migration and whoever shows it, and the mirror's queue, for the mirror's thread. Questions
  * don't: what is staged they find in the indexes.
  */
-#include "store/sqlite/internal.h"
+#include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 static int begin(struct store_reader *r, struct err *err)
 {

@@ -5,7 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/db/folder.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 /* Anew at each look: what holds the slots up changes meanwhile. */
 static void refuse(struct sqlite_store *s, uint64_t limit)

@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/sqlite/internal.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 /* The bytes of the -shm that readers lock: WAL_READ_LOCK(0 .. 4) of SQLite's wal.c. */
 enum { READ_LOCK_FIRST = 123, READ_LOCK_LAST = 127, NAME_TEXT = 32 };

@@ -6,7 +6,8 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     NEWEST_SAVE_MS = 10 * 60 * 1000, /* how often the newest believed time is written down */

@@ -12,7 +12,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/sieve.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 static void answer(struct store_forget *forget)
 {

@@ -15,7 +15,8 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     WAL_STEP_BYTES = 1 << 20, /* in which staging.db's WAL is extended */

@@ -14,8 +14,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
 #include "store/sqlite/staging/migration_set.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 #define PAUSED "legacy_paused" /* in meta */
 

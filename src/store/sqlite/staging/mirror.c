@@ -17,7 +17,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     CHUNK = 4096,       /* rows that one transaction deletes at most: a few ms */

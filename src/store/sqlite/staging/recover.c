@@ -6,9 +6,10 @@
 
 #include "base/log.h"
 #include "store/sqlite/db/views.h"
-#include "store/sqlite/internal.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/staged_row.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum { PROGRESS_ROWS = 65536 /* recovered between two words of progress */ };
 

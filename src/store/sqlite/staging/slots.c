@@ -11,7 +11,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/db/views.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     EMPTY_CHUNK = 2048, /* rows deleted in one transaction: plays wait for it */

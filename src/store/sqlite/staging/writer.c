@@ -13,7 +13,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "store/sqlite/internal.h"
+#include "store/sqlite/admin/backup.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/sqlite/state.h"
 
 enum {
     TICK_MS = 200,                  /* real time between looks at the clocks */

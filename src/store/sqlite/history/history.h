@@ -1,0 +1,208 @@
+/* Writing history.db: flush, seal, expiry, forget, import, by the thread that is its only writer. See state.h for the
+ * threads. */
+#ifndef UNSEEN_STORE_SQLITE_HISTORY_HISTORY_H
+#define UNSEEN_STORE_SQLITE_HISTORY_HISTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/log.h"
+#include "store/codec/deliveries.h"
+#include "store/sqlite/db/db.h"
+#include "store/sqlite/index/staged.h"
+#include "store/sqlite/thread_queue.h"
+#include "store/store.h"
+
+struct sqlite_store;
+struct bulk;
+
+/* A closed slot's flush, or a bulk load's. The historian's. */
+struct key_range {
+    int64_t from, to; /* both included */
+};
+struct ranges {
+    struct key_range *at;
+    size_t n, cap;
+};
+struct flush_job {
+    struct staged *index; /* what is merged; NULL: no job */
+    struct staged_walk walk;
+    struct ranges todo; /* to merge in this try, ascending */
+    size_t at_todo;
+    struct ranges failed; /* in this try, ascending */
+    int64_t next_key;     /* of the range under way: keys below it are done, and perhaps users with this one */
+    bool older;           /* what is merged is older than all that clients wrote: see store_ops.bulk_begin */
+    bool redo_all;        /* the outcome of a commit is unknown: the next try merges everything again */
+    bool walking;
+    uint64_t losses;       /* historian.losses when the try began */
+    unsigned failures;     /* tries that failed, in a row */
+    unsigned narrowed;     /* tries in a row that were of failed ranges alone */
+    int64_t retry_mono_ms; /* not before */
+    struct err error;      /* the first of this try */
+    uint64_t users, plays;
+    int64_t started_us;
+};
+
+enum { HISTORY_MONTHS_MAX = 256 };
+
+/* A month that has a table, or, while it is being sealed, two (seal.c). */
+struct stored_month {
+    int month;
+    bool sealing;
+    int64_t sealed_to; /* while sealing: users up to this key are in the second table */
+};
+
+/* The table that holds the user's row, as db_stmt_for() takes it. */
+static inline int month_table(const struct stored_month *m, int64_t key)
+{
+    return m->sealing && key <= m->sealed_to ? m->month | DB_SEALED_TABLE : m->month;
+}
+
+/* What one transaction of the historian adds to a month's totals. */
+struct month_delta {
+    int month;
+    int64_t users, plays, bytes;
+};
+
+struct historian {
+    pthread_t thread;
+    struct thread_queue queue;
+    struct db db;
+    struct flush_job jobs[STORE_SLOTS_MAX];
+    struct flush_job bulk_job;
+    struct store_message *imports, **imports_last;
+    struct store_message *calls; /* flush and tick calls that wait for the slots to come to rest */
+    struct month_delta deltas[HISTORY_MONTHS_MAX];
+    int n_deltas;
+    struct stored_month months[HISTORY_MONTHS_MAX]; /* valid while months_known */
+    int n_months;
+    bool months_known;
+    struct arena arena; /* of one user's merge */
+    struct buf blob;
+    struct delivered_codec codec;
+    struct staged_out deliveries;
+    uint32_t *positions, *scratch;
+    size_t cap_positions;
+    bool paused;                 /* history WAL at its limit and a reader keeps it from shrinking */
+    int64_t checkpointed_bytes;  /* of the WAL, at the last checkpoint */
+    int64_t checkpointed_us;     /* when that ended */
+    int64_t checkpoint_bytes;    /* of the WAL, at which the next is due */
+    int64_t sweep_retry_mono_ms; /* after an error: not before */
+    int64_t seal_retry_mono_ms;  /* the same */
+    int seal_failed;             /* the month that could not be sealed: later ones first; INT_MIN: none */
+    int revived;                 /* first kept month for which cursors were last looked over */
+    uint64_t turn_seen;
+    int64_t retention_seen;
+    uint64_t losses; /* commits and checkpoints that failed */
+    struct log_limit reopen_log;
+    int64_t met;    /* the highest row id of staging.db that a flush or a forget has brought; see pair.h */
+    int64_t marked; /* what history_mark() counted, in the transaction under way; 0: nothing */
+};
+
+/* writer.c */
+int historian_start(struct sqlite_store *s, struct err *err);
+void historian_stop(struct sqlite_store *s);
+
+/* txn.c: transactions of the historian's connection. A commit writes the months' totals too. */
+int history_begin(struct sqlite_store *s, struct err *err);
+int history_commit(struct sqlite_store *s, struct err *err);
+void history_rollback(struct sqlite_store *s);
+/* The gauges that are row counts, as the file has them: at start; and when they may have fallen. */
+int history_recount(struct sqlite_store *s, struct err *err);
+void history_recount_lower(struct sqlite_store *s);
+int history_reopen(struct sqlite_store *s, struct err *err);          /* if the connection was lost */
+int history_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
+/* Inside a transaction under synchronous=FULL: counts it, and notes the rows of staging.db that were met (pair.h). */
+int history_mark(struct sqlite_store *s, struct err *err);
+void history_met(struct sqlite_store *s, uint64_t row_id);
+/* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
+int history_barrier(struct sqlite_store *s, struct err *err);
+/* Whether background work may write: checkpoints a WAL that has grown, and is false while it can't shrink. */
+bool history_may_write(struct sqlite_store *s);
+
+/* month.c: month tables and their totals, inside the historian's transaction */
+int month_ensure(struct sqlite_store *s, int month, struct err *err);
+int month_list(struct sqlite_store *s, struct err *err); /* fills historian.months */
+int month_drop(struct sqlite_store *s, int month, struct err *err);
+/* The entry of a month that has a table; NULL: it has none. Good until the list is made anew. */
+const struct stored_month *month_find(struct sqlite_store *s, int month);
+/* Fills *out from a row of months_window or months_all. */
+void month_column(sqlite3_stmt *stmt, int sealed_to_column, struct stored_month *out);
+int month_seal_begin(struct sqlite_store *s, int month, struct err *err); /* gives it a second table, still empty */
+int month_seal_cursor(struct sqlite_store *s, int month, int64_t sealed_to, struct err *err);
+int month_seal_end(struct sqlite_store *s, int month,
+                   struct err *err); /* the second table, now whole, becomes the first */
+int month_count(struct sqlite_store *s, int month, int64_t users, int64_t plays, int64_t bytes, struct err *err);
+int month_write_counts(struct sqlite_store *s, struct err *err);
+
+/* flush.c. A job is begun once a try; each step is at most one transaction. 1: more to do, 0: merged and durable, or
+ * the try's first error: then flush_begin() and try again later. */
+void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *index);
+int flush_step(struct sqlite_store *s, struct flush_job *job);
+void flush_free(struct flush_job *job);
+
+/* merge.c: the user that a walk stands at, inside a transaction. Plays and deliveries of months before first_kept are
+ * dropped and counted. older: they end no exception. */
+int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, bool older, struct err *err);
+
+/* Of it, for the user of the walk. The user's filter of a month, into *filter; bytes: of its blob, -1 when there is
+ * none. One that can't be read is set aside and counts as empty. */
+int merge_read_filter(struct sqlite_store *s, const struct staged_walk *walk, int month, int table,
+                      struct filter *filter, int64_t *bytes, struct err *err);
+/* What a row says that its filter has, also if that can't be read. */
+int merge_stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *items, struct err *err);
+/* Marks a month, or the deliveries (0), as damaged; blob: what could not be read. */
+int merge_quarantine(struct sqlite_store *s, const struct staged_walk *walk, int month, struct slice blob,
+                     const char *reason, struct err *err);
+/* The users row; last_month only rises. */
+int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int newest_month, struct err *err);
+
+/* import.c */
+void import_begin(struct store *base, struct store_import *import);
+void import_pass(struct sqlite_store *s, struct store_message *m); /* the stager's: on to the historian */
+void import_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its queue */
+bool import_step(struct sqlite_store *s);                          /* whether something was done */
+void import_refuse(struct sqlite_store *s, const struct err *err); /* all that wait */
+/* import_user.c: one user, inside a transaction. Returns a verdict, or an error. */
+int import_user(struct sqlite_store *s, struct slice bytes, struct err *err);
+
+/* expire.c: 1 did something, 0 nothing is due */
+int sweep_step(struct sqlite_store *s, struct err *err);
+/* Oldest month that is kept; INT_MIN while the clock is doubted. */
+int sweep_first_kept(struct sqlite_store *s);
+/* Says in the log how much is past retention and will be swept. */
+void sweep_announce(struct sqlite_store *s);
+
+/* seal.c: 1 did something, 0 nothing is due */
+int seal_step(struct sqlite_store *s, struct err *err);
+/* What a sealed month may spend; all of a window together spend what is left of error_rate by the live parts. */
+double seal_share(double error_rate, int64_t window);
+/* The range to which n positions of a finished month are cut to spend it; 0: they stay live. */
+uint64_t seal_range(uint32_t n, bool coarse, double share);
+/* How many positions the coarse part of a user's month takes at most. */
+uint32_t seal_coarse_max(double error_rate);
+/* And a part at 2^32 before a fine one is begun. */
+uint32_t seal_live_max(double error_rate);
+/* Cuts a finished month's filter. 1; 0: it stays as it is; or ERR_NOMEM. */
+int seal_filter(struct filter *f, double error_rate, int64_t window, struct arena *arena);
+
+/* forget.c: a forget's second half, durable before it is answered */
+void forget_history(struct sqlite_store *s, struct store_forget *forget);
+
+/* bulk.c */
+int bulk_begin(struct store *base, bool serving, struct err *err);
+int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err);
+int bulk_deliver(struct store *base, int64_t at_ms, int64_t key, struct slice user, struct slice item,
+                 uint64_t item_hash, uint64_t rank, struct err *err);
+size_t bulk_bytes(struct store *base);
+int bulk_turn(struct store *base, struct err *err);
+int bulk_end(struct store *base, struct err *err);
+bool bulk_serving(const struct bulk *bulk);
+void bulk_drop(struct sqlite_store *s); /* a load that was not ended, once the historian has stopped */
+struct staged *bulk_index(struct bulk *bulk);
+void bulk_merged(struct sqlite_store *s, const struct err *err); /* the historian has merged it, or failed */
+void bulk_stop(struct store *base);
+
+#endif

@@ -1,0 +1,62 @@
+/* Reading: what a question needs of both files and of the staged index, on any thread, each with a reader of its own.
+ */
+#ifndef UNSEEN_STORE_SQLITE_READ_READER_H
+#define UNSEEN_STORE_SQLITE_READ_READER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "store/codec/deliveries.h"
+#include "store/sqlite/db/db.h"
+#include "store/sqlite/index/staged.h"
+#include "store/store.h"
+
+struct sqlite_store;
+struct stored_month;
+
+/* A reader announces that it walks the slots' indexes, so that none is freed under it: `pin` is odd meanwhile. */
+struct store_reader {
+    struct sqlite_store *store;
+    struct store_reader *next; /* in store->readers */
+    _Atomic uint64_t pin;
+    unsigned loads;
+    struct db db;
+    struct db staging; /* opened when it is needed first, see reader_staging.c */
+    struct staged_out out;
+    struct arena arena;
+    struct delivered_codec codec;
+    struct store_month *months;
+    size_t cap_months;
+    uint64_t *exceptions;
+    size_t cap_exceptions;
+    struct stored_month *window;
+    size_t n_window, cap_window;
+    int window_first;              /* the month that it begins with, */
+    unsigned window_version;       /* the file's data version it was read at, */
+    bool window_kept;              /* and whether it is still to be used */
+    const struct store_scan *scan; /* of the load under way; NULL: positions are kept, */
+    int64_t room;                  /* and so many bytes of blobs may still be read */
+};
+
+/* reader.c */
+int reader_open(struct store *base, struct store_reader **reader, struct err *err);
+void reader_close(struct store_reader *reader);
+int reader_load(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
+                struct err *err);
+int reader_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
+                const struct store_scan *scan, struct store_view *view, struct err *err);
+int reader_months(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);
+/* Whether the history knows another user with this key. 1, 0 or an error. */
+int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);
+
+/* reader_staging.c: by the reader's second connection */
+int reader_migration(struct store_reader *reader, struct store_migration_walk *walk, struct slice *users, int max,
+                     struct arena *arena, struct err *err);
+int reader_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
+                    struct err *err);
+int reader_mirror(struct store_reader *reader, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
+                  struct err *err);
+
+#endif

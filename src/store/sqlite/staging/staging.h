@@ -1,0 +1,178 @@
+/* Writing staging.db: the ring's slots, and the thread that is their only writer. See state.h for the threads. */
+#ifndef UNSEEN_STORE_SQLITE_STAGING_STAGING_H
+#define UNSEEN_STORE_SQLITE_STAGING_STAGING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/guard.h"
+#include "base/log.h"
+#include "store/ring.h"
+#include "store/sqlite/db/db.h"
+#include "store/sqlite/index/staged.h"
+#include "store/sqlite/thread_queue.h"
+#include "store/store.h"
+
+struct sqlite_store;
+struct garbage;
+
+struct slot {
+    _Atomic(struct staged *) index; /* NULL: empty. Set and cleared by the stager; see slots_collect_garbage */
+    struct store_slot info;         /* under ring_mutex; rows, users and bytes are read from the index */
+    uint64_t last_id;               /* the stager's: no row of the table has a higher one */
+    bool exists;                    /* the stager's: the table is there */
+    int64_t opened_ms;              /* under ring_mutex: believed wall time; 0: recovered at start, so unknown */
+    unsigned empty_failures;        /* the stager's: times in a row that it could not be emptied ... */
+    int64_t empty_retry_mono_ms;    /* ... and when that is tried again */
+};
+
+/* The guarded clock, as other threads read it; see struct guard. */
+struct clock_published {
+    _Atomic int64_t offset, newest, unsure;
+    _Atomic bool doubted, unknown;
+};
+
+struct stager {
+    pthread_t thread;
+    struct thread_queue queue;
+    struct db db;
+    struct store_reader *reader; /* for what a forget must know before it erases */
+    uint64_t next_id;
+    int64_t opened_mono_ms;                  /* when the open slot was opened */
+    unsigned turn_failures;                  /* in a row */
+    int64_t turn_retry_mono_ms;              /* not before, unless RING FLUSH asks for it */
+    struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */
+    _Atomic uint64_t n_held;
+    uint64_t crowd; /* senders under way, at the last commit: those in it and those who waited for the next */
+    int64_t commit_us;
+    struct store_message *flush_calls; /* RING FLUSH that waits for the writes before it */
+    struct ring_pressure pressure;
+    enum ring_memory memory;
+    uint64_t slots_freed;
+    int64_t ticked_us;
+    uint64_t undo_from, undo_to; /* ids of a commit whose outcome is unknown: deleted with the next one; 0: none */
+    int undo_slot;
+    struct garbage *garbage; /* indexes that a reader may still hold */
+    struct guard guard;
+    struct guard_kept kept_saved; /* as it stands in the file; */
+    int64_t kept_retry_mono_ms;   /* after an error: not before */
+    struct staged_ids ids;
+    struct log_limit commit_log;
+};
+
+/* recover.c: at start, before threads. highest: the row id, 0 for none */
+int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err);
+
+/* slots.c: on the stager's thread */
+int slots_recover(struct sqlite_store *s, struct err *err); /* at start, before threads */
+void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state);
+/* FAILED, or EMPTYING and stuck: with the error, until it is tried again after a delay that grows with the failures.
+ * Returns the monotonic time of that. */
+int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state state, const char *error,
+                        unsigned failures);
+enum store_slot_state slots_state(struct sqlite_store *s, int slot);
+int slots_turn(struct sqlite_store *s, bool early, struct err *err); /* 1 turned, 0 no slot is free */
+bool slots_empty_step(struct sqlite_store *s); /* deletes a chunk of a flushed slot; whether something happened */
+/* Lets the stuck ones be emptied again: those whose time has come, or all. */
+void slots_retry_emptying(struct sqlite_store *s, bool all);
+void slots_drop(struct sqlite_store *s, int slot); /* an empty one outside the ring: its table */
+void slots_collect_garbage(struct sqlite_store *s, bool all);
+uint64_t slots_bytes(struct sqlite_store *s);
+
+/* writer.c */
+int stager_start(struct sqlite_store *s, struct err *err);
+void stager_stop(struct sqlite_store *s); /* ends the thread */
+void stager_free(struct sqlite_store *s); /* answers what is left; the historian has stopped too */
+
+/* group_commit.c: commits the batches first .. end (excluded) and answers them */
+void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);
+void stager_gather(struct stager *st); /* before: waits a moment for those who were answered last */
+/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, and in the mirror. */
+int stager_undo(struct sqlite_store *s, struct err *err);
+/* Inside a transaction: what history.db has made durable, since rows are deleted in reliance on it (pair.h). */
+int stager_note_flushes(struct sqlite_store *s, struct err *err);
+void stager_note_end(struct sqlite_store *s);                   /* the same, once both threads have ended */
+void stager_undo_ended(struct sqlite_store *s, bool committed); /* that transaction, when it wrote no rows itself */
+/* The next transaction deletes the rows with ids from .. end (excluded), which may be in the file. */
+void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end);
+
+/* admission.c. Whether the batch may be written now, behind so many rows of its group. 0: yes, 1: it must wait, or
+ * an error that refuses it. */
+int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t rows_before);
+/* tell_anew: what holds things up is looked at again, if writes are refused. */
+void stager_look_at_memory(struct sqlite_store *s, bool tell_anew);
+void stager_look_at_disk(struct sqlite_store *s);
+/* ERR_FULL when the disk has less than min_free. Any thread. */
+int stager_disk_room(struct sqlite_store *s, struct err *err);
+
+/* blocked.c: why no slot gets free, in words. Any thread. */
+void blocked_describe(struct sqlite_store *s, char *out, size_t size);
+void blocked_by_reader(struct sqlite_store *s, char *out, size_t size); /* when the history WAL can't shrink */
+
+/* forget.c */
+void stager_forget(struct sqlite_store *s, struct store_forget *forget);
+/* Whether an earlier forget of the user (or of one who shares a counter with him) is still with the historian: its
+ * effect must be seen by the next one's answer. */
+bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget);
+/* The historian has carried it out, or failed to. */
+void stager_forget_ended(struct sqlite_store *s, int64_t key);
+
+/* migration_users.c */
+int migration_users_open(struct sqlite_store *s, struct err *err); /* at start, before threads */
+void migration_users_close(struct sqlite_store *s);
+void migration_users_write(struct store *base, struct store_migration_change *users_to_migrate);
+enum store_note migration_users_of(struct store *base, int64_t key);
+void migration_users_state(struct store *base, struct store_migration_counts *out);
+int migration_users_waiting(struct sqlite_store *s, struct store_migration_walk *walk, uint32_t *ids,
+                            int max);                                       /* any thread */
+void migration_users_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
+/* There too: users are noted, durably, unless they are already. */
+int migration_users_add(struct sqlite_store *s, const struct slice *users, size_t n, struct err *err);
+/* The end of a forgotten user's note, if there is one: inside the transaction, and once that is durable. */
+int migration_users_end(struct sqlite_store *s, int64_t key, struct err *err);
+void migration_users_ended(struct sqlite_store *s, int64_t key);
+
+/* mirror.c. The seam's: */
+void mirror_listen(struct store *base, void (*wake)(void *arg), void *arg);
+void mirror_done(struct store *base, uint64_t id, uint64_t n, uint64_t bytes);
+void mirror_reset(struct store *base, struct store_call *call);
+void mirror_state(struct store *base, struct store_mirror_state *out);
+uint64_t mirror_last_id(const struct sqlite_store *s);    /* of what may be read; any thread */
+int mirror_open(struct sqlite_store *s, struct err *err); /* at start, once staging is recovered, before threads */
+void mirror_close(struct sqlite_store *s);                /* after them */
+/* The stager's, inside its transaction: an event whose rows have ids from `id` on, and a forget. */
+int mirror_add(struct sqlite_store *s, const struct store_event *event, uint64_t id, struct err *err);
+int mirror_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err);
+uint64_t mirror_forget_ids(const struct sqlite_store *s, const struct store_forget *forget); /* how many it takes */
+/* The end of the transaction's rows, before the commit: writes down what was left out, and deletes some of what was
+ * repeated. */
+int mirror_before_commit(struct sqlite_store *s, struct err *err);
+void mirror_committed(struct sqlite_store *s, uint64_t last_id); /* all up to last_id is durable and answered */
+void mirror_failed(struct sqlite_store *s);
+int mirror_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *err);
+void mirror_work(struct sqlite_store *s, struct store_message *m);
+/* Deletes a chunk of what was repeated, in a transaction of its own: when there is a whole one, or, all = true, any.
+ * Whether something happened. */
+bool mirror_empty_step(struct sqlite_store *s, bool all);
+
+/* session_snapshot.c: sessions over a restart */
+int kept_put(struct store *base, bool (*next)(void *arg, struct store_session *out), void *arg, struct err *err);
+int kept_take(struct store *base, void (*each)(void *arg, const struct store_session *kept), void *arg,
+              struct err *err);
+void kept_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
+
+/* clock.c. Any thread: */
+void store_now(struct store *base, int64_t *later, int64_t *earlier);
+int store_time_known(struct store *base, struct err *err);
+void store_clock(struct store *base, struct store_clock *out);
+void time_change(struct store *base, struct store_clock_change *change);
+bool store_clock_doubted(struct sqlite_store *s);
+int64_t store_believed(struct sqlite_store *s); /* the time, for what no play depends on: nights, slots, sealing */
+/* The stager's: */
+int time_start(struct sqlite_store *s, int64_t built_ms, struct err *err); /* before threads */
+void time_look(struct sqlite_store *s);
+void time_work(struct sqlite_store *s, struct store_message *m);
+int time_persist(struct sqlite_store *s, struct err *err); /* what a restart must know */
+
+#endif

@@ -1,0 +1,167 @@
+/* The state of the embedded store, which its rooms share. Only files of this folder include it.
+ *
+ * Threads:
+ *
+ *   the stager     staging/: the only writer of staging.db
+ *   the historian  history/: the only writer of history.db
+ *   a backup's     admin/backup*.c: a thread for as long as it runs, which reads staging.db and owns the copy; the
+ *                  historian's connection copies history.db
+ *   any other      read/, and the functions of store_ops, which leave a message and return
+ *
+ * Each of the two threads has one queue and takes its whole list at once. What concerns the ring needs no messages: a
+ * slot's state says who acts next, and whoever changes it wakes the other thread:
+ *
+ *   stager     EMPTY -> OPEN -> CLOSED                      EMPTYING -> EMPTY
+ *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED
+ *
+ * Locks: a queue's mutex guards its list; ring_mutex guards slots[].info, the turn and what RING shows; backup_mutex
+ * what a backup's thread shares with others; bulk_mutex how a bulk load's merge ended. None is held while another is
+ * taken, or during I/O.
+ */
+#ifndef UNSEEN_STORE_SQLITE_STATE_H
+#define UNSEEN_STORE_SQLITE_STATE_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buckets.h"
+#include "config/config.h"
+#include "store/sqlite/history/history.h"
+#include "store/sqlite/read/reader.h"
+#include "store/sqlite/sqlite_store.h"
+#include "store/sqlite/staging/staging.h"
+#include "store/store.h"
+
+struct bulk;
+struct migration_users;
+struct mirror_queue;
+struct backup;
+
+/* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
+enum store_wants {
+    WANTS_FLUSH,     /* RING FLUSH */
+    WANTS_ROOM,      /* RING FLUSH whose turn waits for an empty slot */
+    WANTS_TICK,      /* the test clock moved */
+    WANTS_MERGE,     /* a bulk load's next index */
+    WANTS_SESSIONS,  /* to be kept, or given back */
+    WANTS_IMPORT,    /* users of another store */
+    WANTS_MIGRATION, /* a change of notes */
+    WANTS_MIRROR,    /* the mirror reset */
+    WANTS_CLOCK,     /* an administrator says what time it is */
+};
+
+enum { FORGET_COUNTERS = 256 };
+
+#define STORE_COUNTERS(X)                                                                                              \
+    X(rows_recorded)                                                                                                   \
+    X(commits)                                                                                                         \
+    X(commit_errors)                                                                                                   \
+    X(busy_refusals)                                                                                                   \
+    X(full_refusals)                                                                                                   \
+    X(turns)                                                                                                           \
+    X(early_turns)                                                                                                     \
+    X(flushes)                                                                                                         \
+    X(flush_errors)                                                                                                    \
+    X(users_flushed)                                                                                                   \
+    X(plays_flushed)                                                                                                   \
+    X(plays_too_old)                                                                                                   \
+    X(plays_over_capacity)                                                                                             \
+    X(rows_swept)                                                                                                      \
+    X(months_dropped)                                                                                                  \
+    X(months_sealed)                                                                                                   \
+    X(users_sealed)                                                                                                    \
+    X(quarantined)                                                                                                     \
+    X(rows_set_aside)                                                                                                  \
+    X(damaged_answers)                                                                                                 \
+    X(shared_keys)                                                                                                     \
+    X(users_forgotten)                                                                                                 \
+    X(items_forgotten)                                                                                                 \
+    X(staging_wal_bytes)                                                                                               \
+    X(history_wal_bytes)                                                                                               \
+    X(wal_pauses)                                                                                                      \
+    X(backups)                                                                                                         \
+    X(backup_errors)                                                                                                   \
+    X(backup_problems)                                                                                                 \
+    X(backup_ms)                                                                                                       \
+    X(recovered_rows)                                                                                                  \
+    X(recovery_us)                                                                                                     \
+    X(commit_us_last)                                                                                                  \
+    X(commit_us_max)                                                                                                   \
+    X(flush_users_done)                                                                                                \
+    X(flush_users)                                                                                                     \
+    X(flush_us_last)                                                                                                   \
+    X(flushed_ms)                                                                                                      \
+    X(swept_ms)                                                                                                        \
+    X(sealed_ms)                                                                                                       \
+    X(cache_hits)                                                                                                      \
+    X(cache_misses)
+
+struct store_counters {
+#define X(name) _Atomic uint64_t name;
+    STORE_COUNTERS(X)
+#undef X
+};
+
+#define GAUGE(s, counter, n) atomic_store_explicit(&(s)->counters.counter, (uint64_t)(n), memory_order_relaxed)
+#define COUNT(s, counter, n) atomic_fetch_add_explicit(&(s)->counters.counter, (uint64_t)(n), memory_order_relaxed)
+
+struct sqlite_store {
+    struct store base;
+    const struct config *cfg; /* live options are read through config_now() */
+    char folder[PATH_MAX];
+    const char *vfs;
+    void (*progress)(void *arg, uint64_t rows); /* of the recovery; NULL: nobody asks */
+    void *progress_arg;
+    int lock_fd;
+    uint64_t seed;
+
+    pthread_mutex_t ring_mutex;
+    struct slot slots[STORE_SLOTS_MAX];
+    uint64_t turn;
+    int open;
+    bool busy;
+    char busy_cause[STORE_ERROR_TEXT];
+    char clock_reason[GUARD_REASON];
+    int64_t next_turn_ms;
+
+    struct clock_published clock;
+
+    _Atomic bool disk_low;           /* less than min_free is left */
+    _Atomic bool loading;            /* a bulk load is under way */
+    _Atomic bool wal_full;           /* the history WAL is at its limit and a reader keeps it from shrinking */
+    _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
+    _Atomic uint64_t exceptions;     /* 0 only if a snapshot taken later has no row in `exceptions` */
+
+    pthread_mutex_t readers_mutex;
+    struct store_reader *readers;
+    pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, through a pin of their own */
+    struct store_reader figures_pin;
+
+    _Atomic uint32_t forgets[FORGET_COUNTERS]; /* with the historian, by the key's low bits */
+    _Atomic uint64_t damage_logged[64];        /* users and months whose damage was logged, see reader.c */
+
+    struct store_counters counters;
+    struct buckets commit_us, commit_rows; /* noted by the stager */
+    struct stager stager;
+    struct historian historian;
+    struct bulk *bulk;
+    pthread_mutex_t bulk_mutex; /* guards whether it is merged, and: */
+    bool bulk_stopped;
+    pthread_cond_t bulk_wake; /* of who waits for it */
+    struct migration_users *users_to_migrate;
+    struct mirror_queue *mirror;
+
+    pthread_mutex_t backup_mutex; /* guards these: */
+    struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */
+    bool backup_stopped;
+    uint64_t backup_saved_ms; /* the stager's: what it has written down */
+    struct store_backup_state backup_last;
+};
+
+static inline struct sqlite_store *sqlite_store(struct store *s)
+{
+    return (struct sqlite_store *)s;
+}
+
+#endif
