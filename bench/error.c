@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "filter/error_budget.h"
 #include "filter/probe.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
@@ -33,7 +34,9 @@ static void must(bool good, const char *what)
 
 static void add_plays(struct filter *f, const uint64_t *hashes, uint32_t n, double error_rate, struct arena *arena)
 {
-    must(grown_add(f, hashes, n, FLUSHES, seal_coarse_max(error_rate), seal_live_max(error_rate), arena) == 0, "add");
+    must(grown_add(f, hashes, n, FLUSHES, error_budget_coarse_max(error_rate), error_budget_live_max(error_rate),
+                   arena) == 0,
+         "add");
 }
 
 static void read_through_blob(struct filter *f, struct arena *arena)
@@ -103,7 +106,7 @@ static struct tally measure(double error_rate, uint32_t size, enum state state, 
         uint32_t n = state == GROWN && m > 0 ? BEFORE_GROWTH : size;
         add_plays(&filters[m], played + n_played, n, error_rate, &arena);
         if (state != LIVE && m > 0) {
-            must(seal_filter(&filters[m], error_rate, WINDOW, &arena) >= 0, "seal");
+            must(error_budget_seal(&filters[m], error_rate, WINDOW, &arena) >= 0, "seal");
         }
         read_through_blob(&filters[m], &arena);
         add_plays(&filters[m], played + n_played + n, late, error_rate, &arena);

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cli/bench/bench_ids.h"
+#include "filter/error_budget.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
 
@@ -213,7 +214,7 @@ static void fill(struct fill *f)
         make_page_size(f);
     }
     make_folder(f, &cfg);
-    f->coarse_max = seal_coarse_max(cfg.error_rate);
+    f->coarse_max = error_budget_coarse_max(cfg.error_rate);
     make_users(f);
     size_t most = (size_t)f->plays_per_month * (100 + f->spread) / 100 + 1;
     f->hashed = malloc(most * sizeof *f->hashed);

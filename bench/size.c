@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "filter/error_budget.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
@@ -385,11 +386,11 @@ static struct by_size measure_size(uint32_t n, double error_rate, int64_t window
         }
         struct filter f = {0};
         arena_reset(&arena);
-        must(grown_add(&f, hashes, n, ROUNDS, coarse_max, seal_live_max(error_rate), &arena) == 0, "add");
+        must(grown_add(&f, hashes, n, ROUNDS, coarse_max, error_budget_live_max(error_rate), &arena) == 0, "add");
         buf_clear(&blob);
         must(filter_encode(&f, &blob) == 0, "encode");
         out.live += (double)blob.len;
-        must(seal_filter(&f, error_rate, window, &arena) == 1, "seal");
+        must(error_budget_seal(&f, error_rate, window, &arena) == 1, "seal");
         buf_clear(&blob);
         must(filter_encode(&f, &blob) == 0, "encode");
         out.sealed += (double)blob.len;
@@ -414,7 +415,7 @@ static struct by_size measure_size(uint32_t n, double error_rate, int64_t window
 static void print_sizes(const struct config *cfg)
 {
     static const uint32_t sizes[] = {3, 10, 30, 100, 1000, 10000, 30000};
-    double share = seal_share(cfg->error_rate, cfg->window);
+    double share = error_budget_share(cfg->error_rate, cfg->window);
     printf("\nBytes a play, one sealed month of a user (error_rate %g over a window of %" PRId64
            " full months: %.3g a month)\n\n",
            cfg->error_rate, cfg->window, share);
@@ -456,7 +457,7 @@ int main(int argc, char **argv)
     must(mkdtemp(made) != NULL, "no folder");
     log_set_level(LOG_LEVEL_WARN);
     world_init(&w, made, NULL);
-    coarse_max = seal_coarse_max(w.cfg.error_rate);
+    coarse_max = error_budget_coarse_max(w.cfg.error_rate);
     measure_mix(&w, users, page, deliveries);
     if (!deliveries && plays_a_month == 0) {
         print_sizes(&w.cfg);

@@ -1,5 +1,7 @@
 libunseen_a_SOURCES += \
 	src/filter/codec.c \
+	src/filter/error_budget.c \
+	src/filter/error_budget.h \
 	src/filter/filter.c \
 	src/filter/filter.h \
 	src/filter/probe.c \

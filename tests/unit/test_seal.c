@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "filter/error_budget.h"
 #include "random.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
@@ -136,10 +137,10 @@ static void test_range(void **state)
         for (int window = 0; window <= 12; window++) {
             for (uint32_t n = 1; n < 4000000; n += 1 + n / 7) {
                 int months = window > 1 ? window : 1;
-                double most = seal_share(rates[r], window);
+                double most = error_budget_share(rates[r], window);
                 assert_true(fabs(months * most / rates[r] - (0.97 - (months + 1) * 0.0036)) < 1e-12);
                 for (int coarse = 0; coarse <= 1; coarse++) {
-                    uint64_t m = seal_range(n, coarse, most);
+                    uint64_t m = error_budget_range(n, coarse, most);
                     if (m == 0) {
                         assert_true(n / most > (coarse ? 0.99 * (1 << 27) : 0.99 * (double)FILTER_LIVE_M));
                         continue;
@@ -152,11 +153,11 @@ static void test_range(void **state)
             }
         }
     }
-    double share = seal_share(1e-3, 3);
-    assert_int_equal(seal_range(0, false, share), 0);
-    assert_int_equal(seal_range(1000, false, share), 3139390); /* 1000 * 3 / (0.9556 * 0.001) */
+    double share = error_budget_share(1e-3, 3);
+    assert_int_equal(error_budget_range(0, false, share), 0);
+    assert_int_equal(error_budget_range(1000, false, share), 3139390); /* 1000 * 3 / (0.9556 * 0.001) */
     /* What the promise names can be sealed, in a window of three. */
-    assert_true(seal_range((uint32_t)(1e-3 / 4 * (double)FILTER_LIVE_M), false, share) > 0);
+    assert_true(error_budget_range((uint32_t)(1e-3 / 4 * (double)FILTER_LIVE_M), false, share) > 0);
 }
 
 /* A filter as flushes make it of the positions; the tails are of hashes that end in zeros. */
@@ -168,8 +169,9 @@ static void fill_parts(struct filter *f, uint32_t *work, uint32_t n, double rate
     for (uint32_t from = 0, to; from < n; from = to) {
         to = from + 4000 < n ? from + 4000 : n;
         uint32_t distinct = filter_sort(work + from, to - from, NULL);
-        assert_int_equal(
-            filter_add_tails(f, work + from, tails, distinct, seal_coarse_max(rate), seal_live_max(rate), arena), 0);
+        assert_int_equal(filter_add_tails(f, work + from, tails, distinct, error_budget_coarse_max(rate),
+                                          error_budget_live_max(rate), arena),
+                         0);
     }
     free(tails);
 }
@@ -191,13 +193,13 @@ static void need_bounded(uint32_t n, double rate, int64_t window)
     memcpy(work, positions, n * sizeof *work);
     fill_parts(&f, work, n, rate, &arena);
     const double live = filter_error(&f);
-    const double most = (double)window * seal_share(rate, window);
+    const double most = (double)window * error_budget_share(rate, window);
     assert_true(most + live <= rate);
     for (unsigned i = 0; i < f.n_parts; i++) {
         struct filter late = {.n_parts = 1, .parts = {f.parts[i]}};
         assert_true(f.parts[i].coarse || filter_error(&late) <= rate * (f.parts[i].fine ? 0.0011 : 0.0025));
     }
-    int cut = seal_filter(&f, rate, window, &arena);
+    int cut = error_budget_seal(&f, rate, window, &arena);
     const double share = filter_error(&f);
     assert_int_equal(cut, n > 0);
     assert_int_equal(filter_sealed(&f), n > 0);
@@ -214,7 +216,7 @@ static void need_bounded(uint32_t n, double rate, int64_t window)
     for (uint32_t i = 0; i < n; i++) {
         assert_true(filter_has(&f, (uint64_t)positions[i] << 32));
     }
-    assert_int_equal(seal_filter(&f, rate, window, &arena), 0);
+    assert_int_equal(error_budget_seal(&f, rate, window, &arena), 0);
     arena_free(&arena);
     free(positions);
     free(work);
@@ -225,17 +227,17 @@ static void test_parts(void **state)
     (void)state;
     static const double rates[] = {1e-4, 1e-3, 0.05};
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
-        uint32_t most = seal_coarse_max(rates[r]);
+        uint32_t most = error_budget_coarse_max(rates[r]);
         for (int64_t window = 1; window <= 12; window += 2) {
             need_bounded(1, rates[r], window);
             need_bounded(most, rates[r], window);
         }
         need_bounded(most + 1, rates[r], 3);
         need_bounded(2 * most, rates[r], 3);
-        need_bounded(most + seal_live_max(rates[r]) + 5000, rates[r], 3);
+        need_bounded(most + error_budget_live_max(rates[r]) + 5000, rates[r], 3);
     }
-    assert_int_equal(seal_coarse_max(1e-3), 4026); /* 0.03 * 0.001 * 2^27 */
-    assert_int_equal(seal_live_max(1e-3), 10737);  /* 0.0025 * 0.001 * 2^32 */
+    assert_int_equal(error_budget_coarse_max(1e-3), 4026); /* 0.03 * 0.001 * 2^27 */
+    assert_int_equal(error_budget_live_max(1e-3), 10737);  /* 0.0025 * 0.001 * 2^32 */
     need_bounded(30000, 1e-3, 3);
     need_bounded(200000, 1e-3, 3); /* a giant: cut beside a coarse part that stays live */
     need_bounded(1000000, 1e-3, 3);

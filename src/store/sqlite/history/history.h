@@ -177,16 +177,6 @@ void sweep_announce(struct sqlite_store *s);
 
 /* seal.c: 1 did something, 0 nothing is due */
 int seal_step(struct sqlite_store *s, struct err *err);
-/* What a sealed month may spend; all of a window together spend what is left of error_rate by the live parts. */
-double seal_share(double error_rate, int64_t window);
-/* The range to which n positions of a finished month are cut to spend it; 0: they stay live. */
-uint64_t seal_range(uint32_t n, bool coarse, double share);
-/* How many positions the coarse part of a user's month takes at most. */
-uint32_t seal_coarse_max(double error_rate);
-/* And a part at 2^32 before a fine one is begun. */
-uint32_t seal_live_max(double error_rate);
-/* Cuts a finished month's filter. 1; 0: it stays as it is; or ERR_NOMEM. */
-int seal_filter(struct filter *f, double error_rate, int64_t window, struct arena *arena);
 
 /* forget.c: a forget's second half, durable before it is answered */
 void forget_history(struct sqlite_store *s, struct store_forget *forget);

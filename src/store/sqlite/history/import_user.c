@@ -17,6 +17,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "filter/error_budget.h"
 #include "store/sqlite/history/import_work.h"
 
 /* What one user may take, in memory, at least; else staging_memory. */
@@ -127,7 +128,8 @@ static int add_staged(struct import_work *w, struct filter *filter, int month, u
             }
         }
     }
-    return filter_add_tails(filter, positions, tails, n, seal_coarse_max(error_rate), seal_live_max(error_rate), arena);
+    return filter_add_tails(filter, positions, tails, n, error_budget_coarse_max(error_rate),
+                            error_budget_live_max(error_rate), arena);
 }
 
 /* 0; IMPORT_CROWDED; or an error. theirs may be NULL: only staged there. */
@@ -160,7 +162,7 @@ static int plan_month(struct import_work *w, int month, const struct filter *the
     if (old_bytes >= 0 && before == 0 && (result = merge_stored_items(s, w->user.key, table, &old_items, w->err)) < 0) {
         return result;
     }
-    uint32_t coarse_max = seal_coarse_max(config_now(s->cfg)->error_rate);
+    uint32_t coarse_max = error_budget_coarse_max(config_now(s->cfg)->error_rate);
     result = theirs != NULL ? filter_join(&filter, theirs, coarse_max, &h->arena) : 0;
     if (result == 0 && n > 0) {
         result = add_staged(w, &filter, month, positions, n);

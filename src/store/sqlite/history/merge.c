@@ -12,6 +12,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "filter/error_budget.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
 
@@ -145,7 +146,7 @@ static int add_plays(struct sqlite_store *s, struct filter *filter, const struct
 {
     struct arena *arena = &s->historian.arena;
     double error_rate = config_now(s->cfg)->error_rate;
-    uint32_t coarse_max = seal_coarse_max(error_rate), live_max = seal_live_max(error_rate);
+    uint32_t coarse_max = error_budget_coarse_max(error_rate), live_max = error_budget_live_max(error_rate);
     if (filter_items(filter) + more->n <= live_max) { /* no tails are wanted */
         return filter_add(filter, more->positions, more->n, coarse_max, arena);
     }
