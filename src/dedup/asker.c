@@ -355,7 +355,7 @@ int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place pl
     return n;
 }
 
-void asker_strike(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits)
+void asker_exclude(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits)
 {
     if (a->n_exceptions == 0) {
         return;

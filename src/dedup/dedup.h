@@ -111,7 +111,7 @@ int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place pl
 
 /* Clears the bits of candidates that were un-seen one by one (FORGET user item), as the last asker_filter() or
  * asker_why() found: whatever another system says of them doesn't count. */
-void asker_strike(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits);
+void asker_exclude(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits);
 
 struct history_month {
     int month;

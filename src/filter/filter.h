@@ -8,8 +8,8 @@
  * and that is a false negative.
  *
  * A coarse filter doesn't look at the lowest FILTER_GRAIN bits of h: live, it has m = 2^27 and takes five bits less
- * a position, on disk and in every flush. What it is cut to is reckoned from the 27 bits, so the part stays coarse.
- * Its error is 32 times that of a live filter of the same size, so a user's month begins coarse, and what goes
+ * a position, on disk and in every flush. When it is cut, its new range is computed from the 27 bits, so the part stays
+ * coarse. Its error is 32 times that of a live filter of the same size, so a user's month begins coarse, and what goes
  * beyond a number of positions that depends on the error wanted goes into a second part at 2^32.
  *
  * A fine filter has a byte more of each item's hash beside its position at 2^32, the tail, and a 254th of the error.

@@ -370,8 +370,8 @@ static inline bool any_of_four(const uint32_t *at, uint32_t position)
 }
 
 /* The four positions at `at` are all below: those of the bucket that follow. Nearly always the next four decide; only
- * where a crowd stands, which chance doesn't make, it is searched. */
-static bool crowd_has(const struct probe_part *part, const uint32_t *at, uint32_t position)
+ * where a cluster stands, which chance doesn't make, it is searched. */
+static bool cluster_has(const struct probe_part *part, const uint32_t *at, uint32_t position)
 {
     const uint32_t *const last = part->positions + part->last;
     for (int step = 0; at < last && at[TOGETHER - 1] < position; step++) {
@@ -388,7 +388,7 @@ static inline bool part_has(const struct probe_part *part, uint64_t hash)
     uint32_t position = filter_position(hash & part->mask, part->m);
     const uint32_t *at = part->positions + part->starts[(uint64_t)position >> part->shift];
     if (__builtin_expect(at[TOGETHER - 1] < position, 0)) {
-        return crowd_has(part, at, position);
+        return cluster_has(part, at, position);
     }
     return any_of_four(at, position);
 }

@@ -1,4 +1,4 @@
-/* How long ago that was recorded which waits to be sent. Events are sent in the order of their ids, but a queue that is
+/* Age of the oldest event not sent yet. Events are sent in the order of their ids, but a queue that is
  * never empty has no moment from which that could be counted. So marks are set on the way, each of which says that what
  * was recorded by then has no higher id; the last one that was passed is how far one has come. When there are too many,
  * one that stands closely between two others is dropped: what waits seems older than it is by a thirtieth of the lag at

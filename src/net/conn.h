@@ -16,7 +16,7 @@
  * no memory here. Who sends or reads nothing for a while loses what it holds when others wait for it.
  *
  * Whoever does something for a connection that ends later holds it (conn_hold), so that its memory outlives a peer that
- * goes away. What no longer has a peer is not written.
+ * goes away. Output is dropped once the client is gone.
  */
 #ifndef UNSEEN_NET_CONN_H
 #define UNSEEN_NET_CONN_H

@@ -1,5 +1,5 @@
-/* What would hold up a worker's other connections is asked aside: by one thread of its own, at a lower priority, one
- * question after the other. The answer comes back through the queue of the worker that asked.
+/* Runs slow questions on a thread of their own, at a lower priority, one after the other, so that they don't hold up a
+ * worker's other connections. The answer comes back through the queue of the worker that asked.
  */
 #ifndef UNSEEN_NET_OFFLOAD_H
 #define UNSEEN_NET_OFFLOAD_H

@@ -76,11 +76,10 @@ struct worker {
     uv_loop_t loop;
     struct loop_queue queue;
     uv_check_t turn_end;
-    uv_prepare_t
-        before_wait;    /* timers have their say before the loop waits, and what they answered must not wait along */
-    uv_timer_t tick;    /* each second */
-    uv_timer_t serving; /* while connections wait for memory, */
-    uv_idle_t turning;  /* or for their turn: the loop does not sleep then */
+    uv_prepare_t before_wait; /* sends replies that timers made before it waits for events */
+    uv_timer_t tick;          /* each second */
+    uv_timer_t serving;       /* while connections wait for memory, */
+    uv_idle_t turning;        /* or for their turn: the loop does not sleep then */
     uv_timer_t deadline;
 
     struct conn *conns;

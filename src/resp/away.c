@@ -40,7 +40,7 @@ static void ask_filter(struct offload_job *job, struct asker *asker)
     a->error = asker_error(asker);
     if (a->result == 0) {
         memcpy(a->asked, a->unseen, bitmap_size(a->n));
-        asker_strike(asker, a->hashes, a->n, a->asked);
+        asker_exclude(asker, a->hashes, a->n, a->asked);
     }
 }
 
@@ -49,7 +49,7 @@ static void ask_why(struct offload_job *job, struct asker *asker)
     struct away *a = (struct away *)job;
     a->result = asker_why(asker, a->user, a->hashes[0], a->places, &a->err);
     a->asked[0] = 0x80;
-    asker_strike(asker, a->hashes, 1, a->asked);
+    asker_exclude(asker, a->hashes, 1, a->asked);
 }
 
 /* The months are the asker's until its next question, so they are copied. */
@@ -178,7 +178,7 @@ static bool go_through(struct resp_client *s, struct away *a, const struct slice
 static int follow_up(struct resp_client *s, struct away *a, const struct slice *items, const uint64_t *hashes)
 {
     a->migration_state = true;
-    asker_strike(s->conn.worker->asker, hashes, a->n, a->asked);
+    asker_exclude(s->conn.worker->asker, hashes, a->n, a->asked);
     if (go_through(s, a, items)) {
         return AWAY;
     }

@@ -417,11 +417,11 @@ struct store_ops {
                 const struct store_scan *scan, struct store_view *view, struct err *err);
 
     /* Unites users with what is here: call.done() once that is durable, and seen by every load that starts after.
-     * Each user is joined as a whole or not at all, and joining the same once more changes nothing. What was staged
-     * there counts as played here, in its month. Deliveries take turns by their rank: the newest of both stand beside
-     * each other. A mark of damage goes along. In order with record() and forget() as far as those were answered. The
-     * caller keeps the snapshots until then. ERR_CORRUPT; ERR_SEED: packed with another seed; ERR_VERSION; ERR_RANGE: a
-     * month that lies ahead; ERR_FULL; ERR_IO; ERR_NOMEM; ERR_CLOSED. */
+     * Each user is joined as a whole or not at all, and importing the same once more changes nothing. What was staged
+     * there counts as played here, in its month. Deliveries: interleaves both lists, newest first. A mark of damage
+     * goes along. In order with record() and forget() as far as those were answered. The caller keeps the snapshots
+     * until then. ERR_CORRUPT; ERR_SEED: packed with another seed; ERR_VERSION; ERR_RANGE: a month that lies ahead;
+     * ERR_FULL; ERR_IO; ERR_NOMEM; ERR_CLOSED. */
     void (*import)(struct store *s, struct store_import *import);
 
     /* The stored months, newest first; at most max. Returns how many, or an error. */

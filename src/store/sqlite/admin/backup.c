@@ -62,7 +62,7 @@ static void *backup_main(void *arg)
     struct err *err = &request->err;
     pthread_setname_np(pthread_self(), "backup");
     if (background_enter(NICE, BACKGROUND_SLICE_LONG_MS) < 0) {
-        log_debug("backup's priority is not as it should be", "errno=%d", errno);
+        log_debug("can't lower the backup's priority", "errno=%d", errno);
     }
     log_info("backup begins", "folder=%s", log_quote_str(request->folder));
     int result = backup_folder_take(&b->folder, request->folder, request->root, b->s->folder, err);

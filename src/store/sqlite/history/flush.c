@@ -47,7 +47,7 @@ void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *i
     if (job->index != index) {
         job->failures = 0;
     }
-    job->narrowed = anew ? 0 : job->narrowed + 1;
+    job->partial_tries = anew ? 0 : job->partial_tries + 1;
     job->index = index;
     job->redo_all = false;
     job->losses = s->historian.losses;
@@ -98,7 +98,7 @@ static int merge_some(struct sqlite_store *s, struct flush_job *job, struct step
     int64_t started = clock_stopwatch_us();
     int64_t end = job->todo.at[job->at_todo].to;
     int first_kept = sweep_first_kept(s);
-    uint64_t most = job->narrowed == 0 ? STEP_USERS : job->narrowed == 1 ? RETRY_USERS : LAST_USERS;
+    uint64_t most = job->partial_tries == 0 ? STEP_USERS : job->partial_tries == 1 ? RETRY_USERS : LAST_USERS;
     int result = 0;
     while (result == 0 && step->users < most && step->plays < STEP_PLAYS &&
            (step->users % 16 != 0 || clock_stopwatch_us() - started < STEP_US)) {

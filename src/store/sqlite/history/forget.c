@@ -214,7 +214,7 @@ void forget_history(struct sqlite_store *s, struct store_forget *forget)
     }
     struct err off = {0};
     if (!db->lost && (db_pragma(db, "secure_delete", 0, &off) < 0 || history_full(s, false, &off) < 0)) {
-        log_warn("history stays slower", "error=%s", log_quote_str(off.text));
+        log_warn("could not go back to synchronous=NORMAL", "error=%s", log_quote_str(off.text));
     }
     if (result < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(err->text));

@@ -36,11 +36,11 @@ struct flush_job {
     bool older;           /* what is merged is older than all that clients wrote: see store_ops.bulk_begin */
     bool redo_all;        /* the outcome of a commit is unknown: the next try merges everything again */
     bool walking;
-    uint64_t losses;       /* historian.losses when the try began */
-    unsigned failures;     /* tries that failed, in a row */
-    unsigned narrowed;     /* tries in a row that were of failed ranges alone */
-    int64_t retry_mono_ms; /* not before */
-    struct err error;      /* the first of this try */
+    uint64_t losses;        /* historian.losses when the try began */
+    unsigned failures;      /* tries that failed, in a row */
+    unsigned partial_tries; /* tries in a row that were of failed ranges alone */
+    int64_t retry_mono_ms;  /* not before */
+    struct err error;       /* the first of this try */
     uint64_t users, plays;
     int64_t started_us;
 };

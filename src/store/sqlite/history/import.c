@@ -1,12 +1,11 @@
 /* Taking in users of another store: messages go through the stager, behind what it was given before, to the historian,
  * which unites each message's users in one transaction between those of a flush, and puts a barrier behind some
  * messages at a time, so that senders who don't wait share it. A message whose transaction or barrier fails is answered
- * with the error and repeated by whoever sent it: joining is a union.
+ * with the error and repeated by whoever sent it: an import is a union.
  *
- * On its way through the stager a message makes sure of one thing: deliveries that are joined get the ids of those
- * beside which they rank, or lower ones, and whatever is sent from then on must get a higher one, also in a store that
- * is new. So no id up to DELIVERED_MAX is given out after a join. And users who are noted there are noted here, before
- * the rest of them comes.
+ * On its way through the stager a message makes sure of one thing: imported deliveries get ids by rank, and whatever is
+ * sent from then on must get a higher one, also in a store that is new. So 1 to DELIVERED_MAX are kept for them. And
+ * users who are noted there are noted here, before the rest of them comes.
  */
 #include "base/hash.h"
 #include "base/log.h"

@@ -148,7 +148,7 @@ int history_barrier(struct sqlite_store *s, struct err *err)
     }
     struct err normal = {0};
     if (!h->db.lost && history_full(s, false, &normal) < 0) {
-        log_warn("synchronous stays FULL", "error=%s", log_quote_str(normal.text));
+        log_warn("could not go back to synchronous=NORMAL", "error=%s", log_quote_str(normal.text));
     }
     return result;
 }
@@ -188,7 +188,7 @@ static bool wal_has_room(struct sqlite_store *s)
     if (least > h->checkpoint_bytes && !atomic_load(&s->loading)) {
         least = h->checkpoint_bytes; /* during a load nobody waits for an answer */
     }
-    /* Behind one that a reader has cut short, the next would for some time find the same reader. */
+    /* After a partial checkpoint, wait until the WAL has grown again: until then the same reader is in the way. */
     int64_t next = h->checkpointed_bytes == 0 ? least : h->checkpointed_bytes + limit / 16;
     if (h->db.lost || (h->db.wal_bytes < next && h->db.wal_bytes < limit)) {
         return true;

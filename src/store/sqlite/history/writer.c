@@ -294,7 +294,7 @@ static void *historian_main(void *arg)
     struct sqlite_store *s = arg;
     struct historian *h = &s->historian;
     if (background_enter(NICE, BACKGROUND_SLICE_LONG_MS) < 0) {
-        log_debug("historian's priority is not as it should be", "errno=%d", errno);
+        log_debug("can't lower the historian's priority", "errno=%d", errno);
     }
     bool more = false;
     heartbeat_begin(&h->queue.heartbeat, "historian");

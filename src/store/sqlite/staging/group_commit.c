@@ -206,19 +206,19 @@ void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
 }
 
 /* Before anybody is answered, so that nobody is counted twice. */
-static void count_crowd(struct stager *st, struct store_message *first, struct store_message *end)
+static void count_senders(struct stager *st, struct store_message *first, struct store_message *end)
 {
-    st->crowd = thread_queue_events(&st->queue);
+    st->senders = thread_queue_events(&st->queue);
     for (struct store_message *m = first; m != end; m = m->next) {
-        st->crowd += ((struct store_batch *)m)->events;
+        st->senders += ((struct store_batch *)m)->events;
     }
 }
 
 void stager_gather(struct stager *st)
 {
     int64_t most = st->commit_us / 3 < GATHER_US_MAX ? st->commit_us / 3 : GATHER_US_MAX;
-    if (st->held == NULL && st->crowd > 1) {
-        thread_queue_gather(&st->queue, st->crowd, most);
+    if (st->held == NULL && st->senders > 1) {
+        thread_queue_gather(&st->queue, st->senders, most);
     }
 }
 
@@ -242,7 +242,7 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
     uint64_t id = from;
     int result = write_group(s, first, end, &id, &err);
     st->next_id = id;
-    count_crowd(st, first, end);
+    count_senders(st, first, end);
     if (result == 0) {
         st->undo_from = 0;
         COUNT(s, commits, 1);

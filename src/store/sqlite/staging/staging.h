@@ -44,7 +44,7 @@ struct stager {
     int64_t turn_retry_mono_ms;              /* not before, unless RING FLUSH asks for it */
     struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */
     _Atomic uint64_t n_held;
-    uint64_t crowd; /* senders under way, at the last commit: those in it and those who waited for the next */
+    uint64_t senders; /* senders under way, at the last commit: those in it and those who waited for the next */
     int64_t commit_us;
     struct store_message *flush_calls; /* RING FLUSH that waits for the writes before it */
     struct ring_pressure pressure;
