@@ -1,7 +1,8 @@
-/* From read to migrated. What is read goes into the store's bulk load, and who was read to the end is gathered here.
- * When the load turns, three lists of users move on: those that are gathered wait for the merge of what was handed
- * over, those of the merge that has ended, which is durable, are marked, and an empty list is gathered into. Marking
- * takes as many transactions as it needs, one after the other on the store's thread, while the next are read.
+/* From read to migrated. What is read goes into the store's bulk load, and fully read users are collected
+ * here until they are durable. When the load turns, three lists of users move on: those that are gathered wait for the
+ * merge of what was handed over, those of the merge that has ended, which is durable, are marked, and an empty list is
+ * gathered into. Marking takes as many transactions as it needs, one after the other on the store's thread, while the
+ * next are read.
  *
  * So a user is marked only when all of it is durable; whoever isn't marked is read again: a union.
  */
