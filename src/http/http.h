@@ -49,8 +49,8 @@ enum {
 
 /* --- the process's side; called from one thread --- */
 
-/* Binds cfg->http ("none": *http is NULL, which all functions below take) and starts the thread. cfg and worker pool
- * outlive it. Returns 0, ERR_INVALID, ERR_SYSTEM (can't be bound), ERR_NOMEM. */
+/* Binds cfg->http ("none": *http is NULL, which all functions below take) and starts the thread. cfg and the worker
+ * pool outlive it. Returns 0, ERR_INVALID, ERR_SYSTEM (can't be bound), ERR_NOMEM. */
 int http_start(const struct config *cfg, struct worker_pool *pool, struct http **http, struct err *err);
 
 /* The store has recovered: opens an asker and hands it over. dedup outlives http_stop(). */

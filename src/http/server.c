@@ -1,6 +1,6 @@
 /* The thread, its loop, and libmicrohttpd on it.
  *
- * libmicrohttpd is driven from outside: its epoll is one more file of our loop, so that message from the store, timers
+ * libmicrohttpd is driven from outside: its epoll is one more file of our loop, so that messages from the store, timers
  * and sockets meet on one thread and nothing here needs a lock. http_run() is called when the epoll has something, when
  * a suspended connection was resumed, and again at once as long as the library says that it isn't through.
  *

@@ -1,4 +1,4 @@
-/* What a connection says first on a new connection: password, database, and once the commands that will be used, to see
+/* What is said first on a new connection: password, database, and once the commands that will be used, to see
  * whether they are allowed, and known. */
 #ifndef UNSEEN_LEGACY_HANDSHAKE_H
 #define UNSEEN_LEGACY_HANDSHAKE_H

@@ -1,4 +1,4 @@
-/* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and socket.c include it. Blocking,
+/* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and redis_socket.c include it. Blocking,
  * pipelined, one thread, which still shows a sign of life while it waits.
  *
  * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP), an ERR_LARGE (a reply is larger than

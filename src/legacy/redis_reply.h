@@ -1,5 +1,5 @@
 /* Replies of the old Redis. hiredis takes them apart, and only those who include it know how; this is for looking at
- * them, be they a connection's (legacy/connection.h) or a connection's (legacy/redis.h).
+ * them, be they those of legacy/redis_connection.h or of legacy/redis.h.
  *
  * hiredis takes some memory for each element; two hundred thousand of them a reply's worth at a time cost more than all
  * else that is done with them. So a reply of a connection lies, with all that belongs to it, in one arena, and one such

@@ -1,5 +1,5 @@
-/* What stands in the place of redis.c, redis_reply.c and socket.c where hiredis is not there. Most is never reached:
- * without it legacy_redis is refused, and redis_new() says why.
+/* What stands in the place of redis.c, redis_reply.c and redis_socket.c where hiredis is not there. Most is never
+ * reached: without it legacy_redis is refused, and redis_new() says why.
  */
 #include "legacy/redis.h"
 #include "legacy/redis_socket.h"
@@ -98,7 +98,7 @@ size_t redis_bytes(const struct redisReply *reply)
     return 0;
 }
 
-/* --- socket.h --- */
+/* --- redis_socket.h --- */
 
 struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct redis_socket_ops *ops,
                                        void *owner)

@@ -28,20 +28,20 @@ struct loop_queue {
 };
 
 /* owner is handed to each deliver(). Before the loop runs. */
-int loop_queue_open(struct loop_queue *box, uv_loop_t *loop, void *owner, struct err *err);
+int loop_queue_open(struct loop_queue *queue, uv_loop_t *loop, void *owner, struct err *err);
 
 /* Any thread. */
-void loop_queue_post(struct loop_queue *box, struct loop_message *message);
+void loop_queue_post(struct loop_queue *queue, struct loop_message *message);
 
 /* The same, but false, and the message is still the caller's, when the queue was closed. */
-bool loop_queue_post_if_open(struct loop_queue *box, struct loop_message *message);
+bool loop_queue_post_if_open(struct loop_queue *queue, struct loop_message *message);
 
-/* On the loop's thread. Delivers what is there; message that comes later is kept for loop_queue_drain(). */
-void loop_queue_close(struct loop_queue *box);
+/* On the loop's thread. Delivers what is there; messages that come later are kept for loop_queue_drain(). */
+void loop_queue_close(struct loop_queue *queue);
 
 /* Delivers what is there, by whoever is alone with the queue once its thread has ended. */
-void loop_queue_drain(struct loop_queue *box);
+void loop_queue_drain(struct loop_queue *queue);
 
-void loop_queue_free(struct loop_queue *box);
+void loop_queue_free(struct loop_queue *queue);
 
 #endif

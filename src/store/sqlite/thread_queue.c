@@ -2,149 +2,149 @@
 
 #include "base/clock.h"
 
-int thread_queue_init(struct thread_queue *box)
+int thread_queue_init(struct thread_queue *queue)
 {
-    *box = (struct thread_queue){0};
-    box->last = &box->first;
-    if (pthread_mutex_init(&box->mutex, NULL) != 0) {
+    *queue = (struct thread_queue){0};
+    queue->last = &queue->first;
+    if (pthread_mutex_init(&queue->mutex, NULL) != 0) {
         return ERR_NOMEM;
     }
-    if (pthread_cond_init(&box->wake, NULL) != 0) {
-        pthread_mutex_destroy(&box->mutex);
+    if (pthread_cond_init(&queue->wake, NULL) != 0) {
+        pthread_mutex_destroy(&queue->mutex);
         return ERR_NOMEM;
     }
     return 0;
 }
 
-void thread_queue_destroy(struct thread_queue *box)
+void thread_queue_destroy(struct thread_queue *queue)
 {
-    pthread_cond_destroy(&box->wake);
-    pthread_mutex_destroy(&box->mutex);
+    pthread_cond_destroy(&queue->wake);
+    pthread_mutex_destroy(&queue->mutex);
 }
 
-void thread_queue_put(struct thread_queue *box, struct store_message *message)
+void thread_queue_put(struct thread_queue *queue, struct store_message *message)
 {
-    pthread_mutex_lock(&box->mutex);
+    pthread_mutex_lock(&queue->mutex);
     message->next = NULL;
-    *box->last = message;
-    box->last = &message->next;
-    box->length++;
+    *queue->last = message;
+    queue->last = &message->next;
+    queue->length++;
     if (message->kind == STORE_BATCH) {
-        box->events += ((struct store_batch *)message)->events;
+        queue->events += ((struct store_batch *)message)->events;
     } else {
-        box->urgent = true;
+        queue->urgent = true;
     }
-    bool wake = box->urgent || box->events >= box->wanted;
-    pthread_mutex_unlock(&box->mutex);
+    bool wake = queue->urgent || queue->events >= queue->wanted;
+    pthread_mutex_unlock(&queue->mutex);
     /* Only now, or the receiver would wake to find the mutex taken, and sleep again. */
     if (wake) {
-        pthread_cond_signal(&box->wake);
+        pthread_cond_signal(&queue->wake);
     }
 }
 
-static void raise_flag(struct thread_queue *box, bool *flag)
+static void raise_flag(struct thread_queue *queue, bool *flag)
 {
-    pthread_mutex_lock(&box->mutex);
+    pthread_mutex_lock(&queue->mutex);
     *flag = true;
-    pthread_cond_signal(&box->wake);
-    pthread_mutex_unlock(&box->mutex);
+    pthread_cond_signal(&queue->wake);
+    pthread_mutex_unlock(&queue->mutex);
 }
 
-void thread_queue_wake(struct thread_queue *box)
+void thread_queue_wake(struct thread_queue *queue)
 {
-    raise_flag(box, &box->woken);
+    raise_flag(queue, &queue->woken);
 }
 
-void thread_queue_stop(struct thread_queue *box)
+void thread_queue_stop(struct thread_queue *queue)
 {
-    raise_flag(box, &box->stop);
+    raise_flag(queue, &queue->stop);
 }
 
-uint64_t thread_queue_length(struct thread_queue *box)
+uint64_t thread_queue_length(struct thread_queue *queue)
 {
-    pthread_mutex_lock(&box->mutex);
-    uint64_t length = box->length;
-    pthread_mutex_unlock(&box->mutex);
+    pthread_mutex_lock(&queue->mutex);
+    uint64_t length = queue->length;
+    pthread_mutex_unlock(&queue->mutex);
     return length;
 }
 
-struct store_message *thread_queue_take(struct thread_queue *box)
+struct store_message *thread_queue_take(struct thread_queue *queue)
 {
-    pthread_mutex_lock(&box->mutex);
-    struct store_message *list = box->first;
-    box->first = NULL;
-    box->last = &box->first;
-    box->length = 0;
-    box->events = 0;
-    box->urgent = false;
-    pthread_mutex_unlock(&box->mutex);
+    pthread_mutex_lock(&queue->mutex);
+    struct store_message *list = queue->first;
+    queue->first = NULL;
+    queue->last = &queue->first;
+    queue->length = 0;
+    queue->events = 0;
+    queue->urgent = false;
+    pthread_mutex_unlock(&queue->mutex);
     return list;
 }
 
-static bool is_wanted(const struct thread_queue *box)
+static bool is_wanted(const struct thread_queue *queue)
 {
-    return box->first != NULL || box->woken || box->stop;
+    return queue->first != NULL || queue->woken || queue->stop;
 }
 
 /* for_ever: on a test's clock nothing becomes due by itself; but the thread beats, which takes no lock. */
-static bool wait_for(struct thread_queue *box, int64_t real_ms, bool for_ever)
+static bool wait_for(struct thread_queue *queue, int64_t real_ms, bool for_ever)
 {
     int64_t ms = for_ever || real_ms > HEARTBEAT_EVERY_MS ? HEARTBEAT_EVERY_MS : real_ms;
     bool wanted, stop;
     do {
-        heartbeat_now(&box->heartbeat);
-        pthread_mutex_lock(&box->mutex);
-        if (!is_wanted(box)) {
-            clock_cond_wait_real(&box->wake, &box->mutex, ms);
+        heartbeat_now(&queue->heartbeat);
+        pthread_mutex_lock(&queue->mutex);
+        if (!is_wanted(queue)) {
+            clock_cond_wait_real(&queue->wake, &queue->mutex, ms);
         }
-        wanted = is_wanted(box);
-        stop = box->stop;
-        box->woken = false;
-        pthread_mutex_unlock(&box->mutex);
+        wanted = is_wanted(queue);
+        stop = queue->stop;
+        queue->woken = false;
+        pthread_mutex_unlock(&queue->mutex);
     } while (for_ever && !wanted);
-    heartbeat_now(&box->heartbeat);
+    heartbeat_now(&queue->heartbeat);
     return stop;
 }
 
-bool thread_queue_wait(struct thread_queue *box, int64_t real_ms)
+bool thread_queue_wait(struct thread_queue *queue, int64_t real_ms)
 {
-    return wait_for(box, real_ms, clock_is_test());
+    return wait_for(queue, real_ms, clock_is_test());
 }
 
-bool thread_queue_wait_real(struct thread_queue *box, int64_t real_ms)
+bool thread_queue_wait_real(struct thread_queue *queue, int64_t real_ms)
 {
-    return wait_for(box, real_ms, false);
+    return wait_for(queue, real_ms, false);
 }
 
-bool thread_queue_stopped(struct thread_queue *box)
+bool thread_queue_stopped(struct thread_queue *queue)
 {
-    heartbeat_now(&box->heartbeat);
-    pthread_mutex_lock(&box->mutex);
-    bool stop = box->stop;
-    pthread_mutex_unlock(&box->mutex);
+    heartbeat_now(&queue->heartbeat);
+    pthread_mutex_lock(&queue->mutex);
+    bool stop = queue->stop;
+    pthread_mutex_unlock(&queue->mutex);
     return stop;
 }
 
-uint64_t thread_queue_events(struct thread_queue *box)
+uint64_t thread_queue_events(struct thread_queue *queue)
 {
-    pthread_mutex_lock(&box->mutex);
-    uint64_t events = box->events;
-    pthread_mutex_unlock(&box->mutex);
+    pthread_mutex_lock(&queue->mutex);
+    uint64_t events = queue->events;
+    pthread_mutex_unlock(&queue->mutex);
     return events;
 }
 
-void thread_queue_gather(struct thread_queue *box, uint64_t events, int64_t real_us)
+void thread_queue_gather(struct thread_queue *queue, uint64_t events, int64_t real_us)
 {
     int64_t until = clock_stopwatch_us() + real_us;
-    pthread_mutex_lock(&box->mutex);
-    box->wanted = events;
-    while (box->events > 0 && box->events < events && !box->urgent && !box->woken && !box->stop) {
+    pthread_mutex_lock(&queue->mutex);
+    queue->wanted = events;
+    while (queue->events > 0 && queue->events < events && !queue->urgent && !queue->woken && !queue->stop) {
         int64_t left = until - clock_stopwatch_us();
         if (left <= 0) {
             break;
         }
-        clock_cond_wait_us(&box->wake, &box->mutex, left);
+        clock_cond_wait_us(&queue->wake, &queue->mutex, left);
     }
-    box->wanted = 0;
-    pthread_mutex_unlock(&box->mutex);
+    queue->wanted = 0;
+    pthread_mutex_unlock(&queue->mutex);
 }

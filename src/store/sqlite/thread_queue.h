@@ -22,29 +22,29 @@ struct thread_queue {
     struct heartbeat heartbeat; /* of the thread that waits at it, which begins and ends it */
 };
 
-int thread_queue_init(struct thread_queue *box);
-void thread_queue_destroy(struct thread_queue *box);
-void thread_queue_put(struct thread_queue *box, struct store_message *message);
-void thread_queue_wake(struct thread_queue *box);
-void thread_queue_stop(struct thread_queue *box);
-uint64_t thread_queue_length(struct thread_queue *box);
+int thread_queue_init(struct thread_queue *queue);
+void thread_queue_destroy(struct thread_queue *queue);
+void thread_queue_put(struct thread_queue *queue, struct store_message *message);
+void thread_queue_wake(struct thread_queue *queue);
+void thread_queue_stop(struct thread_queue *queue);
+uint64_t thread_queue_length(struct thread_queue *queue);
 
 /* The whole list, oldest first; NULL when empty. Does not wait. */
-struct store_message *thread_queue_take(struct thread_queue *box);
+struct store_message *thread_queue_take(struct thread_queue *queue);
 
 /* Waits for a message, a wake or a stop; on a running clock at most real_ms. Keeps the heartbeat going. Returns whether
  * to stop.
  */
-bool thread_queue_wait(struct thread_queue *box, int64_t real_ms);
+bool thread_queue_wait(struct thread_queue *queue, int64_t real_ms);
 
 /* The same on a test's clock too: while something is waited for that another process does. */
-bool thread_queue_wait_real(struct thread_queue *box, int64_t real_ms);
-bool thread_queue_stopped(struct thread_queue *box);
+bool thread_queue_wait_real(struct thread_queue *queue, int64_t real_ms);
+bool thread_queue_stopped(struct thread_queue *queue);
 
 /* How many events wait in batches. */
-uint64_t thread_queue_events(struct thread_queue *box);
+uint64_t thread_queue_events(struct thread_queue *queue);
 
 /* When only batches are there, waits until they have so many events, or something else comes; at most real_us. */
-void thread_queue_gather(struct thread_queue *box, uint64_t events, int64_t real_us);
+void thread_queue_gather(struct thread_queue *queue, uint64_t events, int64_t real_us);
 
 #endif
