@@ -10,7 +10,8 @@ from conftest import DAY, HOUR, PATIENCE, REPO, START, free_port
 from resp import Closed, RespError
 from test_repair import key_of, months_table, spoil
 
-OPTIONS = re.findall(r'\.name = "(\w+)".*?\.change = CHANGE_(\w+)', (REPO / "src/config/options.c").read_text(), re.S)
+OPTIONS = re.findall(r'\.name = "(\w+)".*?\.change = CHANGE_(\w+)',
+                     "".join(f.read_text() for f in sorted((REPO / "src/config").glob("options*.[ci]*"))), re.S)
 LIVE = {
     "requirepass": "hush", "idle_timeout": "10min", "retention": "12", "window": "2", "error_rate": "0.01",
     "staging_memory": "64MiB", "request_memory": "32MiB", "wal_limit": "16MiB", "min_free": "1MiB",
