@@ -29,6 +29,9 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/txn.c \
 	src/store/sqlite/thread_queue.c \
 	src/store/sqlite/thread_queue.h \
+	src/store/sqlite/history/history.h \
+	src/store/sqlite/read/reader.h \
+	src/store/sqlite/staging/staging.h \
 	src/store/sqlite/state.h \
 	src/store/sqlite/read/exceptions.c \
 	src/store/sqlite/read/exceptions.h \
