@@ -1,8 +1,8 @@
 /* The file of `unseen export`, written and read as a stream; docs/format.md describes it. It carries the seed.
  *
- * A file is a head, blocks of users (snapshots, store/codec/user_snapshot.h) in the order of their keys, and an end with counts.
- * Each block's checksum includes the one before, so a file that is damaged, cut off, or put together from two is not
- * read to its end.
+ * A file is a head, blocks of users (snapshots, store/codec/user_snapshot.h) in the order of their keys, and an end
+ * with counts. Each block's checksum includes the one before, so a file that is damaged, cut off, or put together from
+ * two is not read to its end.
  */
 #ifndef UNSEEN_CLI_TRANSFER_EXPORT_FILE_H
 #define UNSEEN_CLI_TRANSFER_EXPORT_FILE_H
