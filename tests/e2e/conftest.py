@@ -242,3 +242,20 @@ def trace_path():
     if not path.exists():
         pytest.skip(f"the real trace is not at {path}: set UNSEEN_TEST_DATA to its folder")
     return path
+
+
+@pytest.fixture
+def cold(folder):
+    """A server that is not started."""
+    made = []
+
+    def make(**options):
+        own = folder / f"cold{len(made)}"
+        own.mkdir()
+        made.append(Server(own, wait=False, **options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        if server.alive():
+            server.kill()

@@ -11,30 +11,13 @@ import time
 
 import pytest
 
-from conftest import BUILD, PATIENCE, REPO, Server, run
+from conftest import BUILD, PATIENCE, REPO, run
 from resp import Client, Closed, RespError, encode
 from test_http import Asker, http_port, raw, read_all
 
 HTTP_CLIENTS = 256
 TURN = 10 * 1000  # ms; none waits longer for its turn to log in
 FREE = 10  # wrong passwords in a row that cost nothing
-
-
-@pytest.fixture
-def cold(folder):
-    """A server that is not started."""
-    made = []
-
-    def make(**options):
-        own = folder / f"cold{len(made)}"
-        own.mkdir()
-        made.append(Server(own, wait=False, **options))
-        return made[-1]
-
-    yield make
-    for server in made:
-        if server.alive():
-            server.kill()
 
 
 def await_log(server, text):

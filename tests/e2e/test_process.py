@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, START, Server, free_port, run
+from conftest import DAY, HOUR, PATIENCE, START, free_port, run
 from resp import Client, Closed, RespError, encode
 
 
@@ -23,23 +23,6 @@ def refused(server, *args):
     assert code == 1, (code, server.log())
     assert len(lines) == 1, server.log()
     return lines[0]
-
-
-@pytest.fixture
-def cold(folder):
-    """A server that is not started."""
-    made = []
-
-    def make(**options):
-        own = folder / f"cold{len(made)}"
-        own.mkdir()
-        made.append(Server(own, wait=False, **options))
-        return made[-1]
-
-    yield make
-    for server in made:
-        if server.alive():
-            server.kill()
 
 
 def test_sigterm_and_restart(server):
