@@ -11,7 +11,7 @@ static void add_ops(const struct worker_pool *pool, const enum op *ops, size_t n
 {
     for (int w = 0; w < pool->n; w++) {
         for (size_t i = 0; i < n; i++) {
-            buckets_add(to, &pool->workers[w].meter.ops[ops[i]]);
+            buckets_add(to, &pool->workers[w].service->meter.ops[ops[i]]);
         }
     }
 }

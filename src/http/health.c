@@ -3,7 +3,7 @@
 
 #include "http/handlers.h"
 #include "http/json.h"
-#include "net/health.h"
+#include "service/health.h"
 
 static enum http_outcome stuck(struct http_request *rq, const struct health *health)
 {

@@ -28,7 +28,7 @@
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
 #include "net/loop_queue.h"
-#include "net/worker.h"
+#include "service/service.h"
 
 struct http;
 

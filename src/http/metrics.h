@@ -11,7 +11,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
-#include "net/worker.h"
+#include "service/service.h"
 #include "store/store.h"
 
 enum { METRICS_HEARTBEATS = 512, METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };

@@ -9,7 +9,8 @@
 #include "http/handlers.h"
 #include "http/metrics.h"
 #include "http/server.h"
-#include "net/health.h"
+#include "service/health.h"
+#include "service/service.h"
 #include "net/version.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -76,7 +77,7 @@ static void gather_workers(struct metrics *m, const struct worker_pool *pool)
         m->counters[i] = worker_pool_counter(pool, (enum counter)i);
     }
     for (int i = 0; i < pool->n; i++) {
-        gather_meter(m, &pool->workers[i].meter);
+        gather_meter(m, &pool->workers[i].service->meter);
     }
     m->workers = pool->n;
     m->started_ms = pool->started_wall_ms;

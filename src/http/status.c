@@ -10,7 +10,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
-#include "net/health.h"
+#include "service/health.h"
 
 static void add_figure(void *arg, const struct figure *figure, uint64_t value)
 {

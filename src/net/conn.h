@@ -32,7 +32,6 @@
 #include "base/slice.h"
 #include "net/budget.h"
 #include "net/line.h"
-#include "net/meter.h"
 #include "net/peer.h"
 
 struct conn;
@@ -83,7 +82,7 @@ struct conn {
     bool trusted;                 /* said who it is */
     int64_t opened_ms, active_ms; /* monotonic */
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
-    enum op op;                   /* what it asks for */
+    int op;                       /* what it asks for, in the protocol's terms */
     const char *name;             /* how the client calls itself; NULL: it can't */
     int64_t wake_ms;              /* a paused one is kicked then; 0: no time is set */
 

@@ -2,16 +2,14 @@
 libunseen_a_SOURCES += \
 	src/net/address.c \
 	src/net/address.h \
-	src/net/offload.c \
-	src/net/offload.h \
+	src/service/offload.h \
 	src/net/budget.h \
 	src/net/conn.c \
 	src/net/conn.h \
 	src/net/conn_impl.h \
 	src/net/conn_read.c \
 	src/net/conn_write.c \
-	src/net/health.c \
-	src/net/health.h \
+	src/service/health.h \
 	src/net/line.c \
 	src/net/line.h \
 	src/net/listener.c \
@@ -20,18 +18,15 @@ libunseen_a_SOURCES += \
 	src/net/logins.h \
 	src/net/loop_queue.c \
 	src/net/loop_queue.h \
-	src/net/meter.c \
-	src/net/meter.h \
+	src/service/meter.h \
 	src/net/password.c \
 	src/net/password.h \
 	src/net/peer.c \
 	src/net/peer.h \
 	src/net/room.c \
 	src/net/room.h \
-	src/net/slowlog.c \
-	src/net/slowlog.h \
-	src/net/recorder.c \
-	src/net/recorder.h \
+	src/service/slowlog.h \
+	src/service/recorder.h \
 	src/net/relay.c \
 	src/net/relay.h \
 	src/net/version.c \

@@ -69,7 +69,7 @@ static void close_handles(struct worker *w)
         uv_close((uv_handle_t *)&w->serving, NULL);
         uv_close((uv_handle_t *)&w->turning, NULL);
         uv_close((uv_handle_t *)&w->deadline, NULL);
-        read_through_port_close(w->read_through);
+        w->pool->hooks->close(w);
         loop_queue_close(&w->queue);
     }
 }
@@ -86,7 +86,7 @@ static void end_turn(struct worker *w)
     if (budget_load(&w->pool->budget.waiting) > 0) {
         worker_serve_lines(w);
     }
-    recorder_submit(w);
+    w->pool->hooks->turn_end(w);
     if (w->stopping) {
         drain(w);
     }
@@ -96,7 +96,7 @@ static void end_turn(struct worker *w)
         c->dirty = false;
         conn_flush(c);
     }
-    if (w->stopping && w->n_alive == 0 && w->recorder.under_way == 0) {
+    if (w->stopping && w->n_alive == 0 && w->pool->hooks->under_way(w) == 0) {
         close_handles(w);
     }
 }
@@ -121,10 +121,7 @@ void worker_tick(struct worker *w)
         next = c->next;
         conn_tick(c, now);
     }
-    if (w->dedup != NULL && w->dedup->sessions != NULL) {
-        sessions_expire(w->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
-    }
-    read_through_port_tick(w->read_through);
+    w->pool->hooks->tick(w);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -132,7 +129,7 @@ static void on_tick(uv_timer_t *timer)
     worker_tick(timer->data);
 }
 
-/* Messages: a socket, the store's arrival, the end. */
+/* Messages: a socket, the end. */
 
 struct socket_message {
     struct loop_message message;
@@ -172,69 +169,6 @@ void worker_pool_deal(struct worker_pool *pool, const struct conn_ops *ops, int 
     loop_queue_post(&pool->workers[turn % (unsigned)pool->n].queue, &m->message);
 }
 
-struct attach_message {
-    struct loop_message message;
-    const struct dedup *dedup;
-    struct asker *asker;
-    struct read_through_port *read_through;
-};
-
-static void on_attach(struct loop_message *message, void *owner)
-{
-    struct worker *w = owner;
-    struct attach_message *m = (struct attach_message *)message;
-    if (w->stopped) {
-        asker_close(m->asker);
-        read_through_port_free(m->read_through);
-    } else {
-        w->asker = m->asker;
-        w->dedup = m->dedup;
-        w->read_through = m->read_through;
-        read_through_port_open(w->read_through, &w->loop);
-    }
-    free(m);
-}
-
-int worker_pool_attach(struct worker_pool *pool, const struct dedup *dedup, struct err *err)
-{
-    struct attach_message **messages = calloc((size_t)pool->n, sizeof(struct attach_message *));
-    int code = messages == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
-    for (int i = 0; code == 0 && i < pool->n; i++) {
-        messages[i] = calloc(1, sizeof *messages[i]);
-        if (messages[i] == NULL) {
-            code = err_set(err, ERR_NOMEM, "out of memory for the workers' readers");
-            break;
-        }
-        *messages[i] = (struct attach_message){{NULL, on_attach}, dedup, NULL, NULL};
-        code = asker_open(dedup, &messages[i]->asker, err);
-        if (code == 0) {
-            code = read_through_port_new(dedup->read_through, &messages[i]->read_through, err);
-        }
-        if (code == 0) {
-            asker_leave_large(messages[i]->asker);
-        }
-    }
-    if (code == 0) {
-        code = offload_start(&pool->offload, dedup, err);
-    }
-    if (code == 0) {
-        atomic_store_explicit(&pool->dedup, dedup, memory_order_release);
-    }
-    for (int i = 0; messages != NULL && i < pool->n && messages[i] != NULL; i++) {
-        if (code == 0) {
-            loop_queue_post(&pool->workers[i].queue, &messages[i]->message);
-        } else {
-            if (messages[i]->asker != NULL) {
-                asker_close(messages[i]->asker);
-            }
-            read_through_port_free(messages[i]->read_through);
-            free(messages[i]);
-        }
-    }
-    free(messages);
-    return code;
-}
-
 struct stop_message {
     struct loop_message message;
     int64_t patience_ms;
@@ -244,7 +178,7 @@ static void on_deadline(uv_timer_t *timer)
 {
     struct worker *w = timer->data;
     log_warn("stopped with work under way", "worker=%d connections=%zu batches=%zu", w->index, w->n_alive,
-             w->recorder.under_way);
+             w->pool->hooks->under_way(w));
     for (struct conn *c = w->conns; c != NULL; c = c->next) {
         conn_abort(c);
     }
@@ -275,10 +209,7 @@ static void *thread_main(void *arg)
     heartbeat_begin(&w->heartbeat, name);
     uv_run(&w->loop, UV_RUN_DEFAULT);
     heartbeat_end(&w->heartbeat);
-    if (w->asker != NULL) {
-        asker_close(w->asker);
-        w->asker = NULL;
-    }
+    w->pool->hooks->leave(w);
     return NULL;
 }
 
@@ -295,12 +226,14 @@ static int worker_init(struct worker_pool *pool, int index, struct err *err)
     w->memory.all = &pool->budget;
     atomic_init(&w->oldest_silent, UINT64_MAX);
     w->read_buf = malloc(CONN_HEAD + CONN_READ);
-    w->hashes = malloc(ITEMS_MAX * sizeof *w->hashes);
-    w->bits = malloc(ITEMS_MAX / 8);
-    if (w->read_buf == NULL || w->hashes == NULL || w->bits == NULL) {
+    if (w->read_buf == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for worker %d", index);
     }
-    int code = uv_loop_init(&w->loop);
+    int code = pool->hooks->begin(w, err);
+    if (code < 0) {
+        return code;
+    }
+    code = uv_loop_init(&w->loop);
     if (code < 0) {
         return err_set(err, ERR_SYSTEM, "can't set up the loop of worker %d: %s", index, uv_strerror(code));
     }
@@ -395,7 +328,6 @@ void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
         }
         w->has_thread = false;
     }
-    offload_stop(&pool->offload);
 }
 
 void worker_pool_free(struct worker_pool *pool)
@@ -410,20 +342,16 @@ void worker_pool_free(struct worker_pool *pool)
     }
     for (int i = 0; i < pool->n; i++) {
         struct worker *w = &pool->workers[i];
-        recorder_free(w);
+        pool->hooks->end(w);
         if (w->has_queue) {
             loop_queue_free(&w->queue);
         }
         if (w->has_loop) {
             uv_loop_close(&w->loop);
         }
-        read_through_port_free(w->read_through);
         buf_free(&w->spare);
         free(w->read_buf);
         free(w->args);
-        free(w->hashes);
-        free(w->bits);
-        session_set_free(&w->blocked);
     }
     room_free(pool);
     free(pool->workers);

@@ -1,8 +1,9 @@
-/* Workers: one thread each, with its own loop, connections, asker, scratch memory and counters.
+/* Workers: one thread each, with its own loop, connections and counters. They know bytes and connections; what stands
+ * on the loops (src/service/) is told of their life by worker_hooks.
  *
- * A turn of the loop: read from the sockets that have something, answer what can be answered, take what the store
- * answered from the queue, see to timers; then hand all writes of the turn to the store as one batch, and send all
- * replies. A worker never waits for another thread.
+ * A turn of the loop: read from the sockets that have something, answer what can be answered, take messages of other
+ * threads from the queue, see to timers; then the end of the turn, and all replies are sent. A worker never waits for
+ * another thread.
  *
  * The worker pool is all workers together, and what they share: the configuration, the memory budget, the counts.
  */
@@ -22,18 +23,12 @@
 #include "base/heartbeat.h"
 #include "base/slice.h"
 #include "config/config.h"
-#include "dedup/dedup.h"
-#include "dedup/sessions.h"
-#include "legacy/read_through.h"
 #include "net/budget.h"
 #include "net/conn.h"
 #include "net/line.h"
 #include "net/listener.h"
 #include "net/logins.h"
 #include "net/loop_queue.h"
-#include "net/meter.h"
-#include "net/offload.h"
-#include "net/recorder.h"
 #include "net/room.h"
 
 /* Counted by each worker for itself, summed by whoever asks. */
@@ -63,7 +58,21 @@ enum counter {
 };
 extern const struct figure counter_figures[COUNTERS];
 
+struct service;
+struct service_loop;
+struct worker;
 struct worker_pool;
+
+/* What stands on the loops. All but begin() and end() are called on the worker's thread. */
+struct worker_hooks {
+    int (*begin)(struct worker *w, struct err *err); /* before the thread starts; sets w->service */
+    void (*tick)(struct worker *w);                  /* each second */
+    void (*turn_end)(struct worker *w);              /* before replies are sent */
+    size_t (*under_way)(const struct worker *w);     /* how much still comes back to the queue; the loop waits for it */
+    void (*close)(struct worker *w);                 /* closes its handles; then the loop ends */
+    void (*leave)(struct worker *w);                 /* the thread's last */
+    void (*end)(struct worker *w);                   /* frees w->service, which may be NULL; the thread is gone */
+};
 
 enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20, WORKER_LINE_BATCH = 64, WORKER_SLICE_US = 200 };
 
@@ -94,33 +103,25 @@ struct worker {
     size_t n_alive;     /* conns that still have memory, also those without a peer */
     bool stopping, stopped;
 
-    const struct dedup *dedup; /* NULL while loading */
-    struct asker *asker;
-    struct read_through_port *read_through; /* NULL: there is no other Redis */
-    struct recorder recorder;
+    struct service_loop *service;
     struct budget_share memory;
     _Atomic uint64_t counters[COUNTERS];
-    struct meter meter;
 
     char *read_buf;   /* CONN_READ bytes, shared by all connections */
     struct buf spare; /* the last large input buffer, for the next large request */
 
-    /* For commands, until they return. */
-    struct slice *args;
+    struct slice *args; /* a large request's, until it is answered */
     size_t args_cap;
-    uint64_t *hashes; /* ITEMS_MAX */
-    uint8_t *bits;    /* ITEMS_MAX / 8 */
-    struct session_set blocked;
 };
 
 struct worker_pool {
     const struct config *cfg;
+    const struct worker_hooks *hooks;
+    struct service *service; /* of the hooks */
     struct worker *workers;
     int n;
     struct budget budget;
-    struct offload offload; /* runs between worker_pool_attach() and worker_pool_stop() */
     size_t request_max;
-    _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
     _Atomic int64_t clients;
     struct room room;
     struct logins logins;
@@ -135,10 +136,10 @@ struct worker_pool {
     _Atomic(const char *) http_address;
 };
 
-/* The listeners are bound before, and handed over: worker_pool_start() begins to accept. */
+/* The listeners are bound before, and handed over: worker_pool_start() begins to accept. pool->hooks and pool->service
+ * are set. */
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
                       struct listener *listeners, int n_listeners, struct err *err);
-int worker_pool_attach(struct worker_pool *pool, const struct dedup *dedup, struct err *err);
 /* The configuration was changed (config_change()). Any thread, one at a time. */
 void worker_pool_reconfigured(struct worker_pool *pool);
 void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms);

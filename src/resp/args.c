@@ -44,53 +44,6 @@ enum outcome args_refuse_twice(struct resp_client *s, const char *option)
     return resp_client_refuse(s, "ERR %s is given twice", option);
 }
 
-static bool good_id(struct slice id)
-{
-    return id.len - 1 < ID_MAX;
-}
-
-static bool check_name(struct resp_client *s, const char *what, struct slice id, enum outcome *refused)
-{
-    if (good_id(id)) {
-        return true;
-    }
-    struct err err = {0};
-    dedup_check_id(what, 0, id, &err);
-    *refused = resp_client_refuse(s, "ERR %s", err.text);
-    return false;
-}
-
-bool args_check_user(struct resp_client *s, struct slice user, enum outcome *refused)
-{
-    return check_name(s, "user", user, refused);
-}
-
-bool args_check_session(struct resp_client *s, struct slice name, enum outcome *refused)
-{
-    return check_name(s, "session", name, refused);
-}
-
-bool args_check_items(struct resp_client *s, const struct slice *items, size_t n, enum outcome *refused)
-{
-    struct err err;
-    if (dedup_check_items(items, n, &err) < 0) {
-        *refused = resp_client_refuse(s, "ERR %s", err.text);
-        return false;
-    }
-    return true;
-}
-
-const uint64_t *args_hash(struct resp_client *s, const struct slice *items, size_t n, enum outcome *refused)
-{
-    struct worker *w = s->conn.worker;
-    struct err err;
-    if (dedup_hash_items(w->dedup, items, n, w->hashes, &err) < 0) {
-        *refused = resp_client_refuse(s, "ERR %s", err.text);
-        return NULL;
-    }
-    return w->hashes;
-}
-
 bool client_set_text(char out[CLIENT_NAME_MAX], struct slice text)
 {
     if (text.len >= CLIENT_NAME_MAX) {

@@ -20,14 +20,6 @@ int arg_shown(struct slice arg);
 /* Refuses an option that came before already: the first and the last can't both hold. */
 enum outcome args_refuse_twice(struct resp_client *s, const char *option);
 
-/* Ids are 1..255 bytes. Writes the error and returns false when one is not. */
-bool args_check_user(struct resp_client *s, struct slice user, enum outcome *refused);
-bool args_check_session(struct resp_client *s, struct slice name, enum outcome *refused);
-bool args_check_items(struct resp_client *s, const struct slice *items, size_t n, enum outcome *refused);
-
-/* Checks items like args_check_items(), and hashes them into the worker's array on the way. Returns that, or NULL. */
-const uint64_t *args_hash(struct resp_client *s, const struct slice *items, size_t n, enum outcome *refused);
-
 /* A connection's name or a library's: no blanks, no strange bytes, at most CLIENT_NAME_MAX - 1 bytes. */
 bool client_set_text(char out[CLIENT_NAME_MAX], struct slice text);
 #define CLIENT_NAME_ERROR "ERR Client names cannot contain spaces, newlines or special characters."

@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "net/slowlog.h"
-#include "resp/away.h"
 #include "resp/command.h"
+#include "service/refusal.h"
+#include "service/slowlog.h"
 
 static struct resp_client *session_of(struct conn *c)
 {
@@ -33,7 +33,7 @@ bool resp_client_trusted(struct resp_client *s)
 static void on_close(struct conn *c)
 {
     struct resp_client *s = session_of(c);
-    away_end(s);
+    service_end(s->late);
     parser_free(&s->parser);
     buf_free(&s->reply);
     buf_free(&s->queue);
@@ -121,7 +121,7 @@ static void count_error(struct resp_client *s, size_t before)
     const struct buf *out = &s->conn.out;
     if (out->len > before && out->data[before] == '-') {
         worker_count(s->conn.worker, COUNT_ERRORS, 1);
-        meter_error(&s->conn.worker->meter, slice_of(out->data + before + 1, out->len - before - 1));
+        meter_error(&service_of(&s->conn)->meter, slice_of(out->data + before + 1, out->len - before - 1));
     }
 }
 
@@ -133,7 +133,7 @@ int64_t resp_client_measure(struct resp_client *s, size_t before)
         atomic_fetch_add_explicit(&session_overruns, 1, memory_order_relaxed);
     }
     int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
-    meter_note(&s->conn.worker->meter, s->conn.op, us, 1);
+    meter_note(&service_of(&s->conn)->meter, (enum op)s->conn.op, us, 1);
     count_error(s, before);
     return us;
 }
@@ -174,24 +174,30 @@ static enum outcome protocol_error(struct resp_client *s)
     return OUTCOME_ANSWERED;
 }
 
+static enum outcome resume(struct resp_client *s);
+
 static enum outcome run_request(struct resp_client *s)
 {
     struct parser *p = &s->parser;
     size_t before = s->conn.out.len;
-    s->conn.op = OP_OTHER;
-    if (!conn_may_reply(&s->conn, REPLY_LEAST)) { /* an error, or what MULTI says */
+    if (!conn_may_reply(&s->conn, s->late != NULL ? s->reply_most : REPLY_LEAST)) { /* an error, or what MULTI says */
         return OUTCOME_AGAIN;
     }
-    if (p->error != NULL) {
-        return protocol_error(s);
+    enum outcome outcome;
+    if (s->late != NULL) {
+        outcome = resume(s);
+    } else {
+        s->conn.op = OP_OTHER;
+        if (p->error != NULL) {
+            return protocol_error(s);
+        }
+        outcome = command_dispatch(s, p->args, p->n, p->count);
     }
-    enum outcome outcome = command_dispatch(s, p->args, p->n, p->count);
     if (s->conn.silent && s->conn.trusted) {
         room_spoke(&s->conn);
     }
-    if (outcome != OUTCOME_AGAIN) {
+    if (outcome != OUTCOME_AGAIN && outcome != OUTCOME_LATE) {
         worker_count(s->conn.worker, COUNT_COMMANDS, 1);
-        away_end(s);
     }
     if (outcome == OUTCOME_ANSWERED) {
         note_if_slow(s, resp_client_measure(s, before));
@@ -215,9 +221,11 @@ static void on_input(struct conn *c)
         if (outcome == OUTCOME_AGAIN) {
             break;
         }
-        s->waiting = outcome == OUTCOME_LATER;
+        s->waiting = outcome == OUTCOME_LATER || outcome == OUTCOME_LATE;
         s->lent += s->waiting ? s->reply_most : 0;
-        drop_request(s);
+        if (outcome != OUTCOME_LATE) {
+            drop_request(s);
+        }
     }
     c->paused = s->waiting || s->ready;
     c->extra = s->parser.args_cap * sizeof *s->parser.args + s->queue.cap + s->reply.cap + s->lent;
@@ -257,6 +265,12 @@ void resp_client_answered(struct resp_client *s)
     conn_kick(&s->conn);
 }
 
+static void write_refusal(struct resp_client *s, const struct err *err, bool write)
+{
+    char text[REFUSAL_TEXT];
+    write_errorf(&s->writer, "%s %s", refusal_of(err->code, write)->word, refusal_text(err, write, text));
+}
+
 static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct err *err)
 {
     struct resp_client *s = session_of(c);
@@ -264,7 +278,7 @@ static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct e
     s->pending--;
     s->pending_bytes -= bytes;
     if (err->code < 0) {
-        resp_client_write_err(s, err);
+        write_refusal(s, err, true);
         count_error(s, before);
     } else if (s->delivering) {
         buf_add(&c->out, s->reply.data, s->reply.len);
@@ -283,24 +297,96 @@ static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct e
     }
 }
 
-enum outcome resp_client_record(struct resp_client *s, enum store_kind kind, int64_t at_ms, struct slice user,
-                                const struct slice *items, const uint64_t *hashes, size_t n)
+/* FILTER ... DELIVER: its reply is known, and goes out once what it delivers is durable. */
+static enum outcome keep_reply(struct resp_client *s, const struct request *rq, write_fn *write)
+{
+    struct writer reply = {&s->reply, s->writer.proto};
+    write(s, &reply, rq);
+    s->delivering = true;
+    return OUTCOME_LATER;
+}
+
+static size_t place_of(const struct resp_client *s, const struct slice *arg)
+{
+    return (size_t)(arg - s->parser.args);
+}
+
+static size_t find_arg(const struct resp_client *s, struct slice text)
+{
+    size_t i = 0;
+    while (i < s->parser.n && s->parser.args[i].data != text.data) {
+        i++;
+    }
+    return i;
+}
+
+static enum outcome wait_for(struct resp_client *s, struct request *rq, write_fn *write)
+{
+    s->late = rq->late;
+    s->late_write = write;
+    s->late_items = place_of(s, rq->items);
+    s->late_session = rq->session.data != NULL ? find_arg(s, rq->session) : 0;
+    s->lent = rq->late_size;
+    s->conn.owed = true;
+    return OUTCOME_LATE;
+}
+
+static enum outcome tell(struct resp_client *s, struct request *rq, enum request_state state, write_fn *write)
+{
+    enum outcome outcome = OUTCOME_ANSWERED;
+    bool is_write = rq->kind >= REQUEST_PLAY;
+    switch (state) {
+    case REQUEST_WAIT:
+        return OUTCOME_AGAIN;
+    case REQUEST_LATE:
+        return wait_for(s, rq, write);
+    case REQUEST_RECORDED:
+        s->pending++;
+        s->pending_bytes += rq->bytes;
+        outcome = write != NULL ? keep_reply(s, rq, write) : OUTCOME_RECORDED;
+        break;
+    case REQUEST_ANSWERED:
+        if (rq->err != NULL) {
+            char text[REFUSAL_TEXT];
+            outcome = resp_client_refuse(s, "%s %s", refusal_of(rq->err->code, is_write)->word,
+                                         refusal_text(rq->err, is_write, text));
+        } else if (write != NULL) {
+            write(s, &s->writer, rq);
+        } else {
+            write_int(&s->writer, rq->count);
+        }
+        break;
+    }
+    service_end(rq->late);
+    s->late = NULL;
+    s->conn.owed = false;
+    return outcome;
+}
+
+static void on_done(struct conn *c)
+{
+    resp_client_answered(session_of(c));
+}
+
+enum outcome resp_client_submit(struct resp_client *s, struct request *rq, write_fn *write)
 {
     if (s->pending_bytes > CLIENT_PENDING_MAX) {
         s->too_deep = true;
         return OUTCOME_AGAIN;
     }
-    size_t bytes;
-    int code = worker_record(s->conn.worker, &s->conn, kind, at_ms, user, items, hashes, n, &bytes);
-    if (code == ERR_BUSY) {
-        return OUTCOME_AGAIN;
-    }
-    if (code < 0) {
-        return resp_client_refuse(s, "OOM out of memory for %zu items", n);
-    }
-    s->pending++;
-    s->pending_bytes += bytes;
-    return OUTCOME_RECORDED;
+    rq->done = on_done;
+    return tell(s, rq, service_submit(&s->conn, rq), write);
+}
+
+/* Its arguments may have moved. */
+static enum outcome resume(struct resp_client *s)
+{
+    const struct slice *args = s->parser.args;
+    struct request *rq = s->late;
+    rq->user = args[1];
+    rq->items = args + s->late_items;
+    rq->session = s->late_session > 0 ? args[s->late_session] : (struct slice){NULL, 0};
+    return tell(s, rq, service_resume(&s->conn, rq), s->late_write);
 }
 
 enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...)
@@ -317,41 +403,14 @@ enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...)
     return OUTCOME_ANSWERED;
 }
 
-/* The first word is what clients decide on. MISCONF is what Redis says when it can't persist: today's clients hand it
- * to the caller as an error. READONLY they would take for a replica, and go looking for its master. */
 void resp_client_write_err(struct resp_client *s, const struct err *err)
 {
-    switch (err->code) {
-    case ERR_BUSY:
-        write_errorf(&s->writer, "BUSY %s", err->text);
-        break;
-    case ERR_FULL:
-    case ERR_IO:
-    case ERR_READONLY:
-        write_errorf(&s->writer, "MISCONF not recorded: %s", err->text);
-        break;
-    case ERR_NOMEM:
-        write_errorf(&s->writer, "OOM %s", err->text[0] != '\0' ? err->text : "out of memory");
-        break;
-    case ERR_LOADING:
-        write_error(&s->writer, "LOADING Redis is loading the dataset in memory");
-        break;
-    case ERR_CLOSED:
-        write_error(&s->writer, "ERR server is shutting down");
-        break;
-    default:
-        write_errorf(&s->writer, "ERR %s", err->text);
-        break;
-    }
+    write_refusal(s, err, true);
 }
 
 void resp_client_write_unread(struct resp_client *s, const struct err *err)
 {
-    if (err->code == ERR_FULL || err->code == ERR_IO || err->code == ERR_READONLY) {
-        write_errorf(&s->writer, "ERR not answered: %s", err->text);
-    } else {
-        resp_client_write_err(s, err);
-    }
+    write_refusal(s, err, false);
 }
 
 const struct conn_ops resp_client_ops = {

@@ -6,8 +6,8 @@
  * is run again (OUTCOME_AGAIN). A command that is answered later by something else than the recorder (OUTCOME_LATER)
  * blocks its connection until resp_client_answered().
  *
- * A question that somebody else answers is both: it waits like the latter, and then is run again with the answer
- * (away.h).
+ * A request that is late (service/request.h) blocks its connection as well, and stays where it is, parsed; once it may
+ * go on, it is resumed and its reply is written.
  *
  * MULTI gathers requests as bytes; EXEC writes the array's head and then runs them as if they just came in, and so the
  * array's elements are simply their replies.
@@ -26,6 +26,8 @@
 #include "net/worker.h"
 #include "resp/parser.h"
 #include "resp/writer.h"
+#include "service/request.h"
+#include "service/service.h"
 
 enum {
     CLIENT_PENDING_MAX = 1024 * 1024, /* bytes of a connection's unanswered writes; above, no further one is taken */
@@ -38,11 +40,15 @@ enum outcome {
     OUTCOME_ANSWERED, /* the reply is in out */
     OUTCOME_RECORDED, /* the recorder has it */
     OUTCOME_LATER,
+    OUTCOME_LATE,  /* its request is late */
     OUTCOME_AGAIN, /* nothing was done yet */
 };
 
 struct command;
-struct away;
+struct resp_client;
+
+/* Writes the outcome of a request that was not refused. */
+typedef void write_fn(const struct resp_client *s, struct writer *w, const struct request *rq);
 
 struct resp_client {
     struct conn conn;
@@ -50,13 +56,16 @@ struct resp_client {
     struct writer writer;
     const struct command *last;
 
-    bool ready;        /* the parser holds a request that could not be run yet */
-    bool waiting;      /* for resp_client_answered() */
-    size_t lent;       /* bytes of the task or the question that it waits for, and of its reply */
-    size_t reply_most; /* of the request at hand */
-    int64_t slow_us;   /* when what the slow log has of it had come */
-    bool too_deep;     /* ready, because too much is pending; not for the sake of order */
-    struct away *away; /* the running command's question that somebody else answers, see away.h */
+    bool ready;           /* the parser holds a request that could not be run yet */
+    bool waiting;         /* for resp_client_answered() */
+    size_t lent;          /* bytes of the task or the late request that it waits for, and of its reply */
+    size_t reply_most;    /* of the request at hand */
+    int64_t slow_us;      /* when what the slow log has of it had come */
+    bool too_deep;        /* ready, because too much is pending; not for the sake of order */
+    struct request *late; /* the command's; */
+    write_fn *late_write; /* what writes its outcome, */
+    size_t late_items;    /* and where its items begin, and its session is, among the arguments */
+    size_t late_session;
     unsigned pending;
     size_t pending_bytes;
 
@@ -97,17 +106,15 @@ bool resp_client_trusted(struct resp_client *s);
 /* A LATER command has written its reply: goes on with the next. Not from within the command. */
 void resp_client_answered(struct resp_client *s);
 
-/* Hands a command's items to the recorder. */
-enum outcome resp_client_record(struct resp_client *s, enum store_kind kind, int64_t at_ms, struct slice user,
-                                const struct slice *items, const uint64_t *hashes, size_t n);
+/* Submits the command's request, whose user is args[1], and writes what came of it. write NULL: its count, as a number.
+ * The request's items and session are among the arguments. */
+enum outcome resp_client_submit(struct resp_client *s, struct request *rq, write_fn *write);
 
 /* Writes an error, unless writes are pending: then it is too early (OUTCOME_AGAIN). */
 enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* An error of dedup or of the store, with the prefix that clients know. */
+/* An error in the words of service/refusal.h; write: of what was to be recorded. */
 void resp_client_write_err(struct resp_client *s, const struct err *err);
-
-/* The same for a question, where a disk that fails is no write that was lost. */
 void resp_client_write_unread(struct resp_client *s, const struct err *err);
 
 /* Whether the command's reply may be made now (conn_may_reply()); else OUTCOME_AGAIN. */

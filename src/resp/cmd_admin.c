@@ -18,7 +18,7 @@ enum { PATTERN_MAX = 128, PATTERNS_MAX = 128, OPTION_TEXT = 320 };
 static void write_ring(struct resp_client *s)
 {
     struct writer *w = &s->writer;
-    struct store *store = s->conn.worker->dedup->store;
+    struct store *store = service_dedup(&s->conn)->store;
     struct store_ring ring;
     store->ops->ring(store, &ring);
     write_array(w, (size_t)ring.n_slots);
@@ -86,7 +86,7 @@ enum outcome cmd_ring_flush(struct resp_client *s, const struct slice *args, siz
     }
     t->call.done = on_called;
     t->call.owner = &t->task;
-    struct store *store = s->conn.worker->dedup->store;
+    struct store *store = service_dedup(&s->conn)->store;
     store->ops->flush(store, &t->call);
     return OUTCOME_LATER;
 }
@@ -171,7 +171,6 @@ static void on_ticked(struct store_call *call)
 
 static enum outcome after_clock(struct resp_client *s)
 {
-    struct worker *w = s->conn.worker;
     struct call_task *t = task_new(sizeof *t, s, answer_clock);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
@@ -180,8 +179,9 @@ static enum outcome after_clock(struct resp_client *s)
     t->relay.finish = on_return;
     t->call.done = on_ticked;
     t->call.owner = t;
-    if (w->dedup != NULL) {
-        w->dedup->store->ops->tick(w->dedup->store, &t->call);
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup != NULL) {
+        dedup->store->ops->tick(dedup->store, &t->call);
     } else {
         on_ticked(&t->call);
     }

@@ -59,7 +59,7 @@ enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t 
     }
     char root[PATH_MAX];
     struct err err;
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (config_backup_root(config_now(dedup->cfg), root, sizeof root, &err) < 0) {
         return resp_client_refuse(s, "ERR %s", err.text);
     }

@@ -5,7 +5,7 @@
 static void write_clock(struct resp_client *s)
 {
     struct writer *w = &s->writer;
-    struct store *store = s->conn.worker->dedup->store;
+    struct store *store = service_dedup(&s->conn)->store;
     struct store_clock clock;
     store->ops->clock(store, &clock);
     write_map(w, 6);
@@ -58,7 +58,7 @@ static enum outcome change(struct resp_client *s, bool set_back)
         return resp_client_refuse(s, "OOM out of memory");
     }
     t->change = (struct store_clock_change){.call = {.done = on_changed, .owner = &t->task}, .set_back = set_back};
-    struct store *store = s->conn.worker->dedup->store;
+    struct store *store = service_dedup(&s->conn)->store;
     store->ops->clock_change(store, &t->change);
     return OUTCOME_LATER;
 }

@@ -7,10 +7,10 @@
 #include "base/hash.h"
 #include "legacy/legacy.h"
 #include "legacy/read_through.h"
-#include "net/offload.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
+#include "service/offload.h"
 
 enum { MIGRATION_STEP = 1000, PROBLEMS_DEFAULT = 100, PROBLEMS_MOST = 1000 };
 
@@ -27,7 +27,7 @@ struct legacy_task {
 
 static struct legacy *legacy_of(struct resp_client *s, enum outcome *refused)
 {
-    struct legacy *legacy = s->conn.worker->dedup->legacy;
+    struct legacy *legacy = service_dedup(&s->conn)->legacy;
     if (legacy == NULL) {
         *refused =
             resp_client_refuse(s, "ERR no Redis to come from is configured: set redis in the section [legacy], in an "
@@ -90,7 +90,7 @@ static struct legacy_task *new_task(struct resp_client *s, struct legacy *legacy
 {
     struct legacy_task *t = task_new(sizeof *t + more, s, answer);
     if (t != NULL) {
-        t->store = s->conn.worker->dedup->store;
+        t->store = service_dedup(&s->conn)->store;
         t->legacy = legacy;
         t->users_to_migrate.kind = kind;
         t->users_to_migrate.call.done = on_done;
@@ -201,10 +201,10 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
     legacy_state(legacy, &state);
     struct writer *w = &s->writer;
     struct store_mirror_state mirror;
-    struct store *store = s->conn.worker->dedup->store;
+    struct store *store = service_dedup(&s->conn)->store;
     store->ops->mirror_state(store, &mirror);
     struct read_through_status read_through;
-    read_through_status(s->conn.worker->dedup->read_through, &read_through);
+    read_through_status(service_dedup(&s->conn)->read_through, &read_through);
     write_map(w, 30);
     write_str(w, "state");
     write_str(w, legacy_doing_name(state.doing));
@@ -250,7 +250,7 @@ enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, s
     if (legacy_of(s, &refused) == NULL) {
         return refused;
     }
-    const struct dedup *d = s->conn.worker->dedup;
+    const struct dedup *d = service_dedup(&s->conn);
     for (size_t i = 2; i < n; i++) {
         struct err err;
         if (dedup_check_id("user", i - 1, args[i], &err) < 0) {
@@ -337,6 +337,6 @@ enum outcome cmd_legacy_problems(struct resp_client *s, const struct slice *args
     t->legacy = legacy;
     t->most = (int)most;
     t->found = err_set(&t->err, ERR_CLOSED, "the server is stopping");
-    offload_put(&w->pool->offload, &t->job);
+    offload_put(&w->pool->service->offload, &t->job);
     return OUTCOME_LATER;
 }

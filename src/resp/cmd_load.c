@@ -54,7 +54,7 @@ enum outcome cmd_load(struct resp_client *s, const struct slice *args, size_t n)
     t->import = (struct store_import){.snapshots = t->snapshots, .n = n, .verdicts = verdicts};
     t->import.call.done = on_done;
     t->import.call.owner = t;
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     t->legacy = dedup->legacy;
     dedup->store->ops->import(dedup->store, &t->import);
     return OUTCOME_LATER;

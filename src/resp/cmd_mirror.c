@@ -32,14 +32,14 @@ static enum outcome reset(struct resp_client *s)
     }
     t->call.done = on_reset;
     t->call.owner = &t->task;
-    struct store *store = s->conn.worker->dedup->store;
+    struct store *store = service_dedup(&s->conn)->store;
     store->ops->mirror_reset(store, &t->call);
     return OUTCOME_LATER;
 }
 
 enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, size_t n)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (n == 3 && arg_is(args[2], "reset")) {
         return reset(s);
     }

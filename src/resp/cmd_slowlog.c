@@ -1,7 +1,7 @@
-/* SLOWLOG GET, LEN, RESET: net/slowlog.h. */
-#include "net/slowlog.h"
+/* SLOWLOG GET, LEN, RESET: service/slowlog.h. */
 #include "resp/args.h"
 #include "resp/command.h"
+#include "service/slowlog.h"
 
 enum { GET_DEFAULT = 10 };
 

@@ -65,12 +65,11 @@ const char *command_full_name(const struct command *parent, const struct command
 command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select, cmd_auth, cmd_hello; /* cmd_connection.c */
 command_fn cmd_client_getname, cmd_client_id, cmd_client_info, cmd_client_list, cmd_client_setinfo, /* cmd_client.c */
     cmd_client_setname;
-command_fn cmd_multi, cmd_exec, cmd_discard;                                   /* multi.c */
-command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_info; /* cmd_command.c */
-command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget;                /* cmd_write.c */
-command_fn cmd_unseen, cmd_seen, cmd_filter;                                   /* cmd_ask.c */
-command_fn cmd_block, cmd_unblock;                                             /* cmd_block.c */
-command_fn cmd_why, cmd_history, cmd_months;                                   /* cmd_explain.c */
+command_fn cmd_multi, cmd_exec, cmd_discard;                                            /* multi.c */
+command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_info;          /* cmd_command.c */
+command_fn cmd_played, cmd_playedat, cmd_delivered, cmd_forget, cmd_block, cmd_unblock; /* cmd_write.c */
+command_fn cmd_unseen, cmd_seen, cmd_filter;                                            /* cmd_ask.c */
+command_fn cmd_why, cmd_history, cmd_months;                                            /* cmd_explain.c */
 command_fn cmd_ring, cmd_ring_flush, cmd_config_get, cmd_debug_advance, cmd_debug_jump,
     cmd_debug_stall;                                            /* cmd_admin.c */
 command_fn cmd_clock, cmd_clock_accept, cmd_clock_setback;      /* cmd_clock.c */

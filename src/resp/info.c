@@ -63,7 +63,7 @@ static void add_memory(struct buf *out, const struct resp_client *s)
 
 static void add_persistence(struct buf *out, const struct resp_client *s)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     buf_addf(out, "loading:%d\r\nasync_loading:0\r\n", dedup == NULL);
     if (dedup != NULL) {
         struct store_ring ring;
@@ -84,9 +84,10 @@ static void add_stats(struct buf *out, const struct resp_client *s)
     for (int i = 0; i < COUNTERS; i++) {
         add_stat(out, &counter_figures[i], worker_pool_counter(w->pool, (enum counter)i));
     }
-    if (w->dedup != NULL) {
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup != NULL) {
         struct store_stats stats;
-        w->dedup->store->ops->stats(w->dedup->store, &stats);
+        dedup->store->ops->stats(dedup->store, &stats);
         store_stats_each(&stats, add_stat, out);
     }
 }
@@ -110,7 +111,7 @@ static void add_replication(struct buf *out, const struct resp_client *s)
 
 static void add_ring(struct buf *out, const struct resp_client *s)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup == NULL) {
         return;
     }
@@ -129,7 +130,7 @@ static void add_ring(struct buf *out, const struct resp_client *s)
 
 static void add_sessions(struct buf *out, const struct resp_client *s)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup == NULL || dedup->sessions == NULL) {
         return;
     }
@@ -138,7 +139,7 @@ static void add_sessions(struct buf *out, const struct resp_client *s)
 
 static void add_migration(struct buf *out, const struct resp_client *s)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup != NULL) {
         struct legacy_state state;
         legacy_look(dedup, &state);
@@ -149,7 +150,7 @@ static void add_migration(struct buf *out, const struct resp_client *s)
 
 static void add_mirror(struct buf *out, const struct resp_client *s)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup != NULL) {
         struct mirror_status status = {0};
         if (dedup->mirror != NULL) {
@@ -163,7 +164,7 @@ static void add_mirror(struct buf *out, const struct resp_client *s)
 
 static void add_read_through(struct buf *out, const struct resp_client *s)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup != NULL) {
         read_through_figures_each(dedup->read_through, add_stat, out);
     }
@@ -172,7 +173,7 @@ static void add_read_through(struct buf *out, const struct resp_client *s)
 /* The last one's figures are of this run of the server, but for when one was good. */
 static void add_backup(struct buf *out, const struct resp_client *s)
 {
-    const struct dedup *dedup = s->conn.worker->dedup;
+    const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup == NULL) {
         return;
     }

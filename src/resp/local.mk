@@ -1,12 +1,9 @@
 libunseen_a_SOURCES += \
 	src/resp/args.c \
 	src/resp/args.h \
-	src/resp/away.c \
-	src/resp/away.h \
 	src/resp/cmd_admin.c \
 	src/resp/cmd_ask.c \
 	src/resp/cmd_backup.c \
-	src/resp/cmd_block.c \
 	src/resp/cmd_client.c \
 	src/resp/cmd_clock.c \
 	src/resp/cmd_command.c \

@@ -7,9 +7,11 @@
 #include "net/worker.h"
 #include "resp/client.h"
 #include "resp/command.h"
+#include "service/service.h"
 
 struct server {
     struct worker_pool pool;
+    struct service service;
     struct listener listeners[LISTENERS_MAX];
     int n_listeners;
 };
@@ -41,6 +43,7 @@ int server_start(const struct config *cfg, struct server **server, struct err *e
         return err_set(err, ERR_NOMEM, "out of memory for the server");
     }
     command_index();
+    service_init(&s->service, &s->pool);
     int code = bind_all(s, cfg, err);
     if (code == 0) {
         code = worker_pool_start(&s->pool, cfg, PARSER_BYTES_MAX, s->listeners, s->n_listeners, err);
@@ -56,7 +59,7 @@ int server_start(const struct config *cfg, struct server **server, struct err *e
 
 int server_attach(struct server *server, struct dedup *dedup, struct err *err)
 {
-    return worker_pool_attach(&server->pool, dedup, err);
+    return service_attach(&server->service, dedup, err);
 }
 
 void server_reconfigured(struct server *server)
@@ -85,6 +88,7 @@ void server_stop(struct server *server)
 void server_stop_within(struct server *server, int64_t ms)
 {
     worker_pool_stop(&server->pool, ms);
+    service_stop(&server->service);
     for (int i = 0; i < server->n_listeners; i++) {
         listener_free(&server->listeners[i]);
     }

@@ -113,7 +113,7 @@ const struct command command_table[] = {
     {"filter", -4, CMD_WRITE, /* with DELIVER */ 1, cmd_filter, NULL, "unseen",
      "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]",
      "The candidates that the user has not seen; with DELIVER, recorded as sent."},
-    {"forget", -2, CMD_WRITE | CMD_COPIES, 1, cmd_forget, NULL, "unseen", "user [item ...]",
+    {"forget", -2, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
      "Erases a user, or makes single items unseen again."},
     {"hello", -1, CMD_LOADING | CMD_NO_AUTH | CMD_FAST, 0, cmd_hello, NULL, "connection",
      "[protover [AUTH username password] [SETNAME name]]", "Chooses the protocol's version, and introduces both."},
@@ -294,7 +294,6 @@ static bool count_fits(const struct command *cmd, size_t n)
 
 enum outcome command_dispatch(struct resp_client *s, const struct slice *args, size_t n, size_t count)
 {
-    const struct worker *w = s->conn.worker;
     const struct command *cmd = command_find(args[0]), *parent = NULL;
     if (cmd == NULL) {
         return reject(s, unknown_command(s, args, n));
@@ -325,7 +324,7 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
     if ((row->flags & CMD_TEST) != 0 && !clock_is_test()) {
         return reject(s, resp_client_refuse(s, "ERR DEBUG needs a server that was started with --test-clock"));
     }
-    if (w->asker == NULL && (row->flags & CMD_LOADING) == 0) {
+    if (service_dedup(&s->conn) == NULL && (row->flags & CMD_LOADING) == 0) {
         return reject(s, resp_client_refuse(s, "LOADING Redis is loading the dataset in memory"));
     }
     if ((row->flags & CMD_RECORD) == 0 && s->pending > 0) {

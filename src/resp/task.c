@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "net/slowlog.h"
+#include "service/slowlog.h"
 
 void *task_new(size_t size, struct resp_client *s, void (*answer)(struct task *task, struct resp_client *s))
 {

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/buckets.h"
-#include "net/meter.h"
+#include "service/meter.h"
 
 static void bounds_rise(void **state)
 {

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
-#include "net/health.h"
+#include "service/health.h"
 
 enum {
     LOOK_MS = 1000,

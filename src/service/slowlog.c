@@ -1,4 +1,4 @@
-#include "net/slowlog.h"
+#include "service/slowlog.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The slow log: the last commands that took slowlog_slower_than or longer, as Redis has it. Time is that of the meter:
  * from the arrival of a command's last byte until its reply, with the commit of what it writes. Any thread. */
-#ifndef UNSEEN_NET_SLOWLOG_H
-#define UNSEEN_NET_SLOWLOG_H
+#ifndef UNSEEN_SERVICE_SLOWLOG_H
+#define UNSEEN_SERVICE_SLOWLOG_H
 
 #include "base/buf.h"
 #include "config/config.h"

@@ -5,8 +5,8 @@
  *
  * The backup's thread does not beat: a restart is no help when the disk that it copies to hangs.
  */
-#ifndef UNSEEN_NET_HEALTH_H
-#define UNSEEN_NET_HEALTH_H
+#ifndef UNSEEN_SERVICE_HEALTH_H
+#define UNSEEN_SERVICE_HEALTH_H
 
 #include <stdbool.h>
 #include <stdint.h>

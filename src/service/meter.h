@@ -2,8 +2,8 @@
  * (so a durable write includes its commit, and a pipelined command those before it), and with which error it ended.
  *
  * Each thread that answers clients has a meter of its own, which others only read. */
-#ifndef UNSEEN_NET_METER_H
-#define UNSEEN_NET_METER_H
+#ifndef UNSEEN_SERVICE_METER_H
+#define UNSEEN_SERVICE_METER_H
 
 #include <stdatomic.h>
 #include <stdint.h>

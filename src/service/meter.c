@@ -1,4 +1,4 @@
-#include "net/meter.h"
+#include "service/meter.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "net/offload.h"
+#include "service/offload.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "net/recorder.h"
+#include "service/recorder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "net/slowlog.h"
-#include "net/worker.h"
+#include "service/service.h"
+#include "service/slowlog.h"
 
 /* EVENT_REPLY: for its answer, which may be an error. */
 enum { ENTRIES_FIRST = 64, KEEP_ENTRIES = 16 * 1024, EVENT_SLACK = 64, EVENT_REPLY = 384 };
@@ -25,7 +25,7 @@ struct entry {
 struct batch {
     struct store_batch store;
     struct loop_message message;
-    struct worker *worker;
+    struct service_loop *loop;
     struct entry *entries;
     size_t n_entries, cap;
     size_t held; /* told to the budget */
@@ -43,9 +43,9 @@ static void free_batch(struct batch *b)
 static void account(struct batch *b, size_t held)
 {
     if (held > b->held) {
-        budget_take(&b->worker->memory, held - b->held);
+        budget_take(&b->loop->worker->memory, held - b->held);
     } else {
-        budget_give(&b->worker->memory, b->held - held);
+        budget_give(&b->loop->worker->memory, b->held - held);
     }
     b->held = held;
 }
@@ -64,7 +64,7 @@ static void recycle(struct recorder *r, struct batch *b)
 }
 
 /* Commands that came in one read are noted in one. */
-static void measure(struct worker *w, const struct batch *b)
+static void measure(struct service_loop *l, const struct batch *b)
 {
     int64_t now = clock_stopwatch_us();
     for (size_t i = 0, end; i < b->n_entries; i = end) {
@@ -74,7 +74,7 @@ static void measure(struct worker *w, const struct batch *b)
                 break;
             }
         }
-        meter_note(&w->meter, e->op, now - e->arrived_us, end - i);
+        meter_note(&l->meter, e->op, now - e->arrived_us, end - i);
     }
 }
 
@@ -101,9 +101,8 @@ static void note_slow(const struct entry *e, const struct store_event *event, in
 }
 
 /* Of commands that came in one read, which wait for the same commit, the first. */
-static void look_for_slow(const struct worker *w, const struct batch *b)
+static void look_for_slow(const struct config *live, const struct batch *b)
 {
-    const struct config *live = config_now(w->pool->cfg);
     int64_t now = clock_stopwatch_us();
     struct store_event event;
     size_t at = 0;
@@ -118,12 +117,14 @@ static void look_for_slow(const struct worker *w, const struct batch *b)
 
 static void on_answered(struct loop_message *message, void *owner)
 {
+    (void)owner;
     struct batch *b = (struct batch *)((char *)message - offsetof(struct batch, message));
-    struct worker *w = owner;
-    w->recorder.under_way--;
+    struct service_loop *l = b->loop;
+    const struct config *live = config_now(l->worker->pool->cfg);
+    l->recorder.under_way--;
     account(b, 0);
-    if (b->n_entries > 0 && slowlog_wants(config_now(w->pool->cfg), clock_stopwatch_us() - b->entries[0].arrived_us)) {
-        look_for_slow(w, b);
+    if (b->n_entries > 0 && slowlog_wants(live, clock_stopwatch_us() - b->entries[0].arrived_us)) {
+        look_for_slow(live, b);
     }
     for (size_t i = 0; i < b->n_entries; i++) {
         struct conn *c = b->entries[i].conn;
@@ -133,8 +134,8 @@ static void on_answered(struct loop_message *message, void *owner)
         }
         conn_release(c);
     }
-    measure(w, b);
-    recycle(&w->recorder, b);
+    measure(l, b);
+    recycle(&l->recorder, b);
 }
 
 /* On a thread of the store. */
@@ -142,12 +143,12 @@ static void on_done(struct store_batch *store)
 {
     struct batch *b = store->owner;
     b->message.deliver = on_answered;
-    loop_queue_post(&b->worker->queue, &b->message);
+    loop_queue_post(&b->loop->worker->queue, &b->message);
 }
 
-static struct batch *filling(struct worker *w)
+static struct batch *filling(struct service_loop *l)
 {
-    struct recorder *r = &w->recorder;
+    struct recorder *r = &l->recorder;
     if (r->filling == NULL) {
         r->filling = r->spare;
         r->spare = NULL;
@@ -155,7 +156,7 @@ static struct batch *filling(struct worker *w)
     if (r->filling == NULL) {
         r->filling = calloc(1, sizeof *r->filling);
         if (r->filling != NULL) {
-            r->filling->worker = w;
+            r->filling->loop = l;
             r->filling->store.owner = r->filling;
             r->filling->store.done = on_done;
         }
@@ -178,52 +179,65 @@ static bool room_for_entry(struct batch *b)
     return true;
 }
 
-int worker_record(struct worker *w, struct conn *c, enum store_kind kind, int64_t at_ms, struct slice user,
-                  const struct slice *items, const uint64_t *hashes, size_t n, size_t *bytes)
+bool recorder_has_room(struct service_loop *l, struct conn *c, size_t item_bytes)
 {
-    size_t size = EVENT_SLACK + EVENT_REPLY;
-    for (size_t i = 0; i < n; i++) {
-        size += items[i].len;
-    }
-    const struct recorder *r = &w->recorder;
+    const struct recorder *r = &l->recorder;
+    size_t size = EVENT_SLACK + EVENT_REPLY + item_bytes;
     bool idle = r->under_way == 0 && (r->filling == NULL || r->filling->n_entries == 0);
-    if (!(c->overdraft && idle) && !budget_allows(&w->memory, BUDGET_REQUEST, size)) {
-        conn_starve(c, BUDGET_REQUEST, size);
+    if ((c->overdraft && idle) || budget_allows(&l->worker->memory, BUDGET_REQUEST, size)) {
+        return true;
+    }
+    conn_starve(c, BUDGET_REQUEST, size);
+    return false;
+}
+
+static size_t items_size(const struct recorded *r)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        size += r->items[i].len;
+    }
+    return size;
+}
+
+int recorder_add(struct service_loop *l, struct conn *c, const struct recorded *r, bool has_room, size_t *bytes)
+{
+    if (!has_room && !recorder_has_room(l, c, items_size(r))) {
         return ERR_BUSY;
     }
-    struct batch *b = filling(w);
+    struct batch *b = filling(l);
     if (b == NULL || !room_for_entry(b)) {
         return ERR_NOMEM;
     }
     size_t before = b->store.bytes.len;
-    int64_t key = hash_user_key(w->dedup->seed, user);
-    int code = store_batch_add(&b->store, kind, at_ms, key, user, items, hashes, n);
+    int64_t key = hash_user_key(l->dedup->seed, r->user);
+    int code = store_batch_add(&b->store, r->kind, r->at_ms, key, r->user, r->items, r->hashes, r->n);
     if (code < 0) {
         return code;
     }
     conn_hold(c);
     *bytes = b->store.bytes.len - before;
-    b->entries[b->n_entries++] = (struct entry){c, c->arrived_us, (uint32_t)n, (uint32_t)*bytes, c->op};
+    b->entries[b->n_entries++] = (struct entry){c, c->arrived_us, (uint32_t)r->n, (uint32_t)*bytes, (enum op)c->op};
     account(b, b->store.bytes.cap + b->cap * sizeof *b->entries + b->n_entries * EVENT_REPLY);
     if (b->store.bytes.len >= RECORDER_BATCH_BYTES) {
-        recorder_submit(w);
+        recorder_submit(l);
     }
     return 0;
 }
 
-void recorder_submit(struct worker *w)
+void recorder_submit(struct service_loop *l)
 {
-    struct batch *b = w->recorder.filling;
+    struct batch *b = l->recorder.filling;
     if (b != NULL && b->n_entries > 0) {
-        w->recorder.filling = NULL;
-        w->recorder.under_way++;
-        w->dedup->store->ops->record(w->dedup->store, &b->store);
+        l->recorder.filling = NULL;
+        l->recorder.under_way++;
+        l->dedup->store->ops->record(l->dedup->store, &b->store);
     }
 }
 
-void recorder_free(struct worker *w)
+void recorder_free(struct recorder *r)
 {
-    free_batch(w->recorder.filling);
-    free_batch(w->recorder.spare);
-    w->recorder.filling = w->recorder.spare = NULL;
+    free_batch(r->filling);
+    free_batch(r->spare);
+    r->filling = r->spare = NULL;
 }

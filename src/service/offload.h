@@ -1,8 +1,8 @@
 /* Runs slow questions on a thread of their own, at a lower priority, one after the other, so that they don't hold up a
  * worker's other connections. The answer comes back through the queue of the worker that asked.
  */
-#ifndef UNSEEN_NET_OFFLOAD_H
-#define UNSEEN_NET_OFFLOAD_H
+#ifndef UNSEEN_SERVICE_OFFLOAD_H
+#define UNSEEN_SERVICE_OFFLOAD_H
 
 #include <pthread.h>
 #include <stdbool.h>

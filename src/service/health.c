@@ -1,9 +1,9 @@
-#include "net/health.h"
+#include "service/health.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "net/worker.h"
+#include "service/service.h"
 
 static int64_t limit_ms = HEALTH_LIMIT_MS;
 
@@ -29,7 +29,7 @@ void health_look(struct worker_pool *pool, struct health *out)
     *out = (struct health){.alive = true};
     char name[HEARTBEAT_NAME];
     int64_t silent = heartbeat_oldest_ms(name);
-    const struct dedup *dedup = atomic_load_explicit(&pool->dedup, memory_order_acquire);
+    const struct dedup *dedup = atomic_load_explicit(&pool->service->dedup, memory_order_acquire);
     if (silent > limit_ms) {
         out->alive = false;
         out->stuck_ms = silent;

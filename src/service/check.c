@@ -1,0 +1,39 @@
+/* The rules of requests, in the words that every edge says. */
+#include "service/impl.h"
+
+const char *const question_forms[QUESTION_FORMS] = {"items", "indexes", "bitmap"};
+
+static int check_options(const struct request *rq, struct err *err)
+{
+    if (rq->has_limit && rq->limit < 1) {
+        return err_set(err, ERR_INVALID, "LIMIT must be a whole number of at least 1, got '%lld'",
+                       (long long)rq->limit);
+    }
+    if (rq->has_limit && rq->form == FORM_BITMAP) {
+        return err_set(err, ERR_INVALID, "LIMIT can't be used with REPLY BITMAP");
+    }
+    if (rq->deliver && !rq->has_limit) {
+        return err_set(err, ERR_INVALID, "DELIVER needs LIMIT of at most %d", DELIVER_MAX);
+    }
+    if (rq->deliver && rq->limit > DELIVER_MAX) {
+        return err_set(err, ERR_INVALID, "DELIVER needs LIMIT of at most %d, got %lld", DELIVER_MAX,
+                       (long long)rq->limit);
+    }
+    return 0;
+}
+
+int request_check(const struct request *rq, struct err *err)
+{
+    bool is_session = rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK;
+    int code = rq->kind == REQUEST_QUESTION ? check_options(rq, err) : 0;
+    if (code == 0 && !is_session) {
+        code = dedup_check_id("user", 0, rq->user, err);
+    }
+    if (code == 0 && (is_session || rq->session.data != NULL)) {
+        code = dedup_check_id("session", 0, rq->session, err);
+    }
+    if (code == 0 && is_session && rq->n > ITEMS_MAX) {
+        code = err_set(err, ERR_INVALID, "%zu ids are too many: a command takes at most %d", rq->n, ITEMS_MAX);
+    }
+    return code;
+}

@@ -1,0 +1,61 @@
+/* FORGET: two transactions in two files, the store's to do. It works on copies of the ids, since the edge's move. */
+#include <stdlib.h>
+
+#include "service/impl.h"
+
+struct forget {
+    struct late late;
+    struct loop_message message;
+    struct store_forget forget;
+    uint64_t ids[]; /* their copies */
+};
+
+static void on_message(struct loop_message *message, void *owner)
+{
+    (void)owner;
+    late_arrived(&((struct forget *)((char *)message - offsetof(struct forget, message)))->late);
+}
+
+/* On a thread of the store. */
+static void on_forgotten(struct store_forget *forget)
+{
+    struct forget *f = forget->owner;
+    f->message.deliver = on_message;
+    loop_queue_post(&f->late.conn->worker->queue, &f->message);
+}
+
+static enum request_state answer(struct service_loop *l, struct late *late)
+{
+    (void)l;
+    const struct forget *f = (struct forget *)late;
+    late->rq.err = f->forget.err.code < 0 ? &f->forget.err : NULL;
+    late->rq.count = f->forget.answer;
+    return REQUEST_ANSWERED;
+}
+
+static void free_forget(struct late *late)
+{
+    free(late);
+}
+
+enum request_state request_forget(struct service_loop *l, struct conn *c, struct request *rq)
+{
+    struct err err;
+    if (dedup_check_items(rq->items, rq->n, &err) < 0) {
+        return request_fail(l, rq, &err);
+    }
+    size_t size = sizeof(struct forget) + dedup_forget_size(rq->user, rq->items, rq->n);
+    enum request_state state;
+    struct forget *f = late_new(l, c, rq, size, &state);
+    if (f == NULL) {
+        return state;
+    }
+    f->late.go_on = answer;
+    f->late.free = free_forget;
+    dedup_forget(l->dedup, &f->forget, f->ids, rq->user, rq->items, rq->n);
+    f->forget.done = on_forgotten;
+    f->forget.owner = f;
+    late_leave(&f->late, rq, size);
+    l->dedup->store->ops->forget(l->dedup->store, &f->forget);
+    return REQUEST_LATE;
+}

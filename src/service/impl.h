@@ -1,0 +1,41 @@
+/* What the files of this folder share: the kinds of requests, and those that are late. */
+#ifndef UNSEEN_SERVICE_IMPL_H
+#define UNSEEN_SERVICE_IMPL_H
+
+#include "service/request.h"
+#include "service/service.h"
+
+/* check.c: all rules that need nothing but the request. Items are hashed, and so checked, by whoever needs that. */
+int request_check(const struct request *rq, struct err *err);
+
+/* A late request: the first member of what its kind keeps. */
+struct late {
+    struct request rq;
+    struct conn *conn;
+    struct err err;
+    enum request_state (*go_on)(struct service_loop *l, struct late *late);
+    void (*free)(struct late *late);
+};
+
+/* Memory of so many bytes for a late request, zeroed but for the request, whose items stay the edge's. NULL: there is
+ * none; then *state says what to answer. */
+void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, enum request_state *state);
+
+/* Holds the connection until late_arrived(). Returns REQUEST_LATE. */
+enum request_state late_leave(struct late *late, struct request *rq, size_t size);
+
+/* On the loop: tells the edge. */
+void late_arrived(struct late *late);
+
+/* The outcome: an error, in memory that lasts as long as the request. */
+enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err);
+
+enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq); /* ask.c */
+enum request_state request_forget(struct service_loop *l, struct conn *c, struct request *rq);
+
+/* Records items for the user; rq->n_answer of them are counted. Asks for memory unless the caller has. */
+enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, enum store_kind kind,
+                                  int64_t at_ms, const struct slice *items, const uint64_t *hashes, size_t n,
+                                  bool has_memory);
+
+#endif

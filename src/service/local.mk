@@ -1,0 +1,22 @@
+# the request layer: the rules of every operation, for all edges
+libunseen_a_SOURCES += \
+	src/service/ask.c \
+	src/service/check.c \
+	src/service/forget.c \
+	src/service/impl.h \
+	src/service/health.c \
+	src/service/health.h \
+	src/service/meter.c \
+	src/service/meter.h \
+	src/service/offload.c \
+	src/service/offload.h \
+	src/service/recorder.c \
+	src/service/recorder.h \
+	src/service/refusal.c \
+	src/service/refusal.h \
+	src/service/request.c \
+	src/service/request.h \
+	src/service/service.c \
+	src/service/service.h \
+	src/service/slowlog.c \
+	src/service/slowlog.h

@@ -1,0 +1,53 @@
+#include "service/refusal.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+static const struct row {
+    int code;
+    struct refusal of_question, of_write;
+    const char *text; /* when the error has none */
+} rows[] = {
+    {ERR_INVALID, {"ERR", 400, "bad-request", 0}, {"ERR", 400, "bad-request", 0}, "bad request"},
+    {ERR_RANGE, {"ERR", 400, "bad-request", 0}, {"ERR", 400, "bad-request", 0}, "out of range"},
+    {ERR_BUSY, {"BUSY", 503, "busy", 5}, {"BUSY", 503, "busy", 5}, "busy"},
+    {ERR_FULL, {"ERR", 503, "disk-full", 60}, {"MISCONF", 503, "disk-full", 60}, "the disk is full"},
+    {ERR_IO, {"ERR", 500, "failed", 0}, {"MISCONF", 500, "not-recorded", 0}, "the disk failed"},
+    {ERR_READONLY, {"ERR", 500, "failed", 0}, {"MISCONF", 500, "not-recorded", 0}, "the folder can't be written"},
+    {ERR_NOMEM, {"OOM", 503, "out-of-memory", 5}, {"OOM", 503, "out-of-memory", 5}, "out of memory"},
+    {ERR_LOADING,
+     {"LOADING", 503, "recovering", 1},
+     {"LOADING", 503, "recovering", 1},
+     "Redis is loading the dataset in memory"},
+    {ERR_CLOSED, {"ERR", 503, "stopping", 0}, {"ERR", 503, "stopping", 0}, "server is shutting down"},
+    {ERR_SHARED, {"ERR", 409, "shared-key", 0}, {"ERR", 409, "shared-key", 0}, "two users share one key"},
+    {ERR_CORRUPT, {"ERR", 500, "damaged", 0}, {"ERR", 500, "damaged", 0}, "stored bytes are damaged"},
+    {0, {"ERR", 500, "failed", 0}, {"ERR", 500, "failed", 0}, "failed"},
+};
+
+static const struct row *row_of(int code)
+{
+    const struct row *row = rows;
+    while (row->code != code && row->code != 0) {
+        row++;
+    }
+    return row;
+}
+
+const struct refusal *refusal_of(int code, bool write)
+{
+    const struct row *row = row_of(code);
+    return write ? &row->of_write : &row->of_question;
+}
+
+const char *refusal_text(const struct err *err, bool write, char out[REFUSAL_TEXT])
+{
+    bool fixed = err->text[0] == '\0' || err->code == ERR_CLOSED || err->code == ERR_LOADING;
+    bool disk = err->code == ERR_FULL || err->code == ERR_IO || err->code == ERR_READONLY;
+    snprintf(out, REFUSAL_TEXT, "%s%s",
+             !disk   ? ""
+             : write ? "not recorded: "
+                     : "not answered: ",
+             fixed ? row_of(err->code)->text : err->text);
+    return out;
+}

@@ -1,0 +1,102 @@
+/* A request, as every edge asks it: of whom, about what, with which options; and what came of it. All rules of an
+ * operation stand behind service_submit(): ids, times, limits, which rules exclude each other, what is counted, what a
+ * scroll session hides, and which error is said in which words (refusal.h).
+ *
+ * Nothing is asked twice. Who answers a question is not the edge's to know: the store at once; for a user with very
+ * many plays a thread beside the workers (offload.h); and for one who is still to be migrated also the Redis that they
+ * come from (legacy/read_through.h), once it is known what is unseen here. While one of those is at it, the request is
+ * REQUEST_LATE: the edge keeps `late`, and the request's bytes where they are; done() tells it to go on with
+ * service_resume(), as often as that says REQUEST_LATE again.
+ */
+#ifndef UNSEEN_SERVICE_REQUEST_H
+#define UNSEEN_SERVICE_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "dedup/dedup.h"
+#include "net/conn.h"
+
+enum request_kind {
+    REQUEST_QUESTION, /* which of the items are unseen? */
+    REQUEST_WHY,      /* where is the one item seen? */
+    REQUEST_HISTORY,  /* what is remembered of the user? */
+    REQUEST_PLAY,     /* the items were played, now or at a time */
+    REQUEST_DELIVERY, /* were sent to the user */
+    REQUEST_FORGET,   /* un-sees the items; none: all of the user */
+    REQUEST_BLOCK,    /* the items are hidden in the session */
+    REQUEST_UNBLOCK,  /* are not; none: the session ends */
+    REQUEST_KINDS,
+};
+
+/* How a question is to be answered. */
+enum question_form { FORM_ITEMS, FORM_INDEXES, FORM_BITMAP, QUESTION_FORMS };
+extern const char *const question_forms[QUESTION_FORMS]; /* "items", "indexes", "bitmap" */
+
+enum request_state {
+    REQUEST_ANSWERED, /* the outcome is in the request: err, or what its kind says; good until the next request */
+    REQUEST_RECORDED, /* so it is, and may be told once conn_ops.recorded() says that it is durable */
+    REQUEST_LATE,     /* `late` will go on; it holds `late_size` bytes, which the edge has charged to its connection */
+    REQUEST_WAIT,     /* nothing was done: memory is short, and the connection waits in line; again when it is kicked */
+};
+
+struct request {
+    /* What is asked. */
+    enum request_kind kind;
+    enum question_form form;
+    struct slice user;
+    struct slice session;      /* data NULL: none */
+    const struct slice *items; /* candidates, items, or a session's ids */
+    size_t n;
+    int64_t at_ms; /* of plays, unix; with has_at */
+    int64_t limit; /* at most so many items are answered; with has_limit */
+    bool has_at, has_limit, deliver;
+    void (*done)(struct conn *c); /* a late one may go on; on the loop, not from within a call. The peer may be gone. */
+
+    /* What came of it. */
+    const struct err *err; /* NULL: it was done; see refusal_of() */
+    int64_t count;         /* items recorded, forgotten, blocked or unblocked; users forgotten */
+    size_t bytes;          /* REQUEST_RECORDED: what the recorder holds of it */
+    const uint8_t *unseen; /* a bit for each item, most significant first */
+    size_t n_unseen;
+    size_t n_answer; /* of these the first so many are the answer */
+    const struct place *places;
+    size_t n_places;
+    const struct history *history; /* NULL: nothing is remembered */
+
+    struct request *late; /* not NULL: to be ended (service_end()) once the outcome was told */
+    size_t late_size;
+};
+
+/* On the connection's own thread, as all of these. The store has recovered. */
+enum request_state service_submit(struct conn *c, struct request *rq);
+
+/* The same request goes on, with rq == late; rq->user, session and items point to the same bytes again, wherever these
+ * are now. */
+enum request_state service_resume(struct conn *c, struct request *rq);
+
+/* Frees a late request. It was answered, or its connection is being freed. NULL: nothing. */
+void service_end(struct request *late);
+
+/* Whether item i is unseen; and the first that is from i on, n when there is none. */
+static inline bool request_is_unseen(const struct request *rq, size_t i)
+{
+    return (rq->unseen[i / 8] & (0x80 >> i % 8)) != 0;
+}
+static inline size_t request_next_unseen(const struct request *rq, size_t i)
+{
+    while (i < rq->n && !request_is_unseen(rq, i)) {
+        i += i % 8 == 0 && rq->unseen[i / 8] == 0 ? 8 : 1;
+    }
+    return i < rq->n ? i : rq->n;
+}
+
+static inline size_t bitmap_size(size_t n)
+{
+    return (n + 7) / 8;
+}
+
+#endif

@@ -1,0 +1,151 @@
+#include "service/service.h"
+
+#include <stdlib.h>
+
+static int begin(struct worker *w, struct err *err)
+{
+    struct service_loop *l = calloc(1, sizeof *l);
+    w->service = l;
+    if (l != NULL) {
+        l->worker = w;
+        l->hashes = malloc(ITEMS_MAX * sizeof *l->hashes);
+        l->bits = malloc(ITEMS_MAX / 8);
+    }
+    if (l == NULL || l->hashes == NULL || l->bits == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for worker %d", w->index);
+    }
+    return 0;
+}
+
+static void tick(struct worker *w)
+{
+    const struct service_loop *l = w->service;
+    if (l->dedup != NULL && l->dedup->sessions != NULL) {
+        sessions_expire(l->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
+    }
+    read_through_port_tick(l->read_through);
+}
+
+static void turn_end(struct worker *w)
+{
+    recorder_submit(w->service);
+}
+
+static size_t under_way(const struct worker *w)
+{
+    return w->service->recorder.under_way;
+}
+
+static void close_handles(struct worker *w)
+{
+    read_through_port_close(w->service->read_through);
+}
+
+static void leave(struct worker *w)
+{
+    struct service_loop *l = w->service;
+    if (l->asker != NULL) {
+        asker_close(l->asker);
+        l->asker = NULL;
+    }
+}
+
+static void end(struct worker *w)
+{
+    struct service_loop *l = w->service;
+    if (l != NULL) {
+        recorder_free(&l->recorder);
+        read_through_port_free(l->read_through);
+        session_set_free(&l->blocked);
+        free(l->hashes);
+        free(l->bits);
+        free(l);
+        w->service = NULL;
+    }
+}
+
+void service_init(struct service *s, struct worker_pool *pool)
+{
+    static const struct worker_hooks hooks = {begin, tick, turn_end, under_way, close_handles, leave, end};
+    s->pool = pool;
+    pool->service = s;
+    pool->hooks = &hooks;
+}
+
+struct attach_message {
+    struct loop_message message;
+    const struct dedup *dedup;
+    struct asker *asker;
+    struct read_through_port *read_through;
+};
+
+static void free_attach(struct attach_message *m)
+{
+    if (m != NULL) {
+        asker_close(m->asker);
+        read_through_port_free(m->read_through);
+        free(m);
+    }
+}
+
+static void on_attach(struct loop_message *message, void *owner)
+{
+    struct worker *w = owner;
+    struct attach_message *m = (struct attach_message *)message;
+    if (!w->stopped) {
+        struct service_loop *l = w->service;
+        l->asker = m->asker;
+        l->read_through = m->read_through;
+        l->dedup = m->dedup;
+        m->asker = NULL;
+        m->read_through = NULL;
+        read_through_port_open(l->read_through, &w->loop);
+    }
+    free_attach(m);
+}
+
+static int make_attach(const struct dedup *dedup, struct attach_message **message, struct err *err)
+{
+    struct attach_message *m = *message = calloc(1, sizeof *m);
+    if (m == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for the workers' readers");
+    }
+    m->message.deliver = on_attach;
+    m->dedup = dedup;
+    int code = asker_open(dedup, &m->asker, err);
+    if (code == 0) {
+        asker_leave_large(m->asker);
+        code = read_through_port_new(dedup->read_through, &m->read_through, err);
+    }
+    return code;
+}
+
+int service_attach(struct service *s, const struct dedup *dedup, struct err *err)
+{
+    const int n = s->pool->n;
+    struct attach_message **messages = calloc((size_t)n, sizeof(struct attach_message *));
+    int code = messages == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
+    for (int i = 0; code == 0 && i < n; i++) {
+        code = make_attach(dedup, &messages[i], err);
+    }
+    if (code == 0) {
+        code = offload_start(&s->offload, dedup, err);
+    }
+    if (code == 0) {
+        atomic_store_explicit(&s->dedup, dedup, memory_order_release);
+    }
+    for (int i = 0; messages != NULL && i < n; i++) {
+        if (code == 0) {
+            loop_queue_post(&s->pool->workers[i].queue, &messages[i]->message);
+        } else {
+            free_attach(messages[i]);
+        }
+    }
+    free(messages);
+    return code;
+}
+
+void service_stop(struct service *s)
+{
+    offload_stop(&s->offload);
+}

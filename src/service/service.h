@@ -1,0 +1,65 @@
+/* The request layer: what every edge asks the same way stands here once. An edge (src/resp, src/http) only turns bytes
+ * into a struct request and its outcome into bytes; see request.h.
+ *
+ * `struct service` is shared by all loops; `struct service_loop` is one loop's: what it asks the store with, its
+ * scratch memory, its figures. It lives on the worker's thread.
+ */
+#ifndef UNSEEN_SERVICE_SERVICE_H
+#define UNSEEN_SERVICE_SERVICE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "dedup/dedup.h"
+#include "dedup/sessions.h"
+#include "legacy/read_through.h"
+#include "net/worker.h"
+#include "service/meter.h"
+#include "service/offload.h"
+#include "service/recorder.h"
+
+struct service {
+    struct worker_pool *pool;
+    _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
+    struct offload offload;              /* runs between service_attach() and service_stop() */
+};
+
+struct service_loop {
+    struct worker *worker;
+    const struct dedup *dedup; /* NULL while the store recovers */
+    struct asker *asker;
+    struct read_through_port *read_through; /* NULL: there is no other Redis */
+    struct recorder recorder;
+    struct meter meter;
+
+    /* Of the request at hand, until the next one. */
+    uint64_t *hashes; /* ITEMS_MAX */
+    uint8_t *bits;    /* ITEMS_MAX / 8 */
+    struct place places[1 + PLACES_MAX];
+    struct history history;
+    struct session_set blocked;
+    struct err err;
+};
+
+/* Makes the pool's workers serve: before worker_pool_start(). */
+void service_init(struct service *s, struct worker_pool *pool);
+
+/* The store has recovered: opens what each loop asks it with (in the calling thread), and hands it over. dedup outlives
+ * service_stop(). Returns 0, asker_open()'s error, or ERR_NOMEM; then it is still loading. */
+int service_attach(struct service *s, const struct dedup *dedup, struct err *err);
+
+/* Once the workers have stopped. Also without service_attach(). */
+void service_stop(struct service *s);
+
+static inline struct service_loop *service_of(const struct conn *c)
+{
+    return c->worker->service;
+}
+
+/* NULL while the store recovers. */
+static inline const struct dedup *service_dedup(const struct conn *c)
+{
+    return c->worker->service->dedup;
+}
+
+#endif
