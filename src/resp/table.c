@@ -298,7 +298,7 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
     if (cmd == NULL) {
         return reject(s, unknown_command(s, args, n));
     }
-    s->conn.op = ops[cmd - command_table];
+    s->conn.op = (int)ops[cmd - command_table];
     bool help_wanted = false;
     char upper[COMMAND_NAME];
     if (cmd->subs != NULL && n > 1) {

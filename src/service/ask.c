@@ -79,17 +79,14 @@ static void on_offload(struct loop_message *message, void *owner)
 /* The months are the asker's until its next question, so they are copied. */
 static void keep_months(struct question *q)
 {
-    struct history *h = q->answer.history;
-    if (h == NULL) {
-        return;
-    }
+    struct history *h = &q->history;
     const struct history_month *theirs = h->months;
-    h->months = malloc(h->n_months * sizeof *h->months + 1);
-    if (h->months == NULL) {
+    h->months = h->n_months > 0 ? malloc(h->n_months * sizeof *h->months) : NULL;
+    if (h->months != NULL) {
+        memcpy(h->months, theirs, h->n_months * sizeof *theirs);
+    } else if (h->n_months > 0) {
         q->answer.code = err_set(&q->late.err, ERR_NOMEM, "out of memory");
-        return;
     }
-    memcpy(h->months, theirs, h->n_months * sizeof *theirs);
 }
 
 /* What may be asked of the old Redis: the unseen ones, less those that were un-seen here one by one. */

@@ -28,6 +28,7 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
         return NULL;
     }
     late->rq = *rq;
+    late->rq.late = &late->rq;
     late->conn = c;
     return late;
 }
