@@ -101,7 +101,7 @@ struct conn {
     struct buf in;      /* the rest of an unfinished request; input stands in it */
     struct buf sending; /* with libuv */
     size_t held;        /* told to the budget */
-    size_t granted;     /* out may grow to this without asking */
+    size_t granted;     /* out may grow to this without asking, until input() returns */
     unsigned quota;     /* so many requests may still be begun before others have a turn */
     uint64_t peer;
     size_t in_kernel; /* bytes of input that were looked at and left there */

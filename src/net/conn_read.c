@@ -164,7 +164,7 @@ static void settle(struct conn *c, size_t before, int64_t now)
 static void feed(struct conn *c)
 {
     if (conn_may_go_on(c)) {
-        c->need = 0;
+        c->need = c->granted = 0;
         c->quota = worker_is_busy(c->worker) ? CONN_QUOTA_SHORT : CONN_QUOTA;
         c->ops->input(c);
     }
