@@ -39,11 +39,6 @@ SELECT id FROM (SELECT id, count(*) OVER (ORDER BY id RANGE BETWEEN CURRENT ROW 
 SELECT id FROM staged_{slot} WHERE id NOT BETWEEN ?1 AND ?2 ORDER BY id;
 -- :staged_renumber
 UPDATE OR IGNORE staged_{slot} SET id = ?2 WHERE id = ?1;
--- :set_aside_create
-CREATE TABLE IF NOT EXISTS set_aside (
-    -- Rows of the slots that can't be read, as they were found. found: when; accepted: when unseen check --repair
-    -- accepted the loss (unix ms).
-    slot INTEGER NOT NULL, id INTEGER NOT NULL, kind, user, item, at, found INTEGER NOT NULL, accepted INTEGER);
 -- :staged_set_aside
 INSERT INTO set_aside SELECT ?2, id, kind, user, item, at, ?3, ?4 FROM staged_{slot} WHERE id = ?1;
 -- :set_aside_accept

@@ -371,6 +371,9 @@ def test_a_newer_schema(cold):
                        check=True)
         line = refused(server)
         assert file in line and "newer" in line
+        for command in ("check", "export"):
+            told = run(command, "--data", server.data, check=False).stderr.decode()
+            assert file in told and "newer" in told, told
         subprocess.run(["sqlite3", str(server.data / file), "UPDATE meta SET value = value - 1 WHERE name = 'schema'"],
                        check=True)
         server.log_path.unlink()

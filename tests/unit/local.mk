@@ -236,10 +236,8 @@ tests_unit_test_clock_model_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_clock_model
 check_PROGRAMS += tests/unit/test_seal
 tests_unit_test_seal_SOURCES = tests/unit/test_seal.c tests/unit/random.h $(world_fixture)
-tests_unit_test_seal_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_seal_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_seal
-EXTRA_DIST += tests/data/history_v1.sql
 
 # The extension is linked in, not loaded, and its allocations can be made to fail.
 check_PROGRAMS += tests/unit/test_extension
@@ -256,11 +254,8 @@ TESTS += tests/unit/test_sessions
 
 check_PROGRAMS += tests/unit/test_schema
 tests_unit_test_schema_SOURCES = tests/unit/test_schema.c $(world_fixture)
-tests_unit_test_schema_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_schema_LDADD = $(LDADD) $(CMOCKA_LIBS)
 TESTS += tests/unit/test_schema
-EXTRA_DIST += tests/data/history_v2.sql tests/data/staging_v1.sql tests/data/staging_v2.sql \
-	tests/data/history_v3.sql tests/data/staging_v3.sql tests/data/staging_v4.sql tests/data/staging_v5.sql
 
 check_PROGRAMS += tests/unit/test_backup
 tests_unit_test_backup_SOURCES = tests/unit/test_backup.c $(world_fixture)

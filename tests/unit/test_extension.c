@@ -113,7 +113,7 @@ static int setup(void **state)
     assert_int_equal(sqlite3_open(":memory:", &f->db), SQLITE_OK);
     assert_int_equal(sqlite3_unseen_init(f->db, &error, NULL), SQLITE_OK);
     exec(f->db, "CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
-                "INSERT INTO meta VALUES ('schema', 3), ('seed', '5eed5eed5eed5eed')");
+                "INSERT INTO meta VALUES ('schema', 1), ('seed', '5eed5eed5eed5eed')");
     make_filter(f);
     make_delivered(f);
     return 0;

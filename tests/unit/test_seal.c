@@ -1,5 +1,5 @@
 /* Sealing, where a scenario can't look: the arithmetic of the error, measured over millions of candidates; a kill at
- * every write; questions and forgets beside it; the upgrade of a folder that an earlier version wrote. */
+ * every write; questions and forgets beside it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -501,27 +501,7 @@ static void test_questions(void **state)
     need_sound(w);
 }
 
-/* --- the upgrade --- */
-
-/* Plays the file of SQL, which schema 1 wrote, into folder/history.db. */
-static void make_v1(const char *folder)
-{
-    char path[128];
-    static char sql[16384];
-    FILE *file = fopen(SRCDIR "/tests/data/history_v1.sql", "r");
-    assert_non_null(file);
-    sql[fread(sql, 1, sizeof sql - 1, file)] = '\0';
-    fclose(file);
-    sqlite3 *db;
-    snprintf(path, sizeof path, "%s/history.db", folder);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-    snprintf(path, sizeof path, "%s/staging.db", folder);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "PRAGMA application_id = 1433301870; VACUUM", NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-}
+/* --- page sizes --- */
 
 static int64_t page_size(const char *folder, const char *name)
 {
@@ -579,28 +559,6 @@ static void test_page_sizes(void **state)
     }
 }
 
-static void test_upgrade(void **state)
-{
-    struct fixture *f = *state;
-    struct world *w = &f->world;
-    clock_test_start(SEPTEMBER_2 + 20 * DAY_MS + 10 * HOUR_MS); /* 22 September, noon */
-    w->cfg.hash_seed_given = false;
-    make_v1(f->folder);
-    need_sound(w); /* read as it is, by a program that knows more */
-    start(w);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(oldest_month(w).state, i == 0 ? STORE_MONTH_LIVE : STORE_MONTH_SEALED);
-        assert_true(is_seen(w, "anna", "a1"));
-        assert_true(is_seen(w, "anna", "a2"));
-        assert_true(is_seen(w, "anna", "a3"));
-        assert_true(is_seen(w, "bert", "b1"));
-        assert_true(is_seen(w, "carl", "c1"));
-        assert_false(is_seen(w, "carl", "a1"));
-        need_sound(w);
-        advance_to(w, SEPTEMBER_2 + 21 * DAY_MS);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -611,7 +569,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nights, setup, teardown),
         cmocka_unit_test_setup_teardown(test_questions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_page_sizes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_upgrade, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

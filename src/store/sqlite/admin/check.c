@@ -104,13 +104,10 @@ static void view_problem(void *arg, const char *view, const char *what)
     problem(v->check, "%s: view %s: %s", v->db->path, view, what);
 }
 
-/* A folder that no newer program has opened yet lacks some; since: the version that has them all. */
-static int check_views(struct check *c, struct db *db, int64_t since, struct err *err)
+static int check_views(struct check *c, struct db *db, struct err *err)
 {
-    int64_t version = 0;
     struct view_check v = {c, db};
-    int result = schema_version(db, &version, err);
-    return result < 0 || version < since ? result : views_check(db, view_problem, &v, err);
+    return views_check(db, view_problem, &v, err);
 }
 
 static int on_ops(void *arg)
@@ -297,11 +294,8 @@ static int check_history(struct check *c, struct err *err)
         return result;
     }
     int64_t rows = 0;
-    int64_t version = 0;
-    if ((result = read_seed(c, &db, err)) < 0 || (result = db_begin_read(&db, err)) < 0) {
-        goto out;
-    }
-    if ((result = db_meta_int(&db, "schema", 0, &version, err)) < 0) {
+    if ((result = schema_examine(&db, true, err)) < 0 || (result = read_seed(c, &db, err)) < 0 ||
+        (result = db_begin_read(&db, err)) < 0) {
         goto out;
     }
     if (db_int(&db, "SELECT (SELECT count(*) FROM users) + (SELECT coalesce(sum(users), 0) FROM months)", &rows,
@@ -310,23 +304,17 @@ static int check_history(struct check *c, struct err *err)
     }
     check_pages(c, &db, (uint64_t)rows);
     each_row(c, &db, "SELECT user_key, user FROM users ORDER BY user_key", user_row, NULL);
-    /* A folder that no newer program has opened yet has no cursor of the sealing, and no accepted losses. */
-    bool newer = version >= 2;
-    each_row(c, &db,
-             newer ? "SELECT month, users, plays, bytes, sealed_to FROM months ORDER BY month"
-                   : "SELECT month, users, plays, bytes, NULL FROM months ORDER BY month",
-             month_row, &db);
+    each_row(c, &db, "SELECT month, users, plays, bytes, sealed_to FROM months ORDER BY month", month_row, &db);
     each_row(
         c, &db,
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'plays_[0-9]*' AND substr(name, 7) NOT IN "
         "(SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months)",
         stray_table_row, &db);
-    each_row(c, &db,
-             newer ? "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*' AND "
-                     "substr(name, 8) NOT IN (SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months WHERE "
-                     "sealed_to IS NOT NULL)"
-                   : "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*'",
-             stray_table_row, &db);
+    each_row(
+        c, &db,
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'sealed_[0-9]*' AND substr(name, 8) NOT "
+        "IN (SELECT printf('%04d%02d', month / 12, month % 12 + 1) FROM months WHERE sealed_to IS NOT NULL)",
+        stray_table_row, &db);
     each_row(c, &db, "SELECT d.user_key, d.items, u.user FROM delivered d LEFT JOIN users u USING (user_key)",
              delivered_row, NULL);
     each_row(c, &db,
@@ -336,11 +324,9 @@ static int check_history(struct check *c, struct err *err)
              "SELECT user_key, user FROM shared_keys s WHERE NOT EXISTS (SELECT 1 FROM users u WHERE u.user_key = "
              "s.user_key AND u.user IS NOT s.user)",
              shared_key_row, NULL);
-    each_row(c, &db,
-             newer ? "SELECT user_key, user, month, at, reason FROM quarantine WHERE accepted IS NULL ORDER BY id"
-                   : "SELECT user_key, user, month, at, reason FROM quarantine ORDER BY id",
+    each_row(c, &db, "SELECT user_key, user, month, at, reason FROM quarantine WHERE accepted IS NULL ORDER BY id",
              quarantine_row, NULL);
-    if ((result = check_views(c, &db, 3, err)) == 0) {
+    if ((result = check_views(c, &db, err)) == 0) {
         result = db_commit(&db, err);
     }
 out:
@@ -407,18 +393,13 @@ static void text_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     problem(c, "%s", sqlite3_column_text(stmt, 0));
 }
 
-/* Users who come from another Redis. */
-static int check_legacy(struct check *c, struct db *db, struct err *err)
+/* What a file has beside its slots, once it is made. */
+static int check_staging_tables(struct check *c, struct db *db, struct err *err)
 {
-    int64_t version = 0;
-    int result = schema_version(db, &version, err);
-    if (result == 0 && version >= 4) {
-        each_row(c, db, sql_statements[SQL_NOTED_PROBLEMS_FOUND], text_row, NULL);
-    }
-    if (result == 0 && version >= 5) {
-        each_row(c, db, sql_statements[SQL_MIRROR_PROBLEMS_FOUND], text_row, NULL);
-    }
-    return result;
+    each_row(c, db, sql_statements[SQL_SET_ASIDE_FOUND], text_row, NULL);
+    each_row(c, db, sql_statements[SQL_NOTED_PROBLEMS_FOUND], text_row, NULL);
+    each_row(c, db, sql_statements[SQL_MIRROR_PROBLEMS_FOUND], text_row, NULL);
+    return check_views(c, db, err);
 }
 
 static int check_staging(struct check *c, struct err *err)
@@ -428,17 +409,14 @@ static int check_staging(struct check *c, struct err *err)
     if (result < 0) {
         return result;
     }
-    if ((result = db_begin_read(&db, err)) == 0) {
+    int made = result = schema_examine(&db, false, err);
+    if (result >= 0 && (result = db_begin_read(&db, err)) == 0) {
         struct sizes sizes = {&db, 0};
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_size_row, &sizes);
         c->total += sizes.rows;
         check_pages(c, &db, sizes.rows);
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
-        int64_t waiting = 0;
-        if (slot_rows_waiting(&db, &waiting, NULL) == 0 && waiting > 0) {
-            each_row(c, &db, sql_statements[SQL_SET_ASIDE_FOUND], text_row, NULL);
-        }
-        if ((result = check_legacy(c, &db, err)) == 0 && (result = check_views(c, &db, 6, err)) == 0) {
+        if (made == 0 || (result = check_staging_tables(c, &db, err)) == 0) {
             result = db_commit(&db, err);
         }
     }

@@ -445,7 +445,10 @@ static int export_files(struct exporter *x, struct err *err)
         db_close(&x->staging);
         return result;
     }
-    result = schema_seed(&x->history, &x->packer.seed, err);
+    if ((result = schema_examine(&x->staging, false, err)) >= 0 &&
+        (result = schema_examine(&x->history, true, err)) >= 0) {
+        result = schema_seed(&x->history, &x->packer.seed, err);
+    }
     if (result == 0) {
         result = err_set(err, ERR_NOTFOUND, "%s has no seed yet: nothing was ever recorded", x->history.path);
     }

@@ -44,11 +44,7 @@ static bool is_open(sqlite3_stmt *stmt, struct slice user)
 int export_migration_read(struct export_migration *x, struct db *staging, const struct sqlite_export *e, uint64_t seed,
                           struct err *err)
 {
-    int64_t exists = 0; /* not in a folder that no newer program has opened yet */
-    int result = db_int(staging, "SELECT count(*) FROM sqlite_schema WHERE name = 'noted'", &exists, err);
-    if (result < 0 || exists == 0) {
-        return result;
-    }
+    int result;
     sqlite3_stmt *stmt = db_stmt(staging, SQL_NOTED_ALL, err);
     while ((result = db_step(staging, stmt, err)) == 1) {
         struct slice user = db_column_bytes(stmt, 1);

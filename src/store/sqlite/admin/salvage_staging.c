@@ -77,8 +77,7 @@ static int take_set_aside(struct salvage *s, struct err *err)
     if (slot_rows_waiting(&s->from, &rows, NULL) < 0 || rows == 0) {
         return 0; /* what was accepted is no matter any more */
     }
-    int result = db_run(&s->to, db_stmt(&s->to, SQL_SET_ASIDE_CREATE, err), err);
-    return result < 0 ? result : salvage_copy(s, "set_aside", "slot, id, kind, user, item, at, found, accepted", err);
+    return salvage_copy(s, "set_aside", "slot, id, kind, user, item, at, found, accepted", err);
 }
 
 static int take_mirror(struct salvage *s, struct err *err)

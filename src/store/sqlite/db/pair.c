@@ -122,10 +122,9 @@ struct pair {
 /* A file whose making was cut short says nothing. */
 static int read_staging(struct db *staging, struct pair *p, struct err *err)
 {
-    int64_t version = 0;
     int64_t turn = -1;
-    int result = schema_kind(staging, false, err);
-    if (result < 0 || (result = schema_version(staging, &version, err)) < 0 || version == 0) {
+    int result = schema_examine(staging, false, err);
+    if (result <= 0) {
         return result;
     }
     if ((result = read_folder(staging, p->staging, err)) < 0 ||
@@ -140,9 +139,8 @@ static int read_staging(struct db *staging, struct pair *p, struct err *err)
 
 static int read_history(struct db *history, struct pair *p, struct err *err)
 {
-    int64_t version = 0;
-    int result = schema_kind(history, true, err);
-    if (result < 0 || (result = schema_version(history, &version, err)) < 0 || version == 0) {
+    int result = schema_examine(history, true, err);
+    if (result <= 0) {
         return result;
     }
     p->history_made = true;
@@ -174,7 +172,7 @@ static bool history_is_older(const struct pair *p)
 static bool is_other_folder(const struct pair *p)
 {
     if (p->staging[0] == '\0' || p->history[0] == '\0') {
-        /* Before there was such a mark neither had one. */
+        /* What was salvaged has none in either. */
         return p->history[0] != '\0' && !is_first_start(p);
     }
     return strcmp(p->staging, p->history) != 0 || (staging_is_older(p) && history_is_older(p)); /* went on apart */

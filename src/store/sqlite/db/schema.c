@@ -1,35 +1,35 @@
-/* Creating and upgrading both files. A file's version is the row `schema` of its meta table; each step from one version
- * to the next is committed together with the new version. */
+/* Creating and upgrading both files. A file's version is the row `schema` of its meta table, and `schema_hash` tells
+ * builds apart that gave one number to different SQL; each step is committed together with both. */
 #include "store/sqlite/db/schema.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/db/views.h"
 
-struct step {
-    const char *sql; /* brings the file from version i to i + 1, i being its place in the array */
-    int (*then)(struct db *db, struct err *err); /* what SQL alone can't; or NULL */
+static const struct schema_step staging_steps[] = {{sql_file_staging, views_make}};
+static const struct schema_step history_steps[] = {{sql_file_history, views_make}};
+enum {
+    STAGING_VERSION = sizeof staging_steps / sizeof *staging_steps,
+    HISTORY_VERSION = sizeof history_steps / sizeof *history_steps,
 };
 
-static const struct step staging_steps[] = {{sql_file_staging, NULL},         {sql_file_staging_2, NULL},
-                                            {sql_file_staging_3, views_make}, {sql_file_staging_4, NULL},
-                                            {sql_file_staging_5, NULL},       {sql_file_staging_6, NULL}};
-static const struct step history_steps[] = {
-    {sql_file_history, NULL}, {sql_file_history_2, NULL}, {sql_file_history_3, views_make}};
-
-static int run_step(struct db *db, const struct step *step, int64_t to, struct err *err)
+/* Of the SQL of the first n steps. */
+static int64_t hash_of(const struct schema_step *steps, int64_t n)
 {
-    int result = db_exec(db, step->sql, err);
-    if (result == 0 && step->then != NULL) {
-        result = step->then(db, err);
+    uint64_t chain[2] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        chain[1] = hash_checksum(steps[i].sql, strlen(steps[i].sql));
+        chain[0] = hash_checksum(chain, sizeof chain);
     }
-    return result < 0 ? result : db_meta_set_int(db, "schema", to, err);
+    return (int64_t)chain[0];
 }
 
-int schema_version(struct db *db, int64_t *version, struct err *err)
+/* 0: it is new. */
+static int read_version(struct db *db, int64_t *version, struct err *err)
 {
     int64_t has_meta = 0;
     int result =
@@ -38,12 +38,37 @@ int schema_version(struct db *db, int64_t *version, struct err *err)
     return result == 0 && has_meta > 0 ? db_meta_int(db, "schema", 0, version, err) : result;
 }
 
-/* Both files have a table meta. One under the other's name would be upgraded to a mixture of both. */
-int schema_kind(struct db *db, bool history, struct err *err)
+/* The same, of a file that these steps have made. */
+static int need_version(struct db *db, const struct schema_step *steps, int n_steps, int64_t *version, struct err *err)
 {
-    int64_t version = 0;
-    int64_t users = 0;
-    int result = schema_version(db, &version, err);
+    int64_t hash = 0;
+    int result = read_version(db, version, err);
+    if (result < 0 || *version == 0) {
+        return result;
+    }
+    if (*version > n_steps) {
+        return err_set(err, ERR_VERSION,
+                       "%s: its schema is version %" PRId64 ", newer than this program's %d: use the version of unseen "
+                       "that wrote it, or a later one",
+                       db->path, *version, n_steps);
+    }
+    if ((result = db_meta_int(db, "schema_hash", 0, &hash, err)) < 0) {
+        return result;
+    }
+    if (*version < 0 || hash != hash_of(steps, *version)) {
+        return err_set(err, ERR_VERSION,
+                       "%s: its schema is a version %" PRId64 " that another build of unseen made: use that build, or "
+                       "take its users over with its `unseen export` and `unseen load`",
+                       db->path, *version);
+    }
+    return 0;
+}
+
+/* Both files have a table meta. One under the other's name would be upgraded to a mixture of both. */
+static int need_kind(struct db *db, bool history, struct err *err)
+{
+    int64_t version = 0, users = 0;
+    int result = read_version(db, &version, err);
     if (result < 0 || version == 0) {
         return result;
     }
@@ -55,50 +80,67 @@ int schema_kind(struct db *db, bool history, struct err *err)
                    history ? "staging" : "history");
 }
 
-static int upgrade(struct db *db, const struct step *steps, int64_t n_steps, struct err *err)
+int schema_examine(struct db *db, bool history, struct err *err)
 {
     int64_t version = 0;
-    int result = schema_version(db, &version, err);
-    if (result < 0 || (result = schema_kind(db, steps == history_steps, err)) < 0) {
+    int result = need_kind(db, history, err);
+    if (result == 0) {
+        result = history ? need_version(db, history_steps, HISTORY_VERSION, &version, err)
+                         : need_version(db, staging_steps, STAGING_VERSION, &version, err);
+    }
+    return result < 0 ? result : version > 0;
+}
+
+static int run_step(struct db *db, const struct schema_step *steps, int64_t version, struct err *err)
+{
+    int result = db_begin(db, err);
+    if (result < 0) {
         return result;
     }
-    if (version > n_steps) {
-        return err_set(err, ERR_VERSION,
-                       "%s: its schema is version %" PRId64 ", newer than this program's %" PRId64
-                       ": use the version of unseen that wrote it, or a later one",
-                       db->path, version, n_steps);
+    if ((result = db_exec(db, steps[version].sql, err)) < 0 ||
+        (steps[version].then != NULL && (result = steps[version].then(db, err)) < 0) ||
+        (result = db_meta_set_int(db, "schema", version + 1, err)) < 0 ||
+        (result = db_meta_set_int(db, "schema_hash", hash_of(steps, version + 1), err)) < 0) {
+        db_rollback(db);
+        return result;
     }
+    return db_commit(db, err);
+}
+
+int schema_upgrade(struct db *db, const struct schema_step *steps, int n_steps, struct err *err)
+{
+    int64_t version = 0;
+    int result = need_version(db, steps, n_steps, &version, err);
     bool existed = version > 0;
     /* A step may rewrite the text of a table's SQL; some builds of SQLite forbid that unless told otherwise. */
     sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
-    while (version < n_steps) {
-        if ((result = db_begin(db, err)) < 0) {
-            return result;
-        }
-        if ((result = run_step(db, &steps[version], version + 1, err)) < 0) {
-            db_rollback(db);
-            return result;
-        }
-        if ((result = db_commit(db, err)) < 0) {
-            return result;
-        }
-        if (existed) {
+    for (; result == 0 && version < n_steps; version++) {
+        result = run_step(db, steps, version, err);
+        if (result == 0 && existed) {
             log_info("schema upgraded", "file=%s from=%" PRId64 " to=%" PRId64, log_quote_str(db->path), version,
                      version + 1);
         }
-        version++;
     }
-    return views_renew(db, err);
+    return result;
+}
+
+static int make(struct db *db, bool history, const struct schema_step *steps, int n_steps, struct err *err)
+{
+    int result = need_kind(db, history, err);
+    if (result == 0) {
+        result = schema_upgrade(db, steps, n_steps, err);
+    }
+    return result < 0 ? result : views_renew(db, err);
 }
 
 int schema_staging(struct db *db, struct err *err)
 {
-    return upgrade(db, staging_steps, sizeof staging_steps / sizeof *staging_steps, err);
+    return make(db, false, staging_steps, STAGING_VERSION, err);
 }
 
 int schema_history(struct db *db, struct err *err)
 {
-    return upgrade(db, history_steps, sizeof history_steps / sizeof *history_steps, err);
+    return make(db, true, history_steps, HISTORY_VERSION, err);
 }
 
 int schema_seed(struct db *db, uint64_t *seed, struct err *err)

@@ -1,18 +1,29 @@
-/* Creates or upgrades a file to this program's schema, each step and its version in one transaction, and makes views
- * anew that don't fit its tables. ERR_VERSION when the file is newer than the program. */
+/* Creates or upgrades a file to this program's schema, each step and its version in one transaction.
+ *
+ * A file says in its `meta` which version it has, and a hash of the SQL that made it so. A file that a later version
+ * wrote, or another build before the format was released, is refused by name: ERR_VERSION.
+ */
 #ifndef UNSEEN_STORE_SQLITE_DB_SCHEMA_H
 #define UNSEEN_STORE_SQLITE_DB_SCHEMA_H
 
 #include "store/sqlite/db/db.h"
 
+/* Brings a file from version i to i + 1, i being its place in a list. One that was released is never changed. */
+struct schema_step {
+    const char *sql;
+    int (*then)(struct db *db, struct err *err); /* what SQL alone can't, in the same transaction; or NULL */
+};
+
+/* Runs the steps that the file lacks. */
+int schema_upgrade(struct db *db, const struct schema_step *steps, int n_steps, struct err *err);
+
+/* The files' own steps, and then makes views anew that don't fit the tables. ERR_CORRUPT when it is the other file. */
 int schema_staging(struct db *db, struct err *err);
 int schema_history(struct db *db, struct err *err);
 
-/* Whether it is a history.db, or a staging.db: ERR_CORRUPT when it is the other one. A new one is either. */
-int schema_kind(struct db *db, bool history, struct err *err);
-
-/* What the file has; 0: it is new. */
-int schema_version(struct db *db, int64_t *version, struct err *err);
+/* For readers: 1 when it is a history.db, or a staging.db, of this program; 0 when it is a new one. ERR_CORRUPT,
+ * ERR_VERSION. */
+int schema_examine(struct db *db, bool history, struct err *err);
 
 /* The seed of history.db's hashes: 1; 0 when there is none yet; ERR_CORRUPT when it is no seed. */
 int schema_seed(struct db *db, uint64_t *seed, struct err *err);

@@ -10,19 +10,19 @@ static const struct view {
     const char *file; /* of the db's name */
     const char *name;
     enum sql_statement made_by; /* SQL_STATEMENTS: it is fixed, and part of the schema ... */
-    const char *schema;         /* ... which is this text, where its newest form stands */
+    const char *schema;         /* ... which is this text */
 } views[] = {
     {"history", "plays", SQL_VIEW_PLAYS, NULL},
-    {"history", "month_report", SQL_STATEMENTS, sql_file_history_3},
-    {"history", "expiring", SQL_STATEMENTS, sql_file_history_3},
-    {"history", "deliveries", SQL_STATEMENTS, sql_file_history_3},
-    {"history", "forgotten", SQL_STATEMENTS, sql_file_history_3},
-    {"history", "damaged", SQL_STATEMENTS, sql_file_history_3},
+    {"history", "month_report", SQL_STATEMENTS, sql_file_history},
+    {"history", "expiring", SQL_STATEMENTS, sql_file_history},
+    {"history", "deliveries", SQL_STATEMENTS, sql_file_history},
+    {"history", "forgotten", SQL_STATEMENTS, sql_file_history},
+    {"history", "damaged", SQL_STATEMENTS, sql_file_history},
     {"staging", "staged", SQL_VIEW_STAGED, NULL},
     {"staging", "ring", SQL_VIEW_RING, NULL},
-    {"staging", "migration", SQL_STATEMENTS, sql_file_staging_6},
-    {"staging", "migration_problems", SQL_STATEMENTS, sql_file_staging_6},
-    {"staging", "mirror_queue", SQL_STATEMENTS, sql_file_staging_6},
+    {"staging", "migration", SQL_STATEMENTS, sql_file_staging},
+    {"staging", "migration_problems", SQL_STATEMENTS, sql_file_staging},
+    {"staging", "mirror_queue", SQL_STATEMENTS, sql_file_staging},
 };
 enum { VIEWS = sizeof views / sizeof *views };
 

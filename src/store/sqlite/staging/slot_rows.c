@@ -220,10 +220,8 @@ int slot_rows_set_aside(struct db *db, int slot, const struct staged_ids *rows, 
     if (rows->n == 0) {
         return 0;
     }
-    int result = db_run(db, db_stmt(db, SQL_SET_ASIDE_CREATE, err), err);
-    if (result == 0) { /* their ids are used, and history.db may have met them */
-        result = db_meta_raise(db, "high_water", (int64_t)rows->at[rows->n - 1], err);
-    }
+    /* Their ids are used, and history.db may have met them. */
+    int result = db_meta_raise(db, "high_water", (int64_t)rows->at[rows->n - 1], err);
     for (size_t i = 0; i < rows->n && result == 0; i++) {
         sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_SET_ASIDE, slot, err);
         if (stmt != NULL) {
@@ -268,30 +266,18 @@ int slot_rows_has(struct db *db, int slot, uint64_t id, struct err *err)
     return result;
 }
 
-static int table_exists(struct db *db, struct err *err)
-{
-    int64_t n = 0;
-    int result = db_int(db, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'set_aside'", &n, err);
-    return result < 0 ? result : n > 0;
-}
-
 int slot_rows_waiting(struct db *db, int64_t *n, struct err *err)
 {
-    int result = table_exists(db, err);
     *n = 0;
-    return result == 1 ? db_int(db, "SELECT count(*) FROM set_aside WHERE accepted IS NULL", n, err) : result;
+    return db_int(db, "SELECT count(*) FROM set_aside WHERE accepted IS NULL", n, err);
 }
 
 int slot_rows_accept(struct db *db, struct err *err)
 {
-    int result = table_exists(db, err);
-    if (result != 1) {
-        return result;
-    }
     sqlite3_stmt *stmt = db_stmt(db, SQL_SET_ASIDE_ACCEPT, err);
     if (stmt != NULL) {
         sqlite3_bind_int64(stmt, 1, clock_wall_ms());
     }
-    result = db_run(db, stmt, err);
+    int result = db_run(db, stmt, err);
     return result < 0 ? result : sqlite3_changes(db->handle);
 }

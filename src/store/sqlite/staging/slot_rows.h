@@ -38,7 +38,7 @@ int slot_rows_renumber(struct db *db, int64_t highest, void (*told)(void *arg, i
 /* Appends the ids of the slot's unreadable rows. */
 int slot_rows_unreadable(struct db *db, int slot, struct staged_ids *out, struct err *err);
 
-/* Moves them, ascending, into set_aside, which is made when it is missing. Inside a transaction. accepted: so is the
+/* Moves them, ascending, into set_aside. Inside a transaction. accepted: so is the
  * loss. */
 int slot_rows_set_aside(struct db *db, int slot, const struct staged_ids *rows, bool accepted, struct err *err);
 
