@@ -1,9 +1,9 @@
 """The examples of the documents, run as they stand against a real server.
 
 In README.md and docs/commands.md a fence that says ```redis (or ```redis3, for RESP3) is an example: a line "> ..." is
-typed into redis-cli, what follows is what it must show. In docs/operations.md and docs/http.md ```console tested is the same for a
-shell and "$ ...". "..." in what is shown stands for anything, also for whole lines; "  # ..." behind a command is a
-remark. All examples of a document share one folder, and run in their order.
+typed into redis-cli, what follows is what it must show. In README.md, docs/operations.md and docs/http.md
+```console tested is the same for a shell and "$ ...". "..." in what is shown stands for anything, also for whole lines;
+"  # ..." behind a command is a remark. All examples of a kind in a document share one folder, and run in their order.
 """
 import os
 import re
@@ -67,10 +67,10 @@ def test_redis_examples(make_server, document):
         compare(document, line, shown, result.stdout + result.stderr)
 
 
-@pytest.mark.parametrize("document", ["docs/operations.md", "docs/http.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/operations.md", "docs/http.md"])
 def test_shell_examples(make_server, folder, document):
-    """In a folder in which `unseen` is on the path, the sources are in $SOURCES, a server is at work and answers HTTP at
-    $U."""
+    """In a folder in which `unseen` is on the path, the sources are in $SOURCES, and a server answers HTTP at
+    $U, which the README writes as http://127.0.0.1:7980."""
     server = make_server(hash_seed=SEED, http="127.0.0.1:0", backup_root=str(folder / "work" / "served-backups"))
     environment = dict(os.environ, PATH=f"{UNSEEN.parent}:{os.environ['PATH']}", SOURCES=str(REPO), TZ="UTC",
                        PORT=str(server.port), U=http_url(server), LC_ALL="C.UTF-8")
@@ -81,7 +81,7 @@ def test_shell_examples(make_server, folder, document):
     blocks = examples(document, "console tested")
     assert blocks, f"{document} has no examples"
     for line, text in blocks:
-        typed, shown = split(text, "$ ")
+        typed, shown = split(text.replace("http://127.0.0.1:7980", "$U"), "$ ")
         result = subprocess.run(["bash"], input="\n".join(typed) + "\n", cwd=work, env=environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
         compare(document, line, shown, result.stdout)
