@@ -50,6 +50,7 @@ dist_docs_DATA = \
 	docs/http.md \
 	docs/inspect.md \
 	docs/install.md \
+	docs/limits.md \
 	docs/migrate.md \
 	docs/move.md \
 	docs/operations.md \
