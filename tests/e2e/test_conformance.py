@@ -1,0 +1,221 @@
+"""Every operation, with good and with bad input, through every edge: the outcome, the words of an error and what is
+counted are the same. A row is an operation as each edge says it; it is run for a user of each edge's own."""
+import base64
+
+import pytest
+
+from conftest import DAY, START
+from resp import RespError, flat
+from test_http import Asker
+
+LONG = "x" * 256
+MANY = [f"c{i}" for i in range(16)]
+EDGES = ("RESP2", "RESP3", "HTTP")
+PLAYED = [("PLAYED", "{u}", "a", "b")]
+BLOCKED = [("BLOCK", "{s}", "7", "8")]
+
+# Which first words of RESP stand for which problems of HTTP.
+WORDS = {"bad-request": "ERR", "disk-full": "MISCONF", "not-recorded": "MISCONF", "busy": "BUSY", "out-of-memory": "OOM",
+         "recovering": "LOADING", "shared-key": "ERR", "damaged": "ERR", "failed": "ERR"}
+
+
+def unseen(**fields):
+    return "POST", "/v1/unseen", {"user": "{u}", **fields}
+
+
+def post(path, **fields):
+    return "POST", path, fields
+
+
+def row(name, resp, http, before=()):
+    return pytest.param(resp, http, before, id=name)
+
+
+def question(name, options, fields, before=PLAYED):
+    return row(name, ("FILTER", "{u}", *options, "ITEMS", "a", "c", "b", "d", "a"),
+               unseen(items=["a", "c", "b", "d", "a"], **fields), before)
+
+
+ROWS = [
+    row("play", ("PLAYED", "{u}", "a", "b"), post("/v1/played", user="{u}", items=["a", "b"])),
+    row("play at a time", ("PLAYEDAT", "{u}", START - DAY, "a"), post("/v1/played", user="{u}", items=["a"], at=START - DAY)),
+    row("play in seconds", ("PLAYEDAT", "{u}", START // 1000, "a"),
+        post("/v1/played", user="{u}", items=["a"], at=START // 1000)),
+    row("play too far ahead", ("PLAYEDAT", "{u}", START + 2 * DAY, "a"),
+        post("/v1/played", user="{u}", items=["a"], at=START + 2 * DAY)),
+    row("play of a long item", ("PLAYED", "{u}", "a", LONG), post("/v1/played", user="{u}", items=["a", LONG])),
+    row("play of an empty item", ("PLAYED", "{u}", "a", ""), post("/v1/played", user="{u}", items=["a", ""])),
+    row("play of an empty user", ("PLAYED", "", "a"), post("/v1/played", user="", items=["a"])),
+    row("play of a long user", ("PLAYED", LONG, "a"), post("/v1/played", user=LONG, items=["a"])),
+    row("delivery", ("DELIVERED", "{u}", "a", "b"), post("/v1/delivered", user="{u}", items=["a", "b"])),
+    row("delivery of an empty item", ("DELIVERED", "{u}", ""), post("/v1/delivered", user="{u}", items=[""])),
+    question("question", [], {}),
+    question("question of nobody", [], {}, before=()),
+    question("indexes", ["REPLY", "INDEXES"], {"reply": "indexes"}),
+    question("bitmap", ["REPLY", "BITMAP"], {"reply": "bitmap"}),
+    question("limit", ["LIMIT", "1"], {"limit": 1}),
+    question("limit beyond", ["LIMIT", "100000"], {"limit": 100000}),
+    question("limit of none", ["LIMIT", "0"], {"limit": 0}),
+    question("limit below none", ["LIMIT", "-1"], {"limit": -1}),
+    question("limit of a bitmap", ["REPLY", "BITMAP", "LIMIT", "1"], {"reply": "bitmap", "limit": 1}),
+    question("deliver", ["LIMIT", "1", "DELIVER"], {"limit": 1, "deliver": True}),
+    question("deliver indexes", ["LIMIT", "2", "DELIVER", "REPLY", "INDEXES"], {"limit": 2, "deliver": True, "reply": "indexes"}),
+    question("deliver without limit", ["DELIVER"], {"deliver": True}),
+    question("deliver too many", ["DELIVER", "LIMIT", "101"], {"deliver": True, "limit": 101}),
+    question("session", ["SESSION", "{s}"], {"session": "{s}"}),
+    question("empty session", ["SESSION", ""], {"session": ""}),
+    question("long session", ["SESSION", LONG], {"session": LONG}),
+    row("question of an empty user", ("FILTER", "", "ITEMS", "a"), post("/v1/unseen", user="", items=["a"])),
+    row("question about a long item", ("FILTER", "{u}", "ITEMS", "a", LONG), unseen(items=["a", LONG])),
+    row("question about many", ("FILTER", "{u}", "ITEMS", *MANY), unseen(items=MANY), PLAYED),
+    row("blocked ones", ("FILTER", "{u}", "SESSION", "{s}", "ITEMS", "7", "007", "9"),
+        unseen(items=["7", "007", "9"], session="{s}"), BLOCKED),
+    row("blocked bits", ("FILTER", "{u}", "SESSION", "{s}", "REPLY", "BITMAP", "ITEMS", "7", "007", "9"),
+        unseen(items=["7", "007", "9"], session="{s}", reply="bitmap"), BLOCKED),
+    row("why", ("WHY", "{u}", "a"), post("/v1/why", user="{u}", item="a"), PLAYED),
+    row("why unseen", ("WHY", "{u}", "z"), post("/v1/why", user="{u}", item="z"), PLAYED),
+    row("why blocked", ("WHY", "{u}", "7", "SESSION", "{s}"), post("/v1/why", user="{u}", item="7", session="{s}"), BLOCKED),
+    row("why an empty item", ("WHY", "{u}", ""), post("/v1/why", user="{u}", item="")),
+    row("why a long user", ("WHY", LONG, "a"), post("/v1/why", user=LONG, item="a")),
+    row("why an empty session", ("WHY", "{u}", "a", "SESSION", ""), post("/v1/why", user="{u}", item="a", session="")),
+    row("history", ("HISTORY", "{u}"), ("GET", "/v1/users/{u}", None), PLAYED),
+    row("history of nobody", ("HISTORY", "{u}"), ("GET", "/v1/users/{u}", None)),
+    row("history of a long user", ("HISTORY", LONG), ("GET", f"/v1/users/{LONG}", None)),
+    row("forget", ("FORGET", "{u}"), ("DELETE", "/v1/users/{u}", None), PLAYED),
+    row("forget nobody", ("FORGET", "{u}"), ("DELETE", "/v1/users/{u}", None)),
+    row("forget an item", ("FORGET", "{u}", "a", "z"), ("DELETE", "/v1/users/{u}?item=a&item=z", None), PLAYED),
+    row("forget a long item", ("FORGET", "{u}", "a", LONG), ("DELETE", f"/v1/users/{{u}}?item=a&item={LONG}", None), PLAYED),
+    row("forget a long user", ("FORGET", LONG), ("DELETE", f"/v1/users/{LONG}", None)),
+    row("block", ("BLOCK", "{s}", "8", "9", "word"), post("/v1/block", session="{s}", ids=["8", "9", "word"]), BLOCKED),
+    row("block an empty id", ("BLOCK", "{s}", "8", ""), post("/v1/block", session="{s}", ids=["8", ""])),
+    row("block a long id", ("BLOCK", "{s}", LONG), post("/v1/block", session="{s}", ids=[LONG])),
+    row("block in an empty session", ("BLOCK", "", "8"), post("/v1/block", session="", ids=["8"])),
+    row("unblock", ("UNBLOCK", "{s}", "8", "9"), post("/v1/unblock", session="{s}", ids=["8", "9"]), BLOCKED),
+    row("unblock all", ("UNBLOCK", "{s}"), post("/v1/unblock", session="{s}"), BLOCKED),
+    row("unblock in a long session", ("UNBLOCK", LONG), post("/v1/unblock", session=LONG)),
+]
+
+
+def named(value, edge):
+    """The row's words for the user and the session of this edge."""
+    if isinstance(value, str):
+        return value.replace("{u}", f"u-{edge.lower():.5}").replace("{s}", f"s-{edge.lower():.5}")
+    if isinstance(value, dict):
+        return {k: named(v, edge) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [named(v, edge) for v in value]
+    return value
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def plain_month(month):
+    told = {k: text(v) for k, v in flat(month).items()}
+    return {**told, "sealed": bool(told["sealed"]), "in_window": bool(told["in_window"]), "error": float(told["error"])}
+
+
+def resp_value(words, reply):
+    """A reply, as HTTP's object has it."""
+    operation = words[0]
+    if operation == "FILTER" and "BITMAP" in words:
+        return base64.b64encode(reply).decode()
+    if operation == "FILTER":
+        return [text(v) for v in reply]
+    if operation == "WHY":
+        return [text(v) for v in reply]
+    if operation == "HISTORY":
+        if reply is None:
+            return None
+        told = flat(reply)
+        return {**{k: told[k] for k in ("staged", "delivered")}, "error": float(told["error"]),
+                "months": [plain_month(m) for m in told["months"]]}
+    return reply
+
+
+def http_value(path, status, answer):
+    if path == "/v1/why":
+        return [place["place"] for place in answer["places"]]
+    if path.startswith("/v1/users/") and "months" in answer:
+        return {k: answer[k] for k in ("staged", "delivered", "error", "months")}
+    assert len(answer) == 1, answer
+    return next(iter(answer.values()))
+
+
+class Resp:
+    def __init__(self, server, protocol):
+        self.client = server.client(protocol)
+
+    def outcome(self, resp, http):
+        try:
+            return "answer", resp_value(resp, self.client.command(*resp))
+        except RespError as error:
+            return "error", *str(error).split(" ", 1)
+
+
+class Http:
+    def __init__(self, server):
+        self.asker = Asker(server)
+
+    def outcome(self, resp, http):
+        method, path, body = http
+        status, _, answer = self.asker.ask(method, path, body)
+        if status == 404 and answer["type"].endswith(":unknown-user"):
+            return "answer", None
+        if status >= 400:
+            assert answer["status"] == status
+            return "error", WORDS[answer["type"].rsplit(":", 1)[1]], answer["detail"]
+        return "answer", http_value(path, status, answer)
+
+
+COUNTED = ("questions", "candidates", "candidates_unseen", "plays_received", "deliveries_received", "event_times_replaced",
+           "event_times_refused", "total_error_replies", "total_commands_processed", "large_questions",
+           "questions_over_error_rate", "users_forgotten", "items_forgotten")
+
+
+def counted(server):
+    """What INFO counts, and how often /metrics saw each operation and error."""
+    with server.client() as c:
+        info = dict(line.split(":", 1) for line in c.command("INFO", "stats").decode().split("\r\n") if ":" in line)
+    with Asker(server) as asker:
+        asker.http.request("GET", "/metrics")
+        lines = asker.http.getresponse().read().decode().split("\n")
+    told = {name: int(info[name]) for name in COUNTED}
+    for line in lines:
+        if line.startswith(("unseen_command_duration_seconds_count{", "unseen_command_errors_total{")):
+            name, value = line.rsplit(" ", 1)
+            told[name] = float(value)
+    return told
+
+
+def difference(before, after):
+    """Less what looking itself counts."""
+    less = {"total_commands_processed": 2, 'unseen_command_duration_seconds_count{command="info"}': 1}
+    return {k: after[k] - before.get(k, 0) - less.get(k, 0) for k in after if after[k] - before.get(k, 0) != less.get(k, 0)}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    from conftest import Server
+    server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", delivered_max=100)
+    yield server, {"RESP2": Resp(server, 2), "RESP3": Resp(server, 3), "HTTP": Http(server)}
+    server.stop()
+
+
+@pytest.mark.parametrize("resp, http, before", ROWS)
+def test_edges_agree(served, resp, http, before):
+    server, edges = served
+    outcomes, counts = {}, {}
+    for edge in EDGES:
+        with server.client() as c:
+            c.command("FORGET", named("{u}", edge))
+            c.command("UNBLOCK", named("{s}", edge))
+            for words in before:
+                c.command(*named(words, edge))
+        then = counted(server)
+        outcomes[edge] = edges[edge].outcome(named(resp, edge), named(http, edge))
+        counts[edge] = difference(then, counted(server))
+    assert outcomes["RESP2"] == outcomes["RESP3"] == outcomes["HTTP"]
+    assert counts["RESP2"] == counts["RESP3"] == counts["HTTP"]
+    assert counts["HTTP"], "the operation was counted nowhere"
