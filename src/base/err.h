@@ -24,6 +24,7 @@ enum {
     ERR_SEED = -15,     /* the folder holds plays hashed with another seed */
     ERR_SYSTEM = -16,   /* any other system call */
     ERR_LARGE = -17,    /* the user has too much to be read here: see store_ops.load */
+    ERR_LATE = -18,     /* the deadline has passed */
 };
 
 struct err {

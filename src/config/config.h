@@ -77,6 +77,7 @@ struct config {
     int64_t on_damage;      /* enum config_damage */
     int64_t log_level;      /* enum log_level */
     int64_t slowlog_ms;
+    int64_t question_timeout_ms; /* 0: none */
 
     /* The Redis that users come from; section [legacy]. */
     char legacy_redis[CONFIG_TEXT]; /* host:port, or the path of a socket; "" none */

@@ -394,6 +394,17 @@ const struct config_option config_options[] = {
         .help = "The least important messages that are still logged.",
     },
     {
+        .name = "question_timeout",
+        .type = CONFIG_DURATION,
+        FIELD(question_timeout_ms),
+        .min = 0,
+        .max = DAY_MS,
+        .default_text = "0",
+        .change = CHANGE_LIVE,
+        .help = "A question about a user with very many plays that has waited this long for its turn is answered by an "
+                "error. 0: it waits.",
+    },
+    {
         .name = "slowlog_slower_than",
         .type = CONFIG_DURATION,
         FIELD(slowlog_ms),

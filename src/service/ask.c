@@ -111,6 +111,13 @@ static void look_aside(struct offload_job *job, struct asker *asker)
     keep_months(q);
 }
 
+/* Where it waits for its turn on the offload thread. */
+static bool take_back(struct late *late)
+{
+    struct question *q = (struct question *)late;
+    return offload_take_back(&late->conn->worker->pool->service->offload, &q->job);
+}
+
 static enum request_state go_on(struct service_loop *l, struct late *late);
 
 static size_t question_size(const struct request *rq)
@@ -130,6 +137,7 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     size_t bits = bitmap_size(rq->n);
     q->late.go_on = go_on;
     q->late.free = free_question;
+    q->late.take_back = take_back;
     q->answer.places = (struct place *)(q + 1);
     q->hashes = (uint64_t *)(q->answer.places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
     q->answer.unseen = (uint8_t *)(q->hashes + rq->n);
@@ -239,6 +247,10 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
 {
     struct question *q = (struct question *)late;
     struct request *rq = &late->rq;
+    if (late->overdue) {
+        q->answer.code = err_set(&late->err, ERR_LATE,
+                                 "not answered within question_timeout: other users with very many plays are before");
+    }
     if (ask_through(l, q, rq->items)) {
         return late_leave(late, rq, rq->late_size);
     }
@@ -277,6 +289,10 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     }
     if (rq->deliver && !may_deliver(l, c, rq)) {
         return REQUEST_WAIT;
+    }
+    if (rq->deadline_us == 0) {
+        int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms;
+        rq->deadline_us = timeout_ms > 0 ? c->arrived_us + timeout_ms * 1000 : 0;
     }
     enum request_state state;
     struct question *q = NULL;

@@ -13,18 +13,21 @@ struct late {
     struct request rq;
     struct conn *conn;
     struct err err;
+    struct late *next, *prev; /* of the loop, by their deadlines; prev of the first is the last */
+    bool overdue;
     enum request_state (*go_on)(struct service_loop *l, struct late *late);
     void (*free)(struct late *late);
+    bool (*take_back)(struct late *late); /* from its source, where the deadline passes; false: it is at it. NULL: no */
 };
 
 /* Memory of so many bytes for a late request, zeroed but for the request, whose items stay the edge's. NULL: there is
  * none; then *state says what to answer. */
 void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, enum request_state *state);
 
-/* Holds the connection until late_arrived(). Returns REQUEST_LATE. */
+/* A source has it. Returns REQUEST_LATE. */
 enum request_state late_leave(struct late *late, struct request *rq, size_t size);
 
-/* On the loop: tells the edge. */
+/* On the loop: the source is through with it. Tells the edge. */
 void late_arrived(struct late *late);
 
 /* The outcome: an error, in memory that lasts as long as the request. */

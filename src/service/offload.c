@@ -89,6 +89,22 @@ void offload_put(struct offload *a, struct offload_job *job)
     pthread_mutex_unlock(&a->lock);
 }
 
+bool offload_take_back(struct offload *a, struct offload_job *job)
+{
+    pthread_mutex_lock(&a->lock);
+    struct loop_message **at = &a->first;
+    while (*at != NULL && *at != &job->message) {
+        at = &(*at)->next;
+    }
+    bool found = *at != NULL;
+    if (found) {
+        *at = job->message.next;
+        a->end = *at == NULL ? at : a->end;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return found;
+}
+
 void offload_stop(struct offload *a)
 {
     if (!a->has_thread) {

@@ -38,6 +38,9 @@ int offload_start(struct offload *a, const struct dedup *dedup, struct err *err)
 /* Any thread, between start and stop. */
 void offload_put(struct offload *a, struct offload_job *job);
 
+/* The same: takes a job back that has not begun. False: it has. */
+bool offload_take_back(struct offload *a, struct offload_job *job);
+
 /* Once nobody puts any more. Ends what is being asked, sends the rest back, and waits for the thread. Also without a
  * start. */
 void offload_stop(struct offload *a);

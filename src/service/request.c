@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "service/impl.h"
 
 enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err)
@@ -33,19 +34,87 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
     return late;
 }
 
+/* The loop's milliseconds begin anywhere within ours: rounded up, it is never early. */
+static void set_timer(struct service_loop *l)
+{
+    if (l->late == NULL) {
+        uv_timer_stop(&l->deadline);
+        return;
+    }
+    int64_t left = l->late->rq.deadline_us - clock_stopwatch_us();
+    uv_update_time(&l->worker->loop);
+    uv_timer_start(&l->deadline, service_on_deadline, left > 0 ? (uint64_t)left / 1000 + 1 : 0, 0);
+}
+
+/* Deadlines mostly come in order: it is looked for from behind. */
+static void insert(struct service_loop *l, struct late *late)
+{
+    struct late *before = l->late != NULL ? l->late->prev : NULL;
+    while (before != NULL && before->rq.deadline_us > late->rq.deadline_us) {
+        before = before == l->late ? NULL : before->prev;
+    }
+    late->next = before != NULL ? before->next : l->late;
+    if (before != NULL) {
+        before->next = late;
+        late->prev = before;
+    } else {
+        late->prev = l->late != NULL ? l->late->prev : late;
+        l->late = late;
+    }
+    struct late *behind = late->next != NULL ? late->next : l->late;
+    behind->prev = late;
+    if (before == NULL) {
+        set_timer(l);
+    }
+}
+
+static void withdraw(struct service_loop *l, struct late *late)
+{
+    bool was_first = l->late == late;
+    struct late *behind = late->next != NULL ? late->next : l->late;
+    behind->prev = late->prev;
+    if (was_first) {
+        l->late = late->next;
+        set_timer(l);
+    } else {
+        late->prev->next = late->next;
+    }
+    late->rq.deadline_us = 0;
+}
+
 enum request_state late_leave(struct late *late, struct request *rq, size_t size)
 {
     conn_hold(late->conn);
     rq->late = &late->rq;
     rq->late_size = late->rq.late_size = size;
+    if (late->rq.deadline_us != 0) {
+        insert(service_of(late->conn), late);
+    }
     return REQUEST_LATE;
 }
 
 void late_arrived(struct late *late)
 {
     struct conn *c = late->conn;
+    if (late->rq.deadline_us != 0) {
+        withdraw(service_of(c), late);
+    }
     late->rq.done(c);
     conn_release(c);
+}
+
+void service_on_deadline(uv_timer_t *timer)
+{
+    struct service_loop *l = timer->data;
+    int64_t now = clock_stopwatch_us();
+    while (l->late != NULL && l->late->rq.deadline_us <= now) {
+        struct late *late = l->late;
+        withdraw(l, late);
+        if (late->take_back != NULL && late->take_back(late)) {
+            late->overdue = true;
+            late_arrived(late);
+        }
+    }
 }
 
 enum request_state service_resume(struct conn *c, struct request *rq)

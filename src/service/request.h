@@ -54,6 +54,8 @@ struct request {
     int64_t at_ms; /* of plays, unix; with has_at */
     int64_t limit; /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
+    int64_t
+        deadline_us; /* by the stopwatch: a question that waits its turn beyond it is refused; 0: question_timeout's */
     void (*done)(struct conn *c); /* a late one may go on; on the loop, not from within a call. The peer may be gone. */
 
     /* What came of it. */

@@ -38,6 +38,9 @@ static size_t under_way(const struct worker *w)
 
 static void close_handles(struct worker *w)
 {
+    if (w->service->dedup != NULL) {
+        uv_close((uv_handle_t *)&w->service->deadline, NULL);
+    }
     read_through_port_close(w->service->read_through);
 }
 
@@ -100,6 +103,8 @@ static void on_attach(struct loop_message *message, void *owner)
         m->asker = NULL;
         m->read_through = NULL;
         read_through_port_open(l->read_through, &w->loop);
+        uv_timer_init(&w->loop, &l->deadline);
+        l->deadline.data = l;
     }
     free_attach(m);
 }

@@ -24,6 +24,8 @@ struct service {
     struct offload offload;              /* runs between service_attach() and service_stop() */
 };
 
+struct late;
+
 struct service_loop {
     struct worker *worker;
     const struct dedup *dedup; /* NULL while the store recovers */
@@ -31,6 +33,8 @@ struct service_loop {
     struct read_through_port *read_through; /* NULL: there is no other Redis */
     struct recorder recorder;
     struct meter meter;
+    struct late *late; /* that have a deadline, the earliest first */
+    uv_timer_t deadline;
 
     /* Of the request at hand, until the next one. */
     uint64_t *hashes; /* ITEMS_MAX */
@@ -47,6 +51,9 @@ void service_init(struct service *s, struct worker_pool *pool);
 /* The store has recovered: opens what each loop asks it with (in the calling thread), and hands it over. dedup outlives
  * service_stop(). Returns 0, asker_open()'s error, or ERR_NOMEM; then it is still loading. */
 int service_attach(struct service *s, const struct dedup *dedup, struct err *err);
+
+/* request.c: ends what is late. */
+void service_on_deadline(uv_timer_t *timer);
 
 /* Once the workers have stopped. Also without service_attach(). */
 void service_stop(struct service *s);
