@@ -22,6 +22,7 @@
 
 enum {
     ROOM_LEAST = 4096,
+    LOOK_FIRST = 4096, /* so much is looked at first: who sends many small requests would have them copied each time */
     SPARE_MAX = 2 * 1024 * 1024,
 };
 
@@ -240,10 +241,10 @@ static void wait_for_rest(struct conn *c, bool anew)
     }
 }
 
-static void peek(struct conn *c)
+static void look(struct conn *c, size_t most)
 {
     char *at = c->worker->read_buf + CONN_HEAD;
-    ssize_t n = recv(conn_fd(c), at, CONN_READ, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = recv(conn_fd(c), at, most, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
@@ -276,11 +277,20 @@ static void peek(struct conn *c)
     bool half = c->state == CONN_OPEN && c->in_kernel > 0 && !c->paused && wants_input(c);
     if (half) {
         keep_rest(c);
+        if ((size_t)n == most && most < CONN_READ) {
+            look(c, CONN_READ);
+            return;
+        }
         wait_for_rest(c, anew || consumed > 0);
     } else {
         set_low_water(c, 1);
     }
     settle(c, kept + (size_t)n, now);
+}
+
+static void peek(struct conn *c)
+{
+    look(c, c->need > 0 ? CONN_READ : LOOK_FIRST);
 }
 
 void conn_kick(struct conn *c)
