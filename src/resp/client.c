@@ -73,12 +73,17 @@ static struct slice source(const struct resp_client *s)
     return s->conn.input;
 }
 
-static void drop_request(struct resp_client *s)
+static void forget_parsed(struct resp_client *s)
 {
-    size_t used = s->parser.used;
     s->ready = false;
     parser_next(&s->parser);
     return_args(s);
+}
+
+static void drop_request(struct resp_client *s)
+{
+    size_t used = s->parser.used;
+    forget_parsed(s);
     if (!s->from_queue) {
         conn_consume(&s->conn, used);
         return;
@@ -104,8 +109,7 @@ static bool next_request(struct resp_client *s)
         if (result == PARSE_MORE) {
             s->conn.need = s->parser.need;
             if (s->conn.looking || in.len <= CONN_HEAD) { /* begun anew then, rather than holding room for arguments */
-                parser_next(&s->parser);
-                return_args(s);
+                forget_parsed(s);
             }
             return false;
         }
@@ -228,6 +232,9 @@ static void on_input(struct conn *c)
         }
     }
     c->paused = s->waiting || s->ready;
+    if (s->ready && c->looking) {
+        forget_parsed(s); /* the same while it waits: args may take several times what it does */
+    }
     c->extra = s->parser.args_cap * sizeof *s->parser.args + s->queue.cap + s->reply.cap + s->lent;
 }
 
@@ -292,7 +299,7 @@ static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct e
         return;
     }
     bool shallow = s->too_deep && s->pending_bytes < CLIENT_PENDING_MAX / 2;
-    if (s->ready && (s->pending == 0 || shallow)) {
+    if (c->paused && (s->pending == 0 || shallow)) {
         conn_kick(c);
     }
 }

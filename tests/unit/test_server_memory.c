@@ -93,6 +93,18 @@ static void add_echo(struct buf *out, size_t len, size_t sent)
     out->len += sent;
 }
 
+/* A question of so many words, and its answer as text. */
+static void add_seen(struct buf *request, struct buf *answer, int words)
+{
+    buf_addf(request, "*%d\r\n$4\r\nSEEN\r\n$1\r\nu\r\n", words + 2);
+    buf_addf(answer, "*%d\r\n", words);
+    for (int i = 0; i < words; i++) {
+        buf_addf(request, "$1\r\na\r\n");
+        buf_addf(answer, ":0\r\n");
+    }
+    buf_add(answer, "", 1);
+}
+
 static void settle(const struct crowd *c)
 {
     for (int i = 0; i < 3; i++) {
@@ -390,6 +402,44 @@ static void half_sent_large(void **state)
     buf_free(&got);
 }
 
+/* Whole requests that wait for memory for their replies. They stay with the kernel, and what would be known of their
+ * many arguments is several times as much. */
+static void waiting_holds_no_arguments(void **state)
+{
+    (void)state;
+    enum { ARGS = 8000, HOLDERS = 60 };
+    struct crowd c;
+    struct buf pipeline = {0}, many = {0}, want = {0};
+    begin(&c, "");
+    for (int i = 0; i < 3000; i++) {
+        buf_addf(&pipeline, "COMMAND DOCS\r\n");
+    }
+    for (int i = 0; i < HOLDERS; i++) {
+        push(join_deaf(&c), &pipeline);
+        settle(&c);
+    }
+    add_seen(&many, &want, ARGS);
+    while (c.n < CROWD) {
+        client_send(join(&c), many.data, many.len);
+    }
+    settle(&c);
+    assert_true(info(&c, "memory", "request_memory_waiting") > 0);
+    long long now = used(&c);
+    if (now > LIMIT * 5 / 8) {
+        fail_msg("%lld bytes are held", now);
+    }
+    for (int i = 0; i < 12; i++) {
+        advance(&c, 1000);
+    }
+    for (int i = HOLDERS; i < c.n; i++) {
+        client_expect(c.fd[i], want.data);
+    }
+    end(&c);
+    buf_free(&pipeline);
+    buf_free(&many);
+    buf_free(&want);
+}
+
 /* Half requests of any size below 64 KiB: what is beyond the limit stays with the kernel. None is closed before its
  * minute is over, and when its other half comes it is answered. */
 static void half_sent_small(void **state)
@@ -471,13 +521,7 @@ static void arguments_are_charged(void **state)
     struct crowd c;
     struct buf many = {0}, want = {0};
     begin(&c, "");
-    buf_addf(&many, "*%d\r\n$4\r\nSEEN\r\n$1\r\nu\r\n", ARGS + 2);
-    buf_addf(&want, "*%d\r\n", ARGS);
-    for (int i = 0; i < ARGS; i++) {
-        buf_addf(&many, "$1\r\na\r\n");
-        buf_addf(&want, ":0\r\n");
-    }
-    buf_add(&want, "", 1);
+    add_seen(&many, &want, ARGS);
     long long before = used(&c);
     for (int i = 0; i < 64; i++) {
         int fd = client_open_tcp(&c.f);
@@ -503,16 +547,8 @@ static void half_sent_middling(void **state)
     struct crowd c;
     struct buf half = {0}, whole = {0}, want = {0};
     begin(&c, "");
-    buf_addf(&whole, "*%d\r\n$4\r\nSEEN\r\n$1\r\nu\r\n", WORDS + 2);
-    buf_addf(&want, "*%d\r\n", WORDS);
-    for (int i = 0; i < WORDS; i++) {
-        if (i == SENT) {
-            buf_add(&half, whole.data, whole.len);
-        }
-        buf_addf(&whole, "$1\r\na\r\n");
-        buf_addf(&want, ":0\r\n");
-    }
-    buf_add(&want, "", 1);
+    add_seen(&whole, &want, WORDS);
+    buf_add(&half, whole.data, whole.len / WORDS * SENT);
     size_t sent[N] = {0};
     while (c.n < N) {
         join(&c);
@@ -598,6 +634,7 @@ int main(void)
         cmocka_unit_test(arguments_are_charged),
         cmocka_unit_test(transactions_give_way),
         cmocka_unit_test(half_sent_middling),
+        cmocka_unit_test(waiting_holds_no_arguments),
         cmocka_unit_test(small_replies_that_nobody_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
