@@ -140,17 +140,17 @@ bool conn_may_run(struct conn *c)
     return true;
 }
 
-/* Whether the kernel will take a small reply, because the peer has read those before. */
-static bool kernel_takes(const struct conn *c, size_t bytes)
+/* What the kernel will take at once, because the peer has read what was sent before. */
+static size_t kernel_room(const struct conn *c)
 {
-    int fd = conn_fd(c), queued = 0, room = 0;
-    socklen_t size = sizeof room;
-    if (bytes > CONN_READ || ioctl(fd, SIOCOUTQ, &queued) < 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size) < 0) {
-        return false;
+    int fd = conn_fd(c), queued = 0, buffer = 0;
+    socklen_t size = sizeof buffer;
+    if (ioctl(fd, SIOCOUTQ, &queued) < 0 || getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &size) < 0) {
+        return 0;
     }
-    size_t most = (size_t)room / 4 < UNSENT_LOW ? (size_t)room / 4 : UNSENT_LOW;
-    return queued == 0 || (size_t)queued + bytes <= most;
+    size_t most = (size_t)buffer / (queued == 0 ? 1 : 4);
+    most = most < UNSENT_LOW ? most : UNSENT_LOW;
+    return most > (size_t)queued ? most - (size_t)queued : 0;
 }
 
 /* A reply that frees its request's memory may take what no request may. */
@@ -172,13 +172,17 @@ static bool make_way(struct conn *c, size_t most)
         worker_wait_turn(c); /* others have theirs first */
         return false;
     }
-    most = most > BATCH ? most : BATCH;
-    if (budget_allows(&c->worker->memory, reply_use(c), most) || kernel_takes(c, most)) {
-        c->granted = most;
-        return true;
+    size_t batch = most > BATCH ? most : BATCH;
+    if (!budget_allows(&c->worker->memory, reply_use(c), batch)) {
+        size_t room = kernel_room(c);
+        if (most > room || !budget_fits(&c->worker->pool->budget, room)) {
+            conn_starve(c, reply_use(c), batch);
+            return false;
+        }
+        batch = batch < room ? batch : room;
     }
-    conn_starve(c, reply_use(c), most);
-    return false;
+    c->granted = batch;
+    return true;
 }
 
 bool conn_get_grant(struct conn *c, size_t most)

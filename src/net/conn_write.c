@@ -74,6 +74,7 @@ static void leave_to_libuv(struct conn *c, size_t sent)
 bool conn_send(struct conn *c)
 {
     if (c->state == CONN_CLOSING || c->sending.len > 0) {
+        conn_account(c);
         return false;
     }
     if (c->out.failed) {
