@@ -12,8 +12,8 @@
 #include "filter/probe.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
-#include "tests/unit/grown.h"
-#include "tests/unit/random.h"
+#include "tests/lib/grown.h"
+#include "tests/lib/random.h"
 
 enum { MONTHS = 4, WINDOW = 3, BATCH = 8192, FLUSHES = 10 };
 

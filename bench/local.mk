@@ -3,37 +3,22 @@
 # The filter's codec (beside its rival) and the probe.
 EXTRA_PROGRAMS += bench/micro
 bench_micro_SOURCES = bench/micro.c bench/rival_planes.c bench/rival_planes.h
-bench_micro_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 
 # The same work for Redis, and the floor; bench/compare runs it and `unseen bench`.
 EXTRA_PROGRAMS += bench/redis_peer
-bench_redis_peer_SOURCES = bench/redis_peer.c
 
 EXTRA_DIST += bench/compare bench/import bench/run
 
 # The share of never-played candidates that is hidden; bytes a play on disk.
 EXTRA_PROGRAMS += bench/error bench/size
-bench_error_SOURCES = bench/error.c tests/unit/grown.c tests/unit/grown.h tests/unit/random.h
-bench_error_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
-bench_size_SOURCES = bench/size.c tests/unit/grown.c tests/unit/grown.h tests/unit/random.h \
-	tests/scenario/vfs_fault.c \
-	tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c \
-	tests/scenario/vfs_power.h \
-	tests/scenario/world.c \
-	tests/scenario/world.h
-bench_size_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 
 # A folder with many users, for bench/backup, bench/flush, bench/growth and bench/fleet (docs/scale.md).
 EXTRA_PROGRAMS += bench/fill
-bench_fill_SOURCES = bench/fill.c
 EXTRA_DIST += bench/attack bench/backup bench/flush bench/fleet bench/giant bench/growth bench/served.py
 
 # Scroll sessions, beside CRoaring and Redis.
 if WITH_ROARING
 EXTRA_PROGRAMS += bench/session_sets
-bench_session_sets_SOURCES = bench/session_sets.c tests/unit/random.h
-bench_session_sets_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 bench_session_sets_LDADD = $(LDADD) -lroaring
 else
 bench/session_sets:

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "dedup/sessions.h"
-#include "tests/unit/random.h"
+#include "tests/lib/random.h"
 
 enum { IDS = 300, SCREEN = 20, ROUNDS = 2001, CANDIDATES = 2000 };
 

@@ -27,9 +27,9 @@
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
-#include "tests/scenario/world.h"
-#include "tests/unit/grown.h"
-#include "tests/unit/random.h"
+#include "tests/lib/grown.h"
+#include "tests/lib/random.h"
+#include "tests/lib/world.h"
 
 enum { MONTHS = 7, ROUNDS = 30, ID_SIZE = 32, DELIVERIES = 100, ITEM_BYTES = 25, PLAYS_A_MONTH_MAX = 8000 };
 

@@ -10,17 +10,8 @@
 
 #include "base/hash.h"
 #include "base/varint.h"
+#include "fuzz.h"
 #include "store/codec/deliveries.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { SEED = 7, CHECKSUM = 4, LARGEST = DELIVERED_MAX * 266 + 10 };
 

@@ -8,17 +8,8 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "cli/transfer/export_file.h"
+#include "fuzz.h"
 #include "store/codec/user_snapshot.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { SEED = 7, CHECKSUM = 4 };
 

@@ -8,16 +8,7 @@
 #include "base/hash.h"
 #include "filter/filter.h"
 #include "filter/probe.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "fuzz.h"
 
 enum { SMALL_PARTS = FILTER_PARTS_MAX * FILTER_ANY_N * sizeof(uint32_t) };
 

@@ -7,15 +7,7 @@
 #include "base/hash.h"
 #include "cli/import/import_reader.h"
 #include "dedup/dedup.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool holds)
-{
-    if (!holds) {
-        abort();
-    }
-}
+#include "fuzz.h"
 
 struct outcome {
     uint64_t digest; /* of all that came out, in order */
@@ -32,17 +24,17 @@ static void drain(struct import_reader *r, struct outcome *o)
     struct import_event event;
     enum import_answer answer;
     while ((answer = import_reader_next(r, &event)) != IMPORT_MORE) {
-        must(r->line > o->last_line);
+        CHECK(r->line > o->last_line);
         o->last_line = r->line;
         add(o, &r->line, sizeof(r->line));
         if (answer == IMPORT_EVENT) {
-            must(event.user.len >= 1 && event.user.len <= ID_MAX && event.item.len >= 1 && event.item.len <= ID_MAX);
-            must(event.at_ms <= 0 || event.at_ms >= 100000000000);
+            CHECK(event.user.len >= 1 && event.user.len <= ID_MAX && event.item.len >= 1 && event.item.len <= ID_MAX);
+            CHECK(event.at_ms <= 0 || event.at_ms >= 100000000000);
             add(o, &event.at_ms, sizeof(event.at_ms));
             add(o, event.user.data, event.user.len);
             add(o, event.item.data, event.item.len);
         } else {
-            must(r->err.code == ERR_INVALID && r->err.text[0] != '\0');
+            CHECK(r->err.code == ERR_INVALID && r->err.text[0] != '\0');
             add(o, r->err.text, strlen(r->err.text));
         }
     }
@@ -53,12 +45,12 @@ static struct outcome read_all(enum import_format format, const uint8_t *data, s
 {
     struct import_reader r;
     struct outcome o = {0, 0};
-    must(import_reader_init(&r, format) == 0);
+    CHECK(import_reader_init(&r, format) == 0);
     size_t piece = step;
     for (size_t used = 0;;) {
         size_t room;
         char *at = import_reader_room(&r, &room);
-        must(room >= 128 * 1024);
+        CHECK(room >= 128 * 1024);
         size_t n = size - used < room ? size - used : room;
         if (step > 0) {
             piece = piece * 5 % (step + 1);
@@ -84,6 +76,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum import_format format = (enum import_format)(data[0] & 3);
     struct outcome whole = read_all(format, data + 1, size - 1, 0);
     struct outcome cut = read_all(format, data + 1, size - 1, 1 + (data[0] >> 2));
-    must(whole.digest == cut.digest);
+    CHECK(whole.digest == cut.digest);
     return 0;
 }

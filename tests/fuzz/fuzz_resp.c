@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "fuzz.h"
 #include "resp/parser.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { REQUESTS_MAX = 64, STEPS = 64 };
 
@@ -19,13 +18,6 @@ struct outcome {
     enum parse_result last;
     char error[96];
 };
-
-static void check(bool holds)
-{
-    if (!holds) {
-        abort();
-    }
-}
 
 static void take(struct outcome *out, const struct parser *p)
 {
@@ -53,21 +45,21 @@ static void run(const char *bytes, size_t size, size_t step, bool guarded, struc
             end = step == 0 || size - end < step ? size : end + step;
         }
         char *copy = malloc(end - start > 0 ? end - start : 1);
-        check(copy != NULL);
+        CHECK(copy != NULL);
         memcpy(copy, bytes + start, end - start);
         out->last = parser_feed(&p, copy, end - start);
         free(memory);
         memory = copy;
         if (out->last == PARSE_BAD) {
-            check(p.error != NULL && parser_feed(&p, copy, end - start) == PARSE_BAD);
+            CHECK(p.error != NULL && parser_feed(&p, copy, end - start) == PARSE_BAD);
             strncpy(out->error, p.error, sizeof out->error - 1);
             break;
         }
         if (out->last == PARSE_MORE) {
-            check(p.need > end - start && p.need <= p.bytes_max + 1);
+            CHECK(p.need > end - start && p.need <= p.bytes_max + 1);
             continue;
         }
-        check(p.used > 0 && p.used <= end - start && p.n <= p.count);
+        CHECK(p.used > 0 && p.used <= end - start && p.n <= p.count);
         take(out, &p);
         start += p.used;
         parser_next(&p);
@@ -90,8 +82,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     run(bytes, size - 1, 0, guarded, &whole);
     size_t step = 1 + data[0] % STEPS;
     run(bytes, size - 1, size > 4096 ? step * 16 : step, guarded, &cut);
-    check(whole.requests == cut.requests && whole.checksum == cut.checksum);
-    check(whole.requests == REQUESTS_MAX || whole.last == cut.last);
-    check(strcmp(whole.error, cut.error) == 0);
+    CHECK(whole.requests == cut.requests && whole.checksum == cut.checksum);
+    CHECK(whole.requests == REQUESTS_MAX || whole.last == cut.last);
+    CHECK(strcmp(whole.error, cut.error) == 0);
     return 0;
 }

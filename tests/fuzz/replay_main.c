@@ -1,5 +1,5 @@
 /* main() of a fuzz target in an ordinary build: gives every file of its corpus to the target once, so that what a
- * fuzzer found is tested for ever. Arguments are files or folders; without any, the folder FUZZ_CORPUS.
+ * fuzzer found is tested for ever. Arguments are files or folders; without any, tests/data/fuzz/X for fuzz_X.
  *
  * With --enable-fuzz this file is left out and libFuzzer brings its own main(). */
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 static void die(const char *what, const char *path)
 {
@@ -68,7 +68,10 @@ int main(int argc, char **argv)
         files += replay(argv[i]);
     }
     if (argc == 1) {
-        files = replay(FUZZ_CORPUS);
+        char corpus[4096];
+        const char *name = strrchr(argv[0], '_');
+        snprintf(corpus, sizeof corpus, SRCDIR "/tests/data/fuzz/%s", name != NULL ? name + 1 : "");
+        files = replay(corpus);
     }
     printf("%u inputs replayed\n", files);
     return files > 0 ? 0 : 1; /* an empty corpus tests nothing */

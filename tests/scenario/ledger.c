@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "../unit/random.h"
+#include "tests/lib/random.h"
 
 static int below(uint64_t *state, int n)
 {

@@ -1,30 +1,13 @@
 # Scenarios: text files that run_scenario plays against a real store; and the power cuts.
-check_PROGRAMS += tests/scenario/run_scenario tests/scenario/test_power \
-	tests/scenario/test_restart
+check_PROGRAMS += tests/scenario/run_scenario tests/scenario/test_power tests/scenario/test_restart
 
-scenario_world = \
-	tests/scenario/vfs_fault.c \
-	tests/scenario/vfs_fault.h \
-	tests/scenario/vfs_power.c \
-	tests/scenario/vfs_power.h \
-	tests/scenario/world.c \
-	tests/scenario/world.h
-
-tests_scenario_run_scenario_SOURCES = $(scenario_world) \
+tests_scenario_run_scenario_SOURCES = \
 	tests/scenario/run_scenario.c \
 	tests/scenario/scenario.h \
 	tests/scenario/scenario_commands.c \
 	tests/scenario/scenario_disk.c \
 	tests/scenario/scenario_text.c
-
-tests_scenario_test_power_SOURCES = $(scenario_world) \
-	tests/scenario/ledger.c \
-	tests/scenario/ledger.h \
-	tests/scenario/test_power.c
-tests_scenario_test_power_LDADD = $(LDADD) $(CMOCKA_LIBS)
-
-tests_scenario_test_restart_SOURCES = $(scenario_world) tests/scenario/test_restart.c
-tests_scenario_test_restart_LDADD = $(LDADD) $(CMOCKA_LIBS)
+tests_scenario_test_power_SOURCES = tests/scenario/ledger.c tests/scenario/ledger.h tests/scenario/test_power.c
 
 scenarios = \
 	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \

@@ -2,10 +2,11 @@
  *
  *   # comment
  *   command words ...                 must succeed
- *   command words ... = expected      must succeed, and answer exactly this (also != < > >= <=, and ~ !~ for
- * "contains") expect-error BUSY: command ...    must fail with that error (expect-error RANGE "text": ... and with that
- * text) repeat 100 command u{i} ...       {i} counts from 0 keep command ...                  keeps what it answers:
- * from then on "= kept" compares with it
+ *   command words ... = expected      must succeed, and answer exactly this (also != < > >= <=; ~ and !~ look for
+ *                                     it inside)
+ *   expect-error BUSY: command ...    must fail with that error (BUSY "text": ... and with that text)
+ *   repeat 100 command u{i} ...       {i} counts from 0
+ *   keep command ...                  keeps what it answers: from then on "= kept" compares with it
  *
  * x[1-3] stands for x1 x2 x3, \xff for a byte. Times are 2026-11-21T10:00Z, now, now-1d; durations 10s, 5min, 1h, 2d.
  *
@@ -46,7 +47,7 @@
 
 #include "base/log.h"
 #include "scenario.h"
-#include "vfs_fault.h"
+#include "tests/lib/vfs_fault.h"
 
 enum { HANG_SECONDS = 240 };
 

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "world.h"
+#include "tests/lib/world.h"
 
 enum { WORDS_MAX = 4096, LINE_SIZE = 4096 };
 

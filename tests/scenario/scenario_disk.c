@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "scenario.h"
-#include "vfs_fault.h"
+#include "tests/lib/vfs_fault.h"
 
 static unsigned parse_ops(const struct scenario *s, const char *text)
 {

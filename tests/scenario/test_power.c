@@ -24,9 +24,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "ledger.h"
-#include "vfs_fault.h"
-#include "vfs_power.h"
-#include "world.h"
+#include "tests/lib/vfs_fault.h"
+#include "tests/lib/vfs_power.h"
+#include "tests/lib/world.h"
 
 enum { MONTH_S = 28 * 24 * 3600, FINISHED = 0, WRONG = 1, ID_SIZE = 16 };
 static const int64_t BEGIN_MS = INT64_C(1795255200000); /* 2026-11-21T10:00Z */

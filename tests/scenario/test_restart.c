@@ -23,9 +23,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "vfs_fault.h"
-#include "vfs_power.h"
-#include "world.h"
+#include "tests/lib/vfs_fault.h"
+#include "tests/lib/vfs_power.h"
+#include "tests/lib/world.h"
 
 enum { FINISHED = 0, WRONG = 1, USERS = 4, PLAYS = 40, ID_SIZE = 16, FEWER_SLOTS = 3 };
 static const int64_t BEGIN_MS = INT64_C(1795255200000); /* 2026-11-21T10:00Z */

@@ -21,7 +21,7 @@
 #include "base/hash.h"
 #include "fake_store.h"
 #include "legacy/read_through.h"
-#include "server_fixture.h"
+#include "tests/lib/server_fixture.h"
 
 #ifdef WITH_HIREDIS
 

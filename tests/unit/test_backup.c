@@ -24,7 +24,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/sqlite/db/db.h"
-#include "world_fixture.h"
+#include "tests/lib/world_fixture.h"
 
 enum { ID_SIZE = 32, MANY = 80000, DAY_MS = 24 * 3600 * 1000 };
 static const int64_t AUGUST_20 = INT64_C(1787227200000);   /* 2026-08-20T12:00Z */
@@ -221,7 +221,7 @@ static void test_copy(void **state)
     struct world *w = &f->world;
     play(w, "flushed", "a");
     record(w, STORE_DELIVERY, "flushed", "d");
-    flush(w);
+    flush_world(w);
     play(w, "staged", "b");
     begin(f);
     need_done(f);
@@ -233,7 +233,7 @@ static void test_copy(void **state)
     assert_true(is_seen(w, "flushed", "d"));
     assert_true(is_seen(w, "staged", "b"));
     assert_false(is_seen(w, "staged", "later"));
-    flush(w);
+    flush_world(w);
     assert_true(is_seen(w, "staged", "b"));
 }
 
@@ -274,12 +274,12 @@ static void test_flush_between(void **state)
     play(w, "u", "a");
     begin_and_hold_between(f);
     play(w, "u", "b");
-    flush(w); /* staging's copy has a, which is deleted from staging now */
+    flush_world(w); /* staging's copy has a, which is deleted from staging now */
     release(f);
     restore(f);
     assert_true(is_seen(w, "u", "a"));
     assert_true(is_seen(w, "u", "b"));
-    flush(w);
+    flush_world(w);
     struct store_month_info months[4];
     struct err err = {0};
     assert_int_equal(asker_months(w->asker, months, 4, &err), 1);
@@ -291,7 +291,7 @@ static void test_forget_between(void **state)
     struct fixture *f = *state;
     struct world *w = &f->world;
     play(w, "gone", "flushed");
-    flush(w);
+    flush_world(w);
     play(w, "gone", "staged");
     play(w, "other", "staged");
     play(w, "item", "a");
@@ -303,7 +303,7 @@ static void test_forget_between(void **state)
     release(f);
     restore(f);
     assert_false(is_known(w, "gone"));
-    flush(w);
+    flush_world(w);
     assert_false(is_known(w, "gone"));
     assert_true(is_seen(w, "other", "staged"));
     assert_false(is_seen(w, "item", "a"));
@@ -318,13 +318,13 @@ static void test_flush_then_forget_between(void **state)
     play(w, "gone", "a");
     play(w, "item", "a");
     begin_and_hold_between(f);
-    flush(w);
+    flush_world(w);
     forget(w, "gone", NULL);
     forget(w, "item", "a");
     wait_all(w);
     release(f);
     restore(f);
-    flush(w);
+    flush_world(w);
     assert_false(is_known(w, "gone"));
     assert_false(is_seen(w, "item", "a"));
 }
@@ -359,13 +359,13 @@ static void test_deliveries_between(void **state)
         record(w, STORE_DELIVERY, "u", item);
     }
     wait_all(w);
-    flush(w);
+    flush_world(w);
     release(f);
     restore(f);
     record(w, STORE_DELIVERY, "u", "newest");
     wait_all(w);
     assert_true(is_seen(w, "u", "newest"));
-    flush(w);
+    flush_world(w);
     assert_true(is_seen(w, "u", "newest"));
     assert_true(is_seen(w, "u", "d149"));
     assert_false(is_seen(w, "u", "d50")); /* the last 100 */
@@ -379,7 +379,7 @@ static void test_seal_between(void **state)
     play_many(w);
     play(w, "u", "a");
     begin_and_hold_between(f);
-    flush(w);
+    flush_world(w);
     while (clock_wall_ms() < SEPTEMBER_2) {
         int64_t left = SEPTEMBER_2 - clock_wall_ms();
         assert_int_equal(world_advance(w, left < DAY_MS ? left : DAY_MS, &err), 0);
@@ -390,7 +390,7 @@ static void test_seal_between(void **state)
     uint64_t plays = months[0].plays;
     release(f);
     restore(f);
-    flush(w);
+    flush_world(w);
     assert_true(is_seen(w, "u", "a"));
     assert_true(is_seen(w, "many-0", "many-0"));
     assert_int_equal(asker_months(w->asker, months, 4, &err), 1);
@@ -409,7 +409,7 @@ static void test_in_the_middle(void **state)
     play_many(w);
     play(w, "gone", "a");
     play(w, "item", "a");
-    flush(w);
+    flush_world(w);
     play(w, "u", "staged");
     play(w, "gone", "staged");
     int writes = vfs_fault_add(&(struct vfs_rule){.ops = VFS_WRITE, .file = "history.partial.db", .nth = 1});
@@ -433,7 +433,7 @@ static void test_in_the_middle(void **state)
     uint64_t pages = (uint64_t)st.st_size / DB_HISTORY_PAGE;
     assert_in_range(vfs_fault_hits(writes), pages, pages * 5 / 4);
     restore(f);
-    flush(w);
+    flush_world(w);
     assert_false(is_known(w, "gone"));
     assert_false(is_seen(w, "item", "a"));
     assert_true(is_seen(w, "u", "staged"));
@@ -450,7 +450,7 @@ static void test_history_fails_in_the_middle(void **state)
     struct fixture *f = *state;
     struct world *w = &f->world;
     play_many(w);
-    flush(w);
+    flush_world(w);
     play(w, "u", "a");
     hold(VFS_WRITE, "history.partial.db", 8);
     begin(f);
@@ -462,7 +462,7 @@ static void test_history_fails_in_the_middle(void **state)
     world_wait(w, NULL, NULL); /* the flush fails, or was tried again */
     need_error(f, ERR_IO, "history.db: a write to the file failed during the copy");
     need_nothing_left(f);
-    flush(w);
+    flush_world(w);
     assert_true(is_seen(w, "u", "a"));
     begin(f);
     need_done(f);
@@ -482,7 +482,7 @@ static void test_copy_cannot_be_written(void **state)
         int code;
     } kinds[] = {{VFS_EIO, ERR_IO}, {VFS_FULL, ERR_FULL}};
     play_many(w);
-    flush(w);
+    flush_world(w);
     play(w, "u", "a");
     for (size_t i = 0; i < 2; i++) {
         for (size_t k = 0; k < 2; k++) {
@@ -504,7 +504,7 @@ static void test_copy_cannot_be_written(void **state)
             }
         }
     }
-    flush(w);
+    flush_world(w);
     begin(f);
     need_done(f);
     restore(f);
@@ -536,7 +536,7 @@ static void test_given_up(void **state)
     struct fixture *f = *state;
     struct world *w = &f->world;
     play_many(w);
-    flush(w);
+    flush_world(w);
     static const char *const files[] = {"staging.partial", "history.partial"};
     for (size_t i = 0; i < 2; i++) {
         hold(VFS_WRITE, files[i], 3);
@@ -712,7 +712,7 @@ static void test_damage_is_copied(void **state)
     char path[PATH_MAX];
     play(w, "bad", "a");
     play(w, "good", "a");
-    flush(w);
+    flush_world(w);
     world_stop(w);
     snprintf(path, sizeof path, "%s/history.db", f->folder);
     sqlite3 *db;

@@ -24,24 +24,8 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/varint.h"
-#include "random.h"
-
-/* Linked with --wrap: while set, nothing can be allocated. */
-static bool no_memory;
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return no_memory ? NULL : __real_malloc(size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return no_memory ? NULL : __real_realloc(old, size);
-}
+#include "tests/lib/alloc.h"
+#include "tests/lib/random.h"
 
 static void test_no_memory(void **state)
 {
@@ -53,12 +37,12 @@ static void test_no_memory(void **state)
     assert_non_null(piece);
     size_t bytes = a.bytes;
 
-    no_memory = true;
+    alloc_fail_after(0);
     int added = buf_add(&b, piece, 5), grown = buf_reserve(&b, 1000), printed = buf_addf(&b, "%1000d", 1);
     void *small = arena_alloc(&a, 8), *large = arena_alloc(&a, 1 << 20);
     struct arena empty = {0};
     void *first = arena_alloc(&empty, 1);
-    no_memory = false;
+    alloc_fail_after(-1);
 
     assert_int_equal(added, 0); /* there was room */
     assert_int_equal(grown, ERR_NOMEM);

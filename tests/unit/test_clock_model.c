@@ -19,8 +19,8 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "random.h"
-#include "world_fixture.h"
+#include "tests/lib/random.h"
+#include "tests/lib/world_fixture.h"
 
 #define MIN INT64_C(60000)
 #define HOUR (60 * MIN)
@@ -304,7 +304,7 @@ static void act(struct model *m)
     } else if (dice < 83) {
         tell_lie(m, 0);
     } else if (dice < 88) {
-        flush(&m->world);
+        flush_world(&m->world);
     } else if (dice < 96) {
         int64_t lie = below(m, 3) == 0 ? k->lies[below(m, k->n_lies)] : below(m, 2) == 0 ? 0 : m->lie;
         restart(m, below(m, 2) == 0, k->outages[below(m, k->n_outages)], lie);

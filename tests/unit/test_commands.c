@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "fake_store.h"
-#include "server_fixture.h"
+#include "tests/lib/server_fixture.h"
 
 struct row {
     const char *request;

@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../scenario/vfs_fault.h"
-#include "../scenario/vfs_power.h"
 #include "store/sqlite/db/db.h"
+#include "tests/lib/vfs_fault.h"
+#include "tests/lib/vfs_power.h"
 
 enum { STEP = 1 << 20, ROW = 1000, PLAY = 60 };
 

@@ -15,40 +15,11 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/varint.h"
-#include "random.h"
 #include "store/codec/deliveries.h"
+#include "tests/lib/alloc.h"
+#include "tests/lib/random.h"
 
 enum { SEED = 42 };
-
-/* --- allocations that fail: the linker sends the library's here (see local.mk) --- */
-
-static int fail_after = -1; /* so many succeed, then all fail; -1: none */
-static bool failed;
-
-static bool fails(void)
-{
-    if (fail_after > 0) {
-        fail_after--;
-        return false;
-    }
-    failed |= fail_after == 0;
-    return fail_after == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails() ? NULL : __real_realloc(old, size);
-}
 
 /* --- the rule --- */
 
@@ -500,20 +471,19 @@ static void test_no_memory(void **state)
         struct buf out = {0};
         struct delivered_codec fresh = {0};
         struct arena own = {0};
-        failed = false;
-        fail_after = after;
+        alloc_fail_after(after);
         int rc = delivered_encode(&fresh, list, n, &out);
         if (rc == 0) {
             rc = delivered_decode(&fresh, out.data, out.len, SEED, &own, &back, &n_back, NULL);
         } else {
             assert_int_equal(out.len, 0);
         }
-        fail_after = -1;
-        assert_int_equal(rc, failed ? ERR_NOMEM : 0);
+        alloc_fail_after(-1);
+        assert_int_equal(rc, alloc_failed ? ERR_NOMEM : 0);
         delivered_codec_free(&fresh);
         arena_free(&own);
         buf_free(&out);
-        if (!failed) {
+        if (!alloc_failed) {
             assert_true(after >= 3);
             break;
         }

@@ -17,45 +17,11 @@
 #include "extension/extension.h"
 #include "filter/filter.h"
 #include "store/codec/deliveries.h"
+#include "tests/lib/alloc.h"
 
 #define SEED UINT64_C(0x5eed5eed5eed5eed)
 
 enum { ITEMS = 40, SEALED_M = 1000003 };
-
-/* --- allocations that fail: the linker sends the library's here (see local.mk) --- */
-
-static int fail_after = -1; /* so many succeed, then all fail; -1: none */
-
-static bool fails(void)
-{
-    if (fail_after > 0) {
-        fail_after--;
-        return false;
-    }
-    return fail_after == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails() ? NULL : __real_realloc(old, size);
-}
 
 /* --- the fixture: a connection, a filter with a live and a sealed part, a list of deliveries --- */
 
@@ -122,7 +88,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    fail_after = -1;
+    alloc_fail_after(-1);
     assert_int_equal(sqlite3_close(f->db), SQLITE_OK); /* nothing holds the connection back */
     buf_free(&f->filter);
     buf_free(&f->delivered);
@@ -330,11 +296,11 @@ static void test_no_memory(void **state)
             sqlite3 *old = f->db;
             assert_int_equal(sqlite3_open(":memory:", &f->db), SQLITE_OK);
             exec(f->db, "CREATE TABLE meta (name, value); INSERT INTO meta VALUES ('seed', '5eed5eed5eed5eed')");
-            fail_after = n;
+            alloc_fail_after(n);
             int rc = sqlite3_unseen_init(f->db, &error, NULL);
             const char *answer = rc == SQLITE_OK ? ask(f, queries[i][0]) : "error: out of memory";
-            done = fail_after > 0; /* not all were needed */
-            fail_after = -1;
+            done = !alloc_failed;
+            alloc_fail_after(-1);
             assert_string_equal(answer, done                      ? queries[i][1]
                                         : strstr(answer, "error") ? "error: out of memory"
                                                                   : queries[i][1]);

@@ -11,8 +11,8 @@
 #include <math.h>
 
 #include "filter/filter.h"
-#include "grown.h"
-#include "random.h"
+#include "tests/lib/grown.h"
+#include "tests/lib/random.h"
 
 static const uint32_t sizes[] = {0, 1, 2, 3, 7, 10, 31, 32, 33, 100, 255, 256, 257, 1000, 10000, 100000};
 #define COUNT(array) (sizeof(array) / sizeof *(array))

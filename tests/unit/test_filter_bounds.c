@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "filter/filter.h"
-#include "random.h"
-#include "store_calls.h"
+#include "tests/lib/random.h"
+#include "tests/lib/store_calls.h"
 
 enum {
     BOMB = 8 * 1000 * 1000, /* positions: a megabyte, and 32 of them in memory */

@@ -11,7 +11,7 @@
 
 #include "base/hash.h"
 #include "filter/filter.h"
-#include "random.h"
+#include "tests/lib/random.h"
 
 #define COARSE_M (FILTER_LIVE_M >> FILTER_GRAIN)
 #define COUNT(array) (sizeof(array) / sizeof *(array))

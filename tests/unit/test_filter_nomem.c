@@ -10,37 +10,8 @@
 
 #include "filter/filter.h"
 #include "filter/probe.h"
-#include "random.h"
-
-/* The n-th allocation from now on fails; 0: none does. */
-static unsigned fail_at;
-
-static bool fails(void)
-{
-    return fail_at > 0 && --fail_at == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    return fails() ? NULL : __real_realloc(p, size);
-}
+#include "tests/lib/alloc.h"
+#include "tests/lib/random.h"
 
 enum { N = 50000 }; /* a part needs an arena block of its own */
 
@@ -63,7 +34,7 @@ static void encode_and_decode_survive_each_failure(void **state)
                   {.positions = v, .n = N - 1, .m = FILTER_LIVE_M}},
     };
     struct buf blob = {0};
-    fail_at = 1;
+    alloc_fail_at(1);
     assert_int_equal(filter_encode(&f, &blob), ERR_NOMEM);
     assert_int_equal(blob.len, 0);
     assert_int_equal(filter_encode(&f, &blob), 0);
@@ -73,11 +44,10 @@ static void encode_and_decode_survive_each_failure(void **state)
         struct arena arena = {0};
         struct filter decoded;
         struct err err = {0};
-        fail_at = n;
+        alloc_fail_at((int)n);
         int rc = filter_decode(blob.data, blob.len, &arena, &decoded, &err);
-        bool reached = fail_at == 0;
-        fail_at = 0;
-        if (!reached) {
+        if (!alloc_failed) {
+            alloc_fail_after(-1);
             assert_int_equal(rc, 0);
             assert_int_equal(decoded.n_parts, 3);
             arena_free(&arena);
@@ -102,7 +72,7 @@ static void add_survives_a_failure(void **state)
         make_positions(w, 3);
         struct arena arena = {0};
         struct filter f = {0};
-        fail_at = 1;
+        alloc_fail_at(1);
         assert_int_equal(filter_add(&f, v, N, coarse_max, &arena), ERR_NOMEM);
         assert_int_equal(f.n_parts, 0);
         make_positions(v, 2);
@@ -110,7 +80,7 @@ static void add_survives_a_failure(void **state)
         assert_int_equal(f.parts[0].coarse, coarse_max > 0);
         struct filter before = f;
         memcpy(kept, f.parts[0].positions, f.parts[0].n * sizeof *kept);
-        fail_at = 1;
+        alloc_fail_at(1);
         assert_int_equal(filter_add(&f, w, N, coarse_max, &arena), ERR_NOMEM);
         assert_memory_equal(&f, &before, sizeof f);
         assert_memory_equal(f.parts[0].positions, kept, f.parts[0].n * sizeof *kept);
@@ -118,7 +88,7 @@ static void add_survives_a_failure(void **state)
         assert_int_equal(filter_add(&f, w, N, coarse_max, &arena), 0);
         if (coarse_max > 0) {
             assert_int_equal(f.n_parts, 2);
-            fail_at = 1;
+            alloc_fail_at(1);
             assert_int_equal(filter_unite(&f, &arena), ERR_NOMEM);
         }
         arena_free(&arena);
@@ -136,23 +106,23 @@ static void the_probe_survives_a_failure(void **state)
     const uint64_t hash = (uint64_t)v[0] << 32;
     const struct probe_input in = {.parts = parts, .n_parts = 1}, little_in = {.parts = little_parts, .n_parts = 1};
 
-    fail_at = 1;
+    alloc_fail_at(1);
     assert_null(probe_new());
     struct probe *p = probe_new();
     assert_int_equal(probe_build(p, &little_in), 0);
     assert_true(probe_seen(p, hash));
-    fail_at = 1;
+    alloc_fail_at(1);
     assert_int_equal(probe_build(p, &in), ERR_NOMEM);
     assert_false(probe_seen(p, hash)); /* it holds nothing */
     assert_int_equal(probe_build(p, &in), 0);
     assert_true(probe_seen(p, hash));
 
-    fail_at = 1; /* once warm, nothing is allocated */
+    alloc_fail_at(1); /* once warm, nothing is allocated */
     assert_int_equal(probe_build(p, &little_in), 0);
     assert_int_equal(probe_build(p, &in), 0);
     assert_true(probe_seen(p, hash));
-    assert_int_equal(fail_at, 1);
-    fail_at = 0;
+    assert_false(alloc_failed);
+    alloc_fail_after(-1);
     probe_free(p);
 }
 

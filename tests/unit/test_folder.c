@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "store/sqlite/db/folder.h"
-#include "store_fixture.h"
+#include "tests/lib/store_fixture.h"
 
 static ino_t synced[16];
 static int n_synced;

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/histogram.h"
-#include "random.h"
+#include "tests/lib/random.h"
 
 static struct histogram *new_histogram(void)
 {

@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
-#include "store_fixture.h"
+#include "tests/lib/store_fixture.h"
 
 enum { USERS = 40, ITEMS = 30 };
 

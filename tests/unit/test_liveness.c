@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/codec/user_snapshot.h"
-#include "whole_folder.h"
+#include "tests/lib/whole_folder.h"
 
 static char copy[64]; /* the backup's folder */
 

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store_fixture.h"
+#include "tests/lib/store_fixture.h"
 
 enum { READ_MAX = 20000 };
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "filter/probe.h"
-#include "random.h"
+#include "tests/lib/random.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "random.h"
 #include "resp/parser.h"
+#include "tests/lib/random.h"
 
 struct message {
     const char *bytes;

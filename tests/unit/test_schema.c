@@ -16,7 +16,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "store/sqlite/db/schema.h"
-#include "world_fixture.h"
+#include "tests/lib/world_fixture.h"
 
 enum { HOUR_MS = 3600 * 1000 };
 static const int64_t DAY_MS = INT64_C(24) * HOUR_MS;
@@ -116,13 +116,11 @@ static void test_tables_say_what_they_are(void **state)
 {
     struct fixture *f = *state;
     struct world *w = &f->world;
-    struct err err = {0};
     static const char silent[] = "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE TABLE%' AND instr(sql, '(' || "
                                  "char(10) || '    -- ') = 0";
     start(w);
     play(w, "u1", "a", SEPTEMBER_22);
-    world_flush(w);
-    assert_int_equal(world_wait(w, NULL, &err), 0);
+    flush_world(w);
     world_stop(w);
     expect(f, "history", silent, "");
     expect(f, "staging", silent, "");
@@ -285,8 +283,7 @@ static void test_views_follow(void **state)
     play(w, "u2", "b", SEPTEMBER_22);
     expect(f, "staging", "SELECT slot, state, rows, users, oldest, newest FROM ring WHERE state <> 'empty'",
            "0|open|3|2|2026-08-13 10:00:00|2026-09-22 10:00:00\n");
-    world_flush(w);
-    assert_int_equal(world_wait(w, NULL, &err), 0);
+    flush_world(w);
     expect(f, "staging", "SELECT slot, state FROM ring WHERE state <> 'empty'", "1|open\n");
     expect(f, "history", "SELECT month, user, items FROM plays ORDER BY 1, 2",
            "2026-08|u1|1\n2026-09|u1|1\n2026-09|u2|1\n");
@@ -319,12 +316,10 @@ static void test_plan(void **state)
 {
     struct fixture *f = *state;
     struct world *w = &f->world;
-    struct err err = {0};
     start(w);
     play(w, "u1", "a", SEPTEMBER_22 - 40 * DAY_MS);
     play(w, "u1", "b", SEPTEMBER_22);
-    world_flush(w);
-    assert_int_equal(world_wait(w, NULL, &err), 0);
+    flush_world(w);
     world_stop(w);
     exec(f, "history",
          "CREATE TABLE sealed_202608 (user_key INTEGER PRIMARY KEY, items INTEGER NOT NULL, filter BLOB "
@@ -364,11 +359,9 @@ static void test_other_hands(void **state)
 {
     struct fixture *f = *state;
     struct world *w = &f->world;
-    struct err err = {0};
     start(w);
     play(w, "u1", "a", SEPTEMBER_22);
-    world_flush(w);
-    assert_int_equal(world_wait(w, NULL, &err), 0);
+    flush_world(w);
     world_stop(w);
     assert_int_equal(problems(w), 0);
     exec(f, "history", "DROP VIEW plays; CREATE VIEW plays AS SELECT 1");

@@ -22,10 +22,10 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
-#include "random.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
-#include "world_fixture.h"
+#include "tests/lib/random.h"
+#include "tests/lib/world_fixture.h"
 
 enum { HOUR_MS = 3600 * 1000, ID_SIZE = 32 };
 static const int64_t DAY_MS = INT64_C(24) * HOUR_MS;
@@ -98,7 +98,7 @@ static void play_all(struct world *w, uint32_t n)
         world_record(w, &event, 1, NULL, NULL);
     }
     wait_all(w);
-    flush(w);
+    flush_world(w);
 }
 
 static void need_seen(struct world *w, uint32_t i)
@@ -288,7 +288,7 @@ static void test_error(void **state)
             play(w, name(user, "u", (uint32_t)u), clock_wall_ms() - m * 30 * DAY_MS, prefix, 0, sizes[u] / 3);
         }
     }
-    flush(w); /* so that the months of larger users have a coarse part and one beside it */
+    flush_world(w); /* so that the months of larger users have a coarse part and one beside it */
     for (int u = 0; u < USERS; u++) {
         for (int m = 0; m < MONTHS; m++) {
             char prefix[ID_SIZE];
@@ -296,7 +296,7 @@ static void test_error(void **state)
             play(w, name(user, "u", (uint32_t)u), clock_wall_ms() - m * 30 * DAY_MS, prefix, sizes[u] / 3, sizes[u]);
         }
     }
-    flush(w);
+    flush_world(w);
     advance_to(w, SEPTEMBER_2 + HOUR_MS);
     assert_int_equal(oldest_month(w).state, STORE_MONTH_SEALED);
     uint64_t asked = 0;
@@ -332,7 +332,7 @@ static void test_error(void **state)
                 play(w, id, clock_wall_ms() - 33 * DAY_MS, "late", 0, sizes[u] / 10 + 1);
             }
         }
-        flush(w);
+        flush_world(w);
     }
     assert_true(asked >= 10000000);
     need_sound(w);
@@ -544,7 +544,7 @@ static void test_page_sizes(void **state)
         start(w);
         play_all(w, 700);
         play(w, slice_str("heavy"), clock_wall_ms(), "h", 0, 3000);
-        flush(w);
+        flush_world(w);
         for (int sealed = 0; sealed < 2; sealed++) {
             assert_int_equal(oldest_month(w).state, sealed ? STORE_MONTH_SEALED : STORE_MONTH_LIVE);
             need_seen(w, 0);

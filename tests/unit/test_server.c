@@ -18,7 +18,7 @@
 
 #include "fake_store.h"
 #include "net/room.h"
-#include "server_fixture.h"
+#include "tests/lib/server_fixture.h"
 
 #define NOAUTH "-NOAUTH Authentication required.\r\n"
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "fake_store.h"
-#include "server_fixture.h"
+#include "tests/lib/server_fixture.h"
 
 enum { LIMIT = 16 * 1024 * 1024, CROWD = 400, CROWD_MOST = 1000 };
 

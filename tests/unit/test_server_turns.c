@@ -14,9 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "random.h"
 #include "resp/command.h"
-#include "server_fixture.h"
+#include "tests/lib/random.h"
+#include "tests/lib/server_fixture.h"
 
 static void begin(struct fixture *f)
 {

@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "dedup/sessions.h"
-#include "random.h"
+#include "tests/lib/random.h"
 
 enum { TTL_MS = 600000, SEED = 42 };
 

@@ -10,7 +10,7 @@
 
 #include "filter/probe.h"
 #include "filter/sieve.h"
-#include "random.h"
+#include "tests/lib/random.h"
 
 enum { MONTHS = 4, PARTS = 3, KNOWN = 40000, MOST = 5000, FEW = 300 };
 

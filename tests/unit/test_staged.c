@@ -15,46 +15,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "store/sqlite/index/staged.h"
-
-/* --- allocations that fail: the linker sends the library's here (see local.mk) --- */
-
-static int fail_after = -1; /* so many succeed, then all fail; -1: none */
-static bool failed;
-
-static bool fails(void)
-{
-    if (fail_after < 0) {
-        return false;
-    }
-    if (fail_after > 0) {
-        fail_after--;
-        return false;
-    }
-    failed = true;
-    return true;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_reallocarray(void *old, size_t n, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_reallocarray(void *old, size_t n, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_reallocarray(void *old, size_t n, size_t size)
-{
-    return fails() ? NULL : __real_reallocarray(old, n, size);
-}
+#include "tests/lib/alloc.h"
 
 /* --- small things --- */
 
@@ -600,7 +561,7 @@ static int whole_life(size_t *rows_left)
         *rows_left += walk.n_plays + walk.n_deliveries;
     }
     if (rc < 0) { /* The walk goes on where it was. */
-        fail_after = -1;
+        alloc_fail_after(-1);
         while (staged_walk_next(&walk) == 1) {
             *rows_left += walk.n_plays + walk.n_deliveries;
         }
@@ -620,11 +581,10 @@ static void test_no_memory(void **state)
     int n = 0;
     size_t left;
     for (;; n++) {
-        fail_after = n;
-        failed = false;
+        alloc_fail_after(n);
         int rc = whole_life(&left);
-        fail_after = -1;
-        if (!failed) {
+        alloc_fail_after(-1);
+        if (!alloc_failed) {
             assert_int_equal(rc, 0);
             break;
         }

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "whole_folder.h"
+#include "tests/lib/whole_folder.h"
 
 static int setup(void **state)
 {

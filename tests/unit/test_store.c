@@ -18,7 +18,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 static void copy_file(const char *from, const char *to, const char *name)
 {

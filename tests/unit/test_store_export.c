@@ -11,7 +11,7 @@
 
 #include "base/hash.h"
 #include "store/codec/user_snapshot.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 enum meanwhile { FORGET_USER, FORGET_ITEM, FLUSH };
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 static void test_bulk(void **state)
 {

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 /* --- files --- */
 

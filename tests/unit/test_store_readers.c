@@ -21,7 +21,7 @@
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/state.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 struct race {
     struct store_fixture *f;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 static void test_ring_flush_of_nothing(void **state)
 {

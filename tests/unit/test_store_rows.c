@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 #define FAR INT64_C(10000000000) /* more ids than an index holds */
 

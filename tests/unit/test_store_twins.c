@@ -13,20 +13,14 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/sqlite/index/staged.h"
-#include "store_calls.h"
+#include "tests/lib/alloc.h"
+#include "tests/lib/store_calls.h"
 
 /* The walk of a flush copies deliveries into an array of these, and nothing else makes one. */
-static _Atomic bool no_deliveries;
-
-void *__real_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size);
-
-void *__wrap_reallocarray(void *p, size_t n, size_t size)
+static bool no_deliveries(enum alloc_by by, size_t n, size_t size)
 {
-    if (size == sizeof(struct staged_delivery) && atomic_load(&no_deliveries)) {
-        return NULL;
-    }
-    return __real_reallocarray(p, n, size);
+    (void)n;
+    return by == ALLOC_REALLOCARRAY && size == sizeof(struct staged_delivery);
 }
 
 enum {
@@ -86,9 +80,9 @@ static void test_twin_behind_a_step(void **state)
     record_step(f, key, "a"); /* by its id the first of both */
     record_with_key(f, STORE_PLAY, key, "b", "mine");
     record_with_key(f, STORE_DELIVERY, key, "b", "sent");
-    atomic_store(&no_deliveries, true);
+    atomic_store(&alloc_fails, no_deliveries);
     assert_true(flush(f) < 0);
-    atomic_store(&no_deliveries, false);
+    atomic_store(&alloc_fails, NULL);
     assert_int_equal(flush(f), 0);
     assert_int_equal(stats(f).staged_rows, 0);
     assert_true(seen_with_key(f, key, "a", "again"));
@@ -103,9 +97,9 @@ static void test_twin_of_the_last_key(void **state)
     record_step(f, INT64_MAX, "a");
     record_with_key(f, STORE_PLAY, INT64_MAX, "b", "mine");
     record_with_key(f, STORE_DELIVERY, INT64_MAX, "b", "sent");
-    atomic_store(&no_deliveries, true);
+    atomic_store(&alloc_fails, no_deliveries);
     assert_true(flush(f) < 0);
-    atomic_store(&no_deliveries, false);
+    atomic_store(&alloc_fails, NULL);
     assert_int_equal(flush(f), 0);
     assert_true(seen_with_key(f, INT64_MAX, "b", "mine"));
     assert_true(seen_with_key(f, INT64_MAX, "b", "sent"));

@@ -1,4 +1,4 @@
-#include "world_fixture.h"
+#include "tests/lib/world_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ void wait_all(struct world *w)
     }
 }
 
-void flush(struct world *w)
+void flush_world(struct world *w)
 {
     world_flush(w);
     wait_all(w);

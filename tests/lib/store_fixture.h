@@ -1,13 +1,13 @@
 /* The embedded store through its seam, for unit tests: a real store in a folder of its own, with the test's clock and a
- * file system that fails on demand; and what waits for its answers. Tests that connection it need -Wl,--wrap=malloc. */
+ * file system that fails on demand; and what waits for its answers. */
 #ifndef UNSEEN_TESTS_STORE_FIXTURE_H
 #define UNSEEN_TESTS_STORE_FIXTURE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "../scenario/vfs_fault.h"
 #include "store/sqlite/sqlite_store.h"
+#include "tests/lib/vfs_fault.h"
 
 enum { SEED = 7 };
 #define START INT64_C(1795255200000) /* 2026-11-21T10:00:00Z, where the clock begins */

@@ -1,4 +1,4 @@
-#include "whole_folder.h"
+#include "tests/lib/whole_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #ifndef UNSEEN_TESTS_WHOLE_FOLDER_H
 #define UNSEEN_TESTS_WHOLE_FOLDER_H
 
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 /* A closed store over an empty folder, with such a folder kept aside. */
 struct store_fixture *whole_folder_new(const char *name);

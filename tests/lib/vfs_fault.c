@@ -1,4 +1,4 @@
-#include "vfs_fault.h"
+#include "tests/lib/vfs_fault.h"
 
 #include <pthread.h>
 #include <sqlite3.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "vfs_power.h"
+#include "tests/lib/vfs_power.h"
 
 enum { RULES_MAX = 16, FILE_NAME = 64 };
 

@@ -1,4 +1,4 @@
-#include "grown.h"
+#include "tests/lib/grown.h"
 
 #include <stdlib.h>
 

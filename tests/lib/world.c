@@ -1,4 +1,4 @@
-#include "world.h"
+#include "tests/lib/world.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/sqlite/sqlite_store.h"
-#include "vfs_fault.h"
+#include "tests/lib/vfs_fault.h"
 
 static void *need(void *memory)
 {

@@ -21,9 +21,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dedup/sessions.h"
-#include "fake_store.h"
 #include "legacy/read_through.h"
-#include "server_fixture.h"
+#include "tests/lib/server_fixture.h"
+#include "tests/unit/fake_store.h"
 
 void fixture_init(struct fixture *f)
 {

@@ -1,4 +1,4 @@
-#include "store_fixture.h"
+#include "tests/lib/store_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "tests/lib/alloc.h"
 
 /* --- large allocations that fail --- */
 
@@ -21,16 +22,15 @@ _Atomic bool no_large;
 _Atomic int large_left;
 _Atomic size_t largest_malloc;
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-
-void *__wrap_malloc(size_t size)
+static bool fails_if_large(enum alloc_by by, size_t n, size_t size)
 {
-    size_t largest = atomic_load(&largest_malloc);
-    while (size > largest && !atomic_compare_exchange_weak(&largest_malloc, &largest, size)) {
+    if (by != ALLOC_MALLOC) {
+        return false;
     }
-    bool fails = size >= 32768 && (atomic_load(&no_large) || atomic_fetch_sub(&large_left, 1) == 1);
-    return fails ? NULL : __real_malloc(size);
+    size_t largest = atomic_load(&largest_malloc);
+    while (n * size > largest && !atomic_compare_exchange_weak(&largest_malloc, &largest, n * size)) {
+    }
+    return n * size >= 32768 && (atomic_load(&no_large) || atomic_fetch_sub(&large_left, 1) == 1);
 }
 
 /* --- waiting for answers --- */
@@ -125,6 +125,7 @@ struct store_fixture *store_fixture_new(const char *name)
     struct store_fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
     assert_int_equal(vfs_fault_register(), 0);
+    atomic_store(&alloc_fails, fails_if_large);
     clock_test_start(START);
     calendar_set_zone("UTC");
     config_defaults(&f->cfg);

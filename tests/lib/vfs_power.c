@@ -1,4 +1,4 @@
-#include "vfs_power.h"
+#include "tests/lib/vfs_power.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../unit/random.h"
+#include "tests/lib/random.h"
 
 enum {
     SECTOR = 512,

@@ -1,4 +1,4 @@
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

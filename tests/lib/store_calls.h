@@ -5,8 +5,8 @@
 
 #include <sqlite3.h>
 
-#include "../scenario/vfs_fault.h"
-#include "store_fixture.h"
+#include "tests/lib/store_fixture.h"
+#include "tests/lib/vfs_fault.h"
 
 enum { HOUR_MS = 3600 * 1000, DAY_MS = 24 * HOUR_MS };
 

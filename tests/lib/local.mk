@@ -1,0 +1,32 @@
+# What unit tests, scenarios and benches share: the disks that fail and forget, a world to drive, fixtures.
+check_LIBRARIES = tests/lib/libtest.a
+tests_lib_libtest_a_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
+tests_lib_libtest_a_SOURCES = \
+	tests/lib/grown.c \
+	tests/lib/grown.h \
+	tests/lib/random.h \
+	tests/lib/vfs_fault.c \
+	tests/lib/vfs_fault.h \
+	tests/lib/vfs_power.c \
+	tests/lib/vfs_power.h \
+	tests/lib/world.c \
+	tests/lib/world.h
+
+# The fixtures speak cmocka.
+if TESTS_ENABLED
+tests_lib_libtest_a_SOURCES += \
+	tests/lib/alloc.c \
+	tests/lib/alloc.h \
+	tests/lib/server_fixture.c \
+	tests/lib/server_fixture.h \
+	tests/lib/store_calls.c \
+	tests/lib/store_calls.h \
+	tests/lib/store_fixture.c \
+	tests/lib/store_fixture.h \
+	tests/lib/whole_folder.c \
+	tests/lib/whole_folder.h \
+	tests/lib/world_fixture.c \
+	tests/lib/world_fixture.h \
+	tests/unit/fake_store.c \
+	tests/unit/fake_store.h
+endif
