@@ -190,6 +190,23 @@ static bool like(const char *want, const char *got)
     }
 }
 
+long long client_info(int fd, const char *section, const char *name)
+{
+    char text[64], got[16384] = "";
+    snprintf(text, sizeof text, "INFO %s\r\n", section);
+    client_say(fd, text);
+    size_t len = 0;
+    while (len < 4 || memcmp(got + len - 4, "\r\n\r\n", 4) != 0) {
+        ssize_t n = recv(fd, got + len, sizeof got - 1 - len, 0);
+        assert_true(n > 0);
+        len += (size_t)n;
+    }
+    snprintf(text, sizeof text, "\n%s:", name);
+    const char *at = strstr(got, text);
+    assert_non_null(at);
+    return atoll(at + strlen(text));
+}
+
 bool text_is(const char *want, const struct buf *got, const char *about)
 {
     bool same = like(want, got->data);

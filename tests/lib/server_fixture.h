@@ -44,6 +44,9 @@ bool client_has_input(int fd);
 /* A fresh connection: sends text, shuts its half, and returns all that comes, NUL-terminated. */
 void client_ask(const struct fixture *f, const char *text, struct buf *out);
 
+/* The number that INFO has under that name. */
+long long client_info(int fd, const char *section, const char *name);
+
 /* Prints both texts when they differ; \1 in want stands for anything. */
 bool text_is(const char *want, const struct buf *got, const char *about);
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <ftw.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,26 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 void remove_folder(const char *path)
 {
     nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+bool copy_file(const char *from, const char *name, const char *to, const char *new_name)
+{
+    char path[PATH_MAX];
+    char bytes[65536];
+    snprintf(path, sizeof path, "%s/%s", from, name);
+    FILE *in = fopen(path, "rb");
+    if (in == NULL) {
+        return false;
+    }
+    snprintf(path, sizeof path, "%s/%s", to, new_name);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;) {
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    }
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+    return true;
 }
 
 struct store_fixture *store_fixture_new(const char *name)

@@ -28,6 +28,7 @@ void close_store(struct store_fixture *f);
 void kill_store(struct store_fixture *f); /* as by kill -9: nothing of what a close writes reaches the disk */
 
 void remove_folder(const char *path);
+bool copy_file(const char *from, const char *name, const char *to, const char *new_name); /* false: there is none */
 
 /* Answers raise a flag: the int that their owner points to. */
 void wait_flag(int *flag);

@@ -114,26 +114,9 @@ static void settle(const struct crowd *c)
     }
 }
 
-static long long info(const struct crowd *c, const char *section, const char *name)
-{
-    char text[64], got[16384] = "";
-    snprintf(text, sizeof text, "INFO %s\r\n", section);
-    client_say(c->clock, text);
-    size_t len = 0;
-    while (len < 4 || memcmp(got + len - 4, "\r\n\r\n", 4) != 0) {
-        ssize_t n = recv(c->clock, got + len, sizeof got - 1 - len, 0);
-        assert_true(n > 0);
-        len += (size_t)n;
-    }
-    snprintf(text, sizeof text, "\n%s:", name);
-    const char *at = strstr(got, text);
-    assert_non_null(at);
-    return atoll(at + strlen(text));
-}
-
 static long long used(const struct crowd *c)
 {
-    return info(c, "memory", "request_memory_used");
+    return client_info(c->clock, "memory", "request_memory_used");
 }
 
 /* Behind it come turns of all workers, so that what one has given back reaches those who wait with another. */
@@ -347,7 +330,7 @@ static void unread_replies_give_way(void **state)
         client_send(fd[i], large.data + large.len / 2, large.len - large.len / 2);
     }
     settle(&c);
-    assert_true(info(&c, "memory", "request_memory_waiting") > 0);
+    assert_true(client_info(c.clock, "memory", "request_memory_waiting") > 0);
     assert_int_equal(count_closed(&c), 0); /* and reading has freed some */
     for (int i = 0; i < 12; i++) {
         advance(&c, 1000);
@@ -611,7 +594,7 @@ static void half_sent_middling(void **state)
         settle(&c);
     }
     assert_true(used(&c) <= LIMIT);
-    assert_true(info(&c, "memory", "request_memory_waiting") > N / 4);
+    assert_true(client_info(c.clock, "memory", "request_memory_waiting") > N / 4);
     ask(&c, 1000);
     int fd = client_open_tcp(&c.f);
     size_t at = 0;

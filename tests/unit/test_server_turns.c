@@ -26,24 +26,6 @@ static void begin(struct fixture *f)
     snprintf(f->cfg.listen, sizeof f->cfg.listen, "127.0.0.1:0");
 }
 
-/* INFO's number. */
-static long long info(int fd, const char *section, const char *name)
-{
-    char text[64], got[16384] = "";
-    snprintf(text, sizeof text, "INFO %s\r\n", section);
-    client_say(fd, text);
-    size_t len = 0;
-    while (len < 4 || memcmp(got + len - 4, "\r\n\r\n", 4) != 0) {
-        ssize_t n = recv(fd, got + len, sizeof got - 1 - len, 0);
-        assert_true(n > 0);
-        len += (size_t)n;
-    }
-    snprintf(text, sizeof text, "\n%s:", name);
-    const char *at = strstr(got, text);
-    assert_non_null(at);
-    return atoll(at + strlen(text));
-}
-
 /* A crowd has half a million requests under way. Who then asks a few times is answered long before they are. */
 static void many_requests_hold_up_nobody(void **state)
 {
@@ -56,7 +38,7 @@ static void many_requests_hold_up_nobody(void **state)
     fixture_start(&f);
     fixture_attach(&f);
     int asker = client_open_tcp(&f);
-    long long before = info(asker, "stats", "total_commands_processed");
+    long long before = client_info(asker, "stats", "total_commands_processed");
     for (int i = 0; i < EACH; i++) {
         buf_addf(&pings, "PING\r\n");
     }
@@ -70,7 +52,7 @@ static void many_requests_hold_up_nobody(void **state)
     }
     long long run = 0;
     for (int i = 0; i < 3; i++) {
-        run = info(asker, "stats", "total_commands_processed") - before;
+        run = client_info(asker, "stats", "total_commands_processed") - before;
     }
     if (run > CROWD * EACH / 3) {
         fail_msg("%lld requests of others were run first", run);

@@ -20,25 +20,6 @@
 #include "base/hash.h"
 #include "tests/lib/store_calls.h"
 
-static void copy_file(const char *from, const char *to, const char *name)
-{
-    char path[PATH_MAX];
-    char bytes[65536];
-    snprintf(path, sizeof path, "%s/%s", from, name);
-    FILE *in = fopen(path, "rb");
-    if (in == NULL) {
-        return;
-    }
-    snprintf(path, sizeof path, "%s/%s", to, name);
-    FILE *out = fopen(path, "wb");
-    assert_non_null(out);
-    for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;) {
-        assert_int_equal(fwrite(bytes, 1, n, out), n);
-    }
-    fclose(in);
-    assert_int_equal(fclose(out), 0);
-}
-
 /* The machine stops while all files are open: the store goes on in a copy of what they hold at this moment. */
 static void crash_into_copy(struct store_fixture *f, char first[CONFIG_TEXT])
 {
@@ -47,7 +28,7 @@ static void crash_into_copy(struct store_fixture *f, char first[CONFIG_TEXT])
     char copy[] = "/tmp/unseen-test-store.XXXXXX";
     assert_non_null(mkdtemp(copy));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        copy_file(first, copy, files[i]);
+        copy_file(first, files[i], copy, files[i]);
     }
     kill_store(f);
     snprintf(f->cfg.data, sizeof f->cfg.data, "%s", copy);

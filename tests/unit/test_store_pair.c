@@ -27,26 +27,6 @@ static void path_of(char out[PATH_MAX], const char *folder, const char *name)
     assert_true(snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX);
 }
 
-static bool copy_file(const char *from, const char *name, const char *to, const char *new_name)
-{
-    char path[PATH_MAX];
-    char bytes[65536];
-    path_of(path, from, name);
-    FILE *in = fopen(path, "rb");
-    if (in == NULL) {
-        return false;
-    }
-    path_of(path, to, new_name);
-    FILE *out = fopen(path, "wb");
-    assert_non_null(out);
-    for (size_t n; (n = fread(bytes, 1, sizeof bytes, in)) > 0;) {
-        assert_int_equal(fwrite(bytes, 1, n, out), n);
-    }
-    fclose(in);
-    assert_int_equal(fclose(out), 0);
-    return true;
-}
-
 /* Names and contents of all files, as one number; but not of the lock, nor of what SQLite makes to read a log. */
 static uint64_t print_of(const char *folder)
 {
