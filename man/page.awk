@@ -5,7 +5,7 @@
 # but common.md only adds what the others lack. Sections come out in the order below, those with other names between
 # OPTIONS and EXIT STATUS. Of Markdown it knows what docs/ uses: headings, paragraphs, lists of "- ", tables (the first
 # column is the term, the others explain it), fences, `code`, **bold**, *italic*, links; and "term" with ":   what it is"
-# on the next lines.
+# on the next lines, each of which may go on with "    more".
 
 BEGIN {
     n_order = split("NAME,SYNOPSIS,DESCRIPTION,SUBCOMMANDS,OPTIONS,*,EXIT STATUS,ENVIRONMENT,FILES,EXAMPLES,SEE ALSO",
@@ -56,7 +56,7 @@ END {
     }
 }
 
-function print_section(title,    lines, n, i, body)
+function print_section(title,    lines, n, i, body, broken)
 {
     if (!(title in text)) {
         return
@@ -78,8 +78,11 @@ function print_section(title,    lines, n, i, body)
         } else if (lines[i + 1] ~ /^:   /) {
             print ".TP"
             print guarded(inline(lines[i])) # a term is one line
-            for (body = ""; lines[i + 1] ~ /^:   /; i++) {
-                print_text(substr(lines[i + 1], 5), body++ > 0)
+            for (broken = 0; lines[i + 1] ~ /^:   /; broken = 1) {
+                for (body = substr(lines[++i], 5); lines[i + 1] ~ /^    /; i++) {
+                    body = body " " substr(lines[i + 1], 5)
+                }
+                print_text(body, broken)
             }
             fresh = 0
         } else if (lines[i] ~ /^- /) {

@@ -75,6 +75,8 @@ def test_no_warning(page):
     assert "@" not in typed.sub("", text), "the name of a folder is not filled in"
     for block in typed.findall(text):
         assert not re.search(r"(?<!\\)[-'`^~]", block), "some systems show another character for it"
+    for lists in re.findall(r'^\.SH "(?:ENVIRONMENT|EXIT STATUS|SIGNALS)"\n(.*?)(?=^\.SH)', text, re.MULTILINE | re.DOTALL):
+        assert ".PP" not in lists and "\n: " not in lists, "an explanation is cut off from its term"
     titles = re.findall(r'^\.SH "(.*)"$', text, re.MULTILINE)
     assert titles[:1] == ["NAME"] and titles[-1] == "SEE ALSO" and len(titles) == len(set(titles))
     assert {"DESCRIPTION"} <= set(titles)
