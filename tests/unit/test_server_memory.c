@@ -229,11 +229,11 @@ static void replies_that_nobody_reads(void **state)
 /* The same request of everybody, run and answered as far as the peer takes it. */
 static void ask_all(const struct crowd *c, int first, int n, const struct buf *request)
 {
-    long long run = info(c, "stats", "total_commands_processed");
+    long long run = client_info(c->clock, "stats", "total_commands_processed");
     for (int i = 0; i < n; i++) {
         client_send(c->fd[first + i], request->data, request->len);
     }
-    while (info(c, "stats", "total_commands_processed") < run + n) {
+    while (client_info(c->clock, "stats", "total_commands_processed") < run + n) {
     }
     settle(c);
 }
@@ -407,7 +407,7 @@ static void waiting_holds_no_arguments(void **state)
         client_send(join(&c), many.data, many.len);
     }
     settle(&c);
-    assert_true(info(&c, "memory", "request_memory_waiting") > 0);
+    assert_true(client_info(c.clock, "memory", "request_memory_waiting") > 0);
     long long now = used(&c);
     if (now > LIMIT * 5 / 8) {
         fail_msg("%lld bytes are held", now);
