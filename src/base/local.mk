@@ -23,6 +23,8 @@ libunseen_a_SOURCES += \
 	src/base/err.c \
 	src/base/err.h \
 	src/base/figure.h \
+	src/base/folder_sync.c \
+	src/base/folder_sync.h \
 	src/base/glob.c \
 	src/base/glob.h \
 	src/base/guard.c \

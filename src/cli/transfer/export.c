@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/folder_sync.h"
 #include "base/hash.h"
 #include "base/keyslot.h"
 #include "base/plural.h"
@@ -133,24 +134,6 @@ static int open_file(struct exporting *x, struct err *err)
     return x->fd >= 0 ? 0 : err_set(err, ERR_SYSTEM, "can't create %s: %s", x->partial, strerror(errno));
 }
 
-/* So that the file has its name also after a power cut. */
-static int sync_folder(const char *path, struct err *err)
-{
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s",
-             slash == NULL   ? 1
-             : slash == path ? 1
-                             : (int)(slash - path),
-             slash == NULL ? "." : path);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 || fsync(fd) < 0 ? err_set(err, ERR_IO, "can't sync %s: %s", folder, strerror(errno)) : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return rc;
-}
-
 static int close_file(struct exporting *x, int rc, struct err *err)
 {
     if (x->path == NULL) {
@@ -169,7 +152,7 @@ static int close_file(struct exporting *x, int rc, struct err *err)
         unlink(x->partial);
         return rc;
     }
-    return sync_folder(x->path, err);
+    return folder_sync_name(x->path, err);
 }
 
 static int64_t range_begin(uint64_t i, uint64_t n)

@@ -16,6 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/folder_sync.h"
 #include "base/log.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/db/folder.h"

@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/folder_sync.h"
 #include "base/log.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -25,37 +26,13 @@ static int lock_path(const char *folder, char out[PATH_MAX], struct err *err)
     return 0;
 }
 
-int folder_sync(const char *folder, struct err *err)
-{
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int result =
-        fd >= 0 && fsync(fd) == 0 ? 0 : err_set(err, ERR_IO, "can't sync the folder %s: %s", folder, strerror(errno));
-    if (fd >= 0) {
-        close(fd);
-    }
-    return result;
-}
-
-/* Makes a folder's own name durable: it stands in the folder above. */
-static int sync_name(const char *path, struct err *err)
-{
-    char above[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL) {
-        strcpy(above, ".");
-    } else {
-        snprintf(above, sizeof above, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    }
-    return folder_sync(above, err);
-}
-
 static int make_part(const char *path, mode_t mode, struct err *err)
 {
     if (mkdir(path, mode) < 0) {
         int code = errno == EACCES || errno == EROFS ? ERR_READONLY : errno == ENOSPC ? ERR_FULL : ERR_SYSTEM;
         return errno == EEXIST ? 0 : err_set(err, code, "can't create the data folder %s: %s", path, strerror(errno));
     }
-    int result = sync_name(path, err);
+    int result = folder_sync_name(path, err);
     if (result < 0) {
         rmdir(path); /* or the next start would take its name for durable */
     }

@@ -14,9 +14,6 @@ void folder_unlock(const char *folder, int lock_fd);
 /* Writes pid and address into the lock file. */
 int folder_publish(const char *folder, int lock_fd, const char *address, struct err *err);
 
-/* Makes the names in a folder durable. */
-int folder_sync(const char *folder, struct err *err);
-
 /* ERR_NOTFOUND, naming both, when the folder has no such file. */
 int folder_need(const char *folder, const char *name, struct err *err);
 
