@@ -9,40 +9,42 @@
 
 static void add_ops(const struct worker_pool *pool, const enum op *ops, size_t n, struct bucket_sums *to)
 {
-    for (int w = 0; w < pool->n; w++) {
+    for (int w = 0; w < pool->n_all; w++) {
         for (size_t i = 0; i < n; i++) {
             buckets_add(to, &pool->workers[w].service->meter.ops[ops[i]]);
         }
     }
 }
 
-void http_timeline_look(struct http *h, struct timeline_mark *out)
+void http_timeline_look(const struct worker *w, struct timeline_mark *out)
 {
+    const struct worker_pool *pool = w->pool;
     static const enum op asks[] = {OP_UNSEEN, OP_SEEN, OP_FILTER};
     static const enum op records[] = {OP_PLAYED, OP_PLAYEDAT, OP_DELIVERED, OP_FILTER_DELIVER};
     *out = (struct timeline_mark){
         .mono_ms = clock_mono_ms(),
-        .questions = worker_pool_counter(h->pool, COUNT_QUESTIONS),
-        .candidates = worker_pool_counter(h->pool, COUNT_CANDIDATES),
-        .unseen = worker_pool_counter(h->pool, COUNT_UNSEEN),
-        .writes = worker_pool_counter(h->pool, COUNT_PLAYS) + worker_pool_counter(h->pool, COUNT_DELIVERIES),
-        .errors = worker_pool_counter(h->pool, COUNT_ERRORS),
+        .questions = worker_pool_counter(pool, COUNT_QUESTIONS),
+        .candidates = worker_pool_counter(pool, COUNT_CANDIDATES),
+        .unseen = worker_pool_counter(pool, COUNT_UNSEEN),
+        .writes = worker_pool_counter(pool, COUNT_PLAYS) + worker_pool_counter(pool, COUNT_DELIVERIES),
+        .errors = worker_pool_counter(pool, COUNT_ERRORS),
     };
-    add_ops(h->pool, asks, sizeof asks / sizeof *asks, &out->asked);
-    add_ops(h->pool, records, sizeof records / sizeof *records, &out->recorded);
-    if (h->dedup != NULL) {
+    add_ops(pool, asks, sizeof asks / sizeof *asks, &out->asked);
+    add_ops(pool, records, sizeof records / sizeof *records, &out->recorded);
+    const struct dedup *dedup = w->service->dedup;
+    if (dedup != NULL) {
         struct store_stats stats;
-        h->dedup->store->ops->stats(h->dedup->store, &stats);
+        dedup->store->ops->stats(dedup->store, &stats);
         out->data_bytes =
             stats.staging_file_bytes + stats.history_file_bytes + stats.staging_wal_bytes + stats.history_wal_bytes;
     }
-    timeline_note(&h->timeline, out);
+    timeline_note(&http_of(w)->timeline, out);
 }
 
-void http_timeline_tick(struct http *h)
+void http_timeline_tick(struct worker *w)
 {
     struct timeline_mark mark;
-    http_timeline_look(h, &mark);
+    http_timeline_look(w, &mark);
 }
 
 static json_t *ms_or_null(double us)
@@ -61,9 +63,9 @@ json_t *timeline_point_json(const struct timeline_point *p)
 
 enum http_outcome get_timeline(struct http_request *rq)
 {
-    const struct timeline *t = &rq->part->http->timeline;
+    const struct timeline *t = &rq->http->timeline;
     struct timeline_mark now;
-    http_timeline_look(rq->part->http, &now);
+    http_timeline_look(rq->conn->conn.worker, &now);
     int64_t wall = clock_wall_ms();
     json_t *points = json_array();
     for (size_t i = 1; i < t->n; i++) {

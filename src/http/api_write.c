@@ -1,114 +1,101 @@
-/* POST /v1/played, /v1/delivered. A request is one batch; the stager gathers what comes at the same time into one
- * commit. Everything about it is checked before anything of it is recorded. */
+/* POST /v1/played, /v1/delivered, /v1/block, /v1/unblock, DELETE /v1/users/{user}: ids in, a count out. */
 #include <jansson.h>
 
-#include "base/hash.h"
 #include "http/handlers.h"
-#include "http/json.h"
-#include "http/record.h"
+#include "http/submit.h"
 
-struct record_task {
-    struct http_task task;
-    struct store_batch batch;
-    json_t *answer;
-};
-
-enum http_outcome http_fail_write(struct http_request *rq, const struct err *err)
+static json_t *tell_recorded(const struct request *rq)
 {
-    if (err->code == ERR_IO || err->code == ERR_READONLY) {
-        return http_problem(rq, 500, "not-recorded", "not recorded: %s", err->text);
-    }
-    return http_fail(rq, err);
+    return json_pack("{s:I}", "recorded", (json_int_t)rq->count);
 }
 
-static void answer_record(struct http_task *task, struct http_request *rq)
+static json_t *tell_blocked(const struct request *rq)
 {
-    struct record_task *t = (struct record_task *)task;
-    if (rq != NULL && t->batch.err.code < 0) {
-        http_fail_write(rq, &t->batch.err);
-    } else if (rq != NULL) {
-        json_write(&rq->out, json_incref(t->answer));
-    }
-    json_decref(t->answer);
-    buf_free(&t->batch.bytes);
+    return json_pack("{s:I}", "blocked", (json_int_t)rq->count);
 }
 
-static void on_recorded(struct store_batch *batch)
+static json_t *tell_unblocked(const struct request *rq)
 {
-    http_task_done(batch->owner);
+    return json_pack("{s:I}", "unblocked", (json_int_t)rq->count);
 }
 
-enum http_outcome http_record(struct http_request *rq, enum store_kind kind, int64_t at_ms, struct slice user,
-                              const struct slice *items, const uint64_t *hashes, size_t n, json_t *answer)
+static json_t *tell_forgotten(const struct request *rq)
 {
-    size_t held = sizeof(struct record_task);
-    for (size_t i = 0; i < n; i++) {
-        held += 2 * items[i].len;
-    }
-    struct record_task *t = http_task_new(rq, sizeof *t, held, answer_record);
-    if (t == NULL) {
-        json_decref(answer);
-        return HTTP_DONE;
-    }
-    t->answer = answer;
-    t->batch.done = on_recorded;
-    t->batch.owner = &t->task;
-    if (answer == NULL ||
-        store_batch_add(&t->batch, kind, at_ms, hash_user_key(rq->dedup->seed, user), user, items, hashes, n) < 0) {
-        err_set(&t->batch.err, ERR_NOMEM, "out of memory for %zu items", n);
-        http_task_done(&t->task);
-        return HTTP_LATER;
-    }
-    http_count(rq, kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, n);
-    rq->dedup->store->ops->record(rq->dedup->store, &t->batch);
-    return HTTP_LATER;
+    return json_pack("{s:I}", "forgotten", (json_int_t)rq->count);
 }
 
-static enum http_outcome record(struct http_request *rq, enum store_kind kind)
+/* Reads the body and submits it; the request's items are the field `ids`. */
+static enum http_outcome submit(struct http_request *rq, struct request *asked, const struct json_field *fields,
+                                const struct json_ids *ids, enum op op, http_tell *tell)
 {
-    struct slice user = {0};
-    struct json_ids ids = {0};
-    int64_t given = 0, at;
-    bool has_at = false, skewed = false;
-    struct err err = {0};
-    const struct json_field fields[] = {
-        {"user", true, .id = &user},
-        {"items", true, .ids = &ids},
-        {kind == STORE_PLAY ? "at" : NULL, false, .number = &given, .given = &has_at},
-        {0},
-    };
     json_t *body = json_read(rq, fields);
     if (body == NULL) {
         return HTTP_DONE;
     }
-    int code = dedup_check_id("user", 0, user, &err);
-    if (code == 0 && has_at) {
-        code = dedup_event_time(rq->dedup, given, &at, &skewed, &err);
-        http_count(rq, COUNT_TIMES_REFUSED, code == ERR_RANGE);
-    } else {
-        at = dedup_stamp(rq->dedup);
-    }
-    if (code == 0) {
-        code = dedup_hash_items(rq->dedup, ids.items, ids.n, rq->hashes, &err);
-    }
-    enum http_outcome outcome;
-    if (code < 0) {
-        outcome = http_fail(rq, &err);
-    } else {
-        http_count(rq, COUNT_SKEWED, skewed);
-        outcome = http_record(rq, kind, at, user, ids.items, rq->hashes, ids.n,
-                              json_pack("{s:I}", "recorded", (json_int_t)ids.n));
-    }
+    asked->items = ids->items;
+    asked->n = ids->n;
+    enum http_outcome outcome = http_submit(rq, asked, asked->has_at ? OP_PLAYEDAT : op, tell);
     json_decref(body);
     return outcome;
 }
 
 enum http_outcome post_played(struct http_request *rq)
 {
-    return record(rq, STORE_PLAY);
+    struct request asked = {.kind = REQUEST_PLAY};
+    struct json_ids ids = {0};
+    const struct json_field fields[] = {{"user", true, .id = &asked.user},
+                                        {"items", true, .ids = &ids},
+                                        {"at", false, .number = &asked.at_ms, .given = &asked.has_at},
+                                        {0}};
+    return submit(rq, &asked, fields, &ids, OP_PLAYED, tell_recorded);
 }
 
 enum http_outcome post_delivered(struct http_request *rq)
 {
-    return record(rq, STORE_DELIVERY);
+    struct request asked = {.kind = REQUEST_DELIVERY};
+    struct json_ids ids = {0};
+    const struct json_field fields[] = {{"user", true, .id = &asked.user}, {"items", true, .ids = &ids}, {0}};
+    return submit(rq, &asked, fields, &ids, OP_DELIVERED, tell_recorded);
+}
+
+/* Ids are strings, as the items of /v1/unseen are. */
+enum http_outcome post_block(struct http_request *rq)
+{
+    struct request asked = {.kind = REQUEST_BLOCK};
+    struct json_ids ids = {0};
+    const struct json_field fields[] = {{"session", true, .id = &asked.session}, {"ids", true, .ids = &ids}, {0}};
+    return submit(rq, &asked, fields, &ids, OP_BLOCK, tell_blocked);
+}
+
+/* Without ids it ends the session. */
+enum http_outcome post_unblock(struct http_request *rq)
+{
+    struct request asked = {.kind = REQUEST_UNBLOCK};
+    struct json_ids ids = {0};
+    const struct json_field fields[] = {{"session", true, .id = &asked.session}, {"ids", false, .ids = &ids}, {0}};
+    return submit(rq, &asked, fields, &ids, OP_UNBLOCK, tell_unblocked);
+}
+
+/* ?item=a&item=b */
+static bool read_items(struct http_request *rq, size_t *n)
+{
+    struct slice name, value;
+    size_t at = 0;
+    int code;
+    *n = 0;
+    while ((code = http_argument(rq, &at, &name, &value)) > 0 && slice_eq(name, slice_str("item"))) {
+        rq->items[(*n)++] = value; /* a line holds far fewer than ITEMS_MAX */
+    }
+    if (code < 0) {
+        http_problem(rq, 400, "bad-request", "the query holds a %% without two hex digits behind it");
+    } else if (code > 0) {
+        http_problem(rq, 400, "bad-request", "unknown argument '%.*s', expected item", (int)name.len, name.data);
+    }
+    return code == 0;
+}
+
+enum http_outcome delete_user(struct http_request *rq)
+{
+    struct request asked = {.kind = REQUEST_FORGET, .user = rq->param, .items = rq->items};
+    return read_items(rq, &asked.n) ? http_submit(rq, &asked, OP_FORGET, tell_forgotten) : HTTP_DONE;
 }

@@ -1,10 +1,8 @@
-# HTTP, on libmicrohttpd
+# HTTP
 libunseen_a_SOURCES += \
 	src/http/api_ask.c \
-	src/http/api_session.c \
 	src/http/api_store.c \
 	src/http/api_timeline.c \
-	src/http/api_user.c \
 	src/http/api_write.c \
 	src/http/auth.c \
 	src/http/conn.c \
@@ -19,13 +17,17 @@ libunseen_a_SOURCES += \
 	src/http/metrics_gather.c \
 	src/http/openapi.c \
 	src/http/page.c \
+	src/http/parser.c \
+	src/http/parser.h \
+	src/http/parser_library.h \
 	src/http/problem.c \
-	src/http/record.h \
 	src/http/request.c \
 	src/http/routes.c \
 	src/http/server.c \
 	src/http/server.h \
 	src/http/status.c \
+	src/http/submit.c \
+	src/http/submit.h \
 	src/http/timeline.c \
 	src/http/timeline.h \
 	src/http/version.c \

@@ -9,9 +9,9 @@
 #include "http/handlers.h"
 #include "http/metrics.h"
 #include "http/server.h"
+#include "net/version.h"
 #include "service/health.h"
 #include "service/service.h"
-#include "net/version.h"
 #include "store/sqlite/sqlite_store.h"
 
 static uint64_t count_open_files(void)
@@ -76,12 +76,12 @@ static void gather_workers(struct metrics *m, const struct worker_pool *pool)
     for (int i = 0; i < COUNTERS; i++) {
         m->counters[i] = worker_pool_counter(pool, (enum counter)i);
     }
-    for (int i = 0; i < pool->n; i++) {
+    for (int i = 0; i < pool->n_all; i++) {
         gather_meter(m, &pool->workers[i].service->meter);
     }
     m->workers = pool->n;
     m->started_ms = pool->started_wall_ms;
-    m->clients = atomic_load_explicit(&pool->clients, memory_order_relaxed);
+    m->clients = atomic_load_explicit(&pool->room.clients, memory_order_relaxed);
     m->request_memory = budget_used(&pool->budget);
     m->request_memory_limit = budget_load(&pool->budget.limit);
     m->request_memory_waiting = budget_load(&pool->budget.waiting);
@@ -122,7 +122,7 @@ enum http_outcome get_metrics(struct http_request *rq)
     gather_health(m, rq->pool);
     gather_workers(m, rq->pool);
     gather_process(m);
-    m->http = &rq->part->http->meter;
+    m->http = &rq->http->meter;
     if (rq->dedup != NULL && gather_store(m, rq, &err) < 0) {
         free(m);
         return http_fail(rq, &err);

@@ -6,10 +6,44 @@
 
 #include "http/json.h"
 #include "http/server.h"
+#include "service/refusal.h"
 
 enum { DETAIL_TEXT = 1024 };
 
 static const char problem_type[] = "application/problem+json";
+
+const char *status_phrase(unsigned status)
+{
+    static const struct {
+        unsigned status;
+        const char *phrase;
+    } rows[] = {
+        {200, "OK"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {409, "Conflict"},
+        {411, "Length Required"},
+        {413, "Content Too Large"},
+        {414, "URI Too Long"},
+        {415, "Unsupported Media Type"},
+        {421, "Misdirected Request"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {503, "Service Unavailable"},
+        {505, "HTTP Version Not Supported"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].status == status) {
+            return rows[i].phrase;
+        }
+    }
+    return "Error";
+}
 
 /* Ids within a text may be any bytes; what isn't UTF-8 becomes '?'. */
 static void make_utf8(char *text)
@@ -26,53 +60,51 @@ static void make_utf8(char *text)
     }
 }
 
+static void write_problem(struct http_request *rq, unsigned status, const char *kind, const char *detail)
+{
+    char type[64];
+    snprintf(type, sizeof type, "urn:unseen:problem:%s", kind);
+    buf_clear(&rq->out);
+    rq->status = status;
+    json_t *problem = json_pack("{s:s, s:s, s:i, s:s}", "type", type, "title", status_phrase(status), "status",
+                                (int)status, "detail", detail);
+    json_write(&rq->out, problem);
+    rq->type = problem_type;
+}
+
 enum http_outcome http_problem(struct http_request *rq, unsigned status, const char *kind, const char *format, ...)
 {
-    char detail[DETAIL_TEXT], type[64];
+    char detail[DETAIL_TEXT];
     va_list args;
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
     make_utf8(detail);
-    snprintf(type, sizeof type, "urn:unseen:problem:%s", kind);
-    buf_clear(&rq->out);
-    rq->status = status;
-    json_t *problem = json_pack("{s:s, s:s, s:i, s:s}", "type", type, "title", MHD_get_reason_phrase_for(status),
-                                "status", (int)status, "detail", detail);
-    json_write(&rq->out, problem);
-    rq->type = problem_type;
-    rq->part->answered = true;
-    if (rq->part->http != NULL) {
-        http_count(rq, COUNT_ERRORS, 1);
-    }
+    write_problem(rq, status, kind, detail);
+    http_count(rq, COUNT_ERRORS, 1);
     return HTTP_DONE;
+}
+
+enum http_outcome http_nothing(struct http_request *rq, const char *kind, const char *text)
+{
+    write_problem(rq, 404, kind, text);
+    return HTTP_DONE;
+}
+
+enum http_outcome http_refuse(struct http_request *rq, const struct err *err, bool write)
+{
+    const struct refusal *refusal = refusal_of(err->code, write);
+    char text[REFUSAL_TEXT], first[64];
+    if (refusal->retry_s > 0) {
+        snprintf(first, sizeof first, "%d", refusal->retry_s);
+        http_header(rq, "Retry-After", first);
+    }
+    snprintf(first, sizeof first, "%s ", refusal->word);
+    meter_error(&service_of(&rq->conn->conn)->meter, slice_str(first));
+    return http_problem(rq, refusal->status, refusal->problem, "%s", refusal_text(err, write, text));
 }
 
 enum http_outcome http_fail(struct http_request *rq, const struct err *err)
 {
-    switch (err->code) {
-    case ERR_INVALID:
-    case ERR_RANGE:
-        return http_problem(rq, 400, "bad-request", "%s", err->text);
-    case ERR_BUSY:
-        http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "5");
-        return http_problem(rq, 503, "busy", "%s", err->text);
-    case ERR_FULL:
-        http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "60");
-        return http_problem(rq, 503, "disk-full", "%s", err->text);
-    case ERR_NOMEM:
-        http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "5");
-        return http_problem(rq, 503, "out-of-memory", "%s", err->text[0] != '\0' ? err->text : "out of memory");
-    case ERR_LOADING:
-        http_header(rq, MHD_HTTP_HEADER_RETRY_AFTER, "1");
-        return http_problem(rq, 503, "recovering", "%s", err->text);
-    case ERR_CLOSED:
-        return http_problem(rq, 503, "stopping", "the server is stopping");
-    case ERR_SHARED:
-        return http_problem(rq, 409, "shared-key", "%s", err->text);
-    case ERR_CORRUPT:
-        return http_problem(rq, 500, "damaged", "%s", err->text);
-    default:
-        return http_problem(rq, 500, "failed", "%s", err->text);
-    }
+    return http_refuse(rq, err, false);
 }

@@ -49,9 +49,9 @@ static int hex(char c)
 }
 
 /* In place; it only gets shorter. */
-static bool decode(struct http_request *rq, struct slice *text)
+static bool decode(struct slice *text)
 {
-    char *from = rq->part->uri + (text->data - rq->part->uri), *to = from;
+    char *from = (char *)text->data, *to = from; /* the head's, which is ours */
     const char *end = from + text->len;
     for (; from < end; from++) {
         if (*from != '%') {
@@ -78,7 +78,7 @@ const struct http_route *route_find(struct http_request *rq, char allowed[64])
         }
         if (method_fits(row, rq->method)) {
             struct slice raw = param;
-            if (!decode(rq, &param)) {
+            if (!decode(&param)) {
                 http_problem(rq, 400, "bad-request", "'%.*s' holds a %% without two hex digits behind it", (int)raw.len,
                              raw.data);
             }
@@ -107,7 +107,7 @@ int http_argument(struct http_request *rq, size_t *at, struct slice *name, struc
         size_t name_len = equals != NULL ? (size_t)(equals - start) : len;
         *name = slice_of(start, name_len);
         *value = equals != NULL ? slice_of(equals + 1, len - name_len - 1) : slice_of(start + len, 0);
-        return decode(rq, name) && decode(rq, value) ? 1 : ERR_INVALID;
+        return decode(name) && decode(value) ? 1 : ERR_INVALID;
     }
     return 0;
 }

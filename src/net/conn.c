@@ -96,10 +96,15 @@ void conn_abort(struct conn *c)
 void conn_dismiss(struct conn *c, struct slice last_word)
 {
     uv_buf_t bytes = uv_buf_init((char *)last_word.data, (unsigned)last_word.len);
-    if (c->state == CONN_OPEN && conn_unsent(c) == 0) {
+    if (last_word.len > 0 && c->state == CONN_OPEN && conn_unsent(c) == 0) {
         uv_try_write(&c->uv.stream, &bytes, 1);
     }
     conn_abort(c);
+}
+
+void conn_end(struct conn *c, enum conn_end why)
+{
+    conn_dismiss(c, c->ops->last_word != NULL ? c->ops->last_word(c, why) : (struct slice){NULL, 0});
 }
 
 void conn_finish(struct conn *c)
@@ -210,7 +215,7 @@ static void give_up(struct conn *c, const char *cause)
 {
     worker_count(c->worker, COUNT_TIMEOUTS, 1);
     conn_log(c, LOG_LEVEL_INFO, "connection timed out", cause);
-    conn_abort(c);
+    conn_end(c, CONN_END_LATE);
 }
 
 /* Whether so many bytes have taken too long, although others wait for the memory that this one holds. */
@@ -267,11 +272,12 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
     }
-    int64_t idle_timeout = config_now(c->worker->pool->cfg)->idle_timeout_ms;
+    int64_t idle_timeout = c->ops->idle_ms;
+    idle_timeout = idle_timeout > 0 ? idle_timeout : config_now(c->worker->pool->cfg)->idle_timeout_ms;
     if (is_jammed(c, now)) {
         give_up(c, "half a request, and no memory for the rest");
     } else if (c->line != NULL || c->paused) {
-        c->partial_ms = c->input.len + c->in_kernel > 0 ? now : 0;
+        c->partial_ms = c->midway || c->input.len + c->in_kernel > 0 ? now : 0;
     } else if (c->partial_ms != 0 && now - c->partial_ms >= CONN_PATIENCE_MS) {
         give_up(c, "half a request");
     } else if (c->partial_ms != 0 && is_in_the_way(c, c->partial_ms, c->input.len, now)) {
@@ -317,7 +323,7 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
     bool is_unix = peer == PEER_UNIX;
     if (c == NULL) {
         close(fd);
-        room_leave(w->pool, peer, true);
+        room_leave(w->room, peer, true);
         return;
     }
     c->worker = w;

@@ -51,13 +51,26 @@ enum {
     CONN_ADDRESS = 128,
 };
 
+/* Why a connection ends before its time. */
+enum conn_end {
+    CONN_END_LATE,     /* it took too long */
+    CONN_END_STOPPING, /* the worker stops, and what it waits for did not come */
+};
+
 struct conn_ops {
-    size_t size; /* of the protocol's struct, whose first member is struct conn */
+    size_t size;           /* of the protocol's struct, whose first member is struct conn */
+    int64_t idle_ms;       /* how long it may say nothing; 0: as idle_timeout has it */
+    const char *full;      /* to one that is turned away: there is no room, */
+    const char *full_here; /* or none for its address */
+    const char *made_room; /* to a silent one that is closed for others; "": nothing */
     void (*open)(struct conn *c);
     void (*input)(struct conn *c);
 
     /* One worker_record() of this connection was answered: it was of n items, and is durable if err->code is 0. */
     void (*recorded)(struct conn *c, uint32_t n, size_t bytes, const struct err *err);
+
+    /* A last word, if there is one to say; good until the next call. NULL: there never is. */
+    struct slice (*last_word)(struct conn *c, enum conn_end why);
 
     void (*close)(struct conn *c); /* the last call: frees what the protocol holds */
 };
@@ -79,6 +92,7 @@ struct conn {
     bool looking;                 /* input is still the kernel's, and what is left over of it comes again */
     bool paused;                  /* nothing is wanted for now; conn_kick() ends it */
     bool owed;                    /* a request is half done: it is still answered when the worker stops */
+    bool midway;                  /* what has come of a request was consumed: the rest is waited for all the same */
     bool trusted;                 /* said who it is */
     int64_t opened_ms, active_ms; /* monotonic */
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
@@ -151,6 +165,7 @@ void conn_abort(struct conn *c);
 
 /* The same, with a last word if it can be sent at once. */
 void conn_dismiss(struct conn *c, struct slice last_word);
+void conn_end(struct conn *c, enum conn_end why); /* with the protocol's */
 
 /* Whether a reply of at most so many bytes may be made now. Else the connection waits, for memory or for its peer, and
  * is kicked when there is room. */

@@ -142,11 +142,12 @@ static void settle(struct conn *c, size_t before, int64_t now)
         conn_account(c);
         return;
     }
-    if (c->input.len + c->in_kernel < before || c->input.len + c->in_kernel == 0) {
+    size_t left = c->input.len + c->in_kernel;
+    if (!c->midway && (left < before || left == 0)) {
         c->partial_ms = 0;
     }
     keep_rest(c);
-    if (c->partial_ms == 0 && c->input.len + c->in_kernel > 0) {
+    if (c->partial_ms == 0 && (left > 0 || c->midway)) {
         c->partial_ms = now;
     }
     if (c->overdraft && reads_directly(c) && wants_input(c)) {

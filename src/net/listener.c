@@ -18,16 +18,16 @@
 #include "config/config.h"
 #include "net/worker.h"
 
-enum { BACKLOG = 511, ACCEPTS_A_TURN = 64, REST_MS = 100 };
+enum { BACKLOG = 511, ACCEPTS_A_TURN = 64, REST_MS = 100, CROWDED_MS = 2 };
 
-static void name_tcp(int fd, const char *host, char name[LISTENER_TEXT])
+static void name_tcp(int fd, const char *scheme, const char *host, char name[LISTENER_TEXT])
 {
     struct sockaddr_storage a = {0};
     socklen_t len = sizeof a;
     getsockname(fd, (struct sockaddr *)&a, &len);
     bool v6 = a.ss_family == AF_INET6;
     int port = ntohs(v6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
-    snprintf(name, LISTENER_TEXT, v6 ? "[%s]:%d" : "%s:%d", host, port);
+    snprintf(name, LISTENER_TEXT, v6 ? "%s[%s]:%d" : "%s%s:%d", scheme, host, port);
 }
 
 static int bind_tcp(const struct sockaddr *a, socklen_t len)
@@ -47,7 +47,8 @@ static int bind_tcp(const struct sockaddr *a, socklen_t len)
     return fd;
 }
 
-int listener_bind(const char *option, const char *address, char name[LISTENER_TEXT], struct err *err)
+int listener_tcp(const char *option, const char *address, const char *scheme, const struct conn_ops *ops,
+                 struct listener *listeners, int *n, struct err *err)
 {
     char host[CONFIG_HOST_TEXT];
     int port;
@@ -63,20 +64,9 @@ int listener_bind(const char *option, const char *address, char name[LISTENER_TE
     if (fd < 0) {
         return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", address, strerror(errno));
     }
-    name_tcp(fd, host, name);
-    return fd;
-}
-
-int listener_tcp(const char *address, const struct conn_ops *ops, struct listener *listeners, int *n, struct err *err)
-{
-    char name[LISTENER_TEXT];
-    int fd = listener_bind("listen", address, name, err);
-    if (fd < 0) {
-        return fd;
-    }
     struct listener *l = &listeners[(*n)++];
     *l = (struct listener){.fd = fd, .ops = ops};
-    memcpy(l->address, name, sizeof name);
+    name_tcp(fd, scheme, host, l->address);
     return 0;
 }
 
@@ -202,13 +192,22 @@ static void on_rested(uv_timer_t *timer)
     uv_poll_start(&l->poll, UV_READABLE, on_readable);
 }
 
+static void rest(struct listener *l, uint64_t ms)
+{
+    uv_poll_stop(&l->poll);
+    uv_timer_start(&l->rest, on_rested, ms, 0);
+}
+
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
     struct listener *l = poll->data;
-    struct worker_pool *pool = l->worker->pool;
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        if (room_is_crowded(l->worker->room)) {
+            rest(l, CROWDED_MS);
+            return;
+        }
         struct sockaddr_storage from = {0};
         socklen_t len = sizeof from;
         int fd = accept4(l->fd, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -219,20 +218,19 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             /* The waiting client would wake us again and again. */
             log_warn("can't accept connections", "address=%s cause=%s", log_quote_str(l->address),
                      log_quote_str(strerror(errno)));
-            uv_poll_stop(&l->poll);
-            uv_timer_start(&l->rest, on_rested, REST_MS, 0);
+            rest(l, REST_MS);
         }
         if (fd < 0) {
             return;
         }
         uint64_t peer = l->is_unix ? PEER_UNIX : peer_of(&from);
-        const char *refusal = room_enter(l->worker, peer);
+        const char *refusal = room_enter(l->worker, l->ops, peer);
         if (refusal != NULL) {
             send(fd, refusal, strlen(refusal), MSG_DONTWAIT | MSG_NOSIGNAL);
             close(fd);
             continue;
         }
-        worker_pool_deal(pool, l->ops, fd, peer);
+        worker_deal(l->worker, l->ops, fd, peer);
     }
 }
 

@@ -3,11 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "net/conn.h"
+#include "net/conn_impl.h"
 #include "net/worker.h"
-
-static const char full[] = "-ERR max number of clients reached\r\n";
-static const char full_address[] = "-ERR max number of clients reached for your address (max_clients_per_address)\r\n";
 
 enum { BUCKETS_MAX = 65536 };
 
@@ -19,23 +16,21 @@ struct room_address {
     int64_t clients;
 };
 
-int room_init(struct worker_pool *pool, struct err *err)
+int room_init(struct room *r, struct err *err)
 {
-    struct room *r = &pool->room;
     pthread_mutex_init(&r->lock, NULL);
-    if (pool->cfg->max_clients_per_address == 0) {
+    if (r->max_per_address == 0) {
         return 0;
     }
-    for (r->n_buckets = 16; r->n_buckets < BUCKETS_MAX && r->n_buckets < pool->cfg->max_clients;) {
+    for (r->n_buckets = 16; r->n_buckets < BUCKETS_MAX && r->n_buckets < r->max;) {
         r->n_buckets *= 2;
     }
     r->by_address = calloc(r->n_buckets, sizeof *r->by_address);
     return r->by_address != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory for max_clients_per_address");
 }
 
-void room_free(struct worker_pool *pool)
+void room_free(struct room *r)
 {
-    struct room *r = &pool->room;
     for (uint32_t i = 0; r->by_address != NULL && i < r->n_buckets; i++) {
         while (r->by_address[i] != NULL) {
             struct room_address *a = r->by_address[i];
@@ -56,9 +51,8 @@ static struct room_address **find(struct room *r, uint64_t peer)
     return at;
 }
 
-static bool enter_address(struct worker_pool *pool, uint64_t peer)
+static bool enter_address(struct room *r, uint64_t peer)
 {
-    struct room *r = &pool->room;
     if (r->by_address == NULL || peer == PEER_UNIX) {
         return true;
     }
@@ -67,7 +61,7 @@ static bool enter_address(struct worker_pool *pool, uint64_t peer)
     if (*at == NULL && (*at = calloc(1, sizeof **at)) != NULL) {
         (*at)->peer = peer;
     }
-    bool good = *at != NULL && (*at)->clients < pool->cfg->max_clients_per_address;
+    bool good = *at != NULL && (*at)->clients < r->max_per_address;
     if (good) {
         (*at)->clients++;
     }
@@ -97,10 +91,9 @@ static void publish_oldest(struct worker *w)
     atomic_store_explicit(&w->oldest_silent, oldest, memory_order_relaxed);
 }
 
-void room_sit(struct conn *c)
+static void join_silent(struct conn *c)
 {
     struct worker *w = c->worker;
-    atomic_fetch_sub_explicit(&w->pool->room.opening, 1, memory_order_relaxed);
     c->silent = true;
     c->prev_silent = w->silent_last;
     if (w->silent_last != NULL) {
@@ -110,6 +103,20 @@ void room_sit(struct conn *c)
     }
     w->silent_last = c;
     publish_oldest(w);
+}
+
+void room_sit(struct conn *c)
+{
+    atomic_fetch_sub_explicit(&c->worker->room->opening, 1, memory_order_relaxed);
+    join_silent(c);
+}
+
+void room_quiet(struct conn *c)
+{
+    if (!c->silent && c->state != CONN_CLOSING) {
+        atomic_fetch_add_explicit(&c->worker->room->silent, 1, memory_order_relaxed);
+        join_silent(c);
+    }
 }
 
 void room_spoke(struct conn *c)
@@ -122,14 +129,14 @@ void room_spoke(struct conn *c)
     *(c->prev_silent != NULL ? &c->prev_silent->next_silent : &w->silent_first) = c->next_silent;
     *(c->next_silent != NULL ? &c->next_silent->prev_silent : &w->silent_last) = c->prev_silent;
     c->next_silent = c->prev_silent = NULL;
-    atomic_fetch_sub_explicit(&w->pool->room.silent, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&w->room->silent, 1, memory_order_relaxed);
     publish_oldest(w);
 }
 
 void room_rise(struct conn *c)
 {
     room_spoke(c);
-    room_leave(c->worker->pool, c->peer, false);
+    room_leave(c->worker->room, c->peer, false);
 }
 
 struct shed_message {
@@ -137,49 +144,61 @@ struct shed_message {
     int hops; /* workers that it may still go to */
 };
 
+/* The oldest; one that still reads its last reply only where there is no other. */
+static struct conn *oldest_silent(const struct worker *w)
+{
+    struct conn *reading = NULL;
+    for (struct conn *c = w->silent_first; c != NULL; c = c->next_silent) {
+        if (c->state == CONN_CLOSING) {
+            continue; /* makes room anyway */
+        }
+        if (conn_unsent(c) == 0) {
+            return c;
+        }
+        reading = reading != NULL ? reading : c;
+    }
+    return reading;
+}
+
 static void on_shed(struct loop_message *message, void *owner)
 {
     struct worker *w = owner;
     struct shed_message *m = (struct shed_message *)message;
-    struct worker_pool *pool = w->pool;
-    struct conn *c = w->silent_first;
-    while (c != NULL && c->state == CONN_CLOSING) { /* makes room anyway */
-        c = c->next_silent;
-    }
+    struct room *r = w->room;
+    struct conn *c = oldest_silent(w);
     if (c == NULL && --m->hops > 0 && !w->stopping) {
-        loop_queue_post(&pool->workers[(w->index + 1) % pool->n].queue, message);
+        loop_queue_post(&r->workers[(w - r->workers + 1) % r->n_workers].queue, message);
         return;
     }
     if (c != NULL) {
         room_spoke(c);
-        conn_dismiss(c, slice_str(full));
+        conn_dismiss(c, slice_str(c->ops->made_room));
         worker_count(w, COUNT_SHED, 1);
     }
-    atomic_fetch_sub_explicit(&pool->room.shedding, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&r->shedding, 1, memory_order_relaxed);
     free(m);
 }
 
 /* The worker that has the oldest. What the workers published is of no use while they have still to open and to close
  * some: then each gives up its own oldest in turn, which is as good, since they get connections in turn too. */
-static struct worker *worker_to_shed(struct worker_pool *pool, bool fresh)
+static struct worker *worker_to_shed(struct room *r, bool fresh)
 {
     struct worker *chosen = NULL;
     uint64_t oldest = UINT64_MAX;
-    for (int i = 0; fresh && i < pool->n; i++) {
-        uint64_t id = atomic_load_explicit(&pool->workers[i].oldest_silent, memory_order_relaxed);
+    for (int i = 0; fresh && i < r->n_workers; i++) {
+        uint64_t id = atomic_load_explicit(&r->workers[i].oldest_silent, memory_order_relaxed);
         if (id < oldest) {
             oldest = id;
-            chosen = &pool->workers[i];
+            chosen = &r->workers[i];
         }
     }
-    unsigned turn = chosen == NULL ? atomic_fetch_add_explicit(&pool->room.turn, 1, memory_order_relaxed) : 0;
-    return chosen != NULL ? chosen : &pool->workers[turn % (unsigned)pool->n];
+    unsigned turn = chosen == NULL ? atomic_fetch_add_explicit(&r->turn, 1, memory_order_relaxed) : 0;
+    return chosen != NULL ? chosen : &r->workers[turn % (unsigned)r->n_workers];
 }
 
 /* Whether somebody silent will go. */
-static bool make_room(struct worker_pool *pool)
+static bool make_room(struct room *r)
 {
-    struct room *r = &pool->room;
     int64_t shedding = atomic_load_explicit(&r->shedding, memory_order_relaxed);
     if (atomic_load_explicit(&r->silent, memory_order_relaxed) <= shedding) {
         return false;
@@ -188,60 +207,70 @@ static bool make_room(struct worker_pool *pool)
     if (m == NULL) {
         return false;
     }
-    *m = (struct shed_message){{NULL, on_shed}, pool->n};
+    *m = (struct shed_message){{NULL, on_shed}, r->n_workers};
     atomic_fetch_add_explicit(&r->shedding, 1, memory_order_relaxed);
     bool fresh = shedding == 0 && atomic_load_explicit(&r->opening, memory_order_relaxed) == 0;
-    loop_queue_post(&worker_to_shed(pool, fresh)->queue, &m->message);
+    loop_queue_post(&worker_to_shed(r, fresh)->queue, &m->message);
     return true;
 }
 
 /* --- in and out --- */
 
-void room_log_turned(struct room *r, const char *edge, uint64_t peer, const char *limit, int64_t most)
+static void log_turned(struct room *r, uint64_t peer, const char *limit, int64_t most)
 {
     if (log_again(&r->turned_limit)) {
         char address[PEER_TEXT];
         peer_text(peer, address);
-        log_warn("connections are turned away", "address=%s edge=%s %s=%" PRId64, address, edge, limit, most);
+        log_warn("connections are turned away", "address=%s edge=%s %s=%" PRId64, address, r->edge, limit, most);
     }
 }
 
-void room_log_shed(struct room *r, const char *edge, int64_t most)
+static void log_shed(struct room *r)
 {
     if (log_again(&r->shed_limit)) {
-        log_warn("silent connections are closed to make room", "edge=%s max_clients=%" PRId64, edge, most);
+        log_warn("silent connections are closed to make room", "edge=%s max_clients=%" PRId64, r->edge, r->max);
     }
 }
 
-const char *room_enter(struct worker *w, uint64_t peer)
+bool room_is_crowded(const struct room *r)
 {
-    struct worker_pool *pool = w->pool;
-    const struct config *cfg = pool->cfg;
-    if (!enter_address(pool, peer)) {
+    return r->patient && atomic_load_explicit(&r->clients, memory_order_relaxed) >= r->max + ROOM_SPARE;
+}
+
+/* How many may be there beyond r->max where nobody is silent. */
+static int64_t spare(const struct room *r, uint64_t peer)
+{
+    return r->patient ? ROOM_SPARE : peer == PEER_UNIX ? ROOM_KEPT : 0;
+}
+
+const char *room_enter(struct worker *w, const struct conn_ops *ops, uint64_t peer)
+{
+    struct room *r = w->room;
+    if (!enter_address(r, peer)) {
         worker_count(w, COUNT_REJECTED, 1);
-        room_log_turned(&pool->room, "resp", peer, "max_clients_per_address", cfg->max_clients_per_address);
-        return full_address;
+        log_turned(r, peer, "max_clients_per_address", r->max_per_address);
+        return ops->full_here;
     }
-    int64_t over = atomic_fetch_add_explicit(&pool->clients, 1, memory_order_relaxed) + 1 - cfg->max_clients;
-    if (over > 0 && over <= ROOM_SPARE && make_room(pool)) {
-        room_log_shed(&pool->room, "resp", cfg->max_clients);
-    } else if (over > (peer == PEER_UNIX ? ROOM_KEPT : 0)) {
-        room_leave(pool, peer, false);
+    int64_t over = atomic_fetch_add_explicit(&r->clients, 1, memory_order_relaxed) + 1 - r->max;
+    if (over > 0 && over <= ROOM_SPARE && make_room(r)) {
+        log_shed(r);
+    } else if (over > spare(r, peer)) {
+        room_leave(r, peer, false);
         worker_count(w, COUNT_REJECTED, 1);
-        room_log_turned(&pool->room, "resp", peer, "max_clients", cfg->max_clients);
-        return full;
+        log_turned(r, peer, "max_clients", r->max);
+        return ops->full;
     }
-    atomic_fetch_add_explicit(&pool->room.silent, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&pool->room.opening, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->silent, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->opening, 1, memory_order_relaxed);
     return NULL;
 }
 
-void room_leave(struct worker_pool *pool, uint64_t peer, bool silent)
+void room_leave(struct room *r, uint64_t peer, bool silent)
 {
     if (silent) {
-        atomic_fetch_sub_explicit(&pool->room.silent, 1, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&pool->room.opening, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&r->silent, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&r->opening, 1, memory_order_relaxed);
     }
-    leave_address(&pool->room, peer);
-    atomic_fetch_sub_explicit(&pool->clients, 1, memory_order_relaxed);
+    leave_address(r, peer);
+    atomic_fetch_sub_explicit(&r->clients, 1, memory_order_relaxed);
 }

@@ -6,6 +6,8 @@
  * own above max_clients, so that an administrator gets in. max_clients_per_address counts what one address has, but for
  * Unix sockets.
  *
+ * Each edge has a room of its own: RESP's has max_clients, HTTP's a number that is fixed.
+ *
  * The listener's thread lets in; each worker has a list of its silent connections, oldest first, and closes one when
  * the listener's message asks it to. A message that finds none goes on to the next worker. It may come too late, since
  * everybody has spoken by then: that is how connections beyond max_clients stay, ROOM_SPARE of them at most.
@@ -22,7 +24,7 @@
 #include "base/log.h"
 #include "net/peer.h"
 
-struct worker_pool;
+struct conn_ops;
 struct worker;
 struct conn;
 struct room_address;
@@ -33,7 +35,14 @@ enum {
 };
 
 struct room {
-    _Atomic int64_t silent;   /* connections, also those still on their way to a worker */
+    struct worker *workers; /* whose connections these are */
+    int n_workers;
+    const char *edge; /* "resp", "http" */
+    int64_t max;      /* connections */
+    bool patient;     /* beyond ROOM_SPARE nobody is turned away: they wait until they are accepted */
+    int64_t max_per_address;
+    _Atomic int64_t clients;
+    _Atomic int64_t silent;   /* of them, also those still on their way to a worker */
     _Atomic int64_t opening;  /* those */
     _Atomic int64_t shedding; /* mails that will close one each */
     atomic_uint turn;         /* of the workers, when it can't be seen who has the oldest */
@@ -44,23 +53,25 @@ struct room {
     uint32_t n_buckets;
 };
 
-int room_init(struct worker_pool *pool, struct err *err); /* ERR_NOMEM */
-void room_free(struct worker_pool *pool);
+/* For what workers, edge, max, patient and max_per_address say. ERR_NOMEM. */
+int room_init(struct room *r, struct err *err);
+void room_free(struct room *r);
 
 /* The listener has accepted one, on w's thread. NULL: it is in, and counted until room_leave(). Else why not, for the
  * client; that is logged and counted. */
-const char *room_enter(struct worker *w, uint64_t peer);
+const char *room_enter(struct worker *w, const struct conn_ops *ops, uint64_t peer);
+
+/* Whether those who come now must wait until they are accepted. */
+bool room_is_crowded(const struct room *r);
 
 /* Its socket is closed. silent: it never had a connection of its own. */
-void room_leave(struct worker_pool *pool, uint64_t peer, bool silent);
+void room_leave(struct room *r, uint64_t peer, bool silent);
 
-/* On the worker's thread: c is there; it asked something; it is gone. */
+/* On the worker's thread: c is there; it asked something; it was answered, and may be taken for silent until it asks
+ * again; it is gone. */
 void room_sit(struct conn *c);
 void room_spoke(struct conn *c);
+void room_quiet(struct conn *c);
 void room_rise(struct conn *c);
-
-/* Logs, rate-limited, that connections were turned away or closed; shared with HTTP, which has a room of its own. */
-void room_log_turned(struct room *r, const char *edge, uint64_t peer, const char *limit, int64_t most);
-void room_log_shed(struct room *r, const char *edge, int64_t most);
 
 #endif

@@ -52,8 +52,8 @@ const struct figure counter_figures[COUNTERS] = {
 
 uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter)
 {
-    uint64_t sum = atomic_load_explicit(&pool->http_counters[counter], memory_order_relaxed);
-    for (int i = 0; i < pool->n; i++) {
+    uint64_t sum = 0;
+    for (int i = 0; i < pool->n_all; i++) {
         sum += atomic_load_explicit(&pool->workers[i].counters[counter], memory_order_relaxed);
     }
     return sum;
@@ -122,6 +122,9 @@ void worker_tick(struct worker *w)
         conn_tick(c, now);
     }
     w->pool->hooks->tick(w);
+    if (w->side != NULL) {
+        w->side->tick(w);
+    }
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -138,10 +141,10 @@ struct socket_message {
     uint64_t peer, id;
 };
 
-static void drop_socket(struct worker_pool *pool, int fd, uint64_t peer)
+static void drop_socket(struct worker *w, int fd, uint64_t peer)
 {
     close(fd);
-    room_leave(pool, peer, true);
+    room_leave(w->room, peer, true);
 }
 
 static void on_socket(struct loop_message *message, void *owner)
@@ -149,24 +152,30 @@ static void on_socket(struct loop_message *message, void *owner)
     struct worker *w = owner;
     struct socket_message *m = (struct socket_message *)message;
     if (w->stopping) {
-        drop_socket(w->pool, m->fd, m->peer);
+        drop_socket(w, m->fd, m->peer);
     } else {
         conn_open(w, m->ops, m->fd, m->peer, m->id);
     }
     free(m);
 }
 
-void worker_pool_deal(struct worker_pool *pool, const struct conn_ops *ops, int fd, uint64_t peer)
+static struct worker *worker_in_turn(struct worker_pool *pool)
 {
+    unsigned turn = atomic_fetch_add_explicit(&pool->next_worker, 1, memory_order_relaxed);
+    return &pool->workers[turn % (unsigned)pool->n];
+}
+
+void worker_deal(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer)
+{
+    struct worker_pool *pool = w->pool;
     struct socket_message *m = calloc(1, sizeof *m);
     if (m == NULL) {
-        drop_socket(pool, fd, peer);
+        drop_socket(w, fd, peer);
         return;
     }
     *m = (struct socket_message){{NULL, on_socket}, ops, fd, peer, 0};
     m->id = atomic_fetch_add_explicit(&pool->last_id, 1, memory_order_relaxed) + 1;
-    unsigned turn = atomic_fetch_add_explicit(&pool->next_worker, 1, memory_order_relaxed);
-    loop_queue_post(&pool->workers[turn % (unsigned)pool->n].queue, &m->message);
+    loop_queue_post(w->side != NULL ? &w->queue : &worker_in_turn(pool)->queue, &m->message);
 }
 
 struct stop_message {
@@ -180,7 +189,7 @@ static void on_deadline(uv_timer_t *timer)
     log_warn("stopped with work under way", "worker=%d connections=%zu batches=%zu", w->index, w->n_alive,
              w->pool->hooks->under_way(w));
     for (struct conn *c = w->conns; c != NULL; c = c->next) {
-        conn_abort(c);
+        conn_end(c, CONN_END_STOPPING);
     }
     close_handles(w);
 }
@@ -191,8 +200,8 @@ static void on_stop(struct loop_message *message, void *owner)
     struct stop_message *m = (struct stop_message *)message;
     if (!w->stopping && !w->stopped) {
         w->stopping = true;
-        if (w->index == 0) {
-            for (int i = 0; i < w->pool->n_listeners; i++) {
+        for (int i = 0; i < w->pool->n_listeners; i++) {
+            if (w->pool->listeners[i].worker == w) {
                 listener_stop(&w->pool->listeners[i]);
             }
         }
@@ -206,7 +215,8 @@ static void *thread_main(void *arg)
     struct worker *w = arg;
     char name[HEARTBEAT_NAME];
     snprintf(name, sizeof name, "worker-%u", (unsigned)w->index % 1000);
-    heartbeat_begin(&w->heartbeat, name);
+    heartbeat_begin(&w->heartbeat, w->side != NULL ? w->side->name : name);
+    worker_tick(w);
     uv_run(&w->loop, UV_RUN_DEFAULT);
     heartbeat_end(&w->heartbeat);
     w->pool->hooks->leave(w);
@@ -223,6 +233,7 @@ static int worker_init(struct worker_pool *pool, int index, struct err *err)
     struct worker *w = &pool->workers[index];
     w->pool = pool;
     w->index = index;
+    w->room = index < pool->n ? &pool->room : &pool->side_room;
     w->memory.all = &pool->budget;
     atomic_init(&w->oldest_silent, UINT64_MAX);
     w->read_buf = malloc(CONN_HEAD + CONN_READ);
@@ -267,7 +278,7 @@ static int start_threads(struct worker_pool *pool, struct err *err)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int code = 0;
-    for (int i = 0; code == 0 && i < pool->n; i++) {
+    for (int i = 0; code == 0 && i < pool->n_all; i++) {
         struct worker *w = &pool->workers[i];
         code = pthread_create(&w->thread, NULL, thread_main, w);
         w->has_thread = code == 0;
@@ -278,7 +289,39 @@ static int start_threads(struct worker_pool *pool, struct err *err)
 
 void worker_pool_reconfigured(struct worker_pool *pool)
 {
-    budget_limit(&pool->budget, (size_t)config_now(pool->cfg)->request_memory, pool->request_max, (size_t)pool->n);
+    budget_limit(&pool->budget, (size_t)config_now(pool->cfg)->request_memory, pool->request_max, (size_t)pool->n_all);
+}
+
+static const struct worker_side *find_side(const struct worker_pool *pool)
+{
+    const struct worker_side *side = NULL;
+    for (int i = 0; i < pool->n_listeners; i++) {
+        side = pool->listeners[i].side != NULL ? pool->listeners[i].side : side;
+    }
+    return side;
+}
+
+static int make_rooms(struct worker_pool *pool, const struct worker_side *side, struct err *err)
+{
+    const struct config *cfg = pool->cfg;
+    pool->room = (struct room){.workers = pool->workers,
+                               .n_workers = pool->n,
+                               .edge = "resp",
+                               .max = cfg->max_clients,
+                               .max_per_address = cfg->max_clients_per_address};
+    int code = room_init(&pool->room, err);
+    if (code == 0 && side != NULL) {
+        struct worker *own = &pool->workers[pool->n];
+        own->side = side;
+        pool->side_room = (struct room){.workers = own,
+                                        .n_workers = 1,
+                                        .edge = side->name,
+                                        .max = side->max_clients,
+                                        .patient = true,
+                                        .max_per_address = cfg->max_clients_per_address};
+        code = room_init(&pool->side_room, err);
+    }
+    return code;
 }
 
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
@@ -288,22 +331,24 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
     pool->n = cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
     pool->listeners = listeners;
     pool->n_listeners = n_listeners;
+    const struct worker_side *side = find_side(pool);
+    pool->n_all = pool->n + (side != NULL);
     pool->started_ms = clock_mono_ms();
     pool->started_wall_ms = clock_wall_ms();
     pool->request_max = request_max;
     worker_pool_reconfigured(pool);
-    pool->workers = calloc((size_t)pool->n, sizeof *pool->workers);
+    pool->workers = calloc((size_t)pool->n_all, sizeof *pool->workers);
     if (pool->workers == NULL) {
-        pool->n = 0;
+        pool->n = pool->n_all = 0;
         return err_set(err, ERR_NOMEM, "out of memory for the workers");
     }
     logins_init(&pool->logins);
-    int code = room_init(pool, err);
-    for (int i = 0; code == 0 && i < pool->n; i++) {
+    int code = make_rooms(pool, side, err);
+    for (int i = 0; code == 0 && i < pool->n_all; i++) {
         code = worker_init(pool, i, err);
     }
     for (int i = 0; code == 0 && i < n_listeners; i++) {
-        code = listener_start(&listeners[i], &pool->workers[0], err);
+        code = listener_start(&listeners[i], &pool->workers[listeners[i].side != NULL ? pool->n : 0], err);
     }
     return code < 0 ? code : start_threads(pool, err);
 }
@@ -311,7 +356,7 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
 /* A worker whose thread never ran ends its loop here. */
 void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
 {
-    for (int i = 0; i < pool->n; i++) {
+    for (int i = 0; i < pool->n_all; i++) {
         struct worker *w = &pool->workers[i];
         struct stop_message *m = w->has_queue ? malloc(sizeof *m) : NULL;
         if (m != NULL) {
@@ -319,7 +364,7 @@ void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
             loop_queue_post(&w->queue, &m->message);
         }
     }
-    for (int i = 0; i < pool->n; i++) {
+    for (int i = 0; i < pool->n_all; i++) {
         struct worker *w = &pool->workers[i];
         if (w->has_thread) {
             pthread_join(w->thread, NULL);
@@ -333,14 +378,14 @@ void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms)
 void worker_pool_free(struct worker_pool *pool)
 {
     /* A message may be on its way through all workers. */
-    for (int pass = 0; pass <= pool->n; pass++) {
-        for (int i = 0; i < pool->n; i++) {
+    for (int pass = 0; pass <= pool->n_all; pass++) {
+        for (int i = 0; i < pool->n_all; i++) {
             if (pool->workers[i].has_queue) {
                 loop_queue_drain(&pool->workers[i].queue);
             }
         }
     }
-    for (int i = 0; i < pool->n; i++) {
+    for (int i = 0; i < pool->n_all; i++) {
         struct worker *w = &pool->workers[i];
         pool->hooks->end(w);
         if (w->has_queue) {
@@ -353,8 +398,9 @@ void worker_pool_free(struct worker_pool *pool)
         free(w->read_buf);
         free(w->args);
     }
-    room_free(pool);
+    room_free(&pool->room);
+    room_free(&pool->side_room);
     free(pool->workers);
     pool->workers = NULL;
-    pool->n = 0;
+    pool->n = pool->n_all = 0;
 }

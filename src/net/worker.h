@@ -74,10 +74,19 @@ struct worker_hooks {
     void (*end)(struct worker *w);                   /* frees w->service, which may be NULL; the thread is gone */
 };
 
+/* An edge that has a worker of its own, beside those that share all other connections. */
+struct worker_side {
+    const char *name; /* of its thread, and of the edge */
+    int64_t max_clients;
+    void (*tick)(struct worker *w); /* each second, and when its thread begins */
+};
+
 enum { WORKER_TICK_MS = 1000, WORKER_LINE_MS = 20, WORKER_LINE_BATCH = 64, WORKER_SLICE_US = 200 };
 
 struct worker {
     struct worker_pool *pool;
+    const struct worker_side *side; /* NULL: it is one of those that share */
+    struct room *room;              /* its connections' */
     int index;
     pthread_t thread;
     struct heartbeat heartbeat;
@@ -119,21 +128,17 @@ struct worker_pool {
     const struct worker_hooks *hooks;
     struct service *service; /* of the hooks */
     struct worker *workers;
-    int n;
+    int n;     /* those that share */
+    int n_all; /* and one for an edge that has its own */
     struct budget budget;
     size_t request_max;
-    _Atomic int64_t clients;
-    struct room room;
+    struct room room, side_room;
     struct logins logins;
     _Atomic uint64_t last_id;
     atomic_uint next_worker;
-    struct listener *listeners; /* run by worker 0 */
+    struct listener *listeners; /* run by worker 0, but for that of a side */
     int n_listeners;
     int64_t started_ms, started_wall_ms; /* monotonic, and wall */
-
-    /* Of the HTTP thread, which is no worker: its counters, and its address for whoever asks; NULL: none. */
-    _Atomic uint64_t http_counters[COUNTERS];
-    _Atomic(const char *) http_address;
 };
 
 /* The listeners are bound before, and handed over: worker_pool_start() begins to accept. pool->hooks and pool->service
@@ -150,21 +155,10 @@ static inline void worker_count(struct worker *w, enum counter counter, uint64_t
     uint64_t old = atomic_load_explicit(&w->counters[counter], memory_order_relaxed);
     atomic_store_explicit(&w->counters[counter], old + n, memory_order_relaxed);
 }
-static inline void worker_pool_count_http(struct worker_pool *pool, enum counter counter, uint64_t n)
-{
-    atomic_fetch_add_explicit(&pool->http_counters[counter], n, memory_order_relaxed);
-}
-uint64_t worker_pool_counter(const struct worker_pool *pool,
-                             enum counter counter); /* of the workers and the HTTP thread */
+uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter); /* of all workers */
 
-/* The text must outlive the workers. */
-static inline void worker_pool_tell_http(struct worker_pool *pool, const char *address)
-{
-    atomic_store_explicit(&pool->http_address, address, memory_order_release);
-}
-
-/* Gives an accepted socket to the next worker in turn. Any thread. */
-void worker_pool_deal(struct worker_pool *pool, const struct conn_ops *ops, int fd, uint64_t peer);
+/* Gives a socket that w has accepted to the next worker in turn; that of a side keeps its own. */
+void worker_deal(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer);
 
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);

@@ -249,7 +249,7 @@ static size_t reply_most(const struct resp_client *s, const struct command *cmd)
         most += p->used + p->n * (sizeof *p->args + 1);
     }
     if ((cmd->flags & CMD_PER_CLIENT) != 0) {
-        size_t all = (size_t)atomic_load_explicit(&s->conn.worker->pool->clients, memory_order_relaxed);
+        size_t all = (size_t)atomic_load_explicit(&s->conn.worker->pool->room.clients, memory_order_relaxed);
         most += CLIENT_LINE_MAX * (p->n > 3 ? p->n - 3 : all);
     }
     return most;
@@ -420,8 +420,13 @@ void resp_client_write_unread(struct resp_client *s, const struct err *err)
     write_refusal(s, err, false);
 }
 
+static const char full[] = "-ERR max number of clients reached\r\n";
+
 const struct conn_ops resp_client_ops = {
     .size = sizeof(struct resp_client),
+    .full = full,
+    .full_here = "-ERR max number of clients reached for your address (max_clients_per_address)\r\n",
+    .made_room = full,
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,

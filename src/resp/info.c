@@ -26,17 +26,13 @@ static void add_server(struct buf *out, const struct resp_client *s)
     for (int i = 0; i < pool->n_listeners; i++) {
         buf_addf(out, "listener%d:%s\r\n", i, pool->listeners[i].address);
     }
-    const char *http = atomic_load_explicit(&pool->http_address, memory_order_acquire);
-    if (http != NULL) {
-        buf_addf(out, "listener%d:%s\r\n", pool->n_listeners, http);
-    }
 }
 
 static void add_clients(struct buf *out, const struct resp_client *s)
 {
     const struct worker_pool *pool = s->conn.worker->pool;
     buf_addf(out, "connected_clients:%" PRId64 "\r\nmaxclients:%" PRId64 "\r\nblocked_clients:0\r\n",
-             (int64_t)atomic_load_explicit(&pool->clients, memory_order_relaxed), pool->cfg->max_clients);
+             (int64_t)atomic_load_explicit(&pool->room.clients, memory_order_relaxed), pool->cfg->max_clients);
 }
 
 static size_t resident(void)

@@ -16,27 +16,25 @@ struct server {
     int n_listeners;
 };
 
-static int bind_all(struct server *s, const struct config *cfg, struct err *err)
+static int bind_all(struct server *s, const struct config *cfg, const struct listener *beside, struct err *err)
 {
+    int code = 0;
     if (strcmp(cfg->listen, "none") != 0) {
-        int code = listener_tcp(cfg->listen, &resp_client_ops, s->listeners, &s->n_listeners, err);
-        if (code < 0) {
-            return code;
-        }
+        code = listener_tcp("listen", cfg->listen, "", &resp_client_ops, s->listeners, &s->n_listeners, err);
     }
-    if (cfg->unix_socket[0] != '\0') {
-        int code = listener_unix(cfg, &resp_client_ops, s->listeners, &s->n_listeners, err);
-        if (code < 0) {
-            return code;
-        }
+    if (code == 0 && cfg->unix_socket[0] != '\0') {
+        code = listener_unix(cfg, &resp_client_ops, s->listeners, &s->n_listeners, err);
     }
-    if (s->n_listeners == 0) {
-        return err_set(err, ERR_INVALID, "listen = none and no unix_socket: nobody could connect");
+    if (code == 0 && s->n_listeners == 0) {
+        code = err_set(err, ERR_INVALID, "listen = none and no unix_socket: nobody could connect");
     }
-    return 0;
+    if (beside != NULL) {
+        s->listeners[s->n_listeners++] = *beside;
+    }
+    return code;
 }
 
-int server_start(const struct config *cfg, struct server **server, struct err *err)
+int server_start(const struct config *cfg, const struct listener *beside, struct server **server, struct err *err)
 {
     struct server *s = calloc(1, sizeof *s);
     if (s == NULL) {
@@ -44,7 +42,7 @@ int server_start(const struct config *cfg, struct server **server, struct err *e
     }
     command_index();
     service_init(&s->service, &s->pool);
-    int code = bind_all(s, cfg, err);
+    int code = bind_all(s, cfg, beside, err);
     if (code == 0) {
         code = worker_pool_start(&s->pool, cfg, PARSER_BYTES_MAX, s->listeners, s->n_listeners, err);
     }

@@ -21,6 +21,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 
+struct listener;
 struct worker_pool;
 struct server;
 
@@ -29,10 +30,11 @@ enum {
     SERVER_STOP_MS = 10 * 1000, /* how long server_stop() waits for the store and for slow readers */
 };
 
-/* Opens cfg's TCP address (port 0: any free one; "none": no TCP) and Unix socket and starts cfg->workers threads.
- * A stale socket file is removed, but only when nobody answers on it. cfg must outlive the server. Returns 0, or
- * ERR_INVALID (an address that can't be read), ERR_SYSTEM (can't be bound: the text says which and why), ERR_NOMEM. */
-int server_start(const struct config *cfg, struct server **server, struct err *err);
+/* `beside` is the bound listener of another edge, which is the server's from here on; NULL: there is none. Opens cfg's
+ * TCP address (port 0: any free one; "none": no TCP) and Unix socket and starts cfg->workers threads. A stale socket
+ * file is removed, but only when nobody answers on it. cfg must outlive the server. Returns 0, or ERR_INVALID (an
+ * address that can't be read), ERR_SYSTEM (can't be bound: the text says which and why), ERR_NOMEM. */
+int server_start(const struct config *cfg, const struct listener *beside, struct server **server, struct err *err);
 
 /* Ends the loading state: opens an asker for each worker (in the calling thread) and hands it over. dedup must
  * outlive server_stop(), its store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and
@@ -46,7 +48,7 @@ void server_reconfigured(struct server *server);
  * text is, or -1 when there is no i-th one. */
 int server_address(const struct server *server, int i, char *out, size_t out_size);
 
-/* The workers, for an edge beside RESP. */
+/* The workers, for whoever watches them. */
 struct worker_pool *server_pool(struct server *server);
 
 /* Blocks until all threads have ended: at most SERVER_STOP_MS and a little. Closes the askers. A write that the store

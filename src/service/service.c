@@ -20,7 +20,7 @@ static int begin(struct worker *w, struct err *err)
 static void tick(struct worker *w)
 {
     const struct service_loop *l = w->service;
-    if (l->dedup != NULL && l->dedup->sessions != NULL) {
+    if (l->dedup != NULL && l->dedup->sessions != NULL && w->index < w->pool->n) {
         sessions_expire(l->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
     }
     read_through_port_tick(l->read_through);
@@ -127,7 +127,7 @@ static int make_attach(const struct dedup *dedup, struct attach_message **messag
 
 int service_attach(struct service *s, const struct dedup *dedup, struct err *err)
 {
-    const int n = s->pool->n;
+    const int n = s->pool->n_all;
     struct attach_message **messages = calloc((size_t)n, sizeof(struct attach_message *));
     int code = messages == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
     for (int i = 0; code == 0 && i < n; i++) {

@@ -345,9 +345,9 @@ def test_bad_bodies(asker, body, parts):
 
 @pytest.mark.parametrize("more, part", [
     ({"reply": "bits"}, 'reply is "bits", expected "items", "indexes" or "bitmap"'),
-    ({"reply": "bitmap", "limit": 1}, "limit can't be used with reply \"bitmap\""),
-    ({"limit": 0}, "limit is 0"),
-    ({"deliver": True}, "deliver needs limit"),
+    ({"reply": "bitmap", "limit": 1}, "LIMIT can't be used with REPLY BITMAP"),
+    ({"limit": 0}, "LIMIT must be a whole number of at least 1, got '0'"),
+    ({"deliver": True}, "DELIVER needs LIMIT of at most 100"),
     ({"deliver": True, "limit": 101}, "at most 100, got 101"),
     ({"deliver": 1}, "deliver is a number, expected true or false"),
     ({"session": ""}, "session is empty"),
@@ -564,7 +564,7 @@ GARBAGE = [  # and the status of the first answer; None: of no request, until it
     (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
     (HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", 413),
     (HEAD + b"Transfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 501),
-    (HEAD + b"Content-Length: 5\r\nContent-Length: 2\r\n\r\n{}", None),
+    (HEAD + b"Content-Length: 5\r\nContent-Length: 2\r\n\r\n{}", 400),
     (b"GET /healthz HTTP/1.1\r\n\r\n", 400),
 ]
 

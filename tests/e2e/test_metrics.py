@@ -135,7 +135,7 @@ def test_counts_are_what_was_sent(web):
     assert rise("unseen_questions_total") == 8
     assert rise("unseen_candidates_total") == 4 * 2 + 1 + 3 + 1 + 1
     assert rise("unseen_candidates_unseen_total") == 4 + 0 + 2 + 1 + 0
-    assert rise("unseen_connections_total") == 1
+    assert rise("unseen_connections_total") == 2  # the second scrape came on one, too
     assert after["unseen_users_forgotten_total"] == 1
     assert after["unseen_sessions"] == after["unseen_sessions_begun_total"] == 1
     assert after["unseen_month_plays{month=\"2026-11\",state=\"live\"}"] == 3

@@ -44,7 +44,7 @@ void fixture_init(struct fixture *f)
 void fixture_start(struct fixture *f)
 {
     struct err err = {0};
-    if (server_start(&f->cfg, &f->server, &err) < 0) {
+    if (server_start(&f->cfg, NULL, &f->server, &err) < 0) {
         fail_msg("%s", err.text);
     }
 }

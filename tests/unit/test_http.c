@@ -19,15 +19,16 @@
 #include "base/log.h"
 #include "fake_store.h"
 #include "http/http.h"
+#include "resp/server.h"
 
-enum { STUCK_S = 60 };
+enum { STUCK_S = 60, STOP_MS = 1000 };
 
 static const char played[] = "POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                              "Content-Length: 26\r\n\r\n{\"user\":\"u\",\"items\":[\"a\"]}";
 
 struct fixture {
     struct config cfg;
-    struct worker_pool pool;
+    struct server *server;
     struct dedup dedup;
     struct store *store;
     struct http *http;
@@ -41,9 +42,12 @@ static int set_up(void **state)
     log_set_level(LOG_LEVEL_ERROR);
     config_defaults(&f->cfg);
     snprintf(f->cfg.http, sizeof f->cfg.http, "127.0.0.1:0");
+    snprintf(f->cfg.listen, sizeof f->cfg.listen, "127.0.0.1:0");
+    f->cfg.workers = 1;
     f->store = fake_store_new();
     dedup_init(&f->dedup, f->store, &f->cfg);
-    if (http_start(&f->cfg, &f->pool, &f->http, &err) < 0 || http_attach(f->http, &f->dedup, &err) < 0) {
+    if (http_open(&f->cfg, &f->http, &err) < 0 || server_start(&f->cfg, http_listener(f->http), &f->server, &err) < 0 ||
+        server_attach(f->server, &f->dedup, &err) < 0) {
         fail_msg("%s", err.text);
     }
     *state = f;
@@ -54,8 +58,9 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    http_stop(f->http);
+    server_stop(f->server);
     fake_store_release(f->store);
+    server_free(f->server);
     http_free(f->http);
     fake_store_free(f->store);
     free(f);
@@ -65,7 +70,7 @@ static int tear_down(void **state)
 static int client_open(const struct fixture *f)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    a.sin_port = htons((uint16_t)atoi(strrchr(http_address(f->http), ':') + 1));
+    a.sin_port = htons((uint16_t)atoi(strrchr(http_listener(f->http)->address, ':') + 1));
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     struct timeval stuck = {.tv_sec = STUCK_S};
@@ -155,7 +160,7 @@ static void test_stop_while_the_store_does_not_answer(void **state)
     int fd = client_play(f), gone = client_play(f);
     fake_store_wait(f->store, 2);
     close(gone);
-    http_stop(f->http);
+    server_stop_within(f->server, STOP_MS);
     expect(fd, "urn:unseen:problem:stopping");
 }
 

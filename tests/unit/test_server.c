@@ -725,10 +725,10 @@ static void sockets(void **state)
     /* Neither the port nor the socket of a server that runs can be taken. */
     struct config cfg = f.cfg;
     snprintf(cfg.listen, sizeof cfg.listen, "%.100s", address);
-    assert_int_equal(server_start(&cfg, &second, &err), ERR_SYSTEM);
+    assert_int_equal(server_start(&cfg, NULL, &second, &err), ERR_SYSTEM);
     assert_non_null(strstr(err.text, address));
     snprintf(cfg.listen, sizeof cfg.listen, "none");
-    assert_int_equal(server_start(&cfg, &second, &err), ERR_SYSTEM);
+    assert_int_equal(server_start(&cfg, NULL, &second, &err), ERR_SYSTEM);
     assert_non_null(strstr(err.text, cfg.unix_socket));
     assert_int_equal(stat(f.cfg.unix_socket, &st), 0);
 
@@ -737,11 +737,11 @@ static void sockets(void **state)
     FILE *file = fopen(cfg.unix_socket, "w");
     assert_non_null(file);
     fclose(file);
-    assert_int_equal(server_start(&cfg, &second, &err), ERR_SYSTEM);
+    assert_int_equal(server_start(&cfg, NULL, &second, &err), ERR_SYSTEM);
     assert_int_equal(stat(cfg.unix_socket, &st), 0);
     unlink(cfg.unix_socket);
     cfg.unix_socket[0] = '\0';
-    assert_int_equal(server_start(&cfg, &second, &err), ERR_INVALID);
+    assert_int_equal(server_start(&cfg, NULL, &second, &err), ERR_INVALID);
     end(&f);
 }
 

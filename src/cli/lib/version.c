@@ -26,7 +26,8 @@ void versions_get(struct versions *out)
     out->sqlite = sqlite_store_library_version();
     out->libuv = net_library_version();
     out->zstd = ZSTD_versionString();
-    out->microhttpd = http_library_version();
+    out->http_name = http_library_name();
+    out->http = http_library_version();
     out->jansson = http_json_version();
     out->hiredis = redis_library_version();
     snprintf(out->xxhash, sizeof out->xxhash, "%u.%u.%u", n / 10000, n / 100 % 100, n % 100);
@@ -45,8 +46,8 @@ int cli_version(int argc, char **argv)
     }
     versions_get(&v);
     if (!json) {
-        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, libmicrohttpd %s, jansson %s, hiredis %s)\n",
-               UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson, v.hiredis);
+        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, hiredis %s)\n", UNSEEN_VERSION,
+               v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.hiredis);
         return EXIT_GOOD;
     }
     struct json j = {.out = stdout};
@@ -56,7 +57,7 @@ int cli_version(int argc, char **argv)
     json_text(&j, "libuv", v.libuv);
     json_text(&j, "xxhash", v.xxhash);
     json_text(&j, "zstd", v.zstd);
-    json_text(&j, "libmicrohttpd", v.microhttpd);
+    json_text(&j, v.http_name, v.http);
     json_text(&j, "jansson", v.jansson);
     json_text(&j, "hiredis", v.hiredis);
     json_close(&j, '}');

@@ -10,7 +10,7 @@ struct versions {
     const char *sqlite;
     const char *libuv;
     const char *zstd;
-    const char *microhttpd;
+    const char *http_name, *http; /* what parses HTTP, "http_parser", and its version */
     const char *jansson;
     const char *hiredis; /* "none": built without */
     char xxhash[VERSIONS_TEXT];

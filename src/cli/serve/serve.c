@@ -71,25 +71,21 @@ static void log_start(const struct config *cfg)
 {
     struct versions v;
     versions_get(&v);
-    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s libmicrohttpd=%s jansson=%s data=%s pid=%ld",
-             UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.microhttpd, v.jansson, log_quote_str(cfg->data),
-             (long)getpid());
+    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s data=%s pid=%ld",
+             UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson,
+             log_quote_str(cfg->data), (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
     }
 }
 
-static void log_ready(const struct dedup *dedup, const struct server *server, const struct http *http,
-                      int64_t started_us)
+static void log_ready(const struct dedup *dedup, const struct server *server, int64_t started_us)
 {
     struct store_stats stats;
     char address[SERVER_ADDRESS_TEXT];
     dedup->store->ops->stats(dedup->store, &stats);
     for (int i = 0; server_address(server, i, address, sizeof address) >= 0; i++) {
         log_info("listening", "address=%s", log_quote_str(address));
-    }
-    if (http_address(http) != NULL) {
-        log_info("listening", "address=%s", log_quote_str(http_address(http)));
     }
     log_info("ready", "seed=%08" PRIx32 " recovered_rows=%" PRIu64 " recovery_ms=%.1f ms=%.1f",
              hash_seed_fingerprint(dedup->seed), stats.recovered_rows, (double)stats.recovery_us / 1000,
@@ -141,8 +137,8 @@ static void keep_sessions(const struct dedup *dedup)
 }
 
 /* From the open ports to the signal. dedup->store is set once it is open. */
-static int run(struct serve_config *config, struct server *server, struct http *http, struct dedup *dedup,
-               const sigset_t *signals, struct err *err)
+static int run(struct serve_config *config, struct server *server, struct dedup *dedup, const sigset_t *signals,
+               struct err *err)
 {
     const struct config *cfg = &config->cfg;
     struct store *store;
@@ -168,13 +164,10 @@ static int run(struct serve_config *config, struct server *server, struct http *
         rc = server_attach(server, dedup, err);
     }
     if (rc == 0) {
-        rc = http_attach(http, dedup, err);
-    }
-    if (rc == 0) {
         rc = publish(store, server, err);
     }
     if (rc == 0) {
-        log_ready(dedup, server, http, started_us);
+        log_ready(dedup, server, started_us);
         static struct serve_backup backup; /* the store may still answer it */
         backup = (struct serve_backup){.store = store, .cfg = cfg};
         serve_watch(signals, config, server, &backup);
@@ -197,19 +190,20 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = server_start(cfg, &server, err);
+    rc = http_open(cfg, &http, err);
     if (rc < 0) {
         return rc;
     }
-    rc = http_start(cfg, server_pool(server), &http, err);
-    if (rc == 0) {
-        rc = run(config, server, http, &dedup, &signals, err);
+    rc = server_start(cfg, http_listener(http), &server, err);
+    if (rc < 0) {
+        http_free(http);
+        return rc;
     }
+    rc = run(config, server, &dedup, &signals, err);
     if (dedup.store != NULL) {
         dedup.store->ops->backup_stop(dedup.store); /* or its client would be waited for */
         dedup.store->ops->bulk_stop(dedup.store);   /* or the migration, for as long as a reader holds history's WAL */
     }
-    http_stop(http);
     server_stop(server);
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
@@ -217,8 +211,8 @@ static int serve(struct serve_config *config, struct err *err)
         keep_sessions(&dedup);
         dedup.store->ops->close(dedup.store);
     }
-    http_free(http);
     server_free(server);
+    http_free(http);
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
     sessions_free(dedup.sessions);

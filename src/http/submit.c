@@ -1,0 +1,171 @@
+#include "http/submit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "http/server.h"
+#include "service/slowlog.h"
+
+/* The body is gone when a late request goes on, so what the request points to is copied: its ids stand behind it. */
+struct http_asked {
+    struct request rq;
+    struct request *late; /* what goes on instead, once it has arrived */
+    http_tell *tell;
+    json_t *answer; /* of what is recorded, and told when it is durable */
+    bool arrived, recorded;
+    size_t size;
+    struct slice ids[];
+};
+
+static struct slice keep(char **at, struct slice text)
+{
+    struct slice kept = {NULL, 0};
+    if (text.data != NULL) {
+        memcpy(*at, text.data, text.len);
+        kept = slice_of(*at, text.len);
+        *at += text.len;
+    }
+    return kept;
+}
+
+static struct http_asked *asked_new(struct http_request *rq, const struct request *asked, http_tell *tell)
+{
+    size_t size = sizeof(struct http_asked) + asked->n * sizeof(struct slice) + asked->user.len + asked->session.len;
+    for (size_t i = 0; i < asked->n; i++) {
+        size += asked->items[i].len;
+    }
+    struct conn *c = &rq->conn->conn;
+    bool has_room = c->overdraft || budget_allows(&c->worker->memory, BUDGET_REPLY, size);
+    struct http_asked *a = has_room ? malloc(size + 1) : NULL;
+    if (a == NULL) {
+        return NULL;
+    }
+    char *at = (char *)(a->ids + asked->n);
+    *a = (struct http_asked){.rq = *asked, .tell = tell, .size = size};
+    a->rq.user = keep(&at, asked->user);
+    a->rq.session = keep(&at, asked->session);
+    for (size_t i = 0; i < asked->n; i++) {
+        a->ids[i] = keep(&at, asked->items[i]);
+    }
+    a->rq.items = a->ids;
+    return a;
+}
+
+/* --- the answer --- */
+
+/* The arguments of the slow log: the resource, of whom, about what. */
+static void note_if_slow(struct http_request *rq, const struct request *r)
+{
+    struct conn *c = &rq->conn->conn;
+    int64_t us = clock_stopwatch_us() - c->arrived_us;
+    meter_note(&service_of(c)->meter, (enum op)c->op, us, 1);
+    if (!slowlog_wants(config_now(rq->cfg), us)) {
+        return;
+    }
+    struct buf args = {0};
+    struct slice who = r->user.data != NULL ? r->user : r->session;
+    bool more =
+        slowlog_add_arg(&args, 0, 2 + r->n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + r->n, who);
+    for (size_t i = 0; more && i < r->n; i++) {
+        more = slowlog_add_arg(&args, 2 + i, 2 + r->n, r->items[i]);
+    }
+    slowlog_note(c, us, &args);
+}
+
+/* null: there is nothing of that name. */
+static void write_answer(struct http_request *rq, json_t *value)
+{
+    if (json_is_null(value)) {
+        http_nothing(rq, "unknown-user", "nothing is remembered of this user");
+    } else {
+        json_write(&rq->out, value);
+    }
+}
+
+/* Whether the answer is there. */
+static bool tell(struct http_request *rq, struct request *r, enum request_state state)
+{
+    struct http_asked *a = rq->asked;
+    switch (state) {
+    case REQUEST_WAIT:
+        return false;
+    case REQUEST_LATE:
+        a->late = r->late;
+        rq->conn->lent = a->size + r->late_size;
+        return false;
+    case REQUEST_RECORDED:
+        a->answer = a->tell(r);
+        a->recorded = true;
+        return false;
+    case REQUEST_ANSWERED:
+        break;
+    }
+    if (r->err != NULL) {
+        http_refuse(rq, r->err, r->kind >= REQUEST_PLAY);
+    } else {
+        write_answer(rq, a->tell(r));
+    }
+    note_if_slow(rq, r);
+    http_submit_end(rq);
+    return true;
+}
+
+bool http_submit_go_on(struct http_request *rq)
+{
+    struct http_asked *a = rq->asked;
+    struct conn *c = &rq->conn->conn;
+    if (a == NULL || a->recorded || (a->late != NULL && !a->arrived)) {
+        return false;
+    }
+    a->arrived = false;
+    struct request *r = a->late != NULL ? a->late : &a->rq;
+    return tell(rq, r, a->late != NULL ? service_resume(c, r) : service_submit(c, r));
+}
+
+static void on_done(struct conn *c)
+{
+    struct http_request *rq = &((struct http_conn *)c)->rq;
+    rq->asked->arrived = true;
+    if (c->state == CONN_OPEN && http_submit_go_on(rq)) {
+        http_conn_answered(rq->conn);
+    }
+}
+
+enum http_outcome http_submit(struct http_request *rq, const struct request *asked, enum op op, http_tell *how)
+{
+    struct http_asked *a = rq->asked = asked_new(rq, asked, how);
+    if (a == NULL) {
+        request_no_memory(rq);
+        return HTTP_DONE;
+    }
+    a->rq.done = on_done;
+    rq->conn->lent = a->size;
+    rq->conn->conn.op = (int)op;
+    return http_submit_go_on(rq) ? HTTP_DONE : HTTP_LATER;
+}
+
+void http_submit_recorded(struct http_request *rq, const struct err *err)
+{
+    if (err->code < 0) {
+        http_refuse(rq, err, true);
+    } else {
+        json_write(&rq->out, json_incref(rq->asked->answer));
+    }
+    http_submit_end(rq);
+    if (rq->conn->conn.state == CONN_OPEN) {
+        http_conn_answered(rq->conn);
+    }
+}
+
+void http_submit_end(struct http_request *rq)
+{
+    struct http_asked *a = rq->asked;
+    if (a != NULL) {
+        service_end(a->late != NULL ? a->late : a->rq.late);
+        json_decref(a->answer);
+        free(a);
+        rq->asked = NULL;
+        rq->conn->lent = 0;
+    }
+}

@@ -1,0 +1,23 @@
+/* From JSON to a request of the service (service/request.h), and from its outcome to an answer. */
+#ifndef UNSEEN_HTTP_SUBMIT_H
+#define UNSEEN_HTTP_SUBMIT_H
+
+#include <jansson.h>
+
+#include "http/json.h"
+#include "service/meter.h"
+#include "service/request.h"
+
+/* Makes the answer of what came of a request; NULL: memory is out. */
+typedef json_t *http_tell(const struct request *rq);
+
+/* Submits a copy of the request, with the bytes that it points to, and answers when its outcome is there: now, or
+ * later. op: what it is measured as. */
+enum http_outcome http_submit(struct http_request *rq, const struct request *asked, enum op op, http_tell *tell);
+
+/* conn.c: the connection was kicked while a request is with the service; a record of it was answered; it ends. */
+bool http_submit_go_on(struct http_request *rq); /* false: not yet */
+void http_submit_recorded(struct http_request *rq, const struct err *err);
+void http_submit_end(struct http_request *rq);
+
+#endif
