@@ -7,8 +7,8 @@
  * What the bytes are for decides how far the sum may go. Large requests stop first, then all requests, and the replies
  * to those that were read last: so a question of ordinary size has room beside any number of large ones, and what was
  * read can be answered, which frees it. Above all that is room for one request of any size and its reply, the
- * overdraft: whoever holds it may always finish, so that many half-read requests can't block each other for ever. A
- * small reply that the kernel seems to take at once may go as far as the limit: what it then leaves has its place.
+ * overdraft: whoever holds it may always finish, so that many half-read requests can't block each other for ever.
+ * Replies that the kernel seems to take at once may be made up to the limit: what it then leaves has its place there.
  *
  *   0 ........ 1/2 ......... 3/4 ......... shared ............................. limit
  *     large        requests      replies          overdraft: 3 x request_max
@@ -116,10 +116,11 @@ static inline size_t budget_used(const struct budget *b)
     return budget_load(&b->used) + budget_load(&b->over);
 }
 
-/* Whether so much more would still be below the limit: for what is likely to be gone at once. */
-static inline bool budget_fits(const struct budget *b, size_t more)
+/* Whether so much more may be held for a moment, although it is not allowed: it is likely to be gone at once. What the
+ * overdraft holds does not count, so that its holder is in nobody's way. */
+static inline bool budget_lends(const struct budget *b, size_t more)
 {
-    return budget_used(b) + more <= budget_load(&b->limit);
+    return budget_load(&b->used) + more <= budget_load(&b->limit);
 }
 
 /* The overdraft, for somebody who has taken so many bytes: they and what is added to them no longer count as shared. */

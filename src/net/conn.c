@@ -180,7 +180,7 @@ static bool make_way(struct conn *c, size_t most)
     size_t batch = most > BATCH ? most : BATCH;
     if (!budget_allows(&c->worker->memory, reply_use(c), batch)) {
         size_t room = kernel_room(c);
-        if (most > room || !budget_fits(&c->worker->pool->budget, room)) {
+        if (most > room || !budget_lends(&c->worker->pool->budget, most)) {
             conn_starve(c, reply_use(c), batch);
             return false;
         }

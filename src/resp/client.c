@@ -235,7 +235,7 @@ static void on_input(struct conn *c)
     if (s->ready && c->looking) {
         forget_parsed(s); /* the same while it waits: args may take several times what it does */
     }
-    c->extra = s->parser.args_cap * sizeof *s->parser.args + s->queue.cap + s->reply.cap + s->lent;
+    c->extra = parser_args_bytes(&s->parser, c->in.cap) + s->parser.line.cap + s->queue.cap + s->reply.cap + s->lent;
 }
 
 /* What the reply to a request may take: at least a few KiB, since any of them may be an error; of the request itself,

@@ -99,12 +99,28 @@ static inline int number_line(const char *at, const char *end, int64_t *out)
     return (int)(p + 2 - at);
 }
 
+/* Twice as much as is known to be needed, but no more than was announced. */
+static size_t args_wanted(const struct parser *p, size_t n)
+{
+    size_t most = p->left >= 0 ? p->n + (size_t)p->left : PARSER_ARGS_MAX;
+    most = most < PARSER_ARGS_MAX ? most : PARSER_ARGS_MAX;
+    return 2 * n < most ? 2 * n : most;
+}
+
+size_t parser_args_bytes(const struct parser *p, size_t bytes)
+{
+    size_t more = p->left > 0 && bytes > p->at ? (bytes - p->at) / LEAST_ARG : 0;
+    size_t cap = more > 0 ? args_wanted(p, p->n + more) : 0;
+    return (cap > p->args_cap ? cap : p->args_cap) * sizeof *p->args;
+}
+
 static bool room_for_arg(struct parser *p)
 {
     if (p->n < p->args_cap) {
         return true;
     }
-    size_t cap = p->args_cap == 0 ? ARGS_FIRST : 2 * p->args_cap;
+    size_t cap = args_wanted(p, p->n);
+    cap = cap > ARGS_FIRST ? cap : ARGS_FIRST;
     struct slice *args = realloc(p->args, cap * sizeof *args);
     if (args == NULL) {
         return false;

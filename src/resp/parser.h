@@ -60,6 +60,9 @@ void parser_next(struct parser *p);
 /* After PARSE_DONE: the request's bytes have moved to data. */
 void parser_moved(struct parser *p, const char *data);
 
+/* How large the memory for arguments may get while the request's bytes grow to that many. */
+size_t parser_args_bytes(const struct parser *p, size_t bytes);
+
 /* Whether nothing of a request has been parsed. */
 static inline bool parser_fresh(const struct parser *p)
 {
