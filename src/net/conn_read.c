@@ -1,7 +1,8 @@
 /* How bytes come in. While a connection holds at most CONN_HEAD bytes of an unfinished request, its next bytes are read
  * into the worker's shared buffer, behind a headroom into which those few are copied: so many short requests cost one
  * large read, and the connection keeps a few bytes at most. A larger request is read straight into memory of its own,
- * which doubles as it comes, up to what it announced.
+ * which doubles as it comes, up to what it announced; but for a middling one that has no room to grow, which goes on
+ * in the shared buffer.
  *
  * While memory is short, and always before the password was given, bytes are first looked at where the kernel has them
  * (peek()). Whole requests are run from there and then taken out; of half a request nothing is, so it costs no memory
@@ -60,22 +61,19 @@ static bool wants_input(struct conn *c)
     return !c->paused && conn_may_go_on(c);
 }
 
-/* Whether a buffer for half a request may become so large. If not, the connection waits for that; unless it could not
- * go on with it anyway. */
-static bool may_hold(struct conn *c, size_t cap)
+static enum budget_use request_use(const struct conn *c, size_t cap)
 {
-    struct budget_share *memory = &c->worker->memory;
     size_t size = cap > c->need ? cap : c->need;
-    enum budget_use use = size > budget_large(memory->all) ? BUDGET_LARGE : BUDGET_REQUEST;
-    if (c->overdraft || budget_allows(memory, use, cap - c->in.cap)) {
-        return true;
-    }
-    if (wants_input(c)) {
-        conn_starve(c, use, cap - c->in.cap);
-    }
-    return false;
+    return size > budget_large(&c->worker->pool->budget) ? BUDGET_LARGE : BUDGET_REQUEST;
 }
 
+/* Whether a buffer for half a request may become so large. */
+static bool may_hold(const struct conn *c, size_t cap)
+{
+    return c->overdraft || budget_allows(&c->worker->memory, request_use(c, cap), cap - c->in.cap);
+}
+
+/* If it may not, the connection waits for that; unless it could not go on with it anyway. */
 static bool make_room(struct conn *c, size_t cap)
 {
     if (cap <= c->in.cap) {
@@ -85,6 +83,9 @@ static bool make_room(struct conn *c, size_t cap)
         cap = 2 * c->in.cap;
     }
     if (!may_hold(c, cap)) {
+        if (wants_input(c)) {
+            conn_starve(c, request_use(c, cap), cap - c->in.cap);
+        }
         return false;
     }
     if (buf_reserve(&c->in, cap - c->in.len) < 0) {
@@ -122,14 +123,21 @@ static void keep_rest(struct conn *c)
     c->input = buf_slice(&c->in);
 }
 
+static bool has_own_room(const struct conn *c)
+{
+    return c->in.cap - c->in.len >= ROOM_LEAST;
+}
+
 static bool reads_directly(const struct conn *c)
 {
-    return c->state == CONN_OPEN && c->input.len > CONN_HEAD;
+    bool middling = c->input.len <= CONN_READ && c->need <= CONN_READ;
+    return c->state == CONN_OPEN && c->input.len > CONN_HEAD &&
+           (!middling || has_own_room(c) || may_hold(c, room_wanted(c)));
 }
 
 static size_t own_room(struct conn *c)
 {
-    if (c->in.cap - c->in.len < ROOM_LEAST) {
+    if (!has_own_room(c)) {
         make_room(c, room_wanted(c));
     }
     return c->in.cap - c->in.len;
@@ -183,7 +191,7 @@ static void run(struct conn *c, int64_t now)
 
 static void set_low_water(struct conn *c, size_t bytes)
 {
-    int low = bytes < CONN_READ / 2 ? (int)bytes : CONN_READ / 2;
+    int low = (int)bytes;
     if (c->low_water != low && setsockopt(conn_fd(c), SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low) == 0) {
         c->low_water = low;
     }
@@ -229,7 +237,7 @@ static void wait_for_rest(struct conn *c, bool anew)
         return;
     }
     if (anew && !c->is_unix && (small ? conn_is_stranger(c) || !fits : c->in_kernel < CONN_READ / 2)) {
-        set_low_water(c, c->in_kernel + missing);
+        set_low_water(c, small || c->in_kernel + missing < CONN_READ / 2 ? c->in_kernel + missing : CONN_READ / 2);
         return;
     }
     size_t cap = small ? have : room_wanted(c);
@@ -244,7 +252,7 @@ static void wait_for_rest(struct conn *c, bool anew)
 
 static void look(struct conn *c, size_t most)
 {
-    char *at = c->worker->read_buf + CONN_HEAD;
+    char *at = c->worker->read_buf + CONN_READ;
     ssize_t n = recv(conn_fd(c), at, most, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -324,7 +332,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         size_t room = own_room(c);
         *buf = uv_buf_init(c->in.data + c->in.len, room < UINT32_MAX ? (unsigned)room : UINT32_MAX);
     } else {
-        *buf = uv_buf_init(c->worker->read_buf + CONN_HEAD, (unsigned)shared_room(c));
+        *buf = uv_buf_init(c->worker->read_buf + CONN_READ, (unsigned)shared_room(c));
     }
 }
 
@@ -349,7 +357,6 @@ static void on_end(struct conn *c, ssize_t code)
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
-    (void)buf;
     struct conn *c = stream->data;
     if (c->state == CONN_CLOSING) {
         return;
@@ -382,12 +389,13 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (c->input.len == 0 || !(c->paused || c->line != NULL || c->choked)) { /* else a request waits already */
         c->arrived_us = clock_stopwatch_us();
     }
-    bool direct = reads_directly(c);
+    char *shared = c->worker->read_buf + CONN_READ;
+    bool direct = buf->base != shared;
     if (direct) {
         c->in.len += (size_t)n;
         c->input = buf_slice(&c->in);
     } else {
-        char *start = c->worker->read_buf + CONN_HEAD - c->input.len;
+        char *start = shared - c->input.len;
         if (c->input.len > 0) {
             memcpy(start, c->input.data, c->input.len);
         }

@@ -236,7 +236,7 @@ static int worker_init(struct worker_pool *pool, int index, struct err *err)
     w->room = index < pool->n ? &pool->room : &pool->side_room;
     w->memory.all = &pool->budget;
     atomic_init(&w->oldest_silent, UINT64_MAX);
-    w->read_buf = malloc(CONN_HEAD + CONN_READ);
+    w->read_buf = malloc(2 * CONN_READ);
     if (w->read_buf == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for worker %d", index);
     }

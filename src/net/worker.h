@@ -116,7 +116,7 @@ struct worker {
     struct budget_share memory;
     _Atomic uint64_t counters[COUNTERS];
 
-    char *read_buf;   /* CONN_READ bytes, shared by all connections */
+    char *read_buf;   /* CONN_READ bytes, shared by all connections, behind as many for what one has of a request */
     struct buf spare; /* the last large input buffer, for the next large request */
 
     struct slice *args; /* a large request's, until it is answered */

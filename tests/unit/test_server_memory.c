@@ -20,7 +20,7 @@
 #include "fake_store.h"
 #include "tests/lib/server_fixture.h"
 
-enum { LIMIT = 16 * 1024 * 1024, CROWD = 400, CROWD_MOST = 1000 };
+enum { LIMIT = 16 * 1024 * 1024, CROWD = 400, CROWD_MOST = 1000, HOLDERS = 60 };
 
 struct crowd {
     struct fixture f;
@@ -130,18 +130,23 @@ static void advance(const struct crowd *c, int ms)
     }
 }
 
-/* A question of so many candidates, which fills so many KiB, comes in two pieces and is answered within so many
- * seconds of the server's clock; 0: at once. */
+/* A question of so many candidates, of 27 bytes each, and its answer as text. */
+static void add_question(struct buf *question, struct buf *answer, int n)
+{
+    buf_addf(question, "*%d\r\n$6\r\nUNSEEN\r\n$1\r\nu\r\n", n + 2);
+    buf_addf(answer, "*%d\r\n", n);
+    for (int i = 0; i < n; i++) {
+        buf_addf(question, "$20\r\nvideo:%014d\r\n", i);
+        buf_addf(answer, "$20\r\nvideo:%014d\r\n", i);
+    }
+    buf_add(answer, "", 1);
+}
+
+/* It comes in two pieces and is answered within so many seconds of the server's clock; 0: at once. */
 static void ask_for(const struct crowd *c, int n, int seconds)
 {
     struct buf question = {0}, want = {0};
-    buf_addf(&question, "*%d\r\n$6\r\nUNSEEN\r\n$1\r\nu\r\n", n + 2);
-    buf_addf(&want, "*%d\r\n", n);
-    for (int i = 0; i < n; i++) {
-        buf_addf(&question, "$20\r\nvideo:%014d\r\n", i);
-        buf_addf(&want, "$20\r\nvideo:%014d\r\n", i);
-    }
-    buf_add(&want, "", 1);
+    add_question(&question, &want, n);
     int fd = client_open_tcp(&c->f);
     client_send(fd, question.data, question.len / 2);
     settle(c);
@@ -303,22 +308,30 @@ static void small_replies_that_nobody_reads(void **state)
     buf_free(&pings);
 }
 
+/* A few that don't read hold all that there is for requests. */
+static void hold_all(struct crowd *c)
+{
+    struct buf pipeline = {0};
+    for (int i = 0; i < 3000; i++) {
+        buf_addf(&pipeline, "COMMAND DOCS\r\n");
+    }
+    for (int i = 0; i < HOLDERS; i++) {
+        push(join_deaf(c), &pipeline);
+        settle(c);
+    }
+    buf_free(&pipeline);
+}
+
 /* A few of them hold all there is. Others who come then wait, none is closed; after seconds those that are in the way
  * are. */
 static void unread_replies_give_way(void **state)
 {
     (void)state;
-    enum { HOLDERS = 60, CLIENTS = 3, SIZE = 120 * 1000 };
+    enum { CLIENTS = 3, SIZE = 120 * 1000 };
     struct crowd c;
-    struct buf pipeline = {0}, large = {0}, got = {0};
+    struct buf large = {0}, got = {0};
     begin(&c, "");
-    for (int i = 0; i < 3000; i++) {
-        buf_addf(&pipeline, "COMMAND DOCS\r\n");
-    }
-    for (int i = 0; i < HOLDERS; i++) {
-        push(join_deaf(&c), &pipeline);
-        settle(&c);
-    }
+    hold_all(&c);
     assert_true(used(&c) > LIMIT / 2);
     int fd[CLIENTS];
     add_echo(&large, SIZE, SIZE);
@@ -343,7 +356,6 @@ static void unread_replies_give_way(void **state)
         close(fd[i]);
     }
     end(&c);
-    buf_free(&pipeline);
     buf_free(&large);
     buf_free(&got);
 }
@@ -386,22 +398,50 @@ static void half_sent_large(void **state)
     buf_free(&got);
 }
 
+/* What came of a question of up to 64 KiB before memory ran short is held; the rest, in pieces, and the answer need
+ * nobody else to give way. */
+static void middling_questions_go_on(void **state)
+{
+    (void)state;
+    static const int sizes[] = {100, 640, 1000, 1700, 2400};
+    enum { N = sizeof sizes / sizeof *sizes };
+    struct crowd c;
+    struct buf question[N] = {{0}}, want[N] = {{0}};
+    int fd[N];
+    begin(&c, "");
+    for (int i = 0; i < N; i++) {
+        add_question(&question[i], &want[i], sizes[i]);
+        fd[i] = client_open_tcp(&c.f);
+        client_send(fd[i], question[i].data, question[i].len / 20 * 19);
+    }
+    settle(&c);
+    hold_all(&c);
+    for (int i = 0; i < N; i++) {
+        size_t at = question[i].len / 20 * 19, piece = question[i].len / 60;
+        for (; question[i].len - at > piece; at += piece) {
+            client_send(fd[i], question[i].data + at, piece);
+            settle(&c);
+        }
+        client_send(fd[i], question[i].data + at, question[i].len - at);
+        client_expect(fd[i], want[i].data);
+        close(fd[i]);
+        buf_free(&question[i]);
+        buf_free(&want[i]);
+    }
+    assert_int_equal(count_closed(&c), 0);
+    end(&c);
+}
+
 /* Whole requests that wait for memory for their replies. They stay with the kernel, and what would be known of their
  * many arguments is several times as much. */
 static void waiting_holds_no_arguments(void **state)
 {
     (void)state;
-    enum { ARGS = 8000, HOLDERS = 60 };
+    enum { ARGS = 8000 };
     struct crowd c;
-    struct buf pipeline = {0}, many = {0}, want = {0};
+    struct buf many = {0}, want = {0};
     begin(&c, "");
-    for (int i = 0; i < 3000; i++) {
-        buf_addf(&pipeline, "COMMAND DOCS\r\n");
-    }
-    for (int i = 0; i < HOLDERS; i++) {
-        push(join_deaf(&c), &pipeline);
-        settle(&c);
-    }
+    hold_all(&c);
     add_seen(&many, &want, ARGS);
     while (c.n < CROWD) {
         client_send(join(&c), many.data, many.len);
@@ -419,7 +459,6 @@ static void waiting_holds_no_arguments(void **state)
         client_expect(c.fd[i], want.data);
     }
     end(&c);
-    buf_free(&pipeline);
     buf_free(&many);
     buf_free(&want);
 }
@@ -441,17 +480,11 @@ static void shrink_kernel(void)
 static void kernels_that_take_little(void **state)
 {
     (void)state;
-    enum { HOLDERS = 60, SIZE = 45 * 1000 };
+    enum { SIZE = 45 * 1000 };
     struct crowd c;
-    struct buf pipeline = {0}, echo = {0};
+    struct buf echo = {0};
     begin(&c, "");
-    for (int i = 0; i < 3000; i++) {
-        buf_addf(&pipeline, "COMMAND DOCS\r\n");
-    }
-    for (int i = 0; i < HOLDERS; i++) {
-        push(join_deaf(&c), &pipeline);
-        settle(&c);
-    }
+    hold_all(&c);
     add_echo(&echo, SIZE, SIZE);
     buf_addf(&echo, "\r\n");
     while (c.n < CROWD) {
@@ -470,7 +503,6 @@ static void kernels_that_take_little(void **state)
         fail_msg("%lld bytes are held", now);
     }
     end(&c);
-    buf_free(&pipeline);
     buf_free(&echo);
 }
 
@@ -601,6 +633,7 @@ static void half_sent_middling(void **state)
     for (int i = 0; i < 45 && !client_has_input(fd); i++) {
         at = push_from(fd, &whole, at);
         settle(&c);
+        assert_true(used(&c) <= LIMIT);
         advance(&c, 1000);
     }
     assert_true(client_has_input(fd));
@@ -669,6 +702,7 @@ int main(void)
         cmocka_unit_test(transactions_give_way),
         cmocka_unit_test(half_sent_middling),
         cmocka_unit_test(waiting_holds_no_arguments),
+        cmocka_unit_test(middling_questions_go_on),
         cmocka_unit_test(kernels_that_take_little),
         cmocka_unit_test(small_replies_that_nobody_reads),
     };
