@@ -121,6 +121,14 @@ static int on_value(library_parser *l, const char *at, size_t len)
     return 0;
 }
 
+/* Not later: llhttp forgets it when it is through. */
+static int on_end(library_parser *l)
+{
+    struct parse *p = l->data;
+    p->head->keep_alive = library_keeps_alive(l);
+    return 0;
+}
+
 static bool is_chunked(const struct head *head)
 {
     const char *encoding = head->fields[FIELD_TRANSFER_ENCODING];
@@ -176,7 +184,8 @@ static void check_result(struct head *head, const library_parser *l, int error)
     } else if (error == HPE_INVALID_VERSION ||
                (error == HPE_OK && (l->http_major != 1 || (l->http_minor != 1 && l->http_minor != 0)))) {
         refuse(head, 505, "the version of HTTP is neither 1.1 nor 1.0");
-    } else if (error != HPE_OK && head->fields[FIELD_TRANSFER_ENCODING] != NULL && !is_chunked(head)) {
+    } else if (error == HPE_INVALID_TRANSFER_ENCODING ||
+               (error != HPE_OK && head->fields[FIELD_TRANSFER_ENCODING] != NULL && !is_chunked(head))) {
         refuse(head, 501, not_chunked);
     } else if (error != HPE_OK || head->target == NULL) {
         refuse(head, 400, library_error(l));
@@ -185,7 +194,8 @@ static void check_result(struct head *head, const library_parser *l, int error)
 
 void head_parse(struct head *head, char *text, size_t len)
 {
-    static library_settings settings = {.on_url = on_target, .on_header_field = on_field, .on_header_value = on_value};
+    static library_settings settings = {
+        .on_url = on_target, .on_header_field = on_field, .on_header_value = on_value, .on_headers_complete = on_end};
     *head = (struct head){.method = ""};
     struct parse p = {.head = head, .field = FIELDS};
     check_lines(head, text, len);
@@ -206,7 +216,6 @@ void head_parse(struct head *head, char *text, size_t len)
     check_result(head, &l, error);
     head->method = library_method(&l);
     head->old = l.http_minor == 0;
-    head->keep_alive = head->status == 0 && library_keeps_alive(&l);
     set_length(head);
     check_framing(head, p.twice);
 }

@@ -27,6 +27,7 @@ unit_tests = \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
+	tests/unit/test_http_parser \
 	tests/unit/test_import \
 	tests/unit/test_import_command \
 	tests/unit/test_import_input \

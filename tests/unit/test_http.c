@@ -1,4 +1,5 @@
-/* HTTP on a store that answers when the test says so: what happens to a write that is under way. */
+/* HTTP on a store that answers when the test says so: what happens to a write that is under way; and how requests may
+ * come. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -164,12 +166,175 @@ static void test_stop_while_the_store_does_not_answer(void **state)
     expect(fd, "urn:unseen:problem:stopping");
 }
 
+static void send_text(int fd, const char *text)
+{
+    assert_int_equal(send(fd, text, strlen(text), 0), strlen(text));
+}
+
+/* All that comes until the server closes. */
+static size_t read_to_end(int fd, char *to, size_t size)
+{
+    size_t len = 0;
+    for (ssize_t n; (n = recv(fd, to + len, size - 1 - len, 0)) > 0;) {
+        len += (size_t)n;
+    }
+    to[len] = '\0';
+    close(fd);
+    return len;
+}
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+static char answers[64 * 1024];
+
+#define HEALTH "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+#define PLAYED "POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+#define BODY "{\"user\":\"u\",\"items\":[\"a\"]}"
+
+/* In their order, also behind one that the store takes its time for. */
+static void test_pipelined(void **state)
+{
+    struct fixture *f = *state;
+    fake_store_hold(f->store);
+    int fd = client_play(f);
+    send_text(fd, HEALTH "\r\nGET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n" HEALTH "Connection: close\r\n\r\n" HEALTH
+                         "\r\n");
+    fake_store_wait(f->store, 1);
+    fake_store_release(f->store);
+    read_to_end(fd, answers, sizeof answers);
+    const char *recorded = strstr(answers, "{\"recorded\":1}"), *missing = strstr(answers, "404 Not Found");
+    const char *alive = strstr(answers, "{\"alive\":true}");
+    assert_true(recorded != NULL && alive > recorded && missing > alive);
+    assert_int_equal(count_of(answers, "{\"alive\":true}"), 2); /* none behind the one that closes */
+    assert_int_equal(count_of(answers, "Connection: close"), 1);
+}
+
+/* Each byte alone: the server sees every cut. */
+static void test_single_bytes(void **state)
+{
+    struct fixture *f = *state;
+    const char text[] =
+        "\r\n" PLAYED "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n19;x=y\r\n"
+        "\"user\":\"u\",\"items\":[\"a\"]}\r\n0\r\nTrailer: t\r\n\r\n" HEALTH "Connection: close\r\n\r\n";
+    int fd = client_open(f), on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    for (size_t i = 0; i < sizeof text - 1; i++) {
+        assert_int_equal(send(fd, text + i, 1, 0), 1);
+    }
+    read_to_end(fd, answers, sizeof answers);
+    assert_non_null(strstr(answers, "{\"recorded\":1}"));
+    assert_non_null(strstr(answers, "{\"alive\":true}"));
+}
+
+/* What a proxy could read as another request ends the connection, and nothing behind it is run. */
+static void test_smuggling(void **state)
+{
+    static const struct {
+        const char *request;
+        const char *status;
+    } rows[] = {
+        {PLAYED "Content-Length: 26\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400 "},
+        {PLAYED "Content-Length: 26\r\nContent-Length: 0\r\n\r\n" BODY, "400 "},
+        {PLAYED "Content-Length: +26\r\n\r\n" BODY, "400 "},
+        {PLAYED "Content-Length : 26\r\n\r\n" BODY, "400 "},
+        {PLAYED "X: y\r\n Content-Length: 0\r\n\r\n", "400 "},
+        {PLAYED "X: y\rContent-Length: 0\r\n\r\n", "400 "},
+        {PLAYED "X: y\nContent-Length: 0\r\n\r\n", "400 "},
+        {PLAYED "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501 "},
+        {PLAYED "Transfer-Encoding: chunked\r\n\r\n1\r\n{XY0\r\n\r\n", "400 "},
+        {PLAYED "Transfer-Encoding: chunked\r\n\r\n1 \r\n{\r\n0\r\n\r\n", "400 "},
+        {PLAYED "Transfer-Encoding: chunked\r\n\r\n1\n{\r\n0\r\n\r\n", "400 "},
+        {"POST /nosuch HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", "421 "},
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n", "400 "},
+        {"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n", "505 "},
+        {"BREW /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "501 "},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int fd = client_open(f);
+        send_text(fd, rows[i].request);
+        send_text(fd, HEALTH "\r\n");
+        read_to_end(fd, answers, sizeof answers);
+        if (strncmp(answers, "HTTP/1.1 ", 9) != 0 || strncmp(answers + 9, rows[i].status, 4) != 0 ||
+            strstr(answers, "alive") != NULL || strstr(answers, "Connection: close") == NULL) {
+            fail_msg("row %zu: %s", i, answers);
+        }
+    }
+}
+
+/* No byte is said to what is no HTTP. */
+static void test_no_http(void **state)
+{
+    static const char *const rows[] = {"\x16\x03\x01\x02", "*1\r\n$4\r\nPING\r\n", "PING\r\n", "get / HTTP/1.1\r\n"};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int fd = client_open(f);
+        send_text(fd, rows[i]);
+        assert_int_equal(read_to_end(fd, answers, sizeof answers), 0);
+    }
+}
+
+static void test_old_clients(void **state)
+{
+    struct fixture *f = *state;
+    int fd = client_open(f);
+    send_text(fd, "GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /healthz HTTP/1.0\r\n\r\n" HEALTH "\r\n");
+    read_to_end(fd, answers, sizeof answers);
+    assert_int_equal(count_of(answers, "{\"alive\":true}"), 2); /* by default it closes */
+    assert_int_equal(count_of(answers, "Connection: keep-alive"), 1);
+    assert_int_equal(count_of(answers, "Connection: close"), 1);
+}
+
+static void test_head_has_no_body(void **state)
+{
+    struct fixture *f = *state;
+    int fd = client_open(f);
+    send_text(fd, "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nHEAD /nosuch HTTP/1.1\r\nHost: localhost\r\n"
+                  "Connection: close\r\n\r\n");
+    read_to_end(fd, answers, sizeof answers);
+    assert_non_null(strstr(answers, "200 OK\r\n"));
+    assert_null(strstr(answers, "Content-Length: 0\r\n"));
+    assert_non_null(strstr(answers, "404 Not Found\r\n"));
+    assert_null(strchr(answers, '{'));
+}
+
+/* Who asks first is told to go on once, or is refused before it sends, and then the connection ends. */
+static void test_expectations(void **state)
+{
+    struct fixture *f = *state;
+    int fd = client_open(f);
+    send_text(fd, PLAYED "Content-Length: 26\r\nExpect: 100-continue\r\n\r\n");
+    assert_true(recv(fd, answers, sizeof answers, 0) > 0);
+    assert_int_equal(strncmp(answers, "HTTP/1.1 100 Continue\r\n\r\n", 25), 0);
+    send_text(fd, BODY);
+    expect(fd, "{\"recorded\":1}");
+    fd = client_open(f);
+    send_text(fd, "POST /nosuch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 26\r\nExpect: 100-continue\r\n\r\n");
+    read_to_end(fd, answers, sizeof answers);
+    assert_non_null(strstr(answers, "404 Not Found"));
+    assert_null(strstr(answers, "100 Continue"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_answers_after_the_store, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_client_that_leaves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_errors_of_the_store, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_pipelined, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_single_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_smuggling, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_http, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_old_clients, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_head_has_no_body, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_expectations, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stop_while_the_store_does_not_answer, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
