@@ -184,7 +184,7 @@ static void check_result(struct head *head, const library_parser *l, int error)
     } else if (error == HPE_INVALID_VERSION ||
                (error == HPE_OK && (l->http_major != 1 || (l->http_minor != 1 && l->http_minor != 0)))) {
         refuse(head, 505, "the version of HTTP is neither 1.1 nor 1.0");
-    } else if (error == HPE_INVALID_TRANSFER_ENCODING ||
+    } else if ((error == HPE_INVALID_TRANSFER_ENCODING && head->fields[FIELD_CONTENT_LENGTH] == NULL) ||
                (error != HPE_OK && head->fields[FIELD_TRANSFER_ENCODING] != NULL && !is_chunked(head))) {
         refuse(head, 501, not_chunked);
     } else if (error != HPE_OK || head->target == NULL) {
