@@ -100,21 +100,20 @@ static int on_field(library_parser *l, const char *at, size_t len)
             break;
         }
     }
+    if (p->field < FIELDS && p->head->fields[p->field] != NULL) {
+        p->twice |= 1U << p->field;
+    }
     return 0;
 }
 
 static int on_value(library_parser *l, const char *at, size_t len)
 {
     struct parse *p = l->data;
-    if (p->field == FIELDS) {
+    if (p->field == FIELDS || p->head->fields[p->field] != NULL) {
         return 0;
     }
     while (len > 0 && (at[len - 1] == ' ' || at[len - 1] == '\t')) {
         len--;
-    }
-    if (p->head->fields[p->field] != NULL) {
-        p->twice |= 1U << p->field;
-        return 0;
     }
     p->head->fields[p->field] = at;
     p->ends[p->field] = (char *)at + len;
@@ -136,19 +135,15 @@ static bool is_chunked(const struct head *head)
 }
 
 /* Where a body ends must be beyond doubt, also for a proxy in front. Else nothing behind it can be understood. */
-static void check_framing(struct head *head, unsigned twice)
+static void check_framing(struct head *head)
 {
     const char *encoding = head->fields[FIELD_TRANSFER_ENCODING];
-    if ((twice & (1U << FIELD_TRANSFER_ENCODING | 1U << FIELD_CONTENT_LENGTH)) != 0) {
-        refuse(head, 400, "Content-Length or Transfer-Encoding is given twice");
-    } else if (encoding != NULL && !is_chunked(head)) {
+    if (encoding != NULL && !is_chunked(head)) {
         refuse(head, 501, not_chunked);
     } else if (encoding != NULL && head->fields[FIELD_CONTENT_LENGTH] != NULL) {
         refuse(head, 400, "both Content-Length and Transfer-Encoding are given, expected one");
     } else if (encoding != NULL && head->old) {
         refuse(head, 400, "Transfer-Encoding is given, which HTTP/1.0 does not know");
-    } else if ((twice & (1U << FIELD_HOST)) != 0) {
-        refuse(head, 400, "Host is given twice");
     } else if (head->fields[FIELD_HOST] == NULL && !head->old) {
         refuse(head, 400, "the header Host is missing");
     }
@@ -213,11 +208,14 @@ void head_parse(struct head *head, char *text, size_t len)
             *p.ends[i] = '\0';
         }
     }
+    if ((p.twice & (1U << FIELD_HOST | 1U << FIELD_TRANSFER_ENCODING | 1U << FIELD_CONTENT_LENGTH)) != 0) {
+        refuse(head, 400, "Host, Content-Length or Transfer-Encoding is given twice");
+    }
     check_result(head, &l, error);
     head->method = library_method(&l);
     head->old = l.http_minor == 0;
     set_length(head);
-    check_framing(head, p.twice);
+    check_framing(head);
 }
 
 /* --- chunks --- */
