@@ -137,15 +137,17 @@ static bool begin(struct http_conn *s)
 static bool drop_body(struct http_conn *s)
 {
     struct conn *c = &s->conn;
-    if (s->chunked) {
-        conn_consume(c, chunks_scan(&s->chunks, c->input.data, c->input.len, HTTP_BODY_MAX, NULL));
-        s->closing = s->closing || s->chunks.state > CHUNK_DONE;
-        return s->chunks.state >= CHUNK_DONE;
-    }
     size_t n = s->length < c->input.len ? s->length : c->input.len;
-    conn_consume(c, n);
-    s->length -= n;
-    return s->length == 0;
+    if (s->chunked) {
+        n = chunks_scan(&s->chunks, c->input.data, c->input.len, HTTP_BODY_MAX, NULL);
+        s->closing = s->closing || s->chunks.state > CHUNK_DONE;
+    } else {
+        s->length -= n;
+    }
+    if (n > 0) {
+        conn_consume(c, n);
+    }
+    return s->chunked ? s->chunks.state >= CHUNK_DONE : s->length == 0;
 }
 
 /* Whether the body is there, or is refused. */
