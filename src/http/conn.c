@@ -100,6 +100,7 @@ static bool next_head(struct http_conn *s)
         return refuse_head(s);
     }
     if (!request_begin(s, len)) {
+        s->seen = 0;
         return false;
     }
     c->trusted = true; /* as far as its memory is concerned; each request says anew whose it is */
