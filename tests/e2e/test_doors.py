@@ -214,6 +214,35 @@ def test_stalled_bodies_give_way(make_server):
         s.close()
 
 
+def test_small_requests_while_memory_is_short(make_server):
+    """They need none of it, in however many pieces they come; and no time passes."""
+    server = make_server(http="127.0.0.1:0", request_memory="16MiB")
+    head = b"POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    crowd = [raw(server) for _ in range(12)]
+    for s in crowd:
+        s.setblocking(False)
+        try:
+            s.send(head + b"Content-Length: 4194304\r\n\r\n" + b"x" * 2000000)
+        except OSError:
+            pass
+    deadline = time.monotonic() + PATIENCE
+    with server.client() as c:
+        while b"request_memory_waiting:0\r" in c.command("INFO", "memory"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    body = json.dumps({"user": "u", "items": ["a", "b"]}).encode()
+    with raw(server) as s:
+        s.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        for i in range(0, len(body), 5):
+            s.sendall(b"%x\r\n%s\r\n" % (len(body[i:i + 5]), body[i:i + 5]))
+        assert b'{"recorded":2}' in ask(s, b"0\r\n\r\n")
+        assert ask(s, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 200")
+        assert ask(s, b"GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 404")
+        assert ask(s, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 200")
+    for s in crowd:
+        s.close()
+
+
 def test_unread_answers_give_way(make_server):
     """They count, so that they can't pile up; and who never reads them does not keep the room for ever."""
     server = make_server(http="127.0.0.1:0", request_memory="16MiB")
