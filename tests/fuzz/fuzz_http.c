@@ -9,8 +9,8 @@
 
 #include "base/hash.h"
 #include "http/parser.h"
+#include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { REQUESTS_MAX = 64, STEPS = 64, BODY_MAX = 4096 };
 
