@@ -1,9 +1,9 @@
 /* Two things are asked of the kernel, for this thread alone: niceness, and a long time slice. A scheduler that picks by
- * deadlines (EEVDF, since Linux 6.6) lets a thread that runs have most of its slice before one that wakes up gets the
- * processor, however nice it is: 3 ms, or a tick, which is longer than an fsync takes. But a thread with a shorter
- * slice than the one that runs doesn't wait (since Linux 6.12). So with a long one, those that wake up for a moment go
- * first, also the kernel's own threads, on which an fsync depends; and what this thread gets of a busy processor comes
- * in longer pieces. Older kernels ignore the slice. */
+ * deadlines (EEVDF, since Linux 6.6) gives a running thread most of its slice before a woken one gets the processor,
+ * however nice it is: 3 ms, or a tick, which is longer than an fsync takes. But a thread with a shorter slice than the
+ * running one doesn't wait (since Linux 6.12). So with a long slice here, threads that wake up for a moment go first,
+ * also the kernel's own, on which an fsync depends. And this thread's share of a busy processor comes in longer pieces.
+ * Older kernels ignore the slice. */
 #include "base/background.h"
 
 #include <stdint.h>

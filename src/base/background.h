@@ -1,5 +1,5 @@
-/* Background threads: those whose work nobody waits for step by step. They give way to any other thread at once, and
- * keep a share of the processor when all of it is wanted. */
+/* Background threads, whose single steps nobody waits for. They yield to any other thread at once, and keep a share of
+ * a busy processor. */
 #ifndef UNSEEN_BASE_BACKGROUND_H
 #define UNSEEN_BASE_BACKGROUND_H
 
@@ -9,8 +9,8 @@ enum {
 };
 
 /* Makes the calling thread one. nice: 10 takes about a tenth of a processor that others want too. Between background
- * threads those with the short slice go first. Returns 0, or ERR_SYSTEM: it then runs beside the others as far as that
- * was refused. */
+ * threads those with the short slice go first. Returns 0, or ERR_SYSTEM when the kernel refused a part of it; the
+ * thread then goes on without that part. */
 int background_enter(int nice, int slice_ms);
 
 #endif

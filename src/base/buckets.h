@@ -10,7 +10,7 @@
 
 enum { BUCKETS = 19 };
 
-/* Upper bounds, included. What is above the last one is counted behind it. */
+/* Upper bounds, inclusive. Values above the last one have a bucket after it. */
 struct bucket_scale {
     unsigned n;
     uint64_t upper[BUCKETS];
@@ -24,20 +24,20 @@ struct buckets {
     _Atomic uint64_t sum;
 };
 
-/* The same as plain numbers, of one or added up. */
+/* The same as plain numbers, of one thread or added up. */
 struct bucket_sums {
     uint64_t counts[BUCKETS + 1]; /* in each bucket alone, not yet cumulative */
     uint64_t sum;
 };
 
-/* So many values of this size. Always with the same scale. */
+/* Counts `times` values of this size. Always with the same scale. */
 void buckets_note(struct buckets *b, const struct bucket_scale *scale, uint64_t value, uint64_t times);
 
 void buckets_add(struct bucket_sums *to, const struct buckets *from);
 uint64_t buckets_count(const struct bucket_sums *b);
 
-/* The value that a share q (0 to 1) of all values don't exceed, taken to be spread evenly within each bucket, as
- * Prometheus's histogram_quantile() does; the last bound for what lies above it. 0 when empty. */
+/* The value that a share q (0 to 1) of all values don't exceed. Within a bucket they count as evenly spread, as with
+ * Prometheus's histogram_quantile(). Above the last bound: that bound. 0 when empty. */
 double buckets_quantile(const struct bucket_sums *b, const struct bucket_scale *scale, double q);
 
 #endif

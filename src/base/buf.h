@@ -1,5 +1,5 @@
-/* A growable run of bytes. All zero is an empty one. A failed allocation leaves it as it was and sets
- * `failed`, so that a writer may append many times and look once at the end. */
+/* A growable run of bytes. All zero is an empty one. A failed allocation leaves it as it was and sets `failed`, so that
+ * a writer may append many times and check once at the end. */
 #ifndef UNSEEN_BASE_BUF_H
 #define UNSEEN_BASE_BUF_H
 
@@ -20,7 +20,7 @@ int buf_reserve(struct buf *b, size_t more); /* room for `more` bytes after len;
 int buf_add(struct buf *b, const void *bytes, size_t len);
 int buf_addf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_clear(struct buf *b);                       /* keeps the memory */
-void buf_fit(struct buf *b);                         /* gives back what is not used, when that is a lot */
+void buf_fit(struct buf *b);                         /* frees unused memory, when that is a lot */
 void buf_shrink(struct buf *b, size_t keep_at_most); /* frees memory above, when empty */
 void buf_free(struct buf *b);
 

@@ -1,5 +1,5 @@
-/* The test clock is a monotonic time and an offset to it, so that whoever asks for both clocks while another thread
- * advances them gets a pair that belongs together. */
+/* The test clock is a monotonic time and an offset to it, so that a reader of both clocks gets a consistent pair while
+ * another thread advances them. */
 #include "base/clock.h"
 
 #include <stdatomic.h>

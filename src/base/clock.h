@@ -14,10 +14,10 @@
 int64_t clock_wall_ms(void);
 int64_t clock_mono_ms(void); /* counts on while the machine sleeps, so that waking up is no jump of the wall clock */
 
-/* When this program was built: the clock can't be right when it says less. 0 with a test clock. */
+/* When this program was built: a clock that says less is wrong. 0 with a test clock. */
 int64_t clock_built_ms(void);
 
-/* Both of one moment, also while another thread moves a test clock. */
+/* Both clocks at one moment, also while another thread moves a test clock. */
 void clock_both_ms(int64_t *wall, int64_t *mono);
 
 /* Real elapsed microseconds or nanoseconds, for measuring how long work took; not stopped by a test clock. */
@@ -30,8 +30,8 @@ bool clock_is_test(void);
 void clock_test_advance(int64_t ms); /* both clocks; ms >= 0 */
 void clock_test_jump(int64_t ms);    /* the wall clock alone; any sign */
 
-/* Waits on cond until it is signalled, or for real_ms, whatever the clock. May wake early. The wait is measured on the
- * monotonic clock whatever clock the cond was made with. */
+/* Waits on cond until it is signalled, or for real_ms of real time, also with a test clock. May wake early. The wait
+ * uses the monotonic clock, whatever clock the cond was made with. */
 void clock_cond_wait_real(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_ms);
 void clock_cond_wait_us(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t real_us);
 

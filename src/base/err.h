@@ -1,7 +1,7 @@
 /* Errors: one enum, one table of names, one context buffer.
  *
- * A function that can fail returns 0 or a negative code and fills `struct err` with a sentence for
- * people: what, where, what was expected. Code decides on the code, never on the text.
+ * A function that can fail returns 0 or a negative code and fills `struct err` with a sentence for people: what, where,
+ * what was expected. Programs decide by the code, never by the text.
  */
 #ifndef UNSEEN_BASE_ERR_H
 #define UNSEEN_BASE_ERR_H
@@ -14,7 +14,7 @@ enum {
     ERR_CORRUPT = -5,   /* stored bytes are damaged */
     ERR_INVALID = -6,   /* the caller's input breaks a rule that the text names */
     ERR_RANGE = -7,     /* a number or time out of its range */
-    ERR_BUSY = -8,      /* nothing moves: staging memory full, or no slot free, for too long */
+    ERR_BUSY = -8,      /* no progress for too long: staging memory full, or no slot free */
     ERR_LOCKED = -9,    /* another process has the data folder */
     ERR_NOTFOUND = -10, /* no such file, option, command */
     ERR_VERSION = -11,  /* written by a newer version of the program */

@@ -1,5 +1,5 @@
-/* What one number of the server is called: in INFO, and in the metrics. Whoever counts something describes it once, in
- * a table of these beside its counters. */
+/* The names of one figure of the server, in INFO and in the metrics. It is described once, in a table of these beside
+ * its counter. */
 #ifndef UNSEEN_BASE_FIGURE_H
 #define UNSEEN_BASE_FIGURE_H
 
@@ -15,7 +15,7 @@ enum figure_kind {
 
 struct figure {
     const char *info;
-    const char *metric; /* behind "unseen_"; NULL: the metrics say it in another way */
+    const char *metric; /* after "unseen_"; NULL: the metrics have it in another form */
     enum figure_kind kind;
     const char *help; /* a sentence */
 };

@@ -1,4 +1,4 @@
-/* Patterns as Redis has them: * any text, ? any byte, [a-c] and [^a-c] one of some, \x the byte x. */
+/* Patterns as in Redis: * any text, ? any byte, [a-c] and [^a-c] one of some, \x the byte x. */
 #ifndef UNSEEN_BASE_GLOB_H
 #define UNSEEN_BASE_GLOB_H
 
@@ -6,8 +6,8 @@
 
 #include "base/slice.h"
 
-/* Whether all of text fits, letters of either case alike. It takes at most pattern.len * text.len steps, whatever the
- * pattern: nobody can make it slow. */
+/* Whether the pattern matches all of text, ignoring case. It takes at most pattern.len * text.len steps, so that no
+ * pattern can make it slow. */
 bool glob_fits(struct slice pattern, struct slice text);
 
 #endif

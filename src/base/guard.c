@@ -1,7 +1,7 @@
 /* The believed time is the monotonic clock plus an offset. A step or slew of the wall clock below 5 minutes is
- * forgiven, but not followed at once: the offset is taken anew once a day, so that many small steps can't add up to a
- * large one unseen. The newest time rises with the wall clock alone, while that is believed: so it stands still in
- * doubt, and a clock that is behind it passes it in the end. */
+ * accepted, but not followed at once: the offset is renewed once a day, so that many small steps can't add up to a
+ * large one unnoticed. The newest time rises only with a believed wall clock. So it stands still in doubt, and a clock
+ * that is behind it passes it in the end. */
 #include "base/guard.h"
 
 #include <inttypes.h>

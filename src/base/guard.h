@@ -1,8 +1,8 @@
-/* Clocks lie: what may be believed of the wall clock. Pure; the caller passes both clocks in.
+/* Whether the wall clock may be believed. Pure; the caller passes both clocks in.
  *
- * At start the only witness is the newest time that was ever believed, or, when that was in doubt already, the time
- * that the monotonic clock reached from there. Then it is the monotonic clock: the wall clock is doubted when it moved
- * more than 5 minutes against it, at once or within a day.
+ * At start the wall clock is compared with the newest time that was ever believed, or, if that was in doubt already,
+ * with the time that the monotonic clock reached from there. From then on it is compared with the monotonic clock, and
+ * doubted when it moved more than 5 minutes against it, at once or within a day.
  *
  *   the wall clock is                          it is believed
  *   as the witness says, or at start less      at once
@@ -18,10 +18,10 @@
  * played. No play is stamped below the newest time that was ever believed, in doubt or not. Only an administrator takes
  * that time back: guard_set_back().
  *
- * A time that leaps ahead, by more than a week and not because the machine was off, was wrong before: what was played
- * until now is stamped too early. So the newest time before the leap is kept as `unsure`, and the window begins no
- * later than by that time until `hold_ms` have passed: no play leaves the window by the leap, and a leap that was a
- * mistake can be taken back.
+ * A believed leap ahead, by more than a week and while the machine was on, means that the time before was wrong:
+ * earlier plays are stamped too early. So the newest time before the leap is kept as `unsure`, and for `hold_ms` the
+ * window begins no later than by that time. No play leaves the window by the leap, and a mistaken leap can be taken
+ * back.
  */
 #ifndef UNSEEN_BASE_GUARD_H
 #define UNSEEN_BASE_GUARD_H
@@ -37,7 +37,7 @@ enum {
     GUARD_REASON = 200,
 };
 
-/* What outlives a restart; persisted by the owner. All zero: a first start. */
+/* The state that survives a restart; the owner stores it. All zero: a first start. */
 struct guard_kept {
     int64_t newest;  /* the highest time ever believed */
     int64_t unsure;  /* the newest time before the time leapt, as long as the window begins by it; 0: it doesn't */
@@ -63,20 +63,20 @@ struct guard {
 /* Both clocks are of one moment: clock_both_ms(). */
 void guard_start(struct guard *g, const struct guard_kept *kept, int64_t built, int64_t wall, int64_t mono);
 
-/* Whenever time may have passed. Returns true when the wall clock came into doubt, jumped again while doubted, or is
- * believed again, so that the caller logs it. */
+/* To be called whenever time may have passed. Returns true when the wall clock is newly doubted, jumped again while
+ * doubted, or is believed again, so that the caller logs it. */
 bool guard_observe(struct guard *g, int64_t wall, int64_t mono);
 
-/* An administrator says that the wall clock is right. ERR_INVALID: it isn't doubted, or it is more than a day behind
- * the newest time, which only guard_set_back() takes back. */
+/* An administrator confirms that the wall clock is right. ERR_INVALID: it isn't doubted, or it is more than a day
+ * behind the newest time, which only guard_set_back() takes back. */
 int guard_accept(struct guard *g, int64_t wall, int64_t mono, struct err *err);
 
-/* And that a later time was believed wrongly: the newest time goes back to the wall clock's. ERR_INVALID: it isn't
- * later, or the wall clock is before the program was built. */
+/* An administrator says that a later time was believed wrongly: the newest time becomes the wall clock's. ERR_INVALID:
+ * it isn't later, or the wall clock is before the program was built. */
 int guard_set_back(struct guard *g, int64_t wall, int64_t mono, struct err *err);
 
-/* Wall time by the believed offset. Equal to wall (within GUARD_JUMP_MS) unless doubted. When doubted since the start
- * it goes on from the newest time, or the one that was reached. */
+/* Wall time by the believed offset. Equal to wall (within GUARD_JUMP_MS) unless doubted. If doubted since the start, it
+ * continues from the newest time, or from the one that was reached. */
 int64_t guard_believed(const struct guard *g, int64_t wall, int64_t mono);
 
 /* The later and the earlier time (see above), from what an owner publishes of a guard. */

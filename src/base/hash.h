@@ -16,12 +16,12 @@
 
 uint64_t hash_id(uint64_t seed, struct slice id);
 
-/* The same of n ids, which one behind the other take half the time. Stops at the first that is empty or longer than
- * HASH_ID_MAX; returns how many were hashed. */
+/* The same for n ids, in half the time for each. Stops at the first that is empty or longer than HASH_ID_MAX; returns
+ * how many were hashed. */
 enum { HASH_ID_MAX = 255 };
 size_t hash_ids(uint64_t seed, const struct slice *ids, size_t n, uint64_t *hashes);
 
-void hash_sort(uint64_t *hashes, size_t n); /* ascending; NULL is fine when there are none */
+void hash_sort(uint64_t *hashes, size_t n); /* ascending; may be NULL when there are none */
 bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash);
 
 static inline int64_t hash_user_key(uint64_t seed, struct slice user)

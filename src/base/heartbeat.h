@@ -1,13 +1,13 @@
-/* Beats: every thread that lives as long as the server says again and again that it is not stuck.
+/* Heartbeats: every long-lived thread says regularly that it is not stuck.
  *
  *     struct heartbeat beat;
  *     heartbeat_begin(&beat, "stager");                      the thread itself, when it starts
  *     while (...) { wait at most HEARTBEAT_EVERY_MS; heartbeat_now(&beat); one step of work }
  *     heartbeat_end(&beat);                                  the thread itself, when it ends
  *
- * A beat is due each second, also while there is nothing to do, and between any two steps of long work. Real time
- * counts, whatever a test's clock says. All beats of the process are in one list, so that whoever asks who is late
- * need not know what threads there are. The thread gets the name of its beat, as `ps -L` and `top -H` show it.
+ * A heartbeat is due each second, also while there is nothing to do, and between any two steps of long work. Real time
+ * counts, even with a test clock. All heartbeats of the process are in one list, so that a caller finds late threads
+ * without knowing which exist. The thread gets the name of its heartbeat, as `ps -L` and `top -H` show it.
  */
 #ifndef UNSEEN_BASE_HEARTBEAT_H
 #define UNSEEN_BASE_HEARTBEAT_H
@@ -27,28 +27,28 @@ struct heartbeat {
 
 void heartbeat_begin(struct heartbeat *b, const char *name); /* cut at HEARTBEAT_NAME - 1 bytes */
 void heartbeat_now(struct heartbeat *b);
-/* It waits for something that a restart would not speed up, and that may last: a thread that has a heartbeat itself, a
- * name server. Until its next heartbeat_now() it is not silent. */
+/* Begins a wait that may be long and that a restart would not shorten: for a thread with a heartbeat of its own, or for
+ * a name server. Until its next heartbeat_now() the thread does not count as silent. */
 void heartbeat_excuse(struct heartbeat *b);
 void heartbeat_end(struct heartbeat *b);
 
-/* Whoever watches the beats calls it each second. So a time in which the whole process stood still (SIGSTOP, a machine
- * that was put to sleep or moved) is no silence of any thread: what nobody could watch does not count. One thread. */
+/* The watcher calls it each second. Time in which the whole process stood still (SIGSTOP, a machine that slept or was
+ * moved) then counts for no thread. One thread. */
 void heartbeat_watch(int64_t now_us); /* clock_stopwatch_us() */
 
-/* For how long the one that has been silent for longest has been so, in ms; 0 when there is none. name (if it is not
- * NULL) is set to that one's, "" when there is none. Any thread. */
+/* How long the most silent thread has been silent, in ms; 0 when there is none. name (if not NULL) is set to its name,
+ * or to "". Any thread. */
 int64_t heartbeat_oldest_ms(char name[HEARTBEAT_NAME]);
 
-/* All beats, in no order, and for how long each has been silent. Returns how many, at most max. Any thread. */
+/* All heartbeats, in no order, and how long each has been silent. Returns how many, at most max. Any thread. */
 struct heartbeat_age {
     char name[HEARTBEAT_NAME];
     int64_t silent_ms;
 };
 int heartbeat_ages(struct heartbeat_age *out, int max);
 
-/* For tests: the thread of this name sleeps at its next beat for so long, as if it were stuck. False: there is none.
- * Any thread. */
+/* For tests: the thread of this name sleeps for that time at its next heartbeat, as if it were stuck. False: there is
+ * none. Any thread. */
 bool heartbeat_stall(const char *name, int64_t ms);
 
 #endif

@@ -1,8 +1,8 @@
 /* Counts of values by size, for latencies: any 64-bit value, kept to within 1/128 of itself in a fixed 58 KiB.
  *
  * As in HdrHistogram (Gil Tene): a value below 128 has a bucket of its own; above, each power of two is cut into 128
- * buckets of equal width. So a bucket's number is the value's exponent and the seven bits behind its first one.
- * Noting a value is an increment; histograms add up. Owned by one thread. */
+ * buckets of equal width. So a bucket's number is the value's exponent and the seven bits after its leading one. Noting
+ * a value is an increment; histograms can be added. Owned by one thread. */
 #ifndef UNSEEN_BASE_HISTOGRAM_H
 #define UNSEEN_BASE_HISTOGRAM_H
 

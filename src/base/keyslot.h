@@ -1,6 +1,6 @@
-/* The slot of an id as Redis Cluster reckons it, so that every cluster client can tell where a user lives: CRC16
- * (XMODEM: polynomial 0x1021, from 0) of the id, mod 16384. Of an id with braces only what stands between the first {
- * and the next } counts, unless that is nothing. */
+/* The slot of an id as in Redis Cluster, so that every cluster client can tell where a user belongs: CRC16 (XMODEM:
+ * polynomial 0x1021, from 0) of the id, mod 16384. In an id with braces only the text between the first { and the next
+ * } counts, unless it is empty. */
 #ifndef UNSEEN_BASE_KEYSLOT_H
 #define UNSEEN_BASE_KEYSLOT_H
 
@@ -10,7 +10,7 @@ enum { KEYSLOTS = 16384 };
 
 unsigned keyslot(struct slice id);
 
-/* Which of n shards (1 .. KEYSLOTS) has the slot: runs of slots, as a cluster deals them out. */
+/* Which of n shards (1 .. KEYSLOTS) has the slot. A shard is a range of slots, as in a cluster. */
 static inline unsigned keyslot_shard(unsigned slot, unsigned n)
 {
     return slot * n / KEYSLOTS;

@@ -28,7 +28,7 @@ bool log_wants(enum log_level level); /* for what takes work to put together */
 void log_write(enum log_level level, const char *message, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The last warnings and errors, newest first; for who looks at the running service. text is the line as it was logged,
+/* The last warnings and errors, newest first, to show them in the running service. text is the line as it was logged,
  * without time and level. Returns how many, at most max. Any thread. */
 enum { LOG_RECENT = 32, LOG_RECENT_TEXT = 480 };
 struct log_recent {
@@ -39,8 +39,8 @@ struct log_recent {
 int log_recent(struct log_recent *out, int max);
 const char *log_level_name(enum log_level level);
 
-/* For what may fail many times a second: true at the first call, and then at most once in ten seconds. All zero is a
- * new one; any thread. */
+/* Rate limit for messages: true at the first call, then at most once in ten seconds. All zero is a new one; any
+ * thread. */
 struct log_limit {
     _Atomic int64_t quiet_until_us;
 };
@@ -51,8 +51,8 @@ bool log_again(struct log_limit *limit);
 #define log_info(message, ...) log_write(LOG_LEVEL_INFO, message, __VA_ARGS__)
 #define log_debug(message, ...) log_write(LOG_LEVEL_DEBUG, message, __VA_ARGS__)
 
-/* The text in double quotes with strange bytes as \xNN, cut at 200 bytes. The result stands in one of
- * eight buffers of the thread, so that one call may use several. */
+/* The text in double quotes with strange bytes as \xNN, cut at 200 bytes. The result is in one of eight buffers of the
+ * thread, so that one call may use several. */
 const char *log_quote(struct slice text);
 const char *log_quote_str(const char *text);
 

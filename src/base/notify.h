@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reads the environment. One that can't be used is named in the log, and nothing is ever sent. */
+/* Reads the environment. A socket that can't be used is logged, and nothing is ever sent. */
 void notify_start(void);
 
-/* How often WATCHDOG=1 is expected of this process at least, in ms; 0: never. */
+/* The interval within which WATCHDOG=1 is expected of this process, in ms; 0: never. */
 int64_t notify_watchdog_ms(void);
 
 /* Sends lines such as "READY=1\nSTATUS=...". Waits at most a second for a manager that does not read. A message that

@@ -1,4 +1,4 @@
-/* What a count is followed by: printf("%zu user%s", n, plural(n)) says "1 user", "2 users", "0 users". */
+/* The ending of a noun after a count: printf("%zu user%s", n, plural(n)) says "1 user", "2 users", "0 users". */
 #ifndef UNSEEN_BASE_PLURAL_H
 #define UNSEEN_BASE_PLURAL_H
 

@@ -1,6 +1,6 @@
-/* Reading the file. libinih splits lines into names and values but tells neither the handler which line it reads nor
- * the caller which lines beyond the first were bad, it joins indented lines to the one before, and it cuts long lines.
- * So lines reach it through a reader of our own, which counts them, takes the indentation away, refuses long ones, and
+/* Reading the file. libinih splits lines into names and values. But it tells neither the handler which line it reads
+ * nor the caller which lines after the first were bad, it joins indented lines to the one before, and it cuts long
+ * lines. So lines reach it through our own reader, which counts them, strips indentation, refuses long ones, and
  * notices when inih made nothing of the line before. */
 #include "config/config.h"
 

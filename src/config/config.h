@@ -32,7 +32,7 @@ enum {
 /* Stands for the user's id in a key of the old Redis. */
 #define CONFIG_USER "{user}"
 
-/* What config_text() gives in place of a secret that is set. */
+/* What config_text() shows instead of a secret that is set. */
 #define CONFIG_MASK "********"
 
 /* Where an option's value came from; above 0: the line of the file. */
@@ -52,7 +52,7 @@ struct config {
     char http[CONFIG_TEXT];              /* as listen */
     char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
     char requirepass[CONFIG_TEXT];       /* "" none */
-    char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts what it holds into requirepass */
+    char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts its content into requirepass */
     int64_t max_clients;
     int64_t max_clients_per_address; /* 0: no limit */
     int64_t workers;                 /* 0: one a core */
@@ -153,8 +153,8 @@ bool config_is_loopback(const char *host); /* as config_address() gives it */
 typedef void config_problem_fn(void *arg, const char *problem);
 int config_load(struct config *cfg, const char *path, config_problem_fn *each, void *arg, struct err *err);
 
-/* Lays the environment over cfg, in the same manner: UNSEEN_SLOTS is slots. A variable UNSEEN_* that is no option is
- * an error when its name is close to an option's, and else not looked at. */
+/* Applies the environment to cfg, in the same way: UNSEEN_SLOTS is slots. A variable UNSEEN_* that is no option is an
+ * error when its name is close to an option's, and ignored otherwise. */
 int config_environment(struct config *cfg, config_problem_fn *each, void *arg, struct err *err);
 void config_variable(const struct config_option *option, char out[CONFIG_VARIABLE_TEXT]); /* "UNSEEN_SLOTS" */
 
@@ -165,11 +165,11 @@ int config_read_passwords(struct config *cfg, struct err *err);
 int config_read_requirepass(struct config *cfg, struct err *err);
 int config_read_legacy_password(struct config *cfg, struct err *err);
 
-/* What one option can't see alone: window <= retention, a public listen needs a password, ... */
+/* Checks what concerns several options: window <= retention, a public listen needs a password, ... */
 int config_validate(const struct config *cfg, struct err *err);
 
-/* The configuration in force, as one whole. started: what the server was started with. Any thread; it stays readable
- * until config_forget_changes(). Whatever belongs together, such as one question, asks once. */
+/* The complete configuration in force. started: what the server was started with. Any thread; it stays readable until
+ * config_forget_changes(). Work that must see one configuration, such as a question, asks once. */
 static inline const struct config *config_now(const struct config *started)
 {
     const struct config *changed = atomic_load_explicit(&started->changed, memory_order_acquire);
@@ -185,7 +185,7 @@ typedef void config_change_fn(void *arg, const struct config_option *option, con
 int config_change(struct config *started, const struct config *configured, const struct config *read,
                   config_change_fn *each, void *arg, struct err *err);
 
-/* Back to what the server was started with. When nobody reads it any more. */
+/* Returns to what the server was started with. Only when nobody reads any other. */
 void config_forget_changes(struct config *started);
 
 /* Below which the server may be told to make backups: backup_root, or the data folder's path with "-backups" behind it.

@@ -1,6 +1,6 @@
 /* UNSEEN_SLOTS=4 in the environment stands for slots = 4: each option has a variable, its name in capitals. Other names
  * with this prefix are not ours alone: Kubernetes sets UNSEEN_SERVICE_HOST and UNSEEN_PORT beside a service called
- * unseen. So they are left alone, but for a slip of a finger, which must not pass in silence. */
+ * unseen. So they are ignored, unless they look like a misspelt option, which must not pass in silence. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Passwords from files, so that they stand neither in `ps` nor in a configuration that many may read. */
+/* Passwords from files, so that they appear neither in `ps` nor in a configuration that many may read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Options as text: each type is read by one function and written by one case of config_text(), and what is written
- * can be read again. An error names the option, the value and what was expected; the value of a secret never. */
+/* Options as text: each type is read by one function and written by one case of config_text(), and its output can be
+ * read again. An error names the option, the value and what was expected, but never the value of a secret. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
