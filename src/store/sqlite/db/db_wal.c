@@ -1,17 +1,17 @@
-/* What makes a WAL sure again after an fsync that failed, or a process that ended: before anything is taken from it.
+/* Secures a WAL after a failed fsync, or after a process that ended, before anything is read from it.
  *
- * When an fsync fails, the kernel takes the pages that it could not write for clean. They may be read for a while, are
- * dropped whenever memory is wanted, and no later fsync writes them: it succeeds, and the device has something else. A
- * commit under synchronous=NORMAL is in SQLite's index of the WAL all the same, and a checkpoint copies every frame of
- * that index into the file and compares no checksum: what it copies may be zeros, or a frame of an earlier WAL. And a
- * power cut in its middle leaves a file that has some pages of frames which the WAL on the device no longer has.
+ * When an fsync fails, the kernel marks the pages that it could not write as clean. They can be read for a while, are
+ * dropped when memory is needed, and no later fsync writes them: it succeeds, and the device has something else. A
+ * commit under synchronous=NORMAL is in SQLite's index of the WAL all the same. A checkpoint copies every frame of that
+ * index into the file and checks no checksum, so it may copy zeros, or a frame of an earlier WAL. And a power cut in
+ * the middle leaves a file with some pages from frames that the WAL on the device no longer has.
  *
- * So each frame of the index is read, compared with its checksum, and the same bytes are written again: then they are
- * dirty, and this fsync means what it says. The same holds for the file: a checkpoint that a reader cuts short copies
- * without an fsync, and when that of a later one fails, nobody writes those pages again. So the index forgets that they
- * were copied. When a frame is lost, what is behind the last whole commit before it has
- * never been durable, and is merged again (flush.c). SQLite finds that commit itself, as after a crash, once its index
- * is no longer valid: so the index is made invalid while no reader is in it.
+ * So each frame of the index is read, compared with its checksum, and written again with the same bytes: then its pages
+ * are dirty, and this fsync really writes them. The same holds for the file. A checkpoint that a reader cuts short
+ * copies without an fsync, and if the fsync of a later one fails, nobody writes those pages again. So the index forgets
+ * that they were copied. When a frame is lost, everything after the last complete commit before it was never durable,
+ * and is merged again (flush.c). SQLite finds that commit itself, as after a crash, once its index is invalid. So the
+ * index is made invalid while no reader uses it.
  *
  * The forms of the WAL, its index and its locks are https://www.sqlite.org/walformat.html.
  */

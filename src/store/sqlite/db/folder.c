@@ -1,5 +1,5 @@
-/* The lock is flock() on DIR/lock, so it goes with the process, however that ends; what is written in it is only for
- * those who find it taken: "pid 4711" and "address 127.0.0.1:7979", a line each. */
+/* The lock is flock() on DIR/lock, so it ends with the process, however that ends. The file's content is only for those
+ * who find it locked: "pid 4711" and "address 127.0.0.1:7979", a line each. */
 #include "store/sqlite/db/folder.h"
 
 #include <errno.h>

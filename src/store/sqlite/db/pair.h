@@ -1,5 +1,5 @@
-/* Two files that belong together. A folder that was put together from others would lose what was acknowledged without a
- * word: each file relies on what the other one holds. So each says what it knows of the other, in its `meta`:
+/* Two files that belong together. Each file relies on the content of the other, so a folder assembled from others would
+ * silently lose acknowledged writes. So each notes in its `meta` what it knows of the other:
  *
  *   folder      drawn at the first start, the same in both files (and in all copies of the folder)
  *   starts      each start counts itself in staging.db, then in history.db: so the copies of one file from before a
@@ -10,7 +10,7 @@
  *               flush or a FORGET. A staging.db that knows only lower ones is an older copy; ids would be given twice,
  *               new deliveries rank below old ones, and rows of forgotten users come back.
  *
- * A folder that contradicts itself is refused before anything in it is changed, with what to do.
+ * A folder that contradicts itself is refused before anything in it is changed, and the error says what to do.
  */
 #ifndef UNSEEN_STORE_SQLITE_DB_PAIR_H
 #define UNSEEN_STORE_SQLITE_DB_PAIR_H
@@ -19,8 +19,9 @@
 
 #include "store/sqlite/db/db.h"
 
-/* Looks at the files before either is opened for writing, which would create what is missing, and apply or delete a log
- * that belongs to another file. 0: they belong together, or there are none yet. ERR_CORRUPT, and nothing is changed. */
+/* Checks the files before either is opened for writing, since that would create a missing one, and apply or delete
+ * another file's log. 0: they belong together, or there are none yet. ERR_CORRUPT: they don't, and nothing is
+ * changed. */
 int pair_examine(const char *folder, const char *vfs, struct err *err);
 
 /* Only whether both are there, and no log that belongs to another file. */
@@ -29,11 +30,11 @@ int pair_look(const char *folder, const char *vfs, struct err *err);
 /* The same for `unseen check --repair`, which takes a folder without staging.db, too. */
 int pair_examine_loss(const char *folder, struct err *err);
 
-/* At a start: counts it, and gives both one `folder` where there is none yet. Outside a transaction. */
+/* At a start: counts it, and gives both files one `folder` if they have none yet. Outside a transaction. */
 int pair_begin(struct db *staging, struct db *history, struct err *err);
 
-/* `unseen check --repair`: goes on with an older file, or a new staging.db, whose loss did() tells. Inside a
- * transaction of staging.db. Returns how many things were told, or an error: files of two folders stay refused. */
+/* `unseen check --repair`: accepts an older file, or a new staging.db; did() is told what is lost. Inside a transaction
+ * of staging.db. Returns how many losses were told, or an error: files of two folders stay refused. */
 int pair_accept(struct db *staging, struct db *history, void (*did)(void *arg, const char *what), void *arg,
                 struct err *err);
 

@@ -6,17 +6,17 @@
 
 #include "store/sqlite/db/db.h"
 
-/* Makes the file's views anew. Inside a transaction, after the tables have changed. */
+/* Recreates the file's views. Inside a transaction, after the tables have changed. */
 int views_make(struct db *db, struct err *err);
 
-/* The same, and missing fixed ones, in a transaction of its own, if one doesn't fit: somebody else has changed the
- * file. */
+/* The same, and missing fixed ones, in a transaction of its own, if one doesn't fit because another program has changed
+ * the file. */
 int views_renew(struct db *db, struct err *err);
 
 /* Drops them, before a table is renamed: SQLite would rewrite a view that reads it. */
 int views_drop(struct db *db, struct err *err);
 
-/* Looks at each of the file's views, these and the fixed ones: tells of one that is missing, can't be read or doesn't
+/* Checks each of the file's views, these and the fixed ones, and reports those that are missing, can't be read or don't
  * fit the tables. Returns 0, or an error when the schema itself can't be read. */
 int views_check(struct db *db, void (*problem)(void *arg, const char *view, const char *what), void *arg,
                 struct err *err);

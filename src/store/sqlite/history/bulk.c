@@ -1,7 +1,7 @@
 /* The bulk load: events are gathered in an index like a slot's, but without rows in staging.db, and the historian
  * merges it like a closed slot: sorted by user, with the barrier at the end. Two indexes take turns: one is filled
- * while the other is merged. A load that ends half-way is repeated: it is a union. Beside the service the same is done
- * after the slots, and whoever loads says when to hand over.
+ * while the other is merged. A load that ends half-way is repeated: it is a union. In a running service the historian
+ * merges it after the slots, and the loader says when to hand over.
  */
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * and to the end once it is over; then the table is dropped. So a night's work is even, sequential on disk, and a
  * missed night is made up by the next.
  *
- * With the rows of a range go the users of that range whose last month is no later than the swept one, and what belongs
- * to a user alone: deliveries, exceptions.
+ * Users of a range whose last month is no later than the swept one are deleted with its rows, and so are their
+ * deliveries and exceptions.
  *
  * Nothing happens while the clock is doubted, or outside sweep_window.
  */

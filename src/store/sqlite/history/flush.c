@@ -4,9 +4,9 @@
  * turn in between. Then the barrier: one small commit under synchronous=FULL makes all of it durable. Only after that
  * may the slot's rows be deleted (slots.c does it).
  *
- * A transaction that fails is rolled back and its range of keys noted; the others go on. The slot is then FAILED and
- * only the noted ranges are tried again, unless any commit or fsync failed since the first try began: then it isn't
- * known what of it will be durable, and everything is merged again.
+ * A transaction that fails is rolled back and its range of keys noted; the others go on. The slot is then FAILED, and
+ * only the noted ranges are tried again. But if any commit or fsync failed since the first try began, nobody knows what
+ * will be durable, and everything is merged again.
  */
 #include <limits.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* FORGET, the historian's half: the staged rows are gone, now history, in one transaction under secure_delete and
- * synchronous=FULL, so that it is durable when it is answered. Between transactions of a flush; a merge that comes
- * later finds the user's rows gone from the slot's index.
+/* FORGET, the historian's half. The staged rows are already gone. Now history is erased in one transaction under
+ * secure_delete and synchronous=FULL, so that it is durable when it is answered. It runs between transactions of a
+ * flush; a later merge finds the user's rows gone from the slot's index.
  *
  * An item can't be taken out of a filter. Where a month's filter has it (or has its position by error), the item's
- * whole hash becomes an exception, which its next play ends. A filter that can't be read may have all of them: the
- * stager has refused a user whose window has one, so it stands outside, and the forget is carried out as a whole.
+ * whole hash becomes an exception, which its next play ends. A filter that can't be read may have all of them. The
+ * stager refuses a user with such a filter in the window, so here it lies outside, and the forget is carried out
+ * completely.
  */
 #include <stdlib.h>
 #include <string.h>

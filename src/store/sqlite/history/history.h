@@ -32,8 +32,8 @@ struct flush_job {
     struct ranges todo; /* to merge in this try, ascending */
     size_t at_todo;
     struct ranges failed; /* in this try, ascending */
-    int64_t next_key;     /* of the range under way: keys below it are done, and perhaps users with this one */
-    bool older;           /* what is merged is older than all that clients wrote: see store_ops.bulk_begin */
+    int64_t next_key;     /* of the range under way: keys below it are done, and perhaps some users with this key */
+    bool older;           /* the merged rows are older than all writes of clients: see store_ops.bulk_begin */
     bool redo_all;        /* the outcome of a commit is unknown: the next try merges everything again */
     bool walking;
     uint64_t losses;        /* historian.losses when the try began */
@@ -73,7 +73,7 @@ struct historian {
     struct flush_job jobs[STORE_SLOTS_MAX];
     struct flush_job bulk_job;
     struct store_message *imports, **imports_last;
-    struct store_message *calls; /* flush and tick calls that wait for the slots to come to rest */
+    struct store_message *calls; /* flush and tick calls that wait until no slot is busy */
     struct month_delta deltas[HISTORY_MONTHS_MAX];
     int n_deltas;
     struct stored_month months[HISTORY_MONTHS_MAX]; /* valid while months_known */
@@ -91,8 +91,8 @@ struct historian {
     int64_t checkpoint_bytes;    /* of the WAL, at which the next is due */
     int64_t sweep_retry_mono_ms; /* after an error: not before */
     int64_t seal_retry_mono_ms;  /* the same */
-    int seal_failed;             /* the month that could not be sealed: later ones first; INT_MIN: none */
-    int revived;                 /* first kept month for which cursors were last looked over */
+    int seal_failed;             /* a month that could not be sealed: later ones are tried first; INT_MIN: none */
+    int revived;                 /* first kept month for which cursors were last checked */
     uint64_t turn_seen;
     int64_t retention_seen;
     uint64_t losses; /* commits and checkpoints that failed */
@@ -109,24 +109,25 @@ void historian_stop(struct sqlite_store *s);
 int history_begin(struct sqlite_store *s, struct err *err);
 int history_commit(struct sqlite_store *s, struct err *err);
 void history_rollback(struct sqlite_store *s);
-/* The gauges that are row counts, as the file has them: at start; and when they may have fallen. */
+/* Reads the gauges that are row counts from the file: at the start, and when they may have fallen. */
 int history_recount(struct sqlite_store *s, struct err *err);
 void history_recount_lower(struct sqlite_store *s);
 int history_reopen(struct sqlite_store *s, struct err *err);          /* if the connection was lost */
 int history_full(struct sqlite_store *s, bool full, struct err *err); /* synchronous=FULL, or back to NORMAL */
-/* Inside a transaction under synchronous=FULL: counts it, and notes the rows of staging.db that were met (pair.h). */
+/* Inside a transaction under synchronous=FULL: counts it, and notes the highest row id of staging.db so far
+ * (pair.h). */
 int history_mark(struct sqlite_store *s, struct err *err);
 void history_met(struct sqlite_store *s, uint64_t row_id);
 /* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
 int history_barrier(struct sqlite_store *s, struct err *err);
-/* Whether background work may write: checkpoints a WAL that has grown, and is false while it can't shrink. */
+/* Whether background work may write. Checkpoints a WAL that has grown; false while it can't shrink. */
 bool history_may_write(struct sqlite_store *s);
 
 /* month.c: month tables and their totals, inside the historian's transaction */
 int month_ensure(struct sqlite_store *s, int month, struct err *err);
 int month_list(struct sqlite_store *s, struct err *err); /* fills historian.months */
 int month_drop(struct sqlite_store *s, int month, struct err *err);
-/* The entry of a month that has a table; NULL: it has none. Good until the list is made anew. */
+/* The entry of a month with a table, or NULL. Valid until the list is rebuilt. */
 const struct stored_month *month_find(struct sqlite_store *s, int month);
 /* Fills *out from a row of months_window or months_all. */
 void month_column(sqlite3_stmt *stmt, int sealed_to_column, struct stored_month *out);
@@ -143,7 +144,7 @@ void flush_begin(struct sqlite_store *s, struct flush_job *job, struct staged *i
 int flush_step(struct sqlite_store *s, struct flush_job *job);
 void flush_free(struct flush_job *job);
 
-/* merge.c: the user that a walk stands at, inside a transaction. Plays and deliveries of months before first_kept are
+/* merge.c: merges the walk's current user, inside a transaction. Plays and deliveries of months before first_kept are
  * dropped and counted. older: they end no exception. */
 int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first_kept, bool older, struct err *err);
 
@@ -151,7 +152,7 @@ int merge_user(struct sqlite_store *s, const struct staged_walk *walk, int first
  * none. One that can't be read is set aside and counts as empty. */
 int merge_read_filter(struct sqlite_store *s, const struct staged_walk *walk, int month, int table,
                       struct filter *filter, int64_t *bytes, struct err *err);
-/* What a row says that its filter has, also if that can't be read. */
+/* The number of items by the row, even if its filter can't be read. */
 int merge_stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *items, struct err *err);
 /* Marks a month, or the deliveries (0), as damaged; blob: what could not be read. */
 int merge_quarantine(struct sqlite_store *s, const struct staged_walk *walk, int month, struct slice blob,
@@ -172,7 +173,7 @@ int import_user(struct sqlite_store *s, struct slice bytes, struct err *err);
 int sweep_step(struct sqlite_store *s, struct err *err);
 /* Oldest month that is kept; INT_MIN while the clock is doubted. */
 int sweep_first_kept(struct sqlite_store *s);
-/* Says in the log how much is past retention and will be swept. */
+/* Logs how much is past retention and will be swept. */
 void sweep_announce(struct sqlite_store *s);
 
 /* seal.c: 1 did something, 0 nothing is due */

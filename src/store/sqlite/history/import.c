@@ -1,11 +1,11 @@
-/* Taking in users of another store: messages go through the stager, behind what it was given before, to the historian,
- * which unites each message's users in one transaction between those of a flush, and puts a barrier behind some
- * messages at a time, so that senders who don't wait share it. A message whose transaction or barrier fails is answered
- * with the error and repeated by whoever sent it: an import is a union.
+/* Importing users of another store. Messages pass the stager, in its order, to the historian. It merges the users of a
+ * message in one transaction, between those of a flush. One barrier serves several messages, so that senders who
+ * pipeline share it. If its transaction or barrier fails, a message is answered with the error and its sender repeats
+ * it: an import is a union.
  *
- * On its way through the stager a message makes sure of one thing: imported deliveries get ids by rank, and whatever is
- * sent from then on must get a higher one, also in a store that is new. So 1 to DELIVERED_MAX are kept for them. And
- * users who are noted there are noted here, before the rest of them comes.
+ * In the stager a message secures one thing: imported deliveries get ids by rank, and whatever is sent from then on
+ * must get a higher one, also in a store that is new. So 1 to DELIVERED_MAX are kept for them. And users who are noted
+ * there are noted here, before the rest of their data arrives.
  */
 #include "base/hash.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
-/* Exceptions of a user who is joined: an item is un-seen only where it was forgotten. One from there is taken over
- * unless the item is seen here, in a filter without exception; one from here ends if the item is seen there. Hidden is
- * what either hides. What is past retention counts for none.
+/* Exceptions of an imported user. An exception from there is taken over unless the item is seen here, in a filter
+ * without an exception. One from here ends if the item is seen there. So an item is hidden if either side hides it.
+ * Months past retention don't count.
  *
  * A user snapshot may be crafted: nothing here takes longer than its lists are long, times a logarithm.
  */

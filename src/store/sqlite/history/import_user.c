@@ -1,17 +1,17 @@
-/* One user of another store, united with what is stored here, inside the historian's transaction.
+/* Merges one user of another store with the data here, inside the historian's transaction.
  *
- * First everything is worked out in memory, then it is written: so a user who can't be joined is left as he was, and
- * the others of the transaction go on.
+ * Everything is computed in memory first and then written. So a user that can't be merged is left as before, and the
+ * others of the transaction go on.
  *
- * Months: the filters are joined (filter_join), then what was staged there is added as a flush does. Months past
+ * Months: the filters are merged (filter_join), then plays that were staged there are added as by a flush. Months past
  * retention are left out.
  *
  * Exceptions: import_exceptions.c.
  *
  * Deliveries: those of both by their rank (delivered_rank()).
  *
- * Damage: what the other store could not read it says by a mark, and it is one here: a question that needs it gets the
- * same error, until the loss is accepted.
+ * Damage: months that the other store could not read are marked, and get the same mark here. A question that needs one
+ * gets the same error, until the loss is accepted.
  */
 
 #include "base/calendar.h"

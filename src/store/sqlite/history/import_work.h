@@ -1,5 +1,5 @@
-/* One user of another store while they are united with what is stored here (import_user.c). First all is worked out in
- * memory, in the historian's arena, then written, inside its transaction (import_write.c). */
+/* One user of another store while they are merged with the data here (import_user.c). Everything is computed in memory
+ * first, in the historian's arena, and then written, inside its transaction (import_write.c). */
 #ifndef UNSEEN_STORE_SQLITE_HISTORY_IMPORT_WORK_H
 #define UNSEEN_STORE_SQLITE_HISTORY_IMPORT_WORK_H
 
@@ -30,15 +30,15 @@ struct import_work {
     struct err *err;
 };
 
-/* Writes what was worked out, inside the historian's transaction. 0 or an error. */
+/* Writes the computed user, inside the historian's transaction. 0 or an error. */
 int import_write(struct import_work *w);
 static inline int import_no_memory(struct err *err)
 {
     return err_set(err, ERR_NOMEM, "out of memory while joining users");
 }
 
-/* A filter of ours that is only looked at, without its positions when keep = false. Returns 0, also when there is none;
- * ERR_CORRUPT when it can't be read, which leaves no word in err; or an error. */
+/* Reads a filter of ours without changing it, and without its positions when keep = false. Returns 0, also when there
+ * is none; ERR_CORRUPT when it can't be read, without a text in err; or an error. */
 int import_read_month(struct import_work *w, const struct stored_month *month, bool keep, struct filter *out);
 
 /* import_exceptions.c: which of ours end, and which of theirs are taken over; then that is written. */

@@ -1,4 +1,4 @@
-/* What import_user.c has worked out for one user, written. */
+/* Writes what import_user.c has computed for one user. */
 #include "store/sqlite/history/import_work.h"
 
 static int write_months(struct import_work *w)

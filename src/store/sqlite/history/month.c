@@ -1,6 +1,6 @@
-/* Month tables and their totals, inside the historian's transaction. A table and its row in `months` come and go
- * together; a month that is being sealed has a second one; the view `plays` over all of them is made anew each time
- * (views.h). */
+/* Month tables and their totals, inside the historian's transaction. A table and its row in `months` are created and
+ * dropped together. A month that is being sealed has a second table. The view `plays` over all of them is recreated
+ * each time (views.h). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * one connection overlaps a commit in another). At wal_limit a reader's snapshot may keep it from shrinking: then
  * nothing but forgets may write.
  *
- * Any commit of unknown outcome makes the connection be opened anew, and counts as a loss: what was not yet behind a
- * barrier is merged again.
+ * After a commit of unknown outcome the connection is reopened, and the commit counts as lost: everything not yet
+ * behind a barrier is merged again.
  */
 #include <inttypes.h>
 

@@ -1,9 +1,9 @@
 /* The historian: the one thread that writes history.db, at a lower priority than the others.
  *
  * It looks at the slots, then takes its queue, then does one step, a transaction of a few milliseconds, and begins
- * again. In that order a forget is always carried out before a row that is newer than it is merged: the stager sends it
- * before it closes the slot with that row. Work in order of precedence: forgets, flushes, a bulk load's merge, the
- * sweep, the sealing. After each step a backup under way copies some pages, so that it ends under any load.
+ * again. In this order a forget is always carried out before a newer row is merged, because the stager sends it before
+ * it closes the slot with that row. Work in order of precedence: forgets, flushes, a bulk load's merge, the sweep, the
+ * sealing. After each step a backup under way copies some pages, so that it ends under any load.
  *
  * When the WAL is at its limit and can't shrink (history.c), flush, load, sweep and sealing pause and say so; forgets
  * go on.

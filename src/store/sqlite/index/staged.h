@@ -1,15 +1,15 @@
 /* The staged index of one slot: every play and delivery whose row is in the slot's table, by user.
  *
  * It is filled after a commit and before its answer, rebuilt at start, and read by questions, by the flush and by
- * forgets, so that the file is read only at start. It dies whole with its slot: nothing that was handed out (users,
- * item bytes) moves or is freed before staged_free().
+ * forgets, so that the file is read only at start. It is freed as a whole, with its slot: pointers handed out (users,
+ * item bytes) stay valid until staged_free().
  *
  * Threads. One writer at a time (the stager; at start and in a bulk load whoever fills it) calls the functions under
  * "writer". All others may be called from any thread at any time between staged_new() and staged_free(); they take no
- * lock, so a question, the flush and the writer never wait for each other. A load sees every row whose adding happened
- * before it began, and of a drop going on meanwhile any part.
+ * lock, so a question, the flush and the writer never wait for each other. A load sees every row that was added before
+ * it began, and any part of a drop under way.
  *
- * Ids of rows rise from row to row, as the table gives them. Months are month_of_ms()'s.
+ * Row ids ascend, as the table assigns them. Months are those of month_of_ms().
  */
 #ifndef UNSEEN_STORE_SQLITE_INDEX_STAGED_H
 #define UNSEEN_STORE_SQLITE_INDEX_STAGED_H
@@ -28,14 +28,14 @@ struct staged_user;
 /* For a slot whose rows have ids from first_id on. NULL: out of memory. */
 struct staged *staged_new(uint64_t first_id);
 
-/* The caller has made sure that nobody uses it any more. NULL is fine. */
+/* The caller makes sure that nobody uses it any more. NULL is allowed. */
 void staged_free(struct staged *s);
 
 /* Whether a row of this id and month can be held: ids first_id .. first_id + 2^32 - 1, months of the years 0 to 5460.
  * Adding others is ERR_RANGE; ask before the commit. */
 bool staged_fits(const struct staged *s, uint64_t id, int month);
 
-/* Any thread, without a lock. Bytes are all that is allocated; they don't shrink when users or items are dropped. */
+/* Any thread, without a lock. Bytes are all allocated ones; they don't shrink when users or items are dropped. */
 uint64_t staged_rows(const struct staged *s);
 uint64_t staged_users(const struct staged *s); /* with at least one row */
 size_t staged_bytes(const struct staged *s);
@@ -50,8 +50,8 @@ struct staged_user *staged_user(struct staged *s, int64_t key, struct slice user
 /* Whether the entry is that user's. */
 bool staged_is(const struct staged_user *entry, int64_t key, struct slice user);
 
-/* Fetches what adding a row to each of these users will touch into the cache: for all of them side by side, where one
- * staged_user() after the other would wait for the memory of each. Changes nothing. */
+/* Prefetches the memory that adding a row to each of these users will touch, for all users in parallel: one
+ * staged_user() after the other would wait for each. Changes nothing. */
 void staged_prefetch(const struct staged *s, const int64_t *keys, size_t n);
 
 /* Return 0, ERR_NOMEM or ERR_RANGE; then nothing was added. The item's bytes (1..255) are copied. */
@@ -88,8 +88,8 @@ void staged_drop_rows(struct staged *s, int64_t key, struct slice user, const ui
 
 /* --- any thread: questions --- */
 
-/* What a user has, gathered from any number of slots (and, for the deliveries, from history). All zero is an empty
- * one; owned by one thread and reused. */
+/* A user's rows, gathered from any number of slots (and deliveries also from history). All zero is an empty one; owned
+ * by one thread and reused. */
 struct staged_out {
     struct store_play *plays;
     size_t n_plays, cap_plays;

@@ -1,4 +1,4 @@
-/* The items of a user that FORGET has un-seen: their hashes, ascending. */
+/* The hashes, ascending, of a user's items that FORGET made unseen. */
 #ifndef UNSEEN_STORE_SQLITE_READ_EXCEPTIONS_H
 #define UNSEEN_STORE_SQLITE_READ_EXCEPTIONS_H
 

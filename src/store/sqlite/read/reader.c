@@ -1,13 +1,13 @@
 /* What a question reads: first the staged index, then a snapshot of history.
  *
- * The order is what makes a flush invisible. A slot's index is dropped only after what it holds is durable in history,
- * so a play missed in the index is in any snapshot opened later; the other way round a flush in between would
- * hide it. Which months exist, and how far one is sealed, is settled inside the snapshot, since a sweep may drop one
- * meanwhile. Counters that spare a question the read of usually empty tables (exceptions, quarantine) are raised before
- * the commit that fills the table, and read after the snapshot is open.
+ * This order makes a flush invisible. A slot's index is dropped only after its rows are durable in history, so a play
+ * missed in the index is in any snapshot opened later. In the other order a flush in between would hide it. The list of
+ * months, and how far each is sealed, is read inside the snapshot, since a sweep may drop one meanwhile. Counters save
+ * questions from reading tables that are usually empty (exceptions, quarantine). They are raised before the commit that
+ * fills the table, and read after the snapshot is open.
  *
- * A large user is not loaded but scanned. How large one is, is known before anything of him is read: the staged plays
- * are counted, and the length of a blob stands at the head of its row, so that SQLite reads none of its pages for it.
+ * A large user is not loaded but scanned. Their size is known before any of their data is read: the staged plays are
+ * counted, and the length of a blob is at the head of its row, so that SQLite reads none of its pages for it.
  *
  * A reader never waits: its connection is read-only and of its own, and the slots' indexes are pinned, not locked.
  */

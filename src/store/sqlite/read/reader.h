@@ -16,7 +16,7 @@
 struct sqlite_store;
 struct stored_month;
 
-/* A reader announces that it walks the slots' indexes, so that none is freed under it: `pin` is odd meanwhile. */
+/* While a reader walks the slots' indexes its `pin` is odd, so that none is freed under it. */
 struct store_reader {
     struct sqlite_store *store;
     struct store_reader *next; /* in store->readers */
