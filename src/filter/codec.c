@@ -1,4 +1,4 @@
-/* The blob: how a month filter lies on disk (versions 1 to 3; docs/format.md has the same layout with an example).
+/* The blob: a month filter on disk (versions 1 to 3; docs/format.md has the same layout with an example).
  *
  *   1 byte    format version in the high three bits (3 if any part is fine, else 2 if any is coarse, else 1), number of
  *             parts in the low five
@@ -10,17 +10,17 @@
  *     bits      n gaps in Golomb-Rice code, padded with zero bits to a byte
  *   4 bytes   low half of hash_checksum() over everything before, little endian
  *
- * The gaps of a set of random positions are noise with an exponential distribution, for which Rice's code is within
- * 0.1 bit of the best there can be, and a general compressor only adds work. The first gap is the first position, each
- * other one the distance to the position before, less one. A gap's low k bits stand in a run of n x k bits; its high
- * bits, that many zeros and a one, in a unary run behind it, which ends with the n-th one. (Bits fill a byte from the
- * least significant one up.) In two runs, because then each can be read a word at a time: the i-th one of the unary
- * run stands at bit i + (sum of the high parts so far), so a position needs one count of trailing zeros, one shift and
- * a sum of low parts, with no loop over zeros. k is the best one for the data, found by trying: cost over k is convex.
+ * The gaps between random positions are noise with an exponential distribution. For that, Rice's code is within 0.1 bit
+ * of the optimum, and a general compressor only adds work. The first gap is the first position, each other one the
+ * distance to the position before, less one. A gap's low k bits are in a run of n x k bits. Its high bits, that many
+ * zeros and a one, are in a unary run after it, which ends with the n-th one. (Bits fill a byte from the least
+ * significant one up.) With two runs each can be read a word at a time. The i-th one of the unary run is at bit i +
+ * (sum of the high parts so far), so a position needs one count of trailing zeros, one shift and a sum of low parts,
+ * without a loop over zeros. k is the best for the data, found by trying: cost over k is convex.
  *
- * Positions ascend by construction; what a decoder has to refuse is a last position that isn't below m, runs that
- * leave the blob, padding that isn't zero, numbers out of range and bytes left over. The checksum finds damage; the
- * rest stands against bytes that were made on purpose, or by a bug.
+ * Positions ascend by construction. A decoder must refuse a last position that isn't below m, runs that leave the blob,
+ * padding that isn't zero, numbers out of range and leftover bytes. The checksum finds damage; the rest guards against
+ * crafted bytes, or those of a bug.
  */
 #include <endian.h>
 #include <string.h>

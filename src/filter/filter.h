@@ -38,7 +38,7 @@
 enum {
     FILTER_PARTS_MAX = 16,
     FILTER_GRAIN = 5,
-    FILTER_ANY_N = 65536, /* positions that may lie anyhow, as a session's ids do; those of a larger part are noise */
+    FILTER_ANY_N = 65536, /* positions in any pattern, as a session's ids; those of a larger part are noise */
     FILTER_RATIO_MIN = 8, /* of m to n in a larger part that is not fine; what is sealed has 20 */
 };
 
@@ -47,7 +47,7 @@ struct filter_part {
     uint32_t n;
     uint64_t m; /* 1 .. 2^32; 2^27 at most when coarse; 2^32 when fine */
     bool coarse, fine;
-    uint8_t *tails;  /* of a fine part: of each position; 0 fits any item, when two with one position differ */
+    uint8_t *tails;  /* of a fine part: of each position; 0 matches any item, when two with one position differ */
     uint32_t n_open; /* how many of them are 0 */
 };
 
@@ -80,7 +80,7 @@ static inline uint32_t filter_part_position(const struct filter_part *part, uint
     return filter_position(hash & filter_part_mask(part), part->m);
 }
 
-/* Whether an item with the part's i-th position fits its tail. Without tails all do. */
+/* Whether an item with the part's i-th position matches its tail. Without tails all do. */
 static inline bool filter_part_fits(const uint8_t *tails, uint32_t i, uint64_t hash)
 {
     return tails == NULL || tails[i] == 0 || tails[i] == filter_tail(hash);
@@ -92,8 +92,8 @@ static inline bool filter_part_live(const struct filter_part *part)
     return part->m == (part->coarse ? FILTER_LIVE_M >> FILTER_GRAIN : FILTER_LIVE_M);
 }
 
-/* Larger and fuller than a flush, a seal or a join leaves one. Such a part is refused: it would be of little use, and a
- * blob made of such ones would be many times its bytes in memory. */
+/* Larger and denser than a flush, a seal or a join makes one. Such a part is refused: it would be of little use, and a
+ * blob of such parts would take many times its bytes in memory. */
 static inline bool filter_part_dense(const struct filter_part *part)
 {
     return part->n > FILTER_ANY_N && !part->fine && part->m / part->n < FILTER_RATIO_MIN;
@@ -105,16 +105,16 @@ static inline bool filter_part_dense(const struct filter_part *part)
  * 256 KiB a part: a large part whose positions can't be noise (docs/format.md) is refused. */
 int filter_decode(const void *blob, size_t len, struct arena *arena, struct filter *out, struct err *err);
 
-/* Like filter_decode(), but keeps no position: they are handed over as they are decoded, in runs of at most FILTER_RUN,
- * ascending, a part's runs one behind the other; `before` of the part's positions came in earlier runs, so 0 begins a
- * part. A fine part's tails are all there meanwhile. out gets each part's n and m, and no positions or tails. What was
- * handed over means nothing when it fails. */
+/* Like filter_decode(), but keeps no positions: it hands them over as they are decoded, in ascending runs of at most
+ * FILTER_RUN, part by part. `before` is how many positions of the part came in earlier runs, so 0 begins a part. A fine
+ * part's tails are all available meanwhile. out gets each part's n and m, but no positions or tails. If it fails, what
+ * was handed over is void. */
 enum { FILTER_RUN = 1024 };
 typedef void filter_see(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
                         uint32_t n);
 int filter_scan(const void *blob, size_t len, filter_see *see, void *arg, struct filter *out, struct err *err);
 
-/* Reads a blob through, as these do, and keeps nothing: for its n and m, and for whether it is sound. */
+/* Reads a blob as these do, but keeps only its n and m; tells whether it is sound. */
 int filter_weigh(const void *blob, size_t len, struct filter *out, struct err *err);
 
 /* Appends the blob of f to out. Empty parts are left out. Returns 0 or ERR_NOMEM; or ERR_INVALID when
@@ -144,18 +144,18 @@ int filter_add_tails(struct filter *f, uint32_t *positions, uint8_t *tails, uint
  * then for each once more with again = true. */
 void filter_set_tail(const uint32_t *positions, uint8_t *tails, uint32_t n, uint64_t hash, bool again);
 
-/* Unites f with another filter of the same user and month, from another store with the same seed: afterwards f has what
- * either had. Into an empty one it goes as it is. Else a part that was cut, or is coarse, goes into the part of the
- * same range or stands beside the others, and live positions are added as by filter_add(). f takes over arrays of
- * other. With other a second time, nothing changes. Returns 0, ERR_NOMEM, or ERR_FULL when more than FILTER_PARTS_MAX
- * parts would be needed, or one would be dense (f is of no use then). */
+/* Merges another filter of the same user and month, from another store with the same seed, into f: afterwards f has
+ * what either had. An empty f becomes a copy. Otherwise a cut or coarse part is merged into the part of the same range
+ * or added beside the others, and live positions are added as by filter_add(). f takes over arrays of other. A second
+ * merge of the same filter changes nothing. Returns 0, ERR_NOMEM, or ERR_FULL when more than FILTER_PARTS_MAX parts
+ * would be needed, or one would be dense (f is of no use then). */
 int filter_join(struct filter *f, const struct filter *other, uint32_t coarse_max, struct arena *arena);
 
 /* Makes one part at 2^32 of a live and a fine one, without tails. Returns 0 or ERR_NOMEM. */
 int filter_drop_tails(struct filter *f, struct arena *arena);
 
 /* Makes one coarse part of a filter whose parts are all live, one of them coarse. Returns 0, ERR_NOMEM, or ERR_INVALID
- * when it is none such. */
+ * when it is not such a filter. */
 int filter_unite(struct filter *f, struct arena *arena);
 
 /* Cuts a live part to a smaller m, in place: p becomes (p * m) >> 32 (of a coarse part, >> 27). Returns 0, or
@@ -167,7 +167,7 @@ int filter_cut(struct filter_part *part, uint64_t m);
 bool filter_part_has(const struct filter_part *part, uint64_t hash);
 bool filter_has(const struct filter *f, uint64_t hash);
 
-/* Sum of n, and a tail that fits any item stands for two. It rises with whatever goes in. */
+/* Sum of n; a tail that matches any item counts as two. It rises with every addition. */
 uint64_t filter_items(const struct filter *f);
 /* The chance, over its parts, that an item which was never added is found: at most 1. */
 double filter_error(const struct filter *f);

@@ -1,15 +1,15 @@
-/* How a question is answered in little memory and without branches that depend on chance.
+/* Answers a question in little memory and without unpredictable branches.
  *
  * Everything lies in one block of memory, sized before it is filled: the bitmap, the tables of exact hashes and of
  * exceptions, and for each part a directory of buckets. Only a larger question than any before allocates.
  *
  * The bitmap cuts the range of a hash's upper half into 2^12 .. 2^23 cells, about 16 for each entry, and marks the
- * cells in which something is. A position of a part that was cut stands for a range of hashes, and each cell that
- * the range touches is marked: a missed one would be a false negative, one too many costs a look at the part.
+ * cells in which something is. A position of a part that was cut stands for a range of hashes, and each cell that the
+ * range touches is marked: a missing mark would be a false negative, a superfluous one costs a look at the part.
  *
  * A directory says for each bucket, which is the upper bits of a position, where the part's positions of that bucket
- * begin. There are one or two positions a bucket, so the four from there on decide, compared at once; it does no harm
- * that some of them belong to other buckets. Only where all four are below, a crowded bucket is searched on.
+ * begin. There are one or two positions in a bucket, so the next four decide, compared at once; it does no harm if some
+ * belong to other buckets. Only if all four are below, in a crowded bucket, the search goes on.
  *
  * Candidates are tested in blocks, and each part in turn shortens the list of those that are not decided, without a
  * branch on the outcome: a mispredicted one would cost as much as the test.

@@ -1,4 +1,4 @@
-/* The probe: what one question tests its candidates against, built from a user's window and thrown away.
+/* The probe: one question tests its candidates against it. It is built from a user's window and then discarded.
  *
  * Three sets: filter parts (positions, so with the filters' error), exact hashes (staged plays and
  * deliveries) and exceptions (hashes that the filters no longer hide). A candidate is seen when its
@@ -22,7 +22,7 @@ struct probe;
 struct probe *probe_new(void); /* NULL: out of memory */
 void probe_free(struct probe *p);
 
-/* What goes in is only referred to, and must live until the last test. */
+/* Its inputs are only referred to, and must live until the last test. */
 struct probe_input {
     const struct filter_part *const *parts; /* n_parts pointers */
     size_t n_parts;
@@ -41,8 +41,7 @@ size_t probe_test(const struct probe *p, const uint64_t *hashes, size_t n, uint8
 
 bool probe_seen(const struct probe *p, uint64_t hash);
 
-/* After a giant: when more than keep bytes are held, gives them back, and the probe holds nothing. Returns the bytes
- * held. */
+/* After a giant: if more than keep bytes are held, frees them and empties the probe. Returns the bytes held. */
 size_t probe_trim(struct probe *p, size_t keep);
 
 #endif

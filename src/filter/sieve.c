@@ -1,7 +1,7 @@
-/* Candidates are sorted by the upper half of their hash, of which every part's position is a rising function, so one
- * order serves all parts: the candidates' positions and the part's ascend together. Positions come in runs that stay in
- * the nearest cache. With far more positions than candidates most of a run lies between two candidates and is never
- * looked at: each candidate is searched for in what is left of the run, by halves and without a branch on the outcome.
+/* Candidates are sorted by the upper half of their hash, of which every part's position is an increasing function, so
+ * one order serves all parts: the candidates' positions and the part's ascend together. Positions come in runs that
+ * stay in the nearest cache. With far more positions than candidates, most of a run lies between two candidates and is
+ * never read: each candidate is searched for in the rest of the run, by halves and without a branch on the outcome.
  *
  * Exact hashes and exceptions go the other way: each is looked up among the candidates, through a directory of the
  * sorted ones' upper bits.

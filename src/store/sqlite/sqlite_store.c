@@ -1,4 +1,5 @@
-/* Opening and closing the embedded store, and the functions of the seam that only look or leave a message. */
+/* Opens and closes the embedded store, and has the functions of the interface that only read state or send a
+ * message. */
 #include "store/sqlite/sqlite_store.h"
 
 #include <errno.h>

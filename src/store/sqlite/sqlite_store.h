@@ -6,14 +6,14 @@
 
 /* All of it may be NULL. */
 struct sqlite_store_options {
-    const char *vfs; /* the sqlite3_vfs to use instead of the system's. Tests pass one that fails or loses writes */
-    /* Called now and then while staged rows are recovered, with how many have been read. */
+    const char *vfs; /* the sqlite3_vfs to use instead of the system's; tests pass one that fails or loses writes */
+    /* Called from time to time while staged rows are recovered, with how many have been read. */
     void (*progress)(void *arg, uint64_t rows);
     void *arg;
-    int64_t built_ms; /* a first start believes no clock before it; 0: clock_built_ms() */
+    int64_t built_ms; /* at a first start no clock before it is believed; 0: clock_built_ms() */
 };
 
-/* Of the SQLite that runs, such as "3.40.1". */
+/* The version of the SQLite that runs, such as "3.40.1". */
 const char *sqlite_store_library_version(void);
 
 /* Takes the folder's lock (creating the folder), opens or upgrades both files, recovers what is staged, starts the
@@ -30,24 +30,23 @@ int sqlite_store_publish(struct store *store, const char *address, struct err *e
  * file. */
 int sqlite_store_address(const char *folder, char *out, size_t out_size, struct err *err);
 
-/* Reads both files of a folder through: SQLite's own check, every blob, keys, totals, orphans, and what is set aside in
- * quarantine. Calls found() with a sentence for each problem, and progress() now and then (it may be NULL). served:
- * another process has the lock, so the files are only read, as they stand; else it takes the lock meanwhile: ERR_LOCKED
- * when it can't. ERR_NOTFOUND when a file is missing; nothing is created. Returns the number of problems, or an error.
- * Blocks. */
+/* Checks both files of a folder completely: SQLite's own check, every blob, keys, totals, orphans, and what is in
+ * quarantine. Calls found() with a sentence for each problem, and progress() from time to time (it may be NULL).
+ * served: another process has the lock, so the files are only read, as they are; else it takes the lock meanwhile:
+ * ERR_LOCKED when it can't. ERR_NOTFOUND when a file is missing; nothing is created. Returns the number of problems, or
+ * an error. Blocks. */
 int sqlite_check_folder(const char *folder, bool served, void (*found)(void *arg, const char *problem),
                         void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
-/* What becomes of plays and deliveries whose users row is lost, so that nobody can say whose they are. */
+/* What to do with plays and deliveries whose row in users is lost, so that nobody can say whose they are. */
 enum sqlite_nameless {
-    NAMELESS_KEEP, /* a row without a name: whoever has that key is answered with them, and gets the name back */
+    NAMELESS_KEEP, /* a row without a name: the user with that key gets answers from them, and the name comes back */
     NAMELESS_DROP,
 };
 
-/* Accepts the loss of what can't be read in either file, so that the users concerned are answered without it: calls
- * did() with a sentence for each thing that is lost or set right, and progress() as above. Takes the folder's lock
- * meanwhile: ERR_LOCKED when a server runs. Returns how many things, or an error, after which nothing is changed.
- * Blocks. */
+/* Accepts the loss of whatever can't be read in either file, so that its users are answered without it. Calls did()
+ * with a sentence for each thing that is lost or mended, and progress() as above. Takes the folder's lock meanwhile:
+ * ERR_LOCKED when a server runs. Returns how many things, or an error, after which nothing is changed. Blocks. */
 int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void (*did)(void *arg, const char *what),
                          void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
@@ -67,9 +66,9 @@ int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err);
 
 /* Packs users (store/snapshot.h) out of a folder, in the order of their keys: those whose key is from .. to and that
  * wanted() takes. A server may have the folder: its files are only read, staging first, then history in short
- * snapshots, so that its WAL is not kept from shrinking; what is flushed meanwhile is packed twice, which a union
- * doesn't mind. Else the folder's lock is taken. Each blob is read through; one that is damaged is left out, marked in
- * the snapshot and told to damaged(). */
+ * snapshots, so that its WAL can shrink. Plays flushed meanwhile are packed twice, which is harmless for a union.
+ * Without a server the folder's lock is taken. Each blob is checked; a damaged one is left out, marked in the snapshot
+ * and reported to damaged(). */
 struct sqlite_export {
     const char *folder;
     int64_t from, to;

@@ -15,11 +15,11 @@ struct thread_queue {
     struct store_message *first, **last;
     uint64_t length;
     uint64_t events; /* in the batches */
-    uint64_t wanted; /* events without which a batch need not wake the receiver, see thread_queue_gather() */
+    uint64_t wanted; /* with fewer events than these a batch need not wake the receiver, see thread_queue_gather() */
     bool urgent;     /* there is something besides batches */
-    bool woken;      /* something besides messages is to be looked at */
+    bool woken;      /* something besides messages needs a look */
     bool stop;
-    struct heartbeat heartbeat; /* of the thread that waits at it, which begins and ends it */
+    struct heartbeat heartbeat; /* of the thread that waits for messages, which begins and ends it */
 };
 
 int thread_queue_init(struct thread_queue *queue);
@@ -37,14 +37,14 @@ struct store_message *thread_queue_take(struct thread_queue *queue);
  */
 bool thread_queue_wait(struct thread_queue *queue, int64_t real_ms);
 
-/* The same on a test's clock too: while something is waited for that another process does. */
+/* The same with a test clock, too: for waiting on another process. */
 bool thread_queue_wait_real(struct thread_queue *queue, int64_t real_ms);
 bool thread_queue_stopped(struct thread_queue *queue);
 
 /* How many events wait in batches. */
 uint64_t thread_queue_events(struct thread_queue *queue);
 
-/* When only batches are there, waits until they have so many events, or something else comes; at most real_us. */
+/* If there are only batches, waits until they have that many events, or something else arrives; at most real_us. */
 void thread_queue_gather(struct thread_queue *queue, uint64_t events, int64_t real_us);
 
 #endif

@@ -1,4 +1,4 @@
-/* The parts of a hot backup: the copy of one file, the folder that it's made in, and the backup that is under way. */
+/* The parts of a hot backup: the copy of one file, its folder, and the backup under way. */
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_BACKUP_H
 #define UNSEEN_STORE_SQLITE_ADMIN_BACKUP_H
 
@@ -15,7 +15,7 @@
 
 struct sqlite_store;
 
-/* The names that the files have, without ".db", until the copy is whole. */
+/* The files' names, without ".db", until the copy is complete. */
 #define STAGING_PARTIAL "staging.partial"
 #define HISTORY_PARTIAL "history.partial"
 
@@ -34,7 +34,7 @@ struct copy {
 int copy_begin(struct copy *c, struct db *source, const char *folder, const char *name, const char *vfs,
                struct err *err);
 
-/* Copies for about so long or so many bytes. 1: there is more, 0: the copy is the source as it is now, or an error. */
+/* Copies for about that long, or that many bytes. 1: there is more, 0: the copy equals the source, or an error. */
 int copy_step(struct copy *c, int64_t us, int64_t bytes, struct err *err);
 
 /* Closes it, whole or not. All zero is fine. */
@@ -45,25 +45,25 @@ void copy_end(struct copy *c);
 struct backup_folder {
     char path[PATH_MAX];
     int fd;              /* -1: not open */
-    size_t created_from; /* where in path the first name of a folder that was made begins; 0: none was */
+    size_t created_from; /* where in path the first newly made folder begins; 0: none was made */
     bool files;          /* some were made */
     bool same_disk;      /* as the data folder */
     bool staging_named, history_named;
 };
 
-/* Makes the folder, with those above it, or takes an empty one that can be written. root: below which it must be, where
- * no link is followed, and to which path may be relative; NULL: the caller may write anywhere. ERR_INVALID,
- * ERR_READONLY, ERR_FULL, ERR_SYSTEM. */
+/* Makes the folder and those above it, or takes an empty one that is writable. It must be below root, where no link is
+ * followed, and path may be relative to root. NULL: the caller may write anywhere. ERR_INVALID, ERR_READONLY, ERR_FULL,
+ * ERR_SYSTEM. */
 int backup_folder_take(struct backup_folder *f, const char *path, const char *root, const char *data, struct err *err);
 void backup_folder_leave(struct backup_folder *f); /* lets go of it */
 
-/* ERR_FULL when less than `bytes` would fit, or, on the data folder's own disk, would leave less than min_free. */
+/* ERR_FULL when `bytes` don't fit, or, on the data folder's own disk, would leave less than min_free. */
 int backup_folder_room(const struct backup_folder *f, int64_t bytes, int64_t min_free, struct err *err);
 
 /* Opens a file of it for fsync. ERR_IO: its path leads elsewhere by now. */
 int backup_folder_open(const struct backup_folder *f, const char *name, struct err *err);
 
-/* Gives the files their names, staging.db first, so that whatever is cut short is no folder that starts; durable when
+/* Gives the files their names, staging.db first, so that an interrupted copy is not a folder that starts. Durable when
  * it returns. */
 int backup_folder_complete(struct backup_folder *f, struct err *err);
 
@@ -72,7 +72,7 @@ void backup_folder_remove(struct backup_folder *f);
 
 uint64_t backup_file_size(const char *folder, const char *name); /* 0: there is none */
 
-/* --- backup_mend.c: what makes a copy of two moments one --- */
+/* --- backup_mend.c: makes copies from two moments consistent --- */
 
 /* A forget, kept until the copies are made. */
 int backup_note_forget(struct buf *forgotten, struct slice user, const struct slice *items, size_t n, uint64_t before);
@@ -112,7 +112,7 @@ struct backup {
     struct err err;
 };
 
-/* Makes both copies in the folder, which was taken. What is left after an error the caller removes. */
+/* Makes both copies in the folder, which the caller has taken. After an error the caller removes what is left. */
 int backup_make(struct backup *b, struct err *err);
 
 /* --- for the other rooms --- */
@@ -120,11 +120,12 @@ int backup_make(struct backup *b, struct err *err);
 void backup_start(struct store *base, struct store_backup *request);
 void backup_state(struct store *base, struct store_backup_state *out);
 void backup_stop(struct store *base);
-/* When the last one was whole, over a restart: read at the start; written by the stager, when it is new. */
+/* When the last backup was complete, across restarts: read at the start, written by the stager after a new one. */
 int backup_time_load(struct sqlite_store *s, struct err *err);
 void backup_time_save(struct sqlite_store *s);
 void backup_join(struct sqlite_store *s); /* waits for its thread to end */
-/* The historian's: copies some pages of history, for a few milliseconds. Whether there is more to do at once. */
+/* The historian's: copies some pages of history, for a few milliseconds. Returns whether there is more to do at
+ * once. */
 bool backup_step(struct sqlite_store *s);
 /* The historian's: it has carried out a forget. */
 void backup_forgot(struct sqlite_store *s, const struct store_forget *forget);

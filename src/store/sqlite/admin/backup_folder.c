@@ -1,9 +1,9 @@
-/* The folder of a backup. The files have names that nothing opens until the copy is whole.
+/* The folder of a backup. Until the copy is complete its files have names that nothing opens.
  *
- * Whoever may send BACKUP names a folder below one that the operator chose. So it is walked from there name by name,
- * each opened relative to the one before, and no link is followed; missing ones are made for the owner alone. The files
- * are made in the folder that is held open, new ones, before SQLite, which knows only paths, opens them; that these
- * were the same ones is looked at when the first of what was copied is synced.
+ * The sender of BACKUP names a folder below one that the operator chose. So the path is walked from there name by name,
+ * each opened relative to the one before, and no link is followed. Missing folders are made for the owner alone. The
+ * new files are made in the folder that is held open, before SQLite, which knows only paths, opens them. The first sync
+ * of the copy checks that SQLite opened these same files.
  */
 #include <dirent.h>
 #include <errno.h>

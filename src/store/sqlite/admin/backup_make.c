@@ -1,9 +1,9 @@
-/* How a hot backup is made: both files are copied into another folder while the service works, and nobody waits for it.
+/* How a hot backup is made: both files are copied into another folder while the service runs, and nobody waits for it.
  *
- * The order is what makes two copies of two moments one (the same order as a question's): staging first, then history.
- * A play acknowledged before the backup is in staging's copy, or else it was deleted there before, and so it was
- * durable in history before, and is in history's copy. What was flushed in between is in both, which is harmless. What
- * else may happen in between stands in backup_mend.c.
+ * The order makes copies from two moments consistent, as with a question: staging first, then history. A play
+ * acknowledged before the backup is in staging's copy, or was deleted there before. Then it was durable in history
+ * before, and is in history's copy. Plays flushed in between are in both, which is harmless. backup_mend.c has what
+ * else may happen in between.
  *
  *   its own thread   looks at the folder and at the room on its disk
  *                    staging: on a reading connection of its own, in one snapshot. It is small, at most what
@@ -15,8 +15,7 @@
  *                    free
  *                    then it mends the copy, syncs it, reads it through, gives it its names
  *
- * Whatever fails, what was made is removed; and what is cut short by the end of the process has names that nothing
- * opens.
+ * After any failure the copy is removed. If the process ends, what is left has names that nothing opens.
  */
 #include <errno.h>
 #include <fcntl.h>

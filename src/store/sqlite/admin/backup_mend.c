@@ -1,4 +1,4 @@
-/* The copy of staging.db is older than that of history.db: what happened in between must not be undone by that.
+/* The copy of staging.db is older than that of history.db. That must not undo what happened in between.
  *
  *   flush    rows that were merged and deleted meanwhile are in both: a merge is a union, nothing is to be done.
  *   forget   erased in history, but the older copy of staging has the rows: they would come back with the first flush.

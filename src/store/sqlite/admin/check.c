@@ -1,5 +1,5 @@
-/* Reading both files through. Each file is read in one snapshot, so that totals and rows agree while a server writes.
- * What can't be read is a problem, named with its user and month; the check goes on behind it. */
+/* Reads both files completely. Each file is read in one snapshot, so that totals and rows agree while a server writes.
+ * Anything that can't be read is a problem, named with its user and month, and the check goes on after it. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Reading two files through. See sqlite_check_folder() for the folder of a store. */
+/* Checks two files completely. See sqlite_check_folder() for the folder of a store. */
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_CHECK_H
 #define UNSEEN_STORE_SQLITE_ADMIN_CHECK_H
 

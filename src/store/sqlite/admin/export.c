@@ -1,12 +1,12 @@
 /* Users out of a folder, see sqlite_export_folder().
  *
- * Staging is read first, in one snapshot, into one index a table; then history, some hundred users a snapshot. In that
- * order a flush in between can't hide a play, as in a question: what has left staging before it was read is durable in
- * history, and is read after. Both are walked in the order of keys, side by side: the next user is the one with the
- * lowest key of all indexes, of those who are noted, and of history. A FORGET in between deletes from staging first,
- * then from history: so rows that have left staging by the time a user is packed are dropped, and history is read anew,
- * which has them if they were flushed. Users with one key (there are next to none) follow each other; each gets what
- * history has under it, since they share it.
+ * Staging is read first, in one snapshot, into an index for each table; then history, some hundred users in each
+ * snapshot. In this order a flush in between can't hide a play, as with a question: plays that left staging before it
+ * was read are durable in history, which is read later. Both are walked in the order of keys, side by side: the next
+ * user is the one with the lowest key of all indexes, of those who are noted, and of history. A FORGET in between
+ * deletes from staging first, then from history. So rows that have left staging by the time a user is packed are
+ * dropped, and history is read again, which has them if they were flushed. Users with one key (there are hardly any)
+ * follow each other; each gets all that history has under the key, since they share it.
  */
 #include <inttypes.h>
 #include <limits.h>

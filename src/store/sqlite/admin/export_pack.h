@@ -1,5 +1,5 @@
-/* One user of a folder as a snapshot: what history has under the key, in the snapshot that its owner has open, and what
- * was staged. Months that can't be read are left out, told, and marked in the snapshot. One thread. */
+/* Packs one user of a folder as a user snapshot: their rows of history, read in the transaction that the owner has
+ * open, and their staged rows. Months that can't be read are left out, reported, and marked. One thread. */
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_EXPORT_PACK_H
 #define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_PACK_H
 
@@ -24,7 +24,7 @@ struct export_packer {
 void export_packer_free(struct export_packer *x);
 
 /* Appends the snapshot. last_month: the newest that is known so far. stored: history has rows under the key. noted: the
- * user is, and not taken over yet. Returns 1; 0 when there is nothing of the user; or an error. */
+ * user is noted, and not taken over yet. Returns 1; 0 when the user has nothing; or an error. */
 int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored,
                 bool migration_state, struct buf *out, struct err *err);
 

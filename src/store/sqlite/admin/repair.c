@@ -1,5 +1,5 @@
-/* Accepting a loss. What can't be read is moved into `quarantine`, marked as accepted, and so is what a flush had set
- * aside there before: from then on questions are answered without it. Nothing is deleted: the bytes stay in
+/* Accepts a loss. Whatever can't be read is moved into `quarantine` and marked as accepted, together with what a flush
+ * had put there before. From then on questions are answered without it. Nothing is deleted: the bytes stay in
  * `quarantine` until their month expires. Counts that don't agree with their rows are set right.
  *
  * All of it is one transaction, and for staging.db (repair_staging.c) another. Damaged pages, which SQLite itself can't

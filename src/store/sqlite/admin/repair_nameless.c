@@ -1,8 +1,8 @@
 /* Plays and deliveries of a key that has no row in users. Nobody can say whose they are, and no question finds them:
- * what the user has played is answered as unseen.
+ * the user's played items are answered as unseen.
  *
- * Kept, they get a row whose name is empty. A question and a FORGET look by key, so whoever has that key finds them,
- * and with the user's next flush the row gets its name. Dropped, they are gone.
+ * If kept, they get a row with an empty name. A question and a FORGET look by key, so the user with that key finds
+ * them, and the user's next flush restores the name. If dropped, they are gone.
  */
 #include <stdio.h>
 #include <stdlib.h>

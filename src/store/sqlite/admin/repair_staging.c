@@ -1,5 +1,6 @@
-/* Rows of the slots that can't be read, and those that a start has set aside: their loss is accepted. They stay in the
- * table set_aside of staging.db, as they were found. A row whose id alone can't be is not lost: it gets another one. */
+/* Accepts the loss of rows of the slots that can't be read, and of those that a start has set aside. They stay in the
+ * table set_aside of staging.db, as they were found. A row with only its id damaged is not lost: it gets another
+ * one. */
 #include <stdio.h>
 
 #include "store/sqlite/admin/repair.h"

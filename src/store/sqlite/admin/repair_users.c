@@ -1,6 +1,6 @@
-/* What history.db says about its users beside their plays: their newest months are raised to what their plays say, and
- * what nobody looks at, nor the sweep would ever find, is deleted. Plays and deliveries without a row in users are in
- * repair_nameless.c. */
+/* Repairs what history.db has about users beside their plays. Their newest months are raised to those of their plays,
+ * and rows that neither a question nor the sweep would ever find are deleted. Plays and deliveries without a row in
+ * users are in repair_nameless.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

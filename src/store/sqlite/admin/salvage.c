@@ -1,5 +1,5 @@
-/* Saving what can be read of a damaged folder into a new one. The damaged files are only read. The new ones have names
- * that nothing opens until they are whole, as those of a backup. */
+/* Saves what can be read of a damaged folder into a new one. The damaged files are only read. Until the new ones are
+ * complete they have names that nothing opens, as in a backup. */
 #include "store/sqlite/admin/salvage.h"
 
 #include <fcntl.h>

@@ -22,10 +22,10 @@ struct salvage {
 void salvage_tell(struct salvage *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void salvage_advance(struct salvage *s); /* a row was taken */
 
-/* Opens a damaged file to be read, without changing it. 1; 0: nothing of it can be read, which was told. */
+/* Opens a damaged file for reading, without changing it. 1; 0: nothing of it can be read, which was reported. */
 int salvage_open(struct salvage *s, const char *folder, const char *name, struct err *err);
 
-/* More rows than any table of the file can have: pages that point in a circle give rows without end. */
+/* More rows than any table of the file can have: pages that form a circle give rows without end. */
 uint64_t salvage_rows_max(struct salvage *s);
 
 /* The rows of a table with any key, from the front and then from the back. */

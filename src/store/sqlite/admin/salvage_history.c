@@ -1,5 +1,5 @@
-/* What is left of a history.db. A month's row that can't be read hides nothing any more, so each user who may have had
- * one there is marked in quarantine: questions about them get an error until the loss is accepted. */
+/* Salvages a history.db. A month's row that can't be read no longer hides anything, so each user who may have had one
+ * there is marked in quarantine. Questions about them get an error until the loss is accepted. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

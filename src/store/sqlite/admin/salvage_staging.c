@@ -1,4 +1,4 @@
-/* What is left of a staging.db. Rows are taken as they are: the next start looks at each. Scroll sessions are left. */
+/* Salvages a staging.db. Rows are copied as they are: the next start checks each. Scroll sessions are left out. */
 #include <inttypes.h>
 #include <stdio.h>
 

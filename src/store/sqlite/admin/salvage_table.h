@@ -1,8 +1,8 @@
 /* Reading what is left of a table whose pages are damaged or missing.
  *
- * SQLite ends a scan at the first page that it can't read. So a table is read from both ends, and what lies between is
- * halved, and read from both ends again, until a stretch of keys has shown nothing for some halvings. Each stretch that
- * could not be read is told, so that whoever may have had a row there can be marked. */
+ * SQLite ends a scan at the first page that it can't read. So a table is read from both ends; the rest is halved and
+ * read from both ends again, until a range of keys has shown nothing for some halvings. Each range that could not be
+ * read is reported, so that users who may have had a row there can be marked. */
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_SALVAGE_TABLE_H
 #define UNSEEN_STORE_SQLITE_ADMIN_SALVAGE_TABLE_H
 

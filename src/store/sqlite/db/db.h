@@ -63,8 +63,7 @@ void db_close(struct db *db);
  * has it open, so it stays as it is. */
 int db_leave_wal(struct db *db, struct err *err);
 
-/* Ends what a process was cut short in while it made the file one with a log, or one without: a connection that only
- * reads can't. */
+/* Completes a switch to or from a log that a process left half done. A read-only connection can't do that. */
 int db_settle(const char *folder, const char *name, const char *vfs, struct err *err);
 
 /* Closes and opens again, after a failed commit or fsync. */
