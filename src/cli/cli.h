@@ -1,7 +1,7 @@
 /* The command line: one file a subcommand, a table of them in main.c.
  *
- * A subcommand gets argv from its own name on and returns the exit code. What it found goes to standard output, what
- * went wrong to standard error, in one line.
+ * A subcommand gets argv from its own name on and returns the exit code. Results go to standard output, an error, in
+ * one line, to standard error.
  */
 #ifndef UNSEEN_CLI_CLI_H
 #define UNSEEN_CLI_CLI_H
@@ -35,7 +35,7 @@ int cli_version(int argc, char **argv);
 /* `unseen help [SUBCOMMAND]`. */
 int cli_help(const struct cli_command *commands, int argc, char **argv);
 
-/* What is printed when no or an unknown subcommand is given. Both return EXIT_USAGE. */
+/* Printed when no subcommand, or an unknown one, is given. Both return EXIT_USAGE. */
 int cli_no_command(const struct cli_command *commands);
 int cli_unknown_command(const struct cli_command *commands, const char *name);
 

@@ -1,10 +1,10 @@
-/* The engine of `unseen bench`: sends requests over many connections and times their replies. What is sent, and what a
- * reply must look like, is the business of a `struct bench_work`; the engine knows RESP's framing and nothing else.
+/* The engine of `unseen bench`: sends requests over many connections and times their replies. A `struct bench_work`
+ * decides what is sent and what a reply must look like; the engine knows only RESP's framing.
  *
  * Each thread has its own loop, connections and counts. A connection keeps up to `pipeline` requests under way. In a
  * closed loop (no rate) a reply makes room for the next request, and a request's time begins when it is made. In an
- * open loop each request has a moment at which it is due, whatever the server does, and its time begins at that moment:
- * so what piles up behind a slow reply is counted as the waiting that it is ("coordinated omission" leaves it out).
+ * open loop each request is due at a moment that doesn't depend on the server, and its time begins then. So the queue
+ * behind a slow reply is counted as waiting ("coordinated omission" leaves it out).
  */
 #ifndef UNSEEN_CLI_BENCH_BENCH_ENGINE_H
 #define UNSEEN_CLI_BENCH_BENCH_ENGINE_H
@@ -35,7 +35,7 @@ struct bench_request {
 
 /* What check() may count, besides right and wrong. */
 struct bench_findings {
-    uint64_t hidden;   /* candidates that were never played, and hidden all the same */
+    uint64_t hidden;   /* never-played candidates that are hidden */
     uint64_t unplayed; /* candidates that were never played */
     uint64_t shown;    /* candidates that were played, and unseen all the same */
 };
@@ -47,7 +47,7 @@ struct bench_work {
     bool (*next)(const struct bench_work *work, struct bench_source *source, struct buf *out,
                  struct bench_request *request); /* false: there are no more */
 
-    /* Whether a reply that isn't an error is what was asked for. Its time ends behind this call. */
+    /* Whether a reply that isn't an error is as expected. Its time ends after this call. */
     bool (*check)(const struct bench_work *work, uint32_t tag, struct slice reply, struct bench_findings *findings);
 };
 
@@ -65,9 +65,9 @@ struct bench_plan {
     int n_loads;
     int threads;
     double warm_up, seconds; /* seconds 0: until there are no more requests */
-    double silence;          /* a run fails when no answer comes for so many seconds; 0: it never does */
-    bool random_arrivals;    /* open loop: moments by chance (Poisson) instead of even ones */
-    bool poll;               /* threads never sleep: that they have to be woken is in no figure */
+    double silence;          /* a run fails when no answer comes for this many seconds; 0: never */
+    bool random_arrivals;    /* open loop: random moments (Poisson) instead of even ones */
+    bool poll;               /* threads never sleep, so that no figure includes waking them */
     uint64_t seed;
 };
 
@@ -91,8 +91,8 @@ struct bench_result {
 
 enum { BENCH_DRAIN_S = 10 };
 
-/* Runs a plan; results has room for n_loads, zeroed. Returns 0, or an error that ended the run: no connection, one that
- * was lost, a server that fell silent, bytes that are no RESP, memory. */
+/* Runs a plan; results has room for n_loads, zeroed. Returns 0, or an error that ended the run: no connection, a lost
+ * one, a silent server, bytes that are not RESP, memory. */
 int bench_run(const struct bench_plan *plan, struct bench_result *results, struct err *err);
 
 #endif

@@ -13,7 +13,7 @@ enum {
     BENCH_PREFIX_MAX = 64,
 };
 
-/* Where the numbers of items that nobody is prepared with begin. */
+/* The first number of items that no user is prepared with. */
 #define BENCH_NEVER_PLAYED (UINT64_C(1) << 40)
 
 /* The id of the n-th item of all that are prepared or never played: scattered, and no two the same. */

@@ -7,7 +7,7 @@
 #include "cli/bench/bench_engine.h"
 #include "cli/lib/output.h"
 
-/* The service's CPU time over a run, by its own account (INFO cpu). */
+/* The service's CPU time over a run, from INFO cpu. */
 struct bench_cpu {
     bool known;
     double user, system; /* seconds */

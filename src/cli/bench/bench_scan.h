@@ -1,7 +1,7 @@
-/* Finds where a reply ends, without building anything: for a load generator, which looks into few replies.
+/* Finds where a reply ends, without building anything: for a load generator, which reads few replies.
  *
- * It is given all bytes that have come of a reply, again and again as they grow (and perhaps move), and looks at each
- * line once. RESP2 and RESP3. */
+ * It is given all bytes of a reply so far, again each time they grow (and perhaps move), and reads each line once.
+ * RESP2 and RESP3. */
 #ifndef UNSEEN_CLI_BENCH_BENCH_SCAN_H
 #define UNSEEN_CLI_BENCH_BENCH_SCAN_H
 

@@ -2,11 +2,11 @@
  *
  * Users are PREFIX:00000000 and on, chosen by Zipf; items are item:NNN... of 25 bytes. The n-th prepared play of every
  * user is the same item, so that one list of candidates fits all users: only the user's name is put in front of it. A
- * few lists take turns. Candidates are played and never played ones, mixed by chance.
+ * few lists alternate. Candidates are played and never-played items in random order.
  *
- * So the filters of all users are alike, and asked twice a list gives the same answer: a never-played candidate that is
- * hidden once would be counted each time. What `verify` says of them is counted in one question of BENCH_FRESH of each
- * connection only, which gets never-played candidates of its own. (Each costs the generator a copy of the list.)
+ * So the filters of all users are alike, and a list gets the same answer each time: a never-played candidate that is
+ * hidden once would be counted each time. So `verify` counts them only in one question of BENCH_FRESH on each
+ * connection, which gets its own never-played candidates. (Each costs the generator a copy of the list.)
  */
 #ifndef UNSEEN_CLI_BENCH_BENCH_WORK_H
 #define UNSEEN_CLI_BENCH_BENCH_WORK_H

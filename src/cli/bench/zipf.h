@@ -1,5 +1,5 @@
-/* Who comes how often: ranks 1..n, rank k with a chance proportional to 1 / k^skew (Zipf). A skew of 0 is even, 0.99 is
- * what cache benchmarks take, above 1 a few come nearly always.
+/* How often each user appears: ranks 1..n, rank k with a chance proportional to 1 / k^skew (Zipf). A skew of 0 is even,
+ * 0.99 is usual for cache benchmarks, and above 1 a few dominate.
  *
  * Drawn by rejection-inversion (W. Hoermann, G. Derflinger, "Rejection-inversion to generate variates from monotone
  * discrete distributions", ACM TOMACS 6(3), 1996): no table, the same time for any n. */

@@ -1,11 +1,11 @@
 /* `unseen import`: files through the reader into a target: the data folder, a running server, or nothing (--dry-run).
  *
- * A malformed line is counted and passed over. With --strict the files are read twice: first for malformed lines alone,
- * before anything is opened for writing, so that a bad file loads nothing; what can't be read twice (a pipe) is read
- * once. Whatever ends an import in the middle, repeating it is harmless, because a load is a union.
+ * A malformed line is counted and skipped. With --strict the files are read twice: first only for malformed lines,
+ * before anything is opened for writing, so that a bad file loads nothing. A pipe can be read only once. An interrupted
+ * import may be repeated, because a load is a union.
  *
- * A pipe may stay open for good, so its events go out at the latest when they are SUBMIT_MS old, and it is said how
- * many are durable. One that is never empty needs no such care: what it gives goes out because there is much of it.
+ * A pipe may stay open for ever, so its events are submitted when they are SUBMIT_MS old, and the number of durable
+ * ones is printed. A pipe that is never empty needs no timer: full batches are submitted anyway.
  */
 #include <stdlib.h>
 #include <string.h>

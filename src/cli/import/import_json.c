@@ -1,7 +1,7 @@
-/* A recursive descent over one line. The happy path: "{", then keys and values until "}", each wanted value left
- * in the line as a slice. A string is decoded where it stands, which works because an escape is never shorter than
- * the bytes it means. Ignored values are checked as strictly as wanted ones, so that a line cut off in the middle
- * or glued to another never passes; their nesting is bounded, and so is the stack.
+/* A recursive descent over one line. The happy path: "{", then keys and values until "}", each wanted value left in the
+ * line as a slice. A string is decoded where it stands, which works because an escape is never shorter than the bytes
+ * it means. Ignored values are checked as strictly as wanted ones, so that a line that was cut off or joined to another
+ * never passes. Their nesting is bounded, and so is the stack.
  */
 #include "cli/import/import_json.h"
 

@@ -1,6 +1,6 @@
-/* One buffer, into which the owner reads and out of which events point. A record is looked at only once it is
- * there as a whole: a line for TSV and NDJSON; for CSV as many lines as its quotes span. What is left over when the
- * bytes run out, at most IMPORT_LINE_MAX of them, moves to the front before the next read.
+/* One buffer, into which the owner reads and out of which events point. A record is read only once it is complete: a
+ * line for TSV and NDJSON; for CSV as many lines as its quotes span. An incomplete rest, of at most IMPORT_LINE_MAX
+ * bytes, moves to the front before the next read.
  *
  * Quotes make CSV the hard one. A record without a quote in its first line (nearly all) takes the way of TSV.
  * Otherwise import_csv_scan() finds where the record ends and where its fields are, before anything is changed. If it

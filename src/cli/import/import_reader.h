@@ -10,9 +10,8 @@
  *   import_reader_filled(&r, read(fd, room, size));      (0 bytes: the input has ended)
  *   while ((answer = import_reader_next(&r, &event)) != IMPORT_MORE) ...
  *
- * What comes out does not depend on how the bytes were cut into pieces. After a bad line the reader goes on
- * with the next one. Nothing is copied: an event's ids stand in the reader until the next
- * import_reader_room(). Owned by one thread.
+ * The events don't depend on how the bytes were cut into pieces. After a bad line the reader goes on with the next one.
+ * Nothing is copied: an event's ids point into the reader until the next import_reader_room(). Owned by one thread.
  */
 #ifndef UNSEEN_CLI_IMPORT_IMPORT_READER_H
 #define UNSEEN_CLI_IMPORT_IMPORT_READER_H

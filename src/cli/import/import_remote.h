@@ -27,7 +27,7 @@ int import_remote_add(struct import_remote *r, const struct import_event *event,
 /* Hands on what was added, so that its ids may go. */
 int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err);
 
-/* Flushes, and waits for every answer: all that was added and not refused is durable. */
+/* Flushes, and waits for every answer: everything added and not refused is durable then. */
 int import_remote_end(struct import_remote *r, struct import_tally *tally, struct err *err);
 
 #endif

@@ -27,7 +27,7 @@ struct import_tally {
     uint64_t *month;              /* its count */
     uint64_t events, too_old, ahead;
     uint64_t malformed;
-    uint64_t refused; /* by a server that has other limits; not among the events */
+    uint64_t refused; /* by a server with other limits; not among the events */
     struct distinct users, items;
     struct import_bad bad[IMPORT_BAD_SHOWN]; /* the first ones, malformed or refused */
     int n_bad;

@@ -17,7 +17,7 @@ enum {
 };
 
 /* The server's password, for client_connect(): requirepass of the configuration, the one line of requirepass_file, or
- * $UNSEEN_PASSWORD. *password is NULL when there is none; it stands until the next call. Returns 0, or the error of a
+ * $UNSEEN_PASSWORD. *password is NULL when there is none; it is valid until the next call. Returns 0, or the error of a
  * file that can't be read. */
 int client_password(const struct config *cfg, const char **password, struct err *err);
 
@@ -26,23 +26,23 @@ int client_password(const struct config *cfg, const char **password, struct err 
 int client_connect(const char *address, const char *password, struct client **client, struct err *err);
 void client_close(struct client *c);
 
-/* Frees the client and hands over its socket, which doesn't block, and on which nothing is under way. */
+/* Frees the client and hands over its socket, which is non-blocking and idle. */
 int client_detach(struct client *c);
 
 /* Sends one command and reads its reply, which lives until the next call. An error reply is an ERR_INVALID (or
  * ERR_LOADING) with the server's words. */
 int client_call(struct client *c, const struct slice *words, size_t n, const struct reply **reply, struct err *err);
 
-/* The two halves of it, for pipelining: what was queued is sent when it's large, or by the next client_read(). An
- * error reply is a reply here. */
+/* Its two halves, for pipelining: queued commands are sent when they are many, or by the next client_read(). An error
+ * reply is a reply here. */
 int client_queue(struct client *c, const struct slice *words, size_t n, struct err *err);
 int client_read(struct client *c, const struct reply **reply, struct err *err);
 
 /* Reads a reply as client_call() does: an error reply is an error. */
 int client_answer(struct client *c, const struct reply **reply, struct err *err);
 
-/* Sends what is queued and waits for a reply to come, at most so long: 1 there is something to read, 0 not yet, or an
- * error. For commands that take longer than CLIENT_SILENCE_MS. */
+/* Sends queued commands and waits at most that long for a reply: 1 there is something to read, 0 not yet, or an error.
+ * For commands that take longer than CLIENT_SILENCE_MS. */
 int client_wait(struct client *c, int ms, struct err *err);
 
 #endif

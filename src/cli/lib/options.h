@@ -26,7 +26,7 @@ struct cli_flag {
 
 struct cli_syntax {
     const char *command;
-    const char *help;             /* all of what --help prints, but for the options that every subcommand takes */
+    const char *help;             /* everything that --help prints, except the options that every subcommand takes */
     const char *words;            /* "USER ITEM", for the error when there are too few or too many */
     int min_words, max_words;     /* max -1: any number */
     const struct cli_flag *flags; /* NULL: none */
@@ -43,7 +43,7 @@ struct cli_options {
     int n_overrides;
 };
 
-/* Returns true to go on; false when the command is over (help was printed, or an error), with its exit code. */
+/* Returns true to continue; false when the command is done (help or an error was printed), with its exit code. */
 bool cli_options_read(const struct cli_syntax *syntax, int argc, char **argv, struct cli_options *out, int *exit_code);
 
 /* Builds the configuration, validates it, and sets the time zone. An error in the file is an ERR_* with "path:line:
@@ -61,7 +61,7 @@ int cli_misuse(const char *command, const char *format, ...) __attribute__((form
 /* For suggestions: which of candidate and best (NULL: none yet) is nearer to the word; NULL when neither is near. */
 const char *cli_nearer(const char *word, const char *candidate, const char *best);
 
-/* A path from here as one from / on: for what another process opens, or compares. */
+/* Makes a relative path absolute, for another process to open or compare. */
 int cli_whole_path(const char *path, char out[PATH_MAX], struct err *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/slice.h"
 
-/* Columns that are as wide as they must be. Headings as "month|plays>": '>' aligns a column to the right. */
+/* Columns are as wide as their content. Headings as "month|plays>": '>' aligns a column to the right. */
 enum { TABLE_COLUMNS = 10 };
 struct table {
     int columns;
@@ -30,7 +30,7 @@ struct json {
 };
 void json_open(struct json *j, const char *key, char bracket); /* '{' or '[' */
 void json_close(struct json *j, char bracket);                 /* '}' or ']'; ends the line at depth 0 */
-/* An id that isn't UTF-8, which JSON can't say, stands under key_base64; in an array as {"base64": "..."}. */
+/* An id that isn't UTF-8, which JSON can't hold, is written as key_base64; in an array as {"base64": "..."}. */
 void json_id(struct json *j, const char *key, struct slice id);
 void json_text(struct json *j, const char *key, const char *text);
 void json_number(struct json *j, const char *key, int64_t value);

@@ -14,7 +14,7 @@
 struct progress {
     const char *label;
     bool shown;
-    bool known; /* the note says how long it will take: nothing is guessed */
+    bool known; /* the note says how long it will take, so no estimate is made */
     int64_t began_us;
     int64_t drawn_us; /* 0: not yet */
 };

@@ -1,4 +1,4 @@
-/* Numbers by chance for load and samples: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+/* Random numbers for load and samples: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
  * generators", 2014). The same state gives the same numbers on every machine. Not for secrets. */
 #ifndef UNSEEN_CLI_LIB_RANDOM_H
 #define UNSEEN_CLI_LIB_RANDOM_H

@@ -40,7 +40,7 @@ int reply_parse(const char *data, size_t len, struct arena *arena, struct reply 
 /* The value of a key of a map, or of its RESP2 form, a flat array. NULL when there is none. */
 const struct reply *reply_field(const struct reply *map, const char *key);
 
-/* A number in whichever form it comes: integer, double, or their text, as RESP2 has it. False when it's none. */
+/* A number in any form: integer, double, or their text, as in RESP2. False when it isn't one. */
 bool reply_number(const struct reply *r, double *out);
 bool reply_integer(const struct reply *r, int64_t *out);
 

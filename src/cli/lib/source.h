@@ -1,5 +1,5 @@
-/* Where user, why, months, clock and backup get their answers: the data folder itself when nobody serves it, else the
- * running server that its lock file names. The answers are the same.
+/* Where user, why, months, clock and backup get their answers: from the data folder itself if no server has it, else
+ * from the running server that its lock file names. The answers are the same.
  */
 #ifndef UNSEEN_CLI_LIB_SOURCE_H
 #define UNSEEN_CLI_LIB_SOURCE_H
@@ -14,7 +14,7 @@ struct source;
 struct source_backup {
     uint64_t bytes, problems;
     int64_t took_ms;
-    /* Called now and then meanwhile; what `done` counts is different in each phase. */
+    /* Called from time to time; each phase counts something else in `done`. */
     void (*progress)(void *arg, const char *phase, uint64_t done, uint64_t total);
     void *arg;
 };

@@ -1,5 +1,5 @@
-/* Turns the replies of HISTORY, WHY, MONTHS and CLOCK back into what the domain says. Fields that a newer server adds
- * are ignored; a field that is missing or of a wrong kind is an error that names it. */
+/* Turns the replies of HISTORY, WHY, MONTHS and CLOCK back into the domain's structs. Fields that a newer server adds
+ * are ignored. A missing field, or one of a wrong type, is an error that names it. */
 #include "cli/lib/source.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* `unseen migrate`: asks the running server to bring users over from another Redis, and looks how far that is. */
+/* `unseen migrate`: asks the running server to take over users from another Redis, and shows its progress. */
 #include "cli/migrate/migrate.h"
 
 #include <errno.h>

@@ -20,7 +20,7 @@ struct migrate {
     struct redis *redis; /* of --scan and --verify */
     struct progress progress;
     bool json, quiet, forgotten;
-    uint64_t doubtful;                   /* keys of one user's plays or another's deliveries: passed over */
+    uint64_t doubtful;                   /* keys of one user's plays or another's deliveries: skipped */
     char first_doubtful[MIGRATE_QUOTED]; /* how the first begins */
 };
 
@@ -30,16 +30,16 @@ int migrate_command(struct migrate *m, const char *name, const char *argument, c
 void migrate_json(struct json *j, const struct reply *map);
 uint64_t migrate_number(const struct reply *map, const char *name); /* 0 when there is none */
 
-/* Prints how far it is; watch: once nobody waits any more. */
+/* Prints its progress; watch: until no user is waiting. */
 int migrate_status(struct migrate *m, bool watch, struct err *err);
 
 /* Asks the server to note the users of a file ("-": standard input), or of all keys in the old Redis; prints how many
- * were what. */
+ * there were of each kind. */
 int migrate_keys(struct migrate *m, const char *path, struct err *err);
 int migrate_scan(struct migrate *m, struct err *err);
 
-/* Goes over all keys of plays or of deliveries in the old Redis. each() gets the user's id; not 0 ends it. Keys in
- * doubt are passed over, and counted with the plays. */
+/* Visits all keys of plays or of deliveries in the old Redis. each() gets the user's id; a result other than 0 ends it.
+ * Ambiguous keys are skipped, and counted with the plays. */
 int migrate_each_key(struct migrate *m, enum legacy_key kind,
                      int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err);
 

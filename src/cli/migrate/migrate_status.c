@@ -1,5 +1,5 @@
-/* How far the migration is: once, or followed until nobody waits. Rate and estimate are the server's, so they are right
- * from the first look on. */
+/* Shows the migration's progress, once or until no user is waiting. Rate and estimate are the server's, so they are
+ * right from the start. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-/* `unseen migrate --verify`: every member of the old sorted sets that lies inside of the window must be seen. Users who
- * were forgotten here are passed over. */
+/* `unseen migrate --verify`: every member of the old sorted sets inside the window must be seen. Users who were
+ * forgotten here are skipped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Runs the service. This thread starts and stops everything else and keeps all signals to itself:
+/* Runs the service. This thread starts and stops everything else and handles all signals:
  *
  *   ports open (clients are told -LOADING) -> the store recovers -> questions are answered -> a signal ->
  *   nothing new is accepted, what was begun is answered -> the store checkpoints and closes

@@ -1,10 +1,9 @@
-/* The backups that the server makes by itself: one a day at backup_at, in folders of its own below backup_root, of
- * which the newest backup_keep stay. All of it on the thread that watches over the server.
+/* The server's scheduled backups: one a day at backup_at, in its own folders below backup_root, of which the newest
+ * backup_keep stay. All on the main thread.
  *
- * It is due when none was whole since the last time that backup_at passed: so a time that was missed is made up for,
- * and the first backup is made as soon as backup_at is set. It waits while the clock is not believed. One that fails is
- * tried again after minutes, then after up to an hour; the older ones stay, also when the check of a new one finds
- * problems.
+ * A backup is due if none was completed since backup_at last passed. So a missed one is made later, and the first one
+ * as soon as backup_at is set. It waits while the clock is doubted. A failed one is tried again after minutes, then
+ * after up to an hour. Older ones stay meanwhile, also when the check of a new one finds problems.
  */
 #ifndef UNSEEN_CLI_SERVE_SERVE_BACKUP_H
 #define UNSEEN_CLI_SERVE_SERVE_BACKUP_H
@@ -17,7 +16,7 @@
 #include "config/config.h"
 #include "store/store.h"
 
-/* How the folders are called that it makes, and deletes: this and a time. BACKUP makes none of such a name. */
+/* Its folders, which it also deletes, are named by this and a time. BACKUP makes none of such a name. */
 #define SERVE_BACKUP_PREFIX STORE_BACKUP_SCHEDULED
 
 /* All zero but for store and cfg. It must outlive the store. */

@@ -9,20 +9,20 @@
 struct serve_config {
     struct cli_options options;
     const char *port;         /* --port, or NULL */
-    struct config cfg;        /* what the server goes by, read with config_now(); outlives its threads */
+    struct config cfg;        /* the configuration that the server uses, read with config_now(); outlives its threads */
     struct config configured; /* the same as it was given, before it was fitted to the machine */
 };
 
-/* Puts the port in the place of the one that listen has; NULL: leaves it. */
+/* Replaces the port of listen; NULL: leaves it. */
 int serve_config_port(struct config *cfg, const char *port, struct err *err);
 
-/* A connection is a file. Raises the limit to what max_clients needs, or lowers max_clients to what the limit allows
- * and says so. */
+/* Raises the limit of open files to what max_clients needs, or lowers max_clients to what the limit allows and logs
+ * that. */
 int serve_config_fit(struct serve_config *c, struct err *err);
 
-/* Reads the file once more, lays environment and command line of the start over it, and puts in force what may change
- * while the server runs; says in the log what changed and what needs a restart. Anything wrong changes nothing: the log
- * says what and in which line, and the result is the first error. Else how many options changed. */
+/* Reads the file again, with the environment and the command line of the start over it, and applies options that may
+ * change while the server runs. Logs what changed and what needs a restart. A mistake changes nothing: it is logged
+ * with its line, and the result is the first error. Otherwise returns how many options changed. */
 int serve_config_reload(struct serve_config *c, struct err *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* The watchdog is fed at half of its time, and only while every loop and writer beats. So a thread that is stuck is
- * first named in the log, then the manager's patience ends, and it kills and restarts the service: nothing that was
- * acknowledged is lost by that. */
+/* The watchdog is fed twice in its interval, and only while every loop and writer has a heartbeat. So a stuck thread is
+ * first named in the log, then the service manager kills and restarts the service. Nothing acknowledged is lost by
+ * that. */
 #include "cli/serve/serve_watch.h"
 
 #include <errno.h>

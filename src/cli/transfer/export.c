@@ -1,5 +1,5 @@
 /* `unseen export`: users out of a folder into one file, in the order of their keys. The file gets its name only when it
- * is whole and synced. */
+ * is complete and synced. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* The file of `unseen export`, written and read as a stream; docs/format.md describes it. It carries the seed.
+/* The file of `unseen export`, written and read as a stream; docs/format.md describes it. It contains the seed.
  *
  * A file is a head, blocks of users (snapshots, store/codec/user_snapshot.h) in the order of their keys, and an end
  * with counts. Each block's checksum includes the one before, so a file that is damaged, cut off, or put together from
@@ -53,8 +53,8 @@ struct export_reader;
 /* Reads the head. ERR_INVALID: no export; ERR_VERSION; ERR_CORRUPT; ERR_NOMEM; or what get returned. */
 int export_reader_new(export_get *get, void *arg, struct export_head *head, struct export_reader **reader,
                       struct err *err);
-/* 1: a snapshot, sound, hashed with the head's seed, and good until the next call; 0: the end, whole, with its counts;
- * or an error as above, after which nothing more is to be read. */
+/* 1: a snapshot, checked, hashed with the head's seed, and valid until the next call; 0: the end, complete, with its
+ * counts; or an error as above, after which nothing more may be read. */
 int export_reader_next(struct export_reader *r, struct slice *snapshot, struct export_counts *counts, struct err *err);
 void export_reader_free(struct export_reader *r);
 

@@ -1,7 +1,7 @@
 /* `unseen load`: files of `unseen export` into a folder or a running server, by union.
  *
- * Every file is read to its end before anything is changed; then once more, to load it. What comes through a pipe is
- * copied to a temporary file first. Whatever ends a load in the middle, loading again is harmless.
+ * Every file is read to its end before anything is changed, then once more to load it. Input from a pipe is copied to a
+ * temporary file first. An interrupted load may be repeated.
  */
 #include <errno.h>
 #include <fcntl.h>

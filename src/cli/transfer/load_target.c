@@ -1,5 +1,5 @@
-/* Snapshots are gathered in batches. A batch for a folder is joined at once; to a server some are under way, so that
- * the next one is there when it has ended one. */
+/* Snapshots are collected in batches. A batch for a folder is merged at once. For a server several are under way, so
+ * that the next one is there when one is done. */
 #include "cli/transfer/load_target.h"
 
 #include <inttypes.h>

@@ -11,8 +11,8 @@ struct load_target;
 /* Called for each snapshot once it is durable, in order. */
 typedef void load_imported(void *arg, struct slice snapshot, int verdict);
 
-/* to: the server's address; NULL: the folder of cfg, or whoever serves it. A folder without plays adopts the seed; else
- * another seed is ERR_SEED. What is staged there is flushed before. cfg is changed and must outlive the target. */
+/* to: the server's address; NULL: the folder of cfg, or its server. A folder without plays adopts the seed; else
+ * another seed is ERR_SEED. Staged plays of a folder are flushed first. cfg is changed and must outlive the target. */
 int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,
                      struct load_target **target, struct err *err);
 

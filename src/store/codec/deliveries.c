@@ -8,8 +8,8 @@
  * The payload: n (varint, at most DELIVERED_MAX); n ids, newest first: the first as it is, each other as its distance
  * from the one before (varints); then n items, each a length byte (1 to 255) and its bytes. Nothing follows.
  *
- * Consecutive ids differ by little and items of one service look alike, which is what compression lives on. It
- * is used only where it makes the blob smaller. Hashes aren't stored: they are recomputed with the folder's seed.
+ * Consecutive ids differ by little and items of one service look alike, so they compress well. Compression is used only
+ * where it makes the blob smaller. Hashes aren't stored: they are recomputed with the folder's seed.
  */
 #include "store/codec/deliveries.h"
 

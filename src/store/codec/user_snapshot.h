@@ -1,7 +1,7 @@
 /* A user snapshot: all that a store has of one user, to be carried to another store with the same seed
  * (store_ops.join). The form is described in docs/format.md.
  *
- * The month filters are the store's blobs as they are; plays that are still staged come beside them as hashes.
+ * The month filters are the store's blobs as they are; staged plays are added as hashes.
  */
 #ifndef UNSEEN_STORE_CODEC_USER_SNAPSHOT_H
 #define UNSEEN_STORE_CODEC_USER_SNAPSHOT_H
@@ -32,7 +32,7 @@ struct user_snapshot {
     size_t n_exceptions; /* ascending */
     const int *damaged;
     size_t n_damaged;     /* months that were set aside unread, ascending; 0: the deliveries */
-    bool migration_state; /* more stands in another Redis: to be noted here, too (store_ops.note) */
+    bool migration_state; /* more of the user is in another Redis: to be noted here, too (store_ops.note) */
 };
 
 /* Appends the snapshot's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the
@@ -40,12 +40,12 @@ struct user_snapshot {
 int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);
 
 /* Reads one that fills bytes[0..len). User and blobs point into bytes, lists are allocated in the arena. Every byte is
- * validated but the blobs' own, which have decoders of their own. Returns 0, ERR_NOMEM, ERR_VERSION, or ERR_CORRUPT
+ * validated except those of the blobs, which have their own decoders. Returns 0, ERR_NOMEM, ERR_VERSION, or ERR_CORRUPT
  * with what is wrong. */
 int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out,
                          struct err *err);
 
-/* Whether it is of the version that noted users have; nothing else of it is looked at. */
+/* Whether it has the version of noted users; nothing else of it is read. */
 static inline bool user_snapshot_may_migrate(struct slice bytes)
 {
     return bytes.len > 0 && bytes.data[0] == 2;
