@@ -1,7 +1,7 @@
 /* One question of read-through in the old Redis's words: the commands that ask, and what their replies say.
  *
  * First ZREVRANGE, for the newest deliveries, then ZMSCORE, each about some hundred candidates, or, from a Redis that
- * has no ZMSCORE, ZSCORE, each about one. Scores that are no time, or an older one than is taken over, count as not
+ * has no ZMSCORE, ZSCORE, each about one. Scores that are not a time, or a time too old to be taken over, count as not
  * seen.
  */
 #ifndef UNSEEN_LEGACY_ASKING_H
@@ -20,7 +20,7 @@
 struct redisReply; /* see legacy/redis_reply.h */
 
 struct asking {
-    struct read_through_question *question; /* NULL: answered, late; replies that come are thrown away */
+    struct read_through_question *question; /* NULL: answered, or late; further replies are discarded */
     const struct dedup *dedup;
     struct legacy_times plays, deliveries;
     size_t n;       /* replies that are due */
@@ -38,10 +38,10 @@ void asking_begin(struct asking *a, struct read_through_question *q, const struc
 /* Appends its commands, which get a->n replies. items: the question's candidates. */
 void asking_words(const struct asking *a, struct slice user, const struct slice *items, struct buf *out);
 
-/* Takes the next reply. Whether it was the last; a->failed: one was no answer. */
+/* Takes the next reply. Returns whether it was the last; a->failed: one was not an answer. */
 bool asking_reply(struct asking *a, const struct redisReply *reply);
 
-/* Takes what the question found out of a local answer about the same candidates; returns how many that were. */
+/* Removes the items that were found there from a local answer about the same candidates; returns how many. */
 size_t asking_hide(const struct read_through_question *q, const uint64_t *hashes, uint8_t *unseen);
 
 #endif

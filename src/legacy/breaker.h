@@ -1,8 +1,8 @@
-/* Whether it makes sense to ask the old Redis. After some answers in a row that came late nothing is asked for a
- * moment; then one question is let through: if it is late too, nothing is asked for a moment twice as long; if it is
- * answered, all may ask again. So a Redis that hangs costs a few questions their patience, and then one a moment.
+/* Whether to ask the old Redis. After some late answers in a row there is a pause, then one question is let through. If
+ * it is late too, the next pause is twice as long; if it is answered, all may ask again. So a Redis that hangs delays a
+ * few questions, and then one for each pause.
  *
- * Of one connection, since it may be that alone which hangs. Pure: the caller has the time. */
+ * One for each connection, since a single one may hang. Pure: the caller passes the time. */
 #ifndef UNSEEN_LEGACY_BREAKER_H
 #define UNSEEN_LEGACY_BREAKER_H
 
@@ -24,10 +24,10 @@ static inline bool breaker_open(const struct breaker *b)
     return b->until_us != 0;
 }
 
-/* Whether nothing may be asked now: for a moment, or because a trial is under way. */
+/* Whether nothing may be asked now: in a pause, or because a trial is under way. */
 bool breaker_pauses(const struct breaker *b, int64_t now_us);
 
-/* Whether one may ask; whoever does says how it ended, by one of the functions below. */
+/* Whether a question may be asked; the caller then reports how it ended, by one of the functions below. */
 bool breaker_allows(struct breaker *b, int64_t now_us);
 
 bool breaker_good(struct breaker *b); /* answered in time; true: that closed it */

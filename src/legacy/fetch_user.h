@@ -1,5 +1,5 @@
-/* Taking one user over: the commands to be sent to the old Redis, one after the other, and what becomes of their
- * replies. The thread (migration.c) has many users under way at a time, each with one command. */
+/* Takes over one user: the commands for the old Redis, one after the other, and the handling of their replies. The
+ * thread (migration.c) has many users under way at a time, each with one command. */
 #ifndef UNSEEN_LEGACY_FETCH_USER_H
 #define UNSEEN_LEGACY_FETCH_USER_H
 
@@ -42,10 +42,10 @@ void fetch_user_begin(struct fetch_user *t, const struct fetch_rules *rules, str
 /* Queues the command of the step that it stands at. */
 int fetch_user_ask(const struct fetch_user *t, const struct fetch_rules *rules, struct redis *redis, struct err *err);
 
-/* The key that is asked for next can't be read as a whole, as the text says: it is passed over. */
+/* The next key can't be read, as the text says: it is skipped. */
 void take_give_up(struct fetch_user *t, const struct fetch_rules *rules, const char *why);
 
-/* Takes its reply, and goes on to the next step. An error is the store's; or ERR_BUSY, when the Redis answers nobody:
+/* Takes its reply, and moves to the next step. An error is the store's; or ERR_BUSY, when the Redis refuses everything:
  * the text says why. */
 int fetch_user_reply(struct fetch_user *t, const struct fetch_rules *rules, const struct redisReply *reply,
                      struct err *err);

@@ -1,4 +1,4 @@
-/* What the migration is at, for whoever shows it: INFO, the metrics, the page. */
+/* The migration's figures for INFO, the metrics and the page. */
 #include <stdio.h>
 
 #include "dedup/dedup.h"

@@ -1,5 +1,5 @@
-/* What is said first on a new connection: password, database, and once the commands that will be used, to see
- * whether they are allowed, and known. */
+/* The first commands on a new connection: password, database, and each command that will be used, once, to see whether
+ * it is known and allowed. */
 #ifndef UNSEEN_LEGACY_HANDSHAKE_H
 #define UNSEEN_LEGACY_HANDSHAKE_H
 

@@ -1,4 +1,4 @@
-/* The migration as others see it: its start and its end, and what may be asked from any thread. */
+/* The migration's interface: its start and end, and what any thread may ask. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Coming from another Redis: users whose plays and deliveries stand in sorted sets there are noted in the store, and a
- * thread of its own reads them, hands what it has read to the store, and marks them once that is durable. The service
- * never waits for it.
+/* Coming from another Redis: users whose plays and deliveries are in sorted sets there are noted in the store. A thread
+ * of its own reads them, hands their data to the store, and marks them once that is durable. The service never waits
+ * for it.
  *
  *   server_start() -> the store recovers -> legacy_start() -> server_attach() ... server_stop() -> legacy_stop() -> the
  *   store closes
@@ -22,20 +22,22 @@ struct legacy;
 /* *legacy is NULL when no Redis is configured; all functions below take that but legacy_state() and
  * legacy_problems(). dedup outlives it. */
 int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *err);
-void legacy_stop(struct legacy *l); /* ends the thread; what was not marked is read again after the next start */
+void legacy_stop(struct legacy *l); /* ends the thread; users not marked yet are read again after the next start */
 void legacy_free(struct legacy *l); /* when nobody asks any more */
 
-/* There is something new: notes, or whether it is paused. Any thread. */
+/* Something has changed: notes, or whether it is paused. Any thread. */
 void legacy_wake(struct legacy *l);
 
-/* The user is asked about: then it is read before others, as long as there aren't too many such. Any thread, often. */
+/* There is a question about the user, who is then read before others, unless there are too many such. Any thread,
+ * often. */
 void legacy_first(struct legacy *l, int64_t key, struct slice user);
 
 enum legacy_doing {
     LEGACY_IDLE,    /* nobody waits */
     LEGACY_READING, /* at it */
     LEGACY_PAUSED,  /* as somebody said */
-    LEGACY_WAITING, /* for what `cause` says; tries again by itself, and is at it only once a user is durable */
+    LEGACY_WAITING, /* for what `cause` says; tries again by itself, and counts as reading only once a user is durable
+                     */
     LEGACY_OFF,     /* no Redis is configured */
 };
 const char *legacy_doing_name(enum legacy_doing doing); /* "idle", "reading" ... */

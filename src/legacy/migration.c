@@ -1,16 +1,16 @@
 /* The thread that migrates.
  *
- * It goes through the notes in about the order in which history keeps its users, with some hundred users under way at a
- * time over one connection: each has one command out, ZSCAN by pages until the cursor is back at 0, then ZREVRANGE;
- * replies come in the order of the commands. What a reply holds goes into the store's bulk load at once; users that
- * were read to their end are gathered, and marked once they are durable (gather.h).
+ * It walks through the notes nearly in the order of history, with some hundred users under way at a time over one
+ * connection. Each has one command out: ZSCAN by pages until the cursor is back at 0, then ZREVRANGE. Replies arrive in
+ * the order of the commands. Their content goes into the store's bulk load at once. Fully read users are collected, and
+ * marked once they are durable (migration_batch.h).
  *
- * What can go wrong. The old Redis is away, slow, or refuses everybody: what was gathered is handed over and marked,
- * the rest is read again after a delay that grows; meanwhile the state names the cause. The store can't merge or mark:
- * the same, but what was gathered is given up, and a few users are tried before more are read. While its disk has no
- * room nothing is read at all. A key that can't be taken over, in whole or in part, is named, and never stops the
- * others; a reply too large to be one breaks the connection, so that is tried some times before. A user who is
- * forgotten meanwhile: the note has ended, the load passes over it, and marking leaves it ended.
+ * What can go wrong. The old Redis is away, slow, or refuses everything: collected users are handed over and marked,
+ * and the rest is read again after a growing delay; meanwhile the state names the cause. The store can't merge or mark:
+ * the same, but collected users are dropped, and a few are tried before more are read. While its disk has no room
+ * nothing is read at all. A key that can't be taken over, fully or in part, is named, and never stops the others. A
+ * reply that is too large breaks the connection, so the key is tried some times first. A user who is forgotten
+ * meanwhile: the note has ended, the load skips them, and marking leaves the note ended.
  */
 #include <inttypes.h>
 #include <string.h>

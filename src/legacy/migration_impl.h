@@ -1,4 +1,4 @@
-/* What the migration is made of: its thread (migration.c), and what others see of it (legacy.c). */
+/* The parts of the migration: its thread (migration.c), and its interface (legacy.c). */
 #ifndef UNSEEN_LEGACY_MIGRATION_IMPL_H
 #define UNSEEN_LEGACY_MIGRATION_IMPL_H
 
@@ -56,7 +56,7 @@ struct legacy {
 /* The thread: until stop. */
 void *migration_main(void *arg);
 
-/* Ends the connection, and forgets whoever is under way. The thread's own; and once before it begins. */
+/* Ends the connection, and drops the users under way. Called by the thread, and once before it begins. */
 void migration_disconnect(struct legacy *l);
 
 #endif

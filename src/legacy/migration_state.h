@@ -1,4 +1,4 @@
-/* How far the migration is: its thread tells, any thread asks. All zero but for migration_state_init(). */
+/* The migration's progress: its thread writes it, any thread reads it. All zero but for migration_state_init(). */
 #ifndef UNSEEN_LEGACY_MIGRATION_STATE_H
 #define UNSEEN_LEGACY_MIGRATION_STATE_H
 

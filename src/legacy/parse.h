@@ -1,4 +1,4 @@
-/* What comes from the old Redis: keys, scores, refusals. Pure. */
+/* Parses input from the old Redis: keys, scores, refusals. Pure. */
 #ifndef UNSEEN_LEGACY_PARSE_H
 #define UNSEEN_LEGACY_PARSE_H
 
@@ -11,15 +11,15 @@
 
 enum { LEGACY_KEY_MAX = CONFIG_TEXT + 256, LEGACY_WHY = 160 };
 
-/* Whether it is a key of a form such as "played:{user}", and whose. The id may be empty or too long: see
- * legacy_user_good(). form "" fits nothing. */
+/* Whether a key matches a pattern such as "played:{user}", and whose it is. The id may be empty or too long: see
+ * legacy_user_good(). The pattern "" matches nothing. */
 bool legacy_key_user(const char *form, struct slice key, struct slice *user);
 
 bool legacy_user_good(struct slice user); /* 1..255 bytes */
 
-/* Which of the two keys it is, and whose. Both forms may fit it: then it is one of the narrower form, of which all keys
- * fit the other too ("delivered:u1" of "{user}" and "delivered:{user}"). Where neither is the narrower one, as with
- * "u:{user}" and "{user}:d", nobody can tell. */
+/* Which of the two keys it is, and whose. If both patterns match, it belongs to the narrower one, whose keys all match
+ * the other too ("delivered:u1" of "{user}" and "delivered:{user}"). If neither is narrower, as with "u:{user}" and
+ * "{user}:d", it is ambiguous. */
 enum legacy_key { LEGACY_KEY_NONE, LEGACY_KEY_PLAYED, LEGACY_KEY_DELIVERED, LEGACY_KEY_DOUBTFUL };
 enum legacy_key legacy_key_read(const char *played, const char *delivered, struct slice key, struct slice *user);
 
@@ -32,7 +32,7 @@ struct slice legacy_key_pattern(const char *form, char out[2 * LEGACY_KEY_MAX]);
 /* The cursor of SCAN or ZSCAN, as text with its NUL: "0" at first, and again behind the last page. */
 enum { LEGACY_CURSOR = 24 };
 
-/* Takes over the one that came with a page. NULL, or what is wrong with it: then cursor is as it was. */
+/* Takes over the cursor of a page. Returns NULL, or what is wrong with it: then cursor is unchanged. */
 const char *legacy_cursor_take(char cursor[LEGACY_CURSOR], struct slice came);
 bool legacy_cursor_ended(const char cursor[LEGACY_CURSOR]);
 
@@ -57,7 +57,7 @@ enum legacy_time legacy_time_parse(const struct legacy_times *times, struct slic
                                    char why[LEGACY_WHY]);
 
 /* Whether an error reply is about the one key that was asked for, so that others may be asked for: WRONGTYPE, MOVED.
- * Any other (LOADING, READONLY, NOAUTH, what a proxy makes up ...) meets all keys alike, and passes. */
+ * Any other (LOADING, READONLY, NOAUTH, a proxy's own ...) concerns all keys, and is temporary. */
 bool legacy_refuses_key(struct slice error);
 
 #endif

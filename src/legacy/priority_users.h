@@ -1,4 +1,4 @@
-/* Users who are to be migrated before all others, because they are asked about. Bounded: whoever finds no room is
+/* Users who are migrated before all others, because there are questions about them. Bounded: a user without room is
  * migrated in turn. Any thread puts, one takes. All zero but for priority_users_init(). */
 #ifndef UNSEEN_LEGACY_PRIORITY_USERS_H
 #define UNSEEN_LEGACY_PRIORITY_USERS_H
@@ -21,7 +21,7 @@ struct priority_users {
     size_t at, n;
     struct priority_recent {
         int64_t key, until_us;
-    } recent[PRIORITY_USERS_RECENT]; /* by their keys: a user is asked about again and again while waiting */
+    } recent[PRIORITY_USERS_RECENT]; /* by their keys: there may be many questions about a waiting user */
 };
 
 void priority_users_init(struct priority_users *f);

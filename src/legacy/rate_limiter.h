@@ -1,5 +1,5 @@
-/* A rate limit: what is taken beyond the rate has to be waited for. All zero is a fresh one. Pure: the caller brings
- * the time, in us of a clock that doesn't go back, and the rate, which may change from call to call. */
+/* A rate limit: whatever is taken beyond the rate must be waited for. All zero is a new one. Pure: the caller passes
+ * the time, in us of a monotonic clock, and the rate, which may change from call to call. */
 #ifndef UNSEEN_LEGACY_RATE_LIMITER_H
 #define UNSEEN_LEGACY_RATE_LIMITER_H
 
@@ -12,7 +12,7 @@ struct rate_limiter {
     int64_t at_us;
 };
 
-/* n are taken, of so many a second; rate 0: as many as one likes. */
+/* Takes n, at `rate` a second; rate 0: no limit. */
 void rate_limiter_take(struct rate_limiter *p, int64_t now_us, uint64_t n, int64_t rate);
 
 /* How long until the next may be taken, in us; 0: now. */

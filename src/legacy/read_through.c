@@ -1,4 +1,4 @@
-/* What all ports have in common: what is counted, and whether one of them waits, which the log says once for all. */
+/* Shared by all ports: counters, and whether one of them waits, which is logged once for all. */
 #include "legacy/read_through.h"
 
 #include <inttypes.h>

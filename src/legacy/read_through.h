@@ -43,7 +43,7 @@ void read_through_free(struct read_through *t); /* after all ports */
 enum read_through_doing {
     READ_THROUGH_OFF,
     READ_THROUGH_ON,
-    READ_THROUGH_WAITING, /* at least one worker doesn't ask, because of what `cause` says; tries again by itself */
+    READ_THROUGH_WAITING, /* at least one worker doesn't ask, for what `cause` says; tries again by itself */
 };
 const char *read_through_doing_name(enum read_through_doing doing); /* "off", "on", "waiting" */
 
@@ -74,11 +74,11 @@ void read_through_port_free(struct read_through_port *p); /* once its loop has e
 /* The rest on the port's own thread; p NULL: wants nothing. */
 void read_through_port_open(struct read_through_port *p, uv_loop_t *loop);
 void read_through_port_close(
-    struct read_through_port *p); /* ends what is being asked (done()); then the loop may end */
+    struct read_through_port *p); /* ends questions under way (done()); then the loop may end */
 void read_through_port_tick(
     struct read_through_port *p); /* each second: the option may have changed, a pause be over */
 
-/* Whether the user is still to be migrated, and read-through is on. Costs nothing while there are no notes. */
+/* Whether the user is not migrated yet, and read-through is on. Costs nothing while there are no notes. */
 bool read_through_wants(struct read_through_port *p, struct slice user);
 
 enum { READ_THROUGH_DELIVERED = 100 };
@@ -99,7 +99,7 @@ struct read_through_question {
 bool read_through_ask(struct read_through_port *p, struct read_through_question *q, struct slice user,
                       const struct slice *items);
 
-/* Takes what is seen there out of a local answer about the same candidates. Returns how many that were, and counts them
+/* Removes items that are seen there from a local answer about the same candidates. Returns how many, and counts them
  * once (p NULL: not at all). */
 size_t read_through_hide(struct read_through_port *p, struct read_through_question *q, const uint64_t *hashes,
                          uint8_t *unseen);

@@ -1,4 +1,4 @@
-/* What the files of read-through share: through.c, which all ports have in common, and read_through_port.c. */
+/* Shared by the files of read-through: read_through.c, which all ports have in common, and read_through_port.c. */
 #ifndef UNSEEN_LEGACY_READ_THROUGH_IMPL_H
 #define UNSEEN_LEGACY_READ_THROUGH_IMPL_H
 
@@ -21,8 +21,8 @@ struct read_through {
 void read_through_count(struct read_through *t, enum read_through_count what, uint64_t n);
 void read_through_begin_waiting(struct read_through *t, bool *waits, const char *cause);
 void read_through_end_waiting(struct read_through *t, bool *waits, bool tell);
-/* The next question is put to the old Redis. Whether it will be answered nobody knows, so the log doesn't say that it
- * goes on. */
+/* The next question goes to the old Redis. Its answer is not known yet, so the log doesn't say that read-through
+ * resumes. */
 void read_through_stop_waiting(struct read_through *t, bool *waits);
 
 #endif

@@ -1,9 +1,9 @@
-/* A port's questions stand in a list in the order in which they were sent, which is that of the replies. A question
- * that gets all of its replies, or whose time is over, leaves the list's entry behind: the entry stays, without a
- * question, until its replies have come, and they are thrown away.
+/* A port lists its questions in the order in which they were sent, which is that of the replies. A question whose time
+ * is over leaves its entry in the list: the entry stays, without a question, until its replies have arrived, which are
+ * discarded.
  *
- * What goes wrong is counted, and the question is answered with what has come until then. A reply that refuses one key
- * (WRONGTYPE) fails its question alone. Any other error meets all questions alike: the connection is given up.
+ * A failure is counted, and the question is answered with the replies so far. A reply that refuses one key (WRONGTYPE)
+ * fails only its question. Any other error concerns all questions: the connection is dropped.
  */
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* A connection to the old Redis, over hiredis; only redis.c, redis_reply.c and redis_socket.c include it. Blocking,
- * pipelined, one thread, which still shows a sign of life while it waits.
+ * pipelined, for one thread, whose heartbeat goes on while it waits.
  *
  * After an ERR_SYSTEM (it can't be reached, doesn't answer, or speaks no RESP), an ERR_LARGE (a reply is larger than
  * any may be; nothing of it was kept) or an ERR_CLOSED (interrupted) only redis_disconnect() and redis_close() are left
@@ -35,16 +35,16 @@ const char *redis_library_version(void);
  * hiredis. */
 int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err);
 
-/* Connects, gives the password, chooses the database, all as cfg says. The text of an error names the address.
- * ERR_INVALID: it refuses, and says why. */
+/* Connects, gives the password and selects the database, by cfg. The text of an error names the address. ERR_INVALID:
+ * the Redis refuses, and says why. */
 int redis_connect(struct redis *r, const struct config *cfg, struct err *err);
 void redis_disconnect(struct redis *r); /* also when it isn't connected */
 bool redis_connected(const struct redis *r);
 
 void redis_close(struct redis *r); /* NULL is fine */
 
-/* Any thread, between redis_new() and redis_close(): whoever connects, or waits for a reply, gets ERR_CLOSED, now and
- * ever after. */
+/* Any thread, between redis_new() and redis_close(): connecting or waiting for a reply returns ERR_CLOSED, from now
+ * on. */
 void redis_interrupt(struct redis *r);
 
 /* Queues a command; sent when a reply is waited for. */

@@ -1,7 +1,6 @@
-/* How a connection lives: IDLE -> DIALING (a name is looked up, a socket connects) -> GREETING (handshake.h; what was
- * sent meanwhile is already behind it) -> READY. Whatever fails on the way, or later, leads to RESTING, and after a
- * while back to DIALING. One timer serves all states: the patience of DIALING and GREETING, the silence of READY, the
- * delay of RESTING.
+/* A connection's states: IDLE -> DIALING (a name is looked up, a socket connects) -> GREETING (handshake.h; what was
+ * sent meanwhile is already behind it) -> READY. Any failure leads to RESTING, and after a while back to DIALING. One
+ * timer serves all states: the patience of DIALING and GREETING, the silence of READY, the delay of RESTING.
  */
 #include "legacy/redis_connection.h"
 

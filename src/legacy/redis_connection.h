@@ -1,9 +1,8 @@
-/* A connection to the old Redis on a loop, for whoever may not wait: connecting, sending and reading are the loop's
- * business, and looking up a name a thread's (legacy/resolve.h). What fails is tried again by itself, after delays that
- * grow.
+/* A non-blocking connection to the old Redis, on a loop, which connects, sends and reads. A thread looks up names
+ * (legacy/resolve.h). After a failure it tries again by itself, with growing delays.
  *
- * All of it on the loop's thread, but for redis_connection_new() and redis_connection_free(). The callbacks come from
- * the loop, never from within a call.
+ * All on the loop's thread, except redis_connection_new() and redis_connection_free(). The callbacks come from the
+ * loop, never from within a call.
  */
 #ifndef UNSEEN_LEGACY_REDIS_CONNECTION_H
 #define UNSEEN_LEGACY_REDIS_CONNECTION_H
@@ -21,7 +20,7 @@ struct redisReply; /* see legacy/redis_reply.h */
 
 enum {
     REDIS_CONNECTION_CONNECT_MS = 2 * 1000,
-    REDIS_CONNECTION_SILENCE_MS = 5 * 1000, /* replies are due, and none comes: a new connection is tried */
+    REDIS_CONNECTION_SILENCE_MS = 5 * 1000, /* replies are due, and none arrives: a new connection is tried */
     REDIS_CONNECTION_FIRST_DELAY_MS = 100,
     REDIS_CONNECTION_LAST_DELAY_MS = 5 * 1000,
     REDIS_CONNECTION_UNSENT_MAX = 1024 * 1024, /* bytes; above it nothing more is taken */
@@ -32,8 +31,8 @@ struct redis_connection_ops {
     void (*up)(void *owner);
     /* The next reply, in the order of the commands; the connection's own. */
     void (*reply)(void *owner, const struct redisReply *reply);
-    /* It can't be reached, or was lost, as the text says: replies that are due will never come. Not when one that was
-     * good for a while ended while none was due: then there is a new one at once. */
+    /* It can't be reached, or was lost, as the text says: due replies will never arrive. Not called when a connection
+     * that was good for a while ended without due replies: then there is a new one at once. */
     void (*down)(void *owner, const struct err *err);
 };
 
@@ -47,20 +46,20 @@ void redis_connection_shut(
     struct redis_connection *l); /* no connection any more; redis_connection_connect() may follow */
 void redis_connection_close(struct redis_connection *l); /* for good; then the loop may end */
 
-/* Whether a question makes sense now: connected, or connecting with nothing known against it; and what was sent before
- * is on its way. */
+/* Whether a question may be asked now: connected, or connecting without known trouble; and earlier commands are on
+ * their way. */
 bool redis_connection_takes(const struct redis_connection *l);
 
 /* As far as is known. Redis 6.2 and later have ZMSCORE. */
 bool redis_connection_has_zmscore(const struct redis_connection *l);
 
-/* Sends commands that will get so many replies. Takes the bytes over; ERR_NOMEM: nothing was sent. */
+/* Sends commands that will get n replies. Takes over the bytes; ERR_NOMEM: nothing was sent. */
 int redis_connection_send(struct redis_connection *l, struct buf *bytes, size_t replies);
 
-/* It has answered as it should: should it be lost, the next one is tried soon. */
+/* It has answered well: if it is lost, the next one is tried soon. */
 void redis_connection_proved(struct redis_connection *l);
 
-/* What it said makes the connection useless: it is down, and tried again. */
+/* Its reply makes the connection useless: it is closed, and tried again. */
 void redis_connection_fail(struct redis_connection *l, struct slice why);
 
 /* Appends "*n\r\n", and "$len\r\nbytes\r\n". */

@@ -1,9 +1,8 @@
-/* Replies of the old Redis. hiredis takes them apart, and only those who include it know how; this is for looking at
- * them, be they those of legacy/redis_connection.h or of legacy/redis.h.
+/* Replies of the old Redis. hiredis parses them, and only files that include it know how. This reads them, be they from
+ * legacy/redis_connection.h or from legacy/redis.h.
  *
- * hiredis takes some memory for each element; two hundred thousand of them a reply's worth at a time cost more than all
- * else that is done with them. So a reply of a connection lies, with all that belongs to it, in one arena, and one such
- * is kept for the next.
+ * hiredis allocates memory for each element, which with two hundred elements a reply costs more than all the rest. So a
+ * connection's reply is in one arena as a whole, and one arena is kept for the next.
  */
 #ifndef UNSEEN_LEGACY_REDIS_REPLY_H
 #define UNSEEN_LEGACY_REDIS_REPLY_H

@@ -1,8 +1,8 @@
 /* One try at a connection to the old Redis, on a loop: a name is looked up, a socket connects, bytes go out, replies
- * come in. hiredis only takes these apart.
+ * come in. hiredis only parses these.
  *
- * What libuv works at (handles, requests, the buffer that is being written) is in the socket's own piece of memory: its
- * owner drops it at any time, at once, and it goes when libuv has let go of it.
+ * Everything that libuv uses (handles, requests, the buffer being written) is in the socket's own memory. Its owner may
+ * drop it at any time; it is freed when libuv is done with it.
  */
 #ifndef UNSEEN_LEGACY_REDIS_SOCKET_H
 #define UNSEEN_LEGACY_REDIS_SOCKET_H
@@ -15,7 +15,7 @@
 struct redis_socket;
 struct redisReply; /* see legacy/redis_reply.h */
 
-/* Of a reply: questions get at most some hundred elements. What has more is refused before memory is taken for it. */
+/* Of a reply: questions get some hundred elements at most. A larger one is refused before it takes memory. */
 enum { REDIS_SOCKET_REPLY_BYTES_MAX = 1024 * 1024, REDIS_SOCKET_REPLY_ELEMENTS_MAX = 4096 };
 
 /* None comes after redis_socket_drop(), which they may call. */
@@ -36,7 +36,7 @@ void redis_socket_drop(struct redis_socket *w); /* NULL is fine */
 void redis_socket_send(struct redis_socket *w, struct buf *bytes);
 size_t redis_socket_sending(const struct redis_socket *w); /* bytes; while there are any, none may be sent. NULL: 0 */
 
-/* What comes from now on is of no interest, until it is dropped. NULL is fine. */
+/* Ignores everything from now on, until it is dropped. May be NULL. */
 void redis_socket_mute(struct redis_socket *w);
 
 #endif

@@ -1,7 +1,8 @@
-/* What a reply of the old Redis may cost, told from its bytes before hiredis sees them: hiredis believes every length,
- * takes memory for an array as soon as its size is announced, and keeps a string's bytes until the last one has come.
+/* Bounds what a reply of the old Redis may cost, from its bytes before hiredis sees them: hiredis believes every
+ * length, takes memory for an array as soon as its size is announced, and keeps a string's bytes until the last one has
+ * come.
  *
- * Whatever is refused ends the connection. Pure; one a connection, all zero but for the two limits at first.
+ * A refused reply ends the connection. Pure; one for each connection, all zero at first except the two limits.
  */
 #ifndef UNSEEN_LEGACY_REPLY_LIMITS_H
 #define UNSEEN_LEGACY_REPLY_LIMITS_H
@@ -28,9 +29,8 @@ struct reply_limits {
     char last;                    /* its last one */
 };
 
-/* Looks at the next bytes. ERR_LARGE: a reply is larger than it may be; ERR_SYSTEM: it is no reply of RESP2. The text
- * says what came and what was expected. good: how many bytes may be read, which are all, or those before what is wrong:
- * the replies before it are good. */
+/* Checks the next bytes. ERR_LARGE: a reply is too large; ERR_SYSTEM: it is not a reply of RESP2. The text says what
+ * arrived and what was expected. good: how many bytes may be read: all, or those before the bad reply. */
 int reply_limits_see(struct reply_limits *l, const char *bytes, size_t n, size_t *good, struct err *err);
 
 #endif

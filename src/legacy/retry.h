@@ -8,13 +8,13 @@
 enum {
     RETRY_MIN_MS = 100,
     RETRY_MAX_MS = 10 * 1000,
-    RETRY_BLAME = 3, /* replies in a row that break the limits, until it's the user's key */
+    RETRY_BLAME = 3, /* replies in a row that break the limits, until the user's key is blamed */
 };
 
 /* All zero: nothing has failed. */
 struct retry {
     unsigned failures; /* in a row, without any user becoming durable between them */
-    bool careful;      /* it was the store that failed: a few users prove that it works before more are read */
+    bool careful;      /* the store failed: a few users must succeed before more are read */
     int64_t user;      /* whose reply could not be taken, by key, */
     unsigned replies;  /* so many times in a row */
 };
@@ -25,7 +25,7 @@ int64_t retry_failed(struct retry *r, bool by_store);
 /* Users became durable. Whether there had been failures. */
 bool retry_proved(struct retry *r);
 
-/* A reply about the user was too large. Whether that is to be noted as a problem, and the user passed over. */
+/* A reply about the user was too large. Returns whether to note that as a problem and skip the user. */
 bool retry_blames(struct retry *r, int64_t user);
 
 #endif

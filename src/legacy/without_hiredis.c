@@ -1,5 +1,5 @@
-/* What stands in the place of redis.c, redis_reply.c and redis_socket.c where hiredis is not there. Most is never
- * reached: without it legacy_redis is refused, and redis_new() says why.
+/* Replaces redis.c, redis_reply.c and redis_socket.c in a build without hiredis. Most is never reached: legacy_redis is
+ * refused, and redis_new() says why.
  */
 #include "legacy/redis.h"
 #include "legacy/redis_socket.h"

@@ -8,7 +8,7 @@
 #include "base/slice.h"
 #include "resp/client.h"
 
-/* A whole number in its shortest decimal form, as Redis demands; false otherwise, or outside of int64. */
+/* A whole number in its shortest decimal form, as in Redis; false otherwise, or outside of int64. */
 bool arg_int(struct slice arg, int64_t *out);
 
 /* Whether it is that word, in any case of letters. */
@@ -17,7 +17,7 @@ bool arg_is(struct slice arg, const char *word);
 /* How much of it an error quotes: printf("%.*s", arg_shown(arg), arg.data) */
 int arg_shown(struct slice arg);
 
-/* Refuses an option that came before already: the first and the last can't both hold. */
+/* Refuses an option that was already given: the first and the last can't both hold. */
 enum outcome args_refuse_twice(struct resp_client *s, const char *option);
 
 /* A connection's name or a library's: no blanks, no strange bytes, at most CLIENT_NAME_MAX - 1 bytes. */

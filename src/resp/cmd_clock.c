@@ -1,4 +1,4 @@
-/* CLOCK, CLOCK ACCEPT, CLOCK SETBACK: what is believed of the wall clock, and an administrator's word on it. */
+/* CLOCK, CLOCK ACCEPT, CLOCK SETBACK: what is believed of the wall clock, and an administrator's decision on it. */
 #include "resp/command.h"
 #include "resp/task.h"
 

@@ -1,5 +1,5 @@
-/* LEGACY: users who come from another Redis (src/legacy/). What changes notes is the store's to do; the connection
- * waits for it. A long list of users is noted in several transactions, one after the other. */
+/* LEGACY: users who come from another Redis (src/legacy/). The store changes notes; the connection waits for it. A long
+ * list of users is noted in several transactions, one after the other. */
 #include <stddef.h>
 #include <string.h>
 

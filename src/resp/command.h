@@ -1,5 +1,5 @@
-/* The command table: a row a command. Dispatch, COMMAND, HELP and the errors about names and argument counts come from
- * it. */
+/* The command table: one row for each command. Dispatch, COMMAND, HELP and the errors about names and argument counts
+ * come from it. */
 #ifndef UNSEEN_RESP_COMMAND_H
 #define UNSEEN_RESP_COMMAND_H
 
@@ -16,7 +16,7 @@ enum {
     CMD_LOADING = 1 << 4,     /* also while loading */
     CMD_NO_AUTH = 1 << 5,     /* also before authentication */
     CMD_IMMEDIATE = 1 << 6,   /* not queued by MULTI */
-    CMD_RECORD = 1 << 7,      /* answered by the recorder; needn't wait for those before it */
+    CMD_RECORD = 1 << 7,      /* answered by the recorder; need not wait for earlier ones */
     CMD_TEST = 1 << 8,        /* only with a test clock */
     CMD_COPIES = 1 << 9,      /* is answered later, and keeps its arguments till then */
     CMD_PER_CLIENT = 1 << 10, /* the reply has a line for each client */
@@ -30,7 +30,7 @@ static inline size_t command_reply(unsigned flags)
     return (size_t)(flags >> 16) * 1024;
 }
 
-/* args[0] is the name. The slices point into the input and are gone when the command returns. */
+/* args[0] is the name. The slices point into the input and are invalid after the command returns. */
 typedef enum outcome command_fn(struct resp_client *s, const struct slice *args, size_t n);
 
 struct command {

@@ -1,4 +1,4 @@
-/* INFO: sections of "name:value" lines. Names that Redis has too mean what they mean there, since health checks and
+/* INFO: sections of "name:value" lines. Names that Redis has too mean the same as there, since health checks and
  * exporters read them. */
 #include <inttypes.h>
 #include <malloc.h>

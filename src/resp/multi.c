@@ -1,5 +1,5 @@
-/* MULTI, EXEC, DISCARD as plain batching: there is no isolation to give, since a play commutes with everything but what
- * the same connection asks next. What is queued are the requests' bytes, in their canonical form. */
+/* MULTI, EXEC, DISCARD as plain batching: isolation would mean nothing, since a play commutes with everything but the
+ * next question of the same connection. The queue holds the requests' bytes, in their canonical form. */
 #include "resp/command.h"
 
 void resp_client_end_multi(struct resp_client *s)

@@ -3,11 +3,11 @@
  *   *2\r\n $4\r\nPING\r\n $2\r\nhi\r\n        (without the blanks)
  *
  * or a line of words, perhaps quoted: what people type into a terminal. Lengths are decimal numbers in their shortest
- * form; each line ends in CR LF, and so does each string. (Redis forgives other bytes in the place of CR LF behind a
- * string; a stream that has lost its step is better refused.)
+ * form; each line ends in CR LF, and so does each string. (Redis accepts other bytes in place of CR LF after a string;
+ * a stream out of step is better refused.)
  *
  * What can go wrong is found as early as possible: a length over a limit is refused when it is announced, a wrong first
- * byte when it arrives. Announced counts are not believed either: memory for arguments grows as they come. */
+ * byte when it arrives. Announced counts are not trusted either: memory for arguments grows as they arrive. */
 #include "resp/parser.h"
 
 #include <endian.h>

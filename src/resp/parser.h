@@ -1,8 +1,8 @@
 /* The request parser: bytes in, pointers out, three answers. Knows RESP arrays and inline commands, no sockets.
  *
- * It is fed all bytes that have come of one request, again and again as they grow, and remembers how far it got, so
- * that nothing is scanned twice. Arguments are slices of the caller's bytes: when these have moved between two feeds
- * (the buffer grew), the slices move along. After PARSE_DONE the caller drops `used` bytes and calls parser_next().
+ * It is fed all bytes of a request so far, again each time they grow, and remembers how far it got, so that nothing is
+ * scanned twice. Arguments are slices of the caller's bytes: when these have moved between two feeds (the buffer grew),
+ * the slices move along. After PARSE_DONE the caller drops `used` bytes and calls parser_next().
  */
 #ifndef UNSEEN_RESP_PARSER_H
 #define UNSEEN_RESP_PARSER_H
@@ -38,7 +38,7 @@ struct parser {
     const char *error; /* "ERR Protocol error: ..." */
 
     size_t bytes_max; /* of a request; set by parser_init(), may be lowered */
-    bool guarded;     /* the small limits hold; set by whoever knows about passwords */
+    bool guarded;     /* the small limits apply; set by the caller, who knows about passwords */
 
     size_t args_cap;
     const char *base; /* where the bytes were at the last feed */

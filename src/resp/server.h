@@ -9,7 +9,7 @@
  *   store close       answers what is left
  *   server_free()
  *
- * All of these are called from one thread, which keeps signals to itself: the server's threads block all of them.
+ * All of these are called from one thread, which also handles signals: the server's threads block all of them.
  */
 #ifndef UNSEEN_RESP_SERVER_H
 #define UNSEEN_RESP_SERVER_H
@@ -56,7 +56,7 @@ struct worker_pool *server_pool(struct server *server);
 void server_stop(struct server *server);
 void server_stop_within(struct server *server, int64_t ms);
 
-/* After server_stop() and after the store was closed, so that no done() can still come. */
+/* After server_stop() and after the store was closed, so that no done() can follow. */
 void server_free(struct server *server);
 
 #endif

@@ -1,4 +1,4 @@
-/* The rows, and dispatch: what holds for every command is decided here, in Redis's order and in its words. */
+/* The rows, and dispatch: rules for every command are applied here, in Redis's order and in its words. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

@@ -1,4 +1,4 @@
-/* A command that another thread ends: it holds its connection meanwhile, and comes back through the queue. */
+/* A command that another thread completes: it holds its connection meanwhile, and returns through the queue. */
 #ifndef UNSEEN_RESP_TASK_H
 #define UNSEEN_RESP_TASK_H
 

@@ -1,6 +1,5 @@
 /* Replies. One writer for both protocol versions: what RESP2 lacks is written as its clients expect it (a map as a flat
- * array, a double as a string, a null as a null string). Appends to a buffer whose `failed` is looked at once, by
- * whoever sends it.
+ * array, a double as a string, a null as a null string). Appends to a buffer whose `failed` the sender checks once.
  */
 #ifndef UNSEEN_RESP_WRITER_H
 #define UNSEEN_RESP_WRITER_H
@@ -29,7 +28,7 @@ void write_bulk(struct writer *w, struct slice text);
 void write_str(struct writer *w, const char *text);
 void write_text(struct writer *w, struct slice text); /* many lines for people: RESP3's verbatim string */
 
-/* The same of a text that may be large, whose memory becomes the reply's. */
+/* The same for a text that may be large, whose memory becomes the reply's. */
 void write_text_whole(struct writer *w, struct buf *text);
 
 /* Heads; n elements (pairs, for a map) follow. */
