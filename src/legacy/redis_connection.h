@@ -53,7 +53,7 @@ bool redis_connection_takes(const struct redis_connection *l);
 /* As far as is known. Redis 6.2 and later have ZMSCORE. */
 bool redis_connection_has_zmscore(const struct redis_connection *l);
 
-/* Sends commands that will get n replies. Takes over the bytes; ERR_NOMEM: nothing was sent. */
+/* Sends commands that will get that many replies. Takes over the bytes; ERR_NOMEM: nothing was sent. */
 int redis_connection_send(struct redis_connection *l, struct buf *bytes, size_t replies);
 
 /* It has answered well: if it is lost, the next one is tried soon. */
