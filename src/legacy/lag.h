@@ -1,9 +1,10 @@
-/* Age of the oldest event not sent yet. Events are sent in the order of their ids, but have no time of their own in the
- * queue. So marks are set from time to time. Each says that events recorded before it have no higher id; the last mark
- * that was passed gives the lag. When there are too many, one that is close to both neighbours is dropped: the lag is
- * overstated by a thirtieth at most, and never understated.
+/* Age of the oldest event not sent yet. Events are sent in the order of their ids, but a queue that is
+ * never empty has no moment from which that could be counted. So marks are set on the way, each of which says that what
+ * was recorded by then has no higher id; the last one that was passed is how far one has come. When there are too many,
+ * one that stands closely between two others is dropped: what waits seems older than it is by a thirtieth of the lag at
+ * most, and never younger.
  *
- * Pure: the caller passes the time. */
+ * Pure: the caller has the time. */
 #ifndef UNSEEN_LEGACY_LAG_H
 #define UNSEEN_LEGACY_LAG_H
 
@@ -21,7 +22,7 @@ struct lag {
     int n;
 };
 
-/* Events recorded until now have no higher id: the time is taken before the id. May be called as often as one likes. */
+/* What was recorded until now has no higher id: the time is taken before the id. As often as one likes. */
 void lag_mark(struct lag *r, int64_t now_ms, uint64_t last_id);
 
 /* All up to this id is sent. */

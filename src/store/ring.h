@@ -3,7 +3,7 @@
  *
  * The turn is a persisted counter that only rises; turn mod slots is the open slot. It moves only onto an empty slot:
  * occupied ones on the way are skipped, and when none of the ring is empty the open one stays open. Slots at or above
- * `slots` (after it was lowered, while they still have rows) are outside the ring: flushed, never opened.
+ * `slots` (it was lowered, and they still hold rows) are outside the ring: flushed, never opened.
  */
 #ifndef UNSEEN_STORE_RING_H
 #define UNSEEN_STORE_RING_H
@@ -26,10 +26,10 @@ uint64_t ring_next(uint64_t turn, int slots, const bool *empty);
  * turn, whose slot is opened with the rows it has. */
 uint64_t ring_recover(uint64_t turn, int slots, const bool *empty);
 
-/* What to do with the open slot. */
+/* What is to be done with the open slot. */
 enum ring_due {
     RING_STAY,
-    RING_RENEW,      /* its time is up but it took nothing: it stays, and its time starts again */
+    RING_RENEW,      /* its time is up but it took nothing: it stays, and its time begins anew */
     RING_TURN,       /* its time is up */
     RING_TURN_EARLY, /* it holds its share of the memory */
 };
@@ -45,7 +45,7 @@ int64_t ring_retry_delay_ms(unsigned failures);
 
 enum ring_memory {
     RING_ROOM,
-    RING_FULL,   /* accept no writes for now: senders are slowed down */
+    RING_FULL,   /* take no more writes for now: senders are slowed down */
     RING_REFUSE, /* full, and nothing was freed for RING_FULL_PATIENCE_MS */
 };
 

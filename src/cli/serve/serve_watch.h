@@ -1,4 +1,4 @@
-/* The main thread while the server runs: it handles signals, checks the server's health, and informs the service
+/* What the main thread does while the server runs: takes signals, looks after its health, and tells the service
  * manager.
  */
 #ifndef UNSEEN_CLI_SERVE_SERVE_WATCH_H
@@ -14,7 +14,7 @@
 /* Before the threads start: finds the service manager, and sets the patience of health to its watchdog's. */
 void serve_watch_start(void);
 
-/* While the store recovers: asks for more time as long as there is progress; a callback of sqlite_store_open(). */
+/* While the store recovers: asks for more time as long as it moves on; a callback of sqlite_store_open(). */
 void serve_watch_recovery(void *arg, uint64_t rows);
 
 /* The server is ready. Returns at SIGTERM or SIGINT. SIGHUP reads the configuration again. Meanwhile backups are made

@@ -1,4 +1,4 @@
-/* The state of the embedded store, shared by its parts. Only files of this folder include it.
+/* The state of the embedded store, which its rooms share. Only files of this folder include it.
  *
  * Threads:
  *
@@ -8,8 +8,8 @@
  *                  historian's connection copies history.db
  *   any other      read/, and the functions of store_ops, which leave a message and return
  *
- * Each of the two threads has one queue and takes its whole list at once. The ring needs no messages: a slot's state
- * says who acts next, and a thread that changes it wakes the other:
+ * Each of the two threads has one queue and takes its whole list at once. What concerns the ring needs no messages: a
+ * slot's state says who acts next, and whoever changes it wakes the other thread:
  *
  *   stager     EMPTY -> OPEN -> CLOSED                      EMPTYING -> EMPTY
  *   historian                    CLOSED | FAILED -> FLUSHING -> EMPTYING | FAILED
@@ -48,7 +48,7 @@ enum store_wants {
     WANTS_IMPORT,    /* users of another store */
     WANTS_MIGRATION, /* a change of notes */
     WANTS_MIRROR,    /* the mirror reset */
-    WANTS_CLOCK,     /* an administrator accepts or sets back the time */
+    WANTS_CLOCK,     /* an administrator says what time it is */
 };
 
 enum { FORGET_COUNTERS = 256 };
@@ -130,12 +130,12 @@ struct sqlite_store {
     _Atomic bool disk_low;           /* less than min_free is left */
     _Atomic bool loading;            /* a bulk load is under way */
     _Atomic bool wal_full;           /* the history WAL is at its limit and a reader keeps it from shrinking */
-    _Atomic int64_t flushes_durable; /* the count of history.db so far, see pair.h */
+    _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
     _Atomic uint64_t exceptions;     /* 0 only if a snapshot taken later has no row in `exceptions` */
 
     pthread_mutex_t readers_mutex;
     struct store_reader *readers;
-    pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, with their own pin */
+    pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, through a pin of their own */
     struct store_reader figures_pin;
 
     _Atomic uint32_t forgets[FORGET_COUNTERS]; /* with the historian, by the key's low bits */
@@ -153,7 +153,7 @@ struct sqlite_store {
     struct mirror_queue *mirror;
 
     pthread_mutex_t backup_mutex; /* guards these: */
-    struct backup *backup;        /* under way, or the last one, if its thread is not joined yet */
+    struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */
     bool backup_stopped;
     uint64_t backup_saved_ms; /* the stager's: what it has written down */
     struct store_backup_state backup_last;

@@ -1,6 +1,6 @@
-/* Repairs data of users who come from another Redis: notes, problems and the mirror's queue. Reading a user once more
- * is harmless, so a note with only its state unclear waits again. An event that can't be read is lost, and the mirror
- * is broken from then on. */
+/* What staging.db has of users who come from another Redis: notes, problems and the mirror's queue. To read a user once
+ * more is harmless, so a note of which only the state is unclear waits again. An event that can't be read is lost, and
+ * the mirror is broken from then on. */
 #include <stdio.h>
 
 #include "base/clock.h"

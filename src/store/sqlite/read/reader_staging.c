@@ -1,6 +1,6 @@
-/* Reads staging.db over a second connection, which is opened on first use: waiting notes and problems, for the
- * migration and its displays, and the mirror's queue, for the mirror's thread. Questions don't need it: they find
- * staged plays in the indexes.
+/* What a reader reads of staging.db, by a second connection that is opened when it is needed first: the notes that wait
+ * and the problems, for the migration and whoever shows it, and the mirror's queue, for the mirror's thread. Questions
+ * don't: what is staged they find in the indexes.
  */
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/staging/staging.h"
