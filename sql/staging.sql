@@ -29,10 +29,17 @@ CREATE TABLE legacy_problems (
     -- expected; at: unix ms.
     key NOT NULL, what TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (key)) WITHOUT ROWID;
 
-CREATE TABLE mirror (
-    -- In the order in which it happened; emptied as the old Redis takes it. id: of the staged row; kind: 1 play,
-    -- 2 delivery, 3 a user was forgotten, 4 an item of a user was; user, item: TEXT, or BLOB when no UTF-8; at: unix ms.
-    id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, user NOT NULL, item, at INTEGER NOT NULL);
+CREATE TABLE feed (
+    -- What was recorded, in its order, while somebody consumes it; emptied as all consumers are done. seq: of the staged
+    -- row; kind: 1 play, 2 delivery, 3 a user was forgotten, 4 an item of a user was; user, item: TEXT, or BLOB when no
+    -- UTF-8; at: unix ms, as its writer said; late: how many ms later it was recorded.
+    seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, user NOT NULL, item, at INTEGER NOT NULL, late INTEGER NOT NULL);
+CREATE TABLE feed_consumers (
+    -- Who consumes the feed. What is above cursor, and below gap unless that is 0, waits for it. lost: since when it
+    -- misses events (unix ms), 0: it doesn't; left_out: how many, while it listened.
+    name TEXT PRIMARY KEY, cursor INTEGER NOT NULL, gap INTEGER NOT NULL, lost INTEGER NOT NULL, left_out INTEGER NOT NULL) WITHOUT ROWID;
+-- The version of unseen that a consumer needs to know every kind of event.
+INSERT INTO meta (name, value) VALUES ('feed_needs', 'unseen 0.1.0');
 
 CREATE VIEW migration AS
 -- How far users who come from another Redis are, in one row. percent: of those noted, how many wait no more; problems:
@@ -48,9 +55,16 @@ CREATE VIEW migration_problems AS
 -- Keys of the old Redis that could not be taken over as they are, or that refuse what the mirror sends; the newest first.
 SELECT datetime(at / 1000, 'unixepoch') AS time, key, what FROM legacy_problems ORDER BY at DESC, key;
 
+CREATE VIEW feed_lag AS
+-- Who consumes the feed, and how far: what waits, since when the oldest of it does, and whether any was left out.
+SELECT c.name, CASE WHEN c.lost > 0 THEN 'lost' WHEN count(f.seq) > 0 THEN 'behind' ELSE 'in step' END AS state,
+    c.cursor, count(f.seq) AS events, datetime(min(f.at + f.late) / 1000, 'unixepoch') AS oldest,
+    datetime(nullif(c.lost, 0) / 1000, 'unixepoch') AS lost_since, c.left_out
+FROM feed_consumers c LEFT JOIN feed f ON f.seq > c.cursor AND (c.gap = 0 OR f.seq < c.gap) GROUP BY c.name;
+
 CREATE VIEW mirror_queue AS
 -- What waits to be repeated in the old Redis, in the order in which it happened.
-SELECT id, datetime(at / 1000, 'unixepoch') AS time,
+SELECT seq AS id, datetime(at / 1000, 'unixepoch') AS time,
     CASE kind WHEN 1 THEN 'play' WHEN 2 THEN 'delivery' WHEN 3 THEN 'forget user' WHEN 4 THEN 'forget item' ELSE kind END AS kind,
     user, item
-FROM mirror ORDER BY id;
+FROM feed_consumers c JOIN feed f ON f.seq > c.cursor AND (c.gap = 0 OR f.seq < c.gap) WHERE c.name = 'mirror' ORDER BY f.seq;

@@ -79,16 +79,29 @@ SELECT key, what, at FROM legacy_problems ORDER BY at DESC, key LIMIT ?1;
 -- :noted_problems_delete
 DELETE FROM legacy_problems;
 
--- :mirror_insert
-INSERT INTO mirror (id, kind, user, item, at) VALUES (?1, ?2, ?3, ?4, ?5);
--- :mirror_from
-SELECT id, kind, user, item, at FROM mirror WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3;
--- :mirror_chunk_end
-SELECT max(id), count(*) FROM (SELECT id FROM mirror WHERE id <= ?1 ORDER BY id LIMIT ?2);
--- :mirror_delete
-DELETE FROM mirror WHERE id <= ?1;
--- :mirror_delete_range
-DELETE FROM mirror WHERE id BETWEEN ?1 AND ?2;
+-- :feed_insert
+INSERT INTO feed (seq, kind, user, item, at, late) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+-- :feed_from
+SELECT seq, kind, user, item, at, late FROM feed WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3;
+-- :feed_totals
+SELECT count(*), coalesce(sum(24 + length(CAST(user AS BLOB)) + coalesce(length(CAST(item AS BLOB)), 0)), 0), coalesce(min(at + late), 0) FROM feed WHERE seq > ?1 AND seq < ?2;
+-- :feed_chunk_end
+SELECT max(seq), count(*) FROM (SELECT seq FROM feed WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq LIMIT ?3);
+-- :feed_delete
+DELETE FROM feed WHERE seq BETWEEN ?1 AND ?2;
+-- :feed_consumers
+SELECT name, cursor, gap, lost, left_out FROM feed_consumers ORDER BY name;
+-- :feed_consumer_put
+INSERT INTO feed_consumers (name, cursor, gap, lost, left_out) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor, gap = excluded.gap, lost = excluded.lost, left_out = excluded.left_out;
+-- :feed_consumer_accept
+UPDATE feed_consumers SET lost = 0, left_out = 0 WHERE name = ?1;
+-- :feed_consumer_delete
+DELETE FROM feed_consumers WHERE name = ?1;
+-- Before what waits is dropped.
+-- :feed_lose_all
+UPDATE feed_consumers SET lost = ?1 WHERE lost = 0;
+-- :feed_lose
+UPDATE feed_consumers SET lost = ?1 WHERE lost = 0 AND EXISTS (SELECT 1 FROM feed WHERE seq > cursor AND (gap = 0 OR seq < gap));
 
 -- What `unseen check` looks for in the tables of users from another Redis, as texts; --repair uses the same conditions.
 -- :noted_problems_found
@@ -96,11 +109,10 @@ SELECT printf('staging.db: note %d can''t be read (state %s, user of %d B)', id,
 UNION ALL SELECT printf('staging.db: %d notes of one user, the first of them is %d', count(*), min(id)) FROM noted WHERE state < 3 GROUP BY user HAVING count(*) > 1
 UNION ALL SELECT printf('staging.db: a row of legacy_problems can''t be read (key of %d B)', length(CAST(key AS BLOB))) FROM legacy_problems WHERE NOT (typeof(key) IN ('text', 'blob') AND length(CAST(key AS BLOB)) > 0 AND typeof(what) = 'text' AND typeof(at) = 'integer')
 UNION ALL SELECT printf('staging.db: %s in meta is "%s", expected a number', name, value) FROM meta WHERE name = 'legacy_paused' AND NOT (typeof(value) = 'integer' AND value >= 0);
--- :mirror_problems_found
-SELECT printf('staging.db: event %d for the old Redis can''t be read (kind %s, user of %d B)', id, kind, length(CAST(user AS BLOB))) FROM mirror WHERE NOT (id > 0 AND kind IN (1, 2, 3, 4) AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND (kind = 3 AND item IS NULL OR kind <> 3 AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer')
-UNION ALL SELECT printf('staging.db: %s in meta is "%s", expected a number', name, value) FROM meta WHERE name IN ('mirror_on', 'mirror_broken', 'mirror_left_out') AND NOT (typeof(value) = 'integer' AND value >= 0)
-UNION ALL SELECT 'staging.db: events wait for the old Redis, but meta says that there was no mirror' WHERE EXISTS (SELECT 1 FROM mirror) AND coalesce((SELECT value FROM meta WHERE name = 'mirror_on'), 0) = 0
-UNION ALL SELECT 'staging.db: meta says that the mirror left events out, but not since when' WHERE coalesce((SELECT value FROM meta WHERE name = 'mirror_left_out'), 0) > 0 AND coalesce((SELECT value FROM meta WHERE name = 'mirror_broken'), 0) = 0;
+-- :feed_problems_found
+SELECT printf('staging.db: event %d of the feed can''t be read (kind %s, user of %d B)', seq, kind, length(CAST(user AS BLOB))) FROM feed WHERE NOT (seq > 0 AND kind IN (1, 2, 3, 4) AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND (kind = 3 AND item IS NULL OR kind <> 3 AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer')
+UNION ALL SELECT printf('staging.db: consumer "%s" of the feed can''t be read (cursor %s, gap %s, lost %s, left out %s)', name, cursor, gap, lost, left_out) FROM feed_consumers WHERE NOT (typeof(name) = 'text' AND length(CAST(name AS BLOB)) BETWEEN 1 AND 31 AND typeof(cursor) = 'integer' AND cursor >= 0 AND typeof(gap) = 'integer' AND (gap = 0 OR gap > cursor) AND typeof(lost) = 'integer' AND lost >= 0 AND typeof(left_out) = 'integer' AND left_out >= 0 AND (left_out = 0 OR lost > 0))
+UNION ALL SELECT 'staging.db: the feed has events, and nobody to consume them' WHERE EXISTS (SELECT 1 FROM feed) AND NOT EXISTS (SELECT 1 FROM feed_consumers);
 -- :repair_note_states
 UPDATE noted SET state = 0 WHERE id BETWEEN 1 AND 1073741823 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND NOT (typeof(state) = 'integer' AND state BETWEEN 0 AND 3);
 -- :repair_notes
@@ -113,16 +125,16 @@ DELETE FROM noted WHERE state < 3 AND id NOT IN (SELECT min(id) FROM noted WHERE
 DELETE FROM legacy_problems WHERE NOT (typeof(key) IN ('text', 'blob') AND length(CAST(key AS BLOB)) > 0 AND typeof(what) = 'text' AND typeof(at) = 'integer');
 -- :repair_legacy_paused
 UPDATE meta SET value = 0 WHERE name = 'legacy_paused' AND NOT (typeof(value) = 'integer' AND value >= 0);
--- :repair_mirror
-DELETE FROM mirror WHERE NOT (id > 0 AND kind IN (1, 2, 3, 4) AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND (kind = 3 AND item IS NULL OR kind <> 3 AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer');
--- :repair_mirror_meta
-UPDATE meta SET value = CASE name WHEN 'mirror_left_out' THEN 0 WHEN 'mirror_on' THEN 1 ELSE ?1 END WHERE name IN ('mirror_on', 'mirror_broken', 'mirror_left_out') AND NOT (typeof(value) = 'integer' AND value >= 0);
--- :repair_mirror_on
-INSERT INTO meta (name, value) SELECT 'mirror_on', 1 WHERE EXISTS (SELECT 1 FROM mirror) AND coalesce((SELECT value FROM meta WHERE name = 'mirror_on'), 0) = 0 ON CONFLICT (name) DO UPDATE SET value = 1;
--- :repair_mirror_since
-INSERT INTO meta (name, value) SELECT 'mirror_broken', ?1 WHERE coalesce((SELECT value FROM meta WHERE name = 'mirror_left_out'), 0) > 0 AND coalesce((SELECT value FROM meta WHERE name = 'mirror_broken'), 0) = 0 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
--- :repair_mirror_left_out
-INSERT INTO meta (name, value) VALUES ('mirror_left_out', ?1) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value;
+-- :repair_feed_lost
+UPDATE feed_consumers SET lost = CASE WHEN typeof(lost) = 'integer' AND lost > 0 THEN lost ELSE ?1 END, left_out = left_out + n FROM (SELECT count(*) AS n FROM feed WHERE NOT (seq > 0 AND kind IN (1, 2, 3, 4) AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND (kind = 3 AND item IS NULL OR kind <> 3 AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer')) WHERE n > 0;
+-- :repair_feed
+DELETE FROM feed WHERE NOT (seq > 0 AND kind IN (1, 2, 3, 4) AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND 255 AND (kind = 3 AND item IS NULL OR kind <> 3 AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer');
+-- :repair_feed_consumers
+UPDATE feed_consumers SET cursor = CASE WHEN typeof(cursor) = 'integer' AND cursor >= 0 THEN cursor ELSE 0 END, gap = CASE WHEN typeof(gap) = 'integer' AND gap > cursor THEN gap ELSE 0 END, lost = CASE WHEN typeof(lost) = 'integer' AND lost > 0 THEN lost ELSE ?1 END, left_out = CASE WHEN typeof(left_out) = 'integer' AND left_out >= 0 THEN left_out ELSE 0 END WHERE NOT (typeof(name) = 'text' AND length(CAST(name AS BLOB)) BETWEEN 1 AND 31 AND typeof(cursor) = 'integer' AND cursor >= 0 AND typeof(gap) = 'integer' AND (gap = 0 OR gap > cursor) AND typeof(lost) = 'integer' AND lost >= 0 AND typeof(left_out) = 'integer' AND left_out >= 0 AND (left_out = 0 OR lost > 0)) AND typeof(name) = 'text' AND length(CAST(name AS BLOB)) BETWEEN 1 AND 31;
+-- :repair_feed_names
+DELETE FROM feed_consumers WHERE NOT (typeof(name) = 'text' AND length(CAST(name AS BLOB)) BETWEEN 1 AND 31 AND typeof(cursor) = 'integer' AND cursor >= 0 AND typeof(gap) = 'integer' AND (gap = 0 OR gap > cursor) AND typeof(lost) = 'integer' AND lost >= 0 AND typeof(left_out) = 'integer' AND left_out >= 0 AND (left_out = 0 OR lost > 0));
+-- :repair_feed_mirror
+INSERT INTO feed_consumers (name, cursor, gap, lost, left_out) SELECT 'mirror', 0, 0, ?1, 0 WHERE EXISTS (SELECT 1 FROM feed) AND NOT EXISTS (SELECT 1 FROM feed_consumers);
 
 -- :sessions_all
 SELECT session, ids, used FROM sessions ORDER BY id;

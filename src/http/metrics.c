@@ -264,6 +264,43 @@ static void add_months(struct buf *out, const struct metrics *m)
     }
 }
 
+static void add_feed(struct buf *out, const struct metrics *m)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } counts[] = {
+        {"unseen_feed_events", "What is recorded here and waits for the consumer of the feed.",
+         offsetof(struct feed_state, events)},
+        {"unseen_feed_bytes", "About what it takes on disk.", offsetof(struct feed_state, bytes)},
+        {"unseen_feed_limit_bytes", "How much that may be; beyond it the consumer is lost.",
+         offsetof(struct feed_state, limit)},
+        {"unseen_feed_left_out_events", "What it misses since it is lost, until that is accepted.",
+         offsetof(struct feed_state, left_out)},
+    };
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        head(out, counts[k].name, "gauge", counts[k].help);
+        for (int i = 0; i < m->n_consumers; i++) {
+            const struct feed_state *c = &m->consumers[i];
+            buf_addf(out, "%s{consumer=\"%s\"} %" PRIu64 "\n", counts[k].name, c->name,
+                     *(const uint64_t *)((const char *)c + counts[k].offset));
+        }
+    }
+    head(out, "unseen_feed_behind_seconds", "gauge", "For how long the oldest of it has waited; 0: nothing waits.");
+    for (int i = 0; i < m->n_consumers; i++) {
+        int64_t ms = m->consumers[i].behind_ms;
+        buf_addf(out, "unseen_feed_behind_seconds{consumer=\"%s\"} %" PRId64 ".%03d\n", m->consumers[i].name, ms / 1000,
+                 (int)(ms % 1000));
+    }
+    head(out, "unseen_feed_state", "gauge", "1 for the state that the consumer is in.");
+    for (int i = 0; i < m->n_consumers; i++) {
+        for (int place = 0; place < FEED_PLACES; place++) {
+            buf_addf(out, "unseen_feed_state{consumer=\"%s\",state=\"%s\"} %d\n", m->consumers[i].name,
+                     feed_place_name((enum feed_place)place), (int)m->consumers[i].place == place);
+        }
+    }
+}
+
 static void add_store(struct buf *out, const struct metrics *m)
 {
     gauge_double(out, "unseen_error_rate_limit_ratio",
@@ -275,6 +312,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     store_stats_each(&m->stats, add_figure, out);
     legacy_figures_each(&m->migration, add_figure, out);
     mirror_figures_each(m->mirror, add_figure, out);
+    add_feed(out, m);
     read_through_figures_each(m->read_through, add_figure, out);
     if (m->sessions != NULL) {
         sessions_stats_each(m->sessions, add_figure, out);

@@ -12,6 +12,7 @@
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "service/service.h"
+#include "store/feed.h"
 #include "store/store.h"
 
 enum { METRICS_HEARTBEATS = 512, METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
@@ -54,6 +55,8 @@ struct metrics {
     struct store_ring ring;
     struct legacy_state migration;
     struct mirror *mirror;
+    struct feed_state consumers[FEED_CONSUMERS_MAX];
+    int n_consumers;
     struct read_through *read_through;
     const struct sessions *sessions; /* counted when they are printed */
     struct store_month_info months[METRICS_MONTHS];

@@ -100,6 +100,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     store->ops->ring(store, &m->ring);
     legacy_look(rq->dedup, &m->migration);
     m->mirror = rq->dedup->mirror;
+    m->n_consumers = feed_look(store, m->consumers);
     m->read_through = rq->dedup->read_through;
     m->sessions = rq->dedup->sessions;
     m->n_months = asker_months(rq->asker, m->months, METRICS_MONTHS, err);

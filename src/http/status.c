@@ -66,21 +66,34 @@ static json_t *migration(const struct http_request *rq)
 /* null when it is off and owes nothing. */
 static json_t *mirror(const struct http_request *rq)
 {
-    struct mirror_status s = {0};
-    bool on = rq->dedup != NULL && rq->dedup->mirror != NULL;
-    if (on) {
-        mirror_status(rq->dedup->mirror, &s);
-    } else if (rq->dedup != NULL) {
-        rq->dedup->store->ops->mirror_state(rq->dedup->store, &s.queue);
+    struct mirror_status s = {.doing = MIRROR_OFF};
+    if (rq->dedup != NULL) {
+        mirror_look(rq->dedup, &s);
     }
-    if (!on && s.queue.rows == 0 && s.queue.broken_ms == 0) {
+    if (s.doing == MIRROR_OFF && s.queue.events == 0 && s.queue.lost_ms == 0) {
         return json_null();
     }
-    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", on ? mirror_doing_name(s.doing) : "off",
-                     "cause", text_of(s.cause), "waiting_since", (json_int_t)s.waiting_since_ms, "waiting",
-                     (json_int_t)s.queue.rows, "bytes", (json_int_t)s.queue.bytes, "limit", (json_int_t)s.queue.limit,
-                     "behind_ms", (json_int_t)s.behind_ms, "broken_since", (json_int_t)s.queue.broken_ms, "left_out",
-                     (json_int_t)s.queue.left_out);
+    return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", mirror_doing_name(s.doing), "cause",
+                     text_of(s.cause), "waiting_since", (json_int_t)s.waiting_since_ms, "waiting",
+                     (json_int_t)s.queue.events, "bytes", (json_int_t)s.queue.bytes, "limit", (json_int_t)s.queue.limit,
+                     "behind_ms", (json_int_t)s.queue.behind_ms, "broken_since", (json_int_t)s.queue.lost_ms,
+                     "left_out", (json_int_t)s.queue.left_out);
+}
+
+/* Who consumes the feed. */
+static json_t *feed(const struct http_request *rq)
+{
+    struct feed_state all[FEED_CONSUMERS_MAX];
+    int n = rq->dedup != NULL ? feed_look(rq->dedup->store, all) : 0;
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        json_append(&list, json_pack("{s:s, s:s, s:I, s:b, s:I, s:I, s:I, s:I, s:I}", "consumer", all[i].name, "state",
+                                     feed_place_name(all[i].place), "since", (json_int_t)all[i].since_ms, "listens",
+                                     all[i].listens, "cursor", (json_int_t)all[i].cursor, "last",
+                                     (json_int_t)all[i].last, "events", (json_int_t)all[i].events, "behind_ms",
+                                     (json_int_t)all[i].behind_ms, "left_out", (json_int_t)all[i].left_out));
+    }
+    return list;
 }
 
 /* Rates and latencies of the last seconds; null before the first mark. */
@@ -166,13 +179,13 @@ enum http_outcome get_status(struct http_request *rq)
     health_look(rq->pool, &health);
     http_timeline_look(rq->conn->conn.worker, &now);
     json_write(&rq->out,
-               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version",
-                         UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
+               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                         "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
                          (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause,
                          "clients", (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
                          "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
                          growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
-                         backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq),
-                         "warnings", warnings()));
+                         backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq), "feed",
+                         feed(rq), "warnings", warnings()));
     return HTTP_DONE;
 }

@@ -24,8 +24,6 @@ libunseen_a_SOURCES += \
 	src/legacy/rate_limiter.h \
 	src/legacy/parse.c \
 	src/legacy/parse.h \
-	src/legacy/lag.c \
-	src/legacy/lag.h \
 	src/legacy/redis.h \
 	src/legacy/redis_reply.h \
 	src/legacy/repeat.c \

@@ -26,7 +26,6 @@
 #include "base/hash.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
-#include "legacy/lag.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
 #include "legacy/repeat.h"
@@ -52,8 +51,7 @@ struct mirror {
     /* The thread's. */
     struct repeat repeat;
     uint64_t after; /* all up to this id was sent */
-    struct lag lag;
-    bool proven; /* the connection has worked: when it fails now, it may just have been idle for too long */
+    bool proven;    /* the connection has worked: when it fails now, it may just have been idle for too long */
     int64_t delay_ms;
     uint64_t named[NAMED_MAX];
     size_t n_named;
@@ -62,7 +60,7 @@ struct mirror {
     struct mirror_status status;
 };
 
-static const char *const doing_names[] = {"in step", "sending", "waiting"};
+static const char *const doing_names[] = {"in step", "sending", "waiting", "off"};
 
 const char *mirror_doing_name(enum mirror_doing doing)
 {
@@ -78,11 +76,11 @@ static void set_doing(struct mirror *m, enum mirror_doing doing)
     pthread_mutex_unlock(&m->mutex);
 }
 
-static uint64_t waiting_rows(struct mirror *m)
+static uint64_t waiting_events(struct mirror *m)
 {
-    struct store_mirror_state queue;
-    m->store->ops->mirror_state(m->store, &queue);
-    return queue.rows;
+    struct feed_state queue;
+    feed_state_of(m->store, MIRROR_CONSUMER, &queue);
+    return queue.events;
 }
 
 /* Said once; the cause may change while it lasts. */
@@ -98,7 +96,7 @@ static void begin_waiting(struct mirror *m, const struct err *err)
     }
     pthread_mutex_unlock(&m->mutex);
     if (first) {
-        log_warn("the mirror waits", "waiting=%" PRIu64 " cause=%s", waiting_rows(m), log_quote_str(err->text));
+        log_warn("the mirror waits", "waiting=%" PRIu64 " cause=%s", waiting_events(m), log_quote_str(err->text));
     }
 }
 
@@ -113,7 +111,7 @@ static void end_waiting(struct mirror *m)
     pthread_mutex_unlock(&m->mutex);
     m->delay_ms = 0;
     if (waited) {
-        log_info("the mirror goes on", "waiting=%" PRIu64 " after_ms=%" PRId64, waiting_rows(m), ms);
+        log_info("the mirror goes on", "waiting=%" PRIu64 " after_ms=%" PRId64, waiting_events(m), ms);
     }
 }
 
@@ -187,14 +185,14 @@ static int send_batch(struct mirror *m, int n, struct err *err)
     }
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        bytes += store_mirror_bytes(m->repeat.rows[i].user, m->repeat.rows[i].item);
+        bytes += feed_event_bytes(m->repeat.rows[i].user, m->repeat.rows[i].item);
     }
-    m->after = m->repeat.rows[n - 1].id;
+    m->after = m->repeat.rows[n - 1].seq;
     pthread_mutex_lock(&m->mutex);
     m->status.sent += (uint64_t)n;
     m->status.sent_bytes += bytes;
     pthread_mutex_unlock(&m->mutex);
-    m->store->ops->mirror_done(m->store, m->after, (uint64_t)n, bytes);
+    m->store->feed->done(m->store, MIRROR_CONSUMER, m->after, (uint64_t)n, bytes);
     return 0;
 }
 
@@ -236,7 +234,7 @@ static int step(struct mirror *m, struct err *err)
 {
     arena_reset(&m->arena);
     atomic_store(&m->asleep, true); /* before the look, so that no wake is missed */
-    int n = m->store->ops->mirror_read(m->reader, m->after, m->repeat.rows, REPEAT_BATCH, &m->arena, err);
+    int n = m->store->feed->read(m->reader, MIRROR_CONSUMER, m->after, m->repeat.rows, REPEAT_BATCH, &m->arena, err);
     int rc = n < 0 ? n : 0;
     if (n > 0) {
         atomic_store(&m->asleep, false);
@@ -254,42 +252,13 @@ static int step(struct mirror *m, struct err *err)
     return rc < 0 ? rc : n;
 }
 
-static void set_reached(struct mirror *m)
-{
-    pthread_mutex_lock(&m->mutex);
-    m->status.reached_ms = m->lag.reached_ms;
-    pthread_mutex_unlock(&m->mutex);
-}
-
-/* What waits since before the start has no time of its own but that of the event: it may be older, not younger. */
-static void look_back(struct mirror *m)
-{
-    struct err err;
-    struct store_mirrored *first = &m->repeat.rows[0];
-    bool waits = m->store->ops->mirror_read(m->reader, 0, first, 1, &m->arena, &err) > 0;
-    if (waits && first->at_ms < m->lag.reached_ms) {
-        m->lag.reached_ms = first->at_ms;
-        set_reached(m);
-    }
-}
-
-static void set_mark(struct mirror *m)
-{
-    struct store_mirror_state queue;
-    int64_t now = clock_wall_ms(); /* before the look: what is durable by now has no higher id */
-    m->store->ops->mirror_state(m->store, &queue);
-    lag_mark(&m->lag, now, queue.last_id);
-}
-
 static void *mirror_main(void *arg)
 {
     struct mirror *m = arg;
     heartbeat_begin(&m->heartbeat, "mirror");
-    look_back(m);
     while (!atomic_load(&m->stop)) {
         struct err err = {0};
         heartbeat_now(&m->heartbeat);
-        set_mark(m);
         int n = step(m, &err);
         if (n < 0 && m->proven && err.code == ERR_SYSTEM) {
             m->proven = false; /* it may have been closed while there was nothing to say: try once more, quietly */
@@ -298,8 +267,6 @@ static void *mirror_main(void *arg)
             trouble(m, &err);
         } else {
             end_waiting(m);
-            lag_sent(&m->lag, n > 0 ? m->after : UINT64_MAX); /* nothing waits: all marks are passed */
-            set_reached(m);
             m->proven = m->proven || n > 0;
             if (n == 0) {
                 set_doing(m, MIRROR_IN_STEP);
@@ -322,12 +289,36 @@ static void wake(struct mirror *m)
     }
 }
 
+static uint64_t limit(const struct config *live)
+{
+    return (uint64_t)live->legacy_mirror_max;
+}
+
+/* What is recorded is kept for it all the same. */
+static void listen_no_more(struct mirror *m)
+{
+    struct err err;
+    m->store->feed->listen(m->store, &(struct feed_consumer){MIRROR_CONSUMER, limit, NULL, NULL}, &err);
+}
+
 /* On a thread of the store. */
 static void on_more(void *arg)
 {
     struct mirror *m = arg;
     if (atomic_exchange(&m->asleep, false)) {
         wake(m);
+    }
+}
+
+/* What the queue was left with, by the run before. */
+static void tell_queue(const struct feed_state *queue, bool on)
+{
+    if (on && queue->lost_ms != 0) {
+        log_error("the mirror is broken", "since=%" PRId64 " left_out=%" PRIu64 " waiting=%" PRIu64, queue->lost_ms,
+                  queue->left_out, queue->events);
+    } else if (!on && queue->events > 0) {
+        log_warn("the mirror is off, and what waited for the old Redis stays", "waiting=%" PRIu64 " bytes=%" PRIu64,
+                 queue->events, queue->bytes);
     }
 }
 
@@ -343,20 +334,29 @@ static int start(struct mirror *m, struct err *err)
     if ((rc = m->store->ops->reader_open(m->store, &m->reader, err)) < 0) {
         return rc;
     }
-    rc = pthread_create(&m->thread, NULL, mirror_main, m);
-    if (rc != 0) {
-        m->store->ops->reader_close(m->reader);
-        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
+    if ((rc = m->store->feed->listen(m->store, &(struct feed_consumer){MIRROR_CONSUMER, limit, on_more, m}, err)) ==
+            0 &&
+        (rc = pthread_create(&m->thread, NULL, mirror_main, m)) != 0) {
+        listen_no_more(m);
+        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
     }
-    m->store->ops->mirror_listen(m->store, on_more, m);
-    return 0;
+    if (rc < 0) {
+        m->store->ops->reader_close(m->reader);
+    }
+    return rc;
 }
 
 int mirror_start(const struct config *cfg, struct store *store, struct mirror **mirror, struct err *err)
 {
     *mirror = NULL;
+    struct feed_state queue;
+    feed_state_of(store, MIRROR_CONSUMER, &queue);
+    tell_queue(&queue, cfg->legacy_mirror != 0);
     if (!cfg->legacy_mirror) {
         return 0;
+    }
+    if (store->feed == NULL) {
+        return err_set(err, ERR_INVALID, "this store keeps no feed, so it can't have a mirror");
     }
     struct mirror *m = calloc(1, sizeof *m);
     if (m == NULL) {
@@ -368,7 +368,6 @@ int mirror_start(const struct config *cfg, struct store *store, struct mirror **
     m->repeat.owner = m;
     m->store = store;
     m->wake_fd = -1;
-    m->lag.reached_ms = m->status.reached_ms = clock_wall_ms();
     pthread_mutex_init(&m->mutex, NULL);
     int rc = start(m, err);
     if (rc < 0) {
@@ -384,7 +383,7 @@ void mirror_stop(struct mirror *m)
     if (m == NULL) {
         return;
     }
-    m->store->ops->mirror_listen(m->store, NULL, NULL);
+    listen_no_more(m);
     atomic_store(&m->stop, true);
     redis_interrupt(m->repeat.redis);
     wake(m);
@@ -407,24 +406,33 @@ void mirror_free(struct mirror *m)
     free(m);
 }
 
-void mirror_status(struct mirror *m, struct mirror_status *out)
+static void look(struct mirror *m, struct mirror_status *out)
 {
     pthread_mutex_lock(&m->mutex);
     *out = m->status;
     pthread_mutex_unlock(&m->mutex);
-    m->store->ops->mirror_state(m->store, &out->queue);
-    if (out->doing == MIRROR_IN_STEP && out->queue.rows > 0) {
+    feed_state_of(m->store, MIRROR_CONSUMER, &out->queue);
+    if (out->doing == MIRROR_IN_STEP && out->queue.events > 0) {
         out->doing = MIRROR_SENDING; /* the thread hasn't looked yet, or is connecting */
     }
-    int64_t behind = clock_wall_ms() - out->reached_ms;
-    out->behind_ms = out->queue.rows > 0 && behind > 0 ? behind : 0;
+}
+
+void mirror_look(const struct dedup *d, struct mirror_status *out)
+{
+    if (d->mirror != NULL) {
+        look(d->mirror, out);
+    } else {
+        *out = (struct mirror_status){.doing = MIRROR_OFF};
+        feed_state_of(d->store, MIRROR_CONSUMER, &out->queue);
+        out->queue.limit = limit(config_now(d->cfg));
+    }
 }
 
 void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg)
 {
     struct mirror_status s = {0};
     if (m != NULL) {
-        mirror_status(m, &s);
+        look(m, &s);
     }
     const struct {
         struct figure figure;
@@ -432,7 +440,7 @@ void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg)
     } figures[] = {
         {{"mirror_waiting", "mirror_waiting_events", FIGURE_GAUGE,
           "Plays, deliveries and forgets that wait to be repeated in the old Redis."},
-         s.queue.rows},
+         s.queue.events},
         {{"mirror_waiting_bytes", "mirror_waiting_bytes", FIGURE_GAUGE, "About what they take on disk."},
          s.queue.bytes},
         {{"mirror_limit_bytes", "mirror_limit_bytes", FIGURE_GAUGE, "How much that may be (legacy_mirror_max)."},
@@ -441,13 +449,13 @@ void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg)
          s.doing != MIRROR_WAITING},
         {{"mirror_behind_us", "mirror_behind_seconds", FIGURE_US,
           "How long ago that was recorded which waits; what is older has been repeated. 0: nothing waits."},
-         (uint64_t)s.behind_ms * 1000},
+         (uint64_t)s.queue.behind_ms * 1000},
         {{"mirror_broken_since", "mirror_broken_since_timestamp_seconds", FIGURE_TIME,
           "Since when the mirror is broken; 0: it isn't."},
-         (uint64_t)s.queue.broken_ms},
+         (uint64_t)s.queue.lost_ms},
         {{"mirror_broken", "mirror_broken", FIGURE_GAUGE,
           "1 when events were left out because the queue was full, until that is accepted."},
-         s.queue.broken_ms != 0},
+         s.queue.lost_ms != 0},
         {{"mirror_left_out", "mirror_left_out_events", FIGURE_GAUGE, "How many were, since it is broken."},
          s.queue.left_out},
         {{"mirror_sent", "mirror_sent_total", FIGURE_COUNTER, "Events that were repeated in the old Redis."}, s.sent},

@@ -1,8 +1,8 @@
 /* Double writing: with legacy_mirror = yes, plays, deliveries and forgets are repeated in the sorted sets of the Redis
  * that users came from, so that one can go back at any time.
  *
- * What is to be repeated waits in the store (store_ops.mirror_*), durable with the write itself; a thread of its own
- * sends it in order. That Redis may be away, slow, or refuse: then it waits, and nobody waits for it.
+ * What is to be repeated waits in the store's feed (store/feed.h), durable with the write itself; a thread of its own
+ * consumes it in order. That Redis may be away, slow, or refuse: then it waits, and nobody waits for it.
  *
  *   server_start() -> the store recovers -> mirror_start() -> ... server_stop() -> mirror_stop() -> the store closes ->
  *   mirror_free()
@@ -15,7 +15,8 @@
 #include "base/err.h"
 #include "base/figure.h"
 #include "config/config.h"
-#include "store/store.h"
+#include "dedup/dedup.h"
+#include "store/feed.h"
 
 struct mirror;
 
@@ -29,9 +30,11 @@ enum mirror_doing {
     MIRROR_IN_STEP, /* nothing waits */
     MIRROR_SENDING,
     MIRROR_WAITING, /* for what `cause` says; tries again by itself */
+    MIRROR_OFF,
 };
-const char *mirror_doing_name(enum mirror_doing doing); /* "in step", "sending", "waiting" */
+const char *mirror_doing_name(enum mirror_doing doing); /* "in step", "sending", "waiting", "off" */
 
+#define MIRROR_CONSUMER "mirror" /* what it is called in the feed */
 enum { MIRROR_TEXT = 320 };
 
 struct mirror_status {
@@ -42,12 +45,10 @@ struct mirror_status {
     uint64_t skipped;         /* refused for their key alone */
     uint64_t sent_bytes;
     uint64_t outages;
-    int64_t reached_ms;        /* all that was recorded until then is there (wall time); ... */
-    int64_t behind_ms;         /* ... that long ago; 0: nothing waits */
     char problem[MIRROR_TEXT]; /* the last key that was refused, and why; "" none */
-    struct store_mirror_state queue;
+    struct feed_state queue;   /* lost: the mirror is broken */
 };
-void mirror_status(struct mirror *m, struct mirror_status *out); /* any thread */
+void mirror_look(const struct dedup *d, struct mirror_status *out); /* any thread; also when it is off */
 /* NULL: the mirror is off, and all is well. */
 void mirror_figures_each(struct mirror *m, figure_visit *visit, void *arg);
 

@@ -27,7 +27,7 @@ static int send_words(struct repeat *r, const struct repeat_sent *sent, const st
 /* So many plays or deliveries of one user. */
 static int send_items(struct repeat *r, int first, int n, struct err *err)
 {
-    const struct repeat_sent sent = {first, n, r->rows[first].kind == MIRROR_DELIVERY};
+    const struct repeat_sent sent = {first, n, r->rows[first].kind == FEED_DELIVERY};
     struct slice words[2 + 2 * PAIRS_MAX];
     char scores[PAIRS_MAX][SCORE_TEXT], text[LEGACY_KEY_MAX];
     struct slice key = key_of(r, &sent, text);
@@ -51,8 +51,8 @@ static int send_items(struct repeat *r, int first, int n, struct err *err)
 
 static int send_forget(struct repeat *r, int at, struct err *err)
 {
-    const struct store_mirrored *row = &r->rows[at];
-    bool item = row->kind == MIRROR_FORGET_ITEM;
+    const struct feed_event *row = &r->rows[at];
+    bool item = row->kind == FEED_UNSEE;
     int rc = 0;
     for (int i = 0; i < 2 && rc == 0; i++) {
         const struct repeat_sent sent = {at, i == 0, i == 1};
@@ -71,11 +71,11 @@ static int send_rows(struct repeat *r, int n, struct err *err)
     int rc = 0;
     r->n_sent = 0;
     for (int i = 0, next; i < n && rc == 0; i = next) {
-        const struct store_mirrored *row = &r->rows[i];
+        const struct feed_event *row = &r->rows[i];
         next = i + 1;
-        if (row->kind == MIRROR_FORGET_USER || row->kind == MIRROR_FORGET_ITEM) {
+        if (row->kind == FEED_FORGET || row->kind == FEED_UNSEE) {
             rc = send_forget(r, i, err);
-        } else if (row->kind == MIRROR_PLAY || r->cfg->legacy_delivered_key[0] != '\0') {
+        } else if (row->kind == FEED_PLAY || r->cfg->legacy_delivered_key[0] != '\0') {
             while (next < n && next - i < PAIRS_MAX && r->rows[next].kind == row->kind &&
                    slice_eq(r->rows[next].user, row->user)) {
                 next++;

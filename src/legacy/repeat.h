@@ -10,7 +10,7 @@
 #include "base/slice.h"
 #include "config/config.h"
 #include "legacy/redis.h"
-#include "store/store.h"
+#include "store/feed.h"
 
 enum { REPEAT_BATCH = 512 }; /* events */
 
@@ -20,7 +20,7 @@ struct repeat {
     /* A reply concerns this key alone: so many events are passed over. */
     void (*refused)(void *owner, struct slice key, int events, struct slice text);
     void *owner;
-    struct store_mirrored rows[REPEAT_BATCH]; /* the events, filled in by the caller */
+    struct feed_event rows[REPEAT_BATCH]; /* the events, filled in by the caller */
 
     /* Commands on their way. */
     struct repeat_sent {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "legacy/legacy.h"
+#include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -200,9 +201,8 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
     struct legacy_state state;
     legacy_state(legacy, &state);
     struct writer *w = &s->writer;
-    struct store_mirror_state mirror;
-    struct store *store = service_dedup(&s->conn)->store;
-    store->ops->mirror_state(store, &mirror);
+    struct feed_state mirror;
+    feed_state_of(service_dedup(&s->conn)->store, MIRROR_CONSUMER, &mirror);
     struct read_through_status read_through;
     read_through_status(service_dedup(&s->conn)->read_through, &read_through);
     write_map(w, 30);
@@ -228,9 +228,9 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
     write_field(w, "estimated_end", left > 0 ? (uint64_t)clock_wall_ms() + left * 1000 : 0);
     write_field(w, "waiting_since", (uint64_t)state.waiting_since_ms);
     write_str(w, "mirror");
-    write_str(w, mirror.broken_ms != 0 ? "broken" : mirror.on ? "whole" : "off");
-    write_field(w, "mirror_waiting", mirror.rows);
-    write_field(w, "mirror_broken_since", (uint64_t)mirror.broken_ms);
+    write_str(w, mirror.lost_ms != 0 ? "broken" : mirror.listens ? "whole" : "off");
+    write_field(w, "mirror_waiting", mirror.events);
+    write_field(w, "mirror_broken_since", (uint64_t)mirror.lost_ms);
     write_field(w, "mirror_left_out", mirror.left_out);
     write_str(w, "read_through");
     write_str(w, read_through_doing_name(read_through.doing));

@@ -6,7 +6,7 @@
 
 struct reset_task {
     struct task task;
-    struct store_call call;
+    struct feed_reset reset;
 };
 
 static void on_reset(struct store_call *call)
@@ -16,7 +16,7 @@ static void on_reset(struct store_call *call)
 
 static void answer_reset(struct task *task, struct resp_client *s)
 {
-    const struct err *err = &((struct reset_task *)task)->call.err;
+    const struct err *err = &((struct reset_task *)task)->reset.call.err;
     if (err->code < 0) {
         resp_client_write_err(s, err);
     } else {
@@ -26,14 +26,16 @@ static void answer_reset(struct task *task, struct resp_client *s)
 
 static enum outcome reset(struct resp_client *s)
 {
+    struct store *store = service_dedup(&s->conn)->store;
+    if (store->feed == NULL) {
+        return resp_client_refuse(s, "ERR this store keeps no feed, so it has no mirror");
+    }
     struct reset_task *t = task_new(sizeof *t, s, answer_reset);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
-    t->call.done = on_reset;
-    t->call.owner = &t->task;
-    struct store *store = service_dedup(&s->conn)->store;
-    store->ops->mirror_reset(store, &t->call);
+    t->reset = (struct feed_reset){.call = {.done = on_reset, .owner = &t->task}, .consumer = MIRROR_CONSUMER};
+    store->feed->reset(store, &t->reset);
     return OUTCOME_LATER;
 }
 
@@ -47,31 +49,27 @@ enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, 
         return resp_client_refuse(s, "ERR LEGACY MIRROR takes nothing or RESET, got '%.*s'", arg_shown(args[2]),
                                   args[2].data);
     }
-    struct mirror_status status = {0};
-    if (dedup->mirror != NULL) {
-        mirror_status(dedup->mirror, &status);
-    } else {
-        dedup->store->ops->mirror_state(dedup->store, &status.queue);
-    }
+    struct mirror_status status;
+    mirror_look(dedup, &status);
     struct writer *w = &s->writer;
     const struct {
         const char *name;
         int64_t value;
     } numbers[] = {
         {"waiting_since", status.waiting_since_ms},
-        {"waiting", (int64_t)status.queue.rows},
+        {"waiting", (int64_t)status.queue.events},
         {"bytes", (int64_t)status.queue.bytes},
         {"limit", (int64_t)status.queue.limit},
-        {"broken_since", status.queue.broken_ms},
+        {"broken_since", status.queue.lost_ms},
         {"left_out", (int64_t)status.queue.left_out},
         {"sent", (int64_t)status.sent},
         {"skipped", (int64_t)status.skipped},
         {"outages", (int64_t)status.outages},
-        {"behind_ms", status.behind_ms},
+        {"behind_ms", status.queue.behind_ms},
     };
     write_map(w, 3 + sizeof numbers / sizeof *numbers);
     write_str(w, "state");
-    write_str(w, dedup->mirror != NULL ? mirror_doing_name(status.doing) : "off");
+    write_str(w, mirror_doing_name(status.doing));
     write_str(w, "cause");
     write_str(w, status.cause);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {

@@ -148,12 +148,9 @@ static void add_mirror(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup != NULL) {
-        struct mirror_status status = {0};
-        if (dedup->mirror != NULL) {
-            mirror_status(dedup->mirror, &status);
-        }
-        buf_addf(out, "mirror_state:%s\r\nmirror_cause:%s\r\n",
-                 dedup->mirror != NULL ? mirror_doing_name(status.doing) : "off", status.cause);
+        struct mirror_status status;
+        mirror_look(dedup, &status);
+        buf_addf(out, "mirror_state:%s\r\nmirror_cause:%s\r\n", mirror_doing_name(status.doing), status.cause);
         mirror_figures_each(dedup->mirror, add_stat, out);
     }
 }

@@ -110,6 +110,8 @@ const struct command command_table[] = {
     {"echo", 2, CMD_FAST, 0, cmd_echo, NULL, "connection", "message", "Answers the message."},
     {"exec", 1, CMD_LOADING | CMD_IMMEDIATE, 0, cmd_exec, NULL, "transactions", "",
      "Runs what MULTI queued, and answers all replies together."},
+    {"feed", 1, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_feed, NULL, "unseen", "",
+     "Who consumes what is recorded here, and how far each is."},
     {"filter", -4, CMD_WRITE, /* with DELIVER */ 1, cmd_filter, NULL, "unseen",
      "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]",
      "The candidates that the user has not seen; with DELIVER, recorded as sent."},

@@ -2,6 +2,8 @@ libunseen_a_SOURCES += \
 	src/store/codec/batch.c \
 	src/store/codec/user_snapshot.c \
 	src/store/codec/user_snapshot.h \
+	src/store/feed.c \
+	src/store/feed.h \
 	src/store/ring.c \
 	src/store/ring.h \
 	src/store/sqlite/admin/backup.c \
@@ -47,7 +49,11 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/import_write.c \
 	src/store/sqlite/staging/session_snapshot.c \
 	src/store/sqlite/history/merge.c \
-	src/store/sqlite/staging/mirror.c \
+	src/store/sqlite/staging/feed.c \
+	src/store/sqlite/staging/feed.h \
+	src/store/sqlite/staging/feed_impl.h \
+	src/store/sqlite/staging/feed_sweep.c \
+	src/store/sqlite/staging/feed_write.c \
 	src/store/sqlite/history/month.c \
 	src/store/sqlite/staging/migration_set.c \
 	src/store/sqlite/staging/migration_set.h \

@@ -151,37 +151,6 @@ struct store_migration_counts {
 
 enum { STORE_PROBLEMS_MAX = 10000 };
 
-/* The mirror: with legacy_mirror, every play, delivery and forget also waits, durable with the write itself, until it
- * was repeated in the system that users came from (src/legacy/mirror.h). */
-enum store_mirror_kind {
-    MIRROR_PLAY = STORE_PLAY,
-    MIRROR_DELIVERY = STORE_DELIVERY,
-    MIRROR_FORGET_USER,
-    MIRROR_FORGET_ITEM,
-};
-
-struct store_mirrored {
-    uint64_t id; /* higher is later */
-    enum store_mirror_kind kind;
-    struct slice user, item; /* in the arena that was given */
-    int64_t at_ms;
-};
-
-/* What one takes of legacy_mirror_max: about what it takes of the file. */
-static inline uint64_t store_mirror_bytes(struct slice user, struct slice item)
-{
-    return 24 + user.len + item.len;
-}
-
-struct store_mirror_state {
-    bool on;
-    uint64_t rows, bytes; /* that wait */
-    uint64_t limit;       /* legacy_mirror_max: beyond it, events are left out */
-    int64_t broken_ms;    /* when the first was left out, also because the mirror was off again; 0: none was */
-    uint64_t left_out;    /* since then, while it was on */
-    uint64_t last_id;     /* of what waits, or waited, and is durable */
-};
-
 /* A scroll session as the store keeps it over a restart (dedup/sessions.h). */
 struct store_session {
     struct slice name;
@@ -493,18 +462,6 @@ struct store_ops {
     int (*migration_users_problems)(struct store_reader *reader, struct store_problem *out, int max,
                                     struct arena *arena, struct err *err);
 
-    /* The mirror's queue. mirror_listen: from now on wake() is called when something waits that wasn't there before, on
-     * a thread of the store; NULL: no more, once it returns. mirror_read: up to max with a higher id, in order; returns
-     * how many. mirror_done: those up to this id were repeated, n of so many bytes (store_mirror_bytes()); they
-     * are deleted some time later, or, after a crash, read once more. mirror_reset: what was left out is accepted; and
-     * while the mirror is off, what still waits is dropped. */
-    void (*mirror_listen)(struct store *s, void (*wake)(void *arg), void *arg);
-    int (*mirror_read)(struct store_reader *reader, uint64_t after, struct store_mirrored *out, int max,
-                       struct arena *arena, struct err *err);
-    void (*mirror_done)(struct store *s, uint64_t id, uint64_t n, uint64_t bytes);
-    void (*mirror_reset)(struct store *s, struct store_call *call);
-    void (*mirror_state)(struct store *s, struct store_mirror_state *out);
-
     /* Sessions over a restart. keep: replaces what is kept by what next() gives until it returns false; take: gives all
      * that is kept to each(), and forgets it, so that a crash brings no old state back. Each blocks, is one
      * transaction, and calls back on a thread of the store. */
@@ -517,8 +474,11 @@ struct store_ops {
     void (*close)(struct store *s);
 };
 
+struct store_feed_ops;
+
 struct store {
     const struct store_ops *ops;
+    const struct store_feed_ops *feed; /* store/feed.h; NULL: the engine keeps none */
 };
 
 #endif

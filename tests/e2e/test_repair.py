@@ -218,7 +218,7 @@ NOTED = "INSERT INTO noted (id, user, state) VALUES "
 
 
 def test_users_of_another_redis(server):
-    """Notes, problems and the mirror's queue: each damage is named, mended, and gone."""
+    """Notes, problems and the feed: each damage is named, mended, and gone."""
     server.options.update(legacy_redis=server.folder / "nobody", legacy_mirror="yes")
     server.restart()
     with server.client() as c:
@@ -234,24 +234,24 @@ def test_users_of_another_redis(server):
                       (NOTED + "(902, 'b', 1), (903, 'b', 0)", "staging.db"),
                       ("INSERT INTO legacy_problems VALUES ('', 'what', 1)", "staging.db"),
                       ("INSERT INTO meta VALUES ('legacy_paused', 'maybe')", "staging.db"),
-                      ("UPDATE mirror SET kind = 8 WHERE item = 'x'", "staging.db"),
-                      ("UPDATE mirror SET item = NULL WHERE item = 'z'", "staging.db"),
-                      ("UPDATE meta SET value = 0 WHERE name = 'mirror_on'", "staging.db"),
-                      ("INSERT INTO meta VALUES ('mirror_left_out', 3)", "staging.db")):
+                      ("UPDATE feed SET kind = 8 WHERE item = 'x'", "staging.db"),
+                      ("UPDATE feed SET item = NULL WHERE item = 'z'", "staging.db"),
+                      ("UPDATE feed_consumers SET left_out = 3", "staging.db"),
+                      ("INSERT INTO feed_consumers VALUES ('', 0, 0, 0, 0)", "staging.db")):
         spoil(server, sql, file=file)
     found = problems_of(server)
     for wanted in ("can't be read (state 9, user of 1 B)", "note 900 can't be read (state 0, user of 0 B)",
                    "note 901 can't be read", "note 0 can't be read", "3 notes of one user, the first of them is 2",
                    "a row of legacy_problems can't be read (key of 0 B)", 'legacy_paused in meta is "maybe"',
-                   "for the old Redis can't be read (kind 8, user of 1 B)", "can't be read (kind 2, user of 1 B)",
-                   "but meta says that there was no mirror", "but not since when"):
+                   "of the feed can't be read (kind 8, user of 1 B)", "can't be read (kind 2, user of 1 B)",
+                   'consumer "mirror" of the feed can\'t be read (cursor ', 'consumer "" of the feed can\'t be read'):
         assert sum(wanted in p for p in found) == 1, (wanted, found)
     assert len(found) == 11, found
     done = run("check", "--repair", "--data", server.data, "--test-clock", server.clock).stdout.decode()
     for wanted in ("1 note of a state that can't be read, to be read again", "3 notes that can't be read, lost",
                    "1 user noted more than once, to be read again", "2 repeated notes removed",
-                   "1 row of legacy_problems", "the migration is not paused", "2 events for the old Redis",
-                   "the mirror was on", "the mirror counts as broken"):
+                   "1 row of legacy_problems", "the migration is not paused", "2 events of the feed",
+                   "consumers of the feed lost from now on", "1 consumer of the feed without a name removed"):
         assert wanted in done, (wanted, done)
     assert problems_of(server) == []
     assert server.sqlite("staging.db", "SELECT noted, waiting, forgotten FROM migration") == "5|4|1"

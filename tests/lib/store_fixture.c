@@ -81,9 +81,19 @@ void call_done(struct store_call *call)
 
 /* --- the store --- */
 
+static uint64_t mirror_limit(const struct config *live)
+{
+    return (uint64_t)live->legacy_mirror_max;
+}
+
+/* With the mirror on, its events are kept. */
 int try_open(struct store_fixture *f, struct err *err)
 {
-    return sqlite_store_open(&f->cfg, &(struct sqlite_store_options){.vfs = VFS_FAULT_NAME}, &f->store, err);
+    int rc = sqlite_store_open(&f->cfg, &(struct sqlite_store_options){.vfs = VFS_FAULT_NAME}, &f->store, err);
+    if (rc == 0 && f->cfg.legacy_mirror) {
+        rc = f->store->feed->listen(f->store, &(struct feed_consumer){"mirror", mirror_limit, NULL, NULL}, err);
+    }
+    return rc;
 }
 
 void open_store(struct store_fixture *f)

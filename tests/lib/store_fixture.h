@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "store/feed.h"
 #include "store/sqlite/sqlite_store.h"
 #include "tests/lib/vfs_fault.h"
 

@@ -163,9 +163,9 @@ static void make(struct store_fixture *f)
     deliver(f, "sent", "d3");
     struct err err = {0};
     assert_int_equal(keep_sessions(f, &err), 0);
-    struct store_mirror_state mirror;
-    f->store->ops->mirror_state(f->store, &mirror);
-    mirrored = (int)mirror.rows;
+    struct feed_state mirror;
+    feed_state_of(f->store, "mirror", &mirror);
+    mirrored = (int)mirror.events;
     struct store_ring ring;
     f->store->ops->ring(f->store, &ring);
     for (int i = 0; i < SLOTS; i++) {
@@ -330,16 +330,16 @@ static const char *check_notes(struct store_fixture *f)
 
 static const char *check_mirror(struct store_fixture *f)
 {
-    static struct store_mirrored out[MIRRORED_MAX];
+    static struct feed_event out[MIRRORED_MAX];
     struct arena arena = {0};
     struct err err = {0};
-    int n = f->store->ops->mirror_read(f->reader, 0, out, MIRRORED_MAX, &arena, &err);
+    int n = f->store->feed->read(f->reader, "mirror", 0, out, MIRRORED_MAX, &arena, &err);
     bool last = n > 0 && slice_eq(out[n - 1].user, slice_str("sent")) && slice_eq(out[n - 1].item, slice_str("d3"));
     arena_free(&arena);
-    struct store_mirror_state state;
-    f->store->ops->mirror_state(f->store, &state);
-    if (n != mirrored || !last || state.rows != (uint64_t)n || state.broken_ms != 0 || state.left_out != 0) {
-        return wrong("%d events wait, of %d, the state says %d: %s", n, mirrored, (int)state.rows, err.text);
+    struct feed_state state;
+    feed_state_of(f->store, "mirror", &state);
+    if (n != mirrored || !last || state.events != (uint64_t)n || state.lost_ms != 0 || state.left_out != 0) {
+        return wrong("%d events wait, of %d, the state says %d: %s", n, mirrored, (int)state.events, err.text);
     }
     return NULL;
 }

@@ -443,18 +443,6 @@ static void fake_notes_state(struct store *s, struct store_migration_counts *out
     *out = (struct store_migration_counts){0};
 }
 
-static void fake_mirror_state(struct store *s, struct store_mirror_state *out)
-{
-    (void)s;
-    *out = (struct store_mirror_state){0};
-}
-
-static void fake_mirror_reset(struct store *s, struct store_call *call)
-{
-    (void)s;
-    call->done(call);
-}
-
 static const struct store_ops fake_ops = {
     .record = fake_record,
     .forget = fake_forget,
@@ -476,8 +464,6 @@ static const struct store_ops fake_ops = {
     .backup_stop = fake_stop,
     .bulk_stop = fake_stop,
     .migration_users_state = fake_notes_state,
-    .mirror_state = fake_mirror_state,
-    .mirror_reset = fake_mirror_reset,
 };
 
 struct store *fake_store_new(void)

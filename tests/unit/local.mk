@@ -19,6 +19,7 @@ unit_tests = \
 	tests/unit/test_doors \
 	tests/unit/test_environment \
 	tests/unit/test_extension \
+	tests/unit/test_feed \
 	tests/unit/test_filter \
 	tests/unit/test_filter_bounds \
 	tests/unit/test_filter_codec \

@@ -6,7 +6,6 @@
 
 #include <cmocka.h>
 
-#include "legacy/lag.h"
 #include "legacy/parse.h"
 #include "legacy/rate_limiter.h"
 
@@ -220,58 +219,11 @@ static void test_pace(void **state)
     assert_int_equal(taken, 11);
 }
 
-/* A queue that is never empty: an event each ms, and what is sent is `lag` old by then. */
-static void run_queue(struct lag *r, int64_t *now, int64_t lag, int64_t ms)
-{
-    for (int64_t until = *now + ms; *now < until; (*now)++) {
-        lag_mark(r, *now, (uint64_t)*now);
-        lag_sent(r, (uint64_t)(*now - lag));
-        int64_t behind = *now - r->reached_ms;
-        assert_true(behind >= lag || *now < until - ms + lag);
-        assert_true(r->n <= LAG_MARKS);
-    }
-}
-
-static void test_reach(void **state)
-{
-    (void)state;
-    int64_t now = 1000000;
-    struct lag r = {.reached_ms = now};
-    run_queue(&r, &now, 50, 60 * 1000);
-    assert_in_range(now - r.reached_ms, 50, 52);
-    run_queue(&r, &now, 5000, 60 * 1000); /* slower */
-    assert_in_range(now - r.reached_ms, 5000, 5000 + 5000 / 30);
-    run_queue(&r, &now, 50, 60 * 1000);
-    assert_in_range(now - r.reached_ms, 50, 52);
-
-    /* An hour's outage, in which events come each ms, looked at each ten seconds; then they are sent, ten an ms. */
-    int64_t sent = now, hour = 3600 * 1000;
-    for (int64_t end = now + hour; now < end; now += 10 * 1000) {
-        lag_mark(&r, now, (uint64_t)now);
-        assert_in_range(now - r.reached_ms, now - sent, now - sent + 52);
-    }
-    while (sent < now) {
-        now++;
-        sent += 10;
-        lag_mark(&r, now, (uint64_t)now);
-        lag_sent(&r, (uint64_t)sent);
-        assert_in_range(now - r.reached_ms, now > sent ? now - sent : 0, (now > sent ? now - sent : 0) + hour / 30);
-    }
-
-    /* Nothing comes any more, and all is sent. */
-    lag_mark(&r, now + 1, (uint64_t)now);
-    lag_mark(&r, now + hour, (uint64_t)now);
-    lag_sent(&r, (uint64_t)now);
-    assert_int_equal(r.reached_ms, now + hour);
-    assert_int_equal(r.n, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),     cmocka_unit_test(test_two_forms), cmocka_unit_test(test_pattern),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_scores),    cmocka_unit_test(test_pace),
-        cmocka_unit_test(test_reach),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,15 +154,15 @@ static int read_migration_users(struct round *r)
 /* Reads what waits for the other Redis, and says that it has it. */
 static int empty_mirror(struct round *r)
 {
-    static struct store_mirrored out[500];
+    static struct feed_event out[500];
     struct arena arena = {0};
-    int n = r->f->store->ops->mirror_read(r->f->reader, 0, out, 500, &arena, &r->err);
+    int n = r->f->store->feed->read(r->f->reader, "mirror", 0, out, 500, &arena, &r->err);
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        bytes += store_mirror_bytes(out[i].user, out[i].item);
+        bytes += feed_event_bytes(out[i].user, out[i].item);
     }
     if (n > 0 && r->number == 1) { /* once: what was not deleted is read again */
-        r->f->store->ops->mirror_done(r->f->store, out[n - 1].id, (uint64_t)n, bytes);
+        r->f->store->feed->done(r->f->store, "mirror", out[n - 1].seq, (uint64_t)n, bytes);
     }
     arena_free(&arena);
     return n < 0 ? n : 0;
@@ -170,7 +170,12 @@ static int empty_mirror(struct round *r)
 
 static int reset_mirror(struct round *r)
 {
-    return call(r->f, r->f->store->ops->mirror_reset, &r->err);
+    int done = 0;
+    struct feed_reset reset = {.call = {.done = call_done, .owner = &done}, .consumer = "mirror"};
+    r->f->store->feed->reset(r->f->store, &reset);
+    wait_flag(&done);
+    r->err = reset.call.err;
+    return r->err.code;
 }
 
 static void ignore_session(void *arg, const struct store_session *kept)
@@ -315,9 +320,9 @@ static const char *look_at_background(struct round *r)
             return "April is not swept as far as it should be";
         }
     }
-    struct store_mirror_state mirror;
-    r->f->store->ops->mirror_state(r->f->store, &mirror);
-    return ask(r->f, "staging", "SELECT count(*) FROM mirror") > (int64_t)mirror.rows ? "the mirror isn't emptied"
+    struct feed_state mirror;
+    feed_state_of(r->f->store, "mirror", &mirror);
+    return ask(r->f, "staging", "SELECT count(*) FROM feed") > (int64_t)mirror.events ? "the mirror isn't emptied"
                                                                                       : NULL;
 }
 

@@ -1,6 +1,6 @@
-/* The mirror's queue through the store's seam, on a file system that fails on demand: that exactly what was
- * acknowledged waits, in its order, whatever fails, and never more than legacy_mirror_max. Sending is tested in
- * tests/e2e. */
+/* The feed with one consumer, the mirror, through the store's seam, on a file system that fails on demand: that exactly
+ * what was acknowledged waits, in its order, whatever fails, and never more than legacy_mirror_max. Sending is tested
+ * in tests/e2e. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 enum { READ_MAX = 20000 };
 
 static struct arena arena;
-static struct store_mirrored waiting[READ_MAX];
+static struct feed_event waiting[READ_MAX];
 
 static int setup(void **state)
 {
@@ -92,10 +92,19 @@ static void call(struct store_fixture *f, void (*op)(struct store *, struct stor
     assert_int_equal(c.err.code, 0);
 }
 
-static struct store_mirror_state state_of(struct store_fixture *f)
+static void reset(struct store_fixture *f)
 {
-    struct store_mirror_state s;
-    f->store->ops->mirror_state(f->store, &s);
+    int done = 0;
+    struct feed_reset r = {.call = {.done = call_done, .owner = &done}, .consumer = "mirror"};
+    f->store->feed->reset(f->store, &r);
+    wait_flag(&done);
+    assert_int_equal(r.call.err.code, 0);
+}
+
+static struct feed_state state_of(struct store_fixture *f)
+{
+    struct feed_state s;
+    feed_state_of(f->store, "mirror", &s);
     return s;
 }
 
@@ -103,7 +112,7 @@ static int read_all(struct store_fixture *f)
 {
     struct err err = {0};
     arena_reset(&arena);
-    int n = f->store->ops->mirror_read(f->reader, 0, waiting, READ_MAX, &arena, &err);
+    int n = f->store->feed->read(f->reader, "mirror", 0, waiting, READ_MAX, &arena, &err);
     assert_true(n >= 0);
     return n;
 }
@@ -116,17 +125,17 @@ static void expect(struct store_fixture *f, const char *want)
     struct buf got = {0};
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        const struct store_mirrored *m = &waiting[i];
-        assert_true(i == 0 || m->id > waiting[i - 1].id);
-        assert_true(m->at_ms == START);
+        const struct feed_event *m = &waiting[i];
+        assert_true(i == 0 || m->seq > waiting[i - 1].seq);
+        assert_true(m->at_ms == START && m->recorded_ms == START);
         buf_addf(&got, "%s%s %.*s%s%.*s", i > 0 ? ", " : "", kinds[m->kind], (int)m->user.len, m->user.data,
                  m->item.len > 0 ? " " : "", (int)m->item.len, m->item.data);
-        bytes += store_mirror_bytes(m->user, m->item);
+        bytes += feed_event_bytes(m->user, m->item);
     }
     buf_add(&got, "", 1);
     assert_string_equal(got.data, want);
     buf_free(&got);
-    assert_int_equal(state_of(f).rows, n);
+    assert_int_equal(state_of(f).events, n);
     assert_int_equal(state_of(f).bytes, bytes);
 }
 
@@ -135,12 +144,12 @@ static void repeat(struct store_fixture *f, int n)
 {
     struct err err = {0};
     arena_reset(&arena);
-    assert_int_equal(f->store->ops->mirror_read(f->reader, 0, waiting, n, &arena, &err), n);
+    assert_int_equal(f->store->feed->read(f->reader, "mirror", 0, waiting, n, &arena, &err), n);
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) {
-        bytes += store_mirror_bytes(waiting[i].user, waiting[i].item);
+        bytes += feed_event_bytes(waiting[i].user, waiting[i].item);
     }
-    f->store->ops->mirror_done(f->store, waiting[n - 1].id, (uint64_t)n, bytes);
+    f->store->feed->done(f->store, "mirror", waiting[n - 1].seq, (uint64_t)n, bytes);
 }
 
 static int64_t in_file(struct store_fixture *f, const char *sql)
@@ -188,7 +197,7 @@ static void test_off(void **state)
     assert_int_equal(play(f, "u", "a"), 0);
     assert_int_equal(forget(f, "u", NULL), 0);
     expect(f, "");
-    assert_int_equal(state_of(f).broken_ms, 0); /* nobody ever wanted it */
+    assert_int_equal(state_of(f).lost_ms, 0); /* nobody ever wanted it */
 }
 
 static void test_repeated_ones_go(void **state)
@@ -198,13 +207,13 @@ static void test_repeated_ones_go(void **state)
         assert_int_equal(record(f, STORE_PLAY, "u", "a", 200), 0);
     }
     repeat(f, 9998);
-    assert_int_equal(state_of(f).rows, 2);
+    assert_int_equal(state_of(f).events, 2);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(play(f, "u", "b"), 0); /* chunks go with the next writes */
     }
-    assert_true(in_file(f, "SELECT count(*) FROM mirror") <= 10000 - 9998 + 3 + 4096);
+    assert_true(in_file(f, "SELECT count(*) FROM feed") <= 10000 - 9998 + 3 + 4096);
     call(f, f->store->ops->tick);
-    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 5);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), 5);
     kill_store(f);
     open_store(f);
     expect(f, "play u a198, play u a199, play u b, play u b, play u b");
@@ -272,18 +281,18 @@ static void test_committed_without_room_in_memory(void **state)
     assert_int_equal(rc, ERR_NOMEM);
     int n = read_all(f); /* some of the refused ones may be seen: those before the first that found no room */
     assert_true(n >= taken && n < taken + 200);
-    assert_int_equal(state_of(f).rows, taken + 200);
-    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), taken + 200);
+    assert_int_equal(state_of(f).events, taken + 200);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), taken + 200);
 
     assert_int_equal(play(f, "v", "b"), 0);
     assert_int_equal(read_all(f), n + 1);
     assert_memory_equal(waiting[n].user.data, "v", 1);
-    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), n + 1);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), n + 1);
     uint64_t bytes = 0;
     for (int i = 0; i <= n; i++) {
-        bytes += store_mirror_bytes(waiting[i].user, waiting[i].item);
+        bytes += feed_event_bytes(waiting[i].user, waiting[i].item);
     }
-    assert_int_equal(state_of(f).rows, n + 1);
+    assert_int_equal(state_of(f).events, n + 1);
     assert_int_equal(state_of(f).bytes, bytes);
 }
 
@@ -295,7 +304,7 @@ static void test_deleted_beside_a_write(void **state)
     }
     repeat(f, 1000);
     assert_int_equal(play(f, "u", "b"), 0);
-    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 201);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), 201);
 }
 
 /* Deleting fails for as long as the disk does; then it goes on. */
@@ -310,10 +319,10 @@ static void test_deleting_fails(void **state)
     call(f, f->store->ops->tick);
     assert_true(vfs_fault_hits(failed) > 0);
     vfs_fault_heal();
-    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 100);
-    assert_int_equal(state_of(f).rows, 0);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), 100);
+    assert_int_equal(state_of(f).events, 0);
     call(f, f->store->ops->tick);
-    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 0);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), 0);
     expect(f, "");
     assert_int_equal(play(f, "u", "b"), 0);
     expect(f, "play u b");
@@ -324,31 +333,31 @@ static void test_full(void **state)
     struct store_fixture *f = *state;
     f->cfg.legacy_mirror_max = 10000;
     uint64_t taken = 0;
-    while (state_of(f).broken_ms == 0) {
-        taken = state_of(f).rows;
+    while (state_of(f).lost_ms == 0) {
+        taken = state_of(f).events;
         assert_int_equal(record(f, STORE_PLAY, "u", "a", 100), 0);
         clock_test_advance(1);
     }
-    struct store_mirror_state s = state_of(f);
-    assert_int_equal(s.rows, taken);
+    struct feed_state s = state_of(f);
+    assert_int_equal(s.events, taken);
     assert_true(s.bytes <= 10000 && s.bytes > 5000);
     assert_int_equal(s.left_out, 100);
-    int64_t since = s.broken_ms;
+    int64_t since = s.lost_ms;
     assert_int_equal(forget(f, "u", NULL), 0); /* there is room for this one */
-    assert_int_equal(state_of(f).rows, taken + 1);
+    assert_int_equal(state_of(f).events, taken + 1);
     assert_int_equal(record(f, STORE_PLAY, "u", "a", 200), 0);
     kill_store(f);
     open_store(f);
     s = state_of(f);
-    assert_int_equal(s.broken_ms, since);
+    assert_int_equal(s.lost_ms, since);
     assert_int_equal(s.left_out, 300);
-    assert_int_equal(s.rows, taken + 1);
-    call(f, f->store->ops->mirror_reset);
+    assert_int_equal(s.events, taken + 1);
+    reset(f);
     s = state_of(f);
-    assert_true(s.broken_ms == 0 && s.left_out == 0 && s.rows == taken + 1);
+    assert_true(s.lost_ms == 0 && s.left_out == 0 && s.events == taken + 1);
     close_store(f);
     open_store(f);
-    assert_int_equal(state_of(f).broken_ms, 0);
+    assert_int_equal(state_of(f).lost_ms, 0);
 }
 
 /* A commit that fails leaves nothing out. */
@@ -360,7 +369,7 @@ static void test_full_and_a_failed_commit(void **state)
     assert_true(record(f, STORE_PLAY, "u", "a", 100) < 0);
     vfs_fault_heal();
     assert_int_equal(play(f, "u", "a"), 0);
-    assert_int_equal(state_of(f).broken_ms, 0);
+    assert_int_equal(state_of(f).lost_ms, 0);
     assert_int_equal(state_of(f).left_out, 0);
     expect(f, "play u a");
 }
@@ -372,23 +381,36 @@ static void test_off_and_on_again(void **state)
     close_store(f);
     f->cfg.legacy_mirror = 0;
     open_store(f);
-    assert_int_equal(state_of(f).broken_ms, 0); /* nothing is missing yet */
+    assert_int_equal(state_of(f).lost_ms, 0); /* nothing is missing yet */
     assert_int_equal(play(f, "u", "b"), 0);
-    assert_int_equal(state_of(f).broken_ms, START);
+    assert_int_equal(state_of(f).lost_ms, START);
     close_store(f);
     f->cfg.legacy_mirror = 1;
     open_store(f);
-    assert_int_equal(state_of(f).broken_ms, START);
+    assert_int_equal(state_of(f).lost_ms, START);
     assert_int_equal(play(f, "u", "c"), 0);
     expect(f, "play u a, play u c");
     close_store(f);
     f->cfg.legacy_mirror = 0;
     open_store(f);
-    call(f, f->store->ops->mirror_reset); /* off for good */
+    reset(f); /* off for good */
     expect(f, "");
-    assert_int_equal(in_file(f, "SELECT count(*) FROM mirror"), 0);
+    assert_int_equal(in_file(f, "SELECT count(*) FROM feed"), 0);
     assert_int_equal(play(f, "u", "d"), 0);
-    assert_int_equal(state_of(f).broken_ms, 0);
+    assert_int_equal(state_of(f).lost_ms, 0);
+}
+
+/* Of whom nothing is to be erased here, either. */
+static void test_forgotten_while_it_is_off(void **state)
+{
+    struct store_fixture *f = *state;
+    assert_int_equal(play(f, "u", "a"), 0);
+    close_store(f);
+    f->cfg.legacy_mirror = 0;
+    open_store(f);
+    assert_int_equal(forget(f, "stranger", NULL), 0);
+    assert_int_equal(state_of(f).lost_ms, START);
+    expect(f, "play u a");
 }
 
 static void count_wakes(void *arg)
@@ -396,15 +418,27 @@ static void count_wakes(void *arg)
     atomic_fetch_add((_Atomic int *)arg, 1);
 }
 
+static uint64_t no_limit(const struct config *live)
+{
+    (void)live;
+    return INT64_MAX;
+}
+
+static void listen(struct store_fixture *f, void (*wake)(void *arg), void *arg)
+{
+    struct err err;
+    assert_int_equal(f->store->feed->listen(f->store, &(struct feed_consumer){"mirror", no_limit, wake, arg}, &err), 0);
+}
+
 static void test_wakes(void **state)
 {
     struct store_fixture *f = *state;
     _Atomic int wakes = 0;
-    f->store->ops->mirror_listen(f->store, count_wakes, &wakes);
+    listen(f, count_wakes, &wakes);
     assert_int_equal(play(f, "u", "a"), 0);
     call(f, f->store->ops->tick); /* it comes after the answer */
     assert_int_equal(atomic_load(&wakes), 1);
-    f->store->ops->mirror_listen(f->store, NULL, NULL);
+    listen(f, NULL, NULL);
     assert_int_equal(play(f, "u", "b"), 0);
     call(f, f->store->ops->tick);
     assert_int_equal(atomic_load(&wakes), 1);
@@ -420,6 +454,7 @@ int main(void)
         TEST(test_failed_commits),
         TEST(test_deleting_fails),
         TEST(test_full),
+        TEST(test_forgotten_while_it_is_off),
         TEST(test_full_and_a_failed_commit),
         TEST(test_off_and_on_again),
         TEST(test_wakes),

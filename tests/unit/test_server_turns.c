@@ -139,6 +139,7 @@ static const char *const longest[][2] = {
     {"hello", "3"},
     {"why", "u i"},
     {"legacy|problems", "9"},
+    {"feed", ""},
     {"legacy|mirror", ""},
     {"legacy|status", ""},
     {"filter", "u REPLY INDEXES ITEMS a b c d e f"},

@@ -18,6 +18,7 @@
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -294,10 +295,10 @@ static void store_close(struct store *base)
         log_error("newest time not saved", "error=%s", log_quote_str(err.text));
     }
     backup_time_save(s);
-    while (mirror_empty_step(s, true)) {
+    while (feed_sweep_step(s, true)) {
     }
     stager_note_end(s);
-    mirror_close(s);
+    feed_close(s);
     migration_users_close(s);
     close_file(&s->stager.db);
     close_file(&s->historian.db);
@@ -353,11 +354,6 @@ static const struct store_ops sqlite_ops = {
     .migration_users_state = migration_users_state,
     .migration_users_read = reader_migration,
     .migration_users_problems = reader_problems,
-    .mirror_listen = mirror_listen,
-    .mirror_read = reader_mirror,
-    .mirror_done = mirror_done,
-    .mirror_reset = mirror_reset,
-    .mirror_state = mirror_state,
     .keep_sessions = kept_put,
     .take_sessions = kept_take,
     .close = store_close,
@@ -432,7 +428,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     }
     if ((result = choose_seed(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
         (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
-        (result = migration_users_open(s, err)) < 0 || (result = mirror_open(s, err)) < 0 ||
+        (result = migration_users_open(s, err)) < 0 || (result = feed_open(s, err)) < 0 ||
         (result = start(s, err)) < 0) {
         goto close_files;
     }
@@ -440,7 +436,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     return 0;
 
 close_files:
-    mirror_close(s);
+    feed_close(s);
     migration_users_close(s);
     free_slots(s);
     db_close(&s->historian.db);

@@ -35,7 +35,7 @@
 
 struct bulk;
 struct migration_users;
-struct mirror_queue;
+struct feed;
 struct backup;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
@@ -47,7 +47,7 @@ enum store_wants {
     WANTS_SESSIONS,  /* to be kept, or given back */
     WANTS_IMPORT,    /* users of another store */
     WANTS_MIGRATION, /* a change of notes */
-    WANTS_MIRROR,    /* the mirror reset */
+    WANTS_FEED,      /* a consumer of the feed reset */
     WANTS_CLOCK,     /* an administrator says what time it is */
 };
 
@@ -150,7 +150,7 @@ struct sqlite_store {
     bool bulk_stopped;
     pthread_cond_t bulk_wake; /* of who waits for it */
     struct migration_users *users_to_migrate;
-    struct mirror_queue *mirror;
+    struct feed *feed;
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */

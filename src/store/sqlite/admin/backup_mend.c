@@ -6,9 +6,9 @@
  *            the notes of those users are ended.
  *   ids      the deliveries in history may have higher row ids than any that the older copy knows. Later deliveries
  *            must get higher ones still, so the mark is raised.
- *   mirror   what waits for the old Redis is sent from the store itself. A copy that sent it again, days later, would
- *            undo what happened since: forget a user once more. So it isn't in the copy; when there was any, the copy's
- *            mirror is broken.
+ *   feed     what waits for the old Redis is sent from the store itself. A copy that sent it again, days later, would
+ *            undo what happened since: forget a user once more. So it isn't in the copy, and those for whom something
+ *            waited are lost there.
  *   seal, sweep, new months
  *            are within history.db, whose copy is of one moment.
  */
@@ -96,15 +96,14 @@ static int delete_forgotten(struct db *db, const struct buf *users_to_migrate, u
     return result;
 }
 
-static int drop_mirror(struct db *db, struct err *err)
+static int drop_feed(struct db *db, struct err *err)
 {
-    int64_t waiting = 0, broken = 0;
-    int result = db_int(db, "SELECT EXISTS (SELECT 1 FROM mirror)", &waiting, err);
-    if (result < 0 || waiting == 0 || (result = db_exec(db, "DELETE FROM mirror", err)) < 0 ||
-        (result = db_meta_int(db, "mirror_broken", 0, &broken, err)) < 0) {
-        return result;
+    sqlite3_stmt *stmt = db_stmt(db, SQL_FEED_LOSE, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, clock_wall_ms());
     }
-    return broken != 0 ? 0 : db_meta_set_int(db, "mirror_broken", clock_wall_ms(), err);
+    int result = db_run(db, stmt, err);
+    return result < 0 ? result : db_exec(db, "DELETE FROM feed", err);
 }
 
 static int mend(struct db *db, const struct buf *users_to_migrate, uint64_t seed, uint64_t high_water, struct err *err)
@@ -114,7 +113,7 @@ static int mend(struct db *db, const struct buf *users_to_migrate, uint64_t seed
         return result;
     }
     if ((users_to_migrate->len > 0 && (result = delete_forgotten(db, users_to_migrate, seed, err)) < 0) ||
-        (result = drop_mirror(db, err)) < 0 ||
+        (result = drop_feed(db, err)) < 0 ||
         (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
         db_rollback(db);
         return result;

@@ -1,6 +1,6 @@
-/* What staging.db has of users who come from another Redis: notes, problems and the mirror's queue. To read a user once
- * more is harmless, so a note of which only the state is unclear waits again. An event that can't be read is lost, and
- * the mirror is broken from then on. */
+/* What staging.db has of users who come from another Redis: notes, problems and the feed. To read a user once more
+ * is harmless, so a note of which only the state is unclear waits again. An event that can't be read is lost, and so
+ * are the feed's consumers from then on. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -33,10 +33,11 @@ int repair_legacy(struct db *db, void (*did)(void *arg, const char *what), void 
         {SQL_REPAIR_NOTE_REPEATS, "staging.db: %d repeated note%s removed"},
         {SQL_REPAIR_LEGACY_PROBLEMS, "staging.db: %d row%s of legacy_problems that can't be read, removed"},
         {SQL_REPAIR_LEGACY_PAUSED, "staging.db: the migration is not paused (%d value%s of meta)"},
-        {SQL_REPAIR_MIRROR, "staging.db: %d event%s for the old Redis that can't be read, lost: the mirror is broken"},
-        {SQL_REPAIR_MIRROR_META, "staging.db: %d value%s of meta about the mirror, set anew"},
-        {SQL_REPAIR_MIRROR_ON, "staging.db: the mirror was on, since events wait (%d value%s of meta)"},
-        {SQL_REPAIR_MIRROR_SINCE, "staging.db: the mirror counts as broken from now on (%d value%s of meta)"},
+        {SQL_REPAIR_FEED_LOST, "staging.db: %d consumer%s of the feed lost from now on"},
+        {SQL_REPAIR_FEED, "staging.db: %d event%s of the feed that can't be read, lost"},
+        {SQL_REPAIR_FEED_CONSUMERS, "staging.db: %d consumer%s of the feed set anew, and lost from now on"},
+        {SQL_REPAIR_FEED_NAMES, "staging.db: %d consumer%s of the feed without a name removed"},
+        {SQL_REPAIR_FEED_MIRROR, "staging.db: the feed's events are the mirror's, which is lost (%d consumer%s)"},
     };
     int repairs = 0;
     int result = 0;
@@ -48,9 +49,6 @@ int repair_legacy(struct db *db, void (*did)(void *arg, const char *what), void 
             snprintf(text, sizeof text, steps[i].what, rows, plural((uint64_t)rows));
             did(arg, text);
             repairs++;
-        }
-        if (result == 0 && rows > 0 && steps[i].sql == SQL_REPAIR_MIRROR) {
-            result = run(db, SQL_REPAIR_MIRROR_LEFT_OUT, rows, &rows, err);
         }
     }
     return result < 0 ? result : repairs;

@@ -32,9 +32,9 @@ static int count_lost(void *arg, int64_t from, int64_t to, struct err *err)
     return 0;
 }
 
-/* A table with ids, into the same one. */
-static int take(struct salvage *s, const char *table, const char *columns, const char *values, uint64_t *lost,
-                struct err *err)
+/* A table with ids, into the same one. They are its first column. */
+static int take(struct salvage *s, const char *table, const char *key, const char *columns, const char *values,
+                uint64_t *lost, struct err *err)
 {
     char sql[256];
     struct part p = {.s = s};
@@ -42,13 +42,8 @@ static int take(struct salvage *s, const char *table, const char *columns, const
     if (sqlite3_prepare_v2(s->to.handle, sql, -1, &p.put, NULL) != SQLITE_OK) {
         return db_error(&s->to, err, sql);
     }
-    struct salvage_table t = {.from = &s->from,
-                              .name = table,
-                              .key = "id",
-                              .columns = columns,
-                              .row = put_row,
-                              .lost = count_lost,
-                              .arg = &p};
+    struct salvage_table t = {
+        .from = &s->from, .name = table, .key = key, .columns = columns, .row = put_row, .lost = count_lost, .arg = &p};
     int result = salvage_table(&t, err);
     sqlite3_finalize(p.put);
     *lost = p.stretches;
@@ -68,7 +63,7 @@ static int take_slot(struct salvage *s, int slot, struct err *err)
     snprintf(table, sizeof table, "staged_%d", slot);
     db_expand(sql_file_slot, slot, sql, sizeof sql);
     int result = db_exec(&s->to, sql, err);
-    return result < 0 ? result : take(s, table, "id, kind, user, item, at", "?, ?, ?, ?, ?", &lost, err);
+    return result < 0 ? result : take(s, table, "id", "id, kind, user, item, at", "?, ?, ?, ?, ?", &lost, err);
 }
 
 static int take_set_aside(struct salvage *s, struct err *err)
@@ -80,11 +75,26 @@ static int take_set_aside(struct salvage *s, struct err *err)
     return salvage_copy(s, "set_aside", "slot, id, kind, user, item, at, found, accepted", err);
 }
 
-static int take_mirror(struct salvage *s, struct err *err)
+static int run(struct db *db, enum sql_statement sql, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, sql, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, clock_wall_ms());
+    }
+    return db_run(db, stmt, err);
+}
+
+/* Whose events they were may be unknown. */
+static int take_feed(struct salvage *s, struct err *err)
 {
     uint64_t lost = 0;
-    int result = take(s, "mirror", "id, kind, user, item, at", "?, ?, ?, ?, ?", &lost, err);
-    return result < 0 || lost == 0 ? result : db_meta_raise(&s->to, "mirror_broken", clock_wall_ms(), err);
+    int result = salvage_copy(s, "feed_consumers", "name, cursor, gap, lost, left_out", err);
+    if (result < 0 ||
+        (result = take(s, "feed", "seq", "seq, kind, user, item, at, late", "?, ?, ?, ?, ?, ?", &lost, err)) < 0) {
+        return result;
+    }
+    result = lost > 0 ? run(&s->to, SQL_FEED_LOSE_ALL, err) : 0;
+    return result < 0 ? result : run(&s->to, SQL_REPAIR_FEED_MIRROR, err);
 }
 
 int salvage_staging(struct salvage *s, struct err *err)
@@ -99,9 +109,9 @@ int salvage_staging(struct salvage *s, struct err *err)
         result = tables.exists[slot] ? take_slot(s, slot, err) : 0;
     }
     if (result < 0 || (result = take_set_aside(s, err)) < 0 ||
-        (result = take(s, "noted", "id, user, state", "?, ?, ?", &lost, err)) < 0 ||
+        (result = take(s, "noted", "id", "id, user, state", "?, ?, ?", &lost, err)) < 0 ||
         (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0) {
         return result;
     }
-    return take_mirror(s, err);
+    return take_feed(s, err);
 }

@@ -22,6 +22,7 @@ static const struct view {
     {"staging", "ring", SQL_VIEW_RING, NULL},
     {"staging", "migration", SQL_STATEMENTS, sql_file_staging},
     {"staging", "migration_problems", SQL_STATEMENTS, sql_file_staging},
+    {"staging", "feed_lag", SQL_STATEMENTS, sql_file_staging},
     {"staging", "mirror_queue", SQL_STATEMENTS, sql_file_staging},
 };
 enum { VIEWS = sizeof views / sizeof *views };

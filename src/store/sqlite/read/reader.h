@@ -11,6 +11,7 @@
 #include "store/codec/deliveries.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
+#include "store/feed.h"
 #include "store/store.h"
 
 struct sqlite_store;
@@ -56,7 +57,7 @@ int reader_migration(struct store_reader *reader, struct store_migration_walk *w
                      struct arena *arena, struct err *err);
 int reader_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
                     struct err *err);
-int reader_mirror(struct store_reader *reader, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
-                  struct err *err);
+int reader_feed(struct store_reader *reader, const char *consumer, uint64_t after, struct feed_event *out, int max,
+                struct arena *arena, struct err *err);
 
 #endif

@@ -1,8 +1,13 @@
 /* What a reader reads of staging.db, by a second connection that is opened when it is needed first: the notes that wait
- * and the problems, for the migration and whoever shows it, and the mirror's queue, for the mirror's thread. Questions
+ * and the problems, for the migration and whoever shows it, and the feed, for its consumers. Questions
  * don't: what is staged they find in the indexes.
  */
 #include "store/sqlite/read/reader.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -91,10 +96,30 @@ int reader_problems(struct store_reader *r, struct store_problem *out, int max, 
     return result < 0 ? result : db_end_read(&r->staging, list_problems(&r->staging, out, max, arena, err), err);
 }
 
-static int list_mirrored(struct db *db, uint64_t after, uint64_t last, struct store_mirrored *out, int max,
-                         struct arena *arena, struct err *err)
+/* What a newer program has written, or a damage. */
+static int unknown_kind(struct db *db, uint64_t seq, int kind, struct err *err)
 {
-    sqlite3_stmt *stmt = db_stmt(db, SQL_MIRROR_FROM, err);
+    sqlite3_stmt *stmt = db_stmt(db, SQL_META_GET, err);
+    char needs[32] = "the version that wrote it";
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, "feed_needs", -1, SQLITE_STATIC);
+    }
+    int result = db_step(db, stmt, err);
+    if (result == 1) {
+        snprintf(needs, sizeof needs, "%s", (const char *)sqlite3_column_text(stmt, 0));
+        sqlite3_reset(stmt);
+    }
+    return result < 0 ? result
+                      : err_set(err, ERR_VERSION,
+                                "event %" PRIu64 " of the feed is of kind %d, which unseen " UNSEEN_VERSION
+                                " doesn't know: use %s, or a later one",
+                                seq, kind, needs);
+}
+
+static int list_events(struct db *db, uint64_t after, uint64_t last, struct feed_event *out, int max,
+                       struct arena *arena, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_FEED_FROM, err);
     if (stmt != NULL) {
         sqlite3_bind_int64(stmt, 1, (int64_t)after);
         sqlite3_bind_int64(stmt, 2, (int64_t)last);
@@ -102,26 +127,37 @@ static int list_mirrored(struct db *db, uint64_t after, uint64_t last, struct st
     }
     int n = 0, result;
     while ((result = db_step(db, stmt, err)) == 1) {
-        struct store_mirrored *m = &out[n++];
-        m->id = (uint64_t)sqlite3_column_int64(stmt, 0);
-        m->kind = (enum store_mirror_kind)sqlite3_column_int(stmt, 1);
-        m->at_ms = sqlite3_column_int64(stmt, 4);
-        if ((result = copy(arena, db_column_bytes(stmt, 2), &m->user, err)) < 0 ||
-            (result = copy(arena, db_column_bytes(stmt, 3), &m->item, err)) < 0) {
+        struct feed_event *e = &out[n];
+        int kind = sqlite3_column_int(stmt, 1);
+        *e = (struct feed_event){.seq = (uint64_t)sqlite3_column_int64(stmt, 0),
+                                 .kind = (enum feed_kind)kind,
+                                 .at_ms = sqlite3_column_int64(stmt, 4)};
+        e->recorded_ms = e->at_ms + sqlite3_column_int64(stmt, 5);
+        bool known = kind >= FEED_PLAY && kind < FEED_KINDS;
+        if (!known || (result = copy(arena, db_column_bytes(stmt, 2), &e->user, err)) < 0 ||
+            (result = copy(arena, db_column_bytes(stmt, 3), &e->item, err)) < 0) {
             sqlite3_reset(stmt);
+            result = known || n > 0 ? result : unknown_kind(db, e->seq, kind, err); /* those before it are fine */
             break;
         }
+        n++;
     }
     return result < 0 ? result : n;
 }
 
-int reader_mirror(struct store_reader *r, uint64_t after, struct store_mirrored *out, int max, struct arena *arena,
-                  struct err *err)
+int reader_feed(struct store_reader *r, const char *consumer, uint64_t after, struct feed_event *out, int max,
+                struct arena *arena, struct err *err)
 {
-    uint64_t last = mirror_last_id(r->store);
-    int result = last > after ? begin(r, err) : 0;
-    if (result < 0 || last <= after) {
-        return result;
+    uint64_t last;
+    if (!feed_range(r->store, consumer, &after, &last)) {
+        return 0;
     }
-    return db_end_read(&r->staging, list_mirrored(&r->staging, after, last, out, max, arena, err), err);
+    int n = begin(r, err);
+    if (n == 0) {
+        n = db_end_read(&r->staging, list_events(&r->staging, after, last, out, max, arena, err), err);
+    }
+    if (n > 0) {
+        feed_was_read(r->store, consumer, after, out[0].recorded_ms);
+    }
+    return n;
 }

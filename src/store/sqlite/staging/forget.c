@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "filter/sieve.h"
 #include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -184,18 +185,21 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
     struct db *db = &s->stager.db;
     size_t ends[STORE_SLOTS_MAX];
     int result = find_all(s, forget, ends);
-    uint64_t from = s->stager.next_id, mirrored = mirror_forget_ids(s, forget);
+    uint64_t from = s->stager.next_id, fed = feed_forget_ids(s, forget);
     bool migration_state = forget->n_items == 0 && migration_users_of(&s->base, forget->key) != MIGRATION_NONE;
-    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !migration_state && mirrored == 0)) {
+    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !migration_state && fed == 0)) {
         return result;
     }
     if ((result = db_begin(db, &forget->err)) < 0) {
         return result;
     }
-    s->stager.next_id += mirrored;
+    s->stager.next_id += fed;
     result = delete_rows(s, forget, ends);
-    if (result == 0 && (result = mirror_add_forget(s, forget, from, &forget->err)) == 0) {
-        result = mirror_before_commit(s, &forget->err);
+    if (result == 0 && fed > 0) {
+        result = feed_add_forget(s, forget, from, &forget->err);
+    }
+    if (result == 0) {
+        result = feed_before_commit(s, &forget->err);
     }
     if (result == 0 && migration_state) {
         result = migration_users_end(s, forget->key, &forget->err);
@@ -206,14 +210,14 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
         db_rollback(db);
     }
     if (result < 0) {
-        mirror_failed(s);
-        if (mirrored > 0) {
+        feed_failed(s);
+        if (fed > 0) {
             stager_undo_later(s, from, s->stager.next_id);
         }
         return result;
     }
     s->stager.undo_from = 0;
-    mirror_committed(s, s->stager.next_id - 1);
+    feed_committed(s, s->stager.next_id - 1);
     if (migration_state) {
         migration_users_ended(
             s, forget->key); /* before the historian has the forget: what it merges later is passed over */

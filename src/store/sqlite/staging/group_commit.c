@@ -15,6 +15,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -92,7 +93,7 @@ int stager_undo(struct sqlite_store *s, struct err *err)
     if (result == 0) { /* their ids are used */
         result = db_meta_raise(&st->db, "high_water", (int64_t)st->next_id - 1, err);
     }
-    return result < 0 ? result : mirror_undo(s, st->undo_from, st->undo_to, err);
+    return result < 0 ? result : feed_undo(s, st->undo_from, st->undo_to, err);
 }
 
 void stager_undo_ended(struct sqlite_store *s, bool committed)
@@ -102,9 +103,9 @@ void stager_undo_ended(struct sqlite_store *s, bool committed)
     }
     if (committed) {
         s->stager.undo_from = 0;
-        mirror_committed(s, 0);
+        feed_committed(s, 0);
     } else {
-        mirror_failed(s);
+        feed_failed(s);
     }
 }
 
@@ -126,12 +127,12 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
             uint64_t from = *id;
             result = insert_event(s, &event, id, err);
             if (result == 0) {
-                result = mirror_add(s, &event, from, err);
+                result = feed_add(s, &event, from, err);
             }
         }
     }
     if (result == 0) {
-        result = mirror_before_commit(s, err);
+        result = feed_before_commit(s, err);
     }
     if (result < 0) {
         db_rollback(db);
@@ -254,7 +255,7 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
             log_error("commit failed", "file=%s failed=%" PRIu64 " error=%s", log_quote_str(st->db.path),
                       atomic_load_explicit(&s->counters.commit_errors, memory_order_relaxed), log_quote_str(err.text));
         }
-        mirror_failed(s);
+        feed_failed(s);
         stager_undo_later(s, from, id);
     }
     bool committed = result == 0;
@@ -269,7 +270,7 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
         }
     }
     if (committed) {
-        mirror_committed(s, indexed - 1);
+        feed_committed(s, indexed - 1);
         extend_wal(s);
     }
     /* All at once, so that a worker that wakes finds all of its answers. */

@@ -88,7 +88,7 @@ void stager_free(struct sqlite_store *s); /* answers what is left; the historian
 /* group_commit.c: commits the batches first .. end (excluded) and answers them */
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);
 void stager_gather(struct stager *st); /* before: waits a moment for those who were answered last */
-/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, and in the mirror. */
+/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, and in the feed. */
 int stager_undo(struct sqlite_store *s, struct err *err);
 /* Inside a transaction: what history.db has made durable, since rows are deleted in reliance on it (pair.h). */
 int stager_note_flushes(struct sqlite_store *s, struct err *err);
@@ -132,29 +132,6 @@ int migration_users_add(struct sqlite_store *s, const struct slice *users, size_
 /* The end of a forgotten user's note, if there is one: inside the transaction, and once that is durable. */
 int migration_users_end(struct sqlite_store *s, int64_t key, struct err *err);
 void migration_users_ended(struct sqlite_store *s, int64_t key);
-
-/* mirror.c. The seam's: */
-void mirror_listen(struct store *base, void (*wake)(void *arg), void *arg);
-void mirror_done(struct store *base, uint64_t id, uint64_t n, uint64_t bytes);
-void mirror_reset(struct store *base, struct store_call *call);
-void mirror_state(struct store *base, struct store_mirror_state *out);
-uint64_t mirror_last_id(const struct sqlite_store *s);    /* of what may be read; any thread */
-int mirror_open(struct sqlite_store *s, struct err *err); /* at start, once staging is recovered, before threads */
-void mirror_close(struct sqlite_store *s);                /* after them */
-/* The stager's, inside its transaction: an event whose rows have ids from `id` on, and a forget. */
-int mirror_add(struct sqlite_store *s, const struct store_event *event, uint64_t id, struct err *err);
-int mirror_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err);
-uint64_t mirror_forget_ids(const struct sqlite_store *s, const struct store_forget *forget); /* how many it takes */
-/* The end of the transaction's rows, before the commit: writes down what was left out, and deletes some of what was
- * repeated. */
-int mirror_before_commit(struct sqlite_store *s, struct err *err);
-void mirror_committed(struct sqlite_store *s, uint64_t last_id); /* all up to last_id is durable and answered */
-void mirror_failed(struct sqlite_store *s);
-int mirror_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *err);
-void mirror_work(struct sqlite_store *s, struct store_message *m);
-/* Deletes a chunk of what was repeated, in a transaction of its own: when there is a whole one, or, all = true, any.
- * Whether something happened. */
-bool mirror_empty_step(struct sqlite_store *s, bool all);
 
 /* session_snapshot.c: sessions over a restart */
 int kept_put(struct store *base, bool (*next)(void *arg, struct store_session *out), void *arg, struct err *err);

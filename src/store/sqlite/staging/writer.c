@@ -16,6 +16,7 @@
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -157,7 +158,7 @@ static void tick(struct sqlite_store *s)
     consider_turn(s);
     slots_retry_emptying(s, false);
     slots_collect_garbage(s, false);
-    mirror_empty_step(s, true);
+    feed_sweep_step(s, true);
 }
 
 /* --- calls --- */
@@ -193,8 +194,8 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         migration_users_work(s, m);
         return;
     }
-    if (m->what == WANTS_MIRROR) {
-        mirror_work(s, m);
+    if (m->what == WANTS_FEED) {
+        feed_work(s, m);
         return;
     }
     if (m->what == WANTS_SESSIONS) {
@@ -272,7 +273,7 @@ static void *stager_main(void *arg)
             consider_turn(s);
             thread_queue_wake(&s->historian.queue); /* calls may wait for it */
         }
-        more = mirror_empty_step(s, false) || more;
+        more = feed_sweep_step(s, false) || more;
         work_flush_calls(s);
         checkpoint_when_long(s);
         if (stop) {

@@ -1,0 +1,102 @@
+/* The feed: the ordered, durable list of what was recorded here, for those who carry it elsewhere. A capability of a
+ * store (store->feed).
+ *
+ * An event is committed with the write itself, and only while somebody consumes it. A consumer has a name and a cursor
+ * that outlives restarts: it reads what lies behind the cursor, in order, and says how far it is done. Events go once
+ * every consumer is past them. One that falls behind further than its limit, or that is absent while something is
+ * recorded, misses events: from the first one on it is lost, durably, until somebody accepts that (reset), having
+ * brought in what is missing in another way.
+ *
+ * A consumer is remembered from the first event that is kept for it. It has to listen in each run before anything is
+ * recorded. Today there is one: the mirror (src/legacy/mirror.h).
+ */
+#ifndef UNSEEN_STORE_FEED_H
+#define UNSEEN_STORE_FEED_H
+
+#include "store/store.h"
+
+enum {
+    FEED_CONSUMERS_MAX = 16,
+    FEED_NAME_MAX = 32, /* with its end */
+};
+
+enum feed_kind {
+    FEED_PLAY = STORE_PLAY,
+    FEED_DELIVERY = STORE_DELIVERY,
+    FEED_FORGET, /* a user */
+    FEED_UNSEE,  /* an item of a user */
+    FEED_KINDS,
+};
+
+struct feed_event {
+    uint64_t seq; /* the row id: higher is later */
+    enum feed_kind kind;
+    struct slice user, item; /* in the arena that was given; no item: FEED_FORGET */
+    int64_t at_ms;           /* when it happened, as its writer said */
+    int64_t recorded_ms;     /* wall time of its commit */
+};
+
+/* What an event counts for against a limit: about what it takes of the file. */
+static inline uint64_t feed_event_bytes(struct slice user, struct slice item)
+{
+    return 24 + user.len + item.len;
+}
+
+struct feed_consumer {
+    const char *name;
+    uint64_t (*limit)(const struct config *live); /* bytes that may wait; beyond it, events are left out */
+    void (*wake)(
+        void *arg); /* something waits that wasn't there before; must not call the store. NULL: nobody is woken */
+    void *arg;
+};
+
+enum feed_place { FEED_IN_STEP, FEED_BEHIND, FEED_LOST, FEED_PLACES };
+const char *feed_place_name(enum feed_place place); /* "in step", "behind", "lost" */
+
+struct feed_state {
+    char name[FEED_NAME_MAX];
+    enum feed_place place;
+    int64_t since_ms;       /* lost: since the first event it misses; behind: what waits first was recorded then */
+    bool listens;           /* in this run */
+    uint64_t cursor, last;  /* all up to `cursor` is done; the newest event, anybody's, is `last` */
+    uint64_t events, bytes; /* that wait */
+    uint64_t limit;         /* 0: it doesn't listen */
+    int64_t behind_ms;      /* for how long the oldest of them has waited */
+    int64_t lost_ms;        /* 0: it isn't lost */
+    uint64_t left_out;      /* events, since then, while it listened */
+};
+
+struct feed_reset {
+    struct store_call call;
+    const char *consumer;
+};
+
+/* Any thread, but a reader belongs to one thread at a time. */
+struct store_feed_ops {
+    /* From now on events are kept for the consumer, also when it calls again to be woken in another way, or no more:
+     * once that returns, the old wake() is not called. ERR_INVALID: there are too many, or its name is too
+     * long. */
+    int (*listen)(struct store *s, const struct feed_consumer *consumer, struct err *err);
+
+    /* Up to max of those that wait for it and are later than `after`, in order; returns how many. ERR_VERSION: the
+     * first of them is of a kind that this program doesn't know. */
+    int (*read)(struct store_reader *reader, const char *consumer, uint64_t after, struct feed_event *out, int max,
+                struct arena *arena, struct err *err);
+
+    /* All up to seq are done, n of so many bytes (feed_event_bytes()). Durable some time later: after a crash, they
+     * may be read once more. */
+    void (*done)(struct store *s, const char *consumer, uint64_t seq, uint64_t n, uint64_t bytes);
+
+    /* What the consumer misses is accepted: it is no longer lost, and what waits still does. One that doesn't listen is
+     * given up with what waits for it. No such consumer: nothing is to be done. */
+    void (*reset)(struct store *s, struct feed_reset *reset);
+
+    /* All consumers that are known; returns how many. */
+    int (*states)(struct store *s, struct feed_state out[FEED_CONSUMERS_MAX]);
+};
+
+/* The same, also of a store without a feed; and one of them, whether or not it is known. */
+int feed_look(struct store *s, struct feed_state out[FEED_CONSUMERS_MAX]);
+void feed_state_of(struct store *s, const char *consumer, struct feed_state *out);
+
+#endif
