@@ -128,11 +128,15 @@ static bool has_own_room(const struct conn *c)
     return c->in.cap - c->in.len >= ROOM_LEAST;
 }
 
+/* A middling request that has no room to grow goes on in the shared buffer. */
+static bool is_cut_short(const struct conn *c)
+{
+    return c->input.len <= CONN_READ && c->need <= CONN_READ && !has_own_room(c) && !may_hold(c, room_wanted(c));
+}
+
 static bool reads_directly(const struct conn *c)
 {
-    bool middling = c->input.len <= CONN_READ && c->need <= CONN_READ;
-    return c->state == CONN_OPEN && c->input.len > CONN_HEAD &&
-           (!middling || has_own_room(c) || may_hold(c, room_wanted(c)));
+    return c->input.len > CONN_HEAD && c->state == CONN_OPEN && !is_cut_short(c);
 }
 
 static size_t own_room(struct conn *c)

@@ -107,9 +107,9 @@ static size_t args_wanted(const struct parser *p, size_t n)
     return 2 * n < most ? 2 * n : most;
 }
 
-size_t parser_args_bytes(const struct parser *p, size_t bytes)
+size_t parser_args_to_come(const struct parser *p, size_t bytes)
 {
-    size_t more = p->left > 0 && bytes > p->at ? (bytes - p->at) / LEAST_ARG : 0;
+    size_t more = bytes > p->at ? (bytes - p->at) / LEAST_ARG : 0;
     size_t cap = more > 0 ? args_wanted(p, p->n + more) : 0;
     return (cap > p->args_cap ? cap : p->args_cap) * sizeof *p->args;
 }

@@ -61,7 +61,11 @@ void parser_next(struct parser *p);
 void parser_moved(struct parser *p, const char *data);
 
 /* How large the memory for arguments may get while the request's bytes grow to that many. */
-size_t parser_args_bytes(const struct parser *p, size_t bytes);
+size_t parser_args_to_come(const struct parser *p, size_t bytes);
+static inline size_t parser_args_bytes(const struct parser *p, size_t bytes)
+{
+    return p->left <= 0 ? p->args_cap * sizeof *p->args : parser_args_to_come(p, bytes);
+}
 
 /* Whether nothing of a request has been parsed. */
 static inline bool parser_fresh(const struct parser *p)
