@@ -428,6 +428,16 @@ static void middling_questions_go_on(void **state)
         buf_free(&question[i]);
         buf_free(&want[i]);
     }
+    struct buf late = {0}, answer = {0}; /* of which nothing is held */
+    add_question(&late, &answer, 1600);
+    int other = client_open_tcp(&c.f);
+    client_send(other, late.data, late.len / 20 * 19);
+    settle(&c);
+    client_send(other, late.data + late.len / 20 * 19, late.len - late.len / 20 * 19);
+    client_expect(other, answer.data);
+    close(other);
+    buf_free(&late);
+    buf_free(&answer);
     assert_int_equal(count_closed(&c), 0);
     end(&c);
 }
