@@ -39,13 +39,6 @@ uint64_t peer_of(const struct sockaddr_storage *address)
     return prefix != 0 ? be64toh(prefix) : PEER_V6_ZERO;
 }
 
-uint64_t peer_of_fd(int fd)
-{
-    struct sockaddr_storage a = {0};
-    socklen_t len = sizeof a;
-    return getpeername(fd, (struct sockaddr *)&a, &len) == 0 ? peer_of(&a) : PEER_UNIX;
-}
-
 void peer_text(uint64_t peer, char out[PEER_TEXT])
 {
     if (peer == PEER_UNIX) {

@@ -11,7 +11,6 @@ enum { PEER_TEXT = 64 };
 #define PEER_UNIX UINT64_C(0) /* a Unix socket: somebody on this machine whom the file's mode lets in */
 
 uint64_t peer_of(const struct sockaddr_storage *address);
-uint64_t peer_of_fd(int fd);
 
 /* "10.0.0.7", "2001:db8:1:2::/64", "unix". */
 void peer_text(uint64_t peer, char out[PEER_TEXT]);
