@@ -129,7 +129,7 @@ static void check_login(struct http_request *rq, const char *given)
     struct logins *logins = &c->worker->pool->logins;
     const char *password = config_of(rq)->requirepass;
     if (password[0] == '\0' || (rq->conn->route->flags & HTTP_NO_AUTH) != 0) {
-        c->wake_ms = 0;
+        c->wake_ms = 0; /* it may have waited while a password was asked for */
         return;
     }
     if (given != NULL) {
@@ -181,9 +181,10 @@ bool request_begin(struct http_conn *s, size_t head_len)
     if (rq->status == 0) {
         check_login(rq, head->fields[FIELD_AUTHORIZATION]);
     }
-    if (s->conn.wake_ms != 0) {
+    if (rq->status == 0 && s->conn.wake_ms != 0) {
         return false;
     }
+    s->conn.wake_ms = 0;
     if (rq->status == 0 && strcmp(s->route->method, "POST") == 0) {
         check_body(rq, head);
     } else if (rq->status == 0 && head->length > HTTP_BODY_MAX) {
