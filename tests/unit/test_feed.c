@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "store_calls.h"
+#include "tests/lib/store_calls.h"
 
 enum { READ_MAX = 3000, LIMIT = 10000 };
 

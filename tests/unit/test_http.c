@@ -159,7 +159,9 @@ static void test_stop_while_the_store_does_not_answer(void **state)
 {
     struct fixture *f = *state;
     fake_store_hold(f->store);
-    int fd = client_play(f), gone = client_play(f);
+    int fd = client_play(f);
+    fake_store_wait(f->store, 1); /* or both would be of one batch */
+    int gone = client_play(f);
     fake_store_wait(f->store, 2);
     close(gone);
     server_stop_within(f->server, STOP_MS);
