@@ -9,9 +9,9 @@
 
 #include "base/arena.h"
 #include "store/codec/deliveries.h"
+#include "store/feed.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
-#include "store/feed.h"
 #include "store/store.h"
 
 struct sqlite_store;
