@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "http/parser.h"
 #include "fuzz.h"
-
+#include "http/parser.h"
 
 enum { REQUESTS_MAX = 64, STEPS = 64, BODY_MAX = 4096 };
 
