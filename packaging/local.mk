@@ -56,7 +56,8 @@ dist_docs_DATA = \
 	docs/operations.md \
 	docs/page.png \
 	docs/performance.md \
-	docs/scale.md
+	docs/scale.md \
+	docs/store.md
 
 examplesdir = $(docdir)/examples
 dist_examples_DATA = \

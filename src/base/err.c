@@ -80,6 +80,10 @@ const char *err_name(int code)
         return "system";
     case ERR_LARGE:
         return "large";
+    case ERR_LATE:
+        return "late";
+    case ERR_ABSENT:
+        return "absent";
     default:
         return "unknown";
     }

@@ -25,6 +25,7 @@ enum {
     ERR_SYSTEM = -16,   /* any other system call */
     ERR_LARGE = -17,    /* the user has too much to be read here: see store_ops.load */
     ERR_LATE = -18,     /* the deadline has passed */
+    ERR_ABSENT = -19,   /* this engine of the store has no such capability */
 };
 
 struct err {

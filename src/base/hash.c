@@ -63,7 +63,19 @@ void hash_sort(uint64_t *hashes, size_t n)
     }
 }
 
-bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash)
+size_t hash_distinct(uint64_t *hashes, size_t n)
+{
+    size_t left = 0;
+    hash_sort(hashes, n);
+    for (size_t i = 0; i < n; i++) {
+        if (left == 0 || hashes[left - 1] != hashes[i]) {
+            hashes[left++] = hashes[i];
+        }
+    }
+    return left;
+}
+
+size_t hash_place(const uint64_t *sorted, size_t n, uint64_t hash)
 {
     size_t from = 0;
     size_t to = n;
@@ -75,7 +87,12 @@ bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash)
             to = middle;
         }
     }
-    return from < n && sorted[from] == hash;
+    return from < n && sorted[from] == hash ? from : n;
+}
+
+bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash)
+{
+    return hash_place(sorted, n, hash) < n;
 }
 
 uint32_t hash_seed_fingerprint(uint64_t seed)

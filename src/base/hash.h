@@ -21,8 +21,10 @@ uint64_t hash_id(uint64_t seed, struct slice id);
 enum { HASH_ID_MAX = 255 };
 size_t hash_ids(uint64_t seed, const struct slice *ids, size_t n, uint64_t *hashes);
 
-void hash_sort(uint64_t *hashes, size_t n); /* ascending; may be NULL when there are none */
+void hash_sort(uint64_t *hashes, size_t n);       /* ascending; NULL is fine when there are none */
+size_t hash_distinct(uint64_t *hashes, size_t n); /* sorts, removes repeats, returns how many are left */
 bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash);
+size_t hash_place(const uint64_t *sorted, size_t n, uint64_t hash); /* where it is; n: nowhere */
 
 static inline int64_t hash_user_key(uint64_t seed, struct slice user)
 {

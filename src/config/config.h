@@ -43,7 +43,11 @@ enum config_mode { MODE_OWNER, MODE_GROUP, MODE_ALL };
 enum config_score { SCORE_MS, SCORE_S };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 
+/* The engines of the store; store/factory.c opens them. */
+enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY };
+
 struct config {
+    int64_t store;                       /* enum config_store */
     char data[CONFIG_TEXT];              /* data folder */
     char listen[CONFIG_TEXT];            /* host:port, [v6]:port; "none": no TCP */
     char unix_socket[CONFIG_TEXT];       /* path, "" none */

@@ -18,6 +18,7 @@ enum { NAME_MAX_LENGTH = 64 };
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
                "a daytime range is two fields side by side");
 
+static const char *const store_words[] = {"sqlite", "memory", NULL}; /* the order of enum config_store */
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
 static const char *const no_yes_words[] = {"no", "yes", NULL};
@@ -36,6 +37,18 @@ const struct config_option config_options[] = {
         .change = CHANGE_RESTART,
         .on_change = "Another folder is another history; the old one stays where it is.",
         .help = "The data folder. It is created when it is missing, and one process at a time serves it.",
+    },
+    {
+        .name = "store",
+        .type = CONFIG_ENUM,
+        FIELD(store),
+        .words = store_words,
+        .default_text = "sqlite",
+        .change = CHANGE_RESTART,
+        .on_change = "What one engine has, another one does not see.",
+        .help = "The engine that keeps the plays: sqlite keeps them in the data folder; memory keeps nothing over a "
+                "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
+                "that it takes.",
     },
     {
         .name = "listen",

@@ -19,6 +19,7 @@
 #include "base/hash.h"
 #include "filter/probe.h"
 #include "filter/sieve.h"
+#include "store/admin.h"
 
 /* Memory that an asker keeps between questions; what a giant user needed above it is given back at once. */
 enum { KEEP_BYTES = 4 * 1024 * 1024 };
@@ -110,7 +111,7 @@ static void keep_exceptions(struct asker *a, const struct store_view *view, int 
 static int load(struct asker *a, struct slice user, int first_month, struct store_view *view, struct err *err)
 {
     const struct dedup *d = a->dedup;
-    int rc = d->store->ops->load(a->reader, hash_user_key(d->seed, user), user, first_month, view, err);
+    int rc = store_load_wait(d->store, a->reader, hash_user_key(d->seed, user), user, first_month, view, err);
     keep_exceptions(a, view, rc);
     return rc;
 }
@@ -216,21 +217,14 @@ static int filter_large(struct asker *a, struct slice user, const uint64_t *hash
     return 0;
 }
 
-int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
-                 size_t *n_unseen, struct err *err)
+/* Once the view is there. */
+static int filter_view(struct asker *a, const struct store_view *view, const uint64_t *hashes, size_t n,
+                       uint8_t *unseen, size_t *n_unseen, struct err *err)
 {
-    struct store_view view;
-    int rc = load(a, user, dedup_first_month(a->dedup), &view, err);
-    if (rc == ERR_LARGE && a->sieve != NULL) {
-        return filter_large(a, user, hashes, n, unseen, n_unseen, err);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    struct probe_input in = {.exceptions = view.exceptions, .n_exceptions = view.n_exceptions};
-    rc = gather_parts(a, &view, &in.n_parts);
+    struct probe_input in = {.exceptions = view->exceptions, .n_exceptions = view->n_exceptions};
+    int rc = gather_parts(a, view, &in.n_parts);
     if (rc == 0) {
-        rc = gather_exact(a, &view, &in.n_exact);
+        rc = gather_exact(a, view, &in.n_exact);
     }
     if (rc == 0) {
         in.parts = a->parts;
@@ -239,12 +233,55 @@ int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, siz
     }
     if (rc == 0) {
         *n_unseen = probe_test(a->probe, hashes, n, unseen);
-        a->error = window_error(&view);
+        a->error = window_error(view);
     } else {
         err_set(err, rc, "out of memory for a question about %zu items", n);
     }
     trim(a);
     return rc;
+}
+
+int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
+                 size_t *n_unseen, struct err *err)
+{
+    struct store_view view;
+    int rc = load(a, user, dedup_first_month(a->dedup), &view, err);
+    if (rc == ERR_LARGE && a->sieve != NULL) {
+        return filter_large(a, user, hashes, n, unseen, n_unseen, err);
+    }
+    return rc < 0 ? rc : filter_view(a, &view, hashes, n, unseen, n_unseen, err);
+}
+
+static void on_loaded(struct store_load *load)
+{
+    struct filter_question *q = load->owner;
+    q->done(q);
+}
+
+int asker_filter_begin(struct asker *a, struct filter_question *q)
+{
+    const struct dedup *d = a->dedup;
+    q->load = (struct store_load){.key = hash_user_key(d->seed, q->user),
+                                  .user = q->user,
+                                  .first_month = dedup_first_month(d),
+                                  .done = on_loaded,
+                                  .owner = q};
+    int rc = d->store->ops->load(a->reader, &q->load);
+    return rc == STORE_LATER ? rc : asker_filter_end(a, q);
+}
+
+int asker_filter_end(struct asker *a, struct filter_question *q)
+{
+    int rc = q->load.err.code;
+    keep_exceptions(a, &q->load.view, rc);
+    if (rc == ERR_LARGE && a->sieve != NULL) {
+        return filter_large(a, q->user, q->hashes, q->n, q->unseen, &q->n_unseen, &q->err);
+    }
+    if (rc < 0) {
+        q->err = q->load.err;
+        return rc;
+    }
+    return filter_view(a, &q->load.view, q->hashes, q->n, q->unseen, &q->n_unseen, &q->err);
 }
 
 static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
@@ -418,7 +455,8 @@ int asker_history(struct asker *a, struct slice user, struct history *out, struc
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err)
 {
     int first = dedup_first_month(a->dedup);
-    int n = a->dedup->store->ops->months(a->reader, out, max, err);
+    const struct store *store = a->dedup->store;
+    int n = store->admin != NULL ? store->admin->months(a->reader, out, max, err) : store_lacks(store, "months", err);
     for (int i = 0; i < n; i++) {
         out[i].in_window = out[i].month >= first;
     }

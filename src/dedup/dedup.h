@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/slice.h"
 #include "config/config.h"
+#include "store/admin.h"
 #include "store/store.h"
 
 enum {
@@ -80,6 +81,24 @@ void asker_leave_large(struct asker *a);
 int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
                  size_t *n_unseen, struct err *err);
 
+/* The same without waiting for a store that answers later. The caller keeps all of it until the answer. */
+struct filter_question {
+    struct slice user;
+    const uint64_t *hashes;
+    size_t n;
+    uint8_t *unseen;                         /* the answer */
+    size_t n_unseen;                         /* the answer */
+    struct err err;                          /* why there is none */
+    void (*done)(struct filter_question *q); /* on a thread of the store */
+    void *owner;
+    struct store_load load; /* the asker's own */
+};
+
+/* 0 or an error: it is answered, and done() is not called. STORE_LATER: done() is called, and then asker_filter_end(),
+ * on the asker's thread, gives the answer. An asker has one question at a time. */
+int asker_filter_begin(struct asker *a, struct filter_question *q);
+int asker_filter_end(struct asker *a, struct filter_question *q);
+
 /* Of the last asker_filter(): the chance that a candidate which the user never had is hidden. */
 double asker_error(const struct asker *a);
 
@@ -134,7 +153,7 @@ struct history {
 /* Returns 1, 0 for a user never heard of, or an error. */
 int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err);
 
-/* The stored months, newest first; see store_ops.months. */
+/* The stored months, newest first; see store_admin_ops.months; ERR_ABSENT when the store keeps none. */
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include "http/handlers.h"
 #include "http/json.h"
+#include "store/admin.h"
+#include "store/ring.h"
 
 enum { MONTHS_MAX = 512 };
 
@@ -10,7 +12,12 @@ enum http_outcome get_ring(struct http_request *rq)
 {
     struct store *store = rq->dedup->store;
     struct store_ring ring;
-    store->ops->ring(store, &ring);
+    struct err err;
+    if (store->ring == NULL) {
+        store_lacks(store, "ring", &err);
+        return http_fail(rq, &err);
+    }
+    store->ring->look(store, &ring);
     json_t *slots = json_array();
     for (int i = 0; i < ring.n_slots; i++) {
         const struct store_slot *s = &ring.slots[i];

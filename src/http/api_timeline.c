@@ -6,6 +6,7 @@
 #include "http/handlers.h"
 #include "http/json.h"
 #include "http/server.h"
+#include "store/stats.h"
 
 static void add_ops(const struct worker_pool *pool, const enum op *ops, size_t n, struct bucket_sums *to)
 {

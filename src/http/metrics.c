@@ -213,14 +213,18 @@ static void add_slots(struct buf *out, const struct metrics *m)
     }
 }
 
+static void add_writes(struct buf *out, const struct metrics *m)
+{
+    gauge(out, "unseen_writes_refused",
+          "1 while writes are refused: memory is full, the disk nearly so, or no time is known.", m->refused);
+    gauge(out, "unseen_clock_doubted", "1 while the wall clock is not believed: nothing is swept or sealed.",
+          m->clock.doubted);
+}
+
 static void add_ring(struct buf *out, const struct metrics *m)
 {
     const struct store_ring *ring = &m->ring;
     int64_t overdue = m->now_ms > ring->next_turn_ms ? m->now_ms - ring->next_turn_ms : 0;
-    gauge(out, "unseen_writes_refused",
-          "1 while writes are refused: memory is full, the disk nearly so, or no time is known.", ring->busy);
-    gauge(out, "unseen_clock_doubted", "1 while the wall clock is not believed: nothing is swept or sealed.",
-          ring->clock_doubted);
     gauge_ms(out, "unseen_ring_next_turn_timestamp_seconds", "When the ring is to turn.", ring->next_turn_ms);
     gauge_ms(out, "unseen_ring_overdue_seconds", "For how long the ring should have turned by now.", overdue);
     gauge_ms(out, "unseen_slot_length_seconds", "How often the ring turns (slot_length).", m->slot_length_ms);
@@ -321,7 +325,10 @@ static void add_store(struct buf *out, const struct metrics *m)
     add_buckets(out, "unseen_commit_duration_seconds", "", &m->stats.commit_us, &buckets_us, true);
     head(out, "unseen_commit_rows", "histogram", "How many plays and deliveries a commit held.");
     add_buckets(out, "unseen_commit_rows", "", &m->stats.commit_rows, &buckets_rows, false);
-    add_ring(out, m);
+    add_writes(out, m);
+    if (m->has_ring) {
+        add_ring(out, m);
+    }
     add_months(out, m);
 }
 

@@ -12,7 +12,10 @@
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "service/service.h"
+#include "store/admin.h"
 #include "store/feed.h"
+#include "store/ring.h"
+#include "store/stats.h"
 #include "store/store.h"
 
 enum { METRICS_HEARTBEATS = 512, METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
@@ -52,7 +55,10 @@ struct metrics {
     double error_rate;
     int64_t slot_length_ms, wal_limit, min_free;
     struct store_stats stats;
+    bool has_ring;
     struct store_ring ring;
+    struct store_clock clock;
+    bool refused; /* writes are */
     struct legacy_state migration;
     struct mirror *mirror;
     struct feed_state consumers[FEED_CONSUMERS_MAX];

@@ -12,7 +12,8 @@
 #include "net/version.h"
 #include "service/health.h"
 #include "service/service.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store/factory.h"
+#include "store/ring.h"
 
 static uint64_t count_open_files(void)
 {
@@ -97,13 +98,18 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->wal_limit = live->wal_limit;
     m->min_free = live->min_free;
     store->ops->stats(store, &m->stats);
-    store->ops->ring(store, &m->ring);
+    m->has_ring = store->ring != NULL;
+    if (m->has_ring) {
+        store->ring->look(store, &m->ring);
+    }
+    store->ops->clock(store, &m->clock);
+    m->refused = store->ops->refusal(store, NULL) < 0;
     legacy_look(rq->dedup, &m->migration);
     m->mirror = rq->dedup->mirror;
     m->n_consumers = feed_look(store, m->consumers);
     m->read_through = rq->dedup->read_through;
     m->sessions = rq->dedup->sessions;
-    m->n_months = asker_months(rq->asker, m->months, METRICS_MONTHS, err);
+    m->n_months = store->admin != NULL ? asker_months(rq->asker, m->months, METRICS_MONTHS, err) : 0;
     return m->n_months < 0 ? m->n_months : 0;
 }
 
@@ -116,7 +122,7 @@ enum http_outcome get_metrics(struct http_request *rq)
         return http_fail(rq, &err);
     }
     m->version = UNSEEN_VERSION;
-    m->sqlite = sqlite_store_library_version();
+    m->sqlite = store_sqlite_version();
     m->libuv = net_library_version();
     m->now_ms = clock_wall_ms();
     m->max_clients = rq->cfg->max_clients;

@@ -11,6 +11,8 @@
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "service/health.h"
+#include "store/admin.h"
+#include "store/stats.h"
 
 static void add_figure(void *arg, const struct figure *figure, uint64_t value)
 {
@@ -128,16 +130,16 @@ static json_t *error_budget(const struct http_request *rq)
                      allowed > 0 ? json_real(expected / allowed) : json_null());
 }
 
-/* null while the store recovers. */
+/* null while the store recovers, or where it keeps none. */
 static json_t *backup(const struct http_request *rq)
 {
-    if (rq->dedup == NULL) {
+    if (rq->dedup == NULL || rq->dedup->store->admin == NULL) {
         return json_null();
     }
     struct store *store = rq->dedup->store;
     struct store_backup_state b;
     struct store_stats stats;
-    store->ops->backup_state(store, &b);
+    store->admin->backup_state(store, &b);
     store->ops->stats(store, &stats);
     int64_t next = config_backup_next_ms(config_now(rq->cfg), (int64_t)stats.backup_ms, clock_wall_ms());
     return json_pack("{s:s, s:I, s:I, s:I, s:b, s:o, s:I, s:I, s:I, s:I}", "phase", store_backup_phase_name(b.phase),

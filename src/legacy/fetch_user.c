@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "dedup/dedup.h"
+#include "store/bulk.h"
 
 static struct slice user_of(const struct fetch_user *t)
 {
@@ -76,12 +77,12 @@ static int take_members(struct fetch_user *t, const struct fetch_rules *rules, c
             continue;
         }
         uint64_t hash = hash_id(rules->seed, member);
-        const struct store_ops *ops = rules->store->ops;
+        const struct store_bulk_ops *bulk = rules->store->bulk;
         if (deliver) {
-            result = ops->bulk_deliver(rules->store, at_ms, t->key, user_of(t), member, hash, n - i, err);
+            result = bulk->deliver(rules->store, at_ms, t->key, user_of(t), member, hash, n - i, err);
             t->deliveries++;
         } else {
-            result = ops->bulk_add(rules->store, at_ms, t->key, user_of(t), hash, err);
+            result = bulk->add(rules->store, at_ms, t->key, user_of(t), hash, err);
             t->plays++;
         }
     }

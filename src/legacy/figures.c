@@ -3,6 +3,7 @@
 
 #include "dedup/dedup.h"
 #include "legacy/legacy.h"
+#include "store/migration.h"
 
 const char *legacy_doing_name(enum legacy_doing doing)
 {
@@ -16,7 +17,9 @@ void legacy_look(const struct dedup *dedup, struct legacy_state *out)
         legacy_state(dedup->legacy, out);
     } else {
         *out = (struct legacy_state){.doing = LEGACY_OFF};
-        dedup->store->ops->migration_users_state(dedup->store, &out->users_to_migrate);
+        if (dedup->store->migration != NULL) {
+            dedup->store->migration->state(dedup->store, &out->users_to_migrate);
+        }
         if (out->users_to_migrate.waiting > 0) {
             snprintf(out->cause, sizeof out->cause, "users are noted, but no Redis to come from is configured");
         }

@@ -11,6 +11,9 @@ int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *
     if (dedup->cfg->legacy_redis[0] == '\0') {
         return 0;
     }
+    if (dedup->store->migration == NULL || dedup->store->bulk == NULL) {
+        return store_lacks(dedup->store, "users who are to come from another Redis (legacy_redis)", err);
+    }
     struct legacy *l = calloc(1, sizeof *l);
     if (l == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the migration");
@@ -101,13 +104,13 @@ void legacy_first(struct legacy *l, int64_t key, struct slice user)
 void legacy_state(struct legacy *l, struct legacy_state *out)
 {
     migration_state_get(&l->state, out);
-    l->store->ops->migration_users_state(l->store, &out->users_to_migrate);
+    l->store->migration->state(l->store, &out->users_to_migrate);
 }
 
 int legacy_problems(struct legacy *l, struct store_problem *out, int max, struct arena *arena, struct err *err)
 {
     pthread_mutex_lock(&l->reader_mutex);
-    int n = l->store->ops->migration_users_problems(l->problems_reader, out, max, arena, err);
+    int n = l->store->migration->problems(l->problems_reader, out, max, arena, err);
     pthread_mutex_unlock(&l->reader_mutex);
     return n;
 }

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/figure.h"
 #include "dedup/dedup.h"
+#include "store/migration.h"
 
 struct legacy;
 

@@ -19,6 +19,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "legacy/migration_impl.h"
+#include "store/bulk.h"
+#include "store/migration.h"
 
 enum {
     CAREFUL = 8,                /* users under way at a time, after the store has failed */
@@ -39,7 +41,7 @@ static bool stopping(struct legacy *l)
 static bool paused(struct legacy *l)
 {
     struct store_migration_counts users_to_migrate;
-    l->store->ops->migration_users_state(l->store, &users_to_migrate);
+    l->store->migration->state(l->store, &users_to_migrate);
     return users_to_migrate.paused;
 }
 
@@ -148,7 +150,7 @@ static int next_page(struct legacy *l, struct err *err)
     arena_reset(&l->arena);
     l->at_page = 0;
     l->n_page = 0;
-    int n = l->store->ops->migration_users_read(l->reader, &l->walk, l->page, PAGE, &l->arena, err);
+    int n = l->store->migration->read(l->reader, &l->walk, l->page, PAGE, &l->arena, err);
     if (n < 0) {
         return n;
     }
@@ -182,7 +184,7 @@ static int next_user(struct legacy *l, char id[ID_MAX], struct slice *user, stru
             *user = l->page[l->at_page++];
         }
         if (user->len >= 1 && user->len <= ID_MAX &&
-            l->store->ops->migration_state(l->store, hash_user_key(l->dedup->seed, *user)) == MIGRATION_WAITING) {
+            l->store->migration->of(l->store, hash_user_key(l->dedup->seed, *user)) == MIGRATION_WAITING) {
             return 1;
         }
     }
@@ -241,7 +243,7 @@ static int go_on(struct legacy *l, struct err *err)
 static uint64_t users_settled(struct legacy *l)
 {
     struct store_migration_counts users_to_migrate;
-    l->store->ops->migration_users_state(l->store, &users_to_migrate);
+    l->store->migration->state(l->store, &users_to_migrate);
     return users_to_migrate.done + users_to_migrate.left;
 }
 
@@ -322,7 +324,7 @@ static bool is_theirs(int code)
 static void work(struct legacy *l)
 {
     struct err err = {0}, late = {0};
-    int rc = l->store->ops->room(l->store, &err);
+    int rc = l->store->bulk->room(l->store, &err);
     if (rc < 0) {
         fail(l, true, &err);
         return;
@@ -358,7 +360,7 @@ void *migration_main(void *arg)
     while (!stopping(l)) {
         heartbeat_now(&l->heartbeat);
         struct store_migration_counts users_to_migrate;
-        l->store->ops->migration_users_state(l->store, &users_to_migrate);
+        l->store->migration->state(l->store, &users_to_migrate);
         if (users_to_migrate.paused || users_to_migrate.waiting == 0) {
             if (told && !users_to_migrate.paused) {
                 log_info("migration done", "users=%" PRIu64 " left=%" PRIu64 " problems=%" PRIu64,

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "store/bulk.h"
+#include "store/migration.h"
 
 enum {
     LISTS = 3,
@@ -152,7 +154,7 @@ static void on_done(struct store_call *call)
 {
     struct marking *m = (struct marking *)call;
     if (call->err.code == 0 && next_users(m)) {
-        m->store->ops->note(m->store, &m->users_to_migrate);
+        m->store->migration->note(m->store, &m->users_to_migrate);
         return;
     }
     pthread_mutex_lock(&m->mutex);
@@ -164,7 +166,7 @@ static void on_done(struct store_call *call)
 static void begin_change(struct marking *m)
 {
     m->done = false;
-    m->store->ops->note(m->store, &m->users_to_migrate);
+    m->store->migration->note(m->store, &m->users_to_migrate);
 }
 
 static int wait_change(struct migration_batch *g, struct err *err)
@@ -194,7 +196,7 @@ static int list_problems(struct migration_batch *g, const struct list *list, str
         m->users_to_migrate.n = list->n_problems - at < MARK_MAX ? list->n_problems - at : MARK_MAX;
         begin_change(m);
         rc = wait_change(g, err);
-        g->store->ops->migration_users_state(g->store, &after);
+        g->store->migration->state(g->store, &after);
         g->unlisted += after.problems >= STORE_PROBLEMS_MAX ? m->users_to_migrate.n - m->users_to_migrate.changed : 0;
     }
     return rc;
@@ -224,7 +226,7 @@ int migration_batch_begin(struct migration_batch *g, struct err *err)
     if (g->loading) {
         return 0;
     }
-    int rc = g->store->ops->bulk_begin(g->store, true, err);
+    int rc = g->store->bulk->begin(g->store, true, err);
     g->loading = rc == 0;
     return rc;
 }
@@ -239,14 +241,14 @@ bool migration_batch_due(const struct migration_batch *g, int64_t staging_memory
     const struct list *list = g->filling;
     int64_t limit = staging_memory / HAND_SHARE;
     limit = limit < HAND_BYTES_MIN ? HAND_BYTES_MIN : limit > HAND_BYTES_MAX ? HAND_BYTES_MAX : limit;
-    return (int64_t)g->store->ops->bulk_bytes(g->store) >= limit || migration_batch_users(g) >= HAND_USERS ||
+    return (int64_t)g->store->bulk->bytes(g->store) >= limit || migration_batch_users(g) >= HAND_USERS ||
            (list->since_us != 0 && clock_stopwatch_us() - list->since_us >= HAND_US);
 }
 
 int migration_batch_turn(struct migration_batch *g, struct err *err)
 {
     heartbeat_excuse(g->heartbeat); /* the historian merges */
-    int rc = g->store->ops->bulk_turn(g->store, err);
+    int rc = g->store->bulk->turn(g->store, err);
     heartbeat_now(g->heartbeat);
     if (rc == 0) {
         rc = wait_change(g, err);
@@ -281,7 +283,7 @@ void migration_batch_end(struct migration_batch *g)
     migration_batch_stop(g);
     if (g->loading) {
         heartbeat_excuse(g->heartbeat);
-        g->store->ops->bulk_end(g->store, NULL);
+        g->store->bulk->end(g->store, NULL);
         heartbeat_now(g->heartbeat);
         g->loading = false;
     }

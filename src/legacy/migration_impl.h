@@ -16,6 +16,7 @@
 #include "legacy/priority_users.h"
 #include "legacy/rate_limiter.h"
 #include "legacy/retry.h"
+#include "store/migration.h"
 
 enum {
     UNDER_WAY = 128, /* users at a time */

@@ -29,6 +29,7 @@
 #include "legacy/parse.h"
 #include "legacy/redis.h"
 #include "legacy/repeat.h"
+#include "store/migration.h"
 
 enum {
     NAMED_MAX = 1024, /* keys that are named */
@@ -160,7 +161,7 @@ static void list_problem(struct mirror *m, struct slice key, struct slice text)
     l->users_to_migrate.n = 1;
     l->users_to_migrate.call.done = on_listed;
     l->users_to_migrate.call.owner = l;
-    m->store->ops->note(m->store, &l->users_to_migrate);
+    m->store->migration->note(m->store, &l->users_to_migrate);
 }
 
 static void on_refused(void *owner, struct slice key, int events, struct slice text)

@@ -17,6 +17,7 @@
 #include "legacy/read_through_impl.h"
 #include "legacy/redis_connection.h"
 #include "legacy/redis_reply.h"
+#include "store/migration.h"
 
 enum { EARLY_US = 500 };
 
@@ -178,7 +179,7 @@ bool read_through_wants(struct read_through_port *p, struct slice user)
     }
     const struct dedup *d = p->t->dedup;
     int64_t key = hash_user_key(d->seed, user);
-    if (d->store->ops->migration_state(d->store, key) != MIGRATION_WAITING) {
+    if (d->store->migration->of(d->store, key) != MIGRATION_WAITING) {
         return false;
     }
     legacy_first(d->legacy, key, user);

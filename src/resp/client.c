@@ -410,6 +410,13 @@ enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...)
     return OUTCOME_ANSWERED;
 }
 
+enum outcome resp_client_lacks(struct resp_client *s, const char *what)
+{
+    struct err err;
+    store_lacks(service_dedup(&s->conn)->store, what, &err);
+    return resp_client_refuse(s, "ERR %s", err.text);
+}
+
 void resp_client_write_err(struct resp_client *s, const struct err *err)
 {
     write_refusal(s, err, true);

@@ -112,6 +112,7 @@ enum outcome resp_client_submit(struct resp_client *s, struct request *rq, write
 
 /* Writes an error, unless writes are pending: then it is too early (OUTCOME_AGAIN). */
 enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+enum outcome resp_client_lacks(struct resp_client *s, const char *what); /* store_lacks() */
 
 /* An error in the words of service/refusal.h; write: of what was to be recorded. */
 void resp_client_write_err(struct resp_client *s, const struct err *err);

@@ -9,6 +9,7 @@
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
+#include "store/ring.h"
 
 enum { PATTERN_MAX = 128, PATTERNS_MAX = 128, OPTION_TEXT = 320 };
 
@@ -20,7 +21,7 @@ static void write_ring(struct resp_client *s)
     struct writer *w = &s->writer;
     struct store *store = service_dedup(&s->conn)->store;
     struct store_ring ring;
-    store->ops->ring(store, &ring);
+    store->ring->look(store, &ring);
     write_array(w, (size_t)ring.n_slots);
     for (int i = 0; i < ring.n_slots; i++) {
         const struct store_slot *slot = &ring.slots[i];
@@ -50,6 +51,9 @@ enum outcome cmd_ring(struct resp_client *s, const struct slice *args, size_t n)
 {
     (void)args;
     (void)n;
+    if (service_dedup(&s->conn)->store->ring == NULL) {
+        return resp_client_lacks(s, "ring");
+    }
     write_ring(s);
     return OUTCOME_ANSWERED;
 }
@@ -80,14 +84,17 @@ enum outcome cmd_ring_flush(struct resp_client *s, const struct slice *args, siz
 {
     (void)args;
     (void)n;
+    struct store *store = service_dedup(&s->conn)->store;
+    if (store->ring == NULL) {
+        return resp_client_lacks(s, "ring");
+    }
     struct call_task *t = task_new(sizeof *t, s, answer_flush);
     if (t == NULL) {
         return resp_client_refuse(s, "OOM out of memory");
     }
     t->call.done = on_called;
     t->call.owner = &t->task;
-    struct store *store = service_dedup(&s->conn)->store;
-    store->ops->flush(store, &t->call);
+    store->ring->flush(store, &t->call);
     return OUTCOME_LATER;
 }
 

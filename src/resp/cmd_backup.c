@@ -6,6 +6,7 @@
 #include "resp/args.h"
 #include "resp/command.h"
 #include "resp/task.h"
+#include "store/admin.h"
 
 struct backup_task {
     struct task task;
@@ -60,6 +61,9 @@ enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t 
     char root[PATH_MAX];
     struct err err;
     const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup->store->admin == NULL) {
+        return resp_client_lacks(s, "backups");
+    }
     if (config_backup_root(config_now(dedup->cfg), root, sizeof root, &err) < 0) {
         return resp_client_refuse(s, "ERR %s", err.text);
     }
@@ -73,6 +77,6 @@ enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t 
     t->backup.root = t->root;
     t->backup.done = on_done;
     t->backup.owner = &t->task;
-    dedup->store->ops->backup(dedup->store, &t->backup);
+    dedup->store->admin->backup(dedup->store, &t->backup);
     return OUTCOME_LATER;
 }

@@ -2,6 +2,7 @@
 #include "base/calendar.h"
 #include "resp/args.h"
 #include "resp/command.h"
+#include "store/admin.h"
 
 enum { MONTHS_MAX = 512 };
 

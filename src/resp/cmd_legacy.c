@@ -12,6 +12,7 @@
 #include "resp/command.h"
 #include "resp/task.h"
 #include "service/offload.h"
+#include "store/migration.h"
 
 enum { MIGRATION_STEP = 1000, PROBLEMS_DEFAULT = 100, PROBLEMS_MOST = 1000 };
 
@@ -83,7 +84,7 @@ static void next(struct legacy_task *t)
         t->users_to_migrate.n = t->n_users - t->at < MIGRATION_STEP ? t->n_users - t->at : MIGRATION_STEP;
         t->at += t->users_to_migrate.n;
     }
-    t->store->ops->note(t->store, &t->users_to_migrate);
+    t->store->migration->note(t->store, &t->users_to_migrate);
 }
 
 static struct legacy_task *new_task(struct resp_client *s, struct legacy *legacy, enum store_notes_kind kind,
@@ -259,7 +260,7 @@ enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, s
     }
     write_array(&s->writer, n - 2);
     for (size_t i = 2; i < n; i++) {
-        write_str(&s->writer, names[d->store->ops->migration_state(d->store, hash_user_key(d->seed, args[i]))]);
+        write_str(&s->writer, names[d->store->migration->of(d->store, hash_user_key(d->seed, args[i]))]);
     }
     return OUTCOME_ANSWERED;
 }

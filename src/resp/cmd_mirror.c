@@ -42,6 +42,9 @@ static enum outcome reset(struct resp_client *s)
 enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, size_t n)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup->store->feed == NULL) {
+        return resp_client_lacks(s, "feed");
+    }
     if (n == 3 && arg_is(args[2], "reset")) {
         return reset(s);
     }

@@ -14,6 +14,9 @@
 #include "legacy/read_through.h"
 #include "resp/args.h"
 #include "resp/command.h"
+#include "store/admin.h"
+#include "store/ring.h"
+#include "store/stats.h"
 
 static void add_server(struct buf *out, const struct resp_client *s)
 {
@@ -62,9 +65,10 @@ static void add_persistence(struct buf *out, const struct resp_client *s)
     const struct dedup *dedup = service_dedup(&s->conn);
     buf_addf(out, "loading:%d\r\nasync_loading:0\r\n", dedup == NULL);
     if (dedup != NULL) {
-        struct store_ring ring;
-        dedup->store->ops->ring(dedup->store, &ring);
-        buf_addf(out, "writes_refused:%d\r\nwrites_refused_cause:%s\r\n", ring.busy, ring.busy ? ring.busy_cause : "");
+        struct err cause = {0};
+        bool refused = dedup->store->ops->refusal(dedup->store, &cause) < 0;
+        buf_addf(out, "store:%s\r\n", dedup->store->engine);
+        buf_addf(out, "writes_refused:%d\r\nwrites_refused_cause:%s\r\n", refused, cause.text);
         buf_addf(out, "seed_fingerprint:%08" PRIx32 "\r\n", hash_seed_fingerprint(dedup->seed));
     }
 }
@@ -108,11 +112,11 @@ static void add_replication(struct buf *out, const struct resp_client *s)
 static void add_ring(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
-    if (dedup == NULL) {
+    if (dedup == NULL || dedup->store->ring == NULL) {
         return;
     }
     struct store_ring ring;
-    dedup->store->ops->ring(dedup->store, &ring);
+    dedup->store->ring->look(dedup->store, &ring);
     buf_addf(out, "ring_turn:%" PRIu64 "\r\nring_slots:%d\r\nring_open:%d\r\n", ring.turn, ring.n_slots, ring.open);
     buf_addf(out, "ring_next_turn:%" PRId64 "\r\nring_memory:%" PRIu64 "\r\nring_memory_limit:%" PRIu64 "\r\n",
              ring.next_turn_ms, ring.memory, ring.memory_limit);
@@ -167,12 +171,12 @@ static void add_read_through(struct buf *out, const struct resp_client *s)
 static void add_backup(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
-    if (dedup == NULL) {
+    if (dedup == NULL || dedup->store->admin == NULL) {
         return;
     }
     struct store_backup_state state;
     struct store_stats stats;
-    dedup->store->ops->backup_state(dedup->store, &state);
+    dedup->store->admin->backup_state(dedup->store, &state);
     dedup->store->ops->stats(dedup->store, &stats);
     buf_addf(out, "backup_phase:%s\r\nbackup_done:%" PRIu64 "\r\nbackup_total:%" PRIu64 "\r\n",
              store_backup_phase_name(state.phase), state.done, state.total);

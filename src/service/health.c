@@ -14,14 +14,16 @@ void health_set_limit(int64_t ms)
 
 static bool is_refusing(struct store *store, struct health *out)
 {
-    struct store_ring ring;
-    store->ops->ring(store, &ring);
-    if (ring.busy) {
+    struct err cause = {0};
+    struct store_clock clock;
+    bool refusing = store->ops->refusal(store, &cause) < 0;
+    if (refusing) {
         out->code = ERR_BUSY;
-        snprintf(out->cause, sizeof out->cause, "writes are refused: %s", ring.busy_cause);
+        snprintf(out->cause, sizeof out->cause, "writes are refused: %s", cause.text);
     }
-    snprintf(out->clock, sizeof out->clock, "%s", ring.clock_doubted ? ring.clock_reason : "");
-    return ring.busy;
+    store->ops->clock(store, &clock);
+    snprintf(out->clock, sizeof out->clock, "%s", clock.doubted ? clock.reason : "");
+    return refusing;
 }
 
 void health_look(struct worker_pool *pool, struct health *out)

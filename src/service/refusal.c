@@ -20,6 +20,7 @@ static const struct row {
      {"LOADING", 503, "recovering", 1},
      "Redis is loading the dataset in memory"},
     {ERR_CLOSED, {"ERR", 503, "stopping", 0}, {"ERR", 503, "stopping", 0}, "server is shutting down"},
+    {ERR_ABSENT, {"ERR", 501, "absent", 0}, {"ERR", 501, "absent", 0}, "the store has no such capability"},
     {ERR_LATE, {"ERR", 503, "late", 0}, {"ERR", 503, "late", 0}, "too late"},
     {ERR_SHARED, {"ERR", 409, "shared-key", 0}, {"ERR", 409, "shared-key", 0}, "two users share one key"},
     {ERR_CORRUPT, {"ERR", 500, "damaged", 0}, {"ERR", 500, "damaged", 0}, "stored bytes are damaged"},

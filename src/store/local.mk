@@ -4,8 +4,9 @@ libunseen_a_SOURCES += \
 	src/store/codec/user_snapshot.h \
 	src/store/feed.c \
 	src/store/feed.h \
-	src/store/ring.c \
 	src/store/ring.h \
+	src/store/ring_turns.c \
+	src/store/ring_turns.h \
 	src/store/sqlite/admin/backup.c \
 	src/store/sqlite/admin/backup.h \
 	src/store/sqlite/admin/backup_copy.c \
@@ -29,8 +30,6 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/folder.h \
 	src/store/sqlite/history/writer.c \
 	src/store/sqlite/history/txn.c \
-	src/store/sqlite/thread_queue.c \
-	src/store/sqlite/thread_queue.h \
 	src/store/sqlite/history/history.h \
 	src/store/sqlite/read/reader.h \
 	src/store/sqlite/staging/staging.h \
@@ -98,5 +97,24 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/version.c \
 	src/store/sqlite/db/views.c \
 	src/store/sqlite/db/views.h \
+	src/store/admin.h \
+	src/store/bulk.h \
+	src/store/factory.c \
+	src/store/factory.h \
+	src/store/memory/memory.h \
+	src/store/memory/memory_clock.c \
+	src/store/memory/memory_import.c \
+	src/store/memory/memory_read.c \
+	src/store/memory/memory_store.c \
+	src/store/memory/memory_store.h \
+	src/store/memory/memory_users.c \
+	src/store/memory/memory_write.c \
+	src/store/migration.h \
+	src/store/ring.h \
+	src/store/saved_sessions.h \
 	src/store/stats.c \
-	src/store/store.h
+	src/store/stats.h \
+	src/store/store.c \
+	src/store/store.h \
+	src/store/thread_queue.c \
+	src/store/thread_queue.h

@@ -1,6 +1,9 @@
 /* Names of states and counters: one table each, for everything that prints them. */
 #include <stddef.h>
 
+#include "store/admin.h"
+#include "store/ring.h"
+#include "store/stats.h"
 #include "store/store.h"
 
 const char *store_slot_state_name(enum store_slot_state state)

@@ -551,3 +551,18 @@ def test_users_from_another_redis(make_server, browser):
     wait(lambda: text(browser, "migration-state") == "Migration: paused", browser)
     wait(lambda: text(browser, "mirror-state") == "Mirror: broken" and "events were left out" in text(browser, "mirror-text"),
          browser)
+
+
+def test_a_store_without_ring_and_months(make_server, browser):
+    port = free_port()
+    server = make_server(http=f"127.0.0.1:{port}", store="memory")
+    with server.client() as c:
+        c.command("PLAYED", "u", "a")
+    browser.get(f"http://127.0.0.1:{port}/")
+    wait(lambda: "Nothing of it is durable" in text(browser, "store-rows"), browser)
+    assert text(browser, "state") == "healthy"
+    assert not browser.find_element(By.ID, "ring").is_displayed()
+    assert not browser.find_element(By.ID, "months").is_displayed()
+    assert not browser.find_element(By.ID, "banner").is_displayed()
+    ask(browser, "u", "a")
+    wait(lambda: "a is hidden from u" in text(browser, "ask"), browser)

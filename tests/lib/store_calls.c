@@ -85,7 +85,7 @@ int call(struct store_fixture *f, void (*op)(struct store *, struct store_call *
 
 int flush(struct store_fixture *f)
 {
-    return call(f, f->store->ops->flush, NULL);
+    return call(f, f->store->ring->flush, NULL);
 }
 
 void advance(struct store_fixture *f, int64_t ms)
@@ -115,7 +115,7 @@ int64_t forget(struct store_fixture *f, const char *user, const char *item)
 int load(struct store_fixture *f, struct store_reader *reader, const char *user, struct store_view *view,
          struct err *err)
 {
-    return f->store->ops->load(reader, key_of(user), slice_str(user), INT_MIN, view, err);
+    return store_load_wait(f->store, reader, key_of(user), slice_str(user), INT_MIN, view, err);
 }
 
 bool in_view(const struct store_view *view, const char *item)
@@ -171,7 +171,7 @@ struct store_stats stats(struct store_fixture *f)
 enum store_slot_state slot_state(struct store_fixture *f, int slot)
 {
     struct store_ring ring;
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     for (int i = 0; i < ring.n_slots; i++) {
         if (ring.slots[i].slot == slot) {
             return ring.slots[i].state;

@@ -5,6 +5,8 @@
 
 #include <sqlite3.h>
 
+#include "store/ring.h"
+#include "store/stats.h"
 #include "tests/lib/store_fixture.h"
 #include "tests/lib/vfs_fault.h"
 

@@ -16,6 +16,12 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/admin.h"
+#include "store/feed.h"
+#include "store/migration.h"
+#include "store/ring.h"
+#include "store/saved_sessions.h"
+#include "store/stats.h"
 
 enum {
     USERS = 10,
@@ -58,7 +64,7 @@ static void note(struct store_fixture *f, struct store_migration_change users_to
     int done = 0;
     users_to_migrate.call.done = call_done;
     users_to_migrate.call.owner = &done;
-    f->store->ops->note(f->store, &users_to_migrate);
+    f->store->migration->note(f->store, &users_to_migrate);
     wait_flag(&done);
     assert_int_equal(users_to_migrate.call.err.code, 0);
 }
@@ -95,7 +101,7 @@ static bool next_session(void *arg, struct store_session *out)
 static int keep_sessions(struct store_fixture *f, struct err *err)
 {
     int at = 0;
-    return f->store->ops->keep_sessions(f->store, next_session, &at, err);
+    return f->store->sessions->keep(f->store, next_session, &at, err);
 }
 
 static int64_t query(struct store_fixture *f, const char *format, int64_t key)
@@ -167,7 +173,7 @@ static void make(struct store_fixture *f)
     feed_state_of(f->store, "mirror", &mirror);
     mirrored = (int)mirror.events;
     struct store_ring ring;
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     for (int i = 0; i < SLOTS; i++) {
         assert_true(ring.slots[i].rows > 0);
     }
@@ -285,7 +291,7 @@ static const char *check_months(struct store_fixture *f)
     static const enum store_month_state states[] = {STORE_MONTH_LIVE, STORE_MONTH_SEALING, STORE_MONTH_EXPIRING};
     struct store_month_info out[8];
     struct err err = {0};
-    int n = f->store->ops->months(f->reader, out, 8, &err);
+    int n = f->store->admin->months(f->reader, out, 8, &err);
     if (n != 3) {
         return wrong("%d months: %s", n, err.text);
     }
@@ -295,7 +301,7 @@ static const char *check_months(struct store_fixture *f)
         }
     }
     struct store_ring ring;
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     return ring.clock_doubted ? wrong("clock doubted: %s", ring.clock_reason) : NULL;
 }
 
@@ -305,13 +311,13 @@ static const char *check_notes(struct store_fixture *f)
     static const enum store_note want[] = {MIGRATION_WAITING, MIGRATION_DONE, MIGRATION_LEFT, MIGRATION_ENDED,
                                            MIGRATION_NONE};
     for (int i = 0; i < 5; i++) {
-        enum store_note note = f->store->ops->migration_state(f->store, key_of(users[i]));
+        enum store_note note = f->store->migration->of(f->store, key_of(users[i]));
         if (note != want[i]) {
             return wrong("note of %s: %d", users[i], note);
         }
     }
     struct store_migration_counts now;
-    f->store->ops->migration_users_state(f->store, &now);
+    f->store->migration->state(f->store, &now);
     if (now.all != 4 || now.waiting != 1 || now.problems != 1 || !now.paused) {
         return wrong("notes: %d, problems: %d, paused: %d", (int)now.all, (int)now.problems, now.paused);
     }
@@ -320,9 +326,9 @@ static const char *check_notes(struct store_fixture *f)
     struct store_migration_walk walk = {0};
     struct slice waiting[4];
     struct store_problem problems[4];
-    int n = f->store->ops->migration_users_read(f->reader, &walk, waiting, 4, &arena, &err);
+    int n = f->store->migration->read(f->reader, &walk, waiting, 4, &arena, &err);
     bool good = n == 1 && slice_eq(waiting[0], slice_str("waits"));
-    n = f->store->ops->migration_users_problems(f->reader, problems, 4, &arena, &err);
+    n = f->store->migration->problems(f->reader, problems, 4, &arena, &err);
     good = good && n == 1 && slice_eq(problems[0].key, slice_str("played:left"));
     arena_free(&arena);
     return good ? NULL : wrong("the notes' tables: %s", err.text);
@@ -359,7 +365,7 @@ static const char *check_sessions(struct store_fixture *f)
 {
     struct err err = {0};
     int n = 0;
-    if (f->store->ops->take_sessions(f->store, take_session, &n, &err) < 0 || n != 2) {
+    if (f->store->sessions->take(f->store, take_session, &n, &err) < 0 || n != 2) {
         return wrong("%d sessions: %s", n, err.text);
     }
     return keep_sessions(f, &err) < 0 ? wrong("sessions not kept: %s", err.text) : NULL;

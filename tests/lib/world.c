@@ -9,6 +9,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/ring.h"
 #include "store/sqlite/sqlite_store.h"
 #include "tests/lib/vfs_fault.h"
 
@@ -177,7 +178,7 @@ struct world_op *world_flush(struct world *w)
 {
     struct world_op *op = new_op(w, WORLD_CALL);
     op->call = (struct store_call){.done = call_done, .owner = op};
-    w->store->ops->flush(w->store, &op->call);
+    w->store->ring->flush(w->store, &op->call);
     return op;
 }
 

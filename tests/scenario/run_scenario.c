@@ -47,6 +47,7 @@
 
 #include "base/log.h"
 #include "scenario.h"
+#include "store/stats.h"
 #include "tests/lib/vfs_fault.h"
 
 enum { HANG_SECONDS = 240 };

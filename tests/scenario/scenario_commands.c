@@ -7,6 +7,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "scenario.h"
+#include "store/admin.h"
+#include "store/ring.h"
+#include "store/stats.h"
 
 /* The items of a command, from word `from` on. */
 static size_t slices(const struct words *w, int from, struct slice *out)
@@ -210,7 +213,7 @@ static int do_ring(struct scenario *s, const struct words *w, struct err *err)
 {
     (void)err;
     static struct store_ring ring;
-    s->world.store->ops->ring(s->world.store, &ring);
+    s->world.store->ring->look(s->world.store, &ring);
     const char *what = w->word[0];
     if (strcmp(what, "turn") == 0) {
         add_word(s, "%llu", (unsigned long long)ring.turn);

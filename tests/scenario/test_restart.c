@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/admin.h"
 #include "tests/lib/vfs_fault.h"
 #include "tests/lib/vfs_power.h"
 #include "tests/lib/world.h"
@@ -109,7 +110,7 @@ static void back_up(struct world *w, const char *folder)
     sem_init(&ended, 0, 0);
     snprintf(to, sizeof to, "%s-backup", folder);
     struct store_backup request = {.folder = to, .done = backup_done, .owner = &ended};
-    w->store->ops->backup(w->store, &request);
+    w->store->admin->backup(w->store, &request);
     sem_wait(&ended);
     sem_destroy(&ended);
 }

@@ -5,35 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/admin.h"
+#include "store/bulk.h"
+#include "store/codec/user_snapshot.h"
+#include "store/memory/memory_store.h"
+#include "store/migration.h"
 
-enum { USERS_MAX = 64, ROWS_MAX = 512, WAITING_MAX = 256 };
+enum { USERS_MAX = 64, WAITING_MAX = 256, FAULT_NAME = 64 };
 
-struct fake_row {
-    enum store_kind kind;
-    uint64_t id, hash;
-    int month;
-    char item[256];
-    size_t len;
-    bool stored; /* in a month's filter */
-};
-
-struct fake_user {
-    char name[256];
-    size_t len;
-    bool known, damaged, unreadable, large;
-    struct fake_row rows[ROWS_MAX];
-    size_t n_rows;
+/* What is wrong with a user. */
+struct fault {
+    char name[FAULT_NAME];
+    bool damaged, unreadable, large;
 };
 
 struct fake {
     struct store store;
+    struct store *inner; /* keeps all that is recorded */
+    struct config cfg;   /* of the inner one */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct fake_user *users[USERS_MAX];
-    size_t n_users;
+    struct fault faults[USERS_MAX];
+    size_t n_faults;
     bool held, scans_held, all_large;
     int scans_waiting;
     struct store_message *waiting[WAITING_MAX];
@@ -41,16 +36,12 @@ struct fake {
     struct err failure;
     struct store_backup_state backups;
     struct store_ring ring;
-    uint64_t last_id, rows_recorded, ticks;
+    uint64_t ticks;
 };
 
 struct store_reader {
     struct fake *fake;
-    struct store_play plays[ROWS_MAX];
-    struct store_delivery deliveries[ROWS_MAX];
-    struct store_month months[ROWS_MAX];
-    uint32_t positions[ROWS_MAX];
-    char items[ROWS_MAX][256];
+    struct store_reader *inner;
 };
 
 static struct fake *fake_of(struct store *s)
@@ -58,113 +49,50 @@ static struct fake *fake_of(struct store *s)
     return (struct fake *)s;
 }
 
-static struct fake_user *find_user(struct fake *f, struct slice name, bool make)
+static struct fault *find_fault(struct fake *f, struct slice name)
 {
-    for (size_t i = 0; i < f->n_users; i++) {
-        if (slice_eq(slice_of(f->users[i]->name, f->users[i]->len), name)) {
-            return f->users[i];
+    for (size_t i = 0; i < f->n_faults; i++) {
+        if (slice_eq(slice_str(f->faults[i].name), name)) {
+            return &f->faults[i];
         }
     }
-    if (!make) {
-        return NULL;
-    }
-    assert(f->n_users < USERS_MAX && name.len < sizeof f->users[0]->name);
-    struct fake_user *u = calloc(1, sizeof *u);
-    assert(u != NULL);
-    memcpy(u->name, name.data, name.len);
-    u->len = name.len;
-    f->users[f->n_users++] = u;
-    return u;
+    return NULL;
 }
 
-static void add_row(struct fake *f, struct fake_user *u, enum store_kind kind, int month, struct slice item,
-                    uint64_t hash, bool stored)
+static struct fault *make_fault(struct fake *f, const char *name)
 {
-    for (size_t i = 0; i < u->n_rows; i++) {
-        struct fake_row *r = &u->rows[i];
-        if (r->kind == kind && r->hash == hash && r->month == month && r->stored == stored) {
-            r->id = ++f->last_id;
-            return;
-        }
+    struct fault *fault = find_fault(f, slice_str(name));
+    if (fault == NULL) {
+        assert(f->n_faults < USERS_MAX && strlen(name) < FAULT_NAME);
+        fault = &f->faults[f->n_faults++];
+        strcpy(fault->name, name);
     }
-    if (u->n_rows == ROWS_MAX) {
-        return; /* a test of load, which doesn't ask */
-    }
-    struct fake_row *r = &u->rows[u->n_rows++];
-    *r = (struct fake_row){.kind = kind, .id = ++f->last_id, .hash = hash, .month = month, .stored = stored};
-    memcpy(r->item, item.data, item.len);
-    r->len = item.len;
-    u->known = true;
+    return fault;
 }
 
-static void apply_batch(struct fake *f, struct store_batch *batch)
-{
-    struct store_event event;
-    size_t at = 0;
-    while (store_batch_next(batch, &at, &event)) {
-        struct fake_user *u = find_user(f, event.user, true);
-        assert(event.key == hash_user_key(FAKE_SEED, event.user));
-        const uint8_t *next = event.items;
-        for (uint32_t i = 0; i < event.n; i++) {
-            struct slice item;
-            uint64_t hash;
-            next = store_event_item(next, &item, &hash);
-            assert(hash == hash_id(FAKE_SEED, item));
-            int month = event.kind == STORE_PLAY ? month_of_ms(event.at_ms) : 0;
-            add_row(f, u, event.kind, month, item, hash, false);
-        }
-    }
-    f->rows_recorded += batch->rows;
-}
+/* --- writes: they fail, or the inner store has them --- */
 
-static void apply_forget(struct fake *f, struct store_forget *forget)
-{
-    struct fake_user *u = find_user(f, forget->user, false);
-    forget->answer = 0;
-    if (u == NULL || !u->known) {
-        return;
-    }
-    if (forget->n_items == 0) {
-        u->known = false;
-        u->n_rows = 0;
-        forget->answer = 1;
-        return;
-    }
-    for (size_t i = 0; i < forget->n_items; i++) {
-        size_t kept = 0, before = u->n_rows;
-        for (size_t k = 0; k < before; k++) {
-            if (u->rows[k].hash != forget->hashes[i]) {
-                u->rows[kept++] = u->rows[k];
-            }
-        }
-        u->n_rows = kept;
-        forget->answer += kept < before;
-    }
-}
-
-/* Takes effect under the lock; done() comes after it. */
-static void answer(struct fake *f, struct store_message *message)
+static void pass_on(struct fake *f, struct store_message *message)
 {
     struct store_batch *batch = (struct store_batch *)message;
     struct store_forget *forget = (struct store_forget *)message;
     struct store_call *call = (struct store_call *)message;
     pthread_mutex_lock(&f->lock);
     struct err failure = f->failure;
-    if (message->kind == STORE_BATCH && failure.code == 0) {
-        apply_batch(f, batch);
-    } else if (message->kind == STORE_FORGET && failure.code == 0) {
-        apply_forget(f, forget);
-    }
     pthread_mutex_unlock(&f->lock);
-    if (message->kind == STORE_BATCH) {
-        batch->err = failure;
-        batch->done(batch);
-    } else if (message->kind == STORE_FORGET) {
-        forget->err = failure;
-        forget->done(forget);
-    } else {
+    if (message->kind == STORE_CALL) { /* a flush or an import */
         call->err = failure;
         call->done(call);
+    } else if (message->kind == STORE_BATCH && failure.code == 0) {
+        f->inner->ops->record(f->inner, batch);
+    } else if (message->kind == STORE_BATCH) {
+        batch->err = failure;
+        batch->done(batch);
+    } else if (failure.code == 0) {
+        f->inner->ops->forget(f->inner, forget);
+    } else {
+        forget->err = failure;
+        forget->done(forget);
     }
 }
 
@@ -181,7 +109,7 @@ static void take(struct store *s, struct store_message *message, enum store_mess
     }
     pthread_mutex_unlock(&f->lock);
     if (!held) {
-        answer(f, message);
+        pass_on(f, message);
     }
 }
 
@@ -206,110 +134,50 @@ static void fake_tick(struct store *s, struct store_call *call)
     pthread_mutex_lock(&f->lock);
     f->ticks++;
     pthread_mutex_unlock(&f->lock);
-    call->err = (struct err){0};
-    call->done(call);
+    f->inner->ops->tick(f->inner, call);
 }
+
+/* --- questions --- */
 
 static int fake_reader_open(struct store *s, struct store_reader **reader, struct err *err)
 {
     struct store_reader *r = calloc(1, sizeof *r);
-    if (r == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory");
-    }
+    assert(r != NULL);
     r->fake = fake_of(s);
     *reader = r;
-    return 0;
+    return r->fake->inner->ops->reader_open(r->fake->inner, &r->inner, err);
 }
 
 static void fake_reader_close(struct store_reader *reader)
 {
+    reader->fake->inner->ops->reader_close(reader->inner);
     free(reader);
 }
 
-static int newest_first(const void *a, const void *b)
+static int fault_of(struct fake *f, struct slice user, bool scanning, struct err *err)
 {
-    const struct store_delivery *x = a, *y = b;
-    return x->id < y->id ? 1 : x->id > y->id ? -1 : 0;
-}
-
-static int by_position(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x > y ? 1 : x < y ? -1 : 0;
-}
-
-/* Months newest first; each filter's positions lie one behind the other in r->positions. */
-static void view_months(struct store_reader *r, const struct fake_user *u, int first_month, struct store_view *view)
-{
-    int below = INT32_MAX;
-    size_t used = 0;
-    for (;;) {
-        int month = -1;
-        for (size_t i = 0; i < u->n_rows; i++) {
-            if (u->rows[i].stored && u->rows[i].month < below && u->rows[i].month > month) {
-                month = u->rows[i].month;
-            }
-        }
-        if (month < 0 || month < first_month) {
-            break;
-        }
-        struct store_month *m = &r->months[view->n_months++];
-        *m = (struct store_month){.month = month, .bytes = 77};
-        m->filter.n_parts = 1;
-        m->filter.parts[0] = (struct filter_part){.positions = r->positions + used, .m = FILTER_LIVE_M};
-        for (size_t i = 0; i < u->n_rows; i++) {
-            if (u->rows[i].stored && u->rows[i].month == month) {
-                r->positions[used++] = filter_position(u->rows[i].hash, FILTER_LIVE_M);
-                m->filter.parts[0].n++;
-            }
-        }
-        qsort(m->filter.parts[0].positions, m->filter.parts[0].n, sizeof(uint32_t), by_position);
-        below = month;
-    }
-    view->months = r->months;
-}
-
-static int read_user(struct store_reader *r, int64_t key, struct slice user, int first_month, bool scanning,
-                     struct store_view *view, struct err *err)
-{
-    struct fake *f = r->fake;
     int code = 0;
-    assert(key == hash_user_key(FAKE_SEED, user));
-    *view = (struct store_view){.plays = r->plays, .deliveries = r->deliveries};
     pthread_mutex_lock(&f->lock);
-    const struct fake_user *u = find_user(f, user, false);
-    if (!scanning && (f->all_large || (u != NULL && u->large))) {
+    const struct fault *fault = find_fault(f, user);
+    if (!scanning && (f->all_large || (fault != NULL && fault->large))) {
         code = err_set(err, ERR_LARGE, "large");
-    } else if (u != NULL && u->unreadable) {
+    } else if (fault != NULL && fault->unreadable) {
         code = err_set(err, ERR_IO, "history.db: disk I/O error");
-    } else if (u != NULL && u->damaged) {
+    } else if (fault != NULL && fault->damaged) {
         code = err_set(err, ERR_CORRUPT, "user %.*s, month 2026-10: the filter is damaged", (int)user.len, user.data);
-    } else if (u != NULL && u->known) {
-        view->known = true;
-        for (size_t i = 0; i < u->n_rows; i++) {
-            const struct fake_row *row = &u->rows[i];
-            if (row->kind == STORE_DELIVERY) {
-                memcpy(r->items[view->n_deliveries], row->item, row->len);
-                struct slice item = slice_of(r->items[view->n_deliveries], row->len);
-                r->deliveries[view->n_deliveries++] = (struct store_delivery){row->id, row->hash, item};
-            } else if (!row->stored && row->month >= first_month) {
-                r->plays[view->n_plays++] = (struct store_play){row->hash, row->month};
-            }
-        }
-        qsort(r->deliveries, view->n_deliveries, sizeof *r->deliveries, newest_first);
-        view_months(r, u, first_month, view);
     }
     pthread_mutex_unlock(&f->lock);
     return code;
 }
 
-static int fake_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
-                     struct err *err)
+static int fake_load(struct store_reader *r, struct store_load *load)
 {
-    return read_user(r, key, user, first_month, false, view, err);
+    assert(load->key == hash_user_key(FAKE_SEED, load->user));
+    load->err = (struct err){0};
+    int code = fault_of(r->fake, load->user, false, &load->err);
+    return code < 0 ? code : r->fake->inner->ops->load(r->inner, load);
 }
 
-/* In runs of two. */
 static int fake_scan(struct store_reader *r, int64_t key, struct slice user, int first_month,
                      const struct store_scan *scan, struct store_view *view, struct err *err)
 {
@@ -322,17 +190,11 @@ static int fake_scan(struct store_reader *r, int64_t key, struct slice user, int
     }
     f->scans_waiting--;
     pthread_mutex_unlock(&f->lock);
-    int code = read_user(r, key, user, first_month, true, view, err);
-    for (size_t i = 0; code == 0 && i < view->n_months; i++) {
-        struct filter_part *part = &r->months[i].filter.parts[0];
-        for (uint32_t at = 0; at < part->n; at += 2) {
-            scan->see(scan->arg, part, at, part->positions + at, part->n - at < 2 ? 1 : 2);
-        }
-        part->positions = NULL;
-        scan->month(scan->arg, view->months[i].month, true);
-    }
-    return code;
+    int code = fault_of(f, user, true, err);
+    return code < 0 ? code : f->inner->ops->scan(r->inner, key, user, first_month, scan, view, err);
 }
+
+/* --- what is made up --- */
 
 static int fake_months(struct store_reader *r, struct store_month_info *out, int max, struct err *err)
 {
@@ -358,9 +220,7 @@ static void fake_ring(struct store *s, struct store_ring *out)
 static void fake_stats(struct store *s, struct store_stats *out)
 {
     struct fake *f = fake_of(s);
-    pthread_mutex_lock(&f->lock);
-    *out = (struct store_stats){.rows_recorded = f->rows_recorded};
-    pthread_mutex_unlock(&f->lock);
+    f->inner->ops->stats(f->inner, out);
 }
 
 static void fake_now(struct store *s, int64_t *later, int64_t *earlier)
@@ -443,45 +303,74 @@ static void fake_notes_state(struct store *s, struct store_migration_counts *out
     *out = (struct store_migration_counts){0};
 }
 
+static int fake_refusal(struct store *s, struct err *err)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    int code = f->ring.busy ? err_set(err, ERR_BUSY, "%s", f->ring.busy_cause) : 0;
+    pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
+static void fake_clock(struct store *s, struct store_clock *out)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    *out = (struct store_clock){.wall_ms = clock_wall_ms(), .known = true, .doubted = f->ring.clock_doubted};
+    snprintf(out->reason, sizeof out->reason, "%s", f->ring.clock_reason);
+    pthread_mutex_unlock(&f->lock);
+}
+
 static const struct store_ops fake_ops = {
     .record = fake_record,
     .forget = fake_forget,
-    .flush = fake_flush,
     .tick = fake_tick,
     .reader_open = fake_reader_open,
     .reader_close = fake_reader_close,
     .load = fake_load,
     .scan = fake_scan,
-    .months = fake_months,
-    .ring = fake_ring,
     .stats = fake_stats,
     .now = fake_now,
     .time_known = fake_time_known,
+    .refusal = fake_refusal,
+    .clock = fake_clock,
     .seed = fake_seed,
     .import = fake_import,
-    .backup = fake_backup,
-    .backup_state = fake_backup_state,
-    .backup_stop = fake_stop,
-    .bulk_stop = fake_stop,
-    .migration_users_state = fake_notes_state,
 };
+
+static const struct store_ring_ops ring_ops = {.look = fake_ring, .flush = fake_flush};
+static const struct store_admin_ops admin_ops = {
+    .months = fake_months, .backup = fake_backup, .backup_state = fake_backup_state, .backup_stop = fake_stop};
+static const struct store_bulk_ops bulk_ops = {.stop = fake_stop};
+static const struct store_migration_ops migration_ops = {.state = fake_notes_state};
 
 struct store *fake_store_new(void)
 {
     struct fake *f = calloc(1, sizeof *f);
     assert(f != NULL);
-    f->store.ops = &fake_ops;
+    f->store = (struct store){
+        .engine = "fake",
+        .ops = &fake_ops,
+        .ring = &ring_ops,
+        .admin = &admin_ops,
+        .bulk = &bulk_ops,
+        .migration = &migration_ops,
+    };
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
+    config_defaults(&f->cfg);
+    f->cfg.hash_seed_given = true;
+    f->cfg.hash_seed = FAKE_SEED;
+    int code = memory_store_open(&f->cfg, NULL, &f->inner, NULL);
+    assert(code == 0);
+    (void)code;
     return &f->store;
 }
 
 void fake_store_free(struct store *s)
 {
     struct fake *f = fake_of(s);
-    for (size_t i = 0; i < f->n_users; i++) {
-        free(f->users[i]);
-    }
+    f->inner->ops->close(f->inner);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
     free(f);
@@ -505,6 +394,26 @@ void fake_store_wait(struct store *s, size_t n)
     pthread_mutex_unlock(&f->lock);
 }
 
+/* Waiting for the inner store, in its order. */
+
+static void on_inner(struct store_call *call)
+{
+    struct fake *f = call->owner;
+    pthread_mutex_lock(&f->lock);
+    call->owner = NULL;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void wait_inner(struct fake *f, const struct store_call *call)
+{
+    pthread_mutex_lock(&f->lock);
+    while (call->owner != NULL) {
+        pthread_cond_wait(&f->changed, &f->lock);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
 void fake_store_release(struct store *s)
 {
     struct fake *f = fake_of(s);
@@ -516,8 +425,11 @@ void fake_store_release(struct store *s)
     f->held = false;
     pthread_mutex_unlock(&f->lock);
     for (size_t i = 0; i < n; i++) {
-        answer(f, waiting[i]);
+        pass_on(f, waiting[i]);
     }
+    struct store_call behind = {.done = on_inner, .owner = f};
+    f->inner->ops->tick(f->inner, &behind);
+    wait_inner(f, &behind);
 }
 
 void fake_store_fail(struct store *s, int code, const char *text)
@@ -535,7 +447,7 @@ void fake_store_damage(struct store *s, const char *user)
 {
     struct fake *f = fake_of(s);
     pthread_mutex_lock(&f->lock);
-    find_user(f, slice_str(user), true)->damaged = true;
+    make_fault(f, user)->damaged = true;
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -543,7 +455,7 @@ void fake_store_unreadable(struct store *s, const char *user)
 {
     struct fake *f = fake_of(s);
     pthread_mutex_lock(&f->lock);
-    find_user(f, slice_str(user), true)->unreadable = true;
+    make_fault(f, user)->unreadable = true;
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -554,7 +466,7 @@ void fake_store_enlarge(struct store *s, const char *user)
     if (user == NULL) {
         f->all_large = true;
     } else {
-        find_user(f, slice_str(user), true)->large = true;
+        make_fault(f, user)->large = true;
     }
     pthread_mutex_unlock(&f->lock);
 }
@@ -589,10 +501,30 @@ void fake_store_release_scans(struct store *s)
 void fake_store_add_month(struct store *s, const char *user, int month, const char *item)
 {
     struct fake *f = fake_of(s);
-    pthread_mutex_lock(&f->lock);
-    struct slice text = slice_str(item);
-    add_row(f, find_user(f, slice_str(user), true), STORE_PLAY, month, text, hash_id(FAKE_SEED, text), true);
-    pthread_mutex_unlock(&f->lock);
+    struct arena arena = {0};
+    struct buf blob = {0}, bytes = {0};
+    struct filter filter = {0};
+    uint32_t position = filter_position(hash_id(FAKE_SEED, slice_str(item)), FILTER_LIVE_M);
+    int code = filter_add(&filter, &position, 1, 0, &arena);
+    code = code < 0 ? code : filter_encode(&filter, &blob);
+    const struct snapshot_month stored = {month, buf_slice(&blob)};
+    const struct user_snapshot p = {.key = hash_user_key(FAKE_SEED, slice_str(user)),
+                                    .user = slice_str(user),
+                                    .last_month = month,
+                                    .months = &stored,
+                                    .n_months = 1};
+    code = code < 0 ? code : user_snapshot_encode(&p, &bytes);
+    assert(code == 0);
+    struct slice snapshot = buf_slice(&bytes);
+    uint8_t verdict = 0;
+    struct store_import import = {
+        .call = {.done = on_inner, .owner = f}, .snapshots = &snapshot, .n = 1, .verdicts = &verdict};
+    f->inner->ops->import(f->inner, &import);
+    wait_inner(f, &import.call);
+    assert(verdict == IMPORT_DONE);
+    buf_free(&blob);
+    buf_free(&bytes);
+    arena_free(&arena);
 }
 
 void fake_store_set_ring(struct store *s, const struct store_ring *ring)

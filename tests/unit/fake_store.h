@@ -1,8 +1,9 @@
-/* A store in memory for tests of what stands above the seam: a plain set, without disk, without threads. It answers at
- * once, from within record(); or, while it is held, when the test says so, from the test's thread. */
+/* The store in memory, with hooks for tests of what stands above the seam: it holds writes back until the test says so,
+ * and fails on demand. Ring, months and backups are made up. */
 #ifndef UNSEEN_TESTS_FAKE_STORE_H
 #define UNSEEN_TESTS_FAKE_STORE_H
 
+#include "store/ring.h"
 #include "store/store.h"
 
 enum { FAKE_SEED = 42 };
@@ -32,7 +33,7 @@ void fake_store_hold_scans(struct store *s);
 void fake_store_wait_scan(struct store *s);
 void fake_store_release_scans(struct store *s);
 
-/* Puts an item into a user's stored filter of a month, as a flush would. */
+/* Puts an item into a user's filter of a month, as a flush would. */
 void fake_store_add_month(struct store *s, const char *user, int month, const char *item);
 
 void fake_store_set_ring(struct store *s, const struct store_ring *ring);

@@ -58,8 +58,10 @@ unit_tests = \
 	tests/unit/test_staged_threads \
 	tests/unit/test_start \
 	tests/unit/test_store \
+	tests/unit/test_store_conformance \
 	tests/unit/test_store_export \
 	tests/unit/test_store_load \
+	tests/unit/test_store_memory \
 	tests/unit/test_store_pair \
 	tests/unit/test_store_readers \
 	tests/unit/test_store_ring \

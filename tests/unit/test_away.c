@@ -21,6 +21,7 @@
 #include "base/hash.h"
 #include "fake_store.h"
 #include "legacy/read_through.h"
+#include "store/migration.h"
 #include "tests/lib/server_fixture.h"
 
 #ifdef WITH_HIREDIS
@@ -66,10 +67,9 @@ static enum store_note migration_state(struct store *s, int64_t key)
     return note;
 }
 
-static int load(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
-                struct err *err)
+static int load(struct store_reader *reader, struct store_load *question)
 {
-    int rc = below->load(reader, key, user, first_month, view, err);
+    int rc = below->load(reader, question);
     if (rc == 0) {
         pass(AFTER_HERE);
     }
@@ -136,10 +136,12 @@ static void ask(bool large, enum moment when, const struct way *way)
     store = f.store;
     below = store->ops;
     struct store_ops ops = *below;
-    ops.migration_state = migration_state;
     ops.load = load;
     ops.scan = scan;
     store->ops = &ops;
+    struct store_migration_ops migration = *store->migration;
+    migration.of = migration_state;
+    store->migration = &migration;
     moment = when;
     done = false;
     if (large) {

@@ -23,6 +23,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/admin.h"
+#include "store/ring.h"
 #include "store/sqlite/db/db.h"
 #include "tests/lib/world_fixture.h"
 
@@ -134,7 +136,7 @@ static void begin(struct fixture *f)
 {
     f->done = false;
     f->backup = (struct store_backup){.folder = f->copy, .done = on_done, .owner = f};
-    f->world.store->ops->backup(f->world.store, &f->backup);
+    f->world.store->admin->backup(f->world.store, &f->backup);
 }
 
 static int wait_done(struct fixture *f)
@@ -205,7 +207,7 @@ static void wait_passed_on(struct world *w)
 {
     for (bool closed = false; !closed;) {
         struct store_ring ring;
-        w->store->ops->ring(w->store, &ring);
+        w->store->ring->look(w->store, &ring);
         for (int i = 0; i < ring.n_slots; i++) {
             closed = closed || ring.slots[i].state == SLOT_CLOSED;
         }
@@ -517,14 +519,14 @@ static void test_one_at_a_time(void **state)
     struct store_backup second = {.folder = "/tmp/unseen-test-backup-second", .done = on_done, .owner = f};
     begin_and_hold_between(f);
     struct store_backup_state now;
-    f->world.store->ops->backup_state(f->world.store, &now);
+    f->world.store->admin->backup_state(f->world.store, &now);
     assert_int_equal(now.phase, BACKUP_STAGING);
-    f->world.store->ops->backup(f->world.store, &second);
+    f->world.store->admin->backup(f->world.store, &second);
     assert_int_equal(second.err.code, ERR_BUSY);
     assert_non_null(strstr(second.err.text, f->copy));
     f->done = false;
     release(f);
-    f->world.store->ops->backup_state(f->world.store, &now);
+    f->world.store->admin->backup_state(f->world.store, &now);
     assert_int_equal(now.phase, BACKUP_NONE);
     assert_int_equal(now.last_code, 0);
     assert_int_equal(now.last_bytes, f->backup.bytes);
@@ -542,7 +544,7 @@ static void test_given_up(void **state)
         hold(VFS_WRITE, files[i], 3);
         begin(f);
         vfs_fault_wait_held();
-        w->store->ops->backup_stop(w->store);
+        w->store->admin->backup_stop(w->store);
         vfs_fault_heal();
         need_error(f, ERR_CLOSED, "closing");
         need_nothing_left(f);
@@ -573,7 +575,7 @@ static void test_folders(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f->done = false;
         *b = (struct store_backup){.folder = bad[i].folder, .done = on_done, .owner = f};
-        f->world.store->ops->backup(f->world.store, b);
+        f->world.store->admin->backup(f->world.store, b);
         need_error(f, bad[i].code, bad[i].words);
     }
     /* Not empty: nothing in it is touched, not even what looks like ours. */
@@ -601,7 +603,7 @@ static void ask_below(struct fixture *f, const char *root, const char *folder)
 {
     f->done = false;
     f->backup = (struct store_backup){.folder = folder, .root = root, .done = on_done, .owner = f};
-    f->world.store->ops->backup(f->world.store, &f->backup);
+    f->world.store->admin->backup(f->world.store, &f->backup);
 }
 
 static mode_t mode_of(const char *path)

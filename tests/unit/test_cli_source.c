@@ -18,6 +18,7 @@
 #include "base/calendar.h"
 #include "cli/lib/client.h"
 #include "cli/lib/source.h"
+#include "store/admin.h"
 
 enum { REPLIES = 4, REQUEST = 1024 };
 

@@ -238,7 +238,8 @@ static bool is_stored(struct model *m, int user, uint64_t hash)
     struct store_view view;
     struct err err = {0};
     must(m, "load",
-         m->world.store->ops->load(m->reader, hash_user_key(m->world.dedup.seed, id), id, INT32_MIN / 2, &view, &err),
+         store_load_wait(m->world.store, m->reader, hash_user_key(m->world.dedup.seed, id), id, INT32_MIN / 2, &view,
+                         &err),
          &err);
     for (size_t i = 0; i < view.n_plays; i++) {
         if (view.plays[i].hash == hash) {

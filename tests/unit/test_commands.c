@@ -246,15 +246,15 @@ static const struct row rows[] = {
      "\r\n,0\r\n"},
     {"HISTORY old\r\n",
      "*10\r\n$4\r\nuser\r\n$3\r\nold\r\n$6\r\nmonths\r\n*2\r\n"
-     "*14\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$22\r\n"
+     "*14\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:12\r\n$5\r\nerror\r\n$22\r\n"
      "2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1809129600000\r\n"
-     "*14\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n$21\r\n"
+     "*14\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:16\r\n$5\r\nerror\r\n$21\r\n"
      "4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1806537600000\r\n"
      "$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:0\r\n$5\r\nerror\r\n$21\r\n6.984919309616089e-10\r\n",
      "%5\r\n$4\r\nuser\r\n$3\r\nold\r\n$6\r\nmonths\r\n*2\r\n"
-     "%7\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
+     "%7\r\n$5\r\nmonth\r\n$7\r\n2026-10\r\n$5\r\nitems\r\n:1\r\n$5\r\nbytes\r\n:12\r\n$5\r\nerror\r\n"
      ",2.3283064365386963e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1809129600000\r\n"
-     "%7\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:77\r\n$5\r\nerror\r\n"
+     "%7\r\n$5\r\nmonth\r\n$7\r\n2026-09\r\n$5\r\nitems\r\n:2\r\n$5\r\nbytes\r\n:16\r\n$5\r\nerror\r\n"
      ",4.656612873077393e-10\r\n$6\r\nsealed\r\n:0\r\n$9\r\nin_window\r\n:1\r\n$7\r\nexpires\r\n:1806537600000\r\n"
      "$6\r\nstaged\r\n:0\r\n$9\r\ndelivered\r\n:0\r\n$5\r\nerror\r\n,6.984919309616089e-10\r\n"},
     {"HISTORY\r\n", COUNT_ERROR("history"), NULL},

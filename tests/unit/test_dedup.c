@@ -13,6 +13,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "dedup/dedup.h"
+#include "store/admin.h"
 
 enum { MONTHS = 300, MANY = 300000 };
 #define SEED UINT64_C(0x5eed)
@@ -78,10 +79,11 @@ static int show(struct store_reader *reader, int64_t key, struct slice user, int
     return 0;
 }
 
-static int fake_load(struct store_reader *reader, int64_t key, struct slice user, int first_month,
-                     struct store_view *view, struct err *err)
+static int fake_load(struct store_reader *reader, struct store_load *load)
 {
-    return fake.large ? err_set(err, ERR_LARGE, "large") : show(reader, key, user, first_month, view, err);
+    load->err = (struct err){0};
+    return fake.large ? err_set(&load->err, ERR_LARGE, "large")
+                      : show(reader, load->key, load->user, load->first_month, &load->view, &load->err);
 }
 
 static int fake_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
@@ -154,11 +156,12 @@ static const struct store_ops fake_ops = {
     .reader_close = fake_reader_close,
     .load = fake_load,
     .scan = fake_scan,
-    .months = fake_months,
     .now = fake_now,
     .time_known = fake_time_known,
     .seed = fake_seed,
 };
+
+static const struct store_admin_ops admin_ops = {.months = fake_months};
 
 static int64_t day(int year, int month, int d)
 {
@@ -168,7 +171,7 @@ static int64_t day(int year, int month, int d)
 static int setup(void **state)
 {
     (void)state;
-    fake = (struct fake){.store = {&fake_ops}, .user = slice_str("u1")};
+    fake = (struct fake){.store = {.engine = "fake", .ops = &fake_ops, .admin = &admin_ops}, .user = slice_str("u1")};
     fake.later = fake.earlier = day(2026, 11, 21);
     cfg = (struct config){.window = 3, .retention = 6, .delivered_max = 100, .skewed_time = SKEWED_ERROR};
     dedup_init(&dedup, &fake.store, &cfg);

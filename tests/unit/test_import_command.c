@@ -343,7 +343,7 @@ static void test_served_folder(void **state)
     open_folder();
     assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
     assert_says(errors, "is in use by process");
-    assert_int_equal(sqlite_store_publish(dedup.store, "unix:/run/u.sock", &err), 0);
+    assert_int_equal(dedup.store->ops->publish(dedup.store, "unix:/run/u.sock", &err), 0);
     assert_int_equal(import(file, FOLDER, NULL), EXIT_FAILED);
     assert_says(errors, "import with --to unix:/run/u.sock\n");
     close_folder();

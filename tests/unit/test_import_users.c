@@ -16,6 +16,8 @@
 #include "base/hash.h"
 #include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
+#include "store/migration.h"
+#include "store/ring.h"
 #include "tests/lib/store_fixture.h"
 
 enum { USERS = 40, ITEMS = 30 };
@@ -103,7 +105,7 @@ static int count_users(struct store_fixture *f)
         struct store_view view;
         struct slice user = slice_str(names[u]);
         int seen = 0;
-        assert_int_equal(f->store->ops->load(reader, hash_user_key(SEED, user), user, INT32_MIN, &view, &err), 0);
+        assert_int_equal(store_load_wait(f->store, reader, hash_user_key(SEED, user), user, INT32_MIN, &view, &err), 0);
         for (int i = 0; i < ITEMS; i++) {
             bool has = false;
             for (size_t m = 0; m < view.n_months; m++) {
@@ -190,7 +192,7 @@ static void what_is_sent_later_is_newer(void **state)
     assert_int_equal(batch.err.code, 0);
     buf_free(&batch.bytes);
     assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
-    assert_int_equal(f->store->ops->load(reader, key, user, INT32_MIN, &view, &err), 0);
+    assert_int_equal(store_load_wait(f->store, reader, key, user, INT32_MIN, &view, &err), 0);
     assert_int_equal(view.n_deliveries, 4);
     static const char *const order[] = {"later", "d2", "d1", "d0"};
     for (size_t i = 0; i < 4; i++) {
@@ -231,14 +233,14 @@ static void deliveries_take_turns_by_rank(void **state)
     }
     int flushed = 0;
     struct store_call flush = {.done = call_done, .owner = &flushed};
-    f->store->ops->flush(f->store, &flush);
+    f->store->ring->flush(f->store, &flush);
     wait_flag(&flushed);
     for (int i = 0; i < 3; i++) {
         struct store_reader *reader;
         struct store_view view;
         assert_int_equal(import(f, &err), 0);
         assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
-        assert_int_equal(f->store->ops->load(reader, key, user, INT32_MIN, &view, &err), 0);
+        assert_int_equal(store_load_wait(f->store, reader, key, user, INT32_MIN, &view, &err), 0);
         assert_int_equal(view.n_deliveries, 4);
         assert_true(among(view.deliveries, 2, "own4") && among(view.deliveries, 2, "d2"));
         assert_true(among(view.deliveries + 2, 2, "own3") && among(view.deliveries + 2, 2, "d1"));
@@ -284,7 +286,7 @@ static void staged_plays_of_a_giant(void **state)
         struct store_view view;
         struct err err = {0};
         assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
-        assert_int_equal(f->store->ops->load(reader, p.key, p.user, INT32_MIN, &view, &err), 0);
+        assert_int_equal(store_load_wait(f->store, reader, p.key, p.user, INT32_MIN, &view, &err), 0);
         assert_int_equal(view.n_months, 1);
         const struct filter *filter = &view.months[0].filter;
         for (int i = 0; i < GIANT; i++) {
@@ -338,7 +340,7 @@ static void a_note_comes_along(void **state)
         int result = import(f, &err);
         failed = atomic_exchange(&large_left, 0) <= 0;
         assert_true(result == 0 || (failed && result == ERR_NOMEM));
-        assert_true(result < 0 || f->store->ops->migration_state(f->store, p.key) == MIGRATION_WAITING);
+        assert_true(result < 0 || f->store->migration->of(f->store, p.key) == MIGRATION_WAITING);
     }
     buf_free(&packed);
 }
@@ -401,7 +403,7 @@ static int64_t count_exceptions(struct store_fixture *f)
     struct slice user = slice_str("many");
     struct store_reader *reader = NULL;
     assert_int_equal(f->store->ops->reader_open(f->store, &reader, &err), 0);
-    assert_int_equal(f->store->ops->load(reader, hash_user_key(SEED, user), user, INT_MAX, &view, &err), 0);
+    assert_int_equal(store_load_wait(f->store, reader, hash_user_key(SEED, user), user, INT_MAX, &view, &err), 0);
     int64_t n = (int64_t)view.n_exceptions;
     f->store->ops->reader_close(reader);
     return n;

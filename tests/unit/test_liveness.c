@@ -18,7 +18,13 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/admin.h"
+#include "store/bulk.h"
 #include "store/codec/user_snapshot.h"
+#include "store/migration.h"
+#include "store/ring.h"
+#include "store/saved_sessions.h"
+#include "store/stats.h"
 #include "tests/lib/whole_folder.h"
 
 static char copy[64]; /* the backup's folder */
@@ -102,13 +108,13 @@ static int forget_item(struct round *r)
 static int list_months(struct round *r)
 {
     struct store_month_info out[8];
-    int n = r->f->store->ops->months(r->f->reader, out, 8, &r->err);
+    int n = r->f->store->admin->months(r->f->reader, out, 8, &r->err);
     return n < 0 ? n : 0;
 }
 
 static int flush_ring(struct round *r)
 {
-    return call(r->f, r->f->store->ops->flush, &r->err);
+    return call(r->f, r->f->store->ring->flush, &r->err);
 }
 
 static int change_migration_users(struct round *r, struct store_migration_change users_to_migrate)
@@ -116,7 +122,7 @@ static int change_migration_users(struct round *r, struct store_migration_change
     int done = 0;
     users_to_migrate.call.done = call_done;
     users_to_migrate.call.owner = &done;
-    r->f->store->ops->note(r->f->store, &users_to_migrate);
+    r->f->store->migration->note(r->f->store, &users_to_migrate);
     wait_flag(&done);
     r->err = users_to_migrate.call.err;
     return r->err.code;
@@ -143,9 +149,9 @@ static int read_migration_users(struct round *r)
     struct store_migration_walk walk = {0};
     struct slice users[8];
     struct store_problem problems[8];
-    int n = r->f->store->ops->migration_users_read(r->f->reader, &walk, users, 8, &arena, &r->err);
+    int n = r->f->store->migration->read(r->f->reader, &walk, users, 8, &arena, &r->err);
     if (n >= 0) {
-        n = r->f->store->ops->migration_users_problems(r->f->reader, problems, 8, &arena, &r->err);
+        n = r->f->store->migration->problems(r->f->reader, problems, 8, &arena, &r->err);
     }
     arena_free(&arena);
     return n < 0 ? n : 0;
@@ -193,8 +199,8 @@ static bool no_session(void *arg, struct store_session *out)
 
 static int sessions(struct round *r)
 {
-    int rc = r->f->store->ops->take_sessions(r->f->store, ignore_session, NULL, &r->err);
-    return rc < 0 ? rc : r->f->store->ops->keep_sessions(r->f->store, no_session, NULL, &r->err);
+    int rc = r->f->store->sessions->take(r->f->store, ignore_session, NULL, &r->err);
+    return rc < 0 ? rc : r->f->store->sessions->keep(r->f->store, no_session, NULL, &r->err);
 }
 
 static int import_user(struct round *r)
@@ -222,16 +228,16 @@ static int import_user(struct round *r)
 /* As the migration does, beside the service. */
 static int bring_in(struct round *r)
 {
-    const struct store_ops *ops = r->f->store->ops;
+    const struct store_bulk_ops *bulk = r->f->store->bulk;
     struct store *s = r->f->store;
     const char *user = user_of(r, "brought");
-    int rc = ops->bulk_begin(s, true, &r->err);
+    int rc = bulk->begin(s, true, &r->err);
     if (rc == 0) {
-        rc = ops->bulk_add(s, START, key_of(user), slice_str(user), hash_id(SEED, slice_str("b")), &r->err);
-        rc = rc < 0 ? rc : ops->bulk_turn(s, &r->err);
-        rc = rc < 0 ? rc : ops->bulk_turn(s, &r->err);
+        rc = bulk->add(s, START, key_of(user), slice_str(user), hash_id(SEED, slice_str("b")), &r->err);
+        rc = rc < 0 ? rc : bulk->turn(s, &r->err);
+        rc = rc < 0 ? rc : bulk->turn(s, &r->err);
         struct err end = {0};
-        int ended = ops->bulk_end(s, &end);
+        int ended = bulk->end(s, &end);
         r->err = rc < 0 ? r->err : end;
         rc = rc < 0 ? rc : ended;
     }
@@ -249,7 +255,7 @@ static int back_up(struct round *r)
     int done = 0;
     remove_folder(copy);
     struct store_backup backup = {.folder = copy, .done = backup_done, .owner = &done};
-    r->f->store->ops->backup(r->f->store, &backup);
+    r->f->store->admin->backup(r->f->store, &backup);
     wait_flag(&done);
     r->err = backup.err;
     return r->err.code;
@@ -308,7 +314,7 @@ static const char *look_at_background(struct round *r)
 {
     struct store_month_info out[8];
     struct store_stats now = stats(r->f);
-    int n = r->f->store->ops->months(r->f->reader, out, 8, &r->err);
+    int n = r->f->store->admin->months(r->f->reader, out, 8, &r->err);
     if (n < 3 || now.staged_rows != 0) {
         return n < 3 ? "months are missing" : "rows are still staged";
     }
@@ -343,7 +349,7 @@ static const char *look_at_answers(struct round *r)
             return "a play that was brought in is unseen";
         }
         if (r->migration_state[r->number] &&
-            f->store->ops->migration_state(f->store, key_of(user_of(r, "noted"))) != MIGRATION_WAITING) {
+            f->store->migration->of(f->store, key_of(user_of(r, "noted"))) != MIGRATION_WAITING) {
             return "a note is gone";
         }
     }

@@ -12,6 +12,8 @@
 
 #include "base/calendar.h"
 #include "http/metrics.h"
+#include "store/admin.h"
+#include "store/ring.h"
 
 static struct metrics *new_metrics(void)
 {
@@ -21,6 +23,7 @@ static struct metrics *new_metrics(void)
     m->sqlite = "3.40.1";
     m->libuv = "1.44.2";
     m->now_ms = 1795255200000;
+    m->has_ring = true;
     m->ring.next_turn_ms = m->now_ms + 1000;
     return m;
 }
@@ -135,7 +138,7 @@ static void the_ring(void **state)
     m->ring.slots[1] = (struct store_slot){.slot = 1, .state = SLOT_FAILED, .closed_ms = m->now_ms - 90250};
     m->ring.slots[2] = (struct store_slot){.slot = 9, .state = SLOT_CLOSED, .closed_ms = m->now_ms - 1000};
     m->ring.next_turn_ms = m->now_ms - 61000;
-    m->ring.busy = true;
+    m->refused = true;
     char *text = print(m);
     expect_line(text, "unseen_flush_behind_seconds 90.250");
     expect_line(text, "unseen_ring_overdue_seconds 61.000");

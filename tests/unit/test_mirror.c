@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/ring.h"
 #include "tests/lib/store_fixture.h"
 
 enum { READ_MAX = 20000 };
@@ -179,7 +180,7 @@ static void test_in_order(void **state)
     assert_int_equal(play(f, "u", "z"), 0);
     const char *all = "play u a0, play u a1, play u a2, deliver v d, forget u a1, forget stranger, play u z";
     expect(f, all);
-    call(f, f->store->ops->flush); /* what waits doesn't go with the staged rows, */
+    call(f, f->store->ring->flush); /* what waits doesn't go with the staged rows, */
     expect(f, all);
     kill_store(f); /* and neither with a crash */
     open_store(f);

@@ -17,6 +17,7 @@
 #include "legacy/priority_users.h"
 #include "legacy/read_through.h"
 #include "legacy/redis_connection.h"
+#include "store/migration.h"
 
 #define NOW INT64_C(1795255200000) /* 2026-11-21T10:00Z */
 #define SCORE "$13\r\n1795255100000\r\n"
@@ -113,7 +114,8 @@ static enum store_note store_noted(struct store *s, int64_t key)
     return key == hash_user_key(0, slice_str("noted")) ? MIGRATION_WAITING : MIGRATION_NONE;
 }
 
-static const struct store_ops store_ops = {.now = store_now, .migration_state = store_noted};
+static const struct store_ops store_ops = {.now = store_now};
+static const struct store_migration_ops migration_ops = {.of = store_noted};
 
 struct world {
     char folder[32], path[64];
@@ -275,7 +277,7 @@ static int set_up(void **state)
     strcpy(w->cfg.legacy_redis, w->path);
     w->cfg.legacy_read_through = 1;
     w->cfg.legacy_timeout_ms = 1000;
-    w->store.ops = &store_ops;
+    w->store = (struct store){.engine = "fake", .ops = &store_ops, .migration = &migration_ops};
     w->dedup = (struct dedup){.store = &w->store, .cfg = &w->cfg};
     uv_loop_init(&w->loop);
     uv_timer_init(&w->loop, &w->alarm);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "store/ring.h"
+#include "store/ring_turns.h"
 
 static void test_slot(void **state)
 {

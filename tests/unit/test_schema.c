@@ -15,6 +15,8 @@
 #include "base/buf.h"
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "store/migration.h"
+#include "store/sqlite/db/db.h"
 #include "store/sqlite/db/schema.h"
 #include "tests/lib/world_fixture.h"
 

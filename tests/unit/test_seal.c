@@ -22,6 +22,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
+#include "store/admin.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
 #include "tests/lib/random.h"

@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "dedup/sessions.h"
+#include "store/saved_sessions.h"
 #include "tests/lib/random.h"
 
 enum { TTL_MS = 600000, SEED = 42 };
@@ -283,8 +284,8 @@ static void test_older_kept_session(void **state)
     (void)state;
     static const char older[] = "\x21\x9e\x03\x07\x00\x00\x80\x08\x00\x00\x40\xfd\xff\xff\x8f\x91\x15\xc0\x69";
     struct store_session row = {slice_str("s"), slice_of(older, sizeof older - 1), clock_wall_ms()};
-    const struct store_ops ops = {.take_sessions = take_one};
-    struct store store = {.ops = &ops};
+    const struct store_sessions_ops ops = {.take = take_one};
+    struct store store = {.engine = "fake", .sessions = &ops};
     struct err err = {0};
     kept_one = &row;
     assert_int_equal(sessions_restore(all, &store, &err), 0);
@@ -420,8 +421,8 @@ static int take(struct store *s, void (*each)(void *arg, const struct store_sess
 
 static void test_restart(void **state)
 {
-    const struct store_ops ops = {.keep_sessions = keep, .take_sessions = take};
-    struct store store = {.ops = &ops};
+    const struct store_sessions_ops ops = {.keep = keep, .take = take};
+    struct store store = {.engine = "fake", .sessions = &ops};
     struct err err = {0};
     block("old", 5);
     clock_test_advance(TTL_MS / 2);
@@ -454,8 +455,8 @@ static void test_restart(void **state)
 /* A wall clock that went back: the session was used just now. */
 static void test_restart_after_a_jump(void **state)
 {
-    const struct store_ops ops = {.keep_sessions = keep, .take_sessions = take};
-    struct store store = {.ops = &ops};
+    const struct store_sessions_ops ops = {.keep = keep, .take = take};
+    struct store store = {.engine = "fake", .sessions = &ops};
     struct err err = {0};
     block("s", 5);
     assert_int_equal(sessions_save(all, &store, &err), 0);

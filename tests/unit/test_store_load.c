@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "store/bulk.h"
+#include "store/migration.h"
 #include "tests/lib/store_calls.h"
 
 static void test_bulk(void **state)
@@ -20,31 +22,31 @@ static void test_bulk(void **state)
     struct store_fixture *f = *state;
     struct err err = {0};
     f->cfg.staging_memory = 2 << 20; /* so that it takes several indexes */
-    assert_int_equal(f->store->ops->bulk_begin(f->store, false, &err), 0);
+    assert_int_equal(f->store->bulk->begin(f->store, false, &err), 0);
     for (int i = 0; i < 60000; i++) {
         char user[16];
         char item[16];
         snprintf(user, sizeof user, "u%d", i % 3000);
         snprintf(item, sizeof item, "i%d", i);
-        assert_int_equal(f->store->ops->bulk_add(f->store, START - (i % 3) * 31 * (int64_t)DAY_MS, key_of(user),
-                                                 slice_str(user), hash_id(SEED, slice_str(item)), &err),
+        assert_int_equal(f->store->bulk->add(f->store, START - (i % 3) * 31 * (int64_t)DAY_MS, key_of(user),
+                                             slice_str(user), hash_id(SEED, slice_str(item)), &err),
                          0);
     }
-    assert_int_equal(f->store->ops->bulk_end(f->store, &err), 0);
+    assert_int_equal(f->store->bulk->end(f->store, &err), 0);
     assert_true(seen(f, "u0", "i0"));
     assert_true(seen(f, "u2999", "i59999"));
     assert_int_equal(ask(f, "history", "SELECT sum(plays) FROM months"), 60000);
 
     /* One that fails half-way says so, and the next one is a union. */
-    assert_int_equal(f->store->ops->bulk_begin(f->store, false, &err), 0);
-    assert_int_equal(f->store->ops->bulk_add(f->store, START, key_of("n"), slice_str("n"), 1, &err), 0);
+    assert_int_equal(f->store->bulk->begin(f->store, false, &err), 0);
+    assert_int_equal(f->store->bulk->add(f->store, START, key_of("n"), slice_str("n"), 1, &err), 0);
     rule(VFS_SYNC, "history.db-wal", 1, true, VFS_EIO);
-    assert_true(f->store->ops->bulk_end(f->store, &err) < 0);
+    assert_true(f->store->bulk->end(f->store, &err) < 0);
     assert_non_null(strstr(err.text, "history"));
     vfs_fault_heal();
-    assert_int_equal(f->store->ops->bulk_begin(f->store, false, &err), 0);
-    assert_int_equal(f->store->ops->bulk_add(f->store, START, key_of("n"), slice_str("n"), 1, &err), 0);
-    assert_int_equal(f->store->ops->bulk_end(f->store, &err), 0);
+    assert_int_equal(f->store->bulk->begin(f->store, false, &err), 0);
+    assert_int_equal(f->store->bulk->add(f->store, START, key_of("n"), slice_str("n"), 1, &err), 0);
+    assert_int_equal(f->store->bulk->end(f->store, &err), 0);
     assert_true(known(f, "n"));
     close_store(f);
     expect_problem(f, NULL);
@@ -57,7 +59,7 @@ static int change_migration_users(struct store_fixture *f, struct store_migratio
     int done = 0;
     users_to_migrate->call.done = call_done;
     users_to_migrate->call.owner = &done;
-    f->store->ops->note(f->store, users_to_migrate);
+    f->store->migration->note(f->store, users_to_migrate);
     wait_flag(&done);
     return users_to_migrate->call.err.code;
 }
@@ -80,13 +82,13 @@ static void mark(struct store_fixture *f, const char *user, enum store_note stat
 
 static enum store_note migration_state(struct store_fixture *f, const char *user)
 {
-    return f->store->ops->migration_state(f->store, key_of(user));
+    return f->store->migration->of(f->store, key_of(user));
 }
 
 static struct store_migration_counts count_migration_users(struct store_fixture *f)
 {
     struct store_migration_counts state;
-    f->store->ops->migration_users_state(f->store, &state);
+    f->store->migration->state(f->store, &state);
     return state;
 }
 
@@ -101,7 +103,7 @@ static int read_migration_users(struct store_fixture *f, int max)
     bool *met = calloc(20001, sizeof *met);
     int sum = 0, n;
     assert_true(max <= 1000 && met != NULL);
-    while ((n = f->store->ops->migration_users_read(f->reader, &walk, users, max, &arena, &err)) > 0) {
+    while ((n = f->store->migration->read(f->reader, &walk, users, max, &arena, &err)) > 0) {
         assert_true(n <= max);
         for (int i = 0; i < n; i++, sum++) {
             char name[8];
@@ -110,7 +112,7 @@ static int read_migration_users(struct store_fixture *f, int max)
             assert_true(number == 20000 || !met[number]);
             met[number] = true;
             int64_t key = hash_user_key(SEED, users[i]);
-            assert_int_equal(f->store->ops->migration_state(f->store, key), MIGRATION_WAITING);
+            assert_int_equal(f->store->migration->of(f->store, key), MIGRATION_WAITING);
             double off = fabs(((double)key + 0x1p63) / 0x1p64 - (double)sum / (double)all);
             assert_true(all < 1000 || off < 0.05 || off > 0.95);
         }
@@ -158,7 +160,7 @@ static void test_notes(void **state)
     struct store_problem listed[4];
     struct arena arena = {0};
     struct err err = {0};
-    assert_int_equal(f->store->ops->migration_users_problems(f->reader, listed, 4, &arena, &err), 1);
+    assert_int_equal(f->store->migration->problems(f->reader, listed, 4, &arena, &err), 1);
     assert_true(slice_eq(listed[0].key, keys[0].key) && slice_eq(listed[0].what, slice_str("second")));
     arena_free(&arena);
 
@@ -251,41 +253,40 @@ static void bring(struct store_fixture *f, const char *user, const char *item)
 {
     struct err err = {0};
     assert_int_equal(
-        f->store->ops->bulk_add(f->store, START, key_of(user), slice_str(user), hash_id(SEED, slice_str(item)), &err),
-        0);
+        f->store->bulk->add(f->store, START, key_of(user), slice_str(user), hash_id(SEED, slice_str(item)), &err), 0);
 }
 
 /* What is brought in is older than all that clients do meanwhile. */
 static void test_bulk_serving(void **state)
 {
     struct store_fixture *f = *state;
-    const struct store_ops *ops = f->store->ops;
+    const struct store_bulk_ops *bulk = f->store->bulk;
     struct err err = {0};
     uint64_t changed;
     assert_int_equal(add_migration_users(f, "anna", "bert", &changed), 0);
     assert_int_equal(record_at(f, STORE_PLAY, START, "anna", "here"), 0);
-    assert_int_equal(ops->bulk_begin(f->store, true, &err), 0);
+    assert_int_equal(bulk->begin(f->store, true, &err), 0);
     bring(f, "anna", "a1");
     bring(f, "anna", "a2");
     bring(f, "bert", "b1");
     assert_int_equal(forget(f, "anna", "a2"), 0); /* not there yet, but it is to be un-seen */
     assert_int_equal(forget(f, "bert", NULL), 1);
-    assert_int_equal(ops->bulk_turn(f->store, &err), 0);
-    assert_int_equal(ops->bulk_turn(f->store, &err), 0); /* the first is durable */
+    assert_int_equal(bulk->turn(f->store, &err), 0);
+    assert_int_equal(bulk->turn(f->store, &err), 0); /* the first is durable */
     assert_true(seen(f, "anna", "a1"));
     assert_true(seen(f, "anna", "here"));
     assert_false(seen(f, "anna", "a2"));
     assert_false(known(f, "bert"));
     kill_store(f);
     open_store(f);
-    ops = f->store->ops;
+    bulk = f->store->bulk;
     assert_true(seen(f, "anna", "a1"));
     assert_false(seen(f, "anna", "a2"));
 
     /* Read once more: the exception stays; a play here ends it. */
-    assert_int_equal(ops->bulk_begin(f->store, true, &err), 0);
+    assert_int_equal(bulk->begin(f->store, true, &err), 0);
     bring(f, "anna", "a2");
-    assert_int_equal(ops->bulk_end(f->store, &err), 0);
+    assert_int_equal(bulk->end(f->store, &err), 0);
     assert_false(seen(f, "anna", "a2"));
     assert_int_equal(record_at(f, STORE_PLAY, START, "anna", "a2"), 0);
     assert_int_equal(flush(f), 0);
@@ -301,16 +302,16 @@ static void test_bulk_deliveries(void **state)
     struct err err = {0};
     assert_int_equal(record_at(f, STORE_DELIVERY, START, "anna", "new"), 0);
     assert_int_equal(record_at(f, STORE_DELIVERY, START, "anna", "newer"), 0);
-    assert_int_equal(f->store->ops->bulk_begin(f->store, true, &err), 0);
+    assert_int_equal(f->store->bulk->begin(f->store, true, &err), 0);
     for (int rank = 1; rank <= STORE_RANK_MAX; rank++) {
         char item[16];
         snprintf(item, sizeof item, "d%d", rank);
         struct slice id = slice_str(item);
-        assert_int_equal(f->store->ops->bulk_deliver(f->store, START, key_of("anna"), slice_str("anna"), id,
-                                                     hash_id(SEED, id), (uint64_t)rank, &err),
+        assert_int_equal(f->store->bulk->deliver(f->store, START, key_of("anna"), slice_str("anna"), id,
+                                                 hash_id(SEED, id), (uint64_t)rank, &err),
                          0);
     }
-    assert_int_equal(f->store->ops->bulk_end(f->store, &err), 0);
+    assert_int_equal(f->store->bulk->end(f->store, &err), 0);
     for (int round = 0; round < 2; round++) {
         assert_true(seen(f, "anna", "new"));
         assert_true(seen(f, "anna", "newer"));

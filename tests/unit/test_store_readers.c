@@ -18,6 +18,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "filter/sieve.h"
+#include "store/bulk.h"
+#include "store/ring.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/state.h"
@@ -100,7 +102,7 @@ static size_t months_loaded(struct store_fixture *f, int first_month)
 {
     struct store_view view;
     struct err err = {0};
-    assert_int_equal(f->store->ops->load(f->reader, key_of("u"), slice_str("u"), first_month, &view, &err), 0);
+    assert_int_equal(store_load_wait(f->store, f->reader, key_of("u"), slice_str("u"), first_month, &view, &err), 0);
     return view.n_months;
 }
 
@@ -157,7 +159,7 @@ static void test_wal_limit_with_a_shell(void **state)
     assert_int_equal(sqlite3_exec(shell, "BEGIN; SELECT count(*) FROM users", NULL, NULL, NULL), SQLITE_OK);
     struct err err = {0};
     int rounds = 0;
-    while (call(f, f->store->ops->flush, &err) == 0 && rounds++ < 100) {
+    while (call(f, f->store->ring->flush, &err) == 0 && rounds++ < 100) {
         fill(f, 4);
     }
     assert_int_equal(err.code, ERR_BUSY);
@@ -187,13 +189,13 @@ static void *take_turns(void *arg)
 {
     struct turns *t = arg;
     struct store *s = t->f->store;
-    int result = s->ops->bulk_begin(s, true, &t->err);
+    int result = s->bulk->begin(s, true, &t->err);
     while (result == 0) {
-        result = s->ops->bulk_add(s, START, key_of("b"), slice_str("b"), 1, &t->err);
-        result = result == 0 ? s->ops->bulk_turn(s, &t->err) : result;
+        result = s->bulk->add(s, START, key_of("b"), slice_str("b"), 1, &t->err);
+        result = result == 0 ? s->bulk->turn(s, &t->err) : result;
     }
     struct err end = {0};
-    s->ops->bulk_end(s, &end);
+    s->bulk->end(s, &end);
     atomic_store(&t->ended, true);
     return NULL;
 }
@@ -208,7 +210,7 @@ static void test_stop_during_a_pause(void **state)
     assert_int_equal(flush(f), 0);
     sqlite3 *shell = open_file(f, "history");
     assert_int_equal(sqlite3_exec(shell, "BEGIN; SELECT count(*) FROM users", NULL, NULL, NULL), SQLITE_OK);
-    while (call(f, f->store->ops->flush, NULL) == 0) {
+    while (call(f, f->store->ring->flush, NULL) == 0) {
         fill(f, 4);
     }
     struct turns turns = {.f = f};
@@ -216,7 +218,7 @@ static void test_stop_during_a_pause(void **state)
     assert_int_equal(pthread_create(&thread, NULL, take_turns, &turns), 0);
     advance(f, 1000);
     assert_false(atomic_load(&turns.ended));
-    f->store->ops->bulk_stop(f->store);
+    f->store->bulk->stop(f->store);
     pthread_join(thread, NULL);
     assert_int_equal(turns.err.code, ERR_CLOSED);
     close_store(f);

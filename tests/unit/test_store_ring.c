@@ -13,20 +13,21 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "store/ring.h"
 #include "tests/lib/store_calls.h"
 
 static void test_ring_flush_of_nothing(void **state)
 {
     struct store_fixture *f = *state;
     struct store_ring ring;
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     uint64_t turn = ring.turn;
     assert_int_equal(flush(f), 0);
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     assert_int_equal(ring.turn, turn);
     play(f, "u", "a");
     assert_int_equal(flush(f), 0);
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     assert_int_equal(ring.turn, turn + 1);
     assert_int_equal(ring.n_slots, 6);
     for (int i = 0; i < ring.n_slots; i++) {
@@ -47,7 +48,7 @@ static void test_ring_flush_without_a_free_slot(void **state)
     assert_true(flush(f) < 0);
     play(f, "u", "b");
     struct err err = {0};
-    assert_true(call(f, f->store->ops->flush, &err) < 0);
+    assert_true(call(f, f->store->ring->flush, &err) < 0);
     assert_non_null(strstr(err.text, "history"));
     assert_true(seen(f, "u", "a"));
     assert_true(seen(f, "u", "b"));
@@ -99,7 +100,7 @@ static void test_slot_that_is_not_emptied(void **state)
     assert_int_equal(call(f, f->store->ops->tick, NULL), 0);
     assert_int_equal(slot_state(f, slot), SLOT_EMPTYING);
     struct store_ring ring;
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     assert_non_null(strstr(ring.slots[slot].error, "staging"));
     assert_true(ring.slots[slot].retry_ms > clock_wall_ms());
     assert_true(seen(f, "u", "a"));
@@ -227,7 +228,7 @@ static void test_busy_after_a_minute(void **state)
     struct store_ring ring;
     do {
         fill(f, 1);
-        f->store->ops->ring(f->store, &ring);
+        f->store->ring->look(f->store, &ring);
     } while (ring.memory < ring.memory_limit);
 
     int waits = 0;
@@ -244,7 +245,7 @@ static void test_busy_after_a_minute(void **state)
     assert_non_null(strstr(batch.err.text, "staging memory (1 MiB) is full"));
     assert_non_null(strstr(batch.err.text, "slot"));
     assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "w", "a"), ERR_BUSY);
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     assert_true(ring.busy);
 
     /* A forget goes on, and does not need the memory. */
@@ -252,7 +253,7 @@ static void test_busy_after_a_minute(void **state)
     vfs_fault_heal();
     assert_int_equal(flush(f), 0);
     assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "w", "a"), 0);
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     assert_false(ring.busy);
     buf_free(&batch.bytes);
 }
@@ -265,7 +266,7 @@ static void test_min_free(void **state)
     advance(f, 1000);
     assert_int_equal(record_at(f, STORE_PLAY, clock_wall_ms(), "u", "b"), ERR_FULL);
     struct store_ring ring;
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     assert_true(ring.busy);
     assert_non_null(strstr(ring.busy_cause, "min_free"));
     assert_true(seen(f, "u", "a"));
@@ -274,7 +275,7 @@ static void test_min_free(void **state)
     assert_int_equal(flush(f), 0);
     f->cfg.min_free = 0;
     advance(f, 1000);
-    f->store->ops->ring(f->store, &ring);
+    f->store->ring->look(f->store, &ring);
     assert_false(ring.busy);
     play(f, "u", "b");
 }

@@ -67,7 +67,7 @@ static bool seen_with_key(struct store_fixture *f, int64_t key, const char *user
 {
     struct store_view view;
     struct err err = {0};
-    if (f->store->ops->load(f->reader, key, slice_str(user), INT_MIN, &view, &err) < 0) {
+    if (store_load_wait(f->store, f->reader, key, slice_str(user), INT_MIN, &view, &err) < 0) {
         fail_msg("load: %s", err.text);
     }
     return in_view(&view, item);

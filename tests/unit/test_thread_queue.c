@@ -10,7 +10,7 @@
 
 #include <unistd.h>
 
-#include "store/sqlite/thread_queue.h"
+#include "store/thread_queue.h"
 
 #define HOUR_US INT64_C(3600000000)
 enum { STUCK_S = 30, BATCHES = 5000 };

@@ -22,6 +22,8 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
+#include "store/bulk.h"
+#include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char help[] =
@@ -83,7 +85,7 @@ static int take(struct import *im, const struct import_event *event, const char 
     uint64_t item = hash_id(im->seed, event->item);
     int rc = import_tally_event(&im->tally, event->at_ms, user, item, err);
     if (rc == 0 && im->store != NULL) {
-        rc = im->store->ops->bulk_add(im->store, event->at_ms, (int64_t)user, event->user, item, err);
+        rc = im->store->bulk->add(im->store, event->at_ms, (int64_t)user, event->user, item, err);
     } else if (rc == 0 && im->remote != NULL) {
         rc = import_remote_add(im->remote, event, file, im->reader.line, &im->tally, err);
     }
@@ -115,8 +117,8 @@ static int submit(struct import *im, const struct import_input *in, struct err *
 {
     int rc = 0;
     if (im->store != NULL) {
-        rc = im->store->ops->bulk_turn(im->store, err);
-        rc = rc < 0 ? rc : im->store->ops->bulk_turn(im->store, err); /* with nothing to hand over it waits */
+        rc = im->store->bulk->turn(im->store, err);
+        rc = rc < 0 ? rc : im->store->bulk->turn(im->store, err); /* with nothing to hand over it waits */
     } else {
         rc = import_remote_end(im->remote, &im->tally, err);
     }
@@ -215,7 +217,8 @@ static int begin(struct import *im, struct err *err)
         rc = rc < 0 ? rc : import_remote_open(im->to, password, &im->remote, &retention, err);
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }
-    rc = sqlite_store_open(&im->cfg, NULL, &im->store, err);
+    rc = cli_options_has_folder(&im->cfg, err);
+    rc = rc < 0 ? rc : store_open(&im->cfg, NULL, &im->store, err);
     if (rc == ERR_LOCKED) {
         char address[CONFIG_TEXT + 16];
         if (sqlite_store_address(im->cfg.data, address, sizeof(address), NULL) == 0 && address[0] != '\0') {
@@ -228,7 +231,7 @@ static int begin(struct import *im, struct err *err)
     im->seed = im->store->ops->seed(im->store);
     im->store->ops->now(im->store, &later, &earlier);
     rc = import_tally_init(&im->tally, retention, earlier, later, err);
-    return rc < 0 ? rc : im->store->ops->bulk_begin(im->store, false, err);
+    return rc < 0 ? rc : im->store->bulk->begin(im->store, false, err);
 }
 
 static int end(struct import *im, struct err *err)
@@ -236,7 +239,7 @@ static int end(struct import *im, struct err *err)
     if (im->store != NULL) {
         progress_begin(&im->progress, "import", im->quiet);
         progress_show(&im->progress, 0, 0, "writing the last of them ...");
-        int rc = im->store->ops->bulk_end(im->store, err);
+        int rc = im->store->bulk->end(im->store, err);
         progress_end(&im->progress);
         return rc;
     }

@@ -202,7 +202,7 @@ int cli_check(int argc, char **argv)
     }
     struct config cfg;
     struct err err;
-    if (cli_options_config(&options, &cfg, &err) < 0) {
+    if (cli_options_config(&options, &cfg, &err) < 0 || cli_options_has_folder(&cfg, &err) < 0) {
         return cli_fail(&err);
     }
     struct json j = {.out = stdout};

@@ -6,6 +6,7 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/source.h"
+#include "store/admin.h"
 
 static const char help[] = "Lists the stored months, newest first. Plays that are still staged are in none of them.\n\n"
                            "Usage: unseen months [--json] [OPTION ...]\n\n"

@@ -297,6 +297,14 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
     return rc;
 }
 
+int cli_options_has_folder(const struct config *cfg, struct err *err)
+{
+    return cfg->store == STORE_ENGINE_SQLITE
+               ? 0
+               : err_set(err, ERR_INVALID,
+                         "store = memory has no data folder: only the server that has it can be asked, by its address");
+}
+
 int cli_whole_path(const char *path, char out[PATH_MAX], struct err *err)
 {
     char here[PATH_MAX] = "";

@@ -55,6 +55,9 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
 int cli_options_build(const struct cli_options *options, struct config *cfg, config_problem_fn *each, void *arg,
                       struct err *err);
 
+/* Whether the configured store has a data folder that a command can work on: 0, or ERR_INVALID. */
+int cli_options_has_folder(const struct config *cfg, struct err *err);
+
 /* Prints "unseen COMMAND: ..." and returns EXIT_USAGE. */
 int cli_misuse(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "cli/lib/client.h"
+#include "cli/lib/options.h"
+#include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"
 
 struct direct {
@@ -80,14 +82,14 @@ static int direct_backup(struct source *s, const char *folder, struct source_bac
     struct store *store = ((struct direct *)s)->dedup.store;
     struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     struct store_backup backup = {.folder = folder, .done = on_backup_done, .owner = &w};
-    store->ops->backup(store, &backup);
+    store->admin->backup(store, &backup);
     pthread_mutex_lock(&w.mutex);
     while (!w.done) {
         clock_cond_wait_real(&w.wake, &w.mutex, SOURCE_POLL_MS);
         if (!w.done) {
             struct store_backup_state state;
             pthread_mutex_unlock(&w.mutex);
-            store->ops->backup_state(store, &state);
+            store->admin->backup_state(store, &state);
             out->progress(out->arg, store_backup_phase_name(state.phase), state.done, state.total);
             pthread_mutex_lock(&w.mutex);
         }
@@ -117,7 +119,7 @@ int source_direct(const struct config *cfg, struct source **source, struct err *
     }
     d->source.ops = &ops;
     struct store *store;
-    int rc = sqlite_store_open(cfg, NULL, &store, err);
+    int rc = store_open(cfg, NULL, &store, err);
     if (rc < 0) {
         free(d);
         return rc;
@@ -137,11 +139,15 @@ int source_open(const struct config *cfg, struct source **source, struct err *er
 {
     char address[CONFIG_TEXT + 16];
     struct stat st;
+    int rc = cli_options_has_folder(cfg, err);
+    if (rc < 0) {
+        return rc;
+    }
     if (stat(cfg->data, &st) < 0) {
         return err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_SYSTEM,
                        "data folder %s: %s (another is named with --data DIR or -c FILE)", cfg->data, strerror(errno));
     }
-    int rc = sqlite_store_address(cfg->data, address, sizeof address, err);
+    rc = sqlite_store_address(cfg->data, address, sizeof address, err);
     if (rc == ERR_NOTFOUND) {
         return err_set(err, ERR_NOTFOUND, "%s holds no data of Unseen", cfg->data);
     }

@@ -8,6 +8,7 @@
 #include "base/slice.h"
 #include "config/config.h"
 #include "dedup/dedup.h"
+#include "store/admin.h"
 
 struct source;
 

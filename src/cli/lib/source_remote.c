@@ -8,6 +8,7 @@
 
 #include "base/calendar.h"
 #include "cli/lib/client.h"
+#include "store/admin.h"
 
 struct remote {
     struct source source;

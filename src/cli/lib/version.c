@@ -10,9 +10,9 @@
 #include "http/version.h"
 #include "legacy/redis.h"
 #include "net/version.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store/factory.h"
 
-static const char help[] = "Prints the version, and those of the libraries.\n\n"
+static const char help[] = "Prints the version, those of the libraries, and which stores there are.\n\n"
                            "Usage: unseen version [--json]\n\n"
                            "Options:\n"
                            "      --json             print JSON\n\n"
@@ -23,7 +23,7 @@ static const char help[] = "Prints the version, and those of the libraries.\n\n"
 void versions_get(struct versions *out)
 {
     unsigned n = XXH_versionNumber();
-    out->sqlite = sqlite_store_library_version();
+    out->sqlite = store_sqlite_version();
     out->libuv = net_library_version();
     out->zstd = ZSTD_versionString();
     out->http_name = http_library_name();
@@ -46,8 +46,12 @@ int cli_version(int argc, char **argv)
     }
     versions_get(&v);
     if (!json) {
-        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, hiredis %s)\n", UNSEEN_VERSION,
-               v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.hiredis);
+        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, hiredis %s; stores:",
+               UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.hiredis);
+        for (size_t i = 0; i < store_engines_count; i++) {
+            printf(" %s", store_engines[i].name);
+        }
+        printf(")\n");
         return EXIT_GOOD;
     }
     struct json j = {.out = stdout};
@@ -60,6 +64,11 @@ int cli_version(int argc, char **argv)
     json_text(&j, v.http_name, v.http);
     json_text(&j, "jansson", v.jansson);
     json_text(&j, "hiredis", v.hiredis);
+    json_open(&j, "stores", '[');
+    for (size_t i = 0; i < store_engines_count; i++) {
+        json_text(&j, NULL, store_engines[i].name);
+    }
+    json_close(&j, ']');
     json_close(&j, '}');
     return EXIT_GOOD;
 }

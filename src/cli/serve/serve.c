@@ -26,7 +26,10 @@
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "resp/server.h"
-#include "store/sqlite/sqlite_store.h"
+#include "store/admin.h"
+#include "store/bulk.h"
+#include "store/factory.h"
+#include "store/stats.h"
 
 static const char help[] = "Runs the service until SIGTERM or SIGINT; a second one ends it at once.\n\n"
                            "Usage: unseen serve [-c FILE] [--data DIR] [--port N] [OPTION ...]\n\n"
@@ -71,9 +74,10 @@ static void log_start(const struct config *cfg)
 {
     struct versions v;
     versions_get(&v);
-    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s data=%s pid=%ld",
+    log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s store=%s data=%s pid=%ld",
              UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson,
-             log_quote_str(cfg->data), (long)getpid());
+             store_engines[cfg->store].name, cfg->store == STORE_ENGINE_MEMORY ? "none" : log_quote_str(cfg->data),
+             (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
     }
@@ -101,13 +105,13 @@ static int publish(struct store *store, const struct server *server, struct err 
     }
     size_t n = sizeof unix_prefix - 1;
     if (strncmp(address, unix_prefix, n) != 0) {
-        return sqlite_store_publish(store, address, err);
+        return store->ops->publish(store, address, err);
     }
     if (realpath(address + n, whole) == NULL) {
         return err_set(err, ERR_SYSTEM, "%s: %s", address, strerror(errno));
     }
     snprintf(text, sizeof text, "%s%s", unix_prefix, whole);
-    return sqlite_store_publish(store, text, err);
+    return store->ops->publish(store, text, err);
 }
 
 /* Damage is no reason not to serve: sessions would be gone in minutes. Any other error is: what they hide would be
@@ -143,8 +147,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     const struct config *cfg = &config->cfg;
     struct store *store;
     int64_t started_us = clock_stopwatch_us();
-    const struct sqlite_store_options options = {.progress = serve_watch_recovery};
-    int rc = sqlite_store_open(cfg, &options, &store, err);
+    int rc = store_open(cfg, serve_watch_recovery, &store, err);
     if (rc < 0) {
         return rc;
     }
@@ -176,6 +179,16 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     return rc;
 }
 
+static void stop_long_work(struct store *store)
+{
+    if (store->admin != NULL) {
+        store->admin->backup_stop(store); /* or its client would be waited for */
+    }
+    if (store->bulk != NULL) {
+        store->bulk->stop(store); /* or the migration, for as long as a reader holds history's WAL */
+    }
+}
+
 static int serve(struct serve_config *config, struct err *err)
 {
     const struct config *cfg = &config->cfg;
@@ -201,8 +214,7 @@ static int serve(struct serve_config *config, struct err *err)
     }
     rc = run(config, server, &dedup, &signals, err);
     if (dedup.store != NULL) {
-        dedup.store->ops->backup_stop(dedup.store); /* or its client would be waited for */
-        dedup.store->ops->bulk_stop(dedup.store);   /* or the migration, for as long as a reader holds history's WAL */
+        stop_long_work(dedup.store);
     }
     server_stop(server);
     legacy_stop(dedup.legacy);

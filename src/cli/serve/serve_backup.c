@@ -13,6 +13,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/ring.h"
+#include "store/stats.h"
 
 enum {
     MINUTE_MS = 60 * 1000,
@@ -98,15 +100,15 @@ static void delete_older(const struct serve_backup *b)
 static bool is_due(const struct serve_backup *b, int64_t now)
 {
     const struct config *live = config_now(b->cfg);
-    struct store_ring ring;
+    struct store_clock clock;
     struct store_stats stats;
-    if (clock_mono_ms() < b->retry_ms) {
+    if (b->store->admin == NULL || clock_mono_ms() < b->retry_ms) {
         return false;
     }
-    b->store->ops->ring(b->store, &ring);
+    b->store->ops->clock(b->store, &clock);
     b->store->ops->stats(b->store, &stats);
     int64_t due = config_backup_next_ms(live, (int64_t)stats.backup_ms, now);
-    return !ring.clock_doubted && due != 0 && due <= now;
+    return !clock.doubted && due != 0 && due <= now;
 }
 
 static void failed(struct serve_backup *b, const struct err *err)
@@ -166,7 +168,7 @@ static void begin(struct serve_backup *b, int64_t now)
     b->request = (struct store_backup){.folder = b->folder, .root = b->root, .done = on_done, .owner = b};
     b->running = true;
     atomic_store(&b->done, false);
-    b->store->ops->backup(b->store, &b->request);
+    b->store->admin->backup(b->store, &b->request);
 }
 
 void serve_backup_look(struct serve_backup *b)

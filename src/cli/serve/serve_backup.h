@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "config/config.h"
+#include "store/admin.h"
 #include "store/store.h"
 
 /* Its folders, which it also deletes, are named by this and a time. BACKUP makes none of such a name. */

@@ -35,9 +35,8 @@ void serve_watch_start(void)
     notify_send("STATUS=recovering\nEXTEND_TIMEOUT_USEC=%d000000", EXTEND_S);
 }
 
-void serve_watch_recovery(void *arg, uint64_t rows)
+void serve_watch_recovery(uint64_t rows)
 {
-    (void)arg;
     static int64_t told_us;
     int64_t now = clock_stopwatch_us();
     if (now - told_us >= LOOK_MS * 1000) {

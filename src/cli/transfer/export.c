@@ -264,7 +264,8 @@ int cli_export(int argc, char **argv)
     if (x.path == NULL && isatty(STDOUT_FILENO)) {
         return cli_misuse("export", "a terminal can't show the file: give a FILE, or redirect");
     }
-    if (cli_options_config(&options, &x.cfg, &err) < 0 || run(&x, &err) < 0) {
+    if (cli_options_config(&options, &x.cfg, &err) < 0 || cli_options_has_folder(&x.cfg, &err) < 0 ||
+        run(&x, &err) < 0) {
         return cli_fail(&err);
     }
     print_summary(&x);

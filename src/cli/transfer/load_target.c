@@ -11,6 +11,8 @@
 #include "base/hash.h"
 #include "cli/lib/client.h"
 #include "cli/lib/options.h"
+#include "store/factory.h"
+#include "store/ring.h"
 #include "store/sqlite/sqlite_store.h"
 
 enum {
@@ -77,7 +79,8 @@ static int open_folder(struct load_target *t, struct config *cfg, uint64_t seed,
     }
     cfg->hash_seed = seed;
     cfg->hash_seed_given = true;
-    int rc = sqlite_store_open(cfg, NULL, &t->store, err);
+    int rc = cli_options_has_folder(cfg, err);
+    rc = rc < 0 ? rc : store_open(cfg, NULL, &t->store, err);
     if (rc == ERR_SEED) {
         return err_set(err, ERR_SEED,
                        "the folder %s has plays hashed with another seed than the file's (fingerprint %08" PRIx32
@@ -89,7 +92,7 @@ static int open_folder(struct load_target *t, struct config *cfg, uint64_t seed,
     }
     struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     struct store_call call = {.done = on_done, .owner = &w};
-    t->store->ops->flush(t->store, &call);
+    t->store->ring->flush(t->store, &call);
     return wait_done(&call, err);
 }
 

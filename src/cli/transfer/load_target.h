@@ -1,5 +1,5 @@
 /* Where `unseen load` puts users: a data folder that nobody serves, or a running server. The same snapshots, the same
- * rules (store_ops.join). One thread. */
+ * rules (store_ops.import). One thread. */
 #ifndef UNSEEN_CLI_TRANSFER_LOAD_TARGET_H
 #define UNSEEN_CLI_TRANSFER_LOAD_TARGET_H
 

@@ -1,5 +1,5 @@
 /* A user snapshot: all that a store has of one user, to be carried to another store with the same seed
- * (store_ops.join). The form is described in docs/format.md.
+ * (store_ops.import). The form is described in docs/format.md.
  *
  * The month filters are the store's blobs as they are; staged plays are added as hashes.
  */
@@ -32,7 +32,7 @@ struct user_snapshot {
     size_t n_exceptions; /* ascending */
     const int *damaged;
     size_t n_damaged;     /* months that were set aside unread, ascending; 0: the deliveries */
-    bool migration_state; /* more of the user is in another Redis: to be noted here, too (store_ops.note) */
+    bool migration_state; /* more stands in another Redis: to be noted here, too (store_migration_ops.note) */
 };
 
 /* Appends the snapshot's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the

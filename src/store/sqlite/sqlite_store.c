@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/bulk.h"
+#include "store/ring.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/pair.h"
@@ -21,6 +23,7 @@
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
+#include "store/stats.h"
 
 /* --- the seed --- */
 
@@ -159,6 +162,18 @@ static void store_tick(struct store *base, struct store_call *call)
     put_data(base, &call->message, STORE_CALL, WANTS_TICK);
 }
 
+static int store_refusal(struct store *base, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    pthread_mutex_lock(&s->ring_mutex);
+    int result = s->busy ? err_set(err, ERR_BUSY, "%s", s->busy_cause) : 0;
+    pthread_mutex_unlock(&s->ring_mutex);
+    if (result == 0 && (result = stager_disk_room(s, err)) == 0) {
+        result = store_time_known(base, err);
+    }
+    return result;
+}
+
 static void store_ring(struct store *base, struct store_ring *out)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -167,8 +182,6 @@ static void store_ring(struct store *base, struct store_ring *out)
     out->turn = s->turn;
     out->open = s->open;
     out->next_turn_ms = s->next_turn_ms;
-    out->busy = s->busy;
-    snprintf(out->busy_cause, sizeof out->busy_cause, "%s", s->busy_cause);
     snprintf(out->clock_reason, sizeof out->clock_reason, "%s", s->clock_reason);
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         if (i < s->cfg->slots || s->slots[i].info.state != SLOT_EMPTY) {
@@ -177,10 +190,8 @@ static void store_ring(struct store *base, struct store_ring *out)
     }
     pthread_mutex_unlock(&s->ring_mutex);
     struct err cause = {0};
-    if (!out->busy && (stager_disk_room(s, &cause) < 0 || store_time_known(base, &cause) < 0)) {
-        out->busy = true;
-        snprintf(out->busy_cause, sizeof out->busy_cause, "%s", cause.text);
-    }
+    out->busy = store_refusal(base, &cause) < 0;
+    snprintf(out->busy_cause, sizeof out->busy_cause, "%s", cause.text);
     out->clock_doubted = atomic_load(&s->clock.doubted);
     out->memory_limit = (uint64_t)config_now(s->cfg)->staging_memory;
 }
@@ -320,43 +331,66 @@ static int store_room(struct store *base, struct err *err)
     return stager_disk_room(sqlite_store(base), err);
 }
 
+static int store_publish(struct store *base, const char *address, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    return folder_publish(s->folder, s->lock_fd, address, err);
+}
+
 static const struct store_ops sqlite_ops = {
     .record = store_record,
     .forget = store_forget,
-    .flush = store_flush,
     .tick = store_tick,
     .reader_open = reader_open,
     .reader_close = reader_close,
     .load = reader_load,
     .scan = reader_scan,
     .import = import_begin,
-    .months = reader_months,
-    .ring = store_ring_figures,
     .stats = store_stats,
     .now = store_now,
     .time_known = store_time_known,
+    .refusal = store_refusal,
     .clock = store_clock,
     .clock_change = time_change,
     .seed = store_seed,
+    .publish = store_publish,
+    .close = store_close,
+};
+
+static const struct store_ring_ops ring_ops = {
+    .look = store_ring_figures,
+    .flush = store_flush,
+};
+
+static const struct store_admin_ops admin_ops = {
+    .months = reader_months,
     .backup = backup_start,
     .backup_state = backup_state,
     .backup_stop = backup_stop,
+};
+
+static const struct store_bulk_ops bulk_ops = {
+    .begin = bulk_begin,
+    .add = bulk_add,
+    .deliver = bulk_deliver,
+    .bytes = bulk_bytes,
+    .turn = bulk_turn,
+    .end = bulk_end,
+    .stop = bulk_stop,
     .room = store_room,
-    .bulk_begin = bulk_begin,
-    .bulk_add = bulk_add,
-    .bulk_deliver = bulk_deliver,
-    .bulk_bytes = bulk_bytes,
-    .bulk_turn = bulk_turn,
-    .bulk_end = bulk_end,
-    .bulk_stop = bulk_stop,
+};
+
+static const struct store_migration_ops migration_ops = {
     .note = migration_users_write,
-    .migration_state = migration_users_of,
-    .migration_users_state = migration_users_state,
-    .migration_users_read = reader_migration,
-    .migration_users_problems = reader_problems,
-    .keep_sessions = kept_put,
-    .take_sessions = kept_take,
-    .close = store_close,
+    .of = migration_users_of,
+    .state = migration_users_state,
+    .read = reader_migration,
+    .problems = reader_problems,
+};
+
+static const struct store_sessions_ops sessions_ops = {
+    .keep = kept_put,
+    .take = kept_take,
 };
 
 static int recover(struct sqlite_store *s, struct err *err)
@@ -393,7 +427,16 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     int64_t built_ms = clock_built_ms();
-    s->base.ops = &sqlite_ops;
+    s->base = (struct store){
+        .engine = "sqlite",
+        .ops = &sqlite_ops,
+        .ring = &ring_ops,
+        .admin = &admin_ops,
+        .bulk = &bulk_ops,
+        .migration = &migration_ops,
+        .feed = &sqlite_feed_ops,
+        .sessions = &sessions_ops,
+    };
     s->cfg = cfg;
     if (options != NULL) {
         s->vfs = options->vfs;
@@ -454,10 +497,4 @@ free_store:
     pthread_cond_destroy(&s->bulk_wake);
     free(s);
     return result;
-}
-
-int sqlite_store_publish(struct store *store, const char *address, struct err *err)
-{
-    struct sqlite_store *s = sqlite_store(store);
-    return folder_publish(s->folder, s->lock_fd, address, err);
 }

@@ -22,11 +22,7 @@ const char *sqlite_store_library_version(void);
 int sqlite_store_open(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
                       struct err *err);
 
-/* Writes into the lock file how the running server is reached ("127.0.0.1:7979", "unix:/run/x.sock"), for
- * commands that find the folder locked. */
-int sqlite_store_publish(struct store *store, const char *address, struct err *err);
-
-/* Reads that address from a folder whose lock is held: "" when none is written yet. ERR_NOTFOUND without a lock
+/* Reads what publish() wrote from a folder whose lock is held: "" when none is written yet. ERR_NOTFOUND without a lock
  * file. */
 int sqlite_store_address(const char *folder, char *out, size_t out_size, struct err *err);
 

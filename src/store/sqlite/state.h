@@ -27,6 +27,8 @@
 
 #include "base/buckets.h"
 #include "config/config.h"
+#include "store/admin.h"
+#include "store/ring.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/sqlite_store.h"

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "store/admin.h"
 #include "store/sqlite/db/db.h"
 #include "store/store.h"
 

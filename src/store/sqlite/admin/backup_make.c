@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/admin.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/admin/check.h"
 #include "store/sqlite/db/folder.h"

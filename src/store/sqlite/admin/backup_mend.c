@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/ring.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/store.h"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/ring.h"
 #include "store/sqlite/admin/export_migration.h"
 #include "store/sqlite/admin/export_pack.h"
 #include "store/sqlite/db/folder.h"

@@ -3,6 +3,7 @@
  * one. */
 #include <stdio.h>
 
+#include "store/ring.h"
 #include "store/sqlite/admin/repair.h"
 #include "store/sqlite/staging/slot_rows.h"
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "store/ring.h"
 #include "store/sqlite/admin/salvage.h"
 #include "store/sqlite/admin/salvage_table.h"
 #include "store/sqlite/staging/slot_rows.h"

@@ -7,6 +7,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "store/bulk.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/migration.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"

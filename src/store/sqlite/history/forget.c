@@ -12,6 +12,7 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
+#include "store/migration.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/staging.h"

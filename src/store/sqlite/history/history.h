@@ -10,10 +10,11 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "store/codec/deliveries.h"
+#include "store/ring.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
-#include "store/sqlite/thread_queue.h"
 #include "store/store.h"
+#include "store/thread_queue.h"
 
 struct sqlite_store;
 struct bulk;
@@ -32,8 +33,8 @@ struct flush_job {
     struct ranges todo; /* to merge in this try, ascending */
     size_t at_todo;
     struct ranges failed; /* in this try, ascending */
-    int64_t next_key;     /* of the range under way: keys below it are done, and perhaps some users with this key */
-    bool older;           /* the merged rows are older than all writes of clients: see store_ops.bulk_begin */
+    int64_t next_key;     /* of the range under way: keys below it are done, and perhaps users with this one */
+    bool older;           /* what is merged is older than all that clients wrote: see store_bulk_ops.begin */
     bool redo_all;        /* the outcome of a commit is unknown: the next try merges everything again */
     bool walking;
     uint64_t losses;        /* historian.losses when the try began */

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "filter/error_budget.h"
+#include "store/ring.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"

@@ -16,6 +16,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/ring.h"
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/staging/staging.h"

@@ -17,6 +17,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/ring.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/staging/staging.h"
@@ -382,10 +383,10 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     return 0;
 }
 
-int reader_load(struct store_reader *r, int64_t key, struct slice user, int first_month, struct store_view *view,
-                struct err *err)
+int reader_load(struct store_reader *r, struct store_load *question)
 {
-    return load(r, key, user, first_month, NULL, view, err);
+    question->err = (struct err){0};
+    return load(r, question->key, question->user, question->first_month, NULL, &question->view, &question->err);
 }
 
 int reader_scan(struct store_reader *r, int64_t key, struct slice user, int first_month, const struct store_scan *scan,

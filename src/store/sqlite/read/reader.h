@@ -8,8 +8,10 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "store/admin.h"
 #include "store/codec/deliveries.h"
 #include "store/feed.h"
+#include "store/migration.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
 #include "store/store.h"
@@ -44,8 +46,7 @@ struct store_reader {
 /* reader.c */
 int reader_open(struct store *base, struct store_reader **reader, struct err *err);
 void reader_close(struct store_reader *reader);
-int reader_load(struct store_reader *reader, int64_t key, struct slice user, int first_month, struct store_view *view,
-                struct err *err);
+int reader_load(struct store_reader *reader, struct store_load *question);
 int reader_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
                 const struct store_scan *scan, struct store_view *view, struct err *err);
 int reader_months(struct store_reader *reader, struct store_month_info *out, int max, struct err *err);

@@ -2,6 +2,7 @@
  * and the problems, for the migration and whoever shows it, and the feed, for its consumers. Questions
  * don't: what is staged they find in the indexes.
  */
+#include "store/migration.h"
 #include "store/sqlite/read/reader.h"
 
 #include <inttypes.h>

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/ring.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 

@@ -123,7 +123,6 @@ int feed_open(struct sqlite_store *s, struct err *err)
     if (s->feed == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    s->base.feed = &sqlite_feed_ops;
     pthread_mutex_init(&s->feed->mutex, NULL);
     return read_feed(s, err);
 }

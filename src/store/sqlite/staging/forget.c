@@ -12,6 +12,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/sieve.h"
+#include "store/migration.h"
+#include "store/ring.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
@@ -38,30 +40,17 @@ static int check_shared(struct sqlite_store *s, struct store_forget *forget)
     return shared;
 }
 
-/* Sorts hashes and removes repeats: an item given twice counts once. Returns how many are left. */
-static size_t distinct(uint64_t *hashes, size_t n)
-{
-    hash_sort(hashes, n);
-    size_t left = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (left == 0 || hashes[left - 1] != hashes[i]) {
-            hashes[left++] = hashes[i];
-        }
-    }
-    return left;
-}
-
 static void scan_month(void *sieve, int month, bool good)
 {
     (void)month;
     sieve_month(sieve, good);
 }
 
-/* A question about the items, each of them once, however large the user is. */
+/* A question about the items, each of which counts once, however large the user is. */
 static int ask(struct sqlite_store *s, struct store_forget *forget, struct sieve *sieve, uint64_t *hashes,
                uint8_t *unseen)
 {
-    size_t n = distinct(hashes, forget->n_items);
+    size_t n = hash_distinct(hashes, forget->n_items);
     if (sieve_begin(sieve, hashes, n) < 0) {
         return err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
     }

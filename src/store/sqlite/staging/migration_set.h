@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "store/migration.h"
 #include "store/store.h"
 
 enum { MIGRATION_STATE_BITS = 2, MIGRATION_ID_MAX = (1U << (32 - MIGRATION_STATE_BITS)) - 1 };

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "store/migration.h"
 #include "store/sqlite/staging/migration_set.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"

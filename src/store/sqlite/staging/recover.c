@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "base/log.h"
+#include "store/ring.h"
 #include "store/sqlite/db/views.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/staged_row.h"

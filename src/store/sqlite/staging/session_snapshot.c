@@ -1,6 +1,7 @@
 /* Scroll sessions over a restart: a table of staging.db that is filled at a clean stop, and emptied again by the next
  * start, in one transaction each. The stager does it, since it alone writes the file; the caller waits.
  */
+#include "store/saved_sessions.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 

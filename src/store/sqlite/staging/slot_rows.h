@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "store/ring.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
 #include "store/store.h"

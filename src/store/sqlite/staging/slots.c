@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/bulk.h"
+#include "store/ring.h"
 #include "store/sqlite/db/views.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"

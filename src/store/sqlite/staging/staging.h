@@ -8,11 +8,14 @@
 
 #include "base/guard.h"
 #include "base/log.h"
+#include "store/migration.h"
 #include "store/ring.h"
+#include "store/ring_turns.h"
+#include "store/saved_sessions.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
-#include "store/sqlite/thread_queue.h"
 #include "store/store.h"
+#include "store/thread_queue.h"
 
 struct sqlite_store;
 struct garbage;

@@ -1,4 +1,4 @@
-#include "store/sqlite/thread_queue.h"
+#include "store/thread_queue.h"
 
 #include "base/clock.h"
 

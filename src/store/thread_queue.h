@@ -1,6 +1,6 @@
 /* A thread's queue: a locked list of messages. Senders never wait; the receiver takes the whole list at once. */
-#ifndef UNSEEN_STORE_SQLITE_THREAD_QUEUE_H
-#define UNSEEN_STORE_SQLITE_THREAD_QUEUE_H
+#ifndef UNSEEN_STORE_THREAD_QUEUE_H
+#define UNSEEN_STORE_THREAD_QUEUE_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "store/ring.h"
+#include "store/ring_turns.h"
 
 #include <stddef.h>
 

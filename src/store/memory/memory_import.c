@@ -1,0 +1,372 @@
+/* Users that another store has packed. All that a user becomes is worked out first, in an arena, and had as memory that
+ * is counted; then nothing can fail.
+ *
+ * What was staged there are plays here. Filters stay filters, united with those that were imported before. An item is
+ * un-seen only where it was forgotten: an exception from there is not taken over when a filter here shows the item, and
+ * one from here ends when a filter there does. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "filter/error_budget.h"
+#include "store/codec/user_snapshot.h"
+#include "store/memory/memory.h"
+
+/* What the user is to have; lists are the arena's. */
+struct plan {
+    struct memory_store *s;
+    struct user_snapshot snapshot;
+    struct filter *theirs;
+    int first_kept, newest;
+    struct memory_user *user;
+    struct memory_month *months; /* newest first */
+    size_t n_months;
+    struct filter *filters;            /* of the months */
+    struct store_delivery *deliveries; /* newest first */
+    size_t n_deliveries;
+    uint64_t *exceptions;
+    size_t n_exceptions;
+    int *damaged;
+    size_t n_damaged;
+    struct err *err;
+};
+
+static int no_memory(struct plan *p)
+{
+    return err_set(p->err, ERR_NOMEM, "out of memory while importing a user");
+}
+
+static void *get(struct plan *p, size_t n, size_t size)
+{
+    return arena_alloc(&p->s->arena, n * size + 1);
+}
+
+/* --- what comes --- */
+
+static int read_snapshot(struct plan *p, struct slice bytes)
+{
+    struct user_snapshot *in = &p->snapshot;
+    int64_t later, earlier;
+    int result = user_snapshot_decode(bytes.data, bytes.len, &p->s->arena, in, p->err);
+    if (result < 0) {
+        return result;
+    }
+    if (in->key != hash_user_key(p->s->seed, in->user)) {
+        return err_set(p->err, ERR_SEED, "user %s was packed in a store with another seed", log_quote(in->user));
+    }
+    if (in->migration_state) {
+        return store_lacks(&p->s->base, "users who are still to come from another Redis", p->err);
+    }
+    p->newest = in->last_month;
+    for (size_t i = 0; i < in->n_months; i++) {
+        p->newest = in->months[i].month > p->newest ? in->months[i].month : p->newest;
+    }
+    for (size_t i = 0; i < in->n_plays; i++) {
+        p->newest = in->plays[i].month > p->newest ? in->plays[i].month : p->newest;
+    }
+    memory_now(&p->s->base, &later, &earlier);
+    if (p->newest > month_of_ms(later) + 1) {
+        char name[MONTH_TEXT];
+        return err_set(p->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(in->user),
+                       month_name(p->newest, name));
+    }
+    p->theirs = get(p, in->n_months, sizeof *p->theirs);
+    if (p->theirs == NULL) {
+        return no_memory(p);
+    }
+    for (size_t i = 0; i < in->n_months && result == 0; i++) {
+        struct slice blob = in->months[i].blob;
+        struct err why;
+        result = filter_decode(blob.data, blob.len, &p->s->arena, &p->theirs[i], &why);
+        if (result < 0) {
+            err_set(p->err, result, "user %s: %s", log_quote(in->user), why.text);
+        }
+    }
+    return result;
+}
+
+/* --- what the user becomes --- */
+
+static bool filtered_there(const struct plan *p, uint64_t hash)
+{
+    for (size_t i = 0; i < p->snapshot.n_months; i++) {
+        if (p->snapshot.months[i].month >= p->first_kept && filter_has(&p->theirs[i], hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int plan_exceptions(struct plan *p)
+{
+    const struct user_snapshot *in = &p->snapshot;
+    const struct memory_user *u = p->user;
+    p->exceptions = get(p, in->n_exceptions + u->n_exceptions, sizeof *p->exceptions);
+    if (p->exceptions == NULL) {
+        return no_memory(p);
+    }
+    for (size_t i = 0; i < u->n_exceptions; i++) {
+        uint64_t hash = u->exceptions[i];
+        if (hash_is_among(in->exceptions, in->n_exceptions, hash) || !filtered_there(p, hash)) {
+            p->exceptions[p->n_exceptions++] = hash;
+        }
+    }
+    for (size_t i = 0; i < in->n_exceptions; i++) {
+        uint64_t hash = in->exceptions[i];
+        if (!memory_excepted(u, hash) && !memory_filtered(u, hash, p->first_kept)) {
+            p->exceptions[p->n_exceptions++] = hash;
+        }
+    }
+    return 0;
+}
+
+/* One month of both: either may be missing. 0, IMPORT_CROWDED or an error. */
+static int unite_month(struct plan *p, const struct memory_month *ours, const struct filter *theirs, int month)
+{
+    struct arena *arena = &p->s->arena;
+    struct filter *filter = &p->filters[p->n_months];
+    struct buf blob = {0};
+    int result = 0;
+    *filter = (struct filter){0};
+    if (ours != NULL && filter_decode(ours->blob, ours->len, arena, filter, p->err) < 0) {
+        return p->err->code;
+    }
+    if (theirs != NULL) {
+        uint32_t coarse_max = error_budget_coarse_max(config_now(p->s->cfg)->error_rate);
+        result = filter_join(filter, theirs, coarse_max, arena);
+    }
+    if (result < 0) {
+        return result == ERR_FULL ? IMPORT_CROWDED : no_memory(p);
+    }
+    if (filter_items(filter) == 0) {
+        return 0;
+    }
+    void *copy = filter_encode(filter, &blob) == 0 ? arena_copy(arena, blob.data, blob.len) : NULL;
+    if (copy != NULL) {
+        p->months[p->n_months++] = (struct memory_month){month, (uint32_t)blob.len, copy};
+    }
+    buf_free(&blob);
+    return copy != NULL ? 0 : no_memory(p);
+}
+
+/* Both lists of months from the newest on. */
+static int plan_months(struct plan *p)
+{
+    const struct user_snapshot *in = &p->snapshot;
+    const struct memory_user *u = p->user;
+    size_t ours = 0, theirs = in->n_months;
+    p->months = get(p, in->n_months + u->n_months, sizeof *p->months);
+    p->filters = get(p, in->n_months + u->n_months, sizeof *p->filters);
+    if (p->months == NULL || p->filters == NULL) {
+        return no_memory(p);
+    }
+    int result = 0;
+    while (result == 0 && (ours < u->n_months || theirs > 0)) {
+        int a = ours < u->n_months ? u->months[ours].month : INT_MIN;
+        int b = theirs > 0 ? in->months[theirs - 1].month : INT_MIN;
+        int month = a > b ? a : b;
+        const struct memory_month *mine = a == month ? &u->months[ours++] : NULL;
+        const struct filter *other = b == month ? &p->theirs[--theirs] : NULL;
+        result = month < p->first_kept ? 0 : unite_month(p, mine, other, month);
+    }
+    return result;
+}
+
+static int plan_deliveries(struct plan *p)
+{
+    struct memory_store *s = p->s;
+    const struct memory_user *u = p->user;
+    struct slice blob = p->snapshot.deliveries;
+    struct store_delivery *theirs = NULL;
+    struct err why = {0};
+    size_t n = 0;
+    if (blob.len > 0 && p->snapshot.last_month >= p->first_kept) {
+        int result = delivered_decode(&s->codec, blob.data, blob.len, s->seed, &s->arena, &theirs, &n, &why);
+        if (result < 0) {
+            return err_set(p->err, result, "user %s: %s", log_quote(p->snapshot.user), why.text);
+        }
+    }
+    struct store_delivery *ours = get(p, u->n_deliveries, sizeof *ours);
+    struct store_delivery *all = get(p, u->n_deliveries + n, sizeof *all);
+    if (ours == NULL || all == NULL) {
+        return no_memory(p);
+    }
+    for (size_t i = 0; i < u->n_deliveries; i++) {
+        ours[i] = u->deliveries[u->n_deliveries - 1 - i];
+    }
+    delivered_rank(ours, u->n_deliveries, theirs, n, all);
+    p->deliveries = all;
+    p->n_deliveries = delivered_last(all, u->n_deliveries + n, (size_t)config_now(s->cfg)->delivered_max);
+    return 0;
+}
+
+static int plan_damage(struct plan *p)
+{
+    const struct user_snapshot *in = &p->snapshot;
+    const struct memory_user *u = p->user;
+    p->damaged = get(p, in->n_damaged + u->n_damaged, sizeof *p->damaged);
+    if (p->damaged == NULL) {
+        return no_memory(p);
+    }
+    for (size_t i = 0; i < u->n_damaged + in->n_damaged; i++) {
+        int month = i < u->n_damaged ? u->damaged[i] : in->damaged[i - u->n_damaged];
+        bool had = month != 0 && month < p->first_kept;
+        for (size_t j = 0; j < p->n_damaged && !had; j++) {
+            had = p->damaged[j] == month;
+        }
+        if (!had) {
+            p->damaged[p->n_damaged++] = month;
+        }
+    }
+    return 0;
+}
+
+/* --- carrying it out --- */
+
+/* A copy that is counted, of a list of the arena's; NULL when it is empty, too. */
+static void *keep(struct memory_store *s, const void *list, size_t size)
+{
+    void *kept = size > 0 ? memory_resize(s, NULL, 0, size, false) : NULL;
+    if (kept != NULL) {
+        memcpy(kept, list, size);
+    }
+    return kept;
+}
+
+static void drop(struct memory_store *s, const void *list, size_t size)
+{
+    memory_resize(s, (void *)(uintptr_t)list, size, 0, true);
+}
+
+/* Another user who is not in the table, with all that the plan says but the plays. */
+static bool keep_lists(struct plan *p, struct memory_user *to)
+{
+    struct memory_store *s = p->s;
+    to->months = keep(s, p->months, p->n_months * sizeof *p->months);
+    to->deliveries = keep(s, p->deliveries, p->n_deliveries * sizeof *p->deliveries);
+    to->exceptions = keep(s, p->exceptions, p->n_exceptions * sizeof *p->exceptions);
+    to->damaged = keep(s, p->damaged, p->n_damaged * sizeof *p->damaged);
+    to->n_exceptions = to->exceptions != NULL ? p->n_exceptions : 0;
+    to->n_damaged = to->damaged != NULL ? p->n_damaged : 0;
+    to->cap_deliveries = to->deliveries != NULL ? p->n_deliveries : 0;
+    bool good = to->n_exceptions == p->n_exceptions && to->n_damaged == p->n_damaged &&
+                to->cap_deliveries == p->n_deliveries && (p->n_months == 0 || to->months != NULL);
+    size_t months = to->months != NULL ? p->n_months : 0;
+    for (; good && to->n_months < months; to->n_months++) {
+        const struct memory_month *m = &p->months[to->n_months];
+        to->months[to->n_months].blob = keep(s, m->blob, m->len);
+        good = to->months[to->n_months].blob != NULL;
+        if (!good) {
+            break;
+        }
+    }
+    for (; good && to->n_deliveries < p->n_deliveries; to->n_deliveries++) {
+        struct store_delivery d = p->deliveries[p->n_deliveries - 1 - to->n_deliveries]; /* oldest first */
+        d.item.data = keep(s, d.item.data, d.item.len);
+        if (d.item.data == NULL) {
+            good = false;
+            break;
+        }
+        to->deliveries[to->n_deliveries] = d;
+    }
+    return good;
+}
+
+static void drop_lists(struct plan *p, struct memory_user *of, size_t cap_months)
+{
+    struct memory_store *s = p->s;
+    for (size_t i = 0; i < of->n_months; i++) {
+        drop(s, of->months[i].blob, of->months[i].len);
+    }
+    for (size_t i = 0; i < of->n_deliveries; i++) {
+        drop(s, of->deliveries[i].item.data, of->deliveries[i].item.len);
+    }
+    drop(s, of->months, of->months != NULL ? cap_months * sizeof *of->months : 0);
+    drop(s, of->deliveries, of->cap_deliveries * sizeof *of->deliveries);
+    drop(s, of->exceptions, of->n_exceptions * sizeof *of->exceptions);
+    drop(s, of->damaged, of->n_damaged * sizeof *of->damaged);
+}
+
+static int carry_out(struct plan *p)
+{
+    struct memory_store *s = p->s;
+    struct memory_user *u = p->user;
+    const struct user_snapshot *in = &p->snapshot;
+    struct memory_user now = {0};
+    size_t n_plays = 0;
+    for (size_t i = 0; i < in->n_plays; i++) {
+        n_plays += in->plays[i].month >= p->first_kept;
+    }
+    if (!keep_lists(p, &now) || memory_promise_plays(s, u, n_plays) < 0) {
+        drop_lists(p, &now, p->n_months);
+        return memory_full(s, p->err);
+    }
+    s->stats.staged_rows += now.n_deliveries - u->n_deliveries;
+    drop_lists(p, u, u->n_months);
+    u->months = now.months;
+    u->n_months = now.n_months;
+    u->deliveries = now.deliveries;
+    u->n_deliveries = u->cap_deliveries = now.n_deliveries;
+    u->exceptions = now.exceptions;
+    u->n_exceptions = now.n_exceptions;
+    u->damaged = now.damaged;
+    u->n_damaged = now.n_damaged;
+    for (size_t i = 0; i < in->n_plays; i++) {
+        if (in->plays[i].month >= p->first_kept) {
+            memory_add_play(s, u, in->plays[i].hash, in->plays[i].month);
+        }
+    }
+    u->known = true;
+    u->last_month = p->newest > u->last_month ? p->newest : u->last_month;
+    return 0;
+}
+
+static int verdict(struct plan *p)
+{
+    int64_t later, earlier;
+    double error = 0;
+    const struct config *live = config_now(p->s->cfg);
+    memory_now(&p->s->base, &later, &earlier);
+    for (size_t i = 0; i < p->n_months; i++) {
+        error += p->months[i].month >= month_of_ms(earlier) - (int)live->window ? filter_error(&p->filters[i]) : 0;
+    }
+    return error > live->error_rate ? IMPORT_OVER : IMPORT_DONE;
+}
+
+/* The verdict, or an error. */
+static int import_user(struct memory_store *s, struct slice bytes, struct err *err)
+{
+    struct plan p = {.s = s, .first_kept = memory_first_kept(s), .err = err};
+    int result = read_snapshot(&p, bytes);
+    if (result < 0) {
+        return result;
+    }
+    if (p.newest < p.first_kept) {
+        return IMPORT_OLD;
+    }
+    pthread_mutex_lock(&s->mutex);
+    p.user = memory_make(s, p.snapshot.key, p.snapshot.user);
+    if (p.user == NULL) {
+        result = memory_full(s, err);
+    } else if ((result = plan_exceptions(&p)) == 0 && (result = plan_months(&p)) == 0 &&
+               (result = plan_deliveries(&p)) == 0 && (result = plan_damage(&p)) == 0) {
+        result = carry_out(&p);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return result == 0 ? verdict(&p) : result;
+}
+
+void memory_import(struct memory_store *s, struct store_import *import)
+{
+    struct err *err = &import->call.err;
+    int result = memory_time_known(&s->base, err);
+    for (size_t i = 0; i < import->n && result >= 0; i++) {
+        result = import_user(s, import->snapshots[i], err);
+        import->verdicts[i] = (uint8_t)(result > 0 ? result : 0);
+        arena_reset(&s->arena);
+    }
+    import->call.done(&import->call);
+}

@@ -1,0 +1,817 @@
+/* What every engine of the store must keep, whatever it is made of: one table of promises, each run over every engine.
+ * docs/store.md tells how to add one. What only one engine has is tested elsewhere (test_store*.c for SQLite).
+ *
+ * An engine may move what it has been given to other places, while it works or when it is opened again. So a promise
+ * calls settle() wherever that might make a difference, and each engine is run in several ways: nothing is done there,
+ * everything is flushed, it is closed and opened. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "filter/filter.h"
+#include "store/codec/deliveries.h"
+#include "store/codec/user_snapshot.h"
+#include "store/memory/memory_store.h"
+#include "store/ring.h"
+#include "store/stats.h"
+#include "tests/lib/store_calls.h"
+
+enum { LAST = 5 }; /* delivered_max */
+
+/* --- the engines, and the ways in which they are run --- */
+
+struct engine {
+    const char *name;
+    int (*open)(struct store_fixture *f, struct err *err); /* with f->cfg: f->store */
+    void (*hold)(void); /* what the next write waits for; NULL: nothing that could last */
+};
+
+static int open_memory(struct store_fixture *f, struct err *err)
+{
+    return memory_store_open(&f->cfg, NULL, &f->store, err);
+}
+
+static int open_memory_later(struct store_fixture *f, struct err *err)
+{
+    return memory_store_open(&f->cfg, &(struct memory_store_options){.later = true}, &f->store, err);
+}
+
+static void hold_sync(void)
+{
+    rule(VFS_SYNC, "staging", 1, false, VFS_HOLD);
+}
+
+static const struct engine sqlite = {"sqlite", try_open, hold_sync};
+static const struct engine memory = {"memory", open_memory, NULL};
+static const struct engine memory_later = {"memory, later", open_memory_later, NULL};
+
+static const struct way {
+    const struct engine *engine;
+    enum { STAYS, FLUSHES, OPENS_AGAIN } settling;
+    const char *name;
+} ways[] = {
+    {&sqlite, STAYS, "sqlite"}, {&sqlite, FLUSHES, "sqlite, flushed"},   {&sqlite, OPENS_AGAIN, "sqlite, opened again"},
+    {&memory, STAYS, "memory"}, {&memory_later, STAYS, "memory, later"},
+};
+
+static const struct way *way; /* of the test that runs */
+
+static void open_engine(struct store_fixture *f)
+{
+    struct err err = {0};
+    if (way->engine->open(f, &err) < 0 || f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
+        fail_msg("open: %s", err.text);
+    }
+}
+
+static void settle(struct store_fixture *f)
+{
+    if (way->settling == FLUSHES) {
+        assert_int_equal(flush(f), 0);
+    } else if (way->settling == OPENS_AGAIN) {
+        close_store(f);
+        open_engine(f);
+    }
+}
+
+/* --- calls --- */
+
+static struct store_view view_of(struct store_fixture *f, const char *user, int first_month)
+{
+    struct store_view view;
+    struct err err = {0};
+    if (store_load_wait(f->store, f->reader, key_of(user), slice_str(user), first_month, &view, &err) < 0) {
+        fail_msg("load: %s", err.text);
+    }
+    return view;
+}
+
+static bool seen_since(struct store_fixture *f, const char *user, const char *item, int first_month)
+{
+    struct store_view view = view_of(f, user, first_month);
+    return in_view(&view, item);
+}
+
+/* Deliveries newest first, as "c b a". */
+static void expect_deliveries(struct store_fixture *f, const char *user, const char *expected)
+{
+    char text[256] = "";
+    struct store_view view = view_of(f, user, INT_MIN);
+    for (size_t i = 0; i < view.n_deliveries; i++) {
+        size_t len = strlen(text);
+        snprintf(text + len, sizeof text - len, "%s%.*s", i > 0 ? " " : "", (int)view.deliveries[i].item.len,
+                 view.deliveries[i].item.data);
+        assert_true(i == 0 || view.deliveries[i - 1].id > view.deliveries[i].id);
+        assert_true(view.deliveries[i].hash == hash_id(SEED, view.deliveries[i].item));
+    }
+    assert_string_equal(text, expected);
+}
+
+static int64_t month_ms(int months_ago)
+{
+    return month_start_ms(month_of_ms(clock_wall_ms()) - months_ago);
+}
+
+/* --- promises: what is written is seen --- */
+
+static void nothing_of_unknown_users(struct store_fixture *f)
+{
+    play(f, "u", "a");
+    settle(f);
+    struct store_view view = view_of(f, "v", INT_MIN);
+    assert_false(view.known);
+    assert_int_equal(view.n_months + view.n_plays + view.n_deliveries + view.n_exceptions, 0);
+    assert_int_equal(forget(f, "v", NULL), 0);
+    assert_int_equal(forget(f, "v", "a"), 0);
+}
+
+static void seen_after_the_answer(struct store_fixture *f)
+{
+    struct store_reader *other;
+    struct store_view view;
+    struct err err = {0};
+    for (int i = 0; i < 20; i++) {
+        char item[16];
+        snprintf(item, sizeof item, "i%d", i);
+        assert_false(seen(f, "u", item));
+        play(f, "u", item);
+        assert_true(seen(f, "u", item));
+        assert_int_equal(f->store->ops->reader_open(f->store, &other, &err), 0);
+        assert_int_equal(load(f, other, "u", &view, &err), 0);
+        assert_true(in_view(&view, item));
+        f->store->ops->reader_close(other);
+    }
+    deliver(f, "u", "sent");
+    settle(f);
+    assert_true(seen(f, "u", "i0"));
+    assert_true(seen(f, "u", "i19"));
+    assert_true(seen(f, "u", "sent"));
+    assert_false(seen(f, "u", "i20"));
+    assert_true(known(f, "u"));
+}
+
+static void again_is_once(struct store_fixture *f)
+{
+    for (int i = 0; i < 40; i++) {
+        play(f, "u", "a");
+        deliver(f, "u", "d");
+        if (i == 20) {
+            settle(f);
+        }
+    }
+    settle(f);
+    assert_true(seen(f, "u", "a"));
+    assert_int_equal(view_of(f, "u", INT_MIN).n_deliveries, 1);
+    assert_int_equal(forget(f, "u", "a"), 1);
+    assert_false(seen(f, "u", "a"));
+}
+
+/* As prefixes of one another, with NUL, not UTF-8, and as long as they may be. */
+static void ids_of_any_bytes(struct store_fixture *f)
+{
+    static char long_id[255], longer[255];
+    memset(long_id, 0xff, sizeof long_id);
+    memset(longer, 0xff, sizeof longer);
+    longer[254] = 0;
+    const struct slice ids[] = {{"a", 1},        {"\0", 1},      {"\0\0", 2},   {"a\0", 2},     {"a\0b", 3},
+                                {"\xff\xfe", 2}, {long_id, 254}, {longer, 255}, {long_id, 255}, {"\xc3\xa4", 2}};
+    enum { N = sizeof ids / sizeof *ids };
+    for (int u = 0; u < N; u++) {
+        int done = 0;
+        struct store_batch batch = {.done = batch_done, .owner = &done};
+        uint64_t hash = hash_id(SEED, ids[u]);
+        for (enum store_kind kind = STORE_PLAY; kind <= STORE_DELIVERY; kind++) {
+            assert_int_equal(
+                store_batch_add(&batch, kind, START, hash_user_key(SEED, ids[u]), ids[u], &ids[u], &hash, 1), 0);
+        }
+        f->store->ops->record(f->store, &batch);
+        wait_flag(&done);
+        assert_int_equal(batch.err.code, 0);
+        buf_free(&batch.bytes);
+    }
+    settle(f);
+    for (int u = 0; u < N; u++) {
+        struct store_view view;
+        struct err err = {0};
+        int64_t key = hash_user_key(SEED, ids[u]);
+        assert_int_equal(store_load_wait(f->store, f->reader, key, ids[u], INT_MIN, &view, &err), 0);
+        assert_true(view.known);
+        assert_int_equal(view.n_deliveries, 1);
+        assert_true(slice_eq(view.deliveries[0].item, ids[u]));
+    }
+}
+
+static void many_users(struct store_fixture *f)
+{
+    enum { USERS = 3000, EACH = 3 };
+    for (int round = 0; round < EACH; round++) {
+        int done = 0;
+        struct store_batch batch = {.done = batch_done, .owner = &done};
+        for (int u = 0; u < USERS; u++) {
+            char user[16], item[32];
+            snprintf(user, sizeof user, "user%d", u);
+            snprintf(item, sizeof item, "%d of %s", round, user);
+            add(&batch, STORE_PLAY, START, user, item);
+        }
+        f->store->ops->record(f->store, &batch);
+        wait_flag(&done);
+        assert_int_equal(batch.err.code, 0);
+        buf_free(&batch.bytes);
+        settle(f);
+    }
+    for (int u = 0; u < USERS; u += 7) {
+        char user[16], item[32], other[32];
+        snprintf(user, sizeof user, "user%d", u);
+        snprintf(other, sizeof other, "0 of user%d", u + 1);
+        for (int round = 0; round < EACH; round++) {
+            snprintf(item, sizeof item, "%d of %s", round, user);
+            assert_true(seen(f, user, item));
+        }
+        assert_false(seen(f, user, other));
+    }
+}
+
+/* Two users whose ids hash to one key: each sees all that is his own; a forget is exact, or it is refused. The key is
+ * made up, so an engine that is opened again, and hashes the ids itself, finds another one. */
+static void users_who_share_a_key(struct store_fixture *f)
+{
+    const int64_t key = key_of("a");
+    static const char *const users[] = {"a", "b"};
+    for (int u = 0; u < 2; u++) {
+        int done = 0;
+        struct store_batch batch = {.done = batch_done, .owner = &done};
+        struct slice item = slice_str(users[u]);
+        uint64_t hash = hash_id(SEED, item);
+        assert_int_equal(store_batch_add(&batch, STORE_PLAY, START, key, slice_str(users[u]), &item, &hash, 1), 0);
+        f->store->ops->record(f->store, &batch);
+        wait_flag(&done);
+        assert_int_equal(batch.err.code, 0);
+        buf_free(&batch.bytes);
+    }
+    if (way->settling != OPENS_AGAIN) {
+        settle(f);
+    }
+    int64_t answer = forget(f, "a", NULL);
+    assert_true(answer == 1 || answer == ERR_SHARED);
+    assert_int_equal(seen(f, "a", "a"), answer == ERR_SHARED);
+    struct store_view view;
+    struct err err = {0};
+    assert_int_equal(store_load_wait(f->store, f->reader, key, slice_str("b"), INT_MIN, &view, &err), 0);
+    assert_true(in_view(&view, "b"));
+}
+
+/* --- promises: order --- */
+
+struct handed {
+    struct store_batch batch;
+    struct store_forget forget;
+    struct slice item;
+    uint64_t hash;
+    int done;
+};
+
+static void hand_in_play(struct store_fixture *f, struct handed *h, const char *user, const char *item)
+{
+    *h = (struct handed){.batch = {.done = batch_done, .owner = &h->done}};
+    add(&h->batch, STORE_PLAY, START, user, item);
+    f->store->ops->record(f->store, &h->batch);
+}
+
+static void hand_in_forget(struct store_fixture *f, struct handed *h, const char *user, const char *item)
+{
+    *h = (struct handed){.item = slice_str(item != NULL ? item : "")};
+    h->hash = hash_id(SEED, h->item);
+    h->forget = (struct store_forget){.key = key_of(user),
+                                      .user = slice_str(user),
+                                      .items = &h->item,
+                                      .hashes = &h->hash,
+                                      .n_items = item != NULL,
+                                      .first_month = INT_MIN,
+                                      .done = forget_done,
+                                      .owner = &h->done};
+    f->store->ops->forget(f->store, &h->forget);
+}
+
+/* Handed in without waiting: they take effect as they came. */
+static void writes_in_their_order(struct store_fixture *f)
+{
+    enum { N = 9 };
+    static struct handed all[N];
+    play(f, "u", "before");
+    play(f, "v", "x");
+    settle(f);
+    hand_in_play(f, &all[0], "u", "a");
+    hand_in_forget(f, &all[1], "u", NULL);
+    hand_in_play(f, &all[2], "u", "b");
+    hand_in_forget(f, &all[3], "v", "x");
+    hand_in_play(f, &all[4], "v", "x");
+    hand_in_play(f, &all[5], "v", "y");
+    hand_in_forget(f, &all[6], "v", "y");
+    hand_in_play(f, &all[7], "w", "z");
+    hand_in_forget(f, &all[8], "w", "z");
+    for (int i = 0; i < N; i++) {
+        wait_flag(&all[i].done);
+        assert_int_equal(all[i].batch.err.code, 0);
+        assert_int_equal(all[i].forget.err.code, 0);
+        buf_free(&all[i].batch.bytes);
+    }
+    assert_int_equal(all[1].forget.answer, 1);
+    assert_int_equal(all[3].forget.answer, 1);
+    assert_int_equal(all[6].forget.answer, 1);
+    for (int round = 0; round < 2; round++) {
+        assert_false(seen(f, "u", "before"));
+        assert_false(seen(f, "u", "a"));
+        assert_true(seen(f, "u", "b"));
+        assert_true(seen(f, "v", "x"));
+        assert_false(seen(f, "v", "y"));
+        assert_false(seen(f, "w", "z"));
+        settle(f);
+    }
+}
+
+/* While a write waits for the disk, questions are answered. */
+static void no_load_waits(struct store_fixture *f)
+{
+    static struct handed write;
+    play(f, "u", "a");
+    settle(f);
+    if (way->engine->hold != NULL) {
+        way->engine->hold();
+    }
+    hand_in_play(f, &write, "u", "b");
+    if (way->engine->hold != NULL) {
+        vfs_fault_wait_held();
+        assert_false(is_raised(&write.done));
+    }
+    assert_true(seen(f, "u", "a"));
+    assert_true(known(f, "u"));
+    assert_false(known(f, "v"));
+    if (way->engine->hold != NULL) {
+        vfs_fault_release();
+    }
+    wait_flag(&write.done);
+    buf_free(&write.batch.bytes);
+    assert_int_equal(write.batch.err.code, 0);
+    assert_true(seen(f, "u", "b"));
+}
+
+static void deliveries_newest_first(struct store_fixture *f)
+{
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    deliver(f, "u", "a");
+    add(&batch, STORE_DELIVERY, START, "u", "b");
+    add(&batch, STORE_DELIVERY, START, "v", "z");
+    add(&batch, STORE_DELIVERY, START, "u", "c");
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    buf_free(&batch.bytes);
+    expect_deliveries(f, "u", "c b a");
+    settle(f);
+    deliver(f, "u", "a"); /* to the front */
+    expect_deliveries(f, "u", "a c b");
+    settle(f);
+    for (const char *item = "defg"; *item != '\0'; item++) {
+        deliver(f, "u", (const char[]){*item, '\0'});
+    }
+    expect_deliveries(f, "u", "g f e d a"); /* the last ones count */
+    settle(f);
+    expect_deliveries(f, "u", "g f e d a");
+    expect_deliveries(f, "v", "z");
+    assert_false(seen(f, "u", "b"));
+    assert_true(seen(f, "u", "e"));
+}
+
+/* --- promises: forgetting --- */
+
+static void a_user_is_forgotten(struct store_fixture *f)
+{
+    play(f, "other", "a");
+    for (int round = 0; round < 3; round++) {
+        play(f, "u", "a");
+        deliver(f, "u", "d");
+        settle(f);
+        if (round > 1) {
+            play(f, "u", "b");
+        }
+        assert_int_equal(forget(f, "u", NULL), 1);
+        assert_false(known(f, "u"));
+        assert_false(seen(f, "u", "a"));
+        assert_false(seen(f, "u", "b"));
+        assert_false(seen(f, "u", "d"));
+        assert_int_equal(forget(f, "u", NULL), 0);
+        settle(f);
+        assert_false(known(f, "u"));
+    }
+    assert_true(seen(f, "other", "a"));
+}
+
+static void items_are_unseen_until_played(struct store_fixture *f)
+{
+    static const char *const items[] = {"a", "b", "d"};
+    play(f, "u", "a");
+    settle(f);
+    play(f, "u", "b");
+    deliver(f, "u", "d");
+    play(f, "u", "stays");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(forget(f, "u", items[i]), 1);
+        assert_int_equal(forget(f, "u", items[i]), 0);
+        assert_false(seen(f, "u", items[i]));
+    }
+    settle(f);
+    for (int i = 0; i < 3; i++) {
+        assert_false(seen(f, "u", items[i]));
+        play(f, "u", items[i]);
+        assert_true(seen(f, "u", items[i]));
+    }
+    settle(f);
+    for (int i = 0; i < 3; i++) {
+        assert_true(seen(f, "u", items[i]));
+    }
+    assert_true(seen(f, "u", "stays"));
+    assert_true(known(f, "u"));
+}
+
+/* How many distinct ones were seen in the window; what lies before it is forgotten all the same. */
+static void items_are_counted_once(struct store_fixture *f)
+{
+    play(f, "u", "a");
+    play(f, "u", "b");
+    assert_int_equal(record_at(f, STORE_PLAY, month_ms(5), "u", "old"), 0);
+    settle(f);
+    int done = 0;
+    const struct slice items[] = {slice_str("a"), slice_str("b"), slice_str("a"), slice_str("c"), slice_str("old")};
+    uint64_t hashes[5];
+    for (int i = 0; i < 5; i++) {
+        hashes[i] = hash_id(SEED, items[i]);
+    }
+    struct store_forget all = {.key = key_of("u"),
+                               .user = slice_str("u"),
+                               .items = items,
+                               .hashes = hashes,
+                               .n_items = 5,
+                               .first_month = month_of_ms(START) - 3,
+                               .done = forget_done,
+                               .owner = &done};
+    f->store->ops->forget(f->store, &all);
+    wait_flag(&done);
+    assert_int_equal(all.err.code, 0);
+    assert_int_equal(all.answer, 2);
+    settle(f);
+    assert_false(seen(f, "u", "a"));
+    assert_false(seen(f, "u", "old"));
+}
+
+/* --- promises: time --- */
+
+static void the_window_begins_where_it_is_asked(struct store_fixture *f)
+{
+    int now = month_of_ms(START);
+    assert_int_equal(record_at(f, STORE_PLAY, month_ms(3), "u", "first ms"), 0);
+    assert_int_equal(record_at(f, STORE_PLAY, month_ms(3) - 1, "u", "ms before"), 0);
+    assert_int_equal(record_at(f, STORE_PLAY, START + DAY_MS, "u", "tomorrow"), 0);
+    settle(f);
+    assert_true(seen_since(f, "u", "first ms", now - 3));
+    assert_false(seen_since(f, "u", "ms before", now - 3));
+    assert_true(seen_since(f, "u", "ms before", now - 4));
+    assert_true(seen_since(f, "u", "ms before", INT_MIN));
+    assert_true(seen_since(f, "u", "tomorrow", now));
+    assert_true(view_of(f, "u", now + 2).known);
+    assert_false(seen_since(f, "u", "tomorrow", now + 2));
+}
+
+static void plays_end_with_their_retention(struct store_fixture *f)
+{
+    int month = month_of_ms(START);
+    play(f, "u", "a");
+    deliver(f, "u", "d");
+    settle(f);
+    advance(f, month_start_ms(month + 6) - clock_wall_ms());
+    settle(f);
+    assert_true(seen(f, "u", "a")); /* retention: 6 months before the current one */
+    play(f, "v", "b");
+    advance(f, month_start_ms(month + 8) - clock_wall_ms());
+    settle(f);
+    advance(f, DAY_MS);
+    assert_false(known(f, "u"));
+    assert_false(seen(f, "u", "a"));
+    assert_false(seen(f, "u", "d"));
+    assert_true(seen(f, "v", "b"));
+}
+
+/* A clock that jumps is doubted: the window begins by the earlier time, a play is stamped with the later one. */
+static void a_jump_is_doubted(struct store_fixture *f)
+{
+    struct store_clock clock;
+    int64_t later, earlier;
+    f->store->ops->now(f->store, &later, &earlier);
+    assert_true(later == START && earlier == START);
+    assert_int_equal(f->store->ops->time_known(f->store, NULL), 0);
+    assert_int_equal(f->store->ops->refusal(f->store, NULL), 0);
+    clock_test_jump(40 * (int64_t)DAY_MS);
+    f->store->ops->now(f->store, &later, &earlier);
+    assert_true(later == START + 40 * (int64_t)DAY_MS);
+    assert_true(earlier == START);
+    assert_int_equal(call(f, f->store->ops->tick, NULL), 0);
+    f->store->ops->clock(f->store, &clock);
+    assert_true(clock.known && clock.doubted);
+    assert_int_not_equal(clock.reason[0], '\0');
+
+    int done = 0;
+    struct store_clock_change change = {.call = {.done = call_done, .owner = &done}};
+    f->store->ops->clock_change(f->store, &change);
+    wait_flag(&done);
+    assert_int_equal(change.call.err.code, 0);
+    f->store->ops->clock(f->store, &clock);
+    assert_false(clock.doubted);
+    done = 0;
+    f->store->ops->clock_change(f->store, &change);
+    wait_flag(&done);
+    assert_int_equal(change.call.err.code, ERR_INVALID);
+}
+
+/* --- promises: a large user --- */
+
+struct scanned {
+    uint64_t hash;
+    bool found;
+};
+
+static void look_at(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    struct scanned *s = arg;
+    for (uint32_t i = 0; i < n; i++) {
+        s->found = s->found || (positions[i] == filter_part_position(part, s->hash) &&
+                                filter_part_fits(part->tails, before + i, s->hash));
+    }
+}
+
+static void end_month(void *arg, int month, bool good)
+{
+    (void)arg, (void)month;
+    assert_true(good);
+}
+
+static void the_large_are_scanned(struct store_fixture *f)
+{
+    enum { PLAYS = 300 * 1000, BATCH = 10000 };
+    for (int at = 0; at < PLAYS; at += BATCH) {
+        int done = 0;
+        struct store_batch batch = {.done = batch_done, .owner = &done};
+        for (int i = at; i < at + BATCH; i++) {
+            char item[16];
+            snprintf(item, sizeof item, "%d", i);
+            add(&batch, STORE_PLAY, START, "giant", item);
+        }
+        f->store->ops->record(f->store, &batch);
+        wait_flag(&done);
+        assert_int_equal(batch.err.code, 0);
+        buf_free(&batch.bytes);
+    }
+    settle(f);
+    struct store_view view;
+    struct err err = {0};
+    assert_int_equal(load(f, f->reader, "giant", &view, &err), ERR_LARGE);
+    for (int i = 0; i < PLAYS; i += PLAYS / 7) {
+        char item[16];
+        snprintf(item, sizeof item, "%d", i);
+        struct scanned s = {.hash = hash_id(SEED, slice_str(item))};
+        const struct store_scan scan = {look_at, end_month, &s};
+        assert_int_equal(
+            f->store->ops->scan(f->reader, key_of("giant"), slice_str("giant"), INT_MIN, &scan, &view, &err), 0);
+        for (size_t k = 0; k < view.n_plays; k++) {
+            s.found = s.found || view.plays[k].hash == s.hash;
+        }
+        assert_true(s.found);
+    }
+}
+
+/* --- promises: users from elsewhere --- */
+
+/* A user of another store: "stored" in a filter and "unseen" too, but un-seen; "staged"; deliveries "y x". */
+static void pack(struct buf *out, const char *user, uint64_t seed, const int *damaged, size_t n_damaged)
+{
+    struct arena arena = {0};
+    struct delivered_codec codec = {0};
+    struct filter filter = {0};
+    struct buf blob = {0}, sent = {0};
+    int month = month_of_ms(START);
+    const uint64_t stored = hash_id(SEED, slice_str("stored")), unseen = hash_id(SEED, slice_str("unseen"));
+    uint32_t positions[] = {filter_position(stored, FILTER_LIVE_M), filter_position(unseen, FILTER_LIVE_M)};
+    const struct store_delivery deliveries[] = {{900, hash_id(SEED, slice_str("y")), slice_str("y")},
+                                                {7, hash_id(SEED, slice_str("x")), slice_str("x")}};
+    const struct store_play plays[] = {{hash_id(SEED, slice_str("staged")), month}};
+    uint32_t n = filter_sort(positions, 2, NULL);
+    assert_int_equal(filter_add(&filter, positions, n, 4000, &arena), 0);
+    assert_int_equal(filter_encode(&filter, &blob), 0);
+    assert_int_equal(delivered_encode(&codec, deliveries, 2, &sent), 0);
+    const struct snapshot_month stored_month = {month - 1, buf_slice(&blob)};
+    const struct user_snapshot p = {.key = hash_user_key(seed, slice_str(user)),
+                                    .user = slice_str(user),
+                                    .last_month = month,
+                                    .months = &stored_month,
+                                    .n_months = 1,
+                                    .plays = plays,
+                                    .n_plays = 1,
+                                    .deliveries = buf_slice(&sent),
+                                    .exceptions = &unseen,
+                                    .n_exceptions = 1,
+                                    .damaged = damaged,
+                                    .n_damaged = n_damaged};
+    assert_int_equal(user_snapshot_encode(&p, out), 0);
+    buf_free(&blob);
+    buf_free(&sent);
+    arena_free(&arena);
+    delivered_codec_free(&codec);
+}
+
+static int import(struct store_fixture *f, struct slice bytes, uint8_t *verdict)
+{
+    int done = 0;
+    struct store_import import = {.snapshots = &bytes, .n = 1, .verdicts = verdict};
+    import.call.done = call_done;
+    import.call.owner = &done;
+    f->store->ops->import(f->store, &import);
+    wait_flag(&done);
+    return import.call.err.code;
+}
+
+static void users_are_united(struct store_fixture *f)
+{
+    struct buf bytes = {0};
+    uint8_t verdict = 0;
+    pack(&bytes, "u", SEED, NULL, 0);
+    play(f, "u", "here");
+    deliver(f, "u", "a");
+    deliver(f, "u", "b");
+    for (int round = 0; round < 3; round++) {
+        settle(f);
+        assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0); /* once more, nothing changes */
+        assert_int_equal(verdict, IMPORT_DONE);
+        assert_true(seen(f, "u", "here"));
+        assert_true(seen(f, "u", "stored"));
+        assert_true(seen(f, "u", "staged"));
+        assert_false(seen(f, "u", "unseen"));
+        assert_int_equal(view_of(f, "u", INT_MIN).n_deliveries, 4);
+    }
+    settle(f);
+    assert_true(seen(f, "u", "x") && seen(f, "u", "y") && seen(f, "u", "a") && seen(f, "u", "b"));
+    struct store_view view = view_of(f, "u", INT_MIN);
+    assert_true(slice_eq(view.deliveries[3].item, slice_str("x")) || slice_eq(view.deliveries[3].item, slice_str("a")));
+    deliver(f, "u", "newest"); /* whatever ids they had there */
+    view = view_of(f, "u", INT_MIN);
+    assert_true(slice_eq(view.deliveries[0].item, slice_str("newest")));
+
+    assert_int_equal(forget(f, "u", "stored"), 1);
+    assert_int_equal(forget(f, "u", "staged"), 1);
+    settle(f);
+    assert_false(seen(f, "u", "stored"));
+    assert_false(seen(f, "u", "staged"));
+    play(f, "u", "stored");
+    settle(f);
+    assert_true(seen(f, "u", "stored"));
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_false(known(f, "u"));
+    buf_free(&bytes);
+}
+
+static void what_is_wrong_is_not_imported(struct store_fixture *f)
+{
+    struct buf bytes = {0};
+    uint8_t verdict = 0;
+    pack(&bytes, "u", SEED + 1, NULL, 0);
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), ERR_SEED);
+    buf_clear(&bytes);
+    pack(&bytes, "u", SEED, NULL, 0);
+    assert_int_equal(import(f, slice_of(bytes.data, bytes.len - 1), &verdict), ERR_CORRUPT);
+    assert_false(known(f, "u"));
+    int64_t much_later = month_start_ms(month_of_ms(START) + 9) - START;
+    advance(f, much_later);
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+    assert_int_equal(verdict, IMPORT_OLD);
+    assert_false(known(f, "u"));
+    buf_free(&bytes);
+}
+
+/* What could not be read there is an error here, or is left out and counted (on_damage). */
+static void damage_goes_along(struct store_fixture *f)
+{
+    struct buf bytes = {0};
+    uint8_t verdict = 0;
+    const int damaged[] = {month_of_ms(START) - 2};
+    pack(&bytes, "u", SEED, damaged, 1);
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+    settle(f);
+    struct store_view view;
+    struct err err = {0};
+    assert_int_equal(load(f, f->reader, "u", &view, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "2026-09"));
+    assert_int_equal(
+        store_load_wait(f->store, f->reader, key_of("u"), slice_str("u"), month_of_ms(START) - 1, &view, &err), 0);
+    assert_int_equal(forget(f, "u", "stored"), ERR_CORRUPT);
+    f->cfg.on_damage = DAMAGE_ANSWER;
+    assert_int_equal(load(f, f->reader, "u", &view, &err), 0);
+    assert_int_equal(view.damaged_months, 1);
+    assert_true(in_view(&view, "stored"));
+    assert_int_equal(forget(f, "u", NULL), 1);
+    f->cfg.on_damage = DAMAGE_ERROR;
+    assert_false(known(f, "u"));
+    buf_free(&bytes);
+}
+
+/* --- promises: what is told --- */
+
+static void it_counts(struct store_fixture *f)
+{
+    struct store_stats before = stats(f);
+    assert_true(f->store->ops->seed(f->store) == SEED);
+    assert_non_null(f->store->engine);
+    play(f, "u", "a");
+    deliver(f, "u", "d");
+    struct store_stats now = stats(f);
+    assert_int_equal(now.rows_recorded - before.rows_recorded, 2);
+    assert_int_equal(now.staged_rows, 2);
+    assert_int_equal(forget(f, "u", "a"), 1);
+    assert_int_equal(forget(f, "u", NULL), 1);
+    now = stats(f);
+    assert_int_equal(now.users_forgotten, 1);
+    assert_int_equal(now.items_forgotten, 1);
+}
+
+/* --- every promise over every engine --- */
+
+static const struct promise {
+    const char *name;
+    void (*keep)(struct store_fixture *f);
+} promises[] = {
+#define PROMISE(name)                                                                                                  \
+    {                                                                                                                  \
+#name, name                                                                                                    \
+    }
+    PROMISE(nothing_of_unknown_users),
+    PROMISE(seen_after_the_answer),
+    PROMISE(again_is_once),
+    PROMISE(ids_of_any_bytes),
+    PROMISE(many_users),
+    PROMISE(users_who_share_a_key),
+    PROMISE(writes_in_their_order),
+    PROMISE(no_load_waits),
+    PROMISE(deliveries_newest_first),
+    PROMISE(a_user_is_forgotten),
+    PROMISE(items_are_unseen_until_played),
+    PROMISE(items_are_counted_once),
+    PROMISE(the_window_begins_where_it_is_asked),
+    PROMISE(plays_end_with_their_retention),
+    PROMISE(a_jump_is_doubted),
+    PROMISE(the_large_are_scanned),
+    PROMISE(users_are_united),
+    PROMISE(what_is_wrong_is_not_imported),
+    PROMISE(damage_goes_along),
+    PROMISE(it_counts),
+};
+
+enum { WAYS = sizeof ways / sizeof *ways, PROMISES = sizeof promises / sizeof *promises };
+
+struct run {
+    const struct way *way;
+    const struct promise *promise;
+    char name[96];
+};
+
+static void run_one(void **state)
+{
+    const struct run *run = *state;
+    struct store_fixture *f = store_fixture_new("conformance");
+    way = run->way;
+    f->cfg.delivered_max = LAST;
+    open_engine(f);
+    run->promise->keep(f);
+    store_fixture_free(f);
+}
+
+int main(int argc, char **argv)
+{
+    static struct run runs[WAYS * PROMISES];
+    static struct CMUnitTest tests[WAYS * PROMISES];
+    begin_tests(argc, argv);
+    for (int i = 0; i < WAYS * PROMISES; i++) {
+        struct run *run = &runs[i];
+        run->way = &ways[i / PROMISES];
+        run->promise = &promises[i % PROMISES];
+        snprintf(run->name, sizeof run->name, "%s: %s", run->way->name, run->promise->name);
+        tests[i] = (struct CMUnitTest){.name = run->name, .test_func = run_one, .initial_state = run};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

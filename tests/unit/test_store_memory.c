@@ -1,0 +1,276 @@
+/* The memory store, beyond what every engine keeps (test_store_conformance.c): its bound, and loads that are answered
+ * later. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "dedup/dedup.h"
+#include "store/memory/memory_store.h"
+#include "store/stats.h"
+#include "tests/lib/store_calls.h"
+
+static struct store_fixture *open_with(const struct memory_store_options *options)
+{
+    struct store_fixture *f = store_fixture_new("memory");
+    struct err err = {0};
+    f->cfg.staging_memory = 1 << 20;
+    assert_int_equal(memory_store_open(&f->cfg, options, &f->store, &err), 0);
+    assert_int_equal(f->store->ops->reader_open(f->store, &f->reader, &err), 0);
+    return f;
+}
+
+/* n items of the user and, in the same batch, one play and one delivery of "small". */
+static int record_many(struct store_fixture *f, const char *user, int n)
+{
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    add(&batch, STORE_DELIVERY, START, "small", "sent");
+    add(&batch, STORE_PLAY, START, "small", user);
+    for (int i = 0; i < n; i++) {
+        char item[32];
+        snprintf(item, sizeof item, "%s %d", user, i);
+        add(&batch, STORE_PLAY, START, user, item);
+    }
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    buf_free(&batch.bytes);
+    return batch.err.code;
+}
+
+static void test_the_bound(void **state)
+{
+    (void)state;
+    struct store_fixture *f = open_with(NULL);
+    struct err err = {0};
+    char user[16] = "";
+    int n = 0;
+    while (snprintf(user, sizeof user, "user%d", n), record_many(f, user, 5000) == 0) {
+        n++;
+        assert_in_range(stats(f).staged_bytes, 1, f->cfg.staging_memory);
+        assert_true(n < 100);
+    }
+    assert_true(n > 5);
+    assert_int_equal(stats(f).busy_refusals, 1);
+    uint64_t bytes = stats(f).staged_bytes;
+    assert_int_equal(record_many(f, user, 5000), ERR_BUSY);
+    assert_int_equal(stats(f).staged_bytes, bytes);
+
+    /* Of what was refused there is nothing, and what was there before is. */
+    assert_false(known(f, user));
+    assert_false(seen(f, "small", user));
+    assert_true(seen(f, "small", "user0"));
+    assert_int_equal(stats(f).staged_rows, (uint64_t)n * 5001 + 1);
+
+    /* What is small still fits; forgetting makes room. */
+    play(f, "small", "one more");
+    for (int i = 0; i < n; i++) {
+        snprintf(user, sizeof user, "user%d", i);
+        assert_int_equal(forget(f, user, NULL), 1);
+    }
+    assert_int_equal(f->store->ops->refusal(f->store, &err), 0);
+    assert_int_equal(record_many(f, "again", 5000), 0);
+    assert_int_equal(forget(f, "again", NULL), 1);
+    assert_int_equal(forget(f, "small", NULL), 1);
+    assert_int_equal(stats(f).staged_rows, 0);
+    store_fixture_free(f);
+}
+
+/* The bound may be lowered under what is there. */
+static void test_a_lower_bound(void **state)
+{
+    (void)state;
+    struct store_fixture *f = open_with(NULL);
+    struct err err = {0};
+    assert_int_equal(record_many(f, "u", 5000), 0);
+    f->cfg.staging_memory = 4096;
+    assert_int_equal(f->store->ops->refusal(f->store, &err), ERR_BUSY);
+    assert_non_null(strstr(err.text, "staging_memory"));
+    assert_int_equal(record_at(f, STORE_PLAY, START, "v", "a"), ERR_BUSY);
+    assert_true(seen(f, "u", "u 7"));
+    assert_int_equal(forget(f, "u", "u 7"), 1);
+    store_fixture_free(f);
+}
+
+/* Plays that repeat take no more. */
+static void test_repeats_take_no_room(void **state)
+{
+    (void)state;
+    struct store_fixture *f = open_with(NULL);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(record_many(f, "u", 5000), 0);
+    }
+    assert_true(seen(f, "u", "u 4999"));
+    store_fixture_free(f);
+}
+
+static void test_no_time_is_known(void **state)
+{
+    (void)state;
+    struct store_fixture *f = open_with(&(struct memory_store_options){.built_ms = START + DAY_MS});
+    struct err err = {0};
+    assert_int_equal(f->store->ops->time_known(f->store, &err), ERR_BUSY);
+    assert_int_equal(f->store->ops->refusal(f->store, &err), ERR_BUSY);
+    assert_int_equal(record_at(f, STORE_PLAY, START, "u", "a"), ERR_BUSY);
+    assert_false(known(f, "u"));
+    store_fixture_free(f);
+}
+
+/* --- loads that are answered later --- */
+
+struct question {
+    struct store_load load;
+    int done;
+};
+
+static void load_done(struct store_load *load)
+{
+    struct question *q = load->owner;
+    struct store_call raise = {.owner = &q->done};
+    call_done(&raise);
+}
+
+static void test_several_under_way(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    struct store_fixture *f = open_with(&(struct memory_store_options){.later = true});
+    struct store_reader *readers[N];
+    static struct question questions[N];
+    struct err err = {0};
+    play(f, "u", "a");
+    for (int i = 0; i < N; i++) {
+        const char *user = i % 2 == 0 ? "u" : "v";
+        assert_int_equal(f->store->ops->reader_open(f->store, &readers[i], &err), 0);
+        questions[i].load = (struct store_load){.key = key_of(user),
+                                                .user = slice_str(user),
+                                                .first_month = INT_MIN,
+                                                .done = load_done,
+                                                .owner = &questions[i]};
+        assert_int_equal(f->store->ops->load(readers[i], &questions[i].load), STORE_LATER);
+    }
+    for (int i = 0; i < N; i++) {
+        wait_flag(&questions[i].done);
+        assert_int_equal(questions[i].load.err.code, 0);
+        assert_int_equal(in_view(&questions[i].load.view, "a"), i % 2 == 0);
+        f->store->ops->reader_close(readers[i]);
+    }
+    store_fixture_free(f);
+}
+
+/* --- questions above it --- */
+
+struct asked {
+    struct filter_question ask;
+    uint64_t hashes[2];
+    uint8_t unseen;
+    int done;
+};
+
+static void ask_done(struct filter_question *ask)
+{
+    struct asked *asked = ask->owner;
+    struct store_call raise = {.owner = &asked->done};
+    call_done(&raise);
+}
+
+/* The same answer at once, later, and with a question that waits. */
+static void ask_about(const struct memory_store_options *options, const char *user, int expected)
+{
+    struct store_fixture *f = open_with(options);
+    struct dedup dedup;
+    struct asker *asker;
+    struct err err = {0};
+    struct asked a = {.hashes = {hash_id(SEED, slice_str("a")), hash_id(SEED, slice_str("b"))}};
+    play(f, "u", "a");
+    f->cfg.staging_memory = 16 << 20;
+    assert_int_equal(record_many(f, "giant", 30000), 0);
+    dedup_init(&dedup, f->store, &f->cfg);
+    assert_int_equal(asker_open(&dedup, &asker, &err), 0);
+    for (int round = 0; round < 3; round++) {
+        a.ask = (struct filter_question){.user = slice_str(user), .hashes = a.hashes, .n = 2, .unseen = &a.unseen};
+        a.ask.done = ask_done;
+        a.ask.owner = &a;
+        a.unseen = 0;
+        a.done = 0;
+        int rc = asker_filter_begin(asker, &a.ask);
+        assert_int_equal(rc == STORE_LATER, options != NULL);
+        if (rc == STORE_LATER) {
+            wait_flag(&a.done);
+            rc = asker_filter_end(asker, &a.ask);
+        }
+        assert_int_equal(rc, expected < 0 ? expected : 0);
+        assert_int_equal(a.ask.err.code, rc);
+        if (rc == 0) {
+            assert_int_equal(a.unseen, expected);
+            size_t n_unseen = 0;
+            uint8_t unseen = 0;
+            assert_int_equal(asker_filter(asker, slice_str(user), a.hashes, 2, &unseen, &n_unseen, &err), 0);
+            assert_int_equal(unseen, a.unseen);
+            assert_int_equal(n_unseen, a.ask.n_unseen);
+        }
+        if (round == 1 && strcmp(user, "giant") == 0) {
+            asker_leave_large(asker);
+            expected = ERR_LARGE;
+        }
+    }
+    asker_close(asker);
+    store_fixture_free(f);
+}
+
+static void test_questions(void **state)
+{
+    (void)state;
+    const struct memory_store_options later = {.later = true};
+    ask_about(NULL, "u", 0x40);
+    ask_about(&later, "u", 0x40);
+    ask_about(NULL, "giant", 0xc0);
+    ask_about(&later, "giant", 0xc0);
+    ask_about(&later, "nobody", 0xc0);
+}
+
+/* What was handed in before the end is answered. */
+static void test_close_answers(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    struct store_fixture *f = open_with(NULL);
+    static struct store_batch batches[N];
+    static int done[N];
+    for (int i = 0; i < N; i++) {
+        batches[i] = (struct store_batch){.done = batch_done, .owner = &done[i]};
+        add(&batches[i], STORE_PLAY, START, "u", "a");
+        f->store->ops->record(f->store, &batches[i]);
+    }
+    close_store(f);
+    for (int i = 0; i < N; i++) {
+        assert_true(is_raised(&done[i]));
+        assert_int_equal(batches[i].err.code, 0);
+        buf_free(&batches[i].bytes);
+    }
+    store_fixture_free(f);
+}
+
+int main(int argc, char **argv)
+{
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_bound),
+        cmocka_unit_test(test_a_lower_bound),
+        cmocka_unit_test(test_repeats_take_no_room),
+        cmocka_unit_test(test_no_time_is_known),
+        cmocka_unit_test(test_several_under_way),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_close_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
