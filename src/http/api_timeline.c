@@ -24,10 +24,10 @@ void http_timeline_look(const struct worker *w, struct timeline_mark *out)
     static const enum op records[] = {OP_PLAYED, OP_PLAYEDAT, OP_DELIVERED, OP_FILTER_DELIVER};
     *out = (struct timeline_mark){
         .mono_ms = clock_mono_ms(),
-        .questions = worker_pool_counter(pool, COUNT_QUESTIONS),
-        .candidates = worker_pool_counter(pool, COUNT_CANDIDATES),
-        .unseen = worker_pool_counter(pool, COUNT_UNSEEN),
-        .writes = worker_pool_counter(pool, COUNT_PLAYS) + worker_pool_counter(pool, COUNT_DELIVERIES),
+        .questions = service_counted(pool, COUNT_QUESTIONS),
+        .candidates = service_counted(pool, COUNT_CANDIDATES),
+        .unseen = service_counted(pool, COUNT_UNSEEN),
+        .writes = service_counted(pool, COUNT_PLAYS) + service_counted(pool, COUNT_DELIVERIES),
         .errors = worker_pool_counter(pool, COUNT_ERRORS),
     };
     add_ops(pool, asks, sizeof asks / sizeof *asks, &out->asked);

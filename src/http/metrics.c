@@ -166,6 +166,9 @@ static void add_server(struct buf *out, const struct metrics *m)
     for (int i = 0; i < COUNTERS; i++) {
         add_figure(out, &counter_figures[i], m->counters[i]);
     }
+    for (int i = 0; i < METER_COUNTS; i++) {
+        add_figure(out, &meter_figures[i], m->counts[i]);
+    }
 }
 
 /* Since when the oldest of what is staged and closed waits to be in the filters. */

@@ -37,6 +37,7 @@ struct metrics {
     int64_t now_ms, started_ms; /* wall */
 
     uint64_t counters[COUNTERS];
+    uint64_t counts[METER_COUNTS];
     struct bucket_sums ops[OPS];
     uint64_t errors[METER_ERRORS];
     const struct http_meter *http;

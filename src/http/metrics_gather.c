@@ -77,6 +77,9 @@ static void gather_workers(struct metrics *m, const struct worker_pool *pool)
     for (int i = 0; i < COUNTERS; i++) {
         m->counters[i] = worker_pool_counter(pool, (enum counter)i);
     }
+    for (int i = 0; i < METER_COUNTS; i++) {
+        m->counts[i] = service_counted(pool, (enum meter_count)i);
+    }
     for (int i = 0; i < pool->n_all; i++) {
         gather_meter(m, &pool->workers[i].service->meter);
     }

@@ -32,6 +32,9 @@ static json_t *figures(const struct http_request *rq)
     for (int i = 0; all != NULL && i < COUNTERS; i++) {
         add_figure(all, &counter_figures[i], worker_pool_counter(rq->pool, (enum counter)i));
     }
+    for (int i = 0; all != NULL && i < METER_COUNTS; i++) {
+        add_figure(all, &meter_figures[i], service_counted(rq->pool, (enum meter_count)i));
+    }
     if (all != NULL && rq->dedup != NULL) {
         struct store_stats stats;
         rq->dedup->store->ops->stats(rq->dedup->store, &stats);
@@ -124,8 +127,8 @@ static json_t *growth(const struct timeline *t, const struct timeline_mark *now)
 static json_t *error_budget(const struct http_request *rq)
 {
     double rate = config_now(rq->cfg)->error_rate;
-    double allowed = rate * (double)worker_pool_counter(rq->pool, COUNT_CANDIDATES);
-    double expected = (double)worker_pool_counter(rq->pool, COUNT_FALSE_HITS) / 1e6;
+    double allowed = rate * (double)service_counted(rq->pool, COUNT_CANDIDATES);
+    double expected = (double)service_counted(rq->pool, COUNT_FALSE_HITS) / 1e6;
     return json_pack("{s:f, s:f, s:o}", "error_rate", rate, "expected", expected, "spent",
                      allowed > 0 ? json_real(expected / allowed) : json_null());
 }

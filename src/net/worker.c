@@ -29,25 +29,6 @@ const struct figure counter_figures[COUNTERS] = {
                                "Connections that were closed because what came was not RESP."},
     [COUNT_FAILED_LOGINS] = {"failed_logins", "failed_logins_total", FIGURE_COUNTER,
                              "Wrong passwords that were given."},
-    [COUNT_QUESTIONS] = {"questions", "questions_total", FIGURE_COUNTER, "Questions that were answered."},
-    [COUNT_CANDIDATES] = {"candidates", "candidates_total", FIGURE_COUNTER, "Candidates that they asked about."},
-    [COUNT_UNSEEN] = {"candidates_unseen", "candidates_unseen_total", FIGURE_COUNTER,
-                      "Candidates that the answer was unseen for."},
-    [COUNT_LARGE] = {"large_questions", "large_questions_total", FIGURE_COUNTER,
-                     "Questions about large users, which a thread of its own answers."},
-    [COUNT_FALSE_HITS] = {"expected_false_hits_millionths", "expected_false_hits_total", FIGURE_MILLIONTH,
-                          "How many candidates the filters are expected to have hidden wrongly, at most: candidates "
-                          "times the error of the asked user's window. Over unseen_candidates_total it is what was "
-                          "spent of unseen_error_rate_limit_ratio."},
-    [COUNT_OVER_ERROR_RATE] = {"questions_over_error_rate", "questions_over_error_rate_total", FIGURE_COUNTER,
-                               "Questions about users whose window's error is above error_rate."},
-    [COUNT_PLAYS] = {"plays_received", "plays_received_total", FIGURE_COUNTER, "Plays that were taken in."},
-    [COUNT_DELIVERIES] = {"deliveries_received", "deliveries_received_total", FIGURE_COUNTER,
-                          "Deliveries that were taken in."},
-    [COUNT_SKEWED] = {"event_times_replaced", "event_times_replaced_total", FIGURE_COUNTER,
-                      "Event times that were replaced by the server's (skewed_time = now)."},
-    [COUNT_TIMES_REFUSED] = {"event_times_refused", "event_times_refused_total", FIGURE_COUNTER,
-                             "Event times that were refused: past retention, too far ahead, or in seconds."},
 };
 
 uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter)

@@ -44,16 +44,6 @@ enum counter {
     COUNT_ERRORS,
     COUNT_PROTOCOL_ERRORS,
     COUNT_FAILED_LOGINS,
-    COUNT_QUESTIONS,
-    COUNT_CANDIDATES,
-    COUNT_UNSEEN,
-    COUNT_LARGE,           /* questions about large users, asked aside */
-    COUNT_FALSE_HITS,      /* expected, in millionths: a question's candidates times the user's error */
-    COUNT_OVER_ERROR_RATE, /* questions about users whose window's error is above error_rate */
-    COUNT_PLAYS,
-    COUNT_DELIVERIES,
-    COUNT_SKEWED,        /* event times replaced by the server's */
-    COUNT_TIMES_REFUSED, /* past retention, too far ahead, or in seconds */
     COUNTERS,
 };
 extern const struct figure counter_figures[COUNTERS];

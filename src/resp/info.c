@@ -84,6 +84,9 @@ static void add_stats(struct buf *out, const struct resp_client *s)
     for (int i = 0; i < COUNTERS; i++) {
         add_stat(out, &counter_figures[i], worker_pool_counter(w->pool, (enum counter)i));
     }
+    for (int i = 0; i < METER_COUNTS; i++) {
+        add_stat(out, &meter_figures[i], service_counted(w->pool, (enum meter_count)i));
+    }
     const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup != NULL) {
         struct store_stats stats;

@@ -188,12 +188,12 @@ static void unite(struct service_loop *l, struct question *q)
 
 static void count(struct service_loop *l, const struct request *rq, const struct answer *a)
 {
-    struct worker *w = l->worker;
-    worker_count(w, COUNT_QUESTIONS, 1);
-    worker_count(w, COUNT_CANDIDATES, rq->n);
-    worker_count(w, COUNT_UNSEEN, rq->n_unseen);
-    worker_count(w, COUNT_FALSE_HITS, dedup_false_hits(a->error, rq->n));
-    worker_count(w, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(l->dedup, a->error));
+    struct meter *m = &l->meter;
+    meter_count(m, COUNT_QUESTIONS, 1);
+    meter_count(m, COUNT_CANDIDATES, rq->n);
+    meter_count(m, COUNT_UNSEEN, rq->n_unseen);
+    meter_count(m, COUNT_FALSE_HITS, dedup_false_hits(a->error, rq->n));
+    meter_count(m, COUNT_OVER_ERROR_RATE, dedup_over_error_rate(l->dedup, a->error));
 }
 
 /* Records what is answered as delivered. Its memory was asked for before the question was. */
@@ -275,7 +275,7 @@ static enum request_state go_aside(struct service_loop *l, struct request *rq, s
 {
     q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside};
     q->answer.code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping"); /* unless it does */
-    worker_count(l->worker, COUNT_LARGE, 1);
+    meter_count(&l->meter, COUNT_LARGE, 1);
     late_leave(&q->late, rq, question_size(rq));
     offload_put(&l->worker->pool->service->offload, &q->job);
     return REQUEST_LATE;

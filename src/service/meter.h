@@ -1,5 +1,6 @@
-/* What is measured of every command: how long it took, from the arrival of its last byte until its reply was written
- * (so a durable write includes its commit, and a pipelined command those before it), and with which error it ended.
+/* What is counted and measured of every command: how long it took, from the arrival of its last byte until its reply
+ * was written (so a durable write includes its commit, and a pipelined command those before it), and with which error
+ * it ended.
  *
  * Each thread that answers clients has a meter of its own, which others only read. */
 #ifndef UNSEEN_SERVICE_METER_H
@@ -9,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/buckets.h"
+#include "base/figure.h"
 #include "base/slice.h"
 
 /* What has a line of its own; all else is "other". */
@@ -40,10 +42,33 @@ enum op op_find(const char *name);
 enum { METER_ERRORS = 11 };
 extern const char *const meter_error_names[METER_ERRORS];
 
+/* What requests were about. */
+enum meter_count {
+    COUNT_QUESTIONS,
+    COUNT_CANDIDATES,
+    COUNT_UNSEEN,
+    COUNT_LARGE,           /* questions about large users, asked aside */
+    COUNT_FALSE_HITS,      /* expected, in millionths: a question's candidates times the user's error */
+    COUNT_OVER_ERROR_RATE, /* questions about users whose window's error is above error_rate */
+    COUNT_PLAYS,
+    COUNT_DELIVERIES,
+    COUNT_SKEWED,        /* event times replaced by the server's */
+    COUNT_TIMES_REFUSED, /* past retention, too far ahead, or in seconds */
+    METER_COUNTS,
+};
+extern const struct figure meter_figures[METER_COUNTS];
+
 struct meter {
     struct buckets ops[OPS];
     _Atomic uint64_t errors[METER_ERRORS];
+    _Atomic uint64_t counts[METER_COUNTS];
 };
+
+static inline void meter_count(struct meter *m, enum meter_count what, uint64_t n)
+{
+    uint64_t old = atomic_load_explicit(&m->counts[what], memory_order_relaxed);
+    atomic_store_explicit(&m->counts[what], old + n, memory_order_relaxed);
+}
 
 static inline void meter_note(struct meter *m, enum op op, int64_t us, uint64_t times)
 {

@@ -147,7 +147,7 @@ enum request_state request_record(struct service_loop *l, struct conn *c, struct
         err_set(&err, ERR_NOMEM, "out of memory for %zu items", n);
         return request_fail(l, rq, &err);
     }
-    worker_count(l->worker, kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, n);
+    meter_count(&l->meter, kind == STORE_PLAY ? COUNT_PLAYS : COUNT_DELIVERIES, n);
     rq->count = (int64_t)n;
     return REQUEST_RECORDED;
 }
@@ -162,7 +162,7 @@ static enum request_state record(struct service_loop *l, struct conn *c, struct 
     int code = 0;
     if (rq->has_at) {
         code = dedup_event_time(d, rq->at_ms, &at, &skewed, &err);
-        worker_count(l->worker, COUNT_TIMES_REFUSED, code == ERR_RANGE);
+        meter_count(&l->meter, COUNT_TIMES_REFUSED, code == ERR_RANGE);
     } else {
         at = dedup_stamp(d);
     }
@@ -174,7 +174,7 @@ static enum request_state record(struct service_loop *l, struct conn *c, struct 
     }
     enum store_kind kind = rq->kind == REQUEST_PLAY ? STORE_PLAY : STORE_DELIVERY;
     enum request_state state = request_record(l, c, rq, kind, at, rq->items, l->hashes, rq->n, false);
-    worker_count(l->worker, COUNT_SKEWED, state == REQUEST_RECORDED && skewed);
+    meter_count(&l->meter, COUNT_SKEWED, state == REQUEST_RECORDED && skewed);
     return state;
 }
 

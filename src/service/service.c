@@ -154,3 +154,12 @@ void service_stop(struct service *s)
 {
     offload_stop(&s->offload);
 }
+
+uint64_t service_counted(const struct worker_pool *pool, enum meter_count what)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < pool->n_all; i++) {
+        sum += atomic_load_explicit(&pool->workers[i].service->meter.counts[what], memory_order_relaxed);
+    }
+    return sum;
+}

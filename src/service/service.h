@@ -63,6 +63,9 @@ static inline struct service_loop *service_of(const struct conn *c)
     return c->worker->service;
 }
 
+/* What all loops have counted. Any thread. */
+uint64_t service_counted(const struct worker_pool *pool, enum meter_count what);
+
 /* NULL while the store recovers. */
 static inline const struct dedup *service_dedup(const struct conn *c)
 {

@@ -105,7 +105,7 @@ static void units_are_seconds(void **state)
     struct metrics *m = new_metrics();
     m->has_store = true;
     m->started_ms = 1795255199007;
-    m->counters[COUNT_FALSE_HITS] = 2500001;
+    m->counts[COUNT_FALSE_HITS] = 2500001;
     m->stats.recovery_us = 1000002;
     m->stats.flushed_ms = 1795255199123;
     m->stats.commit_us.counts[1] = 1;
