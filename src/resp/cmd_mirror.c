@@ -43,7 +43,7 @@ enum outcome cmd_legacy_mirror(struct resp_client *s, const struct slice *args, 
 {
     const struct dedup *dedup = service_dedup(&s->conn);
     if (dedup->store->feed == NULL) {
-        return resp_client_lacks(s, "feed");
+        return resp_client_lacks(s, "mirror");
     }
     if (n == 3 && arg_is(args[2], "reset")) {
         return reset(s);

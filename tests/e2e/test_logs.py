@@ -62,9 +62,9 @@ def test_http(server):
     c.request("GET", "/healthz")
     assert c.getresponse().read() == b'{"alive":true}\n'
     own = address_of(c.sock)
-    line_with(server, "debug HTTP client connected", own)
+    line_with(server, "debug client connected", own)
     c.close()
-    line_with(server, "debug HTTP client disconnected", own)
+    line_with(server, "debug client disconnected", own)
 
 
 def test_not_at_the_usual_level(make_server):

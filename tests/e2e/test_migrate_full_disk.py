@@ -1,4 +1,6 @@
 """A migration to a disk that is full: it waits for room before it reads, says since when, and blames this machine."""
+import os
+
 import pytest
 
 from conftest import http_url, run
@@ -22,6 +24,13 @@ def old():
 
 def waits_for_room(server):
     return wait_status(server, lambda s: s[b"state"] == b"waiting" and b"min_free" in s[b"cause"])
+
+
+def stuff(file):
+    """Until the disk is full."""
+    with pytest.raises(OSError):
+        while True:
+            file.write(b"x" * 65536)
 
 
 def test_no_room_before(make_server, old):
@@ -60,10 +69,11 @@ def test_a_disk_that_fills_up(make_server, old, make_disk):
         for at in range(0, 20000, 1000):
             c.command("LEGACY", "NOTE", *[f"u{i}" for i in range(at, at + 1000)])
         stuffing = open(disk / "stuffing", "wb", buffering=0)
-        with pytest.raises(OSError):
-            while True:
-                stuffing.write(b"x" * 65536)
+        stuff(stuffing)
+        stuffing.truncate(stuffing.tell() - 256 * 1024)  # what the next commit may need
+        stuffing.seek(0, os.SEEK_END)
         c.command("LEGACY", "RESUME")
+        stuff(stuffing)
     first = wait_status(server, lambda s: s[b"state"] == b"waiting")
     rounds = len(old.sent)
     before = old.count(b"ZSCAN")
