@@ -83,14 +83,15 @@ static void add_commands(struct buf *out, const struct metrics *m)
 {
     static const char name[] = "unseen_command_duration_seconds";
     head(out, name, "histogram",
-         "From the arrival of a command's last byte to its reply, through the commit of what it writes.");
+         "From the arrival of a command's last byte to its reply, through the commit of what it writes. What is asked "
+         "or recorded over HTTP is counted as the command that it stands for.");
     for (int i = 0; i < OPS; i++) {
         char label[48];
         snprintf(label, sizeof label, "command=\"%s\"", op_names[i]);
         add_buckets(out, name, label, &m->ops[i], &buckets_us, true);
     }
     static const char errors[] = "unseen_command_errors_total";
-    head(out, errors, "counter", "Error replies, by their first word.");
+    head(out, errors, "counter", "Refused commands, over RESP and HTTP, by the first word of the reply.");
     for (int i = 0; i < METER_ERRORS; i++) {
         buf_addf(out, "%s{kind=\"%s\"} %" PRIu64 "\n", errors, meter_error_names[i], m->errors[i]);
     }
@@ -156,7 +157,7 @@ static void add_server(struct buf *out, const struct metrics *m)
                  m->heartbeats[i].silent_ms / 1000, (int)(m->heartbeats[i].silent_ms % 1000));
     }
     gauge(out, "unseen_workers", "Threads that answer.", (uint64_t)m->workers);
-    gauge(out, "unseen_connections", "Connections that are there.", (uint64_t)m->clients);
+    gauge(out, "unseen_connections", "Connections of Redis clients that are there.", (uint64_t)m->clients);
     gauge(out, "unseen_connections_limit", "How many there may be (max_clients).", (uint64_t)m->max_clients);
     gauge(out, "unseen_request_memory_bytes", "Memory of requests and replies, in steps of a MiB a worker.",
           m->request_memory);

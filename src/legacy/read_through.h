@@ -2,7 +2,7 @@
  * to the Redis they come from, so that nothing is repeated meanwhile; and they are migrated before others.
  *
  * Nobody ever waits for that Redis longer than legacy_timeout. Each worker has a port of its own: a connection on its
- * loop, and a breaker. Where a question stands is the asking side's to remember (resp/away.h):
+ * loop, and a breaker. Where a question stands is the asking side's to remember (service/ask.c):
  *
  *   read_through_wants()      first of all: is the user's note still waiting?
  *   the local answer     which candidates are unseen here

@@ -66,7 +66,7 @@ struct conn_ops {
     void (*open)(struct conn *c);
     void (*input)(struct conn *c);
 
-    /* One worker_record() of this connection was answered: it was of n items, and is durable if err->code is 0. */
+    /* One thing that this connection had recorded was answered: it was of n items, and is durable if err->code is 0. */
     void (*recorded)(struct conn *c, uint32_t n, size_t bytes, const struct err *err);
 
     /* A last word, if there is one to say; good until the next call. NULL: there never is. */

@@ -10,9 +10,9 @@
 
 const struct figure counter_figures[COUNTERS] = {
     [COUNT_CONNECTIONS] = {"total_connections_received", "connections_total", FIGURE_COUNTER,
-                           "Connections that were accepted."},
+                           "Connections that were accepted, over RESP and HTTP."},
     [COUNT_REJECTED] = {"rejected_connections", "connections_rejected_total", FIGURE_COUNTER,
-                        "Connections that were closed at once because max_clients were there, or "
+                        "Connections that were closed at once because max_clients were there (over HTTP: 256), or "
                         "max_clients_per_address of their address."},
     [COUNT_SHED] = {"shed_connections", "connections_shed_total", FIGURE_COUNTER,
                     "Silent connections that were closed to make room for others."},
@@ -20,11 +20,13 @@ const struct figure counter_figures[COUNTERS] = {
                         "Connections that were closed because nothing moved on them."},
     [COUNT_STARVED] = {"waits_for_memory", "request_memory_waits_total", FIGURE_COUNTER,
                        "Times that a connection had to wait for request_memory."},
-    [COUNT_BYTES_IN] = {"total_net_input_bytes", "received_bytes_total", FIGURE_COUNTER, "Bytes that clients sent."},
+    [COUNT_BYTES_IN] = {"total_net_input_bytes", "received_bytes_total", FIGURE_COUNTER,
+                        "Bytes that clients sent, over RESP and HTTP."},
     [COUNT_BYTES_OUT] = {"total_net_output_bytes", "sent_bytes_total", FIGURE_COUNTER,
-                         "Bytes that were sent to clients."},
-    [COUNT_COMMANDS] = {"total_commands_processed", NULL, FIGURE_COUNTER, "Commands that were run or queued."},
-    [COUNT_ERRORS] = {"total_error_replies", NULL, FIGURE_COUNTER, "Error replies."},
+                         "Bytes that were sent to clients, over RESP and HTTP."},
+    [COUNT_COMMANDS] = {"total_commands_processed", NULL, FIGURE_COUNTER,
+                        "Commands that were run or queued, and requests over HTTP."},
+    [COUNT_ERRORS] = {"total_error_replies", NULL, FIGURE_COUNTER, "Error replies, over RESP and HTTP."},
     [COUNT_PROTOCOL_ERRORS] = {"protocol_errors", "protocol_errors_total", FIGURE_COUNTER,
                                "Connections that were closed because what came was not RESP."},
     [COUNT_FAILED_LOGINS] = {"failed_logins", "failed_logins_total", FIGURE_COUNTER,

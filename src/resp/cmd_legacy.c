@@ -265,7 +265,7 @@ enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, s
     return OUTCOME_ANSWERED;
 }
 
-/* They are read from the disk, so that is done aside. */
+/* They are read from the disk, so that is done on the offload thread. */
 struct problems_task {
     struct task task;
     struct offload_job job;

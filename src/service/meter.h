@@ -47,7 +47,7 @@ enum meter_count {
     COUNT_QUESTIONS,
     COUNT_CANDIDATES,
     COUNT_UNSEEN,
-    COUNT_LARGE,           /* questions about large users, asked aside */
+    COUNT_LARGE,           /* questions about large users, asked on the offload thread */
     COUNT_FALSE_HITS,      /* expected, in millionths: a question's candidates times the user's error */
     COUNT_OVER_ERROR_RATE, /* questions about users whose window's error is above error_rate */
     COUNT_PLAYS,

@@ -169,7 +169,8 @@ static void peer_gone_meanwhile(void **state)
     end(&f);
 }
 
-/* A question about a large user is asked aside: its own connection waits, in order, and nobody else does. */
+/* A question about a large user is asked on the offload thread: its own connection waits, in order, and nobody else
+ * does. */
 static void large_users_block_their_connection(void **state)
 {
     (void)state;
@@ -643,7 +644,7 @@ static void stop_without_an_answer(void **state)
     fixture_end(&f);
 }
 
-/* A question that is being asked aside is answered, with what its connection sent in front of it. */
+/* A question that the offload thread is at is answered, with what its connection sent in front of it. */
 static void stop_answers_about_large_users(void **state)
 {
     (void)state;
