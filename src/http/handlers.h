@@ -20,18 +20,14 @@ enum http_outcome get_metrics(struct http_request *rq);
 /* api_write.c */
 enum http_outcome post_played(struct http_request *rq);
 enum http_outcome post_delivered(struct http_request *rq);
+enum http_outcome post_block(struct http_request *rq);
+enum http_outcome post_unblock(struct http_request *rq);
+enum http_outcome delete_user(struct http_request *rq);
 
 /* api_ask.c */
 enum http_outcome post_unseen(struct http_request *rq);
 enum http_outcome post_why(struct http_request *rq);
-
-/* api_session.c */
-enum http_outcome post_block(struct http_request *rq);
-enum http_outcome post_unblock(struct http_request *rq);
-
-/* api_user.c */
 enum http_outcome get_user(struct http_request *rq);
-enum http_outcome delete_user(struct http_request *rq);
 
 /* api_store.c */
 enum http_outcome get_ring(struct http_request *rq);

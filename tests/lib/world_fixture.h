@@ -1,4 +1,4 @@
-/* The store and the domain above it (tests/scenario/world.h) in a folder of its own, for unit tests. What must go well
+/* The store and the domain above it (tests/lib/world.h) in a folder of its own, for unit tests. What must go well
  * fails the test if it doesn't. */
 #ifndef UNSEEN_TESTS_WORLD_FIXTURE_H
 #define UNSEEN_TESTS_WORLD_FIXTURE_H

@@ -60,8 +60,8 @@ struct sqlite_salvage {
 };
 int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err);
 
-/* Packs users (store/snapshot.h) out of a folder, in the order of their keys: those whose key is from .. to and that
- * wanted() takes. A server may have the folder: its files are only read, staging first, then history in short
+/* Packs users (store/codec/user_snapshot.h) out of a folder, in the order of their keys: those whose key is from .. to
+ * and that wanted() takes. A server may have the folder: its files are only read, staging first, then history in short
  * snapshots, so that its WAL can shrink. Plays flushed meanwhile are packed twice, which is harmless for a union.
  * Without a server the folder's lock is taken. Each blob is checked; a damaged one is left out, marked in the snapshot
  * and reported to damaged(). */

@@ -9,7 +9,7 @@ struct export_migration_user {
     int64_t key, id;
 };
 
-enum { WAITING = 0, LEFT = 2 /* noted.state, see sql/staging_4.sql */ };
+enum { WAITING = 0, LEFT = 2 /* noted.state, see sql/staging.sql */ };
 
 static int by_key(const void *a, const void *b)
 {

@@ -5,7 +5,7 @@
  * it closes the slot with that row. Work in order of precedence: forgets, flushes, a bulk load's merge, the sweep, the
  * sealing. After each step a backup under way copies some pages, so that it ends under any load.
  *
- * When the WAL is at its limit and can't shrink (history.c), flush, load, sweep and sealing pause and say so; forgets
+ * When the WAL is at its limit and can't shrink (txn.c), flush, load, sweep and sealing pause and say so; forgets
  * go on.
  */
 #include <errno.h>

@@ -3,7 +3,7 @@
  * share of the key space, so going through the slots is going through the users nearly in the order of history.db's
  * tables.
  *
- * It knows of no threads: who may read and change it says notes.c.
+ * It knows of no threads: who may read and change it says migration_users.c.
  */
 #ifndef UNSEEN_STORE_SQLITE_STAGING_MIGRATION_SET_H
 #define UNSEEN_STORE_SQLITE_STAGING_MIGRATION_SET_H

@@ -1,10 +1,10 @@
 /* The stager: the one thread that writes staging.db.
  *
- * It takes everything that waits in its queue at once and commits it as a group (stager_commit.c): pipelined and
+ * It takes everything that waits in its queue at once and commits it as a group (group_commit.c): pipelined and
  * concurrent senders share commits without waiting for a timer, since while one group is being fsynced the next one
  * gathers. Batches and forgets are done in the order in which they came.
  *
- * What can go wrong. Memory that is full (stager_limits.c): batches and forgets are held back in order (senders feel
+ * What can go wrong. Memory that is full (admission.c): batches and forgets are held back in order (senders feel
  * it, since nobody reads on from a client whose work is queued), until a slot is emptied, or nothing has been freed for
  * a minute: then they are refused with the cause. A disk with less than min_free: batches are refused, forgets go on.
  */
