@@ -34,7 +34,7 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
     return late;
 }
 
-/* The loop's milliseconds begin anywhere within ours: rounded up, it is never early. */
+/* The loop's milliseconds begin anywhere within ours, so it may be early by less than one, and is then set anew. */
 static void set_timer(struct service_loop *l)
 {
     if (l->late == NULL) {
@@ -115,6 +115,7 @@ void service_on_deadline(uv_timer_t *timer)
             late_arrived(late);
         }
     }
+    set_timer(l);
 }
 
 enum request_state service_resume(struct conn *c, struct request *rq)

@@ -1,0 +1,246 @@
+/* Requests that are late (service/request.h): a giant's questions wait for the one thread that asks for such users, and
+ * a FORGET for the store. The test holds both. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/calendar.h"
+#include "fake_store.h"
+#include "resp/writer.h"
+#include "tests/lib/server_fixture.h"
+
+enum { SHORT_MS = 20 };
+
+#define REFUSED "-ERR not answered within question_timeout: other users with very many plays are before\r\n"
+#define UNSEEN_X "*1\r\n$1\r\nx\r\n"
+
+static void set_up(struct fixture *f, int64_t timeout_ms)
+{
+    fixture_init(f);
+    f->cfg.workers = 1;
+    f->cfg.question_timeout_ms = timeout_ms;
+    fixture_start(f);
+    fixture_attach(f);
+    fake_store_add_month(f->store, "u", month_of_ms(FIXTURE_NOW), "p");
+    fake_store_enlarge(f->store, "u");
+    fake_store_enlarge(f->store, "v");
+}
+
+static void tear_down(struct fixture *f)
+{
+    fixture_stop(f);
+    fixture_end(f);
+}
+
+/* A client whose question the thread is at. */
+static int hold_thread(const struct fixture *f)
+{
+    fake_store_hold_scans(f->store);
+    int fd = client_open(f);
+    client_say(fd, "UNSEEN u p x\r\n");
+    fake_store_wait_scan(f->store);
+    return fd;
+}
+
+static long long memory_used(int fd)
+{
+    return client_info(fd, "memory", "request_memory_used");
+}
+
+/* Whose memory is seen among the MiB that a worker has of the budget. */
+static void ask_much(int fd, int questions)
+{
+    struct buf text = {0};
+    struct writer w = {&text, 2};
+    for (int i = 0; i < questions; i++) {
+        write_array(&w, 2 + ITEMS_MAX);
+        write_bulk(&w, slice_str("UNSEEN"));
+        write_bulk(&w, slice_str("v"));
+        for (int k = 0; k < ITEMS_MAX; k++) {
+            write_bulk(&w, slice_str("p"));
+        }
+    }
+    client_send(fd, text.data, text.len);
+    buf_free(&text);
+}
+
+/* Who waits for its turn is refused, whoever has it is not, and the connection goes on. */
+static void test_timeout(void **state)
+{
+    (void)state;
+    enum { QUESTIONS = 32 };
+    struct fixture f;
+    set_up(&f, SHORT_MS);
+    int other = client_open(&f), first = hold_thread(&f), second = client_open(&f);
+    client_say(second, "UNSEEN v p x\r\nHISTORY v\r\nWHY v p\r\nPING\r\n");
+    client_expect(second, REFUSED REFUSED REFUSED "+PONG\r\n");
+    ask_much(second, 1);
+    client_expect(second, REFUSED);
+    long long before = memory_used(other);
+    ask_much(second, QUESTIONS);
+    for (int i = 0; i < QUESTIONS; i++) {
+        client_expect(second, REFUSED);
+    }
+    assert_in_range(memory_used(other), 0, before);
+    assert_false(client_has_input(first));
+    fake_store_release_scans(f.store);
+    client_expect(first, UNSEEN_X);
+    client_say(first, "PING\r\n");
+    client_expect(first, "+PONG\r\n");
+    client_say(second, "PING\r\n");
+    client_expect(second, "+PONG\r\n");
+    close(first);
+    close(second);
+    close(other);
+    tear_down(&f);
+}
+
+static void test_timeout_within_exec(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SHORT_MS);
+    int first = hold_thread(&f), second = client_open(&f);
+    client_say(second, "MULTI\r\nPLAYED v q\r\nFILTER v SESSION s LIMIT 1 DELIVER ITEMS x y\r\nECHO z\r\nEXEC\r\n");
+    client_expect(second, "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:1\r\n" REFUSED "$1\r\nz\r\n");
+    fake_store_release_scans(f.store);
+    client_expect(first, UNSEEN_X);
+    client_say(second, "FILTER v ITEMS x y q\r\n"); /* nothing was delivered */
+    client_expect(second, "*2\r\n$1\r\nx\r\n$1\r\ny\r\n");
+    close(first);
+    close(second);
+    tear_down(&f);
+}
+
+/* What a giant's history and places are. */
+static void test_history_and_why(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    int small = client_open(&f), fd = client_open(&f);
+    fake_store_add_month(f.store, "w", month_of_ms(FIXTURE_NOW), "p");
+    client_say(small, "HISTORY w\r\n");
+    struct buf want = {0}, got = {0};
+    client_say(small, "QUIT\r\n");
+    client_read_all(small, &want);
+    close(small);
+    client_say(fd, "HISTORY u\r\nQUIT\r\n");
+    client_read_all(fd, &got);
+    close(fd);
+    char *name = memchr(want.data, 'w', want.len);
+    assert_non_null(name);
+    *name = 'u';
+    assert_true(text_is(want.data, &got, "HISTORY"));
+    buf_free(&want);
+    buf_free(&got);
+    client_ask(&f, "WHY u p\r\nWHY u x\r\nHISTORY v\r\nBLOCK s p\r\nWHY u p SESSION s\r\n", &got);
+    assert_true(
+        text_is("*1\r\n$7\r\n2026-11\r\n*0\r\n$-1\r\n:1\r\n*2\r\n$7\r\nblocked\r\n$7\r\n2026-11\r\n", &got, "WHY"));
+    buf_free(&got);
+    tear_down(&f);
+}
+
+/* What it delivers are the items, wherever their bytes are by then. */
+static void test_deliver(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    fake_store_hold_scans(f.store);
+    int fd = client_open(&f);
+    client_say(fd, "BLOCK s x\r\nFILTER u SESSION s LIMIT 2 DELIVER ITEMS p x y");
+    client_expect(fd, ":1\r\n");
+    client_say(fd, " z zz\r\n");
+    fake_store_wait_scan(f.store);
+    client_say(fd, "FILTER u ITEMS p x y z zz\r\nECHO 0123456789");
+    fake_store_release_scans(f.store);
+    client_say(fd, "\r\n");
+    client_expect(fd, "*2\r\n$1\r\ny\r\n$1\r\nz\r\n*2\r\n$1\r\nx\r\n$2\r\nzz\r\n$10\r\n0123456789\r\n");
+    close(fd);
+    tear_down(&f);
+}
+
+/* The client has gone: what it asked for is done all the same, and nothing of it is left. */
+static void test_client_gone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, SHORT_MS);
+    int other = client_open(&f);
+    client_say(other, "PLAYED w p\r\n");
+    client_expect(other, ":1\r\n");
+    long long before = memory_used(other);
+    int gone = client_open(&f);
+    fake_store_hold(f.store);
+    client_say(gone, "FORGET w p\r\n");
+    fake_store_wait(f.store, 1);
+    close(gone);
+    int first = hold_thread(&f);
+    int waiting = client_open(&f);
+    client_say(waiting, "HISTORY u\r\n");
+    close(waiting);
+    close(first);
+    fake_store_release(f.store);
+    fake_store_release_scans(f.store);
+    client_say(other, "UNSEEN w p\r\nUNSEEN u p x\r\n"); /* behind the others on the thread */
+    client_expect(other, "*1\r\n$1\r\np\r\n" UNSEEN_X);
+    assert_int_equal(memory_used(other), before);
+    close(other);
+    tear_down(&f);
+}
+
+static void *stop_at_once(void *server)
+{
+    server_stop_within(server, 1);
+    return NULL;
+}
+
+/* The server stops with one question at the thread, another that waits for it, and a FORGET at the store. */
+static void test_stop(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    int first = hold_thread(&f), second = client_open(&f), third = client_open(&f);
+    fake_store_hold(f.store);
+    client_say(second, "MULTI\r\nUNSEEN v x\r\nEXEC\r\n");
+    client_expect(second, "+OK\r\n+QUEUED\r\n*1\r\n");
+    client_say(third, "FORGET v\r\n");
+    fake_store_wait(f.store, 1);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_at_once, f.server), 0);
+    struct buf got = {0};
+    client_read_all(first, &got);
+    client_read_all(second, &got);
+    client_read_all(third, &got);
+    assert_int_equal(got.len, 0);
+    buf_free(&got);
+    fake_store_release(f.store);
+    fake_store_release_scans(f.store);
+    pthread_join(thread, NULL);
+    fixture_end(&f);
+    close(first);
+    close(second);
+    close(third);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_timeout),         cmocka_unit_test(test_timeout_within_exec),
+        cmocka_unit_test(test_history_and_why), cmocka_unit_test(test_deliver),
+        cmocka_unit_test(test_client_gone),     cmocka_unit_test(test_stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
