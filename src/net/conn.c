@@ -296,7 +296,7 @@ void conn_tick(struct conn *c, int64_t now)
 
 void conn_drain(struct conn *c)
 {
-    if (c->refs == 1) {
+    if (c->refs == 1 && !c->owed) {
         conn_finish(c);
     }
 }

@@ -366,7 +366,7 @@ static enum outcome tell(struct resp_client *s, struct request *rq, enum request
     }
     service_end(rq->late);
     s->late = NULL;
-    s->conn.owed = false;
+    s->conn.owed = s->replaying;
     return outcome;
 }
 

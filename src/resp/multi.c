@@ -4,7 +4,7 @@
 
 void resp_client_end_multi(struct resp_client *s)
 {
-    s->in_multi = s->multi_failed = s->replaying = false;
+    s->in_multi = s->multi_failed = s->replaying = s->conn.owed = false;
     s->queued = 0;
     s->queue_at = 0;
     buf_free(&s->queue);
@@ -50,7 +50,7 @@ enum outcome cmd_exec(struct resp_client *s, const struct slice *args, size_t n)
         resp_client_end_multi(s);
     } else {
         s->in_multi = false;
-        s->replaying = true;
+        s->replaying = s->conn.owed = true;
     }
     return OUTCOME_ANSWERED;
 }

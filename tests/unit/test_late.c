@@ -235,12 +235,43 @@ static void test_stop(void **state)
     close(third);
 }
 
+static void *stop(void *server)
+{
+    server_stop(server);
+    return NULL;
+}
+
+/* The server stops while a transaction is at its first command: EXEC is answered as a whole. */
+static void test_stop_within_exec(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    fake_store_hold_scans(f.store);
+    int fd = client_open(&f), idle = client_open(&f);
+    client_say(fd, "MULTI\r\nUNSEEN u p x\r\nPLAYED v q\r\nUNSEEN v q x\r\nEXEC\r\nECHO no\r\n");
+    fake_store_wait_scan(f.store);
+    pthread_t thread;
+    struct buf got = {0};
+    assert_int_equal(pthread_create(&thread, NULL, stop, f.server), 0);
+    client_read_all(idle, &got); /* so it is stopping */
+    fake_store_release_scans(f.store);
+    client_read_all(fd, &got);
+    assert_true(text_is("+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n" UNSEEN_X ":1\r\n" UNSEEN_X, &got, "EXEC"));
+    buf_free(&got);
+    pthread_join(thread, NULL);
+    fixture_end(&f);
+    close(fd);
+    close(idle);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_timeout),         cmocka_unit_test(test_timeout_within_exec),
-        cmocka_unit_test(test_history_and_why), cmocka_unit_test(test_deliver),
-        cmocka_unit_test(test_client_gone),     cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_timeout),          cmocka_unit_test(test_timeout_within_exec),
+        cmocka_unit_test(test_history_and_why),  cmocka_unit_test(test_deliver),
+        cmocka_unit_test(test_client_gone),      cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_within_exec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
