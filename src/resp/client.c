@@ -235,7 +235,8 @@ static void on_input(struct conn *c)
     if (s->ready && c->looking) {
         forget_parsed(s); /* the same while it waits: args may take several times what it does */
     }
-    c->extra = parser_args_bytes(&s->parser, c->in.cap) + s->parser.line.cap + s->queue.cap + s->reply.cap + s->lent;
+    c->extra = parser_args_bytes(&s->parser, c->in.cap) + s->parser.line.cap + s->queue.cap + s->reply.cap + s->lent +
+               (s->late != NULL ? s->late->late_size : 0);
 }
 
 /* What the reply to a request may take: at least a few KiB, since any of them may be an error; of the request itself,
@@ -289,6 +290,7 @@ static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct e
         count_error(s, before);
     } else if (s->delivering) {
         buf_add(&c->out, s->reply.data, s->reply.len);
+        c->out.failed = c->out.failed || s->reply.failed;
     } else {
         write_int(&s->writer, n);
     }
@@ -331,9 +333,8 @@ static enum outcome wait_for(struct resp_client *s, struct request *rq, write_fn
 {
     s->late = rq->late;
     s->late_write = write;
-    s->late_items = place_of(s, rq->items);
+    s->late_items = rq->n > 0 ? place_of(s, rq->items) : 0;
     s->late_session = rq->session.data != NULL ? find_arg(s, rq->session) : 0;
-    s->lent = rq->late_size;
     s->conn.owed = true;
     return OUTCOME_LATE;
 }

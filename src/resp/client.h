@@ -58,7 +58,7 @@ struct resp_client {
 
     bool ready;           /* the parser holds a request that could not be run yet */
     bool waiting;         /* for resp_client_answered() */
-    size_t lent;          /* bytes of the task or the late request that it waits for, and of its reply */
+    size_t lent;          /* bytes of the reply that it waits for */
     size_t reply_most;    /* of the request at hand */
     int64_t slow_us;      /* when what the slow log has of it had come */
     bool too_deep;        /* ready, because too much is pending; not for the sake of order */
