@@ -103,6 +103,7 @@ static bool tell(struct http_request *rq, struct request *r, enum request_state 
     }
     if (r->err != NULL) {
         http_refuse(rq, r->err, r->kind >= REQUEST_PLAY);
+        service_refused(&rq->conn->conn, r);
     } else {
         write_answer(rq, a->tell(r));
     }

@@ -358,6 +358,9 @@ static enum outcome tell(struct resp_client *s, struct request *rq, enum request
             char text[REFUSAL_TEXT];
             outcome = resp_client_refuse(s, "%s %s", refusal_of(rq->err->code, is_write)->word,
                                          refusal_text(rq->err, is_write, text));
+            if (outcome == OUTCOME_ANSWERED) {
+                service_refused(&s->conn, rq);
+            }
         } else if (write != NULL) {
             write(s, &s->writer, rq);
         } else {

@@ -118,6 +118,11 @@ void service_on_deadline(uv_timer_t *timer)
     set_timer(l);
 }
 
+void service_refused(struct conn *c, const struct request *rq)
+{
+    meter_count(&service_of(c)->meter, COUNT_TIMES_REFUSED, rq->has_at && rq->err->code == ERR_RANGE);
+}
+
 enum request_state service_resume(struct conn *c, struct request *rq)
 {
     struct late *late = (struct late *)rq;
@@ -163,7 +168,6 @@ static enum request_state record(struct service_loop *l, struct conn *c, struct 
     int code = 0;
     if (rq->has_at) {
         code = dedup_event_time(d, rq->at_ms, &at, &skewed, &err);
-        meter_count(&l->meter, COUNT_TIMES_REFUSED, code == ERR_RANGE);
     } else {
         at = dedup_stamp(d);
     }

@@ -80,6 +80,9 @@ enum request_state service_submit(struct conn *c, struct request *rq);
  * are now. */
 enum request_state service_resume(struct conn *c, struct request *rq);
 
+/* The edge has told rq->err, and will not submit it again: counts it. */
+void service_refused(struct conn *c, const struct request *rq);
+
 /* Frees a late request. It was answered, or its connection is being freed. NULL: nothing. */
 void service_end(struct request *late);
 

@@ -598,11 +598,42 @@ static void too_many_items(void **state)
     fixture_end(&f);
 }
 
+/* Behind a write the error waits for its turn, and is the same one. */
+static void bad_times_are_counted_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    fixture_start(&f);
+    fixture_attach(&f);
+    int fd = client_open(&f);
+    fake_store_hold(f.store);
+    client_say(fd, "PLAYED u p1\r\nPLAYEDAT u 1795176000 p\r\n");
+    fake_store_wait(f.store, 1);
+    fake_store_release(f.store);
+    client_expect(fd, ":1\r\n-ERR ");
+    struct buf rest = {0};
+    client_say(fd, "QUIT\r\n");
+    client_read_all(fd, &rest);
+    buf_free(&rest);
+    close(fd);
+    fd = client_open(&f);
+    assert_int_equal(client_info(fd, "stats", "event_times_refused"), 1);
+    close(fd);
+    fixture_stop(&f);
+    fixture_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies_in_resp2), cmocka_unit_test(replies_in_resp3), cmocka_unit_test(binary_ids),
-        cmocka_unit_test(many_items),       cmocka_unit_test(too_many_items),   cmocka_unit_test(items_of_every_length),
+        cmocka_unit_test(bad_times_are_counted_once),
+        cmocka_unit_test(replies_in_resp2),
+        cmocka_unit_test(replies_in_resp3),
+        cmocka_unit_test(binary_ids),
+        cmocka_unit_test(many_items),
+        cmocka_unit_test(too_many_items),
+        cmocka_unit_test(items_of_every_length),
     };
     int failed = cmocka_run_group_tests_name("small users", tests, NULL, NULL);
     return failed + cmocka_run_group_tests_name("large users", tests, enlarge, NULL);
