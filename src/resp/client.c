@@ -10,14 +10,14 @@
 #include "service/refusal.h"
 #include "service/slowlog.h"
 
-static struct resp_client *session_of(struct conn *c)
+static struct resp_client *client_of(struct conn *c)
 {
     return (struct resp_client *)c;
 }
 
 static void on_open(struct conn *c)
 {
-    struct resp_client *s = session_of(c);
+    struct resp_client *s = client_of(c);
     parser_init(&s->parser);
     s->writer = (struct writer){&c->out, 2};
     c->name = s->name;
@@ -32,7 +32,7 @@ bool resp_client_trusted(struct resp_client *s)
 
 static void on_close(struct conn *c)
 {
-    struct resp_client *s = session_of(c);
+    struct resp_client *s = client_of(c);
     service_end(s->late);
     parser_free(&s->parser);
     buf_free(&s->reply);
@@ -129,12 +129,12 @@ static void count_error(struct resp_client *s, size_t before)
     }
 }
 
-atomic_size_t session_overruns;
+atomic_size_t resp_client_overruns;
 
 int64_t resp_client_measure(struct resp_client *s, size_t before)
 {
     if (s->conn.out.len > before + REPLY_LEAST && s->conn.out.len - before > s->reply_most) {
-        atomic_fetch_add_explicit(&session_overruns, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&resp_client_overruns, 1, memory_order_relaxed);
     }
     int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
     meter_note(&service_of(&s->conn)->meter, (enum op)s->conn.op, us, 1);
@@ -211,7 +211,7 @@ static enum outcome run_request(struct resp_client *s)
 
 static void on_input(struct conn *c)
 {
-    struct resp_client *s = session_of(c);
+    struct resp_client *s = client_of(c);
     if (s->ready) {
         parser_moved(&s->parser, source(s).data);
     }
@@ -256,7 +256,7 @@ static size_t reply_most(const struct resp_client *s, const struct command *cmd)
     return most;
 }
 
-bool session_may_reply(struct resp_client *s, const struct command *cmd, enum outcome *refused)
+bool resp_client_may_reply(struct resp_client *s, const struct command *cmd, enum outcome *refused)
 {
     size_t most = reply_most(s, cmd), limit = budget_reply_max(&s->conn.worker->pool->budget);
     s->reply_most = most < limit ? most : limit;
@@ -281,7 +281,7 @@ static void write_refusal(struct resp_client *s, const struct err *err, bool wri
 
 static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct err *err)
 {
-    struct resp_client *s = session_of(c);
+    struct resp_client *s = client_of(c);
     size_t before = c->out.len;
     s->pending--;
     s->pending_bytes -= bytes;
@@ -376,7 +376,7 @@ static enum outcome tell(struct resp_client *s, struct request *rq, enum request
 
 static void on_done(struct conn *c)
 {
-    resp_client_answered(session_of(c));
+    resp_client_answered(client_of(c));
 }
 
 enum outcome resp_client_submit(struct resp_client *s, struct request *rq, write_fn *write)

@@ -94,7 +94,7 @@ static inline const struct config *resp_client_config(const struct resp_client *
 int64_t resp_client_measure(struct resp_client *s, size_t before);
 
 /* Replies that were longer than what was reserved for them: there must be none. */
-extern atomic_size_t session_overruns;
+extern atomic_size_t resp_client_overruns;
 
 /* The arguments of the command at hand, as the slow log has them. */
 void resp_client_keep_args(const struct resp_client *s, struct buf *args);
@@ -119,7 +119,7 @@ void resp_client_write_err(struct resp_client *s, const struct err *err);
 void resp_client_write_unread(struct resp_client *s, const struct err *err);
 
 /* Whether the command's reply may be made now (conn_may_reply()); else OUTCOME_AGAIN. */
-bool session_may_reply(struct resp_client *s, const struct command *cmd, enum outcome *refused);
+bool resp_client_may_reply(struct resp_client *s, const struct command *cmd, enum outcome *refused);
 
 /* Forgets MULTI's queue. */
 void resp_client_end_multi(struct resp_client *s);

@@ -173,7 +173,7 @@ static void on_ticked(struct store_call *call)
 {
     struct call_task *t = (struct call_task *)call->owner;
     t->relay.message.deliver = on_ticked_message;
-    loop_queue_post(&t->task.session->conn.worker->queue, &t->relay.message);
+    loop_queue_post(&t->task.client->conn.worker->queue, &t->relay.message);
 }
 
 static enum outcome after_clock(struct resp_client *s)

@@ -178,7 +178,7 @@ static void on_return(struct worker_relay *relay, struct worker *w)
 {
     (void)w;
     struct list_task *t = task_of_relay(relay);
-    if (t->task.session->conn.state == CONN_CLOSING) {
+    if (t->task.client->conn.state == CONN_CLOSING) {
         buf_free(&t->lines); /* nobody is there to take them */
     }
     task_end(&t->task);

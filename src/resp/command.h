@@ -22,7 +22,8 @@ enum {
     CMD_PER_CLIENT = 1 << 10, /* the reply has a line for each client */
 };
 
-/* The reply may take so many KiB beside REPLY_LEAST and what the request's own length allows (session_may_reply()). */
+/* The reply may take so many KiB beside REPLY_LEAST and what the request's own length allows (resp_client_may_reply()).
+ */
 #define CMD_REPLY(kib) ((unsigned)(kib) << 16)
 
 static inline size_t command_reply(unsigned flags)

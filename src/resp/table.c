@@ -337,7 +337,7 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
         return multi_queue(s, args, n);
     }
     enum outcome later;
-    if (!session_may_reply(s, row, &later)) {
+    if (!resp_client_may_reply(s, row, &later)) {
         return later;
     }
     s->last = row;

@@ -9,7 +9,7 @@ void *task_new(size_t size, struct resp_client *s, void (*answer)(struct task *t
 {
     struct task *task = calloc(1, size);
     if (task != NULL) {
-        task->session = s;
+        task->client = s;
         task->answer = answer;
         conn_hold(&s->conn);
         resp_client_keep_args(s, &task->args);
@@ -19,7 +19,7 @@ void *task_new(size_t size, struct resp_client *s, void (*answer)(struct task *t
 
 void task_end(struct task *task)
 {
-    struct resp_client *s = task->session;
+    struct resp_client *s = task->client;
     if (s->conn.state != CONN_CLOSING) {
         size_t before = s->conn.out.len;
         task->answer(task, s);
@@ -44,5 +44,5 @@ static void on_message(struct loop_message *message, void *owner)
 void task_done(struct task *task)
 {
     task->message.deliver = on_message;
-    loop_queue_post(&task->session->conn.worker->queue, &task->message);
+    loop_queue_post(&task->client->conn.worker->queue, &task->message);
 }

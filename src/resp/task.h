@@ -10,7 +10,7 @@
 /* The first member of the command's own struct. */
 struct task {
     struct loop_message message;
-    struct resp_client *session;
+    struct resp_client *client;
     struct buf args;                                          /* for the slow log */
     void (*answer)(struct task *task, struct resp_client *s); /* writes the reply; not called without a peer */
 };

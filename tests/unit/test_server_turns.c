@@ -102,7 +102,7 @@ static void as_array(struct buf *out, const char *line)
 
 static void run_within_bounds(const struct fixture *f, const char *line)
 {
-    size_t before = atomic_load(&session_overruns);
+    size_t before = atomic_load(&resp_client_overruns);
     for (int form = 0; form < 4; form++) {
         struct buf text = {0}, got = {0};
         buf_addf(&text, "%s", form & 2 ? "HELLO 3\r\n" : "");
@@ -116,7 +116,7 @@ static void run_within_bounds(const struct fixture *f, const char *line)
         assert_true(got.len > 0);
         buf_free(&text);
         buf_free(&got);
-        if (atomic_load(&session_overruns) != before) {
+        if (atomic_load(&resp_client_overruns) != before) {
             fail_msg("form %d of %.100s: the reply is longer than what was reserved", form, line);
         }
     }
