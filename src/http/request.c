@@ -248,9 +248,7 @@ static void add_head(const struct http_conn *s, struct buf *to)
 /* Whether there is room for it beside what others hold. Its request, which goes now, had room before. */
 static bool fits(const struct http_conn *s)
 {
-    const struct conn *c = &s->conn;
-    return s->rq.out.len <= HTTP_ANSWER_SMALL || c->overdraft ||
-           budget_allows(&c->worker->memory, BUDGET_REPLY, s->rq.out.len);
+    return s->rq.out.len <= HTTP_ANSWER_SMALL || conn_has_room(&s->conn, BUDGET_REPLY, s->rq.out.len);
 }
 
 void request_answer(struct http_conn *s, struct buf *to)

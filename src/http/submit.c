@@ -36,8 +36,7 @@ static struct http_asked *asked_new(struct http_request *rq, const struct reques
         size += asked->items[i].len;
     }
     struct conn *c = &rq->conn->conn;
-    bool has_room = c->overdraft || budget_allows(&c->worker->memory, BUDGET_REPLY, size);
-    struct http_asked *a = has_room ? malloc(size + 1) : NULL;
+    struct http_asked *a = conn_has_room(c, BUDGET_REPLY, size) ? malloc(size + 1) : NULL;
     if (a == NULL) {
         return NULL;
     }
@@ -102,7 +101,7 @@ static bool tell(struct http_request *rq, struct request *r, enum request_state 
         break;
     }
     if (r->err != NULL) {
-        http_refuse(rq, r->err, r->kind >= REQUEST_PLAY);
+        http_refuse(rq, r->err, request_is_write(r));
         service_refused(&rq->conn->conn, r);
     } else {
         write_answer(rq, a->tell(r));

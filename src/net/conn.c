@@ -124,6 +124,11 @@ void conn_touch(struct conn *c)
     }
 }
 
+bool conn_has_room(const struct conn *c, enum budget_use use, size_t more)
+{
+    return c->overdraft || budget_allows(&c->worker->memory, use, more);
+}
+
 void conn_starve(struct conn *c, enum budget_use use, size_t more)
 {
     if (c->state == CONN_OPEN && c->line == NULL) {

@@ -70,7 +70,7 @@ static enum budget_use request_use(const struct conn *c, size_t cap)
 /* Whether a buffer for half a request may become so large. */
 static bool may_hold(const struct conn *c, size_t cap)
 {
-    return c->overdraft || budget_allows(&c->worker->memory, request_use(c, cap), cap - c->in.cap);
+    return conn_has_room(c, request_use(c, cap), cap - c->in.cap);
 }
 
 /* If it may not, the connection waits for that; unless it could not go on with it anyway. */

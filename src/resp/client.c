@@ -342,7 +342,6 @@ static enum outcome wait_for(struct resp_client *s, struct request *rq, write_fn
 static enum outcome tell(struct resp_client *s, struct request *rq, enum request_state state, write_fn *write)
 {
     enum outcome outcome = OUTCOME_ANSWERED;
-    bool is_write = rq->kind >= REQUEST_PLAY;
     switch (state) {
     case REQUEST_WAIT:
         return OUTCOME_AGAIN;
@@ -354,13 +353,11 @@ static enum outcome tell(struct resp_client *s, struct request *rq, enum request
         outcome = write != NULL ? keep_reply(s, rq, write) : OUTCOME_RECORDED;
         break;
     case REQUEST_ANSWERED:
-        if (rq->err != NULL) {
-            char text[REFUSAL_TEXT];
-            outcome = resp_client_refuse(s, "%s %s", refusal_of(rq->err->code, is_write)->word,
-                                         refusal_text(rq->err, is_write, text));
-            if (outcome == OUTCOME_ANSWERED) {
-                service_refused(&s->conn, rq);
-            }
+        if (rq->err != NULL && s->pending > 0) {
+            outcome = OUTCOME_AGAIN; /* an error waits for the answers before it */
+        } else if (rq->err != NULL) {
+            write_refusal(s, rq->err, request_is_write(rq));
+            service_refused(&s->conn, rq);
         } else if (write != NULL) {
             write(s, &s->writer, rq);
         } else {

@@ -16,7 +16,7 @@ enum request_state request_fail(struct service_loop *l, struct request *rq, cons
 
 void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, enum request_state *state)
 {
-    if (!c->overdraft && !budget_allows(&l->worker->memory, BUDGET_REPLY, size)) {
+    if (!conn_has_room(c, BUDGET_REPLY, size)) {
         conn_starve(c, BUDGET_REPLY, size);
         *state = REQUEST_WAIT;
         return NULL;

@@ -24,7 +24,7 @@ enum request_kind {
     REQUEST_QUESTION, /* which of the items are unseen? */
     REQUEST_WHY,      /* where is the one item seen? */
     REQUEST_HISTORY,  /* what is remembered of the user? */
-    REQUEST_PLAY,     /* the items were played, now or at a time */
+    REQUEST_PLAY,     /* from here on, writes: the items were played, now or at a time */
     REQUEST_DELIVERY, /* were sent to the user */
     REQUEST_FORGET,   /* un-sees the items; none: all of the user */
     REQUEST_BLOCK,    /* the items are hidden in the session */
@@ -85,6 +85,12 @@ void service_refused(struct conn *c, const struct request *rq);
 
 /* Frees a late request. It was answered, or its connection is being freed. NULL: nothing. */
 void service_end(struct request *late);
+
+/* Whether it is to record something: what failed of it was not recorded, rather than not answered (refusal.h). */
+static inline bool request_is_write(const struct request *rq)
+{
+    return rq->kind >= REQUEST_PLAY;
+}
 
 /* Whether item i is unseen; and the first that is from i on, n when there is none. */
 static inline bool request_is_unseen(const struct request *rq, size_t i)
