@@ -26,7 +26,7 @@ void conn_account(struct conn *c)
     size_t held = c->in.cap + c->out.cap + c->sending.cap + c->extra;
     struct budget_share *memory = &c->worker->memory;
     if (c->overdraft) {
-        budget_set_over(memory, held);
+        budget_set_over(memory->all, held);
     } else if (held > c->held) {
         budget_take(memory, held - c->held);
     } else if (held < c->held) {
@@ -126,7 +126,8 @@ void conn_touch(struct conn *c)
 
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more)
 {
-    return c->overdraft || budget_allows(&c->worker->memory, use, more);
+    struct budget_share *memory = &c->worker->memory;
+    return c->overdraft ? budget_overdraft_allows(memory->all, more) : budget_allows(memory, use, more);
 }
 
 void conn_starve(struct conn *c, enum budget_use use, size_t more)
@@ -183,13 +184,13 @@ static bool make_way(struct conn *c, size_t most)
         return false;
     }
     size_t batch = most > BATCH ? most : BATCH;
-    if (!budget_allows(&c->worker->memory, reply_use(c), batch)) {
-        size_t room = kernel_room(c);
-        if (most > room || !budget_lends(&c->worker->pool->budget, most)) {
+    if (!conn_has_room(c, reply_use(c), batch)) {
+        size_t room = kernel_room(c), lent = batch < room ? batch : room;
+        if (most > room || !budget_lends(&c->worker->pool->budget, lent, c->is_unix)) {
             conn_starve(c, reply_use(c), batch);
             return false;
         }
-        batch = batch < room ? batch : room;
+        batch = lent;
     }
     c->granted = batch;
     return true;
@@ -205,7 +206,7 @@ bool conn_get_grant(struct conn *c, size_t most)
     size_t holds = c->in.cap + c->out.cap + c->sending.cap + c->extra, room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
-    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || make_way(c, most);
+    return ((c->overdraft || alone) && conn_has_room(c, reply_use(c), more)) || make_way(c, most);
 }
 
 /* The peer has sent all it wants to. What it asked for is still answered. */

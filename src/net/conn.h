@@ -175,7 +175,7 @@ static inline bool conn_may_reply(struct conn *c, size_t most)
     return c->out.len + most <= c->granted || conn_get_grant(c, most);
 }
 
-/* Whether so much more may be held for the connection; the overdraft always may. */
+/* Whether so much more may be held for the connection. Whoever has the overdraft comes before all others. */
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more);
 
 /* Memory is short: the worker kicks it when so much more may be held. */

@@ -322,8 +322,8 @@ void conn_kick(struct conn *c)
  * read can't be put back: so it is here that it is decided to keep it. 0: it is looked at first. */
 static size_t shared_room(struct conn *c)
 {
-    bool all = c->state != CONN_OPEN || c->overdraft ||
-               (budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ) && !conn_is_stranger(c));
+    bool all = c->state != CONN_OPEN ||
+               (conn_has_room(c, BUDGET_REQUEST, CONN_READ) && (c->overdraft || !conn_is_stranger(c)));
     return all ? CONN_READ : 0;
 }
 

@@ -153,7 +153,8 @@ void worker_deal(struct worker *w, const struct conn_ops *ops, int fd, uint64_t 
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);
 
-/* Kicks the connection when so much more may be held; or at the next turn. It is in no line. */
+/* Kicks the connection when so much more may be held (whoever has the overdraft first); or at the next turn. It is in
+ * no line. */
 void worker_wait(struct conn *c, enum budget_use use, size_t more);
 void worker_wait_turn(struct conn *c);
 void worker_leave_line(struct conn *c);

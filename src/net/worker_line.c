@@ -20,14 +20,14 @@ void worker_wait(struct conn *c, enum budget_use use, size_t more)
 {
     struct worker *w = c->worker;
     atomic_fetch_add_explicit(&w->pool->budget.waiting, 1, memory_order_relaxed);
-    line_join(&w->lines[use], c, more);
+    line_join(&w->lines[use], c, more, c->overdraft);
     start_serving(w);
 }
 
 void worker_wait_turn(struct conn *c)
 {
     if (c->state == CONN_OPEN && c->line == NULL) {
-        line_join(&c->worker->next_turn, c, 0);
+        line_join(&c->worker->next_turn, c, 0, false);
         start_turning(c->worker);
     }
 }
@@ -38,18 +38,13 @@ static void serve(struct conn *c)
     conn_kick(c);
 }
 
-static bool has_room(const struct worker *w, const struct conn *c, enum budget_use use)
-{
-    return budget_allows(&w->memory, use, c->wants);
-}
-
 /* Those in front for whom there is room, as many as fit in a turn. */
 static void serve_line(struct worker *w, enum budget_use use)
 {
     struct line *line = &w->lines[use];
     const struct conn *c = NULL, *end = line->last;
     int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
-    for (int i = 0; line->first != NULL && has_room(w, line->first, use); i++) {
+    for (int i = 0; line->first != NULL && conn_has_room(line->first, use, line->first->wants); i++) {
         if (i == WORKER_LINE_BATCH || clock_stopwatch_us() > until) {
             start_turning(w);
             return;
