@@ -133,7 +133,7 @@ struct conn {
     struct conn *next, *prev; /* of the worker */
     struct conn *next_dirty;
     struct conn *next_silent, *prev_silent;
-    struct line *line; /* of those that wait for memory, or for their next turn; NULL: none */
+    struct line *line; /* of those that wait for memory, for their next turn, or for the rest; NULL: none */
     struct conn *ahead, *behind;
     size_t wants;
 };
@@ -196,6 +196,9 @@ struct conn_cursor {
     struct conn *at; /* NULL: all have been visited */
     struct conn_cursor *next;
 };
+
+/* Whether anything has come behind what was left with the kernel. */
+bool conn_has_more(const struct conn *c);
 
 /* For the worker: at the end of a turn; each second; and when it stops. */
 void conn_flush(struct conn *c);

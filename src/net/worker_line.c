@@ -10,7 +10,7 @@ static void start_turning(struct worker *w);
 
 void worker_leave_line(struct conn *c)
 {
-    if (c->line != NULL && c->line != &c->worker->next_turn) {
+    if (c->line != NULL && c->line != &c->worker->next_turn && c->line != &c->worker->halves) {
         atomic_fetch_sub_explicit(&c->worker->pool->budget.waiting, 1, memory_order_relaxed);
     }
     line_leave(c);
@@ -30,6 +30,12 @@ void worker_wait_turn(struct conn *c)
         line_join(&c->worker->next_turn, c, 0, false);
         start_turning(c->worker);
     }
+}
+
+void worker_wait_rest(struct conn *c)
+{
+    line_join(&c->worker->halves, c, CONN_READ, false);
+    start_serving(c->worker);
 }
 
 static void serve(struct conn *c)
@@ -94,12 +100,31 @@ void worker_serve_lines(struct worker *w)
     }
 }
 
+/* Each is looked at, but for a slice of time at most. */
+static void serve_halves(struct worker *w)
+{
+    bool fits = budget_allows(&w->memory, BUDGET_REQUEST, CONN_READ);
+    const struct conn *at = NULL, *end = w->halves.last;
+    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
+    while (at != end && clock_stopwatch_us() <= until) {
+        struct conn *c = w->halves.first;
+        at = c;
+        worker_leave_line(c);
+        if (fits || conn_has_more(c)) {
+            conn_kick(c);
+        } else {
+            worker_wait_rest(c);
+        }
+    }
+}
+
 /* Those who wait for memory are served at the end of each turn (end_turn()); the timer sees to it that there is one
  * when another worker has given some back. */
 static void on_serving(uv_timer_t *timer)
 {
     struct worker *w = timer->data;
-    if (waits_for_memory(w)) {
+    serve_halves(w);
+    if (waits_for_memory(w) || w->halves.first != NULL) {
         start_serving(w);
     }
 }
