@@ -99,7 +99,7 @@ void late_arrived(struct late *late)
     if (late->rq.deadline_us != 0) {
         withdraw(service_of(c), late);
     }
-    late->rq.done(c);
+    late->rq.done(c, &late->rq);
     conn_release(c);
 }
 
