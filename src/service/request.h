@@ -84,6 +84,10 @@ enum request_state service_resume(struct conn *c, struct request *rq);
 /* The edge has told rq->err, and will not submit it again: counts it. */
 void service_refused(struct conn *c, const struct request *rq);
 
+/* The edge tells what came of it, REQUEST_ANSWERED: counts that if it is an error, measures it as c->op since
+ * c->arrived_us, and notes it where that was slow. (What is recorded, the recorder measures.) */
+void service_answered(struct conn *c, const struct request *rq);
+
 /* Frees a late request. It was answered, or its connection is being freed. NULL: nothing. */
 void service_end(struct request *late);
 
