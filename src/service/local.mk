@@ -1,5 +1,6 @@
 # the request layer: the rules of every operation, for all edges
 libunseen_a_SOURCES += \
+	src/service/account.h \
 	src/service/ask.c \
 	src/service/check.c \
 	src/service/forget.c \
