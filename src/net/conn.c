@@ -246,7 +246,7 @@ static bool is_jammed(struct conn *c, int64_t now)
 
 bool conn_is_stranger(const struct conn *c)
 {
-    return !c->trusted && config_now(c->worker->pool->cfg)->requirepass[0] != '\0';
+    return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
 }
 
 void conn_tick(struct conn *c, int64_t now)
@@ -255,10 +255,6 @@ void conn_tick(struct conn *c, int64_t now)
         conn_abort(c);
     }
     if (c->state == CONN_CLOSING) {
-        return;
-    }
-    if (c->wake_ms != 0 && now >= c->wake_ms) {
-        conn_kick(c);
         return;
     }
     if (c->sending.len > 0) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "service/account.h"
 #include "service/impl.h"
 
 enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err)
@@ -211,7 +212,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     };
     struct service_loop *l = service_of(c);
     struct err err;
-    if (request_check(rq, &err) < 0) {
+    if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);
