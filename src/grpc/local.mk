@@ -1,5 +1,7 @@
 # gRPC
 libunseen_a_SOURCES += \
+	src/grpc/gzip.c \
+	src/grpc/gzip.h \
 	src/grpc/health.c \
 	src/grpc/health.h \
 	src/grpc/message.c \
