@@ -1,5 +1,6 @@
 # gRPC
 libunseen_a_SOURCES += \
+	src/grpc/grpc.h \
 	src/grpc/gzip.c \
 	src/grpc/gzip.h \
 	src/grpc/health.c \
@@ -8,8 +9,20 @@ libunseen_a_SOURCES += \
 	src/grpc/message.h \
 	src/grpc/reflection.c \
 	src/grpc/reflection.h \
+	src/grpc/server.h \
+	src/grpc/status.c \
+	src/grpc/status.h \
 	src/grpc/wire.c \
 	src/grpc/wire.h
+if WITH_NGHTTP2
+libunseen_a_SOURCES += \
+	src/grpc/call.c \
+	src/grpc/conn.c \
+	src/grpc/h2.c \
+	src/grpc/server.c
+else
+libunseen_a_SOURCES += src/grpc/without_nghttp2.c
+endif
 
 # What clients are generated from.
 unseenprotodir = $(datadir)/unseen/proto/unseen/v1
