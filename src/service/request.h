@@ -43,10 +43,13 @@ enum request_state {
     REQUEST_WAIT,     /* nothing was done: memory is short, and the connection waits in line; again when it is kicked */
 };
 
+struct account;
+
 struct request {
     /* What is asked. */
     enum request_kind kind;
     enum question_form form;
+    const struct account *account; /* who asks, by account_now(); NULL: nobody */
     struct slice user;
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
@@ -55,8 +58,9 @@ struct request {
     int64_t limit; /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
     int64_t
-        deadline_us; /* by the stopwatch: a question that waits its turn beyond it is refused; 0: question_timeout's */
-    void (*done)(struct conn *c); /* a late one may go on; on the loop, not from within a call. The peer may be gone. */
+        deadline_us; /* by the stopwatch: a question that waits its turn beyond it, or question_timeout, is refused */
+    /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
+    void (*done)(struct conn *c, struct request *late);
 
     /* What came of it. */
     const struct err *err; /* NULL: it was done; see refusal_of() */
@@ -82,6 +86,10 @@ enum request_state service_resume(struct conn *c, struct request *rq);
 
 /* The edge has told rq->err, and will not submit it again: counts it. */
 void service_refused(struct conn *c, const struct request *rq);
+
+/* The edge tells what came of it, REQUEST_ANSWERED: counts that if it is an error, measures it as c->op since
+ * c->arrived_us, and notes it where that was slow. (What is recorded, the recorder measures.) */
+void service_answered(struct conn *c, const struct request *rq);
 
 /* Frees a late request. It was answered, or its connection is being freed. NULL: nothing. */
 void service_end(struct request *late);
