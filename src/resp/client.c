@@ -30,6 +30,13 @@ bool resp_client_trusted(struct resp_client *s)
     return c->trusted;
 }
 
+static void on_gone(struct conn *c)
+{
+    struct resp_client *s = client_of(c);
+    service_end(s->late);
+    s->late = NULL;
+}
+
 static void on_close(struct conn *c)
 {
     struct resp_client *s = client_of(c);
@@ -438,5 +445,6 @@ const struct conn_ops resp_client_ops = {
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .close = on_close,
 };
