@@ -123,8 +123,9 @@ bool http_submit_go_on(struct http_request *rq)
     return tell(rq, r, a->late != NULL ? service_resume(c, r) : service_submit(c, r));
 }
 
-static void on_done(struct conn *c)
+static void on_done(struct conn *c, struct request *late)
 {
+    (void)late;
     struct http_request *rq = &((struct http_conn *)c)->rq;
     rq->asked->arrived = true;
     if (c->state == CONN_OPEN && http_submit_go_on(rq)) {

@@ -103,7 +103,7 @@ static void tell(struct late *late)
 {
     struct conn *c = late->conn;
     withdraw(late->loop, late);
-    late->rq.done(c);
+    late->rq.done(c, &late->rq);
     conn_release(c);
 }
 

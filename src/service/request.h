@@ -56,7 +56,8 @@ struct request {
     bool has_at, has_limit, deliver;
     int64_t deadline_us; /* by the stopwatch: a question that is not answered by then is refused; 0: question_timeout
                           * from when it was submitted */
-    void (*done)(struct conn *c); /* a late one may go on; on the loop, not from within a call. The peer may be gone. */
+    /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
+    void (*done)(struct conn *c, struct request *late);
 
     /* What came of it. */
     const struct err *err; /* NULL: it was done; see refusal_of() */
