@@ -44,7 +44,7 @@ enum config_score { SCORE_MS, SCORE_S };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 
 /* The engines of the store; store/factory.c opens them. */
-enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY };
+enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMORY_LATER };
 
 struct config {
     int64_t store;                       /* enum config_store */

@@ -24,7 +24,8 @@ enum { NAME_MAX_LENGTH = 64 };
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
                "a daytime range is two fields side by side");
 
-static const char *const store_words[] = {"sqlite", "memory", NULL}; /* the order of enum config_store */
+static const char *const store_words[] = {"sqlite", "memory", "memory:later",
+                                          NULL}; /* the order of enum config_store */
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
 static const char *const no_yes_words[] = {"no", "yes", NULL};
@@ -54,7 +55,7 @@ const struct config_option config_options[] = {
         .on_change = "What one engine has, another one does not see.",
         .help = "The engine that keeps the plays: sqlite keeps them in the data folder; memory keeps nothing over a "
                 "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
-                "that it takes.",
+                "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later.",
     },
     {
         .name = "listen",
@@ -441,8 +442,9 @@ const struct config_option config_options[] = {
         .max = DAY_MS,
         .default_text = "0",
         .change = CHANGE_LIVE,
-        .help = "A question about a user with very many plays that has waited this long for its turn is answered by an "
-                "error. 0: it waits.",
+        .help =
+            "A question that is not answered within this time of its beginning is answered by an error: it is about "
+            "a user with very many plays, or the store is late. 0: it waits.",
     },
     {
         .name = "slowlog_slower_than",

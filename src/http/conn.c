@@ -28,6 +28,11 @@ static void on_close(struct conn *c)
     buf_free(&s->headers);
 }
 
+static void on_gone(struct conn *c)
+{
+    http_submit_end(&conn_of(c)->rq);
+}
+
 /* Behind an answer: what is left are the connection's own fields. */
 static void forget_request(struct http_conn *s)
 {
@@ -277,6 +282,7 @@ const struct conn_ops http_conn_ops = {
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .last_word = last_word,
     .close = on_close,
 };

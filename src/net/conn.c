@@ -7,6 +7,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -89,6 +90,9 @@ static void on_closed(uv_handle_t *handle)
     buf_free(&c->out);
     conn_account(c);
     room_rise(c);
+    if (c->ops->gone != NULL && c->refs > 1) {
+        c->ops->gone(c);
+    }
     conn_release(c);
 }
 
@@ -268,6 +272,14 @@ static bool is_jammed(struct conn *c, int64_t now)
     return true;
 }
 
+/* Nothing is read of a connection that waits for an answer, so its end is looked for. One that has only shut its own
+ * half still wants the answer. */
+static bool is_cut_off(const struct conn *c)
+{
+    struct pollfd fd = {.fd = conn_fd(c)};
+    return poll(&fd, 1, 0) == 1 && (fd.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 bool conn_is_stranger(const struct conn *c)
 {
     return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
@@ -296,6 +308,9 @@ void conn_tick(struct conn *c, int64_t now)
             give_up(c, "replies are not read, and others wait for their memory");
         }
         return;
+    }
+    if (c->state == CONN_OPEN && c->refs > 1 && is_cut_off(c)) {
+        conn_abort(c);
     }
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;

@@ -69,6 +69,9 @@ struct conn_ops {
     /* One thing that this connection had recorded was answered: it was of n items, and is durable if err->code is 0. */
     void (*recorded)(struct conn *c, uint32_t n, size_t bytes, const struct err *err);
 
+    /* The peer is gone, and something still holds the connection: nobody waits for what it asked for. NULL: nothing. */
+    void (*gone)(struct conn *c);
+
     /* A last word, if there is one to say; good until the next call. NULL: there never is. */
     struct slice (*last_word)(struct conn *c, enum conn_end why);
 

@@ -30,6 +30,13 @@ const struct account *resp_client_account(struct resp_client *s)
     return account;
 }
 
+static void on_gone(struct conn *c)
+{
+    struct resp_client *s = client_of(c);
+    service_end(s->late);
+    s->late = NULL;
+}
+
 static void on_close(struct conn *c)
 {
     struct resp_client *s = client_of(c);
@@ -446,5 +453,6 @@ const struct conn_ops resp_client_ops = {
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .close = on_close,
 };

@@ -1,5 +1,5 @@
 """Every operation, with good and with bad input, through every edge: the outcome, the words of an error and what is
-counted are the same. A row is an operation as each edge says it; it is run for a user of each edge's own."""
+counted are the same, whether the store answers at once or later. A row is an operation as each edge says it; it is run for a user of each edge's own."""
 import base64
 
 import pytest
@@ -195,10 +195,10 @@ def difference(before, after):
     return {k: after[k] - before.get(k, 0) - less.get(k, 0) for k in after if after[k] - before.get(k, 0) != less.get(k, 0)}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
+@pytest.fixture(scope="module", params=["sqlite", "memory:later"])
+def served(tmp_path_factory, request):
     from conftest import Server
-    server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", delivered_max=100)
+    server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", delivered_max=100, store=request.param)
     yield server, {"RESP2": Resp(server, 2), "RESP3": Resp(server, 3), "HTTP": Http(server)}
     server.stop()
 

@@ -77,7 +77,7 @@ static void log_start(const struct config *cfg)
     versions_get(&v);
     log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s store=%s data=%s pid=%ld",
              UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson,
-             store_engines[cfg->store].name, cfg->store == STORE_ENGINE_MEMORY ? "none" : log_quote_str(cfg->data),
+             store_engines[cfg->store].name, cfg->store != STORE_ENGINE_SQLITE ? "none" : log_quote_str(cfg->data),
              (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
