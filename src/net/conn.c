@@ -322,8 +322,9 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id)
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id)
 {
+    const struct conn_ops *ops = from->ops;
     struct conn *c = calloc(1, ops->size);
     bool is_unix = peer == PEER_UNIX;
     if (c == NULL) {
@@ -332,6 +333,7 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
         return;
     }
     c->worker = w;
+    c->from = from;
     c->ops = ops;
     c->refs = 1;
     c->peer = peer;

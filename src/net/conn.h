@@ -35,6 +35,7 @@
 #include "net/peer.h"
 
 struct conn;
+struct listener;
 struct worker;
 
 enum {
@@ -59,6 +60,7 @@ enum conn_end {
 
 struct conn_ops {
     size_t size;           /* of the protocol's struct, whose first member is struct conn */
+    const char *alpn;      /* what the protocol is called in a TLS handshake, "h2"; NULL: nothing */
     int64_t idle_ms;       /* how long it may say nothing; 0: as idle_timeout has it */
     const char *full;      /* to one that is turned away: there is no room, */
     const char *full_here; /* or none for its address */
@@ -84,6 +86,7 @@ enum conn_state {
 struct conn {
     /* The protocol reads and sets these. */
     struct worker *worker;
+    const struct listener *from;
     uint64_t id;
     struct slice input; /* what has come and was not consumed */
     size_t need;        /* input: so many bytes are needed before another call makes sense, as far as is known */
@@ -138,8 +141,8 @@ struct conn {
     size_t wants;
 };
 
-/* Takes over a connected socket. On failure it is closed. */
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id);
+/* Takes over a socket that the listener has accepted, which stays while there are workers. On failure it is closed. */
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id);
 
 static inline void conn_consume(struct conn *c, size_t n)
 {

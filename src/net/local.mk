@@ -29,6 +29,7 @@ libunseen_a_SOURCES += \
 	src/service/recorder.h \
 	src/net/relay.c \
 	src/net/relay.h \
+	src/net/tls.h \
 	src/net/version.c \
 	src/net/version.h \
 	src/net/worker.c \

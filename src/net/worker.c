@@ -119,7 +119,7 @@ static void on_tick(uv_timer_t *timer)
 
 struct socket_message {
     struct loop_message message;
-    const struct conn_ops *ops;
+    const struct listener *from;
     int fd;
     uint64_t peer, id;
 };
@@ -137,7 +137,7 @@ static void on_socket(struct loop_message *message, void *owner)
     if (w->stopping) {
         drop_socket(w, m->fd, m->peer);
     } else {
-        conn_open(w, m->ops, m->fd, m->peer, m->id);
+        conn_open(w, m->from, m->fd, m->peer, m->id);
     }
     free(m);
 }
@@ -148,15 +148,16 @@ static struct worker *worker_in_turn(struct worker_pool *pool)
     return &pool->workers[turn % (unsigned)pool->n];
 }
 
-void worker_deal(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer)
+void worker_deal(const struct listener *l, int fd, uint64_t peer)
 {
+    struct worker *w = l->worker;
     struct worker_pool *pool = w->pool;
     struct socket_message *m = calloc(1, sizeof *m);
     if (m == NULL) {
         drop_socket(w, fd, peer);
         return;
     }
-    *m = (struct socket_message){{NULL, on_socket}, ops, fd, peer, 0};
+    *m = (struct socket_message){{NULL, on_socket}, l, fd, peer, 0};
     m->id = atomic_fetch_add_explicit(&pool->last_id, 1, memory_order_relaxed) + 1;
     loop_queue_post(w->side != NULL ? &w->queue : &worker_in_turn(pool)->queue, &m->message);
 }
@@ -183,9 +184,9 @@ static void on_stop(struct loop_message *message, void *owner)
     struct stop_message *m = (struct stop_message *)message;
     if (!w->stopping && !w->stopped) {
         w->stopping = true;
-        for (int i = 0; i < w->pool->n_listeners; i++) {
-            if (w->pool->listeners[i].worker == w) {
-                listener_stop(&w->pool->listeners[i]);
+        for (int i = 0; i < w->pool->listeners->n; i++) {
+            if (w->pool->listeners->list[i].worker == w) {
+                listener_stop(&w->pool->listeners->list[i]);
             }
         }
         uv_timer_start(&w->deadline, on_deadline, (uint64_t)m->patience_ms, 0);
@@ -278,8 +279,8 @@ void worker_pool_reconfigured(struct worker_pool *pool)
 static const struct worker_side *find_side(const struct worker_pool *pool)
 {
     const struct worker_side *side = NULL;
-    for (int i = 0; i < pool->n_listeners; i++) {
-        side = pool->listeners[i].side != NULL ? pool->listeners[i].side : side;
+    for (int i = 0; i < pool->listeners->n; i++) {
+        side = pool->listeners->list[i].side != NULL ? pool->listeners->list[i].side : side;
     }
     return side;
 }
@@ -308,12 +309,11 @@ static int make_rooms(struct worker_pool *pool, const struct worker_side *side, 
 }
 
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
-                      struct listener *listeners, int n_listeners, struct err *err)
+                      struct listeners *listeners, struct err *err)
 {
     pool->cfg = cfg;
     pool->n = cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
     pool->listeners = listeners;
-    pool->n_listeners = n_listeners;
     const struct worker_side *side = find_side(pool);
     pool->n_all = pool->n + (side != NULL);
     pool->started_ms = clock_mono_ms();
@@ -330,8 +330,8 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
     for (int i = 0; code == 0 && i < pool->n_all; i++) {
         code = worker_init(pool, i, err);
     }
-    for (int i = 0; code == 0 && i < n_listeners; i++) {
-        code = listener_start(&listeners[i], &pool->workers[listeners[i].side != NULL ? pool->n : 0], err);
+    for (int i = 0; code == 0 && i < listeners->n; i++) {
+        code = listener_start(&listeners->list[i], &pool->workers[listeners->list[i].side != NULL ? pool->n : 0], err);
     }
     return code < 0 ? code : start_threads(pool, err);
 }

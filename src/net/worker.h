@@ -126,15 +126,14 @@ struct worker_pool {
     struct logins logins;
     _Atomic uint64_t last_id;
     atomic_uint next_worker;
-    struct listener *listeners; /* run by worker 0, but for that of a side */
-    int n_listeners;
+    struct listeners *listeners;         /* run by worker 0, but for those of a side */
     int64_t started_ms, started_wall_ms; /* monotonic, and wall */
 };
 
 /* The listeners are bound before, and handed over: worker_pool_start() begins to accept. pool->hooks and pool->service
  * are set. */
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
-                      struct listener *listeners, int n_listeners, struct err *err);
+                      struct listeners *listeners, struct err *err);
 /* The configuration was changed (config_change()). Any thread, one at a time. */
 void worker_pool_reconfigured(struct worker_pool *pool);
 void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms);
@@ -147,8 +146,8 @@ static inline void worker_count(struct worker *w, enum counter counter, uint64_t
 }
 uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter); /* of all workers */
 
-/* Gives a socket that w has accepted to the next worker in turn; that of a side keeps its own. */
-void worker_deal(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer);
+/* Gives a socket that l's worker has accepted to the next worker in turn; that of a side keeps its own. */
+void worker_deal(const struct listener *l, int fd, uint64_t peer);
 
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);

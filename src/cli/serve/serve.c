@@ -195,6 +195,7 @@ static int serve(struct serve_config *config, struct err *err)
     sigset_t signals;
     struct server *server;
     struct http *http;
+    struct listeners beside = {.n = 0};
     struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
@@ -203,11 +204,12 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = http_open(cfg, &http, err);
+    rc = http_open(cfg, &beside, &http, err);
     if (rc < 0) {
+        listeners_free(&beside);
         return rc;
     }
-    rc = server_start(cfg, http_listener(http), &server, err);
+    rc = server_start(cfg, &beside, &server, err);
     if (rc < 0) {
         http_free(http);
         return rc;
