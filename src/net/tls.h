@@ -2,9 +2,9 @@
  * knows no sockets, no loops and no protocols. The connections of conn.h use it by themselves on an address with
  * tls:// (an edge sees nothing of it, but for conn_ops.alpn), and so do those who connect to others.
  *
- * Records are taken whole. So what has come of a record and can't be read yet stays where it is, with the kernel, and a
- * stream holds no more than OpenSSL's own state: TLS_IDLE_BYTES of memory between two records, TLS_BUSY_BYTES at most
- * while it shakes hands (tests/unit/test_tls.c measures both).
+ * Records are taken whole, and half ones are the caller's to keep. So a stream holds no more than OpenSSL's own state:
+ * TLS_IDLE_BYTES of memory between two records, TLS_BUSY_BYTES at most while it shakes hands; tests/unit/test_tls.c
+ * measures both.
  *
  * Only TLS 1.2 and 1.3; no compression, no renegotiation, no early data. A client that has been here before may resume
  * its session by a ticket; nothing is remembered of it. A build without OpenSSL has these functions too: tls_server()
@@ -78,17 +78,16 @@ const char *tls_version(const struct tls *t); /* "TLSv1.3" */
 struct tls_input {
     const char *bytes; /* from the peer */
     size_t len;
-    size_t records; /* at most so many are taken */
-    char *out;      /* where to put what they hold, */
-    size_t room;    /* and how much of that; what does not fit comes at the next call: tls_pending() */
+    char *out;   /* where to put what they hold, */
+    size_t room; /* and how much of that; what does not fit comes at the next call: tls_pending() */
 
     size_t used;    /* of bytes; whole records */
     size_t made;    /* in out */
-    size_t missing; /* so many more must come before another call makes sense; 0: unknown, or none */
+    size_t missing; /* of the record that is not whole */
 };
 
-/* Takes records. What is to be sent to the peer thereupon, of a handshake or of what is wrong, is appended to `send`,
- * also when it is broken by that. */
+/* Takes records; of a handshake up to its end, so that what follows may be given a place of its own. What is to be sent
+ * to the peer thereupon, of a handshake or of what is wrong, is appended to `send`, also when it is broken by that. */
 enum tls_state tls_read(struct tls *t, struct tls_input *in, struct buf *send);
 bool tls_pending(const struct tls *t);
 

@@ -61,6 +61,11 @@ void server_reconfigured(struct server *server)
     worker_pool_reconfigured(&server->pool);
 }
 
+int server_reload_tls(struct server *server, struct err *err)
+{
+    return worker_pool_reload_tls(&server->pool, err);
+}
+
 int server_address(const struct server *server, int i, char *out, size_t out_size)
 {
     if (i < 0 || i >= server->listeners.n) {

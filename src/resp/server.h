@@ -44,6 +44,9 @@ int server_attach(struct server *server, struct dedup *dedup, struct err *err);
 /* The configuration was changed (config_change()). */
 void server_reconfigured(struct server *server);
 
+/* The files that TLS reads may have changed. An error is logged, and leaves all as it was. */
+int server_reload_tls(struct server *server, struct err *err);
+
 /* The bound addresses, i = 0, 1, ...: "127.0.0.1:7979", "[::1]:7979", "unix:/run/unseen.sock". Returns how long the
  * text is, or -1 when there is no i-th one. */
 int server_address(const struct server *server, int i, char *out, size_t out_size);
