@@ -19,7 +19,7 @@
 #include "net/conn_impl.h"
 #include "net/worker.h"
 
-enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ };
+enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ, REPLY_MIDDLING = CONN_READ / 2 * 3 };
 
 static size_t conn_holds(const struct conn *c)
 {
@@ -31,7 +31,7 @@ void conn_account(struct conn *c)
     size_t held = conn_holds(c);
     struct budget_share *memory = &c->worker->memory;
     if (c->overdraft) {
-        budget_set_over(memory, held);
+        budget_set_over(memory->all, held);
     } else if (held > c->held) {
         budget_take(memory, held - c->held);
     } else if (held < c->held) {
@@ -135,7 +135,8 @@ void conn_touch(struct conn *c)
 
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more)
 {
-    return c->overdraft || budget_allows(&c->worker->memory, use, more);
+    struct budget_share *memory = &c->worker->memory;
+    return c->overdraft ? budget_overdraft_allows(memory->all, more) : budget_allows(memory, use, more);
 }
 
 void conn_starve(struct conn *c, enum budget_use use, size_t more)
@@ -178,6 +179,20 @@ static enum budget_use reply_use(const struct conn *c)
     return c->in.cap > 0 ? BUDGET_REPLY : BUDGET_REQUEST;
 }
 
+/* How much of a batch may be made although there is no room, since the kernel seems to take it at once; or the most of
+ * it, where it is the reply to a middling request: what it may leave gets no more than half of what is lent. 0: none.
+ */
+static size_t may_borrow(const struct conn *c, size_t most, size_t batch)
+{
+    const struct budget *b = &c->worker->pool->budget;
+    size_t room = kernel_room(c);
+    if (most <= room) {
+        size_t lent = batch < room ? batch : room;
+        return budget_lends(b, lent, c->is_unix) ? lent : 0;
+    }
+    return room > 0 && most <= REPLY_MIDDLING && budget_lends(b, most + budget_lent_max(b) / 2, false) ? most : 0;
+}
+
 /* There is no room, or others wait for some. What was said before goes first; a small reply then needs none when it
  * leaves at once. Short replies are not asked for one by one. */
 static bool make_way(struct conn *c, size_t most)
@@ -192,13 +207,13 @@ static bool make_way(struct conn *c, size_t most)
         return false;
     }
     size_t batch = most > BATCH ? most : BATCH;
-    if (!budget_allows(&c->worker->memory, reply_use(c), batch)) {
-        size_t room = kernel_room(c);
-        if (most > room || !budget_lends(&c->worker->pool->budget, most)) {
+    if (!conn_has_room(c, reply_use(c), batch)) {
+        size_t lent = may_borrow(c, most, batch);
+        if (lent == 0) {
             conn_starve(c, reply_use(c), batch);
             return false;
         }
-        batch = batch < room ? batch : room;
+        batch = lent;
     }
     c->granted = batch;
     return true;
@@ -214,7 +229,7 @@ bool conn_get_grant(struct conn *c, size_t most)
     size_t holds = conn_holds(c), room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
-    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || make_way(c, most);
+    return ((c->overdraft || alone) && conn_has_room(c, reply_use(c), more)) || make_way(c, most);
 }
 
 /* The peer has sent all it wants to. What it asked for is still answered. */
@@ -294,7 +309,7 @@ void conn_tick(struct conn *c, int64_t now)
     idle_timeout = idle_timeout > 0 ? idle_timeout : config_now(c->worker->pool->cfg)->idle_timeout_ms;
     if (is_jammed(c, now)) {
         give_up(c, "half a request, and no memory for the rest");
-    } else if (c->line != NULL || c->paused) {
+    } else if ((c->line != NULL && c->line != &c->worker->halves) || c->paused) {
         c->partial_ms = c->midway || c->input.len + c->in_kernel > 0 ? now : 0;
     } else if (c->partial_ms != 0 && now - c->partial_ms >= CONN_PATIENCE_MS) {
         give_up(c, "half a request");

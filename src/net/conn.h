@@ -150,7 +150,7 @@ struct conn {
     struct conn *next, *prev; /* of the worker */
     struct conn *next_dirty;
     struct conn *next_silent, *prev_silent;
-    struct line *line; /* of those that wait for memory, or for their next turn; NULL: none */
+    struct line *line; /* of those that wait for memory, for their next turn, or for the rest; NULL: none */
     struct conn *ahead, *behind;
     size_t wants;
 };
@@ -192,7 +192,7 @@ static inline bool conn_may_reply(struct conn *c, size_t most)
     return c->out.len + most <= c->granted || conn_get_grant(c, most);
 }
 
-/* Whether so much more may be held for the connection; the overdraft always may. */
+/* Whether so much more may be held for the connection. Whoever has the overdraft comes before all others. */
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more);
 
 /* Memory is short: the worker kicks it when so much more may be held. */
@@ -213,6 +213,9 @@ struct conn_cursor {
     struct conn *at; /* NULL: all have been visited */
     struct conn_cursor *next;
 };
+
+/* Whether anything has come behind what was left with the kernel. */
+bool conn_has_more(const struct conn *c);
 
 /* For the worker: at the end of a turn; each second; and when it stops. */
 void conn_flush(struct conn *c);

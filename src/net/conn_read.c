@@ -6,14 +6,15 @@
  *
  * While memory is short, and always before the password was given, bytes are first looked at where the kernel has them
  * (peek()). Whole requests are run from there and then taken out; of half a request nothing is, so it costs no memory
- * here, and the kernel is told how many bytes there must be before another look makes sense. The protocol notices
- * nothing: its input has moved, once more.
+ * here, and the kernel is told how many bytes there must be before another look makes sense. (It can't be for a Unix
+ * socket, at which the worker looks now and then.) The protocol notices nothing: its input has moved, once more.
  *
  *                  input:  [ kept in c->in | in_kernel ... ]  as the protocol sees it: one piece, in the shared buffer
  */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -223,6 +224,12 @@ static bool is_last(const struct conn *c)
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
+bool conn_has_more(const struct conn *c)
+{
+    int bytes = 0;
+    return ioctl(conn_fd(c), FIONREAD, &bytes) < 0 || (size_t)bytes > c->in_kernel || is_last(c);
+}
+
 /* Half a request is with the kernel: waits there for the rest, or gets memory. `anew`: some of it has just come. */
 static void wait_for_rest(struct conn *c, bool anew)
 {
@@ -235,7 +242,7 @@ static void wait_for_rest(struct conn *c, bool anew)
     bool small = have + missing <= CONN_READ;
     bool fits = budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ);
     if (anew && c->is_unix && !fits) {
-        conn_starve(c, BUDGET_REQUEST, CONN_READ); /* such a socket knows no mark */
+        worker_wait_rest(c); /* such a socket knows no mark */
         return;
     }
     if (anew && !c->is_unix && (small ? conn_is_stranger(c) || !fits : c->in_kernel < CONN_READ / 2)) {
@@ -322,8 +329,8 @@ void conn_kick(struct conn *c)
  * can't be put back: so it is here that it is decided to keep it. Else it is looked at first. */
 bool conn_has_plenty(const struct conn *c)
 {
-    return c->state != CONN_OPEN || c->overdraft ||
-           (budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ) && !conn_is_stranger(c));
+    return c->state != CONN_OPEN ||
+           (conn_has_room(c, BUDGET_REQUEST, CONN_READ) && (c->overdraft || !conn_is_stranger(c)));
 }
 
 /* No room: libuv tells on_read() so. */

@@ -1,7 +1,7 @@
 /* A connection over TLS. Bytes are read into a buffer that the worker's connections share, and decrypted into the place
  * where a plain connection would read to; only half a record gets memory of its own. While memory is short, they are
- * read record by record, each once there is room for what it holds; unlike plain bytes, a small request can't be run
- * before.
+ * read record by record, each once there is room for what it holds. A small one is lent that room: it is likely to be a
+ * whole request, which frees it at once.
  *
  * Handshakes take up to a millisecond each. They stand in a line of their own, which gets a slice of each turn, so that
  * thousands of them hold up nobody else.
@@ -176,7 +176,8 @@ static size_t find_room(struct conn *c, struct tls_input *in)
     } else if (!conn_has_plenty(c)) {
         size_t more = c->input.len + half + most;
         more = more > c->in.cap ? more - c->in.cap : 0;
-        if (!conn_has_room(c, BUDGET_REQUEST, more)) {
+        if (!conn_has_room(c, BUDGET_REQUEST, more) &&
+            (more > TLS_RECORD_MAX || !budget_lends(&c->worker->pool->budget, more, false))) {
             conn_starve(c, BUDGET_REQUEST, more);
         }
         in->room = 0;

@@ -101,6 +101,7 @@ struct worker {
     struct line lines[BUDGET_REPLY + 1]; /* those that wait for memory, by what for */
     struct line next_turn;
     struct line handshakes; /* of TLS: they take long, and so their turns are short */
+    struct line halves;     /* Unix sockets with half a request in the kernel, while there is no memory for it */
     size_t given_way;       /* bytes that conn_tick() has freed this second, of those that waited for more */
     int overdraft_turn;     /* which line's first the overdraft is offered to */
     size_t n_alive;         /* conns that still have memory, also those without a peer */
@@ -162,10 +163,12 @@ void worker_deal(const struct listener *l, int fd, uint64_t peer);
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);
 
-/* Kicks the connection when so much more may be held; or at the next turn. It is in no line. */
+/* Kicks the connection when so much more may be held (whoever has the overdraft first); or at the next turn. It is in
+ * no line. */
 void worker_wait(struct conn *c, enum budget_use use, size_t more);
 void worker_wait_turn(struct conn *c);
 void worker_wait_handshake(struct conn *c);
+void worker_wait_rest(struct conn *c); /* or when more has come than was left with the kernel */
 void worker_leave_line(struct conn *c);
 void worker_serve_lines(struct worker *w);   /* at the end of a turn */
 bool worker_is_busy(const struct worker *w); /* somebody waits for something */

@@ -6,6 +6,7 @@ unit_tests = \
 	tests/unit/test_base \
 	tests/unit/test_bench \
 	tests/unit/test_bench_scan \
+	tests/unit/test_budget \
 	tests/unit/test_cli_options \
 	tests/unit/test_cli_output \
 	tests/unit/test_cli_reply \
