@@ -209,6 +209,7 @@ static void on_close(struct conn *c)
 
 const struct conn_ops grpc_conn_ops = {
     .size = sizeof(struct grpc_conn),
+    .alpn = "h2",
     .full = "",
     .full_here = "",
     .made_room = "",

@@ -22,9 +22,14 @@
 
 enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ, REPLY_MIDDLING = CONN_READ / 2 * 3 };
 
+static size_t conn_holds(const struct conn *c)
+{
+    return c->in.cap + c->out.cap + c->sending.cap + c->extra + c->tls_held + c->tls_in.cap;
+}
+
 void conn_account(struct conn *c)
 {
-    size_t held = c->in.cap + c->out.cap + c->sending.cap + c->extra;
+    size_t held = conn_holds(c);
     struct budget_share *memory = &c->worker->memory;
     if (c->overdraft) {
         budget_set_over(memory->all, held);
@@ -87,6 +92,7 @@ static void on_closed(uv_handle_t *handle)
     }
     worker_leave_line(c);
     conn_free_input(c);
+    conn_tls_free(c);
     buf_free(&c->out);
     conn_account(c);
     room_rise(c);
@@ -109,7 +115,10 @@ void conn_abort(struct conn *c)
 void conn_dismiss(struct conn *c, struct slice last_word)
 {
     uv_buf_t bytes = uv_buf_init((char *)last_word.data, (unsigned)last_word.len);
-    if (last_word.len > 0 && c->state == CONN_OPEN && conn_unsent(c) == 0) {
+    bool may_say = c->state == CONN_OPEN && conn_unsent(c) == 0;
+    if (may_say && c->secure) {
+        conn_tls_dismiss(c, last_word);
+    } else if (may_say && last_word.len > 0) {
         uv_try_write(&c->uv.stream, &bytes, 1);
     }
     conn_abort(c);
@@ -230,7 +239,7 @@ bool conn_get_grant(struct conn *c, size_t most)
         c->granted = c->out.len + most + BATCH; /* there is plenty: those that follow are not asked for one by one */
         return true;
     }
-    size_t holds = c->in.cap + c->out.cap + c->sending.cap + c->extra, room = c->out.cap - c->out.len;
+    size_t holds = conn_holds(c), room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
     return ((c->overdraft || alone) && conn_has_room(c, reply_use(c), more)) || make_way(c, most);
@@ -292,6 +301,9 @@ void conn_tick(struct conn *c, int64_t now)
     }
     if (c->state == CONN_OPEN && c->ops->tick != NULL) {
         c->ops->tick(c, now);
+    }
+    if (c->state == CONN_OPEN && conn_is_shaking(c) && now - c->opened_ms >= CONN_PATIENCE_SHAKE_MS) {
+        give_up(c, "no TLS handshake");
     }
     if (c->state == CONN_CLOSING) {
         return;
@@ -363,8 +375,9 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id)
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id)
 {
+    const struct conn_ops *ops = from->ops;
     struct conn *c = calloc(1, ops->size);
     bool is_unix = peer == PEER_UNIX;
     if (c == NULL) {
@@ -373,6 +386,8 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
         return;
     }
     c->worker = w;
+    c->from = from;
+    c->secure = from->tls;
     c->ops = ops;
     c->refs = 1;
     c->peer = peer;

@@ -10,7 +10,8 @@ static void start_turning(struct worker *w);
 
 void worker_leave_line(struct conn *c)
 {
-    if (c->line != NULL && c->line != &c->worker->next_turn && c->line != &c->worker->halves) {
+    const struct worker *w = c->worker;
+    if (c->line != NULL && c->line != &w->next_turn && c->line != &w->handshakes && c->line != &w->halves) {
         atomic_fetch_sub_explicit(&c->worker->pool->budget.waiting, 1, memory_order_relaxed);
     }
     line_leave(c);
@@ -24,12 +25,22 @@ void worker_wait(struct conn *c, enum budget_use use, size_t more)
     start_serving(w);
 }
 
-void worker_wait_turn(struct conn *c)
+static void wait_in(struct line *line, struct conn *c)
 {
     if (c->state == CONN_OPEN && c->line == NULL) {
-        line_join(&c->worker->next_turn, c, 0, false);
+        line_join(line, c, 0, false);
         start_turning(c->worker);
     }
+}
+
+void worker_wait_turn(struct conn *c)
+{
+    wait_in(&c->worker->next_turn, c);
+}
+
+void worker_wait_handshake(struct conn *c)
+{
+    wait_in(&c->worker->handshakes, c);
 }
 
 void worker_wait_rest(struct conn *c)
@@ -136,16 +147,22 @@ static void start_serving(struct worker *w)
     }
 }
 
+static void serve_turn(struct line *line)
+{
+    const struct conn *c = NULL, *end = line->last;
+    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
+    while (c != end && (c == NULL || clock_stopwatch_us() <= until)) {
+        c = line->first;
+        serve(line->first);
+    }
+}
+
 static void on_turning(uv_idle_t *idle)
 {
     struct worker *w = idle->data;
-    const struct conn *c = NULL, *end = w->next_turn.last;
-    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
-    while (c != end && (c == NULL || clock_stopwatch_us() <= until)) {
-        c = w->next_turn.first;
-        serve(w->next_turn.first);
-    }
-    if (w->next_turn.first == NULL) {
+    serve_turn(&w->next_turn);
+    serve_turn(&w->handshakes);
+    if (w->next_turn.first == NULL && w->handshakes.first == NULL) {
         uv_idle_stop(idle);
     }
 }

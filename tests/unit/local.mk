@@ -80,6 +80,15 @@ unit_tests = \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
 
+# Those of TLS are programs of a build with OpenSSL.
+tls_tests = \
+	tests/unit/test_tls \
+	tests/unit/test_tls_server
+if WITH_OPENSSL
+unit_tests += $(tls_tests)
+endif
+EXTRA_PROGRAMS += $(tls_tests)
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 $(unit_tests): AM_LDFLAGS = $(unit_ldflags)

@@ -190,19 +190,6 @@ static void stop_long_work(struct store *store)
     }
 }
 
-/* The listeners of the edges that are wanted, and NULL. */
-static const struct listener *const *beside(const struct http *http, const struct grpc *grpc)
-{
-    static const struct listener *listeners[3];
-    int n = 0;
-    listeners[n] = http_listener(http);
-    n += listeners[n] != NULL;
-    listeners[n] = grpc_listener(grpc);
-    n += listeners[n] != NULL;
-    listeners[n] = NULL;
-    return listeners;
-}
-
 static int serve(struct serve_config *config, struct err *err)
 {
     const struct config *cfg = &config->cfg;
@@ -210,6 +197,7 @@ static int serve(struct serve_config *config, struct err *err)
     struct server *server;
     struct http *http;
     struct grpc *grpc = NULL;
+    struct listeners beside = {.n = 0};
     struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
@@ -218,13 +206,16 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = http_open(cfg, &http, err);
+    rc = http_open(cfg, &beside, &http, err);
     if (rc < 0) {
+        listeners_free(&beside);
         return rc;
     }
-    rc = grpc_open(cfg, &grpc, err);
+    rc = grpc_open(cfg, &beside, &grpc, err);
     if (rc == 0) {
-        rc = server_start(cfg, beside(http, grpc), &server, err);
+        rc = server_start(cfg, &beside, &server, err);
+    } else {
+        listeners_free(&beside);
     }
     if (rc < 0) {
         grpc_free(grpc);
