@@ -189,8 +189,9 @@ WANTED = {
     "record": [("PLAYED", "u", "a"), ("PLAYEDAT", "u", "1795255200000", "a"), ("DELIVERED", "u", "a")],
     "forget": [("FORGET", "u"), ("FORGET", "u", "a")],
     "load": [("LOAD", "x")],
-    "watch": [("INFO",), ("SLOWLOG", "GET"), ("CLIENT", "LIST"), ("MONTHS",), ("RING",), ("CLOCK",), ("FEED",)],
-    "admin": [("BACKUP", "/x"), ("CONFIG", "GET", "data"), ("DEBUG", "ADVANCE", "0"), ("RING", "FLUSH"), ("CLOCK", "ACCEPT"),
+    "watch": [("INFO",), ("SLOWLOG", "GET"), ("CLIENT", "LIST"), ("MONTHS",), ("RING",), ("CLOCK",), ("FEED",),
+              ("CONFIG", "GET", "data")],
+    "admin": [("BACKUP", "/x"), ("DEBUG", "ADVANCE", "0"), ("RING", "FLUSH"), ("CLOCK", "ACCEPT"),
               ("LEGACY", "STATE", "u"), ("SLOWLOG", "RESET")],
 }
 ANYBODY = [("PING",), ("ECHO", "x"), ("SELECT", "0"), ("CLIENT", "ID"), ("CLIENT", "INFO"), ("COMMAND", "COUNT"),
@@ -287,6 +288,24 @@ def test_credentials_over_http(guarded):
         a.headers = {"Authorization": basic("the-record", "the-record")["Authorization"].replace("Basic", "basic ")}
         for _ in range(50):
             assert a.good("POST", "/v1/played", body) == {"recorded": 1}
+
+
+def test_subcommands(guarded, folder):
+    """They log in as $UNSEEN_USER, and need what they do."""
+    (folder / "plays").write_text("1795255200000\tu\ta\n")
+    to = ("--to", f"127.0.0.1:{guarded.port}", folder / "plays")
+
+    def as_account(name, password, *words):
+        environment = {**os.environ, "UNSEEN_USER": name, "UNSEEN_PASSWORD": password}
+        return run(*words, check=False, env=environment)
+
+    account(folder / "accounts", "add", "importer", "--roles", "record,watch", password="i")
+    reload(guarded)
+    done = as_account("importer", "i", "import", "--test-clock", "1795255200000", *to)
+    assert done.returncode == 0, done.stderr
+    assert b"NOPERM" in as_account("the-ask", "the-ask", "import", *to).stderr
+    assert b"the password is wrong" in as_account("importer", "x", "import", *to).stderr
+    assert b"$UNSEEN_USER" in run("import", *to, check=False).stderr
 
 
 # --- beside requirepass ---
