@@ -27,7 +27,6 @@
 #include "net/conn.h"
 #include "net/line.h"
 #include "net/listener.h"
-#include "net/logins.h"
 #include "net/loop_queue.h"
 #include "net/room.h"
 #include "net/tls.h"
@@ -131,7 +130,6 @@ struct worker_pool {
     size_t request_max;
     size_t crowd_most; /* worker 0's: bytes of connections and what they held, at most, since memory was given back */
     struct room room, side_room;
-    struct logins logins;
     struct tls_context *tls; /* of the listeners that have it; NULL: none has */
     _Atomic uint64_t last_id;
     atomic_uint next_worker;

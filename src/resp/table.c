@@ -45,7 +45,7 @@ static const struct command command_subs[] = {
 };
 
 static const struct command config_subs[] = {
-    {"get", -3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_REPLY(32), 0, cmd_config_get, NULL, "server",
+    {"get", -3, ROLE_WATCH, CMD_LOADING | CMD_ADMIN | CMD_REPLY(32), 0, cmd_config_get, NULL, "server",
      "pattern [pattern ...]", "Options whose names match, and their values."},
     {0},
 };
@@ -110,7 +110,7 @@ const struct command command_table[] = {
      "What is believed of the clock."},
     {"command", -1, ROLE_ACCOUNT, CMD_LOADING | CMD_REPLY(56), 0, cmd_command, command_subs, "server", "",
      "All commands, for programs."},
-    {"config", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand",
+    {"config", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand",
      "About the configuration."},
     {"debug", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",
      "Moves the clock of a server that was started with --test-clock."},

@@ -8,6 +8,10 @@
  *
  * Equal logins of one address that wait are one check. So a crowd of clients that comes back costs one.
  *
+ * Who guesses is an address and a name. So a client with an old password slows only itself, and an account of one's own
+ * doesn't help to guess another's. Beyond that an address has a bound for all names, which ends with any right
+ * password.
+ *
  * An unknown name is hashed as well, and then refused, since the time would tell which names there are.
  */
 #include "service/login.h"
@@ -19,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/heartbeat.h"
+#include "net/logins.h"
 #include "net/password.h"
 #include "service/account_impl.h"
 #include "service/account_memo.h"
@@ -34,19 +39,25 @@ struct account_pending {
     const struct err *err;
 };
 
+/* Who says what. */
+struct attempt {
+    struct slice name, password;
+    struct siphash hash; /* of both */
+    uint64_t peer, guesser;
+    int64_t due_ms; /* not to be looked at before; 0: now */
+    bool has_turn;
+};
+
 struct login_check {
     struct login_check *next;
     struct account_pending *waiting;
-    struct siphash hash;
-    uint64_t peer;
-    int64_t due_ms; /* not before; 0: now */
-    bool has_turn;
-    size_t name_len, password_len;
+    struct attempt at; /* its texts are these: */
     char name[ACCOUNT_NAME_MAX + 1], password[ACCOUNT_PASSWORD_MAX + 1];
 };
 
 struct accounts {
     struct service *service;
+    struct logins by_address, by_name;
     _Atomic(struct account_set *) set;
     struct account_set *newest; /* of all that there were */
 
@@ -72,9 +83,38 @@ const struct account_set *accounts_now(const struct service *s)
     return atomic_load_explicit(&s->accounts->set, memory_order_acquire);
 }
 
-static struct logins *logins_of(const struct accounts *a)
+/* --- who guesses --- */
+
+static uint64_t guesser_of(const struct accounts *a, uint64_t peer, struct slice name)
 {
-    return &a->service->pool->logins;
+    struct slice address = {(const char *)&peer, sizeof peer};
+    size_t most = name.len < ACCOUNT_NAME_MAX ? name.len : ACCOUNT_NAME_MAX;
+    uint64_t guesser = account_memo_hash(&a->memo, slice_of(name.data, most), address).a;
+    return peer == PEER_UNIX ? PEER_UNIX : guesser;
+}
+
+/* As logins_turn(); has_turn: where one was needed, that is, where it was taken. */
+static int64_t take_turn(struct accounts *a, struct attempt *at, int64_t now)
+{
+    at->has_turn = logins_owes(&a->by_name, at->guesser, now) || logins_owes(&a->by_address, at->peer, now);
+    int64_t one = logins_turn(&a->by_name, at->guesser, now);
+    int64_t other = one < 0 ? one : logins_turn(&a->by_address, at->peer, now);
+    int64_t wait = other < 0 ? other : other > one ? other : one;
+    at->due_ms = wait > 0 ? now + wait : 0;
+    return wait;
+}
+
+static void count_failed(struct accounts *a, const struct attempt *at, const char *edge)
+{
+    int64_t now = clock_mono_ms();
+    logins_failed(&a->by_name, at->guesser, NULL, now);
+    logins_failed(&a->by_address, at->peer, edge, now);
+}
+
+static void count_good(struct accounts *a, const struct attempt *at)
+{
+    logins_good(&a->by_name, at->guesser);
+    logins_good(&a->by_address, at->peer);
 }
 
 /* --- on a loop --- */
@@ -87,11 +127,18 @@ static enum account_state at_hand(struct account_login *l, const struct account_
     return ACCOUNT_AT_HAND;
 }
 
-static enum account_state fail(struct account_login *l, struct conn *c)
+static enum account_state fail(struct accounts *a, struct account_login *l, struct conn *c, const struct attempt *at)
 {
     worker_count(c->worker, COUNT_FAILED_LOGINS, 1);
-    logins_failed(&c->worker->pool->logins, c->peer, l->edge, clock_mono_ms());
+    count_failed(a, at, l->edge);
     return at_hand(l, NULL, NULL, &wrong);
+}
+
+static enum account_state succeed(struct accounts *a, struct account_login *l, const struct attempt *at,
+                                  const struct account_set *set, const struct account *account)
+{
+    count_good(a, at);
+    return at_hand(l, set, account, NULL);
 }
 
 static void on_checked(struct loop_message *message, void *owner)
@@ -125,24 +172,30 @@ static size_t count_checks(const struct accounts *a, uint64_t peer)
 {
     size_t n = 0;
     for (const struct login_check *check = a->first; check != NULL; check = check->next) {
-        n += check->peer == peer;
+        n += check->at.peer == peer;
     }
     return n;
 }
 
-/* One that waits for no turn; the one that is being hashed, too. */
-static struct login_check *find_check(const struct accounts *a, uint64_t peer, struct siphash hash)
+static bool is_same(const struct login_check *check, const struct attempt *at)
 {
-    struct login_check *check = a->at_hand;
-    if (check != NULL && check->peer == peer && account_memo_same(check->hash, hash)) {
-        return check;
+    return check->at.peer == at->peer && !check->at.has_turn && account_memo_same(check->at.hash, at->hash);
+}
+
+/* One that needs no turn; also the one that is being hashed. */
+static struct login_check *find_check(const struct accounts *a, const struct attempt *at)
+{
+    if (at->has_turn) {
+        return NULL;
     }
-    for (check = a->first; check != NULL; check = check->next) {
-        if (check->peer == peer && check->due_ms == 0 && account_memo_same(check->hash, hash)) {
-            return check;
-        }
+    if (a->at_hand != NULL && is_same(a->at_hand, at)) {
+        return a->at_hand;
     }
-    return NULL;
+    struct login_check *check = a->first;
+    while (check != NULL && !is_same(check, at)) {
+        check = check->next;
+    }
+    return check;
 }
 
 static void put_last(struct accounts *a, struct login_check *check)
@@ -153,19 +206,15 @@ static void put_last(struct accounts *a, struct login_check *check)
     pthread_cond_signal(&a->wake);
 }
 
-static struct login_check *add_check(struct accounts *a, uint64_t peer, struct siphash hash, struct slice name,
-                                     struct slice password, int64_t due_ms)
+static struct login_check *add_check(struct accounts *a, const struct attempt *at)
 {
     struct login_check *check = calloc(1, sizeof *check);
     if (check != NULL) {
-        *check = (struct login_check){.hash = hash,
-                                      .peer = peer,
-                                      .due_ms = due_ms,
-                                      .has_turn = due_ms != 0,
-                                      .name_len = name.len,
-                                      .password_len = password.len};
-        memcpy(check->name, name.data, name.len);
-        memcpy(check->password, password.data, password.len);
+        check->at = *at;
+        memcpy(check->name, at->name.data, at->name.len);
+        memcpy(check->password, at->password.data, at->password.len);
+        check->at.name.data = check->name;
+        check->at.password.data = check->password;
         put_last(a, check);
         a->n_checks++;
     }
@@ -173,38 +222,36 @@ static struct login_check *add_check(struct accounts *a, uint64_t peer, struct s
 }
 
 /* Under the lock. NULL: l->err says why. */
-static struct login_check *take_in(struct accounts *a, struct account_login *l, uint64_t peer, struct siphash hash,
-                                   struct slice name, struct slice password, int64_t due_ms)
+static struct login_check *take_in(struct accounts *a, struct account_login *l, const struct attempt *at)
 {
-    struct login_check *check = due_ms == 0 ? find_check(a, peer, hash) : NULL;
+    struct login_check *check = find_check(a, at);
+    bool full = check == NULL && (a->n_checks >= LOGIN_CHECKS_MAX || count_checks(a, at->peer) >= LOGIN_CHECKS_ADDRESS);
     if (a->stop) {
         l->err = &closed;
         return NULL;
     }
-    if (a->n_waiting >= LOGIN_WAITING_MAX ||
-        (check == NULL && (a->n_checks >= LOGIN_CHECKS_MAX || count_checks(a, peer) >= LOGIN_CHECKS_ADDRESS))) {
+    if (full || a->n_waiting >= LOGIN_WAITING_MAX) {
         l->err = &crowded;
         return NULL;
     }
-    if (check == NULL && (check = add_check(a, peer, hash, name, password, due_ms)) == NULL) {
+    if (check == NULL && (check = add_check(a, at)) == NULL) {
         l->err = &no_memory;
     }
     return check;
 }
 
-static enum account_state wait_for(struct accounts *a, struct conn *c, struct account_login *l, struct slice name,
-                                   struct slice password, int64_t due_ms)
+static enum account_state wait_for(struct accounts *a, struct conn *c, struct account_login *l,
+                                   const struct attempt *at)
 {
     struct account_pending *p = calloc(1, sizeof *p);
     if (p == NULL) {
         return at_hand(l, NULL, NULL, &no_memory);
     }
-    struct siphash hash = account_memo_hash(&a->memo, name, password);
     const struct account_set *set = accounts_now(a->service);
     pthread_mutex_lock(&a->lock);
-    bool many = count_checks(a, c->peer) >= LOGINS_FREE;
-    const struct account *known = due_ms == 0 && !many ? account_memo_find(&a->memo, hash) : NULL;
-    struct login_check *check = known == NULL ? take_in(a, l, c->peer, hash, name, password, due_ms) : NULL;
+    bool look = at->due_ms == 0 && count_checks(a, at->peer) < LOGIN_FREE;
+    const struct account *known = look ? account_memo_find(&a->memo, at->hash) : NULL;
+    struct login_check *check = known == NULL ? take_in(a, l, at) : NULL;
     if (check != NULL) {
         *p = (struct account_pending){.conn = c, .login = l, .edge = l->edge, .next = check->waiting};
         check->waiting = p;
@@ -217,10 +264,7 @@ static enum account_state wait_for(struct accounts *a, struct conn *c, struct ac
         return ACCOUNT_LATE;
     }
     free(p);
-    if (known != NULL) {
-        logins_good(logins_of(a), c->peer);
-    }
-    return at_hand(l, set, known, known != NULL ? NULL : l->err);
+    return known != NULL ? succeed(a, l, at, set, known) : at_hand(l, NULL, NULL, l->err);
 }
 
 /* No account has such a name, or such a password; a NUL would end it early for libcrypt. */
@@ -239,21 +283,19 @@ enum account_state account_login(struct conn *c, struct account_login *l, struct
     if (set == NULL && required[0] == '\0') {
         return at_hand(l, NULL, &account_default, is_default ? NULL : &wrong);
     }
-    int64_t now = clock_mono_ms(), wait = logins_turn(logins_of(a), c->peer, now);
-    if (wait < 0) {
+    struct attempt at = {.name = name, .password = password, .peer = c->peer};
+    at.guesser = guesser_of(a, c->peer, name);
+    if (take_turn(a, &at, clock_mono_ms()) < 0) {
         return at_hand(l, NULL, NULL, &turned_away);
     }
     if (is_hopeless(name, password)) {
-        return fail(l, c);
+        return fail(a, l, c, &at);
     }
-    if (wait == 0 && is_default && required[0] != '\0') {
-        if (!password_right(required, password)) {
-            return fail(l, c);
-        }
-        logins_good(logins_of(a), c->peer);
-        return at_hand(l, set, &account_default, NULL);
+    if (at.due_ms == 0 && is_default && required[0] != '\0') {
+        return password_right(required, password) ? succeed(a, l, &at, set, &account_default) : fail(a, l, c, &at);
     }
-    return wait_for(a, c, l, name, password, wait > 0 ? now + wait : 0);
+    at.hash = account_memo_hash(&a->memo, name, password);
+    return wait_for(a, c, l, &at);
 }
 
 /* --- on the thread --- */
@@ -274,13 +316,11 @@ static bool hash_is_right(struct accounts *a, const char *hash, const char *pass
 
 static const struct account *look_at(struct accounts *a, const struct login_check *check, const struct account_set *set)
 {
-    struct slice name = slice_of(check->name, check->name_len),
-                 password = slice_of(check->password, check->password_len);
     const char *required = config_now(a->service->pool->cfg)->requirepass;
-    if (slice_eq(name, slice_str(account_default.name)) && required[0] != '\0') {
-        return password_right(required, password) ? &account_default : NULL;
+    if (slice_eq(check->at.name, slice_str(account_default.name)) && required[0] != '\0') {
+        return password_right(required, check->at.password) ? &account_default : NULL;
     }
-    const struct account *account = account_set_find(set, name);
+    const struct account *account = account_set_find(set, check->at.name);
     const char *hash = account != NULL             ? account->hash
                        : set != NULL && set->n > 0 ? set->accounts[0].hash
                                                    : nobodys_hash;
@@ -302,7 +342,7 @@ static void answer(struct accounts *a, struct login_check *check, const struct a
     for (struct account_pending *p = check->waiting, *next; p != NULL; p = next) {
         next = p->next;
         if (err == &wrong) {
-            logins_failed(logins_of(a), check->peer, p->edge, clock_mono_ms());
+            count_failed(a, &check->at, p->edge);
         }
         p->err = err;
         p->who = (struct identity){account, set};
@@ -317,7 +357,7 @@ static void run_check(struct accounts *a, struct login_check *check)
 {
     const struct account_set *set = accounts_now(a->service);
     pthread_mutex_lock(&a->lock);
-    const struct account *account = account_memo_find(&a->memo, check->hash);
+    const struct account *account = account_memo_find(&a->memo, check->at.hash);
     pthread_mutex_unlock(&a->lock);
     bool known = account != NULL;
     if (!known) {
@@ -330,11 +370,11 @@ static void run_check(struct accounts *a, struct login_check *check)
     if (!known && account != &account_default) {
         pthread_mutex_lock(&a->lock);
         if (set == accounts_now(a->service)) {
-            account_memo_keep(&a->memo, check->hash, account);
+            account_memo_keep(&a->memo, check->at.hash, account);
         }
         pthread_mutex_unlock(&a->lock);
     }
-    logins_good(logins_of(a), check->peer);
+    count_good(a, &check->at);
     answer(a, check, set, account, NULL);
 }
 
@@ -344,8 +384,8 @@ static struct login_check *take_due(struct accounts *a, int64_t *wait_ms)
     int64_t now = clock_mono_ms();
     *wait_ms = HEARTBEAT_EVERY_MS;
     for (struct login_check **at = &a->first, *check; (check = *at) != NULL; at = &check->next) {
-        if (check->due_ms > now) {
-            *wait_ms = check->due_ms - now < *wait_ms ? check->due_ms - now : *wait_ms;
+        if (check->at.due_ms > now) {
+            *wait_ms = check->at.due_ms - now < *wait_ms ? check->at.due_ms - now : *wait_ms;
             continue;
         }
         *at = check->next;
@@ -373,12 +413,12 @@ static struct login_check *next_check(struct accounts *a)
 /* Whether it must wait for a turn, since others of its address have failed meanwhile. */
 static bool must_wait(struct accounts *a, struct login_check *check)
 {
-    int64_t now = clock_mono_ms(), wait = check->has_turn ? 0 : logins_turn(logins_of(a), check->peer, now);
+    struct attempt at = check->at; /* others read that one */
+    int64_t wait = at.has_turn ? 0 : take_turn(a, &at, clock_mono_ms());
     if (wait > 0) {
         pthread_mutex_lock(&a->lock);
+        check->at = at;
         a->at_hand = NULL;
-        check->has_turn = true;
-        check->due_ms = now + wait;
         put_last(a, check);
         pthread_mutex_unlock(&a->lock);
     } else if (wait < 0) {
@@ -424,6 +464,8 @@ int accounts_open(struct service *s, struct account_set *set, struct err *err)
     a->service = s;
     a->end = &a->first;
     a->newest = set;
+    logins_init(&a->by_name, LOGIN_FREE);
+    logins_init(&a->by_address, LOGIN_FREE_ADDRESS);
     atomic_init(&a->set, set);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);

@@ -418,7 +418,7 @@ def test_how_it_looks_with_a_wrong_password(make_server, browser, folder):
         if "wrong" not in text(browser, "login-note"):
             browser.find_element(By.ID, "password").send_keys("guess")
             browser.find_element(By.CSS_SELECTOR, "#login-form button").click()
-        return "That password is wrong" in text(browser, "login-note")
+        return "Account or password is wrong" in text(browser, "login-note")
     pictures(browser, "password", folder, ready(browser, refused))
     assert not browser.find_element(By.ID, "now").is_displayed()
 
@@ -526,7 +526,7 @@ def test_a_wrong_password_is_sent_once(make_server, browser):
     assert text(browser, "login-note") == ""
     browser.find_element(By.ID, "password").send_keys("wrong")
     browser.find_element(By.CSS_SELECTOR, "#login-form button").click()
-    wait(lambda: "That password is wrong" in text(browser, "login-note"), browser)
+    wait(lambda: "Account or password is wrong" in text(browser, "login-note"), browser)
     assert browser.execute_script("return sessionStorage.getItem('password')") is None
     assert server.alive()
 
