@@ -189,7 +189,7 @@ static void end_reply(struct call *call, size_t from)
 static void write_reply(struct call *call, const struct message *m)
 {
     size_t from = begin_reply(call);
-    message_write(call->method, m, &call->reply);
+    message_write(m, &call->reply);
     end_reply(call, from);
 }
 

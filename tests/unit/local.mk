@@ -27,7 +27,6 @@ unit_tests = \
 	tests/unit/test_folder \
 	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
-	tests/unit/test_grpc_reflection \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
@@ -76,6 +75,10 @@ unit_tests = \
 	tests/unit/test_timeline \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
+
+if WITH_NGHTTP2
+unit_tests += tests/unit/test_grpc_reflection
+endif
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
