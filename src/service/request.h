@@ -43,10 +43,13 @@ enum request_state {
     REQUEST_WAIT,     /* nothing was done: memory is short, and the connection waits in line; again when it is kicked */
 };
 
+struct account;
+
 struct request {
     /* What is asked. */
     enum request_kind kind;
     enum question_form form;
+    const struct account *account; /* who asks, by account_now(); NULL: nobody */
     struct slice user;
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
@@ -55,7 +58,7 @@ struct request {
     int64_t limit; /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
     int64_t
-        deadline_us; /* by the stopwatch: a question that waits its turn beyond it is refused; 0: question_timeout's */
+        deadline_us; /* by the stopwatch: a question that waits its turn beyond it, or question_timeout, is refused */
     /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
     void (*done)(struct conn *c, struct request *late);
 

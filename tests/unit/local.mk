@@ -1,6 +1,7 @@
 # Unit tests: tests/unit/test_X.c is one program, named here once. It is linked with tests/lib/libtest.a and cmocka, and
 # what it allocates passes through tests/lib/alloc.h.
 unit_tests = \
+	tests/unit/test_accounts \
 	tests/unit/test_away \
 	tests/unit/test_backup \
 	tests/unit/test_base \
