@@ -12,6 +12,8 @@ libunseen_a_SOURCES += \
 	src/grpc/server.h \
 	src/grpc/status.c \
 	src/grpc/status.h \
+	src/grpc/unary.c \
+	src/grpc/unary.h \
 	src/grpc/wire.c \
 	src/grpc/wire.h
 if WITH_NGHTTP2

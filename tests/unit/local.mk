@@ -28,6 +28,7 @@ unit_tests = \
 	tests/unit/test_folder \
 	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
+	tests/unit/test_grpc_unary \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
