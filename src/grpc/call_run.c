@@ -341,7 +341,10 @@ static enum call_step run_inflated(struct call *call, struct slice packed)
 
 static enum call_step run(struct call *call)
 {
-    struct slice bytes = slice_of(call->in.data + call->at + call->prefix, call->size);
+    struct slice bytes = slice_str(""); /* a plain body may be nothing at all */
+    if (call->size > 0) {
+        bytes = slice_of(call->in.data + call->at + call->prefix, call->size);
+    }
     bool packed = call->is_plain ? call->gzip : call->in.data[call->at] == 1;
     if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
         return call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
