@@ -91,7 +91,8 @@ void call_header(struct call *call, struct slice name, struct slice value)
         call->unknown_encoding = !call->gzip && !is_word(value, "identity");
     } else if (is_word(name, "grpc-timeout")) {
         set_timeout(call, status_timeout(value, &call->timeout_us));
-    } else if (is_word(name, "connect-timeout-ms") || is_word(name, "triple-timeout-ms")) {
+    } else if (is_word(name, "connect-timeout-ms") || is_word(name, "triple-timeout-ms") ||
+               is_word(name, "tri-service-timeout")) {
         set_timeout(call, unary_timeout(value, &call->timeout_us));
     } else if (is_word(name, "connect-protocol-version")) {
         call->bad_version = !is_word(value, "1");

@@ -34,7 +34,7 @@ unsigned unary_http_status(enum grpc_status status)
 
 void unary_write_error(enum grpc_status status, const char *text, struct buf *out)
 {
-    buf_addf(out, "{\"code\":\"%s\",\"message\":\"", rows[status].code);
+    buf_addf(out, "{\"code\":\"%s\",\"status\":%d,\"message\":\"", rows[status].code, (int)status);
     for (; *text != '\0'; text++) {
         if (*text == '"' || *text == '\\') {
             buf_addf(out, "\\%c", *text);

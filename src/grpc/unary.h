@@ -14,13 +14,15 @@
 #include "base/slice.h"
 #include "service/refusal.h"
 
-/* Milliseconds in up to ten digits (connect-timeout-ms, triple-timeout-ms), in microseconds. 0, or ERR_INVALID. */
+/* Milliseconds in up to ten digits (connect-timeout-ms, triple-timeout-ms, tri-service-timeout), in microseconds. 0, or
+ * ERR_INVALID. */
 int unary_timeout(struct slice text, int64_t *us);
 
 /* The HTTP status that stands for gRPC's; 200 for GRPC_OK. */
 unsigned unary_http_status(enum grpc_status status);
 
-/* Appends {"code":"invalid_argument","message":"..."}. text: UTF-8. */
+/* Appends {"code":"invalid_argument","status":3,"message":"..."}: Connect's clients look at the code, Dubbo's in
+ * JavaScript at the status. text: UTF-8. */
 void unary_write_error(enum grpc_status status, const char *text, struct buf *out);
 
 #endif

@@ -32,7 +32,7 @@ static void test_errors(void **state)
     struct buf out = {0};
     unary_write_error(GRPC_INVALID_ARGUMENT, "a \"b\" \\ \n\x01 \xc3\xbc", &out);
     static const char expected[] =
-        "{\"code\":\"invalid_argument\",\"message\":\"a \\\"b\\\" \\\\ \\u000a\\u0001 \xc3\xbc\"}";
+        "{\"code\":\"invalid_argument\",\"status\":3,\"message\":\"a \\\"b\\\" \\\\ \\u000a\\u0001 \xc3\xbc\"}";
     assert_false(out.failed);
     assert_int_equal(out.len, sizeof expected - 1);
     assert_memory_equal(out.data, expected, out.len);
