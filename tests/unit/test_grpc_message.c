@@ -141,6 +141,7 @@ static void test_bad(void **state)
     } rows[] = {
         /* The encoding. */
         {"Filter", "0a", "user (field 1): the message ends within its length"},
+        {"Filter", "0a0261", "user (field 1): is 2 bytes long, and the message ends after 1 of them"},
         {"Filter", "0a0361", "user (field 1): is 3 bytes long, and the message ends after 1 of them"},
         {"Filter", "1203", "items (field 2): is 3 bytes long, and the message ends after 0 of them"},
         {"Filter", "12016112056161", "items (field 2): is 5 bytes long, and the message ends after 2 of them"},
@@ -166,6 +167,7 @@ static void test_bad(void **state)
         /* Texts. */
         {"Filter", "0a01ff", "user is not valid UTF-8: other bytes go into binary_user"},
         {"Filter", "12016112016112028080", "items is not valid UTF-8: other bytes go into binary_items"},
+        {"Filter", "1202c3bc1201611201ff", "items is not valid UTF-8: other bytes go into binary_items"},
         {"Filter", "1202c080", "items is not valid UTF-8: other bytes go into binary_items"},
         {"Filter", "1203eda080", "items is not valid UTF-8: other bytes go into binary_items"},
         {"Filter", "1204f4908080", "items is not valid UTF-8: other bytes go into binary_items"},
@@ -235,8 +237,7 @@ static void test_lengths(void **state)
 static void test_too_many(void **state)
 {
     (void)state;
-    struct slice *room = malloc(ITEMS_MAX * sizeof *room);
-    assert_non_null(room);
+    static struct slice room[ITEMS_MAX + 1];
     buf_clear(&bytes);
     for (size_t i = 0; i < ITEMS_MAX + 1; i++) {
         wire_put_item(&bytes, 2, slice_str(i % 1000 == 999 ? "" : "a"));
@@ -248,7 +249,8 @@ static void test_too_many(void **state)
     struct err err;
     assert_int_equal(message_read(method_of("Played"), buf_slice(&bytes), room, &m, &err), 0);
     assert_int_equal(m.rq.n, ITEMS_MAX + 1);
-    free(room);
+    assert_non_null(room[ITEMS_MAX - 1].data);
+    assert_null(room[ITEMS_MAX].data);
 }
 
 static void test_names(void **state)
