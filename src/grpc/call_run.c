@@ -151,11 +151,11 @@ static enum call_step find_body(struct call *call)
 /* STEP_ON: the next message is there, in call->size bytes behind its prefix. */
 static enum call_step find_message(struct call *call)
 {
-    const uint8_t *at = (const uint8_t *)call->in.data + call->at;
     size_t have = call->in.len - call->at;
     if (have < GRPC_PREFIX) {
         return call->whole ? finish(call) : STEP_DONE;
     }
+    const uint8_t *at = (const uint8_t *)call->in.data + call->at;
     call->size = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
     if (at[0] > 1) {
         return refuse_bytes(call, GRPC_INVALID_ARGUMENT, "a message does not begin with 0 or 1");
