@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "grpc/server.h"
+#include "grpc/unary.h"
 
 #define NV(name, value, flags)                                                                                         \
     {                                                                                                                  \
@@ -144,38 +145,42 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
+{
+    (void)session;
+    bool useful = hd->type == NGHTTP2_HEADERS || hd->type == NGHTTP2_WINDOW_UPDATE ||
+                  (hd->type == NGHTTP2_DATA && (hd->length > 0 || (hd->flags & NGHTTP2_FLAG_END_STREAM) != 0));
+    if (!useful) {
+        count_idle_frame(user);
+    }
+    return 0;
+}
+
+/* A frame of a kind that is not known was counted, and is nothing else. */
+static int on_unknown(nghttp2_session *session, void **payload, const nghttp2_frame_hd *hd, void *user)
+{
+    (void)session;
+    (void)payload;
+    (void)hd;
+    (void)user;
+    return NGHTTP2_ERR_CANCEL;
+}
+
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct grpc_conn *s = user;
     const nghttp2_frame_hd *hd = &frame->hd;
     struct call *call = hd->stream_id != 0 ? call_of(session, hd->stream_id) : NULL;
     bool ends = (hd->flags & NGHTTP2_FLAG_END_STREAM) != 0;
-    switch (hd->type) {
-    case NGHTTP2_HEADERS:
-        if (call != NULL && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-            call_begin(call);
-        }
-        break;
-    case NGHTTP2_DATA:
-        if (hd->length == 0 && !ends) {
-            count_idle_frame(s);
-        }
-        break;
-    case NGHTTP2_PING:
-        if ((hd->flags & NGHTTP2_FLAG_ACK) != 0) {
-            s->ping_ms = 0;
-        } else {
-            on_ping(s);
-            count_idle_frame(s);
-        }
-        return 0;
-    case NGHTTP2_WINDOW_UPDATE: /* counted where it opens nothing: that is nghttp2's to see */
-        return 0;
-    default:
-        count_idle_frame(s);
-        return 0;
+    if (hd->type == NGHTTP2_PING && (hd->flags & NGHTTP2_FLAG_ACK) != 0) {
+        s->ping_ms = 0;
+    } else if (hd->type == NGHTTP2_PING) {
+        on_ping(s);
+    } else if (hd->type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST && call != NULL) {
+        call_begin(call);
     }
-    if (ends && call != NULL) {
+    bool of_call = hd->type == NGHTTP2_HEADERS || hd->type == NGHTTP2_DATA;
+    if (of_call && ends && call != NULL) {
         call_whole(call);
     }
     return 0;
@@ -219,7 +224,9 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *u
         return 0;
     }
     s->has_sent = true;
-    if ((hd->flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
+    const struct call *call = call_of(session, hd->stream_id);
+    bool patient = call != NULL && call->is_plain; /* curl drops the answer to a body that it could not send */
+    if ((hd->flags & NGHTTP2_FLAG_END_STREAM) != 0 && !patient &&
         nghttp2_session_get_stream_remote_close(session, hd->stream_id) == 0) {
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, hd->stream_id, NGHTTP2_NO_ERROR);
     }
@@ -261,7 +268,9 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
             grpc_work_add(call);
             worker_wait_turn(&call->conn->conn);
         }
-        if (call->state == CALL_ENDED) {
+        if (call->state == CALL_ENDED && call->is_plain) {
+            *flags |= NGHTTP2_DATA_FLAG_EOF;
+        } else if (call->state == CALL_ENDED) {
             nghttp2_nv nv[2];
             char text[12];
             size_t n_nv = trailers(call, nv, text);
@@ -275,23 +284,38 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
     return (ssize_t)n;
 }
 
+static unsigned http_status(const struct call *call)
+{
+    return call->refused != 0 ? call->refused : call->is_plain ? unary_http_status(call->status) : 200;
+}
+
+/* Those of the answer. Returns how many. */
+static size_t headers(const struct call *call, bool only, nghttp2_nv out[5], char http[12], char code[12])
+{
+    size_t n = 1;
+    out[0] = number(":status", http, 12, http_status(call));
+    if (call->refused != 0) {
+        return n;
+    }
+    if (call->is_plain) {
+        out[n++] = call->status == GRPC_OK ? (nghttp2_nv)NV_FIXED("content-type", "application/proto")
+                                           : (nghttp2_nv)NV_FIXED("content-type", "application/json");
+        return n;
+    }
+    out[n++] = (nghttp2_nv)NV_FIXED("content-type", "application/grpc");
+    out[n++] = (nghttp2_nv)NV_FIXED("grpc-accept-encoding", "identity, gzip");
+    return only ? n + trailers(call, out + n, code) : n;
+}
+
 static void submit_headers(struct call *call)
 {
-    struct grpc_conn *s = call->conn;
     char code[12], http[12];
-    nghttp2_nv nv[6] = {number(":status", http, sizeof http, call->refused != 0 ? call->refused : 200)};
-    size_t n = 1;
-    if (call->refused == 0) {
-        nv[n++] = (nghttp2_nv)NV_FIXED("content-type", "application/grpc");
-        nv[n++] = (nghttp2_nv)NV_FIXED("grpc-accept-encoding", "identity, gzip");
-    }
+    nghttp2_nv nv[5];
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = on_read};
     bool only = call->state == CALL_ENDED && call->reply.len == 0;
-    if (only && call->refused == 0) {
-        n += trailers(call, nv + n, code);
-    }
+    size_t n = headers(call, only, nv, http, code);
     call->headers_sent = true;
-    nghttp2_submit_response(s->session, call->stream, nv, n, only ? NULL : &provider);
+    nghttp2_submit_response(call->conn->session, call->stream, nv, n, only ? NULL : &provider);
 }
 
 void h2_reply(struct call *call)
@@ -414,6 +438,8 @@ int h2_init(struct grpc *g)
     }
     nghttp2_session_callbacks_set_on_begin_headers_callback(g->callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(g->callbacks, on_header);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(g->callbacks, on_begin_frame);
+    nghttp2_session_callbacks_set_unpack_extension_callback(g->callbacks, on_unknown);
     nghttp2_session_callbacks_set_on_frame_recv_callback(g->callbacks, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(g->callbacks, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(g->callbacks, on_stream_close);
@@ -422,6 +448,9 @@ int h2_init(struct grpc *g)
     nghttp2_option_set_no_closed_streams(g->option, 1);
     nghttp2_option_set_max_settings(g->option, SETTINGS_MAX);
     nghttp2_option_set_max_deflate_dynamic_table_size(g->option, TABLE);
+    for (unsigned type = NGHTTP2_CONTINUATION + 1; type <= UINT8_MAX; type++) {
+        nghttp2_option_set_user_recv_extension_type(g->option, (uint8_t)type); /* or it would not be told of them */
+    }
 #ifdef HAVE_NGHTTP2_OPTION_SET_STREAM_RESET_RATE_LIMIT
     nghttp2_option_set_stream_reset_rate_limit(g->option, GRPC_CALM_BURST, GRPC_CALM_RATE);
 #endif

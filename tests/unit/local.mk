@@ -30,7 +30,7 @@ unit_tests = \
 	tests/unit/test_folder \
 	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
-	tests/unit/test_grpc_reflection \
+	tests/unit/test_grpc_unary \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
@@ -88,6 +88,9 @@ if WITH_OPENSSL
 unit_tests += $(tls_tests)
 endif
 EXTRA_PROGRAMS += $(tls_tests)
+if WITH_NGHTTP2
+unit_tests += tests/unit/test_grpc_reflection
+endif
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
