@@ -13,6 +13,12 @@ enum { NAME_MAX_LENGTH = 64 };
 #define MINUTE_MS 60000.0
 #define DAY_MS (24 * 60 * MINUTE_MS)
 
+#ifdef WITH_NGHTTP2
+#define GRPC_ADDRESS "127.0.0.1:7981"
+#else
+#define GRPC_ADDRESS "none"
+#endif
+
 #define FIELD(name) .offset = offsetof(struct config, name)
 
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
@@ -58,7 +64,7 @@ const struct config_option config_options[] = {
         .default_text = "127.0.0.1:7979",
         .change = CHANGE_RESTART,
         .help = "The address and port for clients: 127.0.0.1:7979, [::1]:7979, or none for no TCP at all. Port 0 takes "
-                "a free one. An address that other machines can reach needs requirepass.",
+                "a free one. An address that other machines can reach needs requirepass or accounts.",
     },
     {
         .name = "unix_socket",
@@ -96,7 +102,8 @@ const struct config_option config_options[] = {
         .default_text = "127.0.0.1:7980",
         .change = CHANGE_RESTART,
         .help = "The address and port for HTTP: health checks, metrics and the JSON API; none for no HTTP. As with "
-                "listen, port 0 takes a free one, and an address that other machines can reach needs requirepass.",
+                "listen, port 0 takes a free one, and an address that other machines can reach needs requirepass or "
+                "accounts.",
     },
     {
         .name = "http_hosts",
@@ -108,6 +115,15 @@ const struct config_option config_options[] = {
         .help = "Names under which a proxy in front passes requests on, such as unseen.example.org, split by commas. "
                 "Where http is a loopback address, requests for other names than these and localhost are refused, so "
                 "that no web page can make a browser on this machine ask in its name. IP addresses are always taken.",
+    },
+    {
+        .name = "grpc",
+        .type = CONFIG_ADDRESS,
+        FIELD(grpc),
+        .default_text = GRPC_ADDRESS,
+        .change = CHANGE_RESTART,
+        .help = "The address and port for gRPC; none for no gRPC. As with listen, port 0 takes a free one, and an "
+                "address that other machines can reach needs requirepass.",
     },
     {
         .name = "requirepass",
@@ -127,6 +143,17 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help =
             "A file whose one line is that password, instead of requirepass. It is read at the start and on SIGHUP.",
+    },
+    {
+        .name = "accounts",
+        .type = CONFIG_STRING,
+        FIELD(accounts),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "A file of accounts, each with roles and a password of its own; unseen account writes it. requirepass "
+                "is beside it the password of the account default, which may do everything. It is read at the start "
+                "and on SIGHUP. Empty: there are none.",
     },
     {
         .name = "max_clients",

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "service/account.h"
 #include "service/impl.h"
+#include "service/slowlog.h"
 
 enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err)
 {
@@ -164,6 +166,31 @@ void service_refused(struct conn *c, const struct request *rq)
     meter_count(&service_of(c)->meter, COUNT_TIMES_REFUSED, rq->has_at && rq->err->code == ERR_RANGE);
 }
 
+/* The arguments of the slow log: the operation, of whom, about what. */
+static void note_slow(struct conn *c, const struct request *rq, int64_t us)
+{
+    struct buf args = {0};
+    struct slice who = rq->user.data != NULL ? rq->user : rq->session;
+    bool more =
+        slowlog_add_arg(&args, 0, 2 + rq->n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + rq->n, who);
+    for (size_t i = 0; more && i < rq->n; i++) {
+        more = slowlog_add_arg(&args, 2 + i, 2 + rq->n, rq->items[i]);
+    }
+    slowlog_note(c, us, &args);
+}
+
+void service_answered(struct conn *c, const struct request *rq)
+{
+    int64_t us = clock_stopwatch_us() - c->arrived_us;
+    meter_note(&service_of(c)->meter, (enum op)c->op, us, 1);
+    if (slowlog_wants(config_now(c->worker->pool->cfg), us)) {
+        note_slow(c, rq, us);
+    }
+    if (rq->err != NULL) {
+        service_refused(c, rq);
+    }
+}
+
 enum request_state service_resume(struct conn *c, struct request *rq)
 {
     struct late *late = (struct late *)rq;
@@ -244,7 +271,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     };
     struct service_loop *l = service_of(c);
     struct err err;
-    if (request_check(rq, &err) < 0) {
+    if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);

@@ -43,10 +43,13 @@ enum request_state {
     REQUEST_WAIT,     /* nothing was done: memory is short, and the connection waits in line; again when it is kicked */
 };
 
+struct account;
+
 struct request {
     /* What is asked. */
     enum request_kind kind;
     enum question_form form;
+    const struct account *account; /* who asks, by account_now(); NULL: nobody */
     struct slice user;
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
@@ -83,6 +86,10 @@ enum request_state service_resume(struct conn *c, struct request *rq);
 
 /* The edge has told rq->err, and will not submit it again: counts it. */
 void service_refused(struct conn *c, const struct request *rq);
+
+/* The edge tells what came of it, REQUEST_ANSWERED: counts that if it is an error, measures it as c->op since
+ * c->arrived_us, and notes it where that was slow. (What is recorded, the recorder measures.) */
+void service_answered(struct conn *c, const struct request *rq);
 
 /* Ends a late request: its outcome was told, or nobody waits for it any more, and then done() is not called. A question
  * that waits for its turn loses that; what is being done goes on. NULL: nothing. */
