@@ -195,6 +195,13 @@ static void on_drain(struct conn *c)
     grpc_charge(s);
 }
 
+static void on_gone(struct conn *c)
+{
+    for (struct call *call = grpc_conn_of(c)->calls; call != NULL; call = call->next) {
+        call_drop_late(call);
+    }
+}
+
 static void on_close(struct conn *c)
 {
     struct grpc_conn *s = grpc_conn_of(c);
@@ -216,6 +223,7 @@ const struct conn_ops grpc_conn_ops = {
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .close = on_close,
     .output = on_output,
     .tick = on_tick,

@@ -252,12 +252,13 @@ static struct slice last_word(struct conn *c, enum conn_end why)
 {
     struct http_conn *s = conn_of(c);
     struct buf *word = &s->rq.http->last_word;
-    bool idle = c->input.len + c->in_kernel == 0 && !c->midway;
+    bool idle = c->input.len + c->in_kernel == 0 && !c->midway && !s->working;
     buf_clear(word);
     if (why == CONN_END_LATE && !s->working && (!idle || !s->served)) {
         http_problem(&s->rq, 408, "timeout", "the request did not come whole in time");
-    } else if (why == CONN_END_STOPPING && s->working) {
-        http_problem(&s->rq, 503, "stopping", "the server is stopping, and the store has not answered yet");
+    } else if (why == CONN_END_STOPPING && !idle) {
+        http_problem(&s->rq, 503, "stopping", "the server is stopping%s",
+                     s->rq.asked != NULL && c->line == NULL ? ", and the store has not answered yet" : "");
     } else {
         return (struct slice){NULL, 0};
     }

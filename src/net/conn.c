@@ -124,9 +124,14 @@ void conn_dismiss(struct conn *c, struct slice last_word)
     conn_abort(c);
 }
 
+static struct slice last_word(struct conn *c, enum conn_end why)
+{
+    return c->ops->last_word != NULL ? c->ops->last_word(c, why) : (struct slice){NULL, 0};
+}
+
 void conn_end(struct conn *c, enum conn_end why)
 {
-    conn_dismiss(c, c->ops->last_word != NULL ? c->ops->last_word(c, why) : (struct slice){NULL, 0});
+    conn_dismiss(c, last_word(c, why));
 }
 
 void conn_finish(struct conn *c)
@@ -354,7 +359,9 @@ void conn_drain(struct conn *c)
     if (c->state == CONN_OPEN && c->ops->drain != NULL) {
         c->ops->drain(c);
     }
-    if (c->refs == 1 && !c->owed) {
+    if (c->refs == 1 && !c->owed && c->state == CONN_OPEN) {
+        struct slice word = last_word(c, CONN_END_STOPPING);
+        buf_add(&c->out, word.data, word.len);
         conn_finish(c);
     }
 }

@@ -60,7 +60,7 @@ enum {
 /* Why a connection ends before its time. */
 enum conn_end {
     CONN_END_LATE,     /* it took too long */
-    CONN_END_STOPPING, /* the worker stops, and what it waits for did not come */
+    CONN_END_STOPPING, /* the worker stops, and what was asked on it is not done */
 };
 
 struct conn_ops {

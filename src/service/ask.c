@@ -26,7 +26,7 @@ struct question {
     bool wants;       /* the old Redis is still to be asked, about query.elsewhere */
     bool was_through; /* it was */
     uint8_t *seen;
-    const char *cause; /* of what is overdue */
+    const char *limit, *cause; /* of what is overdue */
 };
 
 /* --- late --- */
@@ -117,12 +117,12 @@ static size_t question_size(const struct request *rq)
            rq->user.len;
 }
 
-/* The request's own, or question_timeout's from now on: whichever is first. 0: there is none. */
+/* The request's own, or that of question_timeout, whichever is earlier. 0: none. */
 static int64_t deadline_of(const struct service_loop *l, const struct request *rq)
 {
     int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms;
-    int64_t own_us = clock_stopwatch_us() + timeout_ms * 1000;
-    return timeout_ms > 0 && (rq->deadline_us == 0 || own_us < rq->deadline_us) ? own_us : rq->deadline_us;
+    int64_t ours = timeout_ms > 0 ? clock_stopwatch_us() + timeout_ms * 1000 : 0, theirs = rq->deadline_us;
+    return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
 }
 
 /* For one that is not answered at once. NULL: *state says why. */
@@ -141,6 +141,7 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     q->late.free = free_question;
     q->late.take_back = take_back;
     q->late.rq.deadline_us = deadline_of(l, rq);
+    q->limit = q->late.rq.deadline_us == rq->deadline_us ? "its deadline" : "question_timeout";
     q->seen = unseen + 2 * bits;
     q->wants = wants;
     q->query = (struct query){.kind = (enum query_kind)rq->kind,
@@ -261,7 +262,7 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
     struct request *rq = &late->rq;
     if (late->overdue) {
         struct err err = {0};
-        err_set(&err, ERR_LATE, "not answered within question_timeout: %s", q->cause);
+        err_set(&err, ERR_LATE, "not answered within %s: %s", q->limit, q->cause);
         return request_fail(l, rq, &err);
     }
     if (ask_through(l, q, rq->items)) {

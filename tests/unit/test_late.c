@@ -16,6 +16,7 @@
 
 #include "base/calendar.h"
 #include "fake_store.h"
+#include "net/worker.h"
 #include "resp/writer.h"
 #include "tests/lib/server_fixture.h"
 
@@ -121,6 +122,60 @@ static void test_timeout_within_exec(void **state)
     client_expect(second, "*2\r\n$1\r\nx\r\n$1\r\ny\r\n");
     close(first);
     close(second);
+    tear_down(&f);
+}
+
+/* The time counts from when a question is begun, not from when it came: what its connection asked before it may take as
+ * long as it likes. A machine that is slower than the timeout itself gets another try. */
+static void test_timeout_behind_own(void **state)
+{
+    (void)state;
+    struct fixture f;
+    char got[64] = "-";
+    set_up(&f, SHORT_MS);
+    for (int tries = 0; got[0] == '-' && tries < 50; tries++) {
+        int first = hold_thread(&f), second = client_open(&f);
+        fake_store_hold(f.store);
+        client_say(second, "FORGET w\r\nUNSEEN u p x\r\n");
+        fake_store_wait(f.store, 1);
+        client_expect(first, LATE); /* so its time is over */
+        fake_store_release_scans(f.store);
+        fake_store_release(f.store);
+        client_expect(second, ":0\r\n");
+        assert_true(recv(second, got, sizeof got, 0) > 0);
+        close(first);
+        close(second);
+    }
+    assert_memory_equal(got, UNSEEN_X, strlen(UNSEEN_X));
+    tear_down(&f);
+}
+
+/* Clients that have gone leave their turns: what they hold is given back, but for what a worker keeps of the budget. */
+static void test_turn_of_the_gone(void **state)
+{
+    (void)state;
+    enum { GONE = 8 };
+    struct fixture f;
+    int gone[GONE];
+    set_up(&f, 0);
+    int other = client_open(&f), first = hold_thread(&f);
+    long long before = memory_used(other), most = before + 2 * BUDGET_STEP_MAX;
+    for (int i = 0; i < GONE; i++) {
+        gone[i] = client_open(&f);
+        ask_much(gone[i], 1);
+    }
+    while (memory_used(other) <= most) {
+    }
+    for (int i = 0; i < GONE; i++) {
+        close(gone[i]);
+    }
+    while (client_info(other, "clients", "connected_clients") > 2) {
+    }
+    assert_in_range(memory_used(other), 0, most);
+    fake_store_release_scans(f.store);
+    client_expect(first, UNSEEN_X);
+    close(first);
+    close(other);
     tear_down(&f);
 }
 
@@ -265,6 +320,53 @@ static void test_stop_within_exec(void **state)
     fixture_end(&f);
     close(fd);
     close(idle);
+}
+
+static void add_large(struct buf *text, const char *command, const char *user)
+{
+    struct writer w = {text, 2};
+    write_array(&w, 2 + ITEMS_MAX);
+    write_bulk(&w, slice_str(command));
+    write_bulk(&w, slice_str(user));
+    for (int k = 0; k < ITEMS_MAX; k++) {
+        write_bulk(&w, slice_str("an item of some forty bytes and a few more"));
+    }
+}
+
+/* request_memory is lowered while a transaction of large commands is at its first one, which is late: what it has taken
+ * is answered all the same, and only what comes next is too large. */
+static void test_less_memory_within_exec(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct buf text = {0}, got = {0};
+    set_up(&f, 0);
+    struct worker_pool *pool = server_pool(f.server);
+    fake_store_hold_scans(f.store);
+    int fd = client_open(&f);
+    client_say(fd, "MULTI\r\n");
+    add_large(&text, "SEEN", "u");
+    add_large(&text, "SEEN", "w");
+    client_send(fd, text.data, text.len);
+    client_say(fd, "ECHO z\r\nEXEC\r\n");
+    client_expect(fd, "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n");
+    fake_store_wait_scan(f.store);
+    budget_limit(&pool->budget, 16 * 1024 * 1024, pool->request_max, (size_t)pool->n_all);
+    fake_store_release_scans(f.store);
+    for (int i = 0; i < 2; i++) {
+        client_expect(fd, "*65536\r\n");
+        for (int k = 0; k < ITEMS_MAX; k += 8) {
+            client_expect(fd, ":0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n");
+        }
+    }
+    client_expect(fd, "$1\r\nz\r\n");
+    client_send(fd, text.data, text.len);
+    client_read_all(fd, &got);
+    assert_memory_equal(got.data, "-ERR Protocol error", 19);
+    close(fd);
+    buf_free(&text);
+    buf_free(&got);
+    tear_down(&f);
 }
 
 /* --- a store that answers later --- */
@@ -417,11 +519,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_timeout_within_exec),
+        cmocka_unit_test(test_timeout_behind_own),
+        cmocka_unit_test(test_turn_of_the_gone),
         cmocka_unit_test(test_history_and_why),
         cmocka_unit_test(test_deliver),
         cmocka_unit_test(test_client_gone),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_within_exec),
+        cmocka_unit_test(test_less_memory_within_exec),
         cmocka_unit_test(test_store_later),
         cmocka_unit_test(test_store_later_delivers),
         cmocka_unit_test(test_store_timeout),

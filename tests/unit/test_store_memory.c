@@ -1,5 +1,4 @@
-/* The memory store, beyond what every engine keeps (test_store_conformance.c): its bound, and loads that are answered
- * later. */
+/* The memory store, beyond what every engine keeps (test_store_conformance.c): its bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,48 +123,6 @@ static void test_no_time_is_known(void **state)
     store_fixture_free(f);
 }
 
-/* --- loads that are answered later --- */
-
-struct question {
-    struct store_load load;
-    int done;
-};
-
-static void load_done(struct store_load *load)
-{
-    struct question *q = load->owner;
-    struct store_call raise = {.owner = &q->done};
-    call_done(&raise);
-}
-
-static void test_several_under_way(void **state)
-{
-    (void)state;
-    enum { N = 8 };
-    struct store_fixture *f = open_with(&(struct memory_store_options){.later = true});
-    struct store_reader *readers[N];
-    static struct question questions[N];
-    struct err err = {0};
-    play(f, "u", "a");
-    for (int i = 0; i < N; i++) {
-        const char *user = i % 2 == 0 ? "u" : "v";
-        assert_int_equal(f->store->ops->reader_open(f->store, &readers[i], &err), 0);
-        questions[i].load = (struct store_load){.key = key_of(user),
-                                                .user = slice_str(user),
-                                                .first_month = INT_MIN,
-                                                .done = load_done,
-                                                .owner = &questions[i]};
-        assert_int_equal(f->store->ops->load(readers[i], &questions[i].load), STORE_LATER);
-    }
-    for (int i = 0; i < N; i++) {
-        wait_flag(&questions[i].done);
-        assert_int_equal(questions[i].load.err.code, 0);
-        assert_int_equal(in_view(&questions[i].load.view, "a"), i % 2 == 0);
-        f->store->ops->reader_close(readers[i]);
-    }
-    store_fixture_free(f);
-}
-
 /* What was handed in before the end is answered. */
 static void test_close_answers(void **state)
 {
@@ -196,7 +153,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_lower_bound),
         cmocka_unit_test(test_repeats_take_no_room),
         cmocka_unit_test(test_no_time_is_known),
-        cmocka_unit_test(test_several_under_way),
         cmocka_unit_test(test_close_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
