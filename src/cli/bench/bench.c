@@ -242,7 +242,7 @@ static int find_server(struct bench *b, const char *to, struct err *err)
     } else {
         return err_set(err, ERR_INVALID, "bench: the configuration listens nowhere: say where with --to");
     }
-    return client_password(&b->cfg, &b->password, err);
+    return client_prepare(&b->cfg, &b->password, err);
 }
 
 /* --- running --- */
