@@ -236,7 +236,7 @@ static int find_server(struct bench *b, const char *to, struct err *err)
     if (to != NULL) {
         snprintf(b->to, sizeof b->to, "%s", to);
     } else if (listen[0] != '\0') {
-        snprintf(b->to, sizeof b->to, "%s", listen);
+        snprintf(b->to, sizeof b->to, "%.*s", (int)strcspn(listen, ", \t"), listen); /* the first of several */
     } else if (b->cfg.unix_socket[0] != '\0') {
         snprintf(b->to, sizeof b->to, "unix:%s", b->cfg.unix_socket);
     } else {
