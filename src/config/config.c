@@ -240,12 +240,16 @@ static int validate_key(const char *option, const char *key, struct err *err)
     return 0;
 }
 
-/* Whether it is host:port, [v6]:port, or the whole path of a socket, perhaps with unix: before it. */
+/* Whether it is host:port or [v6]:port, perhaps with tls:// before it; or the whole path of a socket, perhaps with
+ * unix:.
+ */
 static bool is_redis(const char *address)
 {
+    bool tls = strncmp(address, "tls://", 6) == 0;
+    address += tls ? 6 : 0;
     const char *path = strncmp(address, "unix:", 5) == 0 ? address + 5 : address;
     if (path[0] == '/') {
-        return strlen(path) < sizeof((struct sockaddr_un){0}).sun_path;
+        return !tls && strlen(path) < sizeof((struct sockaddr_un){0}).sun_path;
     }
     const char *colon = strrchr(address, ':');
     size_t len = colon != NULL ? (size_t)(colon - address) : 0;
@@ -261,9 +265,16 @@ static bool is_redis(const char *address)
 static int validate_legacy(const struct config *cfg, struct err *err)
 {
     if (cfg->legacy_redis[0] != '\0' && !is_redis(cfg->legacy_redis)) {
-        return err_set(err, ERR_INVALID, "legacy_redis is %s, expected host:port, or the whole path of a Unix socket",
+        return err_set(err, ERR_INVALID,
+                       "legacy_redis is %s, expected host:port, tls://host:port, or the whole path of a Unix socket",
                        log_quote_str(cfg->legacy_redis));
     }
+#ifndef WITH_OPENSSL
+    if (strncmp(cfg->legacy_redis, "tls://", 6) == 0) {
+        return err_set(err, ERR_INVALID, "legacy_redis is %s, but this unseen was built without OpenSSL",
+                       cfg->legacy_redis);
+    }
+#endif
     int code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
     if (code == 0 && cfg->legacy_delivered_key[0] != '\0') {
         code = validate_key("legacy_delivered_key", cfg->legacy_delivered_key, err);

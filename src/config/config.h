@@ -59,6 +59,7 @@ struct config {
     char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
     char tls_cert[CONFIG_TEXT];          /* files in PEM; "" none */
     char tls_key[CONFIG_TEXT];           /* "": in tls_cert */
+    char tls_ca[CONFIG_TEXT];            /* of those that this one connects to; "": the system's */
     char client_ca[CONFIG_TEXT];         /* "": no certificate is asked of clients */
     char requirepass[CONFIG_TEXT];       /* "" none */
     char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts its content into requirepass */

@@ -134,8 +134,9 @@ const struct config_option config_options[] = {
         .max = CONFIG_TEXT - 1,
         .default_text = "",
         .change = CHANGE_LIVE,
-        .help = "The file with the certificate for tls:// addresses, in PEM, its intermediates behind it. It and the "
-                "two below are read at the start and on SIGHUP: connections go on, new ones get what was read.",
+        .help = "The file with the certificate for tls:// addresses, in PEM, its intermediates behind it. It, its key "
+                "and client_ca are read at the start and on SIGHUP: connections go on, new ones get what was read. It "
+                "is shown to servers that ask for one, too.",
     },
     {
         .name = "tls_key",
@@ -146,6 +147,17 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help = "The file with the certificate's private key, in PEM and without a passphrase. Empty: it stands in "
                 "tls_cert.",
+    },
+    {
+        .name = "tls_ca",
+        .type = CONFIG_STRING,
+        FIELD(tls_ca),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help =
+            "A file with certificates of CAs, in PEM: whom to trust where a subcommand, the migration or the mirror "
+            "connects to a tls:// address. Empty: the system's.",
     },
     {
         .name = "client_ca",

@@ -34,6 +34,8 @@ libunseen_a_SOURCES += \
 	src/net/tls_impl.h \
 	src/net/version.c \
 	src/net/version.h \
+	src/net/wire.c \
+	src/net/wire.h \
 	src/net/worker.c \
 	src/net/worker_line.c \
 	src/net/worker.h

@@ -279,6 +279,7 @@ const char *tls_version(const struct tls *t)
 static void shake(struct tls *t)
 {
     const struct tls_input *in = t->in;
+    char byte;
     if (t->is_server && t->shaken == 0 && in->len > 0 && in->bytes[0] != TYPE_HANDSHAKE) {
         break_off(t, "what came is not TLS");
         return;
@@ -287,6 +288,8 @@ static void shake(struct tls *t)
     t->shaken += in->used;
     if (result == 1) {
         t->state = TLS_OPEN;
+        t->in = NULL;
+        SSL_peek(t->ssl, &byte, 1); /* finds nothing, and lets go of the buffer for it */
     } else if (judge(t, result) == TLS_SHAKING && t->is_server && t->shaken + in->missing > SHAKE_MAX) {
         break_off(t, "the handshake is too large");
     }

@@ -27,7 +27,7 @@ enum {
     TLS_HEAD = 5,                          /* bytes before each record's own */
     TLS_PLAIN_MAX = 16 * 1024,             /* that a record holds */
     TLS_RECORD_MAX = TLS_HEAD + 17 * 1024, /* more is no TLS */
-    TLS_IDLE_BYTES = 12 * 1024,
+    TLS_IDLE_BYTES = 32 * 1024,
     TLS_BUSY_BYTES = 96 * 1024,
     TLS_CAUSE = 256,
 };

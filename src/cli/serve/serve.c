@@ -101,7 +101,12 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
 static int publish(struct store *store, const struct server *server, struct err *err)
 {
     char address[SERVER_ADDRESS_TEXT], whole[PATH_MAX], text[PATH_MAX + sizeof unix_prefix];
-    if (server_address(server, 0, address, sizeof address) < 0) {
+    int i = 0;
+    while (server_address(server, i, address, sizeof address) >= 0 && strstr(address, "://") != NULL) {
+        i++; /* TLS, or HTTP: needs more than an address */
+    }
+    if (server_address(server, i, address, sizeof address) < 0 &&
+        server_address(server, 0, address, sizeof address) < 0) {
         return 0;
     }
     size_t n = sizeof unix_prefix - 1;
