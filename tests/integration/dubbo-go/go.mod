@@ -1,4 +1,4 @@
-module dubbo
+module dubbo-go
 
 go 1.25.0
 

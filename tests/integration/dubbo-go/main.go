@@ -21,7 +21,7 @@ import (
 	"github.com/dubbogo/gost/log/logger"
 	"go.uber.org/zap"
 
-	pb "dubbo/unseen/v1"
+	pb "dubbo-go/unseen/v1"
 )
 
 var background = context.Background()
