@@ -293,5 +293,14 @@ int config_validate(const struct config *cfg, struct err *err)
     if (code == 0) {
         code = validate_address(cfg, "http", cfg->http, err);
     }
+    if (code == 0) {
+        code = validate_address(cfg, "grpc", cfg->grpc, err);
+    }
+#ifndef WITH_NGHTTP2
+    if (code == 0 && strcmp(cfg->grpc, "none") != 0) {
+        code = err_set(err, ERR_INVALID, "grpc is %s, but this unseen was built without nghttp2: expected none",
+                       log_quote_str(cfg->grpc));
+    }
+#endif
     return code < 0 ? code : validate_legacy(cfg, err);
 }

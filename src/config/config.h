@@ -54,6 +54,7 @@ struct config {
     int64_t unix_socket_mode;            /* enum config_mode */
     char unix_socket_group[CONFIG_TEXT]; /* name or number, "" the process's own */
     char http[CONFIG_TEXT];              /* as listen */
+    char grpc[CONFIG_TEXT];
     char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
     char requirepass[CONFIG_TEXT];       /* "" none */
     char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts its content into requirepass */

@@ -13,6 +13,12 @@ enum { NAME_MAX_LENGTH = 64 };
 #define MINUTE_MS 60000.0
 #define DAY_MS (24 * 60 * MINUTE_MS)
 
+#ifdef WITH_NGHTTP2
+#define GRPC_ADDRESS "127.0.0.1:7981"
+#else
+#define GRPC_ADDRESS "none"
+#endif
+
 #define FIELD(name) .offset = offsetof(struct config, name)
 
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
@@ -107,6 +113,15 @@ const struct config_option config_options[] = {
         .help = "Names under which a proxy in front passes requests on, such as unseen.example.org, split by commas. "
                 "Where http is a loopback address, requests for other names than these and localhost are refused, so "
                 "that no web page can make a browser on this machine ask in its name. IP addresses are always taken.",
+    },
+    {
+        .name = "grpc",
+        .type = CONFIG_ADDRESS,
+        FIELD(grpc),
+        .default_text = GRPC_ADDRESS,
+        .change = CHANGE_RESTART,
+        .help = "The address and port for gRPC; none for no gRPC. As with listen, port 0 takes a free one, and an "
+                "address that other machines can reach needs requirepass.",
     },
     {
         .name = "requirepass",

@@ -66,7 +66,7 @@ int wire_next(struct wire *w, struct wire_field *f, struct err *err)
         return 0;
     }
     if (read_key(w, f, err) < 0) {
-        return err->code;
+        return ERR_INVALID;
     }
     switch ((unsigned)f->type) {
     case WIRE_I64:

@@ -36,7 +36,8 @@ static inline struct wire wire_of(struct slice message)
     return (struct wire){at, at + message.len};
 }
 
-/* The next field: 1, 0 at the end of the message, or ERR_INVALID with a text to be put behind the field's name. */
+/* The next field: 1, 0 at the end of the message, or ERR_INVALID with a text to be put behind the field's name. err
+ * may be NULL. */
 int wire_next(struct wire *w, struct wire_field *f, struct err *err);
 
 /* --- writing --- */

@@ -39,6 +39,15 @@ void conn_account(struct conn *c)
     }
 }
 
+void conn_charge(struct conn *c, size_t extra)
+{
+    if (extra > c->extra) {
+        c->granted = 0; /* what was allowed is held elsewhere than in out */
+    }
+    c->extra = extra;
+    conn_account(c);
+}
+
 void conn_hold(struct conn *c)
 {
     c->refs++;
@@ -257,6 +266,9 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state == CONN_CLOSING) {
         return;
     }
+    if (c->state == CONN_OPEN && c->ops->tick != NULL) {
+        c->ops->tick(c, now);
+    }
     if (c->wake_ms != 0 && now >= c->wake_ms) {
         conn_kick(c);
         return;
@@ -289,7 +301,7 @@ void conn_tick(struct conn *c, int64_t now)
         give_up(c, "half a request, and others wait for its memory");
     } else if (conn_is_stranger(c) && now - c->opened_ms >= CONN_PATIENCE_MS) {
         give_up(c, "no password");
-    } else if (idle_timeout > 0 && now - c->active_ms >= idle_timeout) {
+    } else if (idle_timeout > 0 && !c->owed && now - c->active_ms >= idle_timeout) {
         give_up(c, "idle");
     } else if (c->out.len == 0 && c->out.cap > 0 && now - c->active_ms >= WORKER_TICK_MS) {
         buf_free(&c->out); /* an idle connection holds nothing */
@@ -301,6 +313,9 @@ void conn_tick(struct conn *c, int64_t now)
 
 void conn_drain(struct conn *c)
 {
+    if (c->state == CONN_OPEN && c->ops->drain != NULL) {
+        c->ops->drain(c);
+    }
     if (c->refs == 1 && !c->owed) {
         conn_finish(c);
     }

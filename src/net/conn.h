@@ -73,6 +73,15 @@ struct conn_ops {
     struct slice (*last_word)(struct conn *c, enum conn_end why);
 
     void (*close)(struct conn *c); /* the last call: frees what the protocol holds */
+
+    /* NULL where the protocol puts all it has to say into out at once. Else asked before out is sent, and again while
+     * the peer takes it: appends a bounded piece more. False: that was all. */
+    bool (*output)(struct conn *c);
+
+    /* NULL: not wanted. Each second while it is open; and at each turn of the loop once the worker stops, where it says
+     * so to the peer and sets owed. */
+    void (*tick)(struct conn *c, int64_t now_ms);
+    void (*drain)(struct conn *c);
 };
 
 enum conn_state {
@@ -177,6 +186,9 @@ static inline bool conn_may_reply(struct conn *c, size_t most)
 
 /* Whether so much more may be held for the connection; the overdraft always may. */
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more);
+
+/* The protocol holds so many bytes: sets c->extra, and tells the budget now rather than when input() returns. */
+void conn_charge(struct conn *c, size_t extra);
 
 /* Memory is short: the worker kicks it when so much more may be held. */
 void conn_starve(struct conn *c, enum budget_use use, size_t more);

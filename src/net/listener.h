@@ -13,12 +13,12 @@ struct config;
 struct worker_side;
 struct worker;
 
-enum { LISTENERS_MAX = 3, LISTENER_TEXT = 320 };
+enum { LISTENERS_MAX = 4, LISTENER_TEXT = 320 };
 
 struct listener {
     int fd;
     bool is_unix;
-    char address[LISTENER_TEXT]; /* as bound: "127.0.0.1:7979", "[::1]:7979", "unix:/run/unseen.sock", "http://..." */
+    char address[LISTENER_TEXT]; /* as bound: "127.0.0.1:7979", "[::1]:7979", "unix:/run/unseen.sock", "http://...", "grpc://..." */
     dev_t dev;                   /* of the socket file, to remove no other one */
     ino_t ino;
     const struct conn_ops *ops;

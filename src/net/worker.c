@@ -307,11 +307,16 @@ static int make_rooms(struct worker_pool *pool, const struct worker_side *side, 
     return code;
 }
 
+int worker_pool_size(const struct config *cfg)
+{
+    return cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
+}
+
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
                       struct listener *listeners, int n_listeners, struct err *err)
 {
     pool->cfg = cfg;
-    pool->n = cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
+    pool->n = worker_pool_size(cfg);
     pool->listeners = listeners;
     pool->n_listeners = n_listeners;
     const struct worker_side *side = find_side(pool);

@@ -131,6 +131,9 @@ struct worker_pool {
     int64_t started_ms, started_wall_ms; /* monotonic, and wall */
 };
 
+/* How many share the connections. */
+int worker_pool_size(const struct config *cfg);
+
 /* The listeners are bound before, and handed over: worker_pool_start() begins to accept. pool->hooks and pool->service
  * are set. */
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,

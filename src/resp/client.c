@@ -371,8 +371,9 @@ static enum outcome tell(struct resp_client *s, struct request *rq, enum request
     return outcome;
 }
 
-static void on_done(struct conn *c)
+static void on_done(struct conn *c, struct request *late)
 {
+    (void)late;
     resp_client_answered(client_of(c));
 }
 

@@ -16,7 +16,7 @@ struct server {
     int n_listeners;
 };
 
-static int bind_all(struct server *s, const struct config *cfg, const struct listener *beside, struct err *err)
+static int bind_all(struct server *s, const struct config *cfg, const struct listener *const *beside, struct err *err)
 {
     int code = 0;
     if (strcmp(cfg->listen, "none") != 0) {
@@ -28,13 +28,14 @@ static int bind_all(struct server *s, const struct config *cfg, const struct lis
     if (code == 0 && s->n_listeners == 0) {
         code = err_set(err, ERR_INVALID, "listen = none and no unix_socket: nobody could connect");
     }
-    if (beside != NULL) {
-        s->listeners[s->n_listeners++] = *beside;
+    for (; beside != NULL && *beside != NULL; beside++) {
+        s->listeners[s->n_listeners++] = **beside;
     }
     return code;
 }
 
-int server_start(const struct config *cfg, const struct listener *beside, struct server **server, struct err *err)
+int server_start(const struct config *cfg, const struct listener *const *beside, struct server **server,
+                 struct err *err)
 {
     struct server *s = calloc(1, sizeof *s);
     if (s == NULL) {

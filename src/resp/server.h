@@ -30,11 +30,13 @@ enum {
     SERVER_STOP_MS = 10 * 1000, /* how long server_stop() waits for the store and for slow readers */
 };
 
-/* `beside` is the bound listener of another edge, which is the server's from here on; NULL: there is none. Opens cfg's
- * TCP address (port 0: any free one; "none": no TCP) and Unix socket and starts cfg->workers threads. A stale socket
- * file is removed, but only when nobody answers on it. cfg must outlive the server. Returns 0, or ERR_INVALID (an
- * address that can't be read), ERR_SYSTEM (can't be bound: the text says which and why), ERR_NOMEM. */
-int server_start(const struct config *cfg, const struct listener *beside, struct server **server, struct err *err);
+/* `beside` are the bound listeners of other edges, NULL behind the last, which are the server's from here on; NULL:
+ * there are none. Opens cfg's TCP address (port 0: any free one; "none": no TCP) and Unix socket and starts
+ * cfg->workers threads. A stale socket file is removed, but only when nobody answers on it. cfg must outlive the
+ * server. Returns 0, or ERR_INVALID (an address that can't be read), ERR_SYSTEM (can't be bound: the text says which
+ * and why), ERR_NOMEM. */
+int server_start(const struct config *cfg, const struct listener *const *beside, struct server **server,
+                 struct err *err);
 
 /* Ends the loading state: opens an asker for each worker (in the calling thread) and hands it over. dedup must
  * outlive server_stop(), its store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "service/impl.h"
+#include "service/slowlog.h"
 
 enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err)
 {
@@ -99,7 +100,7 @@ void late_arrived(struct late *late)
     if (late->rq.deadline_us != 0) {
         withdraw(service_of(c), late);
     }
-    late->rq.done(c);
+    late->rq.done(c, &late->rq);
     conn_release(c);
 }
 
@@ -121,6 +122,31 @@ void service_on_deadline(uv_timer_t *timer)
 void service_refused(struct conn *c, const struct request *rq)
 {
     meter_count(&service_of(c)->meter, COUNT_TIMES_REFUSED, rq->has_at && rq->err->code == ERR_RANGE);
+}
+
+/* The arguments of the slow log: the operation, of whom, about what. */
+static void note_slow(struct conn *c, const struct request *rq, int64_t us)
+{
+    struct buf args = {0};
+    struct slice who = rq->user.data != NULL ? rq->user : rq->session;
+    bool more =
+        slowlog_add_arg(&args, 0, 2 + rq->n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + rq->n, who);
+    for (size_t i = 0; more && i < rq->n; i++) {
+        more = slowlog_add_arg(&args, 2 + i, 2 + rq->n, rq->items[i]);
+    }
+    slowlog_note(c, us, &args);
+}
+
+void service_answered(struct conn *c, const struct request *rq)
+{
+    int64_t us = clock_stopwatch_us() - c->arrived_us;
+    meter_note(&service_of(c)->meter, (enum op)c->op, us, 1);
+    if (slowlog_wants(config_now(c->worker->pool->cfg), us)) {
+        note_slow(c, rq, us);
+    }
+    if (rq->err != NULL) {
+        service_refused(c, rq);
+    }
 }
 
 enum request_state service_resume(struct conn *c, struct request *rq)

@@ -56,7 +56,8 @@ struct request {
     bool has_at, has_limit, deliver;
     int64_t
         deadline_us; /* by the stopwatch: a question that waits its turn beyond it is refused; 0: question_timeout's */
-    void (*done)(struct conn *c); /* a late one may go on; on the loop, not from within a call. The peer may be gone. */
+    /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
+    void (*done)(struct conn *c, struct request *late);
 
     /* What came of it. */
     const struct err *err; /* NULL: it was done; see refusal_of() */
@@ -82,6 +83,10 @@ enum request_state service_resume(struct conn *c, struct request *rq);
 
 /* The edge has told rq->err, and will not submit it again: counts it. */
 void service_refused(struct conn *c, const struct request *rq);
+
+/* The edge tells what came of it, REQUEST_ANSWERED: counts that if it is an error, measures it as c->op since
+ * c->arrived_us, and notes it where that was slow. (What is recorded, the recorder measures.) */
+void service_answered(struct conn *c, const struct request *rq);
 
 /* Frees a late request. It was answered, or its connection is being freed. NULL: nothing. */
 void service_end(struct request *late);

@@ -56,6 +56,7 @@ class Server:
         options.setdefault("workers", "2")
         options.setdefault("timezone", "UTC")
         options.setdefault("http", "none")  # many run side by side
+        options.setdefault("grpc", "none")
         if tcp:
             options.setdefault("listen", f"127.0.0.1:{self.port}")
         options["data"] = str(self.data)

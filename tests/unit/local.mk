@@ -26,6 +26,7 @@ unit_tests = \
 	tests/unit/test_filter_nomem \
 	tests/unit/test_folder \
 	tests/unit/test_grpc_message \
+	tests/unit/test_grpc_reflection \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \

@@ -48,7 +48,8 @@ static int set_up(void **state)
     f->cfg.workers = 1;
     f->store = fake_store_new();
     dedup_init(&f->dedup, f->store, &f->cfg);
-    if (http_open(&f->cfg, &f->http, &err) < 0 || server_start(&f->cfg, http_listener(f->http), &f->server, &err) < 0 ||
+    if (http_open(&f->cfg, &f->http, &err) < 0 ||
+        server_start(&f->cfg, (const struct listener *[]){http_listener(f->http), NULL}, &f->server, &err) < 0 ||
         server_attach(f->server, &f->dedup, &err) < 0) {
         fail_msg("%s", err.text);
     }

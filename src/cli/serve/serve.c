@@ -21,6 +21,7 @@
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
+#include "grpc/grpc.h"
 #include "http/http.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
@@ -189,12 +190,26 @@ static void stop_long_work(struct store *store)
     }
 }
 
+/* The listeners of the edges that are wanted, and NULL. */
+static const struct listener *const *beside(const struct http *http, const struct grpc *grpc)
+{
+    static const struct listener *listeners[3];
+    int n = 0;
+    listeners[n] = http_listener(http);
+    n += listeners[n] != NULL;
+    listeners[n] = grpc_listener(grpc);
+    n += listeners[n] != NULL;
+    listeners[n] = NULL;
+    return listeners;
+}
+
 static int serve(struct serve_config *config, struct err *err)
 {
     const struct config *cfg = &config->cfg;
     sigset_t signals;
     struct server *server;
     struct http *http;
+    struct grpc *grpc = NULL;
     struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
@@ -207,8 +222,12 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = server_start(cfg, http_listener(http), &server, err);
+    rc = grpc_open(cfg, &grpc, err);
+    if (rc == 0) {
+        rc = server_start(cfg, beside(http, grpc), &server, err);
+    }
     if (rc < 0) {
+        grpc_free(grpc);
         http_free(http);
         return rc;
     }
@@ -224,6 +243,7 @@ static int serve(struct serve_config *config, struct err *err)
         dedup.store->ops->close(dedup.store);
     }
     server_free(server);
+    grpc_free(grpc);
     http_free(http);
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
