@@ -213,10 +213,10 @@ static int validate_address(const struct config *cfg, const char *option, const 
         return err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
                        log_quote_str(address));
     }
-    if (!config_is_loopback(host) && cfg->requirepass[0] == '\0') {
+    if (!config_is_loopback(host) && !config_wants_login(cfg)) {
         return err_set(err, ERR_INVALID,
-                       "%s is %s, which other machines may reach, and there is no password; set requirepass, or "
-                       "listen on 127.0.0.1:%d",
+                       "%s is %s, which other machines may reach, and there is no password; set requirepass or "
+                       "accounts, or listen on 127.0.0.1:%d",
                        option, address, port);
     }
     return 0;

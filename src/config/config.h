@@ -58,6 +58,7 @@ struct config {
     char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
     char requirepass[CONFIG_TEXT];       /* "" none */
     char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts its content into requirepass */
+    char accounts[CONFIG_TEXT];          /* a file, "" none */
     int64_t max_clients;
     int64_t max_clients_per_address; /* 0: no limit */
     int64_t workers;                 /* 0: one a core */
@@ -201,6 +202,12 @@ int config_backup_root(const struct config *cfg, char *out, size_t size, struct 
 int64_t config_backup_passed_ms(int64_t now_ms, int64_t at_minute);
 /* When the next backup of backup_at is due, which has passed while it is overdue; 0: never. */
 int64_t config_backup_next_ms(const struct config *cfg, int64_t last_good_ms, int64_t now_ms);
+
+/* Whether clients must say who they are. */
+static inline bool config_wants_login(const struct config *cfg)
+{
+    return cfg->requirepass[0] != '\0' || cfg->accounts[0] != '\0';
+}
 
 /* Whether the sweep may run at this minute of the local day. */
 static inline bool config_in_sweep_window(const struct config *cfg, int minute)

@@ -63,7 +63,7 @@ const struct config_option config_options[] = {
         .default_text = "127.0.0.1:7979",
         .change = CHANGE_RESTART,
         .help = "The address and port for clients: 127.0.0.1:7979, [::1]:7979, or none for no TCP at all. Port 0 takes "
-                "a free one. An address that other machines can reach needs requirepass.",
+                "a free one. An address that other machines can reach needs requirepass or accounts.",
     },
     {
         .name = "unix_socket",
@@ -101,7 +101,8 @@ const struct config_option config_options[] = {
         .default_text = "127.0.0.1:7980",
         .change = CHANGE_RESTART,
         .help = "The address and port for HTTP: health checks, metrics and the JSON API; none for no HTTP. As with "
-                "listen, port 0 takes a free one, and an address that other machines can reach needs requirepass.",
+                "listen, port 0 takes a free one, and an address that other machines can reach needs requirepass or "
+                "accounts.",
     },
     {
         .name = "http_hosts",
@@ -141,6 +142,17 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help =
             "A file whose one line is that password, instead of requirepass. It is read at the start and on SIGHUP.",
+    },
+    {
+        .name = "accounts",
+        .type = CONFIG_STRING,
+        FIELD(accounts),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "A file of accounts, each with roles and a password of its own; unseen account writes it. requirepass "
+                "is beside it the password of the account default, which may do everything. It is read at the start "
+                "and on SIGHUP. Empty: there are none.",
     },
     {
         .name = "max_clients",

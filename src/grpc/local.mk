@@ -1,6 +1,8 @@
 # gRPC
 libunseen_a_SOURCES += \
 	src/grpc/grpc.h \
+	src/grpc/gzip.c \
+	src/grpc/gzip.h \
 	src/grpc/health.c \
 	src/grpc/health.h \
 	src/grpc/message.c \

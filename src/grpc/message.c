@@ -287,7 +287,8 @@ static void complete(struct reading *r, const struct method *method)
     if (rq->kind == REQUEST_WHY) {
         r->items[0] = rq->n > 0 ? r->items[0] : slice_str("");
         rq->n = 1;
-    } else if (rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK) {
+    }
+    if (rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK) {
         rq->session = rq->session.data != NULL ? rq->session : slice_str("");
     } else if (rq->session.len == 0) {
         rq->session.data = NULL; /* "" is none */

@@ -222,7 +222,7 @@ static void on_input(struct conn *c)
     }
     while (!s->working && conn_may_run(c) && go_on(s)) {
     }
-    c->paused = s->working || c->wake_ms != 0;
+    c->paused = s->working || s->login.pending != NULL;
     c->extra = s->lent + s->rq.out.cap;
 }
 

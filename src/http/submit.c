@@ -119,6 +119,7 @@ enum http_outcome http_submit(struct http_request *rq, const struct request *ask
         return HTTP_DONE;
     }
     a->rq.done = on_done;
+    a->rq.account = rq->account;
     rq->conn->lent = a->size;
     rq->conn->conn.op = (int)op;
     return http_submit_go_on(rq) ? HTTP_DONE : HTTP_LATER;

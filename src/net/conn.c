@@ -255,7 +255,7 @@ static bool is_jammed(struct conn *c, int64_t now)
 
 bool conn_is_stranger(const struct conn *c)
 {
-    return !c->trusted && config_now(c->worker->pool->cfg)->requirepass[0] != '\0';
+    return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
 }
 
 void conn_tick(struct conn *c, int64_t now)
@@ -263,14 +263,10 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state == CONN_FINISHING && c->shut && --c->linger <= 0) {
         conn_abort(c);
     }
-    if (c->state == CONN_CLOSING) {
-        return;
-    }
     if (c->state == CONN_OPEN && c->ops->tick != NULL) {
         c->ops->tick(c, now);
     }
-    if (c->wake_ms != 0 && now >= c->wake_ms) {
-        conn_kick(c);
+    if (c->state == CONN_CLOSING) {
         return;
     }
     if (c->sending.len > 0) {

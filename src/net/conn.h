@@ -107,7 +107,6 @@ struct conn {
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
     int op;                       /* what it asks for, in the protocol's terms */
     const char *name;             /* how the client calls itself; NULL: it can't */
-    int64_t wake_ms;              /* a paused one is kicked then; 0: no time is set */
 
     /* conn.c's own. */
     const struct conn_ops *ops;

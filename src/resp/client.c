@@ -23,11 +23,11 @@ static void on_open(struct conn *c)
     c->name = s->name;
 }
 
-bool resp_client_trusted(struct resp_client *s)
+const struct account *resp_client_account(struct resp_client *s)
 {
-    struct conn *c = &s->conn;
-    c->trusted = c->trusted || resp_client_config(s)->requirepass[0] == '\0';
-    return c->trusted;
+    const struct account *account = account_now(s->conn.worker->pool->service, &s->who);
+    s->conn.trusted = account != NULL;
+    return account;
 }
 
 static void on_close(struct conn *c)
@@ -102,7 +102,7 @@ static bool next_request(struct resp_client *s)
         s->from_queue = s->replaying;
         if (parser_fresh(&s->parser)) {
             s->parser.bytes_max = budget_request_max(&s->conn.worker->pool->budget);
-            s->parser.guarded = !resp_client_trusted(s);
+            s->parser.guarded = resp_client_account(s) == NULL;
         }
         borrow_args(s);
         enum parse_result result = parser_feed(&s->parser, in.data, in.len);
@@ -148,7 +148,7 @@ static void note_if_slow(struct resp_client *s, int64_t us)
     const struct parser *p = &s->parser;
     bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(resp_client_config(s), us);
     const struct command *cmd = wanted ? command_find(p->args[0]) : NULL;
-    if (cmd != NULL && (cmd->flags & CMD_NO_AUTH) == 0) {
+    if (cmd != NULL && (cmd->role & ROLE_ANYBODY) == 0) {
         struct buf args = {0};
         resp_client_keep_args(s, &args);
         slowlog_note(&s->conn, us, &args);
@@ -384,6 +384,7 @@ enum outcome resp_client_submit(struct resp_client *s, struct request *rq, write
         return OUTCOME_AGAIN;
     }
     rq->done = on_done;
+    rq->account = resp_client_account(s);
     return tell(s, rq, service_submit(&s->conn, rq), write);
 }
 
@@ -410,6 +411,12 @@ enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...)
     va_end(args);
     write_error(&s->writer, text);
     return OUTCOME_ANSWERED;
+}
+
+enum outcome resp_client_refuse_err(struct resp_client *s, const struct err *err)
+{
+    char text[REFUSAL_TEXT];
+    return resp_client_refuse(s, "%s %s", refusal_of(err->code, true)->word, refusal_text(err, true, text));
 }
 
 enum outcome resp_client_lacks(struct resp_client *s, const char *what)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "service/account.h"
 #include "service/impl.h"
 #include "service/slowlog.h"
 
@@ -237,7 +238,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     };
     struct service_loop *l = service_of(c);
     struct err err;
-    if (request_check(rq, &err) < 0) {
+    if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);

@@ -43,10 +43,13 @@ enum request_state {
     REQUEST_WAIT,     /* nothing was done: memory is short, and the connection waits in line; again when it is kicked */
 };
 
+struct account;
+
 struct request {
     /* What is asked. */
     enum request_kind kind;
     enum question_form form;
+    const struct account *account; /* who asks, by account_now(); NULL: nobody */
     struct slice user;
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */

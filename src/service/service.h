@@ -18,8 +18,11 @@
 #include "service/offload.h"
 #include "service/recorder.h"
 
+struct accounts;
+
 struct service {
     struct worker_pool *pool;
+    struct accounts *accounts;           /* login.h */
     _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
     struct offload offload;              /* runs between service_attach() and service_stop() */
 };

@@ -21,7 +21,7 @@ LIVE = {
     "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
 }
-FILES = {"requirepass_file", "legacy_password_file"}  # change a password too: test_doors.py
+FILES = {"requirepass_file", "legacy_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
 RESTART = {
     "data": "/tmp/elsewhere", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
     "grpc": "127.0.0.1:1", "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",

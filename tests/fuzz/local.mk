@@ -6,6 +6,7 @@ fuzz_targets = \
 	tests/fuzz/fuzz_delivered \
 	tests/fuzz/fuzz_export \
 	tests/fuzz/fuzz_filter \
+	tests/fuzz/fuzz_grpc_message \
 	tests/fuzz/fuzz_http \
 	tests/fuzz/fuzz_import \
 	tests/fuzz/fuzz_resp

@@ -1,6 +1,7 @@
 # Unit tests: tests/unit/test_X.c is one program, named here once. It is linked with tests/lib/libtest.a and cmocka, and
 # what it allocates passes through tests/lib/alloc.h.
 unit_tests = \
+	tests/unit/test_accounts \
 	tests/unit/test_away \
 	tests/unit/test_backup \
 	tests/unit/test_base \
@@ -25,6 +26,7 @@ unit_tests = \
 	tests/unit/test_filter_codec \
 	tests/unit/test_filter_nomem \
 	tests/unit/test_folder \
+	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
 	tests/unit/test_grpc_reflection \
 	tests/unit/test_guard \

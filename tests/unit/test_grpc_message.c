@@ -101,7 +101,7 @@ static void test_good(void **state)
         {"Delivered", "0a0175120161", "delivered u [a]"},
         {"Why", "0a0175120161320173", "why u [a] session=s"},
         {"Why", "0a017542018032017a", "why u [\\80] session=z binary"},
-        {"Why", "0a0175", "why u []"},
+        {"Why", "0a01753200", "why u []"},
         {"History", "0a0175", "history u []"},
         {"History", "", "history  []"},
         {"Forget", "0a01751801", "forget u []"},
