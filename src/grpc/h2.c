@@ -299,7 +299,9 @@ void h2_reply(struct call *call)
     if (call->stream == 0) {
         return;
     }
-    if (!call->headers_sent) {
+    if (call->reply.failed || call->text.failed) {
+        h2_cancel(call);
+    } else if (!call->headers_sent) {
         submit_headers(call);
     } else if (call->deferred) {
         call->deferred = false;

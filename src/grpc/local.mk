@@ -1,5 +1,6 @@
 # gRPC
 libunseen_a_SOURCES += \
+	src/grpc/call.h \
 	src/grpc/grpc.h \
 	src/grpc/gzip.c \
 	src/grpc/gzip.h \
@@ -17,9 +18,12 @@ libunseen_a_SOURCES += \
 if WITH_NGHTTP2
 libunseen_a_SOURCES += \
 	src/grpc/call.c \
+	src/grpc/call_begin.c \
+	src/grpc/call_run.c \
 	src/grpc/conn.c \
 	src/grpc/h2.c \
-	src/grpc/server.c
+	src/grpc/server.c \
+	src/grpc/services.c
 else
 libunseen_a_SOURCES += src/grpc/without_nghttp2.c
 endif

@@ -2,7 +2,7 @@
  *
  *   conn.c     a connection: bytes to HTTP/2 and back, what it may hold, when it ends
  *   h2.c       nghttp2's side: streams, headers, data, trailers, and what a peer may not do too often
- *   call.c     a call: its messages, one after the other, become requests of the service, and their outcomes replies
+ *   call.h     a call: its messages, one after the other, become requests of the service, and their outcomes replies
  *   message.h  a message's bytes
  *
  * A connection takes in bytes as long as the calls they belong to can be gone on with. What has come of a message is
@@ -18,35 +18,24 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "grpc/call.h"
 #include "grpc/grpc.h"
-#include "grpc/message.h"
-#include "grpc/status.h"
 #include "net/conn.h"
 #include "net/listener.h"
 #include "net/worker.h"
-#include "service/refusal.h"
-#include "service/request.h"
 #include "service/service.h"
 
 enum {
-    GRPC_PREFIX = 5,                     /* bytes before a message: a flag, and its length */
-    GRPC_MESSAGE_MAX = 16 * 1024 * 1024, /* bytes, as sent and inflated */
-    GRPC_STREAMS_MAX = 256,              /* open calls of a connection */
-    GRPC_WINDOW = 65535,                 /* of a connection, before it has said what for it needs more */
-    GRPC_WINDOW_MAX = 16 * 1024 * 1024,  /* of a connection, */
-    GRPC_WINDOW_STREAM = 1024 * 1024,    /* and of a call */
-    GRPC_HEADERS_MAX = 16 * 1024,        /* bytes of a call's headers */
-    GRPC_AUTHORIZATION_MAX = 1024,       /* of that one */
-    GRPC_PENDING_MAX = 1024 * 1024,      /* bytes of a call's unanswered writes; above, none is taken */
-    GRPC_UNREAD_MAX = 64 * 1024,         /* of replies that a stream's client does not read; above, the same */
-    GRPC_PING_MS = 10 * 1000,            /* between two pings: ours, and a client's that sends nothing else */
-    GRPC_PING_STRIKES = 2,               /* unanswered, or too early */
-    GRPC_CALM_BURST = 1000,              /* frames that do nothing, and */
-    GRPC_CALM_RATE = 100,                /* so many more a second */
+    GRPC_STREAMS_MAX = 256,             /* open calls of a connection */
+    GRPC_WINDOW = 65535,                /* of a connection, before it has said what for it needs more */
+    GRPC_WINDOW_MAX = 16 * 1024 * 1024, /* of a connection, */
+    GRPC_WINDOW_STREAM = 1024 * 1024,   /* and of a call */
+    GRPC_HEADERS_MAX = 16 * 1024,       /* bytes of a call's headers */
+    GRPC_PING_MS = 10 * 1000,           /* between two pings: ours, and a client's that sends nothing else */
+    GRPC_PING_STRIKES = 2,              /* unanswered, or too early */
+    GRPC_CALM_BURST = 1000,             /* frames that do nothing, and */
+    GRPC_CALM_RATE = 100,               /* so many more a second */
 };
-
-struct call;
-struct grpc_conn;
 
 /* A worker's. */
 struct grpc_loop {
@@ -63,13 +52,6 @@ struct grpc {
     nghttp2_option *option;
     struct grpc_loop *loops; /* by the worker's index */
     int n_loops;
-};
-
-/* One that was handed to the recorder, and is answered in this order. */
-struct pending {
-    struct call *call;
-    uint64_t tag;
-    int64_t count;
 };
 
 struct grpc_conn {
@@ -92,64 +74,6 @@ struct grpc_conn {
     int calm; /* frames that do nothing, and may still come */
     bool draining;
     bool broken; /* what came is not to be understood */
-};
-
-enum call_state {
-    CALL_RECEIVING, /* its message is not there */
-    CALL_READY,     /* something can be done: it is among the connection's work */
-    CALL_LATE,      /* the service will go on with it */
-    CALL_PENDING,   /* what it recorded is not durable yet */
-    CALL_ENDED,     /* its status is set */
-};
-
-enum call_kind {
-    CALL_UNARY,
-    CALL_STREAM,
-    CALL_WATCH, /* one message, and answers without end */
-};
-
-struct call {
-    struct grpc_conn *conn;
-    struct call *next, *prev; /* of the connection */
-    struct call *behind;      /* at work */
-    bool at_work;
-    int32_t stream; /* 0: the peer knows it no more */
-    enum call_state state;
-
-    /* What its headers say. */
-    size_t header_bytes;
-    unsigned refused; /* an HTTP status, for what is no call of gRPC; 0: it is one */
-    bool is_post, is_grpc, gzip, unknown_encoding, has_timeout, bad_timeout;
-    int64_t timeout_us;
-    enum call_kind kind;
-    const struct method *method;
-    struct buf authorization;
-    bool welcome; /* who asks may ask that */
-
-    /* What came. */
-    struct buf in;
-    size_t at;         /* where its next message begins, */
-    size_t size;       /* and how many bytes that has behind its prefix */
-    size_t unconsumed; /* bytes that the peer's windows are still to be opened for */
-    size_t coming;     /* of the connection's */
-    bool whole;        /* nothing more comes */
-    int64_t arrived_us, deadline_us;
-
-    /* What came of it. */
-    struct request *late;
-    bool arrived; /* and it may go on */
-    size_t lent;  /* bytes that the service holds of it, and those of the reply to come */
-    size_t n_pending, pending_bytes;
-    struct buf reply;
-    size_t sent;
-    int64_t moved_ms; /* when some of it went, or of its message came */
-    bool headers_sent;
-    bool deferred; /* nghttp2 asks for no more of it until told */
-    bool blocked;  /* a stream that takes no message for now: too much of it is not durable, or not read */
-    enum grpc_status status;
-    struct buf text;
-
-    size_t held; /* told to the connection */
 };
 
 static inline struct grpc_conn *grpc_conn_of(struct conn *c)
@@ -191,22 +115,5 @@ void h2_cancel(struct call *call);                /* no answer is left to be giv
 void h2_ping(struct grpc_conn *s);
 void h2_goaway(struct grpc_conn *s);
 void h2_calm(struct grpc_conn *s, const char *what); /* the peer overdoes it: ends */
-
-/* call.c. From h2.c: */
-struct call *call_new(struct grpc_conn *s, int32_t stream); /* NULL: no memory */
-void call_header(struct call *call, struct slice name, struct slice value);
-void call_begin(struct call *call); /* its headers are there */
-void call_data(struct call *call, struct slice bytes);
-void call_whole(struct call *call);
-void call_gone(struct call *call); /* its stream is closed */
-
-/* From conn.c: goes on with a call. False: the connection must wait. */
-bool call_work(struct call *call);
-void call_recorded(struct call *call, const struct pending *p, size_t bytes, const struct err *err);
-void call_tick(struct call *call, int64_t now_ms);
-void call_drain(struct call *call);  /* the server stops */
-void call_settle(struct call *call); /* frees it if nobody needs it any more */
-void call_free(struct call *call);
-void call_drop_spare(struct grpc_loop *l);
 
 #endif

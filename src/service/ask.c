@@ -290,9 +290,9 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     if (rq->deliver && !may_deliver(l, c, rq)) {
         return REQUEST_WAIT;
     }
-    if (rq->deadline_us == 0) {
-        int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms;
-        rq->deadline_us = timeout_ms > 0 ? c->arrived_us + timeout_ms * 1000 : 0;
+    int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms, own_us = c->arrived_us + timeout_ms * 1000;
+    if (timeout_ms > 0 && (rq->deadline_us == 0 || own_us < rq->deadline_us)) {
+        rq->deadline_us = own_us;
     }
     enum request_state state;
     struct question *q = NULL;

@@ -58,7 +58,7 @@ struct request {
     int64_t limit; /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
     int64_t
-        deadline_us; /* by the stopwatch: a question that waits its turn beyond it is refused; 0: question_timeout's */
+        deadline_us; /* by the stopwatch: a question that waits its turn beyond it, or question_timeout, is refused */
     /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
     void (*done)(struct conn *c, struct request *late);
 

@@ -1,0 +1,137 @@
+/* What a call's headers say: what is asked for, how its messages come, and who asks. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "grpc/health.h"
+#include "grpc/reflection.h"
+#include "grpc/server.h"
+#include "grpc/status.h"
+
+static const struct path {
+    const char *path;
+    enum call_step (*run)(struct call *call, struct slice bytes);
+    bool is_stream;
+} paths[] = {
+    {"/" HEALTH_SERVICE "/Check", call_run_check, false},
+    {"/" HEALTH_SERVICE "/Watch", call_run_watch, false},
+    {"/" REFLECTION_SERVICE "/ServerReflectionInfo", call_run_reflection, true},
+    {"/" REFLECTION_SERVICE_ALPHA "/ServerReflectionInfo", call_run_reflection, true},
+};
+
+static void find_method(struct call *call, struct slice path)
+{
+    static const char own[] = "/" GRPC_SERVICE "/";
+    const size_t n = sizeof own - 1;
+    if (path.len > n && memcmp(path.data, own, n) == 0) {
+        call->method = method_find(slice_of(path.data + n, path.len - n));
+        call->run = call->method != NULL ? call_run_request : NULL;
+        call->is_stream = call->method != NULL && call->method->is_stream;
+    }
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (slice_eq(path, slice_str(paths[i].path))) {
+            call->run = paths[i].run;
+            call->is_stream = paths[i].is_stream;
+        }
+    }
+}
+
+static bool is_word(struct slice text, const char *word)
+{
+    return slice_eq(text, slice_str(word));
+}
+
+/* application/grpc, application/grpc+proto, application/grpc;charset=utf-8 */
+static bool is_grpc(struct slice type)
+{
+    static const char want[] = "application/grpc";
+    size_t n = sizeof want - 1;
+    struct slice rest = slice_of(type.data + n, type.len - n);
+    return type.len >= n && memcmp(type.data, want, n) == 0 &&
+           (rest.len == 0 || rest.data[0] == ';' || is_word(rest, "+proto"));
+}
+
+void call_header(struct call *call, struct slice name, struct slice value)
+{
+    if (is_word(name, ":method")) {
+        call->is_post = is_word(value, "POST");
+    } else if (is_word(name, ":path")) {
+        find_method(call, value);
+    } else if (is_word(name, "content-type")) {
+        call->is_grpc = is_grpc(value);
+    } else if (is_word(name, "grpc-encoding")) {
+        call->gzip = is_word(value, "gzip");
+        call->unknown_encoding = !call->gzip && !is_word(value, "identity");
+    } else if (is_word(name, "grpc-timeout")) {
+        call->bad_timeout = status_timeout(value, &call->timeout_us) < 0;
+        call->has_timeout = true;
+    } else if (is_word(name, "authorization") && value.len <= GRPC_AUTHORIZATION_MAX) {
+        buf_add(&call->authorization, value.data, value.len);
+    }
+}
+
+/* --- who asks --- */
+
+static void welcome(struct call *call)
+{
+    struct conn *c = &call->conn->conn;
+    struct err err = {0};
+    const struct account *account = account_now(c->worker->pool->service, &call->login.who);
+    unsigned roles = account_roles_for(&(struct request){.kind = call->method->kind});
+    if (account == NULL && call->login.err != NULL) {
+        call_refuse_err(call, call->login.err, false);
+    } else if (account_check(account, roles, &err) < 0) {
+        call_refuse_err(call, &err, false);
+    } else {
+        c->trusted = true; /* as far as its memory is concerned; each call says anew whose it is */
+        room_spoke(c);
+    }
+}
+
+static void on_login(struct account_login *login)
+{
+    struct call *call = (struct call *)((char *)login - offsetof(struct call, login));
+    struct conn *c = &call->conn->conn;
+    welcome(call);
+    grpc_work_add(call);
+    conn_kick(c);
+}
+
+/* Health and reflection tell nothing that is a secret. */
+static void log_in(struct call *call)
+{
+    if (call->method == NULL) {
+        return;
+    }
+    struct slice header = {NULL, 0};
+    if (call->authorization.len > 0) {
+        header = buf_slice(&call->authorization);
+    }
+    call->login.done = on_login;
+    call->login.edge = "grpc";
+    if (account_login_header(&call->conn->conn, &call->login, header) == ACCOUNT_AT_HAND) {
+        welcome(call);
+    }
+}
+
+void call_begin(struct call *call)
+{
+    struct grpc_conn *s = call->conn;
+    call->arrived_us = s->conn.arrived_us;
+    call->moved_ms = clock_mono_ms();
+    call->deadline_us = call->has_timeout ? call->arrived_us + call->timeout_us : 0;
+    if (!call->is_post || !call->is_grpc) {
+        call->refused = call->is_post ? 415 : 405;
+        call_refuse(call, GRPC_UNKNOWN, "no call of gRPC");
+    } else if (call->run == NULL) {
+        call_refuse(call, GRPC_UNIMPLEMENTED, "there is no such method");
+    } else if (call->bad_timeout) {
+        call_refuse(call, GRPC_INVALID_ARGUMENT,
+                    "grpc-timeout is no time, expected up to 8 digits and one of H, M, S, m, u, n");
+    } else if (call->unknown_encoding) {
+        call_refuse(call, GRPC_UNIMPLEMENTED, "grpc-encoding is not known, expected identity or gzip");
+    } else if (s->draining) {
+        call_refuse(call, GRPC_UNAVAILABLE, "server is shutting down");
+    } else {
+        log_in(call);
+    }
+}
