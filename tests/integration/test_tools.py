@@ -1,0 +1,96 @@
+"""Tools that know HTTP/2 and gRPC, but not this service: grpcurl by reflection, h2load, h2spec."""
+import json
+import re
+import subprocess
+import xml.etree.ElementTree as xml
+
+import pytest
+
+from conftest import INTERFACE, go, run_client
+
+# What h2spec wants otherwise, and why it is as it is. A request of its own has no content type of gRPC, so that it is
+# answered by headers alone, at once: streams end before h2spec has sent the rest.
+CLOSED = "libnghttp2 passes over frames that come late to a stream that has ended, as RFC 9113 5.1 allows"
+BARE = "the answer has no body"
+AT_ONCE = "it was answered before the rest came"
+EXCEPTIONS = {
+    "Sends a WINDOW_UPDATE frame on half-closed (remote) stream": BARE,
+    "Sends a PRIORITY frame on half-closed (remote) stream": BARE,
+    "closed: Sends a DATA frame after sending RST_STREAM frame": CLOSED,
+    "closed: Sends a HEADERS frame after sending RST_STREAM frame": CLOSED,
+    "closed: Sends a DATA frame": CLOSED,
+    "closed: Sends a HEADERS frame": CLOSED,
+    "Sends stream identifier that is numerically smaller than previous": CLOSED,
+    "Sends HEADERS frames that causes their advertised concurrent stream limit to be exceeded": AT_ONCE,
+    'Sends a DATA frame on the stream that is not in "open" or "half-closed (local)" state': AT_ONCE,
+    'Sends a HEADERS frame with the "content-length" header field which does not equal the sum of the multiple DATA '
+    "frames payload length": AT_ONCE,
+}
+
+
+def grpcurl(server, *words, data=None):
+    options = ["-plaintext", *(("-d", json.dumps(data)) if data is not None else ())]
+    return run_client(go("grpcurl"), *options, server.grpc, *words)
+
+
+def answer(server, method, data):
+    done = grpcurl(server, f"{INTERFACE}/{method}", data=data)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_grpcurl_lists(server):
+    services = grpcurl(server, "list").stdout.split()
+    assert {INTERFACE, "grpc.health.v1.Health"} <= set(services)
+    assert any(name.startswith("grpc.reflection.") for name in services)
+    methods = grpcurl(server, "list", INTERFACE).stdout.split()
+    assert {f"{INTERFACE}.{name}" for name in ("Filter", "Played", "PlayedStream", "Forget")} <= set(methods)
+
+
+def test_grpcurl_describes(server):
+    assert "rpc PlayedStream ( stream .unseen.v1.RecordRequest )" in grpcurl(server, "describe", INTERFACE).stdout
+    assert "repeated string items = 2;" in grpcurl(server, "describe", "unseen.v1.FilterRequest").stdout
+    unknown = grpcurl(server, "describe", "unseen.v1.Nonsense")
+    assert unknown.returncode != 0 and "not found" in unknown.stderr.lower()
+
+
+def test_grpcurl_calls(server):
+    assert answer(server, "Played", {"user": "curl:1", "items": ["a"]}) == {"count": 1}
+    assert answer(server, "Filter", {"user": "curl:1", "items": ["a", "b"], "reply": "ITEMS"}) == {"items": ["b"]}
+    refused = grpcurl(server, f"{INTERFACE}/Filter", data={"items": ["b"]})
+    assert "InvalidArgument" in refused.stderr and "user" in refused.stderr
+
+
+def framed(message):
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+def test_h2load(server, tmp_path):
+    """Many connections with many streams each."""
+    body = tmp_path / "body"
+    body.write_bytes(framed(b"\x0a\x04load" + b"\x12\x01a" * 100))
+    done = subprocess.run(["h2load", "-n", "20000", "-c", "20", "-m", "50", "-d", body, "-H",
+                           "content-type: application/grpc", "-H", "te: trailers",
+                           f"http://{server.grpc}/{INTERFACE}/Filter"], capture_output=True, text=True, timeout=120)
+    assert "20000 succeeded, 0 failed, 0 errored, 0 timeout" in done.stdout, done.stdout
+    # Each with 13 bytes of a bitmap in a message in a frame.
+    assert int(re.search(r"headers .* (\d+)\S* data|\((\d+)\) data", done.stdout)[2]) == 20000 * (5 + 2 + 13), done.stdout
+    assert answer(server, "Filter", {"user": "load", "items": ["a"], "reply": "INDEXES"}) == {"indexes": [0]}
+
+
+@pytest.fixture(scope="module")
+def conformance(server, tmp_path_factory):
+    report = tmp_path_factory.mktemp("h2spec") / "report.xml"
+    host, _, port = server.grpc.rpartition(":")
+    run_client(go("h2spec"), "-h", host, "-p", port, "-P", f"/{INTERFACE}/Filter", "-o", "1", "-j", report, timeout=300)
+    return list(xml.parse(report).getroot().iter("testcase"))
+
+
+def test_h2spec(conformance):
+    failed = {case.get("classname") for case in conformance if case.find("failure") is not None}
+    assert len(conformance) >= 140
+    assert failed - set(EXCEPTIONS) == set()
+
+
+def test_h2spec_needs_no_more_exceptions(conformance):
+    assert set(EXCEPTIONS) <= {case.get("classname") for case in conformance}
