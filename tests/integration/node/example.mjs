@@ -7,7 +7,8 @@ const unseen = new proto.unseen.v1.Unseen(process.env.UNSEEN ?? '127.0.0.1:7981'
 
 function call(method, request, ms) {
   return new Promise((resolve, reject) => {
-    unseen[method](request, { deadline: Date.now() + ms }, (error, reply) => (error ? reject(error) : resolve(reply)));
+    const options = { deadline: Date.now() + ms };
+    unseen[method](request, options, (error, reply) => (error ? reject(error) : resolve(reply)));
   });
 }
 

@@ -27,7 +27,8 @@ func main() {
 
 	writing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if _, err := unseen.Played(writing, &pb.RecordRequest{User: user, Items: []string{"a"}}); err != nil {
+	_, err = unseen.Played(writing, &pb.RecordRequest{User: user, Items: []string{"a"}})
+	if err != nil {
 		log.Fatal(err)
 	}
 
@@ -40,7 +41,8 @@ func main() {
 		log.Fatal(err)
 	}
 	best := candidates[reply.Indexes[0]] // your ranking
-	if _, err := unseen.Delivered(writing, &pb.RecordRequest{User: user, Items: []string{best}}); err != nil {
+	_, err = unseen.Delivered(writing, &pb.RecordRequest{User: user, Items: []string{best}})
+	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(best)
