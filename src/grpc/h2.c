@@ -144,38 +144,42 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
+{
+    (void)session;
+    bool useful = hd->type == NGHTTP2_HEADERS || hd->type == NGHTTP2_WINDOW_UPDATE ||
+                  (hd->type == NGHTTP2_DATA && (hd->length > 0 || (hd->flags & NGHTTP2_FLAG_END_STREAM) != 0));
+    if (!useful) {
+        count_idle_frame(user);
+    }
+    return 0;
+}
+
+/* A frame of a kind that is not known was counted, and is nothing else. */
+static int on_unknown(nghttp2_session *session, void **payload, const nghttp2_frame_hd *hd, void *user)
+{
+    (void)session;
+    (void)payload;
+    (void)hd;
+    (void)user;
+    return NGHTTP2_ERR_CANCEL;
+}
+
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct grpc_conn *s = user;
     const nghttp2_frame_hd *hd = &frame->hd;
     struct call *call = hd->stream_id != 0 ? call_of(session, hd->stream_id) : NULL;
     bool ends = (hd->flags & NGHTTP2_FLAG_END_STREAM) != 0;
-    switch (hd->type) {
-    case NGHTTP2_HEADERS:
-        if (call != NULL && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-            call_begin(call);
-        }
-        break;
-    case NGHTTP2_DATA:
-        if (hd->length == 0 && !ends) {
-            count_idle_frame(s);
-        }
-        break;
-    case NGHTTP2_PING:
-        if ((hd->flags & NGHTTP2_FLAG_ACK) != 0) {
-            s->ping_ms = 0;
-        } else {
-            on_ping(s);
-            count_idle_frame(s);
-        }
-        return 0;
-    case NGHTTP2_WINDOW_UPDATE: /* counted where it opens nothing: that is nghttp2's to see */
-        return 0;
-    default:
-        count_idle_frame(s);
-        return 0;
+    if (hd->type == NGHTTP2_PING && (hd->flags & NGHTTP2_FLAG_ACK) != 0) {
+        s->ping_ms = 0;
+    } else if (hd->type == NGHTTP2_PING) {
+        on_ping(s);
+    } else if (hd->type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST && call != NULL) {
+        call_begin(call);
     }
-    if (ends && call != NULL) {
+    bool of_call = hd->type == NGHTTP2_HEADERS || hd->type == NGHTTP2_DATA;
+    if (of_call && ends && call != NULL) {
         call_whole(call);
     }
     return 0;
@@ -414,6 +418,8 @@ int h2_init(struct grpc *g)
     }
     nghttp2_session_callbacks_set_on_begin_headers_callback(g->callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(g->callbacks, on_header);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(g->callbacks, on_begin_frame);
+    nghttp2_session_callbacks_set_unpack_extension_callback(g->callbacks, on_unknown);
     nghttp2_session_callbacks_set_on_frame_recv_callback(g->callbacks, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(g->callbacks, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(g->callbacks, on_stream_close);
@@ -422,6 +428,9 @@ int h2_init(struct grpc *g)
     nghttp2_option_set_no_closed_streams(g->option, 1);
     nghttp2_option_set_max_settings(g->option, SETTINGS_MAX);
     nghttp2_option_set_max_deflate_dynamic_table_size(g->option, TABLE);
+    for (unsigned type = NGHTTP2_CONTINUATION + 1; type <= UINT8_MAX; type++) {
+        nghttp2_option_set_user_recv_extension_type(g->option, (uint8_t)type); /* or it would not be told of them */
+    }
 #ifdef HAVE_NGHTTP2_OPTION_SET_STREAM_RESET_RATE_LIMIT
     nghttp2_option_set_stream_reset_rate_limit(g->option, GRPC_CALM_BURST, GRPC_CALM_RATE);
 #endif
