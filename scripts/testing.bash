@@ -49,8 +49,8 @@ install_packages() {
             apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# A project on Node, pinned by its lock file: install_node_clients FOLDER. Debian 12's own Node is older than clients ask
-# for: then a newer one comes from the registry too, for these tests alone.
+# A project on Node, pinned by its lock file: install_node_clients FOLDER. Debian 12's own Node is older than clients
+# ask for: then a newer one comes from the registry too, for these tests alone.
 install_node_clients() {
     local runtime=$root/tests/e2e/node/runtime
     npm ci --prefix "$1" --no-audit --no-fund --loglevel=error || return 1

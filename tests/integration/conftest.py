@@ -127,9 +127,9 @@ def environment(**more):
                 UNSEEN_PROTO=str(REPO / "proto"), UNSEEN_DESCRIPTORS=str(CLIENTS / "unseen.binpb"), **more)
 
 
-def run_client(command, *args, timeout=120, **more):
+def run_client(command, *args, timeout=120, errors=None, **more):
     return subprocess.run([*command, *map(str, args)], env=environment(**more), capture_output=True, text=True,
-                          timeout=timeout)
+                          timeout=timeout, errors=errors)
 
 
 def names_of(source):

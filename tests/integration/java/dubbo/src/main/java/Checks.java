@@ -26,6 +26,11 @@ public class Checks {
         void run() throws Exception;
     }
 
+    /** An interface that nobody made from the proto file: Dubbo wraps what it passes. */
+    public interface Plain {
+        String filter(String user);
+    }
+
     static Unseen unseen;
 
     static void check(String name, Run run) {
@@ -144,6 +149,17 @@ public class Checks {
                 HistoryRequest.newBuilder().setUser("dubbo:nobody").build()));
     }
 
+    static void plainObjects(String address) throws Exception {
+        ReferenceConfig<Plain> reference = new ReferenceConfig<>();
+        reference.setInterface(Plain.class);
+        reference.setUrl("tri://" + address + "/unseen.v1.Unseen");
+        reference.setTimeout(10000);
+        reference.setRetries(0);
+        reference.setCheck(false);
+        refused("stub", () -> reference.get().filter("dubbo:p"));
+        reference.destroy();
+    }
+
     /** It queues none beyond what the server allows on a connection. */
     static void manyCallsAtOnce() throws Exception {
         List<CompletableFuture<FilterReply>> calls = new ArrayList<>();
@@ -179,6 +195,7 @@ public class Checks {
         check("a version and a group", () -> versionAndGroup(args[0]));
         check("500 plays in a stream", Checks::stream);
         check("errors", Checks::errors);
+        check("plain objects", () -> plainObjects(args[0]));
         check("200 calls at once", Checks::manyCallsAtOnce);
         check("through ZooKeeper", () -> throughRegistry(args[1]));
         System.exit(0); // Dubbo's threads go on
