@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "grpc/server.h"
 #include "grpc/status.h"
+#include "grpc/unary.h"
 #include "service/refusal.h"
 
 enum {
@@ -124,7 +125,10 @@ void call_end(struct call *call, enum grpc_status status, const char *text)
     }
     call->state = CALL_ENDED;
     call->status = status;
-    if (text != NULL) {
+    if (call->is_plain && status != GRPC_OK) {
+        buf_clear(&call->reply);
+        unary_write_error(status, text, &call->reply);
+    } else if (text != NULL) {
         status_message(text, &call->text);
     }
     drop_input(call);
@@ -180,13 +184,13 @@ void call_refuse_err(struct call *call, const struct err *err, bool write)
 size_t call_begin_reply(struct call *call)
 {
     static const char none[GRPC_PREFIX] = {0};
-    buf_add(&call->reply, none, sizeof none);
+    buf_add(&call->reply, none, call->prefix);
     return call->reply.len;
 }
 
 void call_end_reply(struct call *call, size_t from)
 {
-    if (!call->reply.failed) {
+    if (!call->reply.failed && call->prefix > 0) {
         size_t n = call->reply.len - from;
         uint8_t *at = (uint8_t *)call->reply.data + from - GRPC_PREFIX;
         at[1] = (uint8_t)(n >> 24);

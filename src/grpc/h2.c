@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "grpc/server.h"
+#include "grpc/unary.h"
 
 #define NV(name, value, flags)                                                                                         \
     {                                                                                                                  \
@@ -223,7 +224,9 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *u
         return 0;
     }
     s->has_sent = true;
-    if ((hd->flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
+    const struct call *call = call_of(session, hd->stream_id);
+    bool patient = call != NULL && call->is_plain; /* curl drops the answer to a body that it could not send */
+    if ((hd->flags & NGHTTP2_FLAG_END_STREAM) != 0 && !patient &&
         nghttp2_session_get_stream_remote_close(session, hd->stream_id) == 0) {
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, hd->stream_id, NGHTTP2_NO_ERROR);
     }
@@ -265,7 +268,9 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
             grpc_work_add(call);
             worker_wait_turn(&call->conn->conn);
         }
-        if (call->state == CALL_ENDED) {
+        if (call->state == CALL_ENDED && call->is_plain) {
+            *flags |= NGHTTP2_DATA_FLAG_EOF;
+        } else if (call->state == CALL_ENDED) {
             nghttp2_nv nv[2];
             char text[12];
             size_t n_nv = trailers(call, nv, text);
@@ -279,23 +284,38 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
     return (ssize_t)n;
 }
 
+static unsigned http_status(const struct call *call)
+{
+    return call->refused != 0 ? call->refused : call->is_plain ? unary_http_status(call->status) : 200;
+}
+
+/* Those of the answer. Returns how many. */
+static size_t headers(const struct call *call, bool only, nghttp2_nv out[5], char http[12], char code[12])
+{
+    size_t n = 1;
+    out[0] = number(":status", http, 12, http_status(call));
+    if (call->refused != 0) {
+        return n;
+    }
+    if (call->is_plain) {
+        out[n++] = call->status == GRPC_OK ? (nghttp2_nv)NV_FIXED("content-type", "application/proto")
+                                           : (nghttp2_nv)NV_FIXED("content-type", "application/json");
+        return n;
+    }
+    out[n++] = (nghttp2_nv)NV_FIXED("content-type", "application/grpc");
+    out[n++] = (nghttp2_nv)NV_FIXED("grpc-accept-encoding", "identity, gzip");
+    return only ? n + trailers(call, out + n, code) : n;
+}
+
 static void submit_headers(struct call *call)
 {
-    struct grpc_conn *s = call->conn;
     char code[12], http[12];
-    nghttp2_nv nv[6] = {number(":status", http, sizeof http, call->refused != 0 ? call->refused : 200)};
-    size_t n = 1;
-    if (call->refused == 0) {
-        nv[n++] = (nghttp2_nv)NV_FIXED("content-type", "application/grpc");
-        nv[n++] = (nghttp2_nv)NV_FIXED("grpc-accept-encoding", "identity, gzip");
-    }
+    nghttp2_nv nv[5];
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = on_read};
     bool only = call->state == CALL_ENDED && call->reply.len == 0;
-    if (only && call->refused == 0) {
-        n += trailers(call, nv + n, code);
-    }
+    size_t n = headers(call, only, nv, http, code);
     call->headers_sent = true;
-    nghttp2_submit_response(s->session, call->stream, nv, n, only ? NULL : &provider);
+    nghttp2_submit_response(call->conn->session, call->stream, nv, n, only ? NULL : &provider);
 }
 
 void h2_reply(struct call *call)

@@ -28,7 +28,7 @@ unit_tests = \
 	tests/unit/test_folder \
 	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
-	tests/unit/test_grpc_reflection \
+	tests/unit/test_grpc_unary \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
@@ -77,6 +77,10 @@ unit_tests = \
 	tests/unit/test_timeline \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
+
+if WITH_NGHTTP2
+unit_tests += tests/unit/test_grpc_reflection
+endif
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

@@ -110,6 +110,7 @@ static void test_symbols(void **state)
         {REFLECTION_SERVICE, "grpc/reflection/v1/reflection.proto"},
         {REFLECTION_SERVICE_ALPHA, "grpc/reflection/v1alpha/reflection.proto"},
         {"unseen.v1", NULL},
+        {"unseen.v1/FilterRequest", NULL},
         {"unseen.v1.", NULL},
         {"unseen.v1.Month", NULL},
         {"unseen.v1.HistoryReply.", NULL},
