@@ -7,7 +7,6 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -262,14 +261,6 @@ static bool is_jammed(struct conn *c, int64_t now)
     return true;
 }
 
-/* Nothing is read of a connection that waits for an answer, so its end is looked for. One that has only shut its own
- * half still wants the answer. */
-static bool is_cut_off(const struct conn *c)
-{
-    struct pollfd fd = {.fd = conn_fd(c)};
-    return poll(&fd, 1, 0) == 1 && (fd.revents & (POLLERR | POLLHUP)) != 0;
-}
-
 bool conn_is_stranger(const struct conn *c)
 {
     return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
@@ -299,8 +290,8 @@ void conn_tick(struct conn *c, int64_t now)
         }
         return;
     }
-    if (c->state == CONN_OPEN && c->refs > 1 && is_cut_off(c)) {
-        conn_abort(c);
+    if (c->state == CONN_OPEN && c->refs > 1 && conn_has_ended(c, false)) {
+        conn_abort(c); /* nothing is read of one that waits for an answer, so its end is looked for */
     }
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
