@@ -21,6 +21,7 @@
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
+#include "grpc/grpc.h"
 #include "http/http.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
@@ -76,7 +77,7 @@ static void log_start(const struct config *cfg)
     versions_get(&v);
     log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s store=%s data=%s pid=%ld",
              UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson,
-             store_engines[cfg->store].name, cfg->store == STORE_ENGINE_MEMORY ? "none" : log_quote_str(cfg->data),
+             store_engines[cfg->store].name, cfg->store != STORE_ENGINE_SQLITE ? "none" : log_quote_str(cfg->data),
              (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
@@ -100,7 +101,12 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
 static int publish(struct store *store, const struct server *server, struct err *err)
 {
     char address[SERVER_ADDRESS_TEXT], whole[PATH_MAX], text[PATH_MAX + sizeof unix_prefix];
-    if (server_address(server, 0, address, sizeof address) < 0) {
+    int i = 0;
+    while (server_address(server, i, address, sizeof address) >= 0 && strstr(address, "://") != NULL) {
+        i++; /* TLS, or HTTP: needs more than an address */
+    }
+    if (server_address(server, i, address, sizeof address) < 0 &&
+        server_address(server, 0, address, sizeof address) < 0) {
         return 0;
     }
     size_t n = sizeof unix_prefix - 1;
@@ -195,6 +201,8 @@ static int serve(struct serve_config *config, struct err *err)
     sigset_t signals;
     struct server *server;
     struct http *http;
+    struct grpc *grpc = NULL;
+    struct listeners beside = {.n = 0};
     struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
@@ -203,12 +211,19 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = http_open(cfg, &http, err);
+    rc = http_open(cfg, &beside, &http, err);
     if (rc < 0) {
+        listeners_free(&beside);
         return rc;
     }
-    rc = server_start(cfg, http_listener(http), &server, err);
+    rc = grpc_open(cfg, &beside, &grpc, err);
+    if (rc == 0) {
+        rc = server_start(cfg, &beside, &server, err);
+    } else {
+        listeners_free(&beside);
+    }
     if (rc < 0) {
+        grpc_free(grpc);
         http_free(http);
         return rc;
     }
@@ -224,6 +239,7 @@ static int serve(struct serve_config *config, struct err *err)
         dedup.store->ops->close(dedup.store);
     }
     server_free(server);
+    grpc_free(grpc);
     http_free(http);
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
