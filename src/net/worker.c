@@ -330,7 +330,6 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
         pool->n = pool->n_all = 0;
         return err_set(err, ERR_NOMEM, "out of memory for the workers");
     }
-    logins_init(&pool->logins);
     int code = make_rooms(pool, side, err);
     for (int i = 0; code == 0 && i < pool->n_all; i++) {
         code = worker_init(pool, i, err);

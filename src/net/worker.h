@@ -27,7 +27,6 @@
 #include "net/conn.h"
 #include "net/line.h"
 #include "net/listener.h"
-#include "net/logins.h"
 #include "net/loop_queue.h"
 #include "net/room.h"
 
@@ -123,7 +122,6 @@ struct worker_pool {
     struct budget budget;
     size_t request_max;
     struct room room, side_room;
-    struct logins logins;
     _Atomic uint64_t last_id;
     atomic_uint next_worker;
     struct listener *listeners; /* run by worker 0, but for that of a side */

@@ -17,8 +17,8 @@ enum {
 };
 
 /* The server's password, for client_connect(): requirepass of the configuration, the one line of requirepass_file, or
- * $UNSEEN_PASSWORD. *password is NULL when there is none; it is valid until the next call. Returns 0, or the error of a
- * file that can't be read. */
+ * $UNSEEN_PASSWORD, which comes first where $UNSEEN_USER names an account. *password is NULL when there is none; it is
+ * valid until the next call. Returns 0, or the error of a file that can't be read. */
 int client_password(const struct config *cfg, const char **password, struct err *err);
 
 /* Connects to "host:port", "[v6]:port" or "unix:/path" and says HELLO 3; password "" or NULL: none. The text of an
