@@ -53,9 +53,12 @@ struct call {
 
     /* What its headers say. */
     size_t header_bytes;
-    unsigned refused; /* an HTTP status, for what is no call of gRPC; 0: it is one */
+    unsigned refused; /* an HTTP status, for what is no call of ours; 0: it is one */
     bool is_post, is_grpc, gzip, unknown_encoding, has_timeout, bad_timeout;
+    bool bad_version; /* of Connect's protocol */
+    bool is_plain;    /* a message without prefix, see unary.h */
     int64_t timeout_us;
+    size_t length;                                                /* of its body, as far as its headers say */
     enum call_step (*run)(struct call *call, struct slice bytes); /* its next message; NULL: there is no such method */
     const struct method *method;                                  /* NULL: of another service */
     bool is_stream;                                               /* of messages */
@@ -65,7 +68,8 @@ struct call {
     /* What came. */
     struct buf in;
     size_t at;         /* where its next message begins, */
-    size_t size;       /* and how many bytes that has behind its prefix */
+    size_t prefix;     /* so many bytes stand before it, */
+    size_t size;       /* and so many it has behind these */
     size_t unconsumed; /* bytes that the peer's windows are still to be opened for */
     size_t coming;     /* that have a place, and did not come yet */
     bool whole;        /* nothing more comes */
@@ -80,7 +84,7 @@ struct call {
     int watched;  /* what was told last */
     struct buf reply;
     size_t sent;
-    int64_t moved_ms; /* when some of it went, or of a message came */
+    int64_t since_ms; /* when the message at hand began to come, or some of the reply went */
     bool headers_sent;
     bool deferred; /* nghttp2 asks for no more of it until told */
     enum grpc_status status;

@@ -6,6 +6,7 @@
 #include "grpc/reflection.h"
 #include "grpc/server.h"
 #include "grpc/status.h"
+#include "grpc/unary.h"
 
 static const struct path {
     const char *path;
@@ -18,12 +19,25 @@ static const struct path {
     {"/" REFLECTION_SERVICE_ALPHA "/ServerReflectionInfo", call_run_reflection, true},
 };
 
+/* "/com.shop.unseen.v1.Unseen/filter" is ours, too: Dubbo's consumers say the package of a Java interface, and a method
+ * as Java names it. Returns the method's name; data NULL: it is another service. */
+static struct slice own_method(struct slice path)
+{
+    static const char own[] = GRPC_SERVICE "/";
+    const size_t n = sizeof own - 1;
+    const char *slash = path.len > 1 ? memrchr(path.data, '/', path.len) : NULL;
+    size_t before = slash != NULL ? (size_t)(slash + 1 - path.data) : 0;
+    bool is_own = before > n && path.data[0] == '/' && memcmp(slash + 1 - n, own, n) == 0 &&
+                  (before == n + 1 || path.data[before - n - 1] == '.') &&
+                  memchr(path.data + 1, '/', before - 2) == NULL;
+    return is_own ? slice_of(slash + 1, path.len - before) : (struct slice){NULL, 0};
+}
+
 static void find_method(struct call *call, struct slice path)
 {
-    static const char own[] = "/" GRPC_SERVICE "/";
-    const size_t n = sizeof own - 1;
-    if (path.len > n && memcmp(path.data, own, n) == 0) {
-        call->method = method_find(slice_of(path.data + n, path.len - n));
+    struct slice name = own_method(path);
+    if (name.data != NULL) {
+        call->method = method_find(name);
         call->run = call->method != NULL ? call_run_request : NULL;
         call->is_stream = call->method != NULL && call->method->is_stream;
     }
@@ -40,14 +54,25 @@ static bool is_word(struct slice text, const char *word)
     return slice_eq(text, slice_str(word));
 }
 
-/* application/grpc, application/grpc+proto, application/grpc;charset=utf-8 */
-static bool is_grpc(struct slice type)
+/* "application/grpc", "application/grpc;charset=utf-8" */
+static bool is_type(struct slice value, const char *type)
 {
-    static const char want[] = "application/grpc";
-    size_t n = sizeof want - 1;
-    struct slice rest = slice_of(type.data + n, type.len - n);
-    return type.len >= n && memcmp(type.data, want, n) == 0 &&
-           (rest.len == 0 || rest.data[0] == ';' || is_word(rest, "+proto"));
+    size_t n = strlen(type);
+    return value.len >= n && memcmp(value.data, type, n) == 0 && (value.len == n || value.data[n] == ';');
+}
+
+static void set_timeout(struct call *call, int code)
+{
+    call->bad_timeout = code < 0;
+    call->has_timeout = true;
+}
+
+static void set_length(struct call *call, struct slice value)
+{
+    call->length = 0; /* nghttp2 has seen that it is a number, and sees that it is kept */
+    for (size_t i = 0; i < value.len && call->length <= GRPC_MESSAGE_MAX; i++) {
+        call->length = 10 * call->length + (size_t)(value.data[i] - '0');
+    }
 }
 
 void call_header(struct call *call, struct slice name, struct slice value)
@@ -57,13 +82,20 @@ void call_header(struct call *call, struct slice name, struct slice value)
     } else if (is_word(name, ":path")) {
         find_method(call, value);
     } else if (is_word(name, "content-type")) {
-        call->is_grpc = is_grpc(value);
-    } else if (is_word(name, "grpc-encoding")) {
+        call->is_grpc = is_type(value, "application/grpc") || is_type(value, "application/grpc+proto");
+        call->is_plain = is_type(value, "application/proto");
+    } else if (is_word(name, "content-length")) {
+        set_length(call, value);
+    } else if (is_word(name, "grpc-encoding") || is_word(name, "content-encoding")) {
         call->gzip = is_word(value, "gzip");
         call->unknown_encoding = !call->gzip && !is_word(value, "identity");
     } else if (is_word(name, "grpc-timeout")) {
-        call->bad_timeout = status_timeout(value, &call->timeout_us) < 0;
-        call->has_timeout = true;
+        set_timeout(call, status_timeout(value, &call->timeout_us));
+    } else if (is_word(name, "connect-timeout-ms") || is_word(name, "triple-timeout-ms") ||
+               is_word(name, "tri-service-timeout")) {
+        set_timeout(call, unary_timeout(value, &call->timeout_us));
+    } else if (is_word(name, "connect-protocol-version")) {
+        call->bad_version = !is_word(value, "1");
     } else if (is_word(name, "authorization") && value.len <= GRPC_AUTHORIZATION_MAX) {
         buf_add(&call->authorization, value.data, value.len);
     }
@@ -113,22 +145,33 @@ static void log_in(struct call *call)
     }
 }
 
+/* What is no single question and its answer has no such form. */
+static bool is_ours(const struct call *call)
+{
+    return call->is_grpc || (call->is_plain && !call->is_stream && call->run != call_run_watch);
+}
+
 void call_begin(struct call *call)
 {
     struct grpc_conn *s = call->conn;
     call->arrived_us = s->conn.arrived_us;
-    call->moved_ms = clock_mono_ms();
+    call->since_ms = s->called_ms = clock_mono_ms();
     call->deadline_us = call->has_timeout ? call->arrived_us + call->timeout_us : 0;
-    if (!call->is_post || !call->is_grpc) {
+    call->prefix = call->is_plain ? 0 : GRPC_PREFIX;
+    if (!call->is_post || !is_ours(call)) {
         call->refused = call->is_post ? 415 : 405;
+        call->is_plain = false; /* which has no body to say more */
         call_refuse(call, GRPC_UNKNOWN, "no call of gRPC");
     } else if (call->run == NULL) {
         call_refuse(call, GRPC_UNIMPLEMENTED, "there is no such method");
     } else if (call->bad_timeout) {
         call_refuse(call, GRPC_INVALID_ARGUMENT,
-                    "grpc-timeout is no time, expected up to 8 digits and one of H, M, S, m, u, n");
+                    call->is_plain ? "the timeout is no number of milliseconds, expected up to 10 digits"
+                                   : "grpc-timeout is no time, expected up to 8 digits and one of H, M, S, m, u, n");
+    } else if (call->bad_version) {
+        call_refuse(call, GRPC_INVALID_ARGUMENT, "connect-protocol-version is not known, expected 1");
     } else if (call->unknown_encoding) {
-        call_refuse(call, GRPC_UNIMPLEMENTED, "grpc-encoding is not known, expected identity or gzip");
+        call_refuse(call, GRPC_UNIMPLEMENTED, "the encoding is not known, expected identity or gzip");
     } else if (s->draining) {
         call_refuse(call, GRPC_UNAVAILABLE, "server is shutting down");
     } else {

@@ -17,7 +17,7 @@ enum {
 static void write_reply(struct call *call, const struct message *m)
 {
     size_t from = call_begin_reply(call);
-    message_write(call->method, m, &call->reply);
+    message_write(m, &call->reply);
     call_end_reply(call, from);
 }
 
@@ -57,7 +57,7 @@ static void tell_answered(struct call *call, const struct message *m)
 /* The message at hand was run. */
 static void next_message(struct call *call)
 {
-    size_t size = GRPC_PREFIX + call->size;
+    size_t size = call->prefix + call->size;
     call->at += size;
     if (call->state == CALL_LATE) {
         call->state = CALL_RECEIVING;
@@ -74,6 +74,7 @@ static void next_message(struct call *call)
         memmove(call->in.data, call->in.data + call->at, call->in.len);
         call->at = 0;
     }
+    call->since_ms = call->in.len > call->at ? clock_mono_ms() : call->since_ms;
 }
 
 /* A place for all of the message, so that the peer may send it. */
@@ -81,7 +82,7 @@ static enum call_step make_room(struct call *call, size_t size)
 {
     struct grpc_conn *s = call->conn;
     struct conn *c = &s->conn;
-    size_t wanted = call->at + GRPC_PREFIX + size;
+    size_t wanted = call->at + call->prefix + size;
     if (wanted > call->in.cap) {
         size_t more = wanted - call->in.cap;
         enum budget_use use = wanted > budget_large(&c->worker->pool->budget) ? BUDGET_LARGE : BUDGET_REQUEST;
@@ -137,14 +138,25 @@ static enum call_step too_large(struct call *call, const char *what)
     return refuse_bytes(call, GRPC_RESOURCE_EXHAUSTED, text);
 }
 
+/* The same of one that is all of the body. */
+static enum call_step find_body(struct call *call)
+{
+    size_t have = call->in.len;
+    call->size = call->whole || have > call->length ? have : call->length;
+    if (call->size > message_max(call)) {
+        return too_large(call, "the message is");
+    }
+    return call->whole ? STEP_ON : make_room(call, have > call->length ? have + WINDOW_ASKS : call->length);
+}
+
 /* STEP_ON: the next message is there, in call->size bytes behind its prefix. */
 static enum call_step find_message(struct call *call)
 {
-    const uint8_t *at = (const uint8_t *)call->in.data + call->at;
     size_t have = call->in.len - call->at;
     if (have < GRPC_PREFIX) {
         return call->whole ? finish(call) : STEP_DONE;
     }
+    const uint8_t *at = (const uint8_t *)call->in.data + call->at;
     call->size = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
     if (at[0] > 1) {
         return refuse_bytes(call, GRPC_INVALID_ARGUMENT, "a message does not begin with 0 or 1");
@@ -323,14 +335,18 @@ static enum call_step run_inflated(struct call *call, struct slice packed)
 
 static enum call_step run(struct call *call)
 {
-    struct slice bytes = slice_of(call->in.data + call->at + GRPC_PREFIX, call->size);
+    struct slice bytes = slice_str(""); /* a plain body may be nothing at all */
+    if (call->size > 0) {
+        bytes = slice_of(call->in.data + call->at + call->prefix, call->size);
+    }
+    bool packed = call->is_plain ? call->gzip : call->in.data[call->at] == 1;
     if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
         return call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
     }
     if (!conn_may_run(&call->conn->conn)) {
         return STEP_WAIT;
     }
-    return call->in.data[call->at] == 1 ? run_inflated(call, bytes) : call->run(call, bytes);
+    return packed ? run_inflated(call, bytes) : call->run(call, bytes);
 }
 
 /* A stream whose answers pile up takes no more. */
@@ -349,7 +365,7 @@ static enum call_step one_step(struct call *call)
     if (call->blocked) {
         return STEP_DONE;
     }
-    enum call_step found = call->state == CALL_LATE ? STEP_ON : find_message(call);
+    enum call_step found = call->state == CALL_LATE ? STEP_ON : call->is_plain ? find_body(call) : find_message(call);
     return found == STEP_ON ? run(call) : found;
 }
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "grpc/server.h"
+#include "grpc/unary.h"
 
 #define NV(name, value, flags)                                                                                         \
     {                                                                                                                  \
@@ -18,7 +19,7 @@
     }
 #define NV_FIXED(name, value) NV(name, value, NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
-enum { TABLE = 1024, SETTINGS_MAX = 16 };
+enum { TABLE = 1024, SETTINGS_MAX = 16, FRAME = 16 * 1024 };
 
 /* --- what it holds --- */
 
@@ -40,12 +41,6 @@ static void *on_malloc(size_t size, void *user)
     return at;
 }
 
-static void on_free(void *at, void *user)
-{
-    note_memory(user, usable(at), 0);
-    free(at);
-}
-
 static void *on_calloc(size_t n, size_t size, void *user)
 {
     void *at = calloc(n, size);
@@ -53,12 +48,55 @@ static void *on_calloc(size_t n, size_t size, void *user)
     return at;
 }
 
+/* A session has one buffer as large as a frame may be, and uses it only from packing a frame until that is taken out,
+ * which is one call of nghttp2_session_mem_send(): so all of a worker share theirs. It is most of what an idle one
+ * would hold. */
+static void *share_frame(struct grpc_conn *s, size_t size)
+{
+    struct grpc_loop *l = grpc_loop_of(&s->conn);
+    if (l->frame == NULL && (l->frame = malloc(size)) != NULL) {
+        l->frame_size = size;
+    }
+    if (s->frame_shared || l->frame == NULL || size > l->frame_size) {
+        return NULL;
+    }
+    s->frame_shared = true;
+    return l->frame;
+}
+
+static bool is_shared(struct grpc_conn *s, const void *at)
+{
+    return s->frame_shared && at == grpc_loop_of(&s->conn)->frame;
+}
+
+static void on_free(void *at, void *user)
+{
+    struct grpc_conn *s = user;
+    if (is_shared(s, at)) {
+        s->frame_shared = false;
+    } else {
+        note_memory(s, usable(at), 0);
+        free(at);
+    }
+}
+
 static void *on_realloc(void *at, size_t size, void *user)
 {
-    size_t before = usable(at);
-    void *now = realloc(at, size);
+    struct grpc_conn *s = user;
+    bool shared = is_shared(s, at);
+    void *now = at == NULL && size >= FRAME ? share_frame(s, size) : NULL;
     if (now != NULL) {
-        note_memory(user, before, usable(now));
+        return now;
+    }
+    size_t before = shared ? 0 : usable(at);
+    now = realloc(shared ? NULL : at, size);
+    if (now != NULL && shared) {
+        size_t old = grpc_loop_of(&s->conn)->frame_size;
+        memcpy(now, at, size < old ? size : old);
+        s->frame_shared = false;
+    }
+    if (now != NULL) {
+        note_memory(s, before, usable(now));
     }
     return now;
 }
@@ -223,7 +261,9 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *u
         return 0;
     }
     s->has_sent = true;
-    if ((hd->flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
+    const struct call *call = call_of(session, hd->stream_id);
+    bool patient = call != NULL && call->is_plain; /* curl drops the answer to a body that it could not send */
+    if ((hd->flags & NGHTTP2_FLAG_END_STREAM) != 0 && !patient &&
         nghttp2_session_get_stream_remote_close(session, hd->stream_id) == 0) {
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, hd->stream_id, NGHTTP2_NO_ERROR);
     }
@@ -256,7 +296,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
     if (n > 0) {
         memcpy(out, call->reply.data + call->sent, n);
         call->sent += n;
-        call->moved_ms = clock_mono_ms();
+        call->since_ms = clock_mono_ms();
     }
     if (call->sent == call->reply.len) {
         buf_clear(&call->reply);
@@ -265,7 +305,9 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
             grpc_work_add(call);
             worker_wait_turn(&call->conn->conn);
         }
-        if (call->state == CALL_ENDED) {
+        if (call->state == CALL_ENDED && call->is_plain) {
+            *flags |= NGHTTP2_DATA_FLAG_EOF;
+        } else if (call->state == CALL_ENDED) {
             nghttp2_nv nv[2];
             char text[12];
             size_t n_nv = trailers(call, nv, text);
@@ -279,23 +321,38 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
     return (ssize_t)n;
 }
 
+static unsigned http_status(const struct call *call)
+{
+    return call->refused != 0 ? call->refused : call->is_plain ? unary_http_status(call->status) : 200;
+}
+
+/* Those of the answer. Returns how many. */
+static size_t headers(const struct call *call, bool only, nghttp2_nv out[5], char http[12], char code[12])
+{
+    size_t n = 1;
+    out[0] = number(":status", http, 12, http_status(call));
+    if (call->refused != 0) {
+        return n;
+    }
+    if (call->is_plain) {
+        out[n++] = call->status == GRPC_OK ? (nghttp2_nv)NV_FIXED("content-type", "application/proto")
+                                           : (nghttp2_nv)NV_FIXED("content-type", "application/json");
+        return n;
+    }
+    out[n++] = (nghttp2_nv)NV_FIXED("content-type", "application/grpc");
+    out[n++] = (nghttp2_nv)NV_FIXED("grpc-accept-encoding", "identity, gzip");
+    return only ? n + trailers(call, out + n, code) : n;
+}
+
 static void submit_headers(struct call *call)
 {
-    struct grpc_conn *s = call->conn;
     char code[12], http[12];
-    nghttp2_nv nv[6] = {number(":status", http, sizeof http, call->refused != 0 ? call->refused : 200)};
-    size_t n = 1;
-    if (call->refused == 0) {
-        nv[n++] = (nghttp2_nv)NV_FIXED("content-type", "application/grpc");
-        nv[n++] = (nghttp2_nv)NV_FIXED("grpc-accept-encoding", "identity, gzip");
-    }
+    nghttp2_nv nv[5];
     nghttp2_data_provider provider = {.source.ptr = call, .read_callback = on_read};
     bool only = call->state == CALL_ENDED && call->reply.len == 0;
-    if (only && call->refused == 0) {
-        n += trailers(call, nv + n, code);
-    }
+    size_t n = headers(call, only, nv, http, code);
     call->headers_sent = true;
-    nghttp2_submit_response(s->session, call->stream, nv, n, only ? NULL : &provider);
+    nghttp2_submit_response(call->conn->session, call->stream, nv, n, only ? NULL : &provider);
 }
 
 void h2_reply(struct call *call)
@@ -396,7 +453,7 @@ int h2_open(struct grpc_conn *s)
     };
     s->window = GRPC_WINDOW;
     s->calm = GRPC_CALM_BURST;
-    s->calm_ms = clock_mono_ms();
+    s->calm_ms = s->called_ms = clock_mono_ms();
     if (nghttp2_session_server_new3(&s->session, g->callbacks, s, g->option, &mem) != 0 ||
         nghttp2_submit_settings(s->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) != 0) {
         return ERR_NOMEM;

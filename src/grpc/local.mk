@@ -4,15 +4,16 @@ libunseen_a_SOURCES += \
 	src/grpc/grpc.h \
 	src/grpc/gzip.c \
 	src/grpc/gzip.h \
-	src/grpc/health.c \
 	src/grpc/health.h \
 	src/grpc/message.c \
 	src/grpc/message.h \
-	src/grpc/reflection.c \
+	src/grpc/message_write.c \
 	src/grpc/reflection.h \
 	src/grpc/server.h \
 	src/grpc/status.c \
 	src/grpc/status.h \
+	src/grpc/unary.c \
+	src/grpc/unary.h \
 	src/grpc/wire.c \
 	src/grpc/wire.h
 if WITH_NGHTTP2
@@ -22,6 +23,8 @@ libunseen_a_SOURCES += \
 	src/grpc/call_run.c \
 	src/grpc/conn.c \
 	src/grpc/h2.c \
+	src/grpc/health.c \
+	src/grpc/reflection.c \
 	src/grpc/server.c \
 	src/grpc/services.c
 else
@@ -39,6 +42,7 @@ grpc_protos = \
 	proto/grpc/reflection/v1/reflection.proto \
 	proto/grpc/reflection/v1alpha/reflection.proto
 EXTRA_DIST += $(grpc_protos)
+if WITH_NGHTTP2
 BUILT_SOURCES += gen/descriptors.h
 CLEANFILES += gen/descriptors.h gen/descriptors.bin
 
@@ -48,3 +52,4 @@ gen/descriptors.h: $(grpc_protos)
 	(echo 'static const unsigned char descriptors[] = {' && \
 	    od -An -v -tx1 gen/descriptors.bin | $(SED) 's/\([0-9a-f][0-9a-f]\)/0x\1,/g' && echo '};') > $@.tmp && mv $@.tmp $@
 src/grpc/reflection.$(OBJEXT): gen/descriptors.h
+endif

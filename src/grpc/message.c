@@ -1,4 +1,4 @@
-/* Reading and writing the messages of unseen.proto. A question is one key, one length and one id, ten thousand times,
+/* Reading the messages of unseen.proto. A question is one key, one length and one id, ten thousand times,
  * so this is what read_list() is for: neighbours whose key and length take a byte each. All else goes field by field.
  */
 #include "grpc/message.h"
@@ -217,31 +217,62 @@ static int read_number(struct reading *r, const struct field *field, uint64_t va
     }
 }
 
-static int read_field(struct reading *r, const struct wire_field *f, struct err *err)
+/* Dubbo's consumers without a stub from the .proto file send arguments that Java or Go serialized, in a message
+ * TripleRequestWrapper: a serialization's name, the arguments, and their types in field 3, which is never bytes in
+ * ours.
+ */
+enum { WRAPPER_NAME = 1, WRAPPER_TYPES = 3 };
+
+static bool is_wrapper(struct slice message, struct slice *serialization)
 {
-    const struct field *field = f->number < FIELDS ? &r->fields[f->number] : &r->fields[0];
-    if (field->what == NOTHING) {
-        return 0;
+    struct wire w = wire_of(message);
+    struct wire_field f;
+    bool has_types = false;
+    *serialization = slice_str("");
+    while (wire_next(&w, &f, NULL) > 0) {
+        if (f.number > WRAPPER_TYPES || f.type != WIRE_BYTES) {
+            return false;
+        }
+        *serialization = f.number == WRAPPER_NAME ? f.bytes : *serialization;
+        has_types = has_types || f.number == WRAPPER_TYPES;
     }
-    if (field->what == LATER) {
-        return err_set(err, ERR_ABSENT, "%s (field %u) is not known to this server", field->name, f->number);
-    }
-    enum wire_type expected = field->what < REPLY ? WIRE_BYTES : WIRE_VARINT;
-    if (f->type != expected) {
-        return err_set(err, ERR_INVALID, "%s (field %u) has wire type %u, expected %u", field->name, f->number,
-                       (unsigned)f->type, (unsigned)expected);
-    }
-    return expected == WIRE_BYTES ? read_bytes(r, field, f->bytes, err) : read_number(r, field, f->value, err);
+    return has_types && w.at == w.end && serialization->len > 0 && serialization->len < 32 &&
+           slice_is_text(*serialization);
 }
 
-/* Names the field at which the encoding is broken. */
-static int bad_wire(const struct reading *r, const struct wire_field *f, struct err *err)
+static int refuse_wrapper(struct slice serialization, struct err *err)
+{
+    return err_set(err, ERR_ABSENT,
+                   "a TripleRequestWrapper (%.*s) is not served: call by the stub that Dubbo's compiler makes of "
+                   "unseen.proto, which sends protobuf",
+                   (int)serialization.len, serialization.data);
+}
+
+/* Puts the field's name before what is wrong with its encoding. */
+static int bad_field(const struct reading *r, const struct wire_field *f, struct err *err)
 {
     const char *name = f->number < FIELDS ? r->fields[f->number].name : NULL;
     if (name != NULL) {
         return err_prefix(err, "%s (field %u)", name, f->number);
     }
     return f->number > 0 ? err_prefix(err, "field %u", f->number) : err->code;
+}
+
+static int read_field(struct reading *r, const struct wire_field *f, struct err *err)
+{
+    const struct field *field = f->number < FIELDS ? &r->fields[f->number] : &r->fields[0];
+    if (field->what == NOTHING && (f->number != WRAPPER_TYPES || f->type != WIRE_BYTES)) {
+        return 0;
+    }
+    if (field->what == LATER) {
+        return err_set(err, ERR_ABSENT, "%s (field %u) is not known to this server", field->name, f->number);
+    }
+    enum wire_type expected = field->what < REPLY && field->what != NOTHING ? WIRE_BYTES : WIRE_VARINT;
+    if (f->type != expected) {
+        err_set(err, ERR_INVALID, "has wire type %u, expected %u", (unsigned)f->type, (unsigned)expected);
+        return bad_field(r, f, err);
+    }
+    return expected == WIRE_BYTES ? read_bytes(r, field, f->bytes, err) : read_number(r, field, f->value, err);
 }
 
 static int refuse_both(const struct reading *r, unsigned text, unsigned binary, struct err *err)
@@ -311,161 +342,29 @@ int message_read(const struct method *method, struct slice bytes, struct slice *
     int code;
     while ((code = wire_next(&r.wire, &f, err)) > 0) {
         if (read_field(&r, &f, err) < 0) {
-            return err->code;
+            struct slice serialization;
+            return is_wrapper(bytes, &serialization) ? refuse_wrapper(serialization, err) : err->code;
         }
     }
     if (code < 0) {
-        return bad_wire(&r, &f, err);
+        return bad_field(&r, &f, err);
     }
     complete(&r, method);
     return check(&r, err);
 }
 
-/* --- writing --- */
-
-static void write_indexes(const struct request *rq, struct buf *out)
-{
-    size_t list = wire_open(out, 2);
-    if (buf_reserve(out, rq->n_answer * 3) < 0) {
-        return;
-    }
-    uint8_t *at = (uint8_t *)out->data + out->len;
-    size_t i = request_next_unseen(rq, 0);
-    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        at = wire_varint(at, i);
-    }
-    out->len = (size_t)((char *)at - out->data);
-    wire_close(out, list);
-}
-
-/* They take no more than in the request. */
-static void write_items(const struct message *m, struct buf *out)
-{
-    const struct request *rq = &m->rq;
-    const uint8_t key = wire_key(m->binary ? 4 : 3, WIRE_BYTES);
-    if (buf_reserve(out, m->bytes) < 0) {
-        return;
-    }
-    uint8_t *at = (uint8_t *)out->data + out->len;
-    size_t i = request_next_unseen(rq, 0);
-    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        const struct slice item = rq->items[i];
-        *at++ = key;
-        at = wire_varint(at, item.len);
-        memcpy(at, item.data, item.len);
-        at += item.len;
-    }
-    out->len = (size_t)((char *)at - out->data);
-}
-
-static void write_filter(const struct message *m, struct buf *out)
-{
-    const struct request *rq = &m->rq;
-    if (rq->form == FORM_BITMAP) {
-        wire_put_bytes(out, 1, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
-    } else if (rq->n_answer > 0) {
-        rq->form == FORM_INDEXES ? write_indexes(rq, out) : write_items(m, out);
-    }
-}
-
-static void write_record(const struct message *m, struct buf *out)
-{
-    wire_put_number(out, 1, (uint64_t)m->rq.count);
-    wire_put_number(out, 2, m->tag);
-}
-
-static void write_count(const struct message *m, struct buf *out)
-{
-    wire_put_number(out, 1, (uint64_t)m->rq.count);
-}
-
-static void write_why(const struct message *m, struct buf *out)
-{
-    const struct request *rq = &m->rq;
-    wire_put_number(out, 1, rq->n_places > 0);
-    for (size_t i = 0; i < rq->n_places; i++) {
-        char month[MONTH_TEXT];
-        size_t place = wire_open(out, 2);
-        wire_put_bytes(out, 1, slice_str(place_name(&rq->places[i], month)));
-        wire_put_double(out, 2, rq->places[i].error);
-        wire_close(out, place);
-    }
-}
-
-static void write_month(const struct history_month *m, struct buf *out)
-{
-    char name[MONTH_TEXT];
-    wire_put_bytes(out, 1, slice_str(month_name(m->month, name)));
-    wire_put_number(out, 2, m->items);
-    wire_put_number(out, 3, m->bytes);
-    wire_put_double(out, 4, m->error);
-    wire_put_number(out, 5, m->sealed);
-    wire_put_number(out, 6, m->in_window);
-    wire_put_number(out, 7, (uint64_t)m->expires_ms);
-}
-
-static void write_history(const struct message *m, struct buf *out)
-{
-    const struct history *h = m->rq.history;
-    for (size_t i = 0; i < h->n_months; i++) {
-        size_t month = wire_open(out, 1);
-        write_month(&h->months[i], out);
-        wire_close(out, month);
-    }
-    wire_put_number(out, 2, h->staged);
-    wire_put_number(out, 3, h->delivered);
-    wire_put_double(out, 4, h->error);
-}
-
-void message_write(const struct method *method, const struct message *m, struct buf *out)
-{
-    method->write(m, out);
-}
-
-void message_write_refused(uint64_t tag, int code, const char *text, struct buf *out)
-{
-    char clean[sizeof(struct err) + 64];
-    strncpy(clean, text, sizeof clean - 1);
-    clean[sizeof clean - 1] = '\0';
-    utf8_clean(clean);
-    wire_put_number(out, 2, tag);
-    wire_put_number(out, 3, (uint64_t)code);
-    wire_put_bytes(out, 4, slice_str(clean));
-}
-
-enum {
-    PLACE_MOST = WIRE_HEAD_MAX + WIRE_HEAD_MAX + PLACE_TEXT + WIRE_DOUBLE,
-    HISTORY_MOST = 48 * 1024, /* of some 500 months */
-    LEAST = 64,               /* the numbers of any reply */
-};
-
-size_t message_reply_max(const struct message *m)
-{
-    const struct request *rq = &m->rq;
-    switch (rq->kind) {
-    case REQUEST_QUESTION:
-        return LEAST + (rq->form == FORM_BITMAP ? bitmap_size(rq->n) : rq->form == FORM_INDEXES ? 3 * rq->n : m->bytes);
-    case REQUEST_WHY:
-        return LEAST + PLACES_MAX * PLACE_MOST;
-    case REQUEST_HISTORY:
-        return LEAST + HISTORY_MOST;
-    default:
-        return LEAST;
-    }
-}
-
 /* --- the service --- */
 
 static const struct method methods[] = {
-    {"Filter", REQUEST_QUESTION, OP_FILTER, false, filter_fields, write_filter},
-    {"Played", REQUEST_PLAY, OP_PLAYED, false, record_fields, write_record},
-    {"PlayedStream", REQUEST_PLAY, OP_PLAYED, true, record_fields, write_record},
-    {"Delivered", REQUEST_DELIVERY, OP_DELIVERED, false, record_fields, write_record},
-    {"Why", REQUEST_WHY, OP_WHY, false, why_fields, write_why},
-    {"History", REQUEST_HISTORY, OP_HISTORY, false, history_fields, write_history},
-    {"Forget", REQUEST_FORGET, OP_FORGET, false, forget_fields, write_count},
-    {"Block", REQUEST_BLOCK, OP_BLOCK, false, block_fields, write_count},
-    {"Unblock", REQUEST_UNBLOCK, OP_UNBLOCK, false, unblock_fields, write_count},
+    {"Filter", REQUEST_QUESTION, OP_FILTER, false, filter_fields},
+    {"Played", REQUEST_PLAY, OP_PLAYED, false, record_fields},
+    {"PlayedStream", REQUEST_PLAY, OP_PLAYED, true, record_fields},
+    {"Delivered", REQUEST_DELIVERY, OP_DELIVERED, false, record_fields},
+    {"Why", REQUEST_WHY, OP_WHY, false, why_fields},
+    {"History", REQUEST_HISTORY, OP_HISTORY, false, history_fields},
+    {"Forget", REQUEST_FORGET, OP_FORGET, false, forget_fields},
+    {"Block", REQUEST_BLOCK, OP_BLOCK, false, block_fields},
+    {"Unblock", REQUEST_UNBLOCK, OP_UNBLOCK, false, unblock_fields},
 };
 
 const struct method *method_find(struct slice name)

@@ -38,7 +38,6 @@ struct method {
     enum op op;
     bool is_stream;             /* PlayedStream: requests and replies without end, in order */
     const struct field *fields; /* of its request; message.c's own */
-    void (*write)(const struct message *m, struct buf *out);
 };
 
 /* Of "Filter" or "filter", as Dubbo's clients say it. NULL: there is none. */
@@ -46,7 +45,7 @@ const struct method *method_find(struct slice name);
 
 /* Reads a request. items: room for ITEMS_MAX; of more ids than that only the number is kept (m->rq.n), for the service
  * to refuse. Returns 0, or with a text that names the field: ERR_INVALID, or ERR_ABSENT for what only a newer server
- * knows. m->tag is set then, if it was read before the error. */
+ * knows, and for what Dubbo sends without a stub. m->tag is set then, if it was read before the error. */
 int message_read(const struct method *method, struct slice bytes, struct slice *items, struct message *m,
                  struct err *err);
 
@@ -54,7 +53,7 @@ int message_read(const struct method *method, struct slice bytes, struct slice *
 size_t message_reply_max(const struct message *m);
 
 /* Appends the reply to a request that succeeded. History of nobody (rq.history is NULL) has none: that is NOT_FOUND. */
-void message_write(const struct method *method, const struct message *m, struct buf *out);
+void message_write(const struct message *m, struct buf *out);
 
 /* Appends the RecordReply that refuses one request of a stream: code is a status of gRPC; text is UTF-8 here, whatever
  * bytes it quotes. */

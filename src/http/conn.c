@@ -276,6 +276,7 @@ static struct slice last_word(struct conn *c, enum conn_end why)
 
 const struct conn_ops http_conn_ops = {
     .size = sizeof(struct http_conn),
+    .alpn = "http/1.1",
     .idle_ms = HTTP_PATIENCE_MS,
     .full = FULL("there are as many connections as there may be"),
     .full_here = FULL("your address has max_clients_per_address connections already"),

@@ -19,14 +19,19 @@
 #include "net/conn_impl.h"
 #include "net/worker.h"
 
-enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ };
+enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ, REPLY_MIDDLING = CONN_READ / 2 * 3 };
+
+static size_t conn_holds(const struct conn *c)
+{
+    return c->in.cap + c->out.cap + c->sending.cap + c->extra + c->tls_held + c->tls_in.cap;
+}
 
 void conn_account(struct conn *c)
 {
-    size_t held = c->in.cap + c->out.cap + c->sending.cap + c->extra;
+    size_t held = conn_holds(c);
     struct budget_share *memory = &c->worker->memory;
     if (c->overdraft) {
-        budget_set_over(memory, held);
+        budget_set_over(memory->all, held);
     } else if (held > c->held) {
         budget_take(memory, held - c->held);
     } else if (held < c->held) {
@@ -86,6 +91,7 @@ static void on_closed(uv_handle_t *handle)
     }
     worker_leave_line(c);
     conn_free_input(c);
+    conn_tls_free(c);
     buf_free(&c->out);
     conn_account(c);
     room_rise(c);
@@ -108,7 +114,10 @@ void conn_abort(struct conn *c)
 void conn_dismiss(struct conn *c, struct slice last_word)
 {
     uv_buf_t bytes = uv_buf_init((char *)last_word.data, (unsigned)last_word.len);
-    if (last_word.len > 0 && c->state == CONN_OPEN && conn_unsent(c) == 0) {
+    bool may_say = c->state == CONN_OPEN && conn_unsent(c) == 0;
+    if (may_say && c->secure) {
+        conn_tls_dismiss(c, last_word);
+    } else if (may_say && last_word.len > 0) {
         uv_try_write(&c->uv.stream, &bytes, 1);
     }
     conn_abort(c);
@@ -143,7 +152,8 @@ void conn_touch(struct conn *c)
 
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more)
 {
-    return c->overdraft || budget_allows(&c->worker->memory, use, more);
+    struct budget_share *memory = &c->worker->memory;
+    return c->overdraft ? budget_overdraft_allows(memory->all, more) : budget_allows(memory, use, more);
 }
 
 void conn_starve(struct conn *c, enum budget_use use, size_t more)
@@ -186,6 +196,20 @@ static enum budget_use reply_use(const struct conn *c)
     return c->in.cap > 0 ? BUDGET_REPLY : BUDGET_REQUEST;
 }
 
+/* How much of a batch may be made although there is no room, since the kernel seems to take it at once; or the most of
+ * it, where it is the reply to a middling request: what it may leave gets no more than half of what is lent. 0: none.
+ */
+static size_t may_borrow(const struct conn *c, size_t most, size_t batch)
+{
+    const struct budget *b = &c->worker->pool->budget;
+    size_t room = kernel_room(c);
+    if (most <= room) {
+        size_t lent = batch < room ? batch : room;
+        return budget_lends(b, lent, c->is_unix) ? lent : 0;
+    }
+    return room > 0 && most <= REPLY_MIDDLING && budget_lends(b, most + budget_lent_max(b) / 2, false) ? most : 0;
+}
+
 /* There is no room, or others wait for some. What was said before goes first; a small reply then needs none when it
  * leaves at once. Short replies are not asked for one by one. */
 static bool make_way(struct conn *c, size_t most)
@@ -200,13 +224,13 @@ static bool make_way(struct conn *c, size_t most)
         return false;
     }
     size_t batch = most > BATCH ? most : BATCH;
-    if (!budget_allows(&c->worker->memory, reply_use(c), batch)) {
-        size_t room = kernel_room(c);
-        if (most > room || !budget_lends(&c->worker->pool->budget, most)) {
+    if (!conn_has_room(c, reply_use(c), batch)) {
+        size_t lent = may_borrow(c, most, batch);
+        if (lent == 0) {
             conn_starve(c, reply_use(c), batch);
             return false;
         }
-        batch = batch < room ? batch : room;
+        batch = lent;
     }
     c->granted = batch;
     return true;
@@ -219,10 +243,10 @@ bool conn_get_grant(struct conn *c, size_t most)
         c->granted = c->out.len + most + BATCH; /* there is plenty: those that follow are not asked for one by one */
         return true;
     }
-    size_t holds = c->in.cap + c->out.cap + c->sending.cap + c->extra, room = c->out.cap - c->out.len;
+    size_t holds = conn_holds(c), room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
-    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || make_way(c, most);
+    return ((c->overdraft || alone) && conn_has_room(c, reply_use(c), more)) || make_way(c, most);
 }
 
 /* The peer has sent all it wants to. What it asked for is still answered. */
@@ -253,7 +277,7 @@ static bool is_jammed(struct conn *c, int64_t now)
 {
     struct worker *w = c->worker;
     bool wants_more = c->line == &w->lines[BUDGET_REQUEST] || c->line == &w->lines[BUDGET_LARGE];
-    if (!wants_more || c->in.len == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
+    if (!wants_more || c->in.len + c->extra == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
         w->given_way >= budget_load(&w->memory.all->shared) / 2) {
         return false;
     }
@@ -273,6 +297,9 @@ void conn_tick(struct conn *c, int64_t now)
     }
     if (c->state == CONN_OPEN && c->ops->tick != NULL) {
         c->ops->tick(c, now);
+    }
+    if (c->state == CONN_OPEN && conn_is_shaking(c) && now - c->opened_ms >= CONN_PATIENCE_SHAKE_MS) {
+        give_up(c, "no TLS handshake");
     }
     if (c->state == CONN_CLOSING) {
         return;
@@ -300,7 +327,7 @@ void conn_tick(struct conn *c, int64_t now)
     idle_timeout = idle_timeout > 0 ? idle_timeout : config_now(c->worker->pool->cfg)->idle_timeout_ms;
     if (is_jammed(c, now)) {
         give_up(c, "half a request, and no memory for the rest");
-    } else if (c->line != NULL || c->paused) {
+    } else if ((c->line != NULL && c->line != &c->worker->halves) || c->paused) {
         c->partial_ms = c->midway || c->input.len + c->in_kernel > 0 ? now : 0;
     } else if (c->partial_ms != 0 && now - c->partial_ms >= CONN_PATIENCE_MS) {
         give_up(c, "half a request");
@@ -346,8 +373,9 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id)
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id)
 {
+    const struct conn_ops *ops = from->ops;
     struct conn *c = calloc(1, ops->size);
     bool is_unix = peer == PEER_UNIX;
     if (c == NULL) {
@@ -356,6 +384,8 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
         return;
     }
     c->worker = w;
+    c->from = from;
+    c->secure = from->tls;
     c->ops = ops;
     c->refs = 1;
     c->peer = peer;

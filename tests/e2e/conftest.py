@@ -88,6 +88,8 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode}\n{self.log()}")
+            if "accounts" in self.options and " ready " in self.log():
+                return self
             try:
                 with self.client() as c:
                     if "requirepass" in self.options:

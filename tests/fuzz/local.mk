@@ -6,10 +6,12 @@ fuzz_targets = \
 	tests/fuzz/fuzz_delivered \
 	tests/fuzz/fuzz_export \
 	tests/fuzz/fuzz_filter \
-	tests/fuzz/fuzz_grpc_message \
 	tests/fuzz/fuzz_http \
 	tests/fuzz/fuzz_import \
 	tests/fuzz/fuzz_resp
+if WITH_NGHTTP2
+fuzz_targets += tests/fuzz/fuzz_grpc_frames tests/fuzz/fuzz_grpc_message
+endif
 
 check_PROGRAMS += $(fuzz_targets)
 EXTRA_PROGRAMS += tests/fuzz/make_filter_seeds

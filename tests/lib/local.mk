@@ -32,3 +32,10 @@ tests_lib_libtest_a_SOURCES += \
 	tests/unit/fake_store.c \
 	tests/unit/fake_store.h
 endif
+if WITH_OPENSSL
+if TESTS_ENABLED
+tests_lib_libtest_a_SOURCES += \
+	tests/lib/certificates.c \
+	tests/lib/certificates.h
+endif
+endif

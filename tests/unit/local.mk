@@ -8,6 +8,7 @@ unit_tests = \
 	tests/unit/test_base \
 	tests/unit/test_bench \
 	tests/unit/test_bench_scan \
+	tests/unit/test_budget \
 	tests/unit/test_cli_options \
 	tests/unit/test_cli_output \
 	tests/unit/test_cli_reply \
@@ -29,7 +30,7 @@ unit_tests = \
 	tests/unit/test_folder \
 	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
-	tests/unit/test_grpc_reflection \
+	tests/unit/test_grpc_unary \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
@@ -78,6 +79,18 @@ unit_tests = \
 	tests/unit/test_timeline \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
+
+# Those of TLS are programs of a build with OpenSSL.
+tls_tests = \
+	tests/unit/test_tls \
+	tests/unit/test_tls_server
+if WITH_OPENSSL
+unit_tests += $(tls_tests)
+endif
+EXTRA_PROGRAMS += $(tls_tests)
+if WITH_NGHTTP2
+unit_tests += tests/unit/test_grpc_reflection
+endif
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

@@ -36,6 +36,7 @@ struct fixture {
     struct dedup dedup;
     struct store *store;
     struct http *http;
+    struct listeners listeners;
 };
 
 static int set_up(void **state)
@@ -50,9 +51,8 @@ static int set_up(void **state)
     f->cfg.workers = 1;
     f->store = fake_store_new();
     dedup_init(&f->dedup, f->store, &f->cfg);
-    if (http_open(&f->cfg, &f->http, &err) < 0 ||
-        server_start(&f->cfg, (const struct listener *[]){http_listener(f->http), NULL}, &f->server, &err) < 0 ||
-        server_attach(f->server, &f->dedup, &err) < 0) {
+    if (http_open(&f->cfg, &f->listeners, &f->http, &err) < 0 ||
+        server_start(&f->cfg, &f->listeners, &f->server, &err) < 0 || server_attach(f->server, &f->dedup, &err) < 0) {
         fail_msg("%s", err.text);
     }
     *state = f;
@@ -75,7 +75,7 @@ static int tear_down(void **state)
 static int client_open(const struct fixture *f)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    a.sin_port = htons((uint16_t)atoi(strrchr(http_listener(f->http)->address, ':') + 1));
+    a.sin_port = htons((uint16_t)atoi(strrchr(f->listeners.list[0].address, ':') + 1));
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     struct timeval stuck = {.tv_sec = STUCK_S};
