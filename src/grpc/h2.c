@@ -296,7 +296,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
     if (n > 0) {
         memcpy(out, call->reply.data + call->sent, n);
         call->sent += n;
-        call->moved_ms = clock_mono_ms();
+        call->since_ms = clock_mono_ms();
     }
     if (call->sent == call->reply.len) {
         buf_clear(&call->reply);
@@ -453,7 +453,7 @@ int h2_open(struct grpc_conn *s)
     };
     s->window = GRPC_WINDOW;
     s->calm = GRPC_CALM_BURST;
-    s->calm_ms = clock_mono_ms();
+    s->calm_ms = s->called_ms = clock_mono_ms();
     if (nghttp2_session_server_new3(&s->session, g->callbacks, s, g->option, &mem) != 0 ||
         nghttp2_submit_settings(s->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) != 0) {
         return ERR_NOMEM;

@@ -67,8 +67,9 @@ struct grpc_conn {
     size_t held;   /* by calls */
     size_t coming; /* bytes of begun messages that have a place, and did not come yet */
     int32_t window;
-    int64_t ping_ms; /* when ours was sent that is not answered; 0: there is none */
-    int pings;       /* unanswered */
+    int64_t called_ms; /* when its last call came, or it did */
+    int64_t ping_ms;   /* when ours was sent that is not answered; 0: there is none */
+    int pings;         /* unanswered */
     int64_t pinged_ms;
     int strikes;   /* pings of the client that came too early */
     bool has_sent; /* headers or data, since its last one */
