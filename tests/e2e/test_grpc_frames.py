@@ -312,6 +312,7 @@ def test_a_peer_that_answers_no_ping(server):
 def test_a_peer_that_answers_pings_stays(server):
     with Frames(server) as peer, server.client() as c:
         peer.call(1, question(), flags=0)
+        peer.ping()
         for _ in range(5):
             c.command("DEBUG", "ADVANCE", 10000)
             _, _, _, word = peer.take_until(PING)[-1]
