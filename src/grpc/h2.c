@@ -19,7 +19,7 @@
     }
 #define NV_FIXED(name, value) NV(name, value, NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
-enum { TABLE = 1024, SETTINGS_MAX = 16 };
+enum { TABLE = 1024, SETTINGS_MAX = 16, FRAME = 16 * 1024 };
 
 /* --- what it holds --- */
 
@@ -41,12 +41,6 @@ static void *on_malloc(size_t size, void *user)
     return at;
 }
 
-static void on_free(void *at, void *user)
-{
-    note_memory(user, usable(at), 0);
-    free(at);
-}
-
 static void *on_calloc(size_t n, size_t size, void *user)
 {
     void *at = calloc(n, size);
@@ -54,12 +48,55 @@ static void *on_calloc(size_t n, size_t size, void *user)
     return at;
 }
 
+/* A session has one buffer as large as a frame may be, and uses it only from packing a frame until that is taken out,
+ * which is one call of nghttp2_session_mem_send(): so all of a worker share theirs. It is most of what an idle one
+ * would hold. */
+static void *share_frame(struct grpc_conn *s, size_t size)
+{
+    struct grpc_loop *l = grpc_loop_of(&s->conn);
+    if (l->frame == NULL && (l->frame = malloc(size)) != NULL) {
+        l->frame_size = size;
+    }
+    if (s->frame_shared || l->frame == NULL || size > l->frame_size) {
+        return NULL;
+    }
+    s->frame_shared = true;
+    return l->frame;
+}
+
+static bool is_shared(struct grpc_conn *s, const void *at)
+{
+    return s->frame_shared && at == grpc_loop_of(&s->conn)->frame;
+}
+
+static void on_free(void *at, void *user)
+{
+    struct grpc_conn *s = user;
+    if (is_shared(s, at)) {
+        s->frame_shared = false;
+    } else {
+        note_memory(s, usable(at), 0);
+        free(at);
+    }
+}
+
 static void *on_realloc(void *at, size_t size, void *user)
 {
-    size_t before = usable(at);
-    void *now = realloc(at, size);
+    struct grpc_conn *s = user;
+    bool shared = is_shared(s, at);
+    void *now = at == NULL && size >= FRAME ? share_frame(s, size) : NULL;
     if (now != NULL) {
-        note_memory(user, before, usable(now));
+        return now;
+    }
+    size_t before = shared ? 0 : usable(at);
+    now = realloc(shared ? NULL : at, size);
+    if (now != NULL && shared) {
+        size_t old = grpc_loop_of(&s->conn)->frame_size;
+        memcpy(now, at, size < old ? size : old);
+        s->frame_shared = false;
+    }
+    if (now != NULL) {
+        note_memory(s, before, usable(now));
     }
     return now;
 }
@@ -259,7 +296,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
     if (n > 0) {
         memcpy(out, call->reply.data + call->sent, n);
         call->sent += n;
-        call->moved_ms = clock_mono_ms();
+        call->since_ms = clock_mono_ms();
     }
     if (call->sent == call->reply.len) {
         buf_clear(&call->reply);
@@ -416,7 +453,7 @@ int h2_open(struct grpc_conn *s)
     };
     s->window = GRPC_WINDOW;
     s->calm = GRPC_CALM_BURST;
-    s->calm_ms = clock_mono_ms();
+    s->calm_ms = s->called_ms = clock_mono_ms();
     if (nghttp2_session_server_new3(&s->session, g->callbacks, s, g->option, &mem) != 0 ||
         nghttp2_submit_settings(s->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) != 0) {
         return ERR_NOMEM;

@@ -46,6 +46,7 @@ void grpc_free(struct grpc *grpc)
     if (grpc != NULL) {
         for (int i = 0; grpc->loops != NULL && i < grpc->n_loops; i++) {
             free(grpc->loops[i].items);
+            free(grpc->loops[i].frame);
             call_drop_spare(&grpc->loops[i]);
         }
         free(grpc->loops);

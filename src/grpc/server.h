@@ -42,6 +42,8 @@ struct grpc_loop {
     struct slice *items; /* of the message at hand: ITEMS_MAX */
     struct call *spare;  /* calls for next time */
     size_t n_spare;
+    char *frame; /* of all sessions: h2.c */
+    size_t frame_size;
 };
 
 struct grpc {
@@ -62,11 +64,13 @@ struct grpc_conn {
     struct pending *pending;             /* a ring */
     size_t pending_at, n_pending, pending_cap;
     size_t session_bytes, session_least; /* held by nghttp2; when nothing goes on */
-    size_t held;                         /* by calls */
-    size_t coming;                       /* bytes of begun messages that have a place, and did not come yet */
+    bool frame_shared;
+    size_t held;   /* by calls */
+    size_t coming; /* bytes of begun messages that have a place, and did not come yet */
     int32_t window;
-    int64_t ping_ms; /* when ours was sent that is not answered; 0: there is none */
-    int pings;       /* unanswered */
+    int64_t called_ms; /* when its last call came, or it did */
+    int64_t ping_ms;   /* when ours was sent that is not answered; 0: there is none */
+    int pings;         /* unanswered */
     int64_t pinged_ms;
     int strikes;   /* pings of the client that came too early */
     bool has_sent; /* headers or data, since its last one */

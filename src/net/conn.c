@@ -245,7 +245,7 @@ static bool is_jammed(struct conn *c, int64_t now)
 {
     struct worker *w = c->worker;
     bool wants_more = c->line == &w->lines[BUDGET_REQUEST] || c->line == &w->lines[BUDGET_LARGE];
-    if (!wants_more || c->in.len == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
+    if (!wants_more || c->in.len + c->extra == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
         w->given_way >= budget_load(&w->memory.all->shared) / 2) {
         return false;
     }

@@ -272,3 +272,75 @@ def test_idle_connections(server):
         peer.ping()
         peer.socket.close()
     assert alive(server)
+
+
+# --- time and memory ---
+
+def info(client, name):
+    lines = client.command("INFO").decode().split("\r\n")
+    return next(line.split(":", 1)[1] for line in lines if line.startswith(name + ":"))
+
+
+def test_idle_timeout(make_server):
+    server = make_server(grpc="127.0.0.1:0", idle_timeout="30s")
+    with Frames(server) as peer, server.client() as c:
+        peer.call(1, question())
+        peer.answer(1)
+        c.command("DEBUG", "ADVANCE", 29000)
+        peer.call(3, question())
+        peer.answer(3)
+        c.command("DEBUG", "ADVANCE", 29000)
+        peer.call(5, question())
+        peer.answer(5)
+        c.command("DEBUG", "ADVANCE", 30000)
+        assert peer.end() == (NO_ERROR, "")
+
+
+def test_a_peer_that_answers_no_ping(server):
+    with Frames(server) as peer, server.client() as c:
+        peer.call(1, question())
+        peer.answer(1)
+        for _ in range(3):
+            c.command("DEBUG", "ADVANCE", 10000)
+        kinds = []
+        while (got := peer.take()) is not None:
+            kinds.append(got[0])
+        assert kinds.count(PING) == 2
+        assert "pings are not answered" in server.log()
+
+
+def test_a_peer_that_answers_pings_stays(server):
+    with Frames(server) as peer, server.client() as c:
+        peer.call(1, question(), flags=0)
+        for _ in range(5):
+            c.command("DEBUG", "ADVANCE", 10000)
+            _, _, _, word = peer.take_until(PING)[-1]
+            peer.send(frame(PING, 1, 0, word))
+        peer.send(frame(DATA, END_STREAM, 1))
+        assert peer.answer(1)[0]["grpc-status"] == "0"
+
+
+def test_half_a_message_is_not_waited_for_for_ever(server, peer):
+    with server.client() as c:
+        peer.call(1, question()[:-1], flags=0)
+        peer.ping()
+        c.command("DEBUG", "ADVANCE", 60000)
+        told = peer.answer(1)[0]
+        assert told["grpc-status"] == "4" and "whole" in told["grpc-message"]
+
+
+def test_many_half_messages_take_no_more_than_there_is(make_server):
+    """Each promises 8 MiB, and sends what it is let send."""
+    server = make_server(grpc="127.0.0.1:0", request_memory="32MiB")
+    peers = [Frames(server) for _ in range(50)]
+    body = b"\0" + struct.pack(">I", 3 * 1024 * 1024) + bytes(65530 - 5)
+    with server.client() as c:
+        for peer in peers:
+            peer.send(frame(HEADERS, END_HEADERS, 1, call_headers()))
+            peer.send(b"".join(frame(DATA, 0, 1, body[i:i + 16384]) for i in range(0, len(body), 16384)))
+        for _ in range(20):
+            assert alive(server)
+        assert int(info(c, "request_memory_used")) <= 32 * 1024 * 1024
+        for peer in peers:
+            peer.socket.close()
+        assert alive(server)
