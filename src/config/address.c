@@ -1,6 +1,7 @@
 /* Addresses are numeric, so that reading one asks no name server and means the same each time. */
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -21,11 +22,11 @@ static int read_port(const char *text)
     return text[0] == '\0' ? -1 : port;
 }
 
-int config_address(const char *text, char host[CONFIG_HOST_TEXT], int *port)
+static int read_address(const char *text, struct config_address *out)
 {
     const char *colon = strrchr(text, ':');
-    int number = colon != NULL ? read_port(colon + 1) : -1;
-    if (number < 0) {
+    out->port = colon != NULL ? read_port(colon + 1) : -1;
+    if (out->port < 0) {
         return ERR_INVALID;
     }
     bool v6 = text[0] == '[';
@@ -40,19 +41,36 @@ int config_address(const char *text, char host[CONFIG_HOST_TEXT], int *port)
     if (len >= CONFIG_HOST_TEXT) {
         return ERR_INVALID;
     }
-    char given[CONFIG_HOST_TEXT];
-    memcpy(given, text, len);
-    given[len] = '\0';
-    if (!v6 && strcmp(given, "localhost") == 0) {
-        strcpy(given, "127.0.0.1");
+    memcpy(out->host, text, len);
+    out->host[len] = '\0';
+    if (!v6 && strcmp(out->host, "localhost") == 0) {
+        strcpy(out->host, "127.0.0.1");
     }
     unsigned char address[sizeof(struct in6_addr)];
-    if (inet_pton(v6 ? AF_INET6 : AF_INET, given, address) != 1) {
-        return ERR_INVALID;
+    return inet_pton(v6 ? AF_INET6 : AF_INET, out->host, address) == 1 ? 0 : ERR_INVALID;
+}
+
+int config_next_address(const char **at, struct config_address *out)
+{
+    static const char between[] = ", \t", tls[] = "tls://";
+    char one[CONFIG_TEXT];
+    const char *start = *at + strspn(*at, between);
+    size_t len = strcspn(start, between);
+    if (len == 0 || strcmp(*at, "none") == 0) {
+        return 0;
     }
-    strcpy(host, given);
-    *port = number;
-    return 0;
+    *at = start + len;
+    snprintf(one, sizeof one, "%.*s", (int)len, start);
+    out->tls = strncmp(one, tls, sizeof tls - 1) == 0;
+    return read_address(one + (out->tls ? sizeof tls - 1 : 0), out) < 0 ? ERR_INVALID : 1;
+}
+
+bool config_has_tls(const char *addresses)
+{
+    struct config_address a = {.tls = false};
+    while (!a.tls && config_next_address(&addresses, &a) > 0) {
+    }
+    return a.tls;
 }
 
 bool config_is_loopback(const char *host)

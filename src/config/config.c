@@ -202,24 +202,31 @@ int config_load(struct config *cfg, const char *path, config_problem_fn *each, v
 }
 
 /* An address that others can reach must not be open to all of them. */
-static int validate_address(const struct config *cfg, const char *option, const char *address, struct err *err)
+static int validate_addresses(const struct config *cfg, const char *option, const char *addresses, struct err *err)
 {
-    char host[CONFIG_HOST_TEXT];
-    int port;
-    if (strcmp(address, "none") == 0) {
-        return 0;
+    const char *at = addresses;
+    struct config_address a;
+    int code;
+    while ((code = config_next_address(&at, &a)) > 0) {
+        if (!config_is_loopback(a.host) && !config_wants_login(cfg)) {
+            return err_set(err, ERR_INVALID,
+                           "%s is %s, which other machines may reach, and there is no password; set requirepass or "
+                           "accounts, or listen on 127.0.0.1:%d",
+                           option, addresses, a.port);
+        }
+        if (a.tls && cfg->tls_cert[0] == '\0') {
+            return err_set(err, ERR_INVALID, "%s is %s, and TLS needs a certificate: set tls_cert and tls_key", option,
+                           addresses);
+        }
+#ifndef WITH_OPENSSL
+        if (a.tls) {
+            return err_set(err, ERR_INVALID, "%s is %s, but this unseen was built without OpenSSL", option, addresses);
+        }
+#endif
     }
-    if (config_address(address, host, &port) < 0) {
-        return err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
-                       log_quote_str(address));
-    }
-    if (!config_is_loopback(host) && !config_wants_login(cfg)) {
-        return err_set(err, ERR_INVALID,
-                       "%s is %s, which other machines may reach, and there is no password; set requirepass or "
-                       "accounts, or listen on 127.0.0.1:%d",
-                       option, address, port);
-    }
-    return 0;
+    return code == 0 ? 0
+                     : err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
+                               log_quote_str(addresses));
 }
 
 /* A key needs a place for the user, and just one, so that users can be told from keys. */
@@ -233,12 +240,16 @@ static int validate_key(const char *option, const char *key, struct err *err)
     return 0;
 }
 
-/* Whether it is host:port, [v6]:port, or the whole path of a socket, perhaps with unix: before it. */
+/* Whether it is host:port or [v6]:port, perhaps with tls:// before it; or the whole path of a socket, perhaps with
+ * unix:.
+ */
 static bool is_redis(const char *address)
 {
+    bool tls = strncmp(address, "tls://", 6) == 0;
+    address += tls ? 6 : 0;
     const char *path = strncmp(address, "unix:", 5) == 0 ? address + 5 : address;
     if (path[0] == '/') {
-        return strlen(path) < sizeof((struct sockaddr_un){0}).sun_path;
+        return !tls && strlen(path) < sizeof((struct sockaddr_un){0}).sun_path;
     }
     const char *colon = strrchr(address, ':');
     size_t len = colon != NULL ? (size_t)(colon - address) : 0;
@@ -254,9 +265,16 @@ static bool is_redis(const char *address)
 static int validate_legacy(const struct config *cfg, struct err *err)
 {
     if (cfg->legacy_redis[0] != '\0' && !is_redis(cfg->legacy_redis)) {
-        return err_set(err, ERR_INVALID, "legacy_redis is %s, expected host:port, or the whole path of a Unix socket",
+        return err_set(err, ERR_INVALID,
+                       "legacy_redis is %s, expected host:port, tls://host:port, or the whole path of a Unix socket",
                        log_quote_str(cfg->legacy_redis));
     }
+#ifndef WITH_OPENSSL
+    if (strncmp(cfg->legacy_redis, "tls://", 6) == 0) {
+        return err_set(err, ERR_INVALID, "legacy_redis is %s, but this unseen was built without OpenSSL",
+                       cfg->legacy_redis);
+    }
+#endif
     int code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
     if (code == 0 && cfg->legacy_delivered_key[0] != '\0') {
         code = validate_key("legacy_delivered_key", cfg->legacy_delivered_key, err);
@@ -289,12 +307,12 @@ int config_validate(const struct config *cfg, struct err *err)
     if (strcmp(cfg->listen, "none") == 0 && cfg->unix_socket[0] == '\0') {
         return err_set(err, ERR_INVALID, "nobody could connect: listen is none and unix_socket is empty; set one");
     }
-    int code = validate_address(cfg, "listen", cfg->listen, err);
+    int code = validate_addresses(cfg, "listen", cfg->listen, err);
     if (code == 0) {
-        code = validate_address(cfg, "http", cfg->http, err);
+        code = validate_addresses(cfg, "http", cfg->http, err);
     }
     if (code == 0) {
-        code = validate_address(cfg, "grpc", cfg->grpc, err);
+        code = validate_addresses(cfg, "grpc", cfg->grpc, err);
     }
 #ifndef WITH_NGHTTP2
     if (code == 0 && strcmp(cfg->grpc, "none") != 0) {

@@ -25,7 +25,8 @@ enum {
     CONFIG_TEXT = 256,
     CONFIG_SOCKET_MAX = 107, /* bytes of a Unix socket's path: sun_path, less its NUL */
     CONFIG_HOST_TEXT = 64,
-    CONFIG_OPTIONS_MAX = 96, /* rows of the table, and more */
+    CONFIG_ADDRESSES_MAX = 8, /* in one option */
+    CONFIG_OPTIONS_MAX = 96,  /* rows of the table, and more */
     CONFIG_VARIABLE_TEXT = 80,
 };
 
@@ -44,18 +45,22 @@ enum config_score { SCORE_MS, SCORE_S };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 
 /* The engines of the store; store/factory.c opens them. */
-enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY };
+enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMORY_LATER };
 
 struct config {
     int64_t store;                       /* enum config_store */
     char data[CONFIG_TEXT];              /* data folder */
-    char listen[CONFIG_TEXT];            /* host:port, [v6]:port; "none": no TCP */
+    char listen[CONFIG_TEXT];            /* addresses as config_next_address() takes them; "none": no TCP */
     char unix_socket[CONFIG_TEXT];       /* path, "" none */
     int64_t unix_socket_mode;            /* enum config_mode */
     char unix_socket_group[CONFIG_TEXT]; /* name or number, "" the process's own */
     char http[CONFIG_TEXT];              /* as listen */
     char grpc[CONFIG_TEXT];
     char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
+    char tls_cert[CONFIG_TEXT];          /* files in PEM; "" none */
+    char tls_key[CONFIG_TEXT];           /* "": in tls_cert */
+    char tls_ca[CONFIG_TEXT];            /* of those that this one connects to; "": the system's */
+    char client_ca[CONFIG_TEXT];         /* "": no certificate is asked of clients */
     char requirepass[CONFIG_TEXT];       /* "" none */
     char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts its content into requirepass */
     char accounts[CONFIG_TEXT];          /* a file, "" none */
@@ -109,7 +114,7 @@ struct config {
 
 enum config_type {
     CONFIG_STRING,
-    CONFIG_ADDRESS, /* ip:port, or none */
+    CONFIG_ADDRESS, /* [tls://]ip:port, more of them, or none */
     CONFIG_ZONE,
     CONFIG_HOSTS,  /* names of hosts, split by commas */
     CONFIG_SECRET, /* never printed */
@@ -149,10 +154,18 @@ void config_defaults(struct config *cfg);
  * the text names the option, the value and what was expected. */
 int config_set(struct config *cfg, const char *name, const char *value, struct err *err);
 
-/* Splits "ip:port" or "[v6]:port"; localhost is 127.0.0.1. host is numeric, without brackets. ERR_INVALID for anything
- * else, also "none". */
-int config_address(const char *text, char host[CONFIG_HOST_TEXT], int *port);
-bool config_is_loopback(const char *host); /* as config_address() gives it */
+struct config_address {
+    char host[CONFIG_HOST_TEXT]; /* numeric, without brackets */
+    int port;
+    bool tls;
+};
+
+/* The next of the addresses that an option lists, split by commas or spaces: "ip:port" or "[v6]:port", perhaps with
+ * tls:// before it; localhost is 127.0.0.1. "none" lists none. *at begins at the text. 1, 0 at the end, or ERR_INVALID.
+ */
+int config_next_address(const char **at, struct config_address *out);
+bool config_has_tls(const char *addresses);
+bool config_is_loopback(const char *host);
 
 /* Reads a file over what cfg holds; an error leaves cfg as it was. The first error is returned as "path:line: ...".
  * Every problem is given to each() if it is not NULL, so that check-config can list all of them. */

@@ -24,7 +24,8 @@ enum { NAME_MAX_LENGTH = 64 };
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
                "a daytime range is two fields side by side");
 
-static const char *const store_words[] = {"sqlite", "memory", NULL}; /* the order of enum config_store */
+static const char *const store_words[] = {"sqlite", "memory", "memory:later",
+                                          NULL}; /* the order of enum config_store */
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
 static const char *const no_yes_words[] = {"no", "yes", NULL};
@@ -54,7 +55,7 @@ const struct config_option config_options[] = {
         .on_change = "What one engine has, another one does not see.",
         .help = "The engine that keeps the plays: sqlite keeps them in the data folder; memory keeps nothing over a "
                 "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
-                "that it takes.",
+                "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later.",
     },
     {
         .name = "listen",
@@ -63,7 +64,8 @@ const struct config_option config_options[] = {
         .default_text = "127.0.0.1:7979",
         .change = CHANGE_RESTART,
         .help = "The address and port for clients: 127.0.0.1:7979, [::1]:7979, or none for no TCP at all. Port 0 takes "
-                "a free one. An address that other machines can reach needs requirepass or accounts.",
+                "a free one. tls://10.0.0.7:7979 speaks TLS, with tls_cert. Several are split by commas or spaces. An "
+                "address that other machines can reach needs requirepass or accounts.",
     },
     {
         .name = "unix_socket",
@@ -101,8 +103,8 @@ const struct config_option config_options[] = {
         .default_text = "127.0.0.1:7980",
         .change = CHANGE_RESTART,
         .help = "The address and port for HTTP: health checks, metrics and the JSON API; none for no HTTP. As with "
-                "listen, port 0 takes a free one, and an address that other machines can reach needs requirepass or "
-                "accounts.",
+                "listen, port 0 takes a free one, tls:// is HTTPS, there may be several, and an address that other "
+                "machines can reach needs requirepass or accounts.",
     },
     {
         .name = "http_hosts",
@@ -121,8 +123,51 @@ const struct config_option config_options[] = {
         FIELD(grpc),
         .default_text = GRPC_ADDRESS,
         .change = CHANGE_RESTART,
-        .help = "The address and port for gRPC; none for no gRPC. As with listen, port 0 takes a free one, and an "
-                "address that other machines can reach needs requirepass.",
+        .help = "The address and port for gRPC; none for no gRPC. As with listen, port 0 takes a free one, tls:// is "
+                "gRPC over TLS, there may be several, and an address that other machines can reach needs requirepass "
+                "or accounts.",
+    },
+    {
+        .name = "tls_cert",
+        .type = CONFIG_STRING,
+        FIELD(tls_cert),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "The file with the certificate for tls:// addresses, in PEM, its intermediates behind it. It, its key "
+                "and client_ca are read at the start and on SIGHUP: connections go on, new ones get what was read. It "
+                "is shown to servers that ask for one, too.",
+    },
+    {
+        .name = "tls_key",
+        .type = CONFIG_STRING,
+        FIELD(tls_key),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "The file with the certificate's private key, in PEM and without a passphrase. Empty: it stands in "
+                "tls_cert.",
+    },
+    {
+        .name = "tls_ca",
+        .type = CONFIG_STRING,
+        FIELD(tls_ca),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help =
+            "A file with certificates of CAs, in PEM: whom to trust where a subcommand, the migration or the mirror "
+            "connects to a tls:// address. Empty: the system's.",
+    },
+    {
+        .name = "client_ca",
+        .type = CONFIG_STRING,
+        FIELD(client_ca),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "A file with certificates of CAs, in PEM: over TLS only clients that have a certificate of one of them "
+                "get in. Empty: none is asked for.",
     },
     {
         .name = "requirepass",
@@ -441,8 +486,9 @@ const struct config_option config_options[] = {
         .max = DAY_MS,
         .default_text = "0",
         .change = CHANGE_LIVE,
-        .help = "A question about a user with very many plays that has waited this long for its turn is answered by an "
-                "error. 0: it waits.",
+        .help =
+            "A question that is not answered within this time of its beginning is answered by an error: it is about "
+            "a user with very many plays, or the store is late. 0: it waits.",
     },
     {
         .name = "slowlog_slower_than",

@@ -243,6 +243,17 @@ static int set_daytimes(int64_t out[2], const struct config_option *option, cons
     return 0;
 }
 
+static bool are_addresses(const char *text)
+{
+    const char *at = text;
+    struct config_address a;
+    int n = 0, code;
+    while ((code = config_next_address(&at, &a)) > 0) {
+        n++;
+    }
+    return code == 0 && n <= CONFIG_ADDRESSES_MAX && (n > 0 || strcmp(text, "none") == 0);
+}
+
 static int set_text(char *out, const struct config_option *option, const char *text, struct err *err)
 {
     size_t len = strlen(text);
@@ -251,13 +262,13 @@ static int set_text(char *out, const struct config_option *option, const char *t
             return err_set(err, ERR_INVALID, "%s holds a control character (byte %zu)", option->name, i + 1);
         }
     }
-    char host[CONFIG_HOST_TEXT];
-    int port;
     switch (option->type) {
     case CONFIG_ADDRESS:
-        if (len >= CONFIG_TEXT || (strcmp(text, "none") != 0 && config_address(text, host, &port) < 0)) {
+        if (len >= CONFIG_TEXT || !are_addresses(text)) {
             return bad(option, text, ERR_INVALID,
-                       "an IP address and a port such as 127.0.0.1:7979 or [::1]:7979, or none", err);
+                       "an IP address and a port such as 127.0.0.1:7979, [::1]:7979 or tls://10.0.0.7:7979, more of "
+                       "them, or none",
+                       err);
         }
         break;
     case CONFIG_HOSTS: /* a scheme or a port would make a name that no request has */

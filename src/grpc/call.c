@@ -158,9 +158,17 @@ static void take_back(struct call *call)
     }
 }
 
+void call_drop_late(struct call *call)
+{
+    service_end(call->late);
+    call->late = NULL;
+    call->lent = 0;
+}
+
 enum call_step call_refuse(struct call *call, enum grpc_status status, const char *text)
 {
     if (call->state != CALL_ENDED) {
+        call_drop_late(call);
         take_back(call);
         call_count_error(call, "ERR", text);
         call_count(call);
@@ -226,6 +234,7 @@ void call_gone(struct call *call)
 {
     call->stream = 0;
     account_cancel(&call->login);
+    call_drop_late(call);
     if (call->state != CALL_ENDED) {
         call->state = CALL_ENDED;
         drop_input(call);

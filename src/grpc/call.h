@@ -106,7 +106,8 @@ void call_header(struct call *call, struct slice name, struct slice value);
 void call_begin(struct call *call); /* its headers are there */
 void call_data(struct call *call, struct slice bytes);
 void call_whole(struct call *call);
-void call_gone(struct call *call); /* its stream is closed */
+void call_gone(struct call *call);      /* its stream is closed */
+void call_drop_late(struct call *call); /* nobody waits for what the service does of it */
 
 /* From conn.c: goes on with it. False: the connection must wait. */
 bool call_work(struct call *call);

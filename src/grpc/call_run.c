@@ -192,14 +192,6 @@ static void on_done(struct conn *c, struct request *late)
     struct grpc_conn *s = grpc_conn_of(c);
     struct call *call = find_late(s, late);
     call->arrived = true;
-    if (call->state == CALL_ENDED) { /* nobody waits for it */
-        service_end(late);
-        call->late = NULL;
-        call->lent = 0;
-        call_settle(call);
-        grpc_charge(s);
-        return;
-    }
     grpc_work_add(call);
     conn_kick(c);
 }
@@ -257,6 +249,7 @@ static enum call_step refuse_message(struct call *call, const struct message *m,
         call->blocked = true;
         return STEP_DONE;
     }
+    call_drop_late(call);
     call_count(call);
     tell_refused(call, m->tag, err, call->method->kind >= REQUEST_PLAY);
     next_message(call);

@@ -211,6 +211,13 @@ static void on_drain(struct conn *c)
     grpc_charge(s);
 }
 
+static void on_gone(struct conn *c)
+{
+    for (struct call *call = grpc_conn_of(c)->calls; call != NULL; call = call->next) {
+        call_drop_late(call);
+    }
+}
+
 static void on_close(struct conn *c)
 {
     struct grpc_conn *s = grpc_conn_of(c);
@@ -225,12 +232,14 @@ static void on_close(struct conn *c)
 
 const struct conn_ops grpc_conn_ops = {
     .size = sizeof(struct grpc_conn),
+    .alpn = "h2",
     .full = "",
     .full_here = "",
     .made_room = "",
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .close = on_close,
     .output = on_output,
     .tick = on_tick,

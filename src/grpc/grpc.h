@@ -1,7 +1,7 @@
 /* gRPC, for services in any language: one more protocol on the connections of src/net (conn.h), on the same workers as
  * RESP. What it asks and answers is said in proto/unseen/v1/unseen.proto; what an operation does, in the service.
  *
- *   grpc_open()      binds; the server takes the listener, see resp/server.h
+ *   grpc_open()      binds; the server takes the listeners, see resp/server.h
  *   ...
  *   server_free()
  *   grpc_free()
@@ -13,14 +13,12 @@
 #include "config/config.h"
 
 struct grpc;
-struct listener;
+struct listeners;
 
-/* Binds cfg->grpc; "none": *grpc is NULL, which both functions below take. cfg outlives it. Returns 0, ERR_INVALID,
- * ERR_SYSTEM (can't be bound), ERR_NOMEM. */
-int grpc_open(const struct config *cfg, struct grpc **grpc, struct err *err);
-
-/* For server_start(), which closes it; NULL: there is none. */
-const struct listener *grpc_listener(const struct grpc *grpc);
+/* Binds cfg->grpc; "none": *grpc is NULL, which grpc_free() takes. What is bound is added to listeners, for
+ * server_start(), also when this fails. cfg outlives it. Returns 0, ERR_INVALID, ERR_SYSTEM (can't be bound),
+ * ERR_NOMEM. */
+int grpc_open(const struct config *cfg, struct listeners *listeners, struct grpc **grpc, struct err *err);
 
 void grpc_free(struct grpc *grpc); /* after server_free() */
 

@@ -5,7 +5,7 @@
 
 static void write_indexes(const struct request *rq, struct buf *out)
 {
-    size_t list = wire_open(out, 2);
+    size_t list = wire_begin(out, 2);
     if (buf_reserve(out, rq->n_answer * 3) < 0) {
         return;
     }
@@ -15,7 +15,7 @@ static void write_indexes(const struct request *rq, struct buf *out)
         at = wire_varint(at, i);
     }
     out->len = (size_t)((char *)at - out->data);
-    wire_close(out, list);
+    wire_end(out, list);
 }
 
 /* They take no more than in the request. */
@@ -53,10 +53,10 @@ static void write_why(const struct request *rq, struct buf *out)
     wire_put_number(out, 1, rq->n_places > 0);
     for (size_t i = 0; i < rq->n_places; i++) {
         char month[MONTH_TEXT];
-        size_t place = wire_open(out, 2);
+        size_t place = wire_begin(out, 2);
         wire_put_bytes(out, 1, slice_str(place_name(&rq->places[i], month)));
         wire_put_double(out, 2, rq->places[i].error);
-        wire_close(out, place);
+        wire_end(out, place);
     }
 }
 
@@ -75,9 +75,9 @@ static void write_month(const struct history_month *m, struct buf *out)
 static void write_history(const struct history *h, struct buf *out)
 {
     for (size_t i = 0; i < h->n_months; i++) {
-        size_t month = wire_open(out, 1);
+        size_t month = wire_begin(out, 1);
         write_month(&h->months[i], out);
-        wire_close(out, month);
+        wire_end(out, month);
     }
     wire_put_number(out, 2, h->staged);
     wire_put_number(out, 3, h->delivered);

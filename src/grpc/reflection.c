@@ -123,19 +123,19 @@ enum { ANSWER_FILES = 4, ANSWER_SERVICES = 6, ANSWER_ERROR = 7 };
 static bool write_service(struct slice package, struct slice name, void *arg)
 {
     struct buf *out = arg;
-    size_t service = wire_open(out, 1), text = wire_open(out, 1);
+    size_t service = wire_begin(out, 1), text = wire_begin(out, 1);
     buf_addf(out, "%.*s.%.*s", (int)package.len, package.data, (int)name.len, name.data);
-    wire_close(out, text);
-    wire_close(out, service);
+    wire_end(out, text);
+    wire_end(out, service);
     return false;
 }
 
 static void write_error(struct buf *out, enum status code, const char *text)
 {
-    size_t error = wire_open(out, ANSWER_ERROR);
+    size_t error = wire_begin(out, ANSWER_ERROR);
     wire_put_number(out, 1, code);
     wire_put_bytes(out, 2, slice_str(text));
-    wire_close(out, error);
+    wire_end(out, error);
 }
 
 static void write_file(struct buf *out, bool (*wanted)(struct slice file, struct slice text), struct slice text,
@@ -145,9 +145,9 @@ static void write_file(struct buf *out, bool (*wanted)(struct slice file, struct
     struct slice file;
     while (next_file(&set, &file)) {
         if (wanted(file, text)) {
-            size_t files = wire_open(out, ANSWER_FILES);
+            size_t files = wire_begin(out, ANSWER_FILES);
             wire_put_item(out, 1, file);
-            wire_close(out, files);
+            wire_end(out, files);
             return;
         }
     }
@@ -169,9 +169,9 @@ static void answer(uint32_t what, struct slice text, struct buf *out)
         write_error(out, NOT_FOUND, "nothing is extended here");
         break;
     case 7:
-        list = wire_open(out, ANSWER_SERVICES);
+        list = wire_begin(out, ANSWER_SERVICES);
         any_service(write_service, out);
-        wire_close(out, list);
+        wire_end(out, list);
         break;
     default:
         write_error(out, INVALID_ARGUMENT, "the request asks for nothing that is known here");

@@ -3,17 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int start(struct grpc *g, struct err *err)
+static int start(struct grpc *g, struct listeners *listeners, struct err *err)
 {
-    int n = 0;
     if (g->loops == NULL || h2_init(g) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory for the gRPC server");
     }
-    int code = listener_tcp("grpc", g->cfg->grpc, "grpc://", &g->ops, &g->listener, &n, err);
+    int code = listeners_add_tcp(listeners, "grpc", g->cfg->grpc, "grpc", &g->ops, NULL, err);
     return code < 0 ? err_prefix(err, "grpc") : 0;
 }
 
-int grpc_open(const struct config *cfg, struct grpc **grpc, struct err *err)
+int grpc_open(const struct config *cfg, struct listeners *listeners, struct grpc **grpc, struct err *err)
 {
     *grpc = NULL;
     if (strcmp(cfg->grpc, "none") == 0) {
@@ -27,18 +26,13 @@ int grpc_open(const struct config *cfg, struct grpc **grpc, struct err *err)
     g->cfg = cfg;
     g->n_loops = worker_pool_size(cfg);
     g->loops = calloc((size_t)g->n_loops, sizeof *g->loops);
-    int code = start(g, err);
+    int code = start(g, listeners, err);
     if (code < 0) {
         grpc_free(g);
         return code;
     }
     *grpc = g;
     return 0;
-}
-
-const struct listener *grpc_listener(const struct grpc *grpc)
-{
-    return grpc != NULL ? &grpc->listener : NULL;
 }
 
 void grpc_free(struct grpc *grpc)

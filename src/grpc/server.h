@@ -49,7 +49,6 @@ struct grpc_loop {
 
 struct grpc {
     struct conn_ops ops; /* the first: a connection finds its server by it */
-    struct listener listener;
     const struct config *cfg;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;

@@ -137,7 +137,7 @@ void wire_put_bytes(struct buf *out, unsigned number, struct slice bytes)
     }
 }
 
-size_t wire_open(struct buf *out, unsigned number)
+size_t wire_begin(struct buf *out, unsigned number)
 {
     uint8_t key = wire_key(number, WIRE_BYTES);
     buf_add(out, &key, 1);
@@ -145,7 +145,7 @@ size_t wire_open(struct buf *out, unsigned number)
 }
 
 /* The length was not known, so the value moves up behind it. */
-void wire_close(struct buf *out, size_t opened)
+void wire_end(struct buf *out, size_t opened)
 {
     uint8_t length[VARINT_MAX];
     size_t value = out->len - opened, n = varint_put(length, value);

@@ -57,7 +57,7 @@ void wire_put_bytes(struct buf *out, unsigned number, struct slice bytes);
 void wire_put_item(struct buf *out, unsigned number, struct slice bytes); /* of a repeated field: an empty one, too */
 
 /* A message within, or a packed list: what is appended between the two is its value. */
-size_t wire_open(struct buf *out, unsigned number);
-void wire_close(struct buf *out, size_t opened);
+size_t wire_begin(struct buf *out, unsigned number);
+void wire_end(struct buf *out, size_t opened);
 
 #endif

@@ -3,18 +3,13 @@
 
 #include "grpc/grpc.h"
 
-int grpc_open(const struct config *cfg, struct grpc **grpc, struct err *err)
+int grpc_open(const struct config *cfg, struct listeners *listeners, struct grpc **grpc, struct err *err)
 {
     (void)cfg;
+    (void)listeners;
     (void)err;
     *grpc = NULL;
     return 0;
-}
-
-const struct listener *grpc_listener(const struct grpc *grpc)
-{
-    (void)grpc;
-    return NULL;
 }
 
 void grpc_free(struct grpc *grpc)

@@ -1,7 +1,7 @@
 /* HTTP, for health checks, metrics, the page and people without a Redis client: one more protocol on the connections
  * of src/net (conn.h), on a worker of its own (worker.h), so that reading JSON never holds up RESP.
  *
- *   http_open()      binds; the server takes the listener and starts the worker, see resp/server.h
+ *   http_open()      binds; the server takes the listeners and starts the worker, see resp/server.h
  *   ...
  *   server_free()
  *   http_free()
@@ -39,12 +39,9 @@ enum {
 
 /* --- the process's side --- */
 
-/* Binds cfg->http; "none": *http is NULL, which both functions below take. cfg outlives it. Returns 0, ERR_INVALID,
- * ERR_SYSTEM (can't be bound), ERR_NOMEM. */
-int http_open(const struct config *cfg, struct http **http, struct err *err);
-
-/* For server_start(), which closes it; NULL: there is none. */
-const struct listener *http_listener(const struct http *http);
+/* Binds cfg->http and adds to the listeners, for server_start(); "none": *http is NULL, which http_free() takes. cfg
+ * outlives it. Returns 0, ERR_INVALID, ERR_SYSTEM (can't be bound; what was bound stays), ERR_NOMEM. */
+int http_open(const struct config *cfg, struct listeners *listeners, struct http **http, struct err *err);
 
 void http_free(struct http *http); /* after server_free() */
 

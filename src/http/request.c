@@ -72,11 +72,13 @@ static void check_body(struct http_request *rq, const struct head *head)
     }
 }
 
-/* A request for another's name on this machine's loopback is a web page's that sent a browser here. */
+/* A request for another's name on this machine's loopback is a web page's that sent a browser here. Over TLS that
+ * browser has seen that the certificate is not that name's. */
 static bool check_host(struct http_request *rq, const char *host)
 {
     bool any = rq->conn->route != NULL && (rq->conn->route->flags & HTTP_ANY_HOST) != 0;
-    if (!rq->http->is_loopback || any || host == NULL || host_is_ours(host, config_of(rq)->http_hosts)) {
+    const struct listener *from = rq->conn->conn.from;
+    if (!from->is_loopback || from->tls || any || host == NULL || host_is_ours(host, config_of(rq)->http_hosts)) {
         return true;
     }
     http_problem(rq, 421, "wrong-host",

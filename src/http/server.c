@@ -5,22 +5,18 @@
 
 #include "http/json.h"
 
-static int start(struct http *h, struct err *err)
+static int start(struct http *h, struct listeners *listeners, struct err *err)
 {
-    char host[CONFIG_HOST_TEXT];
-    int port, n = 0;
     json_limit_memory();
     h->items = malloc(ITEMS_MAX * sizeof *h->items);
     if (h->items == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for the HTTP server");
     }
-    h->is_loopback = config_address(h->cfg->http, host, &port) == 0 && config_is_loopback(host);
-    int code = listener_tcp("http", h->cfg->http, "http://", &http_conn_ops, &h->listener, &n, err);
-    h->listener.side = &h->side;
+    int code = listeners_add_tcp(listeners, "http", h->cfg->http, "http", &http_conn_ops, &h->side, err);
     return code < 0 ? err_prefix(err, "http") : 0;
 }
 
-int http_open(const struct config *cfg, struct http **http, struct err *err)
+int http_open(const struct config *cfg, struct listeners *listeners, struct http **http, struct err *err)
 {
     *http = NULL;
     if (strcmp(cfg->http, "none") == 0) {
@@ -32,18 +28,13 @@ int http_open(const struct config *cfg, struct http **http, struct err *err)
     }
     h->cfg = cfg;
     h->side = (struct worker_side){"http", HTTP_CLIENTS_MAX, http_timeline_tick};
-    int code = start(h, err);
+    int code = start(h, listeners, err);
     if (code < 0) {
         http_free(h);
         return code;
     }
     *http = h;
     return 0;
-}
-
-const struct listener *http_listener(const struct http *http)
-{
-    return http != NULL ? &http->listener : NULL;
 }
 
 void http_free(struct http *http)

@@ -11,9 +11,7 @@
 /* Beside what its worker has; touched on that thread alone. */
 struct http {
     struct worker_side side;
-    struct listener listener;
     const struct config *cfg;
-    bool is_loopback; /* it listens where only this machine reaches it */
 
     struct http_meter meter;
     struct timeline timeline;

@@ -15,11 +15,14 @@
 #include "legacy/parse.h"
 #include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
+#include "net/wire.h"
 
 enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_SIZE = 64 * 1024 };
 
 struct redis {
     redisContext *context; /* NULL: not connected */
+    struct wire wire;      /* its socket */
+    struct buf out;
     char address[CONFIG_TEXT];
     struct heartbeat *heartbeat;
     struct redis_replies replies;
@@ -120,6 +123,26 @@ static int finish_dial(struct redis *r, struct err *err)
     return rc;
 }
 
+static int secure(struct redis *r, const struct config *cfg, struct err *err)
+{
+    char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
+    const struct config *live = config_now(cfg);
+    const char *address = r->address;
+    if (!wire_is_tls(&address)) {
+        return 0;
+    }
+    legacy_address(r->address, host, port);
+    int64_t since = clock_stopwatch_us();
+    int rc = wire_secure(&r->wire, &(struct tls_files){live->tls_cert, live->tls_key, cfg->tls_ca}, host, err);
+    while (rc == 0 && (rc = wire_shake(&r->wire, err)) == 0) {
+        rc = await(r, r->wire.fd, wire_events(&r->wire), since, REDIS_CONNECT_MS, "no TLS handshake", err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return rc < 0 ? err_prefix(err, "%s", r->address) : 0;
+}
+
 static int greet(struct redis *r, const struct config *cfg, struct err *err)
 {
     char number[PORT_TEXT];
@@ -149,6 +172,7 @@ int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     r->heartbeat = heartbeat;
+    r->wire.fd = -1;
     pthread_mutex_init(&r->mutex, NULL);
     *redis = r;
     return 0;
@@ -167,8 +191,13 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
     r->limits = (struct reply_limits){.bytes_max = REDIS_REPLY_BYTES_MAX, .elements_max = REDIS_REPLY_ELEMENTS_MAX};
     pthread_mutex_lock(&r->mutex);
     r->context = context;
+    r->wire.fd = context->fd;
     pthread_mutex_unlock(&r->mutex);
+    buf_clear(&r->out);
     rc = context->err != 0 ? lost(r, err) : finish_dial(r, err);
+    if (rc == 0) {
+        rc = secure(r, cfg, err);
+    }
     if (rc == 0) {
         rc = greet(r, cfg, err);
     }
@@ -185,6 +214,8 @@ void redis_disconnect(struct redis *r)
     r->context = NULL;
     pthread_mutex_unlock(&r->mutex);
     if (context != NULL) {
+        wire_close(&r->wire);
+        context->fd = -1;
         redisFree(context);
     }
 }
@@ -199,6 +230,7 @@ void redis_close(struct redis *r)
     if (r != NULL) {
         redis_disconnect(r);
         redis_replies_free(&r->replies);
+        buf_free(&r->out);
         pthread_mutex_destroy(&r->mutex);
         free(r);
     }
@@ -222,18 +254,38 @@ int redis_send(struct redis *r, const struct slice *words, size_t n, struct err 
         argv[i] = words[i].data;
         lens[i] = words[i].len;
     }
-    return redisAppendCommandArgv(r->context, (int)n, argv, lens) == REDIS_OK ? 0 : lost(r, err);
+    char *command = NULL;
+    int len = redisFormatCommandArgv(&command, (int)n, argv, lens);
+    bool good = len >= 0 && buf_add(&r->out, command, (size_t)len) == 0;
+    redisFreeCommand(command);
+    return good ? 0 : err_set(err, ERR_NOMEM, "%s: out of memory for a command", r->address);
+}
+
+/* Sends what it can. */
+static int write_some(struct redis *r, struct err *err)
+{
+    struct iovec all = {r->out.data, r->out.len};
+    ssize_t n = r->out.len > 0 ? wire_write(&r->wire, &all, 1) : 0;
+    if ((n < 0 || wire_flush(&r->wire) < 0) && errno != EAGAIN && errno != EINTR) {
+        return err_set(err, ERR_SYSTEM, "%s: %s", r->address, wire_problem(&r->wire));
+    }
+    if (n > 0) {
+        r->out.len -= (size_t)n;
+        memmove(r->out.data, r->out.data + n, r->out.len);
+    }
+    return 0;
 }
 
 /* What has come goes to hiredis, once it is known to be no more than it may be. */
 static int read_some(struct redis *r, struct err *err)
 {
-    ssize_t n = read(r->context->fd, r->bytes, sizeof r->bytes);
+    ssize_t n = wire_read(&r->wire, r->bytes, sizeof r->bytes);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return 0;
     }
     if (n <= 0) {
-        return err_set(err, ERR_SYSTEM, "%s: %s", r->address, n == 0 ? "it closed the connection" : strerror(errno));
+        return err_set(err, ERR_SYSTEM, "%s: %s", r->address,
+                       n == 0 ? "it closed the connection" : wire_problem(&r->wire));
     }
     size_t good;
     if (reply_limits_see(&r->limits, r->bytes, (size_t)n, &good, &r->broken) < 0) {
@@ -250,7 +302,6 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
     void *got = NULL;
     int64_t since = clock_stopwatch_us();
     for (;;) {
-        int sent = 0;
         if (redisGetReplyFromReader(c, &got) != REDIS_OK) {
             return lost(r, err);
         }
@@ -261,10 +312,11 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
         if (r->broken.code < 0) {
             return err_set(err, r->broken.code, "%s", r->broken.text);
         }
-        if (redisBufferWrite(c, &sent) != REDIS_OK) {
-            return lost(r, err);
+        int rc = write_some(r, err);
+        if (rc == 0 && !wire_has_read(&r->wire)) {
+            short events = (short)(r->out.len > 0 ? POLLIN | POLLOUT : wire_events(&r->wire));
+            rc = await(r, c->fd, events, since, REDIS_SILENCE_MS, "no answer", err);
         }
-        int rc = await(r, c->fd, (short)(sent ? POLLIN : POLLIN | POLLOUT), since, REDIS_SILENCE_MS, "no answer", err);
         if (rc < 0) {
             return rc;
         }

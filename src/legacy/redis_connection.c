@@ -270,7 +270,9 @@ static void dial(struct redis_connection *l)
     l->err = (struct err){0};
     l->handshake = (struct handshake){0};
     uv_timer_start(&l->timer, on_no_connection, REDIS_CONNECTION_CONNECT_MS, 0);
-    l->socket = redis_socket_dial(l->loop, l->cfg->legacy_redis, &ops, l);
+    const struct config *live = config_now(l->cfg);
+    const struct tls_files files = {live->tls_cert, live->tls_key, l->cfg->tls_ca};
+    l->socket = redis_socket_dial(l->loop, l->cfg->legacy_redis, &files, &ops, l);
     if (l->socket == NULL) {
         fail(l, "out of memory");
     }

@@ -8,6 +8,7 @@
 #include "legacy/parse.h"
 #include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
+#include "net/wire.h"
 
 enum {
     READ_SIZE = 64 * 1024,
@@ -39,6 +40,9 @@ struct redis_socket {
     redisReader *reader;
     struct reply_limits limits;
     struct buf sending;
+    struct tls_files files; /* of TLS: */
+    struct tls *tls;
+    struct buf sealed; /* what has come and is not decrypted */
     char bytes[READ_SIZE];
 };
 
@@ -50,6 +54,8 @@ static void free_socket(struct redis_socket *w)
         redisReaderFree(w->reader);
     }
     buf_free(&w->sending);
+    buf_free(&w->sealed);
+    tls_free(w->tls);
     free(w);
 }
 
@@ -127,8 +133,17 @@ static void on_written(uv_write_t *request, int status)
 void redis_socket_send(struct redis_socket *w, struct buf *bytes)
 {
     buf_free(&w->sending);
-    w->sending = *bytes;
-    *bytes = (struct buf){0};
+    if (w->tls != NULL) {
+        bool good = tls_write(w->tls, bytes->data, bytes->len, &w->sending) == 0;
+        buf_free(bytes);
+        if (!good) {
+            fail(w, "TLS: %s", tls_cause(w->tls));
+            return;
+        }
+    } else {
+        w->sending = *bytes;
+        *bytes = (struct buf){0};
+    }
     uv_buf_t out = uv_buf_init(w->sending.data, (unsigned)w->sending.len);
     w->write.data = w;
     int code = uv_write(&w->write, &w->uv.stream, &out, 1, on_written);
@@ -151,22 +166,12 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(w->bytes, sizeof w->bytes);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+/* So many bytes are there. */
+static void take(struct redis_socket *w, size_t n)
 {
-    (void)buf;
-    struct redis_socket *w = stream->data;
-    if (n == 0 || w->mute) {
-        return;
-    }
-    if (n < 0) {
-        uv_read_stop(stream);
-        w->mute = true;
-        w->ops->ended(w->owner, n == UV_EOF ? "it closed the connection" : uv_strerror((int)n));
-        return;
-    }
     struct err broken = {0};
     size_t fine;
-    reply_limits_see(&w->limits, w->bytes, (size_t)n, &fine, &broken);
+    reply_limits_see(&w->limits, w->bytes, n, &fine, &broken);
     bool good = fine == 0 || redisReaderFeed(w->reader, w->bytes, fine) == REDIS_OK;
     while (good && !w->mute) {
         void *reply = NULL;
@@ -184,6 +189,84 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 }
 
+/* What TLS has to say by itself: it is little, and the socket has room. */
+static void send_word(struct redis_socket *w, struct buf *word)
+{
+    uv_buf_t out = uv_buf_init(word->data, (unsigned)word->len);
+    if (word->len > 0 && uv_try_write(&w->uv.stream, &out, 1) != (int)word->len && !w->mute) {
+        fail(w, "TLS: its handshake can't be sent");
+    }
+    buf_free(word);
+}
+
+/* Decrypts what has come into the bytes. */
+static void take_sealed(struct redis_socket *w)
+{
+    bool more = true;
+    while (more && !w->mute) {
+        struct buf word = {0};
+        struct tls_input in = {.bytes = w->sealed.data, .len = w->sealed.len, .out = w->bytes, .room = sizeof w->bytes};
+        enum tls_state before = tls_state(w->tls), state = tls_read(w->tls, &in, &word);
+        w->sealed.len -= in.used;
+        if (w->sealed.len > 0 && in.used > 0) {
+            memmove(w->sealed.data, w->sealed.data + in.used, w->sealed.len);
+        }
+        send_word(w, &word);
+        more = in.made > 0 || (before == TLS_SHAKING && state == TLS_OPEN);
+        if (w->mute) {
+            return;
+        }
+        if (state == TLS_BROKEN) {
+            fail(w, "TLS: %s", tls_cause(w->tls));
+        } else if (before == TLS_SHAKING && state == TLS_OPEN) {
+            w->ops->connected(w->owner);
+        } else if (in.made > 0) {
+            take(w, in.made);
+        }
+    }
+}
+
+static void begin_tls(struct redis_socket *w)
+{
+    char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
+    struct tls_context *context;
+    struct err err;
+    legacy_address(w->address, host, port);
+    if (tls_client(&w->files, &context, &err) < 0) {
+        fail(w, "%s", err.text);
+        return;
+    }
+    w->tls = tls_connect(context, host, NULL);
+    tls_context_free(context);
+    if (w->tls == NULL) {
+        fail(w, "out of memory for TLS");
+    } else {
+        take_sealed(w);
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    (void)buf;
+    struct redis_socket *w = stream->data;
+    if (n == 0 || w->mute) {
+        return;
+    }
+    if (n < 0) {
+        uv_read_stop(stream);
+        w->mute = true;
+        w->ops->ended(w->owner, n == UV_EOF ? "it closed the connection" : uv_strerror((int)n));
+        return;
+    }
+    if (w->tls == NULL) {
+        take(w, (size_t)n);
+    } else if (buf_add(&w->sealed, w->bytes, (size_t)n) < 0) {
+        fail(w, "out of memory for a reply");
+    } else {
+        take_sealed(w);
+    }
+}
+
 /* --- connecting --- */
 
 static void on_connected(uv_connect_t *request, int status)
@@ -195,8 +278,11 @@ static void on_connected(uv_connect_t *request, int status)
     if (status == 0) {
         status = uv_read_start(&w->uv.stream, on_alloc, on_read);
     }
+    const char *address = w->address;
     if (status < 0) {
         fail(w, "%s", uv_strerror(status));
+    } else if (wire_is_tls(&address)) {
+        begin_tls(w);
     } else {
         w->ops->connected(w->owner);
     }
@@ -272,8 +358,8 @@ static void look_up(struct redis_socket *w, const char *host)
     uv_poll_start(&up->poll, UV_READABLE, on_looked_up);
 }
 
-struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct redis_socket_ops *ops,
-                                       void *owner)
+struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct tls_files *files,
+                                       const struct redis_socket_ops *ops, void *owner)
 {
     char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
     struct in6_addr digits;
@@ -286,6 +372,7 @@ struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, con
     w->owner = owner;
     w->loop = loop;
     w->address = address;
+    w->files = *files;
     w->limits = (struct reply_limits){.bytes_max = REDIS_SOCKET_REPLY_BYTES_MAX,
                                       .elements_max = REDIS_SOCKET_REPLY_ELEMENTS_MAX};
     w->connect.data = w;

@@ -11,6 +11,7 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "net/tls.h"
 
 struct redis_socket;
 struct redisReply; /* see legacy/redis_reply.h */
@@ -27,9 +28,9 @@ struct redis_socket_ops {
     void (*failed)(void *owner, const char *why); /* also from within redis_socket_dial() and redis_socket_send() */
 };
 
-/* address: as legacy_address() takes it. NULL: out of memory. */
-struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct redis_socket_ops *ops,
-                                       void *owner);
+/* address: as legacy_address() takes it. files: for TLS; they are read when it is connected. NULL: out of memory. */
+struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct tls_files *files,
+                                       const struct redis_socket_ops *ops, void *owner);
 void redis_socket_drop(struct redis_socket *w); /* NULL is fine */
 
 /* Once connected. Takes the bytes over. */

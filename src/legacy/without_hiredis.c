@@ -100,10 +100,10 @@ size_t redis_bytes(const struct redisReply *reply)
 
 /* --- redis_socket.h --- */
 
-struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct redis_socket_ops *ops,
-                                       void *owner)
+struct redis_socket *redis_socket_dial(uv_loop_t *loop, const char *address, const struct tls_files *files,
+                                       const struct redis_socket_ops *ops, void *owner)
 {
-    (void)loop, (void)address, (void)ops, (void)owner;
+    (void)loop, (void)address, (void)files, (void)ops, (void)owner;
     return NULL;
 }
 

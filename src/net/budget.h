@@ -6,12 +6,17 @@
  *
  * What the bytes are for decides how far the sum may go. Large requests stop first, then all requests, and the replies
  * to those that were read last: so a question of ordinary size has room beside any number of large ones, and what was
- * read can be answered, which frees it. Above all that is room for one request of any size and its reply, the
- * overdraft: whoever holds it may always finish, so that many half-read requests can't block each other for ever.
- * Replies that the kernel seems to take at once may be made up to the limit: what it then leaves has its place there.
+ * read can be answered, which frees it. Replies that the kernel seems to take at once are lent some more, since they
+ * are likely to be gone at once; what it then leaves has its place there, and the last bit of it is kept for the Unix
+ * socket, which is the administrator's.
  *
- *   0 ........ 1/2 ......... 3/4 ......... shared ............................. limit
- *     large        requests      replies          overdraft: 3 x request_max
+ * Above all that is the overdraft, for one request of any size and its reply: whoever holds it may always finish, so
+ * that many half-read requests can't block each other for ever. Should it need more than its place, shared is lowered
+ * until it has repaid: nobody else is given any more, those who hold some answer or are closed within seconds, and then
+ * there is room. So all that is held never passes the limit, to a step of each worker.
+ *
+ *   0 ........ 1/2 ......... 3/4 ......... shared ..... lent ..... Unix ................... limit
+ *     large        requests      replies          1/2          1/4    overdraft: the rest of 3 x request_max
  */
 #ifndef UNSEEN_NET_BUDGET_H
 #define UNSEEN_NET_BUDGET_H
@@ -31,7 +36,8 @@ enum budget_use {
 
 struct budget {
     _Atomic size_t used;
-    _Atomic size_t limit, shared;
+    _Atomic size_t limit;
+    _Atomic size_t shared;      /* lowered while the overdraft needs more than its place */
     _Atomic size_t request_max; /* of one request */
     _Atomic size_t step;
     _Atomic size_t waiting; /* connections, in all lines */
@@ -50,6 +56,23 @@ static inline size_t budget_load(const _Atomic size_t *value)
     return atomic_load_explicit(value, memory_order_relaxed);
 }
 
+/* What is shared while the overdraft keeps to its place; what is lent beside it; and what of that only the Unix socket
+ * gets. */
+static inline size_t budget_shared(const struct budget *b)
+{
+    return budget_load(&b->limit) - 3 * budget_load(&b->request_max);
+}
+
+static inline size_t budget_lent_max(const struct budget *b)
+{
+    return budget_load(&b->request_max) / 2;
+}
+
+static inline size_t budget_kept(const struct budget *b)
+{
+    return budget_load(&b->request_max) / 4;
+}
+
 /* At the start, and whenever the limit changes: what is held above a lower one is given back as it is answered. Whoever
  * asks meanwhile may see the old and the new limits mixed, once. */
 static inline void budget_limit(struct budget *b, size_t limit, size_t request_max, size_t n_shares)
@@ -59,7 +82,7 @@ static inline void budget_limit(struct budget *b, size_t limit, size_t request_m
     step = step > BUDGET_STEP_MAX ? BUDGET_STEP_MAX : step < BUDGET_STEP_MIN ? BUDGET_STEP_MIN : step;
     atomic_store_explicit(&b->limit, limit, memory_order_relaxed);
     atomic_store_explicit(&b->request_max, one, memory_order_relaxed);
-    atomic_store_explicit(&b->shared, limit - 3 * one, memory_order_relaxed);
+    atomic_store_explicit(&b->shared, budget_shared(b), memory_order_relaxed);
     atomic_store_explicit(&b->step, step, memory_order_relaxed);
 }
 
@@ -77,7 +100,7 @@ static inline size_t budget_large(const struct budget *b)
 /* The most that a single reply may take. */
 static inline size_t budget_reply_max(const struct budget *b)
 {
-    return budget_load(&b->shared) / 4;
+    return budget_shared(b) / 4;
 }
 
 static inline void budget_take(struct budget_share *s, size_t bytes)
@@ -116,11 +139,34 @@ static inline size_t budget_used(const struct budget *b)
     return budget_load(&b->used) + budget_load(&b->over);
 }
 
-/* Whether so much more may be held for a moment, although it is not allowed: it is likely to be gone at once. What the
- * overdraft holds does not count, so that its holder is in nobody's way. */
-static inline bool budget_lends(const struct budget *b, size_t more)
+/* Whether so much more may be held for a moment, although it is not allowed. */
+static inline bool budget_lends(const struct budget *b, size_t more, bool is_unix)
 {
-    return budget_load(&b->used) + more <= budget_load(&b->limit);
+    size_t most = budget_load(&b->shared) + budget_lent_max(b);
+    return budget_load(&b->used) + more <= most || (is_unix && budget_used(b) + more <= budget_load(&b->limit));
+}
+
+/* The overdraft holds so much, or will: if that is more than its place, shared makes way. */
+static inline void budget_make_place(struct budget *b, size_t over)
+{
+    size_t beside = budget_lent_max(b) + budget_kept(b) + over, limit = budget_load(&b->limit);
+    size_t left = beside < limit ? limit - beside : 0;
+    if (left < budget_load(&b->shared)) {
+        atomic_store_explicit(&b->shared, left, memory_order_relaxed);
+    }
+}
+
+/* Whether whoever holds the overdraft may hold so much more; else nobody else may until it does. */
+static inline bool budget_overdraft_allows(struct budget *b, size_t more)
+{
+    budget_make_place(b, budget_load(&b->over) + more);
+    return budget_load(&b->used) <= budget_load(&b->shared) + budget_lent_max(b);
+}
+
+static inline void budget_set_over(struct budget *b, size_t held)
+{
+    atomic_store_explicit(&b->over, held, memory_order_relaxed);
+    budget_make_place(b, held);
 }
 
 /* The overdraft, for somebody who has taken so many bytes: they and what is added to them no longer count as shared. */
@@ -129,21 +175,18 @@ static inline bool budget_overdraw(struct budget_share *s, size_t held)
     if (atomic_load_explicit(&s->all->overdrawn, memory_order_relaxed) || atomic_exchange(&s->all->overdrawn, true)) {
         return false;
     }
+    budget_set_over(s->all, held);
     budget_give(s, held);
-    atomic_store_explicit(&s->all->over, held, memory_order_relaxed);
     return true;
-}
-
-static inline void budget_set_over(struct budget_share *s, size_t held)
-{
-    atomic_store_explicit(&s->all->over, held, memory_order_relaxed);
 }
 
 static inline void budget_repay(struct budget_share *s, size_t held)
 {
+    struct budget *b = s->all;
     budget_take(s, held);
-    atomic_store_explicit(&s->all->over, 0, memory_order_relaxed);
-    atomic_store(&s->all->overdrawn, false);
+    atomic_store_explicit(&b->over, 0, memory_order_relaxed);
+    atomic_store_explicit(&b->shared, budget_shared(b), memory_order_relaxed);
+    atomic_store(&b->overdrawn, false);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -19,14 +20,19 @@
 #include "net/conn_impl.h"
 #include "net/worker.h"
 
-enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ };
+enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ, REPLY_MIDDLING = CONN_READ / 2 * 3 };
+
+static size_t conn_holds(const struct conn *c)
+{
+    return c->in.cap + c->out.cap + c->sending.cap + c->extra + c->tls_held + c->tls_in.cap;
+}
 
 void conn_account(struct conn *c)
 {
-    size_t held = c->in.cap + c->out.cap + c->sending.cap + c->extra;
+    size_t held = conn_holds(c);
     struct budget_share *memory = &c->worker->memory;
     if (c->overdraft) {
-        budget_set_over(memory, held);
+        budget_set_over(memory->all, held);
     } else if (held > c->held) {
         budget_take(memory, held - c->held);
     } else if (held < c->held) {
@@ -86,9 +92,13 @@ static void on_closed(uv_handle_t *handle)
     }
     worker_leave_line(c);
     conn_free_input(c);
+    conn_tls_free(c);
     buf_free(&c->out);
     conn_account(c);
     room_rise(c);
+    if (c->ops->gone != NULL && c->refs > 1) {
+        c->ops->gone(c);
+    }
     conn_release(c);
 }
 
@@ -105,15 +115,23 @@ void conn_abort(struct conn *c)
 void conn_dismiss(struct conn *c, struct slice last_word)
 {
     uv_buf_t bytes = uv_buf_init((char *)last_word.data, (unsigned)last_word.len);
-    if (last_word.len > 0 && c->state == CONN_OPEN && conn_unsent(c) == 0) {
+    bool may_say = c->state == CONN_OPEN && conn_unsent(c) == 0;
+    if (may_say && c->secure) {
+        conn_tls_dismiss(c, last_word);
+    } else if (may_say && last_word.len > 0) {
         uv_try_write(&c->uv.stream, &bytes, 1);
     }
     conn_abort(c);
 }
 
+static struct slice last_word(struct conn *c, enum conn_end why)
+{
+    return c->ops->last_word != NULL ? c->ops->last_word(c, why) : (struct slice){NULL, 0};
+}
+
 void conn_end(struct conn *c, enum conn_end why)
 {
-    conn_dismiss(c, c->ops->last_word != NULL ? c->ops->last_word(c, why) : (struct slice){NULL, 0});
+    conn_dismiss(c, last_word(c, why));
 }
 
 void conn_finish(struct conn *c)
@@ -135,7 +153,8 @@ void conn_touch(struct conn *c)
 
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more)
 {
-    return c->overdraft || budget_allows(&c->worker->memory, use, more);
+    struct budget_share *memory = &c->worker->memory;
+    return c->overdraft ? budget_overdraft_allows(memory->all, more) : budget_allows(memory, use, more);
 }
 
 void conn_starve(struct conn *c, enum budget_use use, size_t more)
@@ -178,6 +197,20 @@ static enum budget_use reply_use(const struct conn *c)
     return c->in.cap > 0 ? BUDGET_REPLY : BUDGET_REQUEST;
 }
 
+/* How much of a batch may be made although there is no room, since the kernel seems to take it at once; or the most of
+ * it, where it is the reply to a middling request: what it may leave gets no more than half of what is lent. 0: none.
+ */
+static size_t may_borrow(const struct conn *c, size_t most, size_t batch)
+{
+    const struct budget *b = &c->worker->pool->budget;
+    size_t room = kernel_room(c);
+    if (most <= room) {
+        size_t lent = batch < room ? batch : room;
+        return budget_lends(b, lent, c->is_unix) ? lent : 0;
+    }
+    return room > 0 && most <= REPLY_MIDDLING && budget_lends(b, most + budget_lent_max(b) / 2, false) ? most : 0;
+}
+
 /* There is no room, or others wait for some. What was said before goes first; a small reply then needs none when it
  * leaves at once. Short replies are not asked for one by one. */
 static bool make_way(struct conn *c, size_t most)
@@ -192,13 +225,13 @@ static bool make_way(struct conn *c, size_t most)
         return false;
     }
     size_t batch = most > BATCH ? most : BATCH;
-    if (!budget_allows(&c->worker->memory, reply_use(c), batch)) {
-        size_t room = kernel_room(c);
-        if (most > room || !budget_lends(&c->worker->pool->budget, most)) {
+    if (!conn_has_room(c, reply_use(c), batch)) {
+        size_t lent = may_borrow(c, most, batch);
+        if (lent == 0) {
             conn_starve(c, reply_use(c), batch);
             return false;
         }
-        batch = batch < room ? batch : room;
+        batch = lent;
     }
     c->granted = batch;
     return true;
@@ -211,10 +244,10 @@ bool conn_get_grant(struct conn *c, size_t most)
         c->granted = c->out.len + most + BATCH; /* there is plenty: those that follow are not asked for one by one */
         return true;
     }
-    size_t holds = c->in.cap + c->out.cap + c->sending.cap + c->extra, room = c->out.cap - c->out.len;
+    size_t holds = conn_holds(c), room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
-    return c->overdraft || (alone && budget_allows(memory, reply_use(c), more)) || make_way(c, most);
+    return ((c->overdraft || alone) && conn_has_room(c, reply_use(c), more)) || make_way(c, most);
 }
 
 /* The peer has sent all it wants to. What it asked for is still answered. */
@@ -253,6 +286,14 @@ static bool is_jammed(struct conn *c, int64_t now)
     return true;
 }
 
+/* Nothing is read of a connection that waits for an answer, so its end is looked for. One that has only shut its own
+ * half still wants the answer. */
+static bool is_cut_off(const struct conn *c)
+{
+    struct pollfd fd = {.fd = conn_fd(c)};
+    return poll(&fd, 1, 0) == 1 && (fd.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 bool conn_is_stranger(const struct conn *c)
 {
     return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
@@ -265,6 +306,9 @@ void conn_tick(struct conn *c, int64_t now)
     }
     if (c->state == CONN_OPEN && c->ops->tick != NULL) {
         c->ops->tick(c, now);
+    }
+    if (c->state == CONN_OPEN && conn_is_shaking(c) && now - c->opened_ms >= CONN_PATIENCE_SHAKE_MS) {
+        give_up(c, "no TLS handshake");
     }
     if (c->state == CONN_CLOSING) {
         return;
@@ -282,6 +326,9 @@ void conn_tick(struct conn *c, int64_t now)
         }
         return;
     }
+    if (c->state == CONN_OPEN && c->refs > 1 && is_cut_off(c)) {
+        conn_abort(c);
+    }
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
     }
@@ -289,7 +336,7 @@ void conn_tick(struct conn *c, int64_t now)
     idle_timeout = idle_timeout > 0 ? idle_timeout : config_now(c->worker->pool->cfg)->idle_timeout_ms;
     if (is_jammed(c, now)) {
         give_up(c, "half a request, and no memory for the rest");
-    } else if (c->line != NULL || c->paused) {
+    } else if ((c->line != NULL && c->line != &c->worker->halves) || c->paused) {
         c->partial_ms = c->midway || c->input.len + c->in_kernel > 0 ? now : 0;
     } else if (c->partial_ms != 0 && now - c->partial_ms >= CONN_PATIENCE_MS) {
         give_up(c, "half a request");
@@ -312,7 +359,9 @@ void conn_drain(struct conn *c)
     if (c->state == CONN_OPEN && c->ops->drain != NULL) {
         c->ops->drain(c);
     }
-    if (c->refs == 1 && !c->owed) {
+    if (c->refs == 1 && !c->owed && c->state == CONN_OPEN) {
+        struct slice word = last_word(c, CONN_END_STOPPING);
+        buf_add(&c->out, word.data, word.len);
         conn_finish(c);
     }
 }
@@ -333,8 +382,9 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id)
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id)
 {
+    const struct conn_ops *ops = from->ops;
     struct conn *c = calloc(1, ops->size);
     bool is_unix = peer == PEER_UNIX;
     if (c == NULL) {
@@ -343,6 +393,8 @@ void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t pe
         return;
     }
     c->worker = w;
+    c->from = from;
+    c->secure = from->tls;
     c->ops = ops;
     c->refs = 1;
     c->peer = peer;

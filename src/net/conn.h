@@ -15,6 +15,9 @@
  * room for half a request of a few KiB, its bytes stay with the kernel, where they are looked at: a small request needs
  * no memory here. Who sends or reads nothing for a while loses what it holds when others wait for it.
  *
+ * On a listener with tls:// all of this is the same to the protocol (conn_tls.c). But what was decrypted can't be left
+ * where it was: so records stay with the kernel until there is room for what they hold.
+ *
  * Whoever does something for a connection that ends later holds it (conn_hold), so that its memory outlives a peer that
  * goes away. Output is dropped once the client is gone.
  */
@@ -35,6 +38,8 @@
 #include "net/peer.h"
 
 struct conn;
+struct listener;
+struct tls;
 struct worker;
 
 enum {
@@ -42,23 +47,25 @@ enum {
     CONN_READ = 64 * 1024,         /* the shared buffer, and what a connection may hold without asking */
     CONN_UNSENT_MAX = 1024 * 1024, /* above it no further request is begun */
     CONN_PATIENCE_MS = 60 * 1000, /* for half-sent requests, for those who don't say who they are, for unread replies */
-    CONN_PATIENCE_LINE_MS = 5 * 1000,  /* for half a request in memory that waits for more */
-    CONN_PATIENCE_SHORT_MS = 2 * 1000, /* for who else holds memory that others wait for, */
-    CONN_RATE_LEAST = 64,              /* and a second for so many KiB that it has sent or read */
-    CONN_LINGER_TICKS = 2,             /* seconds for the peer to close, once all is said */
-    CONN_QUOTA = 1024,                 /* requests in a row, */
-    CONN_QUOTA_SHORT = 32,             /* and while others wait for their turn */
+    CONN_PATIENCE_LINE_MS = 5 * 1000,   /* for half a request in memory that waits for more */
+    CONN_PATIENCE_SHORT_MS = 2 * 1000,  /* for who else holds memory that others wait for, */
+    CONN_RATE_LEAST = 64,               /* and a second for so many KiB that it has sent or read */
+    CONN_PATIENCE_SHAKE_MS = 10 * 1000, /* for a handshake of TLS */
+    CONN_LINGER_TICKS = 2,              /* seconds for the peer to close, once all is said */
+    CONN_QUOTA = 1024,                  /* requests in a row, */
+    CONN_QUOTA_SHORT = 32,              /* and while others wait for their turn */
     CONN_ADDRESS = 128,
 };
 
 /* Why a connection ends before its time. */
 enum conn_end {
     CONN_END_LATE,     /* it took too long */
-    CONN_END_STOPPING, /* the worker stops, and what it waits for did not come */
+    CONN_END_STOPPING, /* the worker stops, and what was asked on it is not done */
 };
 
 struct conn_ops {
     size_t size;           /* of the protocol's struct, whose first member is struct conn */
+    const char *alpn;      /* what the protocol is called in a TLS handshake, "h2"; NULL: nothing */
     int64_t idle_ms;       /* how long it may say nothing; 0: as idle_timeout has it */
     const char *full;      /* to one that is turned away: there is no room, */
     const char *full_here; /* or none for its address */
@@ -68,6 +75,9 @@ struct conn_ops {
 
     /* One thing that this connection had recorded was answered: it was of n items, and is durable if err->code is 0. */
     void (*recorded)(struct conn *c, uint32_t n, size_t bytes, const struct err *err);
+
+    /* The peer is gone, and something still holds the connection: nobody waits for what it asked for. NULL: nothing. */
+    void (*gone)(struct conn *c);
 
     /* A last word, if there is one to say; good until the next call. NULL: there never is. */
     struct slice (*last_word)(struct conn *c, enum conn_end why);
@@ -93,6 +103,7 @@ enum conn_state {
 struct conn {
     /* The protocol reads and sets these. */
     struct worker *worker;
+    const struct listener *from;
     uint64_t id;
     struct slice input; /* what has come and was not consumed */
     size_t need;        /* input: so many bytes are needed before another call makes sense, as far as is known */
@@ -126,12 +137,21 @@ struct conn {
     size_t granted;     /* out may grow to this without asking, until input() returns */
     unsigned quota;     /* so many requests may still be begun before others have a turn */
     uint64_t peer;
-    size_t in_kernel; /* bytes of input that were looked at and left there */
+    size_t in_kernel; /* bytes of input that were looked at and left there; over TLS: that are still encrypted */
     int low_water;    /* so many bytes must have come before the kernel says so */
     bool is_unix, reading, eof, dirty, shut;
-    bool silent;    /* room.h */
-    bool choked;    /* stopped because replies were not read */
-    bool overdraft; /* see budget.h */
+    bool secure;         /* over TLS: */
+    bool resting;        /* not read until the next tick */
+    bool hungry;         /* waits for room, or its turn, to go on reading */
+    struct tls *tls;     /* NULL: the client has not said anything yet */
+    size_t tls_held;     /* by it, for the budget */
+    struct buf tls_in;   /* half a record; in_kernel says how much, */
+    size_t tls_missing;  /* and so many bytes of it are still to come */
+    size_t sealed;       /* bytes of out that are encrypted, and sent or with libuv */
+    struct buf tls_owed; /* of the handshake's own, to be sent before anything else */
+    bool silent;         /* room.h */
+    bool choked;         /* stopped because replies were not read */
+    bool overdraft;      /* see budget.h */
     int linger;
     int64_t partial_ms; /* since when a request is half-sent; 0: none */
     int64_t unread_ms;  /* since when replies are with libuv, */
@@ -141,13 +161,13 @@ struct conn {
     struct conn *next, *prev; /* of the worker */
     struct conn *next_dirty;
     struct conn *next_silent, *prev_silent;
-    struct line *line; /* of those that wait for memory, or for their next turn; NULL: none */
+    struct line *line; /* of those that wait for memory, for their next turn, or for the rest; NULL: none */
     struct conn *ahead, *behind;
     size_t wants;
 };
 
-/* Takes over a connected socket. On failure it is closed. */
-void conn_open(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer, uint64_t id);
+/* Takes over a socket that the listener has accepted, which stays while there are workers. On failure it is closed. */
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id);
 
 static inline void conn_consume(struct conn *c, size_t n)
 {
@@ -183,7 +203,7 @@ static inline bool conn_may_reply(struct conn *c, size_t most)
     return c->out.len + most <= c->granted || conn_get_grant(c, most);
 }
 
-/* Whether so much more may be held for the connection; the overdraft always may. */
+/* Whether so much more may be held for the connection. Whoever has the overdraft comes before all others. */
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more);
 
 /* The protocol holds so many bytes: sets c->extra, and tells the budget now rather than when input() returns. */
@@ -207,6 +227,9 @@ struct conn_cursor {
     struct conn *at; /* NULL: all have been visited */
     struct conn_cursor *next;
 };
+
+/* Whether anything has come behind what was left with the kernel. */
+bool conn_has_more(const struct conn *c);
 
 /* For the worker: at the end of a turn; each second; and when it stops. */
 void conn_flush(struct conn *c);

@@ -3,13 +3,14 @@
 #define UNSEEN_NET_CONN_IMPL_H
 
 #include "net/conn.h"
+#include "net/tls.h"
 #include "net/worker.h"
 
 enum { CONN_KEEP_OUT = 4096 }; /* of the buffer for replies, while there is plenty */
 
 static inline size_t conn_unsent(const struct conn *c)
 {
-    return c->out.len + c->sending.len;
+    return c->out.len - c->sealed + c->sending.len;
 }
 
 /* Tells the budget what the connection holds now. */
@@ -33,6 +34,47 @@ static inline bool conn_may_go_on(struct conn *c)
 
 /* Reads, if anything is wanted. */
 void conn_read_on(struct conn *c);
+void conn_stop_reading(struct conn *c);
+bool conn_wants_input(struct conn *c);
+
+/* --- what reading with and without TLS share; see conn_read.c --- */
+
+bool conn_has_plenty(const struct conn *c);
+bool conn_is_fresh(const struct conn *c);
+
+/* A large request is read into memory of its own: how much there is behind what has come. */
+bool conn_reads_directly(const struct conn *c);
+size_t conn_own_room(struct conn *c);
+
+/* n bytes have come: `at` is there, or the worker's shared buffer. True: there. */
+bool conn_add_input(struct conn *c, const char *at, size_t n);
+
+/* Gives the protocol its input; and sees to what it left of it, which was `before` bytes with those in the kernel. */
+void conn_feed(struct conn *c);
+void conn_settle(struct conn *c, size_t before, int64_t now);
+void conn_run(struct conn *c, int64_t now); /* both */
+
+void conn_end_input(struct conn *c, ssize_t code);
+
+/* --- TLS, conn_tls.c --- */
+
+static inline bool conn_is_shaking(const struct conn *c)
+{
+    return c->secure && (c->tls == NULL || tls_state(c->tls) == TLS_SHAKING);
+}
+
+void conn_tls_readable(struct conn *c);
+void conn_tls_kick(struct conn *c);
+
+/* conn_send()'s part of it. */
+bool conn_tls_send(struct conn *c);
+void conn_tls_dismiss(struct conn *c, struct slice last_word);
+void conn_tls_free(struct conn *c);
+
+void conn_clear_out(struct conn *c); /* all of it is sent */
+
+/* Leaves what the kernel does not take to libuv: `sending`, but for so many bytes. */
+void conn_leave_to_libuv(struct conn *c, size_t sent);
 
 /* Whether it may not do more than say who it is. */
 bool conn_is_stranger(const struct conn *c);

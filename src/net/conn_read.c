@@ -6,14 +6,15 @@
  *
  * While memory is short, and always before the password was given, bytes are first looked at where the kernel has them
  * (peek()). Whole requests are run from there and then taken out; of half a request nothing is, so it costs no memory
- * here, and the kernel is told how many bytes there must be before another look makes sense. The protocol notices
- * nothing: its input has moved, once more.
+ * here, and the kernel is told how many bytes there must be before another look makes sense. (It can't be for a Unix
+ * socket, at which the worker looks now and then.) The protocol notices nothing: its input has moved, once more.
  *
  *                  input:  [ kept in c->in | in_kernel ... ]  as the protocol sees it: one piece, in the shared buffer
  */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -56,7 +57,7 @@ static void give_up(struct conn *c)
     conn_abort(c);
 }
 
-static bool wants_input(struct conn *c)
+bool conn_wants_input(struct conn *c)
 {
     return !c->paused && conn_may_go_on(c);
 }
@@ -83,7 +84,7 @@ static bool make_room(struct conn *c, size_t cap)
         cap = 2 * c->in.cap;
     }
     if (!may_hold(c, cap)) {
-        if (wants_input(c)) {
+        if (conn_wants_input(c)) {
             conn_starve(c, request_use(c, cap), cap - c->in.cap);
         }
         return false;
@@ -134,12 +135,12 @@ static bool is_cut_short(const struct conn *c)
     return c->input.len <= CONN_READ && c->need <= CONN_READ && !has_own_room(c) && !may_hold(c, room_wanted(c));
 }
 
-static bool reads_directly(const struct conn *c)
+bool conn_reads_directly(const struct conn *c)
 {
     return c->input.len > CONN_HEAD && c->state == CONN_OPEN && !is_cut_short(c);
 }
 
-static size_t own_room(struct conn *c)
+size_t conn_own_room(struct conn *c)
 {
     if (!has_own_room(c)) {
         make_room(c, room_wanted(c));
@@ -147,7 +148,7 @@ static size_t own_room(struct conn *c)
     return c->in.cap - c->in.len;
 }
 
-static void settle(struct conn *c, size_t before, int64_t now)
+void conn_settle(struct conn *c, size_t before, int64_t now)
 {
     if (c->state != CONN_OPEN) {
         conn_free_input(c);
@@ -162,8 +163,8 @@ static void settle(struct conn *c, size_t before, int64_t now)
     if (c->partial_ms == 0 && (left > 0 || c->midway)) {
         c->partial_ms = now;
     }
-    if (c->overdraft && reads_directly(c) && wants_input(c)) {
-        own_room(c); /* now, or the overdraft goes to somebody else */
+    if (c->overdraft && conn_reads_directly(c) && conn_wants_input(c)) {
+        conn_own_room(c); /* now, or the overdraft goes to somebody else */
     }
     conn_end_if_done(c);
     conn_account(c);
@@ -175,7 +176,7 @@ static void settle(struct conn *c, size_t before, int64_t now)
     conn_read_on(c);
 }
 
-static void feed(struct conn *c)
+void conn_feed(struct conn *c)
 {
     if (conn_may_go_on(c)) {
         c->need = c->granted = 0;
@@ -184,11 +185,11 @@ static void feed(struct conn *c)
     }
 }
 
-static void run(struct conn *c, int64_t now)
+void conn_run(struct conn *c, int64_t now)
 {
-    size_t before = c->input.len;
-    feed(c);
-    settle(c, before, now);
+    size_t before = c->input.len + c->in_kernel;
+    conn_feed(c);
+    conn_settle(c, before, now);
 }
 
 /* --- input that stays with the kernel --- */
@@ -200,8 +201,6 @@ static void set_low_water(struct conn *c, size_t bytes)
         c->low_water = low;
     }
 }
-
-static void on_end(struct conn *c, ssize_t code);
 
 /* Takes out of the kernel what has been looked at. */
 static bool take(struct conn *c, char *to, size_t n)
@@ -225,19 +224,25 @@ static bool is_last(const struct conn *c)
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
+bool conn_has_more(const struct conn *c)
+{
+    int bytes = 0;
+    return ioctl(conn_fd(c), FIONREAD, &bytes) < 0 || (size_t)bytes > c->in_kernel || is_last(c);
+}
+
 /* Half a request is with the kernel: waits there for the rest, or gets memory. `anew`: some of it has just come. */
 static void wait_for_rest(struct conn *c, bool anew)
 {
     size_t have = c->input.len + c->in_kernel;
     if (!anew && is_last(c)) {
-        on_end(c, UV_EOF);
+        conn_end_input(c, UV_EOF);
         return;
     }
     size_t missing = c->need > have && !conn_is_stranger(c) ? c->need - have : 1;
     bool small = have + missing <= CONN_READ;
     bool fits = budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ);
     if (anew && c->is_unix && !fits) {
-        conn_starve(c, BUDGET_REQUEST, CONN_READ); /* such a socket knows no mark */
+        worker_wait_rest(c); /* such a socket knows no mark */
         return;
     }
     if (anew && !c->is_unix && (small ? conn_is_stranger(c) || !fits : c->in_kernel < CONN_READ / 2)) {
@@ -262,7 +267,7 @@ static void look(struct conn *c, size_t most)
         return;
     }
     if (n <= 0) {
-        on_end(c, n == 0 ? UV_EOF : UV_ECONNRESET);
+        conn_end_input(c, n == 0 ? UV_EOF : UV_ECONNRESET);
         return;
     }
     int64_t now = clock_mono_ms();
@@ -279,7 +284,7 @@ static void look(struct conn *c, size_t most)
     c->input = slice_of(at - kept, kept + (size_t)n);
     c->in.len = 0;
     c->looking = true;
-    feed(c);
+    conn_feed(c);
     c->looking = false;
     size_t consumed = kept + (size_t)n - c->input.len, taken = consumed > kept ? consumed - kept : 0;
     c->in_kernel = (size_t)n - taken;
@@ -287,7 +292,7 @@ static void look(struct conn *c, size_t most)
     if (c->state == CONN_CLOSING || !take(c, at, taken)) {
         return;
     }
-    bool half = c->state == CONN_OPEN && c->in_kernel > 0 && !c->paused && wants_input(c);
+    bool half = c->state == CONN_OPEN && c->in_kernel > 0 && !c->paused && conn_wants_input(c);
     if (half) {
         keep_rest(c);
         if ((size_t)n == most && most < CONN_READ) {
@@ -298,7 +303,7 @@ static void look(struct conn *c, size_t most)
     } else {
         set_low_water(c, 1);
     }
-    settle(c, kept + (size_t)n, now);
+    conn_settle(c, kept + (size_t)n, now);
 }
 
 static void peek(struct conn *c)
@@ -310,21 +315,22 @@ void conn_kick(struct conn *c)
 {
     if (c->state == CONN_OPEN) {
         c->paused = false;
-        if (c->in_kernel > 0) {
+        if (c->secure) {
+            conn_tls_kick(c);
+        } else if (c->in_kernel > 0) {
             peek(c);
         } else {
-            run(c, clock_mono_ms());
+            conn_run(c, clock_mono_ms());
         }
     }
 }
 
-/* How much may be read into the shared buffer. All of it may turn out to be an unfinished request's, and what has been
- * read can't be put back: so it is here that it is decided to keep it. 0: it is looked at first. */
-static size_t shared_room(struct conn *c)
+/* Whether the shared buffer may be filled. All of it may turn out to be an unfinished request's, and what has been read
+ * can't be put back: so it is here that it is decided to keep it. Else it is looked at first. */
+bool conn_has_plenty(const struct conn *c)
 {
-    bool all = c->state != CONN_OPEN || c->overdraft ||
-               (budget_allows(&c->worker->memory, BUDGET_REQUEST, CONN_READ) && !conn_is_stranger(c));
-    return all ? CONN_READ : 0;
+    return c->state != CONN_OPEN ||
+           (conn_has_room(c, BUDGET_REQUEST, CONN_READ) && (c->overdraft || !conn_is_stranger(c)));
 }
 
 /* No room: libuv tells on_read() so. */
@@ -332,15 +338,17 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct conn *c = handle->data;
-    if (reads_directly(c)) {
-        size_t room = own_room(c);
+    if (c->secure && c->state == CONN_OPEN) {
+        *buf = uv_buf_init(NULL, 0);
+    } else if (conn_reads_directly(c)) {
+        size_t room = conn_own_room(c);
         *buf = uv_buf_init(c->in.data + c->in.len, room < UINT32_MAX ? (unsigned)room : UINT32_MAX);
     } else {
-        *buf = uv_buf_init(c->worker->read_buf + CONN_READ, (unsigned)shared_room(c));
+        *buf = uv_buf_init(c->worker->read_buf + CONN_READ, conn_has_plenty(c) ? CONN_READ : 0);
     }
 }
 
-static void stop_reading(struct conn *c)
+void conn_stop_reading(struct conn *c)
 {
     if (c->reading) {
         c->reading = false;
@@ -348,15 +356,39 @@ static void stop_reading(struct conn *c)
     }
 }
 
-static void on_end(struct conn *c, ssize_t code)
+void conn_end_input(struct conn *c, ssize_t code)
 {
-    stop_reading(c);
+    conn_stop_reading(c);
     if (code != UV_EOF || c->state == CONN_FINISHING) {
         conn_abort(c);
         return;
     }
     c->eof = true;
-    settle(c, c->input.len + c->in_kernel, clock_mono_ms());
+    conn_settle(c, c->input.len + c->in_kernel, clock_mono_ms());
+}
+
+bool conn_add_input(struct conn *c, const char *at, size_t n)
+{
+    char *shared = c->worker->read_buf + CONN_READ;
+    bool direct = at != shared;
+    if (direct) {
+        c->in.len += n;
+        c->input = buf_slice(&c->in);
+    } else {
+        char *start = shared - c->input.len;
+        if (c->input.len > 0) {
+            memcpy(start, c->input.data, c->input.len);
+        }
+        c->input = slice_of(start, c->input.len + n);
+        c->in.len = 0;
+    }
+    return direct;
+}
+
+/* Else a request waits already, and came before. */
+bool conn_is_fresh(const struct conn *c)
+{
+    return c->input.len == 0 || !(c->paused || c->line != NULL || c->choked);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -370,15 +402,17 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     if (n == UV_ENOBUFS) {
-        if (wants_input(c)) {
+        if (c->secure) {
+            conn_tls_readable(c);
+        } else if (conn_wants_input(c)) {
             peek(c);
         } else {
-            stop_reading(c);
+            conn_stop_reading(c);
         }
         return;
     }
     if (n < 0) {
-        on_end(c, n);
+        conn_end_input(c, n);
         return;
     }
     worker_count(c->worker, COUNT_BYTES_IN, (uint64_t)n);
@@ -390,33 +424,21 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (c->low_water > 1) {
         set_low_water(c, 1);
     }
-    if (c->input.len == 0 || !(c->paused || c->line != NULL || c->choked)) { /* else a request waits already */
+    if (conn_is_fresh(c)) {
         c->arrived_us = clock_stopwatch_us();
     }
-    char *shared = c->worker->read_buf + CONN_READ;
-    bool direct = buf->base != shared;
-    if (direct) {
-        c->in.len += (size_t)n;
-        c->input = buf_slice(&c->in);
-    } else {
-        char *start = shared - c->input.len;
-        if (c->input.len > 0) {
-            memcpy(start, c->input.data, c->input.len);
-        }
-        c->input = slice_of(start, c->input.len + (size_t)n);
-        c->in.len = 0;
-    }
-    bool more = n == CONN_READ && !direct, wanted = wants_input(c);
+    bool direct = conn_add_input(c, buf->base, (size_t)n);
+    bool more = n == CONN_READ && !direct, wanted = conn_wants_input(c);
     if (wanted) {
-        run(c, now);
+        conn_run(c, now);
     } else {
-        settle(c, c->input.len, now);
+        conn_settle(c, c->input.len, now);
     }
     if (more) {
         worker_wait_turn(c); /* libuv would read on and on */
     }
     if (!wanted || c->line != NULL) {
-        stop_reading(c);
+        conn_stop_reading(c);
     }
 }
 
@@ -427,7 +449,7 @@ void conn_read_on(struct conn *c)
     if (c->reading || c->eof || c->state == CONN_CLOSING) {
         return;
     }
-    if (c->state == CONN_FINISHING || wants_input(c)) {
+    if (c->state == CONN_FINISHING || conn_wants_input(c)) {
         c->reading = true;
         if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0) {
             conn_abort(c);

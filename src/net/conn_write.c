@@ -56,18 +56,22 @@ static void on_written(uv_write_t *request, int status)
     conn_flush(c);
 }
 
-/* The rest of what the kernel has taken `sent` bytes of. */
-static void leave_to_libuv(struct conn *c, size_t sent)
+void conn_leave_to_libuv(struct conn *c, size_t sent)
 {
-    c->sending = c->out;
-    c->out = (struct buf){0};
     c->unread = c->stuck_bytes = c->sending.len - sent;
     c->unread_ms = c->stuck_ms = clock_mono_ms();
-    buf_fit(&c->sending);
     uv_buf_t bytes = uv_buf_init(c->sending.data + sent, (unsigned)c->unread);
     c->write.data = c;
     if (uv_write(&c->write, &c->uv.stream, &bytes, 1, on_written) < 0) {
         conn_abort(c);
+    }
+}
+
+void conn_clear_out(struct conn *c)
+{
+    buf_clear(&c->out);
+    if (c->out.cap > CONN_KEEP_OUT || !budget_allows(&c->worker->memory, BUDGET_LARGE, 0)) {
+        buf_free(&c->out);
     }
 }
 
@@ -83,6 +87,9 @@ bool conn_send(struct conn *c)
         return false;
     }
     c->granted = 0;
+    if (c->secure) {
+        return conn_tls_send(c);
+    }
     if (c->out.len == 0) {
         return true;
     }
@@ -95,12 +102,12 @@ bool conn_send(struct conn *c)
     size_t sent = n > 0 ? (size_t)n : 0;
     worker_count(c->worker, COUNT_BYTES_OUT, c->out.len);
     if (sent < c->out.len) {
-        leave_to_libuv(c, sent);
+        c->sending = c->out;
+        c->out = (struct buf){0};
+        buf_fit(&c->sending);
+        conn_leave_to_libuv(c, sent);
     } else {
-        buf_clear(&c->out);
-        if (c->out.cap > CONN_KEEP_OUT || !budget_allows(&c->worker->memory, BUDGET_LARGE, 0)) {
-            buf_free(&c->out);
-        }
+        conn_clear_out(c);
     }
     conn_account(c);
     return c->sending.len == 0;

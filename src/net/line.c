@@ -2,18 +2,14 @@
 
 #include "net/conn.h"
 
-void line_join(struct line *line, struct conn *c, size_t wants)
+void line_join(struct line *line, struct conn *c, size_t wants, bool first)
 {
     c->line = line;
     c->wants = wants;
-    c->behind = NULL;
-    c->ahead = line->last;
-    if (line->last != NULL) {
-        line->last->behind = c;
-    } else {
-        line->first = c;
-    }
-    line->last = c;
+    c->behind = first ? line->first : NULL;
+    c->ahead = first ? NULL : line->last;
+    *(c->ahead != NULL ? &c->ahead->behind : &line->first) = c;
+    *(c->behind != NULL ? &c->behind->ahead : &line->last) = c;
 }
 
 void line_leave(struct conn *c)

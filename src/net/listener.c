@@ -18,16 +18,20 @@
 #include "config/config.h"
 #include "net/worker.h"
 
-enum { BACKLOG = 511, ACCEPTS_A_TURN = 64, REST_MS = 100, CROWDED_MS = 2 };
+enum { BACKLOG = 4096, ACCEPTS_A_TURN = 64, REST_MS = 100, CROWDED_MS = 2 };
 
-static void name_tcp(int fd, const char *scheme, const char *host, char name[LISTENER_TEXT])
+static void name_tcp(struct listener *l, const char *scheme, const char *host)
 {
     struct sockaddr_storage a = {0};
     socklen_t len = sizeof a;
-    getsockname(fd, (struct sockaddr *)&a, &len);
+    getsockname(l->fd, (struct sockaddr *)&a, &len);
     bool v6 = a.ss_family == AF_INET6;
     int port = ntohs(v6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
-    snprintf(name, LISTENER_TEXT, v6 ? "%s[%s]:%d" : "%s%s:%d", scheme, host, port);
+    const char *tls = !l->tls             ? ""
+                      : scheme[0] != '\0' ? "s"
+                                          : "tls",
+               *slashes = l->tls || scheme[0] != '\0' ? "://" : "";
+    snprintf(l->address, sizeof l->address, v6 ? "%s%s%s[%s]:%d" : "%s%s%s%s:%d", scheme, tls, slashes, host, port);
 }
 
 static int bind_tcp(const struct sockaddr *a, socklen_t len)
@@ -47,27 +51,40 @@ static int bind_tcp(const struct sockaddr *a, socklen_t len)
     return fd;
 }
 
-int listener_tcp(const char *option, const char *address, const char *scheme, const struct conn_ops *ops,
-                 struct listener *listeners, int *n, struct err *err)
+static int add_tcp(struct listeners *all, const struct config_address *at, const char *scheme,
+                   const struct conn_ops *ops, const struct worker_side *side, struct err *err)
 {
-    char host[CONFIG_HOST_TEXT];
-    int port;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
-    if (config_address(address, host, &port) < 0) {
-        return err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
-                       log_quote_str(address));
-    }
-    int fd = uv_ip4_addr(host, port, &v4) == 0   ? bind_tcp((struct sockaddr *)&v4, sizeof v4)
-             : uv_ip6_addr(host, port, &v6) == 0 ? bind_tcp((struct sockaddr *)&v6, sizeof v6)
-                                                 : (errno = EINVAL, -1);
+    int fd = uv_ip4_addr(at->host, at->port, &v4) == 0   ? bind_tcp((struct sockaddr *)&v4, sizeof v4)
+             : uv_ip6_addr(at->host, at->port, &v6) == 0 ? bind_tcp((struct sockaddr *)&v6, sizeof v6)
+                                                         : (errno = EINVAL, -1);
     if (fd < 0) {
-        return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", address, strerror(errno));
+        bool is_v6 = strchr(at->host, ':') != NULL;
+        return err_set(err, ERR_SYSTEM, is_v6 ? "can't listen on [%s]:%d: %s" : "can't listen on %s:%d: %s", at->host,
+                       at->port, strerror(errno));
     }
-    struct listener *l = &listeners[(*n)++];
-    *l = (struct listener){.fd = fd, .ops = ops};
-    name_tcp(fd, scheme, host, l->address);
+    struct listener *l = &all->list[all->n++];
+    *l = (struct listener){
+        .fd = fd, .ops = ops, .side = side, .tls = at->tls, .is_loopback = config_is_loopback(at->host)};
+    name_tcp(l, scheme, at->host);
     return 0;
+}
+
+int listeners_add_tcp(struct listeners *all, const char *option, const char *addresses, const char *scheme,
+                      const struct conn_ops *ops, const struct worker_side *side, struct err *err)
+{
+    const char *at = addresses;
+    struct config_address a;
+    int code = 0, more;
+    while (code == 0 && (more = config_next_address(&at, &a)) != 0) {
+        if (more < 0 || all->n == LISTENERS_MAX) {
+            return err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
+                           log_quote_str(addresses));
+        }
+        code = add_tcp(all, &a, scheme, ops, side, err);
+    }
+    return code;
 }
 
 /* Whether the file is a socket on which nobody answers. */
@@ -134,8 +151,7 @@ static int give_to(const char *path, gid_t gid, mode_t mode, struct stat *st)
     return rc;
 }
 
-int listener_unix(const struct config *cfg, const struct conn_ops *ops, struct listener *listeners, int *n,
-                  struct err *err)
+int listeners_add_unix(struct listeners *all, const struct config *cfg, const struct conn_ops *ops, struct err *err)
 {
     static const mode_t modes[] = {[MODE_OWNER] = 0600, [MODE_GROUP] = 0660, [MODE_ALL] = 0666};
     const char *path = cfg->unix_socket;
@@ -178,7 +194,7 @@ int listener_unix(const struct config *cfg, const struct conn_ops *ops, struct l
                                              : strerror(error);
         return err_set(err, ERR_SYSTEM, "can't listen on %s: %s", path, cause);
     }
-    struct listener *l = &listeners[(*n)++];
+    struct listener *l = &all->list[all->n++];
     *l = (struct listener){.fd = fd, .is_unix = true, .ops = ops, .dev = st.st_dev, .ino = st.st_ino};
     snprintf(l->address, sizeof l->address, "unix:%s", path);
     return 0;
@@ -226,11 +242,13 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         uint64_t peer = l->is_unix ? PEER_UNIX : peer_of(&from);
         const char *refusal = room_enter(l->worker, l->ops, peer);
         if (refusal != NULL) {
-            send(fd, refusal, strlen(refusal), MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (!l->tls) { /* whose client would not understand it */
+                send(fd, refusal, strlen(refusal), MSG_DONTWAIT | MSG_NOSIGNAL);
+            }
             close(fd);
             continue;
         }
-        worker_deal(l->worker, l->ops, fd, peer);
+        worker_deal(l, fd, peer);
     }
 }
 
@@ -257,7 +275,7 @@ void listener_stop(struct listener *l)
     }
 }
 
-void listener_free(struct listener *l)
+static void free_listener(const struct listener *l)
 {
     struct stat st;
     const char *path = l->address + strlen("unix:");
@@ -265,4 +283,12 @@ void listener_free(struct listener *l)
         unlink(path);
     }
     close(l->fd);
+}
+
+void listeners_free(struct listeners *all)
+{
+    for (int i = 0; i < all->n; i++) {
+        free_listener(&all->list[i]);
+    }
+    all->n = 0;
 }

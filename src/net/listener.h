@@ -7,18 +7,21 @@
 #include <uv.h>
 
 #include "base/err.h"
+#include "config/config.h"
 #include "net/conn.h"
 
-struct config;
 struct worker_side;
 struct worker;
 
-enum { LISTENERS_MAX = 4, LISTENER_TEXT = 320 };
+enum { LISTENERS_MAX = 4 * CONFIG_ADDRESSES_MAX, LISTENER_TEXT = 320 };
 
 struct listener {
     int fd;
     bool is_unix;
-    char address[LISTENER_TEXT]; /* as bound: "127.0.0.1:7979", "[::1]:7979", "unix:/run/unseen.sock", "http://...", "grpc://..." */
+    bool is_loopback; /* only this machine reaches it */
+    bool tls;
+    char address[LISTENER_TEXT]; /* as bound: "127.0.0.1:7979", "tls://[::1]:7979", "unix:/run/unseen.sock",
+                                  * "http://...", "https://...", "grpc://...", "grpcs://..." */
     dev_t dev;                   /* of the socket file, to remove no other one */
     ino_t ino;
     const struct conn_ops *ops;
@@ -29,19 +32,25 @@ struct listener {
     bool started;
 };
 
-/* Binds ip:port, [v6]:port or localhost:port (port 0 is any free one) and listens. option names it in errors, scheme
- * ("http://", "") stands before its address. Appends to listeners (room for LISTENERS_MAX) and *n. Returns 0,
- * ERR_INVALID, ERR_SYSTEM; what was bound stays. */
-int listener_tcp(const char *option, const char *address, const char *scheme, const struct conn_ops *ops,
-                 struct listener *listeners, int *n, struct err *err);
+struct listeners {
+    struct listener list[LISTENERS_MAX];
+    int n;
+};
+
+/* Binds all addresses that an option lists (config_next_address(); port 0 is any free one) and listens. option names it
+ * in errors. scheme: what stands before its addresses, "http" or "grpc"; over TLS they get an s. "": nothing, over TLS
+ * tls. side: its connections live on a worker of their own; NULL: on any. Returns 0, ERR_INVALID, ERR_SYSTEM; what was
+ * bound stays. */
+int listeners_add_tcp(struct listeners *all, const char *option, const char *addresses, const char *scheme,
+                      const struct conn_ops *ops, const struct worker_side *side, struct err *err);
 
 /* At cfg->unix_socket. Until it has the group and the mode that are wanted nobody can connect. A file left behind by a
  * process that is gone is replaced. Sets the process's umask for a moment. */
-int listener_unix(const struct config *cfg, const struct conn_ops *ops, struct listener *listeners, int *n,
-                  struct err *err);
+int listeners_add_unix(struct listeners *all, const struct config *cfg, const struct conn_ops *ops, struct err *err);
+
+void listeners_free(struct listeners *all); /* closes; removes the socket file */
 
 int listener_start(struct listener *l, struct worker *w, struct err *err); /* accepts on that worker's loop */
 void listener_stop(struct listener *l);                                    /* on that worker's thread */
-void listener_free(struct listener *l);                                    /* closes; removes the socket file */
 
 #endif

@@ -8,6 +8,7 @@ libunseen_a_SOURCES += \
 	src/net/conn.h \
 	src/net/conn_impl.h \
 	src/net/conn_read.c \
+	src/net/conn_tls.c \
 	src/net/conn_write.c \
 	src/service/health.h \
 	src/net/line.c \
@@ -29,8 +30,19 @@ libunseen_a_SOURCES += \
 	src/service/recorder.h \
 	src/net/relay.c \
 	src/net/relay.h \
+	src/net/tls.h \
+	src/net/tls_impl.h \
 	src/net/version.c \
 	src/net/version.h \
+	src/net/wire.c \
+	src/net/wire.h \
 	src/net/worker.c \
 	src/net/worker_line.c \
 	src/net/worker.h
+if WITH_OPENSSL
+libunseen_a_SOURCES += \
+	src/net/tls.c \
+	src/net/tls_context.c
+else
+libunseen_a_SOURCES += src/net/without_tls.c
+endif

@@ -1,5 +1,7 @@
 #include "net/worker.h"
 
+#include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+
+enum { CROWD_CLIENT = 2048, CROWD_LEAST = 4 * 1024 * 1024 };
 
 const struct figure counter_figures[COUNTERS] = {
     [COUNT_CONNECTIONS] = {"total_connections_received", "connections_total", FIGURE_COUNTER,
@@ -29,6 +33,10 @@ const struct figure counter_figures[COUNTERS] = {
     [COUNT_ERRORS] = {"total_error_replies", NULL, FIGURE_COUNTER, "Error replies, over RESP and HTTP."},
     [COUNT_PROTOCOL_ERRORS] = {"protocol_errors", "protocol_errors_total", FIGURE_COUNTER,
                                "Connections that were closed because what came was not RESP."},
+    [COUNT_TLS_HANDSHAKES] = {"tls_handshakes", "tls_handshakes_total", FIGURE_COUNTER,
+                              "Handshakes of TLS that clients have completed."},
+    [COUNT_TLS_FAILED] = {"tls_failed_handshakes", "tls_failed_handshakes_total", FIGURE_COUNTER,
+                          "Connections that were closed because their handshake of TLS failed."},
     [COUNT_FAILED_LOGINS] = {"failed_logins", "failed_logins_total", FIGURE_COUNTER,
                              "Wrong passwords that were given."},
 };
@@ -41,6 +49,8 @@ uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counte
     }
     return sum;
 }
+
+enum { DAY_S = 24 * 60 * 60, TLS_WARN_DAYS = 14 };
 
 static void close_handles(struct worker *w)
 {
@@ -96,6 +106,27 @@ static void on_before_wait(uv_prepare_t *prepare)
     end_turn(prepare->data);
 }
 
+static void give_back(size_t most, size_t now)
+{
+    int64_t began_us = clock_stopwatch_us();
+    malloc_trim(0);
+    log_debug("memory given back after a crowd", "most=%zu now=%zu us=%" PRId64, most, now,
+              clock_stopwatch_us() - began_us);
+}
+
+/* What a crowd has held stays with the allocator, in pieces between what others hold. Once most of the crowd has gone
+ * whole pages go back to the system. */
+static void watch_crowd(struct worker_pool *pool)
+{
+    size_t clients = (size_t)atomic_load_explicit(&pool->room.clients, memory_order_relaxed);
+    size_t now = budget_used(&pool->budget) + clients * CROWD_CLIENT;
+    if (pool->crowd_most > now + CROWD_LEAST && pool->crowd_most / 2 > now) {
+        give_back(pool->crowd_most, now);
+        pool->crowd_most = now;
+    }
+    pool->crowd_most = now > pool->crowd_most ? now : pool->crowd_most;
+}
+
 void worker_tick(struct worker *w)
 {
     int64_t now = clock_mono_ms();
@@ -103,6 +134,9 @@ void worker_tick(struct worker *w)
     for (struct conn *c = w->conns, *next; c != NULL; c = next) {
         next = c->next;
         conn_tick(c, now);
+    }
+    if (w->index == 0) {
+        watch_crowd(w->pool);
     }
     w->pool->hooks->tick(w);
     if (w->side != NULL) {
@@ -119,7 +153,7 @@ static void on_tick(uv_timer_t *timer)
 
 struct socket_message {
     struct loop_message message;
-    const struct conn_ops *ops;
+    const struct listener *from;
     int fd;
     uint64_t peer, id;
 };
@@ -137,7 +171,7 @@ static void on_socket(struct loop_message *message, void *owner)
     if (w->stopping) {
         drop_socket(w, m->fd, m->peer);
     } else {
-        conn_open(w, m->ops, m->fd, m->peer, m->id);
+        conn_open(w, m->from, m->fd, m->peer, m->id);
     }
     free(m);
 }
@@ -148,15 +182,16 @@ static struct worker *worker_in_turn(struct worker_pool *pool)
     return &pool->workers[turn % (unsigned)pool->n];
 }
 
-void worker_deal(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer)
+void worker_deal(const struct listener *l, int fd, uint64_t peer)
 {
+    struct worker *w = l->worker;
     struct worker_pool *pool = w->pool;
     struct socket_message *m = calloc(1, sizeof *m);
     if (m == NULL) {
         drop_socket(w, fd, peer);
         return;
     }
-    *m = (struct socket_message){{NULL, on_socket}, ops, fd, peer, 0};
+    *m = (struct socket_message){{NULL, on_socket}, l, fd, peer, 0};
     m->id = atomic_fetch_add_explicit(&pool->last_id, 1, memory_order_relaxed) + 1;
     loop_queue_post(w->side != NULL ? &w->queue : &worker_in_turn(pool)->queue, &m->message);
 }
@@ -183,9 +218,9 @@ static void on_stop(struct loop_message *message, void *owner)
     struct stop_message *m = (struct stop_message *)message;
     if (!w->stopping && !w->stopped) {
         w->stopping = true;
-        for (int i = 0; i < w->pool->n_listeners; i++) {
-            if (w->pool->listeners[i].worker == w) {
-                listener_stop(&w->pool->listeners[i]);
+        for (int i = 0; i < w->pool->listeners->n; i++) {
+            if (w->pool->listeners->list[i].worker == w) {
+                listener_stop(&w->pool->listeners->list[i]);
             }
         }
         uv_timer_start(&w->deadline, on_deadline, (uint64_t)m->patience_ms, 0);
@@ -220,7 +255,8 @@ static int worker_init(struct worker_pool *pool, int index, struct err *err)
     w->memory.all = &pool->budget;
     atomic_init(&w->oldest_silent, UINT64_MAX);
     w->read_buf = malloc(2 * CONN_READ);
-    if (w->read_buf == NULL) {
+    w->sealed_in = pool->tls != NULL ? malloc(TLS_RECORD_MAX + CONN_READ) : NULL;
+    if (w->read_buf == NULL || (w->sealed_in == NULL && pool->tls != NULL)) {
         return err_set(err, ERR_NOMEM, "out of memory for worker %d", index);
     }
     int code = pool->hooks->begin(w, err);
@@ -278,8 +314,8 @@ void worker_pool_reconfigured(struct worker_pool *pool)
 static const struct worker_side *find_side(const struct worker_pool *pool)
 {
     const struct worker_side *side = NULL;
-    for (int i = 0; i < pool->n_listeners; i++) {
-        side = pool->listeners[i].side != NULL ? pool->listeners[i].side : side;
+    for (int i = 0; i < pool->listeners->n; i++) {
+        side = pool->listeners->list[i].side != NULL ? pool->listeners->list[i].side : side;
     }
     return side;
 }
@@ -312,13 +348,59 @@ int worker_pool_size(const struct config *cfg)
     return cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
 }
 
+static struct tls_files tls_files(const struct worker_pool *pool)
+{
+    const struct config *live = config_now(pool->cfg);
+    return (struct tls_files){.cert = live->tls_cert, .key = live->tls_key, .ca = live->client_ca};
+}
+
+static void warn_of_end(int64_t expires)
+{
+    int64_t days = (expires - clock_wall_ms() / 1000) / DAY_S;
+    if (expires <= clock_wall_ms() / 1000) {
+        log_error("the TLS certificate has expired", "unix_s=%" PRId64, expires);
+    } else if (days < TLS_WARN_DAYS) {
+        log_warn("the TLS certificate expires soon", "unix_s=%" PRId64 " days=%" PRId64, expires, days);
+    }
+}
+
+static int open_tls(struct worker_pool *pool, struct err *err)
+{
+    struct tls_files files = tls_files(pool);
+    bool wanted = false;
+    for (int i = 0; i < pool->listeners->n; i++) {
+        wanted = wanted || pool->listeners->list[i].tls;
+    }
+    int code = wanted ? tls_server(&files, &pool->tls, err) : 0;
+    if (code == 0 && wanted) {
+        warn_of_end(tls_expires(pool->tls));
+    }
+    return code;
+}
+
+int worker_pool_reload_tls(struct worker_pool *pool, struct err *err)
+{
+    if (pool->tls == NULL) {
+        return 0;
+    }
+    int64_t before = tls_expires(pool->tls);
+    struct tls_files files = tls_files(pool);
+    int code = tls_reload(pool->tls, &files, err);
+    if (code < 0) {
+        log_error("TLS certificate not read again, the one before stays", "error=%s", log_quote_str(err->text));
+    } else if (tls_expires(pool->tls) != before) {
+        log_info("TLS certificate renewed", "unix_s=%" PRId64, tls_expires(pool->tls));
+        warn_of_end(tls_expires(pool->tls));
+    }
+    return code;
+}
+
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
-                      struct listener *listeners, int n_listeners, struct err *err)
+                      struct listeners *listeners, struct err *err)
 {
     pool->cfg = cfg;
     pool->n = worker_pool_size(cfg);
     pool->listeners = listeners;
-    pool->n_listeners = n_listeners;
     const struct worker_side *side = find_side(pool);
     pool->n_all = pool->n + (side != NULL);
     pool->started_ms = clock_mono_ms();
@@ -330,13 +412,15 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
         pool->n = pool->n_all = 0;
         return err_set(err, ERR_NOMEM, "out of memory for the workers");
     }
-    logins_init(&pool->logins);
     int code = make_rooms(pool, side, err);
+    if (code == 0) {
+        code = open_tls(pool, err);
+    }
     for (int i = 0; code == 0 && i < pool->n_all; i++) {
         code = worker_init(pool, i, err);
     }
-    for (int i = 0; code == 0 && i < n_listeners; i++) {
-        code = listener_start(&listeners[i], &pool->workers[listeners[i].side != NULL ? pool->n : 0], err);
+    for (int i = 0; code == 0 && i < listeners->n; i++) {
+        code = listener_start(&listeners->list[i], &pool->workers[listeners->list[i].side != NULL ? pool->n : 0], err);
     }
     return code < 0 ? code : start_threads(pool, err);
 }
@@ -383,11 +467,15 @@ void worker_pool_free(struct worker_pool *pool)
             uv_loop_close(&w->loop);
         }
         buf_free(&w->spare);
+        buf_free(&w->sealed);
+        free(w->sealed_in);
         free(w->read_buf);
         free(w->args);
     }
     room_free(&pool->room);
     room_free(&pool->side_room);
+    tls_context_free(pool->tls);
+    pool->tls = NULL;
     free(pool->workers);
     pool->workers = NULL;
     pool->n = pool->n_all = 0;

@@ -27,9 +27,9 @@
 #include "net/conn.h"
 #include "net/line.h"
 #include "net/listener.h"
-#include "net/logins.h"
 #include "net/loop_queue.h"
 #include "net/room.h"
+#include "net/tls.h"
 
 /* Counted by each worker for itself, summed by whoever asks. */
 enum counter {
@@ -43,6 +43,8 @@ enum counter {
     COUNT_COMMANDS,
     COUNT_ERRORS,
     COUNT_PROTOCOL_ERRORS,
+    COUNT_TLS_HANDSHAKES,
+    COUNT_TLS_FAILED,
     COUNT_FAILED_LOGINS,
     COUNTERS,
 };
@@ -97,17 +99,21 @@ struct worker {
     struct conn *dirty;
     struct line lines[BUDGET_REPLY + 1]; /* those that wait for memory, by what for */
     struct line next_turn;
-    size_t given_way;   /* bytes that conn_tick() has freed this second, of those that waited for more */
-    int overdraft_turn; /* which line's first the overdraft is offered to */
-    size_t n_alive;     /* conns that still have memory, also those without a peer */
+    struct line handshakes; /* of TLS: they take long, and so their turns are short */
+    struct line halves;     /* Unix sockets with half a request in the kernel, while there is no memory for it */
+    size_t given_way;       /* bytes that conn_tick() has freed this second, of those that waited for more */
+    int overdraft_turn;     /* which line's first the overdraft is offered to */
+    size_t n_alive;         /* conns that still have memory, also those without a peer */
     bool stopping, stopped;
 
     struct service_loop *service;
     struct budget_share memory;
     _Atomic uint64_t counters[COUNTERS];
 
-    char *read_buf;   /* CONN_READ bytes, shared by all connections, behind as many for what one has of a request */
-    struct buf spare; /* the last large input buffer, for the next large request */
+    char *read_buf;    /* CONN_READ bytes, shared by all connections, behind as many for what one has of a request */
+    char *sealed_in;   /* the same of TLS as it came, behind room for half a record; NULL: no listener has it */
+    struct buf sealed; /* what is to be sent over it */
+    struct buf spare;  /* the last large input buffer, for the next large request */
 
     struct slice *args; /* a large request's, until it is answered */
     size_t args_cap;
@@ -122,12 +128,12 @@ struct worker_pool {
     int n_all; /* and one for an edge that has its own */
     struct budget budget;
     size_t request_max;
+    size_t crowd_most; /* worker 0's: bytes of connections and what they held, at most, since memory was given back */
     struct room room, side_room;
-    struct logins logins;
+    struct tls_context *tls; /* of the listeners that have it; NULL: none has */
     _Atomic uint64_t last_id;
     atomic_uint next_worker;
-    struct listener *listeners; /* run by worker 0, but for that of a side */
-    int n_listeners;
+    struct listeners *listeners;         /* run by worker 0, but for those of a side */
     int64_t started_ms, started_wall_ms; /* monotonic, and wall */
 };
 
@@ -137,9 +143,12 @@ int worker_pool_size(const struct config *cfg);
 /* The listeners are bound before, and handed over: worker_pool_start() begins to accept. pool->hooks and pool->service
  * are set. */
 int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t request_max,
-                      struct listener *listeners, int n_listeners, struct err *err);
+                      struct listeners *listeners, struct err *err);
 /* The configuration was changed (config_change()). Any thread, one at a time. */
 void worker_pool_reconfigured(struct worker_pool *pool);
+
+/* Reads certificate, key and CAs anew: new connections get them. An error is logged, and leaves those before. */
+int worker_pool_reload_tls(struct worker_pool *pool, struct err *err);
 void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms);
 void worker_pool_free(struct worker_pool *pool);
 
@@ -150,15 +159,18 @@ static inline void worker_count(struct worker *w, enum counter counter, uint64_t
 }
 uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter); /* of all workers */
 
-/* Gives a socket that w has accepted to the next worker in turn; that of a side keeps its own. */
-void worker_deal(struct worker *w, const struct conn_ops *ops, int fd, uint64_t peer);
+/* Gives a socket that l's worker has accepted to the next worker in turn; that of a side keeps its own. */
+void worker_deal(const struct listener *l, int fd, uint64_t peer);
 
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);
 
-/* Kicks the connection when so much more may be held; or at the next turn. It is in no line. */
+/* Kicks the connection when so much more may be held (whoever has the overdraft first); or at the next turn. It is in
+ * no line. */
 void worker_wait(struct conn *c, enum budget_use use, size_t more);
 void worker_wait_turn(struct conn *c);
+void worker_wait_handshake(struct conn *c);
+void worker_wait_rest(struct conn *c); /* or when more has come than was left with the kernel */
 void worker_leave_line(struct conn *c);
 void worker_serve_lines(struct worker *w);   /* at the end of a turn */
 bool worker_is_busy(const struct worker *w); /* somebody waits for something */

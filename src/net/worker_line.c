@@ -10,7 +10,8 @@ static void start_turning(struct worker *w);
 
 void worker_leave_line(struct conn *c)
 {
-    if (c->line != NULL && c->line != &c->worker->next_turn) {
+    const struct worker *w = c->worker;
+    if (c->line != NULL && c->line != &w->next_turn && c->line != &w->handshakes && c->line != &w->halves) {
         atomic_fetch_sub_explicit(&c->worker->pool->budget.waiting, 1, memory_order_relaxed);
     }
     line_leave(c);
@@ -20,16 +21,32 @@ void worker_wait(struct conn *c, enum budget_use use, size_t more)
 {
     struct worker *w = c->worker;
     atomic_fetch_add_explicit(&w->pool->budget.waiting, 1, memory_order_relaxed);
-    line_join(&w->lines[use], c, more);
+    line_join(&w->lines[use], c, more, c->overdraft);
     start_serving(w);
+}
+
+static void wait_in(struct line *line, struct conn *c)
+{
+    if (c->state == CONN_OPEN && c->line == NULL) {
+        line_join(line, c, 0, false);
+        start_turning(c->worker);
+    }
 }
 
 void worker_wait_turn(struct conn *c)
 {
-    if (c->state == CONN_OPEN && c->line == NULL) {
-        line_join(&c->worker->next_turn, c, 0);
-        start_turning(c->worker);
-    }
+    wait_in(&c->worker->next_turn, c);
+}
+
+void worker_wait_handshake(struct conn *c)
+{
+    wait_in(&c->worker->handshakes, c);
+}
+
+void worker_wait_rest(struct conn *c)
+{
+    line_join(&c->worker->halves, c, CONN_READ, false);
+    start_serving(c->worker);
 }
 
 static void serve(struct conn *c)
@@ -38,18 +55,13 @@ static void serve(struct conn *c)
     conn_kick(c);
 }
 
-static bool has_room(const struct worker *w, const struct conn *c, enum budget_use use)
-{
-    return budget_allows(&w->memory, use, c->wants);
-}
-
 /* Those in front for whom there is room, as many as fit in a turn. */
 static void serve_line(struct worker *w, enum budget_use use)
 {
     struct line *line = &w->lines[use];
     const struct conn *c = NULL, *end = line->last;
     int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
-    for (int i = 0; line->first != NULL && has_room(w, line->first, use); i++) {
+    for (int i = 0; line->first != NULL && conn_has_room(line->first, use, line->first->wants); i++) {
         if (i == WORKER_LINE_BATCH || clock_stopwatch_us() > until) {
             start_turning(w);
             return;
@@ -99,12 +111,31 @@ void worker_serve_lines(struct worker *w)
     }
 }
 
+/* Each is looked at, but for a slice of time at most. */
+static void serve_halves(struct worker *w)
+{
+    bool fits = budget_allows(&w->memory, BUDGET_REQUEST, CONN_READ);
+    const struct conn *at = NULL, *end = w->halves.last;
+    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
+    while (at != end && clock_stopwatch_us() <= until) {
+        struct conn *c = w->halves.first;
+        at = c;
+        worker_leave_line(c);
+        if (fits || conn_has_more(c)) {
+            conn_kick(c);
+        } else {
+            worker_wait_rest(c);
+        }
+    }
+}
+
 /* Those who wait for memory are served at the end of each turn (end_turn()); the timer sees to it that there is one
  * when another worker has given some back. */
 static void on_serving(uv_timer_t *timer)
 {
     struct worker *w = timer->data;
-    if (waits_for_memory(w)) {
+    serve_halves(w);
+    if (waits_for_memory(w) || w->halves.first != NULL) {
         start_serving(w);
     }
 }
@@ -116,16 +147,22 @@ static void start_serving(struct worker *w)
     }
 }
 
+static void serve_turn(struct line *line)
+{
+    const struct conn *c = NULL, *end = line->last;
+    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
+    while (c != end && (c == NULL || clock_stopwatch_us() <= until)) {
+        c = line->first;
+        serve(line->first);
+    }
+}
+
 static void on_turning(uv_idle_t *idle)
 {
     struct worker *w = idle->data;
-    const struct conn *c = NULL, *end = w->next_turn.last;
-    int64_t until = clock_stopwatch_us() + WORKER_SLICE_US;
-    while (c != end && (c == NULL || clock_stopwatch_us() <= until)) {
-        c = w->next_turn.first;
-        serve(w->next_turn.first);
-    }
-    if (w->next_turn.first == NULL) {
+    serve_turn(&w->next_turn);
+    serve_turn(&w->handshakes);
+    if (w->next_turn.first == NULL && w->handshakes.first == NULL) {
         uv_idle_stop(idle);
     }
 }

@@ -30,6 +30,13 @@ const struct account *resp_client_account(struct resp_client *s)
     return account;
 }
 
+static void on_gone(struct conn *c)
+{
+    struct resp_client *s = client_of(c);
+    service_end(s->late);
+    s->late = NULL;
+}
+
 static void on_close(struct conn *c)
 {
     struct resp_client *s = client_of(c);
@@ -94,6 +101,12 @@ static void drop_request(struct resp_client *s)
     }
 }
 
+/* What EXEC goes through was taken in by the limit of its time. */
+static size_t request_max(const struct resp_client *s)
+{
+    return s->replaying ? PARSER_BYTES_MAX : budget_request_max(&s->conn.worker->pool->budget);
+}
+
 /* Whether there is one: whole, or so bad that only an error is left to say. */
 static bool next_request(struct resp_client *s)
 {
@@ -101,7 +114,7 @@ static bool next_request(struct resp_client *s)
         struct slice in = source(s);
         s->from_queue = s->replaying;
         if (parser_fresh(&s->parser)) {
-            s->parser.bytes_max = budget_request_max(&s->conn.worker->pool->budget);
+            s->parser.bytes_max = request_max(s);
             s->parser.guarded = resp_client_account(s) == NULL;
         }
         borrow_args(s);
@@ -446,5 +459,6 @@ const struct conn_ops resp_client_ops = {
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .close = on_close,
 };

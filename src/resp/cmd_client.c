@@ -232,6 +232,7 @@ enum outcome cmd_client_list(struct resp_client *s, const struct slice *args, si
     }
     t->n_ids = n_ids;
     t->most = s->reply_most;
+    buf_reserve(&t->lines, t->most); /* what was charged, and no more */
     for (size_t i = 0; i < n_ids; i++) {
         int64_t id = 0;
         arg_int(args[3 + i], &id);

@@ -26,8 +26,8 @@ static void add_server(struct buf *out, const struct resp_client *s)
     buf_addf(out, "arch_bits:64\r\nmultiplexing_api:epoll\r\nprocess_id:%ld\r\n", (long)getpid());
     buf_addf(out, "uptime_in_seconds:%" PRId64 "\r\nuptime_in_days:%" PRId64 "\r\n", uptime, uptime / 86400);
     buf_addf(out, "server_time_usec:%" PRId64 "\r\nworkers:%d\r\n", clock_wall_ms() * 1000, pool->n);
-    for (int i = 0; i < pool->n_listeners; i++) {
-        buf_addf(out, "listener%d:%s\r\n", i, pool->listeners[i].address);
+    for (int i = 0; i < pool->listeners->n; i++) {
+        buf_addf(out, "listener%d:%s\r\n", i, pool->listeners->list[i].address);
     }
 }
 

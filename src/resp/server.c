@@ -13,30 +13,25 @@
 struct server {
     struct worker_pool pool;
     struct service service;
-    struct listener listeners[LISTENERS_MAX];
-    int n_listeners;
+    struct listeners listeners;
 };
 
-static int bind_all(struct server *s, const struct config *cfg, const struct listener *const *beside, struct err *err)
+static int bind_all(struct server *s, const struct config *cfg, const struct listeners *beside, struct err *err)
 {
-    int code = 0;
-    if (strcmp(cfg->listen, "none") != 0) {
-        code = listener_tcp("listen", cfg->listen, "", &resp_client_ops, s->listeners, &s->n_listeners, err);
-    }
+    int code = listeners_add_tcp(&s->listeners, "listen", cfg->listen, "", &resp_client_ops, NULL, err);
     if (code == 0 && cfg->unix_socket[0] != '\0') {
-        code = listener_unix(cfg, &resp_client_ops, s->listeners, &s->n_listeners, err);
+        code = listeners_add_unix(&s->listeners, cfg, &resp_client_ops, err);
     }
-    if (code == 0 && s->n_listeners == 0) {
+    if (code == 0 && s->listeners.n == 0) {
         code = err_set(err, ERR_INVALID, "listen = none and no unix_socket: nobody could connect");
     }
-    for (; beside != NULL && *beside != NULL; beside++) {
-        s->listeners[s->n_listeners++] = **beside;
+    for (int i = 0; beside != NULL && i < beside->n; i++) {
+        s->listeners.list[s->listeners.n++] = beside->list[i];
     }
     return code;
 }
 
-int server_start(const struct config *cfg, const struct listener *const *beside, struct server **server,
-                 struct err *err)
+int server_start(const struct config *cfg, const struct listeners *beside, struct server **server, struct err *err)
 {
     struct server *s = calloc(1, sizeof *s);
     if (s == NULL) {
@@ -54,7 +49,7 @@ int server_start(const struct config *cfg, const struct listener *const *beside,
         code = bind_all(s, cfg, beside, err);
     }
     if (code == 0) {
-        code = worker_pool_start(&s->pool, cfg, PARSER_BYTES_MAX, s->listeners, s->n_listeners, err);
+        code = worker_pool_start(&s->pool, cfg, PARSER_BYTES_MAX, &s->listeners, err);
     }
     if (code < 0) {
         server_stop(s);
@@ -80,12 +75,17 @@ void server_reconfigured(struct server *server)
     worker_pool_reconfigured(&server->pool);
 }
 
+int server_reload_tls(struct server *server, struct err *err)
+{
+    return worker_pool_reload_tls(&server->pool, err);
+}
+
 int server_address(const struct server *server, int i, char *out, size_t out_size)
 {
-    if (i < 0 || i >= server->n_listeners) {
+    if (i < 0 || i >= server->listeners.n) {
         return -1;
     }
-    return snprintf(out, out_size, "%s", server->listeners[i].address);
+    return snprintf(out, out_size, "%s", server->listeners.list[i].address);
 }
 
 struct worker_pool *server_pool(struct server *server)
@@ -103,10 +103,7 @@ void server_stop_within(struct server *server, int64_t ms)
     accounts_stop(&server->service);
     worker_pool_stop(&server->pool, ms);
     service_stop(&server->service);
-    for (int i = 0; i < server->n_listeners; i++) {
-        listener_free(&server->listeners[i]);
-    }
-    server->n_listeners = 0;
+    listeners_free(&server->listeners);
 }
 
 void server_free(struct server *server)

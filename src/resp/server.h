@@ -23,7 +23,7 @@
 #include "dedup/dedup.h"
 
 struct account_set;
-struct listener;
+struct listeners;
 struct worker_pool;
 struct server;
 
@@ -32,14 +32,12 @@ enum {
     SERVER_STOP_MS = 10 * 1000, /* how long server_stop() waits for the store and for slow readers */
 };
 
-/* `beside` are the bound listeners of other edges, NULL behind the last, which are the server's from here on; NULL:
- * there are none. Opens cfg's TCP address (port 0: any free one; "none": no TCP) and Unix socket and starts
- * cfg->workers threads. A stale socket file is removed, but only when nobody answers on it. cfg must outlive the
- * server. Returns 0, or ERR_INVALID (an address that can't be read, a file of accounts that is
- * wrong), ERR_SYSTEM (can't be bound: the text says which
- * and why), ERR_NOMEM. */
-int server_start(const struct config *cfg, const struct listener *const *beside, struct server **server,
-                 struct err *err);
+/* `beside`: the bound listeners of other edges, which are the server's from here on; NULL: there are none. Opens cfg's
+ * TCP addresses (port 0: any free one; "none": no TCP) and Unix socket and starts cfg->workers threads. A stale socket
+ * file is removed, but only when nobody answers on it. cfg must outlive the server. Returns 0, or ERR_INVALID (an
+ * address that can't be read, a file of accounts that is wrong), ERR_SYSTEM (can't be bound: the text says which and
+ * why), ERR_NOMEM. */
+int server_start(const struct config *cfg, const struct listeners *beside, struct server **server, struct err *err);
 
 /* Ends the loading state: opens an asker for each worker (in the calling thread) and hands it over. dedup must
  * outlive server_stop(), its store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and
@@ -52,6 +50,9 @@ bool server_replace_accounts(struct server *server, struct account_set *set);
 
 /* The configuration was changed (config_change()). */
 void server_reconfigured(struct server *server);
+
+/* The files that TLS reads may have changed. An error is logged, and leaves all as it was. */
+int server_reload_tls(struct server *server, struct err *err);
 
 /* The bound addresses, i = 0, 1, ...: "127.0.0.1:7979", "[::1]:7979", "unix:/run/unseen.sock". Returns how long the
  * text is, or -1 when there is no i-th one. */

@@ -45,7 +45,7 @@ static const struct command command_subs[] = {
 };
 
 static const struct command config_subs[] = {
-    {"get", -3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_REPLY(32), 0, cmd_config_get, NULL, "server",
+    {"get", -3, ROLE_WATCH, CMD_LOADING | CMD_ADMIN | CMD_REPLY(32), 0, cmd_config_get, NULL, "server",
      "pattern [pattern ...]", "Options whose names match, and their values."},
     {0},
 };
@@ -54,7 +54,7 @@ static const struct command debug_subs[] = {
     {"advance", 3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_advance, NULL, "server", "ms",
      "Moves both clocks, and answers when all that became due is done."},
     {"stall", 4, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_stall, NULL, "server", "thread ms",
-     "Lets a thread (worker-0, stager, historian, http, aside) sleep for real milliseconds, as if it were stuck."},
+     "Lets a thread (worker-0, stager, historian, http, aside, logins) sleep for real milliseconds, as if it were stuck."},
     {"jump", 3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_jump, NULL, "server", "ms",
      "Moves the wall clock alone, also back."},
     {0},
@@ -110,7 +110,7 @@ const struct command command_table[] = {
      "What is believed of the clock."},
     {"command", -1, ROLE_ACCOUNT, CMD_LOADING | CMD_REPLY(56), 0, cmd_command, command_subs, "server", "",
      "All commands, for programs."},
-    {"config", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand",
+    {"config", -2, ROLE_WATCH, CMD_LOADING | CMD_ADMIN, 0, NULL, config_subs, "server", "subcommand",
      "About the configuration."},
     {"debug", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",
      "Moves the clock of a server that was started with --test-clock."},

@@ -12,6 +12,8 @@
 #include "service/account_file.h"
 
 enum {
+    LOGIN_FREE = 10,           /* wrong passwords of one account that cost an address nothing, */
+    LOGIN_FREE_ADDRESS = 100,  /* and of any; see net/logins.h */
     LOGIN_CHECKS_MAX = 1024,   /* passwords that wait to be checked; equal ones of one address are one */
     LOGIN_CHECKS_ADDRESS = 32, /* of one address */
     LOGIN_WAITING_MAX = 16384, /* logins that wait for those checks */

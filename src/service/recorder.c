@@ -184,7 +184,8 @@ bool recorder_has_room(struct service_loop *l, struct conn *c, size_t item_bytes
     const struct recorder *r = &l->recorder;
     size_t size = EVENT_SLACK + EVENT_REPLY + item_bytes;
     bool idle = r->under_way == 0 && (r->filling == NULL || r->filling->n_entries == 0);
-    if ((c->overdraft && idle) || budget_allows(&l->worker->memory, BUDGET_REQUEST, size)) {
+    if (budget_allows(&l->worker->memory, BUDGET_REQUEST, size) ||
+        (c->overdraft && idle && conn_has_room(c, BUDGET_REQUEST, size))) {
         return true;
     }
     conn_starve(c, BUDGET_REQUEST, size);

@@ -1,5 +1,6 @@
 """Every operation, with good and with bad input, through every edge: the outcome, the words of an error and what is
-counted are the same. A row is an operation as each edge says it; it is run for a user of each edge's own."""
+counted are the same, whether the store answers at once or later. A row is an operation as each edge says it; it is run
+for a user of each edge's own."""
 import base64
 
 import pytest
@@ -18,11 +19,12 @@ BLOCKED = [("BLOCK", "{s}", "7", "8")]
 
 # Which first words of RESP stand for which problems of HTTP.
 WORDS = {"bad-request": "ERR", "disk-full": "MISCONF", "not-recorded": "MISCONF", "busy": "BUSY", "out-of-memory": "OOM",
-         "recovering": "LOADING", "shared-key": "ERR", "damaged": "ERR", "failed": "ERR"}
+         "recovering": "LOADING", "shared-key": "ERR", "damaged": "ERR", "failed": "ERR", "unauthorized": "NOAUTH",
+         "forbidden": "NOPERM"}
 
 
-# And statuses of gRPC, where the input is bad.
-STATUSES = {"INVALID_ARGUMENT": "ERR", "OUT_OF_RANGE": "ERR"}
+# And statuses of gRPC, of those that are tried here.
+STATUSES = {"INVALID_ARGUMENT": "ERR", "OUT_OF_RANGE": "ERR", "UNAUTHENTICATED": "NOAUTH", "PERMISSION_DENIED": "NOPERM"}
 
 # What gRPC says otherwise, since a field that is not set is 0 or empty: no limit, no session.
 NOT_OF_GRPC = {"limit of none", "empty session", "why an empty session"}
@@ -185,8 +187,9 @@ class Grpc:
                "/v1/block": "Block", "/v1/unblock": "Unblock"}
     FORMS = {"items": 2, "indexes": 1, "bitmap": 0}
 
-    def __init__(self, server):
+    def __init__(self, server, header=None):
         self.calls = Calls(server)
+        self.metadata = [(name.lower(), value) for name, value in (header or {}).items()]
 
     def call(self, method, path, body):
         if body is not None:
@@ -216,7 +219,7 @@ class Grpc:
     def outcome(self, resp, http):
         name, fields = self.call(*http)
         try:
-            return "answer", self.value(name, fields, self.calls.ask(name, **fields))
+            return "answer", self.value(name, fields, self.calls.ask(name, metadata=self.metadata, **fields))
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.NOT_FOUND:
                 return "answer", None
@@ -249,10 +252,11 @@ def difference(before, after):
     return {k: after[k] - before.get(k, 0) - less.get(k, 0) for k in after if after[k] - before.get(k, 0) != less.get(k, 0)}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
+@pytest.fixture(scope="module", params=["sqlite", "memory:later"])
+def served(tmp_path_factory, request):
     from conftest import Server
-    server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", grpc="127.0.0.1:0", delivered_max=100)
+    server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", grpc="127.0.0.1:0", delivered_max=100,
+                    store=request.param)
     yield server, {"RESP2": Resp(server, 2), "RESP3": Resp(server, 3), "HTTP": Http(server), "GRPC": Grpc(server)}
     server.stop()
 
@@ -260,7 +264,8 @@ def served(tmp_path_factory):
 @pytest.mark.parametrize("resp, http, before", ROWS)
 def test_edges_agree(served, resp, http, before, request):
     server, edges = served
-    asked = [edge for edge in EDGES if edge != "GRPC" or request.node.callspec.id not in NOT_OF_GRPC]
+    name = request.node.callspec.id.split("-", 1)[1]  # less the store's
+    asked = [edge for edge in EDGES if edge != "GRPC" or name not in NOT_OF_GRPC]
     outcomes, counts = {}, {}
     for edge in asked:
         with server.client() as c:
@@ -275,3 +280,44 @@ def test_edges_agree(served, resp, http, before, request):
         assert outcomes[edge] == outcomes["RESP2"], edge
         assert counts[edge] == counts["RESP2"], edge
     assert counts["HTTP"], "the operation was counted nowhere"
+
+
+# --- who may ---
+
+WHO = ("nobody", "the-ask", "the-record", "the-forget", "the-watch")
+ASKED = ("play", "delivery", "question", "deliver", "why", "history", "forget", "forget an item", "block", "unblock")
+GUARDED = [pytest.param(who, *row.values[:2], id=f"{row.id} by {who}") for row in ROWS for who in WHO
+           if row.id in ASKED and (who != "nobody" or len(row.values[0]) <= 10)]  # RESP reads no more without a login
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A server with an account of each role, and each edge as each of them."""
+    from conftest import Server
+    from test_accounts import account, basic
+    folder = tmp_path_factory.mktemp("guarded")
+    for name in WHO[1:]:
+        account(folder / "accounts", "add", name, "--roles", name[4:], password=name)
+    server = Server(folder, http="127.0.0.1:0", grpc="127.0.0.1:0", accounts=str(folder / "accounts"),
+                    requirepass="all")
+    edges = {}
+    for who in WHO:
+        header = basic(who, who) if who != "nobody" else {}
+        edges[who] = {"RESP2": Resp(server, 2), "RESP3": Resp(server, 2), "HTTP": Http(server), "GRPC": Grpc(server, header)}
+        if who != "nobody":
+            edges[who]["RESP2"].client.command("AUTH", who, who)
+            edges[who]["RESP3"].client.command("HELLO", "3", "AUTH", who, who)
+            edges[who]["HTTP"].asker.headers = header
+    yield edges
+    server.stop()
+
+
+@pytest.mark.parametrize("who, resp, http", GUARDED)
+def test_edges_agree_who_may(guarded, who, resp, http):
+    """The same words through each edge; where it is allowed, the same answer."""
+    outcomes = {edge: guarded[who][edge].outcome(named(resp, edge), named(http, edge)) for edge in EDGES}
+    assert outcomes["RESP2"] == outcomes["RESP3"] == outcomes["HTTP"] == outcomes["GRPC"]
+    if who == "nobody":
+        assert outcomes["HTTP"] == ("error", "NOAUTH", "Authentication required.")
+    elif outcomes["HTTP"][0] == "error":
+        assert outcomes["HTTP"][1] == "NOPERM" and f"User {who} has no permissions" in outcomes["HTTP"][2]

@@ -15,11 +15,13 @@ RECIPE = (REPO / "packaging/container/Containerfile").read_text()
 # Debian's names of what configure.ac asks pkg-config for, and of the libraries that then are linked. Debian 12 has no
 # llhttp, but what that came from, which configure takes then.
 DEBIAN = {"sqlite3": "libsqlite3", "libuv": "libuv1", "libxxhash": "libxxhash", "libzstd": "libzstd", "inih": "libinih",
-          "zlib": "zlib1g", "libllhttp": "libhttp-parser", "jansson": "libjansson", "hiredis": "libhiredis"}
+          "zlib": "zlib1g", "libllhttp": "libhttp-parser", "jansson": "libjansson", "libcrypt": "libcrypt",
+          "hiredis": "libhiredis", "libnghttp2": "libnghttp2"}
 SONAMES = {"libsqlite3.so.0": "libsqlite3-0", "libuv.so.1": "libuv1", "libxxhash.so.0": "libxxhash0",
            "libzstd.so.1": "libzstd1", "libinih.so.1": "libinih1", "libz.so.1": "zlib1g",
            "libhttp_parser.so.2.9": "libhttp-parser2.9", "libjansson.so.4": "libjansson4",
-           "libhiredis.so.0.14": "libhiredis0.14"}
+           "libhiredis.so.0.14": "libhiredis0.14", "libcrypt.so.1": "libcrypt1",
+           "libnghttp2.so.14": "libnghttp2-14"}
 
 
 def stages():

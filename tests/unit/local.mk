@@ -2,11 +2,13 @@
 # what it allocates passes through tests/lib/alloc.h.
 unit_tests = \
 	tests/unit/test_accounts \
+	tests/unit/test_asker \
 	tests/unit/test_away \
 	tests/unit/test_backup \
 	tests/unit/test_base \
 	tests/unit/test_bench \
 	tests/unit/test_bench_scan \
+	tests/unit/test_budget \
 	tests/unit/test_cli_options \
 	tests/unit/test_cli_output \
 	tests/unit/test_cli_reply \
@@ -78,6 +80,14 @@ unit_tests = \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
 
+# Those of TLS are programs of a build with OpenSSL.
+tls_tests = \
+	tests/unit/test_tls \
+	tests/unit/test_tls_server
+if WITH_OPENSSL
+unit_tests += $(tls_tests)
+endif
+EXTRA_PROGRAMS += $(tls_tests)
 if WITH_NGHTTP2
 unit_tests += tests/unit/test_grpc_reflection
 endif

@@ -190,7 +190,8 @@ static const struct {
     {"data", "/srv\n", ERR_INVALID, "data holds a control character (byte 5)"},
     {"listen", "", ERR_INVALID, NULL},
     {"listen", "7979", ERR_INVALID,
-     "listen is \"7979\", expected an IP address and a port such as 127.0.0.1:7979 or [::1]:7979, or none"},
+     "listen is \"7979\", expected an IP address and a port such as 127.0.0.1:7979, [::1]:7979 or tls://10.0.0.7:7979, "
+     "more of them, or none"},
     {"listen", "127.0.0.1", ERR_INVALID, NULL},
     {"listen", "127.0.0.1:", ERR_INVALID, NULL},
     {"listen", "127.0.0.1:65536", ERR_INVALID, NULL},
@@ -303,18 +304,43 @@ static void test_table(void **state)
     assert_null(config_find("nothing"));
 }
 
-static void test_address(void **state)
+static void test_addresses(void **state)
 {
     (void)state;
-    char host[CONFIG_HOST_TEXT];
-    int port = -1;
-    assert_int_equal(config_address("localhost:79", host, &port), 0);
-    assert_string_equal(host, "127.0.0.1");
-    assert_int_equal(port, 79);
-    assert_int_equal(config_address("[fe80::1]:7979", host, &port), 0);
-    assert_string_equal(host, "fe80::1");
-    assert_int_equal(port, 7979);
-    assert_int_equal(config_address("none", host, &port), ERR_INVALID);
+    static const struct {
+        const char *text;
+        int n;
+        struct config_address a[3];
+    } cases[] = {
+        {"localhost:79", 1, {{"127.0.0.1", 79, false}}},
+        {"[fe80::1]:7979", 1, {{"fe80::1", 7979, false}}},
+        {"127.0.0.1:7979, tls://[::]:7443", 2, {{"127.0.0.1", 7979, false}, {"::", 7443, true}}},
+        {" tls://10.0.0.7:1 tls://localhost:2,[::1]:3 ",
+         3,
+         {{"10.0.0.7", 1, true}, {"127.0.0.1", 2, true}, {"::1", 3, false}}},
+        {"none", 0, {{"", 0, false}}},
+        {"", 0, {{"", 0, false}}},
+        {"127.0.0.1:1, none", -1, {{"127.0.0.1", 1, false}}},
+        {"tls://", -1, {{"", 0, false}}},
+        {"tls:127.0.0.1:1", -1, {{"", 0, false}}},
+        {"https://127.0.0.1:1", -1, {{"", 0, false}}},
+        {"[::1:3", -1, {{"", 0, false}}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *at = cases[i].text;
+        struct config_address a;
+        int n = 0, code;
+        while ((code = config_next_address(&at, &a)) > 0) {
+            assert_string_equal(a.host, cases[i].a[n].host);
+            assert_int_equal(a.port, cases[i].a[n].port);
+            assert_int_equal(a.tls, cases[i].a[n].tls);
+            n++;
+        }
+        assert_int_equal(code == 0 ? n : code, cases[i].n < 0 ? ERR_INVALID : cases[i].n);
+    }
+    assert_true(config_has_tls("127.0.0.1:1 tls://127.0.0.1:2"));
+    assert_false(config_has_tls("127.0.0.1:1, 127.0.0.1:2"));
+    assert_false(config_has_tls("none"));
 }
 
 static void test_sweep_window(void **state)
@@ -709,7 +735,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_values_that_are_kept),
         cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_address),
+        cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_sweep_window),
         cmocka_unit_test(test_good_file),
         cmocka_unit_test(test_bad_file),

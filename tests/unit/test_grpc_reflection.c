@@ -139,9 +139,9 @@ static void test_services(void **state)
                                         REFLECTION_SERVICE_ALPHA};
     struct buf expected = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t service = wire_open(&expected, 1);
+        size_t service = wire_begin(&expected, 1);
         wire_put_item(&expected, 1, slice_str(names[i]));
-        wire_close(&expected, service);
+        wire_end(&expected, service);
     }
     struct slice first = answer(ask(7, ""), 6, 1);
     assert_true(slice_eq(slice_of(first.data - 2, expected.len), buf_slice(&expected)));

@@ -656,6 +656,45 @@ static void half_sent_middling(void **state)
     buf_free(&want);
 }
 
+/* A question of up to 64 KiB that comes whole while others hold all there is, and one that comes in pieces on a Unix
+ * socket, where the kernel has no mark that tells of the rest. */
+static void middling_questions_have_room(void **state)
+{
+    (void)state;
+    static const int sizes[] = {100, 1700, 1900, 2100, 2400};
+    enum { PIECES = 5 };
+    struct crowd c;
+    begin(&c, "");
+    hold_all(&c);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct buf question = {0}, want = {0};
+        add_question(&question, &want, sizes[i]);
+        int fd = client_open_tcp(&c.f);
+        client_send(fd, question.data, question.len);
+        client_expect(fd, want.data);
+        close(fd);
+        fd = client_open(&c.f);
+        for (size_t piece = 0; piece < PIECES; piece++) {
+            size_t at = question.len * piece / PIECES;
+            client_send(fd, question.data + at, question.len * (piece + 1) / PIECES - at);
+            settle(&c);
+        }
+        client_expect(fd, want.data);
+        client_send(fd, question.data, question.len / 2);
+        settle(&c);
+        shutdown(fd, SHUT_WR);
+        buf_clear(&want);
+        client_read_all(fd, &want);
+        assert_int_equal(want.len, 0); /* it ended in the middle */
+        close(fd);
+        buf_free(&question);
+        buf_free(&want);
+    }
+    assert_true(used(&c) > LIMIT / 2);
+    assert_int_equal(count_closed(&c), 0);
+    end(&c);
+}
+
 /* What MULTI has queued is held as long as its client likes, unless somebody waits for it. */
 static void transactions_give_way(void **state)
 {
@@ -715,6 +754,7 @@ int main(void)
         cmocka_unit_test(middling_questions_go_on),
         cmocka_unit_test(kernels_that_take_little),
         cmocka_unit_test(small_replies_that_nobody_reads),
+        cmocka_unit_test(middling_questions_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

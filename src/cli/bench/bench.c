@@ -236,13 +236,13 @@ static int find_server(struct bench *b, const char *to, struct err *err)
     if (to != NULL) {
         snprintf(b->to, sizeof b->to, "%s", to);
     } else if (listen[0] != '\0') {
-        snprintf(b->to, sizeof b->to, "%s", listen);
+        snprintf(b->to, sizeof b->to, "%.*s", (int)strcspn(listen, ", \t"), listen); /* the first of several */
     } else if (b->cfg.unix_socket[0] != '\0') {
         snprintf(b->to, sizeof b->to, "unix:%s", b->cfg.unix_socket);
     } else {
         return err_set(err, ERR_INVALID, "bench: the configuration listens nowhere: say where with --to");
     }
-    return client_password(&b->cfg, &b->password, err);
+    return client_prepare(&b->cfg, &b->password, err);
 }
 
 /* --- running --- */

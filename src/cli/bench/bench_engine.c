@@ -40,7 +40,7 @@ struct pending {
 struct conn {
     const struct bench_load *load;
     struct bench_result *result; /* the thread's, of this load */
-    int fd;
+    struct wire wire;
     struct bench_source source;
     bool exhausted;
 
@@ -114,12 +114,12 @@ static int closed(const struct thread *t, struct err *err)
     return err_set(err, ERR_CLOSED, "%s: the server closed a connection", t->plan->address);
 }
 
-static int lost(const struct thread *t, const char *what, struct err *err)
+static int lost(const struct thread *t, const struct conn *c, const char *what, struct err *err)
 {
     if (errno == ECONNRESET || errno == EPIPE) {
         return closed(t, err);
     }
-    return err_set(err, ERR_SYSTEM, "%s: %s: %s", t->plan->address, what, strerror(errno));
+    return err_set(err, ERR_SYSTEM, "%s: %s: %s", t->plan->address, what, wire_problem(&c->wire));
 }
 
 /* Returns 1 when all is sent, 0 when the socket is full. */
@@ -131,13 +131,12 @@ static int send_some(const struct thread *t, struct conn *c, struct err *err)
             {(void *)(uintptr_t)c->body.data, c->body.len},
         };
         bool head = parts[0].iov_len > 0;
-        struct msghdr message = {.msg_iov = head ? parts : parts + 1, .msg_iovlen = head && c->body.len > 0 ? 2 : 1};
-        ssize_t n = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = wire_write(&c->wire, head ? parts : parts + 1, head && c->body.len > 0 ? 2 : 1);
         if (n < 0 && errno == EAGAIN) {
             return 0;
         }
         if (n < 0 && errno != EINTR) {
-            return lost(t, "can't send", err);
+            return lost(t, c, "can't send", err);
         }
         size_t sent = n > 0 ? (size_t)n : 0;
         size_t of_head = sent < parts[0].iov_len ? sent : parts[0].iov_len;
@@ -154,6 +153,9 @@ static int send_some(const struct thread *t, struct conn *c, struct err *err)
 
 static int pump(const struct thread *t, struct conn *c, struct err *err)
 {
+    if (wire_flush(&c->wire) < 0) {
+        return lost(t, c, "can't send", err);
+    }
     for (;;) {
         if (c->body.len == 0) {
             make_requests(t, c, clock_stopwatch_ns());
@@ -251,7 +253,7 @@ static int receive(const struct thread *t, struct conn *c, struct err *err)
             return err_set(err, ERR_NOMEM, "out of memory for a reply");
         }
         size_t room = c->in.cap - c->in.len;
-        ssize_t n = recv(c->fd, c->in.data + c->in.len, room, MSG_DONTWAIT);
+        ssize_t n = wire_read(&c->wire, c->in.data + c->in.len, room);
         if (n == 0) {
             return closed(t, err);
         }
@@ -259,11 +261,11 @@ static int receive(const struct thread *t, struct conn *c, struct err *err)
             continue;
         }
         if (n < 0) {
-            return errno == EAGAIN ? 0 : lost(t, "can't receive", err);
+            return errno == EAGAIN ? 0 : lost(t, c, "can't receive", err);
         }
         c->in.len += (size_t)n;
         int rc = take_replies(t, c, err);
-        if (rc < 0 || (size_t)n < room) {
+        if (rc < 0 || ((size_t)n < room && c->wire.tls == NULL)) {
             return rc;
         }
     }
@@ -419,15 +421,15 @@ static int open_conn(struct thread *t, struct conn *c, const struct bench_load *
     if (rc < 0) {
         return rc;
     }
-    c->fd = client_detach(client);
+    c->wire = client_detach(client);
     int one = 1;
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* fails on a Unix socket, which needs none */
+    setsockopt(c->wire.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* fails on a Unix socket, which needs none */
     c->pending = calloc((size_t)load->pipeline, sizeof *c->pending);
     if (c->pending == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for a connection");
     }
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
-    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, c->fd, &event) < 0) {
+    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, c->wire.fd, &event) < 0) {
         return err_set(err, ERR_SYSTEM, "can't watch a connection: %s", strerror(errno));
     }
     return 0;
@@ -459,7 +461,7 @@ static int open_all(const struct bench_plan *plan, struct thread *threads, int n
         for (int i = 0; i < load->connections; i++, next++) {
             struct thread *t = &threads[next % plan->threads];
             struct conn *c = &t->conns[t->n_conns++];
-            *c = (struct conn){.load = load, .fd = -1, .source.random = {random_next(&random)}};
+            *c = (struct conn){.load = load, .wire = {.fd = -1}, .source.random = {random_next(&random)}};
             c->result = &t->results[l];
             c->gap_ns = load->rate > 0 ? (double)SECOND_NS * load->connections / load->rate : 0;
             c->due_ns = (int64_t)(c->gap_ns * i / load->connections); /* made absolute by begin() */
@@ -488,9 +490,7 @@ static void close_thread(struct thread *t)
 {
     for (int i = 0; i < t->n_conns; i++) {
         struct conn *c = &t->conns[i];
-        if (c->fd >= 0) {
-            close(c->fd);
-        }
+        wire_close(&c->wire);
         buf_free(&c->out);
         buf_free(&c->in);
         free(c->pending);

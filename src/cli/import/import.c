@@ -213,7 +213,7 @@ static int begin(struct import *im, struct err *err)
     }
     if (im->to != NULL) {
         const char *password;
-        rc = client_password(&im->cfg, &password, err);
+        rc = client_prepare(&im->cfg, &password, err);
         rc = rc < 0 ? rc : import_remote_open(im->to, password, &im->remote, &retention, err);
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }

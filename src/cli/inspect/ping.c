@@ -28,7 +28,7 @@ static int ping(const struct config *cfg, char *address, size_t size, struct err
     const struct reply *reply;
     struct slice word = slice_str("PING");
     const char *password;
-    if ((rc = client_password(cfg, &password, err)) < 0 || (rc = client_connect(address, password, &client, err)) < 0) {
+    if ((rc = client_prepare(cfg, &password, err)) < 0 || (rc = client_connect(address, password, &client, err)) < 0) {
         return rc;
     }
     rc = client_call(client, &word, 1, &reply, err);

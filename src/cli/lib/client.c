@@ -14,7 +14,7 @@
 enum { READ_BYTES = 64 * 1024, SEND_BYTES = 256 * 1024, PORT_TEXT = 16 };
 
 struct client {
-    int fd;
+    struct wire wire;
     char address[320];
     struct buf out;
     struct buf in;
@@ -25,12 +25,12 @@ struct client {
 
 static int lost(struct client *c, const char *what, struct err *err)
 {
-    return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->address, what, strerror(errno));
+    return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->address, what, wire_problem(&c->wire));
 }
 
 static int wait_ready(struct client *c, short events, int timeout_ms, struct err *err)
 {
-    struct pollfd p = {.fd = c->fd, .events = events};
+    struct pollfd p = {.fd = c->wire.fd, .events = events};
     int n;
     do {
         n = poll(&p, 1, timeout_ms);
@@ -43,23 +43,23 @@ static int wait_ready(struct client *c, short events, int timeout_ms, struct err
 
 static int connect_socket(struct client *c, int family, const struct sockaddr *address, socklen_t len, struct err *err)
 {
-    c->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (c->fd < 0) {
+    c->wire.fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (c->wire.fd < 0) {
         return lost(c, "no socket", err);
     }
     int rc = 0;
-    if (connect(c->fd, address, len) < 0) {
+    if (connect(c->wire.fd, address, len) < 0) {
         rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, CLIENT_CONNECT_MS, err) : lost(c, "can't connect", err);
         int problem = 0;
         socklen_t size = sizeof problem;
-        if (rc == 0 && getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
+        if (rc == 0 && getsockopt(c->wire.fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
             errno = problem;
             rc = lost(c, "can't connect", err);
         }
     }
     if (rc < 0) {
-        close(c->fd);
-        c->fd = -1;
+        close(c->wire.fd);
+        c->wire.fd = -1;
     }
     return rc;
 }
@@ -75,14 +75,31 @@ static int connect_unix(struct client *c, const char *path, struct err *err)
     return connect_socket(c, AF_UNIX, (const struct sockaddr *)&address, sizeof address, err);
 }
 
+static struct tls_files files; /* of client_prepare() */
+
+static int shake(struct client *c, const char *host, struct err *err)
+{
+    int rc = wire_secure(&c->wire, &files, host, err);
+    while (rc == 0 && (rc = wire_shake(&c->wire, err)) == 0) {
+        rc = wait_ready(c, wire_events(&c->wire), CLIENT_CONNECT_MS, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return rc < 0 ? err_prefix(err, "%s", c->address) : 0;
+}
+
 static int connect_tcp(struct client *c, struct err *err)
 {
     char host[sizeof c->address], port[PORT_TEXT];
-    const char *colon = strrchr(c->address, ':');
-    if (colon == NULL || colon == c->address || colon[1] == '\0' || strlen(colon + 1) >= sizeof port) {
-        return err_set(err, ERR_INVALID, "'%s': expected host:port, [v6]:port or unix:/path", c->address);
+    const char *address = c->address;
+    bool tls = wire_is_tls(&address);
+    const char *colon = strrchr(address, ':');
+    if (colon == NULL || colon == address || colon[1] == '\0' || strlen(colon + 1) >= sizeof port) {
+        return err_set(err, ERR_INVALID, "'%s': expected host:port, [v6]:port, tls://host:port or unix:/path",
+                       c->address);
     }
-    snprintf(host, sizeof host, "%.*s", (int)(colon - c->address), c->address);
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
     strcpy(port, colon + 1);
     char *name = host;
     size_t len = strlen(host);
@@ -100,14 +117,15 @@ static int connect_tcp(struct client *c, struct err *err)
         rc = connect_socket(c, a->ai_family, a->ai_addr, a->ai_addrlen, err);
     }
     freeaddrinfo(list);
-    return rc;
+    return rc == 0 && tls ? shake(c, name, err) : rc;
 }
 
 static int send_all(struct client *c, struct err *err)
 {
     size_t sent = 0;
-    while (sent < c->out.len) {
-        ssize_t n = send(c->fd, c->out.data + sent, c->out.len - sent, MSG_NOSIGNAL);
+    while (sent < c->out.len || c->wire.out.len > 0) {
+        struct iovec rest = {c->out.data + sent, c->out.len - sent};
+        ssize_t n = rest.iov_len > 0 ? wire_write(&c->wire, &rest, 1) : wire_flush(&c->wire) - 1;
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN) {
@@ -115,6 +133,8 @@ static int send_all(struct client *c, struct err *err)
             if (rc < 0) {
                 return rc;
             }
+        } else if (c->wire.tls != NULL && (errno == EPIPE || errno == ECONNRESET)) {
+            break; /* what it said before it closed tells more */
         } else if (errno != EINTR) {
             return lost(c, "can't send", err);
         }
@@ -143,7 +163,7 @@ static int receive(struct client *c, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for a reply");
     }
     for (;;) {
-        ssize_t n = recv(c->fd, c->in.data + c->in.len, c->in.cap - c->in.len, 0);
+        ssize_t n = wire_read(&c->wire, c->in.data + c->in.len, c->in.cap - c->in.len);
         if (n > 0) {
             c->in.len += (size_t)n;
             return 0;
@@ -201,7 +221,10 @@ int client_wait(struct client *c, int ms, struct err *err)
     if (rc < 0 || c->in.len > c->used) {
         return rc < 0 ? rc : 1;
     }
-    struct pollfd p = {.fd = c->fd, .events = POLLIN};
+    if (wire_has_read(&c->wire)) {
+        return 1;
+    }
+    struct pollfd p = {.fd = c->wire.fd, .events = POLLIN};
     int n = poll(&p, 1, ms);
     return n >= 0 || errno == EINTR ? n > 0 : lost(c, "can't wait", err);
 }
@@ -223,30 +246,39 @@ int client_call(struct client *c, const struct slice *words, size_t n, const str
     return rc < 0 ? rc : client_answer(c, reply, err);
 }
 
+/* Who logs in; NULL: `default`. */
+static const char *user(void)
+{
+    const char *name = getenv("UNSEEN_USER");
+    return name != NULL && name[0] != '\0' ? name : NULL;
+}
+
 static int greet(struct client *c, const char *password, struct err *err)
 {
-    struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"), slice_str("default"),
-                            slice_str(password)};
+    struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"),
+                            slice_str(user() != NULL ? user() : "default"), slice_str(password)};
     const struct reply *reply = NULL;
     int rc = client_call(c, words, password[0] != '\0' ? 5 : 2, &reply, err);
     if (rc == ERR_INVALID && reply != NULL && reply->kind == REPLY_ERROR) {
         bool missing = strncmp(reply->text.data, "NOAUTH", 6) == 0;
         if (missing || strncmp(reply->text.data, "WRONGPASS", 9) == 0) {
             return err_set(err, ERR_INVALID,
-                           "%s: %s: it is requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD",
+                           "%s: %s: it is requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD, "
+                           "which is that of the account $UNSEEN_USER if there is one",
                            c->address, missing ? "the server wants a password" : "the password is wrong");
         }
     }
     return rc;
 }
 
-int client_password(const struct config *cfg, const char **password, struct err *err)
+int client_prepare(const struct config *cfg, const char **password, struct err *err)
 {
     static struct config read;
     read = *cfg;
+    files = (struct tls_files){.cert = read.tls_cert, .key = read.tls_key, .ca = read.tls_ca};
     *password = getenv("UNSEEN_PASSWORD");
     int rc = config_read_requirepass(&read, err);
-    if (rc < 0 && *password != NULL) {
+    if (*password != NULL && (rc < 0 || user() != NULL)) {
         return 0;
     }
     if (rc == 0 && read.requirepass[0] != '\0') {
@@ -261,7 +293,7 @@ int client_connect(const char *address, const char *password, struct client **cl
     if (c == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    c->fd = -1;
+    c->wire.fd = -1;
     snprintf(c->address, sizeof c->address, "%s", address);
     int rc = strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
     if (rc == 0) {
@@ -280,19 +312,17 @@ void client_close(struct client *c)
     if (c == NULL) {
         return;
     }
-    if (c->fd >= 0) {
-        close(c->fd);
-    }
+    wire_close(&c->wire);
     buf_free(&c->out);
     buf_free(&c->in);
     arena_free(&c->arena);
     free(c);
 }
 
-int client_detach(struct client *c)
+struct wire client_detach(struct client *c)
 {
-    int fd = c->fd;
-    c->fd = -1;
+    struct wire wire = c->wire;
+    c->wire = (struct wire){.fd = -1};
     client_close(c);
-    return fd;
+    return wire;
 }

@@ -8,6 +8,7 @@
 #include "base/slice.h"
 #include "cli/lib/reply.h"
 #include "config/config.h"
+#include "net/wire.h"
 
 struct client;
 
@@ -16,18 +17,19 @@ enum {
     CLIENT_SILENCE_MS = 60 * 1000, /* a server that says nothing for this long is taken for dead */
 };
 
-/* The server's password, for client_connect(): requirepass of the configuration, the one line of requirepass_file, or
- * $UNSEEN_PASSWORD. *password is NULL when there is none; it is valid until the next call. Returns 0, or the error of a
- * file that can't be read. */
-int client_password(const struct config *cfg, const char **password, struct err *err);
+/* What client_connect() needs of the configuration: over TLS whom to trust and, where it has one, its own certificate;
+ * and the server's password: requirepass of the configuration, the one line of requirepass_file, or $UNSEEN_PASSWORD,
+ * which comes first where $UNSEEN_USER names an account. *password is NULL when there is none; it is valid until the
+ * next call. Returns 0, or the error of a file that can't be read. */
+int client_prepare(const struct config *cfg, const char **password, struct err *err);
 
-/* Connects to "host:port", "[v6]:port" or "unix:/path" and says HELLO 3; password "" or NULL: none. The text of an
- * error names the address. ERR_LOADING: the server is still recovering. */
+/* Connects to "host:port", "[v6]:port", "tls://host:port" or "unix:/path" and says HELLO 3; password "" or NULL: none.
+ * The text of an error names the address. ERR_LOADING: the server is still recovering. */
 int client_connect(const char *address, const char *password, struct client **client, struct err *err);
 void client_close(struct client *c);
 
 /* Frees the client and hands over its socket, which is non-blocking and idle. */
-int client_detach(struct client *c);
+struct wire client_detach(struct client *c);
 
 /* Sends one command and reads its reply, which lives until the next call. An error reply is an ERR_INVALID (or
  * ERR_LOADING) with the server's words. */

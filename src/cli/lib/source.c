@@ -166,7 +166,7 @@ int source_open(const struct config *cfg, struct source **source, struct err *er
                        cfg->data);
     }
     const char *password;
-    rc = client_password(cfg, &password, err);
+    rc = client_prepare(cfg, &password, err);
     return rc < 0 ? rc : source_remote(address, password, source, err);
 }
 

@@ -72,7 +72,7 @@ static int connect_server(struct migrate *m, const char *to, struct err *err)
         }
         to = address;
     }
-    int rc = client_password(&m->cfg, &password, err);
+    int rc = client_prepare(&m->cfg, &password, err);
     return rc < 0 ? rc : client_connect(to, password, &m->client, err);
 }
 

@@ -77,7 +77,7 @@ static void log_start(const struct config *cfg)
     versions_get(&v);
     log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s store=%s data=%s pid=%ld",
              UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson,
-             store_engines[cfg->store].name, cfg->store == STORE_ENGINE_MEMORY ? "none" : log_quote_str(cfg->data),
+             store_engines[cfg->store].name, cfg->store != STORE_ENGINE_SQLITE ? "none" : log_quote_str(cfg->data),
              (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
@@ -101,7 +101,12 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
 static int publish(struct store *store, const struct server *server, struct err *err)
 {
     char address[SERVER_ADDRESS_TEXT], whole[PATH_MAX], text[PATH_MAX + sizeof unix_prefix];
-    if (server_address(server, 0, address, sizeof address) < 0) {
+    int i = 0;
+    while (server_address(server, i, address, sizeof address) >= 0 && strstr(address, "://") != NULL) {
+        i++; /* TLS, or HTTP: needs more than an address */
+    }
+    if (server_address(server, i, address, sizeof address) < 0 &&
+        server_address(server, 0, address, sizeof address) < 0) {
         return 0;
     }
     size_t n = sizeof unix_prefix - 1;
@@ -190,19 +195,6 @@ static void stop_long_work(struct store *store)
     }
 }
 
-/* The listeners of the edges that are wanted, and NULL. */
-static const struct listener *const *beside(const struct http *http, const struct grpc *grpc)
-{
-    static const struct listener *listeners[3];
-    int n = 0;
-    listeners[n] = http_listener(http);
-    n += listeners[n] != NULL;
-    listeners[n] = grpc_listener(grpc);
-    n += listeners[n] != NULL;
-    listeners[n] = NULL;
-    return listeners;
-}
-
 static int serve(struct serve_config *config, struct err *err)
 {
     const struct config *cfg = &config->cfg;
@@ -210,6 +202,7 @@ static int serve(struct serve_config *config, struct err *err)
     struct server *server;
     struct http *http;
     struct grpc *grpc = NULL;
+    struct listeners beside = {.n = 0};
     struct dedup dedup = {0}; /* outlives every thread */
 
     block_signals(&signals);
@@ -218,13 +211,16 @@ static int serve(struct serve_config *config, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = http_open(cfg, &http, err);
+    rc = http_open(cfg, &beside, &http, err);
     if (rc < 0) {
+        listeners_free(&beside);
         return rc;
     }
-    rc = grpc_open(cfg, &grpc, err);
+    rc = grpc_open(cfg, &beside, &grpc, err);
     if (rc == 0) {
-        rc = server_start(cfg, beside(http, grpc), &server, err);
+        rc = server_start(cfg, &beside, &server, err);
+    } else {
+        listeners_free(&beside);
     }
     if (rc < 0) {
         grpc_free(grpc);

@@ -23,15 +23,17 @@ int serve_config_port(struct config *cfg, const char *port, struct err *err)
         return 0;
     }
     char listen[CONFIG_TEXT];
-    const char *colon = strrchr(cfg->listen, ':');
     char *end;
     unsigned long n = strtoul(port, &end, 10);
     if (port[0] < '0' || port[0] > '9' || *end != '\0' || n > 65535) {
         return err_set(err, ERR_INVALID, "--port '%s': expected 0 to 65535", port);
     }
+    size_t first = strcspn(cfg->listen, ", \t"); /* of several addresses */
+    const char *colon = memrchr(cfg->listen, ':', first);
     int host_len = colon != NULL ? (int)(colon - cfg->listen) : 0;
     const char *host = colon != NULL ? cfg->listen : "127.0.0.1";
-    int len = snprintf(listen, sizeof listen, "%.*s:%lu", host_len > 0 ? host_len : (int)strlen(host), host, n);
+    int len = snprintf(listen, sizeof listen, "%.*s:%lu%s", host_len > 0 ? host_len : (int)strlen(host), host, n,
+                       cfg->listen + first);
     if (len < 0 || (size_t)len >= sizeof listen) {
         return err_set(err, ERR_INVALID, "listen '%s': too long", cfg->listen);
     }

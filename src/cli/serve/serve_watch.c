@@ -80,8 +80,12 @@ static void reload(struct watch *w, struct serve_config *config, struct server *
 {
     w->reload = (struct err){0};
     notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_stopwatch_us());
-    if (serve_config_reload(config, server, &w->reload) > 0) {
+    int changed = serve_config_reload(config, server, &w->reload);
+    if (changed > 0) {
         server_reconfigured(server);
+    }
+    if (changed >= 0) {
+        server_reload_tls(server, &w->reload);
     }
     tell_status(w, "READY=1\n");
 }

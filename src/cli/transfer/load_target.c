@@ -143,7 +143,7 @@ static int open_server(struct load_target *t, const struct config *cfg, const ch
     const char *password;
     const struct slice words[] = {slice_str("RING"), slice_str("FLUSH")};
     const struct reply *reply;
-    int rc = client_password(cfg, &password, err);
+    int rc = client_prepare(cfg, &password, err);
     if (rc < 0 || (rc = client_connect(address, password, &t->client, err)) < 0 ||
         (rc = check_seed(t, address, seed, err)) < 0) {
         return rc;

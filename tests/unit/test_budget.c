@@ -1,0 +1,148 @@
+/* The account of request_memory by itself: whatever is asked for, in any order, is allowed only below the limit; and
+ * whoever has the overdraft, and the administrator, are never shut out by what the others hold. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "net/budget.h"
+#include "tests/lib/random.h"
+
+enum { LIMIT = 16 * 1024 * 1024, REQUEST_MAX = 16 * 1024 * 1024, SHARES = 3, ACTORS = 60, REPLY = 64 * 1024 };
+
+struct world {
+    struct budget b;
+    struct budget_share share[SHARES];
+    struct actor {
+        struct budget_share *share;
+        size_t held;
+    } actors[ACTORS];
+    struct actor *holder; /* of the overdraft; NULL: none */
+    uint64_t random;
+};
+
+static void begin(struct world *w, uint64_t seed)
+{
+    memset(w, 0, sizeof *w);
+    budget_limit(&w->b, LIMIT, REQUEST_MAX, SHARES);
+    for (int i = 0; i < SHARES; i++) {
+        w->share[i].all = &w->b;
+    }
+    for (int i = 0; i < ACTORS; i++) {
+        w->actors[i].share = &w->share[i % SHARES];
+    }
+    w->random = seed;
+}
+
+static size_t below(struct world *w, size_t n)
+{
+    return (size_t)random_below(&w->random, n);
+}
+
+static void take(struct actor *a, size_t bytes)
+{
+    budget_take(a->share, bytes);
+    a->held += bytes;
+}
+
+static void release(struct world *w, struct actor *a)
+{
+    if (a == w->holder) {
+        budget_repay(a->share, 0);
+        w->holder = NULL;
+    } else {
+        budget_give(a->share, a->held);
+    }
+    a->held = 0;
+}
+
+static bool grow_holder(struct world *w, size_t bytes)
+{
+    bool allowed = budget_overdraft_allows(&w->b, bytes);
+    w->holder->held += allowed ? bytes : 0;
+    budget_set_over(&w->b, w->holder->held);
+    return allowed;
+}
+
+/* One of them does something, as connections do. */
+static void act(struct world *w)
+{
+    struct actor *a = &w->actors[below(w, ACTORS)];
+    size_t bytes = 1 + below(w, below(w, 4) == 0 ? 2 * 1024 * 1024 : REPLY), what = below(w, 20);
+    if (what == 0) {
+        release(w, a);
+    } else if (a == w->holder) {
+        grow_holder(w, bytes);
+    } else if (what < 4 && w->holder == NULL) {
+        assert_true(budget_overdraw(a->share, a->held));
+        w->holder = a;
+    } else if (what < 10 && bytes <= REPLY ? budget_lends(&w->b, bytes, false)
+                                           : budget_allows(a->share, (enum budget_use)below(w, 3), bytes)) {
+        take(a, bytes);
+    }
+}
+
+static void nobody_passes_the_limit(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct world w;
+        begin(&w, seed);
+        for (int i = 0; i < 4000; i++) {
+            act(&w);
+            if (budget_used(&w.b) > LIMIT) {
+                fail_msg("seed %d: %zu bytes are held after %d steps", (int)seed, budget_used(&w.b), i + 1);
+            }
+            assert_true(budget_lends(&w.b, REPLY, true));
+        }
+    }
+}
+
+/* However full it is: when those who hold something have it answered, or are closed, and others ask for more all the
+ * while. */
+static void who_has_the_overdraft_ends(void **state)
+{
+    (void)state;
+    enum { NEEDS = LIMIT / 4 * 3, STEP = 256 * 1024 };
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct world w;
+        begin(&w, seed);
+        for (int i = 0; i < 4000 || w.holder == NULL; i++) {
+            act(&w);
+        }
+        struct actor *holder = w.holder;
+        for (int closed = 0; holder->held < NEEDS; closed++) {
+            while (holder->held < NEEDS && grow_holder(&w, STEP)) {
+            }
+            assert_true(budget_used(&w.b) <= LIMIT);
+            assert_true(closed < ACTORS);
+            struct actor *a = &w.actors[closed % ACTORS];
+            if (holder->held < NEEDS && a != holder) {
+                release(&w, a);
+                for (int i = 0; i < ACTORS; i++) {
+                    struct actor *other = &w.actors[i];
+                    if (other != holder && budget_allows(other->share, BUDGET_REPLY, REPLY)) {
+                        take(other, REPLY);
+                    }
+                }
+            }
+        }
+        release(&w, holder);
+        for (int i = 0; i < ACTORS; i++) {
+            release(&w, &w.actors[i]);
+        }
+        assert_true(budget_allows(&w.share[0], BUDGET_REPLY, LIMIT / 2));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_passes_the_limit),
+        cmocka_unit_test(who_has_the_overdraft_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
