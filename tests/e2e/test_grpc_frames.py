@@ -312,10 +312,12 @@ def test_a_peer_that_answers_no_ping(server):
 def test_a_peer_that_answers_pings_stays(server):
     with Frames(server) as peer, server.client() as c:
         peer.call(1, question(), flags=0)
+        peer.ping()
         for _ in range(5):
             c.command("DEBUG", "ADVANCE", 10000)
             _, _, _, word = peer.take_until(PING)[-1]
             peer.send(frame(PING, 1, 0, word))
+            peer.ping()  # it has come
         peer.send(frame(DATA, END_STREAM, 1))
         assert peer.answer(1)[0]["grpc-status"] == "0"
 
