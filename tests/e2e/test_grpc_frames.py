@@ -353,3 +353,28 @@ def test_many_half_messages_take_no_more_than_there_is(make_server):
         for peer in peers:
             peer.socket.close()
         assert alive(server)
+
+
+def test_calls_that_are_given_up(server):
+    """Their outcome is dropped, whenever it comes: of what is recorded, and of what is late."""
+    pb = messages()
+    play = message(pb.RecordRequest(user="u", items=["a"]).SerializeToString())
+    forget = message(pb.ForgetRequest(user="u", all=True).SerializeToString())
+    for ended in (False, True):
+        with Frames(server) as peer:
+            for i in range(1, 401, 4):
+                peer.call(i, play, method="Played")
+                peer.call(i + 2, forget, method="Forget")
+                if not ended:
+                    reset = struct.pack(">I", CANCEL)
+                    peer.send(frame(RST_STREAM, 0, i, reset) + frame(RST_STREAM, 0, i + 2, reset))
+            if not ended:
+                peer.ping()
+    assert alive(server)
+
+
+def test_bad_bytes_on_a_stream_come_behind_its_answers(peer):
+    play = message(messages().RecordRequest(user="u", items=["a"], tag=7).SerializeToString())
+    peer.call(1, play * 50 + b"\7\0\0\0\1x", method="PlayedStream")
+    headers, data, _, _ = peer.answer(1)
+    assert headers["grpc-status"] == "3" and len(data) == 50 * len(message(b"\x08\x01\x10\x07"))
