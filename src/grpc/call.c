@@ -54,6 +54,15 @@ struct call *call_new(struct grpc_conn *s, int32_t stream)
     return call;
 }
 
+/* A large one goes back whole. Cut in its place, it would be new pages, zeroed, for each message. */
+static void empty_input(struct call *call)
+{
+    if (call->in.cap > SPARE_IN) {
+        buf_free(&call->in);
+    }
+    buf_clear(&call->in);
+}
+
 void call_free(struct call *call)
 {
     struct grpc_conn *s = call->conn;
@@ -68,9 +77,8 @@ void call_free(struct call *call)
     }
     buf_free(&call->text);
     buf_free(&call->authorization);
-    buf_clear(&call->in);
+    empty_input(call);
     buf_clear(&call->reply);
-    buf_shrink(&call->in, SPARE_IN);
     buf_shrink(&call->reply, SPARE_REPLY);
     call->in.failed = call->reply.failed = false;
     if (l->n_spare < SPARE_MAX) {
@@ -113,8 +121,7 @@ static void drop_input(struct call *call)
         h2_credit(call, call->unconsumed);
     }
     call_set_coming(call, 0);
-    buf_clear(&call->in);
-    buf_shrink(&call->in, SPARE_IN);
+    empty_input(call);
     call->at = 0;
 }
 

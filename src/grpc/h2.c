@@ -19,7 +19,12 @@
     }
 #define NV_FIXED(name, value) NV(name, value, NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
-enum { TABLE = 1024, SETTINGS_MAX = 16, FRAME = 16 * 1024 };
+enum {
+    TABLE =
+        1024, /* of headers that are sent. What is received has HTTP/2's own 4,096: not every client follows another */
+    SETTINGS_MAX = 16,
+    FRAME = 16 * 1024,
+};
 
 /* --- what it holds --- */
 
@@ -449,13 +454,15 @@ int h2_open(struct grpc_conn *s)
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, GRPC_STREAMS_MAX},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, GRPC_WINDOW_STREAM},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, GRPC_HEADERS_MAX},
-        {NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, TABLE},
     };
     s->window = GRPC_WINDOW;
     s->calm = GRPC_CALM_BURST;
     s->calm_ms = s->called_ms = clock_mono_ms();
     if (nghttp2_session_server_new3(&s->session, g->callbacks, s, g->option, &mem) != 0 ||
         nghttp2_submit_settings(s->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) != 0) {
+        return ERR_NOMEM;
+    }
+    if (nghttp2_session_set_local_window_size(s->session, NGHTTP2_FLAG_NONE, 0, GRPC_WINDOW) != 0) {
         return ERR_NOMEM;
     }
     s->session_least = s->session_bytes;

@@ -27,7 +27,8 @@
 
 enum {
     GRPC_STREAMS_MAX = 256,             /* open calls of a connection */
-    GRPC_WINDOW = 65535,                /* of a connection, before it has said what for it needs more */
+    GRPC_WINDOW = 1024 * 1024,          /* of a connection, before it has said what for it needs more. Dubbo 3.2 breaks
+                                           one that has none left while a call on it has */
     GRPC_WINDOW_MAX = 16 * 1024 * 1024, /* of a connection, */
     GRPC_WINDOW_STREAM = 1024 * 1024,   /* and of a call */
     GRPC_HEADERS_MAX = 16 * 1024,       /* bytes of a call's headers */

@@ -84,14 +84,14 @@ static void add_commands(struct buf *out, const struct metrics *m)
     static const char name[] = "unseen_command_duration_seconds";
     head(out, name, "histogram",
          "From the arrival of a command's last byte to its reply, through the commit of what it writes. What is asked "
-         "or recorded over HTTP is counted as the command that it stands for.");
+         "or recorded over HTTP or gRPC is counted as the command that it stands for.");
     for (int i = 0; i < OPS; i++) {
         char label[48];
         snprintf(label, sizeof label, "command=\"%s\"", op_names[i]);
         add_buckets(out, name, label, &m->ops[i], &buckets_us, true);
     }
     static const char errors[] = "unseen_command_errors_total";
-    head(out, errors, "counter", "Refused commands, over RESP and HTTP, by the first word of the reply.");
+    head(out, errors, "counter", "Refused commands, over RESP, HTTP and gRPC, by the first word of the reply.");
     for (int i = 0; i < METER_ERRORS; i++) {
         buf_addf(out, "%s{kind=\"%s\"} %" PRIu64 "\n", errors, meter_error_names[i], m->errors[i]);
     }

@@ -312,6 +312,7 @@ def test_a_peer_that_answers_no_ping(server):
 def test_a_peer_that_answers_pings_stays(server):
     with Frames(server) as peer, server.client() as c:
         peer.call(1, question(), flags=0)
+        peer.ping()
         for _ in range(5):
             c.command("DEBUG", "ADVANCE", 10000)
             _, _, _, word = peer.take_until(PING)[-1]
@@ -331,17 +332,49 @@ def test_half_a_message_is_not_waited_for_for_ever(server, peer):
 
 
 def test_many_half_messages_take_no_more_than_there_is(make_server):
-    """Each promises 8 MiB, and sends what it is let send."""
+    """Each promises 3 MiB, and sends as much as it is let: by the window, or by the server that does not read on."""
     server = make_server(grpc="127.0.0.1:0", request_memory="32MiB")
     peers = [Frames(server) for _ in range(50)]
-    body = b"\0" + struct.pack(">I", 3 * 1024 * 1024) + bytes(65530 - 5)
+    body = b"\0" + struct.pack(">I", 3 * 1024 * 1024) + bytes(1024 * 1024 - 5)
+    sent = b"".join(frame(DATA, 0, 1, body[i:i + 16384]) for i in range(0, len(body), 16384))
     with server.client() as c:
         for peer in peers:
             peer.send(frame(HEADERS, END_HEADERS, 1, call_headers()))
-            peer.send(b"".join(frame(DATA, 0, 1, body[i:i + 16384]) for i in range(0, len(body), 16384)))
+            peer.socket.setblocking(False)
+        at = [0] * len(peers)
         for _ in range(20):
+            for i, peer in enumerate(peers):
+                try:
+                    at[i] += peer.socket.send(sent[at[i]:])
+                except BlockingIOError:
+                    pass  # it is not read on
             assert alive(server)
-        assert int(info(c, "request_memory_used")) <= 32 * 1024 * 1024
+            assert int(info(c, "request_memory_used")) <= 32 * 1024 * 1024
         for peer in peers:
             peer.socket.close()
         assert alive(server)
+
+
+def test_calls_that_are_given_up(server):
+    """Their outcome is dropped, whenever it comes: of what is recorded, and of what is late."""
+    pb = messages()
+    play = message(pb.RecordRequest(user="u", items=["a"]).SerializeToString())
+    forget = message(pb.ForgetRequest(user="u", all=True).SerializeToString())
+    for ended in (False, True):
+        with Frames(server) as peer:
+            for i in range(1, 401, 4):
+                peer.call(i, play, method="Played")
+                peer.call(i + 2, forget, method="Forget")
+                if not ended:
+                    reset = struct.pack(">I", CANCEL)
+                    peer.send(frame(RST_STREAM, 0, i, reset) + frame(RST_STREAM, 0, i + 2, reset))
+            if not ended:
+                peer.ping()
+    assert alive(server)
+
+
+def test_bad_bytes_on_a_stream_come_behind_its_answers(peer):
+    play = message(messages().RecordRequest(user="u", items=["a"], tag=7).SerializeToString())
+    peer.call(1, play * 50 + b"\7\0\0\0\1x", method="PlayedStream")
+    headers, data, _, _ = peer.answer(1)
+    assert headers["grpc-status"] == "3" and len(data) == 50 * len(message(b"\x08\x01\x10\x07"))

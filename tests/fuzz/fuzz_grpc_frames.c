@@ -35,6 +35,7 @@ static const char good[] = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 static struct fixture fixture;
 static struct grpc *edge;
+static struct listeners bound; /* its own */
 
 static void stop(void)
 {
@@ -50,9 +51,8 @@ static void start(void)
     fixture_init(&fixture);
     fixture.cfg.request_memory = MEMORY;
     snprintf(fixture.cfg.grpc, sizeof fixture.cfg.grpc, "127.0.0.1:0");
-    CHECK(grpc_open(&fixture.cfg, &edge, &err) == 0);
-    const struct listener *const beside[] = {grpc_listener(edge), NULL};
-    CHECK(server_start(&fixture.cfg, beside, &fixture.server, &err) == 0);
+    CHECK(grpc_open(&fixture.cfg, &bound, &edge, &err) == 0);
+    CHECK(server_start(&fixture.cfg, &bound, &fixture.server, &err) == 0);
     fixture_attach(&fixture);
     atexit(stop);
 }
@@ -62,7 +62,7 @@ static int connected(void)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct timeval stuck = {.tv_sec = FIXTURE_STUCK_S};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    a.sin_port = htons((uint16_t)atoi(strrchr(grpc_listener(edge)->address, ':') + 1));
+    a.sin_port = htons((uint16_t)atoi(strrchr(bound.list[0].address, ':') + 1));
     CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof a) == 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &stuck, sizeof stuck);
     client_send(fd, preface, sizeof preface - 1);
