@@ -18,7 +18,7 @@
 #include "config/config.h"
 #include "net/worker.h"
 
-enum { BACKLOG = 511, ACCEPTS_A_TURN = 64, REST_MS = 100, CROWDED_MS = 2 };
+enum { BACKLOG = 4096, ACCEPTS_A_TURN = 64, REST_MS = 100, CROWDED_MS = 2 };
 
 static void name_tcp(struct listener *l, const char *scheme, const char *host)
 {

@@ -1,6 +1,7 @@
 #include "net/worker.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+
+enum { CROWD_CLIENT = 2048, CROWD_LEAST = 4 * 1024 * 1024 };
 
 const struct figure counter_figures[COUNTERS] = {
     [COUNT_CONNECTIONS] = {"total_connections_received", "connections_total", FIGURE_COUNTER,
@@ -103,6 +106,27 @@ static void on_before_wait(uv_prepare_t *prepare)
     end_turn(prepare->data);
 }
 
+static void give_back(size_t most, size_t now)
+{
+    int64_t began_us = clock_stopwatch_us();
+    malloc_trim(0);
+    log_debug("memory given back after a crowd", "most=%zu now=%zu us=%" PRId64, most, now,
+              clock_stopwatch_us() - began_us);
+}
+
+/* What a crowd has held stays with the allocator, in pieces between what others hold. Once most of the crowd has gone
+ * whole pages go back to the system. */
+static void watch_crowd(struct worker_pool *pool)
+{
+    size_t clients = (size_t)atomic_load_explicit(&pool->room.clients, memory_order_relaxed);
+    size_t now = budget_used(&pool->budget) + clients * CROWD_CLIENT;
+    if (pool->crowd_most > now + CROWD_LEAST && pool->crowd_most / 2 > now) {
+        give_back(pool->crowd_most, now);
+        pool->crowd_most = now;
+    }
+    pool->crowd_most = now > pool->crowd_most ? now : pool->crowd_most;
+}
+
 void worker_tick(struct worker *w)
 {
     int64_t now = clock_mono_ms();
@@ -110,6 +134,9 @@ void worker_tick(struct worker *w)
     for (struct conn *c = w->conns, *next; c != NULL; c = next) {
         next = c->next;
         conn_tick(c, now);
+    }
+    if (w->index == 0) {
+        watch_crowd(w->pool);
     }
     w->pool->hooks->tick(w);
     if (w->side != NULL) {

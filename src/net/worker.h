@@ -129,6 +129,7 @@ struct worker_pool {
     int n_all; /* and one for an edge that has its own */
     struct budget budget;
     size_t request_max;
+    size_t crowd_most; /* worker 0's: bytes of connections and what they held, at most, since memory was given back */
     struct room room, side_room;
     struct logins logins;
     struct tls_context *tls; /* of the listeners that have it; NULL: none has */

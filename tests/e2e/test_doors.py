@@ -3,6 +3,7 @@ import grp
 import json
 import os
 import re
+import select
 import signal
 import socket
 import stat
@@ -93,6 +94,31 @@ def test_health_has_room(make_server, said):
         assert ask(last, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 200"), "the youngest"
     for s in crowd:
         s.close()
+
+
+def test_a_crowd_at_the_door(make_server):
+    """Many come at once, before the server looks: a kernel that drops them lets everybody behind them wait a second."""
+    crowd = 2000
+    if int(open("/proc/sys/net/core/somaxconn").read()) < crowd:
+        pytest.skip("this kernel keeps no such queue")
+    server = make_server(http="127.0.0.1:0")
+    port = http_port(server)
+    server.process.send_signal(signal.SIGSTOP)
+    comers = []
+    try:
+        for i in range(crowd):
+            comers.append(socket.socket())
+            comers[-1].setblocking(False)
+            comers[-1].connect_ex(("127.0.0.1", port))
+            comer = select.poll()
+            comer.register(comers[-1], select.POLLOUT)
+            assert comer.poll(0), f"the kernel had no place for number {i}"
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        for s in comers:
+            s.close()
+    with Asker(server) as a:
+        assert a.good("GET", "/healthz")
 
 
 @pytest.mark.parametrize("password", [None, "geheim"])

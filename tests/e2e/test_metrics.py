@@ -452,6 +452,8 @@ def test_promtool_takes_the_alerts():
 
 def test_every_alert_is_explained_and_tested():
     alerts = re.split(r"^      - alert: ", ALERTS.read_text(), flags=re.M)[1:]
+    cases = re.split(r"^  - name: ", ALERTS_TEST.read_text(), flags=re.M)[1:]
+    silent = {case.split("\n", 1)[0] for case in cases if "exp_samples: []" in case}
     tested = set(re.findall(r'alertname="(\w+)",alertstate="firing"', ALERTS_TEST.read_text()))
     assert len(alerts) >= 10
     for text in alerts:
@@ -460,6 +462,7 @@ def test_every_alert_is_explained_and_tested():
             assert re.search(rf"^          {part}: ", text, re.M), (name, part)
         assert re.search(r"^          severity: (critical|warning)$", text, re.M), name
         assert name in tested, f"{name} has no test in {ALERTS_TEST}"
+        assert name in silent, f"{name} is never silent in {ALERTS_TEST}"
 
 
 def used_metrics(expr):
