@@ -26,6 +26,16 @@ bench/session_sets:
 endif
 EXTRA_DIST += bench/sessions bench/migrate bench/export bench/read_through
 
+# A server of grpc++ that does nothing but answer, for bench/grpc. Nothing else here is C++: made when it is asked for.
+bench/grpc_peer: $(top_srcdir)/bench/grpc_peer.cc $(top_srcdir)/proto/unseen/v1/unseen.proto
+	@pkg-config --exists grpc++ protobuf || { echo "$@ needs libgrpc++-dev and libprotobuf-dev" >&2; exit 1; }
+	@$(MKDIR_P) bench/grpc_peer.gen
+	protoc -I $(top_srcdir)/proto --cpp_out=bench/grpc_peer.gen --grpc_out=bench/grpc_peer.gen \
+		--plugin=protoc-gen-grpc="$$(command -v grpc_cpp_plugin)" unseen/v1/unseen.proto
+	c++ -O2 -std=c++17 -Ibench/grpc_peer.gen $$(pkg-config --cflags grpc++ protobuf) -o $@ \
+		$(top_srcdir)/bench/grpc_peer.cc bench/grpc_peer.gen/unseen/v1/*.cc $$(pkg-config --libs grpc++ protobuf)
+EXTRA_DIST += bench/grpc bench/grpc_peer.cc
+
 # All of them; scripts/test builds them, so that none is left behind by a change.
 .PHONY: benches
 benches: $(EXTRA_PROGRAMS)

@@ -12,6 +12,8 @@
 #include "bench/rival_planes.h"
 #include "filter/probe.h"
 #include "filter/sieve.h"
+#include "grpc/message.h"
+#include "grpc/wire.h"
 #include "resp/parser.h"
 
 enum { SAMPLES = 21, SAMPLE_US = 2000 };
@@ -350,9 +352,10 @@ static void bench_probe(uint32_t n, size_t n_exact, size_t n_exceptions, unsigne
     free(exact);
 }
 
-/* A request: parsed, and its candidates hashed. */
+/* A request: parsed, in RESP and in protobuf, and its candidates hashed. */
 struct request_bench {
-    struct buf bytes;
+    struct buf bytes, message;
+    struct slice items[ITEMS_MAX];
     struct parser parser;
     uint64_t *hashes;
 };
@@ -365,15 +368,39 @@ static void parse_once(void *arg, unsigned round)
     must(parser_feed(&b->parser, b->bytes.data, b->bytes.len) == PARSE_DONE, "can't parse");
 }
 
+static void scan_once(void *arg, unsigned round)
+{
+    struct request_bench *b = arg;
+    struct message m;
+    struct err err;
+    (void)round;
+    int code = message_read(method_find(slice_str("Filter")), buf_slice(&b->message), b->items, &m, &err);
+    must(code == 0 && m.rq.n == CANDIDATES, "can't scan");
+}
+
 static void hash_once(void *arg, unsigned round)
 {
     struct request_bench *b = arg;
     must(hash_ids(round, b->parser.args, b->parser.n, b->hashes) == b->parser.n, "can't hash");
 }
 
+/* No id of two bytes and more is ASCII then. */
+static void end_in_other_letters(struct buf *message)
+{
+    struct wire w = wire_of(buf_slice(message));
+    struct wire_field f;
+    struct err err;
+    while (wire_next(&w, &f, &err) > 0) {
+        if (f.bytes.len >= 2) {
+            memcpy(message->data + message->len - (w.end - w.at) - 2, "\xc3\xbc", 2);
+        }
+    }
+}
+
 static void bench_request(size_t least, size_t most)
 {
-    struct request_bench b = {.hashes = must_alloc(CANDIDATES * sizeof *b.hashes)};
+    static struct request_bench b;
+    b = (struct request_bench){.hashes = must_alloc(CANDIDATES * sizeof *b.hashes)};
     parser_init(&b.parser);
     buf_addf(&b.bytes, "*%d\r\n", CANDIDATES);
     for (int i = 0; i < CANDIDATES; i++) {
@@ -383,12 +410,17 @@ static void bench_request(size_t least, size_t most)
         for (size_t k = 0; k < len; k++) {
             b.bytes.data[b.bytes.len++] = (char)('a' + random_next() % 26);
         }
+        wire_put_item(&b.message, 2, slice_of(b.bytes.data + b.bytes.len - len, len));
         buf_add(&b.bytes, "\r\n", 2);
     }
-    double parse = median_ns(parse_once, &b), hash = median_ns(hash_once, &b);
-    printf("%4zu to %3zu %10.2f %10.2f\n", least, most, parse / CANDIDATES, hash / CANDIDATES);
+    double parse = median_ns(parse_once, &b), hash = median_ns(hash_once, &b), scan = median_ns(scan_once, &b);
+    end_in_other_letters(&b.message);
+    double scan_text = median_ns(scan_once, &b);
+    printf("%4zu to %3zu %10.2f %10.2f %10.2f %10.2f\n", least, most, parse / CANDIDATES, scan / CANDIDATES,
+           scan_text / CANDIDATES, hash / CANDIDATES);
     parser_free(&b.parser);
     buf_free(&b.bytes);
+    buf_free(&b.message);
     free(b.hashes);
 }
 
@@ -416,7 +448,7 @@ int main(int argc, char **argv)
         bench_merge(sizes[i]);
     }
 
-    printf("\nA request with %d ids, ns an id\nbytes an id    parsing    hashing\n", CANDIDATES);
+    printf("\nA request with %d ids, ns an id\nbytes an id       RESP   protobuf  not ASCII    hashing\n", CANDIDATES);
     bench_request(11, 11);
     bench_request(25, 25);
     bench_request(36, 36);

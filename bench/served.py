@@ -120,7 +120,7 @@ class Server:
         self.log = open(f"{folder}.log", "w")
         began = time.monotonic()
         self.process = subprocess.Popen([f"{build}/unseen", "serve", "--data", folder, "--port", str(self.port),
-                                         "--http", http, *other_hours(), *options], stdout=self.log, stderr=self.log)
+                                         "--http", http, "--grpc", "none", *other_hours(), *options], stdout=self.log, stderr=self.log)
         atexit.register(self.process.kill)
         self.link = None
         while self.link is None:

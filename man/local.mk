@@ -1,6 +1,7 @@
 # Manual pages, made of what is written elsewhere: the help texts in src/cli, the sample configuration, docs/. What only
 # a page says is in the .md file of its name, and common.md has what pages of subcommands share.
 subcommand_pages = \
+	man/unseen-account.1 \
 	man/unseen-backup.1 \
 	man/unseen-bench.1 \
 	man/unseen-check-config.1 \

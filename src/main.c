@@ -21,6 +21,7 @@ static const struct cli_command commands[] = {
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "bring users of such a file in"},
     {"ping", cli_ping, "ask whether the server answers"},
+    {"account", cli_account, "keep the file of accounts"},
     {"check-config", cli_check_config, "check a configuration file"},
     {"bench", cli_bench, "measure a running server"},
     {"version", cli_version, "print the versions"},

@@ -84,6 +84,14 @@ const char *err_name(int code)
         return "late";
     case ERR_ABSENT:
         return "absent";
+    case ERR_NOAUTH:
+        return "noauth";
+    case ERR_WRONGPASS:
+        return "wrongpass";
+    case ERR_NOPERM:
+        return "noperm";
+    case ERR_LOGINS:
+        return "logins";
     default:
         return "unknown";
     }

@@ -37,6 +37,8 @@ libunseen_a_SOURCES += \
 	src/base/keyslot.h \
 	src/base/log.c \
 	src/base/log.h \
+	src/base/siphash.c \
+	src/base/siphash.h \
 	src/base/slice.c \
 	src/base/notify.c \
 	src/base/notify.h \

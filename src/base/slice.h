@@ -26,6 +26,17 @@ static inline bool slice_eq(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+/* Bytes of the valid UTF-8 character that the text begins with; 0: there is none. */
+size_t utf8_len(const char *text, size_t len);
+
+/* How many bytes it is ASCII from its start on. */
+size_t ascii_len(struct slice text);
+
+bool slice_is_utf8(struct slice text);
+
+/* What is not UTF-8 becomes '?', byte for byte. */
+void utf8_clean(char *text);
+
 /* Valid UTF-8 without NUL: such an id is TEXT to SQLite, so that the shell shows it; any other is a BLOB. */
 bool slice_is_text(struct slice id);
 

@@ -16,6 +16,7 @@ struct cli_command {
     const char *summary;
 };
 
+int cli_account(int argc, char **argv);
 int cli_serve(int argc, char **argv);
 int cli_import(int argc, char **argv);
 int cli_user(int argc, char **argv);

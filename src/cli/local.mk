@@ -1,5 +1,10 @@
 # the subcommands
 libunseen_a_SOURCES += \
+	src/cli/account/account.c \
+	src/cli/account/account_edit.c \
+	src/cli/account/account_edit.h \
+	src/cli/account/password_input.c \
+	src/cli/account/password_input.h \
 	src/cli/inspect/backup.c \
 	src/cli/inspect/check.c \
 	src/cli/serve/check_config.c \

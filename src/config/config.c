@@ -208,10 +208,10 @@ static int validate_addresses(const struct config *cfg, const char *option, cons
     struct config_address a;
     int code;
     while ((code = config_next_address(&at, &a)) > 0) {
-        if (!config_is_loopback(a.host) && cfg->requirepass[0] == '\0') {
+        if (!config_is_loopback(a.host) && !config_wants_login(cfg)) {
             return err_set(err, ERR_INVALID,
-                           "%s is %s, which other machines may reach, and there is no password; set requirepass, or "
-                           "listen on 127.0.0.1:%d",
+                           "%s is %s, which other machines may reach, and there is no password; set requirepass or "
+                           "accounts, or listen on 127.0.0.1:%d",
                            option, addresses, a.port);
         }
         if (a.tls && cfg->tls_cert[0] == '\0') {
@@ -311,5 +311,14 @@ int config_validate(const struct config *cfg, struct err *err)
     if (code == 0) {
         code = validate_addresses(cfg, "http", cfg->http, err);
     }
+    if (code == 0) {
+        code = validate_addresses(cfg, "grpc", cfg->grpc, err);
+    }
+#ifndef WITH_NGHTTP2
+    if (code == 0 && strcmp(cfg->grpc, "none") != 0) {
+        code = err_set(err, ERR_INVALID, "grpc is %s, but this unseen was built without nghttp2: expected none",
+                       log_quote_str(cfg->grpc));
+    }
+#endif
     return code < 0 ? code : validate_legacy(cfg, err);
 }

@@ -45,7 +45,7 @@ enum config_score { SCORE_MS, SCORE_S };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 
 /* The engines of the store; store/factory.c opens them. */
-enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY };
+enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMORY_LATER };
 
 struct config {
     int64_t store;                       /* enum config_store */
@@ -55,6 +55,7 @@ struct config {
     int64_t unix_socket_mode;            /* enum config_mode */
     char unix_socket_group[CONFIG_TEXT]; /* name or number, "" the process's own */
     char http[CONFIG_TEXT];              /* as listen */
+    char grpc[CONFIG_TEXT];
     char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
     char tls_cert[CONFIG_TEXT];          /* files in PEM; "" none */
     char tls_key[CONFIG_TEXT];           /* "": in tls_cert */
@@ -62,6 +63,7 @@ struct config {
     char client_ca[CONFIG_TEXT];         /* "": no certificate is asked of clients */
     char requirepass[CONFIG_TEXT];       /* "" none */
     char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts its content into requirepass */
+    char accounts[CONFIG_TEXT];          /* a file, "" none */
     int64_t max_clients;
     int64_t max_clients_per_address; /* 0: no limit */
     int64_t workers;                 /* 0: one a core */
@@ -213,6 +215,12 @@ int config_backup_root(const struct config *cfg, char *out, size_t size, struct 
 int64_t config_backup_passed_ms(int64_t now_ms, int64_t at_minute);
 /* When the next backup of backup_at is due, which has passed while it is overdue; 0: never. */
 int64_t config_backup_next_ms(const struct config *cfg, int64_t last_good_ms, int64_t now_ms);
+
+/* Whether clients must say who they are. */
+static inline bool config_wants_login(const struct config *cfg)
+{
+    return cfg->requirepass[0] != '\0' || cfg->accounts[0] != '\0';
+}
 
 /* Whether the sweep may run at this minute of the local day. */
 static inline bool config_in_sweep_window(const struct config *cfg, int minute)

@@ -13,12 +13,19 @@ enum { NAME_MAX_LENGTH = 64 };
 #define MINUTE_MS 60000.0
 #define DAY_MS (24 * 60 * MINUTE_MS)
 
+#ifdef WITH_NGHTTP2
+#define GRPC_ADDRESS "127.0.0.1:7981"
+#else
+#define GRPC_ADDRESS "none"
+#endif
+
 #define FIELD(name) .offset = offsetof(struct config, name)
 
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
                "a daytime range is two fields side by side");
 
-static const char *const store_words[] = {"sqlite", "memory", NULL}; /* the order of enum config_store */
+static const char *const store_words[] = {"sqlite", "memory", "memory:later",
+                                          NULL}; /* the order of enum config_store */
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
 static const char *const no_yes_words[] = {"no", "yes", NULL};
@@ -48,7 +55,7 @@ const struct config_option config_options[] = {
         .on_change = "What one engine has, another one does not see.",
         .help = "The engine that keeps the plays: sqlite keeps them in the data folder; memory keeps nothing over a "
                 "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
-                "that it takes.",
+                "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later.",
     },
     {
         .name = "listen",
@@ -58,7 +65,7 @@ const struct config_option config_options[] = {
         .change = CHANGE_RESTART,
         .help = "The address and port for clients: 127.0.0.1:7979, [::1]:7979, or none for no TCP at all. Port 0 takes "
                 "a free one. tls://10.0.0.7:7979 speaks TLS, with tls_cert. Several are split by commas or spaces. An "
-                "address that other machines can reach needs requirepass.",
+                "address that other machines can reach needs requirepass or accounts.",
     },
     {
         .name = "unix_socket",
@@ -97,7 +104,7 @@ const struct config_option config_options[] = {
         .change = CHANGE_RESTART,
         .help = "The address and port for HTTP: health checks, metrics and the JSON API; none for no HTTP. As with "
                 "listen, port 0 takes a free one, tls:// is HTTPS, there may be several, and an address that other "
-                "machines can reach needs requirepass.",
+                "machines can reach needs requirepass or accounts.",
     },
     {
         .name = "http_hosts",
@@ -109,6 +116,16 @@ const struct config_option config_options[] = {
         .help = "Names under which a proxy in front passes requests on, such as unseen.example.org, split by commas. "
                 "Where http is a loopback address, requests for other names than these and localhost are refused, so "
                 "that no web page can make a browser on this machine ask in its name. IP addresses are always taken.",
+    },
+    {
+        .name = "grpc",
+        .type = CONFIG_ADDRESS,
+        FIELD(grpc),
+        .default_text = GRPC_ADDRESS,
+        .change = CHANGE_RESTART,
+        .help = "The address and port for gRPC; none for no gRPC. As with listen, port 0 takes a free one, tls:// is "
+                "gRPC over TLS, there may be several, and an address that other machines can reach needs requirepass "
+                "or accounts.",
     },
     {
         .name = "tls_cert",
@@ -170,6 +187,17 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help =
             "A file whose one line is that password, instead of requirepass. It is read at the start and on SIGHUP.",
+    },
+    {
+        .name = "accounts",
+        .type = CONFIG_STRING,
+        FIELD(accounts),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_LIVE,
+        .help = "A file of accounts, each with roles and a password of its own; unseen account writes it. requirepass "
+                "is beside it the password of the account default, which may do everything. It is read at the start "
+                "and on SIGHUP. Empty: there are none.",
     },
     {
         .name = "max_clients",
@@ -458,8 +486,9 @@ const struct config_option config_options[] = {
         .max = DAY_MS,
         .default_text = "0",
         .change = CHANGE_LIVE,
-        .help = "A question about a user with very many plays that has waited this long for its turn is answered by an "
-                "error. 0: it waits.",
+        .help =
+            "A question that is not answered within this time of its beginning is answered by an error: it is about "
+            "a user with very many plays, or the store is late. 0: it waits.",
     },
     {
         .name = "slowlog_slower_than",

@@ -67,53 +67,6 @@ size_t dedup_forget_size(struct slice user, const struct slice *items, size_t n)
 void dedup_forget(const struct dedup *d, struct store_forget *forget, void *memory, struct slice user,
                   const struct slice *items, size_t n);
 
-struct asker;
-int asker_open(const struct dedup *d, struct asker **asker, struct err *err); /* blocks */
-void asker_close(struct asker *a);
-
-/* From now on questions about a large user, which take milliseconds, are answered ERR_LARGE, in microseconds: for a
- * thread that has others to serve. */
-void asker_leave_large(struct asker *a);
-
-/* Which candidates the user has not seen. hashes: hash_id() of each candidate. Bit i of unseen (most significant first,
- * (n + 7) / 8 bytes) is set when candidate i is unseen. Returns 0, ERR_CORRUPT, ERR_NOMEM, ERR_IO; like all questions
- * about a user ERR_LARGE. */
-int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
-                 size_t *n_unseen, struct err *err);
-
-/* The same without waiting for a store that answers later. The caller keeps all of it until the answer. */
-struct filter_question {
-    struct slice user;
-    const uint64_t *hashes;
-    size_t n;
-    uint8_t *unseen;                         /* the answer */
-    size_t n_unseen;                         /* the answer */
-    struct err err;                          /* why there is none */
-    void (*done)(struct filter_question *q); /* on a thread of the store */
-    void *owner;
-    struct store_load load; /* the asker's own */
-};
-
-/* 0 or an error: it is answered, and done() is not called. STORE_LATER: done() is called, and then asker_filter_end(),
- * on the asker's thread, gives the answer. An asker has one question at a time. */
-int asker_filter_begin(struct asker *a, struct filter_question *q);
-int asker_filter_end(struct asker *a, struct filter_question *q);
-
-/* Of the last asker_filter(): the chance that a candidate which the user never had is hidden. */
-double asker_error(const struct asker *a);
-
-/* What an answer about n candidates is expected to cost of error_rate, in millionths of a candidate; and whether the
- * user's window costs more than error_rate. Sealed months are cut to meet it exactly, so a sum may round to a little
- * above it. */
-static inline uint64_t dedup_false_hits(double error, size_t n)
-{
-    return (uint64_t)(error * (double)n * 1e6 + 0.5);
-}
-static inline bool dedup_over_error_rate(const struct dedup *d, double error)
-{
-    return error > config_now(d->cfg)->error_rate * 1.000001;
-}
-
 enum place_kind { PLACE_BLOCKED, PLACE_STAGED, PLACE_DELIVERED, PLACE_MONTH, PLACE_LEGACY };
 struct place {
     enum place_kind kind;
@@ -123,14 +76,6 @@ struct place {
 enum { PLACES_MAX = 256 };
 enum { PLACE_TEXT = 16 };
 const char *place_name(const struct place *place, char month[MONTH_TEXT]); /* "staged", "delivered", "2026-09" */
-
-/* Where the item is seen, newest first: staged, delivered, then months; exactly the places that make asker_filter()
- * hide it. Returns how many (0: unseen), at most PLACES_MAX, or an error. */
-int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err);
-
-/* Clears the bits of candidates that were un-seen one by one (FORGET user item), as the last asker_filter() or
- * asker_why() found: whatever another system says of them doesn't count. */
-void asker_exclude(struct asker *a, const uint64_t *hashes, size_t n, uint8_t *bits);
 
 struct history_month {
     int month;
@@ -150,8 +95,85 @@ struct history {
     double error;                 /* over the window */
 };
 
-/* Returns 1, 0 for a user never heard of, or an error. */
+/* A question about a user, and its answer in the caller's memory. */
+enum query_kind {
+    QUERY_FILTER,  /* which candidates has the user not seen? */
+    QUERY_WHY,     /* where is the one item seen? */
+    QUERY_HISTORY, /* what is remembered of the user? */
+};
+struct query {
+    enum query_kind kind;
+    struct slice user;
+    const uint64_t *hashes; /* hash_id() of each candidate, or of the item */
+    size_t n;
+
+    /* QUERY_FILTER: bit i of unseen (most significant first, (n + 7) / 8 bytes) is set when candidate i is unseen;
+     * error is the chance that one which the user never had is hidden. */
+    uint8_t *unseen;
+    size_t n_unseen;
+    double error;
+
+    /* QUERY_WHY: staged, delivered, then months, newest first: exactly the places that make QUERY_FILTER hide the item.
+     * Room for PLACES_MAX. */
+    struct place *places;
+    size_t n_places;
+
+    struct history *history; /* QUERY_HISTORY; known is false for a user never heard of */
+    bool known;
+
+    uint8_t *elsewhere; /* NULL, or also an answer: what another system may be asked about. The unseen candidates, or
+                         * the item of QUERY_WHY, less those that were un-seen here one by one (FORGET user item). */
+};
+
+struct asker;
+int asker_open(const struct dedup *d, struct asker **asker, struct err *err); /* blocks */
+
+/* What was begun and not ended is dropped. Blocks while the store ends it (store_ops.reader_close). */
+void asker_close(struct asker *a);
+
+/* From now on questions about a large user, which take milliseconds, are answered ERR_LARGE, in microseconds: for a
+ * thread that has others to serve. */
+void asker_leave_large(struct asker *a);
+
+/* For a thread that may wait: asks, and waits for a store that answers later. Returns 0, ERR_CORRUPT, ERR_NOMEM,
+ * ERR_IO, ERR_LARGE; ERR_CLOSED: asker_stop() was called, on any thread. Blocks. */
+int asker_ask(struct asker *a, struct query *q, struct err *err);
+void asker_stop(struct asker *a);
+
+/* The same in one call each: asker_why() returns how many places, asker_history() 1, or 0 for nobody. Block. */
+int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
+                 size_t *n_unseen, struct err *err);
+int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err);
 int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err);
+
+/* For a loop, which never waits. Returns what asker_ask() does; or STORE_LATER: the answer comes later, and *load is
+ * the question until then. asker_on_done() says what is called then, on the asker's thread; it calls asker_end() for
+ * the answer, whose q says the same (which need not be in the same place). asker_drop(), at any time before, when the
+ * answer is not wanted any more. Any number may be begun: the store has ASKER_READERS of them at a time, and the others
+ * follow in turn. */
+struct asker_load;
+enum { ASKER_READERS = 64, ASKER_LOAD_BYTES = 1024 /* what a begun one takes, at most */ };
+int asker_begin(struct asker *a, struct query *q, struct asker_load **load, struct err *err);
+void asker_on_done(struct asker_load *load, void (*done)(void *owner), void *owner);
+int asker_end(struct asker *a, struct asker_load *load, struct query *q, struct err *err);
+void asker_drop(struct asker *a, struct asker_load *load);
+
+/* wake() is called, mostly on a thread of the store, when answers have come. It sees to it that the asker's thread
+ * calls asker_deliver(), which tells who waits for them. Before the first question. */
+void asker_on_answers(struct asker *a, void (*wake)(void *arg), void *arg);
+void asker_deliver(struct asker *a);
+
+/* What an answer about n candidates is expected to cost of error_rate, in millionths of a candidate; and whether the
+ * user's window costs more than error_rate. Sealed months are cut to meet it exactly, so a sum may round to a little
+ * above it. */
+static inline uint64_t dedup_false_hits(double error, size_t n)
+{
+    return (uint64_t)(error * (double)n * 1e6 + 0.5);
+}
+static inline bool dedup_over_error_rate(const struct dedup *d, double error)
+{
+    return error > config_now(d->cfg)->error_rate * 1.000001;
+}
 
 /* The stored months, newest first; see store_admin_ops.months; ERR_ABSENT when the store keeps none. */
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err);

@@ -1,5 +1,7 @@
 libunseen_a_SOURCES += \
+	src/dedup/answers.c \
 	src/dedup/asker.c \
+	src/dedup/asker_impl.h \
 	src/dedup/dedup.c \
 	src/dedup/dedup.h \
 	src/dedup/session_ids.c \

@@ -28,6 +28,11 @@ static void on_close(struct conn *c)
     buf_free(&s->headers);
 }
 
+static void on_gone(struct conn *c)
+{
+    http_submit_end(&conn_of(c)->rq);
+}
+
 /* Behind an answer: what is left are the connection's own fields. */
 static void forget_request(struct http_conn *s)
 {
@@ -222,7 +227,7 @@ static void on_input(struct conn *c)
     }
     while (!s->working && conn_may_run(c) && go_on(s)) {
     }
-    c->paused = s->working || c->wake_ms != 0;
+    c->paused = s->working || s->login.pending != NULL;
     c->extra = s->lent + s->rq.out.cap;
 }
 
@@ -247,12 +252,13 @@ static struct slice last_word(struct conn *c, enum conn_end why)
 {
     struct http_conn *s = conn_of(c);
     struct buf *word = &s->rq.http->last_word;
-    bool idle = c->input.len + c->in_kernel == 0 && !c->midway;
+    bool idle = c->input.len + c->in_kernel == 0 && !c->midway && !s->working;
     buf_clear(word);
     if (why == CONN_END_LATE && !s->working && (!idle || !s->served)) {
         http_problem(&s->rq, 408, "timeout", "the request did not come whole in time");
-    } else if (why == CONN_END_STOPPING && s->working) {
-        http_problem(&s->rq, 503, "stopping", "the server is stopping, and the store has not answered yet");
+    } else if (why == CONN_END_STOPPING && !idle) {
+        http_problem(&s->rq, 503, "stopping", "the server is stopping%s",
+                     s->rq.asked != NULL && c->line == NULL ? ", and the store has not answered yet" : "");
     } else {
         return (struct slice){NULL, 0};
     }
@@ -278,6 +284,7 @@ const struct conn_ops http_conn_ops = {
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .last_word = last_word,
     .close = on_close,
 };

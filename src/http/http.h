@@ -55,8 +55,7 @@ enum http_outcome {
 };
 
 enum {
-    HTTP_NO_AUTH = 1,  /* answered without the password */
-    HTTP_ANY_HOST = 4, /* whatever name it is asked for by: it tells nothing */
+    HTTP_ANY_HOST = 1, /* whatever name it is asked for by: it tells nothing */
     HTTP_NO_STORE = 2, /* answered also while the store recovers: then rq->dedup and rq->asker are NULL */
 };
 
@@ -64,6 +63,7 @@ struct http_route {
     const char *method; /* GET answers HEAD too */
     const char *path;   /* "/v1/users/{}": {} stands for the last segment, whatever it holds */
     enum http_outcome (*run)(struct http_request *rq);
+    unsigned role; /* enum account_role (service/account.h): what it needs */
     unsigned flags;
 };
 extern const struct http_route http_routes[]; /* ends with a row of NULLs */
@@ -89,8 +89,9 @@ struct http_request {
     struct buf out;
 
     struct http *http;
-    struct http_conn *conn;   /* it came on */
-    struct http_asked *asked; /* of the service; NULL: nothing */
+    const struct account *account; /* who asks; NULL: nobody */
+    struct http_conn *conn;        /* it came on */
+    struct http_asked *asked;      /* of the service; NULL: nothing */
 };
 
 /* Adds a header to the answer. name is a constant; value is copied. Not for Content-Type, Content-Length, Date and

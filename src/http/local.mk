@@ -4,7 +4,6 @@ libunseen_a_SOURCES += \
 	src/http/api_store.c \
 	src/http/api_timeline.c \
 	src/http/api_write.c \
-	src/http/auth.c \
 	src/http/conn.c \
 	src/http/handlers.h \
 	src/http/health.c \

@@ -21,6 +21,7 @@ const char *status_phrase(unsigned status)
         {200, "OK"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
+        {403, "Forbidden"},
         {404, "Not Found"},
         {405, "Method Not Allowed"},
         {408, "Request Timeout"},
@@ -45,21 +46,6 @@ const char *status_phrase(unsigned status)
     return "Error";
 }
 
-/* Ids within a text may be any bytes; what isn't UTF-8 becomes '?'. */
-static void make_utf8(char *text)
-{
-    for (char *at = text; *at != '\0'; at++) {
-        json_t *whole = json_string(text);
-        if (whole != NULL) {
-            json_decref(whole);
-            return;
-        }
-        if ((*at & 0x80) != 0) {
-            *at = '?';
-        }
-    }
-}
-
 static void write_problem(struct http_request *rq, unsigned status, const char *kind, const char *detail)
 {
     char type[64];
@@ -79,7 +65,7 @@ enum http_outcome http_problem(struct http_request *rq, unsigned status, const c
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
-    make_utf8(detail);
+    utf8_clean(detail); /* ids within it may be any bytes */
     write_problem(rq, status, kind, detail);
     http_count(rq, COUNT_ERRORS, 1);
     return HTTP_DONE;

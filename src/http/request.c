@@ -104,49 +104,55 @@ static void check_path(struct http_request *rq, const struct head *head)
     }
 }
 
-/* Whether the password may be looked at now, see net/logins.h; else the connection waits, or the request is refused. */
-static bool may_login(struct http_request *rq)
+static void on_login(struct account_login *login)
 {
-    struct conn *c = &rq->conn->conn;
-    int64_t now = clock_mono_ms();
-    if (c->wake_ms == 0) {
-        int64_t wait = logins_turn(&c->worker->pool->logins, c->peer, now);
-        if (wait < 0) {
-            http_header(rq, "Retry-After", "10");
-            http_problem(rq, 429, "too-many-failed-logins", "too many failed logins from your address");
-            return false;
-        }
-        c->wake_ms = wait > 0 ? now + wait : 0;
-    }
-    if (c->wake_ms > now) {
+    struct http_conn *s = (struct http_conn *)((char *)login - offsetof(struct http_conn, login));
+    s->login_told = true;
+    conn_kick(&s->conn);
+}
+
+/* Who asks. False: that is not known yet. */
+static bool find_account(struct http_request *rq, const char *authorization)
+{
+    struct http_conn *s = rq->conn;
+    struct account_login *l = &s->login;
+    l->done = on_login;
+    l->edge = "http";
+    struct slice header = authorization != NULL ? slice_str(authorization) : (struct slice){NULL, 0};
+    if (l->pending != NULL || (!s->login_told && account_login_header(&s->conn, l, header) == ACCOUNT_LATE)) {
         return false;
     }
-    c->wake_ms = 0;
+    s->login_told = false;
+    rq->account = account_now(worker_of(rq)->pool->service, &l->who);
     return true;
 }
 
-static void check_login(struct http_request *rq, const char *given)
+static void refuse_login(struct http_request *rq, const struct err *err)
 {
-    struct conn *c = &rq->conn->conn;
-    struct logins *logins = &c->worker->pool->logins;
-    const char *password = config_of(rq)->requirepass;
-    if (password[0] == '\0' || (rq->conn->route->flags & HTTP_NO_AUTH) != 0) {
-        c->wake_ms = 0; /* it may have waited while a password was asked for */
-        return;
+    if (err->code == ERR_NOAUTH || err->code == ERR_WRONGPASS) {
+        http_header(rq, "WWW-Authenticate", "Basic realm=\"unseen\", charset=\"UTF-8\"");
+        http_header(rq, "WWW-Authenticate", "Bearer realm=\"unseen\"");
     }
-    if (given != NULL) {
-        if (!may_login(rq)) {
-            return;
-        }
-        if (auth_right(password, given)) {
-            logins_good(logins, c->peer);
-            return;
-        }
-        http_count(rq, COUNT_FAILED_LOGINS, 1);
-        logins_failed(logins, c->peer, "http", clock_mono_ms());
+    http_fail(rq, err);
+}
+
+/* False: it is not known yet who asks. */
+static bool check_login(struct http_request *rq, const char *authorization)
+{
+    struct err err;
+    unsigned role = rq->conn->route->role;
+    if ((role & ROLE_ANYBODY) != 0) {
+        return true;
     }
-    http_header(rq, "WWW-Authenticate", "Bearer realm=\"unseen\"");
-    http_problem(rq, 401, "unauthorized", "expected the header Authorization: Bearer, and the password behind it");
+    if (!find_account(rq, authorization)) {
+        return false;
+    }
+    if (rq->account == NULL && rq->conn->login.err != NULL) {
+        refuse_login(rq, rq->conn->login.err);
+    } else if (account_check(rq->account, role, &err) < 0) {
+        refuse_login(rq, &err);
+    }
+    return true;
 }
 
 /* Into the worker's own memory: the connection's bytes may move before the body has come. */
@@ -180,13 +186,9 @@ bool request_begin(struct http_conn *s, size_t head_len)
         return true;
     }
     check_path(rq, head);
-    if (rq->status == 0) {
-        check_login(rq, head->fields[FIELD_AUTHORIZATION]);
-    }
-    if (rq->status == 0 && s->conn.wake_ms != 0) {
+    if (rq->status == 0 && !check_login(rq, head->fields[FIELD_AUTHORIZATION])) {
         return false;
     }
-    s->conn.wake_ms = 0;
     if (rq->status == 0 && strcmp(s->route->method, "POST") == 0) {
         check_body(rq, head);
     } else if (rq->status == 0 && head->length > HTTP_BODY_MAX) {

@@ -6,6 +6,7 @@
 #include "http/metrics.h"
 #include "http/parser.h"
 #include "http/timeline.h"
+#include "service/account.h"
 
 /* Beside what its worker has; touched on that thread alone. */
 struct http {
@@ -35,7 +36,9 @@ struct http_conn {
     struct chunks chunks;           /* instead, when it is chunked */
     size_t scanned;                 /* bytes of these */
     struct buf headers;             /* of the answer: name, NUL, value, NUL, ... */
-    size_t lent;                    /* bytes that the service holds of it */
+    struct account_login login;
+    size_t lent;     /* bytes that the service holds of it */
+    bool login_told; /* a late one: the head is read anew */
     bool chunked;
     bool is_head;  /* the answer has no body */
     bool old;      /* HTTP/1.0 */
@@ -50,7 +53,7 @@ extern const struct conn_ops http_conn_ops;
 /* request.c: a request's way. */
 
 /* Reads the head, of so many bytes: afterwards the request is refused (its status is set), or it is to be run once its
- * body is there. False: it must wait for its turn to give a password, and is read anew then. */
+ * body is there. False: who asks is not known yet, and it is read anew once that is. */
 bool request_begin(struct http_conn *s, size_t head_len);
 
 /* All of it is there. True: it is answered; false: the service will do so. */
@@ -76,9 +79,6 @@ void http_timeline_tick(struct worker *w);
 
 /* host.c: whether a header Host names an address, localhost, or one of the names that http_hosts lists. */
 bool host_is_ours(const char *header, const char *extra);
-
-/* auth.c: whether the header Authorization holds the password. */
-bool auth_right(const char *password, const char *header);
 
 static inline struct http *http_of(const struct worker *w)
 {

@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "http/server.h"
-#include "service/slowlog.h"
 
 /* The body is gone when a late request goes on, so what the request points to is copied: its ids stand behind it. */
 struct http_asked {
@@ -53,25 +51,6 @@ static struct http_asked *asked_new(struct http_request *rq, const struct reques
 
 /* --- the answer --- */
 
-/* The arguments of the slow log: the resource, of whom, about what. */
-static void note_if_slow(struct http_request *rq, const struct request *r)
-{
-    struct conn *c = &rq->conn->conn;
-    int64_t us = clock_stopwatch_us() - c->arrived_us;
-    meter_note(&service_of(c)->meter, (enum op)c->op, us, 1);
-    if (!slowlog_wants(config_now(rq->cfg), us)) {
-        return;
-    }
-    struct buf args = {0};
-    struct slice who = r->user.data != NULL ? r->user : r->session;
-    bool more =
-        slowlog_add_arg(&args, 0, 2 + r->n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + r->n, who);
-    for (size_t i = 0; more && i < r->n; i++) {
-        more = slowlog_add_arg(&args, 2 + i, 2 + r->n, r->items[i]);
-    }
-    slowlog_note(c, us, &args);
-}
-
 /* null: there is nothing of that name. */
 static void write_answer(struct http_request *rq, json_t *value)
 {
@@ -102,11 +81,10 @@ static bool tell(struct http_request *rq, struct request *r, enum request_state 
     }
     if (r->err != NULL) {
         http_refuse(rq, r->err, request_is_write(r));
-        service_refused(&rq->conn->conn, r);
     } else {
         write_answer(rq, a->tell(r));
     }
-    note_if_slow(rq, r);
+    service_answered(&rq->conn->conn, r);
     http_submit_end(rq);
     return true;
 }
@@ -123,8 +101,9 @@ bool http_submit_go_on(struct http_request *rq)
     return tell(rq, r, a->late != NULL ? service_resume(c, r) : service_submit(c, r));
 }
 
-static void on_done(struct conn *c)
+static void on_done(struct conn *c, struct request *late)
 {
+    (void)late;
     struct http_request *rq = &((struct http_conn *)c)->rq;
     rq->asked->arrived = true;
     if (c->state == CONN_OPEN && http_submit_go_on(rq)) {
@@ -140,6 +119,7 @@ enum http_outcome http_submit(struct http_request *rq, const struct request *ask
         return HTTP_DONE;
     }
     a->rq.done = on_done;
+    a->rq.account = rq->account;
     rq->conn->lent = a->size;
     rq->conn->conn.op = (int)op;
     return http_submit_go_on(rq) ? HTTP_DONE : HTTP_LATER;

@@ -14,7 +14,7 @@
  * marked done only when all that was read is durable and visible here. So if the note still waited before the local
  * answer was looked up, whatever that lacks stands there, whenever it is asked; and if it didn't, the local answer has
  * it all. A user who is forgotten: the note has ended, and nobody asks. Items that were un-seen here one by one are not
- * asked about (asker_exclude()).
+ * asked about (struct query, elsewhere).
  *
  * As the migration would, it passes over plays older than legacy_months, retention or the window, and over scores that
  * are no time. Of deliveries the newest 100 there count (fewer with a smaller delivered_max), beside those made here.

@@ -7,6 +7,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -42,6 +43,15 @@ void conn_account(struct conn *c)
         c->overdraft = false;
         budget_repay(memory, held);
     }
+}
+
+void conn_charge(struct conn *c, size_t extra)
+{
+    if (extra > c->extra) {
+        c->granted = 0; /* what was allowed is held elsewhere than in out */
+    }
+    c->extra = extra;
+    conn_account(c);
 }
 
 void conn_hold(struct conn *c)
@@ -86,6 +96,9 @@ static void on_closed(uv_handle_t *handle)
     buf_free(&c->out);
     conn_account(c);
     room_rise(c);
+    if (c->ops->gone != NULL && c->refs > 1) {
+        c->ops->gone(c);
+    }
     conn_release(c);
 }
 
@@ -111,9 +124,14 @@ void conn_dismiss(struct conn *c, struct slice last_word)
     conn_abort(c);
 }
 
+static struct slice last_word(struct conn *c, enum conn_end why)
+{
+    return c->ops->last_word != NULL ? c->ops->last_word(c, why) : (struct slice){NULL, 0};
+}
+
 void conn_end(struct conn *c, enum conn_end why)
 {
-    conn_dismiss(c, c->ops->last_word != NULL ? c->ops->last_word(c, why) : (struct slice){NULL, 0});
+    conn_dismiss(c, last_word(c, why));
 }
 
 void conn_finish(struct conn *c)
@@ -268,9 +286,17 @@ static bool is_jammed(struct conn *c, int64_t now)
     return true;
 }
 
+/* Nothing is read of a connection that waits for an answer, so its end is looked for. One that has only shut its own
+ * half still wants the answer. */
+static bool is_cut_off(const struct conn *c)
+{
+    struct pollfd fd = {.fd = conn_fd(c)};
+    return poll(&fd, 1, 0) == 1 && (fd.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 bool conn_is_stranger(const struct conn *c)
 {
-    return !c->trusted && config_now(c->worker->pool->cfg)->requirepass[0] != '\0';
+    return !c->trusted && config_wants_login(config_now(c->worker->pool->cfg));
 }
 
 void conn_tick(struct conn *c, int64_t now)
@@ -278,15 +304,13 @@ void conn_tick(struct conn *c, int64_t now)
     if (c->state == CONN_FINISHING && c->shut && --c->linger <= 0) {
         conn_abort(c);
     }
-    if (c->state == CONN_CLOSING) {
-        return;
+    if (c->state == CONN_OPEN && c->ops->tick != NULL) {
+        c->ops->tick(c, now);
     }
     if (c->state == CONN_OPEN && conn_is_shaking(c) && now - c->opened_ms >= CONN_PATIENCE_SHAKE_MS) {
         give_up(c, "no TLS handshake");
-        return;
     }
-    if (c->wake_ms != 0 && now >= c->wake_ms) {
-        conn_kick(c);
+    if (c->state == CONN_CLOSING) {
         return;
     }
     if (c->sending.len > 0) {
@@ -301,6 +325,9 @@ void conn_tick(struct conn *c, int64_t now)
             give_up(c, "replies are not read, and others wait for their memory");
         }
         return;
+    }
+    if (c->state == CONN_OPEN && c->refs > 1 && is_cut_off(c)) {
+        conn_abort(c);
     }
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;
@@ -317,7 +344,7 @@ void conn_tick(struct conn *c, int64_t now)
         give_up(c, "half a request, and others wait for its memory");
     } else if (conn_is_stranger(c) && now - c->opened_ms >= CONN_PATIENCE_MS) {
         give_up(c, "no password");
-    } else if (idle_timeout > 0 && now - c->active_ms >= idle_timeout) {
+    } else if (idle_timeout > 0 && !c->owed && now - c->active_ms >= idle_timeout) {
         give_up(c, "idle");
     } else if (c->out.len == 0 && c->out.cap > 0 && now - c->active_ms >= WORKER_TICK_MS) {
         buf_free(&c->out); /* an idle connection holds nothing */
@@ -329,7 +356,12 @@ void conn_tick(struct conn *c, int64_t now)
 
 void conn_drain(struct conn *c)
 {
-    if (c->refs == 1 && !c->owed) {
+    if (c->state == CONN_OPEN && c->ops->drain != NULL) {
+        c->ops->drain(c);
+    }
+    if (c->refs == 1 && !c->owed && c->state == CONN_OPEN) {
+        struct slice word = last_word(c, CONN_END_STOPPING);
+        buf_add(&c->out, word.data, word.len);
         conn_finish(c);
     }
 }

@@ -60,7 +60,7 @@ enum {
 /* Why a connection ends before its time. */
 enum conn_end {
     CONN_END_LATE,     /* it took too long */
-    CONN_END_STOPPING, /* the worker stops, and what it waits for did not come */
+    CONN_END_STOPPING, /* the worker stops, and what was asked on it is not done */
 };
 
 struct conn_ops {
@@ -76,10 +76,22 @@ struct conn_ops {
     /* One thing that this connection had recorded was answered: it was of n items, and is durable if err->code is 0. */
     void (*recorded)(struct conn *c, uint32_t n, size_t bytes, const struct err *err);
 
+    /* The peer is gone, and something still holds the connection: nobody waits for what it asked for. NULL: nothing. */
+    void (*gone)(struct conn *c);
+
     /* A last word, if there is one to say; good until the next call. NULL: there never is. */
     struct slice (*last_word)(struct conn *c, enum conn_end why);
 
     void (*close)(struct conn *c); /* the last call: frees what the protocol holds */
+
+    /* NULL where the protocol puts all it has to say into out at once. Else asked before out is sent, and again while
+     * the peer takes it: appends a bounded piece more. False: that was all. */
+    bool (*output)(struct conn *c);
+
+    /* NULL: not wanted. Each second while it is open; and at each turn of the loop once the worker stops, where it says
+     * so to the peer and sets owed. */
+    void (*tick)(struct conn *c, int64_t now_ms);
+    void (*drain)(struct conn *c);
 };
 
 enum conn_state {
@@ -106,7 +118,6 @@ struct conn {
     int64_t arrived_us;           /* when the request at hand had come, by the stopwatch */
     int op;                       /* what it asks for, in the protocol's terms */
     const char *name;             /* how the client calls itself; NULL: it can't */
-    int64_t wake_ms;              /* a paused one is kicked then; 0: no time is set */
 
     /* conn.c's own. */
     const struct conn_ops *ops;
@@ -194,6 +205,9 @@ static inline bool conn_may_reply(struct conn *c, size_t most)
 
 /* Whether so much more may be held for the connection. Whoever has the overdraft comes before all others. */
 bool conn_has_room(const struct conn *c, enum budget_use use, size_t more);
+
+/* The protocol holds so many bytes: sets c->extra, and tells the budget now rather than when input() returns. */
+void conn_charge(struct conn *c, size_t extra);
 
 /* Memory is short: the worker kicks it when so much more may be held. */
 void conn_starve(struct conn *c, enum budget_use use, size_t more);

@@ -115,7 +115,12 @@ bool conn_send(struct conn *c)
 
 void conn_flush(struct conn *c)
 {
-    if (conn_send(c)) {
-        all_sent(c);
-    }
+    bool more;
+    do {
+        more = c->ops->output != NULL && c->state != CONN_CLOSING && c->sending.len == 0 && c->ops->output(c);
+        if (!conn_send(c)) {
+            return;
+        }
+    } while (more);
+    all_sent(c);
 }

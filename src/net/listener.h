@@ -21,7 +21,7 @@ struct listener {
     bool is_loopback; /* only this machine reaches it */
     bool tls;
     char address[LISTENER_TEXT]; /* as bound: "127.0.0.1:7979", "tls://[::1]:7979", "unix:/run/unseen.sock",
-                                  * "http://...", "https://..." */
+                                  * "http://...", "https://...", "grpc://...", "grpcs://..." */
     dev_t dev;                   /* of the socket file, to remove no other one */
     ino_t ino;
     const struct conn_ops *ops;

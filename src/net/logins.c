@@ -3,8 +3,9 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-void logins_init(struct logins *l)
+void logins_init(struct logins *l, uint32_t free)
 {
+    l->free = free;
     pthread_mutex_init(&l->lock, NULL);
 }
 
@@ -52,7 +53,7 @@ int64_t logins_turn(struct logins *l, uint64_t peer, int64_t now)
     int64_t wait = 0;
     pthread_mutex_lock(&l->lock);
     struct login_row *row = find(l, peer, now);
-    if (row != NULL && row->failed >= LOGINS_FREE) {
+    if (row != NULL && row->failed >= l->free) {
         int64_t turn = row->turn_ms > now ? row->turn_ms : now;
         wait = turn - now;
         if (wait > LOGINS_WAIT_MS) {
@@ -65,6 +66,15 @@ int64_t logins_turn(struct logins *l, uint64_t peer, int64_t now)
     return wait;
 }
 
+bool logins_owes(struct logins *l, uint64_t peer, int64_t now)
+{
+    pthread_mutex_lock(&l->lock);
+    const struct login_row *row = peer != PEER_UNIX ? find(l, peer, now) : NULL;
+    bool owes = row != NULL && row->failed >= l->free;
+    pthread_mutex_unlock(&l->lock);
+    return owes;
+}
+
 void logins_failed(struct logins *l, uint64_t peer, const char *edge, int64_t now)
 {
     uint32_t failed = 1;
@@ -75,7 +85,7 @@ void logins_failed(struct logins *l, uint64_t peer, const char *edge, int64_t no
         row->last_ms = now;
         failed = row->failed += row->failed < UINT32_MAX;
     }
-    bool told = log_again(&l->limit);
+    bool told = edge != NULL && log_again(&l->limit);
     uint64_t unlogged = l->unlogged;
     l->unlogged = told ? 0 : unlogged + 1;
     pthread_mutex_unlock(&l->lock);

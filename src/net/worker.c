@@ -343,6 +343,11 @@ static int make_rooms(struct worker_pool *pool, const struct worker_side *side, 
     return code;
 }
 
+int worker_pool_size(const struct config *cfg)
+{
+    return cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
+}
+
 static struct tls_files tls_files(const struct worker_pool *pool)
 {
     const struct config *live = config_now(pool->cfg);
@@ -399,7 +404,7 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
                       struct listeners *listeners, struct err *err)
 {
     pool->cfg = cfg;
-    pool->n = cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
+    pool->n = worker_pool_size(cfg);
     pool->listeners = listeners;
     const struct worker_side *side = find_side(pool);
     pool->n_all = pool->n + (side != NULL);
@@ -412,7 +417,6 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
         pool->n = pool->n_all = 0;
         return err_set(err, ERR_NOMEM, "out of memory for the workers");
     }
-    logins_init(&pool->logins);
     int code = make_rooms(pool, side, err);
     if (code == 0) {
         code = open_tls(pool, err);

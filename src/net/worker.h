@@ -27,7 +27,6 @@
 #include "net/conn.h"
 #include "net/line.h"
 #include "net/listener.h"
-#include "net/logins.h"
 #include "net/loop_queue.h"
 #include "net/room.h"
 #include "net/tls.h"
@@ -131,13 +130,15 @@ struct worker_pool {
     size_t request_max;
     size_t crowd_most; /* worker 0's: bytes of connections and what they held, at most, since memory was given back */
     struct room room, side_room;
-    struct logins logins;
     struct tls_context *tls; /* of the listeners that have it; NULL: none has */
     _Atomic uint64_t last_id;
     atomic_uint next_worker;
     struct listeners *listeners;         /* run by worker 0, but for those of a side */
     int64_t started_ms, started_wall_ms; /* monotonic, and wall */
 };
+
+/* How many share the connections. */
+int worker_pool_size(const struct config *cfg);
 
 /* The listeners are bound before, and handed over: worker_pool_start() begins to accept. pool->hooks and pool->service
  * are set. */

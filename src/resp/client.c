@@ -23,11 +23,18 @@ static void on_open(struct conn *c)
     c->name = s->name;
 }
 
-bool resp_client_trusted(struct resp_client *s)
+const struct account *resp_client_account(struct resp_client *s)
 {
-    struct conn *c = &s->conn;
-    c->trusted = c->trusted || resp_client_config(s)->requirepass[0] == '\0';
-    return c->trusted;
+    const struct account *account = account_now(s->conn.worker->pool->service, &s->who);
+    s->conn.trusted = account != NULL;
+    return account;
+}
+
+static void on_gone(struct conn *c)
+{
+    struct resp_client *s = client_of(c);
+    service_end(s->late);
+    s->late = NULL;
 }
 
 static void on_close(struct conn *c)
@@ -94,6 +101,12 @@ static void drop_request(struct resp_client *s)
     }
 }
 
+/* What EXEC goes through was taken in by the limit of its time. */
+static size_t request_max(const struct resp_client *s)
+{
+    return s->replaying ? PARSER_BYTES_MAX : budget_request_max(&s->conn.worker->pool->budget);
+}
+
 /* Whether there is one: whole, or so bad that only an error is left to say. */
 static bool next_request(struct resp_client *s)
 {
@@ -101,8 +114,8 @@ static bool next_request(struct resp_client *s)
         struct slice in = source(s);
         s->from_queue = s->replaying;
         if (parser_fresh(&s->parser)) {
-            s->parser.bytes_max = budget_request_max(&s->conn.worker->pool->budget);
-            s->parser.guarded = !resp_client_trusted(s);
+            s->parser.bytes_max = request_max(s);
+            s->parser.guarded = resp_client_account(s) == NULL;
         }
         borrow_args(s);
         enum parse_result result = parser_feed(&s->parser, in.data, in.len);
@@ -148,7 +161,7 @@ static void note_if_slow(struct resp_client *s, int64_t us)
     const struct parser *p = &s->parser;
     bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(resp_client_config(s), us);
     const struct command *cmd = wanted ? command_find(p->args[0]) : NULL;
-    if (cmd != NULL && (cmd->flags & CMD_NO_AUTH) == 0) {
+    if (cmd != NULL && (cmd->role & ROLE_ANYBODY) == 0) {
         struct buf args = {0};
         resp_client_keep_args(s, &args);
         slowlog_note(&s->conn, us, &args);
@@ -371,8 +384,9 @@ static enum outcome tell(struct resp_client *s, struct request *rq, enum request
     return outcome;
 }
 
-static void on_done(struct conn *c)
+static void on_done(struct conn *c, struct request *late)
 {
+    (void)late;
     resp_client_answered(client_of(c));
 }
 
@@ -383,6 +397,7 @@ enum outcome resp_client_submit(struct resp_client *s, struct request *rq, write
         return OUTCOME_AGAIN;
     }
     rq->done = on_done;
+    rq->account = resp_client_account(s);
     return tell(s, rq, service_submit(&s->conn, rq), write);
 }
 
@@ -409,6 +424,12 @@ enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...)
     va_end(args);
     write_error(&s->writer, text);
     return OUTCOME_ANSWERED;
+}
+
+enum outcome resp_client_refuse_err(struct resp_client *s, const struct err *err)
+{
+    char text[REFUSAL_TEXT];
+    return resp_client_refuse(s, "%s %s", refusal_of(err->code, true)->word, refusal_text(err, true, text));
 }
 
 enum outcome resp_client_lacks(struct resp_client *s, const char *what)
@@ -438,5 +459,6 @@ const struct conn_ops resp_client_ops = {
     .open = on_open,
     .input = on_input,
     .recorded = on_recorded,
+    .gone = on_gone,
     .close = on_close,
 };

@@ -26,6 +26,7 @@
 #include "net/worker.h"
 #include "resp/parser.h"
 #include "resp/writer.h"
+#include "service/account.h"
 #include "service/request.h"
 #include "service/service.h"
 
@@ -79,6 +80,10 @@ struct resp_client {
     struct buf queue;
     size_t queue_at;
 
+    struct identity who;
+    struct account_login login;
+    bool login_told; /* a late one: its command runs again */
+
     char name[CLIENT_NAME_MAX], lib_name[CLIENT_NAME_MAX], lib_ver[CLIENT_NAME_MAX];
 };
 
@@ -99,9 +104,9 @@ extern atomic_size_t resp_client_overruns;
 /* The arguments of the command at hand, as the slow log has them. */
 void resp_client_keep_args(const struct resp_client *s, struct buf *args);
 
-/* Whether the client may do more than say who it is: it has given the password, or none is asked for, or none any
- * more. A client that was let in stays so when the password changes, as in Redis. */
-bool resp_client_trusted(struct resp_client *s);
+/* Who the client is; NULL: it may only say so. A client that was let in as `default` stays so when requirepass changes,
+ * as in Redis. */
+const struct account *resp_client_account(struct resp_client *s);
 
 /* A LATER command has written its reply: goes on with the next. Not from within the command. */
 void resp_client_answered(struct resp_client *s);
@@ -112,7 +117,8 @@ enum outcome resp_client_submit(struct resp_client *s, struct request *rq, write
 
 /* Writes an error, unless writes are pending: then it is too early (OUTCOME_AGAIN). */
 enum outcome resp_client_refuse(struct resp_client *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-enum outcome resp_client_lacks(struct resp_client *s, const char *what); /* store_lacks() */
+enum outcome resp_client_refuse_err(struct resp_client *s, const struct err *err); /* by service/refusal.h */
+enum outcome resp_client_lacks(struct resp_client *s, const char *what);           /* store_lacks() */
 
 /* An error in the words of service/refusal.h; write: of what was to be recorded. */
 void resp_client_write_err(struct resp_client *s, const struct err *err);

@@ -11,7 +11,7 @@ struct flag_name {
 /* As Redis calls them; the rest of our flags is nobody else's business. */
 static const struct flag_name flag_names[] = {
     {CMD_WRITE, "write"}, {CMD_READONLY, "readonly"}, {CMD_ADMIN, "admin"},
-    {CMD_FAST, "fast"},   {CMD_LOADING, "loading"},   {CMD_NO_AUTH, "no_auth"},
+    {CMD_FAST, "fast"},   {CMD_LOADING, "loading"},
 };
 
 enum { N_FLAGS = sizeof flag_names / sizeof *flag_names, NAMES_MAX = 16 };
@@ -28,7 +28,8 @@ static size_t count_rows(const struct command *rows)
 static void write_info(struct writer *w, const struct command *parent, const struct command *cmd)
 {
     char name[COMMAND_NAME];
-    size_t flags = 0;
+    bool no_auth = (cmd->role & ROLE_ANYBODY) != 0;
+    size_t flags = no_auth;
     for (size_t i = 0; i < N_FLAGS; i++) {
         flags += (cmd->flags & flag_names[i].flag) != 0;
     }
@@ -40,6 +41,9 @@ static void write_info(struct writer *w, const struct command *parent, const str
         if ((cmd->flags & flag_names[i].flag) != 0) {
             write_simple(w, flag_names[i].name);
         }
+    }
+    if (no_auth) {
+        write_simple(w, "no_auth");
     }
     write_int(w, cmd->key); /* first, */
     write_int(w, cmd->key); /* last, */

@@ -14,7 +14,6 @@ enum {
     CMD_FAST = 1 << 2,
     CMD_ADMIN = 1 << 3,
     CMD_LOADING = 1 << 4,     /* also while loading */
-    CMD_NO_AUTH = 1 << 5,     /* also before authentication */
     CMD_IMMEDIATE = 1 << 6,   /* not queued by MULTI */
     CMD_RECORD = 1 << 7,      /* answered by the recorder; need not wait for earlier ones */
     CMD_TEST = 1 << 8,        /* only with a test clock */
@@ -37,6 +36,7 @@ typedef enum outcome command_fn(struct resp_client *s, const struct slice *args,
 struct command {
     const char *name; /* "client", or of a subcommand "setname" */
     int arity;        /* with the name (and the subcommand's); negative: at least */
+    unsigned role;    /* enum account_role: what it needs */
     unsigned flags;
     int key; /* which argument is the user; 0: none */
     command_fn *run;
@@ -63,7 +63,8 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
 enum { COMMAND_NAME = 48 };
 const char *command_full_name(const struct command *parent, const struct command *cmd, char out[COMMAND_NAME]);
 
-command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select, cmd_auth, cmd_hello; /* cmd_connection.c */
+command_fn cmd_ping, cmd_echo, cmd_quit, cmd_reset, cmd_select; /* cmd_connection.c */
+command_fn cmd_auth, cmd_hello, cmd_acl_whoami;                 /* cmd_login.c */
 command_fn cmd_client_getname, cmd_client_id, cmd_client_info, cmd_client_list, cmd_client_setinfo, /* cmd_client.c */
     cmd_client_setname;
 command_fn cmd_multi, cmd_exec, cmd_discard;                                            /* multi.c */

@@ -13,6 +13,7 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_slowlog.c \
 	src/resp/cmd_feed.c \
 	src/resp/cmd_legacy.c \
+	src/resp/cmd_login.c \
 	src/resp/cmd_mirror.c \
 	src/resp/cmd_write.c \
 	src/resp/command.h \

@@ -7,6 +7,7 @@
 #include "net/worker.h"
 #include "resp/client.h"
 #include "resp/command.h"
+#include "service/login.h"
 #include "service/service.h"
 
 struct server {
@@ -38,7 +39,15 @@ int server_start(const struct config *cfg, const struct listeners *beside, struc
     }
     command_index();
     service_init(&s->service, &s->pool);
-    int code = bind_all(s, cfg, beside, err);
+    struct account_set *accounts = NULL;
+    const char *file = config_now(cfg)->accounts;
+    int code = file[0] != '\0' ? account_file_read(file, &accounts, err) : 0;
+    if (code == 0) {
+        code = accounts_open(&s->service, accounts, err);
+    }
+    if (code == 0) {
+        code = bind_all(s, cfg, beside, err);
+    }
     if (code == 0) {
         code = worker_pool_start(&s->pool, cfg, PARSER_BYTES_MAX, &s->listeners, err);
     }
@@ -54,6 +63,11 @@ int server_start(const struct config *cfg, const struct listeners *beside, struc
 int server_attach(struct server *server, struct dedup *dedup, struct err *err)
 {
     return service_attach(&server->service, dedup, err);
+}
+
+bool server_replace_accounts(struct server *server, struct account_set *set)
+{
+    return accounts_replace(&server->service, set);
 }
 
 void server_reconfigured(struct server *server)
@@ -86,6 +100,7 @@ void server_stop(struct server *server)
 
 void server_stop_within(struct server *server, int64_t ms)
 {
+    accounts_stop(&server->service);
     worker_pool_stop(&server->pool, ms);
     service_stop(&server->service);
     listeners_free(&server->listeners);
@@ -94,5 +109,6 @@ void server_stop_within(struct server *server, int64_t ms)
 void server_free(struct server *server)
 {
     worker_pool_free(&server->pool);
+    accounts_free(&server->service);
     free(server);
 }

@@ -14,6 +14,7 @@
 #ifndef UNSEEN_RESP_SERVER_H
 #define UNSEEN_RESP_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@
 #include "config/config.h"
 #include "dedup/dedup.h"
 
+struct account_set;
 struct listeners;
 struct worker_pool;
 struct server;
@@ -33,13 +35,18 @@ enum {
 /* `beside`: the bound listeners of other edges, which are the server's from here on; NULL: there are none. Opens cfg's
  * TCP addresses (port 0: any free one; "none": no TCP) and Unix socket and starts cfg->workers threads. A stale socket
  * file is removed, but only when nobody answers on it. cfg must outlive the server. Returns 0, or ERR_INVALID (an
- * address that can't be read), ERR_SYSTEM (can't be bound: the text says which and why), ERR_NOMEM. */
+ * address that can't be read, a file of accounts that is wrong), ERR_SYSTEM (can't be bound: the text says which and
+ * why), ERR_NOMEM. */
 int server_start(const struct config *cfg, const struct listeners *beside, struct server **server, struct err *err);
 
 /* Ends the loading state: opens an asker for each worker (in the calling thread) and hands it over. dedup must
  * outlive server_stop(), its store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and
  * then the server is still loading. */
 int server_attach(struct server *server, struct dedup *dedup, struct err *err);
+
+/* The accounts as they are from here on (service/login.h), which the server takes over; NULL: there is no file. False:
+ * they were the same. */
+bool server_replace_accounts(struct server *server, struct account_set *set);
 
 /* The configuration was changed (config_change()). */
 void server_reconfigured(struct server *server);

@@ -1,60 +1,33 @@
-/* Questions about a user: the store is asked at once. What stands in the way of that is a source of its own, which
- * makes the request late: a user with very many plays is asked about on the offload thread, and one who is still to be
- * migrated is also asked about in the Redis that they come from, once it is known what is unseen here.
+/* Questions about a user: the store is asked. Where the answer is not at hand the request is late: the store may answer
+ * later, a user with very many plays is asked about on the offload thread, and one who is still to be migrated is also
+ * asked about in the Redis that they come from, once it is known what is unseen here.
  *
- *   first() -> [offload thread] -> go_on(): [the old Redis] -> go_on(): finish()
+ *   request_ask() -> [the store] -> [offload thread] -> go_on(): [the old Redis] -> go_on(): finish()
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "service/impl.h"
 
-/* What the store says, in memory of the loop or of a late question. */
-struct answer {
-    int code;
-    uint8_t *unseen; /* REQUEST_QUESTION: a bit for each item */
-    size_t n_unseen;
-    double error;         /* asker_error() */
-    struct place *places; /* REQUEST_WHY: behind one that is free; */
-    size_t n_places;
-    struct history *history; /* REQUEST_HISTORY */
-};
+_Static_assert((int)REQUEST_QUESTION == QUERY_FILTER && (int)REQUEST_WHY == QUERY_WHY &&
+                   (int)REQUEST_HISTORY == QUERY_HISTORY,
+               "kinds of questions");
 
 struct question {
     struct late late;
+    struct query query; /* asks with copies of what another thread needs */
+    int code;           /* of its answer */
+    struct history history;
+    struct asker_load *load; /* the store is to answer; NULL: no */
     struct offload_job job;
     struct read_through_question read_through;
-    bool wants;       /* the old Redis is still to be asked */
+    bool wants;       /* the old Redis is still to be asked, about query.elsewhere */
     bool was_through; /* it was */
-    struct slice user;
-    uint64_t *hashes;
-    uint8_t *asked, *seen;
-    struct answer answer;
-    struct history history;
+    uint8_t *seen;
+    const char *limit, *cause; /* of what is overdue */
 };
-
-/* --- the store --- */
-
-/* Also on the offload thread. */
-static void look(struct asker *asker, const struct request *rq, struct slice user, const uint64_t *hashes,
-                 struct answer *a, struct err *err)
-{
-    switch (rq->kind) {
-    case REQUEST_QUESTION:
-        a->code = asker_filter(asker, user, hashes, rq->n, a->unseen, &a->n_unseen, err);
-        a->error = asker_error(asker);
-        break;
-    case REQUEST_WHY:
-        a->code = asker_why(asker, user, hashes[0], a->places + 1, err);
-        a->n_places = a->code > 0 ? (size_t)a->code : 0;
-        break;
-    default:
-        a->code = asker_history(asker, user, a->history, err);
-        a->history = a->code > 0 ? a->history : NULL;
-        break;
-    }
-}
 
 /* --- late --- */
 
@@ -85,37 +58,54 @@ static void keep_months(struct question *q)
     if (h->months != NULL) {
         memcpy(h->months, theirs, h->n_months * sizeof *theirs);
     } else if (h->n_months > 0) {
-        q->answer.code = err_set(&q->late.err, ERR_NOMEM, "out of memory");
+        q->code = err_set(&q->late.err, ERR_NOMEM, "out of memory");
     }
-}
-
-/* What may be asked of the old Redis: the unseen ones, less those that were un-seen here one by one. */
-static void set_asked(struct question *q, struct asker *asker, const uint64_t *hashes)
-{
-    if (q->late.rq.kind == REQUEST_QUESTION) {
-        memcpy(q->asked, q->answer.unseen, bitmap_size(q->late.rq.n));
-    } else if (q->late.rq.kind == REQUEST_WHY) {
-        q->asked[0] = 0x80;
-    }
-    asker_exclude(asker, hashes, q->late.rq.n, q->asked);
 }
 
 /* On the offload thread. */
 static void look_aside(struct offload_job *job, struct asker *asker)
 {
     struct question *q = (struct question *)((char *)job - offsetof(struct question, job));
-    look(asker, &q->late.rq, q->user, q->hashes, &q->answer, &q->late.err);
-    if (q->answer.code >= 0 && q->wants) {
-        set_asked(q, asker, q->hashes);
-    }
+    q->code = asker_ask(asker, &q->query, &q->late.err);
     keep_months(q);
 }
 
-/* Where it waits for its turn on the offload thread. */
+static void go_aside(struct service_loop *l, struct question *q)
+{
+    q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside};
+    q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping"); /* unless the thread asks */
+    meter_count(&l->meter, COUNT_LARGE, 1);
+    offload_put(&l->worker->pool->service->offload, &q->job);
+}
+
+/* The store has answered. */
+static void on_load(void *owner)
+{
+    struct question *q = owner;
+    struct service_loop *l = q->late.loop;
+    q->code = asker_end(l->asker, q->load, &q->query, &q->late.err);
+    q->load = NULL;
+    if (q->code == ERR_LARGE) {
+        go_aside(l, q);
+    } else {
+        keep_months(q);
+        late_arrived(&q->late);
+    }
+}
+
+/* Where it waits for the store, or for its turn on the offload thread. */
 static bool take_back(struct late *late)
 {
     struct question *q = (struct question *)late;
-    return offload_take_back(&late->conn->worker->pool->service->offload, &q->job);
+    if (q->load != NULL) {
+        asker_drop(late->loop->asker, q->load);
+        q->load = NULL;
+        q->cause = "the store is late";
+        return true;
+    }
+    bool waits = offload_take_back(&late->loop->worker->pool->service->offload, &q->job);
+    q->cause = waits ? "other users with very many plays are before" : "the user has very many plays";
+    return waits;
 }
 
 static enum request_state go_on(struct service_loop *l, struct late *late);
@@ -123,10 +113,19 @@ static enum request_state go_on(struct service_loop *l, struct late *late);
 static size_t question_size(const struct request *rq)
 {
     size_t places = rq->kind == REQUEST_WHY ? (1 + PLACES_MAX) * sizeof(struct place) : 0;
-    return sizeof(struct question) + places + rq->n * sizeof(uint64_t) + 3 * bitmap_size(rq->n) + rq->user.len;
+    return sizeof(struct question) + ASKER_LOAD_BYTES + places + rq->n * sizeof(uint64_t) + 3 * bitmap_size(rq->n) +
+           rq->user.len;
 }
 
-/* For a user to be migrated, or a large one. NULL: *state says why. Holds copies of what another thread needs. */
+/* The request's own, or that of question_timeout, whichever is earlier. 0: none. */
+static int64_t deadline_of(const struct service_loop *l, const struct request *rq)
+{
+    int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms;
+    int64_t ours = timeout_ms > 0 ? clock_stopwatch_us() + timeout_ms * 1000 : 0, theirs = rq->deadline_us;
+    return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
+}
+
+/* For one that is not answered at once. NULL: *state says why. */
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
 {
@@ -135,35 +134,48 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
         return NULL;
     }
     size_t bits = bitmap_size(rq->n);
+    struct place *places = (struct place *)(q + 1);
+    uint64_t *hashes = (uint64_t *)(places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
+    uint8_t *unseen = (uint8_t *)(hashes + rq->n), *user = unseen + 3 * bits;
     q->late.go_on = go_on;
     q->late.free = free_question;
     q->late.take_back = take_back;
-    q->answer.places = (struct place *)(q + 1);
-    q->hashes = (uint64_t *)(q->answer.places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
-    q->answer.unseen = (uint8_t *)(q->hashes + rq->n);
-    q->asked = q->answer.unseen + bits;
-    q->seen = q->asked + bits;
-    q->answer.history = &q->history;
-    q->user = slice_of((char *)q->seen + bits, rq->user.len);
-    memcpy(q->seen + bits, rq->user.data, rq->user.len);
-    memcpy(q->hashes, l->hashes, rq->n * sizeof *q->hashes);
+    q->late.rq.deadline_us = deadline_of(l, rq);
+    q->limit = q->late.rq.deadline_us == rq->deadline_us ? "its deadline" : "question_timeout";
+    q->seen = unseen + 2 * bits;
     q->wants = wants;
+    q->query = (struct query){.kind = (enum query_kind)rq->kind,
+                              .user = slice_of((char *)user, rq->user.len),
+                              .hashes = hashes,
+                              .n = rq->n,
+                              .unseen = unseen,
+                              .places = places + 1,
+                              .history = &q->history,
+                              .elsewhere = wants ? unseen + bits : NULL};
+    memcpy(user, rq->user.data, rq->user.len);
+    memcpy(hashes, l->hashes, rq->n * sizeof *hashes);
     return q;
 }
 
-/* Asks the old Redis, once, about what of q->asked there is. False: there is nothing to ask, or it can't be asked. */
+/* Asks the old Redis, once, about what is not seen here. False: there is nothing to ask, or it can't be asked. It has a
+ * timeout of its own, and what is known here is an answer: no deadline passes meanwhile. */
 static bool ask_through(struct service_loop *l, struct question *q, const struct slice *items)
 {
-    size_t n = q->late.rq.n, i = 0;
-    while (i < bitmap_size(n) && q->asked[i] == 0) {
+    const uint8_t *asked = q->query.elsewhere;
+    size_t n = q->query.n, i = 0;
+    if (!q->wants || q->code < 0) {
+        return false;
+    }
+    while (i < bitmap_size(n) && asked[i] == 0) {
         i++;
     }
-    if (!q->wants || q->answer.code < 0 || i == bitmap_size(n)) {
+    if (i == bitmap_size(n)) {
         return false;
     }
     q->wants = false;
-    q->read_through = (struct read_through_question){.done = on_through, .n = n, .asked = q->asked, .seen = q->seen};
-    q->was_through = read_through_ask(l->read_through, &q->read_through, q->user, items);
+    q->late.rq.deadline_us = 0;
+    q->read_through = (struct read_through_question){.done = on_through, .n = n, .asked = asked, .seen = q->seen};
+    q->was_through = read_through_ask(l->read_through, &q->read_through, q->query.user, items);
     return q->was_through;
 }
 
@@ -172,21 +184,21 @@ static bool ask_through(struct service_loop *l, struct question *q, const struct
 /* Takes out what the old Redis has. */
 static void unite(struct service_loop *l, struct question *q)
 {
-    struct answer *a = &q->answer;
-    if (!q->was_through || a->code < 0) {
+    struct query *a = &q->query;
+    if (!q->was_through || q->code < 0) {
         return;
     }
-    if (q->late.rq.kind == REQUEST_QUESTION) {
-        a->n_unseen -= read_through_hide(l->read_through, &q->read_through, q->hashes, a->unseen);
+    if (a->kind == QUERY_FILTER) {
+        a->n_unseen -= read_through_hide(l->read_through, &q->read_through, a->hashes, a->unseen);
         return;
     }
     uint8_t unseen = 0x80;
-    if (a->n_places < PLACES_MAX && read_through_hide(NULL, &q->read_through, q->hashes, &unseen) > 0) {
-        a->places[1 + a->n_places++] = (struct place){.kind = PLACE_LEGACY};
+    if (a->n_places < PLACES_MAX && read_through_hide(NULL, &q->read_through, a->hashes, &unseen) > 0) {
+        a->places[a->n_places++] = (struct place){.kind = PLACE_LEGACY};
     }
 }
 
-static void count(struct service_loop *l, const struct request *rq, const struct answer *a)
+static void count(struct service_loop *l, const struct request *rq, const struct query *a)
 {
     struct meter *m = &l->meter;
     meter_count(m, COUNT_QUESTIONS, 1);
@@ -210,29 +222,30 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
     return request_record(l, c, rq, STORE_DELIVERY, dedup_stamp(l->dedup), items, chosen, rq->n_answer, true);
 }
 
-static enum request_state finish(struct service_loop *l, struct conn *c, struct request *rq, struct answer *a,
-                                 const uint64_t *hashes, struct err *err)
+/* a was answered with that code; err says why not. Before its places there is room for one more. */
+static enum request_state finish(struct service_loop *l, struct conn *c, struct request *rq, struct query *a, int code,
+                                 struct err *err)
 {
     bool blocks = rq->session.data != NULL && rq->kind != REQUEST_HISTORY;
-    if (a->code >= 0 && blocks) {
-        int code = sessions_load(l->dedup->sessions, rq->session, &l->blocked, err);
-        a->code = code < 0 ? code : a->code;
+    if (code >= 0 && blocks) {
+        code = sessions_load(l->dedup->sessions, rq->session, &l->blocked, err);
     }
-    if (a->code < 0) {
+    if (code < 0) {
         return request_fail(l, rq, err);
     }
-    rq->history = a->history;
-    if (rq->kind == REQUEST_WHY) {
-        bool blocked = blocks && session_set_has(&l->blocked, rq->items[0], hashes[0]);
-        a->places[0] = (struct place){.kind = PLACE_BLOCKED};
-        rq->places = a->places + !blocked;
-        rq->n_places = a->n_places + blocked;
+    if (rq->kind == REQUEST_HISTORY) {
+        rq->history = a->known ? a->history : NULL;
+        return REQUEST_ANSWERED;
     }
-    if (rq->kind != REQUEST_QUESTION) {
+    if (rq->kind == REQUEST_WHY) {
+        bool blocked = blocks && session_set_has(&l->blocked, rq->items[0], a->hashes[0]);
+        a->places[-1] = (struct place){.kind = PLACE_BLOCKED};
+        rq->places = a->places - blocked;
+        rq->n_places = a->n_places + blocked;
         return REQUEST_ANSWERED;
     }
     if (blocks) {
-        a->n_unseen -= session_set_hide(&l->blocked, rq->items, hashes, rq->n, a->unseen);
+        a->n_unseen -= session_set_hide(&l->blocked, rq->items, a->hashes, rq->n, a->unseen);
     }
     rq->unseen = a->unseen;
     rq->n_unseen = rq->n_answer = a->n_unseen;
@@ -240,7 +253,7 @@ static enum request_state finish(struct service_loop *l, struct conn *c, struct 
         rq->n_answer = (size_t)rq->limit;
     }
     count(l, rq, a);
-    return rq->deliver && rq->n_answer > 0 ? deliver(l, c, rq, hashes) : REQUEST_ANSWERED;
+    return rq->deliver && rq->n_answer > 0 ? deliver(l, c, rq, a->hashes) : REQUEST_ANSWERED;
 }
 
 static enum request_state go_on(struct service_loop *l, struct late *late)
@@ -248,14 +261,15 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
     struct question *q = (struct question *)late;
     struct request *rq = &late->rq;
     if (late->overdue) {
-        q->answer.code = err_set(&late->err, ERR_LATE,
-                                 "not answered within question_timeout: other users with very many plays are before");
+        struct err err = {0};
+        err_set(&err, ERR_LATE, "not answered within %s: %s", q->limit, q->cause);
+        return request_fail(l, rq, &err);
     }
     if (ask_through(l, q, rq->items)) {
-        return late_leave(late, rq, rq->late_size);
+        return late_leave(late, rq);
     }
     unite(l, q);
-    return finish(l, late->conn, rq, &q->answer, q->hashes, &late->err);
+    return finish(l, late->conn, rq, &q->query, q->code, &late->err);
 }
 
 /* --- the beginning --- */
@@ -270,15 +284,25 @@ static bool may_deliver(struct service_loop *l, struct conn *c, const struct req
     return recorder_has_room(l, c, rq->n <= DELIVER_MAX ? size : (size_t)DELIVER_MAX * ID_MAX);
 }
 
-/* The offload thread asks. */
-static enum request_state go_aside(struct service_loop *l, struct request *rq, struct question *q)
+/* The store answers later, or the offload thread is to. q NULL: it was not made before. */
+static enum request_state leave(struct service_loop *l, struct conn *c, struct request *rq, struct question *q,
+                                struct asker_load *load)
 {
-    q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside};
-    q->answer.code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping"); /* unless it does */
-    meter_count(&l->meter, COUNT_LARGE, 1);
-    late_leave(&q->late, rq, question_size(rq));
-    offload_put(&l->worker->pool->service->offload, &q->job);
-    return REQUEST_LATE;
+    enum request_state state = REQUEST_LATE;
+    q = q != NULL ? q : question_new(l, c, rq, false, &state);
+    if (q == NULL) {
+        if (load != NULL) {
+            asker_drop(l->asker, load);
+        }
+        return state;
+    }
+    q->load = load;
+    if (load != NULL) {
+        asker_on_done(load, on_load, q);
+    } else {
+        go_aside(l, q);
+    }
+    return late_leave(&q->late, rq);
 }
 
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
@@ -290,10 +314,6 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     if (rq->deliver && !may_deliver(l, c, rq)) {
         return REQUEST_WAIT;
     }
-    if (rq->deadline_us == 0) {
-        int64_t timeout_ms = config_now(l->dedup->cfg)->question_timeout_ms;
-        rq->deadline_us = timeout_ms > 0 ? c->arrived_us + timeout_ms * 1000 : 0;
-    }
     enum request_state state;
     struct question *q = NULL;
     bool wants =
@@ -301,19 +321,25 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     if (wants && (q = question_new(l, c, rq, true, &state)) == NULL) {
         return state;
     }
-    struct answer own = {.unseen = l->bits, .places = l->places, .history = &l->history};
-    struct answer *a = q != NULL ? &q->answer : &own;
-    look(l->asker, rq, rq->user, l->hashes, a, &err);
-    if (a->code == ERR_LARGE) {
-        q = q != NULL ? q : question_new(l, c, rq, false, &state);
-        return q != NULL ? go_aside(l, rq, q) : state;
+    struct query own = {.kind = (enum query_kind)rq->kind,
+                        .user = rq->user,
+                        .hashes = l->hashes,
+                        .n = rq->n,
+                        .unseen = l->bits,
+                        .places = l->places + 1,
+                        .history = &l->history};
+    struct query *a = q != NULL ? &q->query : &own;
+    struct asker_load *load = NULL;
+    int code = asker_begin(l->asker, a, &load, &err);
+    if (code == STORE_LATER || code == ERR_LARGE) {
+        return leave(l, c, rq, q, load);
     }
     if (q != NULL) {
         rq->late = &q->late.rq;
-        set_asked(q, l->asker, l->hashes);
+        q->code = code;
         if (ask_through(l, q, rq->items)) {
-            return late_leave(&q->late, rq, question_size(rq));
+            return late_leave(&q->late, rq);
         }
     }
-    return finish(l, c, rq, a, l->hashes, &err);
+    return finish(l, c, rq, a, code, &err);
 }

@@ -21,7 +21,7 @@ static void on_forgotten(struct store_forget *forget)
 {
     struct forget *f = forget->owner;
     f->message.deliver = on_message;
-    loop_queue_post(&f->late.conn->worker->queue, &f->message);
+    loop_queue_post(&f->late.loop->worker->queue, &f->message);
 }
 
 static enum request_state answer(struct service_loop *l, struct late *late)
@@ -55,7 +55,7 @@ enum request_state request_forget(struct service_loop *l, struct conn *c, struct
     dedup_forget(l->dedup, &f->forget, f->ids, rq->user, rq->items, rq->n);
     f->forget.done = on_forgotten;
     f->forget.owner = f;
-    late_leave(&f->late, rq, size);
+    late_leave(&f->late, rq);
     l->dedup->store->ops->forget(l->dedup->store, &f->forget);
     return REQUEST_LATE;
 }

@@ -8,26 +8,33 @@
 /* check.c: all rules that need nothing but the request. Items are hashed, and so checked, by whoever needs that. */
 int request_check(const struct request *rq, struct err *err);
 
-/* A late request: the first member of what its kind keeps. */
+/* A late request: the first member of what its kind keeps.
+ *
+ * A source has it from late_leave() until late_arrived(). Whoever asked may be gone before that (service_end()), or the
+ * deadline may pass: then the request is taken back from its source, or, where that is at it, what it keeps lives on
+ * until it arrives, and nobody is told. */
 struct late {
     struct request rq;
-    struct conn *conn;
+    struct conn *conn; /* held while it is waited for */
+    struct service_loop *loop;
     struct err err;
     struct late *next, *prev; /* of the loop, by their deadlines; prev of the first is the last */
-    bool overdue;
+    bool away;                /* a source has it */
+    bool overdue;             /* the deadline has passed */
+    bool ended;               /* nobody wants it any more */
     enum request_state (*go_on)(struct service_loop *l, struct late *late);
     void (*free)(struct late *late);
-    bool (*take_back)(struct late *late); /* from its source, where the deadline passes; false: it is at it. NULL: no */
+    bool (*take_back)(struct late *late); /* from its source; false: that is at it. NULL: it always is */
 };
 
 /* Memory of so many bytes for a late request, zeroed but for the request, whose items stay the edge's. NULL: there is
  * none; then *state says what to answer. */
 void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_t size, enum request_state *state);
 
-/* A source has it. Returns REQUEST_LATE. */
-enum request_state late_leave(struct late *late, struct request *rq, size_t size);
+/* A source has it, and the edge is told when it has arrived. Returns REQUEST_LATE. */
+enum request_state late_leave(struct late *late, struct request *rq);
 
-/* On the loop: the source is through with it. Tells the edge. */
+/* On the loop: the source is through with it. */
 void late_arrived(struct late *late);
 
 /* The outcome: an error, in memory that lasts as long as the request. */

@@ -1,5 +1,15 @@
 # the request layer: the rules of every operation, for all edges
 libunseen_a_SOURCES += \
+	src/service/account.c \
+	src/service/account.h \
+	src/service/account_file.c \
+	src/service/account_file.h \
+	src/service/account_impl.h \
+	src/service/account_memo.c \
+	src/service/account_memo.h \
+	src/service/authorization.c \
+	src/service/login.c \
+	src/service/login.h \
 	src/service/ask.c \
 	src/service/check.c \
 	src/service/forget.c \

@@ -14,7 +14,8 @@ const char *const op_names[OPS] = {
 };
 
 const char *const meter_error_names[METER_ERRORS] = {
-    "ERR", "BUSY", "MISCONF", "OOM", "LOADING", "NOAUTH", "WRONGPASS", "NOPROTO", "EXECABORT", "READONLY", "other",
+    "ERR",       "BUSY",   "MISCONF", "OOM",       "LOADING",  "NOAUTH",
+    "WRONGPASS", "NOPERM", "NOPROTO", "EXECABORT", "READONLY", "other",
 };
 
 const struct figure meter_figures[METER_COUNTS] = {

@@ -39,7 +39,7 @@ extern const char *const op_names[OPS];
 enum op op_find(const char *name);
 
 /* Errors by the first word of their text, which is what clients decide on. The last is for all others. */
-enum { METER_ERRORS = 11 };
+enum { METER_ERRORS = 12 };
 extern const char *const meter_error_names[METER_ERRORS];
 
 /* What requests were about. */

@@ -114,6 +114,7 @@ void offload_stop(struct offload *a)
     a->stop = true;
     pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
+    asker_stop(a->asker);
     pthread_join(a->thread, NULL);
     a->has_thread = false;
     for (struct loop_message *message = a->first, *next; message != NULL; message = next) {

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "service/account.h"
 #include "service/impl.h"
+#include "service/slowlog.h"
 
 enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err)
 {
@@ -30,7 +32,9 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
     }
     late->rq = *rq;
     late->rq.late = &late->rq;
+    late->rq.late_size = size;
     late->conn = c;
+    late->loop = l;
     return late;
 }
 
@@ -70,6 +74,9 @@ static void insert(struct service_loop *l, struct late *late)
 
 static void withdraw(struct service_loop *l, struct late *late)
 {
+    if (late->prev == NULL) {
+        return; /* it is not among them */
+    }
     bool was_first = l->late == late;
     struct late *behind = late->next != NULL ? late->next : l->late;
     behind->prev = late->prev;
@@ -79,28 +86,47 @@ static void withdraw(struct service_loop *l, struct late *late)
     } else {
         late->prev->next = late->next;
     }
-    late->rq.deadline_us = 0;
+    late->next = late->prev = NULL;
 }
 
-enum request_state late_leave(struct late *late, struct request *rq, size_t size)
+enum request_state late_leave(struct late *late, struct request *rq)
 {
     conn_hold(late->conn);
     rq->late = &late->rq;
-    rq->late_size = late->rq.late_size = size;
+    rq->late_size = late->rq.late_size;
+    late->away = true;
     if (late->rq.deadline_us != 0) {
-        insert(service_of(late->conn), late);
+        insert(late->loop, late);
     }
     return REQUEST_LATE;
 }
 
-void late_arrived(struct late *late)
+static void tell(struct late *late)
 {
     struct conn *c = late->conn;
-    if (late->rq.deadline_us != 0) {
-        withdraw(service_of(c), late);
-    }
-    late->rq.done(c);
+    withdraw(late->loop, late);
+    late->rq.done(c, &late->rq);
     conn_release(c);
+}
+
+void late_arrived(struct late *late)
+{
+    late->away = false;
+    if (late->ended) {
+        budget_give(&late->loop->worker->memory, late->rq.late_size);
+        late->free(late);
+    } else if (!late->overdue) {
+        tell(late);
+    }
+}
+
+/* False: a source is at it. */
+static bool take_back(struct late *late)
+{
+    if (late->away && late->take_back != NULL && late->take_back(late)) {
+        late->away = false;
+    }
+    return !late->away;
 }
 
 void service_on_deadline(uv_timer_t *timer)
@@ -109,13 +135,30 @@ void service_on_deadline(uv_timer_t *timer)
     int64_t now = clock_stopwatch_us();
     while (l->late != NULL && l->late->rq.deadline_us <= now) {
         struct late *late = l->late;
-        withdraw(l, late);
-        if (late->take_back != NULL && late->take_back(late)) {
-            late->overdue = true;
-            late_arrived(late);
-        }
+        late->overdue = true;
+        take_back(late);
+        tell(late);
     }
     set_timer(l);
+}
+
+void service_end(struct request *rq)
+{
+    struct late *late = (struct late *)rq;
+    if (late == NULL) {
+        return;
+    }
+    struct conn *c = late->away && !late->overdue ? late->conn : NULL;
+    withdraw(late->loop, late);
+    if (take_back(late)) {
+        late->free(late);
+    } else {
+        late->ended = true;
+        budget_take(&late->loop->worker->memory, late->rq.late_size);
+    }
+    if (c != NULL) {
+        conn_release(c);
+    }
 }
 
 void service_refused(struct conn *c, const struct request *rq)
@@ -123,18 +166,35 @@ void service_refused(struct conn *c, const struct request *rq)
     meter_count(&service_of(c)->meter, COUNT_TIMES_REFUSED, rq->has_at && rq->err->code == ERR_RANGE);
 }
 
+/* The arguments of the slow log: the operation, of whom, about what. */
+static void note_slow(struct conn *c, const struct request *rq, int64_t us)
+{
+    struct buf args = {0};
+    struct slice who = rq->user.data != NULL ? rq->user : rq->session;
+    bool more =
+        slowlog_add_arg(&args, 0, 2 + rq->n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + rq->n, who);
+    for (size_t i = 0; more && i < rq->n; i++) {
+        more = slowlog_add_arg(&args, 2 + i, 2 + rq->n, rq->items[i]);
+    }
+    slowlog_note(c, us, &args);
+}
+
+void service_answered(struct conn *c, const struct request *rq)
+{
+    int64_t us = clock_stopwatch_us() - c->arrived_us;
+    meter_note(&service_of(c)->meter, (enum op)c->op, us, 1);
+    if (slowlog_wants(config_now(c->worker->pool->cfg), us)) {
+        note_slow(c, rq, us);
+    }
+    if (rq->err != NULL) {
+        service_refused(c, rq);
+    }
+}
+
 enum request_state service_resume(struct conn *c, struct request *rq)
 {
     struct late *late = (struct late *)rq;
     return late->go_on(service_of(c), late);
-}
-
-void service_end(struct request *rq)
-{
-    if (rq != NULL) {
-        struct late *late = (struct late *)rq;
-        late->free(late);
-    }
 }
 
 /* --- what is recorded --- */
@@ -211,7 +271,7 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     };
     struct service_loop *l = service_of(c);
     struct err err;
-    if (request_check(rq, &err) < 0) {
+    if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);

@@ -2,11 +2,11 @@
  * operation stand behind service_submit(): ids, times, limits, which rules exclude each other, what is counted, what a
  * scroll session hides, and which error is said in which words (refusal.h).
  *
- * Nothing is asked twice. Who answers a question is not the edge's to know: the store at once; for a user with very
- * many plays a thread beside the workers (offload.h); and for one who is still to be migrated also the Redis that they
- * come from (legacy/read_through.h), once it is known what is unseen here. While one of those is at it, the request is
- * REQUEST_LATE: the edge keeps `late`, and the request's bytes where they are; done() tells it to go on with
- * service_resume(), as often as that says REQUEST_LATE again.
+ * Nothing is asked twice. Who answers a question is not the edge's to know: the store, at once or later; for a user
+ * with very many plays a thread beside the workers (offload.h); and for one who is still to be migrated also the Redis
+ * that they come from (legacy/read_through.h), once it is known what is unseen here. While one of those is at it, the
+ * request is REQUEST_LATE: the edge keeps `late`, and the request's bytes where they are; done() tells it to go on with
+ * service_resume(), as often as that says REQUEST_LATE again. A connection may have any number of late requests.
  */
 #ifndef UNSEEN_SERVICE_REQUEST_H
 #define UNSEEN_SERVICE_REQUEST_H
@@ -43,10 +43,13 @@ enum request_state {
     REQUEST_WAIT,     /* nothing was done: memory is short, and the connection waits in line; again when it is kicked */
 };
 
+struct account;
+
 struct request {
     /* What is asked. */
     enum request_kind kind;
     enum question_form form;
+    const struct account *account; /* who asks, by account_now(); NULL: nobody */
     struct slice user;
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
@@ -54,9 +57,10 @@ struct request {
     int64_t at_ms; /* of plays, unix; with has_at */
     int64_t limit; /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
-    int64_t
-        deadline_us; /* by the stopwatch: a question that waits its turn beyond it is refused; 0: question_timeout's */
-    void (*done)(struct conn *c); /* a late one may go on; on the loop, not from within a call. The peer may be gone. */
+    int64_t deadline_us; /* by the stopwatch: a question that is not answered by then is refused, as it is
+                          * question_timeout after it was submitted; 0: none of its own */
+    /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
+    void (*done)(struct conn *c, struct request *late);
 
     /* What came of it. */
     const struct err *err; /* NULL: it was done; see refusal_of() */
@@ -83,7 +87,12 @@ enum request_state service_resume(struct conn *c, struct request *rq);
 /* The edge has told rq->err, and will not submit it again: counts it. */
 void service_refused(struct conn *c, const struct request *rq);
 
-/* Frees a late request. It was answered, or its connection is being freed. NULL: nothing. */
+/* The edge tells what came of it, REQUEST_ANSWERED: counts that if it is an error, measures it as c->op since
+ * c->arrived_us, and notes it where that was slow. (What is recorded, the recorder measures.) */
+void service_answered(struct conn *c, const struct request *rq);
+
+/* Ends a late request: its outcome was told, or nobody waits for it any more, and then done() is not called. A question
+ * that waits for its turn loses that; what is being done goes on. NULL: nothing. */
 void service_end(struct request *late);
 
 /* Whether it is to record something: what failed of it was not recorded, rather than not answered (refusal.h). */

@@ -91,6 +91,23 @@ static void free_attach(struct attach_message *m)
     }
 }
 
+static void on_answers(struct loop_message *message, void *owner)
+{
+    (void)message;
+    struct service_loop *l = ((struct worker *)owner)->service;
+    if (l->asker != NULL) {
+        asker_deliver(l->asker);
+    }
+}
+
+/* On a thread of the store. */
+static void wake(void *loop)
+{
+    struct service_loop *l = loop;
+    l->answers.deliver = on_answers;
+    loop_queue_post(&l->worker->queue, &l->answers);
+}
+
 static void on_attach(struct loop_message *message, void *owner)
 {
     struct worker *w = owner;
@@ -109,7 +126,8 @@ static void on_attach(struct loop_message *message, void *owner)
     free_attach(m);
 }
 
-static int make_attach(const struct dedup *dedup, struct attach_message **message, struct err *err)
+static int make_attach(struct service_loop *l, const struct dedup *dedup, struct attach_message **message,
+                       struct err *err)
 {
     struct attach_message *m = *message = calloc(1, sizeof *m);
     if (m == NULL) {
@@ -120,6 +138,7 @@ static int make_attach(const struct dedup *dedup, struct attach_message **messag
     int code = asker_open(dedup, &m->asker, err);
     if (code == 0) {
         asker_leave_large(m->asker);
+        asker_on_answers(m->asker, wake, l);
         code = read_through_port_new(dedup->read_through, &m->read_through, err);
     }
     return code;
@@ -131,7 +150,7 @@ int service_attach(struct service *s, const struct dedup *dedup, struct err *err
     struct attach_message **messages = calloc((size_t)n, sizeof(struct attach_message *));
     int code = messages == NULL ? err_set(err, ERR_NOMEM, "out of memory for the workers' readers") : 0;
     for (int i = 0; code == 0 && i < n; i++) {
-        code = make_attach(dedup, &messages[i], err);
+        code = make_attach(s->pool->workers[i].service, dedup, &messages[i], err);
     }
     if (code == 0) {
         code = offload_start(&s->offload, dedup, err);

@@ -18,8 +18,11 @@
 #include "service/offload.h"
 #include "service/recorder.h"
 
+struct accounts;
+
 struct service {
     struct worker_pool *pool;
+    struct accounts *accounts;           /* login.h */
     _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
     struct offload offload;              /* runs between service_attach() and service_stop() */
 };
@@ -30,6 +33,7 @@ struct service_loop {
     struct worker *worker;
     const struct dedup *dedup; /* NULL while the store recovers */
     struct asker *asker;
+    struct loop_message answers;            /* the asker's have come */
     struct read_through_port *read_through; /* NULL: there is no other Redis */
     struct recorder recorder;
     struct meter meter;

@@ -22,10 +22,17 @@ static int open_memory(const struct config *cfg, store_progress *progress, struc
     return memory_store_open(cfg, NULL, store, err);
 }
 
+static int open_later(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
+{
+    (void)progress;
+    return memory_store_open(cfg, &(struct memory_store_options){.later = true}, store, err);
+}
+
 /* The order of enum config_store. */
 const struct store_engine store_engines[] = {
     {"sqlite", open_sqlite},
     {"memory", open_memory},
+    {"memory:later", open_later},
 };
 const size_t store_engines_count = sizeof store_engines / sizeof *store_engines;
 

@@ -201,19 +201,24 @@ struct store_ops {
     /* The test clock moved: done() after everything that became due (turn, flush, retry, expiry) was done. */
     void (*tick)(struct store *s, struct store_call *call);
 
-    /* Blocks while the reader's files are opened. */
+    /* Blocks while the reader's files are opened; but loops open readers in between when answers come later, so an
+     * engine that answers later only makes memory here. */
     int (*reader_open)(struct store *s, struct store_reader **reader, struct err *err);
+
+    /* A load that is under way is answered before, with ERR_CLOSED if need be: no done() is called, or still running,
+     * once it has returned. Blocks as long as that takes, which must not depend on a network. */
     void (*reader_close)(struct store_reader *reader);
 
     /* A user's window. Answered at once: returns 0 or the error's code, and done() is not called. Or STORE_LATER:
-     * done() is called on a thread of the store. A reader has one load at a time; whoever wants several under way opens
-     * several readers. ERR_LARGE when there are more than STORE_LARGE bytes of filters and staged plays, found out
-     * before they are read; ERR_CORRUPT naming user and month when a needed blob is unreadable and on_damage = error;
-     * ERR_NOMEM, ERR_IO. */
+     * done() is called on a thread of the store, once, however long it takes. A reader has one load at a time; whoever
+     * wants several under way opens several readers. ERR_LARGE when there are more than STORE_LARGE bytes of filters
+     * and staged plays, found out before they are read; ERR_CORRUPT naming user and month when a needed blob is
+     * unreadable and on_damage = error; ERR_NOMEM, ERR_IO. */
     int (*load)(struct store_reader *reader, struct store_load *load);
 
     /* The same for a user of any size, whose positions are not kept but handed over as they are decoded: the filters
-     * of the view have positions = NULL. What was handed over means nothing when it fails. Blocks while it reads. */
+     * of the view have positions = NULL. What was handed over means nothing when it fails. Blocks while it reads: only
+     * threads that may wait call it. */
     int (*scan)(struct store_reader *reader, int64_t key, struct slice user, int first_month,
                 const struct store_scan *scan, struct store_view *view, struct err *err);
 
@@ -267,10 +272,6 @@ struct store {
     const struct store_migration_ops *migration; /* store/migration.h */
     const struct store_sessions_ops *sessions;   /* store/saved_sessions.h */
 };
-
-/* Loads and waits for the answer, if it comes later: for a thread that has nothing else to do. Blocks. */
-int store_load_wait(struct store *s, struct store_reader *reader, int64_t key, struct slice user, int first_month,
-                    struct store_view *view, struct err *err);
 
 /* What a command answers whose capability is NULL: ERR_ABSENT, `the store "memory" keeps no ring`. what: "ring". */
 int store_lacks(const struct store *s, const char *what, struct err *err);

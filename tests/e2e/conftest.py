@@ -56,6 +56,9 @@ class Server:
         options.setdefault("workers", "2")
         options.setdefault("timezone", "UTC")
         options.setdefault("http", "none")  # many run side by side
+        options.setdefault("grpc", "none")
+        if "UNSEEN_TEST_STORE" in os.environ:  # see docs/store.md
+            options.setdefault("store", os.environ["UNSEEN_TEST_STORE"])
         if tcp:
             options.setdefault("listen", f"127.0.0.1:{self.port}")
         options["data"] = str(self.data)
@@ -85,6 +88,8 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode}\n{self.log()}")
+            if "accounts" in self.options and " ready " in self.log():
+                return self
             try:
                 with self.client() as c:
                     if "requirepass" in self.options:

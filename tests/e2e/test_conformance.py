@@ -1,5 +1,6 @@
 """Every operation, with good and with bad input, through every edge: the outcome, the words of an error and what is
-counted are the same. A row is an operation as each edge says it; it is run for a user of each edge's own."""
+counted are the same, whether the store answers at once or later. A row is an operation as each edge says it; it is run
+for a user of each edge's own."""
 import base64
 
 import pytest
@@ -7,16 +8,26 @@ import pytest
 from conftest import DAY, START
 from resp import RespError, flat
 from test_http import Asker
+from unseen_grpc import Grpc as Calls
+from unseen_grpc import grpc
 
 LONG = "x" * 256
 MANY = [f"c{i}" for i in range(16)]
-EDGES = ("RESP2", "RESP3", "HTTP")
+EDGES = ("RESP2", "RESP3", "HTTP", "GRPC")
 PLAYED = [("PLAYED", "{u}", "a", "b")]
 BLOCKED = [("BLOCK", "{s}", "7", "8")]
 
 # Which first words of RESP stand for which problems of HTTP.
 WORDS = {"bad-request": "ERR", "disk-full": "MISCONF", "not-recorded": "MISCONF", "busy": "BUSY", "out-of-memory": "OOM",
-         "recovering": "LOADING", "shared-key": "ERR", "damaged": "ERR", "failed": "ERR"}
+         "recovering": "LOADING", "shared-key": "ERR", "damaged": "ERR", "failed": "ERR", "unauthorized": "NOAUTH",
+         "forbidden": "NOPERM"}
+
+
+# And statuses of gRPC, of those that are tried here.
+STATUSES = {"INVALID_ARGUMENT": "ERR", "OUT_OF_RANGE": "ERR", "UNAUTHENTICATED": "NOAUTH", "PERMISSION_DENIED": "NOPERM"}
+
+# What gRPC says otherwise, since a field that is not set is 0 or empty: no limit, no session.
+NOT_OF_GRPC = {"limit of none", "empty session", "why an empty session"}
 
 
 def unseen(**fields):
@@ -169,6 +180,52 @@ class Http:
         return "answer", http_value(path, status, answer)
 
 
+class Grpc:
+    """Asks as HTTP does, in its own words."""
+
+    METHODS = {"/v1/played": "Played", "/v1/delivered": "Delivered", "/v1/unseen": "Filter", "/v1/why": "Why",
+               "/v1/block": "Block", "/v1/unblock": "Unblock"}
+    FORMS = {"items": 2, "indexes": 1, "bitmap": 0}
+
+    def __init__(self, server, header=None):
+        self.calls = Calls(server)
+        self.metadata = [(name.lower(), value) for name, value in (header or {}).items()]
+
+    def call(self, method, path, body):
+        if body is not None:
+            fields = dict(body)
+            if path == "/v1/unseen":
+                fields["reply"] = self.FORMS[fields.get("reply", "items")]
+            if path == "/v1/unblock" and "ids" not in fields:
+                fields["all"] = True
+            return self.METHODS[path], fields
+        user, _, items = path.removeprefix("/v1/users/").partition("?")
+        if method == "GET":
+            return "History", {"user": user}
+        items = [item.removeprefix("item=") for item in items.split("&") if item]
+        return "Forget", {"user": user, **({"items": items} if items else {"all": True})}
+
+    def value(self, name, fields, reply):
+        if name == "Filter":
+            return [base64.b64encode(reply.bitmap).decode(), list(reply.indexes), list(reply.items)][fields["reply"]]
+        if name == "Why":
+            return [place.place for place in reply.places]
+        if name == "History":
+            months = [{"month": m.month, "items": m.items, "bytes": m.bytes, "error": m.error, "sealed": m.sealed,
+                       "in_window": m.in_window, "expires": m.expires} for m in reply.months]
+            return {"staged": reply.staged, "delivered": reply.delivered, "error": reply.error, "months": months}
+        return reply.count
+
+    def outcome(self, resp, http):
+        name, fields = self.call(*http)
+        try:
+            return "answer", self.value(name, fields, self.calls.ask(name, metadata=self.metadata, **fields))
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.NOT_FOUND:
+                return "answer", None
+            return "error", STATUSES[error.code().name], error.details()
+
+
 COUNTED = ("questions", "candidates", "candidates_unseen", "plays_received", "deliveries_received", "event_times_replaced",
            "event_times_refused", "total_error_replies", "total_commands_processed", "large_questions",
            "questions_over_error_rate", "users_forgotten", "items_forgotten")
@@ -195,19 +252,22 @@ def difference(before, after):
     return {k: after[k] - before.get(k, 0) - less.get(k, 0) for k in after if after[k] - before.get(k, 0) != less.get(k, 0)}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
+@pytest.fixture(scope="module", params=["sqlite", "memory:later"])
+def served(tmp_path_factory, request):
     from conftest import Server
-    server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", delivered_max=100)
-    yield server, {"RESP2": Resp(server, 2), "RESP3": Resp(server, 3), "HTTP": Http(server)}
+    server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", grpc="127.0.0.1:0", delivered_max=100,
+                    store=request.param)
+    yield server, {"RESP2": Resp(server, 2), "RESP3": Resp(server, 3), "HTTP": Http(server), "GRPC": Grpc(server)}
     server.stop()
 
 
 @pytest.mark.parametrize("resp, http, before", ROWS)
-def test_edges_agree(served, resp, http, before):
+def test_edges_agree(served, resp, http, before, request):
     server, edges = served
+    name = request.node.callspec.id.split("-", 1)[1]  # less the store's
+    asked = [edge for edge in EDGES if edge != "GRPC" or name not in NOT_OF_GRPC]
     outcomes, counts = {}, {}
-    for edge in EDGES:
+    for edge in asked:
         with server.client() as c:
             c.command("FORGET", named("{u}", edge))
             c.command("UNBLOCK", named("{s}", edge))
@@ -216,6 +276,48 @@ def test_edges_agree(served, resp, http, before):
         then = counted(server)
         outcomes[edge] = edges[edge].outcome(named(resp, edge), named(http, edge))
         counts[edge] = difference(then, counted(server))
-    assert outcomes["RESP2"] == outcomes["RESP3"] == outcomes["HTTP"]
-    assert counts["RESP2"] == counts["RESP3"] == counts["HTTP"]
+    for edge in asked:
+        assert outcomes[edge] == outcomes["RESP2"], edge
+        assert counts[edge] == counts["RESP2"], edge
     assert counts["HTTP"], "the operation was counted nowhere"
+
+
+# --- who may ---
+
+WHO = ("nobody", "the-ask", "the-record", "the-forget", "the-watch")
+ASKED = ("play", "delivery", "question", "deliver", "why", "history", "forget", "forget an item", "block", "unblock")
+GUARDED = [pytest.param(who, *row.values[:2], id=f"{row.id} by {who}") for row in ROWS for who in WHO
+           if row.id in ASKED and (who != "nobody" or len(row.values[0]) <= 10)]  # RESP reads no more without a login
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A server with an account of each role, and each edge as each of them."""
+    from conftest import Server
+    from test_accounts import account, basic
+    folder = tmp_path_factory.mktemp("guarded")
+    for name in WHO[1:]:
+        account(folder / "accounts", "add", name, "--roles", name[4:], password=name)
+    server = Server(folder, http="127.0.0.1:0", grpc="127.0.0.1:0", accounts=str(folder / "accounts"),
+                    requirepass="all")
+    edges = {}
+    for who in WHO:
+        header = basic(who, who) if who != "nobody" else {}
+        edges[who] = {"RESP2": Resp(server, 2), "RESP3": Resp(server, 2), "HTTP": Http(server), "GRPC": Grpc(server, header)}
+        if who != "nobody":
+            edges[who]["RESP2"].client.command("AUTH", who, who)
+            edges[who]["RESP3"].client.command("HELLO", "3", "AUTH", who, who)
+            edges[who]["HTTP"].asker.headers = header
+    yield edges
+    server.stop()
+
+
+@pytest.mark.parametrize("who, resp, http", GUARDED)
+def test_edges_agree_who_may(guarded, who, resp, http):
+    """The same words through each edge; where it is allowed, the same answer."""
+    outcomes = {edge: guarded[who][edge].outcome(named(resp, edge), named(http, edge)) for edge in EDGES}
+    assert outcomes["RESP2"] == outcomes["RESP3"] == outcomes["HTTP"] == outcomes["GRPC"]
+    if who == "nobody":
+        assert outcomes["HTTP"] == ("error", "NOAUTH", "Authentication required.")
+    elif outcomes["HTTP"][0] == "error":
+        assert outcomes["HTTP"][1] == "NOPERM" and f"User {who} has no permissions" in outcomes["HTTP"][2]

@@ -96,12 +96,12 @@ def test_it_listens_for_others_and_wants_a_password(folder):
     file = folder / "image/etc/unseen/unseen.conf"
     refused = run("check-config", file, check=False)
     assert refused.returncode == 1 and b"set requirepass" in refused.stderr
-    environment = {**os.environ, "UNSEEN_REQUIREPASS": "hush", "UNSEEN_HTTP": "none"}
+    environment = {**os.environ, "UNSEEN_REQUIREPASS": "hush", "UNSEEN_HTTP": "none", "UNSEEN_GRPC": "none"}
     options = json.loads(run("check-config", file, "--json", env=environment).stdout)["options"]
     assert options["listen"]["value"] == "0.0.0.0:7979" and options["listen"]["from"] == "file"
     assert options["http"]["value"] == "none" and options["http"]["from"] == "environment"
     changed = {name for name, option in options.items() if option["changed"]}
-    assert changed == {"listen", "http", "requirepass"}
+    assert changed == {"listen", "http", "grpc", "requirepass"}
 
 
 def test_it_is_checked_by_a_subcommand_that_there_is():

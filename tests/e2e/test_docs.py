@@ -1,8 +1,8 @@
 """The examples of the documents, run as they stand against a real server.
 
 In README.md and docs/commands.md a fence that says ```redis (or ```redis3, for RESP3) is an example: a line "> ..." is
-typed into redis-cli, what follows is what it must show. In README.md, docs/operations.md and docs/http.md
-```console tested is the same for a shell and "$ ...". "..." in what is shown stands for anything, also for whole lines;
+typed into redis-cli, what follows is what it must show. In README.md, docs/operations.md, docs/http.md and
+docs/grpc.md ```console tested is the same for a shell and "$ ...". "..." in what is shown stands for anything, also for whole lines;
 "  # ..." behind a command is a remark. All examples of a kind in a document share one folder, and run in their order.
 """
 import os
@@ -15,6 +15,11 @@ import pytest
 from conftest import REPO, UNSEEN, http_url
 
 SEED = "5eed5eed5eed5eed"
+INSTALLED = "/usr/share/unseen/proto"
+
+
+def grpc_url(server):
+    return "http" + re.findall(r'listening address="grpc(://[^"]*)"', server.log())[-1]
 
 
 def examples(document, language):
@@ -67,13 +72,13 @@ def test_redis_examples(make_server, document):
         compare(document, line, shown, result.stdout + result.stderr)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/operations.md", "docs/http.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/operations.md", "docs/http.md", "docs/grpc.md"])
 def test_shell_examples(make_server, folder, document):
-    """In a folder in which `unseen` is on the path, the sources are in $SOURCES, and a server answers HTTP at
-    $U, which the README writes as http://127.0.0.1:7980."""
-    server = make_server(hash_seed=SEED, http="127.0.0.1:0", backup_root=str(folder / "work" / "served-backups"))
+    """In a folder in which `unseen` is on the path, the sources are in $SOURCES, and a server answers HTTP at $U, which
+    the README writes as http://127.0.0.1:7980, and gRPC at $G."""
+    server = make_server(hash_seed=SEED, http="127.0.0.1:0", grpc="127.0.0.1:0", backup_root=str(folder / "work" / "served-backups"))
     environment = dict(os.environ, PATH=f"{UNSEEN.parent}:{os.environ['PATH']}", SOURCES=str(REPO), TZ="UTC",
-                       PORT=str(server.port), U=http_url(server), LC_ALL="C.UTF-8")
+                       PORT=str(server.port), U=http_url(server), G=grpc_url(server), LC_ALL="C.UTF-8")
     work = folder / "work"
     work.mkdir()
     shutil.copy(REPO / "etc" / "unseen.conf", work)
@@ -81,7 +86,7 @@ def test_shell_examples(make_server, folder, document):
     blocks = examples(document, "console tested")
     assert blocks, f"{document} has no examples"
     for line, text in blocks:
-        typed, shown = split(text.replace("http://127.0.0.1:7980", "$U"), "$ ")
+        typed, shown = split(text.replace("http://127.0.0.1:7980", "$U").replace(INSTALLED, "$SOURCES/proto"), "$ ")
         result = subprocess.run(["bash"], input="\n".join(typed) + "\n", cwd=work, env=environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
         compare(document, line, shown, result.stdout)

@@ -521,7 +521,7 @@ def test_a_bad_password_file(folder, content, text):
     if content is not None:
         secret.write_bytes(content)
     for args in (("serve", "--port", 0), ("check-config",)):
-        result = run(*args, "--http", "none", "--data", folder / "data", "--requirepass-file", secret, check=False)
+        result = run(*args, "--http", "none", "--grpc", "none", "--data", folder / "data", "--requirepass-file", secret, check=False)
         said = (result.stdout + result.stderr).decode()
         assert result.returncode != 0 and text in said and "requirepass_file" in said, said
     assert not (folder / "data").exists()
@@ -599,7 +599,7 @@ def test_unix_socket_group(make_server, folder):
 
 
 def test_a_bad_unix_socket_group(folder):
-    result = run("serve", "--data", folder / "d", "--http", "none", "--listen", "none", "--unix-socket", folder / "s",
+    result = run("serve", "--data", folder / "d", "--http", "none", "--grpc", "none", "--listen", "none", "--unix-socket", folder / "s",
                  "--unix-socket-group", "no-such-group", check=False)
     assert result.returncode != 0 and b'unix_socket_group is "no-such-group"' in result.stderr
     assert not (folder / "s").exists()

@@ -241,7 +241,7 @@ for (const e of document.querySelectorAll("body *")) {
   if (box.right > width + .5 || box.left < -.5) found.push(`${say(e)} stands out: ${box.left} to ${box.right}`);
   if (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline" && e.tagName !== "INPUT") found.push(`${say(e)} is cut off: ${e.textContent}`);
 }
-for (const e of document.querySelectorAll(".figures dt, .figures dd, th, td:not(.prose), .month div:not(.bar), .value, .pill, button, figcaption span")) {
+for (const e of document.querySelectorAll(".figures dt, .figures dd, th, td:not(.prose), .month div:not(.bar), .store dt, .value, .pill, button, figcaption span")) {
   const range = document.createRange();
   range.selectNodeContents(e);
   const tops = [...range.getClientRects()].filter(r => r.width > 1);
@@ -418,7 +418,7 @@ def test_how_it_looks_with_a_wrong_password(make_server, browser, folder):
         if "wrong" not in text(browser, "login-note"):
             browser.find_element(By.ID, "password").send_keys("guess")
             browser.find_element(By.CSS_SELECTOR, "#login-form button").click()
-        return "That password is wrong" in text(browser, "login-note")
+        return "Account or password is wrong" in text(browser, "login-note")
     pictures(browser, "password", folder, ready(browser, refused))
     assert not browser.find_element(By.ID, "now").is_displayed()
 
@@ -483,6 +483,11 @@ def test_how_it_looks_at_work(served, browser, folder):
         slot.update(state=state, rows=123456789, users=12345678, memory=9999 << 20, since=now - 47 * HOUR)
     ring["slots"][2].update(last_error="history.db: disk I/O error, user " + "u" * 120, retry=now + 90000)
     ring.update(memory=60000 << 20, memory_limit=61440 << 20, turn=1234567)
+    consumer = {"since": 0, "listens": True, "cursor": 123456789, "last": 246913578, "events": 0, "behind_ms": 0, "left_out": 0}
+    says["feed"] = [{**consumer, "consumer": "mirror", "state": "in step"},
+                    {**consumer, "consumer": "replica-frankfurt-2-of-eu-west1", "state": "behind", "since": now - 47 * HOUR, "events": 123456789, "behind_ms": 47 * HOUR},
+                    {**consumer, "consumer": "off", "state": "behind", "since": now - 1000, "listens": False, "events": 1, "behind_ms": 1000},
+                    {**consumer, "consumer": "lost", "state": "lost", "since": now - HOUR, "left_out": 123456789}]
     months = [{"month": f"2026-{12 - i:02}", "users": 50000000, "plays": 123456789012, "bytes": (900 - 9 * i) << 30, "state": state, "progress": .4321,
                "in_window": i < 4} for i, state in enumerate(("live", "sealing", "sealed", "sealed", "sealed", "expiring"))]
     points = [{"at": now - 15000 * i, "seconds": 15, "questions": 50000 + 100 * i, "writes": 3000, "errors": 0, "hidden": None, "question_p50_ms": 1,
@@ -495,6 +500,10 @@ def test_how_it_looks_at_work(served, browser, folder):
         assert "2026-11: 43 %" in said["seal"] and "2026-07: 43 %" in said["sweep"]
         assert "history, 30 %" in said["backup"] and "123 % spent" in said["budget"] and "1 in 810 is" in said["budget"]
         assert "80 GiB more in 60 min; at this pace full in 15 h" in said["disk"]
+        feed = [(e.find_element(By.CLASS_NAME, "value").text, e.text) for e in browser.find_elements(By.CSS_SELECTOR, "#feed-rows > div")]
+        assert [value for value, _ in feed] == ["in step", "123,456,789 events, 47 h behind", "1 event, 1 s behind", "lost"]
+        assert "done up to event 123,456,789 of 246,913,578" in feed[1][1] and "not running" in feed[2][1]
+        assert "misses events since" in feed[3][1] and "123,456,789 were left out" in feed[3][1]
         assert "tried again in 90 s" in text(browser, "slots") and "123M" in text(browser, "slots").replace("123.5M", "123M")
         assert text(browser, "question-p99") == "1.2 s" and text(browser, "questions") == "48.3k a second"
         assert "bad" in browser.find_element(By.ID, "errors").get_attribute("class")
@@ -517,7 +526,7 @@ def test_a_wrong_password_is_sent_once(make_server, browser):
     assert text(browser, "login-note") == ""
     browser.find_element(By.ID, "password").send_keys("wrong")
     browser.find_element(By.CSS_SELECTOR, "#login-form button").click()
-    wait(lambda: "That password is wrong" in text(browser, "login-note"), browser)
+    wait(lambda: "Account or password is wrong" in text(browser, "login-note"), browser)
     assert browser.execute_script("return sessionStorage.getItem('password')") is None
     assert server.alive()
 
@@ -529,6 +538,7 @@ def test_users_from_another_redis(make_server, browser):
     browser.get(f"http://127.0.0.1:{port}/")
     wait(lambda: text(browser, "state") == "healthy", browser)
     assert not browser.find_element(By.ID, "legacy").is_displayed()
+    assert not browser.find_element(By.ID, "feed").is_displayed()
     server.options.update(legacy_redis=server.folder / "nobody", legacy_mirror="yes", legacy_mirror_max="1MiB")
     server.restart()
     with server.client() as c:
@@ -541,9 +551,11 @@ def test_users_from_another_redis(make_server, browser):
     wait(lambda: text(browser, "mirror-state") == "Mirror: waiting", browser)
     wait(lambda: text(browser, "mirror-text").startswith("3 events wait (") and "of 1.0 MiB)" in text(browser, "mirror-text"),
          browser)
+    wait(lambda: text(browser, "feed-mirror").startswith("mirror\n3 events, "), browser)
     assert text(browser, "state") == "healthy"
     server.advance(5 * 60 * 1000)
     wait(lambda: "the oldest for 5 min" in text(browser, "mirror-text"), browser)
+    wait(lambda: "3 events, 5 min behind" in text(browser, "feed-mirror"), browser)
     with server.client() as c:
         c.command("LEGACY", "PAUSE")
         for _ in range(20):
@@ -551,6 +563,7 @@ def test_users_from_another_redis(make_server, browser):
     wait(lambda: text(browser, "migration-state") == "Migration: paused", browser)
     wait(lambda: text(browser, "mirror-state") == "Mirror: broken" and "events were left out" in text(browser, "mirror-text"),
          browser)
+    wait(lambda: text(browser, "feed-mirror").startswith("mirror\nlost"), browser)
 
 
 def test_a_store_without_ring_and_months(make_server, browser):

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import REPO
 
-SHELL = ["scripts/package", "scripts/run", "scripts/test", "scripts/test-packages", "bench/run", "bench/import"]
+SHELL = ["scripts/package", "scripts/run", "scripts/test", "scripts/test-integration", "scripts/test-packages", "bench/run", "bench/import"]
 PYTHON = sorted(str(path.relative_to(REPO)) for path in (REPO / "bench").iterdir()
                 if path.is_file() and path.suffix == "" and path.read_bytes().startswith(b"#!/usr/bin/python3"))
 

@@ -9,6 +9,9 @@ fuzz_targets = \
 	tests/fuzz/fuzz_http \
 	tests/fuzz/fuzz_import \
 	tests/fuzz/fuzz_resp
+if WITH_NGHTTP2
+fuzz_targets += tests/fuzz/fuzz_grpc_message
+endif
 
 check_PROGRAMS += $(fuzz_targets)
 EXTRA_PROGRAMS += tests/fuzz/make_filter_seeds

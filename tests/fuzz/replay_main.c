@@ -69,8 +69,9 @@ int main(int argc, char **argv)
     }
     if (argc == 1) {
         char corpus[4096];
-        const char *name = strrchr(argv[0], '_');
-        snprintf(corpus, sizeof corpus, SRCDIR "/tests/data/fuzz/%s", name != NULL ? name + 1 : "");
+        const char *folder = strrchr(argv[0], '/');
+        const char *name = strstr(folder != NULL ? folder : argv[0], "fuzz_");
+        snprintf(corpus, sizeof corpus, SRCDIR "/tests/data/fuzz/%s", name != NULL ? name + strlen("fuzz_") : "");
         files = replay(corpus);
     }
     printf("%u inputs replayed\n", files);

@@ -4,6 +4,8 @@ tests_lib_libtest_a_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_lib_libtest_a_SOURCES = \
 	tests/lib/grown.c \
 	tests/lib/grown.h \
+	tests/lib/load_wait.c \
+	tests/lib/load_wait.h \
 	tests/lib/random.h \
 	tests/lib/vfs_fault.c \
 	tests/lib/vfs_fault.h \

@@ -7,6 +7,7 @@
 
 #include "store/ring.h"
 #include "store/stats.h"
+#include "tests/lib/load_wait.h"
 #include "tests/lib/store_fixture.h"
 #include "tests/lib/vfs_fault.h"
 

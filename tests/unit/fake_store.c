@@ -33,6 +33,10 @@ struct fake {
     int scans_waiting;
     struct store_message *waiting[WAITING_MAX];
     size_t n_waiting;
+    bool loads_held;
+    struct store_load *loads[WAITING_MAX];
+    size_t n_loads;
+    const struct store_reader *answering; /* whose load is being answered */
     struct err failure;
     struct store_backup_state backups;
     struct store_ring ring;
@@ -148,8 +152,35 @@ static int fake_reader_open(struct store *s, struct store_reader **reader, struc
     return r->fake->inner->ops->reader_open(r->fake->inner, &r->inner, err);
 }
 
+/* One that waits, of this reader; NULL: of any. */
+static struct store_load *take_load(struct fake *f, const struct store_reader *reader)
+{
+    struct store_load *load = NULL;
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; load == NULL && i < f->n_loads; i++) {
+        if (reader == NULL || f->loads[i]->reader == reader) {
+            load = f->loads[i];
+            memmove(&f->loads[i], &f->loads[i + 1], (--f->n_loads - i) * sizeof(struct store_load *));
+        }
+    }
+    if (reader == NULL) {
+        f->answering = load != NULL ? load->reader : NULL;
+        pthread_cond_broadcast(&f->changed);
+    }
+    while (reader != NULL && f->answering == reader) {
+        pthread_cond_wait(&f->changed, &f->lock);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return load;
+}
+
 static void fake_reader_close(struct store_reader *reader)
 {
+    struct store_load *load = take_load(reader->fake, reader);
+    if (load != NULL) {
+        err_set(&load->err, ERR_CLOSED, "the reader is closed");
+        load->done(load);
+    }
     reader->fake->inner->ops->reader_close(reader->inner);
     free(reader);
 }
@@ -170,12 +201,27 @@ static int fault_of(struct fake *f, struct slice user, bool scanning, struct err
     return code;
 }
 
-static int fake_load(struct store_reader *r, struct store_load *load)
+static int load_now(struct store_reader *r, struct store_load *load)
 {
-    assert(load->key == hash_user_key(FAKE_SEED, load->user));
     load->err = (struct err){0};
     int code = fault_of(r->fake, load->user, false, &load->err);
     return code < 0 ? code : r->fake->inner->ops->load(r->inner, load);
+}
+
+static int fake_load(struct store_reader *r, struct store_load *load)
+{
+    struct fake *f = r->fake;
+    assert(load->key == hash_user_key(FAKE_SEED, load->user));
+    pthread_mutex_lock(&f->lock);
+    bool held = f->loads_held;
+    if (held) {
+        assert(f->n_loads < WAITING_MAX);
+        load->reader = r;
+        f->loads[f->n_loads++] = load;
+        pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return held ? STORE_LATER : load_now(r, load);
 }
 
 static int fake_scan(struct store_reader *r, int64_t key, struct slice user, int first_month,
@@ -496,6 +542,36 @@ void fake_store_release_scans(struct store *s)
     f->scans_held = false;
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_hold_loads(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->loads_held = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_wait_loads(struct store *s, size_t n)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    while (f->n_loads < n) {
+        pthread_cond_wait(&f->changed, &f->lock);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_release_loads(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->loads_held = false;
+    pthread_mutex_unlock(&f->lock);
+    for (struct store_load *load = take_load(f, NULL); load != NULL; load = take_load(f, NULL)) {
+        load_now(load->reader, load);
+        load->done(load);
+    }
 }
 
 void fake_store_add_month(struct store *s, const char *user, int month, const char *item)

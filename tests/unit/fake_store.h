@@ -33,6 +33,12 @@ void fake_store_hold_scans(struct store *s);
 void fake_store_wait_scan(struct store *s);
 void fake_store_release_scans(struct store *s);
 
+/* From here on loads are answered later: when they are released, or when their reader is closed (ERR_CLOSED).
+ * fake_store_wait_loads() returns when n of them wait. */
+void fake_store_hold_loads(struct store *s);
+void fake_store_wait_loads(struct store *s, size_t n);
+void fake_store_release_loads(struct store *s); /* all that wait, in the calling thread, and holds no more */
+
 /* Puts an item into a user's filter of a month, as a flush would. */
 void fake_store_add_month(struct store *s, const char *user, int month, const char *item);
 

@@ -1,6 +1,8 @@
 # Unit tests: tests/unit/test_X.c is one program, named here once. It is linked with tests/lib/libtest.a and cmocka, and
 # what it allocates passes through tests/lib/alloc.h.
 unit_tests = \
+	tests/unit/test_accounts \
+	tests/unit/test_asker \
 	tests/unit/test_away \
 	tests/unit/test_backup \
 	tests/unit/test_base \
@@ -26,6 +28,9 @@ unit_tests = \
 	tests/unit/test_filter_codec \
 	tests/unit/test_filter_nomem \
 	tests/unit/test_folder \
+	tests/unit/test_grpc_gzip \
+	tests/unit/test_grpc_message \
+	tests/unit/test_grpc_unary \
 	tests/unit/test_guard \
 	tests/unit/test_histogram \
 	tests/unit/test_http \
@@ -83,6 +88,9 @@ if WITH_OPENSSL
 unit_tests += $(tls_tests)
 endif
 EXTRA_PROGRAMS += $(tls_tests)
+if WITH_NGHTTP2
+unit_tests += tests/unit/test_grpc_reflection
+endif
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

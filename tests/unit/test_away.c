@@ -43,6 +43,7 @@ static const struct store_ops *below; /* the fake store's */
 static struct store *store;
 static _Atomic enum moment moment;
 static _Atomic bool done;
+static void (*asker_done)(struct store_load *question);
 
 /* As the migration does: his note ends when what was read is there. */
 static void migrate(void)
@@ -67,8 +68,18 @@ static enum store_note migration_state(struct store *s, int64_t key)
     return note;
 }
 
+static void on_late(struct store_load *question)
+{
+    if (question->err.code == 0) {
+        pass(AFTER_HERE);
+    }
+    asker_done(question);
+}
+
 static int load(struct store_reader *reader, struct store_load *question)
 {
+    asker_done = question->done;
+    question->done = on_late;
     int rc = below->load(reader, question);
     if (rc == 0) {
         pass(AFTER_HERE);
@@ -122,7 +133,7 @@ struct way {
     const char *reply, *answer;
 };
 
-static void ask(bool large, enum moment when, const struct way *way)
+static void ask_so(bool later, bool large, enum moment when, const struct way *way)
 {
     struct fixture f;
     fixture_init(&f);
@@ -155,7 +166,14 @@ static void ask(bool large, enum moment when, const struct way *way)
     client_say(redis, "+OK\r\n*1\r\n$-1\r\n");
 
     int client = client_open(&f);
-    client_say(client, way->question);
+    if (later) {
+        fake_store_hold_loads(store);
+        client_say(client, way->question);
+        fake_store_wait_loads(store, 1);
+        fake_store_release_loads(store);
+    } else {
+        client_say(client, way->question);
+    }
     if (redis_is_asked(redis, client, way->end)) {
         pass(BEFORE_THERE);
         client_say(redis, way->reply);
@@ -168,6 +186,12 @@ static void ask(bool large, enum moment when, const struct way *way)
     close(listener);
     unlink(f.cfg.legacy_redis);
     fixture_end(&f);
+}
+
+static void ask(bool large, enum moment when, const struct way *way)
+{
+    ask_so(false, large, when, way);
+    ask_so(true, large, when, way);
 }
 
 static void test_which_are_unseen(void **state)

@@ -19,6 +19,7 @@
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "tests/lib/load_wait.h"
 #include "tests/lib/random.h"
 #include "tests/lib/world_fixture.h"
 

@@ -492,7 +492,7 @@ static void test_validate(void **state)
         {"[::1]:7979", "", "", 6, 3, 0, ""},
         {"[::ffff:127.0.0.1]:7979", "", "", 6, 3, 0, ""},
         {"localhost:7979", "", "", 6, 3, 0, ""},
-        {"0.0.0.0:7979", "", "", 6, 3, ERR_INVALID, "set requirepass, or listen on 127.0.0.1:7979"},
+        {"0.0.0.0:7979", "", "", 6, 3, ERR_INVALID, "set requirepass or accounts, or listen on 127.0.0.1:7979"},
         {"[::]:7979", "", "", 6, 3, ERR_INVALID, "set requirepass"},
         {"[::ffff:10.0.0.1]:7979", "", "", 6, 3, ERR_INVALID, "set requirepass"},
         {"0.0.0.0:7979", "", "secret", 6, 3, 0, ""},

@@ -59,11 +59,13 @@ static void test_peers(void **state)
     assert_string_equal(text, "unix");
 }
 
+enum { FREE = 10 };
+
 static int begin(void **state)
 {
     (void)state;
     memset(&l, 0, sizeof l);
-    logins_init(&l);
+    logins_init(&l, FREE);
     return 0;
 }
 
@@ -78,7 +80,7 @@ static void test_turns(void **state)
 {
     (void)state;
     uint64_t p = peer("10.0.0.1"), other = peer("10.0.0.2");
-    for (int i = 0; i < LOGINS_FREE; i++) {
+    for (int i = 0; i < FREE; i++) {
         assert_int_equal(logins_turn(&l, p, T0), 0);
         fail_n(p, 1, T0);
     }
@@ -97,14 +99,14 @@ static void test_turns(void **state)
     assert_int_equal(logins_turn(&l, p, T0), 0);
     assert_int_equal(logins_turn(&l, p, T0), 0);
 
-    fail_n(p, LOGINS_FREE, T0);
+    fail_n(p, FREE, T0);
     assert_int_equal(logins_turn(&l, p, T0), 0);
     assert_true(logins_turn(&l, p, T0) > 0);
     assert_true(logins_turn(&l, p, T0) > 0);
     assert_int_equal(logins_turn(&l, p, T0 + LOGINS_FORGET_MS), 0);
     assert_int_equal(logins_turn(&l, p, T0 + LOGINS_FORGET_MS), 0);
 
-    fail_n(PEER_UNIX, 10 * LOGINS_FREE, T0);
+    fail_n(PEER_UNIX, 10 * FREE, T0);
     assert_int_equal(logins_turn(&l, PEER_UNIX, T0), 0);
 }
 
@@ -113,7 +115,7 @@ static void test_bounded(void **state)
 {
     (void)state;
     uint64_t guesser = peer("192.0.2.1");
-    fail_n(guesser, 2 * LOGINS_FREE, T0);
+    fail_n(guesser, 2 * FREE, T0);
     char text[PEER_TEXT];
     for (uint32_t i = 0; i < 20 * LOGINS_SETS * LOGINS_WAYS; i++) {
         snprintf(text, sizeof text, "10.%u.%u.%u", i >> 16 & 255, i >> 8 & 255, i & 255);
@@ -123,7 +125,7 @@ static void test_bounded(void **state)
     assert_int_equal(logins_turn(&l, guesser, T0 + 2), LOGINS_TURN_MS);
     /* One that fails goes on being counted, even in a crowd. */
     uint64_t late = peer("192.0.2.2");
-    fail_n(late, LOGINS_FREE, T0 + 3);
+    fail_n(late, FREE, T0 + 3);
     assert_int_equal(logins_turn(&l, late, T0 + 3), 0);
     assert_int_equal(logins_turn(&l, late, T0 + 3), LOGINS_TURN_MS);
 }

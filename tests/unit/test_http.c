@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -21,6 +22,7 @@
 #include "base/log.h"
 #include "fake_store.h"
 #include "http/http.h"
+#include "net/worker.h"
 #include "resp/server.h"
 
 enum { STUCK_S = 60, STOP_MS = 1000 };
@@ -169,12 +171,6 @@ static void test_stop_while_the_store_does_not_answer(void **state)
     expect(fd, "urn:unseen:problem:stopping");
 }
 
-static void send_text(int fd, const char *text)
-{
-    assert_int_equal(send(fd, text, strlen(text), 0), strlen(text));
-}
-
-/* All that comes until the server closes. */
 static size_t read_to_end(int fd, char *to, size_t size)
 {
     size_t len = 0;
@@ -186,6 +182,43 @@ static size_t read_to_end(int fd, char *to, size_t size)
     return len;
 }
 
+/* The same while memory is short: one has come whole, and waits for what its question takes; of the other the body is
+ * still to come. */
+static void test_stop_while_memory_is_short(void **state)
+{
+    struct fixture *f = *state;
+    struct budget *budget = &server_pool(f->server)->budget;
+    int idle = client_open(f);
+    const char health[] = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_int_equal(send(idle, health, sizeof health - 1, 0), sizeof health - 1);
+    char byte;
+    assert_int_equal(recv(idle, &byte, 1, MSG_PEEK), 1);
+    atomic_store(&budget->overdrawn, true);
+    atomic_fetch_add(&budget->used, budget_load(&budget->limit));
+    int fds[] = {client_play(f), client_open(f)};
+    static char large[100000] = "POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                                "Content-Length: 300000\r\n\r\n";
+    memset(large + strlen(large), ' ', sizeof large - strlen(large));
+    assert_int_equal(send(fds[1], large, sizeof large, 0), sizeof large);
+    while (budget_load(&budget->waiting) < 2) {
+        sched_yield();
+    }
+    server_stop_within(f->server, STOP_MS);
+    expect(fds[0], "urn:unseen:problem:stopping");
+    expect(fds[1], "urn:unseen:problem:stopping");
+    char rest[4096];
+    size_t len = read_to_end(idle, rest, sizeof rest);
+    assert_null(memmem(rest, len, "503", 3));
+    close(idle);
+    atomic_fetch_sub(&budget->used, budget_load(&budget->limit));
+}
+
+static void send_text(int fd, const char *text)
+{
+    assert_int_equal(send(fd, text, strlen(text), 0), strlen(text));
+}
+
+/* All that comes until the server closes. */
 static size_t count_of(const char *text, const char *part)
 {
     size_t n = 0;
@@ -339,6 +372,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_head_has_no_body, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expectations, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stop_while_the_store_does_not_answer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_stop_while_memory_is_short, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include "store/codec/user_snapshot.h"
 #include "store/migration.h"
 #include "store/ring.h"
+#include "tests/lib/load_wait.h"
 #include "tests/lib/store_fixture.h"
 
 enum { USERS = 40, ITEMS = 30 };

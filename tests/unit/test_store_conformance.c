@@ -161,6 +161,58 @@ static void seen_after_the_answer(struct store_fixture *f)
     assert_true(known(f, "u"));
 }
 
+struct question {
+    struct store_load load;
+    int done;
+};
+
+static void question_done(struct store_load *load)
+{
+    struct question *q = load->owner;
+    struct store_call raise = {.owner = &q->done};
+    call_done(&raise);
+}
+
+/* As a loop asks: one load a reader, many readers, any of which may be closed before its answer has come. */
+static void many_are_under_way(struct store_fixture *f)
+{
+    enum { N = 64 };
+    static struct question questions[N];
+    struct store_reader *readers[N];
+    struct err err = {0};
+    play(f, "u", "a");
+    settle(f);
+    for (int i = 0; i < N; i++) {
+        const char *user = i % 2 == 0 ? "u" : "v";
+        struct question *q = &questions[i];
+        *q = (struct question){.load = {.key = key_of(user),
+                                        .user = slice_str(user),
+                                        .first_month = INT_MIN,
+                                        .done = question_done,
+                                        .owner = q}};
+        assert_int_equal(f->store->ops->reader_open(f->store, &readers[i], &err), 0);
+        int code = f->store->ops->load(readers[i], &q->load);
+        if (code != STORE_LATER) { /* and done() was not called */
+            assert_int_equal(code, q->load.err.code);
+            assert_false(is_raised(&q->done));
+            q->done = 1;
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        struct question *q = &questions[i];
+        if (i % 4 >= 2) {
+            f->store->ops->reader_close(readers[i]);
+            assert_true(is_raised(&q->done));
+            assert_true(q->load.err.code == 0 || q->load.err.code == ERR_CLOSED);
+            continue;
+        }
+        wait_flag(&q->done);
+        assert_int_equal(q->load.err.code, 0);
+        assert_int_equal(in_view(&q->load.view, "a"), i % 2 == 0);
+        f->store->ops->reader_close(readers[i]);
+    }
+}
+
 static void again_is_once(struct store_fixture *f)
 {
     for (int i = 0; i < 40; i++) {
@@ -762,6 +814,7 @@ static const struct promise {
     }
     PROMISE(nothing_of_unknown_users),
     PROMISE(seen_after_the_answer),
+    PROMISE(many_are_under_way),
     PROMISE(again_is_once),
     PROMISE(ids_of_any_bytes),
     PROMISE(many_users),

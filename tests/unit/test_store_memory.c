@@ -1,5 +1,4 @@
-/* The memory store, beyond what every engine keeps (test_store_conformance.c): its bound, and loads that are answered
- * later. */
+/* The memory store, beyond what every engine keeps (test_store_conformance.c): its bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "dedup/dedup.h"
 #include "store/memory/memory_store.h"
 #include "store/stats.h"
 #include "tests/lib/store_calls.h"
@@ -125,119 +123,6 @@ static void test_no_time_is_known(void **state)
     store_fixture_free(f);
 }
 
-/* --- loads that are answered later --- */
-
-struct question {
-    struct store_load load;
-    int done;
-};
-
-static void load_done(struct store_load *load)
-{
-    struct question *q = load->owner;
-    struct store_call raise = {.owner = &q->done};
-    call_done(&raise);
-}
-
-static void test_several_under_way(void **state)
-{
-    (void)state;
-    enum { N = 8 };
-    struct store_fixture *f = open_with(&(struct memory_store_options){.later = true});
-    struct store_reader *readers[N];
-    static struct question questions[N];
-    struct err err = {0};
-    play(f, "u", "a");
-    for (int i = 0; i < N; i++) {
-        const char *user = i % 2 == 0 ? "u" : "v";
-        assert_int_equal(f->store->ops->reader_open(f->store, &readers[i], &err), 0);
-        questions[i].load = (struct store_load){.key = key_of(user),
-                                                .user = slice_str(user),
-                                                .first_month = INT_MIN,
-                                                .done = load_done,
-                                                .owner = &questions[i]};
-        assert_int_equal(f->store->ops->load(readers[i], &questions[i].load), STORE_LATER);
-    }
-    for (int i = 0; i < N; i++) {
-        wait_flag(&questions[i].done);
-        assert_int_equal(questions[i].load.err.code, 0);
-        assert_int_equal(in_view(&questions[i].load.view, "a"), i % 2 == 0);
-        f->store->ops->reader_close(readers[i]);
-    }
-    store_fixture_free(f);
-}
-
-/* --- questions above it --- */
-
-struct asked {
-    struct filter_question ask;
-    uint64_t hashes[2];
-    uint8_t unseen;
-    int done;
-};
-
-static void ask_done(struct filter_question *ask)
-{
-    struct asked *asked = ask->owner;
-    struct store_call raise = {.owner = &asked->done};
-    call_done(&raise);
-}
-
-/* The same answer at once, later, and with a question that waits. */
-static void ask_about(const struct memory_store_options *options, const char *user, int expected)
-{
-    struct store_fixture *f = open_with(options);
-    struct dedup dedup;
-    struct asker *asker;
-    struct err err = {0};
-    struct asked a = {.hashes = {hash_id(SEED, slice_str("a")), hash_id(SEED, slice_str("b"))}};
-    play(f, "u", "a");
-    f->cfg.staging_memory = 16 << 20;
-    assert_int_equal(record_many(f, "giant", 30000), 0);
-    dedup_init(&dedup, f->store, &f->cfg);
-    assert_int_equal(asker_open(&dedup, &asker, &err), 0);
-    for (int round = 0; round < 3; round++) {
-        a.ask = (struct filter_question){.user = slice_str(user), .hashes = a.hashes, .n = 2, .unseen = &a.unseen};
-        a.ask.done = ask_done;
-        a.ask.owner = &a;
-        a.unseen = 0;
-        a.done = 0;
-        int rc = asker_filter_begin(asker, &a.ask);
-        assert_int_equal(rc == STORE_LATER, options != NULL);
-        if (rc == STORE_LATER) {
-            wait_flag(&a.done);
-            rc = asker_filter_end(asker, &a.ask);
-        }
-        assert_int_equal(rc, expected < 0 ? expected : 0);
-        assert_int_equal(a.ask.err.code, rc);
-        if (rc == 0) {
-            assert_int_equal(a.unseen, expected);
-            size_t n_unseen = 0;
-            uint8_t unseen = 0;
-            assert_int_equal(asker_filter(asker, slice_str(user), a.hashes, 2, &unseen, &n_unseen, &err), 0);
-            assert_int_equal(unseen, a.unseen);
-            assert_int_equal(n_unseen, a.ask.n_unseen);
-        }
-        if (round == 1 && strcmp(user, "giant") == 0) {
-            asker_leave_large(asker);
-            expected = ERR_LARGE;
-        }
-    }
-    asker_close(asker);
-    store_fixture_free(f);
-}
-
-static void test_questions(void **state)
-{
-    (void)state;
-    const struct memory_store_options later = {.later = true};
-    ask_about(NULL, "u", 0x40);
-    ask_about(&later, "u", 0x40);
-    ask_about(NULL, "giant", 0xc0);
-    ask_about(&later, "giant", 0xc0);
-    ask_about(&later, "nobody", 0xc0);
-}
-
 /* What was handed in before the end is answered. */
 static void test_close_answers(void **state)
 {
@@ -268,8 +153,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_lower_bound),
         cmocka_unit_test(test_repeats_take_no_room),
         cmocka_unit_test(test_no_time_is_known),
-        cmocka_unit_test(test_several_under_way),
-        cmocka_unit_test(test_questions),
         cmocka_unit_test(test_close_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Base64 as RFC 4648 has it, and doubles that read back as themselves. */
+/* Base64 as RFC 4648 has it, UTF-8, and doubles that read back as themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/slice.h"
 #include "base/text.h"
 
 static void test_base64(void **state)
@@ -35,6 +36,61 @@ static void test_base64(void **state)
     }
 }
 
+/* What is UTF-8, at every place of a text, since words are looked at before bytes. */
+static void test_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t len; /* of the character; 0: it is none */
+    } rows[] = {
+        {"a", 1},
+        {"\x7f", 1},
+        {"\xc2\x80", 2},
+        {"\xdf\xbf", 2},
+        {"\xe0\xa0\x80", 3},
+        {"\xed\x9f\xbf", 3},
+        {"\xee\x80\x80", 3},
+        {"\xef\xbf\xbf", 3},
+        {"\xf0\x90\x80\x80", 4},
+        {"\xf4\x8f\xbf\xbf", 4},
+        {"\x80", 0},
+        {"\xbf", 0},
+        {"\xc0\x80", 0},
+        {"\xc1\xbf", 0},
+        {"\xc2", 0},
+        {"\xc2\x41", 0},
+        {"\xe0\x9f\xbf", 0},
+        {"\xed\xa0\x80", 0},
+        {"\xe1\x80", 0},
+        {"\xe1\x80\x41", 0},
+        {"\xf0\x8f\xbf\xbf", 0},
+        {"\xf4\x90\x80\x80", 0},
+        {"\xf5\x80\x80\x80", 0},
+        {"\xf1\x80\x80", 0},
+        {"\xff", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t len = strlen(rows[i].bytes);
+        assert_int_equal(utf8_len(rows[i].bytes, len), rows[i].len);
+        for (size_t before = 0; before < 80; before++) {
+            char text[100];
+            memset(text, 'x', sizeof text);
+            memcpy(text + before, rows[i].bytes, len);
+            bool ascii = (rows[i].bytes[0] & 0x80) == 0;
+            assert_int_equal(slice_is_utf8(slice_of(text, before + len)), rows[i].len > 0);
+            assert_int_equal(slice_is_utf8(slice_of(text, sizeof text)), rows[i].len > 0);
+            assert_int_equal(ascii_len(slice_of(text, sizeof text)), ascii ? sizeof text : before);
+        }
+    }
+    assert_true(slice_is_utf8(slice_of("a\0b", 3)));
+    assert_false(slice_is_text(slice_of("a\0b", 3)));
+    assert_true(slice_is_text(slice_of(NULL, 0)));
+    char text[] = "a\xff\xc3\xbc\xc3";
+    utf8_clean(text);
+    assert_string_equal(text, "a?\xc3\xbc?");
+}
+
 static void test_doubles(void **state)
 {
     (void)state;
@@ -54,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_doubles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

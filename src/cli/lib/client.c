@@ -246,17 +246,25 @@ int client_call(struct client *c, const struct slice *words, size_t n, const str
     return rc < 0 ? rc : client_answer(c, reply, err);
 }
 
+/* Who logs in; NULL: `default`. */
+static const char *user(void)
+{
+    const char *name = getenv("UNSEEN_USER");
+    return name != NULL && name[0] != '\0' ? name : NULL;
+}
+
 static int greet(struct client *c, const char *password, struct err *err)
 {
-    struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"), slice_str("default"),
-                            slice_str(password)};
+    struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"),
+                            slice_str(user() != NULL ? user() : "default"), slice_str(password)};
     const struct reply *reply = NULL;
     int rc = client_call(c, words, password[0] != '\0' ? 5 : 2, &reply, err);
     if (rc == ERR_INVALID && reply != NULL && reply->kind == REPLY_ERROR) {
         bool missing = strncmp(reply->text.data, "NOAUTH", 6) == 0;
         if (missing || strncmp(reply->text.data, "WRONGPASS", 9) == 0) {
             return err_set(err, ERR_INVALID,
-                           "%s: %s: it is requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD",
+                           "%s: %s: it is requirepass of the configuration, in --password-file, or $UNSEEN_PASSWORD, "
+                           "which is that of the account $UNSEEN_USER if there is one",
                            c->address, missing ? "the server wants a password" : "the password is wrong");
         }
     }
@@ -270,7 +278,7 @@ int client_prepare(const struct config *cfg, const char **password, struct err *
     files = (struct tls_files){.cert = read.tls_cert, .key = read.tls_key, .ca = read.tls_ca};
     *password = getenv("UNSEEN_PASSWORD");
     int rc = config_read_requirepass(&read, err);
-    if (rc < 0 && *password != NULL) {
+    if (*password != NULL && (rc < 0 || user() != NULL)) {
         return 0;
     }
     if (rc == 0 && read.requirepass[0] != '\0') {

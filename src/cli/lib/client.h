@@ -18,9 +18,9 @@ enum {
 };
 
 /* What client_connect() needs of the configuration: over TLS whom to trust and, where it has one, its own certificate;
- * and the server's password: requirepass of the configuration, the one line of requirepass_file, or
- * $UNSEEN_PASSWORD. *password is NULL when there is none; it is valid until the next call. Returns 0, or the error of a
- * file that can't be read. */
+ * and the server's password: requirepass of the configuration, the one line of requirepass_file, or $UNSEEN_PASSWORD,
+ * which comes first where $UNSEEN_USER names an account. *password is NULL when there is none; it is valid until the
+ * next call. Returns 0, or the error of a file that can't be read. */
 int client_prepare(const struct config *cfg, const char **password, struct err *err);
 
 /* Connects to "host:port", "[v6]:port", "tls://host:port" or "unix:/path" and says HELLO 3; password "" or NULL: none.

@@ -9,30 +9,6 @@
 
 enum { JSON_KEY = 64 };
 
-/* Length of the valid UTF-8 character at text[0], or 0. */
-static size_t utf8_len(const unsigned char *s, size_t len)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t min;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t n = 0; n < 4 && n < len; n++) {
-        if ((s[0] & forms[n].mask) != forms[n].lead) {
-            continue;
-        }
-        uint32_t code = s[0] & (unsigned char)~forms[n].mask;
-        for (size_t i = 1; i <= n; i++) {
-            if ((s[i] & 0xc0) != 0x80) {
-                return 0;
-            }
-            code = code << 6 | (s[i] & 0x3f);
-        }
-        bool good = code >= forms[n].min && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-        return good ? n + 1 : 0;
-    }
-    return 0;
-}
-
 /* C0, DEL and C1, which a terminal obeys. */
 static bool is_control(const unsigned char *s, size_t n)
 {
@@ -43,7 +19,7 @@ void escape_id(struct buf *out, struct slice id)
 {
     const unsigned char *s = (const unsigned char *)id.data;
     for (size_t i = 0; i < id.len;) {
-        size_t n = utf8_len(s + i, id.len - i);
+        size_t n = utf8_len(id.data + i, id.len - i);
         if (n > 0 && !is_control(s + i, n)) {
             buf_add(out, s + i, n);
             i += n;
@@ -59,7 +35,7 @@ void json_escape(struct buf *out, struct slice text)
     const unsigned char *s = (const unsigned char *)text.data;
     buf_add(out, "\"", 1);
     for (size_t i = 0; i < text.len;) {
-        size_t n = utf8_len(s + i, text.len - i);
+        size_t n = utf8_len(text.data + i, text.len - i);
         if (n == 0) {
             buf_addf(out, "\\udc%02x", s[i]);
             i++;
@@ -193,19 +169,9 @@ static void put_string(struct json *j, const char *key, struct slice text)
     buf_free(&escaped);
 }
 
-static bool is_utf8(struct slice text)
-{
-    const unsigned char *s = (const unsigned char *)text.data;
-    size_t n = 1;
-    for (size_t i = 0; i < text.len && n > 0; i += n) {
-        n = utf8_len(s + i, text.len - i);
-    }
-    return n > 0;
-}
-
 void json_id(struct json *j, const char *key, struct slice id)
 {
-    if (is_utf8(id)) {
+    if (slice_is_utf8(id)) {
         put_string(j, key, id);
         return;
     }

@@ -7,6 +7,7 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/versions.h"
+#include "grpc/grpc.h"
 #include "http/version.h"
 #include "legacy/redis.h"
 #include "net/tls.h"
@@ -31,6 +32,7 @@ void versions_get(struct versions *out)
     out->http = http_library_version();
     out->jansson = http_json_version();
     out->hiredis = redis_library_version();
+    out->nghttp2 = grpc_library_version();
     out->openssl = tls_library_version();
     snprintf(out->xxhash, sizeof out->xxhash, "%u.%u.%u", n / 10000, n / 100 % 100, n % 100);
 }
@@ -48,9 +50,10 @@ int cli_version(int argc, char **argv)
     }
     versions_get(&v);
     if (!json) {
-        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, hiredis %s, OpenSSL %s; stores:",
+        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, hiredis %s, nghttp2 %s, "
+               "OpenSSL %s; stores:",
                UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.hiredis,
-               v.openssl);
+               v.nghttp2, v.openssl);
         for (size_t i = 0; i < store_engines_count; i++) {
             printf(" %s", store_engines[i].name);
         }
@@ -67,6 +70,7 @@ int cli_version(int argc, char **argv)
     json_text(&j, v.http_name, v.http);
     json_text(&j, "jansson", v.jansson);
     json_text(&j, "hiredis", v.hiredis);
+    json_text(&j, "nghttp2", v.nghttp2);
     json_text(&j, "openssl", v.openssl);
     json_open(&j, "stores", '[');
     for (size_t i = 0; i < store_engines_count; i++) {

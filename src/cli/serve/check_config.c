@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
+#include "service/account_file.h"
 
 static const char help[] = "Reads a configuration: lists what is wrong with it, or the options as they come out.\n\n"
                            "Usage: unseen check-config [FILE] [--json] [--sample] [OPTION ...]\n\n"
@@ -99,6 +100,14 @@ static void print_json(struct json *j, const struct config *cfg)
     json_close(j, '}');
 }
 
+static int check_accounts(const struct config *cfg, struct err *err)
+{
+    struct account_set *accounts = NULL;
+    int code = cfg->accounts[0] != '\0' ? account_file_read(cfg->accounts, &accounts, err) : 0;
+    account_set_free(accounts);
+    return code;
+}
+
 /* Lists every problem it can: those of file and environment, then those that only the whole shows. */
 static void read_all(const struct cli_options *options, struct config *cfg, struct problems *problems)
 {
@@ -107,7 +116,8 @@ static void read_all(const struct cli_options *options, struct config *cfg, stru
     if (problems->n > 0) {
         return;
     }
-    if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0) {
+    if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0 ||
+        check_accounts(cfg, &err) < 0) {
         problem_found(problems, err.text);
     } else if (calendar_set_zone(cfg->timezone) < 0) {
         problem_found(problems, "timezone is unknown");

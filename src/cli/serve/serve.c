@@ -21,6 +21,7 @@
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
 #include "dedup/sessions.h"
+#include "grpc/grpc.h"
 #include "http/http.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
@@ -76,7 +77,7 @@ static void log_start(const struct config *cfg)
     versions_get(&v);
     log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s store=%s data=%s pid=%ld",
              UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson,
-             store_engines[cfg->store].name, cfg->store == STORE_ENGINE_MEMORY ? "none" : log_quote_str(cfg->data),
+             store_engines[cfg->store].name, cfg->store != STORE_ENGINE_SQLITE ? "none" : log_quote_str(cfg->data),
              (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
@@ -200,6 +201,7 @@ static int serve(struct serve_config *config, struct err *err)
     sigset_t signals;
     struct server *server;
     struct http *http;
+    struct grpc *grpc = NULL;
     struct listeners beside = {.n = 0};
     struct dedup dedup = {0}; /* outlives every thread */
 
@@ -214,8 +216,14 @@ static int serve(struct serve_config *config, struct err *err)
         listeners_free(&beside);
         return rc;
     }
-    rc = server_start(cfg, &beside, &server, err);
+    rc = grpc_open(cfg, &beside, &grpc, err);
+    if (rc == 0) {
+        rc = server_start(cfg, &beside, &server, err);
+    } else {
+        listeners_free(&beside);
+    }
     if (rc < 0) {
+        grpc_free(grpc);
         http_free(http);
         return rc;
     }
@@ -231,6 +239,7 @@ static int serve(struct serve_config *config, struct err *err)
         dedup.store->ops->close(dedup.store);
     }
     server_free(server);
+    grpc_free(grpc);
     http_free(http);
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);

@@ -8,6 +8,8 @@
 
 #include "base/log.h"
 #include "http/http.h"
+#include "resp/server.h"
+#include "service/account_file.h"
 
 enum {
     FILES_SPARE = 64 + ROOM_SPARE, /* listeners, logs, the writers of both files, the reader for HTTP */
@@ -82,7 +84,7 @@ static void log_problem(void *arg, const char *problem)
     log_error("configuration is wrong", "error=%s", log_quote_str(problem));
 }
 
-static int read_again(const struct serve_config *c, struct config *cfg, struct err *err)
+static int read_again(const struct serve_config *c, struct config *cfg, struct account_set **accounts, struct err *err)
 {
     int result = cli_options_build(&c->options, cfg, log_problem, NULL, err);
     if (result < 0) {
@@ -94,6 +96,9 @@ static int read_again(const struct serve_config *c, struct config *cfg, struct e
     }
     if (result == 0) {
         result = config_validate(cfg, err);
+    }
+    if (result == 0 && cfg->accounts[0] != '\0') {
+        result = account_file_read(cfg->accounts, accounts, err);
     }
     if (result < 0) {
         log_problem(NULL, err->text);
@@ -114,18 +119,39 @@ static void log_change(void *arg, const struct config_option *option, const char
              "name=%s runs_with=%s file=%s", option->name, log_quote_str(before), log_quote_str(after));
 }
 
-int serve_config_reload(struct serve_config *c, struct err *err)
+/* All at once or nothing. There is no moment at which neither the old nor the new password is asked for: a first file
+ * of accounts holds before the options do, any other behind them. */
+static int apply(struct serve_config *c, struct server *server, const struct config *read, struct account_set *accounts,
+                 int *need_restart, struct err *err)
+{
+    bool first = config_now(&c->cfg)->accounts[0] == '\0' && accounts != NULL;
+    if (first) {
+        server_replace_accounts(server, accounts);
+    }
+    int changed = config_change(&c->cfg, &c->configured, read, log_change, need_restart, err);
+    if (changed < 0 && first) {
+        server_replace_accounts(server, NULL);
+    } else if (changed < 0) {
+        account_set_free(accounts);
+    } else if (first || server_replace_accounts(server, accounts)) {
+        log_info("accounts read again", "file=%s", log_quote_str(read->accounts));
+    }
+    return changed;
+}
+
+int serve_config_reload(struct serve_config *c, struct server *server, struct err *err)
 {
     const char *path = c->options.config_path != NULL ? c->options.config_path : "";
     struct config read;
+    struct account_set *accounts = NULL;
     int need_restart = 0;
-    int changed = read_again(c, &read, err);
+    int changed = read_again(c, &read, &accounts, err);
     if (changed == 0) {
         /* A change of the level itself is told, whichever of both would tell it. */
         if (read.log_level > config_now(&c->cfg)->log_level) {
             log_set_level((enum log_level)read.log_level);
         }
-        changed = config_change(&c->cfg, &c->configured, &read, log_change, &need_restart, err);
+        changed = apply(c, server, &read, accounts, &need_restart, err);
         if (changed < 0) {
             err_prefix(err, "until a restart");
             log_problem(NULL, err->text);

@@ -6,6 +6,8 @@
 #include "cli/lib/options.h"
 #include "config/config.h"
 
+struct server;
+
 struct serve_config {
     struct cli_options options;
     const char *port;         /* --port, or NULL */
@@ -20,9 +22,9 @@ int serve_config_port(struct config *cfg, const char *port, struct err *err);
  * that. */
 int serve_config_fit(struct serve_config *c, struct err *err);
 
-/* Reads the file again, with the environment and the command line of the start over it, and applies options that may
- * change while the server runs. Logs what changed and what needs a restart. A mistake changes nothing: it is logged
- * with its line, and the result is the first error. Otherwise returns how many options changed. */
-int serve_config_reload(struct serve_config *c, struct err *err);
+/* Reads the file again, with the environment and the command line of the start over it, and the accounts, and applies
+ * options that may change while the server runs. Logs what changed and what needs a restart. A mistake changes nothing:
+ * it is logged with its line, and the result is the first error. Otherwise returns how many options changed. */
+int serve_config_reload(struct serve_config *c, struct server *server, struct err *err);
 
 #endif

@@ -80,7 +80,7 @@ static void reload(struct watch *w, struct serve_config *config, struct server *
 {
     w->reload = (struct err){0};
     notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_stopwatch_us());
-    int changed = serve_config_reload(config, &w->reload);
+    int changed = serve_config_reload(config, server, &w->reload);
     if (changed > 0) {
         server_reconfigured(server);
     }

@@ -52,6 +52,7 @@ struct memory_store {
     pthread_mutex_t clock_mutex;
     struct guard guard;
 
+    pthread_cond_t loaded;
     pthread_mutex_t mutex; /* all below */
     struct memory_user **buckets;
     size_t n_buckets, n_users;

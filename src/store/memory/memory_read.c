@@ -11,6 +11,7 @@ enum { PLAY_WEIGHT = sizeof(uint64_t) }; /* bytes that a play counts when a user
 struct store_reader {
     struct memory_store *store;
     struct arena arena; /* of the last view */
+    size_t under_way;   /* loads that are to be answered later, or just were; of the store's mutex */
 };
 
 int memory_reader_open(struct store *base, struct store_reader **reader, struct err *err)
@@ -27,6 +28,12 @@ int memory_reader_open(struct store *base, struct store_reader **reader, struct 
 void memory_reader_close(struct store_reader *reader)
 {
     if (reader != NULL) {
+        struct memory_store *s = reader->store;
+        pthread_mutex_lock(&s->mutex);
+        while (reader->under_way > 0) {
+            pthread_cond_wait(&s->loaded, &s->mutex);
+        }
+        pthread_mutex_unlock(&s->mutex);
         arena_free(&reader->arena);
         free(reader);
     }
@@ -196,6 +203,14 @@ static int load(struct store_reader *r, struct store_load *l)
     return read_user(r, l->key, l->user, l->first_month, NULL, &l->view, &l->err);
 }
 
+static void count_load(struct store_reader *r, int n)
+{
+    pthread_mutex_lock(&r->store->mutex);
+    r->under_way += (size_t)n;
+    pthread_cond_broadcast(&r->store->loaded);
+    pthread_mutex_unlock(&r->store->mutex);
+}
+
 int memory_load(struct store_reader *reader, struct store_load *l)
 {
     if (!reader->store->later) {
@@ -203,12 +218,15 @@ int memory_load(struct store_reader *reader, struct store_load *l)
     }
     l->message.kind = STORE_INTERNAL;
     l->reader = reader;
+    count_load(reader, 1);
     thread_queue_put(&reader->store->queue, &l->message);
     return STORE_LATER;
 }
 
 void memory_load_now(struct store_load *l)
 {
-    load(l->reader, l);
+    struct store_reader *reader = l->reader;
+    load(reader, l);
     l->done(l);
+    count_load(reader, -1);
 }

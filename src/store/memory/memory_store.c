@@ -152,6 +152,7 @@ static void free_store(struct memory_store *s)
     delivered_codec_free(&s->codec);
     thread_queue_destroy(&s->queue);
     pthread_mutex_destroy(&s->clock_mutex);
+    pthread_cond_destroy(&s->loaded);
     pthread_mutex_destroy(&s->mutex);
     free(s);
 }
@@ -202,6 +203,7 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
     thread_queue_init(&s->queue);
     pthread_mutex_init(&s->clock_mutex, NULL);
     pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->loaded, NULL);
     memory_clock_start(s, o->built_ms != 0 ? o->built_ms : clock_built_ms());
     if (!cfg->hash_seed_given && getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) {
         free_store(s);

@@ -1,0 +1,97 @@
+# What scripts/test and scripts/test-integration share. They set, before they source it: root, out (a
+# folder of what they build), install (0: no packages are installed). The last line of both is "N passed, N failed".
+
+passed=0 failed=0 skipped=0
+began=$SECONDS
+times=()
+
+# A step's name is printed before it runs, its duration after.
+step() {
+    printf '\n== %s\n' "$*"
+    step_name=$* step_began=$SECONDS
+}
+step_end() {
+    times+=("$(printf '%5d s  %s' $((SECONDS - step_began)) "$step_name")")
+}
+good() { passed=$((passed + 1)); }
+bad() {
+    failed=$((failed + 1))
+    echo "FAILED: $*"
+}
+finish() {
+    printf '\nHow long it took:\n'
+    printf '%s\n' "${times[@]}"
+    printf '%5d s  in all\n\n' $((SECONDS - began))
+    [ "$skipped" -eq 0 ] || echo "$skipped skipped (each names its reason above)"
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}
+trap 'echo; echo "interrupted"; exit 130' INT TERM
+
+# install_packages PACKAGE ...
+install_packages() {
+    local missing=() package packages=("$@")
+    command -v node >/dev/null && command -v npm >/dev/null || packages+=(nodejs npm)
+    for package in "${packages[@]}"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    echo "missing: ${missing[*]}"
+    [ "$install" = 1 ] || return 1
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || { echo "run this as root, or install: ${missing[*]}" >&2; return 1; }
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" apt-get update -qq &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# A project on Node, pinned by its lock file: install_node_clients FOLDER. Debian 12's own Node is older than clients
+# ask for: then a newer one comes from the registry too, for these tests alone.
+install_node_clients() {
+    local runtime=$root/tests/e2e/node/runtime
+    npm ci --prefix "$1" --no-audit --no-fund --loglevel=error || return 1
+    if [ "$(node -p 'parseInt(process.versions.node)')" -lt 20 ]; then
+        npm ci --prefix "$runtime" --no-audit --no-fund --loglevel=error || return 1
+        UNSEEN_NODE=$(find "$runtime/node_modules" -path '*/bin/node' -type f | head -n 1)
+        export UNSEEN_NODE
+    fi
+}
+
+# The sanitizers of Debian 12 can't place their shadow memory when the kernel randomises more bits than these.
+fixed_addresses=()
+if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && setarch -R true 2>/dev/null; then
+    fixed_addresses=(setarch -R)
+fi
+
+# Tests that take this many seconds hang, and have failed.
+pytest_patience=1500
+
+# Runs pytest against the binary of a build folder: run_pytest FOLDER TESTS [pytest options]
+run_pytest() {
+    local folder=$out/$1 tests=$2
+    shift 2
+    UNSEEN_BUILD=$folder timeout --foreground --verbose -k 60 -s INT "$pytest_patience" \
+        "${fixed_addresses[@]}" /usr/bin/python3 -m pytest -q -rsf --tb=short -p no:cacheprovider \
+        --basetemp="$folder/pytest" --junitxml="$folder/pytest.xml" "$@" "$tests"
+    local code=$? counts
+    rm -rf "$folder/pytest"
+    counts=$(/usr/bin/python3 - "$folder/pytest.xml" <<'PY'
+import sys
+import xml.etree.ElementTree as xml
+suites = list(xml.parse(sys.argv[1]).getroot().iter("testsuite"))
+count = lambda name: sum(int(s.get(name, 0)) for s in suites)
+bad = count("failures") + count("errors")
+print(count("tests") - bad - count("skipped"), bad, count("skipped"))
+PY
+    ) || counts="0 1 0"
+    local p f s
+    read -r p f s <<<"$counts"
+    # 5 is "no tests collected"; anything else but 0 and 1 means that pytest itself gave up.
+    [ "$code" -le 1 ] || f=$((f + 1))
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    rm -f "$folder/pytest.xml"
+}

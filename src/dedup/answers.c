@@ -1,0 +1,340 @@
+/* From what the store has of a user to the answer of a question: put all of it into one probe, test.
+ *
+ * Seen is what one of these says, and every function here must agree on it:
+ *   - a staged play of a month in the window, or a remembered delivery: by the exact 64-bit hash;
+ *   - a part of a month's filter, unless the hash is one of the user's exceptions.
+ *
+ * The store loads the staged plays before it opens its snapshot of history, so a play that is flushed meanwhile is in
+ * one of both, or in both; a union hides it either way.
+ *
+ * A large user's positions outnumber any candidates, so nothing is built from them: they are led past the candidates as
+ * they are decoded (filter/sieve.h), in memory that goes by the candidates.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "dedup/asker_impl.h"
+
+/* Memory that an asker keeps between questions; what a giant user needed above it is given back at once. */
+enum { KEEP_BYTES = 4 * 1024 * 1024 };
+
+/* Makes *array hold n elements of the given size; what it held may be lost. */
+static int room_for(void **array, size_t *cap, size_t n, size_t size)
+{
+    if (n <= *cap) {
+        return 0;
+    }
+    size_t want = n + n / 2 + 16;
+    void *grown = calloc(want, size);
+    if (grown == NULL) {
+        return ERR_NOMEM;
+    }
+    free(*array);
+    *array = grown;
+    *cap = want;
+    return 0;
+}
+
+static int gather_parts(struct asker *a, const struct store_view *view, size_t *n_parts)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < view->n_months; i++) {
+        n += view->months[i].filter.n_parts;
+    }
+    if (room_for((void **)&a->parts, &a->parts_cap, n, sizeof *a->parts) < 0) {
+        return ERR_NOMEM;
+    }
+    n = 0;
+    for (size_t i = 0; i < view->n_months; i++) {
+        for (unsigned p = 0; p < view->months[i].filter.n_parts; p++) {
+            a->parts[n++] = &view->months[i].filter.parts[p];
+        }
+    }
+    *n_parts = n;
+    return 0;
+}
+
+static int gather_exact(struct asker *a, const struct store_view *view, size_t *n_exact)
+{
+    size_t n = view->n_plays + view->n_deliveries;
+    if (room_for((void **)&a->exact, &a->exact_cap, n, sizeof *a->exact) < 0) {
+        return ERR_NOMEM;
+    }
+    n = 0;
+    for (size_t i = 0; i < view->n_plays; i++) {
+        a->exact[n++] = view->plays[i].hash;
+    }
+    for (size_t i = 0; i < view->n_deliveries; i++) {
+        a->exact[n++] = view->deliveries[i].hash;
+    }
+    *n_exact = n;
+    return 0;
+}
+
+static double window_error(const struct store_view *view)
+{
+    double error = 0;
+    for (size_t i = 0; i < view->n_months; i++) {
+        error += filter_error(&view->months[i].filter);
+    }
+    return error < 1 ? error : 1;
+}
+
+static void trim(struct asker *a)
+{
+    probe_trim(a->probe, KEEP_BYTES);
+    if (a->exact_cap * sizeof *a->exact > KEEP_BYTES) {
+        free(a->exact);
+        a->exact = NULL;
+        a->exact_cap = 0;
+    }
+}
+
+static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (hashes[i] == hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- which are unseen? --- */
+
+/* Once the view is there. */
+static int filter(struct asker *a, const struct store_view *view, struct query *q, struct err *err)
+{
+    struct probe_input in = {.exceptions = view->exceptions, .n_exceptions = view->n_exceptions};
+    int rc = gather_parts(a, view, &in.n_parts);
+    if (rc == 0) {
+        rc = gather_exact(a, view, &in.n_exact);
+    }
+    if (rc == 0) {
+        in.parts = a->parts;
+        in.exact = a->exact;
+        rc = probe_build(a->probe, &in);
+    }
+    if (rc == 0) {
+        q->n_unseen = probe_test(a->probe, q->hashes, q->n, q->unseen);
+        q->error = window_error(view);
+    } else {
+        err_set(err, rc, "out of memory for a question about %zu items", q->n);
+    }
+    trim(a);
+    return rc;
+}
+
+static int end_sieve(struct asker *a, const struct store_view *view, struct query *q)
+{
+    for (size_t i = 0; i < view->n_plays; i++) {
+        sieve_exact(a->sieve, view->plays[i].hash);
+    }
+    for (size_t i = 0; i < view->n_deliveries; i++) {
+        sieve_exact(a->sieve, view->deliveries[i].hash);
+    }
+    for (size_t i = 0; i < view->n_exceptions; i++) {
+        sieve_except(a->sieve, view->exceptions[i]);
+    }
+    q->n_unseen = sieve_end(a->sieve, q->unseen);
+    q->error = window_error(view);
+    return 0;
+}
+
+/* --- where is it seen? --- */
+
+/* The months of a large user that have the item. */
+struct why {
+    struct sieve *sieve;
+    int n;
+    int months[PLACES_MAX];
+};
+
+static void why_see(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    sieve_see(((struct why *)arg)->sieve, part, before, positions, n);
+}
+
+static void why_month(void *arg, int month, bool good)
+{
+    struct why *why = arg;
+    if (sieve_month(why->sieve, good) > 0 && why->n < PLACES_MAX) {
+        why->months[why->n++] = month;
+    }
+}
+
+static bool has_month(const struct why *why, int month)
+{
+    for (int i = 0; i < why->n; i++) {
+        if (why->months[i] == month) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *place_name(const struct place *place, char month[MONTH_TEXT])
+{
+    switch (place->kind) {
+    case PLACE_BLOCKED:
+        return "blocked";
+    case PLACE_STAGED:
+        return "staged";
+    case PLACE_DELIVERED:
+        return "delivered";
+    case PLACE_LEGACY:
+        return "legacy";
+    case PLACE_MONTH:
+        break;
+    }
+    return month_name(place->month, month);
+}
+
+/* why: of a large user; NULL: the view has the filters. */
+static void find_places(const struct store_view *view, const struct why *why, struct query *q)
+{
+    uint64_t hash = q->hashes[0];
+    struct place *places = q->places;
+    size_t n = 0;
+    /* However often an item is staged, it's one place: that of its newest month. */
+    for (size_t i = 0; i < view->n_plays; i++) {
+        if (view->plays[i].hash == hash && (n == 0 || view->plays[i].month > places[0].month)) {
+            places[0] = (struct place){.kind = PLACE_STAGED, .month = view->plays[i].month};
+            n = 1;
+        }
+    }
+    for (size_t i = 0; i < view->n_deliveries; i++) {
+        if (view->deliveries[i].hash == hash) {
+            places[n++] = (struct place){.kind = PLACE_DELIVERED};
+            break;
+        }
+    }
+    bool excepted = has_hash(view->exceptions, view->n_exceptions, hash);
+    for (size_t i = 0; i < view->n_months && n < PLACES_MAX && !excepted; i++) {
+        const struct store_month *m = &view->months[i];
+        if (why != NULL ? has_month(why, m->month) : filter_has(&m->filter, hash)) {
+            places[n++] = (struct place){.kind = PLACE_MONTH, .month = m->month, .error = filter_error(&m->filter)};
+        }
+    }
+    q->n_places = n;
+}
+
+/* --- what is remembered? --- */
+
+static int tell_history(struct asker *a, const struct store_view *view, struct query *q, struct err *err)
+{
+    int retention = (int)config_now(a->dedup->cfg)->retention, first = dedup_first_month(a->dedup);
+    struct history *out = q->history;
+    q->known = view->known;
+    if (room_for((void **)&a->months, &a->months_cap, view->n_months, sizeof *a->months) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    *out = (struct history){
+        .n_months = view->n_months, .months = a->months, .staged = view->n_plays, .delivered = view->n_deliveries};
+    for (size_t i = 0; i < view->n_months; i++) {
+        const struct store_month *m = &view->months[i];
+        struct history_month *h = &a->months[i];
+        *h = (struct history_month){
+            .month = m->month,
+            .items = filter_items(&m->filter),
+            .bytes = m->bytes,
+            .error = filter_error(&m->filter),
+            .sealed = filter_sealed(&m->filter),
+            .in_window = m->month >= first,
+            .expires_ms = month_start_ms(m->month + retention + 1),
+        };
+        if (h->in_window) {
+            out->error += h->error;
+        }
+    }
+    if (out->error > 1) {
+        out->error = 1;
+    }
+    return 0;
+}
+
+/* --- all of them --- */
+
+static void set_elsewhere(struct asker *a, const struct store_view *view, struct query *q)
+{
+    if (q->kind == QUERY_FILTER) {
+        memcpy(q->elsewhere, q->unseen, (q->n + 7) / 8);
+    } else {
+        q->elsewhere[0] = 0x80;
+    }
+    size_t n = view->n_exceptions;
+    bool sorted = n > 0 && room_for((void **)&a->exact, &a->exact_cap, n, sizeof *a->exact) == 0;
+    if (sorted) {
+        memcpy(a->exact, view->exceptions, n * sizeof *a->exact);
+        hash_sort(a->exact, n);
+    }
+    for (size_t i = 0; i < q->n && n > 0; i++) {
+        if (sorted ? hash_is_among(a->exact, n, q->hashes[i]) : has_hash(view->exceptions, n, q->hashes[i])) {
+            q->elsewhere[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
+        }
+    }
+}
+
+/* why: of a large user, whom the sieve has seen; NULL: the view has the filters. */
+static int answer(struct asker *a, const struct store_view *view, const struct why *why, struct query *q,
+                  struct err *err)
+{
+    int rc = 0;
+    switch (q->kind) {
+    case QUERY_FILTER:
+        rc = why != NULL ? end_sieve(a, view, q) : filter(a, view, q, err);
+        break;
+    case QUERY_WHY:
+        find_places(view, why, q);
+        break;
+    case QUERY_HISTORY:
+        rc = tell_history(a, view, q, err);
+        break;
+    }
+    if (rc == 0 && q->elsewhere != NULL) {
+        set_elsewhere(a, view, q);
+    }
+    return rc;
+}
+
+int answer_from_view(struct asker *a, const struct store_view *view, struct query *q, struct err *err)
+{
+    return answer(a, view, NULL, q, err);
+}
+
+static void sift_month(void *sieve, int month, bool good)
+{
+    (void)month;
+    sieve_month(sieve, good);
+}
+
+static void see_nothing(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions,
+                        uint32_t n)
+{
+    (void)arg, (void)part, (void)before, (void)positions, (void)n;
+}
+
+static void pass_month(void *arg, int month, bool good)
+{
+    (void)arg, (void)month, (void)good;
+}
+
+int answer_large(struct asker *a, struct asker_load *l, struct query *q, struct err *err)
+{
+    struct why why = {.sieve = a->sieve};
+    const struct store_scan scans[] = {
+        [QUERY_FILTER] = {sieve_see, sift_month, a->sieve},
+        [QUERY_WHY] = {why_see, why_month, &why},
+        [QUERY_HISTORY] = {see_nothing, pass_month, NULL},
+    };
+    const struct store_load *load = &l->load;
+    struct store_view view;
+    if (q->kind != QUERY_HISTORY && sieve_begin(a->sieve, q->hashes, q->n) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory for a question about %zu items", q->n);
+    }
+    int rc =
+        a->dedup->store->ops->scan(l->reader, load->key, load->user, load->first_month, &scans[q->kind], &view, err);
+    return rc < 0 ? rc : answer(a, &view, &why, q, err);
+}

@@ -1,0 +1,274 @@
+/* The life of a call; call_begin.c, call_run.c and services.c say what it is about. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "grpc/server.h"
+#include "grpc/status.h"
+#include "grpc/unary.h"
+#include "service/refusal.h"
+
+enum {
+    SPARE_MAX = 64,         /* calls that a worker keeps for next time */
+    SPARE_IN = 16 * 1024,   /* and so much memory for what comes of each, */
+    SPARE_REPLY = 4 * 1024, /* and for what goes */
+};
+
+/* --- memory --- */
+
+static void account(struct call *call)
+{
+    struct grpc_conn *s = call->conn;
+    size_t held = sizeof *call + call->in.cap + call->reply.cap + call->text.cap + call->authorization.cap + call->lent;
+    s->held = s->held + held - call->held;
+    call->held = held;
+    grpc_charge(s);
+}
+
+void call_set_coming(struct call *call, size_t bytes)
+{
+    call->conn->coming = call->conn->coming + bytes - call->coming;
+    call->coming = bytes;
+}
+
+struct call *call_new(struct grpc_conn *s, int32_t stream)
+{
+    struct grpc_loop *l = grpc_loop_of(&s->conn);
+    struct call *call = l->spare;
+    struct buf in = {0}, reply = {0};
+    if (call != NULL) {
+        l->spare = call->next;
+        l->n_spare--;
+        in = call->in;
+        reply = call->reply;
+    } else if ((call = malloc(sizeof *call)) == NULL) {
+        return NULL;
+    }
+    *call = (struct call){.conn = s, .stream = stream, .in = in, .reply = reply, .next = s->calls};
+    if (s->calls != NULL) {
+        s->calls->prev = call;
+    }
+    s->calls = call;
+    account(call);
+    return call;
+}
+
+void call_free(struct call *call)
+{
+    struct grpc_conn *s = call->conn;
+    struct grpc_loop *l = grpc_loop_of(&s->conn);
+    service_end(call->late);
+    account_cancel(&call->login);
+    call_set_coming(call, 0);
+    s->held -= call->held;
+    *(call->prev != NULL ? &call->prev->next : &s->calls) = call->next;
+    if (call->next != NULL) {
+        call->next->prev = call->prev;
+    }
+    buf_free(&call->text);
+    buf_free(&call->authorization);
+    buf_clear(&call->in);
+    buf_clear(&call->reply);
+    buf_shrink(&call->in, SPARE_IN);
+    buf_shrink(&call->reply, SPARE_REPLY);
+    call->in.failed = call->reply.failed = false;
+    if (l->n_spare < SPARE_MAX) {
+        call->next = l->spare;
+        l->spare = call;
+        l->n_spare++;
+    } else {
+        buf_free(&call->in);
+        buf_free(&call->reply);
+        free(call);
+    }
+}
+
+void call_drop_spare(struct grpc_loop *l)
+{
+    while (l->spare != NULL) {
+        struct call *call = l->spare;
+        l->spare = call->next;
+        buf_free(&call->in);
+        buf_free(&call->reply);
+        free(call);
+    }
+}
+
+void call_settle(struct call *call)
+{
+    if (call->stream == 0 && call->late == NULL && call->n_pending == 0 && !call->at_work) {
+        call_free(call);
+    } else {
+        account(call);
+    }
+}
+
+/* --- its end --- */
+
+/* What came of it is not needed any more. */
+static void drop_input(struct call *call)
+{
+    if (call->unconsumed > 0) {
+        h2_credit(call, call->unconsumed);
+    }
+    call_set_coming(call, 0);
+    buf_clear(&call->in);
+    buf_shrink(&call->in, SPARE_IN);
+    call->at = 0;
+}
+
+void call_end(struct call *call, enum grpc_status status, const char *text)
+{
+    if (call->state == CALL_ENDED) {
+        return;
+    }
+    call->state = CALL_ENDED;
+    call->status = status;
+    if (call->is_plain && status != GRPC_OK) {
+        buf_clear(&call->reply);
+        unary_write_error(status, text, &call->reply);
+    } else if (text != NULL) {
+        status_message(text, &call->text);
+    }
+    drop_input(call);
+    call->moved_ms = clock_mono_ms();
+    h2_reply(call);
+}
+
+void call_count_error(struct call *call, const char *word, const char *text)
+{
+    char line[REFUSAL_TEXT + 32];
+    int len = snprintf(line, sizeof line, "%s %s", word, text);
+    struct conn *c = &call->conn->conn;
+    worker_count(c->worker, COUNT_ERRORS, 1);
+    meter_error(&service_of(c)->meter, slice_of(line, (size_t)len < sizeof line ? (size_t)len : sizeof line - 1));
+}
+
+void call_count(struct call *call)
+{
+    worker_count(call->conn->conn.worker, COUNT_COMMANDS, 1);
+}
+
+/* What was not told of a unary call is taken back; a stream's answers are good. */
+static void take_back(struct call *call)
+{
+    if (!call->is_stream) {
+        buf_clear(&call->reply);
+    }
+}
+
+void call_drop_late(struct call *call)
+{
+    service_end(call->late);
+    call->late = NULL;
+    call->lent = 0;
+}
+
+enum call_step call_refuse(struct call *call, enum grpc_status status, const char *text)
+{
+    if (call->state != CALL_ENDED) {
+        call_drop_late(call);
+        take_back(call);
+        call_count_error(call, "ERR", text);
+        call_count(call);
+        call_end(call, status, text);
+    }
+    return STEP_DONE;
+}
+
+void call_refuse_err(struct call *call, const struct err *err, bool write)
+{
+    char text[REFUSAL_TEXT];
+    refusal_text(err, write, text);
+    utf8_clean(text);
+    call_count_error(call, refusal_of(err->code, write)->word, text);
+    take_back(call);
+    call_end(call, refusal_status(err->code), text);
+}
+
+/* --- replies --- */
+
+size_t call_begin_reply(struct call *call)
+{
+    static const char none[GRPC_PREFIX] = {0};
+    buf_add(&call->reply, none, call->prefix);
+    return call->reply.len;
+}
+
+void call_end_reply(struct call *call, size_t from)
+{
+    if (!call->reply.failed && call->prefix > 0) {
+        size_t n = call->reply.len - from;
+        uint8_t *at = (uint8_t *)call->reply.data + from - GRPC_PREFIX;
+        at[1] = (uint8_t)(n >> 24);
+        at[2] = (uint8_t)(n >> 16);
+        at[3] = (uint8_t)(n >> 8);
+        at[4] = (uint8_t)n;
+    }
+}
+
+/* --- what comes --- */
+
+void call_data(struct call *call, struct slice bytes)
+{
+    if (buf_add(&call->in, bytes.data, bytes.len) < 0) {
+        call_refuse(call, GRPC_RESOURCE_EXHAUSTED, "out of memory for the message");
+        return;
+    }
+    call_set_coming(call, call->coming > bytes.len ? call->coming - bytes.len : 0);
+    call->arrived_us = call->state == CALL_RECEIVING ? call->conn->conn.arrived_us : call->arrived_us;
+    call->moved_ms = clock_mono_ms();
+    grpc_work_add(call);
+}
+
+void call_whole(struct call *call)
+{
+    call->whole = true;
+    grpc_work_add(call);
+}
+
+void call_gone(struct call *call)
+{
+    call->stream = 0;
+    account_cancel(&call->login);
+    call_drop_late(call);
+    if (call->state != CALL_ENDED) {
+        call->state = CALL_ENDED;
+        drop_input(call);
+    }
+    call_settle(call);
+}
+
+/* --- time --- */
+
+void call_tick(struct call *call, int64_t now)
+{
+    const struct conn *c = &call->conn->conn;
+    bool wanted = budget_load(&c->worker->pool->budget.waiting) > 0 && call->held > sizeof *call;
+    int64_t patience = wanted ? CONN_PATIENCE_SHORT_MS : CONN_PATIENCE_MS;
+    bool stuck = now - call->moved_ms >= patience;
+    if (call->state == CALL_ENDED) {
+        if (stuck && call->stream != 0) {
+            h2_cancel(call);
+        }
+    } else if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
+        call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
+    } else if (call->state == CALL_WATCHING) {
+        call_look(call);
+    } else if (call->state == CALL_RECEIVING && stuck && call->in.len > call->at && !call->blocked) {
+        call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the message did not come whole in time");
+    }
+}
+
+/* A message that is whole is still answered. */
+void call_drain(struct call *call)
+{
+    if (call->state == CALL_WATCHING) {
+        call_look(call);
+    }
+    bool idle = call->state == CALL_RECEIVING && call->n_pending == 0 && !call->at_work && call->login.pending == NULL;
+    if (idle || call->state == CALL_WATCHING) {
+        call_end(call, GRPC_UNAVAILABLE, "server is shutting down");
+    }
+}

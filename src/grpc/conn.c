@@ -1,0 +1,231 @@
+/* A connection's life: bytes in, the work of its calls, bytes out. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "grpc/server.h"
+
+enum {
+    FEED = 16 * 1024, /* bytes between two looks at the work */
+    PULL = 64 * 1024, /* of replies at a time */
+    PENDING_FIRST = 16,
+};
+
+/* --- work --- */
+
+void grpc_work_add(struct call *call)
+{
+    struct grpc_conn *s = call->conn;
+    if (call->at_work) {
+        return;
+    }
+    call->at_work = true;
+    call->behind = NULL;
+    if (s->work_last != NULL) {
+        s->work_last->behind = call;
+    } else {
+        s->work_first = call;
+    }
+    s->work_last = call;
+}
+
+static void work_done(struct grpc_conn *s)
+{
+    struct call *call = s->work_first;
+    s->work_first = call->behind;
+    s->work_last = s->work_first != NULL ? s->work_last : NULL;
+    call->at_work = false;
+    call_settle(call);
+}
+
+/* False: the connection must wait. */
+static bool work(struct grpc_conn *s)
+{
+    while (s->work_first != NULL) {
+        if (!conn_may_run(&s->conn) || !call_work(s->work_first)) {
+            return false;
+        }
+        work_done(s);
+    }
+    return true;
+}
+
+void grpc_charge(struct grpc_conn *s)
+{
+    size_t session = s->session_bytes > s->session_least ? s->session_bytes - s->session_least : 0;
+    conn_charge(&s->conn, s->held + s->pending_cap * sizeof *s->pending + session);
+    s->conn.owed = s->calls != NULL;
+}
+
+/* --- what is recorded --- */
+
+bool grpc_pending_room(struct grpc_conn *s)
+{
+    if (s->n_pending < s->pending_cap) {
+        return true;
+    }
+    size_t cap = s->pending_cap == 0 ? PENDING_FIRST : 2 * s->pending_cap;
+    struct pending *ring = malloc(cap * sizeof *ring);
+    if (ring == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < s->n_pending; i++) {
+        ring[i] = s->pending[(s->pending_at + i) % s->pending_cap];
+    }
+    free(s->pending);
+    s->pending = ring;
+    s->pending_at = 0;
+    s->pending_cap = cap;
+    return true;
+}
+
+void grpc_pending_add(struct call *call, uint64_t tag, int64_t count)
+{
+    struct grpc_conn *s = call->conn;
+    s->pending[(s->pending_at + s->n_pending++) % s->pending_cap] = (struct pending){call, tag, count};
+}
+
+static void on_recorded(struct conn *c, uint32_t n, size_t bytes, const struct err *err)
+{
+    (void)n;
+    struct grpc_conn *s = grpc_conn_of(c);
+    struct pending p = s->pending[s->pending_at];
+    s->pending_at = (s->pending_at + 1) % s->pending_cap;
+    if (--s->n_pending == 0) {
+        free(s->pending);
+        s->pending = NULL;
+        s->pending_at = s->pending_cap = 0;
+    }
+    call_recorded(p.call, &p, bytes, err);
+    call_settle(p.call);
+    grpc_charge(s);
+    if (s->work_first != NULL && s->work_first->at_work) {
+        conn_kick(c);
+    }
+}
+
+/* --- the connection --- */
+
+static void on_open(struct conn *c)
+{
+    (void)c; /* a session is made for who says something */
+}
+
+static void on_input(struct conn *c)
+{
+    struct grpc_conn *s = grpc_conn_of(c);
+    if (s->session == NULL && c->input.len > 0 && h2_open(s) < 0) {
+        conn_abort(c);
+        return;
+    }
+    while (work(s) && c->input.len > 0) {
+        size_t n = c->input.len < FEED ? c->input.len : FEED;
+        if (!conn_has_room(c, BUDGET_REQUEST, n)) {
+            conn_starve(c, BUDGET_REQUEST, n);
+            break;
+        }
+        h2_feed(s, slice_of(c->input.data, n));
+        conn_consume(c, n);
+    }
+    grpc_charge(s);
+}
+
+static bool on_output(struct conn *c)
+{
+    struct grpc_conn *s = grpc_conn_of(c);
+    if (s->session == NULL) {
+        return false;
+    }
+    bool more = h2_pull(s, PULL);
+    if (!more && (s->broken || !(nghttp2_session_want_read(s->session) || nghttp2_session_want_write(s->session)))) {
+        conn_finish(c);
+    }
+    grpc_charge(s);
+    return more;
+}
+
+static void look_at_pings(struct grpc_conn *s, int64_t now)
+{
+    if (s->ping_ms == 0) {
+        s->pings = 0;
+    }
+    if (now - s->conn.active_ms < GRPC_PING_MS) {
+        s->ping_ms = 0; /* what came says the same */
+    } else if (s->ping_ms == 0 || now - s->ping_ms >= GRPC_PING_MS) {
+        if (s->pings++ == GRPC_PING_STRIKES) {
+            worker_count(s->conn.worker, COUNT_TIMEOUTS, 1);
+            conn_log(&s->conn, LOG_LEVEL_INFO, "connection timed out", "pings are not answered");
+            conn_abort(&s->conn);
+            return;
+        }
+        s->ping_ms = now;
+        h2_ping(s);
+    }
+}
+
+static void on_tick(struct conn *c, int64_t now)
+{
+    struct grpc_conn *s = grpc_conn_of(c);
+    if (s->session == NULL) {
+        return;
+    }
+    for (struct call *call = s->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        call_tick(call, now);
+        call_settle(call);
+    }
+    if (s->coming == 0) {
+        h2_window(s, GRPC_WINDOW);
+    }
+    look_at_pings(s, now);
+    grpc_charge(s);
+}
+
+static void on_drain(struct conn *c)
+{
+    struct grpc_conn *s = grpc_conn_of(c);
+    if (s->session != NULL && !s->draining) {
+        s->draining = true;
+        h2_goaway(s);
+    }
+    for (struct call *call = s->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        call_drain(call);
+        call_settle(call);
+    }
+    grpc_charge(s);
+}
+
+static void on_gone(struct conn *c)
+{
+    for (struct call *call = grpc_conn_of(c)->calls; call != NULL; call = call->next) {
+        call_drop_late(call);
+    }
+}
+
+static void on_close(struct conn *c)
+{
+    struct grpc_conn *s = grpc_conn_of(c);
+    if (s->session != NULL) {
+        h2_close(s);
+    }
+    while (s->calls != NULL) {
+        call_free(s->calls);
+    }
+    free(s->pending);
+}
+
+const struct conn_ops grpc_conn_ops = {
+    .size = sizeof(struct grpc_conn),
+    .alpn = "h2",
+    .full = "",
+    .full_here = "",
+    .made_room = "",
+    .open = on_open,
+    .input = on_input,
+    .recorded = on_recorded,
+    .gone = on_gone,
+    .close = on_close,
+    .output = on_output,
+    .tick = on_tick,
+    .drain = on_drain,
+};

@@ -1,0 +1,135 @@
+#include <string.h>
+
+#include "grpc/message.h"
+#include "grpc/wire.h"
+
+static void write_indexes(const struct request *rq, struct buf *out)
+{
+    size_t list = wire_begin(out, 2);
+    if (buf_reserve(out, rq->n_answer * 3) < 0) {
+        return;
+    }
+    uint8_t *at = (uint8_t *)out->data + out->len;
+    size_t i = request_next_unseen(rq, 0);
+    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
+        at = wire_varint(at, i);
+    }
+    out->len = (size_t)((char *)at - out->data);
+    wire_end(out, list);
+}
+
+/* They take no more than in the request. */
+static void write_items(const struct message *m, struct buf *out)
+{
+    const struct request *rq = &m->rq;
+    const uint8_t key = wire_key(m->binary ? 4 : 3, WIRE_BYTES);
+    if (buf_reserve(out, m->bytes) < 0) {
+        return;
+    }
+    uint8_t *at = (uint8_t *)out->data + out->len;
+    size_t i = request_next_unseen(rq, 0);
+    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
+        const struct slice item = rq->items[i];
+        *at++ = key;
+        at = wire_varint(at, item.len);
+        memcpy(at, item.data, item.len);
+        at += item.len;
+    }
+    out->len = (size_t)((char *)at - out->data);
+}
+
+static void write_filter(const struct message *m, struct buf *out)
+{
+    const struct request *rq = &m->rq;
+    if (rq->form == FORM_BITMAP) {
+        wire_put_bytes(out, 1, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
+    } else if (rq->n_answer > 0) {
+        rq->form == FORM_INDEXES ? write_indexes(rq, out) : write_items(m, out);
+    }
+}
+
+static void write_why(const struct request *rq, struct buf *out)
+{
+    wire_put_number(out, 1, rq->n_places > 0);
+    for (size_t i = 0; i < rq->n_places; i++) {
+        char month[MONTH_TEXT];
+        size_t place = wire_begin(out, 2);
+        wire_put_bytes(out, 1, slice_str(place_name(&rq->places[i], month)));
+        wire_put_double(out, 2, rq->places[i].error);
+        wire_end(out, place);
+    }
+}
+
+static void write_month(const struct history_month *m, struct buf *out)
+{
+    char name[MONTH_TEXT];
+    wire_put_bytes(out, 1, slice_str(month_name(m->month, name)));
+    wire_put_number(out, 2, m->items);
+    wire_put_number(out, 3, m->bytes);
+    wire_put_double(out, 4, m->error);
+    wire_put_number(out, 5, m->sealed);
+    wire_put_number(out, 6, m->in_window);
+    wire_put_number(out, 7, (uint64_t)m->expires_ms);
+}
+
+static void write_history(const struct history *h, struct buf *out)
+{
+    for (size_t i = 0; i < h->n_months; i++) {
+        size_t month = wire_begin(out, 1);
+        write_month(&h->months[i], out);
+        wire_end(out, month);
+    }
+    wire_put_number(out, 2, h->staged);
+    wire_put_number(out, 3, h->delivered);
+    wire_put_double(out, 4, h->error);
+}
+
+void message_write(const struct message *m, struct buf *out)
+{
+    switch (m->rq.kind) {
+    case REQUEST_QUESTION:
+        write_filter(m, out);
+        break;
+    case REQUEST_WHY:
+        write_why(&m->rq, out);
+        break;
+    case REQUEST_HISTORY:
+        write_history(m->rq.history, out);
+        break;
+    default:
+        wire_put_number(out, 1, (uint64_t)m->rq.count);
+        wire_put_number(out, 2, m->tag);
+    }
+}
+
+void message_write_refused(uint64_t tag, int code, const char *text, struct buf *out)
+{
+    char clean[sizeof(struct err) + 64];
+    strncpy(clean, text, sizeof clean - 1);
+    clean[sizeof clean - 1] = '\0';
+    utf8_clean(clean);
+    wire_put_number(out, 2, tag);
+    wire_put_number(out, 3, (uint64_t)code);
+    wire_put_bytes(out, 4, slice_str(clean));
+}
+
+enum {
+    PLACE_MOST = WIRE_HEAD_MAX + WIRE_HEAD_MAX + PLACE_TEXT + WIRE_DOUBLE,
+    HISTORY_MOST = 48 * 1024, /* of some 500 months */
+    LEAST = 64,               /* the numbers of any reply */
+};
+
+size_t message_reply_max(const struct message *m)
+{
+    const struct request *rq = &m->rq;
+    switch (rq->kind) {
+    case REQUEST_QUESTION:
+        return LEAST + (rq->form == FORM_BITMAP ? bitmap_size(rq->n) : rq->form == FORM_INDEXES ? 3 * rq->n : m->bytes);
+    case REQUEST_WHY:
+        return LEAST + PLACES_MAX * PLACE_MOST;
+    case REQUEST_HISTORY:
+        return LEAST + HISTORY_MOST;
+    default:
+        return LEAST;
+    }
+}

@@ -1,0 +1,77 @@
+/* Who somebody is, and what they may do. How they prove it stands in login.c. */
+#include "service/account.h"
+
+#include <string.h>
+
+#include "service/account_file.h"
+#include "service/account_impl.h"
+#include "service/request.h"
+
+const struct account account_default = {.name = "default", .roles = ROLE_ALL};
+
+/* Its password is requirepass; without one it is there only while nobody has to say who they are. */
+static bool default_exists(const struct service *s, const struct account_set *set)
+{
+    return set == NULL || config_now(s->pool->cfg)->requirepass[0] != '\0';
+}
+
+static bool login_wanted(const struct service *s, const struct account_set *set)
+{
+    return set != NULL || config_now(s->pool->cfg)->requirepass[0] != '\0';
+}
+
+/* The same account in another set. One whose password has changed is another's, who knows the new one. */
+static void look_up(struct identity *who, const struct account_set *set)
+{
+    const struct account *before = who->account;
+    who->account = account_set_find(set, slice_str(before->name));
+    who->set = set;
+    if (who->account != NULL && strcmp(who->account->hash, before->hash) != 0) {
+        who->account = NULL;
+    }
+}
+
+const struct account *account_now(const struct service *s, struct identity *who)
+{
+    const struct account_set *set = accounts_now(s);
+    if (who->account == NULL && !login_wanted(s, set)) {
+        *who = (struct identity){&account_default, set};
+    }
+    if (who->account == &account_default) {
+        return default_exists(s, set) ? who->account : NULL;
+    }
+    if (who->account != NULL && who->set != set) {
+        look_up(who, set);
+    }
+    return who->account;
+}
+
+int account_check(const struct account *account, unsigned roles, struct err *err)
+{
+    if ((roles & ROLE_ANYBODY) != 0) {
+        return 0;
+    }
+    if (account == NULL) {
+        return err_set(err, ERR_NOAUTH, "%s", "");
+    }
+    unsigned missing = roles & ROLE_ALL & ~account->roles;
+    if (missing == 0 && roles != 0) {
+        return 0;
+    }
+    const struct account_role_name *row = account_roles;
+    while (row->name != NULL && (row->role & missing) == 0) {
+        row++;
+    }
+    return err_set(err, ERR_NOPERM, "User %s has no permissions to do this: it needs the role %s", account->name,
+                   row->name != NULL ? row->name : "of nobody");
+}
+
+unsigned account_roles_for(const struct request *rq)
+{
+    static const unsigned roles[REQUEST_KINDS] = {
+        [REQUEST_QUESTION] = ROLE_ASK, [REQUEST_WHY] = ROLE_ASK,         [REQUEST_HISTORY] = ROLE_ASK,
+        [REQUEST_PLAY] = ROLE_RECORD,  [REQUEST_DELIVERY] = ROLE_RECORD, [REQUEST_FORGET] = ROLE_FORGET,
+        [REQUEST_BLOCK] = ROLE_ASK,    [REQUEST_UNBLOCK] = ROLE_ASK,
+    };
+    return roles[rq->kind] | (rq->deliver ? (unsigned)ROLE_RECORD : 0);
+}

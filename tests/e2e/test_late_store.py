@@ -1,0 +1,85 @@
+"""A store that answers later (store = memory:later), and one whose thread stands still: what each edge says meanwhile, and
+what is left of it. tests/unit/test_late.c holds the store to the point."""
+import concurrent.futures
+
+import pytest
+
+from resp import RespError, encode
+from test_http import Asker
+from unseen_grpc import Grpc, grpc
+
+MANY = 100  # more than a worker asks the store at a time
+STALL_MS = 2000
+LATE = "not answered within question_timeout: the store is late"
+
+
+def stalled(server):
+    """The next thing that the store is asked takes it so long."""
+    with server.client() as c:
+        assert c.command("PLAYED", "u", "a") == 1
+        assert c.command("DEBUG", "STALL", "memory", STALL_MS) == b"OK"
+    return server
+
+
+@pytest.fixture
+def make_stalled(make_server):
+    def make(**options):
+        return stalled(make_server(store="memory:later", http="127.0.0.1:0", grpc="127.0.0.1:0", workers="1", **options))
+
+    return make
+
+
+def test_many_calls_of_a_connection(make_stalled):
+    server = make_stalled()
+    with Grpc(server) as calls, server.client() as c, Asker(server) as http:
+        request, method = calls.method("Filter")
+        asked = [method.future(request(user=f"u{i % 2 or ''}", items=["a", "x"], reply=2)) for i in range(MANY)]
+        http.http.request("GET", "/v1/users/u")
+        assert c.command("PING") == b"PONG"
+        for i, answer in enumerate(asked):
+            assert list(answer.result().items) == (["a", "x"] if i % 2 else ["x"])
+        assert http.http.getresponse().status == 200
+
+
+def test_the_time_is_bounded(make_stalled):
+    server = make_stalled(question_timeout="50ms")
+    with Grpc(server) as calls, server.client() as c, Asker(server) as http:
+        for words in (("UNSEEN", "u", "a"), ("WHY", "u", "a"), ("HISTORY", "u")):
+            with pytest.raises(RespError, match=LATE):
+                c.command(*words)
+        status, _, problem = http.ask("POST", "/v1/unseen", {"user": "u", "items": ["a"]})
+        assert (status, problem["type"], problem["detail"]) == (503, "urn:unseen:problem:late", LATE)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            refused = pool.map(lambda i: calls.refused("Filter", user=f"u{i}", items=["a"]), range(MANY))
+        assert set(refused) == {("DEADLINE_EXCEEDED", LATE)}
+    stop_says_nothing(server)
+
+
+def test_callers_that_give_up(make_stalled):
+    server = make_stalled()
+    with Grpc(server) as calls:
+        request, method = calls.method("Filter")
+        asked = [method.future(request(user="u", items=["a"] * 1000), timeout=0.1 if i % 2 else None) for i in range(MANY)]
+        for i, answer in enumerate(asked):
+            if i % 2:
+                assert answer.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            else:
+                answer.cancel()
+        assert list(calls.ask("Filter", user="u", items=["a", "x"], reply=2).items) == ["x"]
+    stop_says_nothing(server)
+
+
+def test_a_stop_meanwhile(make_stalled):
+    """What has come is answered, since the store moves on in time."""
+    server = make_stalled()
+    with server.client() as c:
+        c.send(encode("UNSEEN", "u", "a", "x"))
+        with server.client() as other:
+            assert other.command("PING") == b"PONG"  # one worker, and so behind it
+        stop_says_nothing(server)
+        assert c.read() == [b"x"]
+
+
+def stop_says_nothing(server):
+    assert server.stop() == 0
+    assert "stopped with work under way" not in server.log()

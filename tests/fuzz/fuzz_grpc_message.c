@@ -1,0 +1,164 @@
+/* The messages of gRPC. The first byte chooses whose: a method's request, which must point into the message, hold text
+ * where text is promised, be the same when it is written and read anew, and be answered within the bytes that were
+ * announced; a probe's; one of reflection; or a compressed one. */
+#include <string.h>
+
+#include "fuzz.h"
+#include "grpc/gzip.h"
+#include "grpc/health.h"
+#include "grpc/message.h"
+#include "grpc/reflection.h"
+#include "grpc/wire.h"
+
+enum { HEALTH = 9, REFLECTION, GZIP, KINDS, INFLATED_MOST = 1 << 20 };
+
+static const char *const names[] = {"Filter",  "Played", "PlayedStream", "Delivered", "Why",
+                                    "History", "Forget", "Block",        "Unblock"};
+static struct slice items[ITEMS_MAX], again_items[ITEMS_MAX];
+
+static void check_within(struct slice id, struct slice message)
+{
+    CHECK(id.data != NULL);
+    CHECK(id.len == 0 || (id.data >= message.data && id.data + id.len <= message.data + message.len));
+}
+
+/* As protobuf would write it, by the numbers of unseen.proto. */
+static void write_request(const struct message *m, struct buf *out)
+{
+    const struct request *rq = &m->rq;
+    bool session_first = rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK;
+    bool binary_user = !slice_is_utf8(rq->user);
+    if (!session_first) {
+        wire_put_bytes(out, binary_user ? 7 : 1, rq->user);
+    }
+    wire_put_bytes(out, session_first ? 1 : 6, rq->session);
+    for (size_t i = 0; i < rq->n; i++) {
+        wire_put_item(out, m->binary ? 8 : 2, rq->items[i]);
+    }
+    if (rq->kind == REQUEST_QUESTION) {
+        wire_put_number(out, 3, rq->form == FORM_BITMAP ? 0 : rq->form == FORM_INDEXES ? 1 : 2);
+        wire_put_number(out, 4, (uint64_t)rq->limit);
+        wire_put_number(out, 5, rq->deliver);
+    } else if (rq->kind == REQUEST_PLAY) {
+        wire_put_number(out, 3, (uint64_t)rq->at_ms);
+    } else if (rq->n == 0 && rq->kind != REQUEST_HISTORY) {
+        wire_put_number(out, 3, 1);
+    }
+    wire_put_number(out, 9, m->tag);
+}
+
+static void check_same(const struct message *a, const struct message *b)
+{
+    CHECK(slice_eq(a->rq.user, b->rq.user) && slice_eq(a->rq.session, b->rq.session));
+    CHECK((a->rq.session.data == NULL) == (b->rq.session.data == NULL));
+    CHECK(a->rq.n == b->rq.n && a->binary == b->binary && a->tag == b->tag && a->op == b->op);
+    CHECK(a->rq.form == b->rq.form && a->rq.limit == b->rq.limit && a->rq.has_limit == b->rq.has_limit);
+    CHECK(a->rq.deliver == b->rq.deliver && a->rq.at_ms == b->rq.at_ms && a->rq.has_at == b->rq.has_at);
+    for (size_t i = 0; i < a->rq.n; i++) {
+        CHECK(slice_eq(a->rq.items[i], b->rq.items[i]));
+    }
+}
+
+/* All of it is unseen. */
+static void check_reply(struct message *m)
+{
+    static uint8_t all[ITEMS_MAX / 8];
+    memset(all, 0xff, sizeof all);
+    struct buf out = {0};
+    m->rq.unseen = all;
+    m->rq.n_unseen = m->rq.n_answer = m->rq.n;
+    message_write(m, &out);
+    CHECK(!out.failed && out.len <= message_reply_max(m));
+    struct wire w = wire_of(buf_slice(&out));
+    struct wire_field f;
+    size_t n = 0;
+    while (wire_next(&w, &f, NULL) > 0) {
+        n += f.number >= 3 && slice_eq(f.bytes, m->rq.items[n]);
+    }
+    CHECK(w.at == w.end && (m->rq.kind != REQUEST_QUESTION || m->rq.form != FORM_ITEMS || n == m->rq.n));
+    buf_free(&out);
+}
+
+static void check_method(const char *name, struct slice message)
+{
+    const struct method *method = method_find(slice_str(name));
+    struct message m, again;
+    struct err err = {0};
+    if (message_read(method, message, items, &m, &err) < 0) {
+        CHECK(err.text[0] != '\0' && (err.code == ERR_INVALID || err.code == ERR_ABSENT));
+        return;
+    }
+    CHECK(m.rq.n <= message.len / 2 + 1 && m.rq.n <= ITEMS_MAX);
+    if (m.rq.user.len > 0) {
+        check_within(m.rq.user, message);
+    }
+    for (size_t i = 0; i < m.rq.n; i++) {
+        check_within(m.rq.items[i], message);
+        CHECK(m.binary || slice_is_utf8(m.rq.items[i]));
+    }
+    struct buf written = {0};
+    write_request(&m, &written);
+    CHECK(!written.failed && message_read(method, buf_slice(&written), again_items, &again, &err) == 0);
+    check_same(&m, &again);
+    buf_free(&written);
+    if (m.rq.kind != REQUEST_HISTORY) {
+        check_reply(&m);
+    }
+}
+
+static void check_reflection(struct slice message)
+{
+    struct buf out = {0};
+    struct err err = {0};
+    int code = reflection_answer(message, &out, &err);
+    CHECK(!out.failed && (code == 0 || (code == ERR_INVALID && err.text[0] != '\0')));
+    CHECK(code < 0 || (out.len > 0 && out.len <= reflection_reply_max(message)));
+    buf_free(&out);
+}
+
+static bool may_hold(void *arg, size_t bytes)
+{
+    (void)arg;
+    return bytes <= INFLATED_MOST;
+}
+
+static void check_gzip(struct slice message)
+{
+    struct buf out = {0};
+    struct err err = {0};
+    int code = gzip_inflate(message, INFLATED_MOST, may_hold, NULL, &out, &err);
+    CHECK(out.cap <= INFLATED_MOST && (code == 0 || (out.data == NULL && err.text[0] != '\0')));
+    if (code == 0) {
+        check_method(names[0], buf_slice(&out));
+    }
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 1) {
+        return 0;
+    }
+    char *copy = malloc(size > 1 ? size - 1 : 1); /* exactly: what is read behind it shows */
+    CHECK(copy != NULL);
+    memcpy(copy, data + 1, size - 1);
+    struct slice message = slice_of(copy, size - 1);
+    struct err err = {0};
+    int code;
+    switch (data[0] % KINDS) {
+    case HEALTH:
+        code = health_read(message, &err);
+        CHECK(code == 0 || err.text[0] != '\0');
+        break;
+    case REFLECTION:
+        check_reflection(message);
+        break;
+    case GZIP:
+        check_gzip(message);
+        break;
+    default:
+        check_method(names[data[0] % KINDS], message);
+    }
+    free(copy);
+    return 0;
+}

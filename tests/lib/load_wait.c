@@ -1,0 +1,34 @@
+#include "tests/lib/load_wait.h"
+
+#include <pthread.h>
+
+struct waiting {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
+
+static void end_wait(struct store_load *load)
+{
+    struct waiting *w = load->owner;
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+int store_load_wait(struct store *s, struct store_reader *reader, int64_t key, struct slice user, int first_month,
+                    struct store_view *view, struct err *err)
+{
+    struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct store_load load = {.key = key, .user = user, .first_month = first_month, .done = end_wait, .owner = &w};
+    if (s->ops->load(reader, &load) == STORE_LATER) {
+        pthread_mutex_lock(&w.mutex);
+        while (!w.done) {
+            pthread_cond_wait(&w.wake, &w.mutex);
+        }
+        pthread_mutex_unlock(&w.mutex);
+    }
+    *view = load.view;
+    return load.err.code < 0 ? err_set(err, load.err.code, "%s", load.err.text) : 0;
+}

@@ -1,0 +1,366 @@
+/* Messages of gRPC: bytes that python3-protobuf made are understood, replies are the bytes that it would make, and what
+ * is broken or forbidden is refused by the field's name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "grpc/message.h"
+#include "grpc/wire.h"
+
+static struct slice items[ITEMS_MAX];
+static struct buf bytes, out;
+
+static int release(void **state)
+{
+    (void)state;
+    buf_free(&bytes);
+    buf_free(&out);
+    return 0;
+}
+
+static struct slice unhex(const char *hex)
+{
+    buf_clear(&bytes);
+    for (; hex[0] != '\0'; hex += 2) {
+        unsigned byte;
+        assert_int_equal(sscanf(hex, "%2x", &byte), 1);
+        buf_add(&bytes, &(char){(char)byte}, 1);
+    }
+    assert_int_equal(buf_add(&bytes, "", 1), 0); /* a good byte behind the end, that must not be read */
+    return slice_of(bytes.data, bytes.len - 1);
+}
+
+static const struct method *method_of(const char *name)
+{
+    const struct method *method = method_find(slice_str(name));
+    assert_non_null(method);
+    return method;
+}
+
+static void add_id(struct buf *text, struct slice id)
+{
+    for (size_t i = 0; i < id.len; i++) {
+        buf_addf(text, id.data[i] >= ' ' && id.data[i] <= '~' ? "%c" : "\\%02x", (unsigned char)id.data[i]);
+    }
+}
+
+/* A request as a line. */
+static const char *describe(const struct message *m, struct buf *text)
+{
+    const struct request *rq = &m->rq;
+    buf_clear(text);
+    buf_addf(text, "%s ", op_names[m->op]);
+    add_id(text, rq->user);
+    buf_addf(text, " [");
+    for (size_t i = 0; i < rq->n; i++) {
+        buf_addf(text, i > 0 ? "," : "");
+        add_id(text, rq->items[i]);
+    }
+    buf_addf(text, "]");
+    if (rq->kind == REQUEST_QUESTION) {
+        buf_addf(text, " %s", question_forms[rq->form]);
+    }
+    if (rq->has_limit) {
+        buf_addf(text, " limit=%lld", (long long)rq->limit);
+    }
+    if (rq->has_at) {
+        buf_addf(text, " at=%lld", (long long)rq->at_ms);
+    }
+    if (rq->session.data != NULL) {
+        buf_addf(text, " session=");
+        add_id(text, rq->session);
+    }
+    if (m->tag != 0) {
+        buf_addf(text, " tag=%llu", (unsigned long long)m->tag);
+    }
+    buf_addf(text, "%s%s", rq->deliver ? " deliver" : "", m->binary ? " binary" : "");
+    buf_add(text, "", 1);
+    return text->data;
+}
+
+static void test_good(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method, *hex, *expected;
+    } rows[] = {
+        {"Filter", "0a0375343212016112026262120018022003280132067363726f6c6c",
+         "filter u42 [a,bb,] items limit=3 session=scroll deliver"},
+        {"Filter", "0a017512016120ffffffffffffffffff01", "filter u [a] bitmap limit=-1"},
+        {"Filter", "3a02ff00420180420161", "filter \\ff\\00 [\\80,a] bitmap binary"},
+        {"Filter", "0a02c3bc1203e4bda01204f09f9880", "filter \\c3\\bc [\\e4\\bd\\a0,\\f0\\9f\\98\\80] bitmap"},
+        {"Played", "0a01751201611880d8c1a28c3448ffffffffffffffffff01",
+         "playedat u [a] at=1790000000000 tag=18446744073709551615"},
+        {"PlayedStream", "0a0175120161", "played u [a]"},
+        {"Delivered", "0a0175120161", "delivered u [a]"},
+        {"Why", "0a0175120161320173", "why u [a] session=s"},
+        {"Why", "0a017542018032017a", "why u [\\80] session=z binary"},
+        {"Why", "0a01753200", "why u []"},
+        {"History", "0a0175", "history u []"},
+        {"History", "", "history  []"},
+        {"Forget", "0a01751801", "forget u []"},
+        {"Forget", "0a0175120161", "forget u [a]"},
+        {"Block", "0a0173120137120139", "block  [7,9] session=s"},
+        {"Block", "120137", "block  [7] session="},
+        {"Unblock", "0a01731801", "unblock  [] session=s"},
+        /* Another order, the last one wins, texts given empty, lengths in a longer form, NUL. */
+        {"Filter", "1801120161120162180228013200180012016328000a01780a0175", "filter u [a,b,c] bitmap"},
+        {"Filter", "0a003a0175128100611281800062", "filter u [a,b] bitmap"},
+        {"Filter", "0a017512036100621200", "filter u [a\\00b,] bitmap"},
+        /* Unknown fields of every type: 10 to 13, and 2^29 - 1. */
+        {"Filter", "500159000102030405060762030a0b0c6d00010203faffffff0f000a0175120161", "filter u [a] bitmap"},
+        {"Played", "0a01752205070707070712016128013201ff", "played u [a]"},
+    };
+    struct buf text = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct message m;
+        struct err err = {0};
+        struct slice message = unhex(rows[i].hex);
+        assert_string_equal(message_read(method_of(rows[i].method), message, items, &m, &err) < 0 ? err.text : "", "");
+        assert_string_equal(describe(&m, &text), rows[i].expected);
+        assert_int_equal(m.bytes, message.len);
+    }
+    buf_free(&text);
+}
+
+#define WRAPPER                                                                                                        \
+    "a TripleRequestWrapper (hessian2) is not served: call by the stub that Dubbo's compiler makes of unseen.proto, "  \
+    "which sends protobuf"
+
+static void test_bad(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method, *hex, *expected;
+    } rows[] = {
+        /* The encoding. */
+        {"Filter", "0a", "user (field 1): the message ends within its length"},
+        {"Filter", "0a0261", "user (field 1): is 2 bytes long, and the message ends after 1 of them"},
+        {"Filter", "0a0361", "user (field 1): is 3 bytes long, and the message ends after 1 of them"},
+        {"Filter", "1203", "items (field 2): is 3 bytes long, and the message ends after 0 of them"},
+        {"Filter", "12016112056161", "items (field 2): is 5 bytes long, and the message ends after 2 of them"},
+        {"Filter", "12ffffffffffffffffff01",
+         "items (field 2): is 18446744073709551615 bytes long, and the message ends after 0 of them"},
+        {"Filter", "20ffffffffffffffffff7f", "limit (field 4): its value takes more than 64 bits"},
+        {"Filter", "20ffffffffffffffffffff01", "limit (field 4): its value takes more than 64 bits"},
+        {"Filter", "20ff", "limit (field 4): the message ends within its value"},
+        {"Filter", "80", "the message ends within the number of a field"},
+        {"Filter", "ffffffffffffffffffff", "the number of a field takes more than 64 bits"},
+        {"Filter", "0001", "a field has number 0, expected 1 to 536870911"},
+        {"Filter", "808080801001", "a field has number 536870912, expected 1 to 536870911"},
+        {"Filter", "0b0c", "user (field 1): is a group, which proto3 does not have"},
+        {"Filter", "a301", "field 20: is a group, which proto3 does not have"},
+        {"Filter", "0e", "user (field 1): has wire type 6, which there is not"},
+        {"Filter", "09010203", "user (field 1): is 8 bytes long, and the message ends after 3 of them"},
+        {"Filter", "6d0102", "field 13: is 4 bytes long, and the message ends after 2 of them"},
+        /* Types. */
+        {"Filter", "0801", "user (field 1): has wire type 0, expected 2"},
+        {"Filter", "1001", "items (field 2): has wire type 0, expected 2"},
+        {"Filter", "220101", "limit (field 4): has wire type 2, expected 0"},
+        {"Played", "190102030405060708", "at (field 3): has wire type 1, expected 0"},
+        /* Texts. */
+        {"Filter", "0a01ff", "user is not valid UTF-8: other bytes go into binary_user"},
+        {"Filter", "12016112016112028080", "items is not valid UTF-8: other bytes go into binary_items"},
+        {"Filter", "1202c3bc1201611201ff", "items is not valid UTF-8: other bytes go into binary_items"},
+        {"Filter", "1202c080", "items is not valid UTF-8: other bytes go into binary_items"},
+        {"Filter", "1203eda080", "items is not valid UTF-8: other bytes go into binary_items"},
+        {"Filter", "1204f4908080", "items is not valid UTF-8: other bytes go into binary_items"},
+        {"Filter", "1201c3", "items is not valid UTF-8: other bytes go into binary_items"},
+        {"Block", "1201ff", "ids is not valid UTF-8: other bytes go into binary_ids"},
+        {"Block", "0a01ff", "session is not valid UTF-8"},
+        /* What the fields say. */
+        {"Filter", "1803", "reply is 3, expected BITMAP (0), INDEXES (1) or ITEMS (2)"},
+        {"Filter", "18ffffffffffffffffff01", "reply is -1, expected BITMAP (0), INDEXES (1) or ITEMS (2)"},
+        {"Filter", "0a01613a0162120161", "user and binary_user can't both be given: bytes may be text, too"},
+        {"Filter", "120161420162", "items and binary_items can't both be given: bytes may be text, too"},
+        {"Filter", "420162120161", "items and binary_items can't both be given: bytes may be text, too"},
+        {"Why", "120161420162", "item and binary_item can't both be given: bytes may be text, too"},
+        {"Block", "120161420162", "ids and binary_ids can't both be given: bytes may be text, too"},
+        {"Filter", "0a0175", "items holds 0 ids, expected 1 to 65536"},
+        {"Played", "", "items holds 0 ids, expected 1 to 65536"},
+        {"Block", "0a0173", "ids holds 0 ids, expected 1 to 65536"},
+        {"Forget", "0a0175", "items and all are not given, expected one of them"},
+        {"Forget", "0a01751201611801", "items and all are both given, expected one of them"},
+        {"Unblock", "0a0173", "ids and all are not given, expected one of them"},
+        {"Delivered", "0a01751201611801", "at is for plays: a delivery counts from now on"},
+        {"Filter", "0a01754a0131", "pools (field 9) is not known to this server"},
+        /* What Dubbo's consumers send without the stub. */
+        {"Filter", "0a086865737369616e32120204751a0161", WRAPPER},
+        {"Played", "0a086865737369616e321202ff801a0161", WRAPPER},
+        {"History", "0a086865737369616e32120204751a0161", WRAPPER},
+        {"History", "0a01751a01613001", "field 3: has wire type 2, expected 0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct message m;
+        struct err err = {0};
+        int code = message_read(method_of(rows[i].method), unhex(rows[i].hex), items, &m, &err);
+        assert_string_equal(code < 0 ? err.text : "", rows[i].expected);
+        bool absent = strstr(rows[i].expected, "not known") != NULL || strcmp(rows[i].expected, WRAPPER) == 0;
+        assert_int_equal(code, absent ? ERR_ABSENT : ERR_INVALID);
+    }
+}
+
+/* Every length that a text can have, at every place of a message, with and without other characters. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    char id[300];
+    memset(id, 'x', sizeof id);
+    for (size_t len = 0; len < sizeof id; len++) {
+        for (int high = 0; high < 2; high++) {
+            buf_clear(&bytes);
+            wire_put_item(&bytes, 2, slice_str("a"));
+            wire_put_item(&bytes, 2, slice_of(id, len));
+            wire_put_item(&bytes, 2, high != 0 ? slice_str("\xc3\xbc") : slice_str("b"));
+            struct message m;
+            struct err err;
+            assert_int_equal(message_read(method_of("Filter"), buf_slice(&bytes), items, &m, &err), 0);
+            assert_int_equal(m.rq.n, 3);
+            assert_true(slice_eq(m.rq.items[1], slice_of(id, len)));
+            assert_int_equal(m.rq.items[2].len, 1 + high);
+            for (size_t cut = 1; len > 0 && cut < bytes.len; cut++) {
+                if (message_read(method_of("Filter"), slice_of(bytes.data, cut), items, &m, &err) == 0) {
+                    assert_true(m.rq.n < 3);
+                }
+            }
+        }
+    }
+}
+
+/* One more than may be: counted, and not written behind the room there is. */
+static void test_too_many(void **state)
+{
+    (void)state;
+    static struct slice room[ITEMS_MAX + 1];
+    buf_clear(&bytes);
+    for (size_t i = 0; i < ITEMS_MAX + 1; i++) {
+        wire_put_item(&bytes, 2, slice_str(i % 1000 == 999 ? "" : "a"));
+        if (i % 5000 == 0) {
+            wire_put_number(&bytes, 14, 1);
+        }
+    }
+    struct message m;
+    struct err err;
+    assert_int_equal(message_read(method_of("Played"), buf_slice(&bytes), room, &m, &err), 0);
+    assert_int_equal(m.rq.n, ITEMS_MAX + 1);
+    assert_non_null(room[ITEMS_MAX - 1].data);
+    assert_null(room[ITEMS_MAX].data);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const none[] = {"", "f", "filterx", "FILTER", "\x06ilter", "PlayedstreaM", "Filter ", "/Filter"};
+    assert_ptr_equal(method_of("filter"), method_of("Filter"));
+    assert_ptr_equal(method_of("playedStream"), method_of("PlayedStream"));
+    assert_true(method_of("playedStream")->is_stream);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_null(method_find(slice_str(none[i])));
+    }
+}
+
+/* --- replies --- */
+
+static void expect(const struct message *m, const char *hex)
+{
+    buf_clear(&out);
+    message_write(m, &out);
+    assert_false(out.failed);
+    struct slice want = unhex(hex);
+    assert_int_equal(out.len, want.len);
+    assert_memory_equal(out.data, want.data, want.len);
+    assert_true(out.len <= message_reply_max(m));
+}
+
+static void test_filter_replies(void **state)
+{
+    (void)state;
+    struct slice asked[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1}, {"f", 1}, {"g", 1}, {"h", 1}, {"", 0}};
+    struct message m = {.rq = {.kind = REQUEST_QUESTION, .items = asked, .n = 9}, .bytes = 27};
+    m.rq.unseen = (const uint8_t *)"\xa0\x80";
+    m.rq.n_unseen = m.rq.n_answer = 3;
+    m.rq.form = FORM_BITMAP;
+    expect(&m, "0a02a080");
+    m.rq.form = FORM_INDEXES;
+    expect(&m, "1203000208");
+    m.rq.form = FORM_ITEMS;
+    expect(&m, "1a01611a01631a00");
+    m.binary = true;
+    m.rq.n_answer = 1;
+    asked[0] = slice_of("\x80", 1);
+    expect(&m, "220180");
+    m.rq.n_answer = 0;
+    expect(&m, "");
+    m.rq.form = FORM_INDEXES;
+    expect(&m, "");
+}
+
+/* All of the largest question, whose list has a length of three bytes. */
+static void test_large_reply(void **state)
+{
+    (void)state;
+    static uint8_t all[ITEMS_MAX / 8];
+    memset(all, 0xff, sizeof all);
+    struct message m = {.rq = {.kind = REQUEST_QUESTION, .n = ITEMS_MAX, .n_answer = ITEMS_MAX, .form = FORM_INDEXES}};
+    m.rq.unseen = all;
+    buf_clear(&out);
+    message_write(&m, &out);
+    assert_false(out.failed);
+    assert_true(out.len <= message_reply_max(&m));
+    size_t list = 128 + (16384 - 128) * 2 + (ITEMS_MAX - 16384) * 3;
+    assert_int_equal(out.len, 1 + 3 + list);
+    struct wire w = wire_of(buf_slice(&out));
+    struct wire_field f;
+    struct err err;
+    assert_int_equal(wire_next(&w, &f, &err), 1);
+    assert_int_equal(f.bytes.len, list);
+    assert_memory_equal(f.bytes.data + list - 3, "\xff\xff\x03", 3);
+}
+
+static void test_other_replies(void **state)
+{
+    (void)state;
+    struct message m = {.rq = {.kind = REQUEST_PLAY, .count = 2}, .tag = UINT64_MAX};
+    expect(&m, "080210ffffffffffffffffff01");
+    m = (struct message){.rq = {.kind = REQUEST_UNBLOCK, .count = 300}};
+    expect(&m, "08ac02");
+    m.rq.count = 0;
+    expect(&m, "");
+    const struct place places[] = {{PLACE_STAGED, 0, 0}, {PLACE_MONTH, 2026 * 12 + 8, 0.25}};
+    char month[MONTH_TEXT];
+    assert_string_equal(place_name(&places[1], month), "2026-09");
+    m = (struct message){.rq = {.kind = REQUEST_WHY, .places = places, .n_places = 2}};
+    expect(&m, "080112080a0673746167656412120a07323032362d303911000000000000d03f");
+    m.rq.n_places = 0;
+    expect(&m, "");
+    struct history_month of = {2026 * 12 + 10, 300, 1000, 0.5, true, true, 1790000000000};
+    struct history history = {.n_months = 1, .months = &of, .staged = 1, .delivered = 2, .error = 0.5};
+    m = (struct message){.rq = {.kind = REQUEST_HISTORY, .history = &history}};
+    expect(&m, "0a230a07323032362d313110ac0218e80721000000000000e03f280130013880d8c1a28c341001180221000000000000e03f");
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    buf_clear(&out);
+    message_write_refused(7, 3, "item 2 is empty \xff", &out);
+    struct slice want = unhex("1007180322116974656d203220697320656d707479203f");
+    assert_int_equal(out.len, want.len);
+    assert_memory_equal(out.data, want.data, want.len);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),        cmocka_unit_test(test_bad),           cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_too_many),    cmocka_unit_test(test_names),         cmocka_unit_test(test_filter_replies),
+        cmocka_unit_test(test_large_reply), cmocka_unit_test(test_other_replies), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, release);
+}
