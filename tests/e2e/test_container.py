@@ -70,13 +70,13 @@ def configure_lines():
 
 
 @pytest.mark.parametrize("kind", configure_lines())
-@pytest.mark.parametrize("library", ["hiredis", "openssl"])
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2"])
 def test_packages_are_not_built_without(kind, library):
     assert f"--with-{library}=yes" in configure_lines()[kind]
 
 
 @pytest.mark.skipif(not (REPO / "configure").exists(), reason="configure was not made in the source folder")
-@pytest.mark.parametrize("library", ["hiredis", "openssl"])
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2"])
 @pytest.mark.parametrize("asked, code", [("yes", 1), ("no", 0)])
 def test_configure_fails_without_a_library_that_is_asked_for(folder, library, asked, code):
     """pkg-config finds everything but that."""
