@@ -358,8 +358,8 @@ def test_many_half_messages_take_no_more_than_there_is(make_server):
 def test_calls_that_are_given_up(server):
     """Their outcome is dropped, whenever it comes: of what is recorded, and of what is late."""
     pb = messages()
-    play = message(pb.RecordRequest(user="u", items=["a"]).SerializeToString())
-    forget = message(pb.ForgetRequest(user="u", all=True).SerializeToString())
+    play = message(pb.RecordRequest(user="other", items=["a"]).SerializeToString())
+    forget = message(pb.ForgetRequest(user="other", all=True).SerializeToString())
     for ended in (False, True):
         with Frames(server) as peer:
             for i in range(1, 401, 4):
