@@ -450,6 +450,8 @@ void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS])
                      : uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&a, &len);
     if (code == 0) {
         address_text((struct sockaddr *)&a, out);
+    } else if (!local) {
+        peer_text(c->peer, out); /* it is gone, and its port with it */
     }
 }
 

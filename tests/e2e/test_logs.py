@@ -1,6 +1,8 @@
 """What the log says of clients: whose connection it was."""
 import http.client
 import re
+import socket
+import struct
 import time
 
 import pytest
@@ -37,6 +39,14 @@ def test_a_client_that_comes_and_goes(server):
         number = re.search(rb"\bid=(\d+) ", c.command("CLIENT", "INFO")).group(1).decode()
         line_with(server, "debug client connected", f"id={number} {own}")
     line_with(server, "debug client disconnected", f"id={number} {own}")
+
+
+def test_one_that_breaks_off(server):
+    """Its socket no longer knows its peer; the port is gone with it."""
+    with server.client() as c:
+        number = re.search(rb"\bid=(\d+) ", c.command("CLIENT", "INFO")).group(1).decode()
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line_with(server, "debug client disconnected", f'id={number} address="127.0.0.1')
 
 
 def test_a_protocol_error(server):

@@ -14,6 +14,8 @@
  * gets the same error, until the loss is accepted.
  */
 
+#include <malloc.h>
+
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -332,7 +334,11 @@ int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
                          "staging_memory for the load",
                          bytes.len, arena->limit >> 20);
     }
+    bool giant = arena->bytes > MEMORY_MIN;
     arena->limit = 0;
-    arena_reset(arena); /* a giant's memory is no other's */
+    arena_reset(arena); /* a giant's memory is no other's, */
+    if (giant) {
+        malloc_trim(0); /* and the allocator would keep it */
+    }
     return result;
 }
