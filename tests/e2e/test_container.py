@@ -16,11 +16,12 @@ RECIPE = (REPO / "packaging/container/Containerfile").read_text()
 # llhttp, but what that came from, which configure takes then.
 DEBIAN = {"sqlite3": "libsqlite3", "libuv": "libuv1", "libxxhash": "libxxhash", "libzstd": "libzstd", "inih": "libinih",
           "zlib": "zlib1g", "libllhttp": "libhttp-parser", "jansson": "libjansson", "hiredis": "libhiredis",
-          "openssl": "libssl"}
+          "openssl": "libssl", "libnghttp2": "libnghttp2", "libcrypt": "libcrypt"}
 SONAMES = {"libsqlite3.so.0": "libsqlite3-0", "libuv.so.1": "libuv1", "libxxhash.so.0": "libxxhash0",
            "libzstd.so.1": "libzstd1", "libinih.so.1": "libinih1", "libz.so.1": "zlib1g",
            "libhttp_parser.so.2.9": "libhttp-parser2.9", "libjansson.so.4": "libjansson4",
-           "libhiredis.so.0.14": "libhiredis0.14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3"}
+           "libhiredis.so.0.14": "libhiredis0.14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3",
+           "libnghttp2.so.14": "libnghttp2-14", "libcrypt.so.1": "libcrypt1"}
 
 
 def stages():
@@ -69,7 +70,7 @@ def configure_lines():
 
 
 @pytest.mark.parametrize("kind", configure_lines())
-@pytest.mark.parametrize("library", ["hiredis", "openssl"])
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2"])
 def test_packages_are_not_built_without(kind, library):
     assert f"--with-{library}=yes" in configure_lines()[kind]
 
