@@ -164,6 +164,8 @@ static void add_server(struct buf *out, const struct metrics *m)
     gauge(out, "unseen_request_memory_limit_bytes", "How much it may be (request_memory).", m->request_memory_limit);
     gauge(out, "unseen_request_memory_waiting_connections", "Connections that wait for some of it.",
           m->request_memory_waiting);
+    gauge(out, "unseen_tls_certificate_expires_timestamp_seconds",
+          "When the first certificate of tls_cert expires; 0: no address speaks TLS.", (uint64_t)m->tls_expires_s);
     for (int i = 0; i < COUNTERS; i++) {
         add_figure(out, &counter_figures[i], m->counters[i]);
     }

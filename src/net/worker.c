@@ -379,6 +379,11 @@ static int open_tls(struct worker_pool *pool, struct err *err)
     return code;
 }
 
+int64_t worker_pool_tls_expires(const struct worker_pool *pool)
+{
+    return pool->tls != NULL ? tls_expires(pool->tls) : 0;
+}
+
 int worker_pool_reload_tls(struct worker_pool *pool, struct err *err)
 {
     if (pool->tls == NULL) {
