@@ -103,6 +103,7 @@ void grpc_pending_add(struct call *call, uint64_t tag, int64_t count); /* there 
 /* h2.c: HTTP/2, on nghttp2. Returns 0, or ERR_NOMEM. */
 int h2_init(struct grpc *g);
 void h2_end(struct grpc *g);
+nghttp2_mem h2_memory(struct grpc_conn *s); /* h2_memory.c */
 int h2_open(struct grpc_conn *s);
 void h2_close(struct grpc_conn *s);
 
