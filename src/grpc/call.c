@@ -130,6 +130,7 @@ void call_end(struct call *call, enum grpc_status status, const char *text)
     if (call->state == CALL_ENDED) {
         return;
     }
+    account_cancel(&call->login);
     call->state = CALL_ENDED;
     call->status = status;
     if (call->is_plain && status != GRPC_OK) {
@@ -157,10 +158,10 @@ void call_count(struct call *call)
     worker_count(call->conn->conn.worker, COUNT_COMMANDS, 1);
 }
 
-/* What was not told of a unary call is taken back; a stream's answers are good. */
+/* A reply of which nothing was told is taken back; what has begun to leave is good. */
 static void take_back(struct call *call)
 {
-    if (!call->is_stream) {
+    if (!call->headers_sent) {
         buf_clear(&call->reply);
     }
 }

@@ -62,9 +62,9 @@ enum call_step call_run_reflection(struct call *call, struct slice bytes)
     if (!conn_may_reply(&call->conn->conn, GRPC_PREFIX + reflection_reply_max(bytes))) {
         return STEP_WAIT;
     }
-    size_t from = call_begin_reply(call);
+    size_t before = call->reply.len, from = call_begin_reply(call);
     if (reflection_answer(bytes, &call->reply, &err) < 0) {
-        call->reply.len = from - GRPC_PREFIX;
+        call->reply.len = before;
         return call_refuse(call, GRPC_INVALID_ARGUMENT, err.text);
     }
     call_end_reply(call, from);
