@@ -24,15 +24,15 @@ int bench_conn_open(struct bench_conn *c, int epoll, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    c->wire = client_detach(client);
+    c->stream = client_detach(client);
     int one = 1;
-    setsockopt(c->wire.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* fails on a Unix socket, which needs none */
+    setsockopt(c->stream.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* fails on a Unix socket, which needs none */
     c->pending = calloc((size_t)c->load->pipeline, sizeof *c->pending);
     if (c->pending == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for a connection");
     }
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, c->wire.fd, &event) < 0) {
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, c->stream.fd, &event) < 0) {
         return err_set(err, ERR_SYSTEM, "can't watch a connection: %s", strerror(errno));
     }
     return 0;
@@ -40,7 +40,7 @@ int bench_conn_open(struct bench_conn *c, int epoll, struct err *err)
 
 void bench_conn_close(struct bench_conn *c)
 {
-    wire_close(&c->wire);
+    stream_close(&c->stream);
     buf_free(&c->out);
     buf_free(&c->in);
     free(c->pending);
@@ -89,7 +89,7 @@ static int lost(const struct bench_conn *c, const char *what, struct err *err)
     if (errno == ECONNRESET || errno == EPIPE) {
         return closed(c, err);
     }
-    return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->run->plan->address, what, wire_problem(&c->wire));
+    return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->run->plan->address, what, stream_problem(&c->stream));
 }
 
 /* Returns 1 when all is sent, 0 when the socket is full. */
@@ -101,7 +101,7 @@ static int send_some(struct bench_conn *c, struct err *err)
             {(void *)(uintptr_t)c->body.data, c->body.len},
         };
         bool head = parts[0].iov_len > 0;
-        ssize_t n = wire_write(&c->wire, head ? parts : parts + 1, head && c->body.len > 0 ? 2 : 1);
+        ssize_t n = stream_write(&c->stream, head ? parts : parts + 1, head && c->body.len > 0 ? 2 : 1);
         if (n < 0 && errno == EAGAIN) {
             return 0;
         }
@@ -123,7 +123,7 @@ static int send_some(struct bench_conn *c, struct err *err)
 
 int bench_conn_pump(struct bench_conn *c, struct err *err)
 {
-    if (wire_flush(&c->wire) < 0) {
+    if (stream_flush(&c->stream) < 0) {
         return lost(c, "can't send", err);
     }
     for (;;) {
@@ -222,7 +222,7 @@ int bench_conn_receive(struct bench_conn *c, struct err *err)
             return err_set(err, ERR_NOMEM, "out of memory for a reply");
         }
         size_t room = c->in.cap - c->in.len;
-        ssize_t n = wire_read(&c->wire, c->in.data + c->in.len, room);
+        ssize_t n = stream_read(&c->stream, c->in.data + c->in.len, room);
         if (n == 0) {
             return closed(c, err);
         }
@@ -234,7 +234,7 @@ int bench_conn_receive(struct bench_conn *c, struct err *err)
         }
         c->in.len += (size_t)n;
         int rc = take_replies(c, err);
-        if (rc < 0 || ((size_t)n < room && c->wire.tls == NULL)) {
+        if (rc < 0 || ((size_t)n < room && c->stream.tls == NULL)) {
             return rc;
         }
     }

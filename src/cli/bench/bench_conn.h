@@ -9,7 +9,7 @@
 
 #include "cli/bench/bench_engine.h"
 #include "cli/bench/bench_scan.h"
-#include "net/wire.h"
+#include "net/stream.h"
 
 #define SECOND_NS INT64_C(1000000000)
 
@@ -29,7 +29,7 @@ struct bench_conn {
     const struct bench_run *run;
     const struct bench_load *load;
     struct bench_result *result; /* the thread's, of this load */
-    struct wire wire;
+    struct stream stream;
     struct bench_source source;
     bool exhausted;
 

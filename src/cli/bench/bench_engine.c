@@ -187,7 +187,7 @@ static int open_all(const struct bench_plan *plan, struct thread *threads, int n
             struct thread *t = &threads[next % plan->threads];
             struct bench_conn *c = &t->conns[t->n_conns++];
             *c = (struct bench_conn){
-                .run = t->run, .load = load, .wire = {.fd = -1}, .source.random = {random_next(&random)}};
+                .run = t->run, .load = load, .stream = {.fd = -1}, .source.random = {random_next(&random)}};
             c->result = &t->results[l];
             c->gap_ns = load->rate > 0 ? (double)SECOND_NS * load->connections / load->rate : 0;
             c->due_ns = (int64_t)(c->gap_ns * i / load->connections); /* made absolute by begin() */
