@@ -68,6 +68,8 @@ libunseen_a_SOURCES += \
 
 libunseen_a_SOURCES += \
 	src/cli/bench/bench.c \
+	src/cli/bench/bench_conn.c \
+	src/cli/bench/bench_conn.h \
 	src/cli/bench/bench_engine.c \
 	src/cli/bench/bench_engine.h \
 	src/cli/bench/bench_ids.c \

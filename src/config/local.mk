@@ -7,6 +7,7 @@ libunseen_a_SOURCES += \
 	src/config/environment.c \
 	src/config/live.c \
 	src/config/options.c \
+	src/config/options_edges.inc \
 	src/config/options_legacy.inc \
 	src/config/passwords.c \
 	src/config/sample.c \

@@ -3,7 +3,6 @@
  * A peer that has our answer to a call it is still sending is told to stop only once the answer has left: a reset
  * before that would take the answer away. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -22,7 +21,6 @@ enum {
     TABLE =
         1024, /* of headers that are sent. What is received has HTTP/2's own 4,096: not every client follows another */
     SETTINGS_MAX = 16,
-    FRAME = 16 * 1024,
 };
 
 /* --- what a peer may not do too often --- */

@@ -1,9 +1,10 @@
 /* What the files of this folder share: the server, its connections, their calls.
  *
- *   conn.c     a connection: bytes to HTTP/2 and back, what it may hold, when it ends
- *   h2.c       nghttp2's side: streams, headers, data, trailers, and what a peer may not do too often
- *   call.h     a call: its messages, one after the other, become requests of the service, and their outcomes replies
- *   message.h  a message's bytes
+ *   conn.c       a connection: bytes to HTTP/2 and back, what it may hold, when it ends
+ *   h2.c         nghttp2's side: streams, headers, data, trailers, and what a peer may not do too often
+ *   h2_memory.c  what nghttp2 holds
+ *   call.h       a call: its messages, one after the other, become requests of the service, and their outcomes replies
+ *   message.h    a message's bytes
  *
  * A connection takes in bytes as long as the calls they belong to can be gone on with. What has come of a message is
  * kept by its call, charged to the connection, and asked for before the peer is allowed to send the rest: windows are
@@ -43,7 +44,7 @@ struct grpc_loop {
     struct slice *items; /* of the message at hand: ITEMS_MAX */
     struct call *spare;  /* calls for next time */
     size_t n_spare;
-    char *frame; /* of all sessions: h2.c */
+    char *frame; /* of all sessions: h2_memory.c */
     size_t frame_size;
 };
 

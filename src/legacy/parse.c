@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/calendar.h"
-#include "net/wire.h"
+#include "net/stream.h"
 
 enum { SCORE_TEXT = 64, WHOLE_DIGITS = 15, DAY_MS = 24 * 3600 * 1000 };
 
@@ -114,7 +114,7 @@ bool legacy_cursor_ended(const char cursor[LEGACY_CURSOR])
 
 bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGACY_PORT_TEXT])
 {
-    wire_is_tls(&address);
+    stream_is_tls(&address);
     const char *colon = strrchr(address, ':');
     bool named = strncmp(address, "unix:", 5) == 0;
     if (named || address[0] == '/' || colon == NULL) {

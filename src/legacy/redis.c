@@ -15,13 +15,13 @@
 #include "legacy/parse.h"
 #include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
-#include "net/wire.h"
+#include "net/stream.h"
 
 enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_SIZE = 64 * 1024 };
 
 struct redis {
     redisContext *context; /* NULL: not connected */
-    struct wire wire;      /* its socket */
+    struct stream stream;  /* its socket */
     struct buf out;
     char address[CONFIG_TEXT];
     struct heartbeat *heartbeat;
@@ -128,14 +128,14 @@ static int secure(struct redis *r, const struct config *cfg, struct err *err)
     char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
     const struct config *live = config_now(cfg);
     const char *address = r->address;
-    if (!wire_is_tls(&address)) {
+    if (!stream_is_tls(&address)) {
         return 0;
     }
     legacy_address(r->address, host, port);
     int64_t since = clock_stopwatch_us();
-    int rc = wire_secure(&r->wire, &(struct tls_files){live->tls_cert, live->tls_key, cfg->tls_ca}, host, err);
-    while (rc == 0 && (rc = wire_shake(&r->wire, err)) == 0) {
-        rc = await(r, r->wire.fd, wire_events(&r->wire), since, REDIS_CONNECT_MS, "no TLS handshake", err);
+    int rc = stream_secure(&r->stream, &(struct tls_files){live->tls_cert, live->tls_key, cfg->tls_ca}, host, err);
+    while (rc == 0 && (rc = stream_shake(&r->stream, err)) == 0) {
+        rc = await(r, r->stream.fd, stream_events(&r->stream), since, REDIS_CONNECT_MS, "no TLS handshake", err);
         if (rc < 0) {
             return rc;
         }
@@ -172,7 +172,7 @@ int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     r->heartbeat = heartbeat;
-    r->wire.fd = -1;
+    r->stream.fd = -1;
     pthread_mutex_init(&r->mutex, NULL);
     *redis = r;
     return 0;
@@ -191,7 +191,7 @@ int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
     r->limits = (struct reply_limits){.bytes_max = REDIS_REPLY_BYTES_MAX, .elements_max = REDIS_REPLY_ELEMENTS_MAX};
     pthread_mutex_lock(&r->mutex);
     r->context = context;
-    r->wire.fd = context->fd;
+    r->stream.fd = context->fd;
     pthread_mutex_unlock(&r->mutex);
     buf_clear(&r->out);
     rc = context->err != 0 ? lost(r, err) : finish_dial(r, err);
@@ -214,7 +214,7 @@ void redis_disconnect(struct redis *r)
     r->context = NULL;
     pthread_mutex_unlock(&r->mutex);
     if (context != NULL) {
-        wire_close(&r->wire);
+        stream_close(&r->stream);
         context->fd = -1;
         redisFree(context);
     }
@@ -265,9 +265,9 @@ int redis_send(struct redis *r, const struct slice *words, size_t n, struct err 
 static int write_some(struct redis *r, struct err *err)
 {
     struct iovec all = {r->out.data, r->out.len};
-    ssize_t n = r->out.len > 0 ? wire_write(&r->wire, &all, 1) : 0;
-    if ((n < 0 || wire_flush(&r->wire) < 0) && errno != EAGAIN && errno != EINTR) {
-        return err_set(err, ERR_SYSTEM, "%s: %s", r->address, wire_problem(&r->wire));
+    ssize_t n = r->out.len > 0 ? stream_write(&r->stream, &all, 1) : 0;
+    if ((n < 0 || stream_flush(&r->stream) < 0) && errno != EAGAIN && errno != EINTR) {
+        return err_set(err, ERR_SYSTEM, "%s: %s", r->address, stream_problem(&r->stream));
     }
     if (n > 0) {
         r->out.len -= (size_t)n;
@@ -279,13 +279,13 @@ static int write_some(struct redis *r, struct err *err)
 /* What has come goes to hiredis, once it is known to be no more than it may be. */
 static int read_some(struct redis *r, struct err *err)
 {
-    ssize_t n = wire_read(&r->wire, r->bytes, sizeof r->bytes);
+    ssize_t n = stream_read(&r->stream, r->bytes, sizeof r->bytes);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return 0;
     }
     if (n <= 0) {
         return err_set(err, ERR_SYSTEM, "%s: %s", r->address,
-                       n == 0 ? "it closed the connection" : wire_problem(&r->wire));
+                       n == 0 ? "it closed the connection" : stream_problem(&r->stream));
     }
     size_t good;
     if (reply_limits_see(&r->limits, r->bytes, (size_t)n, &good, &r->broken) < 0) {
@@ -313,8 +313,8 @@ int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
             return err_set(err, r->broken.code, "%s", r->broken.text);
         }
         int rc = write_some(r, err);
-        if (rc == 0 && !wire_has_read(&r->wire)) {
-            short events = (short)(r->out.len > 0 ? POLLIN | POLLOUT : wire_events(&r->wire));
+        if (rc == 0 && !stream_has_read(&r->stream)) {
+            short events = (short)(r->out.len > 0 ? POLLIN | POLLOUT : stream_events(&r->stream));
             rc = await(r, c->fd, events, since, REDIS_SILENCE_MS, "no answer", err);
         }
         if (rc < 0) {

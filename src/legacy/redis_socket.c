@@ -8,7 +8,7 @@
 #include "legacy/parse.h"
 #include "legacy/reply_limits.h"
 #include "legacy/resolve.h"
-#include "net/wire.h"
+#include "net/stream.h"
 
 enum {
     READ_SIZE = 64 * 1024,
@@ -281,7 +281,7 @@ static void on_connected(uv_connect_t *request, int status)
     const char *address = w->address;
     if (status < 0) {
         fail(w, "%s", uv_strerror(status));
-    } else if (wire_is_tls(&address)) {
+    } else if (stream_is_tls(&address)) {
         begin_tls(w);
     } else {
         w->ops->connected(w->owner);

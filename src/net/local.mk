@@ -30,12 +30,12 @@ libunseen_a_SOURCES += \
 	src/service/recorder.h \
 	src/net/relay.c \
 	src/net/relay.h \
+	src/net/stream.c \
+	src/net/stream.h \
 	src/net/tls.h \
 	src/net/tls_impl.h \
 	src/net/version.c \
 	src/net/version.h \
-	src/net/wire.c \
-	src/net/wire.h \
 	src/net/worker.c \
 	src/net/worker_line.c \
 	src/net/worker.h

@@ -159,7 +159,7 @@ int64_t resp_client_measure(struct resp_client *s, size_t before)
 static void note_if_slow(struct resp_client *s, int64_t us)
 {
     const struct parser *p = &s->parser;
-    bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(resp_client_config(s), us);
+    bool wanted = s->slow_us != s->conn.arrived_us && slowlog_wants(&s->conn, us);
     const struct command *cmd = wanted ? command_find(p->args[0]) : NULL;
     if (cmd != NULL && (cmd->role & ROLE_ANYBODY) == 0) {
         struct buf args = {0};

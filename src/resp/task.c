@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "service/slowlog.h"
 
 void *task_new(size_t size, struct resp_client *s, void (*answer)(struct task *task, struct resp_client *s))
@@ -23,9 +22,8 @@ void task_end(struct task *task)
     if (s->conn.state != CONN_CLOSING) {
         size_t before = s->conn.out.len;
         task->answer(task, s);
-        resp_client_measure(s, before);
-        int64_t us = clock_stopwatch_us() - s->conn.arrived_us;
-        if (slowlog_wants(resp_client_config(s), us)) {
+        int64_t us = resp_client_measure(s, before);
+        if (slowlog_wants(&s->conn, us)) {
             slowlog_note(&s->conn, us, &task->args);
         }
         resp_client_answered(s);

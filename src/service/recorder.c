@@ -101,7 +101,7 @@ static void note_slow(const struct entry *e, const struct store_event *event, in
 }
 
 /* Of commands that came in one read, which wait for the same commit, the first. */
-static void look_for_slow(const struct config *live, const struct batch *b)
+static void look_for_slow(const struct batch *b)
 {
     int64_t now = clock_stopwatch_us();
     struct store_event event;
@@ -109,7 +109,7 @@ static void look_for_slow(const struct config *live, const struct batch *b)
     for (size_t i = 0; i < b->n_entries && store_batch_next(&b->store, &at, &event); i++) {
         const struct entry *e = &b->entries[i];
         bool first = i == 0 || e[-1].conn != e->conn || e[-1].arrived_us != e->arrived_us;
-        if (first && slowlog_wants(live, now - e->arrived_us) && e->conn->state != CONN_CLOSING) {
+        if (first && slowlog_wants(e->conn, now - e->arrived_us) && e->conn->state != CONN_CLOSING) {
             note_slow(e, &event, now - e->arrived_us);
         }
     }
@@ -120,11 +120,10 @@ static void on_answered(struct loop_message *message, void *owner)
     (void)owner;
     struct batch *b = (struct batch *)((char *)message - offsetof(struct batch, message));
     struct service_loop *l = b->loop;
-    const struct config *live = config_now(l->worker->pool->cfg);
     l->recorder.under_way--;
     account(b, 0);
-    if (b->n_entries > 0 && slowlog_wants(live, clock_stopwatch_us() - b->entries[0].arrived_us)) {
-        look_for_slow(live, b);
+    if (b->n_entries > 0 && slowlog_wants(b->entries[0].conn, clock_stopwatch_us() - b->entries[0].arrived_us)) {
+        look_for_slow(b);
     }
     for (size_t i = 0; i < b->n_entries; i++) {
         struct conn *c = b->entries[i].conn;

@@ -183,7 +183,7 @@ void service_answered(struct conn *c, const struct request *rq)
 {
     int64_t us = clock_stopwatch_us() - c->arrived_us;
     meter_note(&service_of(c)->meter, (enum op)c->op, us, 1);
-    if (slowlog_wants(config_now(c->worker->pool->cfg), us)) {
+    if (slowlog_wants(c, us)) {
         note_slow(c, rq, us);
     }
     if (rq->err != NULL) {

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "config/config.h"
 #include "net/conn.h"
+#include "net/worker.h"
 
 enum {
     SLOWLOG_MAX = 128,   /* entries; an older one goes */
@@ -18,9 +19,10 @@ enum {
  * false: no more are wanted. */
 bool slowlog_add_arg(struct buf *args, size_t i, size_t total, struct slice arg);
 
-static inline bool slowlog_wants(const struct config *live, int64_t us)
+/* Whether a command of the connection that took so long is noted. */
+static inline bool slowlog_wants(const struct conn *c, int64_t us)
 {
-    return us >= live->slowlog_ms * 1000;
+    return us >= config_now(c->worker->pool->cfg)->slowlog_ms * 1000;
 }
 
 /* Takes args over, and leaves them empty. */

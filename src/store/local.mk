@@ -41,6 +41,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/admin/export_migration.h \
 	src/store/sqlite/admin/export_pack.c \
 	src/store/sqlite/admin/export_pack.h \
+	src/store/sqlite/admin/export_staging.c \
+	src/store/sqlite/admin/export_staging.h \
 	src/store/sqlite/history/import.c \
 	src/store/sqlite/history/import_exceptions.c \
 	src/store/sqlite/history/import_user.c \

@@ -14,7 +14,7 @@
 enum { READ_BYTES = 64 * 1024, SEND_BYTES = 256 * 1024, PORT_TEXT = 16 };
 
 struct client {
-    struct wire wire;
+    struct stream stream;
     char address[320];
     struct buf out;
     struct buf in;
@@ -25,12 +25,12 @@ struct client {
 
 static int lost(struct client *c, const char *what, struct err *err)
 {
-    return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->address, what, wire_problem(&c->wire));
+    return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->address, what, stream_problem(&c->stream));
 }
 
 static int wait_ready(struct client *c, short events, int timeout_ms, struct err *err)
 {
-    struct pollfd p = {.fd = c->wire.fd, .events = events};
+    struct pollfd p = {.fd = c->stream.fd, .events = events};
     int n;
     do {
         n = poll(&p, 1, timeout_ms);
@@ -43,23 +43,23 @@ static int wait_ready(struct client *c, short events, int timeout_ms, struct err
 
 static int connect_socket(struct client *c, int family, const struct sockaddr *address, socklen_t len, struct err *err)
 {
-    c->wire.fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (c->wire.fd < 0) {
+    c->stream.fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (c->stream.fd < 0) {
         return lost(c, "no socket", err);
     }
     int rc = 0;
-    if (connect(c->wire.fd, address, len) < 0) {
+    if (connect(c->stream.fd, address, len) < 0) {
         rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, CLIENT_CONNECT_MS, err) : lost(c, "can't connect", err);
         int problem = 0;
         socklen_t size = sizeof problem;
-        if (rc == 0 && getsockopt(c->wire.fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
+        if (rc == 0 && getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
             errno = problem;
             rc = lost(c, "can't connect", err);
         }
     }
     if (rc < 0) {
-        close(c->wire.fd);
-        c->wire.fd = -1;
+        close(c->stream.fd);
+        c->stream.fd = -1;
     }
     return rc;
 }
@@ -79,9 +79,9 @@ static struct tls_files files; /* of client_prepare() */
 
 static int shake(struct client *c, const char *host, struct err *err)
 {
-    int rc = wire_secure(&c->wire, &files, host, err);
-    while (rc == 0 && (rc = wire_shake(&c->wire, err)) == 0) {
-        rc = wait_ready(c, wire_events(&c->wire), CLIENT_CONNECT_MS, err);
+    int rc = stream_secure(&c->stream, &files, host, err);
+    while (rc == 0 && (rc = stream_shake(&c->stream, err)) == 0) {
+        rc = wait_ready(c, stream_events(&c->stream), CLIENT_CONNECT_MS, err);
         if (rc < 0) {
             return rc;
         }
@@ -93,7 +93,7 @@ static int connect_tcp(struct client *c, struct err *err)
 {
     char host[sizeof c->address], port[PORT_TEXT];
     const char *address = c->address;
-    bool tls = wire_is_tls(&address);
+    bool tls = stream_is_tls(&address);
     const char *colon = strrchr(address, ':');
     if (colon == NULL || colon == address || colon[1] == '\0' || strlen(colon + 1) >= sizeof port) {
         return err_set(err, ERR_INVALID, "'%s': expected host:port, [v6]:port, tls://host:port or unix:/path",
@@ -123,9 +123,9 @@ static int connect_tcp(struct client *c, struct err *err)
 static int send_all(struct client *c, struct err *err)
 {
     size_t sent = 0;
-    while (sent < c->out.len || c->wire.out.len > 0) {
+    while (sent < c->out.len || c->stream.out.len > 0) {
         struct iovec rest = {c->out.data + sent, c->out.len - sent};
-        ssize_t n = rest.iov_len > 0 ? wire_write(&c->wire, &rest, 1) : wire_flush(&c->wire) - 1;
+        ssize_t n = rest.iov_len > 0 ? stream_write(&c->stream, &rest, 1) : stream_flush(&c->stream) - 1;
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN) {
@@ -133,7 +133,7 @@ static int send_all(struct client *c, struct err *err)
             if (rc < 0) {
                 return rc;
             }
-        } else if (c->wire.tls != NULL && (errno == EPIPE || errno == ECONNRESET)) {
+        } else if (c->stream.tls != NULL && (errno == EPIPE || errno == ECONNRESET)) {
             break; /* what it said before it closed tells more */
         } else if (errno != EINTR) {
             return lost(c, "can't send", err);
@@ -163,7 +163,7 @@ static int receive(struct client *c, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for a reply");
     }
     for (;;) {
-        ssize_t n = wire_read(&c->wire, c->in.data + c->in.len, c->in.cap - c->in.len);
+        ssize_t n = stream_read(&c->stream, c->in.data + c->in.len, c->in.cap - c->in.len);
         if (n > 0) {
             c->in.len += (size_t)n;
             return 0;
@@ -221,10 +221,10 @@ int client_wait(struct client *c, int ms, struct err *err)
     if (rc < 0 || c->in.len > c->used) {
         return rc < 0 ? rc : 1;
     }
-    if (wire_has_read(&c->wire)) {
+    if (stream_has_read(&c->stream)) {
         return 1;
     }
-    struct pollfd p = {.fd = c->wire.fd, .events = POLLIN};
+    struct pollfd p = {.fd = c->stream.fd, .events = POLLIN};
     int n = poll(&p, 1, ms);
     return n >= 0 || errno == EINTR ? n > 0 : lost(c, "can't wait", err);
 }
@@ -293,7 +293,7 @@ int client_connect(const char *address, const char *password, struct client **cl
     if (c == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    c->wire.fd = -1;
+    c->stream.fd = -1;
     snprintf(c->address, sizeof c->address, "%s", address);
     int rc = strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
     if (rc == 0) {
@@ -312,17 +312,17 @@ void client_close(struct client *c)
     if (c == NULL) {
         return;
     }
-    wire_close(&c->wire);
+    stream_close(&c->stream);
     buf_free(&c->out);
     buf_free(&c->in);
     arena_free(&c->arena);
     free(c);
 }
 
-struct wire client_detach(struct client *c)
+struct stream client_detach(struct client *c)
 {
-    struct wire wire = c->wire;
-    c->wire = (struct wire){.fd = -1};
+    struct stream stream = c->stream;
+    c->stream = (struct stream){.fd = -1};
     client_close(c);
-    return wire;
+    return stream;
 }

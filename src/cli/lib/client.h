@@ -8,7 +8,7 @@
 #include "base/slice.h"
 #include "cli/lib/reply.h"
 #include "config/config.h"
-#include "net/wire.h"
+#include "net/stream.h"
 
 struct client;
 
@@ -29,7 +29,7 @@ int client_connect(const char *address, const char *password, struct client **cl
 void client_close(struct client *c);
 
 /* Frees the client and hands over its socket, which is non-blocking and idle. */
-struct wire client_detach(struct client *c);
+struct stream client_detach(struct client *c);
 
 /* Sends one command and reads its reply, which lives until the next call. An error reply is an ERR_INVALID (or
  * ERR_LOADING) with the server's words. */

@@ -14,18 +14,14 @@
 #include <string.h>
 
 #include "store/ring.h"
-#include "store/sqlite/admin/export_migration.h"
 #include "store/sqlite/admin/export_pack.h"
+#include "store/sqlite/admin/export_staging.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/history/history.h"
-#include "store/sqlite/staging/slot_rows.h"
-#include "store/sqlite/staging/staged_row.h"
 #include "store/sqlite/state.h"
 
 enum {
-    NOTED = STORE_SLOTS_MAX, /* the walk of those who are noted, behind those of the slots */
-    WALKS,
     CHUNK_USERS = 256,            /* of one snapshot */
     HELD_BYTES = 8 * 1024 * 1024, /* of snapshots that wait for its end; more are handed over within it */
 };
@@ -38,14 +34,9 @@ struct chunk_user {
 
 struct exporter {
     const struct sqlite_export *e;
-    struct db staging, history;
-    struct staged *slots[STORE_SLOTS_MAX];
-    int slot_numbers[STORE_SLOTS_MAX]; /* of their tables */
-    bool served;                       /* somebody else may write meanwhile */
-    struct staged_ids ids;
-    struct staged_walk walks[WALKS]; /* of NOTED: only key and user */
-    bool at_user[WALKS];
-    struct export_migration users_to_migrate;
+    struct db history;
+    struct export_staging staging;
+    bool served; /* somebody else may write meanwhile */
 
     /* of the snapshot */
     struct arena users_arena;
@@ -61,108 +52,6 @@ struct exporter {
 static int out_of_memory(struct err *err)
 {
     return err_set(err, ERR_NOMEM, "out of memory while exporting");
-}
-
-/* --- staging --- */
-
-/* A row whose id can't be is taken all the same, as the slot's oldest. */
-static int stage_row(struct exporter *x, struct staged *index, int64_t first, sqlite3_stmt *stmt, struct err *err)
-{
-    struct staged_row row;
-    if (!staged_row_read(stmt, x->packer.seed, &row)) {
-        char what[128];
-        snprintf(what, sizeof what, "staging.db: row %lld can't be read, left out",
-                 (long long)sqlite3_column_int64(stmt, 0));
-        x->e->damaged(x->e->arg, what);
-        return 0;
-    }
-    if (row.key < x->e->from || row.key > x->e->to || !x->e->wanted(x->e->arg, row.user)) {
-        return 0;
-    }
-    if (!staged_fits(index, row.id, row.month)) {
-        row.id = (uint64_t)first;
-    }
-    return staged_row_add(index, &row) < 0 ? out_of_memory(err) : 0;
-}
-
-static int read_slot(struct exporter *x, int slot, int64_t highest, struct err *err)
-{
-    int64_t first = 0;
-    int result = slot_rows_first(&x->staging, slot, highest, &first, err);
-    if (result < 0) {
-        return result;
-    }
-    struct staged *index = staged_new((uint64_t)first);
-    if (index == NULL) {
-        return out_of_memory(err);
-    }
-    x->slot_numbers[x->packer.n_slots] = slot;
-    x->slots[x->packer.n_slots++] = index;
-    sqlite3_stmt *stmt = db_stmt_for(&x->staging, SQL_STAGED_ALL, slot, err);
-    while ((result = db_step(&x->staging, stmt, err)) == 1) {
-        if ((result = stage_row(x, index, first, stmt, err)) < 0) {
-            sqlite3_reset(stmt);
-            break;
-        }
-    }
-    return result;
-}
-
-static void tell_set_aside(struct exporter *x)
-{
-    int64_t waiting = 0;
-    if (slot_rows_waiting(&x->staging, &waiting, NULL) == 0 && waiting > 0) {
-        char what[128];
-        snprintf(what, sizeof what, "staging.db: %" PRId64 " rows that can't be read were set aside", waiting);
-        x->e->damaged(x->e->arg, what);
-    }
-}
-
-static int read_staging(struct exporter *x, struct err *err)
-{
-    struct slot_tables tables;
-    int64_t highest = 0;
-    int result = db_begin_read(&x->staging, err);
-    if (result < 0) {
-        return result;
-    }
-    if ((result = slot_rows_tables(&x->staging, &tables, err)) == 0) {
-        result = db_meta_int(&x->staging, "high_water", 0, &highest, err);
-    }
-    for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
-        result = tables.exists[i] ? read_slot(x, i, highest, err) : 0;
-    }
-    if (result == 0) {
-        tell_set_aside(x);
-    }
-    if (result == 0) {
-        result = export_migration_read(&x->users_to_migrate, &x->staging, x->e, x->packer.seed, err);
-    }
-    return db_end_read(&x->staging, result, err);
-}
-
-static int next_staged(struct exporter *x, int i, struct err *err)
-{
-    if (i == NOTED) {
-        int found = export_migration_next(&x->users_to_migrate, &x->staging, &x->walks[i].key, &x->walks[i].user, err);
-        x->at_user[i] = found == 1;
-        return found < 0 ? found : 0;
-    }
-    int next = staged_walk_next(&x->walks[i]);
-    x->at_user[i] = next == 1;
-    return next < 0 ? out_of_memory(err) : 0;
-}
-
-/* The slot, or NOTED, whose walk stands at the lowest key, up to `to`; -1: none. */
-static int lowest_slot(const struct exporter *x, int64_t to)
-{
-    int lowest = -1;
-    for (int i = 0; i < WALKS; i++) {
-        if (x->at_user[i] && x->walks[i].key <= to && (lowest < 0 || x->walks[i].key < x->walks[lowest].key)) {
-            lowest = i;
-        }
-    }
-    return lowest;
 }
 
 /* --- one user --- */
@@ -183,20 +72,6 @@ static int hand_over(struct exporter *x, struct err *err)
     return result;
 }
 
-/* Of what the user was sent and is still staged; 0: nothing. */
-static int newest_delivery(const struct exporter *x, int64_t key, struct slice user)
-{
-    int newest = 0;
-    for (int i = 0; i < x->packer.n_slots; i++) {
-        const struct staged_walk *walk = &x->walks[i];
-        bool here = x->at_user[i] && walk->key == key && slice_eq(walk->user, user);
-        for (size_t j = 0; here && j < walk->n_deliveries; j++) {
-            newest = walk->deliveries[j].month > newest ? walk->deliveries[j].month : newest;
-        }
-    }
-    return newest;
-}
-
 static int read_months(struct exporter *x, struct err *err)
 {
     x->packer.n_months = 0;
@@ -215,32 +90,6 @@ static int read_months(struct exporter *x, struct err *err)
     return result;
 }
 
-/* Drops the user's rows that have left staging since it was read: flushed, or forgotten. Returns whether there were
- * any. */
-static int drop_gone(struct exporter *x, int64_t key, struct slice user, struct err *err)
-{
-    bool any = false;
-    for (int i = 0; i < x->packer.n_slots; i++) {
-        x->ids.n = 0;
-        if (staged_find_user(x->slots[i], key, user, &x->ids) < 0) {
-            return out_of_memory(err);
-        }
-        size_t gone = 0; /* they are gathered at the front, in order */
-        for (size_t j = 0; j < x->ids.n; j++) {
-            int has = slot_rows_has(&x->staging, x->slot_numbers[i], x->ids.at[j], err);
-            if (has < 0) {
-                return has;
-            }
-            if (has == 0) {
-                x->ids.at[gone++] = x->ids.at[j];
-            }
-        }
-        staged_drop_rows(x->slots[i], key, user, x->ids.at, gone);
-        any = any || gone > 0;
-    }
-    return any;
-}
-
 /* So that history is read as it is now. */
 static int renew_snapshot(struct exporter *x, struct err *err)
 {
@@ -254,16 +103,15 @@ static int pack(struct exporter *x, int64_t key, struct slice user, int last_mon
     if (!x->e->wanted(x->e->arg, user)) {
         return 0;
     }
-    int newest = newest_delivery(x, key, user);
-    const struct staged_walk *note = &x->walks[NOTED];
-    bool migration_state = x->at_user[NOTED] && note->key == key && slice_eq(note->user, user);
+    int newest = export_staging_delivery(&x->staging, key, user);
+    bool migration_state = export_staging_noted(&x->staging, key, user);
     size_t begin = x->bytes.len;
     int result, gone;
     do {
         x->bytes.len = begin;
         result = export_pack(&x->packer, key, user, newest > last_month ? newest : last_month, stored, migration_state,
                              &x->bytes, err);
-        gone = result >= 0 && x->served ? drop_gone(x, key, user, err) : 0;
+        gone = result >= 0 && x->served ? export_staging_drop_gone(&x->staging, key, user, err) : 0;
         if (gone > 0 && (gone = renew_snapshot(x, err)) == 0) {
             stored = true; /* perhaps by now */
             gone = 1;
@@ -285,22 +133,20 @@ static int pack_staged_users(struct exporter *x, int64_t key, const struct chunk
 {
     int result = 0;
     for (;;) {
-        int first = lowest_slot(x, key);
+        int first = export_staging_lowest(&x->staging, key);
         if (first < 0 || result < 0) {
             return result;
         }
-        struct slice user = x->walks[first].user;
+        struct slice user = x->staging.walks[first].user;
         bool packed = false;
         for (size_t i = 0; i < n_known; i++) {
             packed = packed || slice_eq(known[i].user, user);
         }
         if (!packed) {
-            result = pack(x, x->walks[first].key, user, 0, stored, err);
+            result = pack(x, x->staging.walks[first].key, user, 0, stored, err);
         }
-        for (int i = 0; i < WALKS && result == 0; i++) { /* NOTED last: `user` may be its */
-            if (x->at_user[i] && x->walks[i].key == key && slice_eq(x->walks[i].user, user)) {
-                result = next_staged(x, i, err);
-            }
+        if (result == 0) {
+            result = export_staging_pass(&x->staging, key, user, err);
         }
     }
 }
@@ -379,8 +225,9 @@ static int pack_chunk(struct exporter *x, int64_t from, int64_t *next, struct er
     }
     for (size_t i = 0; i < x->n_users && result == 0; i++) {
         int slot;
-        while (result == 0 && (slot = lowest_slot(x, x->users[i].key)) >= 0 && x->walks[slot].key < x->users[i].key) {
-            result = pack_staged_users(x, x->walks[slot].key, NULL, 0, false, err);
+        while (result == 0 && (slot = export_staging_lowest(&x->staging, x->users[i].key)) >= 0 &&
+               x->staging.walks[slot].key < x->users[i].key) {
+            result = pack_staged_users(x, x->staging.walks[slot].key, NULL, 0, false, err);
         }
         result = result < 0 ? result : pack_key(x, &x->users[i], err);
     }
@@ -406,8 +253,8 @@ static int pack_rest(struct exporter *x, struct err *err)
     if (result < 0 || (result = read_months(x, err)) < 0) {
         return result;
     }
-    while (result == 0 && (slot = lowest_slot(x, x->e->to)) >= 0) {
-        result = pack_staged_users(x, x->walks[slot].key, NULL, 0, false, err);
+    while (result == 0 && (slot = export_staging_lowest(&x->staging, x->e->to)) >= 0) {
+        result = pack_staged_users(x, x->staging.walks[slot].key, NULL, 0, false, err);
     }
     result = db_end_read(&x->history, result, err);
     return result < 0 ? result : hand_over(x, err);
@@ -417,11 +264,6 @@ static int pack_all(struct exporter *x, struct err *err)
 {
     int64_t from = x->e->from;
     int result = 0;
-    for (int i = 0; i < x->packer.n_slots && result == 0; i++) {
-        staged_walk_begin(&x->walks[i], x->slots[i], from);
-        result = next_staged(x, i, err);
-    }
-    result = result < 0 ? result : next_staged(x, NOTED, err);
     int more = 1;
     while (result == 0 && more == 1) {
         if ((result = db_begin_read(&x->history, err)) < 0) {
@@ -438,15 +280,15 @@ static int pack_all(struct exporter *x, struct err *err)
 
 static int export_files(struct exporter *x, struct err *err)
 {
-    int result = db_open(&x->staging, x->e->folder, "staging", NULL, DB_READ, err);
+    int result = db_open(&x->staging.db, x->e->folder, "staging", NULL, DB_READ, err);
     if (result < 0) {
         return result;
     }
     if ((result = db_open(&x->history, x->e->folder, "history", NULL, DB_READ, err)) < 0) {
-        db_close(&x->staging);
+        db_close(&x->staging.db);
         return result;
     }
-    if ((result = schema_examine(&x->staging, false, err)) >= 0 &&
+    if ((result = schema_examine(&x->staging.db, false, err)) >= 0 &&
         (result = schema_examine(&x->history, true, err)) >= 0) {
         result = schema_seed(&x->history, &x->packer.seed, err);
     }
@@ -456,11 +298,12 @@ static int export_files(struct exporter *x, struct err *err)
     if (result == 1) {
         result = x->e->begin(x->e->arg, x->packer.seed, err);
     }
-    if (result == 0 && (result = read_staging(x, err)) == 0) {
+    if (result == 0 && (result = export_staging_read(&x->staging, x->packer.seed, err)) == 0) {
+        x->packer.n_slots = x->staging.n_slots;
         result = pack_all(x, err);
     }
     db_close(&x->history);
-    db_close(&x->staging);
+    db_close(&x->staging.db);
     return result;
 }
 
@@ -475,9 +318,9 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
     if (x == NULL) {
         return out_of_memory(err);
     }
-    x->e = e;
+    x->e = x->staging.e = e;
     x->packer = (struct export_packer){
-        .history = &x->history, .months = x->months, .slots = x->slots, .damaged = e->damaged, .arg = e->arg};
+        .history = &x->history, .months = x->months, .slots = x->staging.slots, .damaged = e->damaged, .arg = e->arg};
     int lock = folder_lock(e->folder, err);
     if (lock < 0 && lock != ERR_LOCKED) {
         free(x);
@@ -488,12 +331,7 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
     if (lock >= 0) {
         folder_unlock(e->folder, lock);
     }
-    for (int i = 0; i < x->packer.n_slots; i++) {
-        staged_walk_free(&x->walks[i]);
-        staged_free(x->slots[i]);
-    }
-    staged_ids_free(&x->ids);
-    export_migration_free(&x->users_to_migrate);
+    export_staging_free(&x->staging);
     arena_free(&x->users_arena);
     export_packer_free(&x->packer);
     buf_free(&x->bytes);
