@@ -11,7 +11,7 @@ uint64_t hash_id(uint64_t seed, struct slice id)
 }
 
 /* Hashes on as long as ids are of a length from least to most, and returns where it ended. What is known of a length
- * spares all that XXH3 does with others, and what depends on the seed alone is reckoned once; all of that just fits the
+ * spares all that XXH3 does with others, and what depends on the seed alone is computed once; all of that just fits the
  * registers, and so each range has a function of its own. */
 #define HASH_RUN(least, most)                                                                                          \
     __attribute__((flatten, noinline)) static const struct slice *hash_##least##_to_##most(                            \

@@ -56,14 +56,14 @@ struct config {
     char unix_socket_group[CONFIG_TEXT]; /* name or number, "" the process's own */
     char http[CONFIG_TEXT];              /* as listen */
     char grpc[CONFIG_TEXT];
-    char http_hosts[CONFIG_TEXT];        /* names beside those of loopback, split by commas */
-    char tls_cert[CONFIG_TEXT];          /* files in PEM; "" none */
-    char tls_key[CONFIG_TEXT];           /* "": in tls_cert */
-    char tls_ca[CONFIG_TEXT];            /* of those that this one connects to; "": the system's */
-    char client_ca[CONFIG_TEXT];         /* "": no certificate is asked of clients */
-    char requirepass[CONFIG_TEXT];       /* "" none */
-    char requirepass_file[CONFIG_TEXT];  /* config_read_passwords() puts its content into requirepass */
-    char accounts[CONFIG_TEXT];          /* a file, "" none */
+    char http_hosts[CONFIG_TEXT];       /* names beside those of loopback, split by commas */
+    char tls_cert[CONFIG_TEXT];         /* files in PEM; "" none */
+    char tls_key[CONFIG_TEXT];          /* "": in tls_cert */
+    char tls_ca[CONFIG_TEXT];           /* of those that this one connects to; "": the system's */
+    char client_ca[CONFIG_TEXT];        /* "": no certificate is asked of clients */
+    char requirepass[CONFIG_TEXT];      /* "" none */
+    char requirepass_file[CONFIG_TEXT]; /* config_read_passwords() puts its content into requirepass */
+    char accounts[CONFIG_TEXT];         /* a file, "" none */
     int64_t max_clients;
     int64_t max_clients_per_address; /* 0: no limit */
     int64_t workers;                 /* 0: one a core */

@@ -51,7 +51,7 @@ static int cut_part(struct filter_part *part, double share)
 }
 
 /* A coarse part and those beside it become one, which is cut. A giant's would need a range finer than a coarse part can
- * be: his coarse part stays live, and the others, without tails, spend what that leaves. */
+ * be: their coarse part stays live, and the others, without tails, spend what that leaves. */
 int error_budget_seal(struct filter *f, double error_rate, int64_t window, struct arena *arena)
 {
     uint64_t items = filter_items(f);

@@ -54,6 +54,15 @@ struct call *call_new(struct grpc_conn *s, int32_t stream)
     return call;
 }
 
+/* A large one goes back whole. Cut in its place, it would be new pages, zeroed, for each message. */
+static void empty_input(struct call *call)
+{
+    if (call->in.cap > SPARE_IN) {
+        buf_free(&call->in);
+    }
+    buf_clear(&call->in);
+}
+
 void call_free(struct call *call)
 {
     struct grpc_conn *s = call->conn;
@@ -68,9 +77,8 @@ void call_free(struct call *call)
     }
     buf_free(&call->text);
     buf_free(&call->authorization);
-    buf_clear(&call->in);
+    empty_input(call);
     buf_clear(&call->reply);
-    buf_shrink(&call->in, SPARE_IN);
     buf_shrink(&call->reply, SPARE_REPLY);
     call->in.failed = call->reply.failed = false;
     if (l->n_spare < SPARE_MAX) {
@@ -113,8 +121,7 @@ static void drop_input(struct call *call)
         h2_credit(call, call->unconsumed);
     }
     call_set_coming(call, 0);
-    buf_clear(&call->in);
-    buf_shrink(&call->in, SPARE_IN);
+    empty_input(call);
     call->at = 0;
 }
 
@@ -133,7 +140,7 @@ void call_end(struct call *call, enum grpc_status status, const char *text)
         status_message(text, &call->text);
     }
     drop_input(call);
-    call->moved_ms = clock_mono_ms();
+    call->since_ms = clock_mono_ms();
     h2_reply(call);
 }
 
@@ -213,13 +220,15 @@ void call_end_reply(struct call *call, size_t from)
 
 void call_data(struct call *call, struct slice bytes)
 {
+    if (call->in.len == call->at) {
+        call->since_ms = clock_mono_ms();
+    }
     if (buf_add(&call->in, bytes.data, bytes.len) < 0) {
         call_refuse(call, GRPC_RESOURCE_EXHAUSTED, "out of memory for the message");
         return;
     }
     call_set_coming(call, call->coming > bytes.len ? call->coming - bytes.len : 0);
     call->arrived_us = call->state == CALL_RECEIVING ? call->conn->conn.arrived_us : call->arrived_us;
-    call->moved_ms = clock_mono_ms();
     grpc_work_add(call);
 }
 
@@ -243,22 +252,33 @@ void call_gone(struct call *call)
 
 /* --- time --- */
 
-void call_tick(struct call *call, int64_t now)
+/* What comes, and what goes, may take its time; less of it while others wait for the memory. */
+static bool is_slow(const struct call *call, size_t bytes, int64_t now)
 {
     const struct conn *c = &call->conn->conn;
-    bool wanted = budget_load(&c->worker->pool->budget.waiting) > 0 && call->held > sizeof *call;
-    int64_t patience = wanted ? CONN_PATIENCE_SHORT_MS : CONN_PATIENCE_MS;
-    bool stuck = now - call->moved_ms >= patience;
+    int64_t passed = now - call->since_ms;
+    bool wanted = bytes > 0 && budget_load(&c->worker->pool->budget.waiting) > 0;
+    int64_t least = CONN_PATIENCE_SHORT_MS + (int64_t)(bytes / (CONN_RATE_LEAST * 1024)) * 1000;
+    return passed >= CONN_PATIENCE_MS || (wanted && passed >= least);
+}
+
+void call_tick(struct call *call, int64_t now)
+{
+    size_t half = call->in.len - call->at;
     if (call->state == CALL_ENDED) {
-        if (stuck && call->stream != 0) {
+        if (call->stream != 0 && is_slow(call, call->reply.len - call->sent, now)) {
             h2_cancel(call);
         }
     } else if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
         call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
     } else if (call->state == CALL_WATCHING) {
         call_look(call);
-    } else if (call->state == CALL_RECEIVING && stuck && call->in.len > call->at && !call->blocked) {
-        call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the message did not come whole in time");
+    } else if (call->state == CALL_RECEIVING && half > 0 && !call->blocked) {
+        if (call->at_work || call->login.pending != NULL) {
+            call->since_ms = now; /* it is we who take the time */
+        } else if (is_slow(call, half, now)) {
+            call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the message did not come whole in time");
+        }
     }
 }
 

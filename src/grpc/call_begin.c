@@ -155,7 +155,7 @@ void call_begin(struct call *call)
 {
     struct grpc_conn *s = call->conn;
     call->arrived_us = s->conn.arrived_us;
-    call->moved_ms = clock_mono_ms();
+    call->since_ms = s->called_ms = clock_mono_ms();
     call->deadline_us = call->has_timeout ? call->arrived_us + call->timeout_us : 0;
     call->prefix = call->is_plain ? 0 : GRPC_PREFIX;
     if (!call->is_post || !is_ours(call)) {

@@ -74,6 +74,7 @@ static void next_message(struct call *call)
         memmove(call->in.data, call->in.data + call->at, call->in.len);
         call->at = 0;
     }
+    call->since_ms = call->in.len > call->at ? clock_mono_ms() : call->since_ms;
 }
 
 /* A place for all of the message, so that the peer may send it. */

@@ -8,6 +8,7 @@ enum {
     FEED = 16 * 1024, /* bytes between two looks at the work */
     PULL = 64 * 1024, /* of replies at a time */
     PENDING_FIRST = 16,
+    UNCHARGED = 4 * 1024, /* bytes of open calls: who only listens is in nobody's way */
 };
 
 /* --- work --- */
@@ -52,7 +53,8 @@ static bool work(struct grpc_conn *s)
 void grpc_charge(struct grpc_conn *s)
 {
     size_t session = s->session_bytes > s->session_least ? s->session_bytes - s->session_least : 0;
-    conn_charge(&s->conn, s->held + s->pending_cap * sizeof *s->pending + session);
+    size_t all = s->held + s->pending_cap * sizeof *s->pending + session;
+    conn_charge(&s->conn, all > UNCHARGED ? all - UNCHARGED : 0);
     s->conn.owed = s->calls != NULL;
 }
 
@@ -162,6 +164,13 @@ static void look_at_pings(struct grpc_conn *s, int64_t now)
     }
 }
 
+/* By its calls, since pings go to and fro. */
+static bool is_idle(const struct grpc_conn *s, int64_t now)
+{
+    int64_t timeout = config_now(grpc_of(&s->conn)->cfg)->idle_timeout_ms;
+    return timeout > 0 && s->calls == NULL && now - s->called_ms >= timeout;
+}
+
 static void on_tick(struct conn *c, int64_t now)
 {
     struct grpc_conn *s = grpc_conn_of(c);
@@ -172,6 +181,13 @@ static void on_tick(struct conn *c, int64_t now)
         next = call->next;
         call_tick(call, now);
         call_settle(call);
+    }
+    if (is_idle(s, now)) {
+        worker_count(c->worker, COUNT_TIMEOUTS, 1);
+        conn_log(c, LOG_LEVEL_INFO, "connection timed out", "idle");
+        h2_goaway(s);
+        conn_finish(c);
+        return;
     }
     if (s->coming == 0) {
         h2_window(s, GRPC_WINDOW);

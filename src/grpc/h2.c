@@ -2,7 +2,6 @@
  *
  * A peer that has our answer to a call it is still sending is told to stop only once the answer has left: a reset
  * before that would take the answer away. */
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,87 +18,12 @@
     }
 #define NV_FIXED(name, value) NV(name, value, NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
-enum { TABLE = 1024, SETTINGS_MAX = 16, FRAME = 16 * 1024 };
-
-/* --- what it holds --- */
-
-static void note_memory(void *user, size_t before, size_t after)
-{
-    struct grpc_conn *s = user;
-    s->session_bytes = s->session_bytes + after - before;
-}
-
-static size_t usable(void *at)
-{
-    return at != NULL ? malloc_usable_size(at) : 0;
-}
-
-static void *on_malloc(size_t size, void *user)
-{
-    void *at = malloc(size);
-    note_memory(user, 0, usable(at));
-    return at;
-}
-
-static void *on_calloc(size_t n, size_t size, void *user)
-{
-    void *at = calloc(n, size);
-    note_memory(user, 0, usable(at));
-    return at;
-}
-
-/* A session has one buffer as large as a frame may be, and uses it only from packing a frame until that is taken out,
- * which is one call of nghttp2_session_mem_send(): so all of a worker share theirs. It is most of what an idle one
- * would hold. */
-static void *share_frame(struct grpc_conn *s, size_t size)
-{
-    struct grpc_loop *l = grpc_loop_of(&s->conn);
-    if (l->frame == NULL && (l->frame = malloc(size)) != NULL) {
-        l->frame_size = size;
-    }
-    if (s->frame_shared || l->frame == NULL || size > l->frame_size) {
-        return NULL;
-    }
-    s->frame_shared = true;
-    return l->frame;
-}
-
-static bool is_shared(struct grpc_conn *s, const void *at)
-{
-    return s->frame_shared && at == grpc_loop_of(&s->conn)->frame;
-}
-
-static void on_free(void *at, void *user)
-{
-    struct grpc_conn *s = user;
-    if (is_shared(s, at)) {
-        s->frame_shared = false;
-    } else {
-        note_memory(s, usable(at), 0);
-        free(at);
-    }
-}
-
-static void *on_realloc(void *at, size_t size, void *user)
-{
-    struct grpc_conn *s = user;
-    bool shared = is_shared(s, at);
-    void *now = at == NULL && size >= FRAME ? share_frame(s, size) : NULL;
-    if (now != NULL) {
-        return now;
-    }
-    size_t before = shared ? 0 : usable(at);
-    now = realloc(shared ? NULL : at, size);
-    if (now != NULL && shared) {
-        size_t old = grpc_loop_of(&s->conn)->frame_size;
-        memcpy(now, at, size < old ? size : old);
-        s->frame_shared = false;
-    }
-    if (now != NULL) {
-        note_memory(s, before, usable(now));
-    }
-    return now;
-}
+enum {
+    TABLE =
+        1024, /* of headers that are sent. What is received has HTTP/2's own 4,096: not every client follows another */
+    SETTINGS_MAX = 16,
+    FRAME = 16 * 1024,
+};
 
 /* --- what a peer may not do too often --- */
 
@@ -296,7 +220,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t stream, uint8_t *out, s
     if (n > 0) {
         memcpy(out, call->reply.data + call->sent, n);
         call->sent += n;
-        call->moved_ms = clock_mono_ms();
+        call->since_ms = clock_mono_ms();
     }
     if (call->sent == call->reply.len) {
         buf_clear(&call->reply);
@@ -444,18 +368,20 @@ bool h2_pull(struct grpc_conn *s, size_t most)
 int h2_open(struct grpc_conn *s)
 {
     const struct grpc *g = grpc_of(&s->conn);
-    nghttp2_mem mem = {s, on_malloc, on_free, on_calloc, on_realloc};
+    nghttp2_mem mem = h2_memory(s);
     static const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, GRPC_STREAMS_MAX},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, GRPC_WINDOW_STREAM},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, GRPC_HEADERS_MAX},
-        {NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, TABLE},
     };
     s->window = GRPC_WINDOW;
     s->calm = GRPC_CALM_BURST;
-    s->calm_ms = clock_mono_ms();
+    s->calm_ms = s->called_ms = clock_mono_ms();
     if (nghttp2_session_server_new3(&s->session, g->callbacks, s, g->option, &mem) != 0 ||
         nghttp2_submit_settings(s->session, NGHTTP2_FLAG_NONE, settings, sizeof settings / sizeof settings[0]) != 0) {
+        return ERR_NOMEM;
+    }
+    if (nghttp2_session_set_local_window_size(s->session, NGHTTP2_FLAG_NONE, 0, GRPC_WINDOW) != 0) {
         return ERR_NOMEM;
     }
     s->session_least = s->session_bytes;

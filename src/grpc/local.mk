@@ -23,6 +23,7 @@ libunseen_a_SOURCES += \
 	src/grpc/call_run.c \
 	src/grpc/conn.c \
 	src/grpc/h2.c \
+	src/grpc/h2_memory.c \
 	src/grpc/health.c \
 	src/grpc/reflection.c \
 	src/grpc/server.c \

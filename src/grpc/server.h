@@ -27,7 +27,8 @@
 
 enum {
     GRPC_STREAMS_MAX = 256,             /* open calls of a connection */
-    GRPC_WINDOW = 65535,                /* of a connection, before it has said what for it needs more */
+    GRPC_WINDOW = 1024 * 1024,          /* of a connection, before it has said what for it needs more. Dubbo 3.2 breaks
+                                           one that has none left while a call on it has */
     GRPC_WINDOW_MAX = 16 * 1024 * 1024, /* of a connection, */
     GRPC_WINDOW_STREAM = 1024 * 1024,   /* and of a call */
     GRPC_HEADERS_MAX = 16 * 1024,       /* bytes of a call's headers */
@@ -67,8 +68,9 @@ struct grpc_conn {
     size_t held;   /* by calls */
     size_t coming; /* bytes of begun messages that have a place, and did not come yet */
     int32_t window;
-    int64_t ping_ms; /* when ours was sent that is not answered; 0: there is none */
-    int pings;       /* unanswered */
+    int64_t called_ms; /* when its last call came, or it did */
+    int64_t ping_ms;   /* when ours was sent that is not answered; 0: there is none */
+    int pings;         /* unanswered */
     int64_t pinged_ms;
     int strikes;   /* pings of the client that came too early */
     bool has_sent; /* headers or data, since its last one */
@@ -101,6 +103,7 @@ void grpc_pending_add(struct call *call, uint64_t tag, int64_t count); /* there 
 /* h2.c: HTTP/2, on nghttp2. Returns 0, or ERR_NOMEM. */
 int h2_init(struct grpc *g);
 void h2_end(struct grpc *g);
+nghttp2_mem h2_memory(struct grpc_conn *s); /* h2_memory.c */
 int h2_open(struct grpc_conn *s);
 void h2_close(struct grpc_conn *s);
 

@@ -84,14 +84,14 @@ static void add_commands(struct buf *out, const struct metrics *m)
     static const char name[] = "unseen_command_duration_seconds";
     head(out, name, "histogram",
          "From the arrival of a command's last byte to its reply, through the commit of what it writes. What is asked "
-         "or recorded over HTTP is counted as the command that it stands for.");
+         "or recorded over HTTP or gRPC is counted as the command that it stands for.");
     for (int i = 0; i < OPS; i++) {
         char label[48];
         snprintf(label, sizeof label, "command=\"%s\"", op_names[i]);
         add_buckets(out, name, label, &m->ops[i], &buckets_us, true);
     }
     static const char errors[] = "unseen_command_errors_total";
-    head(out, errors, "counter", "Refused commands, over RESP and HTTP, by the first word of the reply.");
+    head(out, errors, "counter", "Refused commands, over RESP, HTTP and gRPC, by the first word of the reply.");
     for (int i = 0; i < METER_ERRORS; i++) {
         buf_addf(out, "%s{kind=\"%s\"} %" PRIu64 "\n", errors, meter_error_names[i], m->errors[i]);
     }
@@ -164,6 +164,8 @@ static void add_server(struct buf *out, const struct metrics *m)
     gauge(out, "unseen_request_memory_limit_bytes", "How much it may be (request_memory).", m->request_memory_limit);
     gauge(out, "unseen_request_memory_waiting_connections", "Connections that wait for some of it.",
           m->request_memory_waiting);
+    gauge(out, "unseen_tls_certificate_expires_timestamp_seconds",
+          "When the first certificate of tls_cert expires; 0: no address speaks TLS.", (uint64_t)m->tls_expires_s);
     for (int i = 0; i < COUNTERS; i++) {
         add_figure(out, &counter_figures[i], m->counters[i]);
     }

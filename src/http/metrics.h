@@ -47,6 +47,7 @@ struct metrics {
     int workers;
     int64_t clients, max_clients;
     uint64_t request_memory, request_memory_limit, request_memory_waiting;
+    int64_t tls_expires_s; /* 0: no TLS */
     struct {
         double cpu_s;
         uint64_t resident_bytes, virtual_bytes, open_files, max_files;

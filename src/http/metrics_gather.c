@@ -86,6 +86,7 @@ static void gather_workers(struct metrics *m, const struct worker_pool *pool)
     m->workers = pool->n;
     m->started_ms = pool->started_wall_ms;
     m->clients = atomic_load_explicit(&pool->room.clients, memory_order_relaxed);
+    m->tls_expires_s = worker_pool_tls_expires(pool);
     m->request_memory = budget_used(&pool->budget);
     m->request_memory_limit = budget_load(&pool->budget.limit);
     m->request_memory_waiting = budget_load(&pool->budget.waiting);

@@ -176,6 +176,13 @@ static json_t *warnings(void)
     return list;
 }
 
+/* null: no address speaks TLS. */
+static json_t *certificate(const struct http_request *rq)
+{
+    int64_t expires_s = worker_pool_tls_expires(rq->pool);
+    return expires_s > 0 ? json_integer(expires_s * 1000) : json_null();
+}
+
 enum http_outcome get_status(struct http_request *rq)
 {
     struct health health;
@@ -184,13 +191,13 @@ enum http_outcome get_status(struct http_request *rq)
     health_look(rq->pool, &health);
     http_timeline_look(rq->conn->conn.worker, &now);
     json_write(&rq->out,
-               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                          "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
                          (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause,
                          "clients", (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
                          "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
                          growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
                          backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq), "feed",
-                         feed(rq), "warnings", warnings()));
+                         feed(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings()));
     return HTTP_DONE;
 }

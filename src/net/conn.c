@@ -7,7 +7,6 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -278,20 +277,12 @@ static bool is_jammed(struct conn *c, int64_t now)
 {
     struct worker *w = c->worker;
     bool wants_more = c->line == &w->lines[BUDGET_REQUEST] || c->line == &w->lines[BUDGET_LARGE];
-    if (!wants_more || c->in.len == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
+    if (!wants_more || c->in.len + c->extra == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
         w->given_way >= budget_load(&w->memory.all->shared) / 2) {
         return false;
     }
     w->given_way += c->held;
     return true;
-}
-
-/* Nothing is read of a connection that waits for an answer, so its end is looked for. One that has only shut its own
- * half still wants the answer. */
-static bool is_cut_off(const struct conn *c)
-{
-    struct pollfd fd = {.fd = conn_fd(c)};
-    return poll(&fd, 1, 0) == 1 && (fd.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 bool conn_is_stranger(const struct conn *c)
@@ -326,8 +317,8 @@ void conn_tick(struct conn *c, int64_t now)
         }
         return;
     }
-    if (c->state == CONN_OPEN && c->refs > 1 && is_cut_off(c)) {
-        conn_abort(c);
+    if (c->state == CONN_OPEN && c->refs > 1 && conn_has_ended(c, false)) {
+        conn_abort(c); /* nothing is read of one that waits for an answer, so its end is looked for */
     }
     if (c->state != CONN_OPEN || c->refs > 1) {
         return;

@@ -218,6 +218,7 @@ void conn_release(struct conn *c);
 /* "127.0.0.1:53012", "[::1]:53012", "/run/unseen.sock:0", as Redis shows them. */
 void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS]);
 int conn_fd(const struct conn *c);
+const char *conn_tls_version(const struct conn *c); /* "TLSv1.3"; "": none, or none yet */
 
 /* A line of the log that names the connection by id and address; cause: NULL, or why. */
 void conn_log(const struct conn *c, enum log_level level, const char *message, const char *cause);

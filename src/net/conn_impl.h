@@ -16,6 +16,9 @@ static inline size_t conn_unsent(const struct conn *c)
 /* Tells the budget what the connection holds now. */
 void conn_account(struct conn *c);
 
+/* Whether there is no peer any more; half: or it has sent its last byte, though it may still want the answer. */
+bool conn_has_ended(const struct conn *c, bool half);
+
 /* Drops all input. */
 void conn_free_input(struct conn *c);
 

@@ -217,24 +217,23 @@ static bool take(struct conn *c, char *to, size_t n)
     return true;
 }
 
-/* Whether the peer has sent its last byte, or the kernel has no room for more. */
-static bool is_last(const struct conn *c)
+bool conn_has_ended(const struct conn *c, bool half)
 {
-    struct pollfd p = {.fd = conn_fd(c), .events = POLLRDHUP};
-    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    struct pollfd p = {.fd = conn_fd(c), .events = half ? POLLRDHUP : 0};
+    return poll(&p, 1, 0) > 0 && (p.revents & (p.events | POLLHUP | POLLERR)) != 0;
 }
 
 bool conn_has_more(const struct conn *c)
 {
     int bytes = 0;
-    return ioctl(conn_fd(c), FIONREAD, &bytes) < 0 || (size_t)bytes > c->in_kernel || is_last(c);
+    return ioctl(conn_fd(c), FIONREAD, &bytes) < 0 || (size_t)bytes > c->in_kernel || conn_has_ended(c, true);
 }
 
 /* Half a request is with the kernel: waits there for the rest, or gets memory. `anew`: some of it has just come. */
 static void wait_for_rest(struct conn *c, bool anew)
 {
     size_t have = c->input.len + c->in_kernel;
-    if (!anew && is_last(c)) {
+    if (!anew && conn_has_ended(c, true)) {
         conn_end_input(c, UV_EOF);
         return;
     }

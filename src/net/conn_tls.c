@@ -32,6 +32,11 @@ void conn_tls_free(struct conn *c)
     buf_free(&c->tls_owed);
 }
 
+const char *conn_tls_version(const struct conn *c)
+{
+    return conn_is_shaking(c) || c->tls == NULL ? "" : tls_version(c->tls);
+}
+
 /* --- out --- */
 
 /* Sends what is in the worker's buffer. False: the rest is with libuv, or the connection is closing. */

@@ -27,12 +27,12 @@ enum {
 static bool next_record(struct tls *t)
 {
     struct tls_input *in = t->in;
-    const unsigned char *head = (const unsigned char *)in->bytes + in->used;
     size_t have = in->len - in->used;
     if (have < TLS_HEAD) {
         in->missing = TLS_HEAD - have;
         return false;
     }
+    const unsigned char *head = (const unsigned char *)in->bytes + in->used;
     size_t record = TLS_HEAD + ((size_t)head[3] << 8 | head[4]);
     if (record > TLS_RECORD_MAX) {
         record = have;

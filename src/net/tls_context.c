@@ -120,6 +120,7 @@ static void settle_protocol(SSL_CTX *ctx, bool is_server)
     SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(ctx, id, sizeof id - 1);
+    SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
     if (is_server) {
         SSL_CTX_set_num_tickets(ctx, 1);
         SSL_CTX_set_max_cert_list(ctx, CERTIFICATES_MAX);

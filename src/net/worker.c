@@ -14,7 +14,7 @@ enum { CROWD_CLIENT = 2048, CROWD_LEAST = 4 * 1024 * 1024 };
 
 const struct figure counter_figures[COUNTERS] = {
     [COUNT_CONNECTIONS] = {"total_connections_received", "connections_total", FIGURE_COUNTER,
-                           "Connections that were accepted, over RESP and HTTP."},
+                           "Connections that were accepted, over RESP, HTTP and gRPC."},
     [COUNT_REJECTED] = {"rejected_connections", "connections_rejected_total", FIGURE_COUNTER,
                         "Connections that were closed at once because max_clients were there (over HTTP: 256), or "
                         "max_clients_per_address of their address."},
@@ -25,14 +25,15 @@ const struct figure counter_figures[COUNTERS] = {
     [COUNT_STARVED] = {"waits_for_memory", "request_memory_waits_total", FIGURE_COUNTER,
                        "Times that a connection had to wait for request_memory."},
     [COUNT_BYTES_IN] = {"total_net_input_bytes", "received_bytes_total", FIGURE_COUNTER,
-                        "Bytes that clients sent, over RESP and HTTP."},
+                        "Bytes that clients sent, over RESP, HTTP and gRPC."},
     [COUNT_BYTES_OUT] = {"total_net_output_bytes", "sent_bytes_total", FIGURE_COUNTER,
-                         "Bytes that were sent to clients, over RESP and HTTP."},
+                         "Bytes that were sent to clients, over RESP, HTTP and gRPC."},
     [COUNT_COMMANDS] = {"total_commands_processed", NULL, FIGURE_COUNTER,
-                        "Commands that were run or queued, and requests over HTTP."},
-    [COUNT_ERRORS] = {"total_error_replies", NULL, FIGURE_COUNTER, "Error replies, over RESP and HTTP."},
-    [COUNT_PROTOCOL_ERRORS] = {"protocol_errors", "protocol_errors_total", FIGURE_COUNTER,
-                               "Connections that were closed because what came was not RESP."},
+                        "Commands that were run or queued, and requests over HTTP and gRPC."},
+    [COUNT_ERRORS] = {"total_error_replies", NULL, FIGURE_COUNTER, "Error replies, over RESP, HTTP and gRPC."},
+    [COUNT_PROTOCOL_ERRORS] =
+        {"protocol_errors", "protocol_errors_total", FIGURE_COUNTER,
+         "Connections that were closed because what came was not RESP, or no HTTP/2 as it must be."},
     [COUNT_TLS_HANDSHAKES] = {"tls_handshakes", "tls_handshakes_total", FIGURE_COUNTER,
                               "Handshakes of TLS that clients have completed."},
     [COUNT_TLS_FAILED] = {"tls_failed_handshakes", "tls_failed_handshakes_total", FIGURE_COUNTER,
@@ -376,6 +377,11 @@ static int open_tls(struct worker_pool *pool, struct err *err)
         warn_of_end(tls_expires(pool->tls));
     }
     return code;
+}
+
+int64_t worker_pool_tls_expires(const struct worker_pool *pool)
+{
+    return pool->tls != NULL ? tls_expires(pool->tls) : 0;
 }
 
 int worker_pool_reload_tls(struct worker_pool *pool, struct err *err)

@@ -147,6 +147,8 @@ int worker_pool_start(struct worker_pool *pool, const struct config *cfg, size_t
 /* The configuration was changed (config_change()). Any thread, one at a time. */
 void worker_pool_reconfigured(struct worker_pool *pool);
 
+int64_t worker_pool_tls_expires(const struct worker_pool *pool); /* seconds of unix time; 0: no listener has TLS */
+
 /* Reads certificate, key and CAs anew: new connections get them. An error is logged, and leaves those before. */
 int worker_pool_reload_tls(struct worker_pool *pool, struct err *err);
 void worker_pool_stop(struct worker_pool *pool, int64_t patience_ms);

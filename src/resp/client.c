@@ -115,7 +115,7 @@ static bool next_request(struct resp_client *s)
         s->from_queue = s->replaying;
         if (parser_fresh(&s->parser)) {
             s->parser.bytes_max = request_max(s);
-            s->parser.guarded = resp_client_account(s) == NULL;
+            s->parser.guarded = !s->conn.trusted && resp_client_account(s) == NULL;
         }
         borrow_args(s);
         enum parse_result result = parser_feed(&s->parser, in.data, in.len);

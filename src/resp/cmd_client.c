@@ -89,8 +89,8 @@ static void add_line(struct buf *out, const struct resp_client *s, int64_t now)
              c->held + sizeof *s, last_name(s, command));
     struct identity who = s->who;
     const struct account *account = account_now(c->worker->pool->service, &who);
-    buf_addf(out, " user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n", account != NULL ? account->name : "",
-             s->writer.proto, s->lib_name, s->lib_ver);
+    buf_addf(out, " user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s%s%s\n", account != NULL ? account->name : "",
+             s->writer.proto, s->lib_name, s->lib_ver, c->secure ? " tls=" : "", c->secure ? conn_tls_version(c) : "");
 }
 
 enum outcome cmd_client_info(struct resp_client *s, const struct slice *args, size_t n)

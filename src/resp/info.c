@@ -29,6 +29,7 @@ static void add_server(struct buf *out, const struct resp_client *s)
     for (int i = 0; i < pool->listeners->n; i++) {
         buf_addf(out, "listener%d:%s\r\n", i, pool->listeners->list[i].address);
     }
+    buf_addf(out, "tls_certificate_expires:%" PRId64 "\r\n", worker_pool_tls_expires(pool));
 }
 
 static void add_clients(struct buf *out, const struct resp_client *s)

@@ -54,7 +54,8 @@ static const struct command debug_subs[] = {
     {"advance", 3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_advance, NULL, "server", "ms",
      "Moves both clocks, and answers when all that became due is done."},
     {"stall", 4, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_stall, NULL, "server", "thread ms",
-     "Lets a thread (worker-0, stager, historian, http, aside) sleep for real milliseconds, as if it were stuck."},
+     "Lets a thread (worker-0, stager, historian, http, aside, logins) sleep for real milliseconds, as if it were "
+     "stuck."},
     {"jump", 3, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, cmd_debug_jump, NULL, "server", "ms",
      "Moves the wall clock alone, also back."},
     {0},

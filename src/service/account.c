@@ -9,15 +9,9 @@
 
 const struct account account_default = {.name = "default", .roles = ROLE_ALL};
 
-/* Its password is requirepass; without one it is there only while nobody has to say who they are. */
-static bool default_exists(const struct service *s, const struct account_set *set)
+static bool has_requirepass(const struct service *s)
 {
-    return set == NULL || config_now(s->pool->cfg)->requirepass[0] != '\0';
-}
-
-static bool login_wanted(const struct service *s, const struct account_set *set)
-{
-    return set != NULL || config_now(s->pool->cfg)->requirepass[0] != '\0';
+    return config_now(s->pool->cfg)->requirepass[0] != '\0';
 }
 
 /* The same account in another set. One whose password has changed is another's, who knows the new one. */
@@ -34,11 +28,11 @@ static void look_up(struct identity *who, const struct account_set *set)
 const struct account *account_now(const struct service *s, struct identity *who)
 {
     const struct account_set *set = accounts_now(s);
-    if (who->account == NULL && !login_wanted(s, set)) {
+    if (who->account == NULL && set == NULL && !has_requirepass(s)) {
         *who = (struct identity){&account_default, set};
     }
-    if (who->account == &account_default) {
-        return default_exists(s, set) ? who->account : NULL;
+    if (who->account == &account_default) { /* without requirepass, it is there only while nobody has to log in */
+        return set == NULL || has_requirepass(s) ? who->account : NULL;
     }
     if (who->account != NULL && who->set != set) {
         look_up(who, set);

@@ -75,6 +75,11 @@ void account_roles_write(unsigned roles, char out[ACCOUNT_ROLES_TEXT])
     }
 }
 
+const char *account_library_version(void)
+{
+    return XCRYPT_VERSION_STR;
+}
+
 /* --- a set --- */
 
 void account_set_free(struct account_set *set)

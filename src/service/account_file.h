@@ -36,6 +36,8 @@ void account_set_free(struct account_set *set); /* NULL: nothing; not of older o
 bool account_set_equal(const struct account_set *a, const struct account_set *b);
 const struct account *account_set_find(const struct account_set *set, struct slice name); /* set NULL: none there */
 
+const char *account_library_version(void); /* of libcrypt, as it was built with */
+
 /* What may be an account's name in the file, and "ask,record" as roles. ERR_INVALID. */
 int account_check_name(struct slice name, struct err *err);
 int account_roles_read(struct slice text, unsigned *roles, struct err *err);

@@ -10,6 +10,7 @@ libunseen_a_SOURCES += \
 	src/service/authorization.c \
 	src/service/login.c \
 	src/service/login.h \
+	src/service/login_thread.c \
 	src/service/ask.c \
 	src/service/check.c \
 	src/service/forget.c \

@@ -33,7 +33,7 @@ static void *offload_main(void *arg)
 {
     struct offload *a = arg;
     if (background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
-        log_debug("the priority of the thread for large users is not as it should be", "errno=%d", errno);
+        log_debug("can't lower the priority of the thread for large users", "errno=%d", errno);
     }
     heartbeat_begin(&a->heartbeat, "aside");
     for (struct offload_job *job = next_job(a); job != NULL; job = next_job(a)) {

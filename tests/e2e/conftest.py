@@ -166,12 +166,26 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
+def pytest_generate_tests(metafunc):
+    """A module's STORES: its tests are run over each; but those of NEEDS_FOLDER as ever, over sqlite."""
+    module, name = metafunc.module, metafunc.function.__name__
+    if "make_server" in metafunc.fixturenames and hasattr(module, "STORES") and name not in module.NEEDS_FOLDER:
+        metafunc.parametrize("store", module.STORES, indirect=True)
+
+
 @pytest.fixture
-def make_server(folder, request):
+def store(request):
+    return getattr(request, "param", None)
+
+
+@pytest.fixture
+def make_server(folder, request, store):
     """Starts servers; each must end with 0 on SIGTERM when the test is over, without a word of a sanitizer."""
     servers = []
 
     def make(**options):
+        if store is not None:
+            options.setdefault("store", store)
         own = folder / f"server{len(servers)}"
         own.mkdir()
         server = Server(own, **options, wait=False)

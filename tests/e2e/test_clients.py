@@ -11,6 +11,9 @@ from test_node import HERE, NODE
 
 DOCUMENT = "docs/clients.md"
 
+STORES = ("sqlite", "memory:later")
+NEEDS_FOLDER = {"test_node"}
+
 
 def program(language):
     (_, text), = examples(DOCUMENT, language)

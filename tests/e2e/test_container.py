@@ -15,11 +15,13 @@ RECIPE = (REPO / "packaging/container/Containerfile").read_text()
 # Debian's names of what configure.ac asks pkg-config for, and of the libraries that then are linked. Debian 12 has no
 # llhttp, but what that came from, which configure takes then.
 DEBIAN = {"sqlite3": "libsqlite3", "libuv": "libuv1", "libxxhash": "libxxhash", "libzstd": "libzstd", "inih": "libinih",
-          "zlib": "zlib1g", "libllhttp": "libhttp-parser", "jansson": "libjansson", "hiredis": "libhiredis"}
+          "zlib": "zlib1g", "libllhttp": "libhttp-parser", "jansson": "libjansson", "libcrypt": "libcrypt",
+          "hiredis": "libhiredis", "libnghttp2": "libnghttp2", "openssl": "libssl"}
 SONAMES = {"libsqlite3.so.0": "libsqlite3-0", "libuv.so.1": "libuv1", "libxxhash.so.0": "libxxhash0",
            "libzstd.so.1": "libzstd1", "libinih.so.1": "libinih1", "libz.so.1": "zlib1g",
            "libhttp_parser.so.2.9": "libhttp-parser2.9", "libjansson.so.4": "libjansson4",
-           "libhiredis.so.0.14": "libhiredis0.14"}
+           "libhiredis.so.0.14": "libhiredis0.14", "libcrypt.so.1": "libcrypt1",
+           "libnghttp2.so.14": "libnghttp2-14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3"}
 
 
 def stages():
@@ -68,21 +70,23 @@ def configure_lines():
 
 
 @pytest.mark.parametrize("kind", configure_lines())
-def test_packages_are_not_built_without_hiredis(kind):
-    assert "--with-hiredis=yes" in configure_lines()[kind]
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2"])
+def test_packages_are_not_built_without(kind, library):
+    assert f"--with-{library}=yes" in configure_lines()[kind]
 
 
 @pytest.mark.skipif(not (REPO / "configure").exists(), reason="configure was not made in the source folder")
-@pytest.mark.parametrize("hiredis, code", [("yes", 1), ("no", 0)])
-def test_configure_fails_without_hiredis_when_it_is_asked_for(folder, hiredis, code):
-    """pkg-config finds everything but hiredis."""
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2"])
+@pytest.mark.parametrize("asked, code", [("yes", 1), ("no", 0)])
+def test_configure_fails_without_a_library_that_is_asked_for(folder, library, asked, code):
+    """pkg-config finds everything but that."""
     tool = folder / "pkg-config"
-    tool.write_text('#!/bin/sh\ncase "$*" in *hiredis*) exit 1 ;; esac\nexec /usr/bin/pkg-config "$@"\n')
+    tool.write_text(f'#!/bin/sh\ncase "$*" in *{library}*) exit 1 ;; esac\nexec /usr/bin/pkg-config "$@"\n')
     tool.chmod(0o755)
-    done = subprocess.run([REPO / "configure", "-q", f"--with-hiredis={hiredis}", f"PKG_CONFIG={tool}"], cwd=folder,
+    done = subprocess.run([REPO / "configure", "-q", f"--with-{library}={asked}", f"PKG_CONFIG={tool}"], cwd=folder,
                           capture_output=True, text=True)
     assert done.returncode == code, done.stderr
-    assert ("hiredis" in done.stderr) == (code == 1)
+    assert (library in done.stderr) == (code == 1)
 
 
 def test_it_listens_for_others_and_wants_a_password(folder):

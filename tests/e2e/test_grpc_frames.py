@@ -1,6 +1,5 @@
 """HTTP/2 frame by frame, as no library would send it: what is refused and how, what a peer may not do too often, and
 what it may hold."""
-import re
 import struct
 import time
 
@@ -29,10 +28,6 @@ def question(*items, user="u"):
 def alive(server):
     with Grpc(server) as calls:
         return calls.ask("Filter", user="u", items=["a"]).bitmap == b"\x80"
-
-
-def errors(client):
-    return re.search(rb"total_error_replies:(\d+)", client.command("INFO", "stats"))[1]
 
 
 def test_a_question(peer):
@@ -280,13 +275,119 @@ def test_idle_connections(server):
     assert alive(server)
 
 
+# --- time and memory ---
+
+def info(client, name):
+    lines = client.command("INFO").decode().split("\r\n")
+    return next(line.split(":", 1)[1] for line in lines if line.startswith(name + ":"))
+
+
+def test_idle_timeout(make_server):
+    server = make_server(grpc="127.0.0.1:0", idle_timeout="30s")
+    with Frames(server) as peer, server.client() as c:
+        peer.call(1, question())
+        peer.answer(1)
+        c.command("DEBUG", "ADVANCE", 29000)
+        peer.call(3, question())
+        peer.answer(3)
+        c.command("DEBUG", "ADVANCE", 29000)
+        peer.call(5, question())
+        peer.answer(5)
+        c.command("DEBUG", "ADVANCE", 30000)
+        assert peer.end() == (NO_ERROR, "")
+
+
+def test_a_peer_that_answers_no_ping(server):
+    with Frames(server) as peer, server.client() as c:
+        peer.call(1, question())
+        peer.answer(1)
+        for _ in range(3):
+            c.command("DEBUG", "ADVANCE", 10000)
+        kinds = []
+        while (got := peer.take()) is not None:
+            kinds.append(got[0])
+        assert kinds.count(PING) == 2
+        assert "pings are not answered" in server.log()
+
+
+def test_a_peer_that_answers_pings_stays(server):
+    with Frames(server) as peer, server.client() as c:
+        peer.call(1, question(), flags=0)
+        peer.ping()
+        for _ in range(5):
+            c.command("DEBUG", "ADVANCE", 10000)
+            _, _, _, word = peer.take_until(PING)[-1]
+            peer.send(frame(PING, 1, 0, word))
+            peer.ping()  # it has come
+        peer.send(frame(DATA, END_STREAM, 1))
+        assert peer.answer(1)[0]["grpc-status"] == "0"
+
+
+def test_half_a_message_is_not_waited_for_for_ever(server, peer):
+    with server.client() as c:
+        peer.call(1, question()[:-1], flags=0)
+        peer.ping()
+        c.command("DEBUG", "ADVANCE", 60000)
+        told = peer.answer(1)[0]
+        assert told["grpc-status"] == "4" and "whole" in told["grpc-message"]
+
+
+def test_many_half_messages_take_no_more_than_there_is(make_server):
+    """Each promises 3 MiB, and sends as much as it is let: by the window, or by the server that does not read on."""
+    server = make_server(grpc="127.0.0.1:0", request_memory="32MiB")
+    peers = [Frames(server) for _ in range(50)]
+    body = b"\0" + struct.pack(">I", 3 * 1024 * 1024) + bytes(1024 * 1024 - 5)
+    sent = b"".join(frame(DATA, 0, 1, body[i:i + 16384]) for i in range(0, len(body), 16384))
+    with server.client() as c:
+        for peer in peers:
+            peer.send(frame(HEADERS, END_HEADERS, 1, call_headers()))
+            peer.socket.setblocking(False)
+        at = [0] * len(peers)
+        for _ in range(20):
+            for i, peer in enumerate(peers):
+                try:
+                    at[i] += peer.socket.send(sent[at[i]:])
+                except BlockingIOError:
+                    pass  # it is not read on
+            assert alive(server)
+            assert int(info(c, "request_memory_used")) <= 32 * 1024 * 1024
+        for peer in peers:
+            peer.socket.close()
+        assert alive(server)
+
+
+def test_calls_that_are_given_up(server):
+    """Their outcome is dropped, whenever it comes: of what is recorded, and of what is late."""
+    pb = messages()
+    play = message(pb.RecordRequest(user="other", items=["a"]).SerializeToString())
+    forget = message(pb.ForgetRequest(user="other", all=True).SerializeToString())
+    for ended in (False, True):
+        with Frames(server) as peer:
+            for i in range(1, 401, 4):
+                peer.call(i, play, method="Played")
+                peer.call(i + 2, forget, method="Forget")
+                if not ended:
+                    reset = struct.pack(">I", CANCEL)
+                    peer.send(frame(RST_STREAM, 0, i, reset) + frame(RST_STREAM, 0, i + 2, reset))
+            if not ended:
+                peer.ping()
+    assert alive(server)
+
+
+def test_bad_bytes_on_a_stream_come_behind_its_answers(peer):
+    play = message(messages().RecordRequest(user="u", items=["a"], tag=7).SerializeToString())
+    peer.call(1, play * 50 + b"\7\0\0\0\1x", method="PlayedStream")
+    headers, data, _, _ = peer.answer(1)
+    assert headers["grpc-status"] == "3" and len(data) == 50 * len(message(b"\x08\x01\x10\x07"))
+
+
 def test_a_half_read_answer_that_is_too_late(server):
     """What was begun is told to its end, and nothing behind it."""
-    with Frames(server, settings=struct.pack(">HI", 4, 3)) as peer, server.client() as c:  # INITIAL_WINDOW_SIZE
+    with Frames(server, settings=struct.pack(">HI", 4, 3)) as peer, server.client() as c:
         peer.call(1, message(b""), path="/grpc.health.v1.Health/Watch", grpc_timeout="2S")
         assert peer.take_until(DATA)[-1][3] == message(b"")[:3]
-        before = errors(c)
-        while errors(c) == before:
+        before = info(c, "total_error_replies")
+        while info(c, "total_error_replies") == before:
             time.sleep(0.05)
         peer.send(frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 65536)))
         headers, data, _, _ = peer.answer(1)

@@ -7,6 +7,9 @@ from conftest import BUILD
 
 CLIENT = BUILD / "tests/e2e/hiredis_client"
 
+STORES = ("sqlite", "memory:later")
+NEEDS_FOLDER = ()
+
 
 def test_hiredis_client(server):
     if not CLIENT.exists():

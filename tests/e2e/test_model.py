@@ -85,8 +85,8 @@ class Model:
 
 
 class World:
-    def __init__(self, server, seed, exact):
-        self.exact = exact
+    def __init__(self, server, seed, exact, has_folder=True):
+        self.exact, self.has_folder = exact, has_folder
         self.server, self.random, self.model = server, random.Random(seed), Model()
         self.client = server.client()
         self.story = []
@@ -188,8 +188,9 @@ class World:
 
     def step(self):
         deeds = [(self.played, 30), (self.played_at, 10), (self.delivered, 8), (self.filter_and_deliver, 6), (self.forget, 2),
-                 (self.forget_items, 8), (self.flush, 6), (self.advance, 3), (lambda: self.restart("stop"), 1),
-                 (lambda: self.restart("kill"), 1), (self.ask, 25)]
+                 (self.forget_items, 8), (self.advance, 3), (self.ask, 25)]
+        if self.has_folder:
+            deeds += [(self.flush, 6), (lambda: self.restart("stop"), 1), (lambda: self.restart("kill"), 1)]
         self.random.choices([d for d, _ in deeds], [w for _, w in deeds])[0]()
 
 
@@ -209,3 +210,14 @@ def test_random_history(make_server, seed, nights):
     # error_rate is 0.001; few draws make for a wide spread, and a hidden item is asked about again and again
     assert world.hidden <= 0.005 * world.asked, (world.hidden, world.asked)
     assert server.sqlite("history.db", "PRAGMA integrity_check") == "ok"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_history_of_a_store_that_answers_later(make_server, seed):
+    world = World(make_server(clock=START, retention=RETENTION, window=WINDOW, delivered_max=DELIVERED_MAX,
+                              store="memory:later"), seed, exact=True, has_folder=False)
+    for _ in range(STEPS):
+        world.step()
+    for _ in USERS:
+        world.ask()
+    world.client.close()

@@ -137,7 +137,8 @@ def see_it_stuck(thread, server, manager):
         shown = metrics(server)
         assert "unseen_ready 0" in shown, shown
         silent = {name: float(s) for name, s in re.findall(r'(?m)^unseen_thread_silent_seconds{thread="(.*)"} (.*)$', shown)}
-        assert {"aside", "historian", "http", "migration", "mirror", "stager", "worker-0", "worker-1"} == silent.keys()
+        assert {"aside", "historian", "http", "logins", "migration", "mirror", "stager", "worker-0", "worker-1"} == \
+            silent.keys()
         assert max(silent, key=silent.get) == thread and silent[thread] > WATCHDOG_MS / 1000 / 2, silent
     manager.wait(STATUS="ready")
     manager.wait(WATCHDOG="1")
@@ -155,7 +156,7 @@ def test_the_watchdog_misses_who_is_stuck(folder, make_server, monkeypatch):
     """One server a thread, all at once, since it takes its real time."""
     monkeypatch.setenv("WATCHDOG_USEC", str(WATCHDOG_MS * 1000))
     cases = []
-    for thread in ("worker-1", "stager", "historian", "http", "aside", "migration", "mirror"):
+    for thread in ("worker-1", "stager", "historian", "http", "aside", "logins", "migration", "mirror"):
         manager = Manager(str(folder / thread))
         monkeypatch.setenv("NOTIFY_SOCKET", str(folder / thread))
         server = make_server(http=f"127.0.0.1:{free_port()}", legacy_redis=folder / "none", legacy_mirror="yes")

@@ -18,6 +18,7 @@ import jsonschema
 import pytest
 
 from conftest import DAY, HOUR, PATIENCE, REPO, START, free_port
+from test_accounts import account
 
 pytest.importorskip("selenium", reason="python3-selenium is not installed")
 
@@ -209,6 +210,22 @@ def test_asks_for_the_password(make_server, browser):
         browser.find_element(By.CSS_SELECTOR, "#login-form button").click()
         wait(lambda: text(browser, "state") == state, browser)
     assert not browser.find_element(By.ID, "login").is_displayed()
+
+
+def test_asks_for_an_account(make_server, browser, folder):
+    port = free_port()
+    account(folder / "accounts", "add", "bob", "--roles", "watch", password="pässword")
+    account(folder / "accounts", "add", "ann", "--roles", "ask", password="x")
+    make_server(http=f"127.0.0.1:{port}", accounts=str(folder / "accounts"))
+    browser.get(f"http://127.0.0.1:{port}/")
+    wait(lambda: text(browser, "state") == "password needed", browser)
+    for name, password, note in (("bob", "wrong", "is wrong"), ("ann", "x", "needs the role watch"), ("bob", "pässword", "")):
+        wait(lambda: browser.find_element(By.ID, "password").is_displayed(), browser)
+        browser.find_element(By.ID, "account").clear()
+        browser.find_element(By.ID, "account").send_keys(name)
+        browser.find_element(By.ID, "password").send_keys(password)
+        browser.find_element(By.CSS_SELECTOR, "#login-form button").click()
+        wait(lambda: note in text(browser, "login-note") if note else text(browser, "state") == "healthy", browser)
 
 
 def test_nothing_is_fetched_from_elsewhere_and_nothing_is_wrong(served, browser):

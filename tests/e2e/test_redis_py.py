@@ -4,6 +4,12 @@ import threading
 import pytest
 import redis
 
+STORES = ("sqlite", "memory:later")
+NEEDS_FOLDER = {"test_fifty_connections_at_once",
+                "test_forget_between_two_plays_of_a_pipeline",
+                "test_ids_are_bytes",
+                "test_many_candidates"}
+
 
 
 @pytest.fixture

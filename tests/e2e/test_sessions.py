@@ -9,6 +9,11 @@ from resp import RespError
 
 MINUTE = 60 * 1000
 
+STORES = ("sqlite", "memory:later")
+NEEDS_FOLDER = {"test_a_start_that_cannot_read_them_fails_and_loses_none",
+                "test_kept_by_a_release_that_knew_only_numbers",
+                "test_kept_over_a_clean_restart_and_then_forgotten"}
+
 
 def info(client, name):
     lines = client.command("INFO", "sessions").decode().splitlines()

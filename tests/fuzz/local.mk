@@ -10,7 +10,7 @@ fuzz_targets = \
 	tests/fuzz/fuzz_import \
 	tests/fuzz/fuzz_resp
 if WITH_NGHTTP2
-fuzz_targets += tests/fuzz/fuzz_grpc_message
+fuzz_targets += tests/fuzz/fuzz_grpc_frames tests/fuzz/fuzz_grpc_message
 endif
 
 check_PROGRAMS += $(fuzz_targets)

@@ -20,7 +20,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 HERE = REPO / "tests" / "integration"
 INTERFACE = "unseen.v1.Unseen"
 LOOPBACK = "unseen.test"  # a name of it
-CLIENTS = pathlib.Path(os.environ.get("UNSEEN_CLIENTS", REPO / "build-test-integration" / "clients"))
+CLIENTS = pathlib.Path(os.environ.get("UNSEEN_INTEGRATION", REPO / "build-test-integration" / "clients"))
 NODE = os.environ.get("UNSEEN_NODE") or shutil.which("node")
 CLASS_PATH = "class-path"  # a file that Maven writes beside the classes
 
@@ -40,11 +40,11 @@ folder, make_server, pytest_runtest_makereport = (
     end_to_end.folder, end_to_end.make_server, end_to_end.pytest_runtest_makereport)
 
 
-def grpc_server(folder, **options):
+def grpc_server(folder, scheme="", **options):
     """On the real clock, as clients are: deadlines and event times come from them."""
-    port = free_port()
-    server = Server(folder, clock=None, grpc=f"127.0.0.1:{port}", **options)
-    server.grpc = f"127.0.0.1:{port}"
+    address = f"127.0.0.1:{free_port()}"
+    server = Server(folder, clock=None, grpc=scheme + address, **options)
+    server.grpc = address
     return server
 
 

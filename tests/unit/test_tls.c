@@ -73,8 +73,10 @@ static enum tls_state pass(struct end *from, struct end *to, size_t step)
     enum tls_state state = tls_state(to->tls);
     do {
         shown = shown + step < said->len ? shown + step : said->len;
-        struct tls_input in = {
-            .bytes = said->data + at, .len = shown - at, .out = to->plain + to->n, .room = ROOM - to->n};
+        struct tls_input in = {.bytes = at > 0 ? said->data + at : said->data,
+                               .len = shown - at,
+                               .out = to->plain + to->n,
+                               .room = ROOM - to->n};
         state = tls_read(to->tls, &in, &to->said);
         at += in.used;
         to->n += in.made;
@@ -373,6 +375,9 @@ static void test_memory(void **state)
             idle = held > idle ? held : idle;
         }
         end(&server, &client);
+    }
+    if (most == 0) {
+        skip(); /* a sanitizer's malloc() does not say */
     }
     print_message("a stream holds %lld bytes while it shakes hands, %lld when idle\n", most, idle);
     assert_in_range(most, 1, TLS_BUSY_BYTES);

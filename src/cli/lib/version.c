@@ -12,6 +12,7 @@
 #include "legacy/redis.h"
 #include "net/tls.h"
 #include "net/version.h"
+#include "service/account_file.h"
 #include "store/factory.h"
 
 static const char help[] = "Prints the version, those of the libraries, and which stores there are.\n\n"
@@ -31,6 +32,7 @@ void versions_get(struct versions *out)
     out->http_name = http_library_name();
     out->http = http_library_version();
     out->jansson = http_json_version();
+    out->libxcrypt = account_library_version();
     out->hiredis = redis_library_version();
     out->nghttp2 = grpc_library_version();
     out->openssl = tls_library_version();
@@ -50,10 +52,10 @@ int cli_version(int argc, char **argv)
     }
     versions_get(&v);
     if (!json) {
-        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, hiredis %s, nghttp2 %s, "
-               "OpenSSL %s; stores:",
-               UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.hiredis,
-               v.nghttp2, v.openssl);
+        printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, libxcrypt %s, hiredis %s, "
+               "nghttp2 %s, OpenSSL %s; stores:",
+               UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.libxcrypt,
+               v.hiredis, v.nghttp2, v.openssl);
         for (size_t i = 0; i < store_engines_count; i++) {
             printf(" %s", store_engines[i].name);
         }
@@ -69,6 +71,7 @@ int cli_version(int argc, char **argv)
     json_text(&j, "zstd", v.zstd);
     json_text(&j, v.http_name, v.http);
     json_text(&j, "jansson", v.jansson);
+    json_text(&j, "libxcrypt", v.libxcrypt);
     json_text(&j, "hiredis", v.hiredis);
     json_text(&j, "nghttp2", v.nghttp2);
     json_text(&j, "openssl", v.openssl);

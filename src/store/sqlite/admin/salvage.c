@@ -29,11 +29,15 @@ void salvage_tell(struct salvage *s, const char *format, ...)
     s->did(s->arg, text);
 }
 
-void salvage_advance(struct salvage *s)
+int salvage_put(struct salvage *s, sqlite3_stmt *put, sqlite3_stmt *row, struct err *err)
 {
+    for (int i = 0; i < sqlite3_column_count(row); i++) {
+        sqlite3_bind_value(put, i + 1, sqlite3_column_value(row, i));
+    }
     if (++s->rows % 1024 == 0 && s->progress != NULL) {
         s->progress(s->arg, s->rows, 0);
     }
+    return db_run(&s->to, put, err);
 }
 
 int salvage_open(struct salvage *s, const char *folder, const char *name, struct err *err)

@@ -20,7 +20,9 @@ struct salvage {
 };
 
 void salvage_tell(struct salvage *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void salvage_advance(struct salvage *s); /* a row was taken */
+
+/* Puts a row as it is into the new file. */
+int salvage_put(struct salvage *s, sqlite3_stmt *put, sqlite3_stmt *row, struct err *err);
 
 /* Opens a damaged file for reading, without changing it. 1; 0: nothing of it can be read, which was reported. */
 int salvage_open(struct salvage *s, const char *folder, const char *name, struct err *err);

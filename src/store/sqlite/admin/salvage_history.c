@@ -47,11 +47,7 @@ static int note_lost(void *arg, int64_t from, int64_t to, struct err *err)
 static int put_row(void *arg, sqlite3_stmt *row, struct err *err)
 {
     struct part *p = arg;
-    for (int i = 0; i < sqlite3_column_count(row); i++) {
-        sqlite3_bind_value(p->put, i + 1, sqlite3_column_value(row, i));
-    }
-    salvage_advance(p->s);
-    return db_run(&p->s->to, p->put, err);
+    return salvage_put(p->s, p->put, row, err);
 }
 
 /* A row of users proves itself. */

@@ -150,7 +150,7 @@ bool import_step(struct sqlite_store *s)
             call->err = err;
         }
         if (call->err.code < 0) {
-            log_warn("users not joined", "error=%s", log_quote_str(call->err.text));
+            log_warn("import of users failed", "error=%s", log_quote_str(call->err.text));
         }
         call->done(call);
     }

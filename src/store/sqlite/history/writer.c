@@ -268,7 +268,7 @@ static void open_again(struct sqlite_store *s)
 {
     struct err err = {0};
     if (history_reopen(s, &err) < 0 && log_again(&s->historian.reopen_log)) {
-        log_error("history is not opened again", "error=%s", log_quote_str(err.text));
+        log_error("can't open history.db again", "error=%s", log_quote_str(err.text));
     }
 }
 

@@ -136,8 +136,8 @@ bool staged_is(const struct staged_user *entry, int64_t key, struct slice id)
     return user_is(entry, key, id);
 }
 
-/* Three steps, since each is where the next one's address stands: the user's cell, the user, his last chunk. A cell may
- * hold another user, who came first: then the fetch was for nothing. */
+/* Three steps, since each is where the next one's address stands: the user's cell, the user, their last chunk. A cell
+ * may hold another user, who came first: then the fetch was for nothing. */
 void staged_prefetch(const struct staged *s, const int64_t *keys, size_t n)
 {
     enum { AT_A_TIME = 16, LINE = 64 };

@@ -30,7 +30,7 @@ static int copy(struct arena *arena, struct slice from, struct slice *to, struct
     return 0;
 }
 
-/* Who they are. One whose note isn't durable yet is left out: he is in the next walk. */
+/* Who they are. One whose note isn't durable yet is left out: they are in the next walk. */
 static int read_users(struct db *db, const uint32_t *ids, int n, struct slice *users, struct arena *arena,
                       struct err *err)
 {

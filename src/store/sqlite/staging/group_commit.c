@@ -73,7 +73,7 @@ void stager_note_end(struct sqlite_store *s)
         }
     }
     if (result < 0) {
-        log_warn("flushes not noted", "error=%s", log_quote_str(err.text));
+        log_warn("number of flushes not saved", "error=%s", log_quote_str(err.text));
     }
 }
 

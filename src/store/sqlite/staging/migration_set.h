@@ -31,7 +31,7 @@ void migration_set_free(struct migration_set *set);
 /* When there isn't room for so many more: *grown becomes a larger copy. 1, 0: there is, or ERR_NOMEM. */
 int migration_set_grow(const struct migration_set *set, uint64_t more, struct migration_set *grown);
 
-/* Whether the user is noted; then *at is his slot, until the next one is put. */
+/* Whether the user is noted; then *at is their slot, until the next one is put. */
 bool migration_set_find(const struct migration_set *set, int64_t key, uint64_t *at);
 
 /* Of a slot. MIGRATION_NONE: it is free. */

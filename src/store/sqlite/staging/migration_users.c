@@ -90,7 +90,7 @@ static int read_all(struct sqlite_store *s, struct migration_set *set, struct er
         int64_t id = sqlite3_column_int64(stmt, 0);
         int64_t state = sqlite3_column_int64(stmt, 2);
         if (id < 1 || id > MIGRATION_ID_MAX || state < 0 || state >= MIGRATION_STATES - MIGRATION_WAITING) {
-            log_error("a note can't be read", "id=%" PRId64 " state=%" PRId64, id, state);
+            log_error("a row of the table noted can't be read", "id=%" PRId64 " state=%" PRId64, id, state);
             continue;
         }
         migration_set_put_later(set, &some, key_of(s, stmt), (uint32_t)id,
@@ -375,7 +375,7 @@ static void carry_out(struct sqlite_store *s, struct store_migration_change *use
             struct err again = {0};
             s->users_to_migrate->stale = true;
             if (refresh(s, &again) < 0) {
-                log_error("notes not read again", "error=%s", log_quote_str(again.text));
+                log_error("can't read the table noted again", "error=%s", log_quote_str(again.text));
             }
         }
     }

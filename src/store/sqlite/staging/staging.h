@@ -115,7 +115,7 @@ void blocked_by_reader(struct sqlite_store *s, char *out, size_t size); /* when 
 
 /* forget.c */
 void stager_forget(struct sqlite_store *s, struct store_forget *forget);
-/* Whether an earlier forget of the user (or of one who shares a counter with him) is still with the historian: its
+/* Whether an earlier forget of the user (or of one who shares a counter with them) is still with the historian: its
  * effect must be seen by the next one's answer. */
 bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget);
 /* The historian has carried it out, or failed to. */

@@ -96,10 +96,24 @@ public class Checks {
                 .setReply(FilterRequest.Reply.ITEMS).build()).getBinaryItemsList(), items.subList(1, 2));
     }
 
-    static void manyCandidates() {
+    static FilterRequest large(String user) {
         List<String> items = IntStream.range(0, 10000).mapToObj(i -> String.format("video:%019d", i)).toList();
-        same(unseen.filter(FilterRequest.newBuilder().setUser("dubbo:many").addAllItems(items).build()).getBitmap()
-                .size(), 1250);
+        return FilterRequest.newBuilder().setUser(user).addAllItems(items).build();
+    }
+
+    static void manyCandidates() {
+        same(unseen.filter(large("dubbo:many")).getBitmap().size(), 1250);
+    }
+
+    /** Dubbo 3.2 breaks a connection when that has no window left, and a call on it has. */
+    static void largeCallsAtOnce() throws Exception {
+        List<CompletableFuture<FilterReply>> calls = new ArrayList<>();
+        for (int i = 0; i < 40; i++) {
+            calls.add(unseen.filterAsync(large("dubbo:l" + i)));
+        }
+        for (CompletableFuture<FilterReply> call : calls) {
+            same(call.get(30, TimeUnit.SECONDS).getBitmap().size(), 1250);
+        }
     }
 
     static void attachments() {
@@ -197,6 +211,7 @@ public class Checks {
         check("errors", Checks::errors);
         check("plain objects", () -> plainObjects(args[0]));
         check("200 calls at once", Checks::manyCallsAtOnce);
+        check("40 large calls at once", Checks::largeCallsAtOnce);
         check("through ZooKeeper", () -> throughRegistry(args[1]));
         System.exit(0); // Dubbo's threads go on
     }
