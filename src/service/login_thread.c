@@ -211,12 +211,15 @@ void accounts_stop(struct service *s)
     pthread_mutex_unlock(&a->lock);
     pthread_join(a->thread, NULL);
     a->has_thread = false;
-    for (struct login_check *check = a->first, *next; check != NULL; check = next) {
+    pthread_mutex_lock(&a->lock); /* the loops still look at what waits */
+    struct login_check *check = a->first;
+    a->first = NULL;
+    a->end = &a->first;
+    pthread_mutex_unlock(&a->lock);
+    for (struct login_check *next; check != NULL; check = next) {
         next = check->next;
         answer(a, check, NULL, NULL, &login_closed);
     }
-    a->first = NULL;
-    a->end = &a->first;
 }
 
 void accounts_free(struct service *s)
