@@ -86,6 +86,32 @@ void *arena_copy(struct arena *a, const void *bytes, size_t len)
     return copy;
 }
 
+struct arena_mark arena_mark(const struct arena *a)
+{
+    return (struct arena_mark){a->block, a->block != NULL ? a->block->older : NULL, a->used};
+}
+
+/* Frees blocks until that one, which it returns. */
+static struct arena_block *drop_until(struct arena *a, struct arena_block *block, const struct arena_block *end)
+{
+    while (block != end) {
+        struct arena_block *older = block->older;
+        a->bytes -= sizeof *block + block->size;
+        free(block);
+        block = older;
+    }
+    return block;
+}
+
+void arena_rewind(struct arena *a, struct arena_mark mark)
+{
+    a->block = drop_until(a, a->block, mark.block);
+    a->used = mark.used;
+    if (a->block != NULL) {
+        a->block->older = drop_until(a, a->block->older, mark.older); /* giants */
+    }
+}
+
 void arena_reset(struct arena *a)
 {
     struct arena_block *keep = NULL;

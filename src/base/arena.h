@@ -17,8 +17,20 @@ struct arena {
     bool refused;              /* it was, since the last reset */
 };
 
+/* How far it is filled, and where it goes back to. */
+struct arena_mark {
+    struct arena_block *block, *older;
+    size_t used;
+};
+
 void *arena_alloc(struct arena *a, size_t size); /* NULL: out of memory */
 void *arena_copy(struct arena *a, const void *bytes, size_t len);
+
+/* Frees what was allocated since the mark was taken, and only that. Marks are gone back to in reverse order, and not
+ * over a reset. */
+struct arena_mark arena_mark(const struct arena *a);
+void arena_rewind(struct arena *a, struct arena_mark mark);
+
 void arena_reset(struct arena *a); /* keeps the largest block of at most 1 MiB for the next use */
 void arena_free(struct arena *a);
 

@@ -153,6 +153,35 @@ static void test_arena_limit(void **state)
     arena_free(&a);
 }
 
+static void test_arena_rewind(void **state)
+{
+    (void)state;
+    struct arena a = {0};
+    struct arena_mark empty = arena_mark(&a);
+    char *kept = arena_copy(&a, "kept", 4);
+    char *giant = arena_alloc(&a, 300000);
+    memset(giant, 'g', 300000);
+    struct arena_mark mark = arena_mark(&a);
+    size_t bytes = a.bytes;
+    for (int round = 0; round < 3; round++) {
+        char *first = arena_alloc(&a, 16);
+        assert_non_null(arena_alloc(&a, 400000));
+        for (int i = 0; i < 100; i++) {
+            assert_non_null(arena_alloc(&a, 5000));
+        }
+        assert_true(a.bytes > bytes + 900000);
+        arena_rewind(&a, mark);
+        assert_int_equal(a.bytes, bytes);
+        assert_ptr_equal(arena_alloc(&a, 16), first);
+        arena_rewind(&a, mark);
+    }
+    assert_memory_equal(kept, "kept", 4);
+    assert_int_equal(giant[299999], 'g');
+    arena_rewind(&a, empty);
+    assert_null(a.block);
+    assert_int_equal(a.bytes, 0);
+}
+
 static void test_arena(void **state)
 {
     (void)state;
@@ -744,6 +773,7 @@ int main(void)
         cmocka_unit_test(test_err),          cmocka_unit_test(test_err_names_differ),
         cmocka_unit_test(test_buf),          cmocka_unit_test(test_arena),
         cmocka_unit_test(test_arena_limit),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_arena_rewind), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_varint),       cmocka_unit_test(test_varint_refuses),
         cmocka_unit_test(test_hash),         cmocka_unit_test(test_hash_many),
         cmocka_unit_test(test_months),       cmocka_unit_test(test_months_like_libc),

@@ -385,6 +385,39 @@ static void a_giant(void **state)
     refuse_bomb(*state, 700, ERR_RANGE, "more than 16 MiB to be joined; whoever has such users raises staging_memory");
 }
 
+/* Months are taken apart one at a time: what all hold together is more than may be taken. */
+static void many_months(void **state)
+{
+    enum { MONTHS = 7, EACH = 700 * 1000 };
+    struct store_fixture *f = *state;
+    uint32_t *positions = malloc(EACH * sizeof *positions);
+    struct filter filter = {.n_parts = 1, .parts = {{.positions = positions, .n = EACH, .m = FILTER_LIVE_M}}};
+    struct buf blob = {0}, packed = {0};
+    struct snapshot_month stored[MONTHS];
+    assert_non_null(positions);
+    for (uint32_t i = 0; i < EACH; i++) {
+        positions[i] = i * 6000;
+    }
+    assert_int_equal(filter_encode(&filter, &blob), 0);
+    for (int i = 0; i < MONTHS; i++) {
+        stored[i] = (struct snapshot_month){month_of_ms(START) - MONTHS + 1 + i, buf_slice(&blob)};
+    }
+    struct user_snapshot p = {
+        .user = slice_str("months"), .last_month = month_of_ms(START), .months = stored, .n_months = MONTHS};
+    p.key = hash_user_key(SEED, p.user);
+    assert_int_equal(user_snapshot_encode(&p, &packed), 0);
+    struct slice good = snapshots[USERS - 1];
+    struct err err = {0};
+    snapshots[USERS - 1] = buf_slice(&packed);
+    f->cfg.staging_memory = 4 << 20;
+    assert_int_equal(import(f, &err), 0);
+    assert_int_equal(count_users(f), USERS - 1); /* it has another's place */
+    snapshots[USERS - 1] = good;
+    buf_free(&blob);
+    buf_free(&packed);
+    free(positions);
+}
+
 static void a_bomb(void **state)
 {
     refuse_bomb(*state, 1, ERR_CORRUPT, "more positions than the bytes can hold");
@@ -456,6 +489,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_note_comes_along, setup, teardown),
         cmocka_unit_test_setup_teardown(many_exceptions, setup, teardown),
         cmocka_unit_test_setup_teardown(a_giant, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_months, setup, teardown),
         cmocka_unit_test_setup_teardown(a_bomb, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_all_for_one_that_is_bad, setup, teardown),
     };

@@ -26,35 +26,49 @@ static int sort_staged(struct import_work *w, uint64_t **sorted, size_t *n)
     return 0;
 }
 
-static bool filtered_there(const struct import_work *w, uint64_t hash)
+/* Those of ours that a filter of theirs shows to be seen there end, unless they are exceptions there, too. */
+static int look_there(struct import_work *w)
 {
-    for (size_t i = 0; i < w->snapshot.n_months; i++) {
-        if (w->snapshot.months[i].month >= w->first_kept && filter_has(&w->theirs[i], hash)) {
-            return true;
+    const struct user_snapshot *p = &w->snapshot;
+    struct arena *arena = &w->s->historian.arena;
+    for (size_t i = 0; i < p->n_months; i++) {
+        struct arena_mark mark = arena_mark(arena);
+        struct filter theirs;
+        int result = p->months[i].month >= w->first_kept ? import_read_theirs(w, i, &theirs) : 1;
+        for (size_t j = 0; j < w->n_exceptions && result == 0; j++) {
+            uint64_t hash = w->exceptions[j];
+            w->ours_end[j] =
+                w->ours_end[j] || (filter_has(&theirs, hash) && !hash_is_among(p->exceptions, p->n_exceptions, hash));
+        }
+        arena_rewind(arena, mark);
+        if (result < 0) {
+            return result;
         }
     }
-    return false;
+    return 0;
 }
 
 /* Those of theirs that a filter of ours shows to be seen here are not taken over. */
 static int look_here(struct import_work *w)
 {
-    const struct historian *h = &w->s->historian;
+    struct historian *h = &w->s->historian;
     for (int i = 0; i < h->n_months; i++) {
         struct filter ours;
         if (h->months[i].month < w->first_kept) {
             continue;
         }
+        struct arena_mark mark = arena_mark(&h->arena);
         int result = import_read_month(w, &h->months[i], true, &ours);
-        if (result < 0 && result != ERR_CORRUPT) {
-            return result;
-        }
-        for (size_t j = 0; j < w->snapshot.n_exceptions; j++) {
+        for (size_t j = 0; j < w->snapshot.n_exceptions && (result == 0 || result == ERR_CORRUPT); j++) {
             uint64_t hash = w->snapshot.exceptions[j];
             bool maybe = result == ERR_CORRUPT || filter_has(&ours, hash);
             if (maybe && !hash_is_among(w->exceptions, w->n_exceptions, hash)) {
                 w->take_over[j] = false;
             }
+        }
+        arena_rewind(&h->arena, mark);
+        if (result < 0 && result != ERR_CORRUPT) {
+            return result;
         }
     }
     return 0;
@@ -76,14 +90,13 @@ int import_plan_exceptions(struct import_work *w)
         return import_no_memory(w->err);
     }
     for (size_t i = 0; i < w->n_exceptions; i++) {
-        uint64_t hash = w->exceptions[i];
-        bool theirs = hash_is_among(p->exceptions, p->n_exceptions, hash);
-        w->ours_end[i] = hash_is_among(staged, n_staged, hash) || (!theirs && filtered_there(w, hash));
+        w->ours_end[i] = hash_is_among(staged, n_staged, w->exceptions[i]);
     }
     for (size_t i = 0; i < p->n_exceptions; i++) {
         w->take_over[i] = !hash_is_among(staged, n_staged, p->exceptions[i]);
     }
-    return p->n_exceptions > 0 ? look_here(w) : 0;
+    result = w->n_exceptions > 0 ? look_there(w) : 0;
+    return result == 0 && p->n_exceptions > 0 ? look_here(w) : result;
 }
 
 static int write_exception(struct import_work *w, enum sql_statement which, uint64_t hash)

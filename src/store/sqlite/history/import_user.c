@@ -57,18 +57,15 @@ static int read_snapshot(struct import_work *w, struct slice bytes)
     w->user.user = p->user;
     w->first_kept = sweep_first_kept(w->s);
     w->newest = newest;
-    w->theirs = arena_alloc(arena, (p->n_months + 1) * sizeof *w->theirs);
-    if (w->theirs == NULL) {
-        return import_no_memory(w->err);
-    }
-    for (size_t i = 0; i < p->n_months && result == 0; i++) {
+    for (size_t i = 0; i < p->n_months; i++) {
         struct err why = {0};
-        result = filter_decode(p->months[i].blob.data, p->months[i].blob.len, arena, &w->theirs[i], &why);
-        if (result == ERR_CORRUPT) {
+        struct filter filter;
+        result = filter_weigh(p->months[i].blob.data, p->months[i].blob.len, &filter, &why);
+        if (result < 0) {
             return err_set(w->err, result, "user %s: %s", log_quote(p->user), why.text);
         }
     }
-    return result < 0 ? import_no_memory(w->err) : 0;
+    return 0;
 }
 
 /* --- months --- */
@@ -89,6 +86,16 @@ int import_read_month(struct import_work *w, const struct stored_month *month, b
         keep ? filter_decode(blob.data, blob.len, &h->arena, out, &why) : filter_weigh(blob.data, blob.len, out, &why);
     sqlite3_reset(stmt);
     return result == ERR_NOMEM ? import_no_memory(w->err) : result;
+}
+
+int import_read_theirs(struct import_work *w, size_t i, struct filter *out)
+{
+    struct slice blob = w->snapshot.months[i].blob;
+    struct err why = {0};
+    int result = filter_decode(blob.data, blob.len, &w->s->historian.arena, out, &why);
+    return result == ERR_NOMEM ? import_no_memory(w->err)
+           : result < 0        ? err_set(w->err, result, "user %s: %s", log_quote(w->snapshot.user), why.text)
+                               : 0;
 }
 
 /* Positions of what was staged there in the month, ascending. */
@@ -134,25 +141,24 @@ static int add_staged(struct import_work *w, struct filter *filter, int month, u
                             error_budget_live_max(error_rate), arena);
 }
 
-/* 0; IMPORT_CROWDED; or an error. theirs may be NULL: only staged there. */
-static int plan_month(struct import_work *w, int month, const struct filter *theirs)
+/* Computes the month of both, in memory that is scratch but for h->blob, which holds it if planned->blob.len > 0. its:
+ * the month's place in the snapshot; -1: it was only staged there. 0; IMPORT_CROWDED; or an error. */
+static int join_month(struct import_work *w, int month, int its, struct imported_month *planned)
 {
     struct sqlite_store *s = w->s;
     struct historian *h = &s->historian;
-    struct filter filter;
+    struct filter filter, theirs = {.n_parts = 0};
     int64_t old_bytes;
     int64_t old_items;
     uint32_t *positions;
     uint32_t n;
     int result;
-    if (month < w->first_kept) {
-        return 0;
-    }
     if ((result = staged_positions(w, month, &positions, &n)) < 0 || (result = month_ensure(s, month, w->err)) < 0 ||
-        (result = month_list(s, w->err)) < 0) {
+        (result = month_list(s, w->err)) < 0 ||
+        (result = its >= 0 ? import_read_theirs(w, (size_t)its, &theirs) : 0) < 0) {
         return result;
     }
-    if (n == 0 && (theirs == NULL || filter_items(theirs) == 0)) {
+    if (n == 0 && filter_items(&theirs) == 0) {
         return 0;
     }
     int table = month_table(month_find(s, month), w->user.key);
@@ -165,7 +171,7 @@ static int plan_month(struct import_work *w, int month, const struct filter *the
         return result;
     }
     uint32_t coarse_max = error_budget_coarse_max(config_now(s->cfg)->error_rate);
-    result = theirs != NULL ? filter_join(&filter, theirs, coarse_max, &h->arena) : 0;
+    result = its >= 0 ? filter_join(&filter, &theirs, coarse_max, &h->arena) : 0;
     if (result == 0 && n > 0) {
         result = add_staged(w, &filter, month, positions, n);
     }
@@ -178,19 +184,37 @@ static int plan_month(struct import_work *w, int month, const struct filter *the
         return 0; /* nothing is ever taken out, so nothing came in */
     }
     buf_clear(&h->blob);
-    void *blob = filter_encode(&filter, &h->blob) == 0 ? arena_copy(&h->arena, h->blob.data, h->blob.len) : NULL;
-    if (blob == NULL) {
+    if (filter_encode(&filter, &h->blob) < 0) {
         return import_no_memory(w->err);
     }
-    w->months[w->n_months++] = (struct imported_month){
+    *planned = (struct imported_month){
         .month = month,
         .table = table,
-        .blob = slice_of(blob, h->blob.len),
+        .blob = buf_slice(&h->blob),
         .items = (int64_t)after,
         .more_items = (int64_t)after - old_items,
         .more_bytes = (int64_t)h->blob.len - (old_bytes < 0 ? 0 : old_bytes),
         .is_new = old_bytes < 0,
     };
+    return 0;
+}
+
+/* One month at a time is taken apart: a small blob may hold much. */
+static int plan_month(struct import_work *w, int month, int its)
+{
+    struct arena *arena = &w->s->historian.arena;
+    struct arena_mark mark = arena_mark(arena);
+    struct imported_month planned = {.blob = {NULL, 0}};
+    int result = month >= w->first_kept ? join_month(w, month, its, &planned) : 0;
+    arena_rewind(arena, mark);
+    if (result != 0 || planned.blob.len == 0) {
+        return result;
+    }
+    planned.blob.data = arena_copy(arena, planned.blob.data, planned.blob.len);
+    if (planned.blob.data == NULL) {
+        return import_no_memory(w->err);
+    }
+    w->months[w->n_months++] = planned;
     return 0;
 }
 
@@ -207,7 +231,7 @@ static int plan_months(struct import_work *w)
     }
     int result = 0;
     for (size_t i = 0; i < p->n_months && result == 0; i++) {
-        result = plan_month(w, p->months[i].month, &w->theirs[i]);
+        result = plan_month(w, p->months[i].month, (int)i);
     }
     for (size_t i = 0; i < p->n_plays && result == 0; i++) {
         int month = p->plays[i].month;
@@ -215,7 +239,7 @@ static int plan_months(struct import_work *w)
         for (size_t j = 0; j < p->n_months && !done; j++) {
             done = p->months[j].month == month;
         }
-        result = done ? 0 : plan_month(w, month, NULL);
+        result = done ? 0 : plan_month(w, month, -1);
     }
     return result;
 }

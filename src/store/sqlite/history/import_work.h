@@ -18,8 +18,7 @@ struct import_work {
     struct user_snapshot snapshot;
     struct staged_walk user; /* only key and user */
     int first_kept, newest;
-    struct filter *theirs; /* one a month of the snapshot */
-    uint64_t *exceptions;  /* ours */
+    uint64_t *exceptions; /* ours */
     size_t n_exceptions;
     bool *ours_end;  /* one an exception of ours: it ends */
     bool *take_over; /* one an exception of theirs */
@@ -40,6 +39,9 @@ static inline int import_no_memory(struct err *err)
 /* Reads a filter of ours without changing it, and without its positions when keep = false. Returns 0, also when there
  * is none; ERR_CORRUPT when it can't be read, without a text in err; or an error. */
 int import_read_month(struct import_work *w, const struct stored_month *month, bool keep, struct filter *out);
+
+/* A filter of theirs, which is sound: snapshot.months[i]'s. 0 or an error. */
+int import_read_theirs(struct import_work *w, size_t i, struct filter *out);
 
 /* import_exceptions.c: which of ours end, and which of theirs are taken over; then that is written. */
 int import_plan_exceptions(struct import_work *w);
