@@ -10,7 +10,7 @@
 
 static const struct cli_command commands[] = {
     {"serve", cli_serve, "run the service"},
-    {"import", cli_import, "bring a history in from a file"},
+    {"import", cli_import, "load plays from files"},
     {"migrate", cli_migrate, "bring users over from another Redis"},
     {"user", cli_user, "show what is remembered of a user"},
     {"why", cli_why, "say why an item is hidden from a user"},
@@ -19,7 +19,7 @@ static const struct cli_command commands[] = {
     {"clock", cli_clock, "show what is believed of the clock, or accept it"},
     {"backup", cli_backup, "copy the data folder while it is served"},
     {"export", cli_export, "write users into a file, to move them"},
-    {"load", cli_load, "bring users of such a file in"},
+    {"load", cli_load, "load users from such a file"},
     {"ping", cli_ping, "ask whether the server answers"},
     {"account", cli_account, "keep the file of accounts"},
     {"check-config", cli_check_config, "check a configuration file"},

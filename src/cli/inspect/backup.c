@@ -12,8 +12,8 @@
 static const char help[] =
     "Copies the data folder into DIR while it is served, and checks the copy.\n\n"
     "Usage: unseen backup DIR [--json] [OPTION ...]\n\n"
-    "DIR must be empty or not exist yet, and have room. The running server makes the copy, below\n"
-    "its backup_root alone; when none runs, this command makes it, anywhere. The copy holds\n"
+    "DIR must be empty or not exist yet, and have room. The running server makes the copy, and\n"
+    "only below its backup_root. When none runs, this command makes it, anywhere. The copy holds\n"
     "every play that was acknowledged before, and nothing that was forgotten before. It is whole\n"
     "when this command ends with 0: then DIR holds staging.db and history.db, each one plain file.\n"
     "When this command is interrupted the server goes on: see INFO backup, or the log.\n\n"

@@ -15,7 +15,7 @@ static const char help[] =
     "Usage: unseen check [--repair [--nameless WHAT] | --salvage DIR] [--json] [OPTION ...]\n\n"
     "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
     "With --repair, which needs the folder for itself, it accepts the loss of what can't be read:\n"
-    "says what is lost, sets it aside and counts anew, so that the users concerned are answered\n"
+    "says what is lost, sets it aside and recounts, so that the users concerned are answered\n"
     "without it. Then it checks what is left. Plays whose user's name is lost are kept: whoever has\n"
     "their key is answered with them. With --nameless drop they are deleted.\n\n"
     "With --salvage, for files that are cut short or overwritten in part, it saves what can be read\n"

@@ -10,7 +10,7 @@
 static const char help[] = "Shows what is remembered of a user.\n\n"
                            "Usage: unseen user USER [--json] [OPTION ...]\n\n"
                            "Opens the data folder, or asks the server that serves it.\n\n"
-                           "The error is the chance that an item that was never played is hidden.\n\n"
+                           "The error is the chance that a never-played item is hidden.\n\n"
                            "Options:\n"
                            "      --json             print JSON, as GET /v1/users/USER answers it; null: the user was\n"
                            "                         never heard of\n\n"

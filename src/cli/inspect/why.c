@@ -11,7 +11,7 @@ static const char help[] = "Says why an item is hidden from a user: every place 
                            "Opens the data folder, or asks the server that serves it.\n\n"
                            "A place is 'staged' (played, not yet in a month's filter), 'delivered' (among the last\n"
                            "items sent), a month, or 'legacy' (in the old Redis of a user who is not migrated yet;\n"
-                           "only a running server asks there). A month's filter may err, by the chance beside it.\n\n"
+                           "only a running server asks there). A month's filter may err: its chance is shown.\n\n"
                            "Options:\n"
                            "      --json             print JSON, as POST /v1/why answers it\n\n"
                            "Examples:\n"

@@ -17,7 +17,7 @@ static void overview(const struct cli_command *commands, FILE *out)
     fprintf(out, "  %-13s %s\n", "help", "explain a subcommand");
     fputs("\nExamples:\n"
           "  unseen serve --data /var/lib/unseen     run the service on 127.0.0.1:7979\n"
-          "  unseen import plays.tsv.gz              bring a history in\n"
+          "  unseen import plays.tsv.gz              load a history\n"
           "  unseen help user                        explain one subcommand\n",
           out);
 }

@@ -15,7 +15,7 @@
 #include "service/account_file.h"
 #include "store/factory.h"
 
-static const char help[] = "Prints the version, those of the libraries, and which stores there are.\n\n"
+static const char help[] = "Prints the versions of Unseen and its libraries, and which stores there are.\n\n"
                            "Usage: unseen version [--json]\n\n"
                            "Options:\n"
                            "      --json             print JSON\n\n"

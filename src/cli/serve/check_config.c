@@ -8,7 +8,7 @@
 #include "cli/lib/output.h"
 #include "service/account_file.h"
 
-static const char help[] = "Reads a configuration: lists what is wrong with it, or the options as they come out.\n\n"
+static const char help[] = "Reads a configuration: lists what is wrong with it, or shows the options it results in.\n\n"
                            "Usage: unseen check-config [FILE] [--json] [--sample] [OPTION ...]\n\n"
                            "Without FILE it reads what serve would read. The environment counts as well:\n"
                            "UNSEEN_RETENTION=12 is retention. 'from' says where each value came from.\n\n"

@@ -36,7 +36,7 @@ static const char help[] = "Runs the service until SIGTERM or SIGINT; a second o
                            "Usage: unseen serve [-c FILE] [--data DIR] [--port N] [OPTION ...]\n\n"
                            "Options:\n"
                            "      --port N           the TCP port (0: any free one); the host stays as configured\n"
-                           "      --listen HOST:PORT where it listens, 'none': not on TCP\n"
+                           "      --listen HOST:PORT where it listens; none: not on TCP\n"
                            "      --unix-socket PATH a Unix socket beside it\n\n"
                            "Examples:\n"
                            "  unseen serve --data /var/lib/unseen\n"

@@ -24,13 +24,13 @@
 #include "store/codec/user_snapshot.h"
 
 static const char help[] =
-    "Brings users of `unseen export` in: into the data folder, or into the server that has it.\n\n"
+    "Loads users that `unseen export` wrote: into the data folder, or into the server that has it.\n\n"
     "Usage: unseen load [--to ADDRESS] [OPTION ...] FILE...\n\n"
     "A FILE is read to its end before anything is loaded: one that is damaged, cut off, of another seed or of a\n"
     "newer version changes nothing. - is standard input, which is copied to a temporary file first. A folder without\n"
     "plays adopts the file's seed.\n\n"
     "Users are united with what is there: afterwards an item is hidden that either has hidden. Each user comes in\n"
-    "as a whole; loading twice changes nothing, so a load that was interrupted is repeated. A user who was forgotten\n"
+    "as a whole. Loading twice changes nothing, so an interrupted load is just repeated. A user who was forgotten\n"
     "here comes back with a file that has them: forget them there too, before the export, or here again.\n\n"
     "Options:\n"
     "      --to ADDRESS       load into the server at host:port, tls://host:port or unix:/path; its password is\n"
