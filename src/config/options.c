@@ -140,9 +140,9 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "256MiB",
         .change = CHANGE_LIVE,
-        .help =
-            "Memory for requests and answers of all connections together. Where it is short they wait; who has sent or "
-            "read nothing for seconds is closed while others wait for what it holds.",
+        .help = "Memory for requests and answers of all connections together. When it is short they wait. A "
+                "connection that has sent or read nothing for seconds is then closed, if others wait for what it "
+                "holds.",
     },
     {
         .name = "wal_limit",
@@ -297,9 +297,8 @@ const struct config_option config_options[] = {
         .max = DAY_MS,
         .default_text = "0",
         .change = CHANGE_LIVE,
-        .help =
-            "A question that is not answered within this time of its beginning is answered by an error: it is about "
-            "a user with very many plays, or the store is late. 0: it waits.",
+        .help = "A question that takes longer than this is answered by an error: it is about a user with very many "
+                "plays, or the store is late. 0: it waits.",
     },
     {
         .name = "slowlog_slower_than",
