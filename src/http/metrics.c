@@ -156,13 +156,15 @@ static void add_server(struct buf *out, const struct metrics *m)
         buf_addf(out, "unseen_thread_silent_seconds{thread=\"%s\"} %" PRId64 ".%03d\n", m->heartbeats[i].name,
                  m->heartbeats[i].silent_ms / 1000, (int)(m->heartbeats[i].silent_ms % 1000));
     }
-    gauge(out, "unseen_workers", "Threads that answer.", (uint64_t)m->workers);
-    gauge(out, "unseen_connections", "Connections of Redis clients that are there.", (uint64_t)m->clients);
-    gauge(out, "unseen_connections_limit", "How many there may be (max_clients).", (uint64_t)m->max_clients);
+    gauge(out, "unseen_workers", "Threads that answer questions.", (uint64_t)m->workers);
+    gauge(out, "unseen_connections", "Open connections of clients of RESP and gRPC.", (uint64_t)m->clients);
+    gauge(out, "unseen_connections_limit", "How many connections there may be (max_clients).",
+          (uint64_t)m->max_clients);
     gauge(out, "unseen_request_memory_bytes", "Memory of requests and replies, in steps of a MiB a worker.",
           m->request_memory);
-    gauge(out, "unseen_request_memory_limit_bytes", "How much it may be (request_memory).", m->request_memory_limit);
-    gauge(out, "unseen_request_memory_waiting_connections", "Connections that wait for some of it.",
+    gauge(out, "unseen_request_memory_limit_bytes", "How much memory requests and replies may take (request_memory).",
+          m->request_memory_limit);
+    gauge(out, "unseen_request_memory_waiting_connections", "Connections that wait for request_memory.",
           m->request_memory_waiting);
     gauge(out, "unseen_tls_certificate_expires_timestamp_seconds",
           "When the first certificate of tls_cert expires; 0: no address speaks TLS.", (uint64_t)m->tls_expires_s);
@@ -192,7 +194,7 @@ static void add_slots(struct buf *out, const struct metrics *m)
         size_t offset;
     } sizes[] = {
         {"unseen_slot_rows", "Plays and deliveries that the slot holds.", offsetof(struct store_slot, rows)},
-        {"unseen_slot_users", "Users that they belong to.", offsetof(struct store_slot, users)},
+        {"unseen_slot_users", "Users whose plays and deliveries the slot holds.", offsetof(struct store_slot, users)},
         {"unseen_slot_memory_bytes", "Memory of the slot.", offsetof(struct store_slot, bytes)},
     };
     const struct store_ring *ring = &m->ring;
@@ -203,7 +205,7 @@ static void add_slots(struct buf *out, const struct metrics *m)
                      store_slot_state_name((enum store_slot_state)state), (int)ring->slots[i].state == state);
         }
     }
-    head(out, "unseen_slot_state_since_timestamp_seconds", "gauge", "Since when it is in it.");
+    head(out, "unseen_slot_state_since_timestamp_seconds", "gauge", "Since when the slot is in its state.");
     for (int i = 0; i < ring->n_slots; i++) {
         int64_t since = ring->slots[i].since_ms;
         buf_addf(out, "unseen_slot_state_since_timestamp_seconds{slot=\"%d\"} %" PRId64 ".%03d\n", ring->slots[i].slot,
@@ -267,7 +269,7 @@ static void add_months(struct buf *out, const struct metrics *m)
             add_month_line(out, sizes[k].name, &m->months[i], value);
         }
     }
-    head(out, "unseen_month_progress_ratio", "gauge", "How far its sealing or its sweep is; 0: none is under way.");
+    head(out, "unseen_month_progress_ratio", "gauge", "How far the month's sealing or sweep is; 0: none is under way.");
     for (int i = 0; i < m->n_months; i++) {
         snprintf(value, sizeof value, "%.6g", m->months[i].progress);
         add_month_line(out, "unseen_month_progress_ratio", &m->months[i], value);
@@ -280,12 +282,11 @@ static void add_feed(struct buf *out, const struct metrics *m)
         const char *name, *help;
         size_t offset;
     } counts[] = {
-        {"unseen_feed_events", "What is recorded here and waits for the consumer of the feed.",
-         offsetof(struct feed_state, events)},
-        {"unseen_feed_bytes", "About what it takes on disk.", offsetof(struct feed_state, bytes)},
-        {"unseen_feed_limit_bytes", "How much that may be; beyond it the consumer is lost.",
+        {"unseen_feed_events", "Events that wait for the consumer of the feed.", offsetof(struct feed_state, events)},
+        {"unseen_feed_bytes", "About what the waiting events take on disk.", offsetof(struct feed_state, bytes)},
+        {"unseen_feed_limit_bytes", "How much the waiting events may take on disk; beyond it the consumer is lost.",
          offsetof(struct feed_state, limit)},
-        {"unseen_feed_left_out_events", "What it misses since it is lost, until that is accepted.",
+        {"unseen_feed_left_out_events", "Events that a lost consumer misses, until that is accepted.",
          offsetof(struct feed_state, left_out)},
     };
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
@@ -296,7 +297,7 @@ static void add_feed(struct buf *out, const struct metrics *m)
                      *(const uint64_t *)((const char *)c + counts[k].offset));
         }
     }
-    head(out, "unseen_feed_behind_seconds", "gauge", "For how long the oldest of it has waited; 0: nothing waits.");
+    head(out, "unseen_feed_behind_seconds", "gauge", "For how long the oldest event has waited; 0: nothing waits.");
     for (int i = 0; i < m->n_consumers; i++) {
         int64_t ms = m->consumers[i].behind_ms;
         buf_addf(out, "unseen_feed_behind_seconds{consumer=\"%s\"} %" PRId64 ".%03d\n", m->consumers[i].name, ms / 1000,

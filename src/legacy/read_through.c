@@ -12,15 +12,15 @@ static const struct figure figures[READ_THROUGH_COUNTS] = {
     [READ_THROUGH_ASKED] = {"read_through_asked", "read_through_asked_total", FIGURE_COUNTER,
                             "Questions about users not yet migrated that were put to the old Redis too."},
     [READ_THROUGH_ANSWERED] = {"read_through_answered", "read_through_answered_total", FIGURE_COUNTER,
-                               "Those among them that it answered in time."},
+                               "Questions that the old Redis answered in time."},
     [READ_THROUGH_LATE] = {"read_through_late", "read_through_late_total", FIGURE_COUNTER,
-                           "Those that it didn't within legacy_timeout, and that were answered without it."},
+                           "Questions answered without the old Redis: it took longer than legacy_timeout."},
     [READ_THROUGH_FAILED] = {"read_through_failed", "read_through_failed_total", FIGURE_COUNTER,
-                             "Those that it refused, or that were lost with the connection, and answered without it."},
+                             "Questions answered without the old Redis: it refused, or the connection was lost."},
     [READ_THROUGH_SKIPPED] = {"read_through_skipped", "read_through_skipped_total", FIGURE_COUNTER,
-                              "Questions that were not put to it because it is away, or was late too often."},
+                              "Questions not put to the old Redis, because it is away or was late too often."},
     [READ_THROUGH_HIDDEN] = {"read_through_hidden", "read_through_hidden_total", FIGURE_COUNTER,
-                             "Candidates that are seen only there."},
+                             "Candidates that are seen only in the old Redis."},
 };
 
 const char *read_through_doing_name(enum read_through_doing doing)

@@ -20,7 +20,7 @@ const char *const meter_error_names[METER_ERRORS] = {
 
 const struct figure meter_figures[METER_COUNTS] = {
     [COUNT_QUESTIONS] = {"questions", "questions_total", FIGURE_COUNTER, "Questions that were answered."},
-    [COUNT_CANDIDATES] = {"candidates", "candidates_total", FIGURE_COUNTER, "Candidates that they asked about."},
+    [COUNT_CANDIDATES] = {"candidates", "candidates_total", FIGURE_COUNTER, "Candidates that questions asked about."},
     [COUNT_UNSEEN] = {"candidates_unseen", "candidates_unseen_total", FIGURE_COUNTER,
                       "Candidates that the answer was unseen for."},
     [COUNT_LARGE] = {"large_questions", "large_questions_total", FIGURE_COUNTER,
