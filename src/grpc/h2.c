@@ -18,8 +18,8 @@
 #define NV_FIXED(name, value) NV(name, value, NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
 enum {
-    TABLE =
-        1024, /* of headers that are sent. What is received has HTTP/2's own 4,096: not every client follows another */
+    /* Of headers that are sent. What is received has HTTP/2's own 4,096: not every client follows another. */
+    TABLE = 1024,
     SETTINGS_MAX = 16,
 };
 
