@@ -333,7 +333,7 @@ void conn_tick(struct conn *c, int64_t now)
         give_up(c, "half a request");
     } else if (c->partial_ms != 0 && is_in_the_way(c, c->partial_ms, c->input.len, now)) {
         give_up(c, "half a request, and others wait for its memory");
-    } else if (conn_is_stranger(c) && now - c->opened_ms >= CONN_PATIENCE_MS) {
+    } else if (conn_is_stranger(c) && !c->owed && now - c->opened_ms >= CONN_PATIENCE_MS) {
         give_up(c, "no password");
     } else if (idle_timeout > 0 && !c->owed && now - c->active_ms >= idle_timeout) {
         give_up(c, "idle");

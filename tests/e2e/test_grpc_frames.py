@@ -393,3 +393,16 @@ def test_a_half_read_answer_that_is_too_late(server):
         headers, data, _, _ = peer.answer(1)
         assert data == message(b"\x08\x01")[3:] and headers["grpc-status"] == "4"
     assert alive(server)
+
+
+def test_health_is_watched_without_a_login(make_server):
+    """The time to say who one is ends nobody who is being answered."""
+    server = make_server(grpc="127.0.0.1:0", requirepass="secret")
+    with Frames(server) as peer, server.client() as c:
+        c.command("AUTH", "secret")
+        peer.call(1, message(b""), path="/grpc.health.v1.Health/Watch")
+        peer.take_until(DATA)
+        for _ in range(8):
+            c.command("DEBUG", "ADVANCE", 9000)
+            peer.send(frame(SETTINGS, 0, 0))  # something comes, and is answered
+            peer.take_until(SETTINGS)
