@@ -200,6 +200,9 @@ void call_refuse_err(struct call *call, const struct err *err, bool write)
 size_t call_begin_reply(struct call *call)
 {
     static const char none[GRPC_PREFIX] = {0};
+    if (call->reply.len == call->sent) {
+        call->since_ms = clock_mono_ms();
+    }
     buf_add(&call->reply, none, call->prefix);
     return call->reply.len;
 }
@@ -264,17 +267,21 @@ static bool is_slow(const struct call *call, size_t bytes, int64_t now)
 
 void call_tick(struct call *call, int64_t now)
 {
-    size_t half = call->in.len - call->at;
+    size_t half = call->in.len - call->at, unread = call->reply.len - call->sent;
     if (call->state == CALL_ENDED) {
-        if (call->stream != 0 && is_slow(call, call->reply.len - call->sent, now)) {
+        if (call->stream != 0 && is_slow(call, unread, now)) {
             h2_cancel(call);
         }
     } else if (call->deadline_us != 0 && clock_stopwatch_us() >= call->deadline_us) {
         call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
     } else if (call->state == CALL_WATCHING) {
         call_look(call);
-    } else if (call->state == CALL_RECEIVING && half > 0 && !call->blocked) {
-        if (call->at_work || call->login.pending != NULL) {
+    } else if (call->state == CALL_RECEIVING && unread > 0) {
+        if (is_slow(call, unread, now)) {
+            h2_cancel(call);
+        }
+    } else if (call->state == CALL_RECEIVING && half > 0) {
+        if (call->at_work || call->blocked || call->login.pending != NULL) {
             call->since_ms = now; /* it is we who take the time */
         } else if (is_slow(call, half, now)) {
             call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the message did not come whole in time");

@@ -84,7 +84,7 @@ struct call {
     int watched;  /* what was told last */
     struct buf reply;
     size_t sent;
-    int64_t since_ms; /* when the message at hand began to come, or some of the reply went */
+    int64_t since_ms; /* when the message at hand or the reply began, or some of that went */
     bool headers_sent;
     bool deferred; /* nghttp2 asks for no more of it until told */
     enum grpc_status status;

@@ -406,3 +406,20 @@ def test_health_is_watched_without_a_login(make_server):
             c.command("DEBUG", "ADVANCE", 9000)
             peer.send(frame(SETTINGS, 0, 0))  # something comes, and is answered
             peer.take_until(SETTINGS)
+
+
+def test_a_stream_whose_answers_are_not_read(server):
+    """Nobody need log in for this one, so it may not hold its answer for ever."""
+    body = message(b"\x1a" + bytes([0x80 | 200000 & 0x7f, 0x80 | 200000 >> 7 & 0x7f, 200000 >> 14]) + b"x" * 200000)
+    path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    with Frames(server, settings=struct.pack(">HI", 4, 0)) as peer, server.client() as c:  # INITIAL_WINDOW_SIZE
+        peer.call(1, b"", flags=0, path=path)
+        for at in range(0, len(body), 16384):
+            peer.send(frame(DATA, 0, 1, body[at:at + 16384]))
+        peer.take_until(HEADERS)
+        kinds = []
+        for _ in range(8):
+            c.command("DEBUG", "ADVANCE", 9000)
+            peer.send(frame(SETTINGS, 0, 0))  # something comes, and is answered
+            kinds += [kind for kind, _, _, _ in peer.take_until(SETTINGS)]
+        assert RST_STREAM in kinds
