@@ -40,7 +40,7 @@ static const char help[] =
     "faster with more memory: --staging-memory 1GiB.\n\n"
     "Options:\n"
     "      --to ADDRESS       send to the server at host:port, tls://host:port or unix:/path; its password is\n"
-    "                         requirepass of the configuration, or $UNSEEN_PASSWORD\n"
+    "                         requirepass of the configuration, or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
     "      --format FORMAT    tsv, csv or ndjson (default: told by each file's first line)\n"
     "      --strict           stop at the first malformed line. Files are checked before anything is loaded; of a "
     "pipe\n"

@@ -34,7 +34,7 @@ static const char help[] =
     "here comes back with a file that has them: forget them there too, before the export, or here again.\n\n"
     "Options:\n"
     "      --to ADDRESS       load into the server at host:port, tls://host:port or unix:/path; its password is\n"
-    "                         requirepass of the configuration, or $UNSEEN_PASSWORD\n"
+    "                         requirepass of the configuration, or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
     "      --check            read the files, say what is in them, load nothing\n"
     "      --json             print the summary as JSON\n"
     "      --quiet            print no summary and no progress\n\n"
