@@ -26,9 +26,10 @@ static int file_error(const char *what, const char *path, struct err *err)
     unsigned long code = ERR_peek_error();
     int reason = ERR_GET_REASON(code), lib = ERR_GET_LIB(code);
     const char *text = ERR_reason_error_string(code);
-    if (lib == ERR_LIB_PEM && reason == PEM_R_NO_START_LINE) {
+    if (reason == ERR_R_UNSUPPORTED || (lib == ERR_LIB_PEM && reason == PEM_R_NO_START_LINE)) {
         text = "there is none in it, expected PEM";
-    } else if (lib == ERR_LIB_PEM && (reason == PEM_R_BAD_PASSWORD_READ || reason == PEM_R_BAD_DECRYPT)) {
+    } else if (reason == ERR_R_INTERRUPTED_OR_CANCELLED ||
+               (lib == ERR_LIB_PEM && (reason == PEM_R_BAD_PASSWORD_READ || reason == PEM_R_BAD_DECRYPT))) {
         text = "it has a passphrase, expected none";
     } else if (lib == ERR_LIB_X509 && (reason == X509_R_KEY_VALUES_MISMATCH || reason == X509_R_KEY_TYPE_MISMATCH)) {
         text = "it does not belong to the certificate";
