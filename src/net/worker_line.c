@@ -68,8 +68,8 @@ static void serve_line(struct worker *w, enum budget_use use)
         }
         c = line->first;
         serve(line->first);
-        if (c == end) {
-            return; /* those behind have just joined */
+        if (c == end || c == line->first) {
+            return; /* those behind have just joined; or it has the overdraft, and waits for what it has recorded */
         }
     }
 }
