@@ -110,11 +110,22 @@ static bool take_back(struct late *late)
 
 static enum request_state go_on(struct service_loop *l, struct late *late);
 
+/* Of the longest items that could be delivered. */
+static size_t deliver_size(const struct request *rq)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < rq->n && rq->n <= DELIVER_MAX; i++) {
+        size += rq->items[i].len;
+    }
+    return rq->n <= DELIVER_MAX ? size : (size_t)DELIVER_MAX * ID_MAX;
+}
+
+/* With what it delivers, which is recorded without asking again. */
 static size_t question_size(const struct request *rq)
 {
     size_t places = rq->kind == REQUEST_WHY ? (1 + PLACES_MAX) * sizeof(struct place) : 0;
     return sizeof(struct question) + ASKER_LOAD_BYTES + places + rq->n * sizeof(uint64_t) + 3 * bitmap_size(rq->n) +
-           rq->user.len;
+           rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
 }
 
 /* The request's own, or that of question_timeout, whichever is earlier. 0: none. */
@@ -274,14 +285,10 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
 
 /* --- the beginning --- */
 
-/* What is delivered takes memory, which is asked for before anything is: about the longest items that could be. */
+/* What is delivered takes memory, which is asked for before anything is. */
 static bool may_deliver(struct service_loop *l, struct conn *c, const struct request *rq)
 {
-    size_t size = 0;
-    for (size_t i = 0; i < rq->n && rq->n <= DELIVER_MAX; i++) {
-        size += rq->items[i].len;
-    }
-    return recorder_has_room(l, c, rq->n <= DELIVER_MAX ? size : (size_t)DELIVER_MAX * ID_MAX);
+    return recorder_has_room(l, c, deliver_size(rq));
 }
 
 /* The store answers later, or the offload thread is to. q NULL: it was not made before. */
