@@ -311,6 +311,7 @@ void conn_tick(struct conn *c, int64_t now)
             c->stuck_ms = now;
         } else if (now - c->stuck_ms >= CONN_PATIENCE_MS) {
             give_up(c, "replies are not read");
+            return;
         }
         if (is_in_the_way(c, c->unread_ms, c->unread - left, now)) {
             give_up(c, "replies are not read, and others wait for their memory");

@@ -33,6 +33,7 @@ void *late_new(struct service_loop *l, struct conn *c, struct request *rq, size_
     late->rq = *rq;
     late->rq.late = &late->rq;
     late->rq.late_size = size;
+    late->rq.deadline_us = 0; /* a question sets its own; what is being written has none */
     late->conn = c;
     late->loop = l;
     return late;
