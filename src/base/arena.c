@@ -32,6 +32,7 @@ static struct arena_block *block_new(struct arena *a, size_t size)
         block->older = NULL;
         block->size = size;
         a->bytes += sizeof *block + size;
+        a->most = a->bytes > a->most ? a->bytes : a->most;
     }
     return block;
 }
@@ -132,6 +133,7 @@ void arena_reset(struct arena *a)
         keep->older = NULL;
         a->bytes = sizeof *keep + keep->size;
     }
+    a->most = a->bytes;
 }
 
 void arena_free(struct arena *a)

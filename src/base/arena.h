@@ -12,6 +12,7 @@ struct arena {
     struct arena_block *block; /* the one being filled; older ones behind it */
     size_t used;               /* in that block */
     size_t bytes;              /* allocated from the system, all blocks */
+    size_t most;               /* of that since the last reset */
     size_t block_size;         /* 0: 64 KiB; blocks double up to 1 MiB unless fixed here */
     size_t limit;              /* of `bytes`; 0: none. What would be more is refused, before it is taken */
     bool refused;              /* it was, since the last reset */

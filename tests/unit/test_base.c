@@ -175,6 +175,7 @@ static void test_arena_rewind(void **state)
         assert_ptr_equal(arena_alloc(&a, 16), first);
         arena_rewind(&a, mark);
     }
+    assert_true(a.most > bytes + 900000);
     assert_memory_equal(kept, "kept", 4);
     assert_int_equal(giant[299999], 'g');
     arena_rewind(&a, empty);

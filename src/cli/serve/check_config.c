@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
+#include "net/tls.h"
 #include "service/account_file.h"
 
 static const char help[] = "Reads a configuration: lists what is wrong with it, or shows the options it results in.\n\n"
@@ -108,6 +109,18 @@ static int check_accounts(const struct config *cfg, struct err *err)
     return code;
 }
 
+static int check_certificate(const struct config *cfg, struct err *err)
+{
+    const struct tls_files files = {.cert = cfg->tls_cert, .key = cfg->tls_key, .ca = cfg->client_ca};
+    struct tls_context *context = NULL;
+    if (cfg->tls_cert[0] == '\0' || strcmp(tls_library_version(), "none") == 0) {
+        return 0;
+    }
+    int code = tls_server(&files, &context, err);
+    tls_context_free(context);
+    return code;
+}
+
 /* Lists every problem it can: those of file and environment, then those that only the whole shows. */
 static void read_all(const struct cli_options *options, struct config *cfg, struct problems *problems)
 {
@@ -117,7 +130,7 @@ static void read_all(const struct cli_options *options, struct config *cfg, stru
         return;
     }
     if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0 ||
-        check_accounts(cfg, &err) < 0) {
+        check_accounts(cfg, &err) < 0 || check_certificate(cfg, &err) < 0) {
         problem_found(problems, err.text);
     } else if (calendar_set_zone(cfg->timezone) < 0) {
         problem_found(problems, "timezone is unknown");

@@ -358,7 +358,7 @@ int import_user(struct sqlite_store *s, struct slice bytes, struct err *err)
                          "staging_memory for the load",
                          bytes.len, arena->limit >> 20);
     }
-    bool giant = arena->bytes > MEMORY_MIN;
+    bool giant = arena->most > MEMORY_MIN;
     arena->limit = 0;
     arena_reset(arena); /* a giant's memory is no other's, */
     if (giant) {
