@@ -35,7 +35,7 @@ enum outcome cmd_auth(struct resp_client *s, const struct slice *args, size_t n)
         return resp_client_refuse(s, "ERR syntax error");
     }
     enum outcome failed;
-    if (n == 2 && resp_client_config(s)->requirepass[0] == '\0') {
+    if (n == 2 && !s->login_told && resp_client_config(s)->requirepass[0] == '\0') {
         return resp_client_refuse(s, "ERR AUTH <password> called without any password configured for the default user. "
                                      "Are you sure your configuration is correct?");
     }
