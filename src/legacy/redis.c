@@ -126,14 +126,14 @@ static int finish_dial(struct redis *r, struct err *err)
 static int secure(struct redis *r, const struct config *cfg, struct err *err)
 {
     char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
-    const struct config *live = config_now(cfg);
+    const struct tls_files files = tls_files_to_connect(cfg);
     const char *address = r->address;
     if (!stream_is_tls(&address)) {
         return 0;
     }
     legacy_address(r->address, host, port);
     int64_t since = clock_stopwatch_us();
-    int rc = stream_secure(&r->stream, &(struct tls_files){live->tls_cert, live->tls_key, cfg->tls_ca}, host, err);
+    int rc = stream_secure(&r->stream, &files, host, err);
     while (rc == 0 && (rc = stream_shake(&r->stream, err)) == 0) {
         rc = await(r, r->stream.fd, stream_events(&r->stream), since, REDIS_CONNECT_MS, "no TLS handshake", err);
         if (rc < 0) {

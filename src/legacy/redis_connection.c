@@ -270,8 +270,7 @@ static void dial(struct redis_connection *l)
     l->err = (struct err){0};
     l->handshake = (struct handshake){0};
     uv_timer_start(&l->timer, on_no_connection, REDIS_CONNECTION_CONNECT_MS, 0);
-    const struct config *live = config_now(l->cfg);
-    const struct tls_files files = {live->tls_cert, live->tls_key, l->cfg->tls_ca};
+    const struct tls_files files = tls_files_to_connect(l->cfg);
     l->socket = redis_socket_dial(l->loop, l->cfg->legacy_redis, &files, &ops, l);
     if (l->socket == NULL) {
         fail(l, "out of memory");

@@ -19,6 +19,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "config/config.h"
 
 struct tls_context;
 struct tls;
@@ -41,6 +42,19 @@ struct tls_files {
     const char *key;  /* "": it is in cert */
     const char *ca;   /* who may have signed the other's. "": of a server the system's; clients are not asked for any */
 };
+
+/* Those that the configuration has now, good as long as config_now()'s: for clients that come, and for servers that are
+ * connected to. */
+static inline struct tls_files tls_files_to_listen(const struct config *cfg)
+{
+    const struct config *live = config_now(cfg);
+    return (struct tls_files){.cert = live->tls_cert, .key = live->tls_key, .ca = live->client_ca};
+}
+static inline struct tls_files tls_files_to_connect(const struct config *cfg)
+{
+    const struct config *live = config_now(cfg);
+    return (struct tls_files){.cert = live->tls_cert, .key = live->tls_key, .ca = live->tls_ca};
+}
 
 /* ERR_INVALID, ERR_NOTFOUND, ERR_IO: which file, and what is wrong with it. A certificate that has expired is no error:
  * see tls_expires(). */

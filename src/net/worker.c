@@ -349,12 +349,6 @@ int worker_pool_size(const struct config *cfg)
     return cfg->workers > 0 ? (int)cfg->workers : (int)uv_available_parallelism();
 }
 
-static struct tls_files tls_files(const struct worker_pool *pool)
-{
-    const struct config *live = config_now(pool->cfg);
-    return (struct tls_files){.cert = live->tls_cert, .key = live->tls_key, .ca = live->client_ca};
-}
-
 static void warn_of_end(int64_t expires)
 {
     int64_t days = (expires - clock_wall_ms() / 1000) / DAY_S;
@@ -367,7 +361,7 @@ static void warn_of_end(int64_t expires)
 
 static int open_tls(struct worker_pool *pool, struct err *err)
 {
-    struct tls_files files = tls_files(pool);
+    struct tls_files files = tls_files_to_listen(pool->cfg);
     bool wanted = false;
     for (int i = 0; i < pool->listeners->n; i++) {
         wanted = wanted || pool->listeners->list[i].tls;
@@ -390,7 +384,7 @@ int worker_pool_reload_tls(struct worker_pool *pool, struct err *err)
         return 0;
     }
     int64_t before = tls_expires(pool->tls);
-    struct tls_files files = tls_files(pool);
+    struct tls_files files = tls_files_to_listen(pool->cfg);
     int code = tls_reload(pool->tls, &files, err);
     if (code < 0) {
         log_error("TLS certificate not read again, the one before stays", "error=%s", log_quote_str(err->text));

@@ -275,7 +275,7 @@ int client_prepare(const struct config *cfg, const char **password, struct err *
 {
     static struct config read;
     read = *cfg;
-    files = (struct tls_files){.cert = read.tls_cert, .key = read.tls_key, .ca = read.tls_ca};
+    files = tls_files_to_connect(&read);
     *password = getenv("UNSEEN_PASSWORD");
     int rc = config_read_requirepass(&read, err);
     if (*password != NULL && (rc < 0 || user() != NULL)) {

@@ -111,7 +111,7 @@ static int check_accounts(const struct config *cfg, struct err *err)
 
 static int check_certificate(const struct config *cfg, struct err *err)
 {
-    const struct tls_files files = {.cert = cfg->tls_cert, .key = cfg->tls_key, .ca = cfg->client_ca};
+    const struct tls_files files = tls_files_to_listen(cfg);
     struct tls_context *context = NULL;
     if (cfg->tls_cert[0] == '\0' || strcmp(tls_library_version(), "none") == 0) {
         return 0;
