@@ -6,7 +6,7 @@ import { candidates, check, refused, same } from './checks.mjs';
 
 const address = process.argv[2];
 const load = (file) => grpc.loadPackageDefinition(loader.loadSync(file, {
-  includeDirs: [process.env.UNSEEN_PROTO, import.meta.dirname], enums: String, longs: Number, defaults: true,
+  includeDirs: [process.env.UNSEEN_PROTO], enums: String, longs: Number, defaults: true,
 }));
 const plain = grpc.credentials.createInsecure();
 const { Unseen } = load('unseen/v1/unseen.proto').unseen.v1;
@@ -22,7 +22,7 @@ const ask = (request, options) => call(unseen, 'Filter', request, options);
 const play = (request, options) => call(unseen, 'Played', request, options);
 
 function healthClient() {
-  const { Health } = load('health.proto').grpc.health.v1;
+  const { Health } = load('grpc/health/v1/health.proto').grpc.health.v1;
   return new Health(address, plain);
 }
 
