@@ -299,15 +299,6 @@ void asker_stop(struct asker *a)
     pthread_mutex_unlock(&a->lock);
 }
 
-int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
-                 size_t *n_unseen, struct err *err)
-{
-    struct query q = {.kind = QUERY_FILTER, .user = user, .hashes = hashes, .n = n, .unseen = unseen};
-    int rc = asker_ask(a, &q, err);
-    *n_unseen = rc == 0 ? q.n_unseen : *n_unseen;
-    return rc;
-}
-
 int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err)
 {
     struct query q = {.kind = QUERY_WHY, .user = user, .hashes = &hash, .n = 1, .places = places};

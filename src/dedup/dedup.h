@@ -141,8 +141,6 @@ int asker_ask(struct asker *a, struct query *q, struct err *err);
 void asker_stop(struct asker *a);
 
 /* The same in one call each: asker_why() returns how many places, asker_history() 1, or 0 for nobody. Block. */
-int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
-                 size_t *n_unseen, struct err *err);
 int asker_why(struct asker *a, struct slice user, uint64_t hash, struct place places[PLACES_MAX], struct err *err);
 int asker_history(struct asker *a, struct slice user, struct history *out, struct err *err);
 

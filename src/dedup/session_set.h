@@ -30,7 +30,7 @@ bool session_set_has(const struct session_set *set, struct slice item, uint64_t 
 bool session_set_has_number(const struct session_set *set, uint32_t number);
 void session_set_free(struct session_set *set);
 
-/* Takes the candidates that are ids of the set out of the unseen ones (as asker_filter() has them). Returns how many of
+/* Takes the candidates that are ids of the set out of the unseen ones (as QUERY_FILTER has them). Returns how many of
  * them were unseen. */
 size_t session_set_hide(const struct session_set *set, const struct slice *items, const uint64_t *hashes, size_t n,
                         uint8_t *unseen);

@@ -32,3 +32,12 @@ int store_load_wait(struct store *s, struct store_reader *reader, int64_t key, s
     *view = load.view;
     return load.err.code < 0 ? err_set(err, load.err.code, "%s", load.err.text) : 0;
 }
+
+int asker_filter(struct asker *a, struct slice user, const uint64_t *hashes, size_t n, uint8_t *unseen,
+                 size_t *n_unseen, struct err *err)
+{
+    struct query q = {.kind = QUERY_FILTER, .user = user, .hashes = hashes, .n = n, .unseen = unseen};
+    int rc = asker_ask(a, &q, err);
+    *n_unseen = rc == 0 ? q.n_unseen : *n_unseen;
+    return rc;
+}

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "tests/lib/load_wait.h"
 
 void world_fixture_init(struct world *w, const char *name, int64_t now_ms, char folder[64])
 {

@@ -10,6 +10,7 @@
 #include "store/admin.h"
 #include "store/ring.h"
 #include "store/stats.h"
+#include "tests/lib/load_wait.h"
 
 /* The items of a command, from word `from` on. */
 static size_t slices(const struct words *w, int from, struct slice *out)

@@ -24,6 +24,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/admin.h"
+#include "tests/lib/load_wait.h"
 #include "tests/lib/vfs_fault.h"
 #include "tests/lib/vfs_power.h"
 #include "tests/lib/world.h"

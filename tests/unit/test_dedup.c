@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "dedup/dedup.h"
 #include "store/admin.h"
+#include "tests/lib/load_wait.h"
 
 enum { MONTHS = 300, MANY = 300000 };
 #define SEED UINT64_C(0x5eed)

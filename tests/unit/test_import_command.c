@@ -24,6 +24,7 @@
 #include "dedup/dedup.h"
 #include "resp/parser.h"
 #include "store/sqlite/sqlite_store.h"
+#include "tests/lib/load_wait.h"
 
 /* By day, when nothing is sealed. */
 #define CLOCK "1795176000000" /* 2026-11-20T12:00Z */

@@ -25,6 +25,7 @@
 #include "store/admin.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/state.h"
+#include "tests/lib/load_wait.h"
 #include "tests/lib/random.h"
 #include "tests/lib/world_fixture.h"
 
