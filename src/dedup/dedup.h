@@ -24,6 +24,7 @@ enum {
     DELIVER_MAX = 100,    /* items that a question may record as delivered */
 };
 
+struct kafka;
 struct mirror;
 struct sessions;
 struct legacy;
@@ -37,6 +38,7 @@ struct dedup {
     struct legacy *legacy;             /* src/legacy/; NULL when there is no other Redis to come from */
     struct read_through *read_through; /* the same: questions to it */
     struct mirror *mirror;             /* src/legacy/; NULL when it is off */
+    struct kafka *kafka;               /* src/kafka/; NULL when no brokers are configured */
 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);

@@ -4,6 +4,7 @@ libunseen_a_SOURCES += \
 	src/store/codec/user_snapshot.h \
 	src/store/feed.c \
 	src/store/feed.h \
+	src/store/positions.h \
 	src/store/ring.h \
 	src/store/ring_turns.c \
 	src/store/ring_turns.h \

@@ -41,12 +41,21 @@ struct store_message {
     int what; /* the store's own */
 };
 
+/* How far a source outside was taken (store/positions.h): `next` is the first thing that is not yet. */
+struct store_position {
+    struct slice source;
+    int64_t next;
+};
+
 /* Events of many commands, handed in as one. Owned by the store from record() until done(). */
 struct store_batch {
     struct store_message message;
     struct buf bytes; /* packed events, see store_batch_add */
     uint32_t rows;    /* items in all events */
     uint32_t events;
+    const struct store_position *positions; /* committed with the events, of which there may be none; the caller's until
+                                             * done(). Only where the store has the capability */
+    size_t n_positions;
     struct err err; /* code 0 once durable; else nothing of the batch is acknowledged */
     void (*done)(struct store_batch *batch);
     void *owner;
@@ -271,6 +280,7 @@ struct store {
     const struct store_bulk_ops *bulk;           /* store/bulk.h */
     const struct store_migration_ops *migration; /* store/migration.h */
     const struct store_sessions_ops *sessions;   /* store/saved_sessions.h */
+    const struct store_positions_ops *positions; /* store/positions.h */
 };
 
 /* What a command answers whose capability is NULL: ERR_ABSENT, `the store "memory" keeps no ring`. what: "ring". */
