@@ -15,6 +15,45 @@ static void send_on(struct worker_relay *relay)
     loop_queue_post(&relay->home->queue, &relay->message);
 }
 
+static void append(struct worker_relays *all, struct worker_relay *relay)
+{
+    relay->message.next = NULL;
+    if (all->first == NULL) {
+        all->first = relay;
+    } else {
+        all->last->message.next = &relay->message;
+    }
+    all->last = relay;
+}
+
+static struct worker_relay *take_first(struct worker_relays *all)
+{
+    struct worker_relay *relay = all->first;
+    all->first = (struct worker_relay *)relay->message.next;
+    return relay;
+}
+
+/* Visits go on at once when there are no more turns. */
+static void on_turn(struct loop_message *message, void *owner)
+{
+    struct worker *w = owner;
+    struct worker_relays *all = &w->relays;
+    all->turns = false;
+    while (all->first != NULL && !all->turns) {
+        struct worker_relay *relay = take_first(all);
+        if (relay->visit(relay, w)) {
+            relay->next++;
+            send_on(relay);
+        } else {
+            append(all, relay);
+        }
+        if (all->first != NULL) {
+            message->deliver = on_turn;
+            all->turns = loop_queue_post_if_open(&w->queue, message);
+        }
+    }
+}
+
 static void on_arrival(struct loop_message *message, void *owner)
 {
     struct worker_relay *relay = (struct worker_relay *)message;
@@ -23,13 +62,10 @@ static void on_arrival(struct loop_message *message, void *owner)
         relay->finish(relay, w);
         return;
     }
-    while (!relay->visit(relay, w)) {
-        if (loop_queue_post_if_open(&w->queue, &relay->message)) {
-            return;
-        }
+    append(&w->relays, relay);
+    if (!w->relays.turns) {
+        on_turn(&w->relays.turn, w);
     }
-    relay->next++;
-    send_on(relay);
 }
 
 void worker_relay_start(struct worker_relay *relay, struct worker *home)

@@ -28,6 +28,7 @@
 #include "net/line.h"
 #include "net/listener.h"
 #include "net/loop_queue.h"
+#include "net/relay.h"
 #include "net/room.h"
 #include "net/tls.h"
 
@@ -85,6 +86,7 @@ struct worker {
     bool has_loop, has_queue, has_thread;
     uv_loop_t loop;
     struct loop_queue queue;
+    struct worker_relays relays;
     uv_check_t turn_end;
     uv_prepare_t before_wait; /* sends replies that timers made before it waits for events */
     uv_timer_t tick;          /* each second */
