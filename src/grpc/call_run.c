@@ -85,7 +85,7 @@ static enum call_step make_room(struct call *call, size_t size)
     size_t wanted = call->at + call->prefix + size;
     if (wanted > call->in.cap) {
         size_t more = wanted - call->in.cap;
-        enum budget_use use = wanted > budget_large(&c->worker->pool->budget) ? BUDGET_LARGE : BUDGET_REQUEST;
+        enum budget_use use = budget_use_for(&c->worker->pool->budget, wanted);
         if (!conn_has_room(c, use, more)) {
             conn_starve(c, use, more);
             return STEP_WAIT;

@@ -29,8 +29,8 @@ enum { BUDGET_STEP_MAX = 1024 * 1024, BUDGET_STEP_MIN = 16 * 1024 };
 
 /* What bytes are taken for. */
 enum budget_use {
-    BUDGET_LARGE,   /* a request of more than budget_large() */
-    BUDGET_REQUEST, /* any other, what is recorded of it, and the reply to one that holds nothing */
+    BUDGET_LARGE,   /* a large request, or a large reply to one that holds nothing */
+    BUDGET_REQUEST, /* any other of these, and what is recorded of a request */
     BUDGET_REPLY,   /* to one that was read into memory */
 };
 
@@ -91,10 +91,10 @@ static inline size_t budget_request_max(const struct budget *b)
     return budget_load(&b->request_max);
 }
 
-/* A request above this is a large one. */
-static inline size_t budget_large(const struct budget *b)
+/* What bytes of a request are taken for, or of a reply to one that holds nothing. */
+static inline enum budget_use budget_use_for(const struct budget *b, size_t bytes)
 {
-    return budget_load(&b->limit) / 32;
+    return bytes > budget_load(&b->limit) / 32 ? BUDGET_LARGE : BUDGET_REQUEST;
 }
 
 /* The most that a single reply may take. */

@@ -190,10 +190,11 @@ static size_t kernel_room(const struct conn *c)
     return most > (size_t)queued ? most - (size_t)queued : 0;
 }
 
-/* A reply that frees its request's memory may take what no request may. */
-static enum budget_use reply_use(const struct conn *c)
+/* A reply that frees its request's memory may take what no request may. One that is large beside its request is as good
+ * as a large request. */
+static enum budget_use reply_use(const struct conn *c, size_t bytes)
 {
-    return c->in.cap > 0 ? BUDGET_REPLY : BUDGET_REQUEST;
+    return c->in.cap > 0 ? BUDGET_REPLY : budget_use_for(&c->worker->pool->budget, bytes);
 }
 
 /* How much of a batch may be made although there is no room, since the kernel seems to take it at once; or the most of
@@ -224,10 +225,11 @@ static bool make_way(struct conn *c, size_t most)
         return false;
     }
     size_t batch = most > BATCH ? most : BATCH;
-    if (!conn_has_room(c, reply_use(c), batch)) {
+    enum budget_use use = reply_use(c, most);
+    if (!conn_has_room(c, use, batch)) {
         size_t lent = may_borrow(c, most, batch);
         if (lent == 0) {
-            conn_starve(c, reply_use(c), batch);
+            conn_starve(c, use, batch);
             return false;
         }
         batch = lent;
@@ -246,7 +248,7 @@ bool conn_get_grant(struct conn *c, size_t most)
     size_t holds = conn_holds(c), room = c->out.cap - c->out.len;
     size_t more = (holds > c->held ? holds - c->held : 0) + (most > room ? most - room : 0);
     bool alone = conn_unsent(c) == 0 || budget_load(&memory->all->waiting) == 0;
-    return ((c->overdraft || alone) && conn_has_room(c, reply_use(c), more)) || make_way(c, most);
+    return ((c->overdraft || alone) && conn_has_room(c, reply_use(c, most), more)) || make_way(c, most);
 }
 
 /* The peer has sent all it wants to. What it asked for is still answered. */

@@ -64,8 +64,7 @@ bool conn_wants_input(struct conn *c)
 
 static enum budget_use request_use(const struct conn *c, size_t cap)
 {
-    size_t size = cap > c->need ? cap : c->need;
-    return size > budget_large(&c->worker->pool->budget) ? BUDGET_LARGE : BUDGET_REQUEST;
+    return budget_use_for(&c->worker->pool->budget, cap > c->need ? cap : c->need);
 }
 
 /* Whether a buffer for half a request may become so large. */

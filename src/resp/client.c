@@ -280,6 +280,7 @@ bool resp_client_may_reply(struct resp_client *s, const struct command *cmd, enu
 void resp_client_answered(struct resp_client *s)
 {
     s->waiting = false;
+    s->conn.extra -= s->lent; /* the reply itself is charged from here on */
     s->lent = 0;
     s->conn.active_ms = clock_mono_ms();
     conn_touch(&s->conn);

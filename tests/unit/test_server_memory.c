@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "fake_store.h"
+#include "resp/client.h"
 #include "tests/lib/server_fixture.h"
 
 enum { LIMIT = 16 * 1024 * 1024, CROWD = 400, CROWD_MOST = 1000, HOLDERS = 60 };
@@ -698,6 +699,38 @@ static void middling_questions_have_room(void **state)
     end(&c);
 }
 
+/* A list of all clients is large, though it was asked for with few bytes: it is charged once, and many of them that
+ * nobody reads leave the room of ordinary requests alone. */
+static void unread_lists_leave_room(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 900, ASKERS = 40, LIST = CLIENTS * CLIENT_LINE_MAX };
+    struct crowd c;
+    struct buf lists = {0};
+    begin(&c, "");
+    while (c.n < CLIENTS) {
+        join_deaf(&c);
+    }
+    for (int i = 0; i < 20; i++) {
+        buf_addf(&lists, "CLIENT LIST\r\n");
+    }
+    push(c.fd[0], &lists);
+    for (int i = 0; i < 200; i++) {
+        settle(&c); /* some lines a turn */
+    }
+    assert_in_range(used(&c), LIST / 2, LIST + 3 * (LIMIT / 64)); /* which comes in steps */
+    for (int i = 1; i < ASKERS; i++) {
+        push(c.fd[i], &lists);
+    }
+    for (int i = 0; i < 2000; i++) {
+        settle(&c);
+    }
+    assert_in_range(used(&c), 2 * LIST, (LIMIT - 3 * (LIMIT / 8)) / 4 * 3);
+    ask(&c, 1000);
+    end(&c);
+    buf_free(&lists);
+}
+
 /* What MULTI has queued is held as long as its client likes, unless somebody waits for it. */
 static void transactions_give_way(void **state)
 {
@@ -752,6 +785,7 @@ int main(void)
         cmocka_unit_test(strangers_hold_nothing),
         cmocka_unit_test(arguments_are_charged),
         cmocka_unit_test(transactions_give_way),
+        cmocka_unit_test(unread_lists_leave_room),
         cmocka_unit_test(half_sent_middling),
         cmocka_unit_test(waiting_holds_no_arguments),
         cmocka_unit_test(middling_questions_go_on),
