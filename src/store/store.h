@@ -61,22 +61,30 @@ struct store_batch {
     void *owner;
 };
 
+/* Who said when an event happened. One whose time its writer stated may be a replay: it is dropped when it is not newer
+ * than a forget of its user or item. */
+enum store_time { STORE_STAMPED, STORE_STATED };
+
 /* Appends one command's event: n items of one user at one time. Hashes are hash_id() of each item with
  * the store's seed, key that of the user. Ids are 1..255 bytes (the caller has checked them).
  * Returns 0, or ERR_NOMEM with the batch as it was. */
-int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, int64_t key, struct slice user,
-                    const struct slice *items, const uint64_t *hashes, size_t n);
+int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, enum store_time time, int64_t key,
+                    struct slice user, const struct slice *items, const uint64_t *hashes, size_t n);
 
 /* Walks a batch: *at begins at 0. Returns false at the end. items point into the batch. */
 struct store_event {
     enum store_kind kind;
+    enum store_time time;
     int64_t at_ms;
     int64_t key;
     struct slice user;
-    uint32_t n;
+    uint32_t n;           /* 0: all of it was dropped */
     const uint8_t *items; /* read with store_event_item */
 };
 bool store_batch_next(const struct store_batch *batch, size_t *at, struct store_event *out);
+/* Drops items, in place. An event of which none is left stays, since others count the events. Returns how many. */
+uint32_t store_batch_drop(struct store_batch *batch,
+                          bool (*drops)(void *arg, const struct store_event *event, uint64_t hash), void *arg);
 const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64_t *hash); /* returns the next */
 
 /* FORGET user [item ...]: n_items == 0 forgets the user. The caller keeps the memory behind the slices until
@@ -90,7 +98,9 @@ struct store_forget {
     size_t n_items;
     int first_month; /* of the window: an item counts as seen when it is seen from here on */
     int64_t answer;  /* user: 1 if known, else 0; items: how many were seen and no longer are */
-    uint64_t before; /* the store's own: rows with lower ids are older than the forget */
+    uint64_t before; /* the store's own: rows with lower ids are older than the forget; */
+    uint64_t id;     /* its place in their sequence; */
+    int64_t at_ms;   /* and its time */
     struct err err;
     void (*done)(struct store_forget *forget);
     void *owner;

@@ -47,6 +47,7 @@ unit_tests = \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
+	tests/unit/test_positions \
 	tests/unit/test_probe \
 	tests/unit/test_read_through \
 	tests/unit/test_relay \
@@ -78,6 +79,7 @@ unit_tests = \
 	tests/unit/test_text \
 	tests/unit/test_thread_queue \
 	tests/unit/test_timeline \
+	tests/unit/test_tombstones \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
 

@@ -6,8 +6,10 @@
 
 #include "store/codec/deliveries.h"
 #include "store/memory/memory_store.h"
+#include "store/positions.h"
 #include "store/stats.h"
 #include "store/thread_queue.h"
+#include "store/tombstones.h"
 
 /* A month's filter that was imported, as its blob. */
 struct memory_month {
@@ -48,6 +50,8 @@ struct memory_store {
     bool later;
     pthread_t thread;
     struct thread_queue queue;
+    struct position_set *positions;
+    struct tombstones *tombstones;
 
     pthread_mutex_t clock_mutex;
     struct guard guard;

@@ -38,6 +38,8 @@
 struct bulk;
 struct migration_users;
 struct feed;
+struct position_set;
+struct tombstones;
 struct backup;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
@@ -79,6 +81,8 @@ enum { FORGET_COUNTERS = 256 };
     X(shared_keys)                                                                                                     \
     X(users_forgotten)                                                                                                 \
     X(items_forgotten)                                                                                                 \
+    X(tombstones)                                                                                                      \
+    X(forgotten_dropped)                                                                                               \
     X(staging_wal_bytes)                                                                                               \
     X(history_wal_bytes)                                                                                               \
     X(wal_pauses)                                                                                                      \
@@ -153,6 +157,8 @@ struct sqlite_store {
     pthread_cond_t bulk_wake; /* of who waits for it */
     struct migration_users *users_to_migrate;
     struct feed *feed;
+    struct position_set *positions;
+    struct tombstones *tombstones;
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */

@@ -93,6 +93,12 @@ int stager_undo(struct sqlite_store *s, struct err *err)
     if (result == 0) { /* their ids are used */
         result = db_meta_raise(&st->db, "high_water", (int64_t)st->next_id - 1, err);
     }
+    if (result == 0) {
+        result = positions_undo(s, err);
+    }
+    if (result == 0 && st->undo_forgets) {
+        result = forgets_undo(s, err);
+    }
     return result < 0 ? result : feed_undo(s, st->undo_from, st->undo_to, err);
 }
 
@@ -130,6 +136,7 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
                 result = feed_add(s, &event, from, err);
             }
         }
+        result = result < 0 ? result : positions_write(s, batch, err);
     }
     if (result == 0) {
         result = feed_before_commit(s, err);
@@ -177,6 +184,9 @@ static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64
         if (!store_batch_next(batch, &at, &event)) {
             return 0;
         }
+        if (event.n == 0) {
+            continue; /* its user may be one who was forgotten */
+        }
         int month = month_of_ms(event.at_ms);
         struct staged_user *user = staged_user(index, event.key, event.user);
         const uint8_t *items = event.items;
@@ -202,6 +212,7 @@ void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
     if (st->undo_from == 0) {
         st->undo_from = from;
         st->undo_slot = s->open;
+        st->undo_forgets = false;
     }
     st->undo_to = end;
 }
@@ -267,6 +278,9 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
         if (result == 0 && (result = index_batch(s, batch, &indexed)) < 0) {
             err = batch->err; /* also of the batches behind it, whose rows go with its own */
             stager_undo_later(s, indexed, id);
+        }
+        if (result == 0) {
+            position_set_move(s->positions, batch);
         }
     }
     if (committed) {
