@@ -16,6 +16,7 @@ unit_tests = \
 	tests/unit/test_clock_model \
 	tests/unit/test_commands \
 	tests/unit/test_config \
+	tests/unit/test_config_kafka \
 	tests/unit/test_db \
 	tests/unit/test_dedup \
 	tests/unit/test_delivered \

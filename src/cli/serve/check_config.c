@@ -21,8 +21,6 @@ static const char help[] = "Reads a configuration: lists what is wrong with it, 
                            "  unseen check-config --retention 12\n"
                            "  unseen check-config --sample > unseen.conf\n";
 
-enum { VALUE_TEXT = CONFIG_TEXT + 16 };
-
 struct problems {
     struct json *json;
     int n;
@@ -41,7 +39,7 @@ static void problem_found(void *arg, const char *problem)
 
 static bool is_changed(const struct config *cfg, const struct config *defaults, const struct config_option *option)
 {
-    char a[VALUE_TEXT], b[VALUE_TEXT];
+    char a[CONFIG_VALUE_TEXT], b[CONFIG_VALUE_TEXT];
     config_text(cfg, option, a, sizeof a);
     config_text(defaults, option, b, sizeof b);
     return strcmp(a, b) != 0;
@@ -58,7 +56,7 @@ static const char *origin_name(int origin)
 
 static void print_people(const struct config *cfg, const char *path)
 {
-    char value[VALUE_TEXT];
+    char value[CONFIG_VALUE_TEXT];
     struct config defaults;
     struct table t;
     config_defaults(&defaults);
@@ -78,11 +76,14 @@ static void print_people(const struct config *cfg, const char *path)
     }
     table_end(&t, stdout);
     puts("\n* differs from the default");
+    if (cfg->kafka_properties[0] != '\0') {
+        puts("Whether librdkafka takes the properties of [kafka], it says when the service starts.");
+    }
 }
 
 static void print_json(struct json *j, const struct config *cfg)
 {
-    char value[VALUE_TEXT];
+    char value[CONFIG_VALUE_TEXT];
     struct config defaults;
     config_defaults(&defaults);
     json_open(j, "options", '{');
