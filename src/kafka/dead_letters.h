@@ -19,6 +19,8 @@
 #include "base/err.h"
 #include "base/slice.h"
 
+#define DEAD_LETTERS_FILE "dead-letters.jsonl"
+
 struct dead_letters;
 
 struct dead_letter {
