@@ -51,12 +51,12 @@ libunseen_a_SOURCES += \
 	src/cli/import/distinct.c \
 	src/cli/import/distinct.h \
 	src/cli/import/import.c \
-	src/cli/import/import_csv.c \
-	src/cli/import/import_csv.h \
 	src/cli/import/import_input.c \
 	src/cli/import/import_input.h \
 	src/cli/import/import_json.c \
 	src/cli/import/import_json.h \
+	src/cli/import/import_letters.c \
+	src/cli/import/import_letters.h \
 	src/cli/import/import_reader.c \
 	src/cli/import/import_reader.h \
 	src/cli/import/import_remote.c \

@@ -1,7 +1,7 @@
 #include <string.h>
 
+#include "base/wire.h"
 #include "grpc/message.h"
-#include "grpc/wire.h"
 
 static void write_indexes(const struct request *rq, struct buf *out)
 {

@@ -16,7 +16,9 @@ unit_tests = \
 	tests/unit/test_clock_model \
 	tests/unit/test_commands \
 	tests/unit/test_config \
+	tests/unit/test_config_kafka \
 	tests/unit/test_db \
+	tests/unit/test_dead_letters \
 	tests/unit/test_dedup \
 	tests/unit/test_delivered \
 	tests/unit/test_doors \
@@ -40,6 +42,7 @@ unit_tests = \
 	tests/unit/test_import_input \
 	tests/unit/test_import_tally \
 	tests/unit/test_import_users \
+	tests/unit/test_kafka_message \
 	tests/unit/test_late \
 	tests/unit/test_legacy \
 	tests/unit/test_liveness \
