@@ -94,6 +94,12 @@ if WITH_OPENSSL
 unit_tests += $(tls_tests)
 endif
 EXTRA_PROGRAMS += $(tls_tests)
+# That of librdkafka, and its module.
+kafka_tests = tests/unit/test_kafka_mock
+if WITH_RDKAFKA
+unit_tests += $(kafka_tests)
+endif
+EXTRA_PROGRAMS += $(kafka_tests)
 if WITH_NGHTTP2
 unit_tests += tests/unit/test_grpc_reflection
 endif
@@ -109,3 +115,5 @@ tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sources)
 tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
 tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync
+tests_unit_test_kafka_mock_CPPFLAGS = $(AM_CPPFLAGS) $(RDKAFKA_CFLAGS) -DBUILDDIR='"$(abs_top_builddir)"'
+tests_unit_test_kafka_mock_LDADD = $(LDADD) $(RDKAFKA_LIBS)
