@@ -20,6 +20,8 @@ libunseen_a_SOURCES += \
 	src/base/calendar.h \
 	src/base/clock.c \
 	src/base/clock.h \
+	src/base/csv.c \
+	src/base/csv.h \
 	src/base/err.c \
 	src/base/err.h \
 	src/base/figure.h \
@@ -33,6 +35,8 @@ libunseen_a_SOURCES += \
 	src/base/hash.h \
 	src/base/histogram.c \
 	src/base/histogram.h \
+	src/base/json_scan.c \
+	src/base/json_scan.h \
 	src/base/keyslot.c \
 	src/base/keyslot.h \
 	src/base/log.c \
@@ -46,4 +50,6 @@ libunseen_a_SOURCES += \
 	src/base/slice.h \
 	src/base/text.c \
 	src/base/text.h \
-	src/base/varint.h
+	src/base/varint.h \
+	src/base/wire.c \
+	src/base/wire.h

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/heartbeat.h"
 #include "dedup/sessions.h"
+#include "kafka/kafka.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
@@ -66,6 +67,9 @@ struct metrics {
     struct feed_state consumers[FEED_CONSUMERS_MAX];
     int n_consumers;
     struct read_through *read_through;
+    struct kafka_state kafka;
+    struct kafka_partition *partitions; /* the caller's; at most KAFKA_PARTITIONS_SHOWN */
+    size_t n_partitions;
     const struct sessions *sessions; /* counted when they are printed */
     struct store_month_info months[METRICS_MONTHS];
     int n_months;

@@ -92,6 +92,20 @@ static void gather_workers(struct metrics *m, const struct worker_pool *pool)
     m->request_memory_waiting = budget_load(&pool->budget.waiting);
 }
 
+/* A line of a partition is at most so long, and there are so many of each: what they need is there before they are
+ * read, or they are left out. */
+enum { PARTITION_LINE = KAFKA_TOPIC_MAX + 112, PARTITION_LINES = 6 };
+
+static void gather_kafka(struct metrics *m, const struct http_request *rq)
+{
+    struct kafka *kafka = rq->dedup->kafka;
+    size_t one = sizeof *m->partitions + PARTITION_LINE * PARTITION_LINES;
+    if (kafka != NULL && conn_has_room(&rq->conn->conn, BUDGET_REPLY, KAFKA_PARTITIONS_SHOWN * one)) {
+        m->partitions = malloc(KAFKA_PARTITIONS_SHOWN * sizeof *m->partitions);
+    }
+    m->n_partitions = kafka_look(kafka, &m->kafka, m->partitions, m->partitions != NULL ? KAFKA_PARTITIONS_SHOWN : 0);
+}
+
 static int gather_store(struct metrics *m, const struct http_request *rq, struct err *err)
 {
     struct store *store = rq->dedup->store;
@@ -113,6 +127,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->n_consumers = feed_look(store, m->consumers);
     m->read_through = rq->dedup->read_through;
     m->sessions = rq->dedup->sessions;
+    gather_kafka(m, rq);
     m->n_months = store->admin != NULL ? asker_months(rq->asker, m->months, METRICS_MONTHS, err) : 0;
     return m->n_months < 0 ? m->n_months : 0;
 }
@@ -134,12 +149,11 @@ enum http_outcome get_metrics(struct http_request *rq)
     gather_workers(m, rq->pool);
     gather_process(m);
     m->http = &rq->http->meter;
-    if (rq->dedup != NULL && gather_store(m, rq, &err) < 0) {
-        free(m);
-        return http_fail(rq, &err);
+    if (rq->dedup == NULL || gather_store(m, rq, &err) == 0) {
+        rq->type = "text/plain; version=0.0.4; charset=utf-8";
+        metrics_write(&rq->out, m);
     }
-    rq->type = "text/plain; version=0.0.4; charset=utf-8";
-    metrics_write(&rq->out, m);
+    free(m->partitions);
     free(m);
-    return HTTP_DONE;
+    return err.code < 0 ? http_fail(rq, &err) : HTTP_DONE;
 }

@@ -34,6 +34,7 @@ enum kafka_doing {
     KAFKA_WAITING,    /* a member of the group, without a partition */
     KAFKA_READING,
     KAFKA_PAUSED, /* the store takes nothing now, as `cause` says; the membership is kept */
+    KAFKA_DOINGS,
 };
 const char *kafka_doing_name(enum kafka_doing doing); /* "off", "connecting" ... */
 
@@ -71,10 +72,11 @@ struct kafka_state {
     uint64_t dead_letters, dead_letter_bytes; /* what the folder holds now; see dead_letters.h */
 };
 
-/* Any thread. Copies up to max of the assigned partitions, by topic and number; returns how many. k may be NULL. */
+/* Any thread. Copies up to max of the assigned partitions, by topic and number; returns how many. Of more than max it
+ * takes those with the largest lag. k may be NULL. */
 size_t kafka_look(struct kafka *k, struct kafka_state *state, struct kafka_partition *partitions, size_t max);
 
-/* Each figure of the state, for metrics and INFO. */
+/* Each figure of the state, for metrics and INFO. What may be unknown is not among them: the lag. */
 void kafka_figures_each(const struct kafka_state *state, figure_visit *visit, void *arg);
 
 #endif

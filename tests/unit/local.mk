@@ -41,6 +41,7 @@ unit_tests = \
 	tests/unit/test_import_input \
 	tests/unit/test_import_tally \
 	tests/unit/test_import_users \
+	tests/unit/test_kafka_shown \
 	tests/unit/test_late \
 	tests/unit/test_legacy \
 	tests/unit/test_liveness \
@@ -48,6 +49,7 @@ unit_tests = \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
+	tests/unit/test_positions \
 	tests/unit/test_probe \
 	tests/unit/test_read_through \
 	tests/unit/test_reply_limits \

@@ -4,8 +4,8 @@
  * is not repeated and comes twice: the last one counts. Numbers, flags and texts that are zero or empty are not
  * written.
  */
-#ifndef UNSEEN_GRPC_WIRE_H
-#define UNSEEN_GRPC_WIRE_H
+#ifndef UNSEEN_BASE_WIRE_H
+#define UNSEEN_BASE_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 #include <string.h>
 
