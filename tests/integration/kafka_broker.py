@@ -8,6 +8,7 @@ import json
 import pathlib
 import socket
 import subprocess
+import threading
 import time
 import uuid
 
@@ -15,7 +16,7 @@ CLUSTER = base64.urlsafe_b64encode(uuid.UUID(int=0x5eed << 64 | 1).bytes).decode
 USER, PASSWORD = "unseen", "secret"
 PATIENCE = 120
 # Below a test's other programs: little heap, one thread to collect, no second compiler.
-JVM = ["java", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.showThreadName=false",
+JVM = ["java", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
        "-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 PROPERTIES = """\
@@ -76,6 +77,7 @@ class Broker:
         self.folder = pathlib.Path(folder)
         self.jars = [*JVM, *jvm, "-cp", pathlib.Path(class_path).read_text().strip()]
         self.node, self.helper, self.process = node, None, None
+        self.lock = threading.Lock()
         self.plain, self.sasl, self.tls, controller = (f"127.0.0.1:{port}" for port in free_ports(4))
         text = PROPERTIES.format(folder=self.folder, plain=self.plain, sasl=self.sasl, tls=self.tls,
                                  controller=controller, user=USER, password=PASSWORD)
@@ -141,9 +143,11 @@ class Broker:
                 self.kill()
 
     def ask(self, do, **words):
-        self.helper.stdin.write(json.dumps({"do": do, **words}) + "\n")
-        self.helper.stdin.flush()
-        answer = json.loads(self.helper.stdout.readline())
+        """Any thread; one at a time."""
+        with self.lock:
+            self.helper.stdin.write(json.dumps({"do": do, **words}) + "\n")
+            self.helper.stdin.flush()
+            answer = json.loads(self.helper.stdout.readline())
         assert "ok" in answer, answer
         return answer["ok"]
 
@@ -165,9 +169,13 @@ class Broker:
         out = []
         for message in messages:
             key, value, *partition = message if isinstance(message, tuple) else (None, message)
-            out.append({"key": packed(key), "value": packed(value), **({"partition": partition[0]} if partition else {})})
+            out.append({"key": packed(key), "value": packed(value), "partition": partition[0] if partition else None})
         for first in range(0, len(out), 5000):
             self.ask("send", topic=topic, messages=out[first:first + 5000])
+
+    def flood(self, topic, name, users, n, first=0):
+        """A play a message: of user NAME:(i % users), item:i, for i from first."""
+        self.ask("flood", topic=topic, name=name, users=users, first=first, n=n)
 
     def ends(self, topic):
         """The end of each partition's log."""
@@ -187,4 +195,5 @@ class Broker:
 
     def console_producer(self, topic, text, *options):
         """Kafka's own: a message a line."""
-        self.run("kafka.tools.ConsoleProducer", "--bootstrap-server", self.plain, "--topic", topic, *options, input=text)
+        self.run("kafka.tools.ConsoleProducer", "--bootstrap-server", self.plain, "--topic", topic, *options,
+                 input=text)

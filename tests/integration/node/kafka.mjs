@@ -27,10 +27,21 @@ const commands = {
   send: async ({ topic, messages }) => {
     await producer.send({
       topic, acks: -1,
-      messages: messages.map(({ key, value, partition, timestamp }) => (
-        { key: bytes(key), value: bytes(value), partition, timestamp })),
+      messages: messages.map(({ key, value, partition }) => (
+        { key: bytes(key), value: bytes(value), partition: partition ?? undefined })),
     });
     return messages.length;
+  },
+  // n plays of so many users, keyed by user; user and item of the i-th are known by i.
+  flood: async ({ topic, name, users, first, n }) => {
+    for (let from = first; from < first + n; from += 10000) {
+      const messages = Array.from({ length: Math.min(10000, first + n - from) }, (_, i) => {
+        const user = `${name}:${(from + i) % users}`;
+        return { key: user, value: `{"user":"${user}","item":"item:${from + i}"}` };
+      });
+      await producer.send({ topic, acks: -1, messages });
+    }
+    return n;
   },
   // Of each partition: the first offset, the end of its log.
   ends: async ({ topic }) => (await admin.fetchTopicOffsets(topic)).map(({ partition, low, high }) => (
