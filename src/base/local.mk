@@ -3,7 +3,7 @@ BUILT_SOURCES += gen/built.h
 CLEANFILES += gen/built.h
 gen/built.h: Makefile
 	$(AM_V_GEN)$(MKDIR_P) gen && echo '#define BUILT_S INT64_C($(BUILT_S))' > $@.tmp && mv $@.tmp $@
-src/base/clock.$(OBJEXT): gen/built.h
+src/base/clock.$(OBJEXT) src/base/unseen_kafka_so-clock.$(OBJEXT): gen/built.h
 
 libunseen_a_SOURCES += \
 	src/base/arena.c \
@@ -41,6 +41,8 @@ libunseen_a_SOURCES += \
 	src/base/keyslot.h \
 	src/base/log.c \
 	src/base/log.h \
+	src/base/module.c \
+	src/base/module.h \
 	src/base/siphash.c \
 	src/base/siphash.h \
 	src/base/slice.c \

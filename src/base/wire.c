@@ -90,6 +90,16 @@ int wire_next(struct wire *w, struct wire_field *f, struct err *err)
     return f->type == WIRE_BYTES ? take(w, f, f->value, err) : 1;
 }
 
+int wire_next_packed(struct wire *w, uint64_t *value, struct err *err)
+{
+    if (w->at == w->end) {
+        return 0;
+    }
+    size_t n = get_varint(w->at, w->end, value);
+    w->at += n;
+    return n > 0 ? 1 : bad_varint(w, "a number of its list", err);
+}
+
 /* --- writing --- */
 
 uint8_t *wire_varint(uint8_t *at, uint64_t value)

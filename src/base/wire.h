@@ -40,6 +40,9 @@ static inline struct wire wire_of(struct slice message)
  * may be NULL. */
 int wire_next(struct wire *w, struct wire_field *f, struct err *err);
 
+/* The next number of a packed list, in the same way. */
+int wire_next_packed(struct wire *w, uint64_t *value, struct err *err);
+
 /* --- writing --- */
 
 enum { WIRE_NUMBER_MAX = 1 + 10, WIRE_DOUBLE = 1 + 8, WIRE_HEAD_MAX = 1 + 5 }; /* sizes, for field numbers up to 15 */

@@ -58,6 +58,7 @@ enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMOR
 struct config {
     int64_t store;                       /* enum config_store */
     char data[CONFIG_TEXT];              /* data folder */
+    char modules[CONFIG_TEXT];           /* folder; "": see base/module.h */
     char listen[CONFIG_TEXT];            /* addresses as config_next_address() takes them; "none": no TCP */
     char unix_socket[CONFIG_TEXT];       /* path, "" none */
     int64_t unix_socket_mode;            /* enum config_mode */

@@ -61,6 +61,16 @@ const struct config_option config_options[] = {
                 "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
                 "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later.",
     },
+    {
+        .name = "modules",
+        .type = CONFIG_STRING,
+        FIELD(modules),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help = "The folder of the modules, which are packages of their own: unseen_kafka.so is loaded when brokers of "
+                "Kafka are configured. Empty: where the packages have them.",
+    },
 #include "config/options_edges.inc"
     {
         .name = "slots",

@@ -301,8 +301,9 @@ static void ids_of_any_bytes(struct store_fixture *f)
         struct store_batch batch = {.done = batch_done, .owner = &done};
         uint64_t hash = hash_id(SEED, ids[u]);
         for (enum store_kind kind = STORE_PLAY; kind <= STORE_DELIVERY; kind++) {
-            assert_int_equal(
-                store_batch_add(&batch, kind, START, hash_user_key(SEED, ids[u]), ids[u], &ids[u], &hash, 1), 0);
+            assert_int_equal(store_batch_add(&batch, kind, START, STORE_STAMPED, hash_user_key(SEED, ids[u]), ids[u],
+                                             &ids[u], &hash, 1),
+                             0);
         }
         f->store->ops->record(f->store, &batch);
         wait_flag(&done);
@@ -362,7 +363,8 @@ static void users_who_share_a_key(struct store_fixture *f)
         struct store_batch batch = {.done = batch_done, .owner = &done};
         struct slice item = slice_str(users[u]);
         uint64_t hash = hash_id(SEED, item);
-        assert_int_equal(store_batch_add(&batch, STORE_PLAY, START, key, slice_str(users[u]), &item, &hash, 1), 0);
+        assert_int_equal(
+            store_batch_add(&batch, STORE_PLAY, START, STORE_STAMPED, key, slice_str(users[u]), &item, &hash, 1), 0);
         f->store->ops->record(f->store, &batch);
         wait_flag(&done);
         assert_int_equal(batch.err.code, 0);

@@ -15,8 +15,9 @@
 
 #include <stdlib.h>
 
-#include "base/log.h"
+#include "base/calendar.h"
 #include "base/csv.h"
+#include "base/log.h"
 #include "cli/import/import_json.h"
 #include "dedup/dedup.h"
 
@@ -24,9 +25,6 @@ enum {
     CAPACITY = 256 * 1024,
     SHOWN_MAX = 40, /* bytes of a bad value that an error repeats */
 };
-
-/* Times from 1 up to here are 1973 in milliseconds, but the years 1970 to 5138 in seconds. */
-static const int64_t LOOKS_LIKE_SECONDS = 100000000000;
 
 static const char *const names[IMPORT_FIELDS] = {"unix_ms", "user", "item"};
 static const char *const formats[] = {"auto", "tsv", "csv", "ndjson"};
@@ -126,7 +124,7 @@ static int parse_time(struct slice text, int64_t *at_ms, struct err *err)
         return err_set(err, ERR_INVALID, "unix_ms is %s, out of range", log_quote(shown));
     }
     *at_ms = negative ? -(int64_t)value : (int64_t)value;
-    if (*at_ms > 0 && *at_ms < LOOKS_LIKE_SECONDS) {
+    if (time_looks_like_seconds(*at_ms)) {
         return err_set(err, ERR_INVALID, "unix_ms is %s, which looks like seconds, expected milliseconds",
                        log_quote(shown));
     }

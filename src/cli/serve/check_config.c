@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
+#include "kafka/message.h"
 #include "net/tls.h"
 #include "service/account_file.h"
 
@@ -122,6 +123,14 @@ static int check_certificate(const struct config *cfg, struct err *err)
     return code;
 }
 
+static int check_messages(const struct config *cfg, struct err *err)
+{
+    struct message_rules *rules = NULL;
+    int code = cfg->kafka_brokers[0] != '\0' ? message_rules_new(cfg, &rules, err) : 0;
+    message_rules_free(rules);
+    return code;
+}
+
 /* Lists every problem it can: those of file and environment, then those that only the whole shows. */
 static void read_all(const struct cli_options *options, struct config *cfg, struct problems *problems)
 {
@@ -131,7 +140,7 @@ static void read_all(const struct cli_options *options, struct config *cfg, stru
         return;
     }
     if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0 ||
-        check_accounts(cfg, &err) < 0 || check_certificate(cfg, &err) < 0) {
+        check_accounts(cfg, &err) < 0 || check_certificate(cfg, &err) < 0 || check_messages(cfg, &err) < 0) {
         problem_found(problems, err.text);
     } else if (calendar_set_zone(cfg->timezone) < 0) {
         problem_found(problems, "timezone is unknown");
