@@ -4,6 +4,9 @@
 EXTRA_PROGRAMS += bench/micro
 bench_micro_SOURCES = bench/micro.c bench/rival_planes.c bench/rival_planes.h
 
+# Reading messages of Kafka.
+EXTRA_PROGRAMS += bench/message
+
 # The same work for Redis, and the floor; bench/compare runs it and `unseen bench`.
 EXTRA_PROGRAMS += bench/redis_peer
 

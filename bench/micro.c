@@ -9,11 +9,11 @@
 #include <time.h>
 
 #include "base/hash.h"
+#include "base/wire.h"
 #include "bench/rival_planes.h"
 #include "filter/probe.h"
 #include "filter/sieve.h"
 #include "grpc/message.h"
-#include "base/wire.h"
 #include "resp/parser.h"
 
 enum { SAMPLES = 21, SAMPLE_US = 2000 };

@@ -58,6 +58,8 @@ libunseen_a_SOURCES += \
 	src/cli/import/import_input.h \
 	src/cli/import/import_json.c \
 	src/cli/import/import_json.h \
+	src/cli/import/import_letters.c \
+	src/cli/import/import_letters.h \
 	src/cli/import/import_reader.c \
 	src/cli/import/import_reader.h \
 	src/cli/import/import_remote.c \

@@ -1,7 +1,7 @@
 #include "grpc/health.h"
 
-#include "grpc/reflection.h"
 #include "base/wire.h"
+#include "grpc/reflection.h"
 
 int health_read(struct slice request, struct err *err)
 {

@@ -1,7 +1,7 @@
 #include <string.h>
 
-#include "grpc/message.h"
 #include "base/wire.h"
+#include "grpc/message.h"
 
 static void write_indexes(const struct request *rq, struct buf *out)
 {

@@ -2,8 +2,8 @@
  * They are walked as they are, some 5 KB, rather than taken apart once: few ask, and seldom. */
 #include "grpc/reflection.h"
 
-#include "descriptors.h"
 #include "base/wire.h"
+#include "descriptors.h"
 
 enum status { INVALID_ARGUMENT = 3, NOT_FOUND = 5 }; /* of gRPC */
 

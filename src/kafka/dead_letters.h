@@ -19,6 +19,8 @@
 #include "base/err.h"
 #include "base/slice.h"
 
+#define DEAD_LETTERS_FILE "dead-letters.jsonl"
+
 struct dead_letters;
 
 struct dead_letter {
@@ -53,7 +55,8 @@ int dead_letters_seal(const char *folder, struct err *err);
 /* The sealed file with the lowest number above `after` (0 at first): 1 and its number and path, or 0. */
 int dead_letters_next(const char *folder, uint64_t after, uint64_t *number, char path[PATH_MAX], struct err *err);
 
-/* A line as a letter: texts in the arena, or in the line. ERR_INVALID says what is wrong with it; ERR_NOMEM. */
+/* A line as a letter: texts in the arena, or in the line. Whoever mends one by hand may write its payload as a string
+ * "text", which counts instead of "value". ERR_INVALID says what is wrong with it; ERR_NOMEM. */
 int dead_letter_read(struct slice line, struct arena *arena, struct dead_letter *out, struct err *err);
 
 #endif

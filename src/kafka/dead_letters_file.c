@@ -185,8 +185,8 @@ int dead_letters_seal(const char *folder, struct err *err)
 
 /* --- a line --- */
 
-enum letter_field { TOPIC, PARTITION, OFFSET, TIME, REASON, KEY, VALUE, FIELDS };
-static const char *const names[FIELDS] = {"topic", "partition", "offset", "unix_ms", "reason", "key", "value"};
+enum letter_field { TOPIC, PARTITION, OFFSET, TIME, REASON, KEY, VALUE, TEXT, FIELDS };
+static const char *const names[FIELDS] = {"topic", "partition", "offset", "unix_ms", "reason", "key", "value", "text"};
 
 static int read_member(struct json_scan *j, struct slice fields[FIELDS])
 {
@@ -282,5 +282,6 @@ int dead_letter_read(struct slice line, struct arena *arena, struct dead_letter 
     out->partition = (int32_t)partition;
     out->topic = fields[TOPIC];
     out->reason = fields[REASON];
+    out->value = fields[TEXT].data != NULL ? fields[TEXT] : out->value;
     return code;
 }

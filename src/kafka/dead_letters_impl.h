@@ -3,8 +3,6 @@
 
 #include "kafka/dead_letters.h"
 
-#define DEAD_LETTERS_FILE "dead-letters.jsonl"
-
 /* A sealed file's name: its number, and how many letters it began with. */
 bool dead_letters_is_sealed(const char *name, uint64_t *number, uint64_t *n);
 

@@ -62,8 +62,7 @@ static int read_path(struct message_rules *rules, enum message_field field, cons
     static const char *const expected[] = {
         [KAFKA_JSON] = "the name of a field, or names with dots between for objects within objects",
         [KAFKA_CSV] = "the number of a column, 1 to 64, with format = csv",
-        [KAFKA_PROTOBUF] = "the number of a field such as 3, 3.1 of a message within, or for item also 3 packed, with "
-                           "format = protobuf",
+        [KAFKA_PROTOBUF] = "a field's number such as 3, or 3.1 within another, or 3 packed, with format = protobuf",
     };
     static const char packed[] = " packed";
     struct message_path *path = &rules->paths[field];

@@ -3,12 +3,12 @@
  * announced; a probe's; one of reflection; or a compressed one. */
 #include <string.h>
 
+#include "base/wire.h"
 #include "fuzz.h"
 #include "grpc/gzip.h"
 #include "grpc/health.h"
 #include "grpc/message.h"
 #include "grpc/reflection.h"
-#include "base/wire.h"
 
 enum { HEALTH = 9, REFLECTION, GZIP, KINDS, INFLATED_MOST = 1 << 20 };
 

@@ -3,11 +3,13 @@
 # --enable-fuzz (and CC=clang) it is libFuzzer's:
 #   tests/fuzz/fuzz_X -max_total_time=60 NEW_FOLDER TOP_SRCDIR/tests/data/fuzz/X
 fuzz_targets = \
+	tests/fuzz/fuzz_dead_letter \
 	tests/fuzz/fuzz_delivered \
 	tests/fuzz/fuzz_export \
 	tests/fuzz/fuzz_filter \
 	tests/fuzz/fuzz_http \
 	tests/fuzz/fuzz_import \
+	tests/fuzz/fuzz_kafka_message \
 	tests/fuzz/fuzz_resp
 if WITH_NGHTTP2
 fuzz_targets += tests/fuzz/fuzz_grpc_frames tests/fuzz/fuzz_grpc_message

@@ -322,6 +322,17 @@ static void test_base64(void **state)
     }
 }
 
+static void test_mended_by_hand(void **state)
+{
+    (void)state;
+    struct dead_letter letter;
+    struct err err = {0};
+    const char line[] = "{\"partition\":1,\"offset\":2,\"text\":\"{\\\"a\\\":1}\",\"value\":\"YQ==\"}";
+    assert_int_equal(dead_letter_read(slice_str(line), &arena, &letter, &err), 0);
+    assert_true(slice_eq(letter.value, slice_str("{\"a\":1}")));
+    arena_reset(&arena);
+}
+
 #define test(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void)
@@ -335,6 +346,7 @@ int main(void)
         test(test_rotation),
         test(test_bad_lines),
         test(test_base64),
+        test(test_mended_by_hand),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(&arena);

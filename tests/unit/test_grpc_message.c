@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "grpc/message.h"
 #include "base/wire.h"
+#include "grpc/message.h"
 
 static struct slice items[ITEMS_MAX];
 static struct buf bytes, out;

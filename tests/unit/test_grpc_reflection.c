@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
+#include "base/wire.h"
 #include "grpc/health.h"
 #include "grpc/reflection.h"
-#include "base/wire.h"
 
 static struct buf asked, out;
 

@@ -271,7 +271,7 @@ static void test_rules(void **state)
         {"format=csv|user=1|item=65", "kafka_item is \"65\""},
         {"format=csv|user=1|item=2.1", "kafka_item is \"2.1\""},
         {"format=csv|user=1|item=2|time=01|type=", "kafka_user is \"1\" and kafka_time is \"01\", expected two places"},
-        {"format=protobuf", "kafka_user is \"user\", expected the number of a field"},
+        {"format=protobuf", "kafka_user is \"user\", expected a field's number"},
         {"format=protobuf|user=1|item=536870912", "kafka_item is"},
         {"format=protobuf|user=1 packed|item=2", "kafka_user is"},
         {"play=", "kafka_play is empty"},

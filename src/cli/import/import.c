@@ -9,12 +9,14 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/import/import_input.h"
+#include "cli/import/import_letters.h"
 #include "cli/import/import_reader.h"
 #include "cli/import/import_remote.h"
 #include "cli/import/import_tally.h"
@@ -22,13 +24,15 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
+#include "kafka/dead_letters.h"
 #include "store/bulk.h"
 #include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char help[] =
     "Loads plays from files: into the data folder, or into a running server.\n\n"
-    "Usage: unseen import [--to ADDRESS] [OPTION ...] FILE...\n\n"
+    "Usage: unseen import [--to ADDRESS] [OPTION ...] FILE...\n"
+    "       unseen import --dead-letters [--to ADDRESS] [OPTION ...] [FILE...]\n\n"
     "A FILE is TSV, CSV (quotes as in RFC 4180) or NDJSON, plain or packed with gzip or zstd; - is standard input.\n"
     "Each line is a play: when (unix time in milliseconds), which user, which item. Ids are 1 to 255 bytes.\n\n"
     "  1383782400000<tab>u42<tab>video:7                              TSV\n"
@@ -42,6 +46,7 @@ static const char help[] =
     "      --to ADDRESS       send to the server at host:port, tls://host:port or unix:/path; its password is\n"
     "                         requirepass of the configuration, or $UNSEEN_PASSWORD; $UNSEEN_USER: its account\n"
     "      --format FORMAT    tsv, csv or ndjson (default: told by each file's first line)\n"
+    "      --dead-letters     load messages of Kafka that could not be read: those in the data folder, or in FILE\n"
     "      --strict           stop at the first malformed line. Files are checked before anything is loaded; of a "
     "pipe\n"
     "                         or standard input, what came before that line is loaded\n"
@@ -49,23 +54,28 @@ static const char help[] =
     "      --json             print the summary as JSON\n"
     "      --quiet            print no summary and no progress\n\n"
     "A pipe may stay open: what it gave is loaded within a second, and a line says how many events are durable.\n\n"
+    "Dead letters are read by the options of [kafka] as they are now, so correct those first, or the letters in their\n"
+    "files. A letter leaves its file once what it says is durable; what still can't be read stays. Deliveries need a\n"
+    "running server (--to), which takes them as of now; others stay.\n\n"
     "Exit code: 0 loaded (malformed lines or not); 1 failed, refused by the server, or nothing but malformed lines;\n"
     "2 wrong usage.\n\n"
     "Examples:\n"
     "  unseen import plays.tsv.gz\n"
     "  unseen import --dry-run --strict january.csv february.csv\n"
     "  psql -c 'copy plays to stdout' | unseen import -\n"
-    "  unseen import --to 127.0.0.1:7979 plays.ndjson.zst\n";
+    "  unseen import --to 127.0.0.1:7979 plays.ndjson.zst\n"
+    "  unseen import --dead-letters --to 127.0.0.1:7979\n";
 
 enum { SUBMIT_MS = 1000 };
 
 struct import {
     const char *format_name, *to;
-    bool strict, dry_run, json, quiet;
+    bool strict, dry_run, json, quiet, dead_letters;
     enum import_format format;
     struct config cfg;
     struct import_reader reader;
     struct import_tally tally;
+    struct arena names; /* of files that the tally tells of */
     struct progress progress;
     struct store *store; /* at most one of these two is the target */
     struct import_remote *remote;
@@ -75,7 +85,7 @@ struct import {
     int64_t waiting_since_us; /* when the oldest of the others came; 0: there are none */
 };
 
-static int take(struct import *im, const struct import_event *event, const char *file, struct err *err)
+static int take(struct import *im, const struct import_event *event, const char *file, uint64_t line, struct err *err)
 {
     if (import_tally_time(&im->tally, event->at_ms) != IMPORT_TIME_GOOD) {
         return 0;
@@ -86,7 +96,7 @@ static int take(struct import *im, const struct import_event *event, const char 
     if (rc == 0 && im->store != NULL) {
         rc = im->store->bulk->add(im->store, event->at_ms, (int64_t)user, event->user, item, err);
     } else if (rc == 0 && im->remote != NULL) {
-        rc = import_remote_add(im->remote, event, file, im->reader.line, &im->tally, err);
+        rc = import_remote_add(im->remote, event, file, line, &im->tally, err);
     }
     return rc;
 }
@@ -99,7 +109,7 @@ static int drain(struct import *im, const char *file, bool check_only, struct er
     int rc = 0;
     for (enum import_answer answer; rc == 0 && (answer = import_reader_next(r, &event)) != IMPORT_MORE;) {
         if (answer == IMPORT_EVENT) {
-            rc = check_only ? 0 : take(im, &event, file, err);
+            rc = check_only ? 0 : take(im, &event, file, r->line, err);
         } else if (im->strict) {
             im->stopped = true;
             rc = err_set(err, ERR_INVALID, "%s:%llu: %s", file, (unsigned long long)r->line, r->err.text);
@@ -112,15 +122,18 @@ static int drain(struct import *im, const char *file, bool check_only, struct er
 }
 
 /* Waits until all that was read is durable. */
+static int make_durable(struct import *im, struct err *err)
+{
+    if (im->store != NULL) {
+        int rc = im->store->bulk->turn(im->store, err);
+        return rc < 0 ? rc : im->store->bulk->turn(im->store, err); /* with nothing to hand over it waits */
+    }
+    return im->remote != NULL ? import_remote_end(im->remote, &im->tally, err) : 0;
+}
+
 static int submit(struct import *im, const struct import_input *in, struct err *err)
 {
-    int rc = 0;
-    if (im->store != NULL) {
-        rc = im->store->bulk->turn(im->store, err);
-        rc = rc < 0 ? rc : im->store->bulk->turn(im->store, err); /* with nothing to hand over it waits */
-    } else {
-        rc = import_remote_end(im->remote, &im->tally, err);
-    }
+    int rc = make_durable(im, err);
     if (rc < 0) {
         return rc;
     }
@@ -202,6 +215,110 @@ static int read_files(struct import *im, const struct cli_options *options, bool
     return rc;
 }
 
+static int take_delivery(struct import *im, const struct message_event *event, const char *file, uint64_t line,
+                         bool *stays, struct err *err)
+{
+    if (im->store != NULL) {
+        *stays = true;
+        import_tally_malformed(&im->tally, file, line, "a delivery: it needs a running server, see --to");
+        return 0;
+    }
+    for (size_t i = 0; i < event->n; i++) {
+        uint64_t user = hash_id(im->seed, event->user), item = hash_id(im->seed, event->items[i]);
+        int rc = import_tally_event(&im->tally, event->at_ms, user, item, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return im->remote == NULL
+               ? 0
+               : import_remote_deliver(im->remote, event->user, event->items, event->n, file, line, &im->tally, err);
+}
+
+/* What a letter says. *stays: not all of it could be taken. */
+static int take_letter(struct import *im, const struct message_event *event, const char *file, uint64_t line,
+                       bool *stays, struct err *err)
+{
+    uint64_t ahead = im->tally.ahead;
+    int rc = 0;
+    if (event->kind == STORE_DELIVERY && event->n > 0 &&
+        import_tally_time(&im->tally, event->at_ms) == IMPORT_TIME_GOOD) {
+        rc = take_delivery(im, event, file, line, stays, err);
+    }
+    for (size_t i = 0; rc == 0 && event->kind == STORE_PLAY && i < event->n; i++) {
+        const struct import_event play = {event->at_ms, event->user, event->items[i]};
+        rc = take(im, &play, file, line, err);
+    }
+    *stays |= im->tally.ahead > ahead; /* its time may be good later, or mended */
+    return rc == 0 && im->remote != NULL ? import_remote_flush(im->remote, &im->tally, err) : rc;
+}
+
+/* The file goes only when all of it is durable; where the server refused some, it stays as it was. */
+static int read_letters(struct import *im, struct message_rules *rules, const char *path, struct err *err)
+{
+    struct import_letters *letters;
+    struct message_event event;
+    struct import_tally *t = &im->tally;
+    uint64_t refused = t->refused, *taken = &t->letters_taken, *kept = &t->letters_kept;
+    char *file = arena_copy(&im->names, path, strlen(path) + 1);
+    if (file == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    int rc = import_letters_open(file, !im->dry_run, rules, &letters, err);
+    if (rc < 0) {
+        return rc;
+    }
+    while ((rc = import_letters_next(letters, &event, err)) == 1 || rc == ERR_INVALID) {
+        bool stays = false;
+        uint64_t line = import_letters_line(letters);
+        if (rc == ERR_INVALID) {
+            import_tally_malformed(t, file, line, err->text);
+            continue;
+        }
+        rc = take_letter(im, &event, file, line, &stays, err);
+        rc = rc == 0 && stays ? import_letters_keep(letters, err) : rc;
+        if (rc < 0) {
+            break;
+        }
+    }
+    rc = rc < 0 ? rc : make_durable(im, err);
+    if (rc == 0 && t->refused > refused) {
+        *kept += import_letters_line(letters);
+    } else if (rc == 0) {
+        rc = import_letters_end(letters, taken, kept, err);
+    }
+    import_letters_close(letters);
+    return rc;
+}
+
+/* Those that are named, or all of the data folder. */
+static int read_all_letters(struct import *im, const struct cli_options *options, struct err *err)
+{
+    struct message_rules *rules;
+    char path[PATH_MAX];
+    uint64_t number = 0;
+    int more = 0, rc = message_rules_new(&im->cfg, &rules, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (int i = 0; rc == 0 && i < options->n_words; i++) {
+        rc = read_letters(im, rules, options->words[i], err);
+    }
+    bool folder = options->n_words == 0;
+    if (rc == 0 && folder && !im->dry_run) {
+        rc = dead_letters_seal(im->cfg.data, err);
+    }
+    while (rc == 0 && folder && (more = dead_letters_next(im->cfg.data, number, &number, path, err)) > 0) {
+        rc = read_letters(im, rules, path, err);
+    }
+    if (rc == 0 && more == 0 && folder && im->dry_run) {
+        snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, im->cfg.data);
+        rc = access(path, F_OK) == 0 ? read_letters(im, rules, path, err) : 0;
+    }
+    message_rules_free(rules);
+    return rc < 0 ? rc : more;
+}
+
 /* Opens the target and sets the limits of good times by its clock and retention. */
 static int begin(struct import *im, struct err *err)
 {
@@ -252,7 +369,7 @@ static int run(struct import *im, const struct cli_options *options, struct err 
         return err_set(err, rc, "out of memory");
     }
     /* A file that isn't there must not leave a new folder behind. */
-    for (int i = 0; i < options->n_words; i++) {
+    for (int i = 0; i < options->n_words && !im->dead_letters; i++) {
         if ((rc = import_input_check(options->words[i], err)) < 0) {
             return rc;
         }
@@ -263,8 +380,9 @@ static int run(struct import *im, const struct cli_options *options, struct err 
     if ((rc = begin(im, err)) < 0) {
         return rc;
     }
+    im->tally.of_letters = im->dead_letters;
     int64_t began = clock_stopwatch_us();
-    rc = read_files(im, options, false, err);
+    rc = im->dead_letters ? read_all_letters(im, options, err) : read_files(im, options, false, err);
     if (rc == 0) {
         rc = end(im, err);
     } else if (im->stopped) {
@@ -314,12 +432,16 @@ int cli_import(int argc, char **argv)
 {
     struct import im = {.format = IMPORT_AUTO};
     const struct cli_flag flags[] = {
-        {"to", NULL, &im.to},         {"format", NULL, &im.format_name},
-        {"strict", &im.strict, NULL}, {"dry-run", &im.dry_run, NULL},
-        {"json", &im.json, NULL},     {"quiet", &im.quiet, NULL},
+        {"to", NULL, &im.to},
+        {"format", NULL, &im.format_name},
+        {"strict", &im.strict, NULL},
+        {"dry-run", &im.dry_run, NULL},
+        {"json", &im.json, NULL},
+        {"quiet", &im.quiet, NULL},
+        {"dead-letters", &im.dead_letters, NULL},
         {NULL, NULL, NULL},
     };
-    const struct cli_syntax syntax = {"import", help, "a FILE, or - for standard input", 1, -1, flags, false};
+    const struct cli_syntax syntax = {"import", help, "a FILE, or - for standard input", 0, -1, flags, false};
     struct cli_options options;
     int exit_code;
     if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
@@ -327,6 +449,13 @@ int cli_import(int argc, char **argv)
     }
     if (im.format_name != NULL && import_format_parse(im.format_name, &im.format) < 0) {
         return cli_misuse("import", "--format '%s': expected tsv, csv or ndjson", im.format_name);
+    }
+    if (options.n_words == 0 && !im.dead_letters) {
+        return cli_misuse("import",
+                          "expected a FILE, or - for standard input, got 0 arguments: see unseen help import");
+    }
+    if (im.dead_letters && (im.strict || im.format_name != NULL || count_standard_input(&options) > 0)) {
+        return cli_misuse("import", "--dead-letters goes with neither --strict nor --format nor standard input");
     }
     if (count_standard_input(&options) > 1) {
         return cli_misuse("import", "- is given twice, but standard input can be read only once");
@@ -348,5 +477,6 @@ int cli_import(int argc, char **argv)
     exit_code = rc < 0 ? cli_fail(&err) : finish(&im);
     import_reader_free(&im.reader);
     import_tally_free(&im.tally);
+    arena_free(&im.names);
     return exit_code;
 }

@@ -114,31 +114,55 @@ static int collect(struct import_remote *r, size_t left, struct import_tally *ta
     return 0;
 }
 
-int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err)
+/* Sends the words that are there, whose answer will be counted for n items of file:line. */
+static int send_words(struct import_remote *r, size_t n_words, const char *file, uint64_t line, size_t n,
+                      struct import_tally *tally, struct err *err)
 {
-    if (r->n == 0) {
-        return 0;
-    }
     if (r->n_sent == PIPELINE_MAX) {
         int rc = collect(r, PIPELINE_MAX / 2, tally, err);
         if (rc < 0) {
             return rc;
         }
     }
-    char time[24];
-    int len = snprintf(time, sizeof(time), "%" PRId64, r->at_ms);
-    r->words[0] = slice_str("PLAYEDAT");
-    r->words[2] = slice_of(time, (size_t)len);
-    int rc = client_queue(r->client, r->words, 3 + r->n, err);
+    int rc = client_queue(r->client, r->words, n_words, err);
     if (rc < 0) {
         return rc;
     }
     size_t at = (r->oldest + r->n_sent++) % PIPELINE_MAX;
-    r->sent[at].file = r->file;
-    r->sent[at].line = r->line;
-    r->sent[at].n = r->n;
-    r->n = 0;
+    r->sent[at].file = file;
+    r->sent[at].line = line;
+    r->sent[at].n = n;
     return 0;
+}
+
+int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err)
+{
+    if (r->n == 0) {
+        return 0;
+    }
+    char time[24];
+    int len = snprintf(time, sizeof(time), "%" PRId64, r->at_ms);
+    r->words[0] = slice_str("PLAYEDAT");
+    r->words[2] = slice_of(time, (size_t)len);
+    int rc = send_words(r, 3 + r->n, r->file, r->line, r->n, tally, err);
+    if (rc == 0) {
+        r->n = 0;
+    }
+    return rc;
+}
+
+int import_remote_deliver(struct import_remote *r, struct slice user, const struct slice *items, size_t n,
+                          const char *file, uint64_t line, struct import_tally *tally, struct err *err)
+{
+    int rc = import_remote_flush(r, tally, err);
+    r->words[0] = slice_str("DELIVERED");
+    r->words[1] = user;
+    for (size_t at = 0; rc == 0 && at < n; at += GROUP_MAX) {
+        size_t some = n - at < GROUP_MAX ? n - at : GROUP_MAX;
+        memcpy(r->words + 2, items + at, some * sizeof(*items));
+        rc = send_words(r, 2 + some, file, line, some, tally, err);
+    }
+    return rc;
 }
 
 int import_remote_add(struct import_remote *r, const struct import_event *event, const char *file, uint64_t line,

@@ -24,6 +24,10 @@ void import_remote_close(struct import_remote *r);
 int import_remote_add(struct import_remote *r, const struct import_event *event, const char *file, uint64_t line,
                       struct import_tally *tally, struct err *err);
 
+/* The same for a delivery of n items, which the server takes as of now. They may go at once. */
+int import_remote_deliver(struct import_remote *r, struct slice user, const struct slice *items, size_t n,
+                          const char *file, uint64_t line, struct import_tally *tally, struct err *err);
+
 /* Hands on what was added, so that its ids may go. */
 int import_remote_flush(struct import_remote *r, struct import_tally *tally, struct err *err);
 

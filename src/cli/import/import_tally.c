@@ -93,7 +93,11 @@ static void print_count(const char *name, uint64_t n)
 
 void import_tally_print(const struct import_tally *t, bool dry_run)
 {
-    char text[OUTPUT_TEXT], name[MONTH_TEXT];
+    char text[OUTPUT_TEXT], other[OUTPUT_TEXT], name[MONTH_TEXT];
+    if (t->of_letters) {
+        print_count("letters", t->letters_taken + t->letters_kept);
+        printf("   %s taken, %s kept\n", count_text(t->letters_taken, text), count_text(t->letters_kept, other));
+    }
     print_count("events", t->events);
     puts(dry_run ? "   read, none loaded" : "");
     print_count("users", distinct_count(&t->users));
@@ -138,6 +142,10 @@ void import_tally_print_json(const struct import_tally *t, bool dry_run)
     struct json j = {.out = stdout};
     json_open(&j, NULL, '{');
     json_bool(&j, "dry_run", dry_run);
+    if (t->of_letters) {
+        json_number(&j, "letters_taken", (int64_t)t->letters_taken);
+        json_number(&j, "letters_kept", (int64_t)t->letters_kept);
+    }
     json_number(&j, "events", (int64_t)t->events);
     json_number(&j, "users", (int64_t)distinct_count(&t->users));
     json_number(&j, "items", (int64_t)distinct_count(&t->items));
