@@ -23,6 +23,13 @@ CREATE TABLE positions (
     -- there. source: TEXT, or BLOB when it is no UTF-8; next: the first thing of it that is not taken yet.
     source PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID;
 
+CREATE TABLE forgets (
+    -- What was forgotten, for as long as retention: events whose stated time is not later are dropped, so that no replay
+    -- brings them back. user_key: never the id; item_hash: 0 for all of the user; at: unix ms; id: of the sequence of the
+    -- rows. What is beyond `forgets` in meta of history.db is still to be erased there.
+    user_key INTEGER NOT NULL, item_hash INTEGER NOT NULL, at INTEGER NOT NULL, id INTEGER NOT NULL,
+    PRIMARY KEY (user_key, item_hash)) WITHOUT ROWID;
+
 CREATE TABLE noted (
     -- Users whose plays still stand in the old Redis, or did. id: in the order in which they were noted; user: TEXT, or
     -- BLOB when it is no UTF-8; state: 0 waits, 1 migrated, 2 left because of a problem, 3 ended by FORGET: then user is

@@ -143,6 +143,21 @@ INSERT INTO sessions (session, ids, used) VALUES (?1, ?2, ?3);
 -- :sessions_delete
 DELETE FROM sessions;
 
+-- :tombstones_all
+SELECT user_key, item_hash, at, id FROM forgets;
+-- :tombstones_after
+SELECT user_key, item_hash, id FROM forgets WHERE id > ?1 ORDER BY id;
+-- :tombstone_put
+INSERT INTO forgets (user_key, item_hash, at, id) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (user_key, item_hash) DO UPDATE SET at = max(at, excluded.at), id = excluded.id;
+-- :tombstones_delete_user
+DELETE FROM forgets WHERE user_key = ?1 AND item_hash <> 0;
+-- :tombstones_expire
+DELETE FROM forgets WHERE at < ?1;
+-- :tombstones_problems_found
+SELECT 'staging.db: a row of forgets can''t be read' FROM forgets WHERE NOT (typeof(user_key) = 'integer' AND typeof(item_hash) = 'integer' AND typeof(at) = 'integer' AND typeof(id) = 'integer' AND id >= 0);
+-- :repair_tombstones
+DELETE FROM forgets WHERE NOT (typeof(user_key) = 'integer' AND typeof(item_hash) = 'integer' AND typeof(at) = 'integer' AND typeof(id) = 'integer' AND id >= 0);
+
 -- :positions_all
 SELECT source, next FROM positions;
 -- :position_put

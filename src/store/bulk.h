@@ -18,6 +18,7 @@ struct store_bulk_ops {
      * was ended. It is handed over by turn alone: that waits until what was handed over before is durable, and
      * then hands over what was added since. */
     int (*begin)(struct store *s, bool serving, struct err *err);
+    /* What is not newer than a forget of its user or item is passed over, and counted. */
     int (*add)(struct store *s, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err);
     /* rank: 1 is the oldest; at most STORE_RANK_MAX. Below the id of everything that is delivered here. */
     int (*deliver)(struct store *s, int64_t at_ms, int64_t key, struct slice user, struct slice item,

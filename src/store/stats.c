@@ -76,6 +76,11 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         GAUGE(shared_keys, "shared_keys", "Users who share their 64-bit key with another one."),
         COUNTER(users_forgotten, "users_forgotten", "Users that were forgotten."),
         COUNTER(items_forgotten, "items_forgotten", "Single items that were made unseen again."),
+        GAUGE(tombstones, "tombstones",
+              "Forgotten users and items that are remembered, so that no replay brings them back."),
+        COUNTER(
+            forgotten_dropped, "forgotten_dropped",
+            "Plays and deliveries that were dropped: their stated time is before their user or item was forgotten."),
         GAUGE(staged_rows, "staged_rows", "Plays and deliveries that are durable and not yet flushed."),
         GAUGE(staged_bytes, "staged_bytes", "Memory of the staged plays and deliveries."),
         GAUGE(staging_wal_bytes, "staging_wal_bytes", "Size of the write-ahead log of staging.db."),

@@ -19,6 +19,8 @@ struct store_stats {
     uint64_t damaged_answers; /* questions answered without a damaged month */
     uint64_t shared_keys;     /* gauge */
     uint64_t users_forgotten, items_forgotten;
+    uint64_t tombstones;                           /* gauge: users and items whose forget is remembered */
+    uint64_t forgotten_dropped;                    /* plays and deliveries of a stated time, older than a forget */
     uint64_t staged_rows, staged_bytes;            /* gauges */
     uint64_t staging_wal_bytes, history_wal_bytes; /* gauges */
     uint64_t wal_pauses;

@@ -82,6 +82,9 @@ struct store_event {
     const uint8_t *items; /* read with store_event_item */
 };
 bool store_batch_next(const struct store_batch *batch, size_t *at, struct store_event *out);
+/* Drops items, in place. An event of which none is left stays, since others count the events. Returns how many. */
+uint32_t store_batch_drop(struct store_batch *batch,
+                          bool (*drops)(void *arg, const struct store_event *event, uint64_t hash), void *arg);
 const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64_t *hash); /* returns the next */
 
 /* FORGET user [item ...]: n_items == 0 forgets the user. The caller keeps the memory behind the slices until
@@ -95,7 +98,9 @@ struct store_forget {
     size_t n_items;
     int first_month; /* of the window: an item counts as seen when it is seen from here on */
     int64_t answer;  /* user: 1 if known, else 0; items: how many were seen and no longer are */
-    uint64_t before; /* the store's own: rows with lower ids are older than the forget */
+    uint64_t before; /* the store's own: rows with lower ids are older than the forget; */
+    uint64_t id;     /* its place in their sequence; */
+    int64_t at_ms;   /* and its time */
     struct err err;
     void (*done)(struct store_forget *forget);
     void *owner;

@@ -82,6 +82,7 @@ unit_tests = \
 	tests/unit/test_text \
 	tests/unit/test_thread_queue \
 	tests/unit/test_timeline \
+	tests/unit/test_tombstones \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
 

@@ -286,6 +286,78 @@ static void positions_go_with_their_batch(struct store_fixture *f)
     assert_false(seen(f, "u", "c")); /* refused as a whole */
 }
 
+/* --- promises: a replay undoes no forget --- */
+
+static void replay(struct store_fixture *f, enum store_kind kind, int64_t at, const char *user, const char *item)
+{
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    struct slice ids[] = {slice_str(item), slice_str("beside")};
+    uint64_t hashes[] = {hash_id(SEED, ids[0]), hash_id(SEED, ids[1])};
+    add(&batch, STORE_PLAY, START, "beside", "a");
+    assert_int_equal(store_batch_add(&batch, kind, at, STORE_STATED, key_of(user), slice_str(user), ids, hashes, 2), 0);
+    add(&batch, STORE_PLAY, START, "beside", "b");
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    assert_int_equal(batch.err.code, 0); /* as for any play that is too old to matter */
+    assert_int_equal(batch.events, 3);
+    buf_free(&batch.bytes);
+}
+
+static void a_replay_undoes_no_forget(struct store_fixture *f)
+{
+    replay(f, STORE_PLAY, START - 5, "u", "a");
+    replay(f, STORE_DELIVERY, START - 5, "u", "d");
+    settle(f);
+    assert_true(seen(f, "u", "a"));
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_int_equal(forget(f, "stranger", NULL), 0); /* whose plays may still come */
+    settle(f);
+    uint64_t dropped = stats(f).forgotten_dropped;
+    replay(f, STORE_PLAY, START - 5, "u", "a");
+    replay(f, STORE_DELIVERY, START, "u", "d");
+    replay(f, STORE_PLAY, START - 5, "stranger", "a");
+    assert_int_equal(stats(f).forgotten_dropped - dropped, 6);
+    assert_int_equal(stats(f).tombstones, 2);
+    settle(f);
+    assert_false(known(f, "u"));
+    assert_false(known(f, "stranger"));
+    assert_true(seen(f, "beside", "b"));
+    advance(f, 1000);
+    replay(f, STORE_PLAY, START + 1, "u", "new");
+    play(f, "stranger", "b");
+    record_at(f, STORE_PLAY, START - 5, "stranger", "stamped");
+    settle(f);
+    assert_false(seen(f, "u", "a"));
+    assert_true(seen(f, "u", "new"));
+    assert_true(seen(f, "stranger", "b"));
+    assert_true(seen(f, "stranger", "stamped"));
+}
+
+static void a_replay_undoes_no_unseeing(struct store_fixture *f)
+{
+    replay(f, STORE_PLAY, START - 5, "u", "a");
+    replay(f, STORE_PLAY, START - 5, "u", "b");
+    settle(f);
+    assert_int_equal(forget(f, "u", "a"), 1);
+    settle(f);
+    replay(f, STORE_PLAY, START - 5, "u", "a");
+    replay(f, STORE_PLAY, START - 5, "u", "c");
+    settle(f);
+    assert_false(seen(f, "u", "a"));
+    assert_true(seen(f, "u", "b"));
+    assert_true(seen(f, "u", "c"));
+    assert_true(seen(f, "u", "beside"));
+    advance(f, 1000);
+    replay(f, STORE_PLAY, START + 1, "u", "a");
+    settle(f);
+    assert_true(seen(f, "u", "a"));
+    assert_int_equal(forget(f, "u", NULL), 1);
+    replay(f, STORE_PLAY, START + 1, "u", "b");
+    settle(f);
+    assert_false(known(f, "u"));
+}
+
 /* As prefixes of one another, with NUL, not UTF-8, and as long as they may be. */
 static void ids_of_any_bytes(struct store_fixture *f)
 {
@@ -876,6 +948,8 @@ static const struct promise {
     PROMISE(many_are_under_way),
     PROMISE(again_is_once),
     PROMISE(positions_go_with_their_batch),
+    PROMISE(a_replay_undoes_no_forget),
+    PROMISE(a_replay_undoes_no_unseeing),
     PROMISE(ids_of_any_bytes),
     PROMISE(many_users),
     PROMISE(users_who_share_a_key),

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { EVENT_HEAD = 1 + 8 + 8 + 1 + 4, ITEM_HEAD = 8 + 1, STATED = 0x80 };
+enum { EVENT_HEAD = 1 + 8 + 8 + 1 + 4, ITEM_HEAD = 8 + 1, COUNT_AT = 1 + 8 + 8 + 1, STATED = 0x80 };
 
 static uint8_t *put(uint8_t *at, const void *bytes, size_t len)
 {
@@ -77,4 +77,39 @@ const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64
     item->len = items[8];
     item->data = (const char *)items + ITEM_HEAD;
     return items + ITEM_HEAD + item->len;
+}
+
+uint32_t store_batch_drop(struct store_batch *batch,
+                          bool (*drops)(void *arg, const struct store_event *event, uint64_t hash), void *arg)
+{
+    uint8_t *base = (uint8_t *)batch->bytes.data;
+    struct store_event event;
+    size_t to = 0;
+    uint32_t dropped = 0;
+    for (size_t at = 0, from = 0; store_batch_next(batch, &at, &event); from = at) {
+        uint8_t *head = base + to;
+        uint32_t kept = 0;
+        size_t head_len = (size_t)(event.items - base) - from;
+        const uint8_t *next = event.items;
+        memmove(head, base + from, head_len);
+        event.user.data = (const char *)head + EVENT_HEAD;
+        to += head_len;
+        for (uint32_t i = 0; i < event.n; i++) {
+            struct slice item;
+            uint64_t hash;
+            const uint8_t *p = next;
+            next = store_event_item(p, &item, &hash);
+            if (!drops(arg, &event, hash)) {
+                size_t len = (size_t)(next - p);
+                memmove(base + to, p, len);
+                to += len;
+                kept++;
+            }
+        }
+        memcpy(head + COUNT_AT, &kept, sizeof kept);
+        dropped += event.n - kept;
+    }
+    batch->bytes.len = to;
+    batch->rows -= dropped;
+    return dropped;
 }

@@ -15,6 +15,7 @@
  */
 #include "store/codec/user_snapshot.h"
 
+#include "base/calendar.h"
 #include "base/hash.h"
 #include "base/varint.h"
 
@@ -291,4 +292,26 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
         bad(&in, "something left over");
     }
     return in.result;
+}
+
+void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms)
+{
+    if (forgotten_ms == INT64_MIN) {
+        return;
+    }
+    const int last = month_of_ms(forgotten_ms);
+    for (; p->n_months > 0 && p->months[0].month <= last; p->n_months--) {
+        p->months++;
+    }
+    for (; p->n_plays > 0 && p->plays[0].month <= last; p->n_plays--) {
+        p->plays++;
+    }
+    if (p->last_month <= last) {
+        p->last_month = 0;
+        p->n_exceptions = 0;
+    }
+    p->deliveries = slice_of("", 0); /* nobody knows their times */
+    for (; p->n_damaged > 0 && p->damaged[0] <= last; p->n_damaged--) {
+        p->damaged++;
+    }
 }

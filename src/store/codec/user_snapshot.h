@@ -45,6 +45,10 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);
 int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out,
                          struct err *err);
 
+/* Leaves of a snapshot what is surely newer than a forget of its user (INT64_MIN: there was none): the months after the
+ * forget's. A filter doesn't know the days of its plays, and deliveries have no time. */
+void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms);
+
 /* Whether it has the version of noted users; nothing else of it is read. */
 static inline bool user_snapshot_may_migrate(struct slice bytes)
 {

@@ -9,6 +9,7 @@
 #include "store/positions.h"
 #include "store/stats.h"
 #include "store/thread_queue.h"
+#include "store/tombstones.h"
 
 /* A month's filter that was imported, as its blob. */
 struct memory_month {
@@ -50,6 +51,7 @@ struct memory_store {
     pthread_t thread;
     struct thread_queue queue;
     struct position_set *positions;
+    struct tombstones *tombstones;
 
     pthread_mutex_t clock_mutex;
     struct guard guard;

@@ -60,6 +60,7 @@ static int read_snapshot(struct plan *p, struct slice bytes)
     if (in->migration_state) {
         return store_lacks(&p->s->base, "users who are still to come from another Redis", p->err);
     }
+    user_snapshot_forget(in, tombstones_user_ms(p->s->tombstones, in->key));
     p->newest = in->last_month;
     for (size_t i = 0; i < in->n_months; i++) {
         p->newest = in->months[i].month > p->newest ? in->months[i].month : p->newest;

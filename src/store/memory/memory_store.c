@@ -149,6 +149,7 @@ static void free_store(struct memory_store *s)
 {
     memory_free_all(s);
     position_set_free(s->positions);
+    tombstones_free(s->tombstones);
     arena_free(&s->arena);
     delivered_codec_free(&s->codec);
     thread_queue_destroy(&s->queue);
@@ -213,7 +214,7 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->loaded, NULL);
     memory_clock_start(s, o->built_ms != 0 ? o->built_ms : clock_built_ms());
-    if ((s->positions = position_set_new()) == NULL) {
+    if ((s->positions = position_set_new()) == NULL || (s->tombstones = tombstones_new()) == NULL) {
         free_store(s);
         return err_set(err, ERR_NOMEM, "out of memory");
     }

@@ -53,7 +53,7 @@ static int promise_deliveries(struct memory_store *s, struct memory_user *u, siz
 
 static bool is_kept(const struct store_event *event, int first_kept)
 {
-    return month_of_ms(event->at_ms) >= first_kept;
+    return event->n > 0 && month_of_ms(event->at_ms) >= first_kept;
 }
 
 static int promise(struct memory_store *s, const struct store_batch *batch, int first_kept, struct copies *copies)
@@ -141,6 +141,7 @@ static void apply(struct memory_store *s, const struct store_batch *batch, int f
 void memory_record(struct memory_store *s, struct store_batch *batch)
 {
     int first_kept = memory_first_kept(s);
+    uint64_t dropped = tombstones_drop(s->tombstones, batch);
     struct copies copies = {.items = calloc(batch->rows + 1, sizeof(struct slice)),
                             .most = (size_t)config_now(s->cfg)->delivered_max};
     int result = memory_time_known(&s->base, &batch->err);
@@ -157,6 +158,7 @@ void memory_record(struct memory_store *s, struct store_batch *batch)
     if (result == 0) {
         apply(s, batch, first_kept, &copies);
         position_set_move(s->positions, batch);
+        s->stats.forgotten_dropped += dropped;
         s->stats.commits++;
         s->stats.rows_recorded += batch->rows;
     } else {
@@ -233,10 +235,30 @@ static int forget_items(struct memory_store *s, struct memory_user *u, struct st
     return result < 0 ? err_set(&forget->err, result, "out of memory while forgetting") : 0;
 }
 
+static void add_tombstones(struct memory_store *s, const struct store_forget *forget)
+{
+    int64_t later, earlier;
+    memory_now(&s->base, &later, &earlier);
+    struct tombstone t = {.key = forget->key, .item = TOMBSTONE_USER, .at_ms = later};
+    if (forget->n_items == 0) {
+        tombstones_put(s->tombstones, &t);
+    }
+    for (size_t i = 0; i < forget->n_items; i++) {
+        t.item = tombstone_item(forget->hashes[i]);
+        tombstones_put(s->tombstones, &t);
+    }
+    s->stats.tombstones = tombstones_count(s->tombstones);
+}
+
 void memory_forget(struct memory_store *s, struct store_forget *forget)
 {
     forget->err = (struct err){0};
     forget->answer = 0;
+    if (tombstones_reserve(s->tombstones, forget->n_items + 1) < 0) {
+        err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
+        forget->done(forget);
+        return;
+    }
     pthread_mutex_lock(&s->mutex);
     struct memory_user *u = memory_find(s, forget->key, forget->user);
     if (u != NULL && u->n_damaged > 0 && forget->n_items > 0 && config_now(s->cfg)->on_damage == DAMAGE_ERROR) {
@@ -247,6 +269,9 @@ void memory_forget(struct memory_store *s, struct store_forget *forget)
         forget->answer = u->known;
         s->stats.users_forgotten += u->known;
         memory_drop(s, u);
+    }
+    if (forget->err.code == 0) {
+        add_tombstones(s, forget);
     }
     pthread_mutex_unlock(&s->mutex);
     forget->done(forget);

@@ -39,6 +39,7 @@ struct bulk;
 struct migration_users;
 struct feed;
 struct position_set;
+struct tombstones;
 struct backup;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
@@ -80,6 +81,8 @@ enum { FORGET_COUNTERS = 256 };
     X(shared_keys)                                                                                                     \
     X(users_forgotten)                                                                                                 \
     X(items_forgotten)                                                                                                 \
+    X(tombstones)                                                                                                      \
+    X(forgotten_dropped)                                                                                               \
     X(staging_wal_bytes)                                                                                               \
     X(history_wal_bytes)                                                                                               \
     X(wal_pauses)                                                                                                      \
@@ -155,6 +158,7 @@ struct sqlite_store {
     struct migration_users *users_to_migrate;
     struct feed *feed;
     struct position_set *positions;
+    struct tombstones *tombstones;
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */

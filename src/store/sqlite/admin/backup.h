@@ -76,7 +76,7 @@ uint64_t backup_file_size(const char *folder, const char *name); /* 0: there is 
 /* --- backup_mend.c: makes copies from two moments consistent --- */
 
 /* A forget, kept until the copies are made. */
-int backup_note_forget(struct buf *forgotten, struct slice user, const struct slice *items, size_t n, uint64_t before);
+int backup_note_forget(struct buf *forgotten, const struct store_forget *forget);
 
 /* In the copy of staging.db: deletes the rows of the forgets and raises the highest row id. */
 int backup_mend_staging(const char *folder, const char *vfs, const struct buf *forgotten, uint64_t seed,

@@ -223,8 +223,7 @@ void backup_forgot(struct sqlite_store *s, const struct store_forget *forget)
 {
     pthread_mutex_lock(&s->backup_mutex);
     struct backup *b = s->backup;
-    if (b != NULL && b->noting && b->err.code == 0 &&
-        backup_note_forget(&b->forgotten, forget->user, forget->items, forget->n_items, forget->before) < 0) {
+    if (b != NULL && b->noting && b->err.code == 0 && backup_note_forget(&b->forgotten, forget) < 0) {
         err_set(&b->err, ERR_NOMEM, "out of memory for the forgets during the backup");
     }
     pthread_mutex_unlock(&s->backup_mutex);

@@ -2,8 +2,8 @@
  *
  *   flush    rows that were merged and deleted meanwhile are in both: a merge is a union, nothing is to be done.
  *   forget   erased in history, but the older copy of staging has the rows: they would come back with the first flush.
- *            So the historian notes each forget, and those rows are deleted here, as the stager had deleted them, and
- *            the notes of those users are ended.
+ *            So the historian notes each forget, and those rows are deleted here, as the stager had deleted them, the
+ *            notes of those users are ended, and its tombstone is added.
  *   ids      the deliveries in history may have higher row ids than any that the older copy knows. Later deliveries
  *            must get higher ones still, so the mark is raised.
  *   feed     what waits for the old Redis is sent from the store itself. A copy that sent it again, days later, would
@@ -21,32 +21,49 @@
 #include "store/sqlite/admin/backup.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/store.h"
+#include "store/tombstones.h"
 
 enum { FORGOTTEN_MAX = 64 << 20 }; /* bytes of notes: a million forgets and more */
 
-/* --- forgets: before (8 bytes), length of the user, length of the item (0: all of the user's rows), both ids --- */
+/* --- forgets: before, time (8 bytes each), length of the user, length of the item (0: all of the user's rows), both
+ * ids --- */
 
-static void note(struct buf *users_to_migrate, struct slice user, struct slice item, uint64_t before)
+enum { HEAD = 18 };
+
+static void note(struct buf *users_to_migrate, struct slice user, struct slice item, uint64_t before, int64_t at_ms)
 {
-    unsigned char head[10];
+    unsigned char head[HEAD];
     memcpy(head, &before, 8);
-    head[8] = (unsigned char)user.len;
-    head[9] = (unsigned char)item.len;
+    memcpy(head + 8, &at_ms, 8);
+    head[16] = (unsigned char)user.len;
+    head[17] = (unsigned char)item.len;
     buf_add(users_to_migrate, head, sizeof head);
     buf_add(users_to_migrate, user.data, user.len);
     buf_add(users_to_migrate, item.data, item.len);
 }
 
-int backup_note_forget(struct buf *users_to_migrate, struct slice user, const struct slice *items, size_t n,
-                       uint64_t before)
+int backup_note_forget(struct buf *users_to_migrate, const struct store_forget *forget)
 {
-    if (n == 0) {
-        note(users_to_migrate, user, slice_of("", 0), before);
+    if (forget->n_items == 0) {
+        note(users_to_migrate, forget->user, slice_of("", 0), forget->before, forget->at_ms);
     }
-    for (size_t i = 0; i < n; i++) {
-        note(users_to_migrate, user, items[i], before);
+    for (size_t i = 0; i < forget->n_items; i++) {
+        note(users_to_migrate, forget->user, forget->items[i], forget->before, forget->at_ms);
     }
     return users_to_migrate->failed || users_to_migrate->len > FORGOTTEN_MAX ? ERR_NOMEM : 0;
+}
+
+/* Its tombstone. The copy of history.db has carried it out. */
+static int put_tombstone(struct db *db, int64_t key, uint64_t item, int64_t at_ms, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONE_PUT, err);
+    db_bind_key(stmt, key);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 2, (int64_t)item);
+        sqlite3_bind_int64(stmt, 3, at_ms);
+        sqlite3_bind_int64(stmt, 4, 0);
+    }
+    return db_run(db, stmt, err);
 }
 
 static int put_forgotten(struct db *db, const struct buf *users_to_migrate, uint64_t seed, struct err *err)
@@ -54,22 +71,30 @@ static int put_forgotten(struct db *db, const struct buf *users_to_migrate, uint
     int result = db_run(db, db_stmt(db, SQL_FORGOTTEN_CREATE, err), err);
     for (size_t at = 0; at < users_to_migrate->len && result == 0;) {
         uint64_t before;
+        int64_t at_ms;
         const char *p = users_to_migrate->data + at;
         memcpy(&before, p, 8);
-        size_t user_len = (unsigned char)p[8];
-        size_t item_len = (unsigned char)p[9];
+        memcpy(&at_ms, p + 8, 8);
+        size_t user_len = (unsigned char)p[16];
+        size_t item_len = (unsigned char)p[17];
+        struct slice item = slice_of(p + HEAD + user_len, item_len);
+        int64_t key = hash_user_key(seed, slice_of(p + HEAD, user_len));
         sqlite3_stmt *stmt = db_stmt(db, SQL_FORGOTTEN_PUT, err);
         if (stmt != NULL) {
-            db_bind_id(stmt, 1, slice_of(p + 10, user_len));
+            db_bind_id(stmt, 1, slice_of(p + HEAD, user_len));
             sqlite3_bind_null(stmt, 2);
             if (item_len > 0) {
-                db_bind_id(stmt, 2, slice_of(p + 10 + user_len, item_len));
+                db_bind_id(stmt, 2, item);
             }
             sqlite3_bind_int64(stmt, 3, (int64_t)before);
-            sqlite3_bind_int64(stmt, 4, hash_user_key(seed, slice_of(p + 10, user_len)));
+            sqlite3_bind_int64(stmt, 4, key);
         }
         result = db_run(db, stmt, err);
-        at += 10 + user_len + item_len;
+        if (result == 0) {
+            uint64_t hash = item_len > 0 ? tombstone_item(hash_id(seed, item)) : TOMBSTONE_USER;
+            result = put_tombstone(db, key, hash, at_ms, err);
+        }
+        at += HEAD + user_len + item_len;
     }
     return result < 0 ? result : db_run(db, db_stmt(db, SQL_FORGOTTEN_INDEX, err), err);
 }

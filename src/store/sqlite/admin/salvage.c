@@ -225,7 +225,7 @@ static int do_staging(struct salvage *s, const char *folder, const struct backup
         result = salvage_staging(s, err);
     }
     if (result == 0 && !s->seed_known) { /* they are keys of the old seed */
-        result = db_exec(&s->to, "DELETE FROM noted WHERE state = 3", err);
+        result = db_exec(&s->to, "DELETE FROM noted WHERE state = 3; DELETE FROM forgets", err);
     }
     if (result == 0 && (result = db_meta_raise(&s->to, "high_water", s->high_water, err)) == 0) {
         result = db_meta_set_int(&s->to, "flushes", s->flushes, err);

@@ -124,7 +124,8 @@ int salvage_staging(struct salvage *s, struct err *err)
     }
     if (result < 0 || (result = take_set_aside(s, err)) < 0 ||
         (result = take(s, "noted", "id", "id, user, state", "?, ?, ?", &lost, err)) < 0 ||
-        (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0) {
+        (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0 ||
+        (result = salvage_copy(s, "forgets", "user_key, item_hash, at, id", err)) < 0) {
         return result;
     }
     return (result = take_feed(s, err)) < 0 ? result : take_positions(s, err);

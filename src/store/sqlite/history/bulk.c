@@ -163,10 +163,21 @@ static int find_entry(struct bulk *bulk, int64_t at_ms, int month, int64_t key, 
     return bulk->last != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
+/* All that is loaded has the time that its writer stated. */
+static bool is_forgotten(struct sqlite_store *s, int64_t at_ms, int64_t key, uint64_t item_hash)
+{
+    bool older = at_ms <= tombstones_item_ms(s->tombstones, key, item_hash);
+    COUNT(s, forgotten_dropped, older);
+    return older;
+}
+
 int bulk_add(struct store *base, int64_t at_ms, int64_t key, struct slice user, uint64_t item_hash, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
     struct bulk *bulk = s->bulk;
+    if (is_forgotten(s, at_ms, key, item_hash)) {
+        return 0;
+    }
     int month = month_of(bulk, at_ms);
     int result = find_entry(bulk, at_ms, month, key, user, err);
     if (result < 0) {
@@ -188,6 +199,9 @@ int bulk_deliver(struct store *base, int64_t at_ms, int64_t key, struct slice us
                  uint64_t item_hash, uint64_t rank, struct err *err)
 {
     struct bulk *bulk = sqlite_store(base)->bulk;
+    if (is_forgotten(sqlite_store(base), at_ms, key, item_hash)) {
+        return 0;
+    }
     int month = month_of(bulk, at_ms);
     int result = find_entry(bulk, at_ms, month, key, user, err);
     if (result < 0) {

@@ -86,7 +86,8 @@ static int forget_delivered(struct sqlite_store *s, struct store_forget *forget)
     for (size_t i = 0; i < n; i++) {
         bool gone = false;
         for (size_t j = 0; j < forget->n_items && !gone; j++) {
-            gone = list[i].hash == forget->hashes[j] && slice_eq(list[i].item, forget->items[j]);
+            gone = list[i].hash == forget->hashes[j] &&
+                   (forget->items == NULL || slice_eq(list[i].item, forget->items[j]));
         }
         if (!gone) {
             list[left++] = list[i];
@@ -186,6 +187,7 @@ static int forget_items(struct sqlite_store *s, struct store_forget *forget)
 static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
 {
     struct err *err = &forget->err;
+    history_settle(s, forget->id); /* refused, too */
     int result = history_begin(s, err);
     if (result < 0) {
         return result;
@@ -203,7 +205,7 @@ static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
     return history_commit(s, err);
 }
 
-void forget_history(struct sqlite_store *s, struct store_forget *forget)
+int forget_erase(struct sqlite_store *s, struct store_forget *forget)
 {
     struct db *db = &s->historian.db;
     struct err *err = &forget->err;
@@ -218,8 +220,14 @@ void forget_history(struct sqlite_store *s, struct store_forget *forget)
     if (!db->lost && (db_pragma(db, "secure_delete", 0, &off) < 0 || history_full(s, false, &off) < 0)) {
         log_warn("could not go back to synchronous=NORMAL", "error=%s", log_quote_str(off.text));
     }
+    return result;
+}
+
+void forget_history(struct sqlite_store *s, struct store_forget *forget)
+{
+    int result = forget_erase(s, forget);
     if (result < 0) {
-        log_warn("forget failed", "error=%s", log_quote_str(err->text));
+        log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
     } else if (forget->n_items == 0) {
         COUNT(s, users_forgotten, forget->answer);
         history_recount_lower(s);

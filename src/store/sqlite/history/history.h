@@ -98,8 +98,9 @@ struct historian {
     int64_t retention_seen;
     uint64_t losses; /* commits and checkpoints that failed */
     struct log_limit reopen_log;
-    int64_t met;    /* the highest row id of staging.db that a flush or a forget has brought; see pair.h */
-    int64_t marked; /* what history_mark() counted, in the transaction under way; 0: nothing */
+    int64_t met;     /* the highest row id of staging.db that a flush or a forget has brought; see pair.h */
+    int64_t settled; /* the highest id of a forget that is carried out or was refused */
+    int64_t marked;  /* what history_mark() counted, in the transaction under way; 0: nothing */
 };
 
 /* writer.c */
@@ -119,6 +120,8 @@ int history_full(struct sqlite_store *s, bool full, struct err *err); /* synchro
  * (pair.h). */
 int history_mark(struct sqlite_store *s, struct err *err);
 void history_met(struct sqlite_store *s, uint64_t row_id);
+/* Forgets up to this id are carried out, or were refused: what is marked from now on says so (staging/tombstones.c). */
+void history_settle(struct sqlite_store *s, uint64_t forget);
 /* One small commit under synchronous=FULL: everything committed before is durable when it returns. */
 int history_barrier(struct sqlite_store *s, struct err *err);
 /* Whether background work may write. Checkpoints a WAL that has grown; false while it can't shrink. */
@@ -182,6 +185,8 @@ int seal_step(struct sqlite_store *s, struct err *err);
 
 /* forget.c: a forget's second half, durable before it is answered */
 void forget_history(struct sqlite_store *s, struct store_forget *forget);
+/* The same without an answer, at start; of items only their hashes are known. */
+int forget_erase(struct sqlite_store *s, struct store_forget *forget);
 
 /* bulk.c */
 int bulk_begin(struct store *base, bool serving, struct err *err);

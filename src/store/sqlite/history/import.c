@@ -61,7 +61,9 @@ static int noted_user(const struct sqlite_store *s, struct slice snapshot, struc
     if (result == ERR_NOMEM) {
         return err_set(err, ERR_NOMEM, "%s", why.text);
     }
-    if (result < 0 || p.key != hash_user_key(s->seed, p.user)) {
+    /* What another Redis has of a user who was forgotten here is older than that. */
+    if (result < 0 || p.key != hash_user_key(s->seed, p.user) ||
+        tombstones_user_ms(s->tombstones, p.key) != INT64_MIN) {
         return 0;
     }
     *user = p.user;

@@ -41,6 +41,7 @@ static int read_snapshot(struct import_work *w, struct slice bytes)
     int64_t later;
     int64_t earlier;
     store_now(&w->s->base, &later, &earlier);
+    user_snapshot_forget(p, tombstones_user_ms(w->s->tombstones, p->key));
     int newest = p->last_month;
     for (size_t i = 0; i < p->n_months; i++) {
         newest = p->months[i].month > newest ? p->months[i].month : newest;

@@ -116,6 +116,12 @@ void history_met(struct sqlite_store *s, uint64_t row_id)
     h->met = (int64_t)row_id > h->met ? (int64_t)row_id : h->met;
 }
 
+void history_settle(struct sqlite_store *s, uint64_t forget)
+{
+    struct historian *h = &s->historian;
+    h->settled = (int64_t)forget > h->settled ? (int64_t)forget : h->settled;
+}
+
 int history_mark(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
@@ -125,7 +131,8 @@ int history_mark(struct sqlite_store *s, struct err *err)
         return result;
     }
     h->marked = flushes + 1;
-    return h->met > 0 ? db_meta_raise(&h->db, "high_water", h->met, err) : 0;
+    result = h->settled > 0 ? db_meta_raise(&h->db, "forgets", h->settled, err) : 0;
+    return result == 0 && h->met > 0 ? db_meta_raise(&h->db, "high_water", h->met, err) : result;
 }
 
 int history_barrier(struct sqlite_store *s, struct err *err)

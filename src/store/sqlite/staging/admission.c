@@ -108,5 +108,8 @@ int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t row
         return 1;
     }
     int result = check_fits(s, batch, s->stager.next_id + rows_before);
-    return result < 0 ? result : position_set_admit(s->positions, batch);
+    if (result == 0 && (result = position_set_admit(s->positions, batch)) == 0) {
+        COUNT(s, forgotten_dropped, tombstones_drop(s->tombstones, batch));
+    }
+    return result;
 }

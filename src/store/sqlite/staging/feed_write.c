@@ -72,7 +72,7 @@ static int insert(struct sqlite_store *s, uint64_t seq, enum feed_kind kind, str
 
 int feed_add(struct sqlite_store *s, const struct store_event *event, uint64_t id, struct err *err)
 {
-    if (s->feed->n == 0) {
+    if (s->feed->n == 0 || event->n == 0) {
         return 0;
     }
     uint64_t bytes = 0;

@@ -1,10 +1,11 @@
 /* FORGET, the stager's half, in the order in which it came among the writes.
  *
  * First what the answer says is found out (known? seen?), as a question does; nothing is changed
- * before a refusal. Then the rows are deleted from staging.db under secure_delete, committed, and only then taken from
- * the indexes; then the forget goes to the historian, which erases history before it merges any row that is newer. A
- * failure in the middle is an error to the caller, who asks again: each step is harmless when repeated. A forget of a
- * user whose last one is still with the historian waits for it, and what came after waits behind it.
+ * before a refusal. Then the rows are deleted from staging.db under secure_delete, committed with a tombstone
+ * (tombstones.c), and only then taken from the indexes; then the forget goes to the historian, which erases history
+ * before it merges any row that is newer. A failure in the middle is an error to the caller, who asks again: each step
+ * is harmless when repeated. A forget of a user whose last one is still with the historian waits for it, and what came
+ * after waits behind it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -176,14 +177,15 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
     int result = find_all(s, forget, ends);
     uint64_t from = s->stager.next_id, fed = feed_forget_ids(s, forget);
     bool migration_state = forget->n_items == 0 && migration_users_of(&s->base, forget->key) != MIGRATION_NONE;
-    if (result < 0 || (s->stager.ids.n == 0 && s->stager.undo_from == 0 && !migration_state && fed == 0)) {
+    if (result < 0 || (result = db_begin(db, &forget->err)) < 0) {
         return result;
     }
-    if ((result = db_begin(db, &forget->err)) < 0) {
-        return result;
-    }
-    s->stager.next_id += fed;
+    forget->id = from;
+    s->stager.next_id += fed > 0 ? fed : 1;
     result = delete_rows(s, forget, ends);
+    if (result == 0) {
+        result = forgets_write(s, forget, &forget->err);
+    }
     if (result == 0 && fed > 0) {
         result = feed_add_forget(s, forget, from, &forget->err);
     }
@@ -200,12 +202,12 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
     }
     if (result < 0) {
         feed_failed(s);
-        if (fed > 0) {
-            stager_undo_later(s, from, s->stager.next_id);
-        }
+        stager_undo_later(s, from, s->stager.next_id);
+        s->stager.undo_forgets = true;
         return result;
     }
     s->stager.undo_from = 0;
+    forgets_written(s, forget);
     feed_committed(s, s->stager.next_id - 1);
     if (migration_state) {
         migration_users_ended(
@@ -252,6 +254,8 @@ void stager_forget(struct sqlite_store *s, struct store_forget *forget)
 {
     forget->err = (struct err){0};
     forget->before = s->stager.next_id;
+    int64_t earlier;
+    store_now(&s->base, &forget->at_ms, &earlier);
     if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || forget_staged(s, forget) < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
         answer(forget);

@@ -96,6 +96,9 @@ int stager_undo(struct sqlite_store *s, struct err *err)
     if (result == 0) {
         result = positions_undo(s, err);
     }
+    if (result == 0 && st->undo_forgets) {
+        result = forgets_undo(s, err);
+    }
     return result < 0 ? result : feed_undo(s, st->undo_from, st->undo_to, err);
 }
 
@@ -181,6 +184,9 @@ static int index_batch(struct sqlite_store *s, struct store_batch *batch, uint64
         if (!store_batch_next(batch, &at, &event)) {
             return 0;
         }
+        if (event.n == 0) {
+            continue; /* its user may be one who was forgotten */
+        }
         int month = month_of_ms(event.at_ms);
         struct staged_user *user = staged_user(index, event.key, event.user);
         const uint8_t *items = event.items;
@@ -206,6 +212,7 @@ void stager_undo_later(struct sqlite_store *s, uint64_t from, uint64_t end)
     if (st->undo_from == 0) {
         st->undo_from = from;
         st->undo_slot = s->open;
+        st->undo_forgets = false;
     }
     st->undo_to = end;
 }

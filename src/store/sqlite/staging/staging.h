@@ -17,6 +17,7 @@
 #include "store/sqlite/index/staged.h"
 #include "store/store.h"
 #include "store/thread_queue.h"
+#include "store/tombstones.h"
 
 struct sqlite_store;
 struct garbage;
@@ -57,6 +58,7 @@ struct stager {
     int64_t ticked_us;
     uint64_t undo_from, undo_to; /* ids of a commit whose outcome is unknown: deleted with the next one; 0: none */
     int undo_slot;
+    bool undo_forgets;       /* a forget was in that commit */
     struct garbage *garbage; /* indexes that a reader may still hold */
     struct guard guard;
     struct guard_kept kept_saved; /* as it stands in the file; */
@@ -152,6 +154,16 @@ void positions_close(struct sqlite_store *s);
  * outcome may have left. */
 int positions_write(struct sqlite_store *s, const struct store_batch *batch, struct err *err);
 int positions_undo(struct sqlite_store *s, struct err *err);
+
+/* tombstones.c (store/tombstones.h). At start, once both files are open and before threads: what was forgotten; forgets
+ * that history lacks are carried out. */
+int forgets_open(struct sqlite_store *s, struct err *err);
+void forgets_close(struct sqlite_store *s);
+/* The stager's, inside the forget's transaction, and once that is durable. */
+int forgets_write(struct sqlite_store *s, struct store_forget *forget, struct err *err);
+void forgets_written(struct sqlite_store *s, const struct store_forget *forget);
+int forgets_undo(struct sqlite_store *s, struct err *err); /* the table anew, from memory */
+void forgets_expire(struct sqlite_store *s);               /* in sweep_window, what is past retention */
 
 /* clock.c. Any thread: */
 void store_now(struct store *base, int64_t *later, int64_t *earlier);

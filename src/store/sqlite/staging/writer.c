@@ -159,6 +159,7 @@ static void tick(struct sqlite_store *s)
     slots_retry_emptying(s, false);
     slots_collect_garbage(s, false);
     feed_sweep_step(s, true);
+    forgets_expire(s);
 }
 
 /* --- calls --- */

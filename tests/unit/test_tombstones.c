@@ -1,0 +1,194 @@
+/* Tombstones of the embedded store over kills, refusals and copies. What every engine keeps is in
+ * test_store_conformance.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "store/admin.h"
+#include "tests/lib/store_calls.h"
+
+static void state_play(struct store_fixture *f, int64_t at, const char *user, const char *item)
+{
+    int done = 0;
+    struct store_batch batch = {.done = batch_done, .owner = &done};
+    struct slice id = slice_str(item);
+    uint64_t hash = hash_id(SEED, id);
+    assert_int_equal(
+        store_batch_add(&batch, STORE_PLAY, at, STORE_STATED, key_of(user), slice_str(user), &id, &hash, 1), 0);
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    assert_int_equal(batch.err.code, 0);
+    buf_free(&batch.bytes);
+}
+
+static void begin_forget(struct store_fixture *f, struct store_forget *forget, const struct slice *item,
+                         const uint64_t *hash, int *done)
+{
+    *forget = (struct store_forget){.key = key_of("u"),
+                                    .user = slice_str("u"),
+                                    .items = item,
+                                    .hashes = hash,
+                                    .n_items = item != NULL,
+                                    .first_month = INT_MIN,
+                                    .done = forget_done,
+                                    .owner = done};
+    f->store->ops->forget(f->store, forget);
+}
+
+/* The machine stops when staging has the forget, and history doesn't: the next start carries it out, and what was
+ * replayed in between stays away. */
+static void killed_between_files(struct store_fixture *f, bool of_item)
+{
+    static const char *const files[] = {"history.db", "history.db-wal", "staging.db", "staging.db-wal"};
+    char copy[] = "/tmp/unseen-test-tombstones.XXXXXX", first[CONFIG_TEXT];
+    struct slice item = slice_str("a");
+    uint64_t hash = hash_id(SEED, item);
+    struct store_forget under_way;
+    int done = 0;
+    play(f, "u", "a");
+    deliver(f, "u", "a");
+    play(f, "u", "b");
+    play(f, "other", "a");
+    assert_int_equal(flush(f), 0);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged"), 0);
+    rule(VFS_WRITE, "history.db-wal", 1, false, VFS_HOLD);
+    begin_forget(f, &under_way, of_item ? &item : NULL, &hash, &done);
+    vfs_fault_wait_held();
+    assert_non_null(mkdtemp(copy));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        copy_file(f->cfg.data, files[i], copy, files[i]);
+    }
+    vfs_fault_release();
+    wait_flag(&done);
+    snprintf(first, sizeof first, "%s", f->cfg.data);
+    close_store(f);
+    snprintf(f->cfg.data, sizeof f->cfg.data, "%s", copy);
+    for (int starts = 0; starts < 2; starts++) {
+        open_store(f);
+        assert_int_equal(known(f, "u"), of_item || starts > 0);
+        assert_false(seen(f, "u", "a"));
+        assert_int_equal(seen(f, "u", "b"), of_item);
+        assert_true(seen(f, "other", "a"));
+        state_play(f, START - 1, "u", "a");
+        assert_false(seen(f, "u", "a"));
+        play(f, "u", "new");
+        assert_int_equal(flush(f), 0);
+        kill_store(f); /* the next start erases nothing newer */
+    }
+    open_store(f);
+    assert_true(seen(f, "u", "new"));
+    remove_folder(first);
+}
+
+static void test_user_killed_between_files(void **state)
+{
+    killed_between_files(*state, false);
+}
+
+static void test_item_killed_between_files(void **state)
+{
+    killed_between_files(*state, true);
+}
+
+/* Answered with an error: what is played after it is never erased by a later start. */
+static void test_refused_by_history(void **state)
+{
+    struct store_fixture *f = *state;
+    struct store_forget under_way;
+    int done = 0;
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    rule(VFS_WRITE, "history.db-wal", 1, false, VFS_EIO);
+    begin_forget(f, &under_way, NULL, NULL, &done);
+    wait_flag(&done);
+    assert_true(under_way.err.code < 0);
+    play(f, "u", "new");
+    assert_int_equal(flush(f), 0);
+    state_play(f, START - 1, "u", "replayed"); /* its tombstone stands */
+    assert_false(seen(f, "u", "replayed"));
+    kill_store(f);
+    open_store(f);
+    assert_true(seen(f, "u", "new"));
+    assert_false(seen(f, "u", "replayed"));
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_false(known(f, "u"));
+}
+
+/* A forget whose staged half failed leaves no tombstone, and the one before it stays. */
+static void test_staged_half_fails(void **state)
+{
+    struct store_fixture *f = *state;
+    play(f, "u", "a");
+    assert_int_equal(forget(f, "v", NULL), 0);
+    int64_t before = ask(f, "staging", "SELECT at FROM forgets");
+    advance(f, 5000);
+    for (int i = 0; i < 2; i++) {
+        rule(VFS_SYNC, "staging.db-wal", 1, false, VFS_EIO);
+        assert_true(forget(f, i == 0 ? "u" : "v", NULL) < 0);
+    }
+    assert_int_equal(stats(f).tombstones, 1);
+    play(f, "other", "a");
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM forgets"), 1);
+    assert_int_equal(ask(f, "staging", "SELECT at FROM forgets"), before);
+    assert_true(seen(f, "u", "a"));
+    state_play(f, START - 1, "u", "old");
+    kill_store(f);
+    open_store(f);
+    assert_true(seen(f, "u", "old"));
+}
+
+/* They last as long as events of their time are taken. */
+static void test_expiry(void **state)
+{
+    struct store_fixture *f = *state;
+    assert_int_equal(forget(f, "u", NULL), 0);
+    assert_int_equal(forget(f, "v", "a"), 0);
+    for (int month = 0; month < 6; month++) {
+        advance(f, 30 * (int64_t)DAY_MS);
+        assert_int_equal(stats(f).tombstones, 2);
+    }
+    advance(f, 30 * (int64_t)DAY_MS);
+    for (int hour = 0; hour < 24; hour++) {
+        advance(f, HOUR_MS);
+    }
+    assert_int_equal(stats(f).tombstones, 0);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM forgets"), 0);
+}
+
+static void test_damaged_rows(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    assert_int_equal(forget(f, "u", NULL), 0);
+    close_store(f);
+    expect_problem(f, NULL);
+    damage(f, "staging", "UPDATE forgets SET at = 'x'");
+    assert_int_equal(try_open(f, &err), ERR_CORRUPT);
+    expect_problem(f, "row of forgets");
+    assert_true(sqlite_repair_folder(f->cfg.data, NAMELESS_KEEP, found, NULL, NULL, &err) > 0);
+    expect_problem(f, NULL);
+    open_store(f);
+}
+
+int main(int argc, char **argv)
+{
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        TEST(test_user_killed_between_files),
+        TEST(test_item_killed_between_files),
+        TEST(test_refused_by_history),
+        TEST(test_staged_half_fails),
+        TEST(test_expiry),
+        TEST(test_damaged_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
