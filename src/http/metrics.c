@@ -97,6 +97,23 @@ static void add_commands(struct buf *out, const struct metrics *m)
     }
 }
 
+static void add_edges(struct buf *out, const struct metrics *m)
+{
+    static const char requests[] = "unseen_edge_requests_total", errors[] = "unseen_edge_errors_total";
+    const struct {
+        const char *name;
+        const struct edge_counts *counts;
+    } edges[] = {{"resp", &m->resp}, {"http", &m->of_http}, {"grpc", &m->grpc}};
+    head(out, requests, "counter", "Commands over RESP, requests over HTTP and messages over gRPC that were answered.");
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        buf_addf(out, "%s{edge=\"%s\"} %" PRIu64 "\n", requests, edges[i].name, edges[i].counts->requests);
+    }
+    head(out, errors, "counter", "Of these, those that were refused.");
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        buf_addf(out, "%s{edge=\"%s\"} %" PRIu64 "\n", errors, edges[i].name, edges[i].counts->errors);
+    }
+}
+
 void metrics_note_request(struct http_meter *meter, const struct http_route *route, unsigned status, int64_t us)
 {
     size_t row = METRICS_ROUTES - 1;
@@ -393,6 +410,7 @@ void metrics_write(struct buf *out, const struct metrics *m)
 {
     add_server(out, m);
     add_commands(out, m);
+    add_edges(out, m);
     if (m->http != NULL) {
         add_http(out, m->http);
     }

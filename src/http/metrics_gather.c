@@ -72,6 +72,26 @@ static void gather_health(struct metrics *m, struct worker_pool *pool)
     m->n_heartbeats = heartbeat_ages(m->heartbeats, METRICS_HEARTBEATS);
 }
 
+static uint64_t risen(uint64_t *last, uint64_t all, uint64_t others)
+{
+    *last = all > others && all - others > *last ? all - others : *last;
+    return *last;
+}
+
+/* HTTP has a worker of its own. What is neither HTTP's nor gRPC's came over RESP. */
+static void gather_edges(struct metrics *m, const struct worker_pool *pool, struct edge_counts *resp)
+{
+    for (int i = pool->n; i < pool->n_all; i++) {
+        const struct worker *w = &pool->workers[i];
+        m->of_http.requests += atomic_load_explicit(&w->counters[COUNT_COMMANDS], memory_order_relaxed);
+        m->of_http.errors += atomic_load_explicit(&w->counters[COUNT_ERRORS], memory_order_relaxed);
+    }
+    m->grpc.requests = m->counters[COUNT_GRPC_MESSAGES];
+    m->grpc.errors = m->counters[COUNT_GRPC_ERRORS];
+    m->resp.requests = risen(&resp->requests, m->counters[COUNT_COMMANDS], m->of_http.requests + m->grpc.requests);
+    m->resp.errors = risen(&resp->errors, m->counters[COUNT_ERRORS], m->of_http.errors + m->grpc.errors);
+}
+
 static void gather_workers(struct metrics *m, const struct worker_pool *pool)
 {
     for (int i = 0; i < COUNTERS; i++) {
@@ -147,6 +167,7 @@ enum http_outcome get_metrics(struct http_request *rq)
     m->max_clients = rq->cfg->max_clients;
     gather_health(m, rq->pool);
     gather_workers(m, rq->pool);
+    gather_edges(m, rq->pool, &rq->http->meter.resp);
     gather_process(m);
     m->http = &rq->http->meter;
     if (rq->dedup == NULL || gather_store(m, rq, &err) == 0) {

@@ -493,7 +493,8 @@ def test_how_it_looks_at_work(served, browser, folder):
     says["backup"] = {"phase": "history", "done": 300 << 30, "total": 1000 << 30, "last_at": now, "last_ok": False,
                       "last_error": "", "last_bytes": 0, "problems": 0, "good_at": now, "next_at": now}
     says["figures"].update(flush_users=12345678, flush_users_done=1234567, disk_bytes=14 << 40, disk_free_bytes=1200 << 30,
-                           history_file_bytes=1000 << 30)
+                           history_file_bytes=1000 << 30, grpc_connections=1, grpc_open_calls=256, grpc_calls=123456789,
+                           grpc_messages=1234567890, grpc_errors=12)
     says.update(clients=9999, max_clients=10000, warnings=[
         {"at": now, "level": "error", "text": "flush failed error=\"history.db: disk I/O error\" users=12345678 " + "x" * 200}])
     for slot, state in zip(ring["slots"], ("closed", "flushing", "failed", "emptying", "open", "empty")):
@@ -522,6 +523,8 @@ def test_how_it_looks_at_work(served, browser, folder):
         said = {e.get_attribute("id"): e.text for e in browser.find_elements(By.CSS_SELECTOR, "#store-rows > div")}
         assert "10 % done" in said["flush"] and "1,234,567 of 12,345,678 users" in said["flush"]
         assert "2026-11: 43 %" in said["seal"] and "2026-07: 43 %" in said["sweep"]
+        assert text(browser, "now-note").endswith("Over gRPC: 1 connection, 256 open calls; 123,456,789 calls and 1,234,567,890 messages "
+                                                  "since the start, 12 refused.")
         assert "history, 30 %" in said["backup"] and "123 % spent" in said["budget"] and "1 in 810 is" in said["budget"]
         assert "80 GiB more in 60 min; at this pace full in 15 h" in said["disk"]
         feed = [(e.find_element(By.CLASS_NAME, "value").text, e.text) for e in browser.find_elements(By.CSS_SELECTOR, "#feed-rows > div")]

@@ -10,10 +10,14 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "http/http.h"
 #include "http/metrics.h"
 #include "kafka/kafka.h"
 #include "resp/client.h"
@@ -244,6 +248,62 @@ static void replies_fit_what_was_reserved(void **state)
     end(&f);
 }
 
+/* Of a server with an HTTP edge. */
+static void get(const struct listeners *listeners, const char *path, struct buf *out)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct buf request = {0};
+    a.sin_port = htons((uint16_t)atoi(strrchr(listeners->list[0].address, ':') + 1));
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    buf_addf(&request, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
+    client_send(fd, request.data, request.len);
+    client_read_all(fd, out);
+    buf_add(out, "", 1);
+    close(fd);
+    buf_free(&request);
+}
+
+static void http_shows_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct listeners listeners = {0};
+    struct http *http;
+    struct buf got = {0};
+    struct err err;
+    fixture_init(&f);
+    snprintf(f.cfg.http, sizeof f.cfg.http, "127.0.0.1:0");
+    if (http_open(&f.cfg, &listeners, &http, &err) < 0 || server_start(&f.cfg, &listeners, &f.server, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    fixture_attach(&f);
+    get(&listeners, "/v1/status", &got);
+    assert_non_null(strstr(got.data, "\"kafka\":null"));
+    buf_free(&got);
+    f.dedup.kafka = (struct kafka *)&told;
+    tell_two();
+    get(&listeners, "/v1/status", &got);
+    assert_non_null(strstr(got.data,
+                           "\"kafka\":{\"state\":\"paused\",\"cause\":\"staging is full\",\"group\":\"unseen\","
+                           "\"assigned\":2,\"lag\":7,\"lag_ms\":61500,\"rate\":12.5,\"dead_letters\":10,"
+                           "\"rebalances\":8,\"error\":\"broker down\",\"error_at\":1000,\"partitions\":"
+                           "[{\"topic\":\"deliveries\",\"partition\":3,\"next\":null,\"end\":null,\"lag\":null,"
+                           "\"lag_ms\":0,\"rate\":0.0,\"messages\":0,\"dead\":0,\"error\":\"\"},"
+                           "{\"topic\":\"plays\",\"partition\":0,\"next\":100,\"end\":107,\"lag\":7,\"lag_ms\":61500,"
+                           "\"rate\":12.5,\"messages\":5,\"dead\":6,\"error\":\"no topic\"}]}"));
+    assert_non_null(strstr(got.data, "\"kafka_nulls\":2"));
+    buf_free(&got);
+    tell_most();
+    get(&listeners, "/metrics", &got);
+    assert_non_null(strstr(got.data, "unseen_kafka_partition_dead_total{topic=\"ttt"));
+    assert_true(got.len > 512 * 1024);
+    buf_free(&got);
+    end(&f);
+    http_free(http);
+}
+
 static void expect_line(const struct buf *text, const char *line, bool there)
 {
     char whole[256];
@@ -290,6 +350,7 @@ int main(void)
         cmocka_unit_test(info_and_the_command_say_all),
         cmocka_unit_test(the_subcommand_prints_a_table),
         cmocka_unit_test(replies_fit_what_was_reserved),
+        cmocka_unit_test(http_shows_it),
         cmocka_unit_test(metrics_name_partitions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
