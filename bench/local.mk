@@ -39,6 +39,15 @@ bench/grpc_peer: $(top_srcdir)/bench/grpc_peer.cc $(top_srcdir)/proto/unseen/v1/
 		$(top_srcdir)/bench/grpc_peer.cc bench/grpc_peer.gen/unseen/v1/*.cc $$(pkg-config --libs grpc++ protobuf)
 EXTRA_DIST += bench/grpc bench/grpc_peer.cc
 
+# Fills a topic of Kafka and reads it back, for bench/kafka. The only program beside the module that needs librdkafka:
+# made when it is asked for.
+bench/kafka_peer: $(top_srcdir)/bench/kafka_peer.c libunseen.a
+	@pkg-config --exists rdkafka || { echo "$@ needs librdkafka-dev" >&2; exit 1; }
+	@$(MKDIR_P) bench
+	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) $$(pkg-config --cflags rdkafka) \
+		-o $@ $(top_srcdir)/bench/kafka_peer.c $(unseen_LDADD) $$(pkg-config --libs rdkafka)
+EXTRA_DIST += bench/kafka bench/kafka_peer.c
+
 # All of them; scripts/test builds them, so that none is left behind by a change.
 .PHONY: benches
 benches: $(EXTRA_PROGRAMS)

@@ -51,6 +51,7 @@ dist_docs_DATA = \
 	docs/http.md \
 	docs/inspect.md \
 	docs/install.md \
+	docs/kafka.md \
 	docs/limits.md \
 	docs/migrate.md \
 	docs/move.md \

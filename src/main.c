@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
     {"serve", cli_serve, "run the service"},
     {"import", cli_import, "load plays from files"},
     {"migrate", cli_migrate, "bring users over from another Redis"},
+    {"kafka", cli_kafka, "show how far the reading from Kafka is"},
     {"user", cli_user, "show what is remembered of a user"},
     {"why", cli_why, "say why an item is hidden from a user"},
     {"months", cli_months, "list the stored months"},

@@ -15,6 +15,7 @@ libunseen_a_SOURCES += \
 	src/cli/transfer/export.c \
 	src/cli/transfer/export_file.c \
 	src/cli/transfer/export_file.h \
+	src/cli/kafka/kafka.c \
 	src/cli/lib/help.c \
 	src/cli/transfer/load.c \
 	src/cli/transfer/load_target.c \
@@ -39,6 +40,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve_config.h \
 	src/cli/serve/serve_watch.c \
 	src/cli/serve/serve_watch.h \
+	src/cli/lib/server.c \
+	src/cli/lib/server.h \
 	src/cli/lib/source.c \
 	src/cli/lib/source.h \
 	src/cli/lib/source_remote.c \

@@ -50,6 +50,8 @@ struct call *call_new(struct grpc_conn *s, int32_t stream)
         s->calls->prev = call;
     }
     s->calls = call;
+    worker_count(s->conn.worker, COUNT_GRPC_CALLS, 1);
+    worker_count(s->conn.worker, COUNT_GRPC_OPEN, 1);
     account(call);
     return call;
 }
@@ -67,6 +69,7 @@ void call_free(struct call *call)
 {
     struct grpc_conn *s = call->conn;
     struct grpc_loop *l = grpc_loop_of(&s->conn);
+    worker_count(s->conn.worker, COUNT_GRPC_OPEN, (uint64_t)-1);
     service_end(call->late);
     account_cancel(&call->login);
     call_set_coming(call, 0);
@@ -150,12 +153,14 @@ void call_count_error(struct call *call, const char *word, const char *text)
     int len = snprintf(line, sizeof line, "%s %s", word, text);
     struct conn *c = &call->conn->conn;
     worker_count(c->worker, COUNT_ERRORS, 1);
+    worker_count(c->worker, COUNT_GRPC_ERRORS, 1);
     meter_error(&service_of(c)->meter, slice_of(line, (size_t)len < sizeof line ? (size_t)len : sizeof line - 1));
 }
 
 void call_count(struct call *call)
 {
     worker_count(call->conn->conn.worker, COUNT_COMMANDS, 1);
+    worker_count(call->conn->conn.worker, COUNT_GRPC_MESSAGES, 1);
 }
 
 /* A reply of which nothing was told is taken back; what has begun to leave is good. */

@@ -115,9 +115,12 @@ static void on_open(struct conn *c)
 static void on_input(struct conn *c)
 {
     struct grpc_conn *s = grpc_conn_of(c);
-    if (s->session == NULL && c->input.len > 0 && h2_open(s) < 0) {
-        conn_abort(c);
-        return;
+    if (s->session == NULL && c->input.len > 0) {
+        if (h2_open(s) < 0) {
+            conn_abort(c);
+            return;
+        }
+        worker_count(c->worker, COUNT_GRPC_CONNECTIONS, 1);
     }
     while (work(s) && c->input.len > 0) {
         size_t n = c->input.len < FEED ? c->input.len : FEED;
@@ -223,6 +226,7 @@ static void on_close(struct conn *c)
     struct grpc_conn *s = grpc_conn_of(c);
     if (s->session != NULL) {
         h2_close(s);
+        worker_count(c->worker, COUNT_GRPC_CONNECTIONS, (uint64_t)-1);
     }
     while (s->calls != NULL) {
         call_free(s->calls);

@@ -97,6 +97,23 @@ static void add_commands(struct buf *out, const struct metrics *m)
     }
 }
 
+static void add_edges(struct buf *out, const struct metrics *m)
+{
+    static const char requests[] = "unseen_edge_requests_total", errors[] = "unseen_edge_errors_total";
+    const struct {
+        const char *name;
+        const struct edge_counts *counts;
+    } edges[] = {{"resp", &m->resp}, {"http", &m->of_http}, {"grpc", &m->grpc}};
+    head(out, requests, "counter", "Commands over RESP, requests over HTTP and messages over gRPC that were answered.");
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        buf_addf(out, "%s{edge=\"%s\"} %" PRIu64 "\n", requests, edges[i].name, edges[i].counts->requests);
+    }
+    head(out, errors, "counter", "Of these, those that were refused.");
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        buf_addf(out, "%s{edge=\"%s\"} %" PRIu64 "\n", errors, edges[i].name, edges[i].counts->errors);
+    }
+}
+
 void metrics_note_request(struct http_meter *meter, const struct http_route *route, unsigned status, int64_t us)
 {
     size_t row = METRICS_ROUTES - 1;
@@ -312,6 +329,55 @@ static void add_feed(struct buf *out, const struct metrics *m)
     }
 }
 
+enum partition_unit { UNIT_ONE, UNIT_MS, UNIT_UNSIGNED };
+
+/* A line for each partition where the figure is known. */
+static void add_partitions(struct buf *out, const struct metrics *m, const char *name, const char *type,
+                           const char *help, size_t offset, enum partition_unit unit)
+{
+    head(out, name, type, help);
+    for (size_t i = 0; i < m->n_partitions; i++) {
+        const struct kafka_partition *p = &m->partitions[i];
+        int64_t value = *(const int64_t *)((const char *)p + offset);
+        if (value < 0 && unit != UNIT_UNSIGNED) {
+            continue;
+        }
+        buf_addf(out, "%s{topic=\"%s\",partition=\"%" PRId32 "\"} ", name, p->topic, p->partition);
+        if (unit == UNIT_MS) {
+            buf_addf(out, "%" PRId64 ".%03d\n", value / 1000, (int)(value % 1000));
+        } else {
+            buf_addf(out, "%" PRIu64 "\n", (uint64_t)value);
+        }
+    }
+}
+
+static void add_kafka(struct buf *out, const struct metrics *m)
+{
+    static const char state[] = "unseen_kafka_state";
+    head(out, state, "gauge", "1 for what the reading from Kafka does.");
+    for (int doing = 0; doing < KAFKA_DOINGS; doing++) {
+        buf_addf(out, "%s{state=\"%s\"} %d\n", state, kafka_doing_name((enum kafka_doing)doing),
+                 (int)m->kafka.doing == doing);
+    }
+    kafka_figures_each(&m->kafka, add_figure, out);
+    add_partitions(out, m, "unseen_kafka_next_offset", "gauge",
+                   "The next offset to read: all before it are durable in this folder.",
+                   offsetof(struct kafka_partition, next), UNIT_ONE);
+    add_partitions(out, m, "unseen_kafka_end_offset", "gauge", "The end of the partition's log.",
+                   offsetof(struct kafka_partition, end), UNIT_ONE);
+    add_partitions(out, m, "unseen_kafka_lag_messages", "gauge", "Messages of the partition that are not durable here.",
+                   offsetof(struct kafka_partition, lag), UNIT_ONE);
+    add_partitions(out, m, "unseen_kafka_lag_seconds", "gauge",
+                   "The age of the last message that became durable, while there are more; else 0.",
+                   offsetof(struct kafka_partition, lag_ms), UNIT_MS);
+    add_partitions(out, m, "unseen_kafka_partition_messages_total", "counter",
+                   "Messages that were read since the partition was assigned.",
+                   offsetof(struct kafka_partition, messages), UNIT_UNSIGNED);
+    add_partitions(out, m, "unseen_kafka_partition_dead_total", "counter",
+                   "Of these, those that went to the dead letters.", offsetof(struct kafka_partition, dead),
+                   UNIT_UNSIGNED);
+}
+
 static void add_store(struct buf *out, const struct metrics *m)
 {
     gauge_double(out, "unseen_error_rate_limit_ratio",
@@ -325,6 +391,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     mirror_figures_each(m->mirror, add_figure, out);
     add_feed(out, m);
     read_through_figures_each(m->read_through, add_figure, out);
+    add_kafka(out, m);
     if (m->sessions != NULL) {
         sessions_stats_each(m->sessions, add_figure, out);
     }
@@ -343,6 +410,7 @@ void metrics_write(struct buf *out, const struct metrics *m)
 {
     add_server(out, m);
     add_commands(out, m);
+    add_edges(out, m);
     if (m->http != NULL) {
         add_http(out, m->http);
     }

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/heartbeat.h"
 #include "dedup/sessions.h"
+#include "kafka/kafka.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
@@ -20,8 +21,13 @@
 
 enum { METRICS_HEARTBEATS = 512, METRICS_MONTHS = 256, METRICS_ROUTES = 64, METRICS_STATUSES = 600 };
 
+struct edge_counts {
+    uint64_t requests, errors;
+};
+
 /* Of HTTP requests, on the HTTP thread alone. */
 struct http_meter {
+    struct edge_counts resp; /* the last that was shown: what is reckoned from counters that rise may not fall */
     struct {
         uint64_t count, us;
     } routes[METRICS_ROUTES]; /* as http_routes; the last: what fits none */
@@ -38,6 +44,7 @@ struct metrics {
 
     uint64_t counters[COUNTERS];
     uint64_t counts[METER_COUNTS];
+    struct edge_counts resp, of_http, grpc;
     struct bucket_sums ops[OPS];
     uint64_t errors[METER_ERRORS];
     const struct http_meter *http;
@@ -66,6 +73,9 @@ struct metrics {
     struct feed_state consumers[FEED_CONSUMERS_MAX];
     int n_consumers;
     struct read_through *read_through;
+    struct kafka_state kafka;
+    struct kafka_partition *partitions; /* the caller's; at most KAFKA_PARTITIONS_SHOWN */
+    size_t n_partitions;
     const struct sessions *sessions; /* counted when they are printed */
     struct store_month_info months[METRICS_MONTHS];
     int n_months;

@@ -72,6 +72,26 @@ static void gather_health(struct metrics *m, struct worker_pool *pool)
     m->n_heartbeats = heartbeat_ages(m->heartbeats, METRICS_HEARTBEATS);
 }
 
+static uint64_t risen(uint64_t *last, uint64_t all, uint64_t others)
+{
+    *last = all > others && all - others > *last ? all - others : *last;
+    return *last;
+}
+
+/* HTTP has a worker of its own. What is neither HTTP's nor gRPC's came over RESP. */
+static void gather_edges(struct metrics *m, const struct worker_pool *pool, struct edge_counts *resp)
+{
+    for (int i = pool->n; i < pool->n_all; i++) {
+        const struct worker *w = &pool->workers[i];
+        m->of_http.requests += atomic_load_explicit(&w->counters[COUNT_COMMANDS], memory_order_relaxed);
+        m->of_http.errors += atomic_load_explicit(&w->counters[COUNT_ERRORS], memory_order_relaxed);
+    }
+    m->grpc.requests = m->counters[COUNT_GRPC_MESSAGES];
+    m->grpc.errors = m->counters[COUNT_GRPC_ERRORS];
+    m->resp.requests = risen(&resp->requests, m->counters[COUNT_COMMANDS], m->of_http.requests + m->grpc.requests);
+    m->resp.errors = risen(&resp->errors, m->counters[COUNT_ERRORS], m->of_http.errors + m->grpc.errors);
+}
+
 static void gather_workers(struct metrics *m, const struct worker_pool *pool)
 {
     for (int i = 0; i < COUNTERS; i++) {
@@ -90,6 +110,20 @@ static void gather_workers(struct metrics *m, const struct worker_pool *pool)
     m->request_memory = budget_used(&pool->budget);
     m->request_memory_limit = budget_load(&pool->budget.limit);
     m->request_memory_waiting = budget_load(&pool->budget.waiting);
+}
+
+/* A line of a partition is at most so long, and there are so many of each: what they need is there before they are
+ * read, or they are left out. */
+enum { PARTITION_LINE = KAFKA_TOPIC_MAX + 112, PARTITION_LINES = 6 };
+
+static void gather_kafka(struct metrics *m, const struct http_request *rq)
+{
+    struct kafka *kafka = rq->dedup->kafka;
+    size_t one = sizeof *m->partitions + PARTITION_LINE * PARTITION_LINES;
+    if (kafka != NULL && conn_has_room(&rq->conn->conn, BUDGET_REPLY, KAFKA_PARTITIONS_SHOWN * one)) {
+        m->partitions = malloc(KAFKA_PARTITIONS_SHOWN * sizeof *m->partitions);
+    }
+    m->n_partitions = kafka_look(kafka, &m->kafka, m->partitions, m->partitions != NULL ? KAFKA_PARTITIONS_SHOWN : 0);
 }
 
 static int gather_store(struct metrics *m, const struct http_request *rq, struct err *err)
@@ -113,6 +147,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->n_consumers = feed_look(store, m->consumers);
     m->read_through = rq->dedup->read_through;
     m->sessions = rq->dedup->sessions;
+    gather_kafka(m, rq);
     m->n_months = store->admin != NULL ? asker_months(rq->asker, m->months, METRICS_MONTHS, err) : 0;
     return m->n_months < 0 ? m->n_months : 0;
 }
@@ -132,14 +167,14 @@ enum http_outcome get_metrics(struct http_request *rq)
     m->max_clients = rq->cfg->max_clients;
     gather_health(m, rq->pool);
     gather_workers(m, rq->pool);
+    gather_edges(m, rq->pool, &rq->http->meter.resp);
     gather_process(m);
     m->http = &rq->http->meter;
-    if (rq->dedup != NULL && gather_store(m, rq, &err) < 0) {
-        free(m);
-        return http_fail(rq, &err);
+    if (rq->dedup == NULL || gather_store(m, rq, &err) == 0) {
+        rq->type = "text/plain; version=0.0.4; charset=utf-8";
+        metrics_write(&rq->out, m);
     }
-    rq->type = "text/plain; version=0.0.4; charset=utf-8";
-    metrics_write(&rq->out, m);
+    free(m->partitions);
     free(m);
-    return HTTP_DONE;
+    return err.code < 0 ? http_fail(rq, &err) : HTTP_DONE;
 }

@@ -7,6 +7,7 @@
 #include "http/handlers.h"
 #include "http/json.h"
 #include "http/server.h"
+#include "kafka/kafka.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
@@ -45,6 +46,9 @@ static json_t *figures(const struct http_request *rq)
         legacy_figures_each(&migration, add_figure, all);
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
+        struct kafka_state kafka;
+        kafka_look(rq->dedup->kafka, &kafka, NULL, 0);
+        kafka_figures_each(&kafka, add_figure, all);
     }
     return all;
 }
@@ -99,6 +103,38 @@ static json_t *feed(const struct http_request *rq)
                                      (json_int_t)all[i].behind_ms, "left_out", (json_int_t)all[i].left_out));
     }
     return list;
+}
+
+/* -1 says that it is not known. */
+static json_t *if_known(int64_t n)
+{
+    return n >= 0 ? json_integer((json_int_t)n) : json_null();
+}
+
+/* null where no brokers are configured. Few of many partitions: the page asks each other second. */
+static json_t *kafka(const struct http_request *rq)
+{
+    enum { SHOWN = 32 };
+    struct kafka_state k = {.doing = KAFKA_OFF};
+    struct kafka_partition partitions[SHOWN];
+    size_t n = rq->dedup != NULL ? kafka_look(rq->dedup->kafka, &k, partitions, SHOWN) : 0;
+    if (k.doing == KAFKA_OFF) {
+        return json_null();
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const struct kafka_partition *p = &partitions[i];
+        json_append(&list,
+                    json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:f, s:I, s:I, s:o}", "topic", text_of(p->topic),
+                              "partition", (int)p->partition, "next", if_known(p->next), "end", if_known(p->end), "lag",
+                              if_known(p->lag), "lag_ms", if_known(p->lag_ms), "rate", p->rate, "messages",
+                              (json_int_t)p->messages, "dead", (json_int_t)p->dead, "error", text_of(p->error)));
+    }
+    return json_pack("{s:s, s:o, s:o, s:I, s:o, s:o, s:f, s:I, s:I, s:o, s:I, s:o}", "state", kafka_doing_name(k.doing),
+                     "cause", text_of(k.cause), "group", text_of(k.group), "assigned", (json_int_t)k.n_partitions,
+                     "lag", if_known(k.lag), "lag_ms", if_known(k.lag_ms), "rate", k.rate, "dead_letters",
+                     (json_int_t)k.dead_letters, "rebalances", (json_int_t)k.rebalances, "error", text_of(k.error),
+                     "error_at", (json_int_t)k.error_ms, "partitions", list);
 }
 
 /* Rates and latencies of the last seconds; null before the first mark. */
@@ -190,14 +226,15 @@ enum http_outcome get_status(struct http_request *rq)
     const struct timeline *t = &rq->http->timeline;
     health_look(rq->pool, &health);
     http_timeline_look(rq->conn->conn.worker, &now);
-    json_write(&rq->out,
-               json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                         "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
-                         (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause,
-                         "clients", (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
-                         "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth",
-                         growth(t, &now), "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup",
-                         backup(rq), "figures", figures(rq), "migration", migration(rq), "mirror", mirror(rq), "feed",
-                         feed(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings()));
+    json_write(
+        &rq->out,
+        json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                  "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
+                  (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause, "clients",
+                  (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
+                  (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
+                  "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures",
+                  figures(rq), "migration", migration(rq), "mirror", mirror(rq), "feed", feed(rq), "kafka", kafka(rq),
+                  "tls_certificate_expires", certificate(rq), "warnings", warnings()));
     return HTTP_DONE;
 }

@@ -3,7 +3,7 @@
 
 const char *kafka_doing_name(enum kafka_doing doing)
 {
-    static const char *const names[] = {"off", "connecting", "waiting", "reading", "paused"};
+    static const char *const names[KAFKA_DOINGS] = {"off", "connecting", "waiting", "reading", "paused"};
     return names[doing];
 }
 
@@ -41,4 +41,15 @@ void kafka_figures_each(const struct kafka_state *s, figure_visit *visit, void *
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
         visit(arg, &figures[i].figure, figures[i].value);
     }
+}
+
+/* Until something reads: then there is a stronger one. */
+__attribute__((weak)) size_t kafka_look(struct kafka *k, struct kafka_state *state, struct kafka_partition *partitions,
+                                        size_t max)
+{
+    (void)k;
+    (void)partitions;
+    (void)max;
+    *state = (struct kafka_state){.doing = KAFKA_OFF};
+    return 0;
 }

@@ -34,6 +34,7 @@ enum kafka_doing {
     KAFKA_WAITING,    /* a member of the group, without a partition */
     KAFKA_READING,
     KAFKA_PAUSED, /* the store takes nothing now, as `cause` says; the membership is kept */
+    KAFKA_DOINGS,
 };
 const char *kafka_doing_name(enum kafka_doing doing); /* "off", "connecting" ... */
 

@@ -40,6 +40,13 @@ const struct figure counter_figures[COUNTERS] = {
                           "Connections that were closed because their handshake of TLS failed."},
     [COUNT_FAILED_LOGINS] = {"failed_logins", "failed_logins_total", FIGURE_COUNTER,
                              "Wrong passwords that were given."},
+    [COUNT_GRPC_MESSAGES] = {"grpc_messages", NULL, FIGURE_COUNTER, "Messages that were answered over gRPC."},
+    [COUNT_GRPC_ERRORS] = {"grpc_errors", NULL, FIGURE_COUNTER, "Of these, refused ones."},
+    [COUNT_GRPC_CALLS] = {"grpc_calls", "grpc_calls_total", FIGURE_COUNTER, "Calls over gRPC that were begun."},
+    [COUNT_GRPC_OPEN] = {"grpc_open_calls", "grpc_open_calls", FIGURE_GAUGE,
+                         "Calls over gRPC that are open, streams among them."},
+    [COUNT_GRPC_CONNECTIONS] = {"grpc_connections", "grpc_connections", FIGURE_GAUGE,
+                                "Open connections of clients of gRPC."},
 };
 
 uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter)

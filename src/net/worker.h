@@ -47,6 +47,12 @@ enum counter {
     COUNT_TLS_HANDSHAKES,
     COUNT_TLS_FAILED,
     COUNT_FAILED_LOGINS,
+    /* Of gRPC, which shares its workers with RESP. */
+    COUNT_GRPC_MESSAGES, /* of COUNT_COMMANDS, */
+    COUNT_GRPC_ERRORS,   /* and of COUNT_ERRORS */
+    COUNT_GRPC_CALLS,
+    COUNT_GRPC_OPEN,        /* calls; it falls too, as does the next: (uint64_t)-1 is added */
+    COUNT_GRPC_CONNECTIONS, /* open ones that have said something */
     COUNTERS,
 };
 extern const struct figure counter_figures[COUNTERS];

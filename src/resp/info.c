@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "kafka/kafka.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
@@ -17,6 +18,9 @@
 #include "store/admin.h"
 #include "store/ring.h"
 #include "store/stats.h"
+
+/* INFO shows so many partitions; KAFKA shows more. */
+enum { INFO_PARTITIONS = 16 };
 
 static void add_server(struct buf *out, const struct resp_client *s)
 {
@@ -171,6 +175,31 @@ static void add_read_through(struct buf *out, const struct resp_client *s)
     }
 }
 
+static void add_kafka(struct buf *out, const struct resp_client *s)
+{
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup == NULL) {
+        return;
+    }
+    struct kafka_state state;
+    struct kafka_partition partitions[INFO_PARTITIONS];
+    size_t n = kafka_look(dedup->kafka, &state, partitions, INFO_PARTITIONS);
+    buf_addf(out, "kafka_state:%s\r\nkafka_cause:%s\r\nkafka_group:%s\r\n", kafka_doing_name(state.doing), state.cause,
+             state.group);
+    buf_addf(out, "kafka_lag:%" PRId64 "\r\nkafka_lag_ms:%" PRId64 "\r\nkafka_rate:%.1f\r\n", state.lag, state.lag_ms,
+             state.rate);
+    kafka_figures_each(&state, add_stat, out);
+    buf_addf(out, "kafka_error:%s\r\n", state.error);
+    for (size_t i = 0; i < n; i++) {
+        const struct kafka_partition *p = &partitions[i];
+        buf_addf(out, "kafka_partition%zu:topic=%s,partition=%" PRId32 ",next=%" PRId64 ",end=%" PRId64, i, p->topic,
+                 p->partition, p->next, p->end);
+        buf_addf(out,
+                 ",lag=%" PRId64 ",lag_ms=%" PRId64 ",rate=%.1f,messages=%" PRIu64 ",dead=%" PRIu64 ",error=%s\r\n",
+                 p->lag, p->lag_ms, p->rate, p->messages, p->dead, p->error);
+    }
+}
+
 /* The last one's figures are of this run of the server, but for when one was good. */
 static void add_backup(struct buf *out, const struct resp_client *s)
 {
@@ -220,6 +249,7 @@ static const struct section {
     {"migration", "Migration", add_migration}, /* from another Redis, */
     {"mirror", "Mirror", add_mirror},          /* and back to it */
     {"read_through", "Read-through", add_read_through},
+    {"kafka", "Kafka", add_kafka},
     {"keyspace", "Keyspace", add_keyspace},
 };
 

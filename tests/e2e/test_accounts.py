@@ -190,7 +190,7 @@ WANTED = {
     "forget": [("FORGET", "u"), ("FORGET", "u", "a")],
     "load": [("LOAD", "x")],
     "watch": [("INFO",), ("SLOWLOG", "GET"), ("CLIENT", "LIST"), ("MONTHS",), ("RING",), ("CLOCK",), ("FEED",),
-              ("CONFIG", "GET", "data")],
+              ("KAFKA",), ("CONFIG", "GET", "data")],
     "admin": [("BACKUP", "/x"), ("DEBUG", "ADVANCE", "0"), ("RING", "FLUSH"), ("CLOCK", "ACCEPT"),
               ("LEGACY", "STATE", "u"), ("SLOWLOG", "RESET")],
 }

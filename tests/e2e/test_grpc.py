@@ -2,11 +2,13 @@
 import concurrent.futures
 import queue
 import threading
+import time
 
 import pytest
 
 from conftest import DAY, PATIENCE, START, run
 from test_http import Asker
+from test_metrics import scrape
 from unseen_grpc import Grpc, grpc, grpc_address
 
 ITEMS = [f"item-{i}" for i in range(10000)]
@@ -243,6 +245,7 @@ def test_a_port_that_is_taken(server, folder):
 
 def test_it_is_counted_as_everywhere(make_server):
     server = make_server(grpc="127.0.0.1:0", http="127.0.0.1:0", slowlog_slower_than="0")
+    before = scrape(server)
     with Grpc(server) as calls, server.client() as c:
         calls.ask("Filter", user="slow", items=["a"])
         calls.ask("Played", user="slow", items=["a"])
@@ -254,6 +257,41 @@ def test_it_is_counted_as_everywhere(make_server):
             text = asker.http.getresponse().read().decode()
         assert 'unseen_command_duration_seconds_count{command="filter"} 2' in text
         assert 'unseen_command_errors_total{kind="ERR"} 1' in text
+        after = scrape(server)
+        rise = {name: after[name] - before[name] for name in after if name.startswith(("unseen_edge_", "unseen_grpc_"))}
+        assert rise == {
+            'unseen_edge_requests_total{edge="resp"}': 1,  # SLOWLOG
+            'unseen_edge_requests_total{edge="http"}': 2,  # /metrics, twice
+            'unseen_edge_requests_total{edge="grpc"}': 3,
+            'unseen_edge_errors_total{edge="resp"}': 0,
+            'unseen_edge_errors_total{edge="http"}': 0,
+            'unseen_edge_errors_total{edge="grpc"}': 1,
+            "unseen_grpc_connections": 1, "unseen_grpc_open_calls": 0, "unseen_grpc_calls_total": 3}
+
+
+def test_open_calls_and_connections_come_and_go(server):
+    def told():
+        lines = dict(line.split(":", 1) for line in c.command("INFO", "stats").decode().splitlines() if ":" in line)
+        return tuple(int(lines[name]) for name in ("grpc_connections", "grpc_open_calls", "grpc_calls", "grpc_messages"))
+
+    def becomes(wanted):
+        deadline = time.monotonic() + PATIENCE
+        while told() != wanted:
+            assert time.monotonic() < deadline, told()
+            time.sleep(0.01)
+
+    with server.client() as c:
+        with Grpc(server) as calls:
+            asked = queue.SimpleQueue()
+            replies = calls.stream(iter(asked.get, None))
+            for i in range(2):
+                asked.put(record(calls, i))
+                assert next(replies).tag == i
+            assert told() == (1, 1, 1, 2)
+            asked.put(None)
+            assert list(replies) == []
+            becomes((1, 0, 1, 2))
+        becomes((0, 0, 1, 2))
 
 
 def test_clients_of_other_edges_are_not_listed_as_its_own(server, calls):

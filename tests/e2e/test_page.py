@@ -493,7 +493,8 @@ def test_how_it_looks_at_work(served, browser, folder):
     says["backup"] = {"phase": "history", "done": 300 << 30, "total": 1000 << 30, "last_at": now, "last_ok": False,
                       "last_error": "", "last_bytes": 0, "problems": 0, "good_at": now, "next_at": now}
     says["figures"].update(flush_users=12345678, flush_users_done=1234567, disk_bytes=14 << 40, disk_free_bytes=1200 << 30,
-                           history_file_bytes=1000 << 30)
+                           history_file_bytes=1000 << 30, grpc_connections=1, grpc_open_calls=256, grpc_calls=123456789,
+                           grpc_messages=1234567890, grpc_errors=12)
     says.update(clients=9999, max_clients=10000, warnings=[
         {"at": now, "level": "error", "text": "flush failed error=\"history.db: disk I/O error\" users=12345678 " + "x" * 200}])
     for slot, state in zip(ring["slots"], ("closed", "flushing", "failed", "emptying", "open", "empty")):
@@ -505,21 +506,37 @@ def test_how_it_looks_at_work(served, browser, folder):
                     {**consumer, "consumer": "replica-frankfurt-2-of-eu-west1", "state": "behind", "since": now - 47 * HOUR, "events": 123456789, "behind_ms": 47 * HOUR},
                     {**consumer, "consumer": "off", "state": "behind", "since": now - 1000, "listens": False, "events": 1, "behind_ms": 1000},
                     {**consumer, "consumer": "lost", "state": "lost", "since": now - HOUR, "left_out": 123456789}]
+    partition = {"topic": "plays", "partition": 0, "next": 123456789012, "end": 123456790247, "lag": 1235, "lag_ms": 61500, "rate": 52345.6,
+                 "messages": 123456789, "dead": 0, "error": ""}
+    says["kafka"] = {"state": "reading", "cause": "", "group": "unseen", "assigned": 64, "lag": 2470, "lag_ms": 61500, "rate": 104691.2,
+                     "dead_letters": 1, "rebalances": 12, "error": "broker-2.eu-west1.example:9093: Disconnected", "error_at": now - HOUR,
+                     "partitions": [{**partition}, {**partition, "topic": "t" * 249, "partition": 63, "dead": 77, "error": "x" * 255},
+                                    {**partition, "partition": 2, "next": None, "end": None, "lag": None, "lag_ms": None, "rate": 0}]}
     months = [{"month": f"2026-{12 - i:02}", "users": 50000000, "plays": 123456789012, "bytes": (900 - 9 * i) << 30, "state": state, "progress": .4321,
                "in_window": i < 4} for i, state in enumerate(("live", "sealing", "sealed", "sealed", "sealed", "expiring"))]
     points = [{"at": now - 15000 * i, "seconds": 15, "questions": 50000 + 100 * i, "writes": 3000, "errors": 0, "hidden": None, "question_p50_ms": 1,
                "question_p99_ms": 1000 + i, "write_p50_ms": 1, "write_p99_ms": None} for i in range(239, -1, -1)]
+    validate(says, "Status")
     with told(browser, {"/v1/status": says, "/v1/timeline": {"now": now, "step_ms": 15000, "points": points}, "/v1/ring": ring,
                         "/v1/months": {"months": months}}):
         pictures(browser, "work", folder, ready(browser, lambda: browser.find_element(By.ID, "budget").is_displayed()))
         said = {e.get_attribute("id"): e.text for e in browser.find_elements(By.CSS_SELECTOR, "#store-rows > div")}
         assert "10 % done" in said["flush"] and "1,234,567 of 12,345,678 users" in said["flush"]
         assert "2026-11: 43 %" in said["seal"] and "2026-07: 43 %" in said["sweep"]
+        assert text(browser, "now-note").endswith("Over gRPC: 1 connection, 256 open calls; 123,456,789 calls and 1,234,567,890 messages "
+                                                  "since the start, 12 refused.")
         assert "history, 30 %" in said["backup"] and "123 % spent" in said["budget"] and "1 in 810 is" in said["budget"]
         assert "80 GiB more in 60 min; at this pace full in 15 h" in said["disk"]
         feed = [(e.find_element(By.CLASS_NAME, "value").text, e.text) for e in browser.find_elements(By.CSS_SELECTOR, "#feed-rows > div")]
         assert [value for value, _ in feed] == ["in step", "123,456,789 events, 47 h behind", "1 event, 1 s behind", "lost"]
         assert "done up to event 123,456,789 of 246,913,578" in feed[1][1] and "not running" in feed[2][1]
+        assert text(browser, "kafka-state") == "reading" and "wait" in browser.find_element(By.ID, "kafka-state").get_attribute("class")
+        assert text(browser, "kafka-text") == "2,470 messages behind, the oldest 62 s; 105k messages a second"
+        assert text(browser, "kafka-note") == ("Group unseen; 64 partitions, of which the 3 furthest behind are shown; 1 dead letter in the folder; "
+                                               "12 rebalances; last error 60 min ago: broker-2.eu-west1.example:9093: Disconnected")
+        rows = browser.execute_script("return [...document.querySelectorAll('#kafka-rows > tr')].map(r => [...r.cells].map(c => c.textContent).join(' '))")
+        assert rows[0] == "plays 0 1,235 62 s 52.3k 123,456,789,012 123,456,790,247 0"
+        assert rows[2] == "x" * 255 and rows[3] == "plays 2 – – 0 – – 0"
         assert "misses events since" in feed[3][1] and "123,456,789 were left out" in feed[3][1]
         assert "tried again in 90 s" in text(browser, "slots") and "123M" in text(browser, "slots").replace("123.5M", "123M")
         assert text(browser, "question-p99") == "1.2 s" and text(browser, "questions") == "48.3k a second"
@@ -556,6 +573,7 @@ def test_users_from_another_redis(make_server, browser):
     wait(lambda: text(browser, "state") == "healthy", browser)
     assert not browser.find_element(By.ID, "legacy").is_displayed()
     assert not browser.find_element(By.ID, "feed").is_displayed()
+    assert not browser.find_element(By.ID, "kafka").is_displayed()
     server.options.update(legacy_redis=server.folder / "nobody", legacy_mirror="yes", legacy_mirror_max="1MiB")
     server.restart()
     with server.client() as c:

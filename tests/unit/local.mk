@@ -42,6 +42,7 @@ unit_tests = \
 	tests/unit/test_import_input \
 	tests/unit/test_import_tally \
 	tests/unit/test_import_users \
+	tests/unit/test_kafka_shown \
 	tests/unit/test_kafka_message \
 	tests/unit/test_late \
 	tests/unit/test_legacy \

@@ -11,7 +11,6 @@
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
-#include "store/sqlite/sqlite_store.h"
 
 static const char help[] =
     "Brings users over from another Redis, while the service runs.\n"
@@ -60,22 +59,6 @@ static const char help[] =
 
 /* --- the server --- */
 
-static int connect_server(struct migrate *m, const char *to, struct err *err)
-{
-    const char *password;
-    char address[CONFIG_TEXT + 16] = "";
-    if (to == NULL) {
-        int rc = sqlite_store_address(m->cfg.data, address, sizeof address, err);
-        if (rc < 0 || address[0] == '\0') {
-            return err_set(err, ERR_NOTFOUND, "no server serves the data folder %s: start it, or name one with --to",
-                           m->cfg.data);
-        }
-        to = address;
-    }
-    int rc = client_prepare(&m->cfg, &password, err);
-    return rc < 0 ? rc : client_connect(to, password, &m->client, err);
-}
-
 /* The server's own [legacy] holds, whatever this configuration says; it doesn't tell the password. */
 static int ask_config(struct migrate *m, struct err *err)
 {
@@ -110,27 +93,6 @@ int migrate_command(struct migrate *m, const char *name, const char *argument, c
 
 /* --- what is shown --- */
 
-static void json_reply(struct json *j, const char *key, const struct reply *value)
-{
-    int64_t number;
-    if (value->kind == REPLY_TEXT) {
-        json_id(j, key, value->text);
-    } else if (reply_integer(value, &number)) {
-        json_number(j, key, number);
-    }
-}
-
-void migrate_json(struct json *j, const struct reply *map)
-{
-    json_open(j, NULL, '{');
-    for (size_t i = 0; i + 1 < map->n; i += 2) {
-        char key[64];
-        snprintf(key, sizeof key, "%.*s", (int)map->items[i].text.len, map->items[i].text.data);
-        json_reply(j, key, &map->items[i + 1]);
-    }
-    json_close(j, '}');
-}
-
 static int show_problems(struct migrate *m, struct err *err)
 {
     const struct reply *reply;
@@ -146,7 +108,9 @@ static int show_problems(struct migrate *m, struct err *err)
         const struct reply *map = &reply->items[i];
         const struct reply *key = reply_field(map, "key"), *what = reply_field(map, "problem");
         if (m->json) {
-            migrate_json(&j, map);
+            json_open(&j, NULL, '{');
+            reply_json(&j, map);
+            json_close(&j, '}');
         } else if (key != NULL && what != NULL) {
             struct buf line = {0};
             escape_id(&line, key->text);
@@ -191,7 +155,7 @@ static int run(struct migrate *m, const struct wants *w, uint64_t sample, struct
 {
     bool reads = w->scan || w->verify;
     int rc = reads ? redis_new(NULL, &m->redis, err) : 0;
-    if (rc == 0 && (rc = connect_server(m, w->to, err)) == 0) {
+    if (rc == 0 && (rc = server_connect(&m->cfg, w->to, &m->client, err)) == 0) {
         rc = ask_config(m, err);
     }
     if (rc == 0 && reads) {

@@ -8,6 +8,7 @@
 #include "cli/lib/client.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
+#include "cli/lib/server.h"
 #include "config/config.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
@@ -27,8 +28,6 @@ struct migrate {
 /* LEGACY NAME [ARGUMENT] ("": none). */
 int migrate_command(struct migrate *m, const char *name, const char *argument, const struct reply **reply,
                     struct err *err);
-void migrate_json(struct json *j, const struct reply *map);
-uint64_t migrate_number(const struct reply *map, const char *name); /* 0 when there is none */
 
 /* Prints its progress; watch: until no user is waiting. */
 int migrate_status(struct migrate *m, bool watch, struct err *err);

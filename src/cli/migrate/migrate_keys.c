@@ -33,8 +33,8 @@ static int collect(struct notes *notes, size_t left, struct err *err)
         rc = client_answer(notes->m->client, &reply, err);
         if (rc == 0) {
             notes->under_way--;
-            notes->noted += migrate_number(reply, "noted");
-            notes->forgotten += migrate_number(reply, "forgotten");
+            notes->noted += reply_count(reply, "noted");
+            notes->forgotten += reply_count(reply, "forgotten");
         }
     }
     return rc;

@@ -11,22 +11,6 @@
 
 enum { LOOK_MS = 500, BAR_WIDTH = 78, STATE_TEXT = 32, CAUSE_TEXT = 300, LEFT_TEXT = 32 };
 
-uint64_t migrate_number(const struct reply *map, const char *name)
-{
-    int64_t value = 0;
-    const struct reply *field = reply_field(map, name);
-    return field != NULL && reply_integer(field, &value) ? (uint64_t)value : 0;
-}
-
-static void copy_text(const struct reply *map, const char *name, char *out, size_t size)
-{
-    const struct reply *field = reply_field(map, name);
-    out[0] = '\0';
-    if (field != NULL && field->kind == REPLY_TEXT) {
-        snprintf(out, size, "%.*s", (int)field->text.len, field->text.data);
-    }
-}
-
 static const char *left_text(uint64_t s, char out[LEFT_TEXT])
 {
     unsigned long long hours = s / 3600, minutes = s / 60 % 60, seconds = s % 60;
@@ -42,29 +26,28 @@ static const char *left_text(uint64_t s, char out[LEFT_TEXT])
 static void note_of(const struct reply *map, char *out, size_t size)
 {
     char state[STATE_TEXT], done[OUTPUT_TEXT], all[OUTPUT_TEXT], rate[OUTPUT_TEXT], left[LEFT_TEXT];
-    uint64_t migration_state = migrate_number(map, "noted"), users = migrate_number(map, "users_per_second");
-    copy_text(map, "state", state, sizeof state);
-    count_text(migration_state - migrate_number(map, "waiting"), done);
+    uint64_t migration_state = reply_count(map, "noted"), users = reply_count(map, "users_per_second");
+    reply_copy(map, "state", state, sizeof state);
+    count_text(migration_state - reply_count(map, "waiting"), done);
     count_text(migration_state, all);
     if (users > 0) {
         snprintf(out, size, "%s of %s user%s  %s/s  %s", done, all, plural(migration_state), count_text(users, rate),
-                 left_text(migrate_number(map, "seconds_left"), left));
+                 left_text(reply_count(map, "seconds_left"), left));
     } else {
         snprintf(out, size, "%s of %s user%s  %s", done, all, plural(migration_state),
-                 migrate_number(map, "waiting") > 0 ? state : "");
+                 reply_count(map, "waiting") > 0 ? state : "");
     }
 }
 
 static void print_mirror(const struct reply *map)
 {
     char state[STATE_TEXT], when[TIME_TEXT], a[OUTPUT_TEXT];
-    uint64_t broken = migrate_number(map, "mirror_broken_since");
-    copy_text(map, "mirror", state, sizeof state);
-    printf("%16s  events wait for the mirror, which is %s", count_text(migrate_number(map, "mirror_waiting"), a),
-           state);
+    uint64_t broken = reply_count(map, "mirror_broken_since");
+    reply_copy(map, "mirror", state, sizeof state);
+    printf("%16s  events wait for the mirror, which is %s", count_text(reply_count(map, "mirror_waiting"), a), state);
     if (broken != 0) {
         printf(" since %s: %s events were left out while it was full", time_text((int64_t)broken, when),
-               count_text(migrate_number(map, "mirror_left_out"), a));
+               count_text(reply_count(map, "mirror_left_out"), a));
     }
     putchar('\n');
 }
@@ -72,14 +55,14 @@ static void print_mirror(const struct reply *map)
 static void print_read_through(const struct reply *map)
 {
     char state[STATE_TEXT], cause[320], a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT], d[OUTPUT_TEXT];
-    copy_text(map, "read_through", state, sizeof state);
-    copy_text(map, "read_through_cause", cause, sizeof cause);
+    reply_copy(map, "read_through", state, sizeof state);
+    reply_copy(map, "read_through_cause", cause, sizeof cause);
     if (strcmp(state, "off") != 0) {
         printf("%16s  questions put to the old Redis too, which is %s%s%s: %s late, %s failed, %s skipped\n",
-               count_text(migrate_number(map, "read_through_asked"), a), state, cause[0] != '\0' ? ", " : "", cause,
-               count_text(migrate_number(map, "read_through_late"), b),
-               count_text(migrate_number(map, "read_through_failed"), c),
-               count_text(migrate_number(map, "read_through_skipped"), d));
+               count_text(reply_count(map, "read_through_asked"), a), state, cause[0] != '\0' ? ", " : "", cause,
+               count_text(reply_count(map, "read_through_late"), b),
+               count_text(reply_count(map, "read_through_failed"), c),
+               count_text(reply_count(map, "read_through_skipped"), d));
     }
 }
 
@@ -87,13 +70,13 @@ static void print_read_through(const struct reply *map)
 static void print_mirror_trouble(const struct reply *map)
 {
     char text[400], when[TIME_TEXT], a[OUTPUT_TEXT];
-    uint64_t since = migrate_number(map, "waiting_since"), skipped = migrate_number(map, "skipped");
+    uint64_t since = reply_count(map, "waiting_since"), skipped = reply_count(map, "skipped");
     if (since != 0) {
-        copy_text(map, "cause", text, sizeof text);
+        reply_copy(map, "cause", text, sizeof text);
         printf("%16s  since %s it waits: %s\n", "", time_text((int64_t)since, when), text);
     }
     if (skipped != 0) {
-        copy_text(map, "last_problem", text, sizeof text);
+        reply_copy(map, "last_problem", text, sizeof text);
         printf("%16s  events passed over, refused for their key; the last: %s\n", count_text(skipped, a), text);
     }
 }
@@ -108,10 +91,10 @@ static void print_status(const struct reply *map)
         {"too_old", "too old, left out"}, {"skipped", "members skipped"},
     };
     char state[STATE_TEXT], cause[CAUSE_TEXT], note[128], bar[BAR_WIDTH + 2], when[TIME_TEXT], a[OUTPUT_TEXT];
-    uint64_t all = migrate_number(map, "noted"), waiting = migrate_number(map, "waiting");
-    int64_t since = (int64_t)migrate_number(map, "waiting_since");
-    copy_text(map, "state", state, sizeof state);
-    copy_text(map, "cause", cause, sizeof cause);
+    uint64_t all = reply_count(map, "noted"), waiting = reply_count(map, "waiting");
+    int64_t since = reply_signed(map, "waiting_since");
+    reply_copy(map, "state", state, sizeof state);
+    reply_copy(map, "cause", cause, sizeof cause);
     if (all > 0) {
         note_of(map, note, sizeof note);
         progress_line(bar, sizeof bar, BAR_WIDTH, "migrated", all - waiting, all, 0, note);
@@ -120,16 +103,15 @@ static void print_status(const struct reply *map)
     printf("%s%s%s%s%s\n", state, since > 0 ? " since " : "", since > 0 ? time_text(since, when) : "",
            cause[0] != '\0' ? ": " : "", cause);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        printf("%16s  %s\n", count_text(migrate_number(map, rows[i][0]), a), rows[i][1]);
+        printf("%16s  %s\n", count_text(reply_count(map, rows[i][0]), a), rows[i][1]);
     }
-    uint64_t rate = migrate_number(map, "users_per_second");
+    uint64_t rate = reply_count(map, "users_per_second");
     if (rate > 0) {
         char left[LEFT_TEXT];
         printf("%16s  users a second, %s: done about %.16sZ\n", count_text(rate, a),
-               left_text(migrate_number(map, "seconds_left"), left),
-               time_text((int64_t)migrate_number(map, "estimated_end"), when));
+               left_text(reply_count(map, "seconds_left"), left), time_text(reply_signed(map, "estimated_end"), when));
     }
-    printf("%16s  read since the server's start\n", size_text(migrate_number(map, "bytes"), a));
+    printf("%16s  read since the server's start\n", size_text(reply_count(map, "bytes"), a));
     print_mirror(map);
     print_read_through(map);
 }
@@ -142,8 +124,8 @@ static int follow(struct migrate *m, const struct reply **reply, struct err *err
     m->progress.known = true;
     while ((rc = migrate_command(m, "STATUS", "", reply, err)) == 0) {
         char state[STATE_TEXT], note[128];
-        uint64_t all = migrate_number(*reply, "noted"), waiting = migrate_number(*reply, "waiting");
-        copy_text(*reply, "state", state, sizeof state);
+        uint64_t all = reply_count(*reply, "noted"), waiting = reply_count(*reply, "waiting");
+        reply_copy(*reply, "state", state, sizeof state);
         if (waiting == 0 && strcmp(state, "reading") != 0) {
             break;
         }
@@ -161,7 +143,9 @@ int migrate_status(struct migrate *m, bool watch, struct err *err)
     int rc = watch ? follow(m, &reply, err) : migrate_command(m, "STATUS", "", &reply, err);
     if (rc == 0 && m->json) {
         struct json j = {.out = stdout};
-        migrate_json(&j, reply);
+        json_open(&j, NULL, '{');
+        reply_json(&j, reply);
+        json_close(&j, '}');
     } else if (rc == 0) {
         print_status(reply);
         if ((rc = migrate_command(m, "MIRROR", "", &reply, err)) == 0) {

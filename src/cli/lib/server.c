@@ -1,0 +1,59 @@
+#include "cli/lib/server.h"
+
+#include <stdio.h>
+
+#include "store/sqlite/sqlite_store.h"
+
+int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err)
+{
+    const char *password;
+    char address[CONFIG_TEXT + 16] = "";
+    if (to == NULL) {
+        int rc = sqlite_store_address(cfg->data, address, sizeof address, err);
+        if (rc < 0 || address[0] == '\0') {
+            return err_set(err, ERR_NOTFOUND, "no server serves the data folder %s: start it, or name one with --to",
+                           cfg->data);
+        }
+        to = address;
+    }
+    int rc = client_prepare(cfg, &password, err);
+    return rc < 0 ? rc : client_connect(to, password, client, err);
+}
+
+int64_t reply_signed(const struct reply *map, const char *name)
+{
+    int64_t value = 0;
+    const struct reply *field = reply_field(map, name);
+    return field != NULL && reply_integer(field, &value) ? value : 0;
+}
+
+uint64_t reply_count(const struct reply *map, const char *name)
+{
+    return (uint64_t)reply_signed(map, name);
+}
+
+void reply_copy(const struct reply *map, const char *name, char *out, size_t size)
+{
+    const struct reply *field = reply_field(map, name);
+    out[0] = '\0';
+    if (field != NULL && field->kind == REPLY_TEXT) {
+        snprintf(out, size, "%.*s", (int)field->text.len, field->text.data);
+    }
+}
+
+void reply_json(struct json *j, const struct reply *map)
+{
+    for (size_t i = 0; i + 1 < map->n; i += 2) {
+        const struct reply *value = &map->items[i + 1];
+        char key[64];
+        int64_t number;
+        snprintf(key, sizeof key, "%.*s", (int)map->items[i].text.len, map->items[i].text.data);
+        if (value->kind == REPLY_TEXT) {
+            json_id(j, key, value->text);
+        } else if (value->kind == REPLY_DOUBLE) {
+            json_double(j, key, value->number);
+        } else if (reply_integer(value, &number)) {
+            json_number(j, key, number);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+/* What subcommands share that do nothing but ask a running server: finding it, and reading the maps that it answers. */
+#ifndef UNSEEN_CLI_LIB_SERVER_H
+#define UNSEEN_CLI_LIB_SERVER_H
+
+#include <stdint.h>
+
+#include "cli/lib/client.h"
+#include "cli/lib/output.h"
+
+/* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder.
+ * ERR_NOTFOUND: nobody does. */
+int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err);
+
+/* Fields of a map. One that isn't there is 0, or "". */
+int64_t reply_signed(const struct reply *map, const char *name);
+uint64_t reply_count(const struct reply *map, const char *name);
+void reply_copy(const struct reply *map, const char *name, char *out, size_t size);
+
+/* The map's texts and numbers as members of the open object. */
+void reply_json(struct json *j, const struct reply *map);
+
+#endif
