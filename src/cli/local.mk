@@ -53,7 +53,12 @@ libunseen_a_SOURCES += \
 libunseen_a_SOURCES += \
 	src/cli/import/distinct.c \
 	src/cli/import/distinct.h \
+	src/cli/import/follow.c \
+	src/cli/import/follow.h \
+	src/cli/import/follow_file.c \
+	src/cli/import/follow_file.h \
 	src/cli/import/import.c \
+	src/cli/import/import_impl.h \
 	src/cli/import/import_input.c \
 	src/cli/import/import_input.h \
 	src/cli/import/import_json.c \

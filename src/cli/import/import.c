@@ -15,11 +15,10 @@
 #include "base/hash.h"
 #include "base/plural.h"
 #include "cli/cli.h"
+#include "cli/import/follow.h"
+#include "cli/import/import_impl.h"
 #include "cli/import/import_input.h"
 #include "cli/import/import_letters.h"
-#include "cli/import/import_reader.h"
-#include "cli/import/import_remote.h"
-#include "cli/import/import_tally.h"
 #include "cli/lib/client.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
@@ -51,6 +50,10 @@ static const char help[] =
     "pipe\n"
     "                         or standard input, what came before that line is loaded\n"
     "      --dry-run          read and count, load nothing\n"
+    "      --follow           go on for ever: wait for more, and for a server that is away. A FILE is read on as it\n"
+    "                         grows, is renamed and begun anew. SIGTERM ends it. Needs --to\n"
+    "      --state FILE       where --follow keeps how far the file was acknowledged (default: the file's name with\n"
+    "                         .follow behind it)\n"
     "      --json             print the summary as JSON\n"
     "      --quiet            print no summary and no progress\n\n"
     "A pipe may stay open: what it gave is loaded within a second, and a line says how many events are durable.\n\n"
@@ -64,26 +67,8 @@ static const char help[] =
     "  unseen import --dry-run --strict january.csv february.csv\n"
     "  psql -c 'copy plays to stdout' | unseen import -\n"
     "  unseen import --to 127.0.0.1:7979 plays.ndjson.zst\n"
-    "  unseen import --dead-letters --to 127.0.0.1:7979\n";
-
-enum { SUBMIT_MS = 1000 };
-
-struct import {
-    const char *format_name, *to;
-    bool strict, dry_run, json, quiet, dead_letters;
-    enum import_format format;
-    struct config cfg;
-    struct import_reader reader;
-    struct import_tally tally;
-    struct arena names; /* of files that the tally tells of */
-    struct progress progress;
-    struct store *store; /* at most one of these two is the target */
-    struct import_remote *remote;
-    uint64_t seed;
-    bool stopped;             /* at a malformed line, as --strict wants */
-    uint64_t submitted;       /* events of the tally that are durable */
-    int64_t waiting_since_us; /* when the oldest of the others came; 0: there are none */
-};
+    "  unseen import --dead-letters --to 127.0.0.1:7979\n"
+    "  unseen import --to 127.0.0.1:7979 --follow /var/log/plays.tsv\n";
 
 static int take(struct import *im, const struct import_event *event, const char *file, uint64_t line, struct err *err)
 {
@@ -101,8 +86,7 @@ static int take(struct import *im, const struct import_event *event, const char 
     return rc;
 }
 
-/* What the reader has now. */
-static int drain(struct import *im, const char *file, bool check_only, struct err *err)
+int import_drain(struct import *im, const char *file, bool check_only, struct err *err)
 {
     struct import_reader *r = &im->reader;
     struct import_event event;
@@ -121,6 +105,19 @@ static int drain(struct import *im, const char *file, bool check_only, struct er
     return rc == 0 && im->remote != NULL ? import_remote_flush(im->remote, &im->tally, err) : rc;
 }
 
+void import_tell_durable(struct import *im, const char *file)
+{
+    char count[OUTPUT_TEXT];
+    im->submitted = im->tally.events;
+    im->waiting_since_us = 0;
+    count_text(im->submitted, count);
+    if (im->progress.shown) {
+        progress_show(&im->progress, 0, 0, "%s event%s  all durable  %s", count, plural(im->submitted), file);
+    } else if (!im->quiet) {
+        fprintf(stderr, "import: %s event%s durable\n", count, im->submitted == 1 ? " is" : "s are");
+    }
+}
+
 /* Waits until all that was read is durable. */
 static int make_durable(struct import *im, struct err *err)
 {
@@ -134,20 +131,10 @@ static int make_durable(struct import *im, struct err *err)
 static int submit(struct import *im, const struct import_input *in, struct err *err)
 {
     int rc = make_durable(im, err);
-    if (rc < 0) {
-        return rc;
+    if (rc == 0) {
+        import_tell_durable(im, import_input_name(in));
     }
-    char count[OUTPUT_TEXT];
-    im->submitted = im->tally.events;
-    im->waiting_since_us = 0;
-    count_text(im->submitted, count);
-    if (im->progress.shown) {
-        progress_show(&im->progress, 0, 0, "%s event%s  all durable  %s", count, plural(im->submitted),
-                      import_input_name(in));
-    } else if (!im->quiet) {
-        fprintf(stderr, "import: %s event%s durable\n", count, im->submitted == 1 ? " is" : "s are");
-    }
-    return 0;
+    return rc;
 }
 
 /* Returns when the input has more, or has ended. Meanwhile what was read doesn't grow older than SUBMIT_MS. */
@@ -161,7 +148,7 @@ static int wait_for_input(struct import *im, const struct import_input *in, stru
     }
     int rc = 0;
     while (rc == 0 && im->waiting_since_us > 0) {
-        int64_t left = SUBMIT_MS - (clock_stopwatch_us() - im->waiting_since_us) / 1000;
+        int64_t left = IMPORT_SUBMIT_MS - (clock_stopwatch_us() - im->waiting_since_us) / 1000;
         if (import_input_wait(in, left > 0 ? (int)left : 0)) {
             break;
         }
@@ -186,7 +173,7 @@ static int read_input(struct import *im, struct import_input *in, bool check_onl
         }
         if (rc == 0) {
             import_reader_filled(&im->reader, n);
-            rc = drain(im, file, check_only, err);
+            rc = import_drain(im, file, check_only, err);
         }
         if (rc < 0 || n == 0) {
             return rc;
@@ -328,9 +315,12 @@ static int begin(struct import *im, struct err *err)
         return import_tally_init(&im->tally, retention, earlier, later, err);
     }
     if (im->to != NULL) {
-        const char *password;
-        rc = client_prepare(&im->cfg, &password, err);
-        rc = rc < 0 ? rc : import_remote_open(im->to, password, &im->remote, &retention, err);
+        rc = client_prepare(&im->cfg, &im->password, err);
+        if (rc == 0 && im->follow) {
+            rc = follow_connect(im, &retention, err);
+        } else if (rc == 0) {
+            rc = import_remote_open(im->to, im->password, &im->remote, &retention, err);
+        }
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }
     rc = cli_options_has_folder(&im->cfg, err);
@@ -369,7 +359,7 @@ static int run(struct import *im, const struct cli_options *options, struct err 
         return err_set(err, rc, "out of memory");
     }
     /* A file that isn't there must not leave a new folder behind. */
-    for (int i = 0; i < options->n_words && !im->dead_letters; i++) {
+    for (int i = 0; i < options->n_words && !im->dead_letters && !im->follow; i++) {
         if ((rc = import_input_check(options->words[i], err)) < 0) {
             return rc;
         }
@@ -382,7 +372,9 @@ static int run(struct import *im, const struct cli_options *options, struct err 
     }
     im->tally.of_letters = im->dead_letters;
     int64_t began = clock_stopwatch_us();
-    rc = im->dead_letters ? read_all_letters(im, options, err) : read_files(im, options, false, err);
+    rc = im->dead_letters ? read_all_letters(im, options, err)
+         : im->follow     ? follow(im, options->words[0], err)
+                          : read_files(im, options, false, err);
     if (rc == 0) {
         rc = end(im, err);
     } else if (im->stopped) {
@@ -428,6 +420,18 @@ static int count_standard_input(const struct cli_options *options)
     return n;
 }
 
+/* What does not go with --follow; NULL: all is well. */
+static const char *wrong_follow(const struct import *im, const struct cli_options *options)
+{
+    return options->n_words != 1 ? "--follow takes one FILE, or -"
+           : im->to == NULL      ? "--follow needs --to ADDRESS"
+           : im->strict || im->dry_run || im->dead_letters
+               ? "--follow goes with neither --strict, --dry-run nor --dead-letters"
+           : im->state == NULL                   ? NULL
+           : strcmp(options->words[0], "-") == 0 ? "--state is for a FILE; a pipe can't be read again"
+                                                 : NULL;
+}
+
 int cli_import(int argc, char **argv)
 {
     struct import im = {.format = IMPORT_AUTO};
@@ -438,6 +442,8 @@ int cli_import(int argc, char **argv)
         {"dry-run", &im.dry_run, NULL},
         {"json", &im.json, NULL},
         {"quiet", &im.quiet, NULL},
+        {"follow", &im.follow, NULL},
+        {"state", NULL, &im.state},
         {"dead-letters", &im.dead_letters, NULL},
         {NULL, NULL, NULL},
     };
@@ -459,6 +465,10 @@ int cli_import(int argc, char **argv)
     }
     if (count_standard_input(&options) > 1) {
         return cli_misuse("import", "- is given twice, but standard input can be read only once");
+    }
+    const char *wrong = im.follow ? wrong_follow(&im, &options) : im.state != NULL ? "--state needs --follow" : NULL;
+    if (wrong != NULL) {
+        return cli_misuse("import", "%s", wrong);
     }
     struct err err;
     if (cli_options_config(&options, &im.cfg, &err) < 0) {
