@@ -42,6 +42,7 @@ enum config_origin { ORIGIN_DEFAULT = 0, ORIGIN_ENVIRONMENT = -1, ORIGIN_COMMAND
 enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
 enum config_mode { MODE_OWNER, MODE_GROUP, MODE_ALL };
 enum config_score { SCORE_MS, SCORE_S };
+enum config_cluster { CLUSTER_AUTO, CLUSTER_NO, CLUSTER_YES };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 
 /* The engines of the store; store/factory.c opens them. */
@@ -91,7 +92,9 @@ struct config {
     int64_t question_timeout_ms; /* 0: none */
 
     /* The Redis that users come from; section [legacy]. */
-    char legacy_redis[CONFIG_TEXT]; /* host:port, or the path of a socket; "" none */
+    char legacy_redis[CONFIG_TEXT]; /* addresses as config_next_redis() takes them; "" none */
+    int64_t legacy_cluster;         /* enum config_cluster */
+    char legacy_user[CONFIG_TEXT];  /* "" none */
     char legacy_password[CONFIG_TEXT];
     char legacy_password_file[CONFIG_TEXT];
     int64_t legacy_database;
@@ -165,6 +168,10 @@ struct config_address {
  */
 int config_next_address(const char **at, struct config_address *out);
 bool config_has_tls(const char *addresses);
+
+/* The same of legacy_redis, as text: "host:port", perhaps with tls:// before it, or the one path of a socket. Returns
+ * false at the end. */
+bool config_next_redis(const char **at, char out[CONFIG_TEXT]);
 bool config_is_loopback(const char *host);
 
 /* Reads a file over what cfg holds; an error leaves cfg as it was. The first error is returned as "path:line: ...".
