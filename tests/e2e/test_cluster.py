@@ -69,6 +69,36 @@ def test_seeds(make_server, cluster):
     assert wait_done(server)[b"migrated"] == 10
 
 
+def test_user_of_the_old_redis(make_server, cluster):
+    """An ACL user that may do just what is needed."""
+    fill(cluster, 10)
+    for node in cluster.masters:
+        node.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+zscan", "+zrevrange", "+zmscore", "+scan", "+select",
+                 "+cluster|slots", "+cluster|nodes", "+asking")
+    server = make_server(legacy_redis=cluster.seeds, legacy_user="reader", legacy_password="secret",
+                         legacy_read_through="yes", legacy_timeout="1s", legacy_cluster="yes")
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        migrate(server, "--scan")
+        assert all(ask(c, i) == [b"x"] for i in range(10)) and counts(c)["answered"] == 10
+        c.command("LEGACY", "RESUME")
+    assert wait_done(server)[b"migrated"] == 10
+    all_there(server, 10)
+
+
+def test_scan_while_slots_move(make_server, cluster):
+    """No key is missed, or the command says that some may be."""
+    fill(cluster, 3000, plays=1)
+    server = make_server(legacy_redis=cluster.seeds, legacy_users_rate="1")
+    mover = Mover(cluster, [f"played:u{i}" for i in range(60)])
+    moving = migrate(server, "--scan", check=False)
+    mover.stop()
+    status = wait_status(server, lambda s: True)
+    assert moving.returncode == 1 and b"keys may still be missing" in moving.stderr or status[b"noted"] == 3000
+    migrate(server, "--scan")
+    assert wait_status(server, lambda s: True)[b"noted"] == 3000
+
+
 def test_slots_move(make_server, cluster):
     """Also of users whose set comes in many pages."""
     fill(cluster, 200)

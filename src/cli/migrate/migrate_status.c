@@ -98,6 +98,17 @@ static void print_mirror_trouble(const struct reply *map)
     }
 }
 
+static void print_cluster(const struct reply *map)
+{
+    char a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT];
+    uint64_t masters = migrate_number(map, "cluster_masters");
+    if (masters > 0) {
+        printf("%16s  master%s of a cluster; %s commands were sent on since a slot had moved, %s since it was moving\n",
+               count_text(masters, a), plural(masters), count_text(migrate_number(map, "cluster_moved"), b),
+               count_text(migrate_number(map, "cluster_asks"), c));
+    }
+}
+
 static void print_status(const struct reply *map)
 {
     static const char *const rows[][2] = {
@@ -130,6 +141,7 @@ static void print_status(const struct reply *map)
                time_text((int64_t)migrate_number(map, "estimated_end"), when));
     }
     printf("%16s  read since the server's start\n", size_text(migrate_number(map, "bytes"), a));
+    print_cluster(map);
     print_mirror(map);
     print_read_through(map);
 }
