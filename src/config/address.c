@@ -50,17 +50,34 @@ static int read_address(const char *text, struct config_address *out)
     return inet_pton(v6 ? AF_INET6 : AF_INET, out->host, address) == 1 ? 0 : ERR_INVALID;
 }
 
-int config_next_address(const char **at, struct config_address *out)
+static bool next_word(const char **at, char out[CONFIG_TEXT])
 {
-    static const char between[] = ", \t", tls[] = "tls://";
-    char one[CONFIG_TEXT];
+    static const char between[] = ", \t";
     const char *start = *at + strspn(*at, between);
     size_t len = strcspn(start, between);
-    if (len == 0 || strcmp(*at, "none") == 0) {
+    *at = start + len;
+    snprintf(out, CONFIG_TEXT, "%.*s", (int)len, start);
+    return len > 0;
+}
+
+bool config_next_redis(const char **at, char out[CONFIG_TEXT])
+{
+    bool path = (*at)[0] == '/' || strncmp(*at, "unix:", 5) == 0;
+    if (!path) {
+        return next_word(at, out);
+    }
+    snprintf(out, CONFIG_TEXT, "%s", *at);
+    *at += strlen(*at);
+    return true; /* what follows it is empty */
+}
+
+int config_next_address(const char **at, struct config_address *out)
+{
+    static const char tls[] = "tls://";
+    char one[CONFIG_TEXT];
+    if (strcmp(*at, "none") == 0 || !next_word(at, one)) {
         return 0;
     }
-    *at = start + len;
-    snprintf(one, sizeof one, "%.*s", (int)len, start);
     out->tls = strncmp(one, tls, sizeof tls - 1) == 0;
     return read_address(one + (out->tls ? sizeof tls - 1 : 0), out) < 0 ? ERR_INVALID : 1;
 }

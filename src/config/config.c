@@ -329,20 +329,46 @@ static bool is_redis(const char *address)
     return one_host && port >= 1 && port <= 65535;
 }
 
-static int validate_legacy(const struct config *cfg, struct err *err)
+static int validate_redis(const struct config *cfg, struct err *err)
 {
-    if (cfg->legacy_redis[0] != '\0' && !is_redis(cfg->legacy_redis)) {
-        return err_set(err, ERR_INVALID,
-                       "legacy_redis is %s, expected host:port, tls://host:port, or the whole path of a Unix socket",
+    char one[CONFIG_TEXT];
+    int n = 0, tls = 0;
+    for (const char *at = cfg->legacy_redis; config_next_redis(&at, one); n++) {
+        tls += strncmp(one, "tls://", 6) == 0;
+        if (!is_redis(one) || (n > 0 && (one[0] == '/' || strncmp(one, "unix:", 5) == 0))) {
+            return err_set(err, ERR_INVALID,
+                           "legacy_redis is %s, expected host:port, tls://host:port, or several of a cluster, or the "
+                           "whole path of a Unix socket",
+                           log_quote_str(cfg->legacy_redis));
+        }
+    }
+    if (tls != 0 && tls != n) {
+        return err_set(err, ERR_INVALID, "legacy_redis is %s, expected tls:// before all of its addresses or none",
                        log_quote_str(cfg->legacy_redis));
     }
+    if (n > 1 && cfg->legacy_cluster == CLUSTER_NO) {
+        return err_set(err, ERR_INVALID, "legacy_redis is %s, and with legacy_cluster = no one address is expected",
+                       log_quote_str(cfg->legacy_redis));
+    }
+    if (cfg->legacy_cluster == CLUSTER_YES && cfg->legacy_database != 0) {
+        return err_set(err, ERR_INVALID, "legacy_database is %d, and a cluster has only 0", (int)cfg->legacy_database);
+    }
 #ifndef WITH_OPENSSL
-    if (strncmp(cfg->legacy_redis, "tls://", 6) == 0) {
+    if (tls != 0) {
         return err_set(err, ERR_INVALID, "legacy_redis is %s, but this unseen was built without OpenSSL",
                        cfg->legacy_redis);
     }
 #endif
-    int code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
+    return 0;
+}
+
+static int validate_legacy(const struct config *cfg, struct err *err)
+{
+    int code = validate_redis(cfg, err);
+    if (code < 0) {
+        return code;
+    }
+    code = validate_key("legacy_played_key", cfg->legacy_played_key, err);
     if (code == 0 && cfg->legacy_delivered_key[0] != '\0') {
         code = validate_key("legacy_delivered_key", cfg->legacy_delivered_key, err);
     }

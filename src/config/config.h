@@ -46,6 +46,7 @@ enum config_origin { ORIGIN_DEFAULT = 0, ORIGIN_ENVIRONMENT = -1, ORIGIN_COMMAND
 enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
 enum config_mode { MODE_OWNER, MODE_GROUP, MODE_ALL };
 enum config_score { SCORE_MS, SCORE_S };
+enum config_cluster { CLUSTER_AUTO, CLUSTER_NO, CLUSTER_YES };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
 enum config_kafka_format { KAFKA_JSON, KAFKA_CSV, KAFKA_PROTOBUF };
 enum config_kafka_prefix { KAFKA_PREFIX_NONE, KAFKA_PREFIX_CONFLUENT };
@@ -102,7 +103,9 @@ struct config {
     int64_t question_timeout_ms; /* 0: none */
 
     /* The Redis that users come from; section [legacy]. */
-    char legacy_redis[CONFIG_TEXT]; /* host:port, or the path of a socket; "" none */
+    char legacy_redis[CONFIG_TEXT]; /* addresses as config_next_redis() takes them; "" none */
+    int64_t legacy_cluster;         /* enum config_cluster */
+    char legacy_user[CONFIG_TEXT];  /* "" none */
     char legacy_password[CONFIG_TEXT];
     char legacy_password_file[CONFIG_TEXT];
     int64_t legacy_database;
@@ -211,6 +214,10 @@ struct config_address {
  */
 int config_next_address(const char **at, struct config_address *out);
 bool config_has_tls(const char *addresses);
+
+/* The same of legacy_redis, as text: "host:port", perhaps with tls:// before it, or the one path of a socket. Returns
+ * false at the end. */
+bool config_next_redis(const char **at, char out[CONFIG_TEXT]);
 bool config_is_loopback(const char *host);
 
 /* The next word of a list that is split by commas or spaces; false: there are no more. *at begins at the text. */

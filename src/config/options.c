@@ -30,6 +30,7 @@ static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
 static const char *const no_yes_words[] = {"no", "yes", NULL};
 static const char *const mode_words[] = {"0600", "0660", "0666", NULL}; /* the order of enum config_mode */
+static const char *const cluster_words[] = {"auto", "no", "yes", NULL}; /* the order of enum config_cluster */
 static const char *const score_words[] = {"ms", "s", NULL};
 static const char *const kafka_format_words[] = {"json", "csv", "protobuf", NULL};
 static const char *const kafka_prefix_words[] = {"none", "confluent", NULL};

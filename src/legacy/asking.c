@@ -6,8 +6,8 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
-#include "legacy/redis_connection.h"
 #include "legacy/redis_reply.h"
+#include "legacy/redis_words.h"
 
 enum { CHUNK = 500, TABLE = 256 };
 
@@ -46,56 +46,82 @@ static void set_times(struct asking *a)
     a->plays.oldest_ms = a->plays.oldest_ms > window ? a->plays.oldest_ms : window;
 }
 
+void asking_again(struct asking *a, enum asking_part part)
+{
+    if (part == ASKING_SCORES) {
+        a->left = count_bits(a->question->asked, a->question->n);
+        a->at = next_asked(a->question, 0);
+    } else {
+        a->question->n_delivered = 0;
+    }
+}
+
 void asking_begin(struct asking *a, struct read_through_question *q, const struct dedup *dedup, bool zmscore)
 {
     a->question = q;
     a->dedup = dedup;
     a->single = !zmscore;
     a->chunk = a->single ? 1 : CHUNK;
-    a->left = count_bits(q->asked, q->n);
-    a->at = next_asked(q, 0);
-    a->delivered = dedup->cfg->legacy_delivered_key[0] != '\0';
-    a->n = (a->left + a->chunk - 1) / a->chunk + a->delivered;
+    asking_again(a, ASKING_SCORES);
+    asking_again(a, ASKING_DELIVERED);
     set_times(a);
-    q->n_delivered = 0;
 }
 
-static void add_scores(const struct asking *a, struct slice user, const struct slice *items, struct buf *out)
+struct slice asking_key(const struct config *cfg, enum asking_part part, struct slice user, char out[LEGACY_KEY_MAX])
+{
+    return legacy_key_make(part == ASKING_SCORES ? cfg->legacy_played_key : cfg->legacy_delivered_key, user, out);
+}
+
+size_t asking_commands(const struct asking *a, enum asking_part part)
+{
+    return part == ASKING_SCORES ? (a->left + a->chunk - 1) / a->chunk : a->dedup->cfg->legacy_delivered_key[0] != '\0';
+}
+
+static void add_asking(bool once, struct buf *out)
+{
+    const struct slice word = slice_str("ASKING");
+    if (once) {
+        redis_words_all(out, &word, 1);
+    }
+}
+
+static void add_scores(const struct asking *a, struct slice user, const struct slice *items, bool once, struct buf *out)
 {
     const struct read_through_question *q = a->question;
     char key_text[LEGACY_KEY_MAX];
-    struct slice key = legacy_key_make(a->dedup->cfg->legacy_played_key, user, key_text);
+    struct slice key = asking_key(a->dedup->cfg, ASKING_SCORES, user, key_text);
     size_t left = a->left, i = next_asked(q, 0);
     while (left > 0) {
         size_t n = left < a->chunk ? left : a->chunk;
-        redis_connection_add_count(out, 2 + n);
-        redis_connection_add_word(out, slice_str(a->single ? "ZSCORE" : "ZMSCORE"));
-        redis_connection_add_word(out, key);
+        add_asking(once, out);
+        redis_words_count(out, 2 + n);
+        redis_words_add(out, slice_str(a->single ? "ZSCORE" : "ZMSCORE"));
+        redis_words_add(out, key);
         for (left -= n; n > 0; n--, i = next_asked(q, i + 1)) {
-            redis_connection_add_word(out, items[i]);
+            redis_words_add(out, items[i]);
         }
     }
 }
 
-static void add_delivered(const struct config *cfg, struct slice user, struct buf *out)
+static void add_delivered(const struct config *cfg, struct slice user, bool once, struct buf *out)
 {
     char key[LEGACY_KEY_MAX], last[24];
     int64_t most = config_now(cfg)->delivered_max;
     snprintf(last, sizeof last, "%" PRId64, (most < READ_THROUGH_DELIVERED ? most : READ_THROUGH_DELIVERED) - 1);
-    redis_connection_add_count(out, 5);
-    redis_connection_add_word(out, slice_str("ZREVRANGE"));
-    redis_connection_add_word(out, legacy_key_make(cfg->legacy_delivered_key, user, key));
-    redis_connection_add_word(out, slice_str("0"));
-    redis_connection_add_word(out, slice_str(last));
-    redis_connection_add_word(out, slice_str("WITHSCORES"));
+    const struct slice words[] = {slice_str("ZREVRANGE"), asking_key(cfg, ASKING_DELIVERED, user, key), slice_str("0"),
+                                  slice_str(last), slice_str("WITHSCORES")};
+    add_asking(once, out);
+    redis_words_all(out, words, 5);
 }
 
-void asking_words(const struct asking *a, struct slice user, const struct slice *items, struct buf *out)
+void asking_words(const struct asking *a, enum asking_part part, struct slice user, const struct slice *items,
+                  bool once, struct buf *out)
 {
-    if (a->delivered) {
-        add_delivered(a->dedup->cfg, user, out);
+    if (part == ASKING_SCORES) {
+        add_scores(a, user, items, once, out);
+    } else {
+        add_delivered(a->dedup->cfg, user, once, out);
     }
-    add_scores(a, user, items, out);
 }
 
 /* --- replies --- */
@@ -145,19 +171,15 @@ static void take_delivered(struct asking *a, const struct redisReply *reply)
     }
 }
 
-bool asking_reply(struct asking *a, const struct redisReply *reply)
+void asking_reply(struct asking *a, enum asking_part part, const struct redisReply *reply)
 {
     struct slice text;
-    bool delivered = a->delivered;
-    a->delivered = false;
-    a->n--;
     a->failed = a->failed || redis_is_error(reply, &text);
-    if (delivered) {
+    if (part == ASKING_DELIVERED) {
         take_delivered(a, reply);
     } else {
         take_scores(a, reply);
     }
-    return a->n == 0;
 }
 
 /* --- what is seen there --- */

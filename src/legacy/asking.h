@@ -23,23 +23,30 @@ struct asking {
     struct read_through_question *question; /* NULL: answered, or late; further replies are discarded */
     const struct dedup *dedup;
     struct legacy_times plays, deliveries;
-    size_t n;       /* replies that are due */
-    size_t left;    /* candidates without one */
-    size_t at;      /* the next of these */
-    size_t chunk;   /* candidates of a reply */
-    bool delivered; /* the next reply is that of ZREVRANGE */
-    bool single;    /* ZSCORE's */
+    size_t left;  /* candidates without one */
+    size_t at;    /* the next of these */
+    size_t chunk; /* candidates of a reply */
+    bool single;  /* ZSCORE's */
     bool failed;
 };
 
+/* Its parts, each about a key. */
+enum asking_part { ASKING_DELIVERED, ASKING_SCORES, ASKING_PARTS };
+struct slice asking_key(const struct config *cfg, enum asking_part part, struct slice user, char out[LEGACY_KEY_MAX]);
+
 /* All zero before. zmscore: whether it has that. */
 void asking_begin(struct asking *a, struct read_through_question *q, const struct dedup *dedup, bool zmscore);
+void asking_again(struct asking *a, enum asking_part part); /* its replies come anew, from the first on */
 
-/* Appends its commands, which get a->n replies. items: the question's candidates. */
-void asking_words(const struct asking *a, struct slice user, const struct slice *items, struct buf *out);
+/* How many commands, which get as many replies; 0: it isn't asked. */
+size_t asking_commands(const struct asking *a, enum asking_part part);
 
-/* Takes the next reply. Returns whether it was the last; a->failed: one was not an answer. */
-bool asking_reply(struct asking *a, const struct redisReply *reply);
+/* Appends them. items: the question's candidates. once: each is behind ASKING, which gets a reply too. */
+void asking_words(const struct asking *a, enum asking_part part, struct slice user, const struct slice *items,
+                  bool once, struct buf *out);
+
+/* Takes the part's next reply. a->failed: one was not an answer. */
+void asking_reply(struct asking *a, enum asking_part part, const struct redisReply *reply);
 
 /* Removes the items that were found there from a local answer about the same candidates; returns how many. */
 size_t asking_hide(const struct read_through_question *q, const uint64_t *hashes, uint8_t *unseen);

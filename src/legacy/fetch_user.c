@@ -122,10 +122,25 @@ static int take_page(struct fetch_user *t, const struct fetch_rules *rules, cons
     return result;
 }
 
+/* The key has moved between two of its pages. */
+static bool began_elsewhere(struct fetch_user *t, const void *place)
+{
+    bool moved = t->pages > 0 && t->place != place;
+    t->place = place;
+    if (moved) {
+        strcpy(t->cursor, "0");
+        t->pages = 0;
+    }
+    return moved;
+}
+
 int fetch_user_reply(struct fetch_user *t, const struct fetch_rules *rules, const struct redisReply *reply,
-                     struct err *err)
+                     const void *place, struct err *err)
 {
     struct slice text;
+    if (t->step == FETCH_PLAYS && began_elsewhere(t, place)) {
+        return 0;
+    }
     if (redis_is_error(reply, &text)) {
         if (!legacy_refuses_key(text)) {
             return err_set(err, ERR_BUSY, "%.*s", (int)text.len, text.data);

@@ -25,6 +25,7 @@ struct fetch_user {
     enum { FETCH_PLAYS, FETCH_DELIVERIES, FETCH_DONE } step;
     char cursor[LEGACY_CURSOR];
     uint32_t pages;
+    const void *place; /* where the pages come from */
     struct fetch_problem played, delivered;
     uint64_t plays, deliveries, too_old;
 };
@@ -45,9 +46,10 @@ int fetch_user_ask(const struct fetch_user *t, const struct fetch_rules *rules, 
 /* The next key can't be read, as the text says: it is skipped. */
 void take_give_up(struct fetch_user *t, const struct fetch_rules *rules, const char *why);
 
-/* Takes its reply, and moves to the next step. An error is the store's; or ERR_BUSY, when the Redis refuses everything:
- * the text says why. */
+/* Takes its reply, and moves to the next step. place: where it came from; a page from elsewhere than the one before
+ * begins the key anew, since a cursor means nothing to another node. An error is the store's; or ERR_BUSY, when the
+ * Redis refuses everything: the text says why. */
 int fetch_user_reply(struct fetch_user *t, const struct fetch_rules *rules, const struct redisReply *reply,
-                     struct err *err);
+                     const void *place, struct err *err);
 
 #endif

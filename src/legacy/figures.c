@@ -74,6 +74,15 @@ void legacy_figures_each(const struct legacy_state *s, figure_visit *visit, void
         {{"migration_skipped", "migration_skipped_total", FIGURE_COUNTER,
           "Members that were left because of their size or score."},
          s->skipped},
+        {{"migration_masters", "migration_cluster_masters", FIGURE_GAUGE,
+          "Masters of the Redis Cluster that is read from; 0: a single Redis, or not known yet."},
+         s->masters},
+        {{"migration_moved", "migration_cluster_moved_total", FIGURE_COUNTER,
+          "Commands that a node of the cluster sent to another one, which has the slot now (MOVED)."},
+         s->moved},
+        {{"migration_asks", "migration_cluster_asks_total", FIGURE_COUNTER,
+          "Commands that a node of the cluster sent to another one once, since the slot is on the move (ASK)."},
+         s->asks},
     };
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
         visit(arg, &figures[i].figure, figures[i].value);

@@ -4,38 +4,72 @@
 #include <string.h>
 
 #include "legacy/parse.h"
-#include "legacy/redis_connection.h"
 #include "legacy/redis_reply.h"
+#include "legacy/redis_words.h"
 
-enum { GREET_AUTH, GREET_SELECT, GREET_ZREVRANGE, GREET_ZMSCORE, HANDSHAKES };
+enum { GREET_AUTH, GREET_SELECT, GREET_SLOTS, GREET_ZREVRANGE, GREET_ZMSCORE, HANDSHAKES };
 enum { NUMBER_TEXT = 24 };
 
-void handshake_begin(struct handshake *g, const struct config *cfg, struct buf *out)
+static bool asks(const struct handshake *g, int which)
 {
-    const struct config *live = config_now(cfg);
+    return which == GREET_AUTH        ? g->password
+           : which == GREET_SLOTS     ? g->slots
+           : which == GREET_ZREVRANGE ? g->cfg->legacy_delivered_key[0] != '\0'
+                                      : true;
+}
+
+static void move_on(struct handshake *g)
+{
+    while (g->next < HANDSHAKES && !asks(g, g->next)) {
+        g->next++;
+    }
+}
+
+static void add_command(const struct handshake *g, int which, struct buf *out)
+{
+    const struct config *live = config_now(g->cfg);
     char number[NUMBER_TEXT], key[LEGACY_KEY_MAX];
-    *g = (struct handshake){.cfg = cfg, .next = GREET_SELECT};
-    if (live->legacy_password[0] != '\0') {
-        g->next = GREET_AUTH;
-        redis_connection_add_count(out, 2);
-        redis_connection_add_word(out, slice_str("AUTH"));
-        redis_connection_add_word(out, slice_str(live->legacy_password));
+    struct slice words[4];
+    size_t n = 0;
+    switch (which) {
+    case GREET_AUTH:
+        words[n++] = slice_str("AUTH");
+        if (live->legacy_user[0] != '\0') {
+            words[n++] = slice_str(live->legacy_user);
+        }
+        words[n++] = slice_str(live->legacy_password);
+        break;
+    case GREET_SELECT:
+        snprintf(number, sizeof number, "%d", (int)g->cfg->legacy_database);
+        words[n++] = slice_str("SELECT");
+        words[n++] = slice_str(number);
+        break;
+    case GREET_SLOTS:
+        words[n++] = slice_str("CLUSTER");
+        words[n++] = slice_str("SLOTS");
+        break;
+    case GREET_ZREVRANGE:
+        words[n++] = slice_str("ZREVRANGE");
+        words[n++] = legacy_key_make(g->cfg->legacy_delivered_key, slice_str("?"), key);
+        words[n++] = slice_str("0");
+        words[n++] = slice_str("0");
+        break;
+    default:
+        words[n++] = slice_str("ZMSCORE");
+        words[n++] = legacy_key_make(g->cfg->legacy_played_key, slice_str("?"), key);
+        words[n++] = slice_str("?");
     }
-    snprintf(number, sizeof number, "%d", (int)cfg->legacy_database);
-    redis_connection_add_count(out, 2);
-    redis_connection_add_word(out, slice_str("SELECT"));
-    redis_connection_add_word(out, slice_str(number));
-    if (cfg->legacy_delivered_key[0] != '\0') {
-        redis_connection_add_count(out, 4);
-        redis_connection_add_word(out, slice_str("ZREVRANGE"));
-        redis_connection_add_word(out, legacy_key_make(cfg->legacy_delivered_key, slice_str("?"), key));
-        redis_connection_add_word(out, slice_str("0"));
-        redis_connection_add_word(out, slice_str("0"));
+    redis_words_all(out, words, n);
+}
+
+void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, struct buf *out)
+{
+    *g = (struct handshake){.cfg = cfg, .slots = slots, .password = config_now(cfg)->legacy_password[0] != '\0'};
+    for (move_on(g); g->next < HANDSHAKES; g->next++, move_on(g)) {
+        add_command(g, g->next, out);
     }
-    redis_connection_add_count(out, 3);
-    redis_connection_add_word(out, slice_str("ZMSCORE"));
-    redis_connection_add_word(out, legacy_key_make(cfg->legacy_played_key, slice_str("?"), key));
-    redis_connection_add_word(out, slice_str("?"));
+    g->next = GREET_AUTH;
+    move_on(g);
 }
 
 /* A password that is refused shows in the reply of AUTH, or of whatever needs one. */
@@ -43,7 +77,10 @@ enum handshake_verdict handshake_reply(struct handshake *g, const struct redisRe
 {
     bool bad = redis_is_error(reply, why);
     int which = g->next++;
-    g->next += g->next == GREET_ZREVRANGE && g->cfg->legacy_delivered_key[0] == '\0';
+    move_on(g);
+    if (which == GREET_SLOTS && (!bad || g->cfg->legacy_cluster != CLUSTER_YES)) {
+        return HANDSHAKE_SLOTS;
+    }
     if (which == GREET_ZMSCORE && bad &&
         (memmem(why->data, why->len, "unknown command", 15) != NULL ||
          memmem(why->data, why->len, " to run ", 8) != NULL)) {

@@ -1,5 +1,5 @@
-/* The first commands on a new connection: password, database, and each command that will be used, once, to see whether
- * it is known and allowed. */
+/* The first commands on a new connection: user and password, database, where the slots of a cluster are, and each
+ * command that will be used, once, to see whether it is known and allowed. */
 #ifndef UNSEEN_LEGACY_HANDSHAKE_H
 #define UNSEEN_LEGACY_HANDSHAKE_H
 
@@ -14,13 +14,16 @@ struct redisReply; /* see legacy/redis_reply.h */
 struct handshake {
     const struct config *cfg;
     int next;        /* whose reply that is */
+    bool password;   /* what is asked */
+    bool slots;      /* the same: CLUSTER SLOTS */
     bool no_zmscore; /* it doesn't know that command, or doesn't allow it */
 };
 
-/* Appends the commands. */
-void handshake_begin(struct handshake *g, const struct config *cfg, struct buf *out);
+/* Appends the commands. slots: CLUSTER SLOTS among them. */
+void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, struct buf *out);
 
-enum handshake_verdict { HANDSHAKE_MORE, HANDSHAKE_REFUSED, HANDSHAKE_LET_IN };
+/* HANDSHAKE_SLOTS: the reply is that of CLUSTER SLOTS, and more will come. */
+enum handshake_verdict { HANDSHAKE_MORE, HANDSHAKE_SLOTS, HANDSHAKE_REFUSED, HANDSHAKE_LET_IN };
 
 /* Takes the next reply. HANDSHAKE_REFUSED: the reply says why. */
 enum handshake_verdict handshake_reply(struct handshake *g, const struct redisReply *reply, struct slice *why);

@@ -55,6 +55,9 @@ struct legacy_state {
     uint64_t skipped;    /* members that could not be taken */
     uint64_t unlisted;   /* keys with problems beyond those that are listed */
     double users_second; /* over the last seconds; 0 unless reading */
+    uint64_t masters;    /* of a cluster that it reads from; 0: a single Redis, or not known yet */
+    uint64_t moved;      /* commands that a node sent elsewhere for good, since the slot is another's, */
+    uint64_t asks;       /* or once, since it is on the move */
 };
 void legacy_state(struct legacy *l, struct legacy_state *out);  /* any thread */
 uint64_t legacy_seconds_left(const struct legacy_state *state); /* about; 0: not known */

@@ -3,6 +3,8 @@ libunseen_a_SOURCES += \
 	src/legacy/asking.h \
 	src/legacy/breaker.c \
 	src/legacy/breaker.h \
+	src/legacy/cluster.c \
+	src/legacy/cluster.h \
 	src/legacy/figures.c \
 	src/legacy/priority_users.c \
 	src/legacy/priority_users.h \
@@ -25,6 +27,9 @@ libunseen_a_SOURCES += \
 	src/legacy/parse.c \
 	src/legacy/parse.h \
 	src/legacy/redis.h \
+	src/legacy/redis_node.h \
+	src/legacy/redis_words.c \
+	src/legacy/redis_words.h \
 	src/legacy/redis_reply.h \
 	src/legacy/repeat.c \
 	src/legacy/repeat.h \
@@ -39,11 +44,14 @@ libunseen_a_SOURCES += \
 	src/legacy/read_through.c \
 	src/legacy/read_through.h \
 	src/legacy/read_through_impl.h \
+	src/legacy/read_through_line.c \
+	src/legacy/read_through_line.h \
 	src/legacy/read_through_port.c \
 	src/legacy/redis_socket.h
 if WITH_HIREDIS
 libunseen_a_SOURCES += \
 	src/legacy/redis.c \
+	src/legacy/redis_node.c \
 	src/legacy/redis_reply.c \
 	src/legacy/redis_socket.c
 else

@@ -98,8 +98,18 @@ static void count_bytes(struct legacy *l, size_t bytes)
 
 /* --- reading --- */
 
+static void show_cluster(struct legacy *l, bool ended)
+{
+    struct redis_cluster_figures figures;
+    if (l->redis != NULL) {
+        redis_cluster_figures(l->redis, &figures);
+        migration_state_cluster(&l->state, &figures, ended);
+    }
+}
+
 void migration_disconnect(struct legacy *l)
 {
+    show_cluster(l, true);
     pthread_mutex_lock(&l->mutex);
     struct redis *redis = l->redis;
     l->redis = NULL;
@@ -226,7 +236,7 @@ static int go_on(struct legacy *l, struct err *err)
     l->queue_at = (l->queue_at + 1) % UNDER_WAY;
     l->n_queue--;
     count_bytes(l, redis_bytes(reply));
-    rc = fetch_user_reply(t, &l->rules, reply, err);
+    rc = fetch_user_reply(t, &l->rules, reply, redis_place(l->redis), err);
     redis_free(reply);
     if (rc < 0) {
         return rc;
@@ -256,6 +266,7 @@ static void turned(struct legacy *l)
     if (l->retry.failures == 0) {
         migration_state_show(&l->state, LEGACY_READING, NULL);
     }
+    show_cluster(l, false);
     migration_state_turn(&l->state, migration_batch_unlisted(l->batch));
 }
 

@@ -67,6 +67,19 @@ void migration_state_turn(struct migration_state *m, uint64_t unlisted)
     pthread_mutex_unlock(&m->mutex);
 }
 
+void migration_state_cluster(struct migration_state *m, const struct redis_cluster_figures *figures, bool ended)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->shown.masters = figures->masters;
+    m->shown.moved = m->before.moved + figures->moved;
+    m->shown.asks = m->before.asks + figures->asks;
+    if (ended) {
+        m->before.moved = m->shown.moved;
+        m->before.asks = m->shown.asks;
+    }
+    pthread_mutex_unlock(&m->mutex);
+}
+
 void migration_state_get(struct migration_state *m, struct legacy_state *out)
 {
     pthread_mutex_lock(&m->mutex);

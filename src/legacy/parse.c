@@ -128,6 +128,30 @@ bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGAC
     return true;
 }
 
+bool legacy_may_be_cluster(const struct config *cfg)
+{
+    const char *address = cfg->legacy_redis;
+    return cfg->legacy_cluster != CLUSTER_NO && address[0] != '/' && strncmp(address, "unix:", 5) != 0;
+}
+
+unsigned legacy_seeds(const struct config *cfg)
+{
+    char ignored[CONFIG_TEXT];
+    unsigned n = 0;
+    for (const char *at = cfg->legacy_redis; config_next_redis(&at, ignored);) {
+        n++;
+    }
+    return n;
+}
+
+void legacy_seed(const struct config *cfg, unsigned n, char out[CONFIG_TEXT])
+{
+    const char *at = cfg->legacy_redis;
+    for (unsigned i = 0; i <= n % legacy_seeds(cfg); i++) {
+        config_next_redis(&at, out);
+    }
+}
+
 void legacy_times_now(const struct config *live, int64_t later_ms, int64_t earlier_ms, struct legacy_times *plays,
                       struct legacy_times *deliveries)
 {

@@ -40,6 +40,13 @@ bool legacy_cursor_ended(const char cursor[LEGACY_CURSOR]);
 enum { LEGACY_PORT_TEXT = 8 };
 bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGACY_PORT_TEXT]);
 
+/* Whether the Redis of legacy_redis may turn out to be a cluster: a Unix socket leads to a single one. */
+bool legacy_may_be_cluster(const struct config *cfg);
+
+/* The n-th of the addresses in legacy_redis, which come again and again. */
+void legacy_seed(const struct config *cfg, unsigned n, char out[CONFIG_TEXT]);
+unsigned legacy_seeds(const struct config *cfg);
+
 struct legacy_times {
     enum config_score unit;
     int64_t oldest_ms; /* earlier ones are old */

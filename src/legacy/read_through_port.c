@@ -1,105 +1,37 @@
-/* A port lists its questions in the order in which they were sent, which is that of the replies. A question whose time
- * is over leaves its entry in the list: the entry stays, without a question, until its replies have arrived, which are
- * discarded.
- *
- * A failure is counted, and the question is answered with the replies so far. A reply that refuses one key (WRONGTYPE)
- * fails only its question. Any other error concerns all questions: the connection is dropped.
- */
+/* What the asking side calls, and deadlines: see read_through_line.h. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "legacy/asking.h"
-#include "legacy/breaker.h"
 #include "legacy/legacy.h"
 #include "legacy/parse.h"
-#include "legacy/read_through.h"
-#include "legacy/read_through_impl.h"
-#include "legacy/redis_connection.h"
-#include "legacy/redis_reply.h"
+#include "legacy/read_through_line.h"
 #include "store/migration.h"
 
-enum { EARLY_US = 500 };
+enum { EARLY_US = 500, KEPT_MAX = 16 * 1024 * 1024 };
 
-/* A question on its way. */
-struct entry {
-    struct entry *next;
-    int64_t deadline_us;
-    struct asking asking;
-};
+/* --- deadlines --- */
 
-struct read_through_port {
-    struct read_through *t;
-    struct redis_connection *connection;
-    uv_timer_t deadline;
-    uv_loop_t *loop; /* NULL: not open */
-    bool closed;
-    struct breaker breaker;
-    struct entry *first, **end;
-    size_t given_up; /* of the list */
-    bool waits;      /* counted in t->waiting */
-};
-
-/* --- the list --- */
-
-static void set_deadline(struct read_through_port *p);
-
-/* The asking side goes on, and may ask again, here and now: the port is in order before. */
-static void answer(struct read_through_port *p, struct entry *e, enum read_through_count how)
+/* Its time is over: that counts once against each node that owes an answer. */
+static void give_up(struct read_through_port *p, struct read_through_entry *e, int64_t now)
 {
-    struct read_through_question *q = e->asking.question;
-    e->asking.question = NULL;
-    if (how == READ_THROUGH_LATE) {
-        p->given_up++;
-    }
-    read_through_count(p->t, how, 1);
-    q->done(q);
-}
-
-static void unlink_first(struct read_through_port *p)
-{
-    struct entry *e = p->first;
-    p->first = e->next;
-    if (p->first == NULL) {
-        p->end = &p->first;
-    }
-}
-
-/* All of its replies have come. */
-static void end_first(struct read_through_port *p)
-{
-    struct entry *e = p->first;
-    unlink_first(p);
-    if (e->asking.question == NULL) {
-        p->given_up--;
-    } else if (e->asking.failed) {
-        breaker_unknown(&p->breaker);
-        answer(p, e, READ_THROUGH_FAILED);
-    } else {
-        redis_connection_proved(p->connection);
-        if (breaker_good(&p->breaker)) {
-            read_through_end_waiting(p->t, &p->waits, true);
+    const struct read_through_line *counted = NULL;
+    for (size_t i = 0; i < ASKING_PARTS; i++) {
+        struct read_through_part *part = &e->parts[i];
+        struct read_through_line *line = part->line;
+        if (line == NULL) {
+            continue;
         }
-        answer(p, e, READ_THROUGH_ANSWERED);
-    }
-    free(e);
-}
-
-/* No reply will come any more. */
-static void end_all(struct read_through_port *p)
-{
-    struct entry *all = p->first;
-    p->first = NULL;
-    p->end = &p->first;
-    p->given_up = 0;
-    breaker_unknown(&p->breaker);
-    while (all != NULL) {
-        struct entry *e = all;
-        all = e->next;
-        if (e->asking.question != NULL) {
-            answer(p, e, READ_THROUGH_FAILED);
+        part->late = true;
+        line->given_up++;
+        if (line != counted) {
+            breaker_late(&line->breaker, now);
         }
-        free(e);
+        if (breaker_open(&line->breaker)) {
+            read_through_begin_waiting(p->t, &line->waits, "it answers too late");
+        }
+        counted = line;
     }
 }
 
@@ -107,27 +39,22 @@ static void on_deadline(uv_timer_t *timer)
 {
     struct read_through_port *p = timer->data;
     int64_t now = clock_stopwatch_us();
-    struct entry *e = p->first;
+    struct read_through_entry *e = p->first;
     while (e != NULL && (e->asking.question == NULL || e->deadline_us <= now + EARLY_US)) {
-        struct entry *next = e->next; /* what is asked meanwhile stands behind */
         if (e->asking.question != NULL) {
-            breaker_late(&p->breaker, now);
-            if (breaker_open(&p->breaker)) {
-                read_through_begin_waiting(p->t, &p->waits, "it answers too late");
-            }
-            answer(p, e, READ_THROUGH_LATE);
-            next = e->next;
+            give_up(p, e, now);
+            read_through_answer(p, e, READ_THROUGH_LATE); /* what is asked meanwhile stands behind */
         }
-        e = next;
+        e = e->next;
     }
-    set_deadline(p);
+    read_through_set_deadline(p);
 }
 
 /* The first that still waits has the earliest deadline (unless legacy_timeout was just made shorter). The loop's
  * milliseconds begin anywhere within ours, so the timer is half of one early or late. */
-static void set_deadline(struct read_through_port *p)
+void read_through_set_deadline(struct read_through_port *p)
 {
-    const struct entry *e = p->first;
+    const struct read_through_entry *e = p->first;
     while (e != NULL && e->asking.question == NULL) {
         e = e->next;
     }
@@ -138,36 +65,6 @@ static void set_deadline(struct read_through_port *p)
     int64_t left = e->deadline_us - clock_stopwatch_us() - EARLY_US;
     uv_update_time(p->loop);
     uv_timer_start(&p->deadline, on_deadline, left > 0 ? (uint64_t)(left + 999) / 1000 : 0, 0);
-}
-
-/* --- replies --- */
-
-static void on_reply(void *owner, const struct redisReply *reply)
-{
-    struct read_through_port *p = owner;
-    struct slice text;
-    if (redis_is_error(reply, &text) && !legacy_refuses_key(text)) {
-        redis_connection_fail(p->connection, text);
-    }
-    if (asking_reply(&p->first->asking, reply)) {
-        end_first(p);
-        set_deadline(p);
-    }
-}
-
-static void on_up(void *owner)
-{
-    struct read_through_port *p = owner;
-    p->breaker = (struct breaker){0};
-    read_through_end_waiting(p->t, &p->waits, true);
-}
-
-static void on_down(void *owner, const struct err *err)
-{
-    struct read_through_port *p = owner;
-    read_through_begin_waiting(p->t, &p->waits, err->text);
-    end_all(p);
-    set_deadline(p);
 }
 
 /* --- asking --- */
@@ -186,53 +83,121 @@ bool read_through_wants(struct read_through_port *p, struct slice user)
     return true;
 }
 
-/* Whether the port's connection may be bothered with a question. */
-static bool is_free(const struct read_through_port *p)
+/* The lines of its parts, all of which take questions; false: one doesn't. */
+static bool find_lines(struct read_through_port *p, struct slice user, struct read_through_line *lines[ASKING_PARTS])
 {
-    return !p->closed && redis_connection_takes(p->connection) && (!breaker_open(&p->breaker) || p->given_up == 0);
-}
-
-static bool may_ask(struct read_through_port *p)
-{
-    redis_connection_connect(p->connection);
-    return is_free(p) && breaker_allows(&p->breaker, clock_stopwatch_us());
-}
-
-static bool put_question(struct read_through_port *p, const struct asking *a, struct slice user,
-                         const struct slice *items)
-{
-    struct buf out = {0};
-    asking_words(a, user, items, &out);
-    if (out.failed || redis_connection_send(p->connection, &out, a->n) < 0) {
-        buf_free(&out);
+    const struct config *cfg = p->t->cfg;
+    char key[LEGACY_KEY_MAX];
+    for (int i = 0; i < ASKING_PARTS; i++) {
+        enum asking_part part = (enum asking_part)i;
+        lines[i] = NULL;
+        if (part == ASKING_DELIVERED && cfg->legacy_delivered_key[0] == '\0') {
+            continue;
+        }
+        size_t node =
+            p->cluster.known ? cluster_route(&p->cluster, asking_key(cfg, part, user, key)) : READ_THROUGH_HOME;
+        lines[i] = read_through_line_of(p, node);
+        if (lines[i] == NULL || !read_through_line_is_free(lines[i])) {
+            return false;
+        }
+    }
+    struct read_through_line *first = lines[ASKING_DELIVERED], *second = lines[ASKING_SCORES];
+    int64_t now = clock_stopwatch_us();
+    if (first != NULL && first != second && !breaker_allows(&first->breaker, now)) {
+        return false;
+    }
+    if (!breaker_allows(&second->breaker, now)) {
+        if (first != NULL && first != second) {
+            breaker_unknown(&first->breaker);
+        }
         return false;
     }
     return true;
+}
+
+static void add_entry(struct read_through_port *p, struct read_through_entry *e)
+{
+    e->link = p->end;
+    *p->end = e;
+    p->end = &e->next;
+    if (!uv_is_active((uv_handle_t *)&p->deadline)) {
+        read_through_set_deadline(p);
+    }
+}
+
+/* What is sent again is remembered, except of a single Redis, and in bounds. */
+static void keep(struct read_through_port *p, struct read_through_entry *e, struct slice user,
+                 const struct slice *items)
+{
+    const struct read_through_question *q = e->asking.question;
+    size_t bytes = q->n * sizeof *items + user.len;
+    if (p->single) {
+        return;
+    }
+    for (size_t i = 0; i < q->n; i++) {
+        bytes += items[i].len;
+    }
+    char *at = p->kept + bytes <= KEPT_MAX ? malloc(bytes) : NULL;
+    if (at == NULL) {
+        return;
+    }
+    e->items = (struct slice *)(void *)at;
+    at += q->n * sizeof *items;
+    for (size_t i = 0; i < q->n; at += items[i++].len) {
+        memcpy(at, items[i].data, items[i].len);
+        e->items[i] = slice_of(at, items[i].len);
+    }
+    memcpy(at, user.data, user.len);
+    e->user = slice_of(at, user.len);
+    e->kept = bytes;
+    p->kept += bytes;
+}
+
+static bool put_question(struct read_through_port *p, struct read_through_entry *e,
+                         struct read_through_line *lines[ASKING_PARTS], struct slice user, const struct slice *items)
+{
+    struct read_through_part *parts[ASKING_PARTS];
+    size_t n = 0;
+    keep(p, e, user, items);
+    for (int i = 0; i < ASKING_PARTS; i++) {
+        e->parts[i] = (struct read_through_part){.entry = e, .which = (enum asking_part)i};
+        if (lines[i] == NULL) {
+            continue;
+        }
+        parts[n++] = &e->parts[i];
+        if (i + 1 < ASKING_PARTS && lines[i + 1] == lines[i]) {
+            continue;
+        }
+        if (read_through_send(lines[i], parts, n, user, items)) {
+            e->n_parts += n;
+        } else {
+            e->asking.failed = true;
+            breaker_unknown(&lines[i]->breaker);
+        }
+        n = 0;
+    }
+    return e->n_parts > 0;
 }
 
 bool read_through_ask(struct read_through_port *p, struct read_through_question *q, struct slice user,
                       const struct slice *items)
 {
     struct read_through *t = p->t;
-    struct entry *e = may_ask(p) ? calloc(1, sizeof *e) : NULL;
+    struct read_through_line *lines[ASKING_PARTS];
+    struct read_through_entry *e = !p->closed && find_lines(p, user, lines) ? calloc(1, sizeof *e) : NULL;
     if (e == NULL) {
         read_through_count(t, READ_THROUGH_SKIPPED, 1);
         return false;
     }
     e->deadline_us = clock_stopwatch_us() + config_now(t->cfg)->legacy_timeout_ms * 1000;
-    asking_begin(&e->asking, q, t->dedup, redis_connection_has_zmscore(p->connection));
-    if (!put_question(p, &e->asking, user, items)) {
-        breaker_unknown(&p->breaker);
+    asking_begin(&e->asking, q, t->dedup, redis_connection_has_zmscore(lines[ASKING_SCORES]->connection));
+    if (!put_question(p, e, lines, user, items)) {
         read_through_count(t, READ_THROUGH_SKIPPED, 1);
-        free(e);
+        read_through_entry_free(p, e);
         return false;
     }
-    *p->end = e;
-    p->end = &e->next;
+    add_entry(p, e);
     read_through_count(t, READ_THROUGH_ASKED, 1);
-    if (!uv_is_active((uv_handle_t *)&p->deadline)) {
-        set_deadline(p);
-    }
     return true;
 }
 
@@ -251,7 +216,6 @@ size_t read_through_hide(struct read_through_port *p, struct read_through_questi
 
 int read_through_port_new(struct read_through *t, struct read_through_port **port, struct err *err)
 {
-    static const struct redis_connection_ops ops = {on_up, on_reply, on_down};
     *port = NULL;
     struct read_through_port *p = t != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
@@ -259,7 +223,8 @@ int read_through_port_new(struct read_through *t, struct read_through_port **por
     }
     p->t = t;
     p->end = &p->first;
-    int rc = redis_connection_new(t->cfg, &ops, p, &p->connection, err);
+    p->single = !legacy_may_be_cluster(t->cfg);
+    int rc = read_through_line_new(p, READ_THROUGH_HOME, err);
     if (rc < 0) {
         free(p);
         return rc;
@@ -270,8 +235,14 @@ int read_through_port_new(struct read_through *t, struct read_through_port **por
 
 void read_through_port_free(struct read_through_port *p)
 {
+    for (size_t i = 0; p != NULL && i < CLUSTER_NODES_MAX; i++) {
+        if (p->lines[i] != NULL) {
+            redis_connection_free(p->lines[i]->connection);
+            free(p->lines[i]);
+        }
+    }
     if (p != NULL) {
-        redis_connection_free(p->connection);
+        cluster_free(&p->cluster);
         free(p);
     }
 }
@@ -282,20 +253,39 @@ void read_through_port_open(struct read_through_port *p, uv_loop_t *loop)
         p->loop = loop;
         uv_timer_init(loop, &p->deadline);
         p->deadline.data = p;
-        redis_connection_open(p->connection, loop);
+        redis_connection_open(p->lines[READ_THROUGH_HOME]->connection, loop);
         read_through_port_tick(p);
     }
 }
 
 void read_through_port_close(struct read_through_port *p)
 {
-    if (p != NULL && p->loop != NULL && !p->closed) {
-        p->closed = true;
-        redis_connection_close(p->connection);
-        read_through_end_waiting(p->t, &p->waits, false);
-        end_all(p);
-        uv_close((uv_handle_t *)&p->deadline, NULL);
+    if (p == NULL || p->loop == NULL || p->closed) {
+        return;
     }
+    p->closed = true;
+    for (size_t i = 0; i < CLUSTER_NODES_MAX; i++) {
+        if (p->lines[i] != NULL) {
+            redis_connection_close(p->lines[i]->connection);
+            read_through_end_waiting(p->t, &p->lines[i]->waits, false);
+        }
+    }
+    for (size_t i = 0; i < CLUSTER_NODES_MAX; i++) {
+        if (p->lines[i] != NULL) {
+            read_through_end_all(p->lines[i]);
+        }
+    }
+    uv_close((uv_handle_t *)&p->deadline, NULL);
+}
+
+static void tick_line(struct read_through_line *line)
+{
+    struct read_through_port *p = line->p;
+    if (line->waits && breaker_open(&line->breaker) && read_through_line_is_free(line) &&
+        !breaker_pauses(&line->breaker, clock_stopwatch_us())) {
+        read_through_stop_waiting(p->t, &line->waits);
+    }
+    p->cluster.stale = p->cluster.stale || line->waits;
 }
 
 void read_through_port_tick(struct read_through_port *p)
@@ -303,14 +293,19 @@ void read_through_port_tick(struct read_through_port *p)
     if (p == NULL || p->closed) {
         return;
     }
-    if (config_now(p->t->cfg)->legacy_read_through) {
-        redis_connection_connect(p->connection);
-        if (p->waits && breaker_open(&p->breaker) && is_free(p) && !breaker_pauses(&p->breaker, clock_stopwatch_us())) {
-            read_through_stop_waiting(p->t, &p->waits);
+    const bool on = config_now(p->t->cfg)->legacy_read_through != 0;
+    if (on) {
+        redis_connection_connect(p->lines[READ_THROUGH_HOME]->connection);
+    }
+    for (size_t i = 0; i == READ_THROUGH_HOME || i < p->cluster.n; i++) {
+        if (p->lines[i] != NULL && on) {
+            tick_line(p->lines[i]);
+        } else if (p->lines[i] != NULL && p->first == NULL && !p->asks_map) {
+            read_through_line_shut(p->lines[i]);
         }
-    } else if (p->first == NULL) {
-        redis_connection_shut(p->connection);
-        read_through_end_waiting(p->t, &p->waits, false);
-        p->breaker = (struct breaker){0};
+    }
+    if (on) {
+        read_through_sweep(p);
+        read_through_ask_map(p);
     }
 }

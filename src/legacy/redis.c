@@ -1,169 +1,46 @@
 #include "legacy/redis.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <hiredis/hiredis.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
+#include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/heartbeat.h"
+#include "base/hash.h"
+#include "legacy/cluster.h"
 #include "legacy/parse.h"
-#include "legacy/reply_limits.h"
-#include "legacy/resolve.h"
-#include "net/stream.h"
+#include "legacy/redis_node.h"
+#include "legacy/redis_words.h"
 
-enum { WORDS_MAX = 16, PORT_TEXT = 8, LOOK_UP_MS = 200, READ_SIZE = 64 * 1024 };
-
-struct redis {
-    redisContext *context; /* NULL: not connected */
-    struct stream stream;  /* its socket */
-    struct buf out;
-    char address[CONFIG_TEXT];
-    struct heartbeat *heartbeat;
-    struct redis_replies replies;
-    struct reply_limits limits;
-    struct err broken;     /* what came behind the replies that are still to be read */
-    pthread_mutex_t mutex; /* guards the change of context, and: */
-    bool interrupted;
-    char bytes[READ_SIZE]; /* the thread's own */
+/* Of a cluster: a command whose reply the caller has not read. */
+struct command {
+    struct command *next;     /* in the caller's order, or spare */
+    struct command *behind;   /* in the order of its node's replies */
+    struct redisReply *reply; /* NULL: not there yet */
+    struct buf bytes;         /* kept, since it may be sent elsewhere */
+    size_t node;              /* where it was sent last */
+    unsigned hops;
+    bool asking; /* the reply of ASKING comes first */
 };
 
-#define TEXT_OF(number) #number
-#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+struct line {
+    struct redis_node *node;       /* NULL: not connected */
+    struct command *first, **last; /* whose replies are due */
+};
 
-const char *redis_library_version(void)
-{
-    return VERSION_TEXT(HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
-}
-
-static int lost(struct redis *r, struct err *err)
-{
-    return err_set(err, ERR_SYSTEM, "%s: %s", r->address, r->context->errstr);
-}
-
-static bool is_interrupted(struct redis *r)
-{
-    pthread_mutex_lock(&r->mutex);
-    bool interrupted = r->interrupted;
-    pthread_mutex_unlock(&r->mutex);
-    return interrupted;
-}
-
-/* Waits until fd is readable or writable, as `events` say, from since_us on for at most patience_ms. 0, or an error
- * with `what` in it. */
-static int await(struct redis *r, int fd, short events, int64_t since_us, int patience_ms, const char *what,
-                 struct err *err)
-{
-    for (;;) {
-        struct pollfd poll_fd = {.fd = fd, .events = events};
-        int n = poll(&poll_fd, 1, LOOK_UP_MS);
-        if (r->heartbeat != NULL) {
-            heartbeat_now(r->heartbeat);
-        }
-        if (is_interrupted(r)) {
-            return err_set(err, ERR_CLOSED, "%s: interrupted", r->address);
-        }
-        if (n > 0) {
-            return 0;
-        }
-        if (n < 0 && errno != EINTR) {
-            return err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(errno));
-        }
-        if (clock_stopwatch_us() - since_us >= (int64_t)patience_ms * 1000) {
-            return err_set(err, ERR_SYSTEM, "%s: %s for %d s", r->address, what, patience_ms / 1000);
-        }
-    }
-}
-
-/* Puts the address in digits in the place of a name. hiredis would look it up too, but nobody could interrupt it. */
-static int look_up(struct redis *r, char host[CONFIG_TEXT], struct err *err)
-{
-    struct in6_addr digits;
-    struct resolve *resolve = NULL;
-    if (inet_pton(AF_INET, host, &digits) == 1 || inet_pton(AF_INET6, host, &digits) == 1) {
-        return 0;
-    }
-    if (resolve_begin(host, &resolve, err) < 0) {
-        return err_prefix(err, "%s", r->address);
-    }
-    int rc = await(r, resolve_fd(resolve), POLLIN, clock_stopwatch_us(), REDIS_SILENCE_MS,
-                   "the look-up of its name has no answer", err);
-    if (rc == 0) {
-        rc = resolve_answer(resolve, host, err);
-    }
-    resolve_end(resolve);
-    return rc;
-}
-
-static int dial(struct redis *r, redisContext **context, struct err *err)
-{
-    char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
-    bool tcp = legacy_address(r->address, host, port);
-    int rc = tcp ? look_up(r, host, err) : 0;
-    if (rc == 0) {
-        *context = tcp ? redisConnectNonBlock(host, atoi(port)) : redisConnectUnixNonBlock(host);
-        rc = *context == NULL ? err_set(err, ERR_NOMEM, "out of memory") : 0;
-    }
-    return rc;
-}
-
-static int finish_dial(struct redis *r, struct err *err)
-{
-    int code = 0;
-    socklen_t size = sizeof code;
-    int rc = await(r, r->context->fd, POLLOUT, clock_stopwatch_us(), REDIS_CONNECT_MS, "can't be reached", err);
-    if (rc == 0 && (getsockopt(r->context->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code != 0)) {
-        rc = err_set(err, ERR_SYSTEM, "%s: %s", r->address, strerror(code != 0 ? code : errno));
-    }
-    return rc;
-}
-
-static int secure(struct redis *r, const struct config *cfg, struct err *err)
-{
-    char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
-    const struct tls_files files = tls_files_to_connect(cfg);
-    const char *address = r->address;
-    if (!stream_is_tls(&address)) {
-        return 0;
-    }
-    legacy_address(r->address, host, port);
-    int64_t since = clock_stopwatch_us();
-    int rc = stream_secure(&r->stream, &files, host, err);
-    while (rc == 0 && (rc = stream_shake(&r->stream, err)) == 0) {
-        rc = await(r, r->stream.fd, stream_events(&r->stream), since, REDIS_CONNECT_MS, "no TLS handshake", err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    return rc < 0 ? err_prefix(err, "%s", r->address) : 0;
-}
-
-static int greet(struct redis *r, const struct config *cfg, struct err *err)
-{
-    char number[PORT_TEXT];
-    const char *password = config_now(cfg)->legacy_password;
-    int rc = 0;
-    if (password[0] != '\0') {
-        struct redisReply *reply = NULL;
-        const struct slice words[] = {slice_str("AUTH"), slice_str(password)};
-        rc = redis_call(r, words, 2, &reply, err);
-        redis_free(reply);
-    }
-    if (rc == 0) {
-        /* Also of database 0: whether it lets us in is known then. */
-        struct redisReply *reply = NULL;
-        snprintf(number, sizeof number, "%d", (int)cfg->legacy_database);
-        const struct slice words[] = {slice_str("SELECT"), slice_str(number)};
-        rc = redis_call(r, words, 2, &reply, err);
-        redis_free(reply);
-    }
-    return rc;
-}
+struct redis {
+    const struct config *cfg; /* NULL: not connected */
+    struct redis_wait wait;
+    struct cluster cluster;
+    struct line lines[CLUSTER_NODES_MAX]; /* by the map's numbers; 0: all there is of a single Redis */
+    struct command *first, **last;        /* the caller's */
+    struct command *spare;
+    struct command refresh; /* CLUSTER SLOTS, which is nobody's */
+    bool refreshing;
+    unsigned seed; /* which address is tried first */
+    const void *place;
+};
 
 int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err)
 {
@@ -171,159 +48,396 @@ int redis_new(struct heartbeat *heartbeat, struct redis **redis, struct err *err
     if (r == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    r->heartbeat = heartbeat;
-    r->stream.fd = -1;
-    pthread_mutex_init(&r->mutex, NULL);
+    r->wait.heartbeat = heartbeat;
+    r->last = &r->first;
+    r->wait.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (r->wait.stop_fd < 0) {
+        free(r);
+        return err_set(err, ERR_SYSTEM, "can't make an eventfd");
+    }
     *redis = r;
     return 0;
 }
 
-int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
+void redis_interrupt(struct redis *r)
 {
-    snprintf(r->address, sizeof r->address, "%s", cfg->legacy_redis);
-    redisContext *context = NULL;
-    int rc = dial(r, &context, err);
-    if (rc < 0) {
-        return rc;
-    }
-    redis_replies_to(&r->replies, context->reader);
-    r->broken = (struct err){0};
-    r->limits = (struct reply_limits){.bytes_max = REDIS_REPLY_BYTES_MAX, .elements_max = REDIS_REPLY_ELEMENTS_MAX};
-    pthread_mutex_lock(&r->mutex);
-    r->context = context;
-    r->stream.fd = context->fd;
-    pthread_mutex_unlock(&r->mutex);
-    buf_clear(&r->out);
-    rc = context->err != 0 ? lost(r, err) : finish_dial(r, err);
-    if (rc == 0) {
-        rc = secure(r, cfg, err);
-    }
-    if (rc == 0) {
-        rc = greet(r, cfg, err);
-    }
-    if (rc < 0) {
-        redis_disconnect(r);
-    }
-    return rc;
-}
-
-void redis_disconnect(struct redis *r)
-{
-    pthread_mutex_lock(&r->mutex);
-    redisContext *context = r->context;
-    r->context = NULL;
-    pthread_mutex_unlock(&r->mutex);
-    if (context != NULL) {
-        stream_close(&r->stream);
-        context->fd = -1;
-        redisFree(context);
-    }
+    eventfd_write(r->wait.stop_fd, 1);
 }
 
 bool redis_connected(const struct redis *r)
 {
-    return r->context != NULL;
+    return r->cfg != NULL;
+}
+
+/* --- commands --- */
+
+static struct command *command_new(struct redis *r)
+{
+    struct command *c = r->spare;
+    if (c == NULL) {
+        return calloc(1, sizeof *c);
+    }
+    r->spare = c->next;
+    struct buf bytes = c->bytes;
+    buf_clear(&bytes);
+    *c = (struct command){.bytes = bytes};
+    return c;
+}
+
+static void command_end(struct redis *r, struct command *c)
+{
+    redis_free(c->reply);
+    c->reply = NULL;
+    c->next = r->spare;
+    r->spare = c;
+}
+
+static void free_commands(struct command *c)
+{
+    while (c != NULL) {
+        struct command *next = c->next;
+        buf_free(&c->bytes);
+        free(c);
+        c = next;
+    }
+}
+
+void redis_disconnect(struct redis *r)
+{
+    for (struct command *c; (c = r->first) != NULL;) {
+        r->first = c->next;
+        command_end(r, c);
+    }
+    r->last = &r->first;
+    r->refreshing = false;
+    for (size_t i = 0; i < r->cluster.n; i++) {
+        redis_node_close(r->lines[i].node);
+        r->lines[i] = (struct line){0};
+    }
+    uint64_t moved = r->cluster.moved, asks = r->cluster.asks;
+    cluster_free(&r->cluster);
+    r->cluster.moved = moved;
+    r->cluster.asks = asks;
+    r->cfg = NULL;
+    r->place = NULL;
 }
 
 void redis_close(struct redis *r)
 {
     if (r != NULL) {
         redis_disconnect(r);
-        redis_replies_free(&r->replies);
-        buf_free(&r->out);
-        pthread_mutex_destroy(&r->mutex);
+        free_commands(r->spare);
+        buf_free(&r->refresh.bytes);
+        close(r->wait.stop_fd);
         free(r);
     }
 }
 
-void redis_interrupt(struct redis *r)
+/* --- nodes --- */
+
+static int line_of(struct redis *r, size_t node, struct line **line, struct err *err)
 {
-    pthread_mutex_lock(&r->mutex);
-    r->interrupted = true;
-    if (r->context != NULL && r->context->fd >= 0) {
-        shutdown(r->context->fd, SHUT_RDWR);
+    *line = &r->lines[node];
+    if ((*line)->node != NULL) {
+        return 0;
     }
-    pthread_mutex_unlock(&r->mutex);
+    (*line)->first = NULL;
+    (*line)->last = &(*line)->first;
+    return redis_node_open(&r->wait, r->cluster.nodes[node], r->cfg, &(*line)->node, err);
 }
+
+static int put(struct redis *r, struct command *c, size_t node, bool asking, struct err *err)
+{
+    static const struct slice word = {"*1\r\n$6\r\nASKING\r\n", 16};
+    struct line *line;
+    int rc = line_of(r, node, &line, err);
+    if (rc == 0 && asking) {
+        rc = redis_node_send(line->node, word, err);
+    }
+    if (rc == 0) {
+        rc = redis_node_send(line->node, buf_slice(&c->bytes), err);
+    }
+    if (rc == 0) {
+        c->node = node;
+        c->asking = asking;
+        c->behind = NULL;
+        *line->last = c;
+        line->last = &c->behind;
+    }
+    return rc;
+}
+
+/* Asks for the map behind what was asked before, when that is due. */
+static int refresh(struct redis *r, size_t node, struct err *err)
+{
+    const struct slice words[] = {slice_str("CLUSTER"), slice_str("SLOTS")};
+    if (r->refreshing || !cluster_refresh(&r->cluster, clock_stopwatch_us())) {
+        return 0;
+    }
+    buf_clear(&r->refresh.bytes);
+    redis_words_all(&r->refresh.bytes, words, 2);
+    r->refreshing = true;
+    return put(r, &r->refresh, node, false, err);
+}
+
+/* --- connecting --- */
+
+/* The answer decides whether it is a cluster. */
+static int look_for_cluster(struct redis *r, struct err *err)
+{
+    const char *address = r->cluster.nodes[0];
+    if (!legacy_may_be_cluster(r->cfg)) {
+        return 0;
+    }
+    const struct slice words[] = {slice_str("CLUSTER"), slice_str("SLOTS")};
+    struct redisReply *reply = NULL;
+    struct slice text;
+    struct buf bytes = {0};
+    redis_words_all(&bytes, words, 2);
+    int rc = redis_node_send(r->lines[0].node, buf_slice(&bytes), err);
+    buf_free(&bytes);
+    if (rc == 0) {
+        rc = redis_node_read(r->lines[0].node, &reply, err);
+    }
+    if (rc == 0) {
+        rc = cluster_take(&r->cluster, reply, address, err);
+    }
+    if (rc == 0 && r->cfg->legacy_cluster == CLUSTER_YES) {
+        bool refused = redis_is_error(reply, &text);
+        rc = err_set(err, ERR_INVALID, "%s: legacy_cluster is yes, and CLUSTER SLOTS there says: %.*s", address,
+                     refused ? (int)text.len : 8, refused ? text.data : "no slots");
+    }
+    redis_free(reply);
+    return rc < 0 ? rc : 0;
+}
+
+static int connect_to(struct redis *r, const char *address, struct err *err)
+{
+    struct line *line;
+    int rc = cluster_node(&r->cluster, address, err);
+    if (rc >= 0) {
+        rc = line_of(r, (size_t)rc, &line, err);
+    }
+    return rc < 0 ? rc : look_for_cluster(r, err);
+}
+
+int redis_connect(struct redis *r, const struct config *cfg, struct err *err)
+{
+    char address[CONFIG_TEXT];
+    int rc = 0;
+    for (unsigned tries = legacy_seeds(cfg); tries > 0; tries--, r->seed++) {
+        legacy_seed(cfg, r->seed, address);
+        r->cfg = cfg;
+        if ((rc = connect_to(r, address, err)) == 0) {
+            return 0;
+        }
+        redis_disconnect(r);
+        if (rc == ERR_CLOSED) {
+            break;
+        }
+    }
+    return rc;
+}
+
+/* --- to and fro --- */
 
 int redis_send(struct redis *r, const struct slice *words, size_t n, struct err *err)
 {
-    const char *argv[WORDS_MAX];
-    size_t lens[WORDS_MAX];
-    for (size_t i = 0; i < n; i++) {
-        argv[i] = words[i].data;
-        lens[i] = words[i].len;
+    struct command *c = command_new(r);
+    if (c != NULL) {
+        redis_words_all(&c->bytes, words, n);
     }
-    char *command = NULL;
-    int len = redisFormatCommandArgv(&command, (int)n, argv, lens);
-    bool good = len >= 0 && buf_add(&r->out, command, (size_t)len) == 0;
-    redisFreeCommand(command);
-    return good ? 0 : err_set(err, ERR_NOMEM, "%s: out of memory for a command", r->address);
+    if (c == NULL || c->bytes.failed) {
+        free_commands(c);
+        return err_set(err, ERR_NOMEM, "out of memory for a command");
+    }
+    if (!r->cluster.known) {
+        int rc = redis_node_send(r->lines[0].node, buf_slice(&c->bytes), err);
+        command_end(r, c);
+        return rc;
+    }
+    c->next = NULL;
+    *r->last = c;
+    r->last = &c->next;
+    size_t node = cluster_route(&r->cluster, words[1]);
+    int rc = put(r, c, node, false, err);
+    return rc == 0 ? refresh(r, node, err) : rc;
 }
 
-/* Sends what it can. */
-static int write_some(struct redis *r, struct err *err)
+/* Where the node's next reply belongs; or it says to ask elsewhere. */
+static int take_reply(struct redis *r, size_t node, struct redisReply *reply, struct err *err)
 {
-    struct iovec all = {r->out.data, r->out.len};
-    ssize_t n = r->out.len > 0 ? stream_write(&r->stream, &all, 1) : 0;
-    if ((n < 0 || stream_flush(&r->stream) < 0) && errno != EAGAIN && errno != EINTR) {
-        return err_set(err, ERR_SYSTEM, "%s: %s", r->address, stream_problem(&r->stream));
+    struct line *line = &r->lines[node];
+    struct command *c = line->first;
+    struct slice text;
+    size_t other = 0;
+    if (c == NULL) {
+        redis_free(reply);
+        return err_set(err, ERR_SYSTEM, "%s: it says something without being asked", r->cluster.nodes[node]);
     }
-    if (n > 0) {
-        r->out.len -= (size_t)n;
-        memmove(r->out.data, r->out.data + n, r->out.len);
-    }
-    return 0;
-}
-
-/* What has come goes to hiredis, once it is known to be no more than it may be. */
-static int read_some(struct redis *r, struct err *err)
-{
-    ssize_t n = stream_read(&r->stream, r->bytes, sizeof r->bytes);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+    if (c->asking) {
+        c->asking = false;
+        redis_free(reply);
         return 0;
     }
-    if (n <= 0) {
-        return err_set(err, ERR_SYSTEM, "%s: %s", r->address,
-                       n == 0 ? "it closed the connection" : stream_problem(&r->stream));
+    if ((line->first = c->behind) == NULL) {
+        line->last = &line->first;
     }
-    size_t good;
-    if (reply_limits_see(&r->limits, r->bytes, (size_t)n, &good, &r->broken) < 0) {
-        err_prefix(&r->broken, "%s", r->address);
+    if (c == &r->refresh) {
+        int rc = cluster_take(&r->cluster, reply, r->cluster.nodes[node], err);
+        redis_free(reply);
+        r->refreshing = false;
+        return rc < 0 ? rc : 0;
     }
-    return good == 0 || redisReaderFeed(r->context->reader, r->bytes, good) == REDIS_OK
-               ? 0
-               : err_set(err, ERR_NOMEM, "%s: out of memory for a reply", r->address);
+    enum cluster_verdict verdict = redis_is_error(reply, &text)
+                                       ? cluster_verdict(&r->cluster, text, r->cluster.nodes[node], &other)
+                                       : CLUSTER_STAYS;
+    if (verdict == CLUSTER_STAYS) {
+        c->reply = reply;
+        return 0;
+    }
+    int rc = c->hops++ < CLUSTER_HOPS_MAX ? put(r, c, other, verdict == CLUSTER_ASK, err)
+                                          : err_set(err, ERR_SYSTEM, "%s: sent from node to node: %.*s",
+                                                    r->cluster.nodes[node], (int)text.len, text.data);
+    redis_free(reply);
+    return rc == 0 && verdict == CLUSTER_MOVED ? refresh(r, other, err) : rc;
+}
+
+/* While one node is waited for, the others have work too. */
+static int flush_others(struct redis *r, size_t node, struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < r->cluster.n && rc == 0; i++) {
+        if (i != node && r->lines[i].node != NULL) {
+            rc = redis_node_flush(r->lines[i].node, err);
+        }
+    }
+    return rc;
+}
+
+static int read_one(struct redis *r, size_t node, struct err *err)
+{
+    struct redisReply *reply = NULL;
+    struct redis_node *from = r->lines[node].node;
+    int64_t since = clock_stopwatch_us();
+    int rc;
+    while ((rc = redis_node_take(from, &reply, err)) == 0) {
+        if ((rc = flush_others(r, node, err)) < 0 || (rc = redis_node_wait(from, since, err)) < 0) {
+            break;
+        }
+    }
+    return rc < 0 ? rc : take_reply(r, node, reply, err);
 }
 
 int redis_read(struct redis *r, struct redisReply **reply, struct err *err)
 {
-    redisContext *c = r->context;
-    void *got = NULL;
-    int64_t since = clock_stopwatch_us();
-    for (;;) {
-        if (redisGetReplyFromReader(c, &got) != REDIS_OK) {
-            return lost(r, err);
-        }
-        if (got != NULL) {
-            *reply = got;
-            return 0;
-        }
-        if (r->broken.code < 0) {
-            return err_set(err, r->broken.code, "%s", r->broken.text);
-        }
-        int rc = write_some(r, err);
-        if (rc == 0 && !stream_has_read(&r->stream)) {
-            short events = (short)(r->out.len > 0 ? POLLIN | POLLOUT : stream_events(&r->stream));
-            rc = await(r, c->fd, events, since, REDIS_SILENCE_MS, "no answer", err);
-        }
-        if (rc < 0) {
-            return rc;
-        }
-        if ((rc = read_some(r, err)) < 0) {
-            return rc;
-        }
+    if (!r->cluster.known) {
+        return redis_node_read(r->lines[0].node, reply, err);
     }
+    struct command *c = r->first;
+    int rc = 0;
+    while (rc == 0 && c->reply == NULL) {
+        rc = read_one(r, c->node, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    if ((r->first = c->next) == NULL) {
+        r->last = &r->first;
+    }
+    *reply = c->reply;
+    c->reply = NULL;
+    r->place = r->lines[c->node].node;
+    command_end(r, c);
+    return 0;
+}
+
+static int fail_on_error(const char *address, struct redisReply **reply, struct err *err)
+{
+    struct slice text;
+    if (!redis_is_error(*reply, &text)) {
+        return 0;
+    }
+    int rc = err_set(err, ERR_INVALID, "%s: %.*s", address, (int)text.len, text.data);
+    redis_free(*reply);
+    *reply = NULL;
+    return rc;
+}
+
+/* --- all masters --- */
+
+const void *redis_place(const struct redis *r)
+{
+    return r->place;
+}
+
+void redis_cluster_figures(const struct redis *r, struct redis_cluster_figures *out)
+{
+    *out = (struct redis_cluster_figures){r->cluster.known ? cluster_masters(&r->cluster) : 0, r->cluster.moved,
+                                          r->cluster.asks};
+}
+
+bool redis_next_master(const struct redis *r, size_t *node)
+{
+    while (*node < r->cluster.n && !cluster_serves(&r->cluster, *node)) {
+        ++*node;
+    }
+    return *node < r->cluster.n;
+}
+
+int redis_call_master(struct redis *r, size_t node, const struct slice *words, size_t n, struct redisReply **reply,
+                      struct err *err)
+{
+    struct buf bytes = {0};
+    struct line *line = NULL;
+    redis_words_all(&bytes, words, n);
+    int rc = bytes.failed ? err_set(err, ERR_NOMEM, "out of memory for a command") : line_of(r, node, &line, err);
+    if (rc == 0) {
+        rc = redis_node_send(line->node, buf_slice(&bytes), err);
+    }
+    buf_free(&bytes);
+    if (rc == 0) {
+        rc = redis_node_read(line->node, reply, err);
+    }
+    return rc == 0 ? fail_on_error(r->cluster.nodes[node], reply, err) : rc;
+}
+
+/* Whether a master takes part in a slot's move, by what it says of itself. */
+static int is_moving(struct redis *r, size_t node, bool *moving, struct err *err)
+{
+    const struct slice words[] = {slice_str("CLUSTER"), slice_str("NODES")};
+    struct redisReply *reply = NULL;
+    struct slice text;
+    int rc = redis_call_master(r, node, words, 2, &reply, err);
+    if (rc == 0 && redis_text(reply, &text)) {
+        *moving = *moving || memmem(text.data, text.len, "->-", 3) != NULL || memmem(text.data, text.len, "-<-", 3);
+    }
+    redis_free(reply);
+    return rc;
+}
+
+int redis_layout(struct redis *r, uint64_t *layout, struct err *err)
+{
+    const struct slice words[] = {slice_str("CLUSTER"), slice_str("SLOTS")};
+    struct redisReply *reply = NULL;
+    bool moving = false;
+    *layout = 0;
+    if (!r->cluster.known) {
+        return 0;
+    }
+    int rc = redis_call_master(r, 0, words, 2, &reply, err);
+    if (rc == 0) {
+        rc = cluster_take(&r->cluster, reply, r->cluster.nodes[0], err);
+    }
+    redis_free(reply);
+    for (size_t node = 0; rc >= 0 && redis_next_master(r, &node); node++) {
+        rc = is_moving(r, node, &moving, err);
+    }
+    if (rc >= 0 && moving) {
+        rc = err_set(err, ERR_BUSY, "%s: slots are on the move", r->cfg->legacy_redis);
+    }
+    *layout = hash_id(0, slice_of((const char *)r->cluster.slots, sizeof r->cluster.slots));
+    return rc < 0 ? rc : 0;
 }
 
 int redis_call(struct redis *r, const struct slice *words, size_t n, struct redisReply **reply, struct err *err)
@@ -332,11 +446,5 @@ int redis_call(struct redis *r, const struct slice *words, size_t n, struct redi
     if (rc == 0) {
         rc = redis_read(r, reply, err);
     }
-    struct slice text;
-    if (rc == 0 && redis_is_error(*reply, &text)) {
-        rc = err_set(err, ERR_INVALID, "%s: %.*s", r->address, (int)text.len, text.data);
-        redis_free(*reply);
-        *reply = NULL;
-    }
-    return rc;
+    return rc == 0 ? fail_on_error(r->cfg->legacy_redis, reply, err) : rc;
 }

@@ -11,10 +11,10 @@
 #include "base/clock.h"
 #include "base/slice.h"
 #include "legacy/handshake.h"
+#include "legacy/parse.h"
 #include "legacy/redis_socket.h"
 
 enum {
-    NUMBER_TEXT = 24,
     TEXT_MAX = 200,        /* of what it says is shown */
     IDLE_US = 1000 * 1000, /* a connection that was good for so long may just have been idle for too long */
 };
@@ -36,6 +36,8 @@ struct redis_connection {
     uv_timer_t timer;
     enum redis_connection_state state;
     struct redis_socket *socket;
+    char address[CONFIG_TEXT]; /* the socket's */
+    unsigned dialed;
     struct buf out; /* not with libuv yet */
     size_t due;     /* replies, without the handshake's */
     struct handshake handshake;
@@ -94,7 +96,7 @@ static void fail(struct redis_connection *l, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (l->err.code == 0) {
-        err_set(&l->err, ERR_SYSTEM, "%s: %s", l->cfg->legacy_redis, text);
+        err_set(&l->err, ERR_SYSTEM, "%s: %s", l->address, text);
         redis_socket_mute(l->socket);
         uv_timer_start(&l->timer, on_failed, 0, 0);
     }
@@ -132,29 +134,6 @@ static void flush(struct redis_connection *l)
     }
 }
 
-void redis_connection_add_count(struct buf *out, size_t n)
-{
-    buf_addf(out, "*%zu\r\n", n);
-}
-
-void redis_connection_add_word(struct buf *out, struct slice word)
-{
-    char head[NUMBER_TEXT];
-    size_t at = sizeof head, len = word.len;
-    head[--at] = '\n';
-    head[--at] = '\r';
-    do {
-        head[--at] = (char)('0' + len % 10);
-        len /= 10;
-    } while (len > 0);
-    head[--at] = '$';
-    if (buf_reserve(out, sizeof head - at + word.len + 2) == 0) {
-        buf_add(out, head + at, sizeof head - at);
-        buf_add(out, word.data, word.len);
-        buf_add(out, "\r\n", 2);
-    }
-}
-
 int redis_connection_send(struct redis_connection *l, struct buf *bytes, size_t replies)
 {
     if (l->out.len == 0) {
@@ -184,6 +163,9 @@ static void greeted(struct redis_connection *l, const struct redisReply *reply)
     struct slice why;
     switch (handshake_reply(&l->handshake, reply, &why)) {
     case HANDSHAKE_MORE:
+        break;
+    case HANDSHAKE_SLOTS:
+        l->ops->slots(l->owner, reply);
         break;
     case HANDSHAKE_REFUSED:
         redis_connection_fail(l, why);
@@ -222,7 +204,7 @@ static void fetch_user_reply(struct redis_connection *l, const struct redisReply
 static void greet(struct redis_connection *l)
 {
     struct buf out = {0};
-    handshake_begin(&l->handshake, l->cfg, &out);
+    handshake_begin(&l->handshake, l->cfg, l->ops->slots != NULL && legacy_may_be_cluster(l->cfg), &out);
     buf_add(&out, l->out.data, l->out.len);
     buf_free(&l->out);
     if (out.failed) {
@@ -270,8 +252,9 @@ static void dial(struct redis_connection *l)
     l->err = (struct err){0};
     l->handshake = (struct handshake){0};
     uv_timer_start(&l->timer, on_no_connection, REDIS_CONNECTION_CONNECT_MS, 0);
+    l->ops->address(l->owner, l->dialed++, l->address);
     const struct tls_files files = tls_files_to_connect(l->cfg);
-    l->socket = redis_socket_dial(l->loop, l->cfg->legacy_redis, &files, &ops, l);
+    l->socket = redis_socket_dial(l->loop, l->address, &files, &ops, l);
     if (l->socket == NULL) {
         fail(l, "out of memory");
     }
@@ -334,6 +317,11 @@ void redis_connection_close(struct redis_connection *l)
         l->state = REDIS_CONNECTION_CLOSED;
         uv_close((uv_handle_t *)&l->timer, NULL);
     }
+}
+
+const char *redis_connection_address(const struct redis_connection *l)
+{
+    return l->address;
 }
 
 bool redis_connection_takes(const struct redis_connection *l)

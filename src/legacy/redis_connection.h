@@ -27,6 +27,11 @@ enum {
 };
 
 struct redis_connection_ops {
+    /* Where to connect to, the n-th time (from 0), as legacy_address() takes it. Called from within
+     * redis_connection_connect(), too. */
+    void (*address)(void *owner, unsigned n, char out[CONFIG_TEXT]);
+    /* The answer to CLUSTER SLOTS, or a refusal, before up(). NULL: isn't asked for. */
+    void (*slots)(void *owner, const struct redisReply *reply);
     /* It is connected, and let in. */
     void (*up)(void *owner);
     /* The next reply, in the order of the commands; the connection's own. */
@@ -46,6 +51,9 @@ void redis_connection_shut(
     struct redis_connection *l); /* no connection any more; redis_connection_connect() may follow */
 void redis_connection_close(struct redis_connection *l); /* for good; then the loop may end */
 
+/* Where it connected to last. */
+const char *redis_connection_address(const struct redis_connection *l);
+
 /* Whether a question may be asked now: connected, or connecting without known trouble; and earlier commands are on
  * their way. */
 bool redis_connection_takes(const struct redis_connection *l);
@@ -61,9 +69,5 @@ void redis_connection_proved(struct redis_connection *l);
 
 /* Its reply makes the connection useless: it is closed, and tried again. */
 void redis_connection_fail(struct redis_connection *l, struct slice why);
-
-/* Appends "*n\r\n", and "$len\r\nbytes\r\n". */
-void redis_connection_add_count(struct buf *out, size_t n);
-void redis_connection_add_word(struct buf *out, struct slice word);
 
 #endif

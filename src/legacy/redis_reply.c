@@ -186,6 +186,12 @@ const struct redisReply *redis_item(const struct redisReply *reply, size_t i)
     return reply->element[i];
 }
 
+bool redis_integer(const struct redisReply *reply, int64_t *number)
+{
+    *number = reply->integer;
+    return reply->type == REDIS_REPLY_INTEGER;
+}
+
 bool redis_text(const struct redisReply *reply, struct slice *text)
 {
     if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_STATUS) {

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/slice.h"
 
@@ -18,6 +19,7 @@ struct redisReply;
 bool redis_is_error(const struct redisReply *reply, struct slice *text);
 size_t redis_count(const struct redisReply *reply); /* elements of an array; 0: it is none, or empty */
 const struct redisReply *redis_item(const struct redisReply *reply, size_t i);
+bool redis_integer(const struct redisReply *reply, int64_t *number);
 bool redis_text(const struct redisReply *reply, struct slice *text); /* a string, simple or bulk */
 
 /* A connection's replies. All zero at first. */

@@ -8,6 +8,7 @@
 enum {
     PAIRS_MAX = 7, /* score and item, of one command */
     SCORE_TEXT = 24,
+    PASSES_MAX = 5,
 };
 
 static struct slice key_of(const struct repeat *r, const struct repeat_sent *sent, char text[LEGACY_KEY_MAX])
@@ -112,8 +113,27 @@ static int read_replies(struct repeat *r, struct err *err)
     return result;
 }
 
+static uint64_t count_moved(const struct repeat *r)
+{
+    struct redis_cluster_figures figures;
+    redis_cluster_figures(r->redis, &figures);
+    return figures.moved;
+}
+
+/* A command that was sent to another node may have come behind later ones about the same key, so all are sent again.
+ * What ASK sends elsewhere keeps its order: once a key is away from the node that a slot leaves, it doesn't come back.
+ */
 int repeat_rows(struct repeat *r, int n, struct err *err)
 {
-    int rc = send_rows(r, n, err);
-    return rc == 0 ? read_replies(r, err) : rc;
+    for (int pass = 0; pass < PASSES_MAX; pass++) {
+        uint64_t moved = count_moved(r);
+        int rc = send_rows(r, n, err);
+        if (rc == 0) {
+            rc = read_replies(r, err);
+        }
+        if (rc < 0 || count_moved(r) == moved) {
+            return rc;
+        }
+    }
+    return err_set(err, ERR_BUSY, "%s: its slots are on the move", r->cfg->legacy_redis);
 }

@@ -63,6 +63,37 @@ int redis_call(struct redis *r, const struct slice *words, size_t n, struct redi
     return err_set(err, ERR_CLOSED, "no connection");
 }
 
+const void *redis_place(const struct redis *r)
+{
+    (void)r;
+    return NULL;
+}
+
+void redis_cluster_figures(const struct redis *r, struct redis_cluster_figures *out)
+{
+    (void)r;
+    *out = (struct redis_cluster_figures){0};
+}
+
+bool redis_next_master(const struct redis *r, size_t *node)
+{
+    (void)r, (void)node;
+    return false;
+}
+
+int redis_call_master(struct redis *r, size_t node, const struct slice *words, size_t n, struct redisReply **reply,
+                      struct err *err)
+{
+    (void)node;
+    return redis_call(r, words, n, reply, err);
+}
+
+int redis_layout(struct redis *r, uint64_t *layout, struct err *err)
+{
+    (void)r, (void)layout;
+    return err_set(err, ERR_CLOSED, "no connection");
+}
+
 void redis_free(struct redisReply *reply)
 {
     (void)reply;
@@ -84,6 +115,12 @@ const struct redisReply *redis_item(const struct redisReply *reply, size_t i)
 {
     (void)reply, (void)i;
     return NULL;
+}
+
+bool redis_integer(const struct redisReply *reply, int64_t *number)
+{
+    (void)reply, (void)number;
+    return false;
 }
 
 bool redis_text(const struct redisReply *reply, struct slice *text)

@@ -206,7 +206,7 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
     feed_state_of(service_dedup(&s->conn)->store, MIRROR_CONSUMER, &mirror);
     struct read_through_status read_through;
     read_through_status(service_dedup(&s->conn)->read_through, &read_through);
-    write_map(w, 30);
+    write_map(w, 33);
     write_str(w, "state");
     write_str(w, legacy_doing_name(state.doing));
     write_str(w, "cause");
@@ -228,6 +228,9 @@ enum outcome cmd_legacy_status(struct resp_client *s, const struct slice *args, 
     write_field(w, "seconds_left", left);
     write_field(w, "estimated_end", left > 0 ? (uint64_t)clock_wall_ms() + left * 1000 : 0);
     write_field(w, "waiting_since", (uint64_t)state.waiting_since_ms);
+    write_field(w, "cluster_masters", state.masters);
+    write_field(w, "cluster_moved", state.moved);
+    write_field(w, "cluster_asks", state.asks);
     write_str(w, "mirror");
     write_str(w, mirror.lost_ms != 0 ? "broken" : mirror.listens ? "whole" : "off");
     write_field(w, "mirror_waiting", mirror.events);

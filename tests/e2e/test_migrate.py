@@ -271,7 +271,7 @@ class Stub(threading.Thread):
 ])
 def test_strange_answers(make_server, line, state, what):
     stub = Stub(line)
-    server = make_server(legacy_redis=f"127.0.0.1:{stub.port}")
+    server = make_server(legacy_redis=f"127.0.0.1:{stub.port}", legacy_cluster="no")
     with server.client() as c:
         c.command("LEGACY", "NOTE", "u1", "u2")
         if state == "left":

@@ -17,7 +17,8 @@ LIVE = {
     "staging_memory": "64MiB", "request_memory": "32MiB", "wal_limit": "16MiB", "min_free": "1MiB",
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
     "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s", "question_timeout": "1s",
-    "legacy_password": "secret", "registry_token": "hidden", "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB",
+    "legacy_password": "secret", "registry_token": "hidden", "legacy_user": "someone", "legacy_months": "7", "legacy_users_rate": "9",
+    "legacy_bytes_rate": "1MiB",
     "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
@@ -28,7 +29,7 @@ RESTART = {
     "grpc": "127.0.0.1:1", "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",
     "unix_socket_mode": "0660", "unix_socket_group": "root",
     "tls_ca": "/tmp/ca.pem", "workers": "1", "slots": "9", "slot_length": "2h", "timezone": "Europe/Berlin", "hash_seed": "0123456789abcdef",
-    "legacy_redis": "127.0.0.1:1", "legacy_database": "7", "legacy_played_key": "p:{user}",
+    "legacy_redis": "127.0.0.1:1", "legacy_cluster": "no", "legacy_database": "7", "legacy_played_key": "p:{user}",
     "legacy_delivered_key": "d:{user}", "legacy_score": "s", "legacy_mirror": "yes",
     "kafka_brokers": "127.0.0.1:1", "kafka_topics": "plays", "kafka_group": "g", "kafka_start": "latest", "kafka_format": "csv",
     "kafka_prefix": "confluent", "kafka_key": "user", "kafka_user": "u", "kafka_item": "i", "kafka_time": "t",

@@ -534,6 +534,10 @@ static void test_the_old_redis(void **state)
         {"redis:063790", false},
         {"redis:-5", false},
         {"redis:6379x", false},
+        {"a:7000,b:7000, c:7000", true},
+        {"a:7000,b", false},
+        {"a:7000,/run/s", false},
+        {"tls://a:7000,tls://[::1]:7000", true},
         {"::1:6379", false},
         {"[]:6379", false},
         {"re dis:6379", false},
@@ -557,6 +561,19 @@ static void test_the_old_redis(void **state)
     }
     struct config cfg;
     struct err err = {0};
+    config_defaults(&cfg);
+    static const char *const wrong[][4] = {
+        {"tls://a:1,b:1", "auto", "0", "before all of its addresses"},
+        {"a:1,b:1", "no", "0", "one address is expected"},
+        {"a:1", "yes", "3", "a cluster has only 0"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        config_set(&cfg, "legacy_redis", wrong[i][0], NULL);
+        config_set(&cfg, "legacy_cluster", wrong[i][1], NULL);
+        config_set(&cfg, "legacy_database", wrong[i][2], NULL);
+        assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
+        assert_non_null(strstr(err.text, wrong[i][3]));
+    }
     config_defaults(&cfg);
     assert_int_equal(config_set(&cfg, "legacy_delivered_key", "played:{user}", NULL), 0);
     assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);

@@ -1,5 +1,6 @@
 /* Noting users: of a file of keys, or of the keys of the old Redis. Sent to the server by the thousand, pipelined. */
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,15 @@
 #include "cli/lib/output.h"
 #include "cli/migrate/migrate.h"
 
-enum { GROUP = 1000, PIPELINE = 8, READ_BYTES = 128 * 1024, LINE_MAX = 64 * 1024, BAD_SHOWN = 40 };
+enum {
+    GROUP = 1000,
+    PIPELINE = 8,
+    READ_BYTES = 128 * 1024,
+    LINE_MAX = 64 * 1024,
+    BAD_SHOWN = 40,
+    SCANS_MAX = 5,
+    SCAN_DELAY_MS = 1000
+};
 
 struct notes {
     struct migrate *m;
@@ -238,8 +247,8 @@ static int take_key(struct migrate *m, enum legacy_key kind, struct slice key,
     return found == kind ? each(arg, user, err) : 0;
 }
 
-int migrate_each_key(struct migrate *m, enum legacy_key kind,
-                     int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err)
+static int each_key_of_master(struct migrate *m, size_t node, enum legacy_key kind,
+                              int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err)
 {
     const char *form = kind == LEGACY_KEY_PLAYED ? m->cfg.legacy_played_key : m->cfg.legacy_delivered_key;
     char pattern[2 * LEGACY_KEY_MAX], cursor[LEGACY_CURSOR] = "0";
@@ -250,7 +259,7 @@ int migrate_each_key(struct migrate *m, enum legacy_key kind,
         struct slice text;
         const struct slice words[] = {slice_str("SCAN"),  slice_str(cursor), slice_str("MATCH"), match,
                                       slice_str("COUNT"), slice_str("1000")};
-        rc = redis_call(m->redis, words, 6, &reply, err);
+        rc = redis_call_master(m->redis, node, words, 6, &reply, err);
         if (rc < 0) {
             return rc;
         }
@@ -272,6 +281,16 @@ int migrate_each_key(struct migrate *m, enum legacy_key kind,
     return rc;
 }
 
+int migrate_each_key(struct migrate *m, enum legacy_key kind,
+                     int (*each)(void *arg, struct slice user, struct err *err), void *arg, struct err *err)
+{
+    int rc = 0;
+    for (size_t node = 0; rc == 0 && redis_next_master(m->redis, &node); node++) {
+        rc = each_key_of_master(m, node, kind, each, arg, err);
+    }
+    return rc;
+}
+
 static int note_key(void *arg, struct slice user, struct err *err)
 {
     struct notes *notes = arg;
@@ -285,14 +304,51 @@ static int note_key(void *arg, struct slice user, struct err *err)
     return add(notes, user, err);
 }
 
+static int scan_once(struct migrate *m, struct notes *notes, struct err *err)
+{
+    int rc = migrate_each_key(m, LEGACY_KEY_PLAYED, note_key, notes, err);
+    if (rc == 0 && m->cfg.legacy_delivered_key[0] != '\0') {
+        rc = migrate_each_key(m, LEGACY_KEY_DELIVERED, note_key, notes, err);
+    }
+    return rc;
+}
+
+/* A key that moves to a master behind its scan's back, from one that is scanned later, would be missed. So all masters
+ * are scanned again unless each slot has one and the same master before and after, and none is on the move. The same
+ * after a master is lost: another one takes its place, and can't go on with its cursor. Who is found twice is noted
+ * once. */
+static int scan_cluster(struct migrate *m, struct notes *notes, struct err *err)
+{
+    uint64_t before, after;
+    int rc = ERR_BUSY;
+    for (int pass = 0; pass < SCANS_MAX && (rc == ERR_BUSY || rc == ERR_SYSTEM); pass++) {
+        if (pass > 0) {
+            poll(NULL, 0, SCAN_DELAY_MS);
+            redis_disconnect(m->redis);
+            if ((rc = redis_connect(m->redis, &m->cfg, err)) < 0) {
+                continue;
+            }
+        }
+        int settled = redis_layout(m->redis, &before, err);
+        rc = settled == 0 || settled == ERR_BUSY ? scan_once(m, notes, err) : settled;
+        if (rc == 0 && (rc = redis_layout(m->redis, &after, err)) == 0 && before != after) {
+            rc = err_set(err, ERR_BUSY, "%s: slots have moved", m->cfg.legacy_redis);
+        }
+    }
+    return rc == ERR_BUSY ? err_prefix(err,
+                                       "scanned %d times, and keys may still be missing; try again once slots "
+                                       "stay where they are",
+                                       SCANS_MAX)
+                          : rc;
+}
+
 int migrate_scan(struct migrate *m, struct err *err)
 {
     static struct notes notes;
+    struct redis_cluster_figures figures;
     notes.m = m;
     progress_begin(&m->progress, "note", m->quiet || m->json);
-    int rc = migrate_each_key(m, LEGACY_KEY_PLAYED, note_key, &notes, err);
-    if (rc == 0 && m->cfg.legacy_delivered_key[0] != '\0') {
-        rc = migrate_each_key(m, LEGACY_KEY_DELIVERED, note_key, &notes, err);
-    }
+    redis_cluster_figures(m->redis, &figures);
+    int rc = figures.masters > 0 ? scan_cluster(m, &notes, err) : scan_once(m, &notes, err);
     return finish(&notes, m->cfg.legacy_redis, rc, err);
 }

@@ -81,6 +81,17 @@ static void print_mirror_trouble(const struct reply *map)
     }
 }
 
+static void print_cluster(const struct reply *map)
+{
+    char a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT];
+    uint64_t masters = reply_count(map, "cluster_masters");
+    if (masters > 0) {
+        printf("%16s  master%s of a cluster; %s commands were sent on since a slot had moved, %s since it was moving\n",
+               count_text(masters, a), plural(masters), count_text(reply_count(map, "cluster_moved"), b),
+               count_text(reply_count(map, "cluster_asks"), c));
+    }
+}
+
 static void print_status(const struct reply *map)
 {
     static const char *const rows[][2] = {
@@ -112,6 +123,7 @@ static void print_status(const struct reply *map)
                left_text(reply_count(map, "seconds_left"), left), time_text(reply_signed(map, "estimated_end"), when));
     }
     printf("%16s  read since the server's start\n", size_text(reply_count(map, "bytes"), a));
+    print_cluster(map);
     print_mirror(map);
     print_read_through(map);
 }

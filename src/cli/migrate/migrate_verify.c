@@ -134,9 +134,12 @@ static int verify_user(struct verify *v, struct slice user, struct err *err)
         v->forgotten++;
         return 0;
     }
+    const void *place = NULL;
+    bool again;
     do {
         struct redisReply *reply = NULL;
         struct slice text;
+        const bool first = legacy_cursor_ended(cursor);
         const struct slice words[] = {slice_str("ZSCAN"), name, slice_str(cursor), slice_str("COUNT"),
                                       slice_str("1000")};
         rc = redis_send(v->m->redis, words, 5, err);
@@ -149,9 +152,15 @@ static int verify_user(struct verify *v, struct slice user, struct err *err)
             v->unread++; /* --problems says why */
             return 0;
         }
-        rc = compare_page(v, user, redis_item(reply, 1), state, err);
+        again = !first && place != redis_place(v->m->redis);
+        place = redis_place(v->m->redis);
+        if (again) {
+            strcpy(cursor, "0"); /* the key has moved, and a cursor means nothing to another node */
+        } else {
+            rc = compare_page(v, user, redis_item(reply, 1), state, err);
+        }
         redis_free(reply);
-    } while (rc == 0 && !legacy_cursor_ended(cursor));
+    } while (rc == 0 && (again || !legacy_cursor_ended(cursor)));
     progress_show(&v->m->progress, v->wanted > 0 ? v->users : 0, v->wanted, "%s user%s, %s missing",
                   count_text(v->users, users), plural(v->users), count_text(v->missing, missing));
     return rc;

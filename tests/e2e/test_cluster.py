@@ -1,0 +1,218 @@
+"""Coming from a Redis Cluster: three masters and their replicas, slots that move, masters that are killed."""
+import pathlib
+import tempfile
+
+import pytest
+
+from conftest import START
+from old_cluster import Mover, OldCluster
+from old_redis import REDIS, wait
+from resp import encode
+from test_migrate import migrate, verify, wait_done, wait_status
+from test_mirror import wait_in_step
+
+pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with tempfile.TemporaryDirectory() as folder:
+        old = OldCluster(pathlib.Path(folder) / "cluster", replicas=0)
+        yield old
+        old.kill()
+
+
+@pytest.fixture
+def cluster(shared):
+    for node in shared.masters:
+        node.ask("FLUSHALL")
+    return shared
+
+
+@pytest.fixture
+def whole(folder):
+    old = OldCluster(folder / "cluster")
+    yield old
+    old.kill()
+
+
+def fill(cluster, users, plays=20):
+    commands = []
+    for i in range(users):
+        commands.append(("ZADD", f"played:u{i}", *[w for k in range(plays) for w in (START - k, f"i{k}")]))
+        commands.append(("ZADD", f"delivered:u{i}", START, f"d{i}"))
+    cluster.split(commands)
+
+
+def all_there(server, users, plays=20):
+    report = verify(server)
+    assert (report["users"], report["plays"], report["missing"], report["unreadable"]) == (users, users * plays, 0, 0)
+    with server.client() as c:
+        for i in range(users):
+            assert c.command("UNSEEN", f"u{i}", "x", "i0", f"i{plays - 1}", f"d{i}") == [b"x"]
+
+
+def test_migration(make_server, cluster):
+    fill(cluster, 300)
+    server = make_server(legacy_redis=cluster.masters[1].address)
+    assert b": 300 users found, 300 new\n" in migrate(server, "--scan").stdout
+    s = wait_done(server)
+    assert (s[b"migrated"], s[b"left"], s[b"cluster_masters"]) == (300, 0, 3)
+    all_there(server, 300)
+
+
+def test_seeds(make_server, cluster):
+    """The first that answers tells the others; a cluster that is none is said to be none."""
+    fill(cluster, 10)
+    server = make_server(legacy_redis=f"127.0.0.1:1,{cluster.masters[2].address}", legacy_cluster="yes")
+    migrate(server, "--scan")
+    assert wait_done(server)[b"migrated"] == 10
+
+
+def test_user_of_the_old_redis(make_server, cluster):
+    """An ACL user that may do just what is needed."""
+    fill(cluster, 10)
+    for node in cluster.masters:
+        node.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+zscan", "+zrevrange", "+zmscore", "+scan", "+select",
+                 "+cluster|slots", "+cluster|nodes", "+asking")
+    server = make_server(legacy_redis=cluster.seeds, legacy_user="reader", legacy_password="secret",
+                         legacy_read_through="yes", legacy_timeout="1s", legacy_cluster="yes")
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        migrate(server, "--scan")
+        assert all(ask(c, i) == [b"x"] for i in range(10)) and counts(c)["answered"] == 10
+        c.command("LEGACY", "RESUME")
+    assert wait_done(server)[b"migrated"] == 10
+    all_there(server, 10)
+
+
+def test_scan_while_slots_move(make_server, cluster):
+    """No key is missed, or the command says that some may be."""
+    fill(cluster, 3000, plays=1)
+    server = make_server(legacy_redis=cluster.seeds, legacy_users_rate="1")
+    mover = Mover(cluster, [f"played:u{i}" for i in range(60)])
+    moving = migrate(server, "--scan", check=False)
+    mover.stop()
+    status = wait_status(server, lambda s: True)
+    assert moving.returncode == 1 and b"keys may still be missing" in moving.stderr or status[b"noted"] == 3000
+    migrate(server, "--scan")
+    assert wait_status(server, lambda s: True)[b"noted"] == 3000
+
+
+def test_slots_move(make_server, cluster):
+    """Also of users whose set comes in many pages."""
+    fill(cluster, 200)
+    big = [("ZADD", "played:big", *[w for k in range(at, at + 500) for w in (START - k, f"i{k}")])
+           for at in range(0, 20000, 500)]
+    cluster.split(big)
+    server = make_server(legacy_redis=cluster.seeds, legacy_users_rate="400")
+    mover = Mover(cluster, ["played:big"] + [f"played:u{i}" for i in range(10)])
+    migrate(server, "--keys", "-", input=b"".join(b"u%d\n" % i for i in range(200)) + b"big\n")
+    for _ in range(3):
+        s = wait_done(server)
+        assert (s[b"migrated"], s[b"left"]) == (201, 0)
+        migrate(server, "--again")
+    wait_done(server)
+    mover.stop()
+    assert wait_done(server)[b"cluster_moved"] > 0
+    report = verify(server)
+    assert (report["users"], report["plays"], report["missing"]) == (201, 200 * 20 + 20000, 0)
+
+
+def test_mirror_while_slots_move(make_server, cluster):
+    """What was written last to a key counts there too, in the end."""
+    server = make_server(legacy_redis=cluster.seeds, legacy_mirror="yes")
+    users = [f"u{i}" for i in range(30)]
+    mover = Mover(cluster, [f"played:{u}" for u in users[:8]])
+    want = {}
+    with server.client() as c:
+        for turn in range(60):
+            for u in users:
+                c.command("PLAYED", u, f"i{turn}")
+                want.setdefault(u, set()).add(f"i{turn}".encode())
+                if turn % 7 == 6:
+                    c.command("FORGET", u)
+                    want[u] = set()
+    wait_in_step(server)
+    mover.stop()
+    assert {u: cluster.zset(f"played:{u}") for u in users} == want
+
+
+def test_master_is_killed(make_server, whole):
+    """In the middle of a migration, mirror on: its replica takes over, and nothing is lost."""
+    fill(whole, 400)
+    whole.wait_copied()
+    server = make_server(legacy_redis=whole.seeds, legacy_mirror="yes", legacy_users_rate="300")
+    migrate(server, "--scan")
+    wait_status(server, lambda s: s[b"migrated"] > 20)
+    whole.owner("played:u0").kill()
+    with server.client() as c:
+        for i in range(400):
+            c.command("PLAYED", f"u{i}", "later")
+    assert wait_done(server)[b"left"] == 0
+    wait_in_step(server)
+    report = verify(server)
+    assert (report["users"], report["missing"]) == (400, 0)
+    assert all(b"later" in whole.zset(f"played:u{i}") for i in range(400))
+
+
+def ask(client, i):
+    return client.command("UNSEEN", f"u{i}", "x", "i0", "i19", f"d{i}")
+
+
+def counts(client):
+    s = client.command("LEGACY", "STATUS")
+    flat = dict(zip(s[::2], s[1::2]))
+    return {name: flat[b"read_through_" + name.encode()] for name in ("asked", "answered", "late", "failed", "skipped")}
+
+
+def reading_through(make_server, cluster, users):
+    """Whoever is noted waits: so many a second are migrated that none is."""
+    server = make_server(legacy_redis=cluster.masters[0].address, legacy_read_through="yes", legacy_timeout="1s",
+                         legacy_users_rate="1", workers="1")
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        for i in range(users):
+            c.command("LEGACY", "NOTE", f"u{i}")
+    return server
+
+
+def test_read_through(make_server, cluster):
+    """A user's two keys are on two nodes."""
+    fill(cluster, 50)
+    server = reading_through(make_server, cluster, 50)
+    with server.client() as c:
+        for i in range(50):
+            assert ask(c, i) == [b"x"], (i, counts(c))
+        assert counts(c)["answered"] == 50
+        with server.client() as other:
+            c.send(b"".join(encode("UNSEEN", f"u{i}", "x", "i0", f"d{i}") for i in range(50)))
+            assert [c.read() for _ in range(50)] == [[b"x"]] * 50
+            assert counts(other) == {"asked": 100, "answered": 100, "late": 0, "failed": 0, "skipped": 0}
+
+
+def test_read_through_while_slots_move(make_server, cluster):
+    fill(cluster, 20)
+    server = reading_through(make_server, cluster, 20)
+    mover = Mover(cluster, [f"played:u{i}" for i in range(4)] + ["delivered:u0"])
+    with server.client() as c:
+        while mover.rounds < 2 and mover.failed is None:
+            for i in range(20):
+                assert ask(c, i) == [b"x"], (i, counts(c))
+        mover.stop()
+        now = counts(c)
+        assert now["asked"] == now["answered"]
+
+
+def test_read_through_master_is_killed(make_server, whole):
+    """Its users are answered without it, the others with theirs; its replica then answers."""
+    fill(whole, 30)
+    whole.wait_copied()
+    server = reading_through(make_server, whole, 30)
+    dead = whole.masters[2]
+    with server.client() as c:
+        assert all(ask(c, i) == [b"x"] for i in range(30))
+        there = [i for i in range(30) if whole.owner(f"played:u{i}") is dead]
+        dead.kill()
+        assert ask(c, there[0]) in ([b"x", b"i0", b"i19"], [b"x"], [b"x", b"i0", b"i19", b"d%d" % there[0]])
+        wait(lambda: all(ask(c, i) == [b"x"] for i in range(30)), server.log)
