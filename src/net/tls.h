@@ -7,8 +7,8 @@
  * measures both.
  *
  * Only TLS 1.2 and 1.3; no compression, no renegotiation, no early data. A client that has been here before may resume
- * its session by a ticket; nothing is remembered of it. A build without OpenSSL has these functions too: tls_server()
- * and tls_client() say so.
+ * its session by a ticket, as long as none of the certificates has expired that it came with; nothing is remembered of
+ * it. A build without OpenSSL has these functions too: tls_server() and tls_client() say so.
  */
 #ifndef UNSEEN_NET_TLS_H
 #define UNSEEN_NET_TLS_H
