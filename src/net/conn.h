@@ -144,7 +144,7 @@ struct conn {
     bool resting;        /* not read until the next tick */
     bool hungry;         /* waits for room, or its turn, to go on reading */
     struct tls *tls;     /* NULL: the client has not said anything yet */
-    size_t tls_held;     /* by it, for the budget */
+    size_t tls_held;     /* by it, for the budget: TLS_BUSY_BYTES until it has shaken hands */
     struct buf tls_in;   /* half a record; in_kernel says how much, */
     size_t tls_missing;  /* and so many bytes of it are still to come */
     size_t sealed;       /* bytes of out that are encrypted, and sent or with libuv */
