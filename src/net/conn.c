@@ -341,7 +341,7 @@ void conn_tick(struct conn *c, int64_t now)
     } else if (c->partial_ms != 0 && is_in_the_way(c, c->partial_ms, c->input.len, now)) {
         give_up(c, "half a request, and others wait for its memory");
     } else if (conn_is_stranger(c) && !c->owed && now - c->opened_ms >= CONN_PATIENCE_MS) {
-        give_up(c, "no password");
+        give_up(c, "no login");
     } else if (idle_timeout > 0 && !c->owed && now - c->active_ms >= idle_timeout) {
         give_up(c, "idle");
     } else if (c->out.len == 0 && c->out.cap > 0 && now - c->active_ms >= WORKER_TICK_MS) {
@@ -383,7 +383,8 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id)
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, const struct sockaddr_in6 *address,
+               uint64_t id)
 {
     const struct conn_ops *ops = from->ops;
     struct conn *c = calloc(1, ops->size);
@@ -399,6 +400,7 @@ void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t p
     c->ops = ops;
     c->refs = 1;
     c->peer = peer;
+    c->peer_address = *address;
     c->is_unix = is_unix;
     c->low_water = 1;
     c->id = id;
@@ -447,12 +449,10 @@ void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS])
         }
         return;
     }
-    int code = local ? uv_tcp_getsockname(&c->uv.tcp, (struct sockaddr *)&a, &len)
-                     : uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&a, &len);
-    if (code == 0) {
+    if (!local) {
+        address_text((const struct sockaddr *)&c->peer_address, out);
+    } else if (uv_tcp_getsockname(&c->uv.tcp, (struct sockaddr *)&a, &len) == 0) {
         address_text((struct sockaddr *)&a, out);
-    } else if (!local) {
-        peer_text(c->peer, out); /* it is gone, and its port with it */
     }
 }
 
