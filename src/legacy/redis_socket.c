@@ -12,7 +12,8 @@
 
 enum {
     READ_SIZE = 64 * 1024,
-    TEXT_MAX = 200, /* of what is wrong */
+    TEXT_MAX = 200,        /* of what is wrong */
+    WORDS_MAX = 64 * 1024, /* bytes of TLS's own that are not sent yet */
 };
 
 /* A name that is looked up. */
@@ -189,14 +190,45 @@ static void take(struct redis_socket *w, size_t n)
     }
 }
 
-/* What TLS has to say by itself: it is little, and the socket has room. */
-static void send_word(struct redis_socket *w, struct buf *word)
+/* What TLS has to say by itself, behind what is being written. */
+struct word {
+    uv_write_t write; /* first */
+    struct buf bytes;
+};
+
+static void free_word(struct word *word)
 {
-    uv_buf_t out = uv_buf_init(word->data, (unsigned)word->len);
-    if (word->len > 0 && uv_try_write(&w->uv.stream, &out, 1) != (int)word->len && !w->mute) {
-        fail(w, "TLS: its handshake can't be sent");
+    buf_free(&word->bytes);
+    free(word);
+}
+
+/* A connection that can't be written to is seen where its requests are, or its end is read. */
+static void on_word_written(uv_write_t *request, int status)
+{
+    (void)status;
+    free_word((struct word *)request);
+}
+
+static void send_word(struct redis_socket *w, struct buf *bytes)
+{
+    if (bytes->len == 0) {
+        return;
     }
-    buf_free(word);
+    bool unread = uv_stream_get_write_queue_size(&w->uv.stream) > w->sending.len + WORDS_MAX;
+    struct word *word = unread ? NULL : calloc(1, sizeof *word);
+    if (word == NULL) {
+        buf_free(bytes);
+        fail(w, "%s", unread ? "TLS: it does not read what it asks for" : "out of memory for TLS");
+        return;
+    }
+    word->bytes = *bytes;
+    *bytes = (struct buf){0};
+    uv_buf_t out = uv_buf_init(word->bytes.data, (unsigned)word->bytes.len);
+    int code = uv_write(&word->write, &w->uv.stream, &out, 1, on_word_written);
+    if (code < 0) {
+        free_word(word);
+        fail(w, "%s", uv_strerror(code));
+    }
 }
 
 /* Decrypts what has come into the bytes. */
@@ -229,17 +261,10 @@ static void take_sealed(struct redis_socket *w)
 static void begin_tls(struct redis_socket *w)
 {
     char host[CONFIG_TEXT], port[LEGACY_PORT_TEXT];
-    struct tls_context *context;
     struct err err;
     legacy_address(w->address, host, port);
-    if (tls_client(&w->files, &context, &err) < 0) {
+    if (stream_begin_tls(&w->files, host, &w->tls, &err) < 0) {
         fail(w, "%s", err.text);
-        return;
-    }
-    w->tls = tls_connect(context, host, NULL);
-    tls_context_free(context);
-    if (w->tls == NULL) {
-        fail(w, "out of memory for TLS");
     } else {
         take_sealed(w);
     }

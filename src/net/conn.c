@@ -20,6 +20,7 @@
 #include "net/worker.h"
 
 enum { KEEPALIVE_S = 300, BATCH = 16 * 1024, UNSENT_LOW = CONN_READ, REPLY_MIDDLING = CONN_READ / 2 * 3 };
+enum { JAMMED_PART = 2, IDLE_PART = 8 }; /* of what is shared: so much gives way in a second */
 
 static size_t conn_holds(const struct conn *c)
 {
@@ -38,7 +39,8 @@ void conn_account(struct conn *c)
         budget_give(memory, c->held - held);
     }
     c->held = held;
-    if (c->overdraft && (held == 0 || (held <= CONN_KEEP_OUT && budget_allows(memory, BUDGET_REPLY, held)))) {
+    size_t least = conn_is_shaking(c) ? 0 : c->tls_held;
+    if (c->overdraft && (held == 0 || (held <= least + CONN_KEEP_OUT && budget_allows(memory, BUDGET_REPLY, held)))) {
         c->overdraft = false;
         budget_repay(memory, held);
     }
@@ -273,18 +275,22 @@ static bool is_in_the_way(const struct conn *c, int64_t since, size_t moved, int
            now - since >= CONN_PATIENCE_SHORT_MS + (int64_t)(moved / (CONN_RATE_LEAST * 1024)) * 1000;
 }
 
-/* Half requests may hold all that there is, each waiting for more. Then some must go, a part of them a second, since
- * what they free may be enough for the others. */
-static bool is_jammed(struct conn *c, int64_t now)
+/* Of many that are in the way a part goes each second, since what they free may be enough for the others. */
+static bool must_go(const struct conn *c, size_t part)
 {
     struct worker *w = c->worker;
+    bool must = w->given_way == 0 || w->given_way < budget_load(&w->memory.all->shared) / part;
+    w->given_way += must ? c->held : 0;
+    return must;
+}
+
+/* Half requests may hold all that there is, each waiting for more. Then some must go. */
+static bool is_jammed(struct conn *c, int64_t now)
+{
+    const struct worker *w = c->worker;
     bool wants_more = c->line == &w->lines[BUDGET_REQUEST] || c->line == &w->lines[BUDGET_LARGE];
-    if (!wants_more || c->in.len + c->extra == 0 || c->overdraft || now - c->active_ms < CONN_PATIENCE_LINE_MS ||
-        w->given_way >= budget_load(&w->memory.all->shared) / 2) {
-        return false;
-    }
-    w->given_way += c->held;
-    return true;
+    return wants_more && c->in.len + c->extra > 0 && !c->overdraft && now - c->active_ms >= CONN_PATIENCE_LINE_MS &&
+           must_go(c, JAMMED_PART);
 }
 
 bool conn_is_stranger(const struct conn *c)
@@ -337,14 +343,17 @@ void conn_tick(struct conn *c, int64_t now)
     } else if (c->partial_ms != 0 && is_in_the_way(c, c->partial_ms, c->input.len, now)) {
         give_up(c, "half a request, and others wait for its memory");
     } else if (conn_is_stranger(c) && !c->owed && now - c->opened_ms >= CONN_PATIENCE_MS) {
-        give_up(c, "no password");
+        give_up(c, "no login");
     } else if (idle_timeout > 0 && !c->owed && now - c->active_ms >= idle_timeout) {
         give_up(c, "idle");
     } else if (c->out.len == 0 && c->out.cap > 0 && now - c->active_ms >= WORKER_TICK_MS) {
         buf_free(&c->out); /* an idle connection holds nothing */
         conn_account(c);
-    } else if (is_in_the_way(c, c->active_ms, 0, now)) {
-        give_up(c, "idle behind MULTI, and others wait for its memory");
+    } else if (is_in_the_way(c, c->active_ms, 0, now) && (!c->secure || must_go(c, IDLE_PART))) {
+        give_up(c, c->secure ? "idle over TLS, and others wait for its memory"
+                             : "idle behind MULTI, and others wait for its memory");
+    } else {
+        conn_account(c); /* while there is room, it gives the overdraft back */
     }
 }
 
@@ -376,7 +385,8 @@ static int take_socket(struct conn *c, int fd)
     return code;
 }
 
-void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id)
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, const struct sockaddr_in6 *address,
+               uint64_t id)
 {
     const struct conn_ops *ops = from->ops;
     struct conn *c = calloc(1, ops->size);
@@ -392,6 +402,7 @@ void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t p
     c->ops = ops;
     c->refs = 1;
     c->peer = peer;
+    c->peer_address = *address;
     c->is_unix = is_unix;
     c->low_water = 1;
     c->id = id;
@@ -440,12 +451,10 @@ void conn_address(const struct conn *c, bool local, char out[CONN_ADDRESS])
         }
         return;
     }
-    int code = local ? uv_tcp_getsockname(&c->uv.tcp, (struct sockaddr *)&a, &len)
-                     : uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&a, &len);
-    if (code == 0) {
+    if (!local) {
+        address_text((const struct sockaddr *)&c->peer_address, out);
+    } else if (uv_tcp_getsockname(&c->uv.tcp, (struct sockaddr *)&a, &len) == 0) {
         address_text((struct sockaddr *)&a, out);
-    } else if (!local) {
-        peer_text(c->peer, out); /* it is gone, and its port with it */
     }
 }
 

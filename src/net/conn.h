@@ -24,6 +24,7 @@
 #ifndef UNSEEN_NET_CONN_H
 #define UNSEEN_NET_CONN_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -137,6 +138,7 @@ struct conn {
     size_t granted;     /* out may grow to this without asking, until input() returns */
     unsigned quota;     /* so many requests may still be begun before others have a turn */
     uint64_t peer;
+    struct sockaddr_in6 peer_address; /* or of IPv4 */
     size_t in_kernel; /* bytes of input that were looked at and left there; over TLS: that are still encrypted */
     int low_water;    /* so many bytes must have come before the kernel says so */
     bool is_unix, reading, eof, dirty, shut;
@@ -144,7 +146,7 @@ struct conn {
     bool resting;        /* not read until the next tick */
     bool hungry;         /* waits for room, or its turn, to go on reading */
     struct tls *tls;     /* NULL: the client has not said anything yet */
-    size_t tls_held;     /* by it, for the budget */
+    size_t tls_held;     /* by it, for the budget: TLS_BUSY_BYTES until it has shaken hands */
     struct buf tls_in;   /* half a record; in_kernel says how much, */
     size_t tls_missing;  /* and so many bytes of it are still to come */
     size_t sealed;       /* bytes of out that are encrypted, and sent or with libuv */
@@ -166,8 +168,10 @@ struct conn {
     size_t wants;
 };
 
-/* Takes over a socket that the listener has accepted, which stays while there are workers. On failure it is closed. */
-void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, uint64_t id);
+/* Takes over a socket that the listener has accepted, which stays while there are workers. On failure it is closed.
+ * address: of the peer, of IPv6 or IPv4; nobody can be asked for it once the peer is gone. */
+void conn_open(struct worker *w, const struct listener *from, int fd, uint64_t peer, const struct sockaddr_in6 *address,
+               uint64_t id);
 
 static inline void conn_consume(struct conn *c, size_t n)
 {

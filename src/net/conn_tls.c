@@ -139,7 +139,7 @@ static struct log_limit failed_limit;
 
 static void fail(struct conn *c, const char *cause)
 {
-    bool shaking = conn_is_shaking(c) || c->tls_held > 0;
+    bool shaking = c->tls_held == TLS_BUSY_BYTES;
     worker_count(c->worker, COUNT_TLS_FAILED, shaking);
     conn_log(c, log_again(&failed_limit) ? LOG_LEVEL_WARN : LOG_LEVEL_DEBUG,
              shaking ? "TLS handshake failed" : "TLS failed", cause);
@@ -201,7 +201,7 @@ static void shaken(struct conn *c)
 {
     worker_count(c->worker, COUNT_TLS_HANDSHAKES, 1);
     conn_log(c, LOG_LEVEL_DEBUG, "TLS handshake done", tls_version(c->tls));
-    c->tls_held = 0;
+    c->tls_held = tls_idle_bytes(c->tls);
     conn_account(c);
 }
 

@@ -248,7 +248,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             close(fd);
             continue;
         }
-        worker_deal(l, fd, peer);
+        worker_deal(l, fd, peer, &from);
     }
 }
 

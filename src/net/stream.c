@@ -16,16 +16,21 @@ bool stream_is_tls(const char **address)
     return tls;
 }
 
-int stream_secure(struct stream *s, const struct tls_files *files, const char *host, struct err *err)
+int stream_begin_tls(const struct tls_files *files, const char *host, struct tls **tls, struct err *err)
 {
     struct tls_context *context;
     int code = tls_client(files, &context, err);
     if (code < 0) {
         return code;
     }
-    s->tls = tls_connect(context, host, NULL);
+    *tls = tls_connect(context, host, NULL);
     tls_context_free(context);
-    return s->tls != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory for TLS");
+    return *tls != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory for TLS");
+}
+
+int stream_secure(struct stream *s, const struct tls_files *files, const char *host, struct err *err)
+{
+    return stream_begin_tls(files, host, &s->tls, err);
 }
 
 int stream_flush(struct stream *s)

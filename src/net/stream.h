@@ -21,6 +21,9 @@ bool stream_is_tls(const char **address);
 /* TLS from here on, with the host's certificate. 0, ERR_INVALID (a file), ERR_NOMEM. */
 int stream_secure(struct stream *s, const struct tls_files *files, const char *host, struct err *err);
 
+/* The same for a socket of the caller's own. */
+int stream_begin_tls(const struct tls_files *files, const char *host, struct tls **tls, struct err *err);
+
 /* Brings the handshake on. 1: it is done; 0: more must come, or be sent (stream_events()); or ERR_SYSTEM. */
 int stream_shake(struct stream *s, struct err *err);
 short stream_events(const struct stream *s); /* of poll(): POLLIN, and POLLOUT while TLS has something to be sent */

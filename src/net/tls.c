@@ -19,6 +19,8 @@ enum {
     SHAKE_MAX =
         48 * 1024, /* bytes of a client's half of the handshake: what OpenSSL would hold of it has no end else */
     TYPE_HANDSHAKE = 22,
+    IDLE_BYTES = 16 * 1024,
+    IDLE_BYTES_PEER = 32 * 1024, /* with its certificate */
 };
 
 /* --- what OpenSSL reads from and writes to --- */
@@ -272,6 +274,11 @@ const char *tls_cause(const struct tls *t)
 const char *tls_version(const struct tls *t)
 {
     return SSL_get_version(t->ssl);
+}
+
+size_t tls_idle_bytes(const struct tls *t)
+{
+    return SSL_get0_peer_certificate(t->ssl) != NULL ? IDLE_BYTES_PEER : IDLE_BYTES;
 }
 
 /* --- bytes --- */

@@ -3,12 +3,12 @@
  * tls:// (an edge sees nothing of it, but for conn_ops.alpn), and so do those who connect to others.
  *
  * Records are taken whole, and half ones are the caller's to keep. So a stream holds no more than OpenSSL's own state:
- * TLS_IDLE_BYTES of memory between two records, TLS_BUSY_BYTES at most while it shakes hands; tests/unit/test_tls.c
+ * tls_idle_bytes() of memory between two records, TLS_BUSY_BYTES at most while it shakes hands; tests/unit/test_tls.c
  * measures both.
  *
  * Only TLS 1.2 and 1.3; no compression, no renegotiation, no early data. A client that has been here before may resume
- * its session by a ticket; nothing is remembered of it. A build without OpenSSL has these functions too: tls_server()
- * and tls_client() say so.
+ * its session by a ticket, as long as none of the certificates has expired that it came with; nothing is remembered of
+ * it. A build without OpenSSL has these functions too: tls_server() and tls_client() say so.
  */
 #ifndef UNSEEN_NET_TLS_H
 #define UNSEEN_NET_TLS_H
@@ -28,7 +28,6 @@ enum {
     TLS_HEAD = 5,                          /* bytes before each record's own */
     TLS_PLAIN_MAX = 16 * 1024,             /* that a record holds */
     TLS_RECORD_MAX = TLS_HEAD + 17 * 1024, /* more is no TLS */
-    TLS_IDLE_BYTES = 32 * 1024,
     TLS_BUSY_BYTES = 96 * 1024,
     TLS_CAUSE = 256,
 };
@@ -88,6 +87,9 @@ enum tls_state tls_state(const struct tls *t);
 /* Why it is broken, for people; "" else. */
 const char *tls_cause(const struct tls *t);
 const char *tls_version(const struct tls *t); /* "TLSv1.3" */
+
+/* What it holds at most between two records, by whether its peer has shown a certificate. */
+size_t tls_idle_bytes(const struct tls *t);
 
 struct tls_input {
     const char *bytes; /* from the peer */

@@ -100,17 +100,51 @@ static int64_t end_of(const X509 *cert)
     return ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm) == 1 ? (int64_t)timegm(&tm) : INT64_MAX;
 }
 
-static int64_t first_end(SSL_CTX *ctx)
+static int64_t first_of(const STACK_OF(X509) * chain, int64_t first)
 {
-    STACK_OF(X509) *chain = NULL;
-    const X509 *own = SSL_CTX_get0_certificate(ctx);
-    int64_t first = own != NULL ? end_of(own) : 0;
-    SSL_CTX_get0_chain_certs(ctx, &chain);
     for (int i = 0; i < sk_X509_num(chain); i++) {
         int64_t end = end_of(sk_X509_value(chain, i));
         first = end < first ? end : first;
     }
     return first;
+}
+
+static int64_t first_end(SSL_CTX *ctx)
+{
+    STACK_OF(X509) *chain = NULL;
+    const X509 *own = SSL_CTX_get0_certificate(ctx);
+    SSL_CTX_get0_chain_certs(ctx, &chain);
+    return first_of(chain, own != NULL ? end_of(own) : 0);
+}
+
+/* A session that is resumed looks at no certificate again. So a ticket names the end of those that were looked at; one
+ * that follows another takes it over. */
+static int write_ticket(SSL *ssl, void *unused)
+{
+    (void)unused;
+    const STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl);
+    int64_t end = first_of(chain, INT64_MAX);
+    return chain == NULL || SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), &end, sizeof end);
+}
+
+/* Refused: the whole handshake follows. */
+static SSL_TICKET_RETURN read_ticket(SSL *ssl, SSL_SESSION *session, const unsigned char *name, size_t name_len,
+                                     SSL_TICKET_STATUS status, void *unused)
+{
+    (void)ssl, (void)name, (void)name_len, (void)unused;
+    void *at = NULL;
+    size_t n = 0;
+    int64_t end = INT64_MAX;
+    if (status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) {
+        return SSL_TICKET_RETURN_IGNORE_RENEW;
+    }
+    if (SSL_SESSION_get0_ticket_appdata(session, &at, &n) == 1 && n == sizeof end) {
+        memcpy(&end, at, sizeof end);
+    }
+    if (end <= clock_wall_ms() / 1000) {
+        return SSL_TICKET_RETURN_IGNORE_RENEW;
+    }
+    return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }
 
 static void settle_protocol(SSL_CTX *ctx, bool is_server)
@@ -124,6 +158,7 @@ static void settle_protocol(SSL_CTX *ctx, bool is_server)
     SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
     if (is_server) {
         SSL_CTX_set_num_tickets(ctx, 1);
+        SSL_CTX_set_session_ticket_cb(ctx, write_ticket, read_ticket, NULL);
         SSL_CTX_set_max_cert_list(ctx, CERTIFICATES_MAX);
         SSL_CTX_set_alpn_select_cb(ctx, tls_choose_protocol, NULL);
     } else {

@@ -164,6 +164,7 @@ struct socket_message {
     const struct listener *from;
     int fd;
     uint64_t peer, id;
+    struct sockaddr_in6 address;
 };
 
 static void drop_socket(struct worker *w, int fd, uint64_t peer)
@@ -179,7 +180,7 @@ static void on_socket(struct loop_message *message, void *owner)
     if (w->stopping) {
         drop_socket(w, m->fd, m->peer);
     } else {
-        conn_open(w, m->from, m->fd, m->peer, m->id);
+        conn_open(w, m->from, m->fd, m->peer, &m->address, m->id);
     }
     free(m);
 }
@@ -190,7 +191,7 @@ static struct worker *worker_in_turn(struct worker_pool *pool)
     return &pool->workers[turn % (unsigned)pool->n];
 }
 
-void worker_deal(const struct listener *l, int fd, uint64_t peer)
+void worker_deal(const struct listener *l, int fd, uint64_t peer, const struct sockaddr_storage *address)
 {
     struct worker *w = l->worker;
     struct worker_pool *pool = w->pool;
@@ -199,7 +200,8 @@ void worker_deal(const struct listener *l, int fd, uint64_t peer)
         drop_socket(w, fd, peer);
         return;
     }
-    *m = (struct socket_message){{NULL, on_socket}, l, fd, peer, 0};
+    *m = (struct socket_message){{NULL, on_socket}, l, fd, peer, 0, {0}};
+    memcpy(&m->address, address, sizeof m->address);
     m->id = atomic_fetch_add_explicit(&pool->last_id, 1, memory_order_relaxed) + 1;
     loop_queue_post(w->side != NULL ? &w->queue : &worker_in_turn(pool)->queue, &m->message);
 }

@@ -170,7 +170,7 @@ static inline void worker_count(struct worker *w, enum counter counter, uint64_t
 uint64_t worker_pool_counter(const struct worker_pool *pool, enum counter counter); /* of all workers */
 
 /* Gives a socket that l's worker has accepted to the next worker in turn; that of a side keeps its own. */
-void worker_deal(const struct listener *l, int fd, uint64_t peer);
+void worker_deal(const struct listener *l, int fd, uint64_t peer, const struct sockaddr_storage *address);
 
 /* Sees to timeouts now, because the test clock moved. On the worker's thread. */
 void worker_tick(struct worker *w);

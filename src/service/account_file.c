@@ -275,9 +275,7 @@ int account_file_read(const char *path, struct account_set **set, struct err *er
 {
     struct buf bytes = {0};
     int code = account_file_load(path, &bytes, err);
-    if (code == 0) {
-        code = account_file_parse(path, buf_slice(&bytes), set, err);
-    }
+    code = code == 0 ? account_file_parse(path, buf_slice(&bytes), set, err) : err_prefix(err, "accounts");
     buf_free(&bytes);
     return code;
 }

@@ -3,6 +3,7 @@ import json
 import re
 import shutil
 import socket
+import struct
 import ssl
 import subprocess
 import time
@@ -180,6 +181,20 @@ def test_a_client_is_refused_by_name(tls, certs, cert, client_says, server_says)
     if client_says is not None:
         assert client_says in done.stderr.decode()
         wait_for(server, f'TLS handshake failed id=\\d+ address="127.0.0.1:\\d+" cause=".*{server_says}')
+
+
+def test_the_log_names_the_port_of_who_is_gone(tls, certs):
+    server = tls(log_level="debug")
+    ports = set()
+    for _ in range(50):
+        s = socket.create_connection(("127.0.0.1", server.tls))
+        ports.add(s.getsockname()[1])
+        s.sendall(b"PING\r\n")
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        s.close()
+    for port in ports:
+        wait_for(server, f'client disconnected id=\\d+ address="127.0.0.1:{port}"')
+    assert 'address="127.0.0.1"' not in server.log()
 
 
 def test_the_wrong_port(tls, certs):

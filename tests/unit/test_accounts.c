@@ -165,6 +165,7 @@ static void test_who_may_read_it(void **state)
     close(fd);
     unlink(path);
     assert_int_equal(account_file_read(path, &set, &err), ERR_NOTFOUND);
+    assert_non_null(strstr(err.text, "accounts: /tmp/unseen-test-")); /* the option, and what it names */
     assert_int_equal(account_file_read("/tmp", &set, &err), ERR_INVALID);
 }
 

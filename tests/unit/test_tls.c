@@ -10,10 +10,12 @@
 #include <cmocka.h>
 
 #include <malloc.h>
+#include <openssl/x509.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "net/tls.h"
+#include "net/tls_impl.h"
 #include "tests/lib/certificates.h"
 
 enum { ROOM = 64 * 1024, MANY = 64 };
@@ -337,6 +339,60 @@ static void test_reload(void **state)
     end(&server, &client);
 }
 
+/* Comes again with what the server gave it last time. True: the session was resumed. */
+static bool come_again(struct end *server, struct end *client, SSL_SESSION **session)
+{
+    tls_end(client->tls, &client->said); /* a session that was cut off is not resumed */
+    tls_free(server->tls);
+    tls_free(client->tls);
+    buf_clear(&server->said);
+    buf_clear(&client->said);
+    server->tls = tls_accept(server->context, NULL);
+    client->tls = tls_connect(client->context, "localhost", NULL);
+    assert_int_equal(SSL_set_session(client->tls->ssl, *session), 1);
+    SSL_SESSION_free(*session);
+    shake(server, client, ROOM);
+    assert_int_equal(tls_state(server->tls), TLS_OPEN);
+    *session = SSL_get1_session(client->tls->ssl);
+    return SSL_session_reused(server->tls->ssl);
+}
+
+/* A certificate is looked at when a session begins, and a session ends with it; one that was resumed, too. */
+static void test_resumed_until_the_certificate_ends(void **state)
+{
+    (void)state;
+    static struct end server, client;
+    struct tm tm;
+    clock_test_start((int64_t)time(NULL) * 1000);
+    begin(&server, &client, "server", "ca", "client", "ca", "localhost");
+    shake(&server, &client, ROOM);
+    assert_int_equal(tls_state(server.tls), TLS_OPEN);
+    assert_int_equal(ASN1_TIME_to_tm(X509_get0_notAfter(SSL_get0_peer_certificate(server.tls->ssl)), &tm), 1);
+    int64_t left_ms = (int64_t)timegm(&tm) * 1000 - clock_wall_ms();
+    SSL_SESSION *session = SSL_get1_session(client.tls->ssl);
+    assert_true(come_again(&server, &client, &session));
+    clock_test_advance(left_ms - 1);
+    assert_true(come_again(&server, &client, &session));
+    clock_test_advance(1);
+    assert_false(come_again(&server, &client, &session));
+    SSL_SESSION_free(session);
+    end(&server, &client);
+}
+
+/* Who needs no certificate comes back as long as OpenSSL lets it. */
+static void test_resumed_without_certificate(void **state)
+{
+    (void)state;
+    static struct end server, client;
+    begin(&server, &client, "server", "", "", "ca", "localhost");
+    shake(&server, &client, ROOM);
+    SSL_SESSION *session = SSL_get1_session(client.tls->ssl);
+    clock_test_advance(INT64_C(100) * 365 * 24 * 3600 * 1000);
+    assert_true(come_again(&server, &client, &session));
+    SSL_SESSION_free(session);
+    end(&server, &client);
+}
+
 static long long allocated(void)
 {
     return (long long)mallinfo2().uordblks;
@@ -350,14 +406,14 @@ static long long taken_for(struct end *server, struct end *client)
     return allocated() - before;
 }
 
-/* tls.h says how much a stream holds. */
-static void test_memory(void **state)
+/* tls.h says how much a stream holds: while it shakes hands, and when a question was answered. */
+static void measure(const char *client_ca)
 {
-    (void)state;
     static struct end server, client;
-    long long most = 0, idle = 0;
+    static char question[40 * 1000];
+    long long most = 0, idle = 0, says = 0;
     for (int i = 0; i < MANY; i++) {
-        begin(&server, &client, "server", i % 2 == 0 ? "ca" : "", "client", "ca", "localhost");
+        begin(&server, &client, "server", client_ca, "client", "ca", "localhost");
         assert_int_equal(buf_reserve(&server.said, ROOM), 0);
         assert_int_equal(buf_reserve(&client.said, ROOM), 0);
         tls_free(server.tls);
@@ -368,6 +424,12 @@ static void test_memory(void **state)
         pass(&server, &client, ROOM);
         long long held = busy + taken_for(&server, &client);
         assert_int_equal(tls_state(server.tls), TLS_OPEN);
+        tls_write(client.tls, question, sizeof question, &client.said);
+        held += taken_for(&server, &client);
+        before = allocated();
+        assert_int_equal(tls_write(server.tls, question, sizeof question, &server.said), 0);
+        held += allocated() - before;
+        says = (long long)tls_idle_bytes(server.tls);
         if (i > 0) { /* the first pays for what is made once */
             most = busy > most ? busy : most;
             idle = held > idle ? held : idle;
@@ -379,7 +441,19 @@ static void test_memory(void **state)
     }
     print_message("a stream holds %lld bytes while it shakes hands, %lld when idle\n", most, idle);
     assert_in_range(most, 1, TLS_BUSY_BYTES);
-    assert_in_range(idle, 1, TLS_IDLE_BYTES);
+    assert_in_range(idle, 1, says);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    measure("");
+}
+
+static void test_memory_with_client_certificate(void **state)
+{
+    (void)state;
+    measure("ca");
 }
 
 static int set_up(void **state)
@@ -408,6 +482,9 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_with_client_certificate),
+        cmocka_unit_test(test_resumed_until_the_certificate_ends), /* from here on the clock is the test's */
+        cmocka_unit_test(test_resumed_without_certificate),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

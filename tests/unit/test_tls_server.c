@@ -18,6 +18,7 @@
 #include "tests/lib/server_fixture.h"
 
 enum { LARGE = 15 * 1024 * 1024, PIPELINED = 10000, CROWD = 60, LIMIT = 16 * 1024 * 1024, HELLOS = 200 };
+enum { IDLE = 440, LATE = 10 }; /* streams of which each holds 16 KiB, in memory for some 480 of them */
 
 static struct certificates certs;
 static struct fixture f;
@@ -397,6 +398,55 @@ static void test_short_memory(void **state)
     end();
 }
 
+static long long used(void)
+{
+    return client_info(clock_fd, "memory", "request_memory_used");
+}
+
+/* What OpenSSL holds for them counts. Where many are idle, some of them make way for those that come. */
+static void test_idle_streams_count(void **state)
+{
+    (void)state;
+    static struct secure crowd[IDLE + LATE];
+    struct secure late;
+    int stayed = 0;
+    char byte;
+    begin("", LIMIT);
+    for (int i = 0; i < IDLE; i++) {
+        join(&crowd[i]);
+    }
+    settle();
+    assert_in_range(used(), IDLE * tls_idle_bytes(crowd[0].tls) / 2, LIMIT);
+    for (int i = IDLE; i < IDLE + LATE; i++) {
+        struct tls_input in = {.len = 0};
+        open_client(&crowd[i], "");
+        tls_read(crowd[i].tls, &in, &crowd[i].out);
+        client_send(crowd[i].fd, crowd[i].out.data, crowd[i].out.len);
+        buf_clear(&crowd[i].out);
+    }
+    settle();
+    assert_true(used() <= LIMIT);
+    advance(2000);
+    settle();
+    join(&late);
+    say(&late, "PING\r\n");
+    secure_expect(&late, "+PONG\r\n");
+    assert_true(used() <= LIMIT);
+    for (int i = 0; i < IDLE; i++) {
+        while (recv(crowd[i].fd, &byte, 1, MSG_DONTWAIT) > 0) {
+        }
+        stayed += recv(crowd[i].fd, &byte, 1, MSG_DONTWAIT) < 0;
+    }
+    assert_in_range(stayed, IDLE / 2, IDLE - 1);
+    for (int i = 0; i < IDLE + LATE; i++) {
+        secure_end(&crowd[i]);
+    }
+    secure_end(&late);
+    settle();
+    assert_in_range(used(), 0, LIMIT / 8);
+    end();
+}
+
 static void test_reload(void **state)
 {
     (void)state;
@@ -449,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_renegotiation),
         cmocka_unit_test(test_key_updates),
         cmocka_unit_test(test_short_memory),
+        cmocka_unit_test(test_idle_streams_count),
         cmocka_unit_test(test_reload),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
