@@ -107,10 +107,12 @@ void tombstones_put(struct tombstones *t, const struct tombstone *tombstone)
 {
     pthread_mutex_lock(&t->mutex);
     struct tombstone *e = place(t, tombstone->key, tombstone->item);
-    int64_t before = e->at_ms;
-    t->n += before == NEVER;
+    struct tombstone before = *e;
+    bool is_new = before.at_ms == NEVER;
+    t->n += is_new;
     *e = *tombstone;
-    e->at_ms = before > e->at_ms ? before : e->at_ms;
+    e->at_ms = !is_new && before.at_ms > e->at_ms ? before.at_ms : e->at_ms;
+    e->id = !is_new && before.id > e->id ? before.id : e->id;
     t->oldest_ms = e->at_ms < t->oldest_ms ? e->at_ms : t->oldest_ms;
     atomic_store(&t->any, true);
     pthread_mutex_unlock(&t->mutex);

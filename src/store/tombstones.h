@@ -34,7 +34,7 @@ static inline uint64_t tombstone_item(uint64_t hash)
 /* Makes room for n more, so that tombstones_put() can't fail. ERR_NOMEM. */
 int tombstones_reserve(struct tombstones *t, size_t n);
 
-/* Adds one, or raises the time of the one that is there. A user's ends those of the user's items. */
+/* Adds one, or raises time and id of the one that is there. A user's ends those of the user's items. */
 void tombstones_put(struct tombstones *t, const struct tombstone *tombstone);
 
 /* When the user was last forgotten, or the item was, if that is later. INT64_MIN: never. */

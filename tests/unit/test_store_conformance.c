@@ -784,6 +784,8 @@ static void the_large_are_scanned(struct store_fixture *f)
 /* --- promises: users from elsewhere --- */
 
 /* A user of another store: "stored" in a filter and "unseen" too, but un-seen; "staged"; deliveries "y x". */
+static int64_t pack_forgotten_ms; /* what it says of a forget; 0: nothing */
+
 static void pack(struct buf *out, const char *user, uint64_t seed, const int *damaged, size_t n_damaged)
 {
     struct arena arena = {0};
@@ -812,7 +814,8 @@ static void pack(struct buf *out, const char *user, uint64_t seed, const int *da
                                     .exceptions = &unseen,
                                     .n_exceptions = 1,
                                     .damaged = damaged,
-                                    .n_damaged = n_damaged};
+                                    .n_damaged = n_damaged,
+                                    .forgotten_ms = pack_forgotten_ms};
     assert_int_equal(user_snapshot_encode(&p, out), 0);
     buf_free(&blob);
     buf_free(&sent);
@@ -868,6 +871,39 @@ static void users_are_united(struct store_fixture *f)
     assert_int_equal(forget(f, "u", NULL), 1);
     assert_false(known(f, "u"));
     buf_free(&bytes);
+}
+
+/* Of a file that is older than the forget; of one that knows of it, or of a later one. */
+static void an_import_undoes_no_forget(struct store_fixture *f)
+{
+    struct buf older = {0}, newer = {0};
+    uint8_t verdict = 0;
+    pack(&older, "u", SEED, NULL, 0);
+    pack_forgotten_ms = START + 5000;
+    pack(&newer, "u", SEED, NULL, 0);
+    pack_forgotten_ms = 0;
+    assert_int_equal(import(f, buf_slice(&older), &verdict), 0);
+    assert_true(seen(f, "u", "stored"));
+    assert_int_equal(forget(f, "u", NULL), 1);
+    settle(f);
+    assert_int_equal(import(f, buf_slice(&older), &verdict), 0);
+    assert_int_equal(verdict, IMPORT_OLD);
+    settle(f);
+    assert_false(known(f, "u"));
+    play(f, "u", "since");
+    assert_int_equal(import(f, buf_slice(&newer), &verdict), 0);
+    assert_int_equal(verdict, IMPORT_DONE);
+    settle(f);
+    assert_true(seen(f, "u", "stored"));
+    assert_true(seen(f, "u", "since")); /* its forget erases nothing here, */
+    replay(f, STORE_PLAY, START + 5000, "u", "replayed");
+    assert_false(seen(f, "u", "replayed")); /* and is ours */
+    advance(f, 6000);
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_int_equal(import(f, buf_slice(&newer), &verdict), 0);
+    assert_false(known(f, "u"));
+    buf_free(&older);
+    buf_free(&newer);
 }
 
 static void what_is_wrong_is_not_imported(struct store_fixture *f)
@@ -964,6 +1000,7 @@ static const struct promise {
     PROMISE(a_jump_is_doubted),
     PROMISE(the_large_are_scanned),
     PROMISE(users_are_united),
+    PROMISE(an_import_undoes_no_forget),
     PROMISE(what_is_wrong_is_not_imported),
     PROMISE(damage_goes_along),
     PROMISE(it_counts),

@@ -88,6 +88,29 @@ static void test_parcel_round_trip(void **state)
     arena_free(&arena);
 }
 
+static void test_parcel_forgotten(void **state)
+{
+    (void)state;
+    for (int noted = 0; noted < 2; noted++) {
+        struct user_snapshot p = sample(), q;
+        struct buf bytes = {0};
+        struct arena arena = {0};
+        p.forgotten_ms = INT64_C(1795255200000);
+        p.migration_state = noted != 0;
+        assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+        assert_int_equal(bytes.data[0], 3);
+        assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+        assert_int_equal(q.forgotten_ms, p.forgotten_ms);
+        assert_int_equal(q.migration_state, noted);
+        user_snapshot_forget(&q, p.forgotten_ms);
+        assert_int_equal(q.n_months, 2);
+        user_snapshot_forget(&q, p.forgotten_ms + 1);
+        assert_int_equal(q.n_months + q.n_plays + q.n_exceptions + q.deliveries.len, 0);
+        buf_free(&bytes);
+        arena_free(&arena);
+    }
+}
+
 static void test_parcel_golden(void **state)
 {
     /* docs/format.md has it. */
@@ -141,7 +164,7 @@ static void test_parcel_noted(void **state)
     bytes.data[0] = 1;
     seal(&bytes);
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
-    bytes.data[0] = 3;
+    bytes.data[0] = 4;
     seal(&bytes);
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_VERSION);
 
@@ -149,13 +172,13 @@ static void test_parcel_noted(void **state)
     p = sample();
     p.migration_state = true;
     assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
-    assert_true(user_snapshot_may_migrate(buf_slice(&bytes)));
+    assert_true(user_snapshot_has_more(buf_slice(&bytes)));
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
     assert_true(q.migration_state && q.n_damaged == 2 && q.n_plays == 3);
     buf_clear(&bytes);
     p.migration_state = false;
     assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
-    assert_false(user_snapshot_may_migrate(buf_slice(&bytes)));
+    assert_false(user_snapshot_has_more(buf_slice(&bytes)));
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
     assert_false(q.migration_state);
     buf_free(&bytes);
@@ -521,11 +544,17 @@ static void test_file_golden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keyslots),       cmocka_unit_test(test_parcel_round_trip),
-        cmocka_unit_test(test_parcel_noted),   cmocka_unit_test(test_parcel_golden),
-        cmocka_unit_test(test_parcel_refuses), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_file_golden),    cmocka_unit_test(test_file_blocks),
-        cmocka_unit_test(test_file_bomb),      cmocka_unit_test(test_file_writes_no_bomb),
+        cmocka_unit_test(test_keyslots),
+        cmocka_unit_test(test_parcel_round_trip),
+        cmocka_unit_test(test_parcel_noted),
+        cmocka_unit_test(test_parcel_forgotten),
+        cmocka_unit_test(test_parcel_golden),
+        cmocka_unit_test(test_parcel_refuses),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_file_golden),
+        cmocka_unit_test(test_file_blocks),
+        cmocka_unit_test(test_file_bomb),
+        cmocka_unit_test(test_file_writes_no_bomb),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

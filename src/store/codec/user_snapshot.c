@@ -1,6 +1,6 @@
 /* A user as one run of bytes. Numbers are varints unless it says otherwise.
  *
- *   1    version: 1, or 2 of a user who is noted
+ *   1    version: 1; 2 of a user who is noted; 3 of one who was forgotten
  *   8    key, little endian
  *   any  user: a length byte and its bytes; last month
  *   any  n, then n months: month, length of the blob, the blob
@@ -8,7 +8,8 @@
  *   any  length of the deliveries' blob, the blob
  *   any  n, then n exceptions: 8 bytes of hash, little endian
  *   any  n, then n damaged months
- *   1    only in version 2: 1: to be noted
+ *   1    only in versions 2 and 3: 1: to be noted; in 3 also 0
+ *   any  only in version 3: when the user was last forgotten, unix ms
  *   4    checksum: low half of the unseeded XXH3 64 of all bytes before it, little endian
  *
  * Lists are in order and without repeats, so that one user has one form, and equal files are equal users.
@@ -19,7 +20,15 @@
 #include "base/hash.h"
 #include "base/varint.h"
 
-enum { VERSION_1 = 1, VERSION_2 = 2, NOTED = 1, HASH = 8, CHECKSUM = 4, LEAST = 1 + HASH + 2 + 1 + 5 + CHECKSUM };
+enum {
+    VERSION_1 = 1,
+    VERSION_2 = 2,
+    VERSION_3 = 3,
+    NOTED = 1,
+    HASH = 8,
+    CHECKSUM = 4,
+    LEAST = 1 + HASH + 2 + 1 + 5 + CHECKSUM
+};
 
 static void put_number(struct buf *out, uint64_t v)
 {
@@ -80,7 +89,7 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
         return ERR_INVALID;
     }
     const size_t start = out->len;
-    const char version = p->migration_state ? VERSION_2 : VERSION_1;
+    const char version = p->forgotten_ms > 0 ? VERSION_3 : p->migration_state ? VERSION_2 : VERSION_1;
     const char user_len = (char)p->user.len;
     buf_add(out, &version, 1);
     put_fixed(out, (uint64_t)p->key, HASH);
@@ -108,8 +117,11 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
     for (size_t i = 0; i < p->n_damaged; i++) {
         put_number(out, (uint64_t)p->damaged[i]);
     }
-    if (p->migration_state) {
-        put_fixed(out, NOTED, 1);
+    if (version != VERSION_1) {
+        put_fixed(out, p->migration_state ? NOTED : 0, 1);
+    }
+    if (version == VERSION_3) {
+        put_number(out, (uint64_t)p->forgotten_ms);
     }
     if (!out->failed) {
         put_fixed(out, hash_checksum(out->data + start, out->len - start), CHECKSUM);
@@ -258,6 +270,14 @@ static void get_user(struct input *in, struct user_snapshot *p)
     p->last_month = (int)get_number(in, USER_SNAPSHOT_MONTH_MAX, "a broken last month");
 }
 
+static void get_note(struct input *in, struct user_snapshot *p, int version)
+{
+    if (in->result == 0 && (in->at == in->end || *in->at > NOTED || (version == VERSION_2 && *in->at != NOTED))) {
+        bad(in, "a broken mark of a note");
+    }
+    p->migration_state = in->result == 0 && *in->at++ == NOTED;
+}
+
 int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out, struct err *err)
 {
     const uint8_t *start = bytes;
@@ -265,8 +285,8 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
     if (len < LEAST) {
         return err_set(err, ERR_CORRUPT, "parcel of a user: %zu bytes, fewer than any has", len);
     }
-    if (start[0] != VERSION_1 && start[0] != VERSION_2) {
-        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 and 2", start[0]);
+    if (start[0] < VERSION_1 || start[0] > VERSION_3) {
+        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 to 3", start[0]);
     }
     len -= CHECKSUM;
     if (fixed_at(start + len, CHECKSUM) != (uint32_t)hash_checksum(start, len)) {
@@ -282,10 +302,13 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
     }
     get_exceptions(&in, out);
     get_damaged(&in, out);
-    if (start[0] == VERSION_2 && in.result == 0) {
-        out->migration_state = in.at < in.end && *in.at++ == NOTED;
-        if (!out->migration_state) {
-            bad(&in, "a broken mark of a note");
+    if (start[0] != VERSION_1) {
+        get_note(&in, out, start[0]);
+    }
+    if (start[0] == VERSION_3) {
+        out->forgotten_ms = (int64_t)get_number(&in, INT64_MAX, "a broken time of a forget");
+        if (out->forgotten_ms == 0) {
+            bad(&in, "a forget without a time");
         }
     }
     if (in.at != in.end) {
@@ -296,7 +319,7 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
 
 void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms)
 {
-    if (forgotten_ms == INT64_MIN) {
+    if (forgotten_ms <= p->forgotten_ms) {
         return;
     }
     const int last = month_of_ms(forgotten_ms);

@@ -12,6 +12,7 @@
 enum {
     USER_SNAPSHOT_LISTS_MAX = 256, /* months, and damaged ones */
     USER_SNAPSHOT_MONTH_MAX = 65535,
+    USER_SNAPSHOT_AHEAD_MS = 24 * 3600 * 1000, /* how far ahead a forget may be: clocks differ */
 };
 
 struct snapshot_month {
@@ -32,6 +33,7 @@ struct user_snapshot {
     size_t n_exceptions; /* ascending */
     const int *damaged;
     size_t n_damaged;     /* months that were set aside unread, ascending; 0: the deliveries */
+    int64_t forgotten_ms; /* when the user was last forgotten there; 0: not that it is known */
     bool migration_state; /* more stands in another Redis: to be noted here, too (store_migration_ops.note) */
 };
 
@@ -45,14 +47,15 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);
 int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out,
                          struct err *err);
 
-/* Leaves of a snapshot what is surely newer than a forget of its user (INT64_MIN: there was none): the months after the
- * forget's. A filter doesn't know the days of its plays, and deliveries have no time. */
+/* Leaves of a snapshot what is surely newer than a forget of its user (INT64_MIN: there was none). One that knows of
+ * that forget, or a later one, is left whole; else the months after the forget's stay. A filter doesn't know the days
+ * of its plays, and deliveries have no time. */
 void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms);
 
-/* Whether it has the version of noted users; nothing else of it is read. */
-static inline bool user_snapshot_may_migrate(struct slice bytes)
+/* Whether it may be of a noted or a forgotten user, by its version; nothing else of it is read. */
+static inline bool user_snapshot_has_more(struct slice bytes)
 {
-    return bytes.len > 0 && bytes.data[0] == 2;
+    return bytes.len > 0 && bytes.data[0] > 1;
 }
 
 #endif

@@ -69,6 +69,9 @@ static int read_snapshot(struct plan *p, struct slice bytes)
         p->newest = in->plays[i].month > p->newest ? in->plays[i].month : p->newest;
     }
     memory_now(&p->s->base, &later, &earlier);
+    if (in->forgotten_ms > later + USER_SNAPSHOT_AHEAD_MS) {
+        return err_set(p->err, ERR_RANGE, "user %s was forgotten at a time that lies ahead", log_quote(in->user));
+    }
     if (p->newest > month_of_ms(later) + 1) {
         char name[MONTH_TEXT];
         return err_set(p->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(in->user),
@@ -344,6 +347,12 @@ static int import_user(struct memory_store *s, struct slice bytes, struct err *e
     int result = read_snapshot(&p, bytes);
     if (result < 0) {
         return result;
+    }
+    if (p.snapshot.forgotten_ms > 0) {
+        if (tombstones_reserve(s->tombstones, 1) < 0) {
+            return err_set(err, ERR_NOMEM, "out of memory while joining users");
+        }
+        tombstones_put(s->tombstones, &(struct tombstone){.key = p.snapshot.key, .at_ms = p.snapshot.forgotten_ms});
     }
     if (p.newest < p.first_kept) {
         return IMPORT_OLD;

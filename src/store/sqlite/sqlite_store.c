@@ -291,6 +291,19 @@ static void close_file(struct db *db)
     db_close(db);
 }
 
+static void free_store(struct sqlite_store *s)
+{
+    thread_queue_destroy(&s->stager.queue);
+    thread_queue_destroy(&s->historian.queue);
+    pthread_mutex_destroy(&s->ring_mutex);
+    pthread_mutex_destroy(&s->readers_mutex);
+    pthread_mutex_destroy(&s->figures_mutex);
+    pthread_mutex_destroy(&s->backup_mutex);
+    pthread_mutex_destroy(&s->bulk_mutex);
+    pthread_cond_destroy(&s->bulk_wake);
+    free(s);
+}
+
 static void store_close(struct store *base)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -317,15 +330,7 @@ static void store_close(struct store *base)
     close_file(&s->historian.db);
     free_slots(s);
     folder_unlock(s->folder, s->lock_fd);
-    thread_queue_destroy(&s->stager.queue);
-    thread_queue_destroy(&s->historian.queue);
-    pthread_mutex_destroy(&s->ring_mutex);
-    pthread_mutex_destroy(&s->readers_mutex);
-    pthread_mutex_destroy(&s->figures_mutex);
-    pthread_mutex_destroy(&s->backup_mutex);
-    pthread_mutex_destroy(&s->bulk_mutex);
-    pthread_cond_destroy(&s->bulk_wake);
-    free(s);
+    free_store(s);
 }
 
 static int store_room(struct store *base, struct err *err)
@@ -492,14 +497,6 @@ close_files:
 unlock:
     folder_unlock(s->folder, s->lock_fd);
 free_store:
-    thread_queue_destroy(&s->stager.queue);
-    thread_queue_destroy(&s->historian.queue);
-    pthread_mutex_destroy(&s->ring_mutex);
-    pthread_mutex_destroy(&s->readers_mutex);
-    pthread_mutex_destroy(&s->figures_mutex);
-    pthread_mutex_destroy(&s->backup_mutex);
-    pthread_mutex_destroy(&s->bulk_mutex);
-    pthread_cond_destroy(&s->bulk_wake);
-    free(s);
+    free_store(s);
     return result;
 }

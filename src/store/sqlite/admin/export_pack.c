@@ -161,8 +161,11 @@ static int pack_deliveries(struct export_packer *x, struct packed *p, struct err
 int export_pack(struct export_packer *x, int64_t key, struct slice user, int last_month, bool stored,
                 bool migration_state, struct buf *out, struct err *err)
 {
-    struct packed p = {
-        .snapshot = {.key = key, .user = user, .last_month = last_month, .migration_state = migration_state}};
+    struct packed p = {.snapshot = {.key = key,
+                                    .user = user,
+                                    .last_month = last_month,
+                                    .migration_state = migration_state,
+                                    .forgotten_ms = x->forgotten_ms}};
     arena_reset(&x->arena);
     p.snapshot.months = p.months;
     p.snapshot.damaged = p.damaged;

@@ -14,6 +14,7 @@ struct export_packer {
     struct staged *const *slots;
     int n_slots;
     uint64_t seed;
+    int64_t forgotten_ms; /* of the user in hand; 0: never */
     void (*damaged)(void *arg, const char *what);
     void *arg;
 

@@ -63,6 +63,18 @@ static void tell_set_aside(struct export_staging *x)
     }
 }
 
+static int read_tombstones(struct export_staging *x, struct err *err)
+{
+    x->tombstones = tombstones_new();
+    return x->tombstones == NULL ? out_of_memory(err) : forgets_read(x->tombstones, &x->db, err);
+}
+
+int64_t export_staging_forgotten(const struct export_staging *x, int64_t key)
+{
+    int64_t at_ms = tombstones_user_ms(x->tombstones, key);
+    return at_ms > 0 ? at_ms : 0;
+}
+
 static int read_staging(struct export_staging *x, struct err *err)
 {
     struct slot_tables tables;
@@ -73,6 +85,9 @@ static int read_staging(struct export_staging *x, struct err *err)
     }
     if ((result = slot_rows_tables(&x->db, &tables, err)) == 0) {
         result = db_meta_int(&x->db, "high_water", 0, &highest, err);
+    }
+    if (result == 0) {
+        result = read_tombstones(x, err);
     }
     for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
         result = tables.exists[i] ? read_slot(x, i, highest, err) : 0;
@@ -183,5 +198,6 @@ void export_staging_free(struct export_staging *x)
         staged_free(x->slots[i]);
     }
     staged_ids_free(&x->ids);
+    tombstones_free(x->tombstones);
     export_migration_free(&x->users_to_migrate);
 }

@@ -24,6 +24,7 @@ struct export_staging {
     struct staged_walk walks[EXPORT_WALKS]; /* of EXPORT_NOTED: only key and user */
     bool at_user[EXPORT_WALKS];
     struct export_migration users_to_migrate;
+    struct tombstones *tombstones; /* older than all that is packed */
 };
 
 /* Reads the users of e's range that it wants, and begins the walks. 0 or an error. */
@@ -39,6 +40,8 @@ int export_staging_pass(struct export_staging *x, int64_t key, struct slice user
  * noted. */
 int export_staging_delivery(const struct export_staging *x, int64_t key, struct slice user);
 bool export_staging_noted(const struct export_staging *x, int64_t key, struct slice user);
+
+int64_t export_staging_forgotten(const struct export_staging *x, int64_t key); /* unix ms; 0: never */
 
 /* Drops the user's rows that have left staging since it was read: flushed, or forgotten. Returns whether there were
  * any, or an error. */

@@ -3,9 +3,10 @@
  * pipeline share it. If its transaction or barrier fails, a message is answered with the error and its sender repeats
  * it: an import is a union.
  *
- * In the stager a message secures one thing: imported deliveries get ids by rank, and whatever is sent from then on
- * must get a higher one, also in a store that is new. So 1 to DELIVERED_MAX are kept for them. And users who are noted
- * there are noted here, before the rest of their data arrives.
+ * In the stager a message secures what must be there first: imported deliveries get ids by rank, and whatever is sent
+ * from then on must get a higher one, also in a store that is new. So 1 to DELIVERED_MAX are kept for them. And users
+ * who are noted there are noted here, and forgets that are known there are known here, before the rest of their data
+ * arrives.
  */
 #include "base/hash.h"
 #include "base/log.h"
@@ -49,41 +50,58 @@ static int reserve_ids(struct sqlite_store *s, struct err *err)
     return result;
 }
 
-/* 1; 0: its user isn't to be noted, or it isn't sound: that is left to the historian, who refuses it. */
-static int noted_user(const struct sqlite_store *s, struct slice snapshot, struct arena *arena, struct slice *user,
-                      struct err *err)
+/* What the stager needs of a message's snapshots. */
+struct heads {
+    struct arena arena;
+    struct slice *noted;
+    struct tombstone *forgotten;
+    size_t n_noted, n_forgotten;
+};
+
+/* One that isn't sound is left to the historian, who refuses it. */
+static int read_head(struct sqlite_store *s, struct slice snapshot, struct heads *heads, struct err *err)
 {
     struct user_snapshot p;
     struct err why = {0};
-    int result = user_snapshot_may_migrate(snapshot)
-                     ? user_snapshot_decode(snapshot.data, snapshot.len, arena, &p, &why)
+    int result = user_snapshot_has_more(snapshot)
+                     ? user_snapshot_decode(snapshot.data, snapshot.len, &heads->arena, &p, &why)
                      : ERR_INVALID;
     if (result == ERR_NOMEM) {
         return err_set(err, ERR_NOMEM, "%s", why.text);
     }
-    /* What another Redis has of a user who was forgotten here is older than that. */
-    if (result < 0 || p.key != hash_user_key(s->seed, p.user) ||
-        tombstones_user_ms(s->tombstones, p.key) != INT64_MIN) {
+    if (result < 0 || p.key != hash_user_key(s->seed, p.user)) {
         return 0;
     }
-    *user = p.user;
-    return 1;
+    int64_t later, earlier, ours = tombstones_user_ms(s->tombstones, p.key);
+    store_now(&s->base, &later, &earlier);
+    if (p.migration_state && ours <= p.forgotten_ms) { /* else what another Redis has is older than the forget */
+        heads->noted[heads->n_noted++] = p.user;
+    }
+    if (p.forgotten_ms > 0 && p.forgotten_ms > ours && p.forgotten_ms <= later + USER_SNAPSHOT_AHEAD_MS) {
+        heads->forgotten[heads->n_forgotten++] =
+            (struct tombstone){.key = p.key, .item = TOMBSTONE_USER, .at_ms = p.forgotten_ms};
+    }
+    return 0;
 }
 
-static int note_users(struct sqlite_store *s, const struct store_import *import, struct err *err)
+static int take_heads(struct sqlite_store *s, const struct store_import *import, struct err *err)
 {
-    struct arena arena = {0};
-    struct slice *users = arena_alloc(&arena, (import->n + 1) * sizeof *users);
-    size_t n = 0;
-    int result = users == NULL ? err_set(err, ERR_NOMEM, "out of memory while joining users") : 0;
+    struct heads heads = {.n_noted = 0};
+    heads.noted = arena_alloc(&heads.arena, (import->n + 1) * sizeof *heads.noted);
+    heads.forgotten = arena_alloc(&heads.arena, (import->n + 1) * sizeof *heads.forgotten);
+    int result = heads.noted == NULL || heads.forgotten == NULL
+                     ? err_set(err, ERR_NOMEM, "out of memory while joining users")
+                     : 0;
     for (size_t i = 0; i < import->n && result >= 0; i++) {
-        result = noted_user(s, import->snapshots[i], &arena, &users[n], err);
-        n += result > 0;
+        result = read_head(s, import->snapshots[i], &heads, err);
+    }
+    if (result >= 0 && heads.n_noted > 0) {
+        result = migration_users_add(s, heads.noted, heads.n_noted, err);
     }
     if (result >= 0) {
-        result = n > 0 ? migration_users_add(s, users, n, err) : 0;
+        result = forgets_adopt(s, heads.forgotten, heads.n_forgotten, err);
     }
-    arena_free(&arena);
+    arena_free(&heads.arena);
     return result;
 }
 
@@ -91,7 +109,7 @@ void import_pass(struct sqlite_store *s, struct store_message *m)
 {
     struct store_call *call = (struct store_call *)m;
     if (stager_disk_room(s, &call->err) < 0 || store_time_known(&s->base, &call->err) < 0 ||
-        reserve_ids(s, &call->err) < 0 || note_users(s, (struct store_import *)m, &call->err) < 0) {
+        reserve_ids(s, &call->err) < 0 || take_heads(s, (struct store_import *)m, &call->err) < 0) {
         call->done(call);
         return;
     }

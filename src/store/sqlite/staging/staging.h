@@ -158,10 +158,13 @@ int positions_undo(struct sqlite_store *s, struct err *err);
 /* tombstones.c (store/tombstones.h). At start, once both files are open and before threads: what was forgotten; forgets
  * that history lacks are carried out. */
 int forgets_open(struct sqlite_store *s, struct err *err);
+int forgets_read(struct tombstones *t, struct db *db, struct err *err); /* all of a file's */
 void forgets_close(struct sqlite_store *s);
 /* The stager's, inside the forget's transaction, and once that is durable. */
 int forgets_write(struct sqlite_store *s, struct store_forget *forget, struct err *err);
 void forgets_written(struct sqlite_store *s, const struct store_forget *forget);
+/* There too: the tombstones of snapshots become ours, durably. Nothing is erased by them. */
+int forgets_adopt(struct sqlite_store *s, const struct tombstone *list, size_t n, struct err *err);
 int forgets_undo(struct sqlite_store *s, struct err *err); /* the table anew, from memory */
 void forgets_expire(struct sqlite_store *s);               /* in sweep_window, what is past retention */
 

@@ -67,6 +67,34 @@ void forgets_written(struct sqlite_store *s, const struct store_forget *forget)
     GAUGE(s, tombstones, tombstones_count(s->tombstones));
 }
 
+int forgets_adopt(struct sqlite_store *s, const struct tombstone *list, size_t n, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    if (n == 0) {
+        return 0;
+    }
+    if (tombstones_reserve(s->tombstones, n) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory while joining users");
+    }
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    for (size_t i = 0; i < n && result == 0; i++) {
+        result = put(db, &list[i], err);
+    }
+    if (result < 0) {
+        db_rollback(db);
+        return result;
+    }
+    result = db_commit(db, err);
+    for (size_t i = 0; i < n && result == 0; i++) {
+        tombstones_put(s->tombstones, &list[i]);
+    }
+    GAUGE(s, tombstones, tombstones_count(s->tombstones));
+    return result;
+}
+
 int forgets_undo(struct sqlite_store *s, struct err *err)
 {
     struct db *db = &s->stager.db;
@@ -80,9 +108,8 @@ int forgets_undo(struct sqlite_store *s, struct err *err)
 
 /* --- at start --- */
 
-static int read_tombstones(struct sqlite_store *s, struct err *err)
+int forgets_read(struct tombstones *all, struct db *db, struct err *err)
 {
-    struct db *db = &s->stager.db;
     sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONES_ALL, err);
     int result;
     while ((result = db_step(db, stmt, err)) == 1) {
@@ -92,7 +119,7 @@ static int read_tombstones(struct sqlite_store *s, struct err *err)
         struct tombstone t = {sqlite3_column_int64(stmt, 0), (uint64_t)sqlite3_column_int64(stmt, 1),
                               sqlite3_column_int64(stmt, 2), (uint64_t)sqlite3_column_int64(stmt, 3)};
         if (result == 1) {
-            result = tombstones_reserve(s->tombstones, 1);
+            result = tombstones_reserve(all, 1);
         }
         if (result < 0) {
             sqlite3_reset(stmt);
@@ -100,10 +127,17 @@ static int read_tombstones(struct sqlite_store *s, struct err *err)
                                        : err_set(err, ERR_CORRUPT,
                                                  "%s: a row of forgets can't be read: unseen check --repair", db->path);
         }
-        tombstones_put(s->tombstones, &t);
-        if (t.id >= s->stager.next_id) {
-            s->stager.next_id = t.id + 1;
-        }
+        tombstones_put(all, &t);
+    }
+    return result;
+}
+
+static int read_tombstones(struct sqlite_store *s, struct err *err)
+{
+    struct tombstone t;
+    int result = forgets_read(s->tombstones, &s->stager.db, err);
+    for (size_t i = 0; result == 0 && tombstones_at(s->tombstones, &i, &t);) {
+        s->stager.next_id = t.id >= s->stager.next_id ? t.id + 1 : s->stager.next_id;
     }
     return result;
 }
