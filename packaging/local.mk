@@ -57,6 +57,7 @@ dist_docs_DATA = \
 	docs/operations.md \
 	docs/page.png \
 	docs/performance.md \
+	docs/registries.md \
 	docs/scale.md \
 	docs/store.md
 

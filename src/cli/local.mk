@@ -50,7 +50,12 @@ libunseen_a_SOURCES += \
 libunseen_a_SOURCES += \
 	src/cli/import/distinct.c \
 	src/cli/import/distinct.h \
+	src/cli/import/follow.c \
+	src/cli/import/follow.h \
+	src/cli/import/follow_file.c \
+	src/cli/import/follow_file.h \
 	src/cli/import/import.c \
+	src/cli/import/import_impl.h \
 	src/cli/import/import_input.c \
 	src/cli/import/import_input.h \
 	src/cli/import/import_json.c \
@@ -63,6 +68,8 @@ libunseen_a_SOURCES += \
 	src/cli/import/import_remote.h \
 	src/cli/import/import_tally.c \
 	src/cli/import/import_tally.h \
+	src/cli/import/letters.c \
+	src/cli/import/letters.h \
 	src/cli/lib/progress.c \
 	src/cli/lib/progress.h
 

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "config/kafka.h"
+#include "config/registry.h"
 
 #define MAIN_SECTION "unseen"
 
@@ -387,5 +388,6 @@ int config_validate(const struct config *cfg, struct err *err)
     }
 #endif
     code = code < 0 ? code : config_validate_kafka(cfg, err);
+    code = code < 0 ? code : config_validate_registry(cfg, err);
     return code < 0 ? code : validate_legacy(cfg, err);
 }

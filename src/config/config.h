@@ -52,6 +52,8 @@ enum config_kafka_prefix { KAFKA_PREFIX_NONE, KAFKA_PREFIX_CONFLUENT };
 enum config_kafka_key { KAFKA_KEY_NONE, KAFKA_KEY_USER };
 enum config_kafka_time { KAFKA_TIME_MS, KAFKA_TIME_S, KAFKA_TIME_ISO };
 
+enum config_registry_check { REGISTRY_CHECK_TTL, REGISTRY_CHECK_GRPC };
+
 /* The engines of the store; store/factory.c opens them. */
 enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMORY_LATER };
 
@@ -130,6 +132,16 @@ struct config {
     char kafka_play[CONFIG_TEXT], kafka_delivery[CONFIG_TEXT]; /* lists: what stands in type */
     char kafka_password_file[CONFIG_TEXT];                     /* config_read_passwords() makes it sasl.password */
     char kafka_properties[CONFIG_PROPERTIES_TEXT];             /* read with config_next_property() */
+
+    /* Where the server registers itself; section [registry]. */
+    char registry_consul[CONFIG_TEXT]; /* http[s]://host:port; "" nowhere */
+    char registry_token[CONFIG_TEXT];
+    char registry_token_file[CONFIG_TEXT]; /* config_read_passwords() puts its content into registry_token */
+    char registry_datacenter[CONFIG_TEXT]; /* "" any */
+    char registry_name[CONFIG_TEXT];
+    char registry_tags[CONFIG_TEXT];    /* a list, split by config_next_word() */
+    char registry_address[CONFIG_TEXT]; /* "": as listened on */
+    int64_t registry_check;             /* enum config_registry_check */
 
     int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
 
@@ -232,10 +244,10 @@ int config_load(struct config *cfg, const char *path, config_problem_fn *each, v
 int config_environment(struct config *cfg, config_problem_fn *each, void *arg, struct err *err);
 void config_variable(const struct config_option *option, char out[CONFIG_VARIABLE_TEXT]); /* "UNSEEN_SLOTS" */
 
-/* Reads requirepass_file, legacy_password_file and kafka_password_file, where they are given, into requirepass,
- * legacy_password and the property sasl.password; once a configuration. ERR_INVALID (given both ways, or not one line),
- * ERR_NOTFOUND, ERR_IO. Programs that need no password don't read them, and so may run for users who are not allowed
- * to. */
+/* Reads requirepass_file, legacy_password_file, kafka_password_file and registry_token_file, where they are given, into
+ * requirepass, legacy_password, the property sasl.password and registry_token; once a configuration. ERR_INVALID (given
+ * both ways, or not one line), ERR_NOTFOUND, ERR_IO. Programs that need no password don't read them, and so may run for
+ * users who are not allowed to. */
 int config_read_passwords(struct config *cfg, struct err *err);
 int config_read_requirepass(struct config *cfg, struct err *err);
 int config_read_legacy_password(struct config *cfg, struct err *err);

@@ -12,7 +12,10 @@ libunseen_a_SOURCES += \
 	src/config/options_edges.inc \
 	src/config/options_kafka.inc \
 	src/config/options_legacy.inc \
+	src/config/options_registry.inc \
 	src/config/passwords.c \
+	src/config/registry.c \
+	src/config/registry.h \
 	src/config/sample.c \
 	src/config/value.c
 

@@ -35,6 +35,7 @@ static const char *const kafka_format_words[] = {"json", "csv", "protobuf", NULL
 static const char *const kafka_prefix_words[] = {"none", "confluent", NULL};
 static const char *const kafka_key_words[] = {"none", "user", NULL};
 static const char *const kafka_time_words[] = {"ms", "s", "iso", NULL};
+static const char *const registry_check_words[] = {"ttl", "grpc", NULL}; /* the order of the enum */
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
 
 const struct config_option config_options[] = {
@@ -317,12 +318,13 @@ const struct config_option config_options[] = {
     },
 #include "config/options_kafka.inc"
 #include "config/options_legacy.inc"
+#include "config/options_registry.inc"
 };
 
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
 _Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
-const char *const config_sections[] = {"kafka", "legacy", NULL};
+const char *const config_sections[] = {"kafka", "legacy", "registry", NULL};
 
 const char *config_section(const char *option)
 {

@@ -25,6 +25,7 @@ enum {
 };
 
 struct kafka;
+struct registry;
 struct mirror;
 struct sessions;
 struct legacy;
@@ -38,6 +39,7 @@ struct dedup {
     struct legacy *legacy;             /* src/legacy/; NULL when there is no other Redis to come from */
     struct read_through *read_through; /* the same: questions to it */
     struct mirror *mirror;             /* src/legacy/; NULL when it is off */
+    struct registry *registry;         /* src/registry/; NULL when it registers nowhere */
     struct kafka *kafka;               /* src/kafka/; NULL when no brokers are configured */
 };
 

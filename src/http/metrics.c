@@ -4,6 +4,7 @@
 
 #include "base/calendar.h"
 #include "http/http.h"
+#include "registry/registry.h"
 
 enum { SLOT_STATES = SLOT_EMPTYING + 1 };
 
@@ -323,6 +324,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     store_stats_each(&m->stats, add_figure, out);
     legacy_figures_each(&m->migration, add_figure, out);
     mirror_figures_each(m->mirror, add_figure, out);
+    registry_figures_each(m->registry, add_figure, out);
     add_feed(out, m);
     read_through_figures_each(m->read_through, add_figure, out);
     if (m->sessions != NULL) {

@@ -63,6 +63,7 @@ struct metrics {
     bool refused; /* writes are */
     struct legacy_state migration;
     struct mirror *mirror;
+    struct registry *registry;
     struct feed_state consumers[FEED_CONSUMERS_MAX];
     int n_consumers;
     struct read_through *read_through;

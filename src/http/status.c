@@ -10,6 +10,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "registry/registry.h"
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/stats.h"
@@ -44,6 +45,7 @@ static json_t *figures(const struct http_request *rq)
         legacy_look(rq->dedup, &migration);
         legacy_figures_each(&migration, add_figure, all);
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
+        registry_figures_each(rq->dedup->registry, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
     }
     return all;

@@ -12,6 +12,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "registry/registry.h"
 #include "resp/args.h"
 #include "resp/command.h"
 #include "store/admin.h"
@@ -163,6 +164,17 @@ static void add_mirror(struct buf *out, const struct resp_client *s)
     }
 }
 
+static void add_registry(struct buf *out, const struct resp_client *s)
+{
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup != NULL) {
+        struct registry_status status;
+        registry_look(dedup->registry, &status);
+        buf_addf(out, "registry_state:%s\r\nregistry_cause:%s\r\n", registry_doing_name(status.doing), status.cause);
+        registry_figures_each(dedup->registry, add_stat, out);
+    }
+}
+
 static void add_read_through(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
@@ -220,6 +232,7 @@ static const struct section {
     {"migration", "Migration", add_migration}, /* from another Redis, */
     {"mirror", "Mirror", add_mirror},          /* and back to it */
     {"read_through", "Read-through", add_read_through},
+    {"registry", "Registry", add_registry},
     {"keyspace", "Keyspace", add_keyspace},
 };
 

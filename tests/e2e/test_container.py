@@ -16,12 +16,12 @@ RECIPE = (REPO / "packaging/container/Containerfile").read_text()
 # llhttp, but what that came from, which configure takes then.
 DEBIAN = {"sqlite3": "libsqlite3", "libuv": "libuv1", "libxxhash": "libxxhash", "libzstd": "libzstd", "inih": "libinih",
           "zlib": "zlib1g", "libllhttp": "libhttp-parser", "jansson": "libjansson", "libcrypt": "libcrypt",
-          "hiredis": "libhiredis", "libnghttp2": "libnghttp2", "openssl": "libssl"}
+          "hiredis": "libhiredis", "libnghttp2": "libnghttp2", "openssl": "libssl", "libcurl": "libcurl4-openssl"}
 SONAMES = {"libsqlite3.so.0": "libsqlite3-0", "libuv.so.1": "libuv1", "libxxhash.so.0": "libxxhash0",
            "libzstd.so.1": "libzstd1", "libinih.so.1": "libinih1", "libz.so.1": "zlib1g",
            "libhttp_parser.so.2.9": "libhttp-parser2.9", "libjansson.so.4": "libjansson4",
            "libhiredis.so.0.14": "libhiredis0.14", "libcrypt.so.1": "libcrypt1",
-           "libnghttp2.so.14": "libnghttp2-14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3"}
+           "libnghttp2.so.14": "libnghttp2-14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3", "libcurl.so.4": "libcurl4"}
 
 
 def stages():

@@ -12,10 +12,16 @@ from conftest import PATIENCE, REPO, free_port, http_url
 
 
 def test_consul_asks_what_there_is(make_server):
-    service = json.loads((REPO / "etc/consul-unseen.json").read_text())["service"]
-    server = make_server(http="127.0.0.1:0")
-    assert service["port"] == 7979 and len(service["checks"]) == 2
-    for check in service["checks"]:
+    services = json.loads((REPO / "etc/consul-unseen.json").read_text())["services"]
+    server = make_server(http="127.0.0.1:0", grpc="127.0.0.1:0")
+    assert {s["name"]: s["port"] for s in services} == {"unseen": 7979, "unseen-http": 7980, "unseen-grpc": 7981,
+                                                        "unseen.v1.Unseen": 7981}
+    checks = [check for service in services for check in service["checks"]]
+    assert len({check["id"] for check in checks}) == len(checks) == 5
+    for check in checks:
+        if "grpc" in check:  # the whole server's health: no service behind the address
+            assert check["grpc"] == "127.0.0.1:7981" and check["grpc_use_tls"] is False
+            continue
         assert check["http"].startswith("http://127.0.0.1:7980/")
         with urllib.request.urlopen(check["http"].replace("http://127.0.0.1:7980", http_url(server))) as answer:
             assert answer.status == 200

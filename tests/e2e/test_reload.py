@@ -17,12 +17,12 @@ LIVE = {
     "staging_memory": "64MiB", "request_memory": "32MiB", "wal_limit": "16MiB", "min_free": "1MiB",
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
     "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s", "question_timeout": "1s",
-    "legacy_password": "secret", "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB",
+    "legacy_password": "secret", "registry_token": "hidden", "legacy_months": "7", "legacy_users_rate": "9", "legacy_bytes_rate": "1MiB",
     "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
 }
-FILES = {"requirepass_file", "legacy_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
+FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
 RESTART = {
     "data": "/tmp/elsewhere", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
     "grpc": "127.0.0.1:1", "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",
@@ -34,8 +34,10 @@ RESTART = {
     "kafka_prefix": "confluent", "kafka_key": "user", "kafka_user": "u", "kafka_item": "i", "kafka_time": "t",
     "kafka_time_unit": "iso", "kafka_type": "kind", "kafka_play": "seen", "kafka_delivery": "sent",
     "kafka_properties": "rdkafka.client.id=x",
+    "registry_consul": "http://127.0.0.1:1", "registry_datacenter": "dc2", "registry_name": "seen",
+    "registry_tags": "a,b", "registry_address": "host", "registry_check": "grpc",
 }
-SECRET = ("requirepass", "hash_seed", "legacy_password")
+SECRET = ("requirepass", "hash_seed", "legacy_password", "registry_token")
 ENDS = ("configuration read again", "configuration not read again")
 
 
@@ -316,7 +318,7 @@ def test_changes_under_load(make_server):
 
 
 def default(name):
-    name = name.removeprefix("legacy_").removeprefix("kafka_")
+    name = name.removeprefix("legacy_").removeprefix("kafka_").removeprefix("registry_")
     return re.search(rf"^#{name} = ?(.*)$", (REPO / "etc/unseen.conf").read_text(), re.M)[1]
 
 

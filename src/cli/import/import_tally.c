@@ -20,6 +20,46 @@ int import_tally_init(struct import_tally *t, int64_t retention, int64_t earlier
     return t->months == NULL ? err_set(err, ERR_NOMEM, "out of memory") : 0;
 }
 
+static int resize(struct import_tally *t, int n_months, struct err *err)
+{
+    if (n_months > t->n_months) {
+        uint64_t *months = realloc(t->months, (size_t)n_months * sizeof *months);
+        if (months == NULL) {
+            return err_set(err, ERR_NOMEM, "out of memory");
+        }
+        memset(months + t->n_months, 0, (size_t)(n_months - t->n_months) * sizeof *months);
+        t->months = months;
+        t->n_months = n_months;
+        t->month_from = t->month_to = 0; /* t->month may have moved */
+    }
+    return 0;
+}
+
+int import_tally_until(struct import_tally *t, int64_t later_ms, struct err *err)
+{
+    int64_t newest_ms = later_ms + DAY_MS;
+    int rc = resize(t, month_of_ms(newest_ms) - t->first_month + 1, err);
+    if (rc == 0 && newest_ms > t->newest_ms) {
+        t->newest_ms = newest_ms;
+    }
+    return rc;
+}
+
+int import_tally_copy(struct import_tally *to, const struct import_tally *from, struct err *err)
+{
+    int rc = resize(to, from->n_months, err);
+    if (rc == 0) {
+        struct import_tally own = *to;
+        *to = *from;
+        to->users = own.users;
+        to->items = own.items;
+        to->months = own.months;
+        to->month_from = to->month_to = 0;
+        memcpy(to->months, from->months, (size_t)from->n_months * sizeof *to->months);
+    }
+    return rc;
+}
+
 void import_tally_free(struct import_tally *t)
 {
     free(t->months);
@@ -48,7 +88,7 @@ int import_tally_event(struct import_tally *t, int64_t at_ms, uint64_t user_hash
         t->month_to = month_start_ms(month + 1);
         t->month = &t->months[month - t->first_month];
     }
-    if (distinct_add(&t->users, user_hash) < 0 || distinct_add(&t->items, item_hash) < 0) {
+    if (!t->endless && (distinct_add(&t->users, user_hash) < 0 || distinct_add(&t->items, item_hash) < 0)) {
         return err_set(err, ERR_NOMEM, "out of memory while counting users and items");
     }
     ++*t->month;
@@ -100,10 +140,12 @@ void import_tally_print(const struct import_tally *t, bool dry_run)
     }
     print_count("events", t->events);
     puts(dry_run ? "   read, none loaded" : "");
-    print_count("users", distinct_count(&t->users));
-    putchar('\n');
-    print_count("items", distinct_count(&t->items));
-    putchar('\n');
+    if (!t->endless) {
+        print_count("users", distinct_count(&t->users));
+        putchar('\n');
+        print_count("items", distinct_count(&t->items));
+        putchar('\n');
+    }
     print_count("too old", t->too_old);
     printf("   before %s\n", month_name(t->first_month, name));
     print_count("ahead", t->ahead);
@@ -147,8 +189,10 @@ void import_tally_print_json(const struct import_tally *t, bool dry_run)
         json_number(&j, "letters_kept", (int64_t)t->letters_kept);
     }
     json_number(&j, "events", (int64_t)t->events);
-    json_number(&j, "users", (int64_t)distinct_count(&t->users));
-    json_number(&j, "items", (int64_t)distinct_count(&t->items));
+    if (!t->endless) {
+        json_number(&j, "users", (int64_t)distinct_count(&t->users));
+        json_number(&j, "items", (int64_t)distinct_count(&t->items));
+    }
     json_open(&j, "months", '[');
     for (int i = 0; i < t->n_months; i++) {
         if (t->months[i] > 0) {

@@ -27,9 +27,10 @@ struct import_tally {
     uint64_t *month;              /* its count */
     uint64_t events, too_old, ahead;
     uint64_t malformed;
+    uint64_t refused;                     /* by a server with other limits; not among the events */
+    bool endless;                         /* users and items are not counted: each takes memory */
     bool of_letters;                      /* the input are dead letters: */
     uint64_t letters_taken, letters_kept; /* out of their files, and in them */
-    uint64_t refused;                     /* by a server with other limits; not among the events */
     struct distinct users, items;
     struct import_bad bad[IMPORT_BAD_SHOWN]; /* the first ones, malformed or refused */
     int n_bad;
@@ -40,6 +41,13 @@ struct import_tally {
  * or ERR_NOMEM. */
 int import_tally_init(struct import_tally *t, int64_t retention, int64_t earlier_ms, int64_t later_ms, struct err *err);
 void import_tally_free(struct import_tally *t);
+
+/* Time has gone on: what is good now. 0 or ERR_NOMEM, then it is as it was. */
+int import_tally_until(struct import_tally *t, int64_t later_ms, struct err *err);
+
+/* Makes the counts of `to` those of `from`. Both are of one endless import, and `to` was all
+ * zero or made by this. 0 or ERR_NOMEM. */
+int import_tally_copy(struct import_tally *to, const struct import_tally *from, struct err *err);
 
 /* Counts an event whose time is not good, and says so. */
 enum import_time import_tally_time(struct import_tally *t, int64_t at_ms);

@@ -12,6 +12,7 @@
 #include "legacy/redis.h"
 #include "net/tls.h"
 #include "net/version.h"
+#include "registry/agent.h"
 #include "service/account_file.h"
 #include "store/factory.h"
 
@@ -36,6 +37,7 @@ void versions_get(struct versions *out)
     out->hiredis = redis_library_version();
     out->nghttp2 = grpc_library_version();
     out->openssl = tls_library_version();
+    out->libcurl = agent_library_version();
     snprintf(out->xxhash, sizeof out->xxhash, "%u.%u.%u", n / 10000, n / 100 % 100, n % 100);
 }
 
@@ -53,9 +55,9 @@ int cli_version(int argc, char **argv)
     versions_get(&v);
     if (!json) {
         printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, libxcrypt %s, hiredis %s, "
-               "nghttp2 %s, OpenSSL %s; stores:",
+               "nghttp2 %s, OpenSSL %s, libcurl %s; stores:",
                UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.libxcrypt,
-               v.hiredis, v.nghttp2, v.openssl);
+               v.hiredis, v.nghttp2, v.openssl, v.libcurl);
         for (size_t i = 0; i < store_engines_count; i++) {
             printf(" %s", store_engines[i].name);
         }
@@ -75,6 +77,7 @@ int cli_version(int argc, char **argv)
     json_text(&j, "hiredis", v.hiredis);
     json_text(&j, "nghttp2", v.nghttp2);
     json_text(&j, "openssl", v.openssl);
+    json_text(&j, "libcurl", v.libcurl);
     json_open(&j, "stores", '[');
     for (size_t i = 0; i < store_engines_count; i++) {
         json_text(&j, NULL, store_engines[i].name);

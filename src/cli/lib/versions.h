@@ -13,7 +13,7 @@ struct versions {
     const char *http_name, *http; /* what parses HTTP, "http_parser", and its version */
     const char *jansson;
     const char *libxcrypt;
-    const char *hiredis, *nghttp2, *openssl; /* "none": built without */
+    const char *hiredis, *nghttp2, *openssl, *libcurl; /* "none": built without */
     char xxhash[VERSIONS_TEXT];
 };
 

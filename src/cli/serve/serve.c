@@ -26,7 +26,9 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "registry/registry.h"
 #include "resp/server.h"
+#include "service/health.h"
 #include "store/admin.h"
 #include "store/bulk.h"
 #include "store/factory.h"
@@ -146,6 +148,23 @@ static void keep_sessions(const struct dedup *dedup)
     }
 }
 
+static bool is_well(void *arg, char cause[REGISTRY_TEXT])
+{
+    struct health health;
+    health_look(arg, &health);
+    snprintf(cause, REGISTRY_TEXT, "%s", health.cause);
+    return health.ready;
+}
+
+static int register_server(const struct dedup *dedup, const struct server *server, struct err *err)
+{
+    char address[SERVER_ADDRESS_TEXT];
+    for (int i = 0; server_address(server, i, address, sizeof address) >= 0; i++) {
+        registry_add(dedup->registry, address);
+    }
+    return registry_start(dedup->registry, hash_seed_fingerprint(dedup->seed), err);
+}
+
 /* From the open ports to the signal. dedup->store is set once it is open. */
 static int run(struct serve_config *config, struct server *server, struct dedup *dedup, const sigset_t *signals,
                struct err *err)
@@ -170,10 +189,16 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = mirror_start(cfg, store, &dedup->mirror, err);
     }
     if (rc == 0) {
+        rc = registry_new(cfg, is_well, server_pool(server), &dedup->registry, err);
+    }
+    if (rc == 0) {
         rc = server_attach(server, dedup, err);
     }
     if (rc == 0) {
         rc = publish(store, server, err);
+    }
+    if (rc == 0) {
+        rc = register_server(dedup, server, err);
     }
     if (rc == 0) {
         log_ready(dedup, server, started_us);
@@ -182,6 +207,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         serve_watch(signals, config, server, &backup);
         arm_second_signal(signals);
     }
+    registry_stop(dedup->registry); /* so that no more clients are sent here */
     return rc;
 }
 
@@ -241,6 +267,7 @@ static int serve(struct serve_config *config, struct err *err)
     server_free(server);
     grpc_free(grpc);
     http_free(http);
+    registry_free(dedup.registry);
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
     sessions_free(dedup.sessions);

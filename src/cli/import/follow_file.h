@@ -1,0 +1,46 @@
+/* A file that grows, as `tail -F` reads it: by name. It may be missing for a while, be renamed while another takes its
+ * name (then it is read to its end first), or be cut to nothing and written anew.
+ *
+ * The state file says which file was read, how far, and how many lines that were. It is replaced as a whole, and
+ * durable when follow_file_save() returns. If the file was renamed since, it is looked for in its folder by its inode.
+ * A copy that is cut and has grown beyond the offset before anybody looks can't be told from one that has grown.
+ */
+#ifndef UNSEEN_CLI_IMPORT_FOLLOW_FILE_H
+#define UNSEEN_CLI_IMPORT_FOLLOW_FILE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct follow_file {
+    const char *path;
+    char state[PATH_MAX];
+    int fd; /* -1: it is not there yet */
+    uint64_t dev, ino;
+    uint64_t offset; /* read so far; those before it are the caller's */
+    bool known;      /* a state was read, and what it means is not found yet */
+    bool missing;    /* said so */
+};
+
+/* state NULL: beside the file. Reads the state, if there is one; *line: which line comes next. ERR_INVALID: it is no
+ * state; ERR_IO, ERR_RANGE (a path is too long). */
+int follow_file_open(struct follow_file *f, const char *path, const char *state, uint64_t *line, struct err *err);
+void follow_file_close(struct follow_file *f);
+
+enum follow_news {
+    FOLLOW_BYTES,  /* *n were read, or none for now */
+    FOLLOW_ENDED,  /* another file has the name: what was read of this one is all. follow_file_next() */
+    FOLLOW_BEGINS, /* it was cut: what was read and not taken is gone, and all begins anew */
+};
+/* Never waits. ERR_IO. */
+int follow_file_read(struct follow_file *f, char *out, size_t size, size_t *n, enum follow_news *news, struct err *err);
+void follow_file_next(struct follow_file *f); /* on to the file that has the name now */
+
+/* All before this offset of the file is acknowledged, and `line` comes next. 0 or ERR_IO. */
+int follow_file_save(const struct follow_file *f, uint64_t offset, uint64_t line, struct err *err);
+
+#endif

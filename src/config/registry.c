@@ -1,0 +1,77 @@
+#include "config/registry.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+/* Whether it is http://host:port or https://host:port, with no path, name or password. */
+static bool is_agent(const char *url)
+{
+    const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : strncmp(url, "https://", 8) == 0 ? url + 8 : NULL;
+    const char *colon = host != NULL ? strrchr(host, ':') : NULL;
+    if (colon == NULL || colon == host || strcspn(host, "/?#@ \t\"\\") != strlen(host)) {
+        return false;
+    }
+    size_t len = (size_t)(colon - host), digits = strspn(colon + 1, "0123456789");
+    bool one_host = host[0] == '[' ? host[len - 1] == ']' && len > 2 : memchr(host, ':', len) == NULL;
+    long port = digits >= 1 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : 0;
+    return one_host && port >= 1 && port <= 65535;
+}
+
+static bool is_plain(const char *text, const char *also)
+{
+    for (; *text != '\0'; text++) {
+        if (!isalnum((unsigned char)*text) && strchr(also, *text) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A consumer can't connect to "all addresses". */
+static int validate_host(const char *option, const char *addresses, struct err *err)
+{
+    struct config_address a;
+    for (const char *at = addresses; config_next_address(&at, &a) > 0;) {
+        if (strcmp(a.host, "0.0.0.0") == 0 || strcmp(a.host, "::") == 0) {
+            return err_set(err, ERR_INVALID,
+                           "%s is %s, and clients can't be told to connect to all addresses: set address in the "
+                           "section [registry] to the host that reaches this server",
+                           option, addresses);
+        }
+    }
+    return 0;
+}
+
+int config_validate_registry(const struct config *cfg, struct err *err)
+{
+    if (cfg->registry_consul[0] == '\0') {
+        return 0;
+    }
+    if (!is_agent(cfg->registry_consul)) {
+        return err_set(err, ERR_INVALID, "registry_consul is %s, expected http://host:port or https://host:port",
+                       log_quote_str(cfg->registry_consul));
+    }
+#ifndef WITH_CURL
+    return err_set(err, ERR_INVALID, "registry_consul is set, but this unseen was built without libcurl");
+#endif
+    if (!is_plain(cfg->registry_name, "-")) {
+        return err_set(err, ERR_INVALID, "registry_name is %s, expected letters, digits and hyphens",
+                       log_quote_str(cfg->registry_name));
+    }
+    if (!is_plain(cfg->registry_address, ".-:")) {
+        return err_set(err, ERR_INVALID, "registry_address is %s, expected a host without a port",
+                       log_quote_str(cfg->registry_address));
+    }
+    if (cfg->registry_check == REGISTRY_CHECK_GRPC && strcmp(cfg->grpc, "none") == 0) {
+        return err_set(err, ERR_INVALID, "registry_check is grpc, but grpc is none; set grpc, or check to ttl");
+    }
+    if (cfg->registry_address[0] != '\0') {
+        return 0;
+    }
+    int code = validate_host("listen", cfg->listen, err);
+    code = code < 0 ? code : validate_host("http", cfg->http, err);
+    return code < 0 ? code : validate_host("grpc", cfg->grpc, err);
+}
