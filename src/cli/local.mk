@@ -71,6 +71,8 @@ libunseen_a_SOURCES += \
 	src/cli/import/import_remote.h \
 	src/cli/import/import_tally.c \
 	src/cli/import/import_tally.h \
+	src/cli/import/letters.c \
+	src/cli/import/letters.h \
 	src/cli/lib/progress.c \
 	src/cli/lib/progress.h
 

@@ -1,6 +1,6 @@
 /* Options that change while the server runs. Every change makes a new whole configuration and publishes it by one
  * atomic pointer, so that a reader needs no lock and never sees half of a change. The old ones are kept until the end,
- * since readers are not counted: two KiB each, and only for a SIGHUP that changed something. */
+ * since readers are not counted: some KiB each, and only for a SIGHUP that changed something. */
 #include <stdlib.h>
 #include <string.h>
 

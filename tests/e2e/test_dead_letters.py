@@ -1,5 +1,6 @@
 """`unseen import --dead-letters`: what is mended comes in, the rest stays, and nothing is lost in between."""
 import base64
+import fcntl
 import json
 import os
 
@@ -111,6 +112,34 @@ def test_what_fails_leaves_them(server):
     for wrong in (["--strict"], ["--format", "csv"], ["-"]):
         assert run("import", "--dead-letters", *wrong, check=False).returncode == 2
     assert run("import", check=False).returncode == 2
+
+
+def test_another_import_has_it(server, tmp_path):
+    path = tmp_path / "letters"
+    path.write_text(letter(play("u", "a")))
+    with open(path) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = run("import", "--dead-letters", path, "--to", f"127.0.0.1:{server.port}", check=False)
+    assert done.returncode == 1 and b"another import has it" in done.stderr
+    new = tmp_path / "letters.new"
+    new.mkdir()  # so that it can't be made
+    done = run("import", "--dead-letters", path, "--to", f"127.0.0.1:{server.port}", check=False)
+    assert done.returncode == 1 and b"letters.new: can't make it" in done.stderr
+    new.rmdir()
+    new.write_text("what a crash left\n")
+    assert bring(server, path, "--to", f"127.0.0.1:{server.port}")["letters_taken"] == 1
+    assert not path.exists() and not new.exists()
+
+
+def test_what_the_server_refuses_stays(server):
+    """A clock that is behind takes for good what the server says lies ahead."""
+    path = server.data / "dead-letters.jsonl"
+    path.write_text(letter(play("u", "a")) + letter(play("u", "b", time=START + 2 * DAY)))
+    done = run("import", "--dead-letters", "--json", "--to", f"127.0.0.1:{server.port}", "--data", server.data, "--test-clock",
+               START + 2 * DAY, check=False)
+    said = json.loads(done.stdout)
+    assert done.returncode == 1 and (said["refused"], said["letters_taken"], said["letters_kept"]) == (1, 0, 2)
+    assert len((server.data / "dead-letters.1.2.jsonl").read_text().splitlines()) == 2
 
 
 def test_nothing_to_take(server):

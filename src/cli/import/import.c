@@ -9,7 +9,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -18,12 +17,11 @@
 #include "cli/import/follow.h"
 #include "cli/import/import_impl.h"
 #include "cli/import/import_input.h"
-#include "cli/import/import_letters.h"
+#include "cli/import/letters.h"
 #include "cli/lib/client.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
-#include "kafka/dead_letters.h"
 #include "store/bulk.h"
 #include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"
@@ -67,10 +65,11 @@ static const char help[] =
     "  unseen import --dry-run --strict january.csv february.csv\n"
     "  psql -c 'copy plays to stdout' | unseen import -\n"
     "  unseen import --to 127.0.0.1:7979 plays.ndjson.zst\n"
-    "  unseen import --dead-letters --to 127.0.0.1:7979\n"
-    "  unseen import --to 127.0.0.1:7979 --follow /var/log/plays.tsv\n";
+    "  unseen import --to 127.0.0.1:7979 --follow /var/log/plays.tsv\n"
+    "  unseen import --dead-letters --to 127.0.0.1:7979\n";
 
-static int take(struct import *im, const struct import_event *event, const char *file, uint64_t line, struct err *err)
+int import_take_event(struct import *im, const struct import_event *event, const char *file, uint64_t line,
+                      struct err *err)
 {
     if (import_tally_time(&im->tally, event->at_ms) != IMPORT_TIME_GOOD) {
         return 0;
@@ -93,7 +92,7 @@ int import_drain(struct import *im, const char *file, bool check_only, struct er
     int rc = 0;
     for (enum import_answer answer; rc == 0 && (answer = import_reader_next(r, &event)) != IMPORT_MORE;) {
         if (answer == IMPORT_EVENT) {
-            rc = check_only ? 0 : take(im, &event, file, r->line, err);
+            rc = check_only ? 0 : import_take_event(im, &event, file, r->line, err);
         } else if (im->strict) {
             im->stopped = true;
             rc = err_set(err, ERR_INVALID, "%s:%llu: %s", file, (unsigned long long)r->line, r->err.text);
@@ -118,8 +117,7 @@ void import_tell_durable(struct import *im, const char *file)
     }
 }
 
-/* Waits until all that was read is durable. */
-static int make_durable(struct import *im, struct err *err)
+int import_make_durable(struct import *im, struct err *err)
 {
     if (im->store != NULL) {
         int rc = im->store->bulk->turn(im->store, err);
@@ -130,7 +128,7 @@ static int make_durable(struct import *im, struct err *err)
 
 static int submit(struct import *im, const struct import_input *in, struct err *err)
 {
-    int rc = make_durable(im, err);
+    int rc = import_make_durable(im, err);
     if (rc == 0) {
         import_tell_durable(im, import_input_name(in));
     }
@@ -202,110 +200,6 @@ static int read_files(struct import *im, const struct cli_options *options, bool
     return rc;
 }
 
-static int take_delivery(struct import *im, const struct message_event *event, const char *file, uint64_t line,
-                         bool *stays, struct err *err)
-{
-    if (im->store != NULL) {
-        *stays = true;
-        import_tally_malformed(&im->tally, file, line, "a delivery: it needs a running server, see --to");
-        return 0;
-    }
-    for (size_t i = 0; i < event->n; i++) {
-        uint64_t user = hash_id(im->seed, event->user), item = hash_id(im->seed, event->items[i]);
-        int rc = import_tally_event(&im->tally, event->at_ms, user, item, err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    return im->remote == NULL
-               ? 0
-               : import_remote_deliver(im->remote, event->user, event->items, event->n, file, line, &im->tally, err);
-}
-
-/* What a letter says. *stays: not all of it could be taken. */
-static int take_letter(struct import *im, const struct message_event *event, const char *file, uint64_t line,
-                       bool *stays, struct err *err)
-{
-    uint64_t ahead = im->tally.ahead;
-    int rc = 0;
-    if (event->kind == STORE_DELIVERY && event->n > 0 &&
-        import_tally_time(&im->tally, event->at_ms) == IMPORT_TIME_GOOD) {
-        rc = take_delivery(im, event, file, line, stays, err);
-    }
-    for (size_t i = 0; rc == 0 && event->kind == STORE_PLAY && i < event->n; i++) {
-        const struct import_event play = {event->at_ms, event->user, event->items[i]};
-        rc = take(im, &play, file, line, err);
-    }
-    *stays |= im->tally.ahead > ahead; /* its time may be good later, or mended */
-    return rc == 0 && im->remote != NULL ? import_remote_flush(im->remote, &im->tally, err) : rc;
-}
-
-/* The file goes only when all of it is durable; where the server refused some, it stays as it was. */
-static int read_letters(struct import *im, struct message_rules *rules, const char *path, struct err *err)
-{
-    struct import_letters *letters;
-    struct message_event event;
-    struct import_tally *t = &im->tally;
-    uint64_t refused = t->refused, *taken = &t->letters_taken, *kept = &t->letters_kept;
-    char *file = arena_copy(&im->names, path, strlen(path) + 1);
-    if (file == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory");
-    }
-    int rc = import_letters_open(file, !im->dry_run, rules, &letters, err);
-    if (rc < 0) {
-        return rc;
-    }
-    while ((rc = import_letters_next(letters, &event, err)) == 1 || rc == ERR_INVALID) {
-        bool stays = false;
-        uint64_t line = import_letters_line(letters);
-        if (rc == ERR_INVALID) {
-            import_tally_malformed(t, file, line, err->text);
-            continue;
-        }
-        rc = take_letter(im, &event, file, line, &stays, err);
-        rc = rc == 0 && stays ? import_letters_keep(letters, err) : rc;
-        if (rc < 0) {
-            break;
-        }
-    }
-    rc = rc < 0 ? rc : make_durable(im, err);
-    if (rc == 0 && t->refused > refused) {
-        *kept += import_letters_line(letters);
-    } else if (rc == 0) {
-        rc = import_letters_end(letters, taken, kept, err);
-    }
-    import_letters_close(letters);
-    return rc;
-}
-
-/* Those that are named, or all of the data folder. */
-static int read_all_letters(struct import *im, const struct cli_options *options, struct err *err)
-{
-    struct message_rules *rules;
-    char path[PATH_MAX];
-    uint64_t number = 0;
-    int more = 0, rc = message_rules_new(&im->cfg, &rules, err);
-    if (rc < 0) {
-        return rc;
-    }
-    for (int i = 0; rc == 0 && i < options->n_words; i++) {
-        rc = read_letters(im, rules, options->words[i], err);
-    }
-    bool folder = options->n_words == 0;
-    if (rc == 0 && folder && !im->dry_run) {
-        rc = dead_letters_seal(im->cfg.data, err);
-    }
-    while (rc == 0 && folder && (more = dead_letters_next(im->cfg.data, number, &number, path, err)) > 0) {
-        rc = read_letters(im, rules, path, err);
-    }
-    if (rc == 0 && more == 0 && folder && im->dry_run) {
-        snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, im->cfg.data);
-        rc = access(path, F_OK) == 0 ? read_letters(im, rules, path, err) : 0;
-    }
-    message_rules_free(rules);
-    return rc < 0 ? rc : more;
-}
-
 /* Opens the target and sets the limits of good times by its clock and retention. */
 static int begin(struct import *im, struct err *err)
 {
@@ -359,7 +253,7 @@ static int run(struct import *im, const struct cli_options *options, struct err 
         return err_set(err, rc, "out of memory");
     }
     /* A file that isn't there must not leave a new folder behind. */
-    for (int i = 0; i < options->n_words && !im->dead_letters && !im->follow; i++) {
+    for (int i = 0; i < options->n_words && !im->follow && !im->dead_letters; i++) {
         if ((rc = import_input_check(options->words[i], err)) < 0) {
             return rc;
         }
@@ -372,7 +266,7 @@ static int run(struct import *im, const struct cli_options *options, struct err 
     }
     im->tally.of_letters = im->dead_letters;
     int64_t began = clock_stopwatch_us();
-    rc = im->dead_letters ? read_all_letters(im, options, err)
+    rc = im->dead_letters ? import_all_letters(im, options, err)
          : im->follow     ? follow(im, options->words[0], err)
                           : read_files(im, options, false, err);
     if (rc == 0) {
@@ -423,10 +317,9 @@ static int count_standard_input(const struct cli_options *options)
 /* What does not go with --follow; NULL: all is well. */
 static const char *wrong_follow(const struct import *im, const struct cli_options *options)
 {
-    return options->n_words != 1 ? "--follow takes one FILE, or -"
-           : im->to == NULL      ? "--follow needs --to ADDRESS"
-           : im->strict || im->dry_run || im->dead_letters
-               ? "--follow goes with neither --strict, --dry-run nor --dead-letters"
+    return options->n_words != 1                 ? "--follow takes one FILE, or -"
+           : im->to == NULL                      ? "--follow needs --to ADDRESS"
+           : im->strict || im->dry_run           ? "--follow goes with neither --strict nor --dry-run"
            : im->state == NULL                   ? NULL
            : strcmp(options->words[0], "-") == 0 ? "--state is for a FILE; a pipe can't be read again"
                                                  : NULL;
@@ -460,8 +353,8 @@ int cli_import(int argc, char **argv)
         return cli_misuse("import",
                           "expected a FILE, or - for standard input, got 0 arguments: see unseen help import");
     }
-    if (im.dead_letters && (im.strict || im.format_name != NULL || count_standard_input(&options) > 0)) {
-        return cli_misuse("import", "--dead-letters goes with neither --strict nor --format nor standard input");
+    if (im.dead_letters && (im.strict || im.follow || im.format_name != NULL || count_standard_input(&options) > 0)) {
+        return cli_misuse("import", "--dead-letters goes with none of --strict, --follow, --format and standard input");
     }
     if (count_standard_input(&options) > 1) {
         return cli_misuse("import", "- is given twice, but standard input can be read only once");

@@ -37,6 +37,13 @@ struct import {
 /* Takes the events that the reader has now. check_only: looks for malformed lines and takes none. */
 int import_drain(struct import *im, const char *file, bool check_only, struct err *err);
 
+/* One event of that line. */
+int import_take_event(struct import *im, const struct import_event *event, const char *file, uint64_t line,
+                      struct err *err);
+
+/* Waits until all that was taken is durable. */
+int import_make_durable(struct import *im, struct err *err);
+
 /* All events so far are durable: says so. */
 void import_tell_durable(struct import *im, const char *file);
 

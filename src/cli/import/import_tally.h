@@ -27,10 +27,10 @@ struct import_tally {
     uint64_t *month;              /* its count */
     uint64_t events, too_old, ahead;
     uint64_t malformed;
-    bool of_letters;                      /* the input are dead letters: */
-    uint64_t letters_taken, letters_kept; /* out of their files, and in them */
     uint64_t refused;                     /* by a server with other limits; not among the events */
     bool endless;                         /* users and items are not counted: each takes memory */
+    bool of_letters;                      /* the input are dead letters: */
+    uint64_t letters_taken, letters_kept; /* out of their files, and in them */
     struct distinct users, items;
     struct import_bad bad[IMPORT_BAD_SHOWN]; /* the first ones, malformed or refused */
     int n_bad;

@@ -217,8 +217,7 @@ static int take_option(const struct cli_syntax *syntax, int argc, char **argv, i
         if (out->n_overrides == CLI_OVERRIDES_MAX) {
             return cli_misuse(syntax->command, "more than %d options", CLI_OVERRIDES_MAX);
         }
-        if (option->type == CONFIG_SECRET || option->type == CONFIG_SEED ||
-            option->type == CONFIG_PROPERTIES) {
+        if (option->type == CONFIG_SECRET || option->type == CONFIG_SEED || option->type == CONFIG_PROPERTIES) {
             value = hide((char *)value);
         }
         out->overrides[out->n_overrides++] = (struct cli_override){option->name, value};
