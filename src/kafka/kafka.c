@@ -61,8 +61,8 @@ static void on_revoked(void *owner)
         group_drop(k); /* it may have failed */
     }
     log_info("partitions of Kafka are given back", "partitions=%zu", k->n_partitions);
+    kafka_resume(k); /* or a partition that comes back would stay paused */
     partitions_clear(k);
-    k->paused = false;
 }
 
 static void on_error(void *owner, const char *text, bool all_down, bool fatal)
