@@ -3,6 +3,7 @@
 UNSEEN_KAFKA_CYCLES (6) is how often broker or server are killed, UNSEEN_KAFKA_MESSAGES (200,000) how many make a large
 topic.
 """
+import base64
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import time
 
 import pytest
 
-from conftest import CLIENTS
+from conftest import CLIENTS, end_to_end
 from kafka_broker import PASSWORD, USER
 from kafka_reader import authority, broker, next_topic, read_all, reader, topic, until  # noqa: F401  # fixtures
 
@@ -331,6 +332,19 @@ def test_a_poisoned_partition(broker, topic, reader, folder):
     broker.send(topic, [play("u1", "e")])
     read_all(broker, topic, server)
     assert server.kafka()["dead_letters"] == 4 and server.unseen({"u1": {"e"}}) == {}
+    # Mended: options that fit what was sent, and one by hand.
+    server.options["kafka_play"] = "play,purchase"
+    server.restart()
+    (path,) = server.data.glob("dead-letters*.jsonl")
+    mended = base64.b64encode(play("u1", "f").encode()).decode()
+    lines = [json.dumps({**letter, "value": mended}) if letter["offset"] == 4 else line
+             for line in path.read_text().splitlines() for letter in (json.loads(line),)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    end_to_end.run("import", "--dead-letters", "-c", server.config, "--to", f"127.0.0.1:{server.port}", check=False)
+    assert server.unseen({"u1": set("abcdef")}) == {}
+    left = [json.loads(line)["offset"] for path in server.data.glob("dead-letters*.jsonl")
+            for line in path.read_text().splitlines()]
+    assert left == [1, 2]
 
 
 @pytest.mark.parametrize("kind", ["latest", "unix_ms"])
