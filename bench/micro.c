@@ -13,7 +13,7 @@
 #include "filter/probe.h"
 #include "filter/sieve.h"
 #include "grpc/message.h"
-#include "grpc/wire.h"
+#include "base/wire.h"
 #include "resp/parser.h"
 
 enum { SAMPLES = 21, SAMPLE_US = 2000 };

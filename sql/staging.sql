@@ -18,6 +18,11 @@ CREATE TABLE sessions (
     -- ids: a set of numbers in the form of a live filter; used: unix ms of the last use.
     id INTEGER PRIMARY KEY, session NOT NULL, ids BLOB NOT NULL, used INTEGER NOT NULL);
 
+CREATE TABLE positions (
+    -- How far sources outside were taken, such as partitions of a Kafka topic: written with the rows that were read up to
+    -- there. source: TEXT, or BLOB when it is no UTF-8; next: the first thing of it that is not taken yet.
+    source PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID;
+
 CREATE TABLE noted (
     -- Users whose plays still stand in the old Redis, or did. id: in the order in which they were noted; user: TEXT, or
     -- BLOB when it is no UTF-8; state: 0 waits, 1 migrated, 2 left because of a problem, 3 ended by FORGET: then user is

@@ -143,6 +143,21 @@ INSERT INTO sessions (session, ids, used) VALUES (?1, ?2, ?3);
 -- :sessions_delete
 DELETE FROM sessions;
 
+-- :positions_all
+SELECT source, next FROM positions;
+-- :position_put
+INSERT INTO positions (source, next) VALUES (?1, ?2) ON CONFLICT (source) DO UPDATE SET next = excluded.next;
+-- :positions_delete
+DELETE FROM positions;
+-- :positions_again
+UPDATE positions SET next = 0;
+-- :positions_problems_found
+SELECT printf('staging.db: the position of a source can''t be read (source of %d B, next %s)', length(CAST(source AS BLOB)), next) FROM positions WHERE NOT (typeof(source) IN ('text', 'blob') AND length(CAST(source AS BLOB)) BETWEEN 1 AND 400 AND typeof(next) = 'integer');
+-- :repair_positions
+UPDATE positions SET next = 0 WHERE typeof(next) <> 'integer' AND typeof(source) IN ('text', 'blob') AND length(CAST(source AS BLOB)) BETWEEN 1 AND 400;
+-- :repair_sources
+DELETE FROM positions WHERE NOT (typeof(source) IN ('text', 'blob') AND length(CAST(source AS BLOB)) BETWEEN 1 AND 400);
+
 -- :months_window
 SELECT month, sealed_to FROM months WHERE month >= ?1 ORDER BY month DESC;
 -- :months_all

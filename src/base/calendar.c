@@ -212,3 +212,76 @@ const char *time_text(int64_t unix_ms, char out[TIME_TEXT])
              ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
     return out;
 }
+
+/* So many digits at *at, within the text; -1: they aren't there. */
+static int take_digits(struct slice text, size_t *at, size_t n)
+{
+    int value = 0;
+    for (size_t end = *at + n; *at < end; (*at)++) {
+        if (*at >= text.len || !isdigit((unsigned char)text.data[*at])) {
+            return -1;
+        }
+        value = value * 10 + (text.data[*at] - '0');
+    }
+    return value;
+}
+
+static bool take_letter(struct slice text, size_t *at, const char *letters)
+{
+    bool is = *at < text.len && text.data[*at] != '\0' && strchr(letters, text.data[*at]) != NULL;
+    *at += is;
+    return is;
+}
+
+/* The fraction of a second, if there is one, in milliseconds; -1: a point without digits. */
+static int take_fraction(struct slice text, size_t *at)
+{
+    int ms = 0, scale = 100;
+    if (!take_letter(text, at, ".,")) {
+        return 0;
+    }
+    size_t start = *at;
+    for (int digit; (digit = take_digits(text, at, 1)) >= 0; scale /= 10) {
+        ms += digit * scale;
+    }
+    return *at > start ? ms : -1;
+}
+
+/* Minutes to the east; false: neither Z nor an offset. */
+static bool take_offset(struct slice text, size_t *at, int *minutes)
+{
+    *minutes = 0;
+    if (take_letter(text, at, "Zz")) {
+        return true;
+    }
+    int sign = *at < text.len && text.data[*at] == '-' ? -1 : 1;
+    if (!take_letter(text, at, "+-")) {
+        return false;
+    }
+    int hour = take_digits(text, at, 2);
+    take_letter(text, at, ":");
+    int minute = take_digits(text, at, 2);
+    *minutes = sign * (hour * 60 + minute);
+    return hour >= 0 && hour < 24 && minute >= 0 && minute < 60;
+}
+
+bool time_parse(struct slice text, int64_t *unix_ms)
+{
+    size_t at = 0;
+    int offset;
+    int year = take_digits(text, &at, 4);
+    int month = take_letter(text, &at, "-") ? take_digits(text, &at, 2) : -1;
+    int day = take_letter(text, &at, "-") ? take_digits(text, &at, 2) : -1;
+    int hour = take_letter(text, &at, "Tt ") ? take_digits(text, &at, 2) : -1;
+    int minute = take_letter(text, &at, ":") ? take_digits(text, &at, 2) : -1;
+    int second = take_letter(text, &at, ":") ? take_digits(text, &at, 2) : -1;
+    int ms = take_fraction(text, &at);
+    if (year < 0 || month < 1 || month > 12 || day < 1 || hour < 0 || hour > 23 || minute < 0 || minute > 59 ||
+        second < 0 || second > 60 || ms < 0 || !take_offset(text, &at, &offset) || at != text.len) {
+        return false;
+    }
+    int64_t days = days_from_civil(year, month, day);
+    struct date back = civil_from_days(days);
+    *unix_ms = days * DAY_MS + (((hour * 60 + minute - offset) * INT64_C(60)) + second) * 1000 + ms;
+    return back.month == month && back.day == day; /* there is no 30th of February */
+}

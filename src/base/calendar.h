@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/slice.h"
+
 enum { MONTH_TEXT = 24 };
 
 int month_of_ms(int64_t unix_ms);  /* also for times before 1970 */
@@ -33,5 +35,15 @@ int calendar_local_minutes(int64_t unix_ms);
 /* "2026-09-01T12:00:00.123Z" */
 enum { TIME_TEXT = 32 };
 const char *time_text(int64_t unix_ms, char out[TIME_TEXT]);
+
+/* Reads that back, and the other forms of RFC 3339: any fraction or none, Z or an offset such as +02:00. What is finer
+ * than a millisecond is cut off. */
+bool time_parse(struct slice text, int64_t *unix_ms);
+
+/* As milliseconds such a time lies before March 1973, and as seconds between 1970 and the year 5138. */
+static inline bool time_looks_like_seconds(int64_t unix_ms)
+{
+    return unix_ms > 0 && unix_ms < INT64_C(100000000000);
+}
 
 #endif

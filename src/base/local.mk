@@ -3,7 +3,7 @@ BUILT_SOURCES += gen/built.h
 CLEANFILES += gen/built.h
 gen/built.h: Makefile
 	$(AM_V_GEN)$(MKDIR_P) gen && echo '#define BUILT_S INT64_C($(BUILT_S))' > $@.tmp && mv $@.tmp $@
-src/base/clock.$(OBJEXT): gen/built.h
+src/base/clock.$(OBJEXT) src/base/unseen_kafka_so-clock.$(OBJEXT): gen/built.h
 
 libunseen_a_SOURCES += \
 	src/base/arena.c \
@@ -20,6 +20,8 @@ libunseen_a_SOURCES += \
 	src/base/calendar.h \
 	src/base/clock.c \
 	src/base/clock.h \
+	src/base/csv.c \
+	src/base/csv.h \
 	src/base/err.c \
 	src/base/err.h \
 	src/base/figure.h \
@@ -33,10 +35,14 @@ libunseen_a_SOURCES += \
 	src/base/hash.h \
 	src/base/histogram.c \
 	src/base/histogram.h \
+	src/base/json_scan.c \
+	src/base/json_scan.h \
 	src/base/keyslot.c \
 	src/base/keyslot.h \
 	src/base/log.c \
 	src/base/log.h \
+	src/base/module.c \
+	src/base/module.h \
 	src/base/siphash.c \
 	src/base/siphash.h \
 	src/base/slice.c \
@@ -46,4 +52,6 @@ libunseen_a_SOURCES += \
 	src/base/slice.h \
 	src/base/text.c \
 	src/base/text.h \
-	src/base/varint.h
+	src/base/varint.h \
+	src/base/wire.c \
+	src/base/wire.h

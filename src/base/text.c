@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *double_text(double value, char out[DOUBLE_TEXT])
 {
@@ -14,9 +15,10 @@ const char *double_text(double value, char out[DOUBLE_TEXT])
     return out;
 }
 
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 void base64_add(struct buf *out, struct slice bytes)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < bytes.len; i += 3) {
         size_t n = bytes.len - i < 3 ? bytes.len - i : 3;
         uint32_t group = 0;
@@ -29,4 +31,29 @@ void base64_add(struct buf *out, struct slice bytes)
         }
         buf_add(out, four, sizeof four);
     }
+}
+
+bool base64_read(struct slice text, char *out, size_t *len)
+{
+    *len = 0;
+    for (size_t i = 0; i < text.len; i += 4) {
+        uint32_t group = 0;
+        size_t n = 0; /* digits of the four that are not padding */
+        for (; n < 4 && i + n < text.len && text.data[i + n] != '='; n++) {
+            const char *digit = text.data[i + n] != '\0' ? strchr(digits, text.data[i + n]) : NULL;
+            if (digit == NULL) {
+                return false;
+            }
+            group |= (uint32_t)(digit - digits) << (18 - 6 * n);
+        }
+        bool last = i + 4 == text.len;
+        bool padded = n == 4 || (last && n >= 2 && text.data[i + 3] == '=' && text.data[i + 2 + (n == 3)] == '=');
+        if (!padded || i + 4 > text.len || (n < 4 && (group >> (n == 2 ? 16 : 8) << (n == 2 ? 16 : 8)) != group)) {
+            return false;
+        }
+        for (size_t k = 0; k + 1 < n; k++) {
+            out[(*len)++] = (char)(group >> (16 - 8 * k));
+        }
+    }
+    return true;
 }

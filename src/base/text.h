@@ -2,6 +2,8 @@
 #ifndef UNSEEN_BASE_TEXT_H
 #define UNSEEN_BASE_TEXT_H
 
+#include <stdbool.h>
+
 #include "base/buf.h"
 #include "base/slice.h"
 
@@ -11,5 +13,8 @@ const char *double_text(double value, char out[DOUBLE_TEXT]);
 
 /* Appends RFC 4648 base64, with padding. */
 void base64_add(struct buf *out, struct slice bytes);
+
+/* Reads it back, strictly: into out, which has room for 3 bytes for each 4 of the text. */
+bool base64_read(struct slice text, char *out, size_t *len);
 
 #endif

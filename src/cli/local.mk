@@ -54,8 +54,6 @@ libunseen_a_SOURCES += \
 	src/cli/import/distinct.c \
 	src/cli/import/distinct.h \
 	src/cli/import/import.c \
-	src/cli/import/import_csv.c \
-	src/cli/import/import_csv.h \
 	src/cli/import/import_input.c \
 	src/cli/import/import_input.h \
 	src/cli/import/import_json.c \

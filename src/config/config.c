@@ -11,10 +11,9 @@
 #include <sys/un.h>
 
 #include "base/log.h"
+#include "config/kafka.h"
 
 #define MAIN_SECTION "unseen"
-#define LEGACY_SECTION "legacy"
-#define LEGACY_PREFIX LEGACY_SECTION "_"
 
 enum { NAME_TEXT = 80 };
 
@@ -29,6 +28,7 @@ struct load {
     bool pending; /* the line should have given a name and a value, and has not yet */
     int read_errno;
     int set_in[CONFIG_OPTIONS_MAX]; /* line in which each option was set */
+    struct config properties;       /* holds just the properties that the file has set */
     config_problem_fn *each;
     void *arg;
     struct err first;
@@ -75,6 +75,26 @@ static void end_line(struct load *l)
     }
 }
 
+static bool is_section(struct slice name)
+{
+    bool found = slice_eq(name, slice_str(MAIN_SECTION));
+    for (size_t i = 0; config_sections[i] != NULL; i++) {
+        found |= slice_eq(name, slice_str(config_sections[i]));
+    }
+    return found;
+}
+
+/* "[unseen], [kafka] and [legacy]" */
+static const char *list_sections(char out[NAME_TEXT])
+{
+    size_t len = (size_t)snprintf(out, NAME_TEXT, "[" MAIN_SECTION "]");
+    for (size_t i = 0; config_sections[i] != NULL && len < NAME_TEXT; i++) {
+        const char *between = config_sections[i + 1] == NULL ? " and" : ",";
+        len += (size_t)snprintf(out + len, NAME_TEXT - len, "%s [%s]", between, config_sections[i]);
+    }
+    return out;
+}
+
 static bool check_section(struct load *l, const char *line)
 {
     size_t len = strcspn(line, "]");
@@ -83,10 +103,11 @@ static bool check_section(struct load *l, const char *line)
         problem(l, ERR_INVALID, "expected ] at the end of the section's name");
         return false;
     }
-    if (!slice_eq(section, slice_str("[" MAIN_SECTION)) && !slice_eq(section, slice_str("[" LEGACY_SECTION))) {
+    if (!is_section(slice_of(section.data + 1, section.len - 1))) {
         struct err err;
-        err_set(&err, ERR_NOTFOUND, "there is no section %s, only [" MAIN_SECTION "] and [" LEGACY_SECTION "]",
-                log_quote(slice_of(line, len + 1)));
+        char all[NAME_TEXT];
+        err_set(&err, ERR_NOTFOUND, "there is no section %s, only %s", log_quote(slice_of(line, len + 1)),
+                list_sections(all));
         problem(l, err.code, err.text);
         return false;
     }
@@ -149,28 +170,73 @@ static int misplaced(const struct load *l, const char *name, const char *right, 
                    right, section, l->section);
 }
 
+/* The option's whole name; in its section it may stand with or without the section's before it. */
+static const char *whole_name(const char *section, const char *given, char out[NAME_TEXT])
+{
+    bool has = strcmp(section, MAIN_SECTION) == 0 || section[0] == '\0' || strcmp(config_section(given), section) == 0;
+    return has ? given : (snprintf(out, NAME_TEXT, "%s_%s", section, given), out);
+}
+
+/* The section in which there is such an option; NULL: none has it. */
+static const char *right_section(const char *given)
+{
+    char name[NAME_TEXT];
+    for (size_t i = 0; config_sections[i] != NULL; i++) {
+        if (config_find(whole_name(config_sections[i], given, name)) != NULL) {
+            return config_sections[i];
+        }
+    }
+    return config_find(given) != NULL ? MAIN_SECTION : config_is_property(given) ? CONFIG_KAFKA : NULL;
+}
+
+static bool is_secret(const char *name, const struct config_option *option)
+{
+    return option != NULL ? option->type == CONFIG_SECRET
+                          : config_is_secret_property(name + strlen(CONFIG_KAFKA_PREFIX));
+}
+
+/* name = value, an option or a property. Sets it in l->cfg. */
+static int set(struct load *l, const char *name, const struct config_option *option, const char *value, struct err *err)
+{
+    const struct config_option *row = option != NULL ? option : config_find(CONFIG_PROPERTIES_OPTION);
+    size_t index = (size_t)(row - config_options);
+    int *set_in = option != NULL ? &l->set_in[index] : NULL;
+    if (set_in != NULL && *set_in > 0) {
+        return err_set(err, ERR_INVALID, "%s is given twice, first in line %d", name, *set_in);
+    }
+    if (set_in != NULL) {
+        *set_in = l->number;
+    }
+    if (is_secret(name, option) && strstr(l->line, " ;") != NULL) {
+        return err_set(err, ERR_INVALID, "%s can't hold a space before a semicolon: a comment begins there", name);
+    }
+    if (option == NULL && config_has_property(&l->properties, name + strlen(CONFIG_KAFKA_PREFIX))) {
+        return err_set(err, ERR_INVALID, "%s is given twice", name);
+    }
+    int code = config_set(&l->cfg, name, value, err);
+    if (code == 0 && option == NULL) {
+        config_set(&l->properties, name, value, NULL);
+    }
+    l->cfg.origin[index] = code == 0 ? l->number : l->cfg.origin[index];
+    return code;
+}
+
 static int take(void *arg, const char *section, const char *given, const char *value)
 {
     struct load *l = arg;
-    char legacy[NAME_TEXT];
-    snprintf(legacy, sizeof legacy, LEGACY_PREFIX "%s", given);
+    char whole[NAME_TEXT];
     l->pending = false;
-    bool in_legacy = strcmp(section, LEGACY_SECTION) == 0;
-    const char *name = in_legacy && strncmp(given, LEGACY_PREFIX, strlen(LEGACY_PREFIX)) != 0 ? legacy : given;
+    const char *name = whole_name(section, given, whole);
     const struct config_option *option = config_find(name);
-    size_t index = option != NULL ? (size_t)(option - config_options) : 0;
+    bool property = option == NULL && strcmp(section, CONFIG_KAFKA) == 0 && strchr(name, '.') != NULL;
+    const char *right = option != NULL || property ? NULL : right_section(given);
     struct err err = {0};
-    if (option != NULL && l->set_in[index] > 0) {
-        err_set(&err, ERR_INVALID, "%s is given twice, first in line %d", name, l->set_in[index]);
-    } else if (option != NULL && option->type == CONFIG_SECRET && strstr(l->line, " ;") != NULL) {
-        err_set(&err, ERR_INVALID, "%s can't hold a space before a semicolon: a comment begins there", name);
-    } else if (option == NULL && config_find(name == legacy ? given : legacy) != NULL) {
-        misplaced(l, given, name == legacy ? MAIN_SECTION : LEGACY_SECTION, section, &err);
-    } else if (config_set(&l->cfg, name, value != NULL ? value : "", &err) == 0) {
-        l->cfg.origin[index] = l->number;
-    }
-    if (option != NULL && l->set_in[index] == 0) {
-        l->set_in[index] = l->number;
+    if (right != NULL) {
+        misplaced(l, given, right, section, &err);
+    } else if (option == NULL && !property) {
+        config_set(&l->cfg, name, "", &err); /* says what is wrong with the name */
+    } else {
+        set(l, name, option, value != NULL ? value : "", &err);
     }
     if (err.code < 0) {
         problem(l, err.code, err.text);
@@ -320,5 +386,6 @@ int config_validate(const struct config *cfg, struct err *err)
                        log_quote_str(cfg->grpc));
     }
 #endif
+    code = code < 0 ? code : config_validate_kafka(cfg, err);
     return code < 0 ? code : validate_legacy(cfg, err);
 }

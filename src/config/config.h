@@ -1,5 +1,5 @@
 /* The configuration: an INI file (libinih) whose options are the rows of one table. An option "legacy_NAME" stands in
- * the section [legacy] as NAME, all others in [unseen].
+ * the section [legacy] as NAME, and so do those of the other sections of config_sections; all others in [unseen].
  *
  * A value comes from the command line, else the environment, else the file, else it is the default.
  *
@@ -20,14 +20,18 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/slice.h"
 
 enum {
     CONFIG_TEXT = 256,
     CONFIG_SOCKET_MAX = 107, /* bytes of a Unix socket's path: sun_path, less its NUL */
     CONFIG_HOST_TEXT = 64,
     CONFIG_ADDRESSES_MAX = 8, /* in one option */
-    CONFIG_OPTIONS_MAX = 96,  /* rows of the table, and more */
+    CONFIG_OPTIONS_MAX = 128, /* rows of the table, and more */
     CONFIG_VARIABLE_TEXT = 80,
+    CONFIG_PROPERTIES_TEXT = 2048, /* all of librdkafka's that are set */
+    CONFIG_PROPERTY_NAME = 64,
+    CONFIG_VALUE_TEXT = 2 * CONFIG_PROPERTIES_TEXT, /* room for the text of any option */
 };
 
 /* Stands for the user's id in a key of the old Redis. */
@@ -43,6 +47,10 @@ enum config_skewed { SKEWED_ERROR, SKEWED_NOW };
 enum config_mode { MODE_OWNER, MODE_GROUP, MODE_ALL };
 enum config_score { SCORE_MS, SCORE_S };
 enum config_damage { DAMAGE_ERROR, DAMAGE_ANSWER };
+enum config_kafka_format { KAFKA_JSON, KAFKA_CSV, KAFKA_PROTOBUF };
+enum config_kafka_prefix { KAFKA_PREFIX_NONE, KAFKA_PREFIX_CONFLUENT };
+enum config_kafka_key { KAFKA_KEY_NONE, KAFKA_KEY_USER };
+enum config_kafka_time { KAFKA_TIME_MS, KAFKA_TIME_S, KAFKA_TIME_ISO };
 
 /* The engines of the store; store/factory.c opens them. */
 enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMORY_LATER };
@@ -50,6 +58,7 @@ enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMOR
 struct config {
     int64_t store;                       /* enum config_store */
     char data[CONFIG_TEXT];              /* data folder */
+    char modules[CONFIG_TEXT];           /* folder; "": see base/module.h */
     char listen[CONFIG_TEXT];            /* addresses as config_next_address() takes them; "none": no TCP */
     char unix_socket[CONFIG_TEXT];       /* path, "" none */
     int64_t unix_socket_mode;            /* enum config_mode */
@@ -106,6 +115,23 @@ struct config {
     int64_t legacy_mirror;                  /* 0 no, 1 yes */
     int64_t legacy_mirror_max;              /* bytes of the mirror's queue */
 
+    /* Topics that plays come from; section [kafka]. The lists are split by config_next_word(). */
+    char kafka_brokers[CONFIG_TEXT]; /* a list of host:port; "": Kafka is off */
+    char kafka_topics[CONFIG_TEXT];  /* a list */
+    char kafka_group[CONFIG_TEXT];
+    char kafka_start[CONFIG_TEXT]; /* read with config_kafka_start() */
+    int64_t kafka_format;          /* enum config_kafka_format */
+    int64_t kafka_prefix;          /* enum config_kafka_prefix */
+    int64_t kafka_key;             /* enum config_kafka_key */
+    /* Where in a message: names, columns or numbers, as the format has them. src/kafka/message.h checks them. */
+    char kafka_user[CONFIG_TEXT], kafka_item[CONFIG_TEXT];
+    char kafka_time[CONFIG_TEXT];                              /* "": the message's own time */
+    int64_t kafka_time_unit;                                   /* enum config_kafka_time */
+    char kafka_type[CONFIG_TEXT];                              /* "": all are plays */
+    char kafka_play[CONFIG_TEXT], kafka_delivery[CONFIG_TEXT]; /* lists: what stands in type */
+    char kafka_password_file[CONFIG_TEXT];                     /* config_read_passwords() makes it sasl.password */
+    char kafka_properties[CONFIG_PROPERTIES_TEXT];             /* read with config_next_property() */
+
     int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
 
     _Atomic(struct config *) changed; /* what config_now() gives in its place; NULL: itself */
@@ -125,7 +151,8 @@ enum config_type {
     CONFIG_ENUM,
     CONFIG_SEED,    /* never printed */
     CONFIG_DAYTIME, /* 03:30, or nothing */
-    CONFIG_DAYTIME_RANGE
+    CONFIG_DAYTIME_RANGE,
+    CONFIG_PROPERTIES /* "name=value; name=value"; setting it adds to what is there. Secrets among them are masked */
 };
 enum config_change { CHANGE_LIVE, CHANGE_RESTART, CHANGE_FIXED };
 
@@ -145,13 +172,20 @@ struct config_option {
 extern const struct config_option config_options[];
 extern const size_t config_options_count;
 
+/* The sections besides [unseen]; NULL-ended. The option is then SECTION_NAME. */
+extern const char *const config_sections[];
+
+/* Of those, the one in which the option stands; "": in [unseen]. */
+const char *config_section(const char *option);
+
 const struct config_option *config_find(const char *name); /* NULL: no such option */
 const char *config_nearest(const char *name);              /* the name that was probably meant; NULL: none is near */
 
 void config_defaults(struct config *cfg);
 
 /* Sets one option from its text. ERR_NOTFOUND (unknown; the nearest name is suggested), ERR_RANGE, ERR_INVALID:
- * the text names the option, the value and what was expected. */
+ * the text names the option, the value and what was expected. "kafka_security.protocol", a name with a dot, is a
+ * property, see below. */
 int config_set(struct config *cfg, const char *name, const char *value, struct err *err);
 
 struct config_address {
@@ -167,6 +201,28 @@ int config_next_address(const char **at, struct config_address *out);
 bool config_has_tls(const char *addresses);
 bool config_is_loopback(const char *host);
 
+/* The next word of a list that is split by commas or spaces; false: there are no more. *at begins at the text. */
+bool config_next_word(const char **at, struct slice *word);
+
+/* librdkafka's own properties, which [kafka] hands through: security.*, sasl.*, ssl.* by their names, any other as
+ * rdkafka.NAME. Those that the service must decide itself are refused by config_set(). Whether librdkafka knows a
+ * name, only its module can say, when the service starts.
+ *
+ *   const char *at = cfg->kafka_properties;
+ *   while (config_next_property(&at, &property)) rd_kafka_conf_set(conf, property.name, property.value, ...)
+ */
+struct config_property {
+    char name[CONFIG_PROPERTY_NAME]; /* without "rdkafka." */
+    char value[CONFIG_TEXT];
+    bool secret; /* never to be logged */
+};
+bool config_next_property(const char **at, struct config_property *out);
+
+/* Where a partition is begun that this folder has never held: unix ms, or one of these, which have librdkafka's
+ * values. cfg is a validated one. */
+enum { CONFIG_START_EARLIEST = -2, CONFIG_START_LATEST = -1 };
+int64_t config_kafka_start(const struct config *cfg);
+
 /* Reads a file over what cfg holds; an error leaves cfg as it was. The first error is returned as "path:line: ...".
  * Every problem is given to each() if it is not NULL, so that check-config can list all of them. */
 typedef void config_problem_fn(void *arg, const char *problem);
@@ -177,9 +233,10 @@ int config_load(struct config *cfg, const char *path, config_problem_fn *each, v
 int config_environment(struct config *cfg, config_problem_fn *each, void *arg, struct err *err);
 void config_variable(const struct config_option *option, char out[CONFIG_VARIABLE_TEXT]); /* "UNSEEN_SLOTS" */
 
-/* Reads requirepass_file and legacy_password_file, where they are given, into requirepass and legacy_password; once a
- * configuration. ERR_INVALID (given both ways, or not one line), ERR_NOTFOUND, ERR_IO. Programs that need no
- * password don't read them, and so may run for users who are not allowed to. */
+/* Reads requirepass_file, legacy_password_file and kafka_password_file, where they are given, into requirepass,
+ * legacy_password and the property sasl.password; once a configuration. ERR_INVALID (given both ways, or not one line),
+ * ERR_NOTFOUND, ERR_IO. Programs that need no password don't read them, and so may run for users who are not allowed
+ * to. */
 int config_read_passwords(struct config *cfg, struct err *err);
 int config_read_requirepass(struct config *cfg, struct err *err);
 int config_read_legacy_password(struct config *cfg, struct err *err);

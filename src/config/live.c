@@ -6,8 +6,6 @@
 
 #include "config/config.h"
 
-enum { VALUE_TEXT = CONFIG_TEXT + 16 };
-
 static size_t field_size(const struct config_option *option)
 {
     switch (option->type) {
@@ -17,6 +15,8 @@ static size_t field_size(const struct config_option *option)
     case CONFIG_HOSTS:
     case CONFIG_SECRET:
         return CONFIG_TEXT;
+    case CONFIG_PROPERTIES:
+        return CONFIG_PROPERTIES_TEXT;
     case CONFIG_DAYTIME_RANGE:
         return 2 * sizeof(int64_t);
     case CONFIG_RATE:
@@ -34,7 +34,7 @@ static size_t field_size(const struct config_option *option)
 
 static bool is_text(const struct config_option *option)
 {
-    return field_size(option) == CONFIG_TEXT;
+    return field_size(option) >= CONFIG_TEXT;
 }
 
 static bool is_same(const struct config *a, const struct config *b, const struct config_option *option)
@@ -50,7 +50,7 @@ static bool is_same(const struct config *a, const struct config *b, const struct
 static void tell(const struct config *from, const struct config *to, const struct config_option *option,
                  config_change_fn *each, void *arg)
 {
-    char before[VALUE_TEXT], after[VALUE_TEXT];
+    char before[CONFIG_VALUE_TEXT], after[CONFIG_VALUE_TEXT];
     config_text(from, option, before, sizeof before);
     config_text(to, option, after, sizeof after);
     each(arg, option, before, after);

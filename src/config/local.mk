@@ -5,9 +5,12 @@ libunseen_a_SOURCES += \
 	src/config/config.c \
 	src/config/config.h \
 	src/config/environment.c \
+	src/config/kafka.c \
+	src/config/kafka.h \
 	src/config/live.c \
 	src/config/options.c \
 	src/config/options_edges.inc \
+	src/config/options_kafka.inc \
 	src/config/options_legacy.inc \
 	src/config/passwords.c \
 	src/config/sample.c \

@@ -31,6 +31,10 @@ static const char *const damage_words[] = {"error", "answer", NULL};
 static const char *const no_yes_words[] = {"no", "yes", NULL};
 static const char *const mode_words[] = {"0600", "0660", "0666", NULL}; /* the order of enum config_mode */
 static const char *const score_words[] = {"ms", "s", NULL};
+static const char *const kafka_format_words[] = {"json", "csv", "protobuf", NULL};
+static const char *const kafka_prefix_words[] = {"none", "confluent", NULL};
+static const char *const kafka_key_words[] = {"none", "user", NULL};
+static const char *const kafka_time_words[] = {"ms", "s", "iso", NULL};
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
 
 const struct config_option config_options[] = {
@@ -56,6 +60,16 @@ const struct config_option config_options[] = {
         .help = "The engine that keeps the plays: sqlite keeps them in the data folder; memory keeps nothing over a "
                 "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
                 "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later.",
+    },
+    {
+        .name = "modules",
+        .type = CONFIG_STRING,
+        FIELD(modules),
+        .max = CONFIG_TEXT - 1,
+        .default_text = "",
+        .change = CHANGE_RESTART,
+        .help = "The folder of the modules, which are packages of their own: unseen_kafka.so is loaded when brokers of "
+                "Kafka are configured. Empty: where the packages have them.",
     },
 #include "config/options_edges.inc"
     {
@@ -311,11 +325,25 @@ const struct config_option config_options[] = {
         .help = "Commands that take this long or longer, from their arrival to their reply, are shown by SLOWLOG GET. "
                 "0: all commands.",
     },
+#include "config/options_kafka.inc"
 #include "config/options_legacy.inc"
 };
 
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
 _Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
+
+const char *const config_sections[] = {"kafka", "legacy", NULL};
+
+const char *config_section(const char *option)
+{
+    for (size_t i = 0; config_sections[i] != NULL; i++) {
+        size_t len = strlen(config_sections[i]);
+        if (strncmp(option, config_sections[i], len) == 0 && option[len] == '_') {
+            return config_sections[i];
+        }
+    }
+    return "";
+}
 
 const struct config_option *config_find(const char *name)
 {

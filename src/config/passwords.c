@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "config/config.h"
+#include "config/kafka.h"
 
 /* The file's bytes, of which there are at most `max`. */
 static int read_bytes(const char *name, const char *path, char *out, size_t max, size_t *len, struct err *err)
@@ -34,15 +35,15 @@ static int read_bytes(const char *name, const char *path, char *out, size_t max,
 }
 
 /* `name` is the option that the file stands for; its own is name_file. */
-static int read_password(struct config *cfg, const char *file_option, const char *path, const char *name,
-                         const char *given, struct err *err)
+static int read_password(struct config *cfg, const char *file_option, const char *path, const char *name, bool given,
+                         struct err *err)
 {
     char line[CONFIG_TEXT + 2]; /* a password, its newline, and one byte that shows that there is more */
     size_t len = 0;
     if (path[0] == '\0') {
         return 0;
     }
-    if (given[0] != '\0') {
+    if (given) {
         return err_set(err, ERR_INVALID, "%s and %s are both given, expected one", name, file_option);
     }
     int code = read_bytes(file_option, path, line, sizeof line - 1, &len, err);
@@ -68,7 +69,9 @@ static int read_password(struct config *cfg, const char *file_option, const char
         if (code < 0) {
             err_prefix(err, "%s: %s", file_option, path);
         } else {
-            cfg->origin[config_find(name) - config_options] = cfg->origin[config_find(file_option) - config_options];
+            const struct config_option *row = config_find(name);
+            row = row != NULL ? row : config_find(CONFIG_PROPERTIES_OPTION);
+            cfg->origin[row - config_options] = cfg->origin[config_find(file_option) - config_options];
         }
     } else {
         code = err_set(err, ERR_INVALID, "%s: %s %s", file_option, path, what);
@@ -79,17 +82,26 @@ static int read_password(struct config *cfg, const char *file_option, const char
 
 int config_read_requirepass(struct config *cfg, struct err *err)
 {
-    return read_password(cfg, "requirepass_file", cfg->requirepass_file, "requirepass", cfg->requirepass, err);
+    return read_password(cfg, "requirepass_file", cfg->requirepass_file, "requirepass", cfg->requirepass[0] != '\0',
+                         err);
 }
 
 int config_read_legacy_password(struct config *cfg, struct err *err)
 {
     return read_password(cfg, "legacy_password_file", cfg->legacy_password_file, "legacy_password",
-                         cfg->legacy_password, err);
+                         cfg->legacy_password[0] != '\0', err);
+}
+
+static int read_kafka_password(struct config *cfg, struct err *err)
+{
+    static const char name[] = CONFIG_KAFKA_PREFIX "sasl.password";
+    bool given = config_has_property(cfg, name + strlen(CONFIG_KAFKA_PREFIX));
+    return read_password(cfg, "kafka_password_file", cfg->kafka_password_file, name, given, err);
 }
 
 int config_read_passwords(struct config *cfg, struct err *err)
 {
     int code = config_read_requirepass(cfg, err);
-    return code < 0 ? code : config_read_legacy_password(cfg, err);
+    code = code < 0 ? code : config_read_legacy_password(cfg, err);
+    return code < 0 ? code : read_kafka_password(cfg, err);
 }

@@ -35,14 +35,14 @@ int config_write_sample(FILE *out)
         "\n"
         "[unseen]\n",
         out);
-    bool in_legacy = false;
+    const char *in = "";
     for (size_t i = 0; i < config_options_count; i++) {
         const struct config_option *option = &config_options[i];
         char range[RANGE_TEXT], text[TEXT_MAX];
-        bool legacy = strncmp(option->name, "legacy_", strlen("legacy_")) == 0;
-        if (legacy && !in_legacy) {
-            fputs("\n[legacy]\n", out);
-            in_legacy = true;
+        const char *section = config_section(option->name);
+        if (strcmp(section, in) != 0) {
+            fprintf(out, "\n[%s]\n", section);
+            in = section;
         }
         fputc('\n', out);
         print_wrapped(out, option->help);
@@ -58,7 +58,7 @@ int config_write_sample(FILE *out)
             snprintf(text, sizeof text, "When changed: %s", option->on_change);
             print_wrapped(out, text);
         }
-        fprintf(out, "#%s =%s%s\n", option->name + (legacy ? strlen("legacy_") : 0),
+        fprintf(out, "#%s =%s%s\n", option->name + (section[0] != '\0' ? strlen(section) + 1 : 0),
                 option->default_text[0] != '\0' ? " " : "", option->default_text);
     }
     return fflush(out) != 0 || ferror(out) ? ERR_IO : 0;

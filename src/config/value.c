@@ -10,6 +10,7 @@
 #include "base/calendar.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "config/kafka.h"
 
 enum { RANGE_TEXT = 96, DAY_MINUTES = 24 * 60 };
 
@@ -315,6 +316,10 @@ static int unknown(const char *name, struct err *err)
 int config_set(struct config *cfg, const char *name, const char *value, struct err *err)
 {
     const struct config_option *option = config_find(name);
+    if (option == NULL && strncmp(name, CONFIG_KAFKA_PREFIX, strlen(CONFIG_KAFKA_PREFIX)) == 0 &&
+        strchr(name, '.') != NULL) {
+        return config_set_property(cfg, name + strlen(CONFIG_KAFKA_PREFIX), value, err);
+    }
     if (option == NULL) {
         return unknown(name, err);
     }
@@ -342,6 +347,8 @@ int config_set(struct config *cfg, const char *name, const char *value, struct e
         return set_daytimes(out, option, value, err);
     case CONFIG_DAYTIME:
         return set_daytime(out, option, value, err);
+    case CONFIG_PROPERTIES:
+        return config_set_properties(cfg, value, err);
     }
     return err_set(err, ERR_INVALID, "%s has no type", name);
 }
@@ -385,6 +392,9 @@ void config_text(const struct config *cfg, const struct config_option *option, c
         break;
     case CONFIG_ENUM:
         snprintf(out, out_size, "%s", option->words[*number]);
+        break;
+    case CONFIG_PROPERTIES:
+        config_properties_text(cfg, out, out_size);
         break;
     case CONFIG_DAYTIME:
         out[0] = '\0';

@@ -126,6 +126,23 @@ static const char *amount_text(double ms, char out[AMOUNT_TEXT])
     return out;
 }
 
+static bool looks_like_seconds(int64_t ms)
+{
+    return ms >= SECONDS_MIN && ms < SECONDS_MAX;
+}
+
+static int oldest_month_kept(const struct dedup *d, int64_t earlier)
+{
+    return month_of_ms(earlier) - (int)config_now(d->cfg)->retention;
+}
+
+bool dedup_past_retention(const struct dedup *d, int64_t at_ms)
+{
+    int64_t later, earlier;
+    d->store->ops->now(d->store, &later, &earlier);
+    return at_ms < month_start_ms(oldest_month_kept(d, earlier)) && !looks_like_seconds(at_ms);
+}
+
 int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool *skewed, struct err *err)
 {
     const struct config *live = config_now(d->cfg);
@@ -135,7 +152,7 @@ int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool 
     if (known < 0) {
         return known; /* the event may well be good */
     }
-    int oldest_month = month_of_ms(earlier) - (int)live->retention;
+    int oldest_month = oldest_month_kept(d, earlier);
     int64_t oldest = month_start_ms(oldest_month);
 
     *skewed = given_ms < oldest || given_ms > later + AHEAD_MS;
@@ -148,9 +165,7 @@ int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool 
         return 0;
     }
     char amount[AMOUNT_TEXT], month[MONTH_TEXT];
-    const char *hint = given_ms >= SECONDS_MIN && given_ms < SECONDS_MAX
-                           ? "; it looks like seconds, and milliseconds were expected"
-                           : "";
+    const char *hint = looks_like_seconds(given_ms) ? "; it looks like seconds, and milliseconds were expected" : "";
     if (given_ms < oldest) {
         amount_text((double)oldest - (double)given_ms, amount);
         return err_set(err, ERR_RANGE, "event time %" PRId64 " is past retention, by %s: plays are kept from %s on%s",

@@ -60,6 +60,9 @@ int64_t dedup_stamp(const struct dedup *d);
  * known, see store_ops.time_known. */
 int dedup_event_time(const struct dedup *d, int64_t given_ms, int64_t *at, bool *skewed, struct err *err);
 
+/* Whether that is why: a good time of something that is kept no more. */
+bool dedup_past_retention(const struct dedup *d, int64_t at_ms);
+
 /* Oldest month that a question looks at, by the guarded clock. */
 int dedup_first_month(const struct dedup *d);
 

@@ -6,8 +6,7 @@ extension_sources = \
 	src/extension/functions.c \
 	src/extension/seed.c
 
-pkglib_execdir = $(pkglibdir)
-pkglib_exec_PROGRAMS = unseen.so
+pkglib_exec_PROGRAMS += unseen.so
 unseen_so_SOURCES = $(extension_sources) \
 	src/base/arena.c \
 	src/base/buf.c \

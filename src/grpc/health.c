@@ -1,7 +1,7 @@
 #include "grpc/health.h"
 
 #include "grpc/reflection.h"
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 int health_read(struct slice request, struct err *err)
 {

@@ -13,9 +13,7 @@ libunseen_a_SOURCES += \
 	src/grpc/status.c \
 	src/grpc/status.h \
 	src/grpc/unary.c \
-	src/grpc/unary.h \
-	src/grpc/wire.c \
-	src/grpc/wire.h
+	src/grpc/unary.h
 if WITH_NGHTTP2
 libunseen_a_SOURCES += \
 	src/grpc/call.c \

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 /* --- what stands where --- */
 

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "grpc/message.h"
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 static void write_indexes(const struct request *rq, struct buf *out)
 {

@@ -3,7 +3,7 @@
 #include "grpc/reflection.h"
 
 #include "descriptors.h"
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 enum status { INVALID_ARGUMENT = 3, NOT_FOUND = 5 }; /* of gRPC */
 

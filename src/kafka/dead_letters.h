@@ -1,14 +1,21 @@
 /* Messages that can't be read, kept in the data folder until somebody mends and imports them (`unseen import
  * --dead-letters`): one JSON object a line with topic, partition, offset, time, reason, and key and payload in base64.
- * Files are rotated by size; nothing is deleted here.
+ *
+ *   dead-letters.jsonl            grows, up to 64 MiB
+ *   dead-letters.7.1234.jsonl     the seventh that was full, or was sealed for an import; it began with 1234 letters
+ *
+ * Nothing is deleted but what an import took. Service and import may work at once: whoever writes to the growing file,
+ * or renames it, holds its lock (flock), and looks whether it is still that file.
  */
 #ifndef UNSEEN_KAFKA_DEAD_LETTERS_H
 #define UNSEEN_KAFKA_DEAD_LETTERS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/slice.h"
 
@@ -23,16 +30,30 @@ struct dead_letter {
     struct slice key, value; /* data NULL: it has none */
 };
 
-/* Below folder, which exists; files are made when there is something to keep. A line that a crash cut off is completed
- * before the next one. */
-int dead_letters_open(const char *folder, struct dead_letters **letters, struct err *err);
-void dead_letters_close(struct dead_letters *letters); /* NULL is fine */
+/* --- the service --- */
 
-/* Appends; durable after the next sync. After an error nothing of the letter counts, and it may be added again. */
+/* Below folder, which exists; files are made when there is something to keep. */
+int dead_letters_open(const char *folder, struct dead_letters **letters, struct err *err);
+void dead_letters_close(struct dead_letters *letters); /* NULL is fine; what was not synced may be lost */
+
+/* Appends; durable after the next sync. After an error of either, nothing that was added since the last sync counts,
+ * and it may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
 int dead_letters_add(struct dead_letters *letters, const struct dead_letter *letter, struct err *err);
 int dead_letters_sync(struct dead_letters *letters, struct err *err); /* at once when nothing was added */
 
-/* What the folder holds: letters and bytes, over all files. Any thread. */
+/* What the folder holds: letters and bytes, over all files. Any thread; it asks for the folder's time, and lists the
+ * folder only when that has changed. */
 void dead_letters_look(struct dead_letters *letters, uint64_t *n, uint64_t *bytes);
+
+/* --- the import --- */
+
+/* Renames the growing file, so that it grows no more. Nothing to do: 0 as well. */
+int dead_letters_seal(const char *folder, struct err *err);
+
+/* The sealed file with the lowest number above `after` (0 at first): 1 and its number and path, or 0. */
+int dead_letters_next(const char *folder, uint64_t after, uint64_t *number, char path[PATH_MAX], struct err *err);
+
+/* A line as a letter: texts in the arena, or in the line. ERR_INVALID says what is wrong with it; ERR_NOMEM. */
+int dead_letter_read(struct slice line, struct arena *arena, struct dead_letter *out, struct err *err);
 
 #endif

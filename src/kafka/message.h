@@ -21,7 +21,7 @@ int message_rules_new(const struct config *cfg, struct message_rules **rules, st
 void message_rules_free(struct message_rules *rules);
 
 struct message {
-    struct slice key, value;
+    struct slice key, value; /* data NULL: it has none */
 };
 
 struct message_event {
@@ -33,10 +33,11 @@ struct message_event {
     size_t n;
 };
 
-/* 1: *out is what the message says. Its ids have 1..255 bytes, and there are at most ITEMS_MAX items; its time is not
- * looked at. 0: it has no value (a tombstone of a compacted topic). ERR_INVALID: it can't be read; the text names the
- * field, and what was found instead of what was expected. ERR_NOMEM. One thread at a time may use the rules. */
-int message_read(struct message_rules *rules, const struct message *message, struct arena *arena,
-                 struct message_event *out, struct err *err);
+/* 1: *out is what the message says. Its ids have 1..255 bytes, and there are at most ITEMS_MAX items; its time is
+ * in range only as far as ms and s can be told apart. A time or type that is empty or null is none. 0: it has no value
+ * (a tombstone of a compacted topic). ERR_INVALID: it can't be read; the text names the field, and what was found
+ * instead of what was expected. ERR_NOMEM. One thread at a time may use the rules. */
+int kafka_message_read(struct message_rules *rules, const struct message *message, struct arena *arena,
+                       struct message_event *out, struct err *err);
 
 #endif

@@ -11,7 +11,7 @@
 #include "resp/task.h"
 #include "store/ring.h"
 
-enum { PATTERN_MAX = 128, PATTERNS_MAX = 128, OPTION_TEXT = 320 };
+enum { PATTERN_MAX = 128, PATTERNS_MAX = 128 };
 
 /* Ten years: enough for any test, and far from where sums overflow. */
 #define CLOCK_STEP_MAX (INT64_C(3660) * 24 * 3600 * 1000)
@@ -123,7 +123,7 @@ enum outcome cmd_config_get(struct resp_client *s, const struct slice *args, siz
     }
     write_map(&s->writer, n_found);
     for (size_t i = 0; i < n_found; i++) {
-        char text[OPTION_TEXT] = "";
+        char text[CONFIG_VALUE_TEXT] = "";
         config_text(cfg, found[i], text, sizeof text);
         write_str(&s->writer, found[i]->name);
         write_str(&s->writer, text);

@@ -230,7 +230,8 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
         chosen[k] = hashes[i];
     }
     c->op = OP_FILTER_DELIVER;
-    return request_record(l, c, rq, STORE_DELIVERY, dedup_stamp(l->dedup), items, chosen, rq->n_answer, true);
+    return request_record(l, c, rq, STORE_DELIVERY, dedup_stamp(l->dedup), STORE_STAMPED, items, chosen, rq->n_answer,
+                          true);
 }
 
 /* a was answered with that code; err says why not. Before its places there is room for one more. */

@@ -45,7 +45,7 @@ enum request_state request_forget(struct service_loop *l, struct conn *c, struct
 
 /* Records items for the user; rq->n_answer of them are counted. Asks for memory unless the caller has. */
 enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, enum store_kind kind,
-                                  int64_t at_ms, const struct slice *items, const uint64_t *hashes, size_t n,
-                                  bool has_memory);
+                                  int64_t at_ms, enum store_time time, const struct slice *items,
+                                  const uint64_t *hashes, size_t n, bool has_memory);
 
 #endif

@@ -211,7 +211,7 @@ int recorder_add(struct service_loop *l, struct conn *c, const struct recorded *
     }
     size_t before = b->store.bytes.len;
     int64_t key = hash_user_key(l->dedup->seed, r->user);
-    int code = store_batch_add(&b->store, r->kind, r->at_ms, key, r->user, r->items, r->hashes, r->n);
+    int code = store_batch_add(&b->store, r->kind, r->at_ms, r->time, key, r->user, r->items, r->hashes, r->n);
     if (code < 0) {
         return code;
     }

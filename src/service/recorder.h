@@ -29,6 +29,7 @@ struct recorder {
 struct recorded {
     enum store_kind kind;
     int64_t at_ms;
+    enum store_time time;
     struct slice user;
     const struct slice *items;
     const uint64_t *hashes;

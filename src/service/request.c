@@ -201,10 +201,10 @@ enum request_state service_resume(struct conn *c, struct request *rq)
 /* --- what is recorded --- */
 
 enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, enum store_kind kind,
-                                  int64_t at_ms, const struct slice *items, const uint64_t *hashes, size_t n,
-                                  bool has_memory)
+                                  int64_t at_ms, enum store_time time, const struct slice *items,
+                                  const uint64_t *hashes, size_t n, bool has_memory)
 {
-    const struct recorded r = {kind, at_ms, rq->user, items, hashes, n};
+    const struct recorded r = {kind, at_ms, time, rq->user, items, hashes, n};
     int code = recorder_add(l, c, &r, has_memory, &rq->bytes);
     if (code == ERR_BUSY) {
         return REQUEST_WAIT;
@@ -239,7 +239,8 @@ static enum request_state record(struct service_loop *l, struct conn *c, struct 
         return request_fail(l, rq, &err);
     }
     enum store_kind kind = rq->kind == REQUEST_PLAY ? STORE_PLAY : STORE_DELIVERY;
-    enum request_state state = request_record(l, c, rq, kind, at, rq->items, l->hashes, rq->n, false);
+    enum store_time time = rq->has_at && !skewed ? STORE_STATED : STORE_STAMPED;
+    enum request_state state = request_record(l, c, rq, kind, at, time, rq->items, l->hashes, rq->n, false);
     meter_count(&l->meter, COUNT_SKEWED, state == REQUEST_RECORDED && skewed);
     return state;
 }

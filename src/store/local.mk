@@ -5,6 +5,8 @@ libunseen_a_SOURCES += \
 	src/store/feed.c \
 	src/store/feed.h \
 	src/store/positions.h \
+	src/store/position_set.c \
+	src/store/sqlite/staging/positions.c \
 	src/store/ring.h \
 	src/store/ring_turns.c \
 	src/store/ring_turns.h \

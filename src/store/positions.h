@@ -1,13 +1,20 @@
 /* The capability `positions`: how far a source outside was taken, such as a partition of a Kafka topic. A position is
  * committed with the batch that holds what was read up to it (store_batch.positions), so after any crash, restore or
  * copy of the folder it says exactly what the folder lacks.
+ *
+ * It is never ahead of the plays that are here. So after a salvage or a repair that has lost rows each source stands at
+ * 0: all of it that still exists is to be read again, which is harmless since plays are a union and a forget is never
+ * undone.
  */
 #ifndef UNSEEN_STORE_POSITIONS_H
 #define UNSEEN_STORE_POSITIONS_H
 
 #include "store/store.h"
 
-enum { STORE_SOURCE_MAX = 400 /* bytes of a source's name */ };
+enum {
+    STORE_SOURCE_MAX = 400,     /* bytes of a source's name */
+    STORE_SOURCES_MAX = 100000, /* sources: a batch with one more is refused (ERR_RANGE) */
+};
 
 /* Any thread; from memory. */
 struct store_positions_ops {
@@ -15,5 +22,27 @@ struct store_positions_ops {
      * was ever taken in this folder. */
     int (*find)(struct store *s, struct slice source, int64_t *next);
 };
+
+/* --- for engines: positions in memory. The writer's thread changes them, any thread may find --- */
+
+struct position_set;
+
+struct position_set *position_set_new(void);
+void position_set_free(struct position_set *set);
+
+/* Checks the batch's positions and makes their places, so that position_set_move() can't fail. ERR_INVALID, ERR_RANGE,
+ * ERR_NOMEM, in batch->err. */
+int position_set_admit(struct position_set *set, struct store_batch *batch);
+
+/* Once they are durable. */
+void position_set_move(struct position_set *set, const struct store_batch *batch);
+
+/* Adds one as it was found at start: ERR_INVALID, ERR_RANGE, ERR_NOMEM. */
+int position_set_load(struct position_set *set, const struct store_position *position, struct err *err);
+
+bool position_set_find(struct position_set *set, struct slice source, int64_t *next);
+
+/* The i-th in no special order, on the writer's thread. False: there is none. */
+bool position_set_at(struct position_set *set, size_t *i, struct store_position *out);
 
 #endif

@@ -61,19 +61,24 @@ struct store_batch {
     void *owner;
 };
 
+/* Who said when an event happened. One whose time its writer stated may be a replay: it is dropped when it is not newer
+ * than a forget of its user or item. */
+enum store_time { STORE_STAMPED, STORE_STATED };
+
 /* Appends one command's event: n items of one user at one time. Hashes are hash_id() of each item with
  * the store's seed, key that of the user. Ids are 1..255 bytes (the caller has checked them).
  * Returns 0, or ERR_NOMEM with the batch as it was. */
-int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, int64_t key, struct slice user,
-                    const struct slice *items, const uint64_t *hashes, size_t n);
+int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, enum store_time time, int64_t key,
+                    struct slice user, const struct slice *items, const uint64_t *hashes, size_t n);
 
 /* Walks a batch: *at begins at 0. Returns false at the end. items point into the batch. */
 struct store_event {
     enum store_kind kind;
+    enum store_time time;
     int64_t at_ms;
     int64_t key;
     struct slice user;
-    uint32_t n;
+    uint32_t n;           /* 0: all of it was dropped */
     const uint8_t *items; /* read with store_event_item */
 };
 bool store_batch_next(const struct store_batch *batch, size_t *at, struct store_event *out);

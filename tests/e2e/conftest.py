@@ -69,10 +69,13 @@ class Server:
             self.start()
 
     def write_config(self):
-        """Options legacy_NAME stand in a section of their own, as NAME."""
-        plain = [f"{k} = {v}\n" for k, v in self.options.items() if not k.startswith("legacy_")]
-        legacy = [f"{k[len('legacy_'):]} = {v}\n" for k, v in self.options.items() if k.startswith("legacy_")]
-        self.config.write_text("".join(plain + (["[legacy]\n"] + legacy if legacy else [])))
+        """Options legacy_NAME and kafka_NAME stand in sections of their own, as NAME."""
+        sections = {"": []}
+        for option, value in self.options.items():
+            section, _, name = option.partition("_") if option.startswith(("legacy_", "kafka_")) else ("", "", option)
+            sections.setdefault(section, []).append(f"{name} = {value}\n")
+        self.config.write_text("".join((f"[{section}]\n" if section else "") + "".join(lines)
+                                       for section, lines in sections.items()))
 
     def spawn(self, *args):
         self.write_config()

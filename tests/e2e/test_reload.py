@@ -24,12 +24,16 @@ LIVE = {
 }
 FILES = {"requirepass_file", "legacy_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
 RESTART = {
-    "data": "/tmp/elsewhere", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
+    "data": "/tmp/elsewhere", "modules": "/tmp", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
     "grpc": "127.0.0.1:1", "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",
     "unix_socket_mode": "0660", "unix_socket_group": "root",
     "tls_ca": "/tmp/ca.pem", "workers": "1", "slots": "9", "slot_length": "2h", "timezone": "Europe/Berlin", "hash_seed": "0123456789abcdef",
     "legacy_redis": "127.0.0.1:1", "legacy_database": "7", "legacy_played_key": "p:{user}",
     "legacy_delivered_key": "d:{user}", "legacy_score": "s", "legacy_mirror": "yes",
+    "kafka_brokers": "127.0.0.1:1", "kafka_topics": "plays", "kafka_group": "g", "kafka_start": "latest", "kafka_format": "csv",
+    "kafka_prefix": "confluent", "kafka_key": "user", "kafka_user": "u", "kafka_item": "i", "kafka_time": "t",
+    "kafka_time_unit": "iso", "kafka_type": "kind", "kafka_play": "seen", "kafka_delivery": "sent",
+    "kafka_properties": "rdkafka.client.id=x",
 }
 SECRET = ("requirepass", "hash_seed", "legacy_password")
 ENDS = ("configuration read again", "configuration not read again")
@@ -67,7 +71,7 @@ def refusal(client, *words):
 
 def test_the_tables_of_this_test_are_whole():
     assert {name for name, change in OPTIONS if change == "LIVE"} == set(LIVE) | FILES
-    assert {name for name, change in OPTIONS if change != "LIVE"} == set(RESTART)
+    assert {name for name, change in OPTIONS if change != "LIVE"} == set(RESTART) | {"kafka_password_file"}  # test_config_kafka.c
 
 
 @pytest.mark.parametrize("name", LIVE)
@@ -90,7 +94,8 @@ def test_a_live_option(make_server, name):
 @pytest.mark.parametrize("name", RESTART)
 def test_an_option_that_needs_a_restart(server, client, name):
     old = config(client, name)
-    besides = {"legacy_redis": RESTART["legacy_redis"]} if name == "legacy_mirror" else {}  # it would be no use alone
+    needs = {"legacy_mirror": "legacy_redis", "kafka_brokers": "kafka_topics"}.get(name)  # it would be no use alone
+    besides = {needs: RESTART[needs]} if needs else {}
     said = reload(server, **{name: RESTART[name]}, **besides)
     assert f"changed=0 need_restart={1 + len(besides)}" in said, said
     cause = "it belongs to the folder" if name == "hash_seed" else "it needs a restart"
@@ -311,7 +316,7 @@ def test_changes_under_load(make_server):
 
 
 def default(name):
-    name = name.removeprefix("legacy_")
+    name = name.removeprefix("legacy_").removeprefix("kafka_")
     return re.search(rf"^#{name} = ?(.*)$", (REPO / "etc/unseen.conf").read_text(), re.M)[1]
 
 

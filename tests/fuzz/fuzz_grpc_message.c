@@ -8,7 +8,7 @@
 #include "grpc/health.h"
 #include "grpc/message.h"
 #include "grpc/reflection.h"
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 enum { HEALTH = 9, REFLECTION, GZIP, KINDS, INFLATED_MOST = 1 << 20 };
 

@@ -47,7 +47,7 @@ void add(struct store_batch *batch, enum store_kind kind, int64_t at, const char
 {
     struct slice id = slice_str(item);
     uint64_t hash = hash_id(SEED, id);
-    assert_int_equal(store_batch_add(batch, kind, at, key_of(user), slice_str(user), &id, &hash, 1), 0);
+    assert_int_equal(store_batch_add(batch, kind, at, STORE_STAMPED, key_of(user), slice_str(user), &id, &hash, 1), 0);
 }
 
 int record_at(struct store_fixture *f, enum store_kind kind, int64_t at, const char *user, const char *item)

@@ -16,7 +16,9 @@ unit_tests = \
 	tests/unit/test_clock_model \
 	tests/unit/test_commands \
 	tests/unit/test_config \
+	tests/unit/test_config_kafka \
 	tests/unit/test_db \
+	tests/unit/test_dead_letters \
 	tests/unit/test_dedup \
 	tests/unit/test_delivered \
 	tests/unit/test_doors \
@@ -41,6 +43,7 @@ unit_tests = \
 	tests/unit/test_import_tally \
 	tests/unit/test_import_users \
 	tests/unit/test_kafka_shown \
+	tests/unit/test_kafka_message \
 	tests/unit/test_late \
 	tests/unit/test_legacy \
 	tests/unit/test_liveness \
@@ -48,6 +51,7 @@ unit_tests = \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
+	tests/unit/test_positions \
 	tests/unit/test_probe \
 	tests/unit/test_read_through \
 	tests/unit/test_reply_limits \
@@ -89,6 +93,12 @@ if WITH_OPENSSL
 unit_tests += $(tls_tests)
 endif
 EXTRA_PROGRAMS += $(tls_tests)
+# That of librdkafka, and its module.
+kafka_tests = tests/unit/test_kafka_mock
+if WITH_RDKAFKA
+unit_tests += $(kafka_tests)
+endif
+EXTRA_PROGRAMS += $(kafka_tests)
 if WITH_NGHTTP2
 unit_tests += tests/unit/test_grpc_reflection
 endif
@@ -104,3 +114,5 @@ tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sources)
 tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
 tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync
+tests_unit_test_kafka_mock_CPPFLAGS = $(AM_CPPFLAGS) $(RDKAFKA_CFLAGS) -DBUILDDIR='"$(abs_top_builddir)"'
+tests_unit_test_kafka_mock_LDADD = $(LDADD) $(RDKAFKA_LIBS)

@@ -69,7 +69,7 @@ static void add(struct store_batch *batch, int user, int item)
     uint64_t hash = hash_of("i", item, id);
     struct slice text = slice_str(id);
     hash_of("u", user, name);
-    assert_int_equal(store_batch_add(batch, STORE_PLAY, START, hash_user_key(FAKE_SEED, slice_str(name)),
+    assert_int_equal(store_batch_add(batch, STORE_PLAY, START, STORE_STAMPED, hash_user_key(FAKE_SEED, slice_str(name)),
                                      slice_str(name), &text, &hash, 1),
                      0);
 }

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "grpc/message.h"
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 static struct slice items[ITEMS_MAX];
 static struct buf bytes, out;

@@ -10,7 +10,7 @@
 
 #include "grpc/health.h"
 #include "grpc/reflection.h"
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 static struct buf asked, out;
 

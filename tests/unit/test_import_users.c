@@ -187,7 +187,7 @@ static void what_is_sent_later_is_newer(void **state)
     assert_int_equal(import(f, &err), 0);
     kill_store(f);
     open_store(f);
-    assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, key, user, &item, &hash, 1), 0);
+    assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, STORE_STAMPED, key, user, &item, &hash, 1), 0);
     f->store->ops->record(f->store, &batch);
     wait_flag(&done);
     assert_int_equal(batch.err.code, 0);
@@ -227,7 +227,7 @@ static void deliveries_take_turns_by_rank(void **state)
         uint64_t hash = hash_id(SEED, item);
         int done = 0;
         struct store_batch batch = {.done = batch_done, .owner = &done};
-        assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, key, user, &item, &hash, 1), 0);
+        assert_int_equal(store_batch_add(&batch, STORE_DELIVERY, START, STORE_STAMPED, key, user, &item, &hash, 1), 0);
         f->store->ops->record(f->store, &batch);
         wait_flag(&done);
         buf_free(&batch.bytes);

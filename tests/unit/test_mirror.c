@@ -53,7 +53,9 @@ static int record(struct store_fixture *f, enum store_kind kind, const char *use
         hashes[i] = hash_id(SEED, items[i]);
     }
     int64_t key = hash_user_key(SEED, slice_str(user));
-    assert_int_equal(store_batch_add(&batch, kind, clock_wall_ms(), key, slice_str(user), items, hashes, (size_t)n), 0);
+    assert_int_equal(
+        store_batch_add(&batch, kind, clock_wall_ms(), STORE_STAMPED, key, slice_str(user), items, hashes, (size_t)n),
+        0);
     f->store->ops->record(f->store, &batch);
     wait_flag(&done);
     buf_free(&batch.bytes);

@@ -23,6 +23,7 @@
 #include "store/codec/deliveries.h"
 #include "store/codec/user_snapshot.h"
 #include "store/memory/memory_store.h"
+#include "store/positions.h"
 #include "store/ring.h"
 #include "store/stats.h"
 #include "tests/lib/store_calls.h"
@@ -229,6 +230,62 @@ static void again_is_once(struct store_fixture *f)
     assert_false(seen(f, "u", "a"));
 }
 
+/* --- promises: positions --- */
+
+/* A batch of one play, or of none, with positions; how it was answered. */
+static int record_positions(struct store_fixture *f, const char *item, const struct store_position *positions, size_t n)
+{
+    int done = 0;
+    struct store_batch batch = {.positions = positions, .n_positions = n, .done = batch_done, .owner = &done};
+    if (item != NULL) {
+        add(&batch, STORE_PLAY, START, "u", item);
+    }
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    buf_free(&batch.bytes);
+    return batch.err.code;
+}
+
+/* -1: none. */
+static int64_t position_of(struct store_fixture *f, const char *source)
+{
+    int64_t next = -1;
+    int found = f->store->positions->find(f->store, slice_str(source), &next);
+    assert_int_equal(found, next != -1);
+    return next;
+}
+
+static void positions_go_with_their_batch(struct store_fixture *f)
+{
+    static char long_name[STORE_SOURCE_MAX + 1];
+    if (f->store->positions == NULL) {
+        return;
+    }
+    memset(long_name, 'x', sizeof long_name);
+    assert_int_equal(position_of(f, "t/0"), -1);
+    const struct store_position first[] = {{slice_str("t/0"), 5}, {slice_str("t/1"), 7}, {slice_str("t/0"), 6}};
+    assert_int_equal(record_positions(f, "a", first, 3), 0);
+    assert_int_equal(position_of(f, "t/0"), 6); /* the last one says it */
+    assert_int_equal(position_of(f, "t/1"), 7);
+    assert_int_equal(position_of(f, "t"), -1);
+    settle(f);
+    const struct store_position empty[] = {{slice_str("t/1"), INT64_MAX}, {slice_of("\xff\0", 2), -2}};
+    assert_int_equal(record_positions(f, NULL, empty, 2), 0); /* nothing of it was a play */
+    const struct store_position back = {slice_str("t/0"), 0};
+    assert_int_equal(record_positions(f, "b", &back, 1), 0);
+    const struct store_position wrong[] = {{slice_str("t/0"), 9}, {slice_of(long_name, sizeof long_name), 1}};
+    assert_int_equal(record_positions(f, "c", wrong, 2), ERR_INVALID);
+    settle(f);
+    assert_int_equal(position_of(f, "t/0"), 0);
+    assert_int_equal(position_of(f, "t/1"), INT64_MAX);
+    int64_t next = 0;
+    assert_int_equal(f->store->positions->find(f->store, slice_of("\xff\0", 2), &next), 1);
+    assert_int_equal(next, -2);
+    assert_true(seen(f, "u", "a"));
+    assert_true(seen(f, "u", "b"));
+    assert_false(seen(f, "u", "c")); /* refused as a whole */
+}
+
 /* As prefixes of one another, with NUL, not UTF-8, and as long as they may be. */
 static void ids_of_any_bytes(struct store_fixture *f)
 {
@@ -244,8 +301,9 @@ static void ids_of_any_bytes(struct store_fixture *f)
         struct store_batch batch = {.done = batch_done, .owner = &done};
         uint64_t hash = hash_id(SEED, ids[u]);
         for (enum store_kind kind = STORE_PLAY; kind <= STORE_DELIVERY; kind++) {
-            assert_int_equal(
-                store_batch_add(&batch, kind, START, hash_user_key(SEED, ids[u]), ids[u], &ids[u], &hash, 1), 0);
+            assert_int_equal(store_batch_add(&batch, kind, START, STORE_STAMPED, hash_user_key(SEED, ids[u]), ids[u],
+                                             &ids[u], &hash, 1),
+                             0);
         }
         f->store->ops->record(f->store, &batch);
         wait_flag(&done);
@@ -305,7 +363,8 @@ static void users_who_share_a_key(struct store_fixture *f)
         struct store_batch batch = {.done = batch_done, .owner = &done};
         struct slice item = slice_str(users[u]);
         uint64_t hash = hash_id(SEED, item);
-        assert_int_equal(store_batch_add(&batch, STORE_PLAY, START, key, slice_str(users[u]), &item, &hash, 1), 0);
+        assert_int_equal(
+            store_batch_add(&batch, STORE_PLAY, START, STORE_STAMPED, key, slice_str(users[u]), &item, &hash, 1), 0);
         f->store->ops->record(f->store, &batch);
         wait_flag(&done);
         assert_int_equal(batch.err.code, 0);
@@ -816,6 +875,7 @@ static const struct promise {
     PROMISE(seen_after_the_answer),
     PROMISE(many_are_under_way),
     PROMISE(again_is_once),
+    PROMISE(positions_go_with_their_batch),
     PROMISE(ids_of_any_bytes),
     PROMISE(many_users),
     PROMISE(users_who_share_a_key),

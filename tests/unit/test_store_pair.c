@@ -125,8 +125,8 @@ static void make_other(struct fixture *f, enum source as, uint64_t seed)
     struct store_batch batch = {.done = batch_done, .owner = &done};
     new_folder(folder);
     use_folder(f, folder, seed);
-    assert_int_equal(store_batch_add(&batch, STORE_PLAY, clock_wall_ms(), hash_user_key(seed, slice_str("o")),
-                                     slice_str("o"), &item, &hash, 1),
+    assert_int_equal(store_batch_add(&batch, STORE_PLAY, clock_wall_ms(), STORE_STAMPED,
+                                     hash_user_key(seed, slice_str("o")), slice_str("o"), &item, &hash, 1),
                      0);
     f->store->store->ops->record(f->store->store, &batch);
     wait_flag(&done);

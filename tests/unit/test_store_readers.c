@@ -269,8 +269,9 @@ static void play_many(struct store_fixture *f, const char *user, int from, int t
         char text[16];
         uint64_t hash = large_item(i, text);
         struct slice id = slice_str(text);
-        assert_int_equal(
-            store_batch_add(&batch, STORE_PLAY, clock_wall_ms(), key_of(user), slice_str(user), &id, &hash, 1), 0);
+        assert_int_equal(store_batch_add(&batch, STORE_PLAY, clock_wall_ms(), STORE_STAMPED, key_of(user),
+                                         slice_str(user), &id, &hash, 1),
+                         0);
     }
     f->store->ops->record(f->store, &batch);
     wait_flag(&done);

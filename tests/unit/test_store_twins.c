@@ -33,8 +33,9 @@ static void record_one(struct store_fixture *f, enum store_kind kind, int64_t ke
 {
     int done = 0;
     struct store_batch batch = {.done = batch_done, .owner = &done};
-    assert_int_equal(store_batch_add(&batch, kind, clock_wall_ms(), key, slice_str(user), items, hashes, (uint32_t)n),
-                     0);
+    assert_int_equal(
+        store_batch_add(&batch, kind, clock_wall_ms(), STORE_STAMPED, key, slice_str(user), items, hashes, (uint32_t)n),
+        0);
     f->store->ops->record(f->store, &batch);
     wait_flag(&done);
     buf_free(&batch.bytes);

@@ -7,8 +7,6 @@
 #include "base/err.h"
 #include "base/slice.h"
 
-enum { IMPORT_JSON_DEPTH = 32 }; /* of ignored values */
-
 /* Strict JSON (RFC 8259), except that bytes above 0x7f are not checked: ids are opaque. The keys come in any order,
  * each once; other keys are ignored. A value is a string, or a number, whose text is taken as it is. Escapes are
  * decoded in place, so the line can't be parsed twice. fields: unix_ms, user, item. Returns 0, or ERR_INVALID saying

@@ -3,7 +3,7 @@
  * bytes, moves to the front before the next read.
  *
  * Quotes make CSV the hard one. A record without a quote in its first line (nearly all) takes the way of TSV.
- * Otherwise import_csv_scan() finds where the record ends and where its fields are, before anything is changed. If it
+ * Otherwise csv_scan() finds where the record ends and where its fields are, before anything is changed. If it
  * is well formed, quotes are undone in place; should its content be wrong, all its lines are dropped together, so that
  * a piece of a quoted field is never taken for a record. If the quoting itself is wrong, only the first line is
  * dropped: one stray quote costs one line, not the rest of the file. No file makes that slow: where a first scan
@@ -15,8 +15,9 @@
 
 #include <stdlib.h>
 
+#include "base/calendar.h"
+#include "base/csv.h"
 #include "base/log.h"
-#include "cli/import/import_csv.h"
 #include "cli/import/import_json.h"
 #include "dedup/dedup.h"
 
@@ -24,9 +25,6 @@ enum {
     CAPACITY = 256 * 1024,
     SHOWN_MAX = 40, /* bytes of a bad value that an error repeats */
 };
-
-/* Times from 1 up to here are 1973 in milliseconds, but the years 1970 to 5138 in seconds. */
-static const int64_t LOOKS_LIKE_SECONDS = 100000000000;
 
 static const char *const names[IMPORT_FIELDS] = {"unix_ms", "user", "item"};
 static const char *const formats[] = {"auto", "tsv", "csv", "ndjson"};
@@ -126,7 +124,7 @@ static int parse_time(struct slice text, int64_t *at_ms, struct err *err)
         return err_set(err, ERR_INVALID, "unix_ms is %s, out of range", log_quote(shown));
     }
     *at_ms = negative ? -(int64_t)value : (int64_t)value;
-    if (*at_ms > 0 && *at_ms < LOOKS_LIKE_SECONDS) {
+    if (time_looks_like_seconds(*at_ms)) {
         return err_set(err, ERR_INVALID, "unix_ms is %s, which looks like seconds, expected milliseconds",
                        log_quote(shown));
     }
@@ -197,16 +195,16 @@ static enum import_answer quoted_row(struct import_reader *r, size_t line_len, s
     char *at = r->bytes + r->begin;
     size_t n = r->end - r->begin;
     bool cut = n > IMPORT_LINE_MAX;
-    struct import_csv_record record;
-    enum import_csv_answer answer = import_csv_scan(at, cut ? IMPORT_LINE_MAX + 1 : n, !cut && r->ended, &record);
-    if (answer == IMPORT_CSV_MORE && n <= IMPORT_LINE_MAX && !r->ended) {
+    struct csv_record record;
+    enum csv_answer answer = csv_scan(at, cut ? IMPORT_LINE_MAX + 1 : n, !cut && r->ended, &record);
+    if (answer == CSV_MORE && n <= IMPORT_LINE_MAX && !r->ended) {
         return IMPORT_MORE;
     }
     r->line = r->next_line;
     r->past_first = true;
-    if (answer != IMPORT_CSV_DONE) {
+    if (answer != CSV_DONE) {
         consume(r, line_len + newline, 1);
-        if (answer == IMPORT_CSV_WRONG) {
+        if (answer == CSV_WRONG) {
             return malformed(r, record.why);
         }
         return malformed(r, n > IMPORT_LINE_MAX ? "a quote isn't closed within 65536 bytes"
@@ -215,7 +213,7 @@ static enum import_answer quoted_row(struct import_reader *r, size_t line_len, s
     consume(r, record.len + (record.len < n), record.lines + 1);
     struct slice fields[IMPORT_FIELDS];
     for (size_t i = 0; i < IMPORT_FIELDS && i < record.n; i++) {
-        fields[i] = import_csv_field(at, &record, i);
+        fields[i] = csv_field(at, &record, i);
     }
     return make_row(r, fields, record.n, first, event);
 }

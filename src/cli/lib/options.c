@@ -17,7 +17,7 @@ enum { NAME_MAX_LEN = 64 };
 
 /* Copies of what was given as a value and is overwritten there, so that `ps` does not show it for as long as we run. */
 enum { SECRETS_MAX = 8 };
-static char secrets[SECRETS_MAX][CONFIG_TEXT];
+static char secrets[SECRETS_MAX][CONFIG_PROPERTIES_TEXT];
 static size_t n_secrets;
 
 static const char common_help[] =
@@ -111,7 +111,7 @@ static const char *hide(char *value)
         return value;
     }
     char *copy = secrets[n_secrets++];
-    snprintf(copy, CONFIG_TEXT, "%s", value);
+    snprintf(copy, CONFIG_PROPERTIES_TEXT, "%s", value);
     memset(value, '*', strlen(value));
     return copy;
 }
@@ -217,7 +217,8 @@ static int take_option(const struct cli_syntax *syntax, int argc, char **argv, i
         if (out->n_overrides == CLI_OVERRIDES_MAX) {
             return cli_misuse(syntax->command, "more than %d options", CLI_OVERRIDES_MAX);
         }
-        if (option->type == CONFIG_SECRET || option->type == CONFIG_SEED) {
+        if (option->type == CONFIG_SECRET || option->type == CONFIG_SEED ||
+            option->type == CONFIG_PROPERTIES) {
             value = hide((char *)value);
         }
         out->overrides[out->n_overrides++] = (struct cli_override){option->name, value};

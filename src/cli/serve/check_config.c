@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
+#include "kafka/message.h"
 #include "net/tls.h"
 #include "service/account_file.h"
 
@@ -20,8 +21,6 @@ static const char help[] = "Reads a configuration: lists what is wrong with it, 
                            "  unseen check-config /etc/unseen/unseen.conf\n"
                            "  unseen check-config --retention 12\n"
                            "  unseen check-config --sample > unseen.conf\n";
-
-enum { VALUE_TEXT = CONFIG_TEXT + 16 };
 
 struct problems {
     struct json *json;
@@ -41,7 +40,7 @@ static void problem_found(void *arg, const char *problem)
 
 static bool is_changed(const struct config *cfg, const struct config *defaults, const struct config_option *option)
 {
-    char a[VALUE_TEXT], b[VALUE_TEXT];
+    char a[CONFIG_VALUE_TEXT], b[CONFIG_VALUE_TEXT];
     config_text(cfg, option, a, sizeof a);
     config_text(defaults, option, b, sizeof b);
     return strcmp(a, b) != 0;
@@ -58,7 +57,7 @@ static const char *origin_name(int origin)
 
 static void print_people(const struct config *cfg, const char *path)
 {
-    char value[VALUE_TEXT];
+    char value[CONFIG_VALUE_TEXT];
     struct config defaults;
     struct table t;
     config_defaults(&defaults);
@@ -78,11 +77,14 @@ static void print_people(const struct config *cfg, const char *path)
     }
     table_end(&t, stdout);
     puts("\n* differs from the default");
+    if (cfg->kafka_properties[0] != '\0') {
+        puts("Whether librdkafka takes the properties of [kafka], it says when the service starts.");
+    }
 }
 
 static void print_json(struct json *j, const struct config *cfg)
 {
-    char value[VALUE_TEXT];
+    char value[CONFIG_VALUE_TEXT];
     struct config defaults;
     config_defaults(&defaults);
     json_open(j, "options", '{');
@@ -121,6 +123,14 @@ static int check_certificate(const struct config *cfg, struct err *err)
     return code;
 }
 
+static int check_messages(const struct config *cfg, struct err *err)
+{
+    struct message_rules *rules = NULL;
+    int code = cfg->kafka_brokers[0] != '\0' ? message_rules_new(cfg, &rules, err) : 0;
+    message_rules_free(rules);
+    return code;
+}
+
 /* Lists every problem it can: those of file and environment, then those that only the whole shows. */
 static void read_all(const struct cli_options *options, struct config *cfg, struct problems *problems)
 {
@@ -130,7 +140,7 @@ static void read_all(const struct cli_options *options, struct config *cfg, stru
         return;
     }
     if (rc < 0 || config_validate(cfg, &err) < 0 || config_read_passwords(cfg, &err) < 0 ||
-        check_accounts(cfg, &err) < 0 || check_certificate(cfg, &err) < 0) {
+        check_accounts(cfg, &err) < 0 || check_certificate(cfg, &err) < 0 || check_messages(cfg, &err) < 0) {
         problem_found(problems, err.text);
     } else if (calendar_set_zone(cfg->timezone) < 0) {
         problem_found(problems, "timezone is unknown");

@@ -23,6 +23,7 @@
 #include "dedup/sessions.h"
 #include "grpc/grpc.h"
 #include "http/http.h"
+#include "kafka/kafka.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
@@ -170,6 +171,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = mirror_start(cfg, store, &dedup->mirror, err);
     }
     if (rc == 0) {
+        rc = kafka_start(dedup, &dedup->kafka, err);
+    }
+    if (rc == 0) {
         rc = server_attach(server, dedup, err);
     }
     if (rc == 0) {
@@ -234,6 +238,7 @@ static int serve(struct serve_config *config, struct err *err)
     server_stop(server);
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
+    kafka_stop(dedup.kafka);
     if (dedup.store != NULL) {
         keep_sessions(&dedup);
         dedup.store->ops->close(dedup.store);
@@ -243,6 +248,7 @@ static int serve(struct serve_config *config, struct err *err)
     http_free(http);
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
+    kafka_free(dedup.kafka);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
     if (rc == 0) {

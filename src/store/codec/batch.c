@@ -1,13 +1,14 @@
 /* Packed events. One event:
  *
- *   u8 kind | i64 at | i64 key | u8 user length | u32 n | user | n x (u64 hash | u8 length | item)
+ *   u8 kind, +128 of a stated time | i64 at | i64 key | u8 user length | u32 n | user | n x (u64 hash | u8 length |
+ * item)
  *
  * in the machine's byte order: a batch never leaves the process. */
 #include "store/store.h"
 
 #include <string.h>
 
-enum { EVENT_HEAD = 1 + 8 + 8 + 1 + 4, ITEM_HEAD = 8 + 1 };
+enum { EVENT_HEAD = 1 + 8 + 8 + 1 + 4, ITEM_HEAD = 8 + 1, STATED = 0x80 };
 
 static uint8_t *put(uint8_t *at, const void *bytes, size_t len)
 {
@@ -15,8 +16,8 @@ static uint8_t *put(uint8_t *at, const void *bytes, size_t len)
     return at + len;
 }
 
-int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, int64_t key, struct slice user,
-                    const struct slice *items, const uint64_t *hashes, size_t n)
+int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_ms, enum store_time time, int64_t key,
+                    struct slice user, const struct slice *items, const uint64_t *hashes, size_t n)
 {
     size_t size = EVENT_HEAD + user.len;
     for (size_t i = 0; i < n; i++) {
@@ -28,7 +29,7 @@ int store_batch_add(struct store_batch *batch, enum store_kind kind, int64_t at_
     }
     uint8_t *at = (uint8_t *)batch->bytes.data + batch->bytes.len;
     uint32_t n32 = (uint32_t)n;
-    *at++ = (uint8_t)kind;
+    *at++ = (uint8_t)(kind | (time == STORE_STATED ? STATED : 0));
     at = put(at, &at_ms, sizeof at_ms);
     at = put(at, &key, sizeof key);
     *at++ = (uint8_t)user.len;
@@ -51,7 +52,8 @@ bool store_batch_next(const struct store_batch *batch, size_t *at, struct store_
         return false;
     }
     const uint8_t *p = (const uint8_t *)batch->bytes.data + *at;
-    out->kind = (enum store_kind) * p++;
+    out->kind = (enum store_kind)(*p & ~STATED);
+    out->time = (*p++ & STATED) != 0 ? STORE_STATED : STORE_STAMPED;
     memcpy(&out->at_ms, p, sizeof out->at_ms);
     p += sizeof out->at_ms;
     memcpy(&out->key, p, sizeof out->key);

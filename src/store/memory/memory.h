@@ -6,6 +6,7 @@
 
 #include "store/codec/deliveries.h"
 #include "store/memory/memory_store.h"
+#include "store/positions.h"
 #include "store/stats.h"
 #include "store/thread_queue.h"
 
@@ -48,6 +49,7 @@ struct memory_store {
     bool later;
     pthread_t thread;
     struct thread_queue queue;
+    struct position_set *positions;
 
     pthread_mutex_t clock_mutex;
     struct guard guard;

@@ -148,6 +148,7 @@ static int store_publish(struct store *base, const char *address, struct err *er
 static void free_store(struct memory_store *s)
 {
     memory_free_all(s);
+    position_set_free(s->positions);
     arena_free(&s->arena);
     delivered_codec_free(&s->codec);
     thread_queue_destroy(&s->queue);
@@ -164,6 +165,13 @@ static void store_close(struct store *base)
     pthread_join(s->thread, NULL);
     free_store(s);
 }
+
+static int find_position(struct store *base, struct slice source, int64_t *next)
+{
+    return position_set_find(memory_of(base)->positions, source, next);
+}
+
+static const struct store_positions_ops positions_ops = {.find = find_position};
 
 static const struct store_ops memory_ops = {
     .record = store_record,
@@ -194,7 +202,7 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
     if (s == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    s->base = (struct store){.engine = "memory", .ops = &memory_ops};
+    s->base = (struct store){.engine = "memory", .ops = &memory_ops, .positions = &positions_ops};
     s->cfg = cfg;
     s->later = o->later;
     s->seed = cfg->hash_seed;
@@ -205,6 +213,10 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->loaded, NULL);
     memory_clock_start(s, o->built_ms != 0 ? o->built_ms : clock_built_ms());
+    if ((s->positions = position_set_new()) == NULL) {
+        free_store(s);
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
     if (!cfg->hash_seed_given && getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) {
         free_store(s);
         return err_set(err, ERR_SYSTEM, "can't draw a seed: %s", strerror(errno));

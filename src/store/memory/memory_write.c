@@ -144,6 +144,11 @@ void memory_record(struct memory_store *s, struct store_batch *batch)
     struct copies copies = {.items = calloc(batch->rows + 1, sizeof(struct slice)),
                             .most = (size_t)config_now(s->cfg)->delivered_max};
     int result = memory_time_known(&s->base, &batch->err);
+    if (result == 0 && (result = position_set_admit(s->positions, batch)) < 0) {
+        free(copies.items);
+        batch->done(batch);
+        return;
+    }
     pthread_mutex_lock(&s->mutex);
     if (result == 0 && (copies.items == NULL || promise(s, batch, first_kept, &copies) < 0)) {
         result = memory_full(s, &batch->err);
@@ -151,6 +156,7 @@ void memory_record(struct memory_store *s, struct store_batch *batch)
     }
     if (result == 0) {
         apply(s, batch, first_kept, &copies);
+        position_set_move(s->positions, batch);
         s->stats.commits++;
         s->stats.rows_recorded += batch->rows;
     } else {

@@ -309,6 +309,7 @@ static void store_close(struct store *base)
     while (feed_sweep_step(s, true)) {
     }
     stager_note_end(s);
+    positions_close(s);
     feed_close(s);
     migration_users_close(s);
     close_file(&s->stager.db);
@@ -436,6 +437,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         .migration = &migration_ops,
         .feed = &sqlite_feed_ops,
         .sessions = &sessions_ops,
+        .positions = &sqlite_positions_ops,
     };
     s->cfg = cfg;
     if (options != NULL) {
@@ -472,13 +474,14 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     if ((result = choose_seed(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
         (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
         (result = migration_users_open(s, err)) < 0 || (result = feed_open(s, err)) < 0 ||
-        (result = start(s, err)) < 0) {
+        (result = positions_open(s, err)) < 0 || (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;
     return 0;
 
 close_files:
+    positions_close(s);
     feed_close(s);
     migration_users_close(s);
     free_slots(s);

@@ -38,6 +38,7 @@
 struct bulk;
 struct migration_users;
 struct feed;
+struct position_set;
 struct backup;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
@@ -153,6 +154,7 @@ struct sqlite_store {
     pthread_cond_t bulk_wake; /* of who waits for it */
     struct migration_users *users_to_migrate;
     struct feed *feed;
+    struct position_set *positions;
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */

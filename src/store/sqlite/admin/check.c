@@ -399,6 +399,7 @@ static int check_staging_tables(struct check *c, struct db *db, struct err *err)
     each_row(c, db, sql_statements[SQL_SET_ASIDE_FOUND], text_row, NULL);
     each_row(c, db, sql_statements[SQL_NOTED_PROBLEMS_FOUND], text_row, NULL);
     each_row(c, db, sql_statements[SQL_FEED_PROBLEMS_FOUND], text_row, NULL);
+    each_row(c, db, sql_statements[SQL_POSITIONS_PROBLEMS_FOUND], text_row, NULL);
     return check_views(c, db, err);
 }
 

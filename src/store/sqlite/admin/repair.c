@@ -354,6 +354,9 @@ int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void
     if (result == 0 && (result = db_open(&staging, folder, "staging", NULL, DB_WRITE_FULL, err)) == 0 &&
         (result = schema_staging(&staging, err)) == 0 && (result = db_begin(&staging, err)) == 0) {
         result = accepted = pair_accept(&staging, &r.db, did, arg, err);
+        if (result > 0) { /* plays are lost that sources outside may still have */
+            result = db_run(&staging, db_stmt(&staging, SQL_POSITIONS_AGAIN, err), err);
+        }
         if (result >= 0) {
             result = moved = repair_staging(&staging, did, arg, err);
         }

@@ -1,6 +1,6 @@
-/* What staging.db has of users who come from another Redis: notes, problems and the feed. To read a user once more
- * is harmless, so a note of which only the state is unclear waits again. An event that can't be read is lost, and so
- * are the feed's consumers from then on. */
+/* What staging.db has of users who come from another Redis: notes, problems and the feed; and of other sources. To read
+ * a user or a source once more is harmless, so a note of which only the state is unclear waits again. An event that
+ * can't be read is lost, and so are the feed's consumers from then on. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -38,6 +38,8 @@ int repair_legacy(struct db *db, void (*did)(void *arg, const char *what), void 
         {SQL_REPAIR_FEED_CONSUMERS, "staging.db: %d consumer%s of the feed set anew, and lost from now on"},
         {SQL_REPAIR_FEED_NAMES, "staging.db: %d consumer%s of the feed without a name removed"},
         {SQL_REPAIR_FEED_MIRROR, "staging.db: the feed's events are the mirror's, which is lost (%d consumer%s)"},
+        {SQL_REPAIR_POSITIONS, "staging.db: %d position%s that can't be read, read again from the source's beginning"},
+        {SQL_REPAIR_SOURCES, "staging.db: %d position%s of a source that can't be read, removed"},
     };
     int repairs = 0;
     int result = 0;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 #include "store/ring.h"
 #include "store/sqlite/admin/salvage.h"
 #include "store/sqlite/admin/salvage_table.h"
@@ -94,6 +95,22 @@ static int take_feed(struct salvage *s, struct err *err)
     return result < 0 ? result : run(&s->to, SQL_REPAIR_FEED_MIRROR, err);
 }
 
+/* They must not be ahead of the plays that could be saved, of either file. */
+static int take_positions(struct salvage *s, struct err *err)
+{
+    int result = salvage_copy(s, "positions", "source, next", err);
+    if (result < 0 || s->losses == 0) {
+        return result;
+    }
+    result = db_run(&s->to, db_stmt(&s->to, SQL_POSITIONS_AGAIN, err), err);
+    int sources = sqlite3_changes(s->to.handle);
+    if (result == 0 && sources > 0) {
+        salvage_tell(s, "staging.db: positions: %d source%s to be read again from the beginning", sources,
+                     plural((uint64_t)sources));
+    }
+    return result;
+}
+
 int salvage_staging(struct salvage *s, struct err *err)
 {
     struct slot_tables tables;
@@ -110,5 +127,5 @@ int salvage_staging(struct salvage *s, struct err *err)
         (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0) {
         return result;
     }
-    return take_feed(s, err);
+    return (result = take_feed(s, err)) < 0 ? result : take_positions(s, err);
 }

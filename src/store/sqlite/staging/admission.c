@@ -107,5 +107,6 @@ int stager_admit(struct sqlite_store *s, struct store_batch *batch, uint64_t row
     if (s->stager.memory == RING_FULL) {
         return 1;
     }
-    return check_fits(s, batch, s->stager.next_id + rows_before);
+    int result = check_fits(s, batch, s->stager.next_id + rows_before);
+    return result < 0 ? result : position_set_admit(s->positions, batch);
 }

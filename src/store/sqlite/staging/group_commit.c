@@ -93,6 +93,9 @@ int stager_undo(struct sqlite_store *s, struct err *err)
     if (result == 0) { /* their ids are used */
         result = db_meta_raise(&st->db, "high_water", (int64_t)st->next_id - 1, err);
     }
+    if (result == 0) {
+        result = positions_undo(s, err);
+    }
     return result < 0 ? result : feed_undo(s, st->undo_from, st->undo_to, err);
 }
 
@@ -130,6 +133,7 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
                 result = feed_add(s, &event, from, err);
             }
         }
+        result = result < 0 ? result : positions_write(s, batch, err);
     }
     if (result == 0) {
         result = feed_before_commit(s, err);
@@ -267,6 +271,9 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
         if (result == 0 && (result = index_batch(s, batch, &indexed)) < 0) {
             err = batch->err; /* also of the batches behind it, whose rows go with its own */
             stager_undo_later(s, indexed, id);
+        }
+        if (result == 0) {
+            position_set_move(s->positions, batch);
         }
     }
     if (committed) {

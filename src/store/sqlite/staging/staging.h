@@ -9,6 +9,7 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "store/migration.h"
+#include "store/positions.h"
 #include "store/ring.h"
 #include "store/ring_turns.h"
 #include "store/saved_sessions.h"
@@ -91,7 +92,8 @@ void stager_free(struct sqlite_store *s); /* answers what is left; the historian
 /* group_commit.c: commits the batches first .. end (excluded) and answers them */
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end);
 void stager_gather(struct stager *st); /* before: waits a moment for those who were answered last */
-/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, and in the feed. */
+/* Inside a transaction: deletes what a commit of unknown outcome may have left in the open slot, in the feed, and among
+ * the positions. */
 int stager_undo(struct sqlite_store *s, struct err *err);
 /* Inside a transaction: what history.db has made durable, since rows are deleted in reliance on it (pair.h). */
 int stager_note_flushes(struct sqlite_store *s, struct err *err);
@@ -141,6 +143,15 @@ int kept_put(struct store *base, bool (*next)(void *arg, struct store_session *o
 int kept_take(struct store *base, void (*each)(void *arg, const struct store_session *kept), void *arg,
               struct err *err);
 void kept_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
+
+/* positions.c (store/positions.h) */
+extern const struct store_positions_ops sqlite_positions_ops;
+int positions_open(struct sqlite_store *s, struct err *err); /* at start, before threads */
+void positions_close(struct sqlite_store *s);
+/* The stager's, inside its transaction: a batch's own; and all that are durable, in place of what a commit of unknown
+ * outcome may have left. */
+int positions_write(struct sqlite_store *s, const struct store_batch *batch, struct err *err);
+int positions_undo(struct sqlite_store *s, struct err *err);
 
 /* clock.c. Any thread: */
 void store_now(struct store *base, int64_t *later, int64_t *earlier);

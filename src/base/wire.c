@@ -1,4 +1,4 @@
-#include "grpc/wire.h"
+#include "base/wire.h"
 
 #include <string.h>
 
@@ -88,6 +88,16 @@ int wire_next(struct wire *w, struct wire_field *f, struct err *err)
     }
     w->at += n;
     return f->type == WIRE_BYTES ? take(w, f, f->value, err) : 1;
+}
+
+int wire_next_packed(struct wire *w, uint64_t *value, struct err *err)
+{
+    if (w->at == w->end) {
+        return 0;
+    }
+    size_t n = get_varint(w->at, w->end, value);
+    w->at += n;
+    return n > 0 ? 1 : bad_varint(w, "a number of its list", err);
 }
 
 /* --- writing --- */

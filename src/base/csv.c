@@ -1,4 +1,4 @@
-#include "cli/import/import_csv.h"
+#include "base/csv.h"
 
 /* Finds the end of the quoted part that begins at i. Returns the index of the closing quote (which the next byte, if
  * it is still to come, may turn into an escape), or n when there is none. */
@@ -21,10 +21,11 @@ static size_t quoted_end(const char *at, size_t i, size_t n, bool *escapes, size
     }
 }
 
-enum import_csv_answer import_csv_scan(const char *at, size_t n, bool ended, struct import_csv_record *out)
+enum csv_answer csv_scan(const char *at, size_t n, bool ended, struct csv_record *out)
 {
     size_t i = 0;
-    memset(out, 0, sizeof(*out));
+    out->len = out->lines = out->n = 0; /* the fields are many */
+    out->why = NULL;
     for (;;) {
         size_t from = i;
         size_t to;
@@ -33,14 +34,14 @@ enum import_csv_answer import_csv_scan(const char *at, size_t n, bool ended, str
             from++;
             to = quoted_end(at, from, n, &escapes, &out->lines);
             if (to == n) {
-                return IMPORT_CSV_MORE;
+                return CSV_MORE;
             }
             i = to + 1;
             bool end_of_line = i < n && at[i] == '\r' && (i + 1 == n || at[i + 1] == '\n');
             i += end_of_line;
             if (i < n && at[i] != ',' && at[i] != '\n') {
                 out->why = "text after a closing quote";
-                return IMPORT_CSV_WRONG;
+                return CSV_WRONG;
             }
         } else {
             while (i < n && at[i] != ',' && at[i] != '\n' && at[i] != '"') {
@@ -48,7 +49,7 @@ enum import_csv_answer import_csv_scan(const char *at, size_t n, bool ended, str
             }
             if (i < n && at[i] == '"') {
                 out->why = "a quote inside a field that doesn't begin with one";
-                return IMPORT_CSV_WRONG;
+                return CSV_WRONG;
             }
             to = i;
             bool end_of_line = i == n || at[i] == '\n';
@@ -57,9 +58,9 @@ enum import_csv_answer import_csv_scan(const char *at, size_t n, bool ended, str
             }
         }
         if (i == n && !ended) {
-            return IMPORT_CSV_MORE;
+            return CSV_MORE;
         }
-        if (out->n < IMPORT_CSV_FIELDS) {
+        if (out->n < CSV_FIELDS) {
             out->fields[out->n].from = from;
             out->fields[out->n].to = to;
             out->fields[out->n].escapes = escapes;
@@ -67,13 +68,13 @@ enum import_csv_answer import_csv_scan(const char *at, size_t n, bool ended, str
         out->n++;
         if (i == n || at[i] == '\n') {
             out->len = i;
-            return IMPORT_CSV_DONE;
+            return CSV_DONE;
         }
         i++;
     }
 }
 
-struct slice import_csv_field(char *at, const struct import_csv_record *record, size_t i)
+struct slice csv_field(char *at, const struct csv_record *record, size_t i)
 {
     char *text = at + record->fields[i].from;
     size_t len = record->fields[i].to - record->fields[i].from;

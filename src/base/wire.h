@@ -4,8 +4,8 @@
  * is not repeated and comes twice: the last one counts. Numbers, flags and texts that are zero or empty are not
  * written.
  */
-#ifndef UNSEEN_GRPC_WIRE_H
-#define UNSEEN_GRPC_WIRE_H
+#ifndef UNSEEN_BASE_WIRE_H
+#define UNSEEN_BASE_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +39,9 @@ static inline struct wire wire_of(struct slice message)
 /* The next field: 1, 0 at the end of the message, or ERR_INVALID with a text to be put behind the field's name. err
  * may be NULL. */
 int wire_next(struct wire *w, struct wire_field *f, struct err *err);
+
+/* The next number of a packed list, in the same way. */
+int wire_next_packed(struct wire *w, uint64_t *value, struct err *err);
 
 /* --- writing --- */
 

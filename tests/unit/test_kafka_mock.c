@@ -1,0 +1,364 @@
+/* The consumer of Kafka, its module and librdkafka, against librdkafka's mock cluster: brokers that misbehave on
+ * demand. One cluster for each test; what is produced is plain JSON. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "kafka/kafka.h"
+#include "store/positions.h"
+#include "tests/lib/store_fixture.h"
+#include "tests/lib/world_fixture.h"
+
+enum { PARTITIONS = 4, WAIT_S = 60, OFFSET_COMMIT = 8, FETCH = 1 };
+
+struct fixture {
+    struct world world;
+    char folder[64];
+    rd_kafka_t *producer;
+    rd_kafka_mock_cluster_t *cluster;
+    struct kafka *kafka;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    char text[256];
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    assert_int_equal(rd_kafka_conf_set(conf, "test.mock.num.brokers", "1", text, sizeof text), RD_KAFKA_CONF_OK);
+    f->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
+    assert_non_null(f->producer);
+    f->cluster = rd_kafka_handle_mock_cluster(f->producer);
+    assert_int_equal(rd_kafka_mock_topic_create(f->cluster, "plays", PARTITIONS, 1), RD_KAFKA_RESP_ERR_NO_ERROR);
+    world_fixture_init(&f->world, "kafka", START, f->folder);
+    struct config *cfg = &f->world.cfg;
+    snprintf(cfg->kafka_brokers, sizeof cfg->kafka_brokers, "%s", rd_kafka_mock_cluster_bootstraps(f->cluster));
+    snprintf(cfg->kafka_topics, sizeof cfg->kafka_topics, "plays");
+    snprintf(cfg->modules, sizeof cfg->modules, "%s", BUILDDIR);
+    start(&f->world);
+    *state = f;
+    return 0;
+}
+
+static void begin(struct fixture *f)
+{
+    struct err err = {0};
+    if (kafka_start(&f->world.dedup, &f->kafka, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void end(struct fixture *f)
+{
+    kafka_stop(f->kafka);
+    kafka_free(f->kafka);
+    f->kafka = NULL;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    end(f);
+    world_fixture_end(&f->world, f->folder);
+    rd_kafka_destroy(f->producer);
+    free(f);
+    return 0;
+}
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static void produce(struct fixture *f, int partition, const char *text)
+{
+    assert_int_equal(rd_kafka_producev(f->producer, RD_KAFKA_V_TOPIC("plays"), RD_KAFKA_V_PARTITION(partition),
+                                       RD_KAFKA_V_VALUE((void *)(uintptr_t)text, strlen(text)),
+                                       RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_TIMESTAMP(START),
+                                       RD_KAFKA_V_END),
+                     RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+static void produce_play(struct fixture *f, int partition, int user, int item)
+{
+    char text[128];
+    snprintf(text, sizeof text, "{\"user\":\"u%d\",\"item\":\"i%d\",\"time\":%lld}", user, item, (long long)START);
+    produce(f, partition, text);
+}
+
+static void produced(struct fixture *f)
+{
+    assert_int_equal(rd_kafka_flush(f->producer, WAIT_S * 1000), RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+static struct kafka_state look(struct fixture *f)
+{
+    struct kafka_state state;
+    kafka_look(f->kafka, &state, NULL, 0);
+    return state;
+}
+
+/* Until the condition holds; the state is there for it as s. */
+#define UNTIL(f, condition)                                                                                            \
+    for (int64_t until_us_ = clock_stopwatch_us() + WAIT_S * INT64_C(1000000);;) {                                     \
+        struct kafka_state s = look(f);                                                                                \
+        if (condition) {                                                                                               \
+            break;                                                                                                     \
+        }                                                                                                              \
+        if (clock_stopwatch_us() > until_us_) {                                                                        \
+            fail_msg("%s: %s, %llu messages, error %s, cause %s", #condition, kafka_doing_name(s.doing),               \
+                     (unsigned long long)s.messages, s.error, s.cause);                                                \
+        }                                                                                                              \
+        usleep(2000);                                                                                                  \
+    }
+
+static bool all_seen(struct fixture *f, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        char user[16], item[16];
+        snprintf(user, sizeof user, "u%d", i);
+        snprintf(item, sizeof item, "i%d", i);
+        if (!is_seen(&f->world, user, item)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void produce_plays(struct fixture *f, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        produce_play(f, i % PARTITIONS, i, i);
+    }
+    produced(f);
+}
+
+static void test_plays_arrive(void **state)
+{
+    struct fixture *f = *state;
+    produce_plays(f, 0, 1000);
+    begin(f);
+    UNTIL(f, s.plays == 1000 && s.lag == 0 && s.doing == KAFKA_READING);
+    assert_true(all_seen(f, 0, 1000));
+    struct kafka_partition partitions[PARTITIONS];
+    struct kafka_state s;
+    assert_int_equal(kafka_look(f->kafka, &s, partitions, PARTITIONS), PARTITIONS);
+    for (int i = 0; i < PARTITIONS; i++) {
+        assert_string_equal(partitions[i].topic, "plays");
+        assert_int_equal(partitions[i].partition, i);
+        assert_int_equal(partitions[i].next, 250);
+        assert_int_equal(partitions[i].end, 250);
+    }
+}
+
+/* The folder's positions count, and not the broker's: a broker that has never heard of the group is told. */
+static void test_goes_on_where_the_folder_was(void **state)
+{
+    struct fixture *f = *state;
+    produce_plays(f, 0, 100);
+    begin(f);
+    UNTIL(f, s.plays == 100);
+    end(f);
+    world_stop(&f->world);
+    start(&f->world);
+    produce_plays(f, 100, 150);
+    snprintf(f->world.cfg.kafka_group, sizeof f->world.cfg.kafka_group, "another");
+    begin(f);
+    UNTIL(f, s.plays >= 50 && s.lag == 0);
+    assert_int_equal(look(f).plays, 50);
+    assert_true(all_seen(f, 0, 150));
+}
+
+/* Where "latest" was is written down at once, so that nothing is missed while nobody reads. */
+static void test_latest_is_latest_of_then(void **state)
+{
+    struct fixture *f = *state;
+    snprintf(f->world.cfg.kafka_start, sizeof f->world.cfg.kafka_start, "latest");
+    produce_plays(f, 0, 100);
+    begin(f);
+    UNTIL(f, s.lag == 0);
+    end(f);
+    produce_plays(f, 100, 140);
+    begin(f);
+    UNTIL(f, s.plays >= 40 && s.lag == 0);
+    assert_int_equal(look(f).plays, 40);
+    assert_true(all_seen(f, 100, 140));
+    assert_false(is_seen(&f->world, "u5", "i5"));
+}
+
+/* What can't be read is passed over, once it is a dead letter; so are messages without a value, and old events. */
+static void test_what_is_no_play(void **state)
+{
+    struct fixture *f = *state;
+    produce(f, 0, "{\"user\":\"u0\"}");
+    produce(f, 0, "{\"user\":\"u0\",\"item\":\"old\",\"time\":1500000000000}");
+    produce(f, 0, "{\"user\":\"u0\",\"item\":\"seconds\",\"time\":1795255200}");
+    produce(f, 0, "{\"user\":\"u0\",\"item\":\"i0\",\"type\":\"delivery\"}");
+    assert_int_equal(rd_kafka_producev(f->producer, RD_KAFKA_V_TOPIC("plays"), RD_KAFKA_V_PARTITION(0),
+                                       RD_KAFKA_V_KEY("key", 3), RD_KAFKA_V_END),
+                     RD_KAFKA_RESP_ERR_NO_ERROR);
+    produced(f);
+    begin(f);
+    UNTIL(f, s.messages == 5 && s.lag == 0);
+    struct kafka_state s = look(f);
+    assert_int_equal(s.dead, 2);
+    assert_int_equal(s.too_old, 1);
+    assert_int_equal(s.nulls, 1);
+    assert_int_equal(s.deliveries, 1);
+    assert_int_equal(s.plays, 0);
+    assert_int_equal(s.dead_letters, 2);
+    assert_true(is_seen(&f->world, "u0", "i0"));
+}
+
+/* Another topic of that name is read from its beginning. */
+static void test_a_log_that_ends_before_us(void **state)
+{
+    struct fixture *f = *state;
+    produce_plays(f, 0, 100);
+    begin(f);
+    UNTIL(f, s.plays == 100);
+    end(f);
+    char source[STORE_SOURCE_MAX];
+    char *id = rd_kafka_clusterid(f->producer, 1000);
+    assert_non_null(id);
+    int n = snprintf(source, sizeof source, "kafka/%s/plays/1", id);
+    rd_kafka_mem_free(f->producer, id);
+    struct store_position ahead = {slice_of(source, (size_t)n), 5000};
+    struct store_batch batch = {.positions = &ahead, .n_positions = 1};
+    int raised = 0;
+    batch.done = batch_done;
+    batch.owner = &raised;
+    f->world.store->ops->record(f->world.store, &batch);
+    wait_flag(&raised);
+    assert_int_equal(batch.err.code, 0);
+    begin(f);
+    UNTIL(f, s.plays == 25 && s.lag == 0);
+    struct kafka_partition p[PARTITIONS];
+    struct kafka_state state_now;
+    kafka_look(f->kafka, &state_now, p, PARTITIONS);
+    assert_non_null(strstr(p[1].error, "ends before our offset"));
+}
+
+/* Commits that a broker refuses change nothing here: ours are the ones that count. */
+static void test_refused_commits(void **state)
+{
+    struct fixture *f = *state;
+    rd_kafka_mock_push_request_errors(f->cluster, OFFSET_COMMIT, 4, RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS,
+                                      RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID,
+                                      RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED);
+    produce_plays(f, 0, 200);
+    begin(f);
+    UNTIL(f, s.plays == 200);
+    end(f);
+    produce_plays(f, 200, 300);
+    begin(f);
+    UNTIL(f, s.plays >= 100 && s.lag == 0);
+    assert_int_equal(look(f).plays, 100);
+    assert_true(all_seen(f, 0, 300));
+}
+
+/* A store that takes nothing pauses the reading; nothing is lost or left behind. */
+static void test_full_disk(void **state)
+{
+    struct fixture *f = *state;
+    produce_plays(f, 0, 100);
+    begin(f);
+    UNTIL(f, s.plays == 100);
+    vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "staging", 1, true, VFS_FULL});
+    produce_plays(f, 100, 300);
+    UNTIL(f, s.doing == KAFKA_PAUSED);
+    assert_true(look(f).cause[0] != '\0');
+    vfs_fault_heal();
+    UNTIL(f, s.plays == 300 && s.doing == KAFKA_READING);
+    assert_true(all_seen(f, 0, 300));
+}
+
+/* Two members share, and what both have is all. */
+static void test_two_members(void **state)
+{
+    struct fixture *f = *state;
+    struct world other;
+    char folder[64];
+    produce_plays(f, 0, 400);
+    begin(f);
+    UNTIL(f, s.plays == 400);
+    world_fixture_init(&other, "kafka", START, folder);
+    memcpy(other.cfg.kafka_brokers, f->world.cfg.kafka_brokers, sizeof other.cfg.kafka_brokers);
+    memcpy(other.cfg.kafka_topics, f->world.cfg.kafka_topics, sizeof other.cfg.kafka_topics);
+    memcpy(other.cfg.modules, f->world.cfg.modules, sizeof other.cfg.modules);
+    start(&other);
+    struct kafka *second;
+    struct err err = {0};
+    assert_int_equal(kafka_start(&other.dedup, &second, &err), 0);
+    UNTIL(f, s.n_partitions == PARTITIONS / 2);
+    produce_plays(f, 400, 800);
+    for (uint64_t plays = 0; plays < 800;) {
+        struct kafka_state s;
+        kafka_look(second, &s, NULL, 0);
+        plays = s.plays + look(f).plays;
+        usleep(2000);
+    }
+    kafka_stop(second);
+    kafka_free(second);
+    UNTIL(f, s.n_partitions == PARTITIONS);
+    world_fixture_end(&other, folder);
+}
+
+/* It ends in bounded time though no broker answers any more. */
+static void test_ends_without_brokers(void **state)
+{
+    struct fixture *f = *state;
+    produce_plays(f, 0, 10);
+    begin(f);
+    UNTIL(f, s.plays == 10);
+    rd_kafka_mock_broker_set_down(f->cluster, 1);
+    UNTIL(f, s.doing == KAFKA_CONNECTING && s.cause[0] != '\0');
+    int64_t before_us = clock_stopwatch_us();
+    end(f);
+    assert_true(clock_stopwatch_us() - before_us < 20 * INT64_C(1000000));
+}
+
+static void test_a_property_that_is_none(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    snprintf(f->world.cfg.kafka_properties, sizeof f->world.cfg.kafka_properties, "rdkafka.no.such=1");
+    assert_int_equal(kafka_start(&f->world.dedup, &f->kafka, &err), ERR_INVALID);
+    assert_non_null(strstr(err.text, "no.such"));
+}
+
+static void test_no_module(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    snprintf(f->world.cfg.modules, sizeof f->world.cfg.modules, "%s", f->folder);
+    assert_int_equal(kafka_start(&f->world.dedup, &f->kafka, &err), ERR_ABSENT);
+    assert_non_null(strstr(err.text, "install the package unseen-kafka"));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(test_plays_arrive),
+        TEST(test_goes_on_where_the_folder_was),
+        TEST(test_latest_is_latest_of_then),
+        TEST(test_what_is_no_play),
+        TEST(test_a_log_that_ends_before_us),
+        TEST(test_refused_commits),
+        TEST(test_full_disk),
+        TEST(test_two_members),
+        TEST(test_ends_without_brokers),
+        TEST(test_a_property_that_is_none),
+        TEST(test_no_module),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
