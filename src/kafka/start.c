@@ -129,6 +129,7 @@ int kafka_new(const struct client_ops *ops, const struct dedup *dedup, const str
     pthread_mutex_init(&k->mutex, NULL);
     pthread_cond_init(&k->answered, NULL);
     k->shown.doing = KAFKA_CONNECTING;
+    k->shown.lag = k->shown.lag_ms = -1;
     snprintf(k->shown.group, sizeof k->shown.group, "%s", k->cfg->kafka_group);
     group_init(k, &k->groups[0]);
     group_init(k, &k->groups[1]);

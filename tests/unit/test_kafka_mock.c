@@ -44,6 +44,7 @@ static int setup(void **state)
     struct config *cfg = &f->world.cfg;
     snprintf(cfg->kafka_brokers, sizeof cfg->kafka_brokers, "%s", rd_kafka_mock_cluster_bootstraps(f->cluster));
     snprintf(cfg->kafka_topics, sizeof cfg->kafka_topics, "plays");
+    snprintf(cfg->kafka_properties, sizeof cfg->kafka_properties, "session.timeout.ms=6000");
     snprintf(cfg->modules, sizeof cfg->modules, "%s", BUILDDIR);
     start(&f->world);
     *state = f;
