@@ -42,14 +42,3 @@ void kafka_figures_each(const struct kafka_state *s, figure_visit *visit, void *
         visit(arg, &figures[i].figure, figures[i].value);
     }
 }
-
-/* Until something reads: then there is a stronger one. */
-__attribute__((weak)) size_t kafka_look(struct kafka *k, struct kafka_state *state, struct kafka_partition *partitions,
-                                        size_t max)
-{
-    (void)k;
-    (void)partitions;
-    (void)max;
-    *state = (struct kafka_state){.doing = KAFKA_OFF};
-    return 0;
-}

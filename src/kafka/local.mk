@@ -20,7 +20,9 @@ libunseen_a_SOURCES += \
 	src/kafka/show.c \
 	src/kafka/show.h \
 	src/kafka/start.c \
-	src/kafka/start.h
+	src/kafka/start.h \
+	src/kafka/version.c \
+	src/kafka/version.h
 
 # The module: alone with librdkafka, with nothing visible but what module.h names. Never with a sanitizer, as unseen.so.
 if WITH_RDKAFKA

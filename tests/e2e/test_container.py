@@ -9,19 +9,21 @@ import subprocess
 
 import pytest
 
-from conftest import REPO, UNSEEN, run
+from conftest import BUILD, REPO, UNSEEN, run
 
 RECIPE = (REPO / "packaging/container/Containerfile").read_text()
 # Debian's names of what configure.ac asks pkg-config for, and of the libraries that then are linked. Debian 12 has no
 # llhttp, but what that came from, which configure takes then.
 DEBIAN = {"sqlite3": "libsqlite3", "libuv": "libuv1", "libxxhash": "libxxhash", "libzstd": "libzstd", "inih": "libinih",
           "zlib": "zlib1g", "libllhttp": "libhttp-parser", "jansson": "libjansson", "libcrypt": "libcrypt",
-          "hiredis": "libhiredis", "libnghttp2": "libnghttp2", "openssl": "libssl", "libcurl": "libcurl4-openssl"}
+          "hiredis": "libhiredis", "libnghttp2": "libnghttp2", "openssl": "libssl", "libcurl": "libcurl4-openssl",
+          "rdkafka": "librdkafka"}
 SONAMES = {"libsqlite3.so.0": "libsqlite3-0", "libuv.so.1": "libuv1", "libxxhash.so.0": "libxxhash0",
            "libzstd.so.1": "libzstd1", "libinih.so.1": "libinih1", "libz.so.1": "zlib1g",
            "libhttp_parser.so.2.9": "libhttp-parser2.9", "libjansson.so.4": "libjansson4",
            "libhiredis.so.0.14": "libhiredis0.14", "libcrypt.so.1": "libcrypt1",
-           "libnghttp2.so.14": "libnghttp2-14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3", "libcurl.so.4": "libcurl4"}
+           "libnghttp2.so.14": "libnghttp2-14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3",
+           "libcurl.so.4": "libcurl4", "librdkafka.so.1": "librdkafka1"}
 
 
 def stages():
@@ -55,9 +57,16 @@ def test_the_build_stage_has_what_configure_asks_for():
     assert {f"{name}-dev" for name in DEBIAN.values()} <= installed(BUILD_STAGE)
 
 
+def linked_with(file):
+    shown = subprocess.run(["readelf", "-d", file], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", shown)
+
+
 def test_the_image_has_what_the_binary_is_linked_with():
-    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", subprocess.run(["readelf", "-d", UNSEEN], capture_output=True, text=True,
-                                                               check=True).stdout)
+    needed = linked_with(UNSEEN)
+    assert "librdkafka.so.1" not in needed  # that is the module's
+    module = BUILD / "unseen_kafka.so"
+    needed += linked_with(module) if module.exists() else []
     system = ("libc.", "libm.", "libgcc_s.", "ld-linux", "libasan.", "libubsan.", "libtsan.")
     libraries = [name for name in needed if not name.startswith(system)]
     assert libraries and {SONAMES[name] for name in libraries} <= installed(LAST_STAGE)
@@ -70,13 +79,13 @@ def configure_lines():
 
 
 @pytest.mark.parametrize("kind", configure_lines())
-@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2"])
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2", "rdkafka"])
 def test_packages_are_not_built_without(kind, library):
     assert f"--with-{library}=yes" in configure_lines()[kind]
 
 
 @pytest.mark.skipif(not (REPO / "configure").exists(), reason="configure was not made in the source folder")
-@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2"])
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2", "rdkafka"])
 @pytest.mark.parametrize("asked, code", [("yes", 1), ("no", 0)])
 def test_configure_fails_without_a_library_that_is_asked_for(folder, library, asked, code):
     """pkg-config finds everything but that."""

@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <xxhash.h>
 #include <zstd.h>
@@ -9,6 +10,7 @@
 #include "cli/lib/versions.h"
 #include "grpc/grpc.h"
 #include "http/version.h"
+#include "kafka/version.h"
 #include "legacy/redis.h"
 #include "net/tls.h"
 #include "net/version.h"
@@ -16,13 +18,16 @@
 #include "service/account_file.h"
 #include "store/factory.h"
 
-static const char help[] = "Prints the versions of Unseen and its libraries, and which stores there are.\n\n"
-                           "Usage: unseen version [--json]\n\n"
-                           "Options:\n"
-                           "      --json             print JSON\n\n"
-                           "Examples:\n"
-                           "  unseen version\n"
-                           "  unseen version --json\n";
+static const char help[] =
+    "Prints the versions of Unseen and its libraries, and which stores there are.\n\n"
+    "Usage: unseen version [--json]\n\n"
+    "librdkafka is that of the module for Kafka, from the package unseen-kafka. It is looked for\n"
+    "where the program was installed, or in the folder $UNSEEN_MODULES.\n\n"
+    "Options:\n"
+    "      --json             print JSON\n\n"
+    "Examples:\n"
+    "  unseen version\n"
+    "  unseen version --json\n";
 
 void versions_get(struct versions *out)
 {
@@ -53,11 +58,12 @@ int cli_version(int argc, char **argv)
         return exit_code;
     }
     versions_get(&v);
+    const char *librdkafka = kafka_library_version(getenv("UNSEEN_MODULES"));
     if (!json) {
         printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, libxcrypt %s, hiredis %s, "
-               "nghttp2 %s, OpenSSL %s, libcurl %s; stores:",
+               "nghttp2 %s, OpenSSL %s, libcurl %s, librdkafka %s; stores:",
                UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.libxcrypt,
-               v.hiredis, v.nghttp2, v.openssl, v.libcurl);
+               v.hiredis, v.nghttp2, v.openssl, v.libcurl, librdkafka);
         for (size_t i = 0; i < store_engines_count; i++) {
             printf(" %s", store_engines[i].name);
         }
@@ -78,6 +84,7 @@ int cli_version(int argc, char **argv)
     json_text(&j, "nghttp2", v.nghttp2);
     json_text(&j, "openssl", v.openssl);
     json_text(&j, "libcurl", v.libcurl);
+    json_text(&j, "librdkafka", librdkafka);
     json_open(&j, "stores", '[');
     for (size_t i = 0; i < store_engines_count; i++) {
         json_text(&j, NULL, store_engines[i].name);

@@ -1,0 +1,64 @@
+"""What is shown of Kafka where no broker answers, and what is said where its module is not installed."""
+import json
+import os
+import re
+import time
+
+import pytest
+
+from conftest import BUILD, PATIENCE, free_port, run
+from resp import flat
+from test_http import Asker
+from test_metrics import scrape_until
+from test_page import validate
+
+MODULE = BUILD / "unseen_kafka.so"
+needs_module = pytest.mark.skipif(not MODULE.exists(), reason="configured without librdkafka")
+
+
+def librdkafka(folder):
+    return json.loads(run("version", "--json", env={**os.environ, "UNSEEN_MODULES": str(folder)}).stdout)["librdkafka"]
+
+
+def test_without_the_module(folder):
+    done = run("serve", "-c", os.devnull, "--data", folder / "data", "--listen", "none", "--http", "none", "--grpc", "none",
+               "--unix-socket", folder / "socket", "--modules", folder, "--kafka-brokers", "127.0.0.1:1", "--kafka-topics", "plays",
+               check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[-1] == (
+        f"unseen: {folder}/unseen_kafka.so is not there: install the package unseen-kafka, or set the option modules")
+    assert librdkafka(folder) == "not installed"
+    (folder / "unseen_kafka.so").write_text("no library")
+    assert librdkafka(folder) == "not usable"
+
+
+@needs_module
+def test_the_version_names_it():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", librdkafka(BUILD))
+    text = run("version", env={**os.environ, "UNSEEN_MODULES": str(BUILD)}).stdout.decode()
+    assert f", librdkafka {librdkafka(BUILD)}; stores:" in text
+
+
+@needs_module
+def test_no_broker_answers(make_server):
+    server = make_server(http="127.0.0.1:0", modules=BUILD, kafka_brokers=f"127.0.0.1:{free_port()}", kafka_topics="plays",
+                         kafka_group="the-group")
+    scrape_until(server, lambda m: m["unseen_kafka_errors_total"] > 0 and m['unseen_kafka_state{state="connecting"}'] == 1)
+    with server.client() as c:
+        told = flat(c.command("KAFKA"))
+        deadline = time.monotonic() + PATIENCE
+        while b"refused" not in told["cause"]:
+            assert time.monotonic() < deadline, told
+            time.sleep(0.01)
+            told = flat(c.command("KAFKA"))
+        assert told["state"] == b"connecting" and told["group"] == b"the-group"
+        assert (told["assigned"], told["lag"], told["lag_ms"], told["partitions"]) == (0, -1, -1, [])
+        assert b"kafka_state:connecting\r\n" in c.command("INFO", "kafka")
+    done = run("kafka", "--status", "--data", server.data, check=False)
+    assert done.returncode == 1 and done.stdout.startswith(b"connecting: ")
+    assert json.loads(run("kafka", "--status", "--json", "--data", server.data, check=False).stdout)["lag"] == -1
+    with Asker(server) as asker:
+        asker.http.request("GET", "/v1/status")
+        status = json.loads(asker.http.getresponse().read())
+    validate(status, "Status")
+    assert status["kafka"]["state"] == "connecting" and status["kafka"]["lag"] is None
