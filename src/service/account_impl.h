@@ -60,6 +60,10 @@ struct accounts {
 
 extern const struct account account_default;
 
+/* authorization.c: whose name and password the header holds, in the header or in text; both empty: nobody's. */
+enum { AUTHORIZATION_MAX = ACCOUNT_NAME_MAX + 1 + ACCOUNT_PASSWORD_MAX + 2 };
+void authorization_read(struct slice header, char text[AUTHORIZATION_MAX], struct slice *name, struct slice *password);
+
 /* The set in force; NULL: no file. */
 static inline const struct account_set *accounts_now(const struct service *s)
 {

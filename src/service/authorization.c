@@ -3,10 +3,7 @@
 
 #include "service/account_impl.h"
 
-enum {
-    TOKEN_MAX = ACCOUNT_NAME_MAX + 1 + ACCOUNT_PASSWORD_MAX, /* name:password */
-    BASE64_MAX = (TOKEN_MAX + 2) / 3 * 4,
-};
+enum { BASE64_MAX = (AUTHORIZATION_MAX - 2 + 2) / 3 * 4 };
 
 static int digit(char c)
 {
@@ -19,7 +16,7 @@ static int digit(char c)
 }
 
 /* Returns how many bytes, or -1. */
-static int decode(struct slice text, char out[TOKEN_MAX + 2])
+static int decode(struct slice text, char out[AUTHORIZATION_MAX])
 {
     unsigned bits = 0, n = 0;
     int len = 0;
@@ -58,10 +55,26 @@ static bool has_scheme(struct slice header, const char *scheme, struct slice *re
     return true;
 }
 
+void authorization_read(struct slice header, char text[AUTHORIZATION_MAX], struct slice *name, struct slice *password)
+{
+    struct slice rest;
+    *name = *password = (struct slice){"", 0}; /* nobody's */
+    if (has_scheme(header, "Bearer", &rest)) {
+        *name = slice_str(account_default.name);
+        *password = rest;
+        return;
+    }
+    int n = has_scheme(header, "Basic", &rest) ? decode(rest, text) : -1;
+    const char *colon = n > 0 ? memchr(text, ':', (size_t)n) : NULL;
+    if (colon != NULL) {
+        *name = slice_of(text, (size_t)(colon - text));
+        *password = slice_of(colon + 1, (size_t)(text + n - colon - 1));
+    }
+}
+
 enum account_state account_login_header(struct conn *c, struct account_login *l, struct slice authorization)
 {
     static const struct err missing = {.code = ERR_NOAUTH};
-    struct slice rest;
     const struct service *s = c->worker->pool->service;
     l->who = (struct identity){NULL, NULL};
     l->err = NULL;
@@ -72,17 +85,9 @@ enum account_state account_login_header(struct conn *c, struct account_login *l,
         l->err = &missing;
         return ACCOUNT_AT_HAND;
     }
-    if (has_scheme(authorization, "Bearer", &rest)) {
-        return account_login(c, l, slice_str(account_default.name), rest);
-    }
-    char text[TOKEN_MAX + 2];
-    int n = has_scheme(authorization, "Basic", &rest) ? decode(rest, text) : -1;
-    const char *colon = n > 0 ? memchr(text, ':', (size_t)n) : NULL;
-    struct slice name = {"", 0}, password = {"", 0}; /* nobody's */
-    if (colon != NULL) {
-        name = slice_of(text, (size_t)(colon - text));
-        password = slice_of(colon + 1, (size_t)(text + n - colon - 1));
-    }
+    char text[AUTHORIZATION_MAX] = "";
+    struct slice name, password;
+    authorization_read(authorization, text, &name, &password);
     enum account_state state = account_login(c, l, name, password);
     explicit_bzero(text, sizeof text);
     return state;

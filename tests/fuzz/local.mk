@@ -3,6 +3,8 @@
 # --enable-fuzz (and CC=clang) it is libFuzzer's:
 #   tests/fuzz/fuzz_X -max_total_time=60 NEW_FOLDER TOP_SRCDIR/tests/data/fuzz/X
 fuzz_targets = \
+	tests/fuzz/fuzz_accounts \
+	tests/fuzz/fuzz_authorization \
 	tests/fuzz/fuzz_dead_letter \
 	tests/fuzz/fuzz_delivered \
 	tests/fuzz/fuzz_export \
@@ -13,6 +15,9 @@ fuzz_targets = \
 	tests/fuzz/fuzz_resp
 if WITH_NGHTTP2
 fuzz_targets += tests/fuzz/fuzz_grpc_frames tests/fuzz/fuzz_grpc_message
+endif
+if WITH_OPENSSL
+fuzz_targets += tests/fuzz/fuzz_tls
 endif
 
 check_PROGRAMS += $(fuzz_targets)
