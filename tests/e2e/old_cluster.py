@@ -29,10 +29,11 @@ class Node:
         self.id = None
 
     def start(self):
+        conf = ["conf"] if "--sentinel" in self.options else []  # it writes down there what it knows
         self.process = subprocess.Popen(
-            [REDIS, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
-             "--appendonly", "no", "--loglevel", "warning", "--logfile", "log", *self.options],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            [REDIS, *conf, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
+             "--appendonly", "no", "--loglevel", "warning", *self.options],
+            cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
         wait(lambda: self.says("PING") == b"PONG" or self.process.poll() is not None)
         assert self.process.poll() is None, self.folder
         return self
@@ -59,11 +60,17 @@ class Node:
 class OldCluster:
     """Three masters, each with as many replicas."""
 
-    def __init__(self, folder, replicas=1, options=()):
+    def __init__(self, folder, replicas=1, certs=None):
+        """certs: each node also listens with TLS; clients that came over TLS are told those ports."""
         folder.mkdir()
         every = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(TIMEOUT_MS), "--repl-diskless-sync-delay",
-                 "0", *options)
+                 "0")
         self.nodes = [Node(folder / f"n{i}", *every) for i in range(3 * (1 + replicas))]
+        for node in self.nodes if certs is not None else ():
+            secure = Node(node.folder / "secure").port
+            node.secure = f"tls://127.0.0.1:{secure}"
+            node.options += ("--tls-port", str(secure), "--tls-cert-file", certs["server.pem"], "--tls-key-file",
+                             certs["server.key"], "--tls-ca-cert-file", certs["ca.pem"])
         self.masters = self.nodes[:3]
         self.replicas = self.nodes[3:]
         try:
