@@ -25,6 +25,7 @@ class Node:
             self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.options = options
+        self.met = self.port  # by the other nodes
         self.process = None
         self.id = None
 
@@ -70,7 +71,9 @@ class OldCluster:
             secure = Node(node.folder / "secure").port
             node.secure = f"tls://127.0.0.1:{secure}"
             node.options += ("--tls-port", str(secure), "--tls-cert-file", certs["server.pem"], "--tls-key-file",
-                             certs["server.key"], "--tls-ca-cert-file", certs["ca.pem"])
+                             certs["server.key"], "--tls-ca-cert-file", certs["ca.pem"], "--tls-cluster",
+                             "yes", "--tls-replication", "yes")
+            node.met = secure
         self.masters = self.nodes[:3]
         self.replicas = self.nodes[3:]
         try:
@@ -87,7 +90,7 @@ class OldCluster:
         for i, node in enumerate(self.nodes):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
             if node is not first:
-                first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+                first.ask("CLUSTER", "MEET", "127.0.0.1", node.met)
         for i, node in enumerate(self.masters):
             node.ask("CLUSTER", "ADDSLOTSRANGE", i * SLOTS // 3, (i + 1) * SLOTS // 3 - 1)
         wait(lambda: all(n.ask("CLUSTER", "NODES").count(b" connected") == len(self.nodes) for n in self.nodes))

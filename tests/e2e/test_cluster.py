@@ -8,6 +8,7 @@ from conftest import START
 from old_cluster import Mover, Node, OldCluster
 from old_redis import REDIS, wait
 from resp import encode
+from test_tls import Certificates
 from test_migrate import migrate, verify, wait_done, wait_status
 from test_mirror import wait_in_step
 
@@ -262,3 +263,27 @@ def test_sentinel(make_server, sentinels):
     report = verify(server)
     assert (report["users"], report["plays"], report["missing"]) == (200, 200 * 21, 0)
     assert all(b"later" in replica.ask("ZRANGE", f"played:u{i}", 0, -1) for i in range(200))
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory):
+    return Certificates(tmp_path_factory.mktemp("tls") / "certs")
+
+
+def test_tls(make_server, folder, certs):
+    """tls:// before the seeds holds for all nodes."""
+    old = OldCluster(folder / "secure", replicas=0, certs=certs)
+    try:
+        fill(old, 20)
+        server = make_server(legacy_redis=",".join(n.secure for n in old.masters), legacy_read_through="yes",
+                             legacy_timeout="1s", tls_ca=certs["ca.pem"], tls_cert=certs["client.pem"],
+                             tls_key=certs["client.key"])
+        with server.client() as c:
+            c.command("LEGACY", "PAUSE")
+            migrate(server, "--scan")
+            wait(lambda: ask(c, 0) == [b"x"] and ask(c, 1) == [b"x"])
+            c.command("LEGACY", "RESUME")
+        assert wait_done(server)[b"migrated"] == 20
+        all_there(server, 20)
+    finally:
+        old.kill()
