@@ -71,6 +71,11 @@ bool config_next_redis(const char **at, char out[CONFIG_TEXT])
     return true; /* what follows it is empty */
 }
 
+const char *config_legacy(const struct config *cfg)
+{
+    return cfg->legacy_sentinel[0] != '\0' ? cfg->legacy_sentinel : cfg->legacy_redis;
+}
+
 int config_next_address(const char **at, struct config_address *out)
 {
     static const char tls[] = "tls://";

@@ -362,9 +362,46 @@ static int validate_redis(const struct config *cfg, struct err *err)
     return 0;
 }
 
+/* "a:26379,b:26379/name". */
+static int validate_sentinel(const struct config *cfg, struct err *err)
+{
+    char one[CONFIG_TEXT], all[CONFIG_TEXT];
+    snprintf(all, sizeof all, "%s", cfg->legacy_sentinel);
+    char *name = strrchr(all, '/');
+    bool good = name != NULL && name[1] != '\0' && name > all && name[-1] != '/' && all[0] != '/';
+    int n = 0, tls = 0;
+    if (good) {
+        *name = '\0';
+    }
+    for (const char *at = all; good && config_next_redis(&at, one); n++) {
+        good = is_redis(one) && strncmp(one, "unix:", 5) != 0;
+        tls += strncmp(one, "tls://", 6) == 0;
+    }
+    if (!good || n == 0 || (tls != 0 && tls != n)) {
+        return err_set(
+            err, ERR_INVALID,
+            "legacy_sentinel is %s, expected host:port/name, or several addresses before the name, with tls:// "
+            "before all of them or none",
+            log_quote_str(cfg->legacy_sentinel));
+    }
+    if (cfg->legacy_redis[0] != '\0' || cfg->legacy_cluster == CLUSTER_YES) {
+        return err_set(err, ERR_INVALID,
+                       "legacy_sentinel is %s, so legacy_redis is expected to be empty, and "
+                       "legacy_cluster not to be yes",
+                       log_quote_str(cfg->legacy_sentinel));
+    }
+#ifndef WITH_OPENSSL
+    if (tls != 0) {
+        return err_set(err, ERR_INVALID, "legacy_sentinel is %s, but this unseen was built without OpenSSL",
+                       cfg->legacy_sentinel);
+    }
+#endif
+    return 0;
+}
+
 static int validate_legacy(const struct config *cfg, struct err *err)
 {
-    int code = validate_redis(cfg, err);
+    int code = cfg->legacy_sentinel[0] != '\0' ? validate_sentinel(cfg, err) : validate_redis(cfg, err);
     if (code < 0) {
         return code;
     }
@@ -376,15 +413,16 @@ static int validate_legacy(const struct config *cfg, struct err *err)
         code = err_set(err, ERR_INVALID, "legacy_played_key and legacy_delivered_key are both %s, expected two keys",
                        log_quote_str(cfg->legacy_played_key));
     }
-    if (code == 0 && cfg->legacy_mirror && cfg->legacy_redis[0] == '\0') {
+    if (code == 0 && cfg->legacy_mirror && config_legacy(cfg)[0] == '\0') {
         code = err_set(err, ERR_INVALID, "legacy_mirror needs a Redis: set redis in the section [legacy]");
     }
-    if (code == 0 && cfg->legacy_read_through && cfg->legacy_redis[0] == '\0') {
+    if (code == 0 && cfg->legacy_read_through && config_legacy(cfg)[0] == '\0') {
         code = err_set(err, ERR_INVALID, "legacy_read_through needs a Redis: set redis in the section [legacy]");
     }
 #ifndef WITH_HIREDIS
-    if (code == 0 && cfg->legacy_redis[0] != '\0') {
-        code = err_set(err, ERR_INVALID, "legacy_redis is set, but this unseen was built without hiredis");
+    if (code == 0 && config_legacy(cfg)[0] != '\0') {
+        code = err_set(err, ERR_INVALID, "%s is set, but this unseen was built without hiredis",
+                       cfg->legacy_redis[0] != '\0' ? "legacy_redis" : "legacy_sentinel");
     }
 #endif
     return code;

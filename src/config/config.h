@@ -103,9 +103,10 @@ struct config {
     int64_t question_timeout_ms; /* 0: none */
 
     /* The Redis that users come from; section [legacy]. */
-    char legacy_redis[CONFIG_TEXT]; /* addresses as config_next_redis() takes them; "" none */
-    int64_t legacy_cluster;         /* enum config_cluster */
-    char legacy_user[CONFIG_TEXT];  /* "" none */
+    char legacy_redis[CONFIG_TEXT];    /* addresses as config_next_redis() takes them; "" none */
+    char legacy_sentinel[CONFIG_TEXT]; /* the same of Sentinels, with "/name" behind the last; "" none */
+    int64_t legacy_cluster;            /* enum config_cluster */
+    char legacy_user[CONFIG_TEXT];     /* "" none */
     char legacy_password[CONFIG_TEXT];
     char legacy_password_file[CONFIG_TEXT];
     int64_t legacy_database;
@@ -218,6 +219,9 @@ bool config_has_tls(const char *addresses);
 /* The same of legacy_redis, as text: "host:port", perhaps with tls:// before it, or the one path of a socket. Returns
  * false at the end. */
 bool config_next_redis(const char **at, char out[CONFIG_TEXT]);
+
+/* What leads to the Redis that users come from: legacy_sentinel or legacy_redis; "": there is none. */
+const char *config_legacy(const struct config *cfg);
 bool config_is_loopback(const char *host);
 
 /* The next word of a list that is split by commas or spaces; false: there are no more. *at begins at the text. */

@@ -107,9 +107,9 @@ static int take_range(struct cluster *c, const struct redisReply *range, const c
     return node < 0 ? node : 0;
 }
 
-int cluster_take(struct cluster *c, const struct redisReply *reply, const char *asked, struct err *err)
+static int take_slots(struct cluster *c, const struct redisReply *reply, const char *asked, uint16_t slots[KEYSLOTS],
+                      struct err *err)
 {
-    uint16_t slots[KEYSLOTS] = {0};
     struct slice text;
     if (redis_is_error(reply, &text) || redis_count(reply) == 0) {
         return 0;
@@ -118,18 +118,62 @@ int cluster_take(struct cluster *c, const struct redisReply *reply, const char *
     for (size_t i = 0; i < redis_count(reply) && rc == 0; i++) {
         rc = take_range(c, redis_item(reply, i), asked, slots, err);
     }
-    if (rc < 0) {
-        return rc;
+    return rc < 0 ? rc : 1;
+}
+
+/* A Sentinel's answer: the master's host and port. */
+static int take_master(struct cluster *c, const char *name, const struct redisReply *reply, const char *asked,
+                       uint16_t slots[KEYSLOTS], struct err *err)
+{
+    char address[CONFIG_TEXT], digits[LEGACY_PORT_TEXT];
+    struct slice host, port;
+    if (redis_is_error(reply, &host)) {
+        return err_set(err, ERR_INVALID, "%s: %.*s", asked, (int)host.len, host.data);
     }
-    memcpy(c->slots, slots, sizeof slots);
-    c->known = true;
-    c->stale = false;
-    return 1;
+    if (redis_count(reply) != 2 || !redis_text(redis_item(reply, 0), &host) ||
+        !redis_text(redis_item(reply, 1), &port)) {
+        return err_set(err, ERR_SYSTEM, "%s: this Sentinel knows no master called %s", asked, name);
+    }
+    snprintf(digits, sizeof digits, "%.*s", (int)(port.len < sizeof digits ? port.len : 0), port.data);
+    make_address(address, host, strtol(digits, NULL, 10), asked);
+    int node = cluster_node(c, address, err);
+    for (size_t i = 0; node >= 0 && i < KEYSLOTS; i++) {
+        slots[i] = (uint16_t)(node + 1);
+    }
+    return node < 0 ? node : 1;
+}
+
+static const char *sentinel_name(const struct config *cfg)
+{
+    return strrchr(cfg->legacy_sentinel, '/') + 1;
+}
+
+size_t cluster_words(const struct config *cfg, struct slice words[CLUSTER_WORDS])
+{
+    bool sentinel = cfg->legacy_sentinel[0] != '\0';
+    words[0] = slice_str(sentinel ? "SENTINEL" : "CLUSTER");
+    words[1] = slice_str(sentinel ? "GET-MASTER-ADDR-BY-NAME" : "SLOTS");
+    words[2] = sentinel ? slice_str(sentinel_name(cfg)) : slice_str("");
+    return sentinel ? 3 : 2;
+}
+
+int cluster_take(struct cluster *c, const struct config *cfg, const struct redisReply *reply, const char *asked,
+                 struct err *err)
+{
+    uint16_t slots[KEYSLOTS] = {0};
+    int rc = cfg->legacy_sentinel[0] != '\0' ? take_master(c, sentinel_name(cfg), reply, asked, slots, err)
+                                             : take_slots(c, reply, asked, slots, err);
+    if (rc == 1) {
+        memcpy(c->slots, slots, sizeof slots);
+        c->known = true;
+        c->stale = false;
+    }
+    return rc;
 }
 
 bool cluster_refresh(struct cluster *c, int64_t now_us)
 {
-    if (!c->known || !c->stale || (c->asked_us != 0 && now_us - c->asked_us < CLUSTER_REFRESH_US)) {
+    if (!c->stale || (c->asked_us != 0 && now_us - c->asked_us < CLUSTER_REFRESH_US)) {
         return false;
     }
     c->asked_us = now_us;

@@ -47,9 +47,15 @@ size_t cluster_route(const struct cluster *c, struct slice key);
 bool cluster_serves(const struct cluster *c, size_t node);
 size_t cluster_masters(const struct cluster *c);
 
-/* Takes over the answer to CLUSTER SLOTS of the node at `asked`, whose host and scheme count for what is left out. 1;
+/* The command that asks where the slots are; with Sentinels, which Redis is the master: that has all slots. Returns how
+ * many words. */
+enum { CLUSTER_WORDS = 3 };
+size_t cluster_words(const struct config *cfg, struct slice words[CLUSTER_WORDS]);
+
+/* Takes over the answer to that of the node at `asked`, whose host and scheme count for what is left out. 1;
  * 0: it is no cluster, or has no slots; or an error: the map is as it was. */
-int cluster_take(struct cluster *c, const struct redisReply *reply, const char *asked, struct err *err);
+int cluster_take(struct cluster *c, const struct config *cfg, const struct redisReply *reply, const char *asked,
+                 struct err *err);
 
 /* Whether to ask for the map now: once it is stale, and at most once a second. True counts as asked. */
 bool cluster_refresh(struct cluster *c, int64_t now_us);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "legacy/cluster.h"
 #include "legacy/parse.h"
 #include "legacy/redis_reply.h"
 #include "legacy/redis_words.h"
@@ -12,6 +13,9 @@ enum { NUMBER_TEXT = 24 };
 
 static bool asks(const struct handshake *g, int which)
 {
+    if (g->sentinel) {
+        return which == GREET_SLOTS;
+    }
     return which == GREET_AUTH        ? g->password
            : which == GREET_SLOTS     ? g->slots
            : which == GREET_ZREVRANGE ? g->cfg->legacy_delivered_key[0] != '\0'
@@ -45,8 +49,7 @@ static void add_command(const struct handshake *g, int which, struct buf *out)
         words[n++] = slice_str(number);
         break;
     case GREET_SLOTS:
-        words[n++] = slice_str("CLUSTER");
-        words[n++] = slice_str("SLOTS");
+        n = cluster_words(g->cfg, words);
         break;
     case GREET_ZREVRANGE:
         words[n++] = slice_str("ZREVRANGE");
@@ -64,7 +67,11 @@ static void add_command(const struct handshake *g, int which, struct buf *out)
 
 void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, struct buf *out)
 {
-    *g = (struct handshake){.cfg = cfg, .slots = slots, .password = config_now(cfg)->legacy_password[0] != '\0'};
+    const bool sentinel = cfg->legacy_sentinel[0] != '\0';
+    *g = (struct handshake){.cfg = cfg,
+                            .slots = slots && (sentinel || legacy_may_be_cluster(cfg)),
+                            .sentinel = slots && sentinel,
+                            .password = config_now(cfg)->legacy_password[0] != '\0'};
     for (move_on(g); g->next < HANDSHAKES; g->next++, move_on(g)) {
         add_command(g, g->next, out);
     }
@@ -78,6 +85,9 @@ enum handshake_verdict handshake_reply(struct handshake *g, const struct redisRe
     bool bad = redis_is_error(reply, why);
     int which = g->next++;
     move_on(g);
+    if (g->sentinel) {
+        return bad ? HANDSHAKE_REFUSED : HANDSHAKE_MASTER;
+    }
     if (which == GREET_SLOTS && (!bad || g->cfg->legacy_cluster != CLUSTER_YES)) {
         return HANDSHAKE_SLOTS;
     }

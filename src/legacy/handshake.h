@@ -15,15 +15,16 @@ struct handshake {
     const struct config *cfg;
     int next;        /* whose reply that is */
     bool password;   /* what is asked */
-    bool slots;      /* the same: CLUSTER SLOTS */
+    bool slots;      /* the same: where the slots are */
+    bool sentinel;   /* it is one, and the same: which Redis is the master */
     bool no_zmscore; /* it doesn't know that command, or doesn't allow it */
 };
 
-/* Appends the commands. slots: CLUSTER SLOTS among them. */
+/* Appends the commands. slots: also what cluster_words() asks, if that is to be asked; of a Sentinel only that. */
 void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, struct buf *out);
 
-/* HANDSHAKE_SLOTS: the reply is that of CLUSTER SLOTS, and more will come. */
-enum handshake_verdict { HANDSHAKE_MORE, HANDSHAKE_SLOTS, HANDSHAKE_REFUSED, HANDSHAKE_LET_IN };
+/* HANDSHAKE_SLOTS: the reply says where the slots are, and more will come; HANDSHAKE_MASTER: and it was the last. */
+enum handshake_verdict { HANDSHAKE_MORE, HANDSHAKE_SLOTS, HANDSHAKE_MASTER, HANDSHAKE_REFUSED, HANDSHAKE_LET_IN };
 
 /* Takes the next reply. HANDSHAKE_REFUSED: the reply says why. */
 enum handshake_verdict handshake_reply(struct handshake *g, const struct redisReply *reply, struct slice *why);

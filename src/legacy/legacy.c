@@ -8,7 +8,7 @@
 int legacy_start(const struct dedup *dedup, struct legacy **legacy, struct err *err)
 {
     *legacy = NULL;
-    if (dedup->cfg->legacy_redis[0] == '\0') {
+    if (config_legacy(dedup->cfg)[0] == '\0') {
         return 0;
     }
     if (dedup->store->migration == NULL || dedup->store->bulk == NULL) {

@@ -261,7 +261,7 @@ static uint64_t users_settled(struct legacy *l)
 static void turned(struct legacy *l)
 {
     if (users_settled(l) != l->settled && retry_proved(&l->retry)) {
-        log_info("migration goes on", "redis=%s", log_quote_str(l->cfg->legacy_redis));
+        log_info("migration goes on", "redis=%s", log_quote_str(config_legacy(l->cfg)));
     }
     if (l->retry.failures == 0) {
         migration_state_show(&l->state, LEGACY_READING, NULL);
@@ -384,7 +384,7 @@ void *migration_main(void *arg)
         }
         if (!told) {
             log_info("migration begins", "users=%" PRIu64 " redis=%s", users_to_migrate.waiting,
-                     log_quote_str(l->cfg->legacy_redis));
+                     log_quote_str(config_legacy(l->cfg)));
             told = true;
         }
         work(l);

@@ -131,14 +131,15 @@ bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGAC
 bool legacy_may_be_cluster(const struct config *cfg)
 {
     const char *address = cfg->legacy_redis;
-    return cfg->legacy_cluster != CLUSTER_NO && address[0] != '/' && strncmp(address, "unix:", 5) != 0;
+    return cfg->legacy_sentinel[0] == '\0' && cfg->legacy_cluster != CLUSTER_NO && address[0] != '/' &&
+           strncmp(address, "unix:", 5) != 0;
 }
 
 unsigned legacy_seeds(const struct config *cfg)
 {
     char ignored[CONFIG_TEXT];
     unsigned n = 0;
-    for (const char *at = cfg->legacy_redis; config_next_redis(&at, ignored);) {
+    for (const char *at = config_legacy(cfg); config_next_redis(&at, ignored);) {
         n++;
     }
     return n;
@@ -146,9 +147,13 @@ unsigned legacy_seeds(const struct config *cfg)
 
 void legacy_seed(const struct config *cfg, unsigned n, char out[CONFIG_TEXT])
 {
-    const char *at = cfg->legacy_redis;
+    const char *at = config_legacy(cfg);
     for (unsigned i = 0; i <= n % legacy_seeds(cfg); i++) {
         config_next_redis(&at, out);
+    }
+    char *name = cfg->legacy_sentinel[0] != '\0' ? strrchr(out, '/') : NULL;
+    if (name != NULL && name > out && name[-1] != '/') {
+        *name = '\0';
     }
 }
 

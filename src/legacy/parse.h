@@ -43,7 +43,7 @@ bool legacy_address(const char *address, char host[CONFIG_TEXT], char port[LEGAC
 /* Whether the Redis of legacy_redis may turn out to be a cluster: a Unix socket leads to a single one. */
 bool legacy_may_be_cluster(const struct config *cfg);
 
-/* The n-th of the addresses in legacy_redis, which come again and again. */
+/* The n-th of the addresses in legacy_redis or legacy_sentinel, which come again and again. */
 void legacy_seed(const struct config *cfg, unsigned n, char out[CONFIG_TEXT]);
 unsigned legacy_seeds(const struct config *cfg);
 

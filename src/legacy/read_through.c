@@ -37,7 +37,7 @@ const char *read_through_count_name(enum read_through_count count)
 int read_through_start(const struct dedup *dedup, struct read_through **read_through, struct err *err)
 {
     *read_through = NULL;
-    if (dedup->cfg->legacy_redis[0] == '\0') {
+    if (config_legacy(dedup->cfg)[0] == '\0') {
         return 0;
     }
     struct read_through *t = calloc(1, sizeof *t);

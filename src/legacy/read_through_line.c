@@ -17,7 +17,8 @@ static void address_of(void *owner, unsigned n, char out[CONFIG_TEXT])
 {
     const struct read_through_line *line = owner;
     const struct read_through_port *p = line->p;
-    unsigned seeds = legacy_seeds(p->t->cfg), told = p->cluster.n > 0 ? (unsigned)p->cluster.n - 1 : 0;
+    unsigned seeds = legacy_seeds(p->t->cfg),
+             told = p->cluster.n > 0 && p->t->cfg->legacy_sentinel[0] == '\0' ? (unsigned)p->cluster.n - 1 : 0;
     if (line->node != READ_THROUGH_HOME) {
         snprintf(out, CONFIG_TEXT, "%s", p->cluster.nodes[line->node]);
     } else if (n % (seeds + told) < seeds) {
@@ -97,20 +98,25 @@ static void on_slots(void *owner, const struct redisReply *reply)
     if (p->cluster.n == 0 && cluster_node(&p->cluster, "", &err) < 0) {
         return; /* line 0 is no node of the map */
     }
-    cluster_take(&p->cluster, reply, redis_connection_address(p->lines[READ_THROUGH_HOME]->connection), &err);
+    if (cluster_take(&p->cluster, p->t->cfg, reply, redis_connection_address(p->lines[READ_THROUGH_HOME]->connection),
+                     &err) < 0) {
+        p->cluster.stale = true;
+        read_through_begin_waiting(p->t, &p->lines[READ_THROUGH_HOME]->waits, err.text);
+    }
     read_through_sweep(p);
 }
 
 void read_through_ask_map(struct read_through_port *p)
 {
-    const struct slice words[] = {slice_str("CLUSTER"), slice_str("SLOTS")};
+    struct slice words[CLUSTER_WORDS];
     struct read_through_line *home = p->lines[READ_THROUGH_HOME];
     struct buf out = {0};
-    if (p->asks_map || !redis_connection_takes(home->connection) ||
+    const bool sentinel = p->t->cfg->legacy_sentinel[0] != '\0';
+    if (p->asks_map || (!p->cluster.known && !sentinel) || !redis_connection_takes(home->connection) ||
         !cluster_refresh(&p->cluster, clock_stopwatch_us())) {
         return;
     }
-    redis_words_all(&out, words, 2);
+    redis_words_all(&out, words, cluster_words(p->t->cfg, words));
     if (out.failed || redis_connection_send(home->connection, &out, 1) < 0) {
         buf_free(&out);
         return;
@@ -290,6 +296,9 @@ static void on_up(void *owner)
     line->breaker = (struct breaker){0};
     if (line->node == READ_THROUGH_HOME) {
         line->p->single = !line->p->cluster.known;
+        if (line->p->single && line->p->t->cfg->legacy_sentinel[0] != '\0') {
+            return; /* a Sentinel that knows no master */
+        }
     }
     read_through_end_waiting(line->p->t, &line->waits, true);
 }

@@ -135,6 +135,12 @@ void redis_close(struct redis *r)
 
 /* --- nodes --- */
 
+/* Then node 0 is one, and no Redis. */
+static bool by_sentinel(const struct redis *r)
+{
+    return r->cfg->legacy_sentinel[0] != '\0';
+}
+
 static int line_of(struct redis *r, size_t node, struct line **line, struct err *err)
 {
     *line = &r->lines[node];
@@ -143,7 +149,7 @@ static int line_of(struct redis *r, size_t node, struct line **line, struct err 
     }
     (*line)->first = NULL;
     (*line)->last = &(*line)->first;
-    return redis_node_open(&r->wait, r->cluster.nodes[node], r->cfg, &(*line)->node, err);
+    return redis_node_open(&r->wait, r->cluster.nodes[node], r->cfg, node != 0 || !by_sentinel(r), &(*line)->node, err);
 }
 
 static int put(struct redis *r, struct command *c, size_t node, bool asking, struct err *err)
@@ -170,12 +176,12 @@ static int put(struct redis *r, struct command *c, size_t node, bool asking, str
 /* Asks for the map behind what was asked before, when that is due. */
 static int refresh(struct redis *r, size_t node, struct err *err)
 {
-    const struct slice words[] = {slice_str("CLUSTER"), slice_str("SLOTS")};
+    struct slice words[CLUSTER_WORDS];
     if (r->refreshing || !cluster_refresh(&r->cluster, clock_stopwatch_us())) {
         return 0;
     }
     buf_clear(&r->refresh.bytes);
-    redis_words_all(&r->refresh.bytes, words, 2);
+    redis_words_all(&r->refresh.bytes, words, cluster_words(r->cfg, words));
     r->refreshing = true;
     return put(r, &r->refresh, node, false, err);
 }
@@ -186,21 +192,20 @@ static int refresh(struct redis *r, size_t node, struct err *err)
 static int look_for_cluster(struct redis *r, struct err *err)
 {
     const char *address = r->cluster.nodes[0];
-    if (!legacy_may_be_cluster(r->cfg)) {
+    if (!legacy_may_be_cluster(r->cfg) && !by_sentinel(r)) {
         return 0;
     }
-    const struct slice words[] = {slice_str("CLUSTER"), slice_str("SLOTS")};
+    struct slice words[CLUSTER_WORDS], text;
     struct redisReply *reply = NULL;
-    struct slice text;
     struct buf bytes = {0};
-    redis_words_all(&bytes, words, 2);
+    redis_words_all(&bytes, words, cluster_words(r->cfg, words));
     int rc = redis_node_send(r->lines[0].node, buf_slice(&bytes), err);
     buf_free(&bytes);
     if (rc == 0) {
         rc = redis_node_read(r->lines[0].node, &reply, err);
     }
     if (rc == 0) {
-        rc = cluster_take(&r->cluster, reply, address, err);
+        rc = cluster_take(&r->cluster, r->cfg, reply, address, err);
     }
     if (rc == 0 && r->cfg->legacy_cluster == CLUSTER_YES) {
         bool refused = redis_is_error(reply, &text);
@@ -284,7 +289,7 @@ static int take_reply(struct redis *r, size_t node, struct redisReply *reply, st
         line->last = &line->first;
     }
     if (c == &r->refresh) {
-        int rc = cluster_take(&r->cluster, reply, r->cluster.nodes[node], err);
+        int rc = cluster_take(&r->cluster, r->cfg, reply, r->cluster.nodes[node], err);
         redis_free(reply);
         r->refreshing = false;
         return rc < 0 ? rc : 0;
@@ -422,19 +427,19 @@ int redis_layout(struct redis *r, uint64_t *layout, struct err *err)
     struct redisReply *reply = NULL;
     bool moving = false;
     *layout = 0;
-    if (!r->cluster.known) {
+    if (!r->cluster.known || by_sentinel(r)) {
         return 0;
     }
     int rc = redis_call_master(r, 0, words, 2, &reply, err);
     if (rc == 0) {
-        rc = cluster_take(&r->cluster, reply, r->cluster.nodes[0], err);
+        rc = cluster_take(&r->cluster, r->cfg, reply, r->cluster.nodes[0], err);
     }
     redis_free(reply);
     for (size_t node = 0; rc >= 0 && redis_next_master(r, &node); node++) {
         rc = is_moving(r, node, &moving, err);
     }
     if (rc >= 0 && moving) {
-        rc = err_set(err, ERR_BUSY, "%s: slots are on the move", r->cfg->legacy_redis);
+        rc = err_set(err, ERR_BUSY, "%s: slots are on the move", config_legacy(r->cfg));
     }
     *layout = hash_id(0, slice_of((const char *)r->cluster.slots, sizeof r->cluster.slots));
     return rc < 0 ? rc : 0;
@@ -446,5 +451,5 @@ int redis_call(struct redis *r, const struct slice *words, size_t n, struct redi
     if (rc == 0) {
         rc = redis_read(r, reply, err);
     }
-    return rc == 0 ? fail_on_error(r->cfg->legacy_redis, reply, err) : rc;
+    return rc == 0 ? fail_on_error(config_legacy(r->cfg), reply, err) : rc;
 }

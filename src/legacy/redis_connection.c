@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/slice.h"
 #include "legacy/handshake.h"
-#include "legacy/parse.h"
 #include "legacy/redis_socket.h"
 
 enum {
@@ -170,6 +169,9 @@ static void greeted(struct redis_connection *l, const struct redisReply *reply)
     case HANDSHAKE_REFUSED:
         redis_connection_fail(l, why);
         break;
+    case HANDSHAKE_MASTER:
+        l->ops->slots(l->owner, reply);
+        __attribute__((fallthrough));
     case HANDSHAKE_LET_IN:
         l->state = REDIS_CONNECTION_READY;
         l->ready_us = clock_stopwatch_us();
@@ -204,7 +206,7 @@ static void fetch_user_reply(struct redis_connection *l, const struct redisReply
 static void greet(struct redis_connection *l)
 {
     struct buf out = {0};
-    handshake_begin(&l->handshake, l->cfg, l->ops->slots != NULL && legacy_may_be_cluster(l->cfg), &out);
+    handshake_begin(&l->handshake, l->cfg, l->ops->slots != NULL, &out);
     buf_add(&out, l->out.data, l->out.len);
     buf_free(&l->out);
     if (out.failed) {

@@ -170,7 +170,7 @@ static int greet(struct redis_node *r, const struct config *cfg, struct err *err
     return rc;
 }
 
-static int connect_node(struct redis_node *r, const struct config *cfg, struct err *err)
+static int connect_node(struct redis_node *r, const struct config *cfg, bool greets, struct err *err)
 {
     redisContext *context = NULL;
     int rc = dial(r, &context, err);
@@ -184,11 +184,11 @@ static int connect_node(struct redis_node *r, const struct config *cfg, struct e
     if (rc == 0) {
         rc = secure(r, cfg, err);
     }
-    return rc == 0 ? greet(r, cfg, err) : rc;
+    return rc == 0 && greets ? greet(r, cfg, err) : rc;
 }
 
-int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, struct redis_node **node,
-                    struct err *err)
+int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, bool greets,
+                    struct redis_node **node, struct err *err)
 {
     *node = NULL;
     struct redis_node *r = calloc(1, sizeof *r);
@@ -199,7 +199,7 @@ int redis_node_open(struct redis_wait *wait, const char *address, const struct c
     r->stream.fd = -1;
     r->limits = (struct reply_limits){.bytes_max = REDIS_REPLY_BYTES_MAX, .elements_max = REDIS_REPLY_ELEMENTS_MAX};
     snprintf(r->address, sizeof r->address, "%s", address);
-    int rc = connect_node(r, cfg, err);
+    int rc = connect_node(r, cfg, greets, err);
     if (rc < 0) {
         redis_node_close(r);
         return rc;

@@ -6,6 +6,7 @@
 #ifndef UNSEEN_LEGACY_REDIS_NODE_H
 #define UNSEEN_LEGACY_REDIS_NODE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -23,10 +24,10 @@ struct redis_wait {
     char bytes[64 * 1024];       /* that have just come */
 };
 
-/* Connects, gives user and password and selects the database, by cfg. The text of an error names the address.
- * ERR_INVALID: the Redis refuses, and says why. */
-int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, struct redis_node **node,
-                    struct err *err);
+/* Connects; greets: gives user and password and selects the database, by cfg, as a Sentinel expects nobody to. The text
+ * of an error names the address. ERR_INVALID: the Redis refuses, and says why. */
+int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, bool greets,
+                    struct redis_node **node, struct err *err);
 void redis_node_close(struct redis_node *r); /* NULL is fine */
 const char *redis_node_address(const struct redis_node *r);
 

@@ -102,7 +102,7 @@ static int read_replies(struct repeat *r, struct err *err)
             if (!legacy_refuses_key(text)) {
                 result = result < 0
                              ? result
-                             : err_set(err, ERR_BUSY, "%s: %.*s", r->cfg->legacy_redis, (int)text.len, text.data);
+                             : err_set(err, ERR_BUSY, "%s: %.*s", config_legacy(r->cfg), (int)text.len, text.data);
             } else if (result == 0) {
                 char key[LEGACY_KEY_MAX];
                 r->refused(r->owner, key_of(r, &r->sent[i], key), r->sent[i].n, text);
@@ -135,5 +135,5 @@ int repeat_rows(struct repeat *r, int n, struct err *err)
             return rc;
         }
     }
-    return err_set(err, ERR_BUSY, "%s: its slots are on the move", r->cfg->legacy_redis);
+    return err_set(err, ERR_BUSY, "%s: its slots are on the move", config_legacy(r->cfg));
 }

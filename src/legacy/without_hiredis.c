@@ -1,5 +1,5 @@
-/* Replaces redis.c, redis_reply.c and redis_socket.c in a build without hiredis. Most is never reached: legacy_redis is
- * refused, and redis_new() says why.
+/* Replaces redis.c, redis_node.c, redis_reply.c and redis_socket.c in a build without hiredis. Most is never reached:
+ * legacy_redis is refused, and redis_new() says why.
  */
 #include "legacy/redis.h"
 #include "legacy/redis_socket.h"

@@ -25,14 +25,16 @@ class Node:
             self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.options = options
+        self.met = self.port  # by the other nodes
         self.process = None
         self.id = None
 
     def start(self):
+        conf = ["conf"] if "--sentinel" in self.options else []  # it writes down there what it knows
         self.process = subprocess.Popen(
-            [REDIS, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
-             "--appendonly", "no", "--loglevel", "warning", "--logfile", "log", *self.options],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            [REDIS, *conf, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "",
+             "--appendonly", "no", "--loglevel", "warning", *self.options],
+            cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
         wait(lambda: self.says("PING") == b"PONG" or self.process.poll() is not None)
         assert self.process.poll() is None, self.folder
         return self
@@ -59,11 +61,19 @@ class Node:
 class OldCluster:
     """Three masters, each with as many replicas."""
 
-    def __init__(self, folder, replicas=1, options=()):
+    def __init__(self, folder, replicas=1, certs=None):
+        """certs: each node also listens with TLS; clients that came over TLS are told those ports."""
         folder.mkdir()
         every = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(TIMEOUT_MS), "--repl-diskless-sync-delay",
-                 "0", *options)
+                 "0")
         self.nodes = [Node(folder / f"n{i}", *every) for i in range(3 * (1 + replicas))]
+        for node in self.nodes if certs is not None else ():
+            secure = Node(node.folder / "secure").port
+            node.secure = f"tls://127.0.0.1:{secure}"
+            node.options += ("--tls-port", str(secure), "--tls-cert-file", certs["server.pem"], "--tls-key-file",
+                             certs["server.key"], "--tls-ca-cert-file", certs["ca.pem"], "--tls-cluster",
+                             "yes", "--tls-replication", "yes")
+            node.met = secure
         self.masters = self.nodes[:3]
         self.replicas = self.nodes[3:]
         try:
@@ -80,7 +90,7 @@ class OldCluster:
         for i, node in enumerate(self.nodes):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
             if node is not first:
-                first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+                first.ask("CLUSTER", "MEET", "127.0.0.1", node.met)
         for i, node in enumerate(self.masters):
             node.ask("CLUSTER", "ADDSLOTSRANGE", i * SLOTS // 3, (i + 1) * SLOTS // 3 - 1)
         wait(lambda: all(n.ask("CLUSTER", "NODES").count(b" connected") == len(self.nodes) for n in self.nodes))

@@ -5,9 +5,10 @@ import tempfile
 import pytest
 
 from conftest import START
-from old_cluster import Mover, OldCluster
+from old_cluster import Mover, Node, OldCluster
 from old_redis import REDIS, wait
 from resp import encode
+from test_tls import Certificates
 from test_migrate import migrate, verify, wait_done, wait_status
 from test_mirror import wait_in_step
 
@@ -216,3 +217,73 @@ def test_read_through_master_is_killed(make_server, whole):
         dead.kill()
         assert ask(c, there[0]) in ([b"x", b"i0", b"i19"], [b"x"], [b"x", b"i0", b"i19", b"d%d" % there[0]])
         wait(lambda: all(ask(c, i) == [b"x"] for i in range(30)), server.log)
+
+
+@pytest.fixture
+def sentinels(folder):
+    """A master, its replica, and who watches them."""
+    master, replica = Node(folder / "master").start(), Node(folder / "replica").start()
+    replica.ask("REPLICAOF", "127.0.0.1", master.port)
+    wait(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"))
+    watchers = []
+    for i in range(3):
+        node = Node(folder / f"s{i}", "--sentinel")
+        (node.folder / "conf").write_text(
+            f"port {node.port}\nsentinel monitor old 127.0.0.1 {master.port} 2\n"
+            "sentinel down-after-milliseconds old 1000\nsentinel failover-timeout old 5000\n")
+        watchers.append(node.start())
+    wait(lambda: all(len(n.ask("SENTINEL", "SENTINELS", "old")) == 2 for n in watchers))
+    wait(lambda: all(len(n.ask("SENTINEL", "REPLICAS", "old")) == 1 for n in watchers))
+    yield master, replica, ",".join(n.address for n in watchers) + "/old"
+    for node in (*watchers, master, replica):
+        node.kill()
+
+
+def test_sentinel(make_server, sentinels):
+    """The master is killed in the middle of the migration, mirror and read-through on: its replica is found."""
+    master, replica, address = sentinels
+    with master.client() as c:
+        c.pipeline([("ZADD", f"played:u{i}", *[w for k in range(20) for w in (START - k, f"i{k}")]) for i in range(200)])
+        c.pipeline([("ZADD", f"delivered:u{i}", START, f"d{i}") for i in range(200)])
+        c.command("WAIT", 1, 0)
+    server = make_server(legacy_sentinel=address, legacy_mirror="yes", legacy_read_through="yes", legacy_timeout="1s",
+                         legacy_users_rate="100")
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        assert b": 200 users found, 200 new\n" in migrate(server, "--scan").stdout
+        wait(lambda: ask(c, 199) == [b"x"])
+        assert counts(c)["answered"] > 0
+        c.command("LEGACY", "RESUME")
+        wait_status(server, lambda s: s[b"migrated"] > 10)
+        master.kill()
+        for i in range(200):
+            c.command("PLAYED", f"u{i}", "later")
+    assert wait_done(server)[b"left"] == 0
+    wait_in_step(server)
+    report = verify(server)
+    assert (report["users"], report["plays"], report["missing"]) == (200, 200 * 21, 0)
+    assert all(b"later" in replica.ask("ZRANGE", f"played:u{i}", 0, -1) for i in range(200))
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory):
+    return Certificates(tmp_path_factory.mktemp("tls") / "certs")
+
+
+def test_tls(make_server, folder, certs):
+    """tls:// before the seeds holds for all nodes."""
+    old = OldCluster(folder / "secure", replicas=0, certs=certs)
+    try:
+        fill(old, 20)
+        server = make_server(legacy_redis=",".join(n.secure for n in old.masters), legacy_read_through="yes",
+                             legacy_timeout="1s", tls_ca=certs["ca.pem"], tls_cert=certs["client.pem"],
+                             tls_key=certs["client.key"])
+        with server.client() as c:
+            c.command("LEGACY", "PAUSE")
+            migrate(server, "--scan")
+            wait(lambda: ask(c, 0) == [b"x"] and ask(c, 1) == [b"x"])
+            c.command("LEGACY", "RESUME")
+        assert wait_done(server)[b"migrated"] == 20
+        all_there(server, 20)
+    finally:
+        old.kill()

@@ -29,7 +29,7 @@ RESTART = {
     "grpc": "127.0.0.1:1", "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",
     "unix_socket_mode": "0660", "unix_socket_group": "root",
     "tls_ca": "/tmp/ca.pem", "workers": "1", "slots": "9", "slot_length": "2h", "timezone": "Europe/Berlin", "hash_seed": "0123456789abcdef",
-    "legacy_redis": "127.0.0.1:1", "legacy_cluster": "no", "legacy_database": "7", "legacy_played_key": "p:{user}",
+    "legacy_redis": "127.0.0.1:1", "legacy_cluster": "no", "legacy_sentinel": "127.0.0.1:1/name", "legacy_database": "7", "legacy_played_key": "p:{user}",
     "legacy_delivered_key": "d:{user}", "legacy_score": "s", "legacy_mirror": "yes",
     "kafka_brokers": "127.0.0.1:1", "kafka_topics": "plays", "kafka_group": "g", "kafka_start": "latest", "kafka_format": "csv",
     "kafka_prefix": "confluent", "kafka_key": "user", "kafka_user": "u", "kafka_item": "i", "kafka_time": "t",

@@ -574,6 +574,31 @@ static void test_the_old_redis(void **state)
         assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
         assert_non_null(strstr(err.text, wrong[i][3]));
     }
+    static const struct {
+        const char *text;
+        bool good;
+    } sentinels[] = {
+        {"a:26379/name", true},
+        {"a:26379,b:26379/name", true},
+        {"tls://a:26379,tls://b:26379/name", true},
+        {"a:26379", false},
+        {"a:26379/", false},
+        {"/name", false},
+        {"tls://a:26379", false},
+        {"tls://a:26379,b:26379/name", false},
+        {"a/name", false},
+    };
+    for (size_t i = 0; i < sizeof sentinels / sizeof sentinels[0]; i++) {
+        config_defaults(&cfg);
+        config_set(&cfg, "legacy_sentinel", sentinels[i].text, NULL);
+        if ((config_validate(&cfg, &err) == 0) != sentinels[i].good) {
+            fail_msg("%s: %s", sentinels[i].text, err.text);
+        }
+    }
+    config_set(&cfg, "legacy_sentinel", "a:26379/name", NULL);
+    config_set(&cfg, "legacy_redis", "a:6379", NULL);
+    assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
+    assert_non_null(strstr(err.text, "legacy_redis is expected to be empty"));
     config_defaults(&cfg);
     assert_int_equal(config_set(&cfg, "legacy_delivered_key", "played:{user}", NULL), 0);
     assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);

@@ -78,7 +78,7 @@ static int ask_config(struct migrate *m, struct err *err)
             rc = config_set(&m->cfg, name, value, err);
         }
     }
-    if (rc == 0 && m->cfg.legacy_redis[0] == '\0') {
+    if (rc == 0 && config_legacy(&m->cfg)[0] == '\0') {
         rc = err_set(err, ERR_NOTFOUND, "the server knows no Redis to come from: set redis in its section [legacy]");
     }
     return rc;

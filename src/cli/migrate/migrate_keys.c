@@ -268,7 +268,7 @@ static int each_key_of_master(struct migrate *m, size_t node, enum legacy_key ki
                                 : legacy_cursor_take(cursor, text);
         if (wrong != NULL) {
             redis_free(reply);
-            return err_set(err, ERR_INVALID, "%s: %s", m->cfg.legacy_redis, wrong);
+            return err_set(err, ERR_INVALID, "%s: %s", config_legacy(&m->cfg), wrong);
         }
         const struct redisReply *keys = redis_item(reply, 1);
         for (size_t i = 0; i < redis_count(keys) && rc == 0; i++) {
@@ -332,7 +332,7 @@ static int scan_cluster(struct migrate *m, struct notes *notes, struct err *err)
         int settled = redis_layout(m->redis, &before, err);
         rc = settled == 0 || settled == ERR_BUSY ? scan_once(m, notes, err) : settled;
         if (rc == 0 && (rc = redis_layout(m->redis, &after, err)) == 0 && before != after) {
-            rc = err_set(err, ERR_BUSY, "%s: slots have moved", m->cfg.legacy_redis);
+            rc = err_set(err, ERR_BUSY, "%s: slots have moved", config_legacy(&m->cfg));
         }
     }
     return rc == ERR_BUSY ? err_prefix(err,
@@ -350,5 +350,5 @@ int migrate_scan(struct migrate *m, struct err *err)
     progress_begin(&m->progress, "note", m->quiet || m->json);
     redis_cluster_figures(m->redis, &figures);
     int rc = figures.masters > 0 ? scan_cluster(m, &notes, err) : scan_once(m, &notes, err);
-    return finish(&notes, m->cfg.legacy_redis, rc, err);
+    return finish(&notes, config_legacy(&m->cfg), rc, err);
 }
