@@ -133,7 +133,7 @@ const struct command command_table[] = {
      "[protover [AUTH username password] [SETNAME name]]", "Chooses the protocol's version, and introduces both."},
     {"history", 2, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(48), 1, cmd_history, NULL, "unseen", "user",
      "What is remembered of the user, month by month; nil when nothing ever was."},
-    {"info", -1, ROLE_WATCH, CMD_LOADING | CMD_REPLY(64), 0, cmd_info, NULL, "server", "[section ...]",
+    {"info", -1, ROLE_WATCH, CMD_LOADING | CMD_REPLY(48), 0, cmd_info, NULL, "server", "[section ...]",
      "The server's state, for people."},
     {"kafka", 1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(1536), 0, cmd_kafka, NULL, "unseen", "",
      "How far the reading from Kafka is, in all and by partition."},
