@@ -36,6 +36,7 @@ class Model:
     def __init__(self):
         self.plays = {u: {} for u in USERS}  # item -> months it counts in
         self.unseen_again = {u: {} for u in USERS}  # item -> months it was forgotten in
+        self.forgotten = {}  # (user, item), or (user, None) for all of it -> when
         self.delivered = {u: [] for u in USERS}  # oldest first; the last DELIVERED_MAX count
         self.last_month = {u: 0 for u in USERS}
         self.undelivered = set()  # users of whom a delivery was forgotten: an older one, still staged, moves up
@@ -66,6 +67,10 @@ class Model:
         late one, of a month before the window."""
         again = item in self.plays[user] and any(m >= oldest for m in self.unseen_again[user].get(item, ()))
         return None if again else False
+
+    def forgotten_at(self, user, item):
+        """What was played by then, as its writer says, a replay does not bring back."""
+        return max(self.forgotten.get((user, None), 0), self.forgotten.get((user, item), 0))
 
     def known(self, user):
         return bool(self.plays[user] or self.delivered[user])
@@ -115,7 +120,8 @@ class World:
             return
         assert self.do("PLAYEDAT", user, at, *items) == len(items)
         for item in items:
-            self.model.play(user, item, month_of(at))
+            if at > self.model.forgotten_at(user, item):
+                self.model.play(user, item, month_of(at))
 
     def delivered(self):
         user, items = self.random.choice(USERS), self.some(6)
@@ -140,6 +146,7 @@ class World:
         if self.model.known(user):
             assert got == 1, self.tell()
         self.model.forget(user)
+        self.model.forgotten[user, None] = self.server.clock
 
     def forget_items(self):
         user, items = self.random.choice(USERS), self.some(5)
@@ -151,6 +158,7 @@ class World:
         assert got == expected or (got > expected and not self.exact), self.tell()
         for item in items:
             self.model.forget_item(user, item)
+            self.model.forgotten[user, item] = self.server.clock
 
     def flush(self):
         self.do("RING", "FLUSH")

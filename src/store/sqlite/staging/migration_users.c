@@ -233,6 +233,10 @@ static int add_users(struct sqlite_store *s, struct store_migration_change *user
             }
             continue;
         }
+        if (!users_to_migrate->forgotten_too && tombstones_user_ms(s->tombstones, key) != INT64_MIN) {
+            users_to_migrate->forgotten++; /* before it was ever noted */
+            continue;
+        }
         if (n->last_id == MIGRATION_ID_MAX) {
             return err_set(&users_to_migrate->call.err, ERR_FULL, "no more than %u users can be noted",
                            MIGRATION_ID_MAX);
