@@ -66,6 +66,19 @@ def test_a_silent_one(server):
         line_with(server, "info connection timed out", own, "cause=")
 
 
+def test_one_that_does_not_log_in(make_server):
+    """Unlike one that does, it has 60 s."""
+    server = make_server(log_level="debug", requirepass="geheim")
+    with server.client() as c, socket.create_connection(("127.0.0.1", server.port)) as stranger:
+        assert c.command("AUTH", "geheim") == b"OK"
+        own, other = address_of(stranger), address_of(c.sock)
+        line_with(server, "debug client connected", own)
+        c.command("DEBUG", "ADVANCE", 61 * 1000)
+        line_with(server, "info connection timed out", own, 'cause="no login"')
+        assert c.command("PING") == b"PONG"
+        assert other not in "".join(line for line in server.log().splitlines() if "timed out" in line)
+
+
 def test_http(server):
     host, port = http_url(server)[len("http://"):].split(":")
     c = http.client.HTTPConnection(host, int(port), timeout=30)

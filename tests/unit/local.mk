@@ -48,6 +48,7 @@ unit_tests = \
 	tests/unit/test_kafka \
 	tests/unit/test_legacy \
 	tests/unit/test_liveness \
+	tests/unit/test_logins \
 	tests/unit/test_loop_queue \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \

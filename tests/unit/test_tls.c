@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "net/budget.h"
 #include "net/tls_impl.h"
 #include "tests/lib/certificates.h"
 
@@ -450,6 +451,22 @@ static void test_memory(void **state)
     measure("");
 }
 
+/* As many idle streams as there may be by default leave requests their room. */
+static void test_room_beside_idle_streams(void **state)
+{
+    (void)state;
+    static struct end server, client;
+    struct config cfg;
+    struct budget all = {0};
+    struct budget_share share = {.all = &all};
+    config_defaults(&cfg);
+    budget_limit(&all, (size_t)cfg.request_memory, 16 * 1024 * 1024, 1);
+    begin(&server, &client, "server", "", "", "ca", "localhost");
+    budget_take(&share, (size_t)cfg.max_clients * tls_idle_bytes(server.tls));
+    assert_true(budget_allows(&share, BUDGET_REQUEST, (size_t)cfg.request_memory / 32));
+    end(&server, &client);
+}
+
 static void test_memory_with_client_certificate(void **state)
 {
     (void)state;
@@ -482,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_room_beside_idle_streams),
         cmocka_unit_test(test_memory_with_client_certificate),
         cmocka_unit_test(test_resumed_until_the_certificate_ends), /* from here on the clock is the test's */
         cmocka_unit_test(test_resumed_without_certificate),

@@ -18,7 +18,7 @@
 #include "tests/lib/server_fixture.h"
 
 enum { LARGE = 15 * 1024 * 1024, PIPELINED = 10000, CROWD = 60, LIMIT = 16 * 1024 * 1024, HELLOS = 200 };
-enum { IDLE = 440, LATE = 10 }; /* streams of which each holds 16 KiB, in memory for some 480 of them */
+enum { IDLE = 590, LATE = 10 }; /* streams of which each holds 12 KiB, in memory for 640 of them */
 
 static struct certificates certs;
 static struct fixture f;
@@ -403,6 +403,14 @@ static long long used(void)
     return client_info(clock_fd, "memory", "request_memory_used");
 }
 
+static bool is_closed(int fd)
+{
+    char byte;
+    while (recv(fd, &byte, 1, MSG_DONTWAIT) > 0) {
+    }
+    return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
 /* What OpenSSL holds for them counts. Where many are idle, some of them make way for those that come. */
 static void test_idle_streams_count(void **state)
 {
@@ -410,7 +418,6 @@ static void test_idle_streams_count(void **state)
     static struct secure crowd[IDLE + LATE];
     struct secure late;
     int stayed = 0;
-    char byte;
     begin("", LIMIT);
     for (int i = 0; i < IDLE; i++) {
         join(&crowd[i]);
@@ -433,9 +440,7 @@ static void test_idle_streams_count(void **state)
     secure_expect(&late, "+PONG\r\n");
     assert_true(used() <= LIMIT);
     for (int i = 0; i < IDLE; i++) {
-        while (recv(crowd[i].fd, &byte, 1, MSG_DONTWAIT) > 0) {
-        }
-        stayed += recv(crowd[i].fd, &byte, 1, MSG_DONTWAIT) < 0;
+        stayed += !is_closed(crowd[i].fd);
     }
     assert_in_range(stayed, IDLE / 2, IDLE - 1);
     for (int i = 0; i < IDLE + LATE; i++) {
@@ -444,6 +449,44 @@ static void test_idle_streams_count(void **state)
     secure_end(&late);
     settle();
     assert_in_range(used(), 0, LIMIT / 8);
+    end();
+}
+
+/* They hold more than what large requests may take; one of these at a time is served anyway, and drives nobody out. */
+static void test_idle_streams_stay_beside_large(void **state)
+{
+    (void)state;
+    enum { ECHOED = 1500 * 1000 };
+    static struct secure crowd[IDLE];
+    struct buf echo = {0}, want = {0};
+    struct secure s;
+    begin("", LIMIT);
+    join(&s);
+    for (int i = 0; i < IDLE; i++) {
+        join(&crowd[i]);
+    }
+    buf_reserve(&echo, ECHOED + 64);
+    buf_reserve(&want, ECHOED + 64);
+    want.len = (size_t)snprintf(want.data, 64, "$%d\r\n", ECHOED);
+    memset(want.data + want.len, 'e', ECHOED);
+    want.len += ECHOED;
+    buf_add(&want, "\r\n", 3);
+    echo.len = (size_t)snprintf(echo.data, 64, "*2\r\n$4\r\nECHO\r\n");
+    buf_add(&echo, want.data, want.len - 1);
+    for (int i = 0; i < 5; i++) {
+        advance(1000);
+        secure_say(&s, echo.data, echo.len);
+        secure_expect(&s, want.data);
+    }
+    advance(1000);
+    settle();
+    for (int i = 0; i < IDLE; i++) {
+        assert_false(is_closed(crowd[i].fd));
+        secure_end(&crowd[i]);
+    }
+    secure_end(&s);
+    buf_free(&echo);
+    buf_free(&want);
     end();
 }
 
@@ -500,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_key_updates),
         cmocka_unit_test(test_short_memory),
         cmocka_unit_test(test_idle_streams_count),
+        cmocka_unit_test(test_idle_streams_stay_beside_large),
         cmocka_unit_test(test_reload),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
