@@ -42,6 +42,7 @@ void dead_letters_close(struct dead_letters *letters); /* NULL is fine; what was
  * and it may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
 int dead_letters_add(struct dead_letters *letters, const struct dead_letter *letter, struct err *err);
 int dead_letters_sync(struct dead_letters *letters, struct err *err); /* at once when nothing was added */
+void dead_letters_undo(struct dead_letters *letters); /* takes back what was added since the last sync */
 
 /* What the folder holds: letters and bytes, over all files. Any thread; it asks for the folder's time, and lists the
  * folder only when that has changed. */

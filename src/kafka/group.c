@@ -274,6 +274,9 @@ void group_undo(struct kafka *k)
     }
     k->touched = false;
     k->filling->letters = false;
+    if (k->letters != NULL) {
+        dead_letters_undo(k->letters); /* or an import would wait for their lock */
+    }
     clear(k->filling);
 }
 
