@@ -121,12 +121,17 @@ static void end_group(struct dead_letters *d, bool good)
     d->in_group = 0;
 }
 
+void dead_letters_undo(struct dead_letters *d)
+{
+    if (d->fd >= 0) {
+        end_group(d, false);
+    }
+}
+
 void dead_letters_close(struct dead_letters *d)
 {
     if (d != NULL) {
-        if (d->fd >= 0) {
-            end_group(d, false);
-        }
+        dead_letters_undo(d);
         buf_free(&d->line);
         pthread_mutex_destroy(&d->mutex);
         free(d);

@@ -2,7 +2,7 @@
  * --dead-letters`): one JSON object a line with topic, partition, offset, time, reason, and key and payload in base64.
  *
  *   dead-letters.jsonl            grows, up to 64 MiB
- *   dead-letters.7.1234.jsonl     the seventh that was full, or was sealed for an import; it began with 1234 letters
+ *   dead-letters.7.1234.jsonl     the seventh that was full, or was sealed for an import; it has 1234 letters
  *
  * Nothing is deleted but what an import took. Service and import may work at once: whoever writes to the growing file,
  * or renames it, holds its lock (flock), and looks whether it is still that file.
@@ -42,6 +42,7 @@ void dead_letters_close(struct dead_letters *letters); /* NULL is fine; what was
  * and it may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
 int dead_letters_add(struct dead_letters *letters, const struct dead_letter *letter, struct err *err);
 int dead_letters_sync(struct dead_letters *letters, struct err *err); /* at once when nothing was added */
+void dead_letters_undo(struct dead_letters *letters); /* takes back what was added since the last sync */
 
 /* What the folder holds: letters and bytes, over all files. Any thread; it asks for the folder's time, and lists the
  * folder only when that has changed. */
@@ -54,6 +55,9 @@ int dead_letters_seal(const char *folder, struct err *err);
 
 /* The sealed file with the lowest number above `after` (0 at first): 1 and its number and path, or 0. */
 int dead_letters_next(const char *folder, uint64_t after, uint64_t *number, char path[PATH_MAX], struct err *err);
+
+/* Names a sealed file anew by its letters, which are counted by that; any other file keeps its name. */
+int dead_letters_recount(const char *path, uint64_t n, struct err *err);
 
 /* A line as a letter: texts in the arena, or in the line. Whoever mends one by hand may write its payload as a string
  * "text", which counts instead of "value". ERR_INVALID says what is wrong with it; ERR_NOMEM. */

@@ -59,6 +59,18 @@ static int find_sealed(const char *folder, uint64_t after, bool highest, uint64_
     return 0;
 }
 
+int dead_letters_recount(const char *path, uint64_t n, struct err *err)
+{
+    char to[PATH_MAX];
+    uint64_t number, was;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    if (!dead_letters_is_sealed(name, &number, &was) || was == n) {
+        return 0;
+    }
+    snprintf(to, sizeof to, "%.*sdead-letters.%" PRIu64 ".%" PRIu64 ".jsonl", (int)(name - path), path, number, n);
+    return rename(path, to) < 0 ? dead_letters_error("rename a file", err) : 0;
+}
+
 int dead_letters_next(const char *folder, uint64_t after, uint64_t *number, char path[PATH_MAX], struct err *err)
 {
     int code = find_sealed(folder, after, false, number, path, err);

@@ -3,7 +3,7 @@
 
 #include "kafka/dead_letters.h"
 
-/* A sealed file's name: its number, and how many letters it began with. */
+/* A sealed file's name: its number, and how many letters it has. */
 bool dead_letters_is_sealed(const char *name, uint64_t *number, uint64_t *n);
 
 /* Renames the growing file of so many letters, whose lock is held. */

@@ -153,6 +153,7 @@ void group_hand_in(struct kafka *k)
         return;
     }
     if (sync_letters(k, g, &err) < 0) {
+        group_undo(k);
         kafka_pause(k, err.text);
         return;
     }
@@ -260,14 +261,28 @@ void group_wait(struct kafka *k, int64_t ms)
     pthread_mutex_unlock(&k->mutex);
 }
 
-void group_drop(struct kafka *k)
+void group_undo(struct kafka *k)
 {
     for (size_t i = 0; i < k->n_partitions; i++) {
-        k->partitions[i].touched = false;
+        struct partition *p = &k->partitions[i];
+        if (p->touched) {
+            p->read = p->before.read;
+            p->taken = p->before.taken;
+            p->dead = p->before.dead;
+        }
+        p->touched = false;
     }
     k->touched = false;
     k->filling->letters = false;
+    if (k->letters != NULL) {
+        dead_letters_undo(k->letters); /* or an import would wait for their lock */
+    }
     clear(k->filling);
+}
+
+void group_drop(struct kafka *k)
+{
+    group_undo(k);
     if (k->with_store != NULL && atomic_load(&k->with_store->doing) == GROUP_FAILED) {
         clear(k->with_store);
         k->with_store = NULL;

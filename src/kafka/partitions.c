@@ -80,8 +80,18 @@ struct partition *partition_find(struct kafka *k, struct slice topic, int32_t nu
     return p;
 }
 
+void partition_moves(struct partition *p)
+{
+    if (!p->touched) {
+        p->before.read = p->read;
+        p->before.taken = p->taken;
+        p->before.dead = p->dead;
+    }
+}
+
 void partition_moved(struct kafka *k, struct partition *p, int64_t next)
 {
+    partition_moves(p);
     p->read = next;
     p->touched = k->touched = true;
 }

@@ -210,6 +210,10 @@ static void test_a_full_disk(void **state)
     add(d, 2);
     assert_int_equal(dead_letters_sync(d, &err), 0);
     holds(d, 2);
+    add(d, 3);
+    dead_letters_undo(d);
+    holds(d, 2);
+    assert_int_equal(dead_letters_seal(folder, &err), 0); /* would wait for the lock */
     buf_free(&before);
     buf_free(&after);
     dead_letters_close(d);

@@ -8,8 +8,10 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,7 +22,7 @@
 #include "tests/lib/store_fixture.h"
 #include "tests/lib/world_fixture.h"
 
-enum { WAIT_S = 30 };
+enum { WAIT_S = 30, LARGE = 3 * 1024 * 1024 };
 
 struct kafka_client {
     const struct client_hooks *hooks;
@@ -31,12 +33,13 @@ struct kafka_client {
     enum { QUIET, ASSIGN, REVOKE } tell;
     int64_t assigned_at, end, next, stored;
     bool paused, has_paused, closed;
+    bool unreadable; /* messages 10 and 11, the latter is large */
 };
 
 static struct kafka_client client = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static struct client_hooks client_hooks_copy;
 static struct world world;
-static char folder[64];
+static char folder[64], large[LARGE];
 static struct kafka *kafka;
 
 #define LOCKED(statement)                                                                                              \
@@ -82,6 +85,9 @@ static enum client_event poll_client(struct kafka_client *c, int ms, struct clie
     int n = snprintf(c->text, sizeof c->text, "{\"user\":\"u\",\"item\":\"i%d\"}", (int)offset);
     *out = (struct client_message){
         .topic = slice_str("plays"), .offset = offset, .at_ms = START, .value = slice_of(c->text, (size_t)n)};
+    if (c->unreadable && offset < 12) {
+        out->value = slice_of(large, offset == 10 ? 10 : sizeof large);
+    }
     return CLIENT_MESSAGE;
 }
 
@@ -281,6 +287,30 @@ static void test_taken_away_in_the_middle(void **state)
     }
 }
 
+/* A letter that can't be kept takes those of its group along, so their messages are read again. */
+static void test_no_room_for_a_letter(void **state)
+{
+    (void)state;
+    struct rlimit all;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){LARGE, all.rlim_max}), 0);
+    client.unreadable = true;
+    begin(20);
+    for (bool paused = false; !paused;) {
+        LOCKED(paused = client.has_paused);
+        usleep(500);
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    until_stored(20);
+    client.unreadable = false;
+    struct kafka_state s = look();
+    assert_int_equal(s.dead_letters, 2);
+    assert_int_equal(s.dead, 2);
+    assert_int_equal(s.messages, 10);
+    assert_int_equal(s.plays, 8);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) {
@@ -290,6 +320,7 @@ int main(int argc, char **argv)
         TEST(test_the_brokers_offset_then_ours),
         TEST(test_a_failed_commit),
         TEST(test_taken_away_in_the_middle),
+        TEST(test_no_room_for_a_letter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,8 +46,8 @@ static int open_new(struct import_letters *l, const struct stat *old, struct err
     if (fd < 0) {
         return failed("make it", l->new_path, err);
     }
-    if (fchmod(fd, old->st_mode & 0777) < 0 || fchown(fd, old->st_uid, old->st_gid) < 0 ||
-        (l->out = fdopen(fd, "w")) == NULL) {
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 || fchmod(fd, old->st_mode & 0777) < 0 ||
+        fchown(fd, old->st_uid, old->st_gid) < 0 || (l->out = fdopen(fd, "w")) == NULL) {
         int code = failed("make it", l->new_path, err);
         close(fd);
         unlink(l->new_path);
@@ -90,9 +90,9 @@ void import_letters_close(struct import_letters *l)
     if (l == NULL) {
         return;
     }
-    if (l->out != NULL) { /* it was not ended */
+    if (l->out != NULL) {
+        unlink(l->new_path); /* there if it was not ended; before the lock goes, or it were the next import's */
         fclose(l->out);
-        unlink(l->new_path);
     }
     if (l->in != NULL) {
         fclose(l->in);
@@ -171,20 +171,16 @@ static int replace(struct import_letters *l, struct err *err)
     if (code == 0 && (l->kept > 0 ? rename(l->new_path, l->path) : unlink(l->path)) < 0) {
         code = failed("replace it", l->path, err);
     }
-    if (code == 0) {
-        fclose(l->out);
-        l->out = NULL;
-        if (l->kept == 0) {
-            unlink(l->new_path);
-        }
-        code = folder_sync_name(l->path, err);
-    }
     return code;
 }
 
 int import_letters_end(struct import_letters *l, uint64_t *taken, uint64_t *kept, struct err *err)
 {
     int code = l->out != NULL && l->taken > 0 ? replace(l, err) : 0;
+    if (code == 0 && l->out != NULL) {
+        code = l->kept > 0 ? dead_letters_recount(l->path, l->kept, err) : 0;
+        code = code < 0 ? code : folder_sync_name(l->path, err);
+    }
     *taken += l->taken;
     *kept += l->kept;
     return code;
