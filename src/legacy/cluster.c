@@ -1,5 +1,6 @@
 #include "legacy/cluster.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,24 +63,35 @@ size_t cluster_masters(const struct cluster *c)
     return sum;
 }
 
-/* An address with the scheme of the one that was asked, and its host if none, or only "?", is given. */
-static void make_address(char out[CONFIG_TEXT], struct slice host, int64_t port, const char *asked)
+static bool is_host(struct slice host)
 {
-    char same[CONFIG_TEXT], ignored[LEGACY_PORT_TEXT];
+    for (size_t i = 0; i < host.len; i++) {
+        if (!isalnum((unsigned char)host.data[i]) &&
+            (host.data[i] == '\0' || strchr(".-_:%[]", host.data[i]) == NULL)) {
+            return false;
+        }
+    }
+    return host.len > 0;
+}
+
+/* An address with the scheme of the one that was asked, and its host if none, or only "?", is given. False: it is none;
+ * never is it the path of a socket. */
+static bool make_address(char out[CONFIG_TEXT], struct slice host, int64_t port, const char *asked)
+{
+    char same[CONFIG_TEXT], ignored[CONFIG_TEXT], digits[LEGACY_PORT_TEXT];
     const char *tls = asked;
     bool is_tls = stream_is_tls(&tls);
     if (host.len == 0 || slice_eq(host, slice_str("?"))) {
-        legacy_address(asked, same, ignored);
+        legacy_address(asked, same, digits);
         host = slice_str(same);
     }
+    if (!is_host(host) || port < 1 || port > 65535) {
+        return false;
+    }
     bool v6 = memchr(host.data, ':', host.len) != NULL && host.data[0] != '[';
-    snprintf(out, CONFIG_TEXT, "%s%s%.*s%s:%d", is_tls ? "tls://" : "", v6 ? "[" : "", (int)host.len, host.data,
-             v6 ? "]" : "", (int)port);
-}
-
-static bool is_port(int64_t port)
-{
-    return port >= 1 && port <= 65535;
+    int len = snprintf(out, CONFIG_TEXT, "%s%s%.*s%s:%d", is_tls ? "tls://" : "", v6 ? "[" : "", (int)host.len,
+                       host.data, v6 ? "]" : "", (int)port);
+    return len < CONFIG_TEXT && legacy_address(out, ignored, digits);
 }
 
 /* One range: its first and last slot, its master, its replicas. */
@@ -92,14 +104,17 @@ static int take_range(struct cluster *c, const struct redisReply *range, const c
     const struct redisReply *master = redis_count(range) >= 3 ? redis_item(range, 2) : NULL;
     if (master == NULL || redis_count(master) < 2 || !redis_integer(redis_item(range, 0), &first) ||
         !redis_integer(redis_item(range, 1), &last) || !redis_integer(redis_item(master, 1), &port) || first < 0 ||
-        first > last || last >= KEYSLOTS || !is_port(port)) {
+        first > last || last >= KEYSLOTS) {
         return err_set(err, ERR_SYSTEM, "%s: the answer to CLUSTER SLOTS is no list of ranges with their masters",
                        asked);
     }
     if (!redis_text(redis_item(master, 0), &host)) {
         host = slice_of("", 0);
     }
-    make_address(address, host, port, asked);
+    if (!make_address(address, host, port, asked)) {
+        return err_set(err, ERR_SYSTEM, "%s: CLUSTER SLOTS names a master without an address, or without a port",
+                       asked);
+    }
     int node = cluster_node(c, address, err);
     for (int64_t i = first; node >= 0 && i <= last; i++) {
         slots[i] = (uint16_t)(node + 1);
@@ -135,7 +150,9 @@ static int take_master(struct cluster *c, const char *name, const struct redisRe
         return err_set(err, ERR_SYSTEM, "%s: this Sentinel knows no master called %s", asked, name);
     }
     snprintf(digits, sizeof digits, "%.*s", (int)(port.len < sizeof digits ? port.len : 0), port.data);
-    make_address(address, host, strtol(digits, NULL, 10), asked);
+    if (!make_address(address, host, strtol(digits, NULL, 10), asked)) {
+        return err_set(err, ERR_SYSTEM, "%s: this Sentinel gives no address of the master called %s", asked, name);
+    }
     int node = cluster_node(c, address, err);
     for (size_t i = 0; node >= 0 && i < KEYSLOTS; i++) {
         slots[i] = (uint16_t)(node + 1);
@@ -161,8 +178,10 @@ int cluster_take(struct cluster *c, const struct config *cfg, const struct redis
                  struct err *err)
 {
     uint16_t slots[KEYSLOTS] = {0};
-    int rc = cfg->legacy_sentinel[0] != '\0' ? take_master(c, sentinel_name(cfg), reply, asked, slots, err)
-                                             : take_slots(c, reply, asked, slots, err);
+    char at[CONFIG_TEXT]; /* `asked` may be one of c->nodes, which move as they grow */
+    snprintf(at, sizeof at, "%s", asked);
+    int rc = cfg->legacy_sentinel[0] != '\0' ? take_master(c, sentinel_name(cfg), reply, at, slots, err)
+                                             : take_slots(c, reply, at, slots, err);
     if (rc == 1) {
         memcpy(c->slots, slots, sizeof slots);
         c->known = true;
@@ -195,11 +214,10 @@ enum cluster_verdict cluster_verdict(struct cluster *c, struct slice error, cons
     snprintf(host, sizeof host, "%s", text + (moved ? 6 : 4) + at);
     char *colon = strrchr(host, ':');
     long port = colon != NULL ? strtol(colon + 1, NULL, 10) : 0;
-    if (!is_port(port)) {
+    struct err err;
+    if (colon == NULL || !make_address(address, slice_of(host, (size_t)(colon - host)), port, asked)) {
         return CLUSTER_STAYS;
     }
-    struct err err;
-    make_address(address, slice_of(host, (size_t)(colon - host)), port, asked);
     int found = cluster_node(c, address, &err);
     if (found < 0) {
         return CLUSTER_STAYS;

@@ -8,7 +8,7 @@
 #include "legacy/redis_reply.h"
 #include "legacy/redis_words.h"
 
-enum { GREET_AUTH, GREET_SELECT, GREET_SLOTS, GREET_ZREVRANGE, GREET_ZMSCORE, HANDSHAKES };
+enum { GREET_AUTH, GREET_SELECT, GREET_ROLE, GREET_SLOTS, GREET_ZREVRANGE, GREET_ZMSCORE, HANDSHAKES };
 enum { NUMBER_TEXT = 24 };
 
 static bool asks(const struct handshake *g, int which)
@@ -17,6 +17,7 @@ static bool asks(const struct handshake *g, int which)
         return which == GREET_SLOTS;
     }
     return which == GREET_AUTH        ? g->password
+           : which == GREET_ROLE      ? g->cfg->legacy_sentinel[0] != '\0'
            : which == GREET_SLOTS     ? g->slots
            : which == GREET_ZREVRANGE ? g->cfg->legacy_delivered_key[0] != '\0'
                                       : true;
@@ -47,6 +48,9 @@ static void add_command(const struct handshake *g, int which, struct buf *out)
         snprintf(number, sizeof number, "%d", (int)g->cfg->legacy_database);
         words[n++] = slice_str("SELECT");
         words[n++] = slice_str(number);
+        break;
+    case GREET_ROLE:
+        words[n++] = slice_str("ROLE");
         break;
     case GREET_SLOTS:
         n = cluster_words(g->cfg, words);
@@ -79,6 +83,12 @@ void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, 
     move_on(g);
 }
 
+bool handshake_is_master(const struct redisReply *role)
+{
+    struct slice text;
+    return redis_count(role) > 0 && redis_text(redis_item(role, 0), &text) && slice_eq(text, slice_str("master"));
+}
+
 /* A password that is refused shows in the reply of AUTH, or of whatever needs one. */
 enum handshake_verdict handshake_reply(struct handshake *g, const struct redisReply *reply, struct slice *why)
 {
@@ -90,6 +100,10 @@ enum handshake_verdict handshake_reply(struct handshake *g, const struct redisRe
     }
     if (which == GREET_SLOTS && (!bad || g->cfg->legacy_cluster != CLUSTER_YES)) {
         return HANDSHAKE_SLOTS;
+    }
+    if (which == GREET_ROLE && !bad && !handshake_is_master(reply)) {
+        *why = slice_str(HANDSHAKE_NO_MASTER);
+        return HANDSHAKE_REFUSED;
     }
     if (which == GREET_ZMSCORE && bad &&
         (memmem(why->data, why->len, "unknown command", 15) != NULL ||

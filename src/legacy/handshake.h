@@ -11,6 +11,10 @@
 
 struct redisReply; /* see legacy/redis_reply.h */
 
+/* Why a Redis is refused that a Sentinel names as master, and that is none by its own answer to ROLE. */
+#define HANDSHAKE_NO_MASTER "a Sentinel says that it is the master, and ROLE there says that it is none"
+bool handshake_is_master(const struct redisReply *role); /* what ROLE answered */
+
 struct handshake {
     const struct config *cfg;
     int next;        /* whose reply that is */

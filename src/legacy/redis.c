@@ -213,6 +213,10 @@ static int look_for_cluster(struct redis *r, struct err *err)
                      refused ? (int)text.len : 8, refused ? text.data : "no slots");
     }
     redis_free(reply);
+    if (rc == 1 && by_sentinel(r)) { /* if that is no master, the next Sentinel may know better */
+        struct line *line;
+        rc = line_of(r, cluster_route(&r->cluster, slice_str("")), &line, err);
+    }
     return rc < 0 ? rc : 0;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/heartbeat.h"
+#include "legacy/handshake.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
 #include "legacy/redis_words.h"
@@ -133,8 +134,8 @@ static int secure(struct redis_node *r, const struct config *cfg, struct err *er
     return rc < 0 ? err_prefix(err, "%s", r->address) : 0;
 }
 
-/* Sends it, and reads its reply, which must be no error. */
-static int call(struct redis_node *r, const struct slice *words, size_t n, struct err *err)
+/* Sends it, and reads its reply, which must be no error; of ROLE, that it is a master. */
+static int call(struct redis_node *r, const struct slice *words, size_t n, bool role, struct err *err)
 {
     struct buf bytes = {0};
     struct redisReply *reply = NULL;
@@ -145,6 +146,9 @@ static int call(struct redis_node *r, const struct slice *words, size_t n, struc
     buf_free(&bytes);
     if (rc == 0 && (rc = redis_node_read(r, &reply, err)) == 0 && redis_is_error(reply, &text)) {
         rc = err_set(err, ERR_INVALID, "%s: %.*s", r->address, (int)text.len, text.data);
+    }
+    if (rc == 0 && role && !handshake_is_master(reply)) {
+        rc = err_set(err, ERR_SYSTEM, "%s: %s", r->address, HANDSHAKE_NO_MASTER);
     }
     redis_free(reply);
     return rc;
@@ -159,13 +163,17 @@ static int greet(struct redis_node *r, const struct config *cfg, struct err *err
         const bool user = live->legacy_user[0] != '\0';
         const struct slice words[] = {slice_str("AUTH"), slice_str(user ? live->legacy_user : live->legacy_password),
                                       slice_str(live->legacy_password)};
-        rc = call(r, words, user ? 3 : 2, err);
+        rc = call(r, words, user ? 3 : 2, false, err);
     }
     if (rc == 0) {
         /* Also of database 0: whether it lets us in is known then. */
         snprintf(number, sizeof number, "%d", (int)cfg->legacy_database);
         const struct slice words[] = {slice_str("SELECT"), slice_str(number)};
-        rc = call(r, words, 2, err);
+        rc = call(r, words, 2, false, err);
+    }
+    if (rc == 0 && cfg->legacy_sentinel[0] != '\0') {
+        const struct slice word = slice_str("ROLE");
+        rc = call(r, &word, 1, true, err);
     }
     return rc;
 }

@@ -1,6 +1,8 @@
 """Coming from a Redis Cluster: three masters and their replicas, slots that move, masters that are killed."""
 import pathlib
+import socketserver
 import tempfile
+import threading
 
 import pytest
 
@@ -263,6 +265,46 @@ def test_sentinel(make_server, sentinels):
     report = verify(server)
     assert (report["users"], report["plays"], report["missing"]) == (200, 200 * 21, 0)
     assert all(b"later" in replica.ask("ZRANGE", f"played:u{i}", 0, -1) for i in range(200))
+
+
+class OneAnswer(socketserver.ThreadingTCPServer):
+    """A Sentinel that names this address, whatever it is asked."""
+    daemon_threads = True
+
+    def __init__(self, node):
+        answer = encode("127.0.0.1", str(node.port))
+        asked = self.asked = threading.Event()
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                while self.request.recv(4096):
+                    asked.set()
+                    self.request.sendall(answer)
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+def test_sentinel_that_is_behind(make_server, folder):
+    """It names a replica that holds nothing: nobody is migrated without plays, and the next Sentinel is asked."""
+    master, other = Node(folder / "master").start(), Node(folder / "other").start()
+    other.ask("REPLICAOF", "127.0.0.1", 1)
+    behind, right = OneAnswer(other), OneAnswer(master)
+    try:
+        master.ask("ZADD", "played:u0", START, "i0")
+        server = make_server(legacy_sentinel=f"{behind.address},{right.address}/old")
+        migrate(server, "--keys", "-", input=b"u0\n")
+        assert wait_done(server)[b"migrated"] == 1
+        assert behind.asked.is_set()
+        with server.client() as c:
+            assert c.command("UNSEEN", "u0", "x", "i0") == [b"x"]
+    finally:
+        for sentinel in (behind, right):
+            sentinel.shutdown()
+            sentinel.server_close()
+        master.kill()
+        other.kill()
 
 
 @pytest.fixture(scope="module")

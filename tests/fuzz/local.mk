@@ -13,6 +13,9 @@ fuzz_targets = \
 	tests/fuzz/fuzz_import \
 	tests/fuzz/fuzz_kafka_message \
 	tests/fuzz/fuzz_resp
+if WITH_HIREDIS
+fuzz_targets += tests/fuzz/fuzz_cluster
+endif
 if WITH_NGHTTP2
 fuzz_targets += tests/fuzz/fuzz_grpc_frames tests/fuzz/fuzz_grpc_message
 endif

@@ -97,6 +97,12 @@ if WITH_OPENSSL
 unit_tests += $(tls_tests)
 endif
 EXTRA_PROGRAMS += $(tls_tests)
+# Those that parse replies with hiredis.
+hiredis_tests = tests/unit/test_cluster
+if WITH_HIREDIS
+unit_tests += $(hiredis_tests)
+endif
+EXTRA_PROGRAMS += $(hiredis_tests)
 # That of librdkafka, and its module.
 kafka_tests = tests/unit/test_kafka_mock
 if WITH_RDKAFKA
