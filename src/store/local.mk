@@ -84,6 +84,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/schema.c \
 	src/store/sqlite/db/schema.h \
 	src/store/sqlite/history/seal.c \
+	src/store/sqlite/history/seed.c \
 	src/store/sqlite/staging/recover.c \
 	src/store/sqlite/staging/slots.c \
 	src/store/sqlite/staging/slot_rows.c \

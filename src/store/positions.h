@@ -2,9 +2,10 @@
  * committed with the batch that holds what was read up to it (store_batch.positions), so after any crash, restore or
  * copy of the folder it says exactly what the folder lacks.
  *
- * It is never ahead of the plays that are here. So after a salvage or a repair that has lost rows each source stands at
- * 0: all of it that still exists is to be read again, which is harmless since plays are a union and a forget is never
- * undone.
+ * A commit or a crash never leaves it ahead of the plays that are here. Damage can. After a salvage, and after a repair
+ * that accepts that plays are lost because the two files don't belong together, each source stands at 0: all of it that
+ * still exists is to be read again, which is harmless since plays are a union and a forget is never undone. A repair
+ * that gives up single rows or months says which, and leaves the positions: what they held is not read again.
  */
 #ifndef UNSEEN_STORE_POSITIONS_H
 #define UNSEEN_STORE_POSITIONS_H

@@ -100,6 +100,36 @@ static void test_positions_of_rows_undone(void **state)
     assert_false(seen(f, "u19999", "lost"));
 }
 
+/* Batches of one source that share a commit: the last one's position stands, in memory and in the file. */
+static void test_positions_in_one_commit(void **state)
+{
+    struct store_fixture *f = *state;
+    const struct store_position moved[] = {{slice_str("t/0"), 6}, {slice_str("t/0"), 7}, {slice_str("t/0"), 8}};
+    struct store_batch batches[3] = {0};
+    int done[3] = {0};
+    rule(VFS_SYNC, "staging.db-wal", 1, false, VFS_HOLD);
+    for (int i = 0; i < 3; i++) {
+        batches[i] =
+            (struct store_batch){.positions = &moved[i], .n_positions = 1, .done = batch_done, .owner = &done[i]};
+        add(&batches[i], STORE_PLAY, clock_wall_ms(), "u", i == 0 ? "a" : i == 1 ? "b" : "c");
+        f->store->ops->record(f->store, &batches[i]);
+        if (i == 0) {
+            vfs_fault_wait_held(); /* the others come together, behind it */
+        }
+    }
+    vfs_fault_release();
+    for (int i = 0; i < 3; i++) {
+        wait_flag(&done[i]);
+        assert_int_equal(batches[i].err.code, 0);
+        buf_free(&batches[i].bytes);
+    }
+    assert_int_equal(position_of(f, "t/0"), 8);
+    kill_store(f);
+    open_store(f);
+    assert_int_equal(position_of(f, "t/0"), 8);
+    assert_true(seen(f, "u", "a") && seen(f, "u", "b") && seen(f, "u", "c"));
+}
+
 static void test_positions_damaged(void **state)
 {
     struct store_fixture *f = *state;
@@ -128,6 +158,7 @@ int main(int argc, char **argv)
         TEST(test_positions_after_failed_commit),
         TEST(test_positions_alone_after_failed_commit),
         TEST(test_positions_of_rows_undone),
+        TEST(test_positions_in_one_commit),
         TEST(test_positions_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -873,6 +873,29 @@ static void users_are_united(struct store_fixture *f)
     buf_free(&bytes);
 }
 
+/* A snapshot can't say whether its play of the item came before the forget: it hides the item, until it is forgotten
+ * again. A replay of the play still doesn't. */
+static void an_import_may_end_the_forget_of_an_item(struct store_fixture *f)
+{
+    static const char *const items[] = {"stored", "staged"};
+    struct buf bytes = {0};
+    uint8_t verdict = 0;
+    pack(&bytes, "u", SEED, NULL, 0);
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(forget(f, "u", items[i]), 1);
+        settle(f);
+        replay(f, STORE_PLAY, START - 1, "u", items[i]);
+        assert_false(seen(f, "u", items[i]));
+        assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+        assert_true(seen(f, "u", items[i]));
+        assert_int_equal(forget(f, "u", items[i]), 1);
+        settle(f);
+        assert_false(seen(f, "u", items[i]));
+    }
+    buf_free(&bytes);
+}
+
 /* Of a file that is older than the forget; of one that knows of it, or of a later one. */
 static void an_import_undoes_no_forget(struct store_fixture *f)
 {
@@ -1001,6 +1024,7 @@ static const struct promise {
     PROMISE(the_large_are_scanned),
     PROMISE(users_are_united),
     PROMISE(an_import_undoes_no_forget),
+    PROMISE(an_import_may_end_the_forget_of_an_item),
     PROMISE(what_is_wrong_is_not_imported),
     PROMISE(damage_goes_along),
     PROMISE(it_counts),

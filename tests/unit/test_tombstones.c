@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/admin.h"
+#include "store/bulk.h"
 #include "tests/lib/store_calls.h"
 
 static void state_play(struct store_fixture *f, int64_t at, const char *user, const char *item)
@@ -179,6 +180,57 @@ static void test_damaged_rows(void **state)
     open_store(f);
 }
 
+/* --- a load of many events --- */
+
+static void bring(struct store_fixture *f, int64_t at, const char *user, const char *item)
+{
+    struct err err = {0};
+    struct slice id = slice_str(item);
+    uint64_t hash = hash_id(SEED, id);
+    assert_int_equal(f->store->bulk->add(f->store, at, key_of(user), slice_str(user), hash, &err), 0);
+    assert_int_equal(
+        f->store->bulk->deliver(f->store, at, key_of(user), slice_str(user), id, hash, STORE_RANK_MAX, &err), 0);
+}
+
+/* A file that is imported again brings back nothing that is not newer than the forget; nor after a restart. */
+static void import_after_forgets(struct store_fixture *f, bool serving)
+{
+    struct err err = {0};
+    play(f, "u", "a");
+    play(f, "v", "a");
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_int_equal(forget(f, "v", "a"), 1);
+    int64_t at = ask(f, "staging", "SELECT max(at) FROM forgets");
+    for (int starts = 0; starts < 2; starts++) {
+        uint64_t before = stats(f).forgotten_dropped;
+        assert_int_equal(f->store->bulk->begin(f->store, serving, &err), 0);
+        bring(f, at, "u", "a");
+        bring(f, at, "v", "a");
+        bring(f, at - 1, "v", "b");
+        assert_int_equal(f->store->bulk->end(f->store, &err), 0);
+        assert_int_equal(stats(f).forgotten_dropped - before, 4);
+        assert_false(known(f, "u"));
+        assert_false(seen(f, "v", "a"));
+        assert_true(seen(f, "v", "b"));
+        kill_store(f);
+        open_store(f);
+    }
+    assert_int_equal(f->store->bulk->begin(f->store, serving, &err), 0);
+    bring(f, at + 1, "u", "a");
+    assert_int_equal(f->store->bulk->end(f->store, &err), 0);
+    assert_true(seen(f, "u", "a"));
+}
+
+static void test_import_after_forgets(void **state)
+{
+    import_after_forgets(*state, false);
+}
+
+static void test_import_after_forgets_serving(void **state)
+{
+    import_after_forgets(*state, true);
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
@@ -188,6 +240,8 @@ int main(int argc, char **argv)
         TEST(test_refused_by_history),
         TEST(test_staged_half_fails),
         TEST(test_expiry),
+        TEST(test_import_after_forgets),
+        TEST(test_import_after_forgets_serving),
         TEST(test_damaged_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,15 +2,12 @@
  * message. */
 #include "store/sqlite/sqlite_store.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "store/bulk.h"
 #include "store/ring.h"
@@ -24,105 +21,6 @@
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 #include "store/stats.h"
-
-/* --- the seed --- */
-
-static int write_seed(struct db *db, uint64_t seed, struct err *err)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, seed);
-    sqlite3_stmt *stmt = db_stmt(db, SQL_META_SET, err);
-    if (stmt != NULL) {
-        sqlite3_bind_text(stmt, 1, "seed", -1, SQLITE_STATIC);
-        sqlite3_bind_text(stmt, 2, text, -1, SQLITE_STATIC);
-    }
-    return db_run(db, stmt, err);
-}
-
-/* Whether some slot's table has a row. */
-static int has_rows(struct db *db, bool *rows, struct err *err)
-{
-    int result;
-    sqlite3_stmt *tables = db_stmt(db, SQL_STAGED_TABLES, err);
-    *rows = false;
-    while ((result = db_step(db, tables, err)) == 1) {
-        char sql[128];
-        int64_t any = 0;
-        snprintf(sql, sizeof sql, "SELECT EXISTS (SELECT 1 FROM \"%s\")", sqlite3_column_text(tables, 0));
-        if ((result = db_int(db, sql, &any, err)) < 0 || any > 0) {
-            *rows = any > 0;
-            sqlite3_reset(tables);
-            break;
-        }
-    }
-    return result < 0 ? result : 0;
-}
-
-/* Whether a folder holds anything that was hashed: users in history, or rows or ended notes in staging (which belong to
- * the history they were written beside). */
-static int has_plays(struct sqlite_store *s, bool *plays, struct err *err)
-{
-    int64_t users = 0;
-    int64_t high_water = 0;
-    int64_t ended = 0;
-    bool rows = false;
-    int result = db_int(&s->historian.db, "SELECT EXISTS (SELECT 1 FROM users)", &users, err);
-    if (result == 0) {
-        result = db_meta_int(&s->stager.db, "high_water", 0, &high_water, err);
-    }
-    if (result == 0) {
-        result =
-            db_int(&s->stager.db, "SELECT EXISTS (SELECT 1 FROM noted WHERE typeof(user) = 'integer')", &ended, err);
-    }
-    if (result == 0) {
-        result = has_rows(&s->stager.db, &rows, err);
-    }
-    *plays = users > 0 || high_water > STORE_RANK_MAX || ended > 0 || rows;
-    return result;
-}
-
-static int choose_seed(struct sqlite_store *s, struct err *err)
-{
-    struct db *db = &s->historian.db;
-    uint64_t stored = 0;
-    bool found = false;
-    bool plays = false;
-    int result = schema_seed(db, &stored, err);
-    found = result == 1;
-    if (result < 0 || (result = has_plays(s, &plays, err)) < 0) {
-        return result;
-    }
-    if (!found && plays) {
-        return err_set(
-            err, ERR_SEED,
-            "%s is new, but %s holds plays that belong to another one: put the right history.db back, or move both "
-            "files away",
-            db->path, s->stager.db.path);
-    }
-    if (found && (plays || !s->cfg->hash_seed_given)) {
-        s->seed = stored;
-        if (s->cfg->hash_seed_given && s->cfg->hash_seed != stored) {
-            return err_set(err, ERR_SEED,
-                           "hash_seed differs from the seed of the plays in %s (fingerprint %08" PRIx32
-                           "): remove hash_seed from the configuration, or use another data folder",
-                           s->folder, hash_seed_fingerprint(stored));
-        }
-        return 0;
-    }
-    s->seed = s->cfg->hash_seed;
-    if (!s->cfg->hash_seed_given && getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) {
-        return err_set(err, ERR_SYSTEM, "can't draw a seed: %s", strerror(errno));
-    }
-    if ((result = history_full(s, true, err)) < 0 || (result = history_begin(s, err)) < 0) {
-        return result;
-    }
-    if ((result = write_seed(db, s->seed, err)) < 0 || (result = pair_draw(db, err)) < 0) {
-        history_rollback(s);
-        return result;
-    }
-    result = history_commit(s, err);
-    return result < 0 ? result : history_full(s, false, err);
-}
 
 static int begin_pair(struct sqlite_store *s, struct err *err)
 {
@@ -477,7 +375,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     if ((result = open_files(s, err)) < 0) {
         goto unlock;
     }
-    if ((result = choose_seed(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
+    if ((result = seed_choose(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
         (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
         (result = migration_users_open(s, err)) < 0 || (result = feed_open(s, err)) < 0 ||
         (result = positions_open(s, err)) < 0 || (result = forgets_open(s, err)) < 0 || (result = start(s, err)) < 0) {

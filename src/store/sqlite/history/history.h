@@ -180,6 +180,9 @@ int sweep_first_kept(struct sqlite_store *s);
 /* Logs how much is past retention and will be swept. */
 void sweep_announce(struct sqlite_store *s);
 
+/* seed.c: at start, before threads: s->seed, written to a new history.db. ERR_SEED: it isn't that of the plays. */
+int seed_choose(struct sqlite_store *s, struct err *err);
+
 /* seal.c: 1 did something, 0 nothing is due */
 int seal_step(struct sqlite_store *s, struct err *err);
 
