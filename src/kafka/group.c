@@ -145,6 +145,25 @@ static void record(struct kafka *k, struct group *g)
     k->store->ops->record(k->store, &g->batch);
 }
 
+/* Letters that failed took the whole group's with them, so all of it is read again: an offset may not pass a message
+ * that is neither with the store nor a letter. */
+void group_take_back(struct kafka *k)
+{
+    k->touched = false;
+    for (size_t i = 0; i < k->n_partitions; i++) {
+        struct partition *p = &k->partitions[i];
+        if (p->touched) {
+            p->read = p->handed_in;
+            p->taken = p->taken_handed_in;
+            p->dead = p->dead_handed_in;
+            p->touched = p->read >= 0; /* where "latest" was may not be durable yet */
+            k->touched = k->touched || p->touched;
+        }
+    }
+    k->filling->letters = false;
+    clear(k->filling);
+}
+
 void group_hand_in(struct kafka *k)
 {
     struct group *g = k->filling;
@@ -153,6 +172,7 @@ void group_hand_in(struct kafka *k)
         return;
     }
     if (sync_letters(k, g, &err) < 0) {
+        group_take_back(k);
         kafka_pause(k, err.text);
         return;
     }
@@ -161,7 +181,11 @@ void group_hand_in(struct kafka *k)
         return;
     }
     for (size_t i = 0; i < g->batch.n_positions; i++) {
-        g->of[i].partition->touched = false;
+        struct partition *p = g->of[i].partition;
+        p->touched = false;
+        p->handed_in = p->read;
+        p->taken_handed_in = p->taken;
+        p->dead_handed_in = p->dead;
     }
     k->touched = false;
     g->generation = k->generation;

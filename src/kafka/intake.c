@@ -87,6 +87,9 @@ bool intake(struct kafka *k, struct partition *p, const struct client_message *m
         char reason[sizeof err.text];
         snprintf(reason, sizeof reason, "%s", err.text);
         rc = add_letter(k, p, m, reason, &err);
+        if (rc < 0) {
+            group_take_back(k);
+        }
     }
     if (rc < 0) {
         kafka_pause(k, err.text);

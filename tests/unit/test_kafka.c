@@ -7,13 +7,19 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "kafka/client.h"
+#include "kafka/dead_letters.h"
 #include "kafka/kafka.h"
 #include "kafka/start.h"
 #include "store/positions.h"
@@ -31,6 +37,7 @@ struct kafka_client {
     enum { QUIET, ASSIGN, REVOKE } tell;
     int64_t assigned_at, end, next, stored;
     bool paused, has_paused, closed;
+    int64_t poison; /* the offsets from 10 up to this one hold no play */
 };
 
 static struct kafka_client client = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -45,6 +52,23 @@ static struct kafka *kafka;
         statement;                                                                                                     \
         pthread_mutex_unlock(&client.mutex);                                                                           \
     } while (0)
+
+static _Atomic int failing_syncs; /* of the dead letters alone */
+
+/* In the place of the system's. */
+int fdatasync(int fd)
+{
+    char link[64], path[256];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    if (strstr(path, DEAD_LETTERS_FILE) != NULL && atomic_load(&failing_syncs) > 0) {
+        atomic_fetch_sub(&failing_syncs, 1);
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fdatasync, fd);
+}
 
 static const char *version(void)
 {
@@ -79,7 +103,8 @@ static enum client_event poll_client(struct kafka_client *c, int ms, struct clie
         usleep((useconds_t)ms * 100);
         return CLIENT_NOTHING;
     }
-    int n = snprintf(c->text, sizeof c->text, "{\"user\":\"u\",\"item\":\"i%d\"}", (int)offset);
+    int n = snprintf(c->text, sizeof c->text, "%s{\"user\":\"u\",\"item\":\"i%d\"}", offset < c->poison ? "no" : "",
+                     (int)offset);
     *out = (struct client_message){
         .topic = slice_str("plays"), .offset = offset, .at_ms = START, .value = slice_of(c->text, (size_t)n)};
     return CLIENT_MESSAGE;
@@ -191,6 +216,7 @@ static int teardown(void **state)
     (void)state;
     vfs_fault_heal();
     finish();
+    client.poison = 0;
     world_fixture_end(&world, folder);
     return 0;
 }
@@ -204,6 +230,14 @@ static void until_stored(int64_t offset)
         usleep(500);
     } while (stored != offset && clock_stopwatch_us() < until_us);
     assert_int_equal(stored, offset);
+}
+
+static void until_paused(void)
+{
+    for (bool paused = false; !paused;) {
+        LOCKED(paused = client.has_paused);
+        usleep(500);
+    }
 }
 
 static int64_t position(void)
@@ -243,10 +277,7 @@ static void test_a_failed_commit(void **state)
     (void)state;
     vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "staging", 1, true, VFS_FULL});
     begin(20);
-    for (bool paused = false; !paused;) {
-        LOCKED(paused = client.has_paused);
-        usleep(500);
-    }
+    until_paused();
     LOCKED(assert_int_equal(client.stored, -1));
     vfs_fault_heal();
     until_stored(20);
@@ -281,15 +312,54 @@ static void test_taken_away_in_the_middle(void **state)
     }
 }
 
+/* Dead letters that can't be kept hold back their group, with all plays and letters that it had. */
+static void test_dead_letters_that_fail(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, folder);
+    client.poison = 13;
+    begin(10);
+    for (int64_t at = -1; at == -1;) {
+        LOCKED(at = client.assigned_at);
+        usleep(500);
+    }
+    assert_int_equal(mkdir(path, 0700), 0);
+    LOCKED(client.end = 20);
+    until_paused();
+    LOCKED(assert_int_equal(client.stored, -1));
+    assert_int_equal(position(), -1);
+    assert_int_equal(rmdir(path), 0);
+    until_stored(20);
+    assert_int_equal(look().plays, 7);
+    assert_int_equal(look().dead, 3);
+    assert_int_equal(look().dead_letters, 3);
+}
+
+/* A sync that fails takes back what was written, so it is read and written again. */
+static void test_dead_letters_whose_sync_fails(void **state)
+{
+    (void)state;
+    client.poison = 13;
+    atomic_store(&failing_syncs, 1);
+    begin(20);
+    until_stored(20);
+    assert_true(client.has_paused);
+    assert_int_equal(look().plays, 7);
+    assert_int_equal(look().dead, 3);
+    assert_int_equal(look().dead_letters, 3);
+    assert_int_equal(position(), 20);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);
     }
     const struct CMUnitTest tests[] = {
-        TEST(test_the_brokers_offset_then_ours),
-        TEST(test_a_failed_commit),
-        TEST(test_taken_away_in_the_middle),
+        TEST(test_the_brokers_offset_then_ours),  TEST(test_a_failed_commit),
+        TEST(test_taken_away_in_the_middle),      TEST(test_dead_letters_that_fail),
+        TEST(test_dead_letters_whose_sync_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
