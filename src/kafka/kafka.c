@@ -62,6 +62,7 @@ static void on_revoked(void *owner)
     }
     log_info("partitions of Kafka are given back", "partitions=%zu", k->n_partitions);
     kafka_resume(k); /* or a partition that comes back would stay paused */
+    k->delay_ms = 0;
     partitions_clear(k);
 }
 

@@ -35,7 +35,7 @@ struct kafka_client {
 
     pthread_mutex_t mutex; /* guards: */
     enum { QUIET, ASSIGN, REVOKE } tell;
-    int64_t assigned_at, end, next, stored;
+    int64_t assigned_at, first, end, next, stored;
     bool paused, has_paused, closed;
     int64_t poison; /* the offsets from 10 up to this one hold no play */
 };
@@ -90,6 +90,9 @@ static enum client_event poll_client(struct kafka_client *c, int ms, struct clie
     pthread_mutex_lock(&c->mutex);
     int tell = (int)c->tell;
     c->tell = QUIET;
+    bool outside = tell == QUIET && c->next >= 0 && !c->paused && (c->next < c->first || c->next > c->end);
+    int64_t wanted = c->next;
+    c->next = outside ? -1 : c->next;
     bool has = tell == QUIET && c->next >= 0 && c->next < c->end && !c->paused;
     int64_t offset = has ? c->next++ : -1;
     pthread_mutex_unlock(&c->mutex);
@@ -98,6 +101,10 @@ static enum client_event poll_client(struct kafka_client *c, int ms, struct clie
     } else if (tell == REVOKE) {
         c->hooks->revoked(c->owner);
         LOCKED(c->next = -1);
+    }
+    if (outside) {
+        *out = (struct client_message){.topic = slice_str("plays"), .offset = wanted};
+        return CLIENT_RESET;
     }
     if (!has) {
         usleep((useconds_t)ms * 100);
@@ -145,8 +152,7 @@ static int range(struct kafka_client *c, const char *topic, int32_t partition, i
     (void)partition;
     (void)ms;
     (void)text;
-    *first = 0;
-    LOCKED(*end = c->end);
+    LOCKED(*first = c->first; *end = c->end);
     return 0;
 }
 
@@ -216,7 +222,7 @@ static int teardown(void **state)
     (void)state;
     vfs_fault_heal();
     finish();
-    client.poison = 0;
+    client.poison = client.first = 0;
     world_fixture_end(&world, folder);
     return 0;
 }
@@ -351,14 +357,106 @@ static void test_dead_letters_whose_sync_fails(void **state)
     assert_int_equal(position(), 20);
 }
 
+/* A group that failed goes with its partitions, and so does the pause: who is given them reads it again. */
+static void test_taken_away_after_a_failure(void **state)
+{
+    (void)state;
+    vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "staging", 1, true, VFS_FULL});
+    begin(20);
+    until_paused();
+    LOCKED(client.has_paused = false; client.tell = REVOKE);
+    for (enum kafka_doing doing = KAFKA_READING; doing != KAFKA_WAITING;) {
+        doing = look().doing;
+        usleep(500);
+    }
+    vfs_fault_heal();
+    LOCKED(assert_int_equal(client.stored, -1); client.tell = ASSIGN);
+    until_stored(20);
+    assert_int_equal(position(), 20);
+    assert_int_equal(look().plays, 10);
+}
+
+static void *release_later(void *arg)
+{
+    (void)arg;
+    usleep(20 * 1000); /* the stop has begun by then; either order is right */
+    vfs_fault_release();
+    return NULL;
+}
+
+/* What was handed in is waited for, and the broker is told of it before the group is left. */
+static void test_stopped_in_the_middle(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    vfs_fault_add(&(struct vfs_rule){VFS_SYNC | VFS_WRITE, "staging", 1, false, VFS_HOLD});
+    begin(20);
+    vfs_fault_wait_held();
+    assert_int_equal(pthread_create(&thread, NULL, release_later, NULL), 0);
+    kafka_stop(kafka);
+    pthread_join(thread, NULL);
+    assert_true(client.closed);
+    int64_t next = position();
+    assert_true(next > 10);
+    assert_int_equal(client.stored, next);
+    finish();
+    begin(25);
+    until_stored(25);
+    assert_int_equal(client.assigned_at, next);
+}
+
+/* Our offset lies before the log's first one, or behind its end: both are told, and reading begins at the first. */
+static void check_reset(int64_t ours, int64_t first, const char *told)
+{
+    struct store_position p = {slice_str("kafka/test/plays/0"), ours};
+    struct store_batch batch = {.positions = &p, .n_positions = 1};
+    int raised = 0;
+    batch.done = batch_done;
+    batch.owner = &raised;
+    world.store->ops->record(world.store, &batch);
+    wait_flag(&raised);
+    assert_int_equal(batch.err.code, 0);
+    client.first = first;
+    begin(20);
+    until_stored(20);
+    assert_int_equal(look().plays, 20 - first);
+    struct kafka_partition shown;
+    struct kafka_state s;
+    for (shown.error[0] = '\0'; told[0] != '\0' && shown.error[0] == '\0'; usleep(500)) {
+        assert_int_equal(kafka_look(kafka, &s, &shown, 1), 1);
+    }
+    assert_int_equal(kafka_look(kafka, &s, &shown, 1), 1);
+    assert_true(told[0] == '\0' ? shown.error[0] == '\0' : strstr(shown.error, told) != NULL);
+}
+
+static void test_before_the_logs_first(void **state)
+{
+    (void)state;
+    check_reset(3, 15, "deleted before they were read");
+}
+
+static void test_behind_the_logs_end(void **state)
+{
+    (void)state;
+    check_reset(5000, 5, "ends before our offset");
+}
+
+/* An offset of 0 asks for all that there is. */
+static void test_from_the_oldest(void **state)
+{
+    (void)state;
+    check_reset(0, 15, "");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);
     }
     const struct CMUnitTest tests[] = {
-        TEST(test_the_brokers_offset_then_ours),  TEST(test_a_failed_commit),
-        TEST(test_taken_away_in_the_middle),      TEST(test_dead_letters_that_fail),
+        TEST(test_the_brokers_offset_then_ours),  TEST(test_a_failed_commit),       TEST(test_taken_away_in_the_middle),
+        TEST(test_taken_away_after_a_failure),    TEST(test_stopped_in_the_middle), TEST(test_before_the_logs_first),
+        TEST(test_behind_the_logs_end),           TEST(test_from_the_oldest),       TEST(test_dead_letters_that_fail),
         TEST(test_dead_letters_whose_sync_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
