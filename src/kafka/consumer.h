@@ -39,16 +39,14 @@ struct partition {
     char source[STORE_SOURCE_MAX]; /* "": not named yet */
     int64_t read;                  /* the next offset to be taken; CLIENT_COMMITTED: as the broker says */
     int64_t at_ms;                 /* of the last message that was taken; 0: it has no time */
+    int64_t handed_in;             /* read, of the last group that the store has: where a group that can't be begins */
     bool touched;                  /* read moved, and no group has it yet */
-    struct {
-        int64_t read;
-        uint64_t taken, dead;
-    } before;  /* the group that is filled */
-    bool lost; /* where to read on must be found first: see resolve_partitions() */
+    bool lost;                     /* where to read on must be found first: see resolve_partitions() */
 
     /* Shown. */
     int64_t durable, durable_at_ms;
     uint64_t taken, dead, messages, messages_before;
+    uint64_t taken_handed_in, dead_handed_in;
     char error[KAFKA_TEXT];
     struct kafka_partition shown; /* under the mutex */
 };
@@ -133,8 +131,7 @@ void partitions_clear(struct kafka *k);
 struct partition *partition_find(struct kafka *k, struct slice topic, int32_t number); /* NULL: not assigned */
 void partitions_assign(struct kafka *k);
 void partition_reset(struct kafka *k, struct partition *p, int64_t offset);
-void partitions_resolve(struct kafka *k);  /* asks brokers where to read on, those that are lost */
-void partition_moves(struct partition *p); /* before anything of it changes */
+void partitions_resolve(struct kafka *k); /* asks brokers where to read on, those that are lost */
 void partition_moved(struct kafka *k, struct partition *p, int64_t next);
 
 /* --- group.c --- */
@@ -145,8 +142,8 @@ bool group_is_full(const struct group *g);
 void group_hand_in(struct kafka *k); /* what is filled, when the store is free and nothing is in the way */
 void group_look(struct kafka *k);    /* whether the store has answered; tries again what is due */
 void group_wait(struct kafka *k, int64_t ms);
-void group_drop(struct kafka *k); /* what is filled, and what has failed */
-void group_undo(struct kafka *k); /* what is filled: it is read again once nothing is in the way */
+void group_take_back(struct kafka *k); /* what is filled: it is read again, since its dead letters are not kept */
+void group_drop(struct kafka *k);      /* what is filled, and what has failed */
 
 /* Something is in the way. */
 void kafka_pause(struct kafka *k, const char *cause);

@@ -145,6 +145,34 @@ static void record(struct kafka *k, struct group *g)
     k->store->ops->record(k->store, &g->batch);
 }
 
+/* Or an import of dead letters would wait for their lock. */
+static void drop_letters(struct kafka *k)
+{
+    k->filling->letters = false;
+    if (k->letters != NULL) {
+        dead_letters_undo(k->letters);
+    }
+}
+
+/* Letters that failed took the whole group's with them, so all of it is read again: an offset may not pass a message
+ * that is neither with the store nor a letter. */
+void group_take_back(struct kafka *k)
+{
+    k->touched = false;
+    for (size_t i = 0; i < k->n_partitions; i++) {
+        struct partition *p = &k->partitions[i];
+        if (p->touched) {
+            p->read = p->handed_in;
+            p->taken = p->taken_handed_in;
+            p->dead = p->dead_handed_in;
+            p->touched = p->read >= 0; /* where "latest" was may not be durable yet */
+            k->touched = k->touched || p->touched;
+        }
+    }
+    drop_letters(k);
+    clear(k->filling);
+}
+
 void group_hand_in(struct kafka *k)
 {
     struct group *g = k->filling;
@@ -153,7 +181,7 @@ void group_hand_in(struct kafka *k)
         return;
     }
     if (sync_letters(k, g, &err) < 0) {
-        group_undo(k);
+        group_take_back(k);
         kafka_pause(k, err.text);
         return;
     }
@@ -162,7 +190,11 @@ void group_hand_in(struct kafka *k)
         return;
     }
     for (size_t i = 0; i < g->batch.n_positions; i++) {
-        g->of[i].partition->touched = false;
+        struct partition *p = g->of[i].partition;
+        p->touched = false;
+        p->handed_in = p->read;
+        p->taken_handed_in = p->taken;
+        p->dead_handed_in = p->dead;
     }
     k->touched = false;
     g->generation = k->generation;
@@ -261,28 +293,14 @@ void group_wait(struct kafka *k, int64_t ms)
     pthread_mutex_unlock(&k->mutex);
 }
 
-void group_undo(struct kafka *k)
-{
-    for (size_t i = 0; i < k->n_partitions; i++) {
-        struct partition *p = &k->partitions[i];
-        if (p->touched) {
-            p->read = p->before.read;
-            p->taken = p->before.taken;
-            p->dead = p->before.dead;
-        }
-        p->touched = false;
-    }
-    k->touched = false;
-    k->filling->letters = false;
-    if (k->letters != NULL) {
-        dead_letters_undo(k->letters); /* or an import would wait for their lock */
-    }
-    clear(k->filling);
-}
-
 void group_drop(struct kafka *k)
 {
-    group_undo(k);
+    for (size_t i = 0; i < k->n_partitions; i++) {
+        k->partitions[i].touched = false;
+    }
+    k->touched = false;
+    drop_letters(k);
+    clear(k->filling);
     if (k->with_store != NULL && atomic_load(&k->with_store->doing) == GROUP_FAILED) {
         clear(k->with_store);
         k->with_store = NULL;

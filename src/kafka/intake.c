@@ -21,7 +21,6 @@ static int add_letter(struct kafka *k, struct partition *p, const struct client_
         log_warn("a message of Kafka can't be read, and a store in memory keeps no dead letters", "reason=%s",
                  log_quote_str(reason));
     } else if (dead_letters_add(k->letters, &letter, err) < 0) {
-        group_undo(k); /* its other letters are gone too */
         return err_prefix(err, "a dead letter can't be kept");
     }
     k->filling->letters = true;
@@ -77,7 +76,6 @@ bool intake(struct kafka *k, struct partition *p, const struct client_message *m
     struct err err = {0};
     struct message_event event;
     struct group *g = k->filling;
-    partition_moves(p);
     arena_reset(&k->arena);
     int rc = kafka_message_read(k->rules, &(struct message){m->key, m->value}, &k->arena, &event, &err);
     if (rc == 0) {
@@ -89,6 +87,9 @@ bool intake(struct kafka *k, struct partition *p, const struct client_message *m
         char reason[sizeof err.text];
         snprintf(reason, sizeof reason, "%s", err.text);
         rc = add_letter(k, p, m, reason, &err);
+        if (rc < 0) {
+            group_take_back(k);
+        }
     }
     if (rc < 0) {
         kafka_pause(k, err.text);

@@ -18,6 +18,7 @@ enum {
     STALL_MS = 500,      /* of the store with everything full; then reading pauses */
     HANDOVER_MS = 5000,  /* a rebalance waits so long for what was handed in */
     CLOSE_MS = 5000,     /* for the brokers, when the group is left */
+    GONE_MS = 1000,      /* when none answers anyway */
     END_MS = 20 * 1000,  /* for the thread, whatever a library does */
     REACH_MS = 500,
     REACH_US = 2000 * 1000,
@@ -62,6 +63,7 @@ static void on_revoked(void *owner)
     }
     log_info("partitions of Kafka are given back", "partitions=%zu", k->n_partitions);
     kafka_resume(k); /* or a partition that comes back would stay paused */
+    k->delay_ms = 0;
     partitions_clear(k);
 }
 
@@ -186,7 +188,7 @@ static void open_anew(struct kafka *k)
 {
     struct err err = {0};
     on_revoked(k);
-    k->ops->close(k->client, CLOSE_MS);
+    k->ops->close(k->client, k->connected ? CLOSE_MS : GONE_MS);
     k->client = NULL;
     int64_t again_us = clock_stopwatch_us() + REOPEN_US;
     while (!atomic_load(&k->stop) && k->client == NULL) {
@@ -219,7 +221,7 @@ static void *kafka_main(void *arg)
     heartbeat_end(&k->heartbeat); /* what follows waits for brokers, and a restart would not shorten it */
     if (k->client != NULL) {
         group_look(k);
-        k->ops->close(k->client, CLOSE_MS);
+        k->ops->close(k->client, k->connected ? CLOSE_MS : GONE_MS);
     }
     pthread_mutex_lock(&k->mutex);
     k->ended = true;

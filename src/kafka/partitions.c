@@ -35,7 +35,7 @@ int partitions_set(struct kafka *k, const struct client_position *list, size_t n
         struct partition *p = &partitions[i];
         snprintf(p->topic, sizeof p->topic, "%s", list[i].topic);
         p->number = list[i].partition;
-        p->read = CLIENT_COMMITTED;
+        p->read = p->handed_in = CLIENT_COMMITTED;
         p->durable = -1;
         p->shown.next = p->shown.end = p->shown.lag = -1;
         snprintf(p->shown.topic, sizeof p->shown.topic, "%s", list[i].topic);
@@ -80,18 +80,8 @@ struct partition *partition_find(struct kafka *k, struct slice topic, int32_t nu
     return p;
 }
 
-void partition_moves(struct partition *p)
-{
-    if (!p->touched) {
-        p->before.read = p->read;
-        p->before.taken = p->taken;
-        p->before.dead = p->dead;
-    }
-}
-
 void partition_moved(struct kafka *k, struct partition *p, int64_t next)
 {
-    partition_moves(p);
     p->read = next;
     p->touched = k->touched = true;
 }
@@ -102,7 +92,7 @@ static void name_source(struct kafka *k, struct partition *p)
     snprintf(p->source, sizeof p->source, "kafka/%s/%s/%" PRId32, k->cluster, p->topic, p->number);
     int64_t next;
     if (k->store->positions->find(k->store, slice_str(p->source), &next) == 1) {
-        p->read = p->durable = next;
+        p->read = p->handed_in = p->durable = next;
     }
     log_info("a partition of Kafka is assigned", "topic=%s partition=%" PRId32 " from=%s offset=%" PRId64,
              log_quote_str(p->topic), p->number, p->durable >= 0 ? "folder" : "group", p->durable);
@@ -179,6 +169,7 @@ static int resolve(struct kafka *k, struct partition *p, char *text)
         return -1;
     }
     partition_moved(k, p, next);
+    p->handed_in = next;
     p->lost = false;
     k->assign = true;
     return 0;

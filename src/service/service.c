@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "kafka/kafka.h"
+
 static int begin(struct worker *w, struct err *err)
 {
     struct service_loop *l = calloc(1, sizeof *l);
@@ -174,9 +176,21 @@ void service_stop(struct service *s)
     offload_stop(&s->offload);
 }
 
+/* It records without a loop. */
+static uint64_t kafka_counted(const struct worker_pool *pool, enum meter_count what)
+{
+    const struct dedup *dedup = atomic_load(&pool->service->dedup);
+    if (dedup == NULL || dedup->kafka == NULL || (what != COUNT_PLAYS && what != COUNT_DELIVERIES)) {
+        return 0;
+    }
+    struct kafka_state state;
+    kafka_look(dedup->kafka, &state, NULL, 0);
+    return what == COUNT_PLAYS ? state.plays : state.deliveries;
+}
+
 uint64_t service_counted(const struct worker_pool *pool, enum meter_count what)
 {
-    uint64_t sum = 0;
+    uint64_t sum = kafka_counted(pool, what);
     for (int i = 0; i < pool->n_all; i++) {
         sum += atomic_load_explicit(&pool->workers[i].service->meter.counts[what], memory_order_relaxed);
     }

@@ -67,7 +67,7 @@ static inline struct service_loop *service_of(const struct conn *c)
     return c->worker->service;
 }
 
-/* What all loops have counted. Any thread. */
+/* What all loops have counted, and of plays and deliveries what came from Kafka too. Any thread. */
 uint64_t service_counted(const struct worker_pool *pool, enum meter_count what);
 
 /* NULL while the store recovers. */

@@ -7,22 +7,26 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "kafka/client.h"
+#include "kafka/dead_letters.h"
 #include "kafka/kafka.h"
 #include "kafka/start.h"
 #include "store/positions.h"
 #include "tests/lib/store_fixture.h"
 #include "tests/lib/world_fixture.h"
 
-enum { WAIT_S = 30, LARGE = 3 * 1024 * 1024 };
+enum { WAIT_S = 30 };
 
 struct kafka_client {
     const struct client_hooks *hooks;
@@ -31,15 +35,15 @@ struct kafka_client {
 
     pthread_mutex_t mutex; /* guards: */
     enum { QUIET, ASSIGN, REVOKE } tell;
-    int64_t assigned_at, end, next, stored;
+    int64_t assigned_at, first, end, next, stored;
     bool paused, has_paused, closed;
-    bool unreadable; /* messages 10 and 11, the latter is large */
+    int64_t poison; /* the offsets from 10 up to this one hold no play */
 };
 
 static struct kafka_client client = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static struct client_hooks client_hooks_copy;
 static struct world world;
-static char folder[64], large[LARGE];
+static char folder[64];
 static struct kafka *kafka;
 
 #define LOCKED(statement)                                                                                              \
@@ -48,6 +52,23 @@ static struct kafka *kafka;
         statement;                                                                                                     \
         pthread_mutex_unlock(&client.mutex);                                                                           \
     } while (0)
+
+static _Atomic int failing_syncs; /* of the dead letters alone */
+
+/* In the place of the system's. */
+int fdatasync(int fd)
+{
+    char link[64], path[256];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    if (strstr(path, DEAD_LETTERS_FILE) != NULL && atomic_load(&failing_syncs) > 0) {
+        atomic_fetch_sub(&failing_syncs, 1);
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fdatasync, fd);
+}
 
 static const char *version(void)
 {
@@ -69,6 +90,9 @@ static enum client_event poll_client(struct kafka_client *c, int ms, struct clie
     pthread_mutex_lock(&c->mutex);
     int tell = (int)c->tell;
     c->tell = QUIET;
+    bool outside = tell == QUIET && c->next >= 0 && !c->paused && (c->next < c->first || c->next > c->end);
+    int64_t wanted = c->next;
+    c->next = outside ? -1 : c->next;
     bool has = tell == QUIET && c->next >= 0 && c->next < c->end && !c->paused;
     int64_t offset = has ? c->next++ : -1;
     pthread_mutex_unlock(&c->mutex);
@@ -78,16 +102,18 @@ static enum client_event poll_client(struct kafka_client *c, int ms, struct clie
         c->hooks->revoked(c->owner);
         LOCKED(c->next = -1);
     }
+    if (outside) {
+        *out = (struct client_message){.topic = slice_str("plays"), .offset = wanted};
+        return CLIENT_RESET;
+    }
     if (!has) {
         usleep((useconds_t)ms * 100);
         return CLIENT_NOTHING;
     }
-    int n = snprintf(c->text, sizeof c->text, "{\"user\":\"u\",\"item\":\"i%d\"}", (int)offset);
+    int n = snprintf(c->text, sizeof c->text, "%s{\"user\":\"u\",\"item\":\"i%d\"}", offset < c->poison ? "no" : "",
+                     (int)offset);
     *out = (struct client_message){
         .topic = slice_str("plays"), .offset = offset, .at_ms = START, .value = slice_of(c->text, (size_t)n)};
-    if (c->unreadable && offset < 12) {
-        out->value = slice_of(large, offset == 10 ? 10 : sizeof large);
-    }
     return CLIENT_MESSAGE;
 }
 
@@ -126,8 +152,7 @@ static int range(struct kafka_client *c, const char *topic, int32_t partition, i
     (void)partition;
     (void)ms;
     (void)text;
-    *first = 0;
-    LOCKED(*end = c->end);
+    LOCKED(*first = c->first; *end = c->end);
     return 0;
 }
 
@@ -197,6 +222,7 @@ static int teardown(void **state)
     (void)state;
     vfs_fault_heal();
     finish();
+    client.poison = client.first = 0;
     world_fixture_end(&world, folder);
     return 0;
 }
@@ -210,6 +236,14 @@ static void until_stored(int64_t offset)
         usleep(500);
     } while (stored != offset && clock_stopwatch_us() < until_us);
     assert_int_equal(stored, offset);
+}
+
+static void until_paused(void)
+{
+    for (bool paused = false; !paused;) {
+        LOCKED(paused = client.has_paused);
+        usleep(500);
+    }
 }
 
 static int64_t position(void)
@@ -249,10 +283,7 @@ static void test_a_failed_commit(void **state)
     (void)state;
     vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "staging", 1, true, VFS_FULL});
     begin(20);
-    for (bool paused = false; !paused;) {
-        LOCKED(paused = client.has_paused);
-        usleep(500);
-    }
+    until_paused();
     LOCKED(assert_int_equal(client.stored, -1));
     vfs_fault_heal();
     until_stored(20);
@@ -287,28 +318,134 @@ static void test_taken_away_in_the_middle(void **state)
     }
 }
 
-/* A letter that can't be kept takes those of its group along, so their messages are read again. */
-static void test_no_room_for_a_letter(void **state)
+/* Dead letters that can't be kept hold back their group, with all plays and letters that it had. */
+static void test_dead_letters_that_fail(void **state)
 {
     (void)state;
-    struct rlimit all;
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){LARGE, all.rlim_max}), 0);
-    client.unreadable = true;
-    begin(20);
-    for (bool paused = false; !paused;) {
-        LOCKED(paused = client.has_paused);
+    char path[128];
+    snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, folder);
+    client.poison = 13;
+    begin(10);
+    for (int64_t at = -1; at == -1;) {
+        LOCKED(at = client.assigned_at);
         usleep(500);
     }
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    LOCKED(client.end = 20);
+    until_paused();
+    LOCKED(assert_int_equal(client.stored, -1));
+    assert_int_equal(position(), -1);
+    assert_int_equal(rmdir(path), 0);
     until_stored(20);
-    client.unreadable = false;
-    struct kafka_state s = look();
-    assert_int_equal(s.dead_letters, 2);
-    assert_int_equal(s.dead, 2);
-    assert_int_equal(s.messages, 10);
-    assert_int_equal(s.plays, 8);
+    assert_int_equal(look().plays, 7);
+    assert_int_equal(look().dead, 3);
+    assert_int_equal(look().dead_letters, 3);
+}
+
+/* A sync that fails takes back what was written, so it is read and written again. */
+static void test_dead_letters_whose_sync_fails(void **state)
+{
+    (void)state;
+    client.poison = 13;
+    atomic_store(&failing_syncs, 1);
+    begin(20);
+    until_stored(20);
+    assert_true(client.has_paused);
+    assert_int_equal(look().plays, 7);
+    assert_int_equal(look().dead, 3);
+    assert_int_equal(look().dead_letters, 3);
+    assert_int_equal(position(), 20);
+}
+
+/* A group that failed goes with its partitions, and so does the pause: who is given them reads it again. */
+static void test_taken_away_after_a_failure(void **state)
+{
+    (void)state;
+    vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "staging", 1, true, VFS_FULL});
+    begin(20);
+    until_paused();
+    LOCKED(client.has_paused = false; client.tell = REVOKE);
+    for (enum kafka_doing doing = KAFKA_READING; doing != KAFKA_WAITING;) {
+        doing = look().doing;
+        usleep(500);
+    }
+    vfs_fault_heal();
+    LOCKED(assert_int_equal(client.stored, -1); client.tell = ASSIGN);
+    until_stored(20);
+    assert_int_equal(position(), 20);
+    assert_int_equal(look().plays, 10);
+}
+
+static void *release_later(void *arg)
+{
+    (void)arg;
+    usleep(20 * 1000); /* the stop has begun by then; either order is right */
+    vfs_fault_release();
+    return NULL;
+}
+
+/* What was handed in is waited for, and the broker is told of it before the group is left. */
+static void test_stopped_in_the_middle(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    vfs_fault_add(&(struct vfs_rule){VFS_SYNC | VFS_WRITE, "staging", 1, false, VFS_HOLD});
+    begin(20);
+    vfs_fault_wait_held();
+    assert_int_equal(pthread_create(&thread, NULL, release_later, NULL), 0);
+    kafka_stop(kafka);
+    pthread_join(thread, NULL);
+    assert_true(client.closed);
+    int64_t next = position();
+    assert_true(next > 10);
+    assert_int_equal(client.stored, next);
+    finish();
+    begin(25);
+    until_stored(25);
+    assert_int_equal(client.assigned_at, next);
+}
+
+/* Our offset lies before the log's first one, or behind its end: both are told, and reading begins at the first. */
+static void check_reset(int64_t ours, int64_t first, const char *told)
+{
+    struct store_position p = {slice_str("kafka/test/plays/0"), ours};
+    struct store_batch batch = {.positions = &p, .n_positions = 1};
+    int raised = 0;
+    batch.done = batch_done;
+    batch.owner = &raised;
+    world.store->ops->record(world.store, &batch);
+    wait_flag(&raised);
+    assert_int_equal(batch.err.code, 0);
+    client.first = first;
+    begin(20);
+    until_stored(20);
+    assert_int_equal(look().plays, 20 - first);
+    struct kafka_partition shown;
+    struct kafka_state s;
+    for (shown.error[0] = '\0'; told[0] != '\0' && shown.error[0] == '\0'; usleep(500)) {
+        assert_int_equal(kafka_look(kafka, &s, &shown, 1), 1);
+    }
+    assert_int_equal(kafka_look(kafka, &s, &shown, 1), 1);
+    assert_true(told[0] == '\0' ? shown.error[0] == '\0' : strstr(shown.error, told) != NULL);
+}
+
+static void test_before_the_logs_first(void **state)
+{
+    (void)state;
+    check_reset(3, 15, "deleted before they were read");
+}
+
+static void test_behind_the_logs_end(void **state)
+{
+    (void)state;
+    check_reset(5000, 5, "ends before our offset");
+}
+
+/* An offset of 0 asks for all that there is. */
+static void test_from_the_oldest(void **state)
+{
+    (void)state;
+    check_reset(0, 15, "");
 }
 
 int main(int argc, char **argv)
@@ -317,10 +454,10 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     }
     const struct CMUnitTest tests[] = {
-        TEST(test_the_brokers_offset_then_ours),
-        TEST(test_a_failed_commit),
-        TEST(test_taken_away_in_the_middle),
-        TEST(test_no_room_for_a_letter),
+        TEST(test_the_brokers_offset_then_ours),  TEST(test_a_failed_commit),       TEST(test_taken_away_in_the_middle),
+        TEST(test_taken_away_after_a_failure),    TEST(test_stopped_in_the_middle), TEST(test_before_the_logs_first),
+        TEST(test_behind_the_logs_end),           TEST(test_from_the_oldest),       TEST(test_dead_letters_that_fail),
+        TEST(test_dead_letters_whose_sync_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,16 @@ static void none_is_configured(void **state)
     end(&f);
 }
 
+static void what_was_received_includes_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, true);
+    tell_two();
+    expect(&f, "INFO stats\r\n", "$" ANY "\r\nplays_received:4\r\ndeliveries_received:3\r\n" ANY);
+    end(&f);
+}
+
 static void info_and_the_command_say_all(void **state)
 {
     (void)state;
@@ -347,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(none_is_configured),
+        cmocka_unit_test(what_was_received_includes_it),
         cmocka_unit_test(info_and_the_command_say_all),
         cmocka_unit_test(the_subcommand_prints_a_table),
         cmocka_unit_test(replies_fit_what_was_reserved),
