@@ -26,7 +26,7 @@ static int add_letter(struct kafka *k, struct partition *p, const struct client_
     k->filling->letters = true;
     k->filling->counts.dead++;
     p->dead++;
-    snprintf(p->error, sizeof p->error, "offset %lld: %s", (long long)m->offset, reason);
+    snprintf(p->error, sizeof p->error, "offset %lld: %.200s", (long long)m->offset, reason);
     return 0;
 }
 
