@@ -205,8 +205,8 @@ static int run(struct follow *f, struct err *err)
             rc = send_group(f, false, err);
         }
     }
-    /* Half a line that a signal cut off is no line. */
-    return rc < 0 ? rc : send_group(f, ended, err);
+    /* Half a line that a signal cut off is no line, also when its writer ended with us. */
+    return rc < 0 ? rc : send_group(f, ended && !stopped, err);
 }
 
 int follow(struct import *im, const char *path, struct err *err)
