@@ -50,6 +50,11 @@ int config_validate_registry(const struct config *cfg, struct err *err)
     if (cfg->registry_consul[0] == '\0') {
         return 0;
     }
+    if (strchr(cfg->registry_consul, '@') != NULL) { /* what stands before it is not for a log */
+        return err_set(err, ERR_INVALID,
+                       "registry_consul has a name or a password in it, expected http://host:port or "
+                       "https://host:port; a token goes into registry_token");
+    }
     if (!is_agent(cfg->registry_consul)) {
         return err_set(err, ERR_INVALID, "registry_consul is %s, expected http://host:port or https://host:port",
                        log_quote_str(cfg->registry_consul));
