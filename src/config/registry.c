@@ -1,5 +1,6 @@
 #include "config/registry.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,12 @@ static bool is_plain(const char *text, const char *also)
         }
     }
     return true;
+}
+
+static bool is_host(const char *text)
+{
+    struct in6_addr v6;
+    return is_plain(text, ".-") || inet_pton(AF_INET6, text, &v6) == 1;
 }
 
 /* A consumer can't connect to "all addresses". */
@@ -66,7 +73,7 @@ int config_validate_registry(const struct config *cfg, struct err *err)
         return err_set(err, ERR_INVALID, "registry_name is %s, expected letters, digits and hyphens",
                        log_quote_str(cfg->registry_name));
     }
-    if (!is_plain(cfg->registry_address, ".-:")) {
+    if (!is_host(cfg->registry_address)) {
         return err_set(err, ERR_INVALID, "registry_address is %s, expected a host without a port",
                        log_quote_str(cfg->registry_address));
     }

@@ -278,6 +278,7 @@ def test_https(make_server, folder):
     ({"registry_consul": "http://name:secret@h:1"}, "a token goes into registry_token"),
     ({"registry_consul": "http://h:8500/v1"}, "expected http://host:port or https://host:port"),
     ({"registry_consul": "http://h:1", "registry_name": "a b"}, "expected letters, digits and hyphens"),
+    ({"registry_consul": "http://h:1", "registry_address": "host:80"}, "registry_address is \"host:80\", expected a host"),
     ({"registry_consul": "http://h:1", "registry_check": "grpc"}, "registry_check is grpc, but grpc is none"),
     ({"registry_consul": "http://h:1", "listen": "0.0.0.0:0", "requirepass": "x"}, "set address in the section"),
 ])
