@@ -1,7 +1,10 @@
 #include "kafka/start.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "kafka/consumer.h"
 
@@ -33,7 +36,22 @@ static void add_defaults(struct properties *p)
     add(p, "auto.commit.interval.ms", "1000");
 }
 
-static int add_configured(const struct config *cfg, struct properties *p)
+/* Of a file that it can't read librdkafka says neither the name nor why. */
+static int check_file(const struct config_property *property, struct err *err)
+{
+    static const char *const files[] = {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
+                                        "ssl.crl.location", "ssl.keystore.location"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (strcmp(property->name, files[i]) == 0 && strcmp(property->value, "probe") != 0 &&
+            access(property->value, R_OK) < 0) {
+            return err_set(err, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "kafka_%s: can't read %s: %s", property->name,
+                           property->value, strerror(errno));
+        }
+    }
+    return 0;
+}
+
+static int add_configured(const struct config *cfg, struct properties *p, struct err *err)
 {
     const char *at = cfg->kafka_properties;
     struct config_property property;
@@ -41,7 +59,11 @@ static int add_configured(const struct config *cfg, struct properties *p)
         char *name = arena_copy(&p->arena, property.name, strlen(property.name) + 1);
         char *value = arena_copy(&p->arena, property.value, strlen(property.value) + 1);
         if (name == NULL || value == NULL) {
-            return ERR_NOMEM;
+            return err_set(err, ERR_NOMEM, "out of memory");
+        }
+        int rc = check_file(&property, err);
+        if (rc < 0) {
+            return rc;
         }
         add(p, name, value);
     }
@@ -66,19 +88,18 @@ static int open_client(struct kafka *k, struct client_setup *setup, struct prope
     struct slice word;
     char text[CLIENT_TEXT];
     add_defaults(p);
-    int rc = add_configured(k->cfg, p);
+    int rc = add_configured(k->cfg, p, err);
+    if (rc < 0) {
+        return rc;
+    }
     add_fixed(k->cfg, p);
-    for (const char *at = k->cfg->kafka_topics; rc == 0 && config_next_word(&at, &word);) {
+    for (const char *at = k->cfg->kafka_topics; config_next_word(&at, &word);) {
         char *topic = arena_alloc(&p->arena, word.len + 1);
         if (topic == NULL) {
-            rc = ERR_NOMEM;
-        } else {
-            snprintf(topic, word.len + 1, "%.*s", (int)word.len, word.data);
-            topics[setup->n_topics++] = topic;
+            return err_set(err, ERR_NOMEM, "out of memory");
         }
-    }
-    if (rc < 0) {
-        return err_set(err, rc, "out of memory");
+        snprintf(topic, word.len + 1, "%.*s", (int)word.len, word.data);
+        topics[setup->n_topics++] = topic;
     }
     setup->topics = topics;
     setup->properties = p->list;

@@ -11,6 +11,7 @@ int kafka_start_with(const struct client_ops *ops, const struct dedup *dedup, st
 /* Without its thread. */
 int kafka_new(const struct client_ops *ops, const struct dedup *dedup, const struct client_hooks *hooks,
               struct kafka **kafka, struct err *err);
-int kafka_open_client(struct kafka *k, struct err *err); /* ERR_INVALID: what librdkafka says of the properties */
+/* ERR_INVALID: what librdkafka says of the properties; ERR_NOTFOUND, ERR_IO: of a file that one of them names. */
+int kafka_open_client(struct kafka *k, struct err *err);
 
 #endif

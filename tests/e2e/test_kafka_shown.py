@@ -40,6 +40,16 @@ def test_the_version_names_it():
 
 
 @needs_module
+def test_a_file_that_is_missing(folder):
+    done = run("serve", "-c", os.devnull, "--data", folder / "data", "--listen", "none", "--http", "none", "--grpc", "none",
+               "--unix-socket", folder / "socket", "--modules", BUILD, "--kafka-brokers", "127.0.0.1:1", "--kafka-topics", "plays",
+               "--kafka-properties", f"security.protocol=ssl; ssl.ca.location={folder}/ca.pem", check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[-1] == (
+        f"unseen: kafka_ssl.ca.location: can't read {folder}/ca.pem: No such file or directory")
+
+
+@needs_module
 def test_no_broker_answers(make_server):
     server = make_server(http="127.0.0.1:0", modules=BUILD, kafka_brokers=f"127.0.0.1:{free_port()}", kafka_topics="plays",
                          kafka_group="the-group")
