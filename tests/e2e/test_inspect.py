@@ -36,6 +36,7 @@ def inspected(make_server):
         c.command("RING", "FLUSH")
         assert c.command("FORGET", "user:2", "v9", "v10") == 2
         assert c.command("FORGET", "user:5", "v9") == 1
+        c.command("FORGET", "user:200")
     server.advance(16 * HOUR)
     for _ in range(30):  # nights: months are sealed, and from November on April is swept
         server.advance(DAY)
@@ -53,6 +54,8 @@ def inspected(make_server):
                   "(5, 'user:77', 0), (6, 'user:78', 0)", file="staging.db")
     spoil(server, "INSERT INTO legacy_problems VALUES ('played:user:9', 'WRONGTYPE Operation against a key holding the "
                   f"wrong kind of value', {START})", file="staging.db")
+    spoil(server, "INSERT INTO positions VALUES ('kafka/x3kQ0dTzQvGm/plays/0', 1204), "
+                  "('kafka/x3kQ0dTzQvGm/plays/1', 1187)", file="staging.db")
     server.options.update(legacy_redis=server.folder / "nobody", legacy_mirror="yes")
     server.start()
     with server.client() as c:
