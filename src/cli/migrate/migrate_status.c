@@ -86,7 +86,7 @@ static void print_cluster(const struct reply *map)
     char a[OUTPUT_TEXT], b[OUTPUT_TEXT], c[OUTPUT_TEXT];
     uint64_t masters = reply_count(map, "cluster_masters");
     if (masters > 0) {
-        printf("%16s  master%s of a cluster; %s commands were sent on since a slot had moved, %s since it was moving\n",
+        printf("%16s  master%s of a cluster; %s commands followed a slot that had moved, %s one that was moving\n",
                count_text(masters, a), plural(masters), count_text(reply_count(map, "cluster_moved"), b),
                count_text(reply_count(map, "cluster_asks"), c));
     }
