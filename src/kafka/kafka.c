@@ -33,7 +33,7 @@ void kafka_note_error(struct kafka *k, const char *text)
     snprintf(k->shown.error, sizeof k->shown.error, "%s", text);
     pthread_mutex_unlock(&k->mutex);
     if (log_again(&k->limit)) {
-        log_warn("Kafka tells an error", "error=%s", log_quote_str(text));
+        log_warn("Kafka reports an error", "error=%s", log_quote_str(text));
     }
 }
 
