@@ -141,6 +141,7 @@ def test_mirror_while_slots_move(make_server, cluster):
     assert {u: cluster.zset(f"played:{u}") for u in users} == want
 
 
+@pytest.mark.slow
 def test_master_is_killed(make_server, whole):
     """In the middle of a migration, mirror on: its replica takes over, and nothing is lost."""
     fill(whole, 400)
@@ -207,6 +208,7 @@ def test_read_through_while_slots_move(make_server, cluster):
         assert now["asked"] == now["answered"]
 
 
+@pytest.mark.slow
 def test_read_through_master_is_killed(make_server, whole):
     """Its users are answered without it, the others with theirs; its replica then answers."""
     fill(whole, 30)
@@ -241,6 +243,7 @@ def sentinels(folder):
         node.kill()
 
 
+@pytest.mark.slow
 def test_sentinel(make_server, sentinels):
     """The master is killed in the middle of the migration, mirror and read-through on: its replica is found."""
     master, replica, address = sentinels
