@@ -192,11 +192,11 @@ static size_t kernel_room(const struct conn *c)
     return most > (size_t)queued ? most - (size_t)queued : 0;
 }
 
-/* A reply that frees its request's memory may take what no request may. One that is large beside its request is as good
- * as a large request. */
+/* A reply that frees its request's memory may take what no request may. A request that holds nothing came whole, in
+ * CONN_READ bytes at most: a reply that is large beside that is as good as a large request. */
 static enum budget_use reply_use(const struct conn *c, size_t bytes)
 {
-    return c->in.cap > 0 ? BUDGET_REPLY : budget_use_for(&c->worker->pool->budget, bytes);
+    return c->in.cap > 0 ? BUDGET_REPLY : bytes > REPLY_MIDDLING ? BUDGET_LARGE : BUDGET_REQUEST;
 }
 
 /* How much of a batch may be made although there is no room, since the kernel seems to take it at once; or the most of
