@@ -268,6 +268,19 @@ int config_load(struct config *cfg, const char *path, config_problem_fn *each, v
     return 0;
 }
 
+/* An option names a tls:// address. */
+static int validate_tls(const char *option, const char *value, struct err *err)
+{
+#ifdef WITH_OPENSSL
+    (void)option;
+    (void)value;
+    (void)err;
+    return 0;
+#else
+    return err_set(err, ERR_INVALID, "%s is %s, but this unseen was built without OpenSSL", option, value);
+#endif
+}
+
 /* An address that others can reach must not be open to all of them. */
 static int validate_addresses(const struct config *cfg, const char *option, const char *addresses, struct err *err)
 {
@@ -285,11 +298,9 @@ static int validate_addresses(const struct config *cfg, const char *option, cons
             return err_set(err, ERR_INVALID, "%s is %s, and TLS needs a certificate: set tls_cert and tls_key", option,
                            addresses);
         }
-#ifndef WITH_OPENSSL
-        if (a.tls) {
-            return err_set(err, ERR_INVALID, "%s is %s, but this unseen was built without OpenSSL", option, addresses);
+        if (a.tls && validate_tls(option, addresses, err) < 0) {
+            return ERR_INVALID;
         }
-#endif
     }
     return code == 0 ? 0
                      : err_set(err, ERR_INVALID, "%s is %s, expected an IP address and a port, or none", option,
@@ -353,13 +364,7 @@ static int validate_redis(const struct config *cfg, struct err *err)
     if (cfg->legacy_cluster == CLUSTER_YES && cfg->legacy_database != 0) {
         return err_set(err, ERR_INVALID, "legacy_database is %d, and a cluster has only 0", (int)cfg->legacy_database);
     }
-#ifndef WITH_OPENSSL
-    if (tls != 0) {
-        return err_set(err, ERR_INVALID, "legacy_redis is %s, but this unseen was built without OpenSSL",
-                       cfg->legacy_redis);
-    }
-#endif
-    return 0;
+    return tls != 0 ? validate_tls("legacy_redis", cfg->legacy_redis, err) : 0;
 }
 
 /* "a:26379,b:26379/name". */
@@ -390,13 +395,7 @@ static int validate_sentinel(const struct config *cfg, struct err *err)
                        "legacy_cluster not to be yes",
                        log_quote_str(cfg->legacy_sentinel));
     }
-#ifndef WITH_OPENSSL
-    if (tls != 0) {
-        return err_set(err, ERR_INVALID, "legacy_sentinel is %s, but this unseen was built without OpenSSL",
-                       cfg->legacy_sentinel);
-    }
-#endif
-    return 0;
+    return tls != 0 ? validate_tls("legacy_sentinel", cfg->legacy_sentinel, err) : 0;
 }
 
 static int validate_legacy(const struct config *cfg, struct err *err)

@@ -231,11 +231,6 @@ void redis_node_close(struct redis_node *r)
     free(r);
 }
 
-const char *redis_node_address(const struct redis_node *r)
-{
-    return r->address;
-}
-
 int redis_node_send(struct redis_node *r, struct slice bytes, struct err *err)
 {
     return buf_add(&r->out, bytes.data, bytes.len) == 0

@@ -30,7 +30,6 @@ struct redis_wait {
 int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, bool greets,
                     struct redis_node **node, struct err *err);
 void redis_node_close(struct redis_node *r); /* NULL is fine */
-const char *redis_node_address(const struct redis_node *r);
 
 /* Queues the bytes of commands. */
 int redis_node_send(struct redis_node *r, struct slice bytes, struct err *err);

@@ -214,11 +214,3 @@ size_t tombstones_count(struct tombstones *t)
     pthread_mutex_unlock(&t->mutex);
     return n;
 }
-
-size_t tombstones_bytes(struct tombstones *t)
-{
-    pthread_mutex_lock(&t->mutex);
-    size_t bytes = t->room * sizeof *t->at;
-    pthread_mutex_unlock(&t->mutex);
-    return bytes;
-}

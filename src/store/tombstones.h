@@ -52,6 +52,5 @@ bool tombstones_expired(struct tombstones *t, int64_t before_ms); /* whether the
 bool tombstones_at(struct tombstones *t, size_t *i, struct tombstone *out);
 
 size_t tombstones_count(struct tombstones *t);
-size_t tombstones_bytes(struct tombstones *t);
 
 #endif
