@@ -34,7 +34,7 @@
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_scan.h"
 #include "cli/bench/bench_work.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 
 enum { MONTHS = 4, SEEN_PERCENT = 30, SET_SLOTS = 1 << 16, CANDIDATES_MAX = 65536, SINK_BYTES = 64 * 1024 };
 

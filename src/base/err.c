@@ -92,6 +92,12 @@ const char *err_name(int code)
         return "noperm";
     case ERR_LOGINS:
         return "logins";
+    case ERR_REPLICA:
+        return "replica";
+    case ERR_STALE:
+        return "stale";
+    case ERR_ALONE:
+        return "alone";
     default:
         return "unknown";
     }

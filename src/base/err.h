@@ -30,6 +30,9 @@ enum {
     ERR_WRONGPASS = -21, /* the name or the password is wrong */
     ERR_NOPERM = -22,    /* the account may not do this */
     ERR_LOGINS = -23,    /* too many failed logins: the password was not looked at */
+    ERR_REPLICA = -24,   /* this node takes no writes: the text says who does */
+    ERR_STALE = -25,     /* a replica that has not heard of its primary for too long */
+    ERR_ALONE = -26,     /* durable here, but no replica has said that it is there, too */
 };
 
 struct err {

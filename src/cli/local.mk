@@ -9,8 +9,6 @@ libunseen_a_SOURCES += \
 	src/cli/inspect/check.c \
 	src/cli/serve/check_config.c \
 	src/cli/cli.h \
-	src/cli/lib/client.c \
-	src/cli/lib/client.h \
 	src/cli/inspect/clock.c \
 	src/cli/transfer/export.c \
 	src/cli/transfer/export_file.c \
@@ -31,8 +29,6 @@ libunseen_a_SOURCES += \
 	src/cli/lib/output.c \
 	src/cli/lib/output.h \
 	src/cli/inspect/ping.c \
-	src/cli/lib/reply.c \
-	src/cli/lib/reply.h \
 	src/cli/serve/serve.c \
 	src/cli/serve/serve_backup.c \
 	src/cli/serve/serve_backup.h \

@@ -53,6 +53,8 @@ enum config_kafka_prefix { KAFKA_PREFIX_NONE, KAFKA_PREFIX_CONFLUENT };
 enum config_kafka_key { KAFKA_KEY_NONE, KAFKA_KEY_USER };
 enum config_kafka_time { KAFKA_TIME_MS, KAFKA_TIME_S, KAFKA_TIME_ISO };
 
+enum config_ack { ACK_LOCAL, ACK_REPLICA, ACK_REPLICA_STRICT };
+enum config_failover { FAILOVER_NO, FAILOVER_IN_STEP, FAILOVER_LOSSY };
 enum config_registry_check { REGISTRY_CHECK_TTL, REGISTRY_CHECK_GRPC };
 
 /* The engines of the store; store/factory.c opens them. */
@@ -147,6 +149,18 @@ struct config {
     char registry_tags[CONFIG_TEXT];    /* a list, split by config_next_word() */
     char registry_address[CONFIG_TEXT]; /* "": as listened on */
     int64_t registry_check;             /* enum config_registry_check */
+
+    /* The other machine; section [replica], and feed_max. */
+    char replica_of[CONFIG_TEXT]; /* [tls://]host:port of the primary; "": none */
+    char replica_user[CONFIG_TEXT];
+    char replica_password[CONFIG_TEXT];
+    char replica_password_file[CONFIG_TEXT]; /* config_read_passwords() puts its content into replica_password */
+    char replica_address[CONFIG_TEXT];       /* how clients and other nodes reach this one; "": as listened on */
+    int64_t replica_ack;                     /* enum config_ack */
+    int64_t replica_ack_timeout_ms;
+    int64_t replica_max_age_ms; /* 0: none */
+    int64_t replica_failover;   /* enum config_failover */
+    int64_t feed_max;           /* bytes that may wait for a replica */
 
     int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
 

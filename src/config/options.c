@@ -36,6 +36,8 @@ static const char *const kafka_format_words[] = {"json", "csv", "protobuf", NULL
 static const char *const kafka_prefix_words[] = {"none", "confluent", NULL};
 static const char *const kafka_key_words[] = {"none", "user", NULL};
 static const char *const kafka_time_words[] = {"ms", "s", "iso", NULL};
+static const char *const replica_ack_words[] = {"local", "replica", "replica-strict", NULL};
+static const char *const replica_failover_words[] = {"no", "in-step", "lossy", NULL};
 static const char *const registry_check_words[] = {"ttl", "grpc", NULL}; /* the order of the enum */
 static const char *const level_words[] = {"error", "warn", "info", "debug", NULL};
 
@@ -327,15 +329,27 @@ const struct config_option config_options[] = {
         .help = "Commands that take this long or longer, from their arrival to their reply, are shown by SLOWLOG GET. "
                 "0: all commands.",
     },
+    {
+        .name = "feed_max",
+        .type = CONFIG_SIZE,
+        FIELD(feed_max),
+        .min = MIB,
+        .max = TIB,
+        .default_text = "1GiB",
+        .change = CHANGE_LIVE,
+        .help = "Bytes of what was recorded that may wait for a replica; one that falls further behind is lost, and "
+                "must be cloned anew.",
+    },
 #include "config/options_kafka.inc"
 #include "config/options_legacy.inc"
 #include "config/options_registry.inc"
+#include "config/options_replica.inc"
 };
 
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
 _Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
-const char *const config_sections[] = {"kafka", "legacy", "registry", NULL};
+const char *const config_sections[] = {"kafka", "legacy", "registry", "replica", NULL};
 
 const char *config_section(const char *option)
 {

@@ -25,6 +25,8 @@ enum {
 };
 
 struct kafka;
+struct replica;
+struct role;
 struct registry;
 struct mirror;
 struct sessions;
@@ -41,6 +43,8 @@ struct dedup {
     struct mirror *mirror;             /* src/legacy/; NULL when it is off */
     struct registry *registry;         /* src/registry/; NULL when it registers nowhere */
     struct kafka *kafka;               /* src/kafka/; NULL when no brokers are configured */
+    struct role *role;                 /* dedup/role.h; NULL: this node takes writes */
+    struct replica *replica;           /* src/replica/; NULL where the store keeps no feed */
 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);

@@ -2,15 +2,15 @@
 libunseen_a_SOURCES += \
 	src/net/address.c \
 	src/net/address.h \
-	src/service/offload.h \
 	src/net/budget.h \
+	src/net/client.c \
+	src/net/client.h \
 	src/net/conn.c \
 	src/net/conn.h \
 	src/net/conn_impl.h \
 	src/net/conn_read.c \
 	src/net/conn_tls.c \
 	src/net/conn_write.c \
-	src/service/health.h \
 	src/net/line.c \
 	src/net/line.h \
 	src/net/listener.c \
@@ -19,15 +19,14 @@ libunseen_a_SOURCES += \
 	src/net/logins.h \
 	src/net/loop_queue.c \
 	src/net/loop_queue.h \
-	src/service/meter.h \
 	src/net/password.c \
 	src/net/password.h \
 	src/net/peer.c \
 	src/net/peer.h \
+	src/net/reply.c \
+	src/net/reply.h \
 	src/net/room.c \
 	src/net/room.h \
-	src/service/slowlog.h \
-	src/service/recorder.h \
 	src/net/relay.c \
 	src/net/relay.h \
 	src/net/stream.c \

@@ -8,7 +8,10 @@
  * brought in what is missing in another way.
  *
  * A consumer is remembered from the first event that is kept for it. It has to listen in each run before anything is
- * recorded. Today there is one: the mirror (src/legacy/mirror.h).
+ * recorded, as the mirror does (src/legacy/mirror.h). A remote one, whose name begins with FEED_REMOTE, is another
+ * machine: it is enlisted once, and from then on the store listens in its place, in each run and in whatever program
+ * opens the folder, up to feed_max. What a remote consumer has done is kept for FEED_HOLD_MS more, as far as half of
+ * feed_max goes: it may go back to an older state.
  */
 #ifndef UNSEEN_STORE_FEED_H
 #define UNSEEN_STORE_FEED_H
@@ -18,20 +21,25 @@
 enum {
     FEED_CONSUMERS_MAX = 16,
     FEED_NAME_MAX = 32, /* with its end */
+    FEED_HOLD_MS = 10 * 60 * 1000,
 };
+#define FEED_REMOTE "replica:" /* then the node, 16 hex digits */
 
 enum feed_kind {
     FEED_PLAY = STORE_PLAY,
     FEED_DELIVERY = STORE_DELIVERY,
     FEED_FORGET, /* a user */
     FEED_UNSEE,  /* an item of a user */
+    FEED_USER,   /* more is known of a user than the feed says: an import, LOAD, or a migration brought it. A consumer
+                  * takes the user's state anew (store/copy.h) */
+    FEED_OFFSET, /* user: a source (store/positions.h), at_ms: its position, committed behind the events before it */
     FEED_KINDS,
 };
 
 struct feed_event {
     uint64_t seq; /* the row id: higher is later */
     enum feed_kind kind;
-    struct slice user, item; /* in the arena that was given; no item: FEED_FORGET */
+    struct slice user, item; /* in the arena that was given; item: of the first two, and FEED_UNSEE */
     int64_t at_ms;           /* when it happened, as its writer said */
     int64_t recorded_ms;     /* wall time of its commit */
 };
@@ -71,6 +79,12 @@ struct feed_reset {
     const char *consumer;
 };
 
+struct feed_enlist {
+    struct store_call call;
+    const char *consumer; /* the caller's until done(); begins with FEED_REMOTE, or ERR_INVALID */
+    uint64_t cursor;
+};
+
 /* Any thread, but a reader belongs to one thread at a time. */
 struct store_feed_ops {
     /* From now on events are kept for the consumer, also when it calls again to be woken in another way, or no more:
@@ -90,6 +104,13 @@ struct store_feed_ops {
     /* What the consumer misses is accepted: it is no longer lost, and what waits still does. One that doesn't listen is
      * given up with what waits for it. No such consumer: nothing is to be done. */
     void (*reset)(struct store *s, struct feed_reset *reset);
+
+    /* Any thread. A remote consumer that is not known yet: everything that is recorded once it returns is kept for it,
+     * from after *cursor on. One that is known stays as it is, and *cursor is its own. done() once that is durable. */
+    void (*enlist)(struct store *s, struct feed_enlist *enlist);
+
+    /* That of the newest event that consumers may read, or would, were there any: all up to it is durable. */
+    uint64_t (*last)(struct store *s);
 
     /* All consumers that are known; returns how many. */
     int (*states)(struct store *s, struct feed_state out[FEED_CONSUMERS_MAX]);

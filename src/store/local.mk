@@ -4,6 +4,8 @@ libunseen_a_SOURCES += \
 	src/store/codec/user_snapshot.h \
 	src/store/feed.c \
 	src/store/feed.h \
+	src/store/copy.h \
+	src/store/node.h \
 	src/store/positions.h \
 	src/store/tombstones.c \
 	src/store/tombstones.h \

@@ -56,6 +56,7 @@ struct store_batch {
     const struct store_position *positions; /* committed with the events, of which there may be none; the caller's until
                                              * done(). Only where the store has the capability */
     size_t n_positions;
+    uint64_t seq;   /* once durable: of its last event in the feed's order; also when nobody consumes that */
     struct err err; /* code 0 once durable; else nothing of the batch is acknowledged */
     void (*done)(struct store_batch *batch);
     void *owner;
@@ -99,8 +100,9 @@ struct store_forget {
     int first_month; /* of the window: an item counts as seen when it is seen from here on */
     int64_t answer;  /* user: 1 if known, else 0; items: how many were seen and no longer are */
     uint64_t before; /* the store's own: rows with lower ids are older than the forget; */
-    uint64_t id;     /* its place in their sequence; */
-    int64_t at_ms;   /* and its time */
+    uint64_t id;   /* its place in their sequence, and once durable that in the feed's order (the last of its items') */
+    int64_t at_ms; /* and its time */
+    int64_t stated_ms; /* in: when it happened elsewhere, on the node whose feed this is from; 0: now, here */
     struct err err;
     void (*done)(struct store_forget *forget);
     void *owner;
@@ -126,6 +128,9 @@ struct store_import {
     const struct slice *snapshots;
     size_t n;
     uint8_t *verdicts; /* n of them */
+    bool replaces;     /* they come from the node that this one follows: deliveries and exceptions become theirs, and no
+                        * tombstone takes anything from them */
+    uint64_t seq;      /* once durable, as that of a batch */
 };
 
 /* A month of one user. */
@@ -291,6 +296,8 @@ struct store {
     const struct store_migration_ops *migration; /* store/migration.h */
     const struct store_sessions_ops *sessions;   /* store/saved_sessions.h */
     const struct store_positions_ops *positions; /* store/positions.h */
+    const struct store_node_ops *node;           /* store/node.h */
+    const struct store_copy_ops *copy;           /* store/copy.h */
 };
 
 /* What a command answers whose capability is NULL: ERR_ABSENT, `the store "memory" keeps no ring`. what: "ring". */

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "cli/lib/reply.h"
+#include "net/reply.h"
 
 static struct arena arena;
 

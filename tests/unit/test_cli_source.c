@@ -16,7 +16,7 @@
 
 #include "base/buf.h"
 #include "base/calendar.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/source.h"
 #include "store/admin.h"
 

@@ -12,7 +12,7 @@
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_work.h"
 #include "cli/cli.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "dedup/dedup.h"

@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 
 #include "base/clock.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 
 #define LAST_MOMENT_NS INT64_C(1000000) /* what became due so shortly before the end says nothing about the server */
 

@@ -18,7 +18,7 @@
 #include "cli/import/import_impl.h"
 #include "cli/import/import_input.h"
 #include "cli/import/letters.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"

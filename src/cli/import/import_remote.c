@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "cli/lib/client.h"
+#include "net/client.h"
 
 enum {
     GROUP_MAX = 512, /* items of one command */

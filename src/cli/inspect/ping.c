@@ -1,7 +1,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/options.h"
 #include "store/sqlite/sqlite_store.h"
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/output.h"
 
 /* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder.

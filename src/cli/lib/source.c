@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/options.h"
 #include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"

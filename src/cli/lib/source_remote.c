@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/calendar.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "store/admin.h"
 
 struct remote {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
 #include "cli/lib/server.h"

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "base/hash.h"
-#include "cli/lib/client.h"
+#include "net/client.h"
 #include "cli/lib/options.h"
 #include "store/factory.h"
 #include "store/ring.h"

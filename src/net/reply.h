@@ -1,6 +1,6 @@
 /* Reads RESP2 and RESP3 replies, for subcommands that ask a running server. Pure: bytes in, a tree out. */
-#ifndef UNSEEN_CLI_LIB_REPLY_H
-#define UNSEEN_CLI_LIB_REPLY_H
+#ifndef UNSEEN_NET_REPLY_H
+#define UNSEEN_NET_REPLY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* A small blocking client of a running Unseen server, for the other subcommands. One thread. */
-#ifndef UNSEEN_CLI_LIB_CLIENT_H
-#define UNSEEN_CLI_LIB_CLIENT_H
+#ifndef UNSEEN_NET_CLIENT_H
+#define UNSEEN_NET_CLIENT_H
 
 #include <stddef.h>
 
 #include "base/err.h"
 #include "base/slice.h"
-#include "cli/lib/reply.h"
+#include "net/reply.h"
 #include "config/config.h"
 #include "net/stream.h"
 

@@ -1,4 +1,4 @@
-#include "cli/lib/reply.h"
+#include "net/reply.h"
 
 #include <errno.h>
 #include <inttypes.h>

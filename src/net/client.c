@@ -1,4 +1,4 @@
-#include "cli/lib/client.h"
+#include "net/client.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,0 +1,63 @@
+/* Whom a write waits for: with ack = replica, until a replica has it durable, too.
+ *
+ * In step, a write that is durable here waits until some replica's durable cursor has reached it, for ack_timeout at
+ * most. Then, with ack = replica, the primary falls out of step, loudly, and answers by itself, at once, from then on;
+ * with replica-strict the write gets ERR_ALONE, and so does the next, until a replica answers. It comes into step again
+ * when for ACK_PROVE_MS a replica has reached each local answer within ack_timeout, and has reached all of them.
+ *
+ * Before the first answer of its own it asks a gatekeeper, if there is one (failover by Consul): that records elsewhere
+ * that the two are out of step; as long as it can't, writes get ERR_ALONE.
+ *
+ * Memory: what waits is the caller's. Any thread.
+ */
+#ifndef UNSEEN_REPLICA_ACK_H
+#define UNSEEN_REPLICA_ACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/figure.h"
+#include "config/config.h"
+
+enum { ACK_PROVE_MS = 10 * 1000 };
+
+struct ack_wait {
+    struct ack_wait *next;
+    uint64_t seq;
+    int64_t began_us;
+    struct err *err;                     /* where an ERR_ALONE goes */
+    void (*done)(struct ack_wait *wait); /* from within ack_wait(), or later on another thread; must not wait */
+    void *owner;
+};
+
+struct ack;
+
+struct ack *ack_new(const struct config *cfg);
+void ack_free(struct ack *a);
+int ack_start(struct ack *a, struct err *err); /* its thread, which ends what has waited for too long */
+void ack_stop(struct ack *a);                  /* all that waits is answered, as durable here */
+
+/* Once a write is durable here and is not an error, in the order of seqs as far as one caller goes. */
+void ack_wait(struct ack *a, struct ack_wait *wait);
+
+/* A replica has all up to seq. */
+void ack_reached(struct ack *a, uint64_t node, uint64_t seq);
+/* It is gone: it no longer counts. */
+void ack_left(struct ack *a, uint64_t node);
+
+/* Asks for leave to answer alone: true once that is recorded. Called on ack's thread. NULL: nobody is to be asked. */
+void ack_set_gatekeeper(struct ack *a, bool (*may_go_alone)(void *arg), void (*in_step_again)(void *arg), void *arg);
+
+struct ack_state {
+    enum config_ack mode;
+    bool in_step;      /* ack = local: whether a replica has reached the newest write */
+    int64_t since_ms;  /* wall time */
+    uint64_t waiting;  /* writes */
+    uint64_t alone;    /* answered by this node alone since the start, while it was to wait */
+    uint64_t refused;  /* with ERR_ALONE */
+    uint64_t fell_out; /* times */
+};
+void ack_look(struct ack *a, struct ack_state *out);
+
+#endif

@@ -1,0 +1,53 @@
+/* A second machine: one primary takes the writes; replicas follow its feed, in its order, over RESP.
+ *
+ *   feeder.h   the primary's half: answers REPLICA FETCH from the feed, knows who follows and how far
+ *   ack.h      the primary's: whom a write waits for
+ *   follower.h the replica's half: a thread that fetches and applies
+ *   dedup/role.h who this node is: primary, replica or fenced, its term, and what follows from it
+ *   event.h    events on the wire
+ *
+ * A replica applies events by the store's own record(), forget() and import(). How far it is, is a position
+ * (store/positions.h) of the source "feed:NODE:RUN" that is committed with the events themselves, so each is applied
+ * once. A forget has no room for a position: it is carried out first, and the position moves with what follows; to
+ * repeat it changes nothing, since nothing behind it was applied.
+ *
+ *   store_open() -> replica_start() -> server_attach() ... server_stop() -> replica_stop() -> the store closes ->
+ *   replica_free()
+ */
+#ifndef UNSEEN_REPLICA_REPLICA_H
+#define UNSEEN_REPLICA_REPLICA_H
+
+#include "base/err.h"
+#include "base/figure.h"
+#include "config/config.h"
+#include "dedup/dedup.h"
+#include "replica/ack.h"
+#include "store/node.h"
+
+enum {
+    REPLICA_PROTOCOL = 2,     /* of REPLICA HELLO and what follows it ... */
+    REPLICA_PROTOCOL_MIN = 1, /* ... and the oldest that is understood: both sides take the lower of theirs */
+    REPLICA_HEARTBEAT_MS = 1000,
+    REPLICA_TEXT = 320,
+};
+
+struct replica;
+struct feeder;
+struct follower;
+
+struct replica {
+    const struct dedup *dedup;
+    struct store *store;
+    const struct config *cfg;
+    struct ack *ack;
+    struct feeder *feeder;
+    struct follower *follower; /* NULL: this node follows nobody */
+};
+
+/* *replica is NULL where the store keeps no feed; then replica_of is an ERR_INVALID. ERR_INVALID as well: role and
+ * configuration contradict each other, and the text says what to do. */
+int replica_start(const struct dedup *dedup, struct replica **replica, struct err *err);
+void replica_stop(struct replica *r);
+void replica_free(struct replica *r);
+
+#endif
