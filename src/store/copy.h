@@ -3,8 +3,8 @@
  *
  * Users come from history alone. So whoever copies first makes sure of the feed from now on (feed->enlist()), then has
  * everything that is staged flushed (ring->flush()), then takes positions and tombstones, then the users, and then
- * follows the feed: what was recorded after it was enlisted comes there in its order, and doing it again to a user who
- * has it already ends alike (store_import.replaces).
+ * follows the feed: what was recorded after it was enlisted comes there in its order, and doing it again to a
+ * user who has it already ends alike, since of each item the last word counts.
  */
 #ifndef UNSEEN_STORE_COPY_H
 #define UNSEEN_STORE_COPY_H

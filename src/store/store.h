@@ -128,8 +128,6 @@ struct store_import {
     const struct slice *snapshots;
     size_t n;
     uint8_t *verdicts; /* n of them */
-    bool replaces;     /* they come from the node that this one follows: deliveries and exceptions become theirs, and no
-                        * tombstone takes anything from them */
     uint64_t seq;      /* once durable, as that of a batch */
 };
 
