@@ -68,6 +68,7 @@ dist_examples_DATA = \
 	etc/consul-unseen.json \
 	etc/grafana-dashboard.json \
 	etc/haproxy-unseen.cfg \
+	etc/kubernetes.yaml \
 	etc/openapi.json
 
 # It asks the program itself for subcommands and options.
