@@ -8,6 +8,7 @@ fuzz_targets = \
 	tests/fuzz/fuzz_dead_letter \
 	tests/fuzz/fuzz_delivered \
 	tests/fuzz/fuzz_export \
+	tests/fuzz/fuzz_feed_events \
 	tests/fuzz/fuzz_filter \
 	tests/fuzz/fuzz_http \
 	tests/fuzz/fuzz_import \

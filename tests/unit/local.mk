@@ -57,6 +57,7 @@ unit_tests = \
 	tests/unit/test_probe \
 	tests/unit/test_read_through \
 	tests/unit/test_relay \
+	tests/unit/test_replica_event \
 	tests/unit/test_reply_limits \
 	tests/unit/test_resp_parser \
 	tests/unit/test_resp_writer \
