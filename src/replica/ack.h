@@ -1,9 +1,9 @@
 /* Whom a write waits for: with ack = replica, until a replica has it durable, too.
  *
  * In step, a write that is durable here waits until some replica's durable cursor has reached it, for ack_timeout at
- * most. Then, with ack = replica, the primary falls out of step, loudly, and answers by itself, at once, from then on;
- * with replica-strict the write gets ERR_ALONE, and so does the next, until a replica answers. It comes into step again
- * when for ACK_PROVE_MS a replica has reached each local answer within ack_timeout, and has reached all of them.
+ * most. Then, with ack = replica, the primary falls out of step, loudly, and answers by itself, at once, from then on.
+ * It comes into step again when for ACK_PROVE_MS a replica has reached each write within ack_timeout, and has reached
+ * all of them. With replica-strict each write waits, and gets ERR_ALONE after ack_timeout. A start is out of step.
  *
  * Before the first answer of its own it asks a gatekeeper, if there is one (failover by Consul): that records elsewhere
  * that the two are out of step; as long as it can't, writes get ERR_ALONE.
@@ -25,7 +25,7 @@ enum { ACK_PROVE_MS = 10 * 1000 };
 struct ack_wait {
     struct ack_wait *next;
     uint64_t seq;
-    int64_t began_us;
+    int64_t began_ms;                    /* ack's own */
     struct err *err;                     /* where an ERR_ALONE goes */
     void (*done)(struct ack_wait *wait); /* from within ack_wait(), or later on another thread; must not wait */
     void *owner;

@@ -1,5 +1,6 @@
 # a second machine
 libunseen_a_SOURCES += \
+	src/replica/ack.c \
 	src/replica/ack.h \
 	src/replica/event.c \
 	src/replica/event.h \
