@@ -41,10 +41,16 @@ CREATE TABLE legacy_problems (
     -- expected; at: unix ms.
     key NOT NULL, what TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (key)) WITHOUT ROWID;
 
+CREATE TABLE runs (
+    -- The starts of this folder, as others who follow its feed name them (`node` in meta is its own name), and the first seq
+    -- of each: a folder that was copied or went back shares the older ones alone.
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, first_seq INTEGER NOT NULL);
+
 CREATE TABLE feed (
     -- What was recorded, in its order, while somebody consumes it; emptied as all consumers are done. seq: of the staged
-    -- row; kind: 1 play, 2 delivery, 3 a user was forgotten, 4 an item of a user was; user, item: TEXT, or BLOB when no
-    -- UTF-8; at: unix ms, as its writer said; late: how many ms later it was recorded.
+    -- row; kind: 1 play, 2 delivery, 3 a user was forgotten, 4 an item of a user was, 5 more is known of a user, 6 the
+    -- position of a source; user (or source), item: TEXT, or BLOB when no UTF-8; at: unix ms, as its writer said (or the
+    -- position); late: how many ms later it was recorded.
     seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, user NOT NULL, item, at INTEGER NOT NULL, late INTEGER NOT NULL);
 CREATE TABLE feed_consumers (
     -- Who consumes the feed. What is above cursor, and below gap unless that is 0, waits for it. lost: since when it

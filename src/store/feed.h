@@ -67,6 +67,7 @@ struct feed_state {
     int64_t since_ms;       /* lost: since the first event it misses; behind: what waits first was recorded then */
     bool listens;           /* in this run */
     uint64_t cursor, last;  /* all up to `cursor` is done; the newest event, anybody's, is `last` */
+    uint64_t held;          /* it may go back to here: a remote one, for a while */
     uint64_t events, bytes; /* that wait */
     uint64_t limit;         /* 0: it doesn't listen */
     int64_t behind_ms;      /* for how long the oldest of them has waited */

@@ -5,11 +5,14 @@ libunseen_a_SOURCES += \
 	src/store/feed.c \
 	src/store/feed.h \
 	src/store/copy.h \
+	src/store/node.c \
 	src/store/node.h \
 	src/store/positions.h \
 	src/store/tombstones.c \
 	src/store/tombstones.h \
 	src/store/position_set.c \
+	src/store/sqlite/staging/node.c \
+	src/store/sqlite/staging/node.h \
 	src/store/sqlite/staging/positions.c \
 	src/store/sqlite/staging/tombstones.c \
 	src/store/ring.h \
@@ -62,6 +65,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staging/feed.h \
 	src/store/sqlite/staging/feed_impl.h \
 	src/store/sqlite/staging/feed_sweep.c \
+	src/store/sqlite/staging/feed_users.c \
 	src/store/sqlite/staging/feed_write.c \
 	src/store/sqlite/history/month.c \
 	src/store/sqlite/staging/migration_set.c \

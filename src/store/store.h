@@ -56,8 +56,9 @@ struct store_batch {
     const struct store_position *positions; /* committed with the events, of which there may be none; the caller's until
                                              * done(). Only where the store has the capability */
     size_t n_positions;
-    uint64_t seq;   /* once durable: of its last event in the feed's order; also when nobody consumes that */
-    struct err err; /* code 0 once durable; else nothing of the batch is acknowledged */
+    uint32_t offset_ids; /* the store's own: ids that its positions took */
+    uint64_t seq;        /* once durable: of its last event in the feed's order; also when nobody consumes that */
+    struct err err;      /* code 0 once durable; else nothing of the batch is acknowledged */
     void (*done)(struct store_batch *batch);
     void *owner;
 };
@@ -97,11 +98,12 @@ struct store_forget {
     const struct slice *items;
     const uint64_t *hashes;
     size_t n_items;
-    int first_month; /* of the window: an item counts as seen when it is seen from here on */
-    int64_t answer;  /* user: 1 if known, else 0; items: how many were seen and no longer are */
-    uint64_t before; /* the store's own: rows with lower ids are older than the forget; */
-    uint64_t id;   /* its place in their sequence, and once durable that in the feed's order (the last of its items') */
-    int64_t at_ms; /* and its time */
+    int first_month;   /* of the window: an item counts as seen when it is seen from here on */
+    int64_t answer;    /* user: 1 if known, else 0; items: how many were seen and no longer are */
+    uint64_t before;   /* the store's own: rows with lower ids are older than the forget; */
+    uint64_t id;       /* its place in their sequence; */
+    uint64_t seq;      /* once durable, as that of a batch */
+    int64_t at_ms;     /* and its time */
     int64_t stated_ms; /* in: when it happened elsewhere, on the node whose feed this is from; 0: now, here */
     struct err err;
     void (*done)(struct store_forget *forget);

@@ -129,6 +129,13 @@ static int drop_feed(struct db *db, struct err *err)
         sqlite3_bind_int64(stmt, 1, clock_wall_ms());
     }
     int result = db_run(db, stmt, err);
+    if (result == 0) {
+        result = db_run(db, db_stmt(db, SQL_FEED_REMOTES_DELETE, err), err);
+    }
+    /* What starts from the copy is another node. */
+    if (result == 0) {
+        result = db_exec(db, "DELETE FROM runs; DELETE FROM meta WHERE name = 'node'", err);
+    }
     return result < 0 ? result : db_exec(db, "DELETE FROM feed", err);
 }
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "store/bulk.h"
 #include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -113,9 +114,13 @@ static int wait_merged(struct sqlite_store *s, struct err *err)
     if (!merged) {
         return closing(err);
     }
+    int code = result.code < 0 ? err_set(err, result.code, "%s", result.text) : 0;
+    if (code == 0 && bulk->merging != NULL) {
+        code = feed_loaded(s, bulk->merging, err);
+    }
     staged_free(bulk->merging);
     bulk->merging = NULL;
-    return result.code < 0 ? err_set(err, result.code, "%s", result.text) : 0;
+    return code;
 }
 
 /* Hands what was gathered to the historian. */

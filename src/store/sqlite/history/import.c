@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "store/codec/user_snapshot.h"
 #include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -171,6 +172,10 @@ bool import_step(struct sqlite_store *s)
         }
         if (call->err.code < 0) {
             log_warn("import of users failed", "error=%s", log_quote_str(call->err.text));
+        } else if (feed_takes(s)) {
+            m->what = WANTS_USERS;
+            thread_queue_put(&s->stager.queue, m); /* which answers it */
+            continue;
         }
         call->done(call);
     }

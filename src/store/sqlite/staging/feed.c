@@ -14,8 +14,9 @@
  * it has done what lies before the gap: then its cursor moves to the gap's end. So what waits on the disk is bounded by
  * the consumers' limits, however they fall behind.
  *
- * A consumer that may fail over to an older state would hold events for a while behind its cursor: feed_holds() is the
- * place for that.
+ * A remote consumer may go back to an older state, so what it has done is held for a while: marks say where its cursor
+ * was at which time, and nothing above the oldest mark that counts is deleted. After a start everything that is there
+ * is held.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -35,6 +36,11 @@ static struct consumer *find(struct feed *f, const char *name)
     return NULL;
 }
 
+static uint64_t remote_limit(const struct config *live)
+{
+    return (uint64_t)live->feed_max;
+}
+
 static struct consumer *add_consumer(struct feed *f, const char *name)
 {
     if (f->n == FEED_CONSUMERS_MAX || name[0] == '\0' || strlen(name) >= FEED_NAME_MAX) {
@@ -43,6 +49,12 @@ static struct consumer *add_consumer(struct feed *f, const char *name)
     struct consumer *c = &f->consumers[f->n];
     *c = (struct consumer){.in_step_ms = clock_wall_ms()};
     memcpy(c->name, name, strlen(name));
+    c->remote = strncmp(name, FEED_REMOTE, strlen(FEED_REMOTE)) == 0;
+    if (c->remote) { /* it listens by itself, whoever opens the folder */
+        c->listens = true;
+        c->by = (struct feed_consumer){.name = c->name, .limit = remote_limit};
+        c->marks[c->n_marks++] = (struct feed_mark){.at_ms = clock_mono_ms()};
+    }
     f->n++; /* not before: the stager looks at `now` without the mutex */
     return c;
 }
@@ -111,9 +123,15 @@ static int read_feed(struct sqlite_store *s, struct err *err)
     }
     f->more = f->n > 0 && (uint64_t)rows > most;
     f->last = f->counted_to = (uint64_t)last;
+    int64_t first = 0;
+    if (rows > 0 && (result = db_int(db, "SELECT min(seq) FROM feed", &first, err)) < 0) {
+        return result;
+    }
+    f->deleted = rows > 0 ? (uint64_t)first - 1 : highest;
     if (highest >= s->stager.next_id) {
         s->stager.next_id = highest + 1;
     }
+    f->newest = s->stager.next_id - 1;
     return 0;
 }
 
@@ -167,6 +185,8 @@ void feed_work(struct sqlite_store *s, struct store_message *m)
     struct feed_reset *r = (struct feed_reset *)m;
     struct feed_state before;
     feed_state_of(&s->base, r->consumer, &before);
+    bool remote = strncmp(r->consumer, FEED_REMOTE, strlen(FEED_REMOTE)) == 0;
+    before.listens = before.listens && !remote; /* that one is given up */
     if (before.name[0] == '\0' || reset(s, before.name, before.listens, &r->call.err) < 0) {
         r->call.done(&r->call);
         return;
@@ -184,6 +204,101 @@ void feed_work(struct sqlite_store *s, struct store_message *m)
     }
     pthread_mutex_unlock(&f->mutex);
     r->call.done(&r->call);
+}
+
+/* --- remote consumers --- */
+
+uint64_t feed_held(const struct consumer *c)
+{
+    return c->remote && c->n_marks > 0 && c->marks[0].cursor < c->cursor ? c->marks[0].cursor : c->cursor;
+}
+
+void feed_mark(struct consumer *c, uint64_t bytes_max)
+{
+    int64_t now = clock_mono_ms();
+    const struct feed_mark *last = &c->marks[c->n_marks - 1];
+    if (c->n_marks == 0 || (now - last->at_ms >= FEED_MARK_MS && c->cursor > last->cursor)) {
+        if (c->n_marks == FEED_MARKS) {
+            memmove(c->marks, c->marks + 1, (FEED_MARKS - 1) * sizeof *c->marks);
+            c->n_marks--;
+        }
+        c->marks[c->n_marks++] = (struct feed_mark){c->cursor, c->done_bytes, now};
+    }
+    int gone = 0;
+    while (gone + 1 < c->n_marks &&
+           (now - c->marks[gone + 1].at_ms >= FEED_HOLD_MS || c->done_bytes - c->marks[gone].done_bytes > bytes_max)) {
+        gone++;
+    }
+    memmove(c->marks, c->marks + gone, (size_t)(c->n_marks - gone) * sizeof *c->marks);
+    c->n_marks -= gone;
+}
+
+/* Durable before it is known: from then on all is kept for it. */
+static int enlist(struct sqlite_store *s, const char *name, uint64_t cursor, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int result = db->lost ? db_reopen(db, err) : 0;
+    if (result < 0 || (result = db_begin(db, err)) < 0) {
+        return result;
+    }
+    sqlite3_stmt *stmt = db_stmt(db, SQL_FEED_CONSUMER_PUT, err);
+    if (stmt != NULL) {
+        sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(stmt, 2, (int64_t)cursor);
+        sqlite3_bind_int64(stmt, 3, 0);
+        sqlite3_bind_int64(stmt, 4, 0);
+        sqlite3_bind_int64(stmt, 5, 0);
+    }
+    if ((result = db_run(db, stmt, err)) == 0 &&
+        (result = db_meta_raise(db, "high_water", (int64_t)cursor, err)) == 0) {
+        return db_commit(db, err);
+    }
+    db_rollback(db);
+    return result;
+}
+
+void feed_enlist_work(struct sqlite_store *s, struct store_message *m)
+{
+    struct feed *f = s->feed;
+    struct feed_enlist *e = (struct feed_enlist *)m;
+    uint64_t cursor = s->stager.next_id - 1;
+    pthread_mutex_lock(&f->mutex);
+    const struct consumer *known = find(f, e->consumer);
+    e->cursor = known != NULL ? known->cursor : cursor;
+    pthread_mutex_unlock(&f->mutex);
+    if (known == NULL && (f->n == FEED_CONSUMERS_MAX || strlen(e->consumer) >= FEED_NAME_MAX)) {
+        err_set(&e->call.err, ERR_INVALID,
+                "the feed can't have \"%s\" as a consumer: at most %d, with names of 1 to %d B", e->consumer,
+                FEED_CONSUMERS_MAX, FEED_NAME_MAX - 1);
+    } else if (known == NULL && enlist(s, e->consumer, cursor, &e->call.err) == 0) {
+        pthread_mutex_lock(&f->mutex);
+        struct consumer *c = add_consumer(f, e->consumer);
+        c->kept = true;
+        c->cursor = c->saved = c->marks[0].cursor = cursor;
+        f->last = f->last > cursor ? f->last : cursor;
+        pthread_mutex_unlock(&f->mutex);
+        log_info("a consumer of the feed was enlisted", "consumer=%s cursor=%" PRIu64, e->consumer, cursor);
+    }
+    e->call.done(&e->call);
+}
+
+void feed_forget_remotes(struct sqlite_store *s)
+{
+    struct feed *f = s->feed;
+    pthread_mutex_lock(&f->mutex);
+    for (int i = f->n - 1; i >= 0; i--) {
+        if (f->consumers[i].remote) {
+            f->consumers[i] = f->consumers[f->n - 1];
+            f->n--;
+        }
+    }
+    f->more = f->n > 0;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+uint64_t feed_newest(struct sqlite_store *s)
+{
+    return atomic_load(&s->feed->newest);
 }
 
 /* --- any thread --- */
@@ -210,9 +325,10 @@ bool feed_range(struct sqlite_store *s, const char *consumer, uint64_t *after, u
     struct feed *f = s->feed;
     pthread_mutex_lock(&f->mutex);
     const struct consumer *c = find(f, consumer);
-    bool waits = c != NULL && c->kept && c->events > 0;
+    bool waits = c != NULL && c->kept && (c->events > 0 || (c->remote && *after < c->cursor));
     if (waits) {
-        *after = *after > c->cursor ? *after : c->cursor;
+        uint64_t lowest = c->remote && f->deleted < c->cursor ? f->deleted : c->cursor;
+        *after = *after > lowest ? *after : lowest;
         *last = c->gap != 0 && c->gap - 1 < f->last ? c->gap - 1 : f->last;
         waits = *last > *after;
     }
@@ -242,6 +358,10 @@ static void feed_done(struct store *base, const char *consumer, uint64_t seq, ui
         c->cursor = seq;
         c->events -= n;
         c->bytes -= bytes;
+        c->done_bytes += bytes;
+        if (c->remote) {
+            feed_mark(c, c->by.limit(config_now(s->cfg)) / 2);
+        }
         c->in_step_ms = c->events == 0 ? clock_wall_ms() : c->in_step_ms;
         f->pending += n;
         wakes = f->pending >= FEED_CHUNK;
@@ -260,7 +380,26 @@ static void feed_reset(struct store *base, struct feed_reset *reset)
     thread_queue_put(&sqlite_store(base)->stager.queue, &reset->call.message);
 }
 
-static struct feed_state state_of(const struct consumer *c, uint64_t last, const struct config *live, int64_t now)
+static void feed_put_enlist(struct store *base, struct feed_enlist *enlist)
+{
+    enlist->call.err = (struct err){0};
+    if (strncmp(enlist->consumer, FEED_REMOTE, strlen(FEED_REMOTE)) != 0) {
+        err_set(&enlist->call.err, ERR_INVALID, "\"%s\" is no name of a remote consumer", enlist->consumer);
+        enlist->call.done(&enlist->call);
+        return;
+    }
+    enlist->call.message.kind = STORE_CALL;
+    enlist->call.message.what = WANTS_ENLIST;
+    thread_queue_put(&sqlite_store(base)->stager.queue, &enlist->call.message);
+}
+
+static uint64_t feed_last(struct store *base)
+{
+    return feed_newest(sqlite_store(base));
+}
+
+static struct feed_state state_of(const struct consumer *c, const struct feed *f, const struct config *live,
+                                  int64_t now)
 {
     struct feed_state state = {
         .place = c->lost_ms != 0 ? FEED_LOST
@@ -271,7 +410,8 @@ static struct feed_state state_of(const struct consumer *c, uint64_t last, const
                                     : c->in_step_ms,
         .listens = c->listens,
         .cursor = c->cursor,
-        .last = last,
+        .held = c->remote && f->deleted < c->cursor ? f->deleted : c->cursor,
+        .last = f->last,
         .events = c->events,
         .bytes = c->bytes,
         .limit = c->listens ? c->by.limit(live) : 0,
@@ -292,7 +432,7 @@ static int feed_states(struct store *base, struct feed_state out[FEED_CONSUMERS_
     int n = 0;
     pthread_mutex_lock(&f->mutex);
     for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
-        out[n++] = state_of(c, f->last, live, now);
+        out[n++] = state_of(c, f, live, now);
     }
     pthread_mutex_unlock(&f->mutex);
     return n;
@@ -303,5 +443,7 @@ const struct store_feed_ops sqlite_feed_ops = {
     .read = reader_feed,
     .done = feed_done,
     .reset = feed_reset,
+    .enlist = feed_put_enlist,
+    .last = feed_last,
     .states = feed_states,
 };

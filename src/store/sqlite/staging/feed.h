@@ -5,6 +5,7 @@
 #include "store/feed.h"
 
 struct sqlite_store;
+struct staged;
 
 extern const struct store_feed_ops sqlite_feed_ops;
 
@@ -27,6 +28,18 @@ void feed_committed(struct sqlite_store *s, uint64_t last_id); /* all up to last
 void feed_failed(struct sqlite_store *s);
 int feed_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *err);
 void feed_work(struct sqlite_store *s, struct store_message *m);
+void feed_enlist_work(struct sqlite_store *s, struct store_message *m);
+void feed_forget_remotes(struct sqlite_store *s); /* their rows are gone */
+/* Inside a transaction: of each a user or a source. Both take an id when anybody consumes; feed_takes(): whether. */
+bool feed_takes(struct sqlite_store *s);
+int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err);
+int feed_add_offset(struct sqlite_store *s, const struct store_position *position, uint64_t id, struct err *err);
+/* feed_users.c. The stager's: users that were imported or loaded, and are durable in history. */
+void import_feed(struct sqlite_store *s, struct store_message *m);
+void load_feed(struct sqlite_store *s, struct store_message *m);
+/* The loader's thread: all users of the index, durably. Blocks. */
+int feed_loaded(struct sqlite_store *s, const struct staged *index, struct err *err);
+uint64_t feed_newest(struct sqlite_store *s); /* any thread: all seqs up to it are durable, or will never be */
 /* The same in a transaction of its own: when a whole chunk is to be deleted, or, all = true, any. Whether something
  * happened. */
 bool feed_sweep_step(struct sqlite_store *s, bool all);

@@ -8,7 +8,18 @@
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/state.h"
 
-enum { FEED_CHUNK = 4096 }; /* rows that one transaction deletes at most: a few ms */
+enum {
+    FEED_CHUNK = 4096, /* rows that one transaction deletes at most: a few ms */
+    FEED_MARKS = 24,
+    FEED_MARK_MS = FEED_HOLD_MS / (FEED_MARKS - 4), /* between two of them */
+};
+
+/* How far a remote consumer was at a time. */
+struct feed_mark {
+    uint64_t cursor;
+    uint64_t done_bytes; /* since the start */
+    int64_t at_ms;       /* monotonic */
+};
 
 struct consumer {
     char name[FEED_NAME_MAX];
@@ -19,6 +30,10 @@ struct consumer {
     uint64_t events, bytes, left_out;
     int64_t lost_ms, oldest_ms, in_step_ms;
     uint64_t saved; /* the cursor, as it stands in the file */
+    bool remote;    /* what it has done is held from the first mark on */
+    struct feed_mark marks[FEED_MARKS];
+    int n_marks;
+    uint64_t done_bytes;
 
     /* The stager's, of the transaction under way. */
     struct {
@@ -38,8 +53,11 @@ struct feed {
     struct consumer consumers[FEED_CONSUMERS_MAX];
     uint64_t last;    /* of what may be read */
     uint64_t pending; /* events that were done and not looked at for deletion since */
+    uint64_t deleted; /* all up to it are gone from the front, or go now */
+    int64_t held_ms;  /* monotonic: when what is held was looked at last */
 
     _Atomic int n; /* consumers: 0 costs nothing */
+    _Atomic uint64_t newest;
 
     /* The stager's. */
     bool more;           /* more may be deleted than a chunk was */
@@ -60,6 +78,11 @@ static inline bool feed_holds(const struct consumer *c, uint64_t seq)
 {
     return c->kept && seq > c->cursor && (c->gap == 0 || seq < c->gap);
 }
+
+/* The first seq that a remote consumer may still want is behind this one. With the mutex. */
+uint64_t feed_held(const struct consumer *c);
+/* Notes where it is, and forgets marks that hold nothing any more. With the mutex. */
+void feed_mark(struct consumer *c, uint64_t bytes_max);
 
 /* feed_write.c, inside a transaction: those whose row changes with it; also those whose cursor has moved; or all that
  * have one. */

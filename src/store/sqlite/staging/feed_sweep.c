@@ -1,5 +1,6 @@
 /* What nobody holds in the feed is deleted: at the front, what all consumers have done; and where a gap begins, what
  * only those took that are past it. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/staging/feed_impl.h"
 
@@ -12,8 +13,8 @@ static struct stretch free_from(struct feed *f, uint64_t from)
 {
     struct stretch free = {from, f->last};
     for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
-        uint64_t first = c->cursor + 1 > from ? c->cursor + 1 : from;
-        if (feed_holds(c, first) && first - 1 < free.to) {
+        uint64_t held = feed_held(c) + 1, first = held > from ? held : from;
+        if ((feed_holds(c, first) || (c->remote && c->kept && first <= c->cursor)) && first - 1 < free.to) {
             free.to = first - 1;
         }
     }
@@ -21,11 +22,18 @@ static struct stretch free_from(struct feed *f, uint64_t from)
 }
 
 /* At the front, and where gaps begin. */
-static int find_free(struct feed *f, struct stretch out[FEED_CONSUMERS_MAX + 1])
+static int find_free(struct sqlite_store *s, struct stretch out[FEED_CONSUMERS_MAX + 1])
 {
+    struct feed *f = s->feed;
     int n = 0;
     pthread_mutex_lock(&f->mutex);
+    for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
+        if (c->remote) {
+            feed_mark(c, c->by.limit(config_now(s->cfg)) / 2);
+        }
+    }
     out[n++] = free_from(f, 1);
+    f->deleted = out[0].to > f->deleted ? out[0].to : f->deleted; /* before: whoever has read looks again */
     for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
         if (c->gap != 0) {
             out[n++] = free_from(f, c->gap);
@@ -67,7 +75,7 @@ int feed_sweep(struct sqlite_store *s, struct err *err)
 {
     struct feed *f = s->feed;
     struct stretch stretches[FEED_CONSUMERS_MAX + 1];
-    int left = FEED_CHUNK, n = find_free(f, stretches), result = feed_save(s, FEED_SAVE_CURSORS, err);
+    int left = FEED_CHUNK, n = find_free(s, stretches), result = feed_save(s, FEED_SAVE_CURSORS, err);
     for (int i = 0; i < n && left > 0 && result == 0; i++) {
         if (stretches[i].to >= stretches[i].from) {
             result = delete_stretch(&s->stager.db, stretches[i], &left, err);
@@ -86,9 +94,25 @@ uint64_t feed_pending(struct feed *f)
     return n;
 }
 
+/* What was held is to be looked at now and then, also when nothing more is done. */
+static bool time_to_look(struct feed *f)
+{
+    int64_t now = clock_mono_ms();
+    bool any = false;
+    for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
+        any = any || c->remote;
+    }
+    if (!any || now - f->held_ms < FEED_MARK_MS) {
+        return false;
+    }
+    f->held_ms = now;
+    return true;
+}
+
 bool feed_sweep_step(struct sqlite_store *s, bool all)
 {
     struct feed *f = s->feed;
+    f->more = f->more || (all && f->n > 0 && time_to_look(f));
     uint64_t n = feed_pending(f);
     if (!f->more && (n == 0 || (!all && n < FEED_CHUNK))) {
         return false;

@@ -124,6 +124,27 @@ int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, u
     return result;
 }
 
+bool feed_takes(struct sqlite_store *s)
+{
+    return s->feed->n > 0;
+}
+
+int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err)
+{
+    if (!is_taken(s, id, 1, feed_event_bytes(user, slice_of("", 0)))) {
+        return 0;
+    }
+    return insert(s, id, FEED_USER, user, NULL, s->feed->now_ms, err);
+}
+
+int feed_add_offset(struct sqlite_store *s, const struct store_position *position, uint64_t id, struct err *err)
+{
+    if (!is_taken(s, id, 1, feed_event_bytes(position->source, slice_of("", 0)))) {
+        return 0;
+    }
+    return insert(s, id, FEED_OFFSET, position->source, NULL, position->next, err);
+}
+
 /* The consumer as it is once this transaction is committed. */
 static void apply(struct consumer *c, int64_t now_ms)
 {
@@ -212,6 +233,9 @@ void feed_settle(struct feed *f, uint64_t last_id)
         if (c->now.lost_ms != 0) {
             tell_lost(c);
         }
+    }
+    if (last_id > atomic_load(&f->newest)) {
+        atomic_store(&f->newest, last_id);
     }
     pthread_mutex_lock(&f->mutex);
     f->last = f->added ? last_id : f->last;

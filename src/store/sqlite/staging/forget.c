@@ -207,6 +207,7 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
         return result;
     }
     s->stager.undo_from = 0;
+    forget->seq = s->stager.next_id - 1;
     forgets_written(s, forget);
     feed_committed(s, s->stager.next_id - 1);
     if (migration_state) {
@@ -256,6 +257,7 @@ void stager_forget(struct sqlite_store *s, struct store_forget *forget)
     forget->before = s->stager.next_id;
     int64_t earlier;
     store_now(&s->base, &forget->at_ms, &earlier);
+    forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
     if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || forget_staged(s, forget) < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
         answer(forget);

@@ -11,6 +11,7 @@
  * is opened anew, and the next transaction first deletes the ids it had used (they are never used again).
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/calendar.h"
 #include "base/clock.h"
@@ -115,6 +116,32 @@ void stager_undo_ended(struct sqlite_store *s, bool committed)
     }
 }
 
+/* A replica's own positions are its own. */
+static bool travels(struct slice source)
+{
+    static const char *const own[] = {"feed:", "merge:", "clone:"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        size_t n = strlen(own[i]);
+        if (source.len >= n && memcmp(source.data, own[i], n) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int feed_offsets(struct sqlite_store *s, struct store_batch *batch, uint64_t *id, struct err *err)
+{
+    int result = 0;
+    batch->offset_ids = 0;
+    for (size_t i = 0; i < batch->n_positions && result == 0 && feed_takes(s); i++) {
+        if (travels(batch->positions[i].source)) {
+            result = feed_add_offset(s, &batch->positions[i], (*id)++, err);
+            batch->offset_ids++;
+        }
+    }
+    return result;
+}
+
 static int write_group(struct sqlite_store *s, struct store_message *first, struct store_message *end, uint64_t *id,
                        struct err *err)
 {
@@ -137,6 +164,7 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
             }
         }
         result = result < 0 ? result : positions_write(s, batch, err);
+        result = result < 0 ? result : feed_offsets(s, batch, id, err);
     }
     if (result == 0) {
         result = feed_before_commit(s, err);
@@ -281,6 +309,8 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
         }
         if (result == 0) {
             position_set_move(s->positions, batch);
+            indexed += batch->offset_ids;
+            batch->seq = indexed - 1;
         }
     }
     if (committed) {

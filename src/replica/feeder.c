@@ -1,0 +1,527 @@
+/* One thread for all replicas. A fetch is looked at once when it comes; one that may wait is parked, and looked at
+ * again whenever something was recorded, until its time is over.
+ *
+ * The feed wants to know how many events, of how many bytes, a consumer has done. What was sent is remembered in
+ * stretches; where the memory is not of this run (a replica's first fetch after a start), the events are counted in
+ * the feed itself. */
+#include "replica/feeder.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/heartbeat.h"
+#include "base/log.h"
+#include "replica/event.h"
+#include "replica/replica.h"
+
+enum { READ_EVENTS = 512, SENT_MAX = 64, LOOK_MS = 250, LOOK_TEST_MS = 5 };
+
+/* Events that were sent, and are not durable there yet. */
+struct sent {
+    uint64_t from, to; /* above `from`, up to `to` */
+    uint64_t n, bytes;
+};
+
+struct member {
+    struct feeder_replica shown; /* under the mutex; the rest is the thread's */
+    char name[FEED_NAME_MAX];
+    bool listening;
+    int64_t seen_us; /* under the mutex, too */
+    struct sent sent[SENT_MAX];
+    size_t n_sent;
+};
+
+struct feeder {
+    struct replica *r;
+    struct store_reader *reader;
+    struct arena arena;
+    struct feed_event events[READ_EVENTS];
+    pthread_t thread;
+    struct heartbeat heartbeat;
+    struct log_limit log;
+
+    pthread_mutex_t mutex; /* guards: */
+    pthread_cond_t wake;
+    bool stop, more;
+    struct feeder_fetch *first, **last; /* have come */
+    struct feeder_fetch *parked;
+    struct member members[FEEDER_REPLICAS_MAX];
+    int n;
+};
+
+static void name_of(uint64_t node, char out[FEED_NAME_MAX])
+{
+    snprintf(out, FEED_NAME_MAX, FEED_REMOTE "%016" PRIx64, node);
+}
+
+/* With the mutex. */
+static struct member *find(struct feeder *f, uint64_t node)
+{
+    for (int i = 0; i < f->n; i++) {
+        if (f->members[i].shown.node == node) {
+            return &f->members[i];
+        }
+    }
+    return NULL;
+}
+
+static uint64_t limit(const struct config *live)
+{
+    return (uint64_t)live->feed_max;
+}
+
+/* On a thread of the store, which must not wait. */
+static void on_more(void *arg)
+{
+    struct feeder *f = arg;
+    pthread_mutex_lock(&f->mutex);
+    f->more = true;
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static struct member *member_of(struct feeder *f, uint64_t node)
+{
+    pthread_mutex_lock(&f->mutex);
+    struct member *m = find(f, node);
+    if (m == NULL && f->n < FEEDER_REPLICAS_MAX) {
+        m = &f->members[f->n++];
+        *m = (struct member){.shown.node = node};
+        name_of(node, m->name);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return m;
+}
+
+/* --- what is done --- */
+
+/* Those behind the cursor up to seq, counted where they stand. */
+static int count_events(struct feeder *f, const struct member *m, uint64_t after, uint64_t seq, uint64_t *n,
+                        uint64_t *bytes, struct err *err)
+{
+    for (;;) {
+        arena_reset(&f->arena);
+        int got = f->r->store->feed->read(f->reader, m->name, after, f->events, READ_EVENTS, &f->arena, err);
+        for (int i = 0; i < got; i++) {
+            if (f->events[i].seq > seq) {
+                return 0;
+            }
+            *n += 1;
+            *bytes += feed_event_bytes(f->events[i].user, f->events[i].item);
+        }
+        if (got < READ_EVENTS) {
+            return got < 0 ? got : 0;
+        }
+        after = f->events[got - 1].seq;
+        heartbeat_now(&f->heartbeat);
+    }
+}
+
+static int pass_durable(struct feeder *f, struct member *m, uint64_t cursor, uint64_t durable, struct err *err)
+{
+    uint64_t at = cursor, n = 0, bytes = 0;
+    size_t used = 0;
+    while (used < m->n_sent && m->sent[used].from == at && m->sent[used].to <= durable) {
+        n += m->sent[used].n;
+        bytes += m->sent[used].bytes;
+        at = m->sent[used++].to;
+    }
+    int result = 0;
+    if (at < durable) {
+        used = 0; /* stretches are dropped below */
+        n = bytes = 0;
+        result = count_events(f, m, cursor, durable, &n, &bytes, err);
+    }
+    if (result < 0) {
+        return result;
+    }
+    while (used < m->n_sent && m->sent[used].to <= durable) {
+        used++;
+    }
+    memmove(m->sent, m->sent + used, (m->n_sent - used) * sizeof *m->sent);
+    m->n_sent -= used;
+    if (durable > cursor) {
+        f->r->store->feed->done(f->r->store, m->name, durable, n, bytes);
+    }
+    return 0;
+}
+
+static void remember(struct member *m, const struct sent *sent)
+{
+    if (m->n_sent > 0 && m->sent[m->n_sent - 1].to != sent->from) {
+        m->n_sent = 0; /* it asks for what it had before: counted in the feed, if need be */
+    }
+    if (m->n_sent < SENT_MAX) {
+        m->sent[m->n_sent++] = *sent;
+    }
+}
+
+/* --- a fetch --- */
+
+static int lost(struct feeder_fetch *fetch, const char *why)
+{
+    return err_set(&fetch->err, ERR_NOTFOUND, "%s: unseen clone makes this replica anew", why);
+}
+
+static void renew(struct store_call *call)
+{
+    struct feeder *f = call->owner;
+    if (call->err.code < 0) {
+        log_error("this folder could not become a new node", "error=%s", log_quote_str(call->err.text));
+    }
+    pthread_mutex_lock(&f->mutex);
+    f->more = true;
+    pthread_mutex_unlock(&f->mutex);
+    free(call);
+}
+
+/* A replica has more than this folder: it was copied, or its disk went back. */
+static void went_back(struct feeder *f, const struct feeder_fetch *fetch)
+{
+    log_error("a replica knows more of this folder than it does itself: it was copied, or went back to an older state; "
+              "from now on it is another node, and its replicas must be cloned anew",
+              "replica=%016" PRIx64 " run=%016" PRIx64 " seq=%" PRIu64, fetch->replica, fetch->run, fetch->after);
+    struct store_call *call = calloc(1, sizeof *call);
+    if (call != NULL) {
+        call->done = renew;
+        call->owner = f;
+        f->r->store->node->renew(f->r->store, call);
+    }
+}
+
+static int look_at_cursor(struct feeder *f, struct feeder_fetch *fetch, const struct feed_state *queue)
+{
+    bool rolled_back = false;
+    if (queue->name[0] == '\0') {
+        return lost(fetch, "this replica is not enlisted here");
+    }
+    if (f->r->store->node->knows(f->r->store, fetch->node, fetch->run, fetch->after, &rolled_back) != 1) {
+        if (rolled_back) {
+            went_back(f, fetch);
+        }
+        return lost(fetch, "what this replica has last is not of this feed");
+    }
+    if (queue->place == FEED_LOST) {
+        return lost(fetch, "too much was recorded while this replica was away (feed_max)");
+    }
+    return 0;
+}
+
+static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *fetch)
+{
+    struct event_state state = {0};
+    struct sent sent = {.from = fetch->after, .to = fetch->after};
+    int got = READ_EVENTS;
+    arena_reset(&f->arena);
+    while (got == READ_EVENTS && fetch->n < EVENT_RUN_MAX && fetch->events.len < fetch->bytes_max) {
+        /* Not reset in between: `state` looks at the user before. */
+        got = f->r->store->feed->read(f->reader, m->name, fetch->to, f->events, READ_EVENTS, &f->arena, &fetch->err);
+        for (int i = 0; i < got && fetch->events.len < fetch->bytes_max; i++) {
+            if (event_write(&state, &f->events[i], &fetch->events) < 0) {
+                return err_set(&fetch->err, ERR_NOMEM, "out of memory while events are packed");
+            }
+            fetch->n++;
+            fetch->to = f->events[i].seq;
+            sent.bytes += feed_event_bytes(f->events[i].user, f->events[i].item);
+        }
+        heartbeat_now(&f->heartbeat);
+    }
+    if (got < 0 && fetch->n == 0) {
+        return got;
+    }
+    fetch->err = (struct err){0}; /* what can't be read stands behind what could */
+    if (fetch->n > 0) {
+        sent.n = fetch->n;
+        sent.to = fetch->to;
+        remember(m, &sent);
+    }
+    return 0;
+}
+
+static void listen_for(struct feeder *f, struct member *m)
+{
+    struct err err = {0};
+    const struct feed_consumer consumer = {m->name, limit, on_more, f};
+    m->listening = f->r->store->feed->listen(f->r->store, &consumer, &err) == 0;
+    if (!m->listening) {
+        log_error("a replica can't be woken", "error=%s", log_quote_str(err.text));
+    }
+}
+
+static void note_seen(struct feeder *f, struct member *m, const struct feeder_fetch *fetch)
+{
+    int64_t now = clock_wall_ms();
+    pthread_mutex_lock(&f->mutex);
+    m->seen_us = fetch->began_us;
+    m->shown.connected = true;
+    m->shown.seen_ms = now;
+    m->shown.clock_apart_ms = fetch->sent_ms - now;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static bool is_over(const struct feeder_fetch *fetch)
+{
+    return clock_stopwatch_us() - fetch->began_us >= fetch->wait_ms * 1000;
+}
+
+/* Whether it is answered; else it waits. */
+static bool work(struct feeder *f, struct feeder_fetch *fetch, bool first)
+{
+    struct store *s = f->r->store;
+    struct feed_state queue;
+    char name[FEED_NAME_MAX];
+    name_of(fetch->replica, name);
+    feed_state_of(s, name, &queue);
+    fetch->to = fetch->after;
+    fetch->last = s->feed->last(s);
+    if (look_at_cursor(f, fetch, &queue) < 0) {
+        return true;
+    }
+    struct member *m = member_of(f, fetch->replica);
+    if (m == NULL) {
+        err_set(&fetch->err, ERR_FULL, "more than %d replicas follow", FEEDER_REPLICAS_MAX);
+        return true;
+    }
+    if (!m->listening) {
+        listen_for(f, m);
+    }
+    if (first) {
+        note_seen(f, m, fetch);
+    }
+    if ((first && pass_durable(f, m, queue.cursor, fetch->durable, &fetch->err) < 0) || read_events(f, m, fetch) < 0) {
+        return true;
+    }
+    fetch->last = fetch->to > fetch->last ? fetch->to : fetch->last;
+    pthread_mutex_lock(&f->mutex);
+    m->shown.read = fetch->to;
+    m->shown.durable = fetch->durable;
+    pthread_mutex_unlock(&f->mutex);
+    return fetch->n > 0 || fetch->durable < fetch->after || is_over(fetch);
+}
+
+/* --- the thread --- */
+
+static void answer(struct feeder *f, struct feeder_fetch *fetch)
+{
+    if (fetch->err.code < 0 && log_again(&f->log)) {
+        log_warn("a replica is refused", "replica=%016" PRIx64 " error=%s", fetch->replica,
+                 log_quote_str(fetch->err.text));
+    }
+    fetch->done(fetch);
+}
+
+/* With the mutex, which is let go meanwhile. */
+static void work_list(struct feeder *f, struct feeder_fetch *list, bool first)
+{
+    for (struct feeder_fetch *next; list != NULL; list = next) {
+        next = list->next;
+        pthread_mutex_unlock(&f->mutex);
+        bool answered = work(f, list, first);
+        if (answered) {
+            answer(f, list);
+        }
+        pthread_mutex_lock(&f->mutex);
+        if (!answered) {
+            list->next = f->parked;
+            f->parked = list;
+        }
+    }
+}
+
+/* Those who haven't asked for long count no more. With the mutex, which is let go meanwhile. */
+static void look_for_gone(struct feeder *f)
+{
+    uint64_t gone[FEEDER_REPLICAS_MAX];
+    int n = 0;
+    for (int i = 0; i < f->n; i++) {
+        struct member *m = &f->members[i];
+        bool waits = false;
+        for (struct feeder_fetch *p = f->parked; p != NULL; p = p->next) {
+            waits = waits || p->replica == m->shown.node;
+        }
+        if (m->shown.connected && !waits && clock_stopwatch_us() - m->seen_us > FEEDER_GONE_MS * 1000) {
+            m->shown.connected = false;
+            gone[n++] = m->shown.node;
+        }
+    }
+    pthread_mutex_unlock(&f->mutex);
+    for (int i = 0; i < n; i++) {
+        log_warn("a replica is away", "replica=%016" PRIx64, gone[i]);
+        ack_left(f->r->ack, gone[i]);
+    }
+    pthread_mutex_lock(&f->mutex);
+}
+
+/* Until the next parked one's time is over. */
+static int64_t rest_us(const struct feeder *f)
+{
+    int64_t most = (clock_is_test() ? LOOK_TEST_MS : LOOK_MS) * 1000, now = clock_stopwatch_us();
+    for (const struct feeder_fetch *p = f->parked; p != NULL; p = p->next) {
+        int64_t left = p->began_us + p->wait_ms * 1000 - now;
+        most = left < 1 ? 1 : left < most ? left : most;
+    }
+    return most;
+}
+
+static bool any_over(const struct feeder *f)
+{
+    for (const struct feeder_fetch *p = f->parked; p != NULL; p = p->next) {
+        if (is_over(p)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void *feeder_main(void *arg)
+{
+    struct feeder *f = arg;
+    heartbeat_begin(&f->heartbeat, "feeder");
+    pthread_mutex_lock(&f->mutex);
+    while (!f->stop) {
+        if (f->first == NULL && !f->more && !any_over(f)) {
+            clock_cond_wait_us(&f->wake, &f->mutex, rest_us(f));
+        }
+        heartbeat_now(&f->heartbeat);
+        struct feeder_fetch *come = f->first, *parked = NULL;
+        f->first = NULL;
+        f->last = &f->first;
+        if (f->more || any_over(f)) {
+            parked = f->parked;
+            f->parked = NULL;
+            f->more = false;
+        }
+        work_list(f, parked, false);
+        work_list(f, come, true);
+        look_for_gone(f);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    heartbeat_end(&f->heartbeat);
+    return NULL;
+}
+
+/* --- from outside --- */
+
+int feeder_start(struct replica *r, struct feeder **feeder, struct err *err)
+{
+    *feeder = NULL;
+    struct feeder *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    f->r = r;
+    f->last = &f->first;
+    pthread_mutex_init(&f->mutex, NULL);
+    pthread_cond_init(&f->wake, NULL);
+    int rc = r->store->ops->reader_open(r->store, &f->reader, err);
+    if (rc == 0 && (rc = pthread_create(&f->thread, NULL, feeder_main, f)) != 0) {
+        r->store->ops->reader_close(f->reader);
+        rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
+    }
+    if (rc < 0) {
+        f->reader = NULL;
+        feeder_free(f);
+        return rc;
+    }
+    *feeder = f;
+    return 0;
+}
+
+static void close_all(struct feeder_fetch *list)
+{
+    for (struct feeder_fetch *next; list != NULL; list = next) {
+        next = list->next;
+        err_set(&list->err, ERR_CLOSED, "the server is shutting down");
+        list->done(list);
+    }
+}
+
+void feeder_stop(struct feeder *f)
+{
+    if (f == NULL || f->reader == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&f->mutex);
+    f->stop = true;
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+    pthread_join(f->thread, NULL);
+    struct err err;
+    for (int i = 0; i < f->n; i++) { /* what is recorded is kept for them all the same */
+        f->r->store->feed->listen(f->r->store, &(struct feed_consumer){f->members[i].name, limit, NULL, NULL}, &err);
+    }
+    pthread_mutex_lock(&f->mutex);
+    struct feeder_fetch *come = f->first, *parked = f->parked;
+    f->first = f->parked = NULL;
+    pthread_mutex_unlock(&f->mutex);
+    close_all(come);
+    close_all(parked);
+    f->r->store->ops->reader_close(f->reader);
+    f->reader = NULL;
+}
+
+void feeder_free(struct feeder *f)
+{
+    if (f == NULL) {
+        return;
+    }
+    arena_free(&f->arena);
+    pthread_cond_destroy(&f->wake);
+    pthread_mutex_destroy(&f->mutex);
+    free(f);
+}
+
+void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch)
+{
+    bool rolled_back = false;
+    fetch->began_us = clock_stopwatch_us();
+    fetch->next = NULL;
+    if (f->r->store->node->knows(f->r->store, fetch->node, fetch->run, fetch->durable, &rolled_back) == 1) {
+        ack_reached(f->r->ack, fetch->replica, fetch->durable); /* at once: writes wait for it */
+    }
+    pthread_mutex_lock(&f->mutex);
+    bool stopped = f->stop;
+    if (!stopped) {
+        *f->last = fetch;
+        f->last = &fetch->next;
+        pthread_cond_signal(&f->wake);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    if (stopped) {
+        close_all(fetch);
+    }
+}
+
+void feeder_tell_address(struct feeder *f, uint64_t node, const char *address)
+{
+    pthread_mutex_lock(&f->mutex);
+    struct member *m = find(f, node);
+    if (m != NULL) {
+        snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
+    }
+    pthread_mutex_unlock(&f->mutex);
+}
+
+int feeder_look(struct feeder *f, struct feeder_replica out[FEEDER_REPLICAS_MAX])
+{
+    struct feed_state all[FEED_CONSUMERS_MAX];
+    int n = 0, consumers = feed_look(f->r->store, all);
+    for (int i = 0; i < consumers && n < FEEDER_REPLICAS_MAX; i++) {
+        uint64_t node;
+        if (strncmp(all[i].name, FEED_REMOTE, strlen(FEED_REMOTE)) != 0 ||
+            sscanf(all[i].name + strlen(FEED_REMOTE), "%16" SCNx64, &node) != 1) {
+            continue;
+        }
+        pthread_mutex_lock(&f->mutex);
+        const struct member *m = find(f, node);
+        out[n] = m != NULL ? m->shown : (struct feeder_replica){.node = node};
+        pthread_mutex_unlock(&f->mutex);
+        out[n++].queue = all[i];
+    }
+    return n;
+}
