@@ -245,13 +245,13 @@ static int change(struct role *r, const struct store_node *to, struct err *err)
         log_error("this node's role is not durable", "error=%s", log_quote_str(err->text));
         return err->code;
     }
+    for (int i = 0; before.role != to->role && i < atomic_load(&r->n_listeners); i++) {
+        r->listeners[i].changed(r->listeners[i].arg, to->role);
+    }
     take(r, to);
     if (before.role != to->role || before.term != to->term || before.leader != to->leader) {
         log_warn("this node's role", "was=%s is=%s term=%" PRIu64 " primary=%s", node_role_name(before.role),
                  node_role_name(to->role), to->term, log_quote_str(to->address));
-    }
-    for (int i = 0; before.role != to->role && i < atomic_load(&r->n_listeners); i++) {
-        r->listeners[i].changed(r->listeners[i].arg, to->role);
     }
     return 0;
 }

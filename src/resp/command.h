@@ -19,6 +19,7 @@ enum {
     CMD_TEST = 1 << 8,        /* only with a test clock */
     CMD_COPIES = 1 << 9,      /* is answered later, and keeps its arguments till then */
     CMD_PER_CLIENT = 1 << 10, /* the reply has a line for each client */
+    CMD_PRIMARY = 1 << 11,    /* changes what is remembered, and so is a primary's alone */
 };
 
 /* The reply may take so many KiB beside REPLY_LEAST and what the request's own length allows (resp_client_may_reply()).
