@@ -85,6 +85,12 @@ command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_probl
     cmd_legacy_resume, cmd_legacy_state, cmd_legacy_status; /* cmd_legacy.c */
 command_fn cmd_legacy_mirror;                               /* cmd_mirror.c */
 command_fn cmd_info;                                        /* info.c */
+command_fn cmd_replica_meet, cmd_replica_merge, cmd_replica_promote, cmd_replica_status,
+    cmd_replica_stepdown; /* cmd_replica_role.c */
+command_fn cmd_role;      /* cmd_role.c */
+
+/* cmd_role.c: INFO replication. */
+void role_add_info(struct buf *out, const struct resp_client *s);
 
 /* multi.c: queues a request behind MULTI. */
 enum outcome multi_queue(struct resp_client *s, const struct slice *args, size_t n);

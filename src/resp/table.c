@@ -86,6 +86,20 @@ static const struct command legacy_subs[] = {
     {0},
 };
 
+static const struct command replica_subs[] = {
+    {"meet", 5, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_meet, NULL, "unseen", "term node address",
+     "Says that a node is the primary of a term; answers this one's term, node and role."},
+    {"merge", 6, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_replica_merge, NULL, "unseen",
+     "node run to events", "Records what only an old primary has, each event once; for unseen rejoin."},
+    {"promote", -2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_promote, NULL, "unseen", "[FORCE]",
+     "Makes this replica the primary, once it has all that the old one has, if that answers."},
+    {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(16), 0, cmd_replica_status, NULL, "unseen", "",
+     "Who this node is, whom it follows, and who follows it."},
+    {"stepdown", 5, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_stepdown, NULL, "unseen", "term node address",
+     "Takes no more writes, for a node that becomes the primary; answers the newest event, once it is durable."},
+    {0},
+};
+
 static const struct command ring_subs[] = {
     {"flush", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_REPLY(8), 0, cmd_ring_flush, NULL, "unseen", "",
      "Turns the ring, flushes every closed slot, and answers when done."},
@@ -154,10 +168,14 @@ const struct command command_table[] = {
      "user unix_ms item [item ...]", "Records items as played at a time."},
     {"quit", -1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_quit, NULL, "connection", "",
      "Closes the connection."},
+    {"replica", -2, ROLE_WATCH, CMD_ADMIN, 0, NULL, replica_subs, "unseen", "subcommand",
+     "About a second machine that holds the same."},
     {"reset", 1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_reset, NULL, "connection", "",
      "Makes the connection as good as new."},
     {"ring", -1, ROLE_WATCH, CMD_READONLY | CMD_REPLY(56), 0, cmd_ring, ring_subs, "unseen", "",
      "The slots of staged plays."},
+    {"role", 1, ROLE_WATCH, CMD_LOADING | CMD_FAST | CMD_REPLY(4), 0, cmd_role, NULL, "server", "",
+     "Whether this is a primary (master) with its replicas, or a replica (slave) with its primary."},
     {"seen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
      "For each item 1 when the user has seen it, else 0."},
     {"select", 2, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index",
