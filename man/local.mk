@@ -7,6 +7,7 @@ subcommand_pages = \
 	man/unseen-check-config.1 \
 	man/unseen-check.1 \
 	man/unseen-clock.1 \
+	man/unseen-clone.1 \
 	man/unseen-export.1 \
 	man/unseen-import.1 \
 	man/unseen-kafka.1 \
@@ -14,6 +15,7 @@ subcommand_pages = \
 	man/unseen-migrate.1 \
 	man/unseen-months.1 \
 	man/unseen-ping.1 \
+	man/unseen-replica.1 \
 	man/unseen-serve.1 \
 	man/unseen-user.1 \
 	man/unseen-why.1

@@ -1,9 +1,18 @@
 # a second machine
 libunseen_a_SOURCES += \
+	src/replica/absent.c \
 	src/replica/ack.c \
 	src/replica/ack.h \
+	src/replica/change.c \
+	src/replica/change.h \
+	src/replica/change_impl.h \
+	src/replica/clone_mark.c \
+	src/replica/clone_mark.h \
 	src/replica/event.c \
 	src/replica/event.h \
+	src/replica/feeder.c \
 	src/replica/feeder.h \
 	src/replica/follower.h \
+	src/replica/merge.c \
+	src/replica/replica.c \
 	src/replica/replica.h

@@ -20,6 +20,7 @@
 #include "cli/serve/serve_config.h"
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
+#include "dedup/role.h"
 #include "dedup/sessions.h"
 #include "grpc/grpc.h"
 #include "http/http.h"
@@ -32,6 +33,7 @@
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/bulk.h"
+#include "replica/clone_mark.h"
 #include "store/factory.h"
 #include "store/stats.h"
 
@@ -177,9 +179,16 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     if (rc < 0) {
         return rc;
     }
+    if ((rc = clone_mark_check(store, cfg->data, err)) < 0) {
+        store->ops->close(store);
+        return rc;
+    }
     log_start(cfg); /* not before: whoever can't start says why in one line */
     dedup_init(dedup, store, cfg);
-    rc = start_sessions(dedup, err);
+    rc = role_new(cfg, store, &dedup->role, err);
+    if (rc == 0) {
+        rc = start_sessions(dedup, err);
+    }
     if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
@@ -187,7 +196,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = read_through_start(dedup, &dedup->read_through, err);
     }
     if (rc == 0) {
-        rc = mirror_start(cfg, store, &dedup->mirror, err);
+        rc = mirror_start(cfg, store, dedup->role, &dedup->mirror, err);
     }
     if (rc == 0) {
         rc = kafka_start(dedup, &dedup->kafka, err);
@@ -278,6 +287,7 @@ static int serve(struct serve_config *config, struct err *err)
     kafka_free(dedup.kafka);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
+    role_free(dedup.role);
     if (rc == 0) {
         log_info("stopped", "");
     }
