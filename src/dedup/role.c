@@ -87,12 +87,14 @@ static int check_start(const struct config *cfg, struct store *store, const stru
     switch (node->role) {
     case NODE_PRIMARY:
         return follows ? primary_follows(cfg, store, node, err) : 0;
-    case NODE_REPLICA:
-        return follows ? 0
-                       : err_set(err, ERR_INVALID,
-                                 "the data folder %s is that of a replica%s%s: set replica_of (of in the section "
-                                 "[replica]), or run unseen promote to make it a primary",
-                                 cfg->data, node->address[0] != '\0' ? " of " : "", node->address);
+    case NODE_REPLICA: /* it follows whom the folder names, unless the configuration says otherwise */
+        return follows || node->address[0] != '\0'
+                   ? 0
+                   : err_set(
+                         err, ERR_INVALID,
+                         "the data folder %s is that of a replica: set replica_of (of in the section [replica]), or "
+                         "run unseen promote to make it a primary",
+                         cfg->data);
     default:
         log_warn("another node has taken over: this one takes no writes until unseen rejoin was run",
                  "term=%" PRIu64 " primary=%s", node->term, log_quote_str(node->address));

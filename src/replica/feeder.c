@@ -296,6 +296,15 @@ static bool work(struct feeder *f, struct feeder_fetch *fetch, bool first)
     if ((first && pass_durable(f, m, queue.cursor, fetch->durable, &fetch->err) < 0) || read_events(f, m, fetch) < 0) {
         return true;
     }
+    if (fetch->after < queue.cursor) { /* it went back: what is held there may be going */
+        feed_state_of(s, name, &queue);
+        if (fetch->after < queue.held) {
+            buf_clear(&fetch->events);
+            fetch->n = 0;
+            lost(fetch, "this replica went back to a state older than what is held for it");
+            return true;
+        }
+    }
     fetch->last = fetch->to > fetch->last ? fetch->to : fetch->last;
     pthread_mutex_lock(&f->mutex);
     m->shown.read = fetch->to;

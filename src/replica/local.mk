@@ -1,6 +1,5 @@
 # a second machine
 libunseen_a_SOURCES += \
-	src/replica/absent.c \
 	src/replica/ack.c \
 	src/replica/ack.h \
 	src/replica/change.c \
@@ -12,7 +11,13 @@ libunseen_a_SOURCES += \
 	src/replica/event.h \
 	src/replica/feeder.c \
 	src/replica/feeder.h \
+	src/replica/follower.c \
 	src/replica/follower.h \
+	src/replica/follower_apply.c \
+	src/replica/follower_impl.h \
+	src/replica/follower_link.c \
 	src/replica/merge.c \
+	src/replica/pages.c \
+	src/replica/pages.h \
 	src/replica/replica.c \
 	src/replica/replica.h

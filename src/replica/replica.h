@@ -5,6 +5,7 @@
  *   follower.h the replica's half: a thread that fetches and applies
  *   dedup/role.h who this node is: primary, replica or fenced, its term, and what follows from it
  *   change.h   promotions, and what they end: a thread that waits for disks and other nodes
+ *   pages.h    pages of this folder, for a clone
  *   event.h    events on the wire
  *
  * A replica applies events by the store's own record(), forget() and import(). How far it is, is a position
@@ -34,6 +35,7 @@ enum {
 
 struct replica;
 struct changer;
+struct pages;
 struct feeder;
 struct follower;
 
@@ -41,9 +43,11 @@ struct replica {
     const struct dedup *dedup;
     struct store *store;
     const struct config *cfg;
+    int protocol; /* REPLICA_PROTOCOL, unless a test says otherwise */
     struct ack *ack;
     struct feeder *feeder;
     struct changer *changer;   /* change.h */
+    struct pages *pages;       /* pages.h */
     struct follower *follower; /* NULL: this node follows nobody */
 };
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "legacy/legacy.h"
+#include "replica/replica.h"
 #include "resp/command.h"
 #include "resp/task.h"
 
@@ -9,14 +10,27 @@ struct load_task {
     struct task task;
     struct store_import import;
     struct legacy *legacy;    /* who is noted by it is read there */
+    struct ack *ack;          /* NULL: nobody is waited for */
+    struct ack_wait wait;
     struct slice snapshots[]; /* behind them the verdicts, then the snapshots' bytes */
 };
+
+static void on_acknowledged(struct ack_wait *wait)
+{
+    struct load_task *t = wait->owner;
+    task_done(&t->task);
+}
 
 static void on_done(struct store_call *call)
 {
     struct load_task *t = call->owner;
     legacy_wake(t->legacy);
-    task_done(&t->task);
+    if (call->err.code < 0 || t->ack == NULL) {
+        task_done(&t->task);
+        return;
+    }
+    t->wait = (struct ack_wait){.seq = t->import.seq, .err = &call->err, .done = on_acknowledged, .owner = t};
+    ack_wait(t->ack, &t->wait);
 }
 
 static void answer_load(struct task *task, struct resp_client *s)
@@ -56,6 +70,7 @@ enum outcome cmd_load(struct resp_client *s, const struct slice *args, size_t n)
     t->import.call.owner = t;
     const struct dedup *dedup = service_dedup(&s->conn);
     t->legacy = dedup->legacy;
+    t->ack = dedup->replica != NULL ? dedup->replica->ack : NULL;
     dedup->store->ops->import(dedup->store, &t->import);
     return OUTCOME_LATER;
 }

@@ -87,16 +87,32 @@ static const struct command legacy_subs[] = {
 };
 
 static const struct command replica_subs[] = {
+    {"dismiss", 3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_dismiss, NULL, "unseen", "node",
+     "Gives up a replica: nothing is kept for it any more."},
+    {"enlist", 3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_enlist, NULL, "unseen", "node",
+     "From now on everything is kept for that replica; answers where it begins."},
+    {"fetch", 11, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(FETCH_REPLY_KIB), 0, cmd_replica_fetch, NULL, "unseen",
+     "replica node run after durable bytes wait_ms now_ms term", "What was recorded since; for a replica."},
+    {"hello", 6, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(8), 0, cmd_replica_hello, NULL, "unseen",
+     "protocol node term address", "What a replica must know of this node, and the other way round."},
     {"meet", 5, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_meet, NULL, "unseen", "term node address",
      "Says that a node is the primary of a term; answers this one's term, node and role."},
     {"merge", 6, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_replica_merge, NULL, "unseen",
      "node run to events", "Records what only an old primary has, each event once; for unseen rejoin."},
+    {"positions", -3, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(PAGE_REPLY_KIB), 0, cmd_replica_positions, NULL,
+     "unseen", "max [source]", "How far sources outside were taken, behind a source; for unseen clone."},
     {"promote", -2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_promote, NULL, "unseen", "[FORCE]",
      "Makes this replica the primary, once it has all that the old one has, if that answers."},
     {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(16), 0, cmd_replica_status, NULL, "unseen", "",
      "Who this node is, whom it follows, and who follows it."},
     {"stepdown", 5, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_stepdown, NULL, "unseen", "term node address",
      "Takes no more writes, for a node that becomes the primary; answers the newest event, once it is durable."},
+    {"tombstones", -2, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(PAGE_REPLY_KIB), 0, cmd_replica_tombstones,
+     NULL, "unseen", "[key item max]", "What was forgotten, behind that; for unseen clone."},
+    {"user", 3, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(PAGE_REPLY_KIB), 0, cmd_replica_user, NULL, "unseen",
+     "user", "All that history has of a user, as a snapshot."},
+    {"users", 4, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(PAGE_REPLY_KIB), 0, cmd_replica_users, NULL, "unseen",
+     "key bytes", "The next key, and snapshots of users from a key on."},
     {0},
 };
 

@@ -30,6 +30,9 @@ void task_end(struct task *task)
     }
     conn_release(&s->conn);
     buf_free(&task->args);
+    if (task->free != NULL) {
+        task->free(task);
+    }
     free(task);
 }
 

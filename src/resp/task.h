@@ -13,6 +13,7 @@ struct task {
     struct resp_client *client;
     struct buf args;                                          /* for the slow log */
     void (*answer)(struct task *task, struct resp_client *s); /* writes the reply; not called without a peer */
+    void (*free)(struct task *task);                          /* what it holds beside itself; NULL: nothing */
 };
 
 /* size bytes, zeroed but for the task. NULL: out of memory. The command then answers OUTCOME_LATER. */

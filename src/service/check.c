@@ -1,5 +1,6 @@
 /* The rules of requests, in the words that every edge says. */
 #include "dedup/role.h"
+#include "replica/follower.h"
 #include "service/impl.h"
 
 const char *const question_forms[QUESTION_FORMS] = {"items", "indexes", "bitmap"};
@@ -37,6 +38,12 @@ int request_check(const struct request *rq, struct err *err)
         code = err_set(err, ERR_INVALID, "%zu ids are too many: a command takes at most %d", rq->n, ITEMS_MAX);
     }
     return code;
+}
+
+int request_is_fresh(const struct dedup *d, const struct request *rq, struct err *err)
+{
+    bool asks = rq->kind != REQUEST_PLAY && rq->kind != REQUEST_DELIVERY && rq->kind != REQUEST_FORGET;
+    return asks && d->replica != NULL ? follower_fresh(d->replica->follower, config_now(d->cfg), err) : 0;
 }
 
 int request_may_write(const struct dedup *d, const struct request *rq, struct err *err)

@@ -1,12 +1,14 @@
 /* FORGET: two transactions in two files, the store's to do. It works on copies of the ids, since the edge's move. */
 #include <stdlib.h>
 
+#include "replica/replica.h"
 #include "service/impl.h"
 
 struct forget {
     struct late late;
     struct loop_message message;
     struct store_forget forget;
+    struct ack_wait ack;
     uint64_t ids[]; /* their copies */
 };
 
@@ -16,12 +18,28 @@ static void on_message(struct loop_message *message, void *owner)
     late_arrived(&((struct forget *)((char *)message - offsetof(struct forget, message)))->late);
 }
 
+static void post(struct forget *f)
+{
+    f->message.deliver = on_message;
+    loop_queue_post(&f->late.loop->worker->queue, &f->message);
+}
+
+static void on_acknowledged(struct ack_wait *ack)
+{
+    post(ack->owner);
+}
+
 /* On a thread of the store. */
 static void on_forgotten(struct store_forget *forget)
 {
     struct forget *f = forget->owner;
-    f->message.deliver = on_message;
-    loop_queue_post(&f->late.loop->worker->queue, &f->message);
+    const struct replica *replica = f->late.loop->dedup->replica;
+    if (forget->err.code < 0 || replica == NULL) {
+        post(f);
+        return;
+    }
+    f->ack = (struct ack_wait){.seq = forget->seq, .err = &forget->err, .done = on_acknowledged, .owner = f};
+    ack_wait(replica->ack, &f->ack);
 }
 
 static enum request_state answer(struct service_loop *l, struct late *late)

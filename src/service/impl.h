@@ -12,6 +12,9 @@ int request_check(const struct request *rq, struct err *err);
  * are each node's own. */
 int request_may_write(const struct dedup *d, const struct request *rq, struct err *err);
 
+/* The same: ERR_STALE when it is a question, and this a replica that is older than replica_max_age. */
+int request_is_fresh(const struct dedup *d, const struct request *rq, struct err *err);
+
 /* A late request: the first member of what its kind keeps.
  *
  * A source has it from late_leave() until late_arrived(). Whoever asked may be gone before that (service_end()), or the

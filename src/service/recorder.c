@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "replica/replica.h"
 #include "service/service.h"
 #include "service/slowlog.h"
 
@@ -29,6 +30,7 @@ struct batch {
     struct entry *entries;
     size_t n_entries, cap;
     size_t held; /* told to the budget */
+    struct ack_wait ack;
 };
 
 static void free_batch(struct batch *b)
@@ -137,12 +139,28 @@ static void on_answered(struct loop_message *message, void *owner)
     recycle(&l->recorder, b);
 }
 
+static void post(struct batch *b)
+{
+    b->message.deliver = on_answered;
+    loop_queue_post(&b->loop->worker->queue, &b->message);
+}
+
+static void on_acknowledged(struct ack_wait *ack)
+{
+    post(ack->owner);
+}
+
 /* On a thread of the store. */
 static void on_done(struct store_batch *store)
 {
     struct batch *b = store->owner;
-    b->message.deliver = on_answered;
-    loop_queue_post(&b->loop->worker->queue, &b->message);
+    const struct replica *replica = b->loop->dedup->replica;
+    if (store->err.code < 0 || replica == NULL) {
+        post(b);
+        return;
+    }
+    b->ack = (struct ack_wait){.seq = store->seq, .err = &store->err, .done = on_acknowledged, .owner = b};
+    ack_wait(replica->ack, &b->ack);
 }
 
 static struct batch *filling(struct service_loop *l)

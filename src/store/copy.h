@@ -30,7 +30,7 @@ struct store_copy_ops {
                  struct err *err);
     /* That of one user: 1; 0: history has nothing of them. */
     int (*user)(struct store_reader *reader, struct slice user, struct buf *out, struct err *err);
-    /* Tombstones behind (key, item), in their order, at most max; returns how many. after NULL:
+    /* Tombstones behind (key, item) as signed numbers, in their order, at most max; returns how many. after NULL:
      * from the first. */
     int (*tombstones)(struct store_reader *reader, const struct tombstone *after, struct tombstone *out, int max,
                       struct err *err);

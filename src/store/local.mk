@@ -27,6 +27,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staging/blocked.c \
 	src/store/sqlite/history/bulk.c \
 	src/store/sqlite/admin/check.c \
+	src/store/sqlite/admin/copy.c \
+	src/store/sqlite/admin/copy.h \
 	src/store/sqlite/admin/check.h \
 	src/store/sqlite/admin/check_folder.c \
 	src/store/sqlite/db/db.c \

@@ -29,11 +29,12 @@
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "registry/registry.h"
+#include "replica/clone_mark.h"
+#include "replica/replica.h"
 #include "resp/server.h"
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/bulk.h"
-#include "replica/clone_mark.h"
 #include "store/factory.h"
 #include "store/stats.h"
 
@@ -202,6 +203,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = kafka_start(dedup, &dedup->kafka, err);
     }
     if (rc == 0) {
+        rc = replica_start(dedup, &dedup->replica, err);
+    }
+    if (rc == 0) {
         rc = registry_new(cfg, is_well, server_pool(server), &dedup->registry, err);
     }
     if (rc == 0) {
@@ -274,6 +278,7 @@ static int serve(struct serve_config *config, struct err *err)
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
     kafka_stop(dedup.kafka);
+    replica_stop(dedup.replica);
     if (dedup.store != NULL) {
         keep_sessions(&dedup);
         dedup.store->ops->close(dedup.store);
@@ -285,6 +290,7 @@ static int serve(struct serve_config *config, struct err *err)
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
     kafka_free(dedup.kafka);
+    replica_free(dedup.replica);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
     role_free(dedup.role);

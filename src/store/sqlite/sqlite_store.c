@@ -12,6 +12,7 @@
 #include "store/bulk.h"
 #include "store/ring.h"
 #include "store/sqlite/admin/backup.h"
+#include "store/sqlite/admin/copy.h"
 #include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/pair.h"
 #include "store/sqlite/db/schema.h"
@@ -345,6 +346,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         .sessions = &sessions_ops,
         .positions = &sqlite_positions_ops,
         .node = &sqlite_node_ops,
+        .copy = &sqlite_copy_ops,
     };
     s->cfg = cfg;
     if (options != NULL) {

@@ -57,6 +57,7 @@ enum store_wants {
     WANTS_USERS,     /* events of users who were imported */
     WANTS_LOADED,    /* or loaded in bulk */
     WANTS_NODE,      /* role and term */
+    WANTS_ADOPT,     /* tombstones of another folder */
     WANTS_NEW_NODE,  /* to be another node */
     WANTS_CLOCK,     /* an administrator says what time it is */
 };

@@ -119,7 +119,7 @@ void stager_undo_ended(struct sqlite_store *s, bool committed)
 /* A replica's own positions are its own. */
 static bool travels(struct slice source)
 {
-    static const char *const own[] = {"feed:", "merge:", "clone:"};
+    static const char *const own[] = {"feed:", "merge:", "clone:", "promoted:"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         size_t n = strlen(own[i]);
         if (source.len >= n && memcmp(source.data, own[i], n) == 0) {

@@ -207,7 +207,7 @@ static void node_get(struct store *base, struct store_node *out)
     pthread_mutex_unlock(&n->mutex);
 }
 
-/* A cursor may stand right before the first seq of its run. */
+/* Whoever names a run has spoken with this folder in it, or copied it later: up to the run's end all is the same. */
 static int find_cursor(const struct node *n, uint64_t run, uint64_t seq, uint64_t last, bool *rolled_back)
 {
     for (int i = n->n - 1; i >= 0; i--) {
@@ -216,7 +216,7 @@ static int find_cursor(const struct node *n, uint64_t run, uint64_t seq, uint64_
         }
         uint64_t end = i + 1 < n->n ? n->runs[i + 1].first - 1 : last;
         *rolled_back = seq > end;
-        return seq <= end && seq + 1 >= n->runs[i].first;
+        return seq <= end;
     }
     *rolled_back = n->n == 0 || n->n < NODE_RUNS_MAX || seq >= n->runs[0].first; /* else it is no longer remembered */
     return 0;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/sqlite/admin/backup.h"
+#include "store/sqlite/admin/copy.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/staging/feed.h"
@@ -214,6 +215,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
     }
     if (m->what == WANTS_NODE || m->what == WANTS_NEW_NODE) {
         node_work(s, m);
+        return;
+    }
+    if (m->what == WANTS_ADOPT) {
+        copy_adopt(s, m);
         return;
     }
     if (m->what == WANTS_SESSIONS) {

@@ -1,0 +1,247 @@
+/* Events into the store, in their order. Plays and deliveries gather in a batch, whose position says up to where they
+ * go; before a forget, and before a user who is fetched whole, what came before is made durable, with its position. One
+ * batch at a time is with the store: were there two, the second could move the position past a first that was refused.
+ *
+ * A batch that is refused (memory is full, the disk is) is handed in again until it is taken. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "replica/clone_mark.h"
+#include "replica/event.h"
+#include "replica/follower_impl.h"
+
+enum { FIRST_DELAY_MS = 20, LAST_DELAY_MS = 2000, POSITIONS_MAX = 64, BATCH_BYTES = 1024 * 1024 };
+
+/* --- the store's answers --- */
+
+static void tell(struct follower *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    f->done = true;
+    pthread_cond_broadcast(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static void on_batch(struct store_batch *batch)
+{
+    tell(batch->owner);
+}
+
+static void on_forget(struct store_forget *forget)
+{
+    tell(forget->owner);
+}
+
+static void on_import(struct store_call *call)
+{
+    tell(call->owner);
+}
+
+static void await(struct follower *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    while (!f->done) {
+        clock_cond_wait_real(&f->wake, &f->mutex, HEARTBEAT_EVERY_MS);
+        heartbeat_now(&f->heartbeat); /* the store's own threads say how they are */
+    }
+    f->done = false;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+/* Whether to try again after an error, having rested. */
+static bool again(struct follower *f, const char *what, const struct err *err, int64_t *delay_ms)
+{
+    if (follower_stopping(f) || err->code == ERR_CLOSED) {
+        return false;
+    }
+    if (*delay_ms == 0) {
+        log_warn("what the primary has recorded is not taken here yet", "what=%s error=%s", what,
+                 log_quote_str(err->text));
+    }
+    *delay_ms = *delay_ms == 0 ? FIRST_DELAY_MS : *delay_ms * 2 > LAST_DELAY_MS ? LAST_DELAY_MS : *delay_ms * 2;
+    follower_rest(f, *delay_ms);
+    return !follower_stopping(f);
+}
+
+static int stopped(const struct err *why, struct err *err)
+{
+    return err_set(err, ERR_CLOSED, "%s", why->code < 0 ? why->text : "it is to stop");
+}
+
+/* --- what is handed in --- */
+
+struct apply {
+    struct follower *f;
+    uint64_t run, to; /* up to where what was read goes */
+    struct store_position positions[POSITIONS_MAX];
+    size_t n_positions; /* of sources; behind them goes our own */
+};
+
+static void show_applied(struct follower *f, uint64_t run, uint64_t to, uint64_t events)
+{
+    f->cursor.run = run;
+    f->cursor.seq = to;
+    pthread_mutex_lock(&f->mutex);
+    f->state.run = run;
+    f->state.applied = to;
+    f->state.events += events;
+    pthread_cond_broadcast(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static int hand_in(struct apply *a, struct err *err)
+{
+    struct follower *f = a->f;
+    struct store_batch *b = &f->batch;
+    uint32_t events = b->events;
+    int64_t delay_ms = 0;
+    if (b->events == 0 && a->n_positions == 0 && a->to == f->cursor.seq && a->run == f->cursor.run) {
+        return 0;
+    }
+    char source[CLONE_MARK_TEXT];
+    a->positions[a->n_positions] =
+        (struct store_position){slice_str(clone_feed_name(f->cursor.node, a->run, source)), (int64_t)a->to};
+    b->positions = a->positions;
+    b->n_positions = a->n_positions + 1;
+    b->done = on_batch;
+    b->owner = f;
+    do {
+        f->r->store->ops->record(f->r->store, b);
+        await(f);
+    } while (b->err.code < 0 && again(f, "plays", &b->err, &delay_ms));
+    int rc = b->err.code < 0 ? stopped(&b->err, err) : 0;
+    buf_clear(&b->bytes);
+    b->rows = b->events = 0;
+    a->n_positions = 0;
+    if (rc == 0) {
+        show_applied(f, a->run, a->to, events);
+    }
+    return rc;
+}
+
+static int add_event(struct apply *a, const struct feed_event *e, struct err *err)
+{
+    uint64_t seed = a->f->r->dedup->seed, hash = hash_id(seed, e->item);
+    int rc = store_batch_add(&a->f->batch, (enum store_kind)e->kind, e->at_ms, STORE_STAMPED,
+                             hash_user_key(seed, e->user), e->user, &e->item, &hash, 1);
+    return rc < 0 ? err_set(err, rc, "out of memory for what the primary has recorded") : 0;
+}
+
+/* Repeated as a whole after a crash: nothing behind it was applied by then. */
+static int apply_forget(struct apply *a, const struct feed_event *e, struct err *err)
+{
+    struct follower *f = a->f;
+    size_t n = e->kind == FEED_UNSEE;
+    int64_t delay_ms = 0;
+    void *memory = malloc(dedup_forget_size(e->user, &e->item, n));
+    if (memory == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for a forget of the primary's");
+    }
+    struct store_forget forget;
+    do {
+        forget = (struct store_forget){.stated_ms = e->at_ms};
+        dedup_forget(f->r->dedup, &forget, memory, e->user, &e->item, n);
+        forget.stated_ms = e->at_ms;
+        forget.done = on_forget;
+        forget.owner = f;
+        f->r->store->ops->forget(f->r->store, &forget);
+        await(f);
+    } while (forget.err.code < 0 && forget.err.code != ERR_SHARED && again(f, "a forget", &forget.err, &delay_ms));
+    free(memory);
+    return forget.err.code < 0 && forget.err.code != ERR_SHARED ? stopped(&forget.err, err) : 0;
+}
+
+/* --- a user whom the feed alone doesn't tell --- */
+
+static int import_user(struct follower *f, struct slice snapshot, struct err *err)
+{
+    uint8_t verdict;
+    int64_t delay_ms = 0;
+    struct store_import import;
+    do {
+        import = (struct store_import){.snapshots = &snapshot, .n = 1, .verdicts = &verdict};
+        import.call.done = on_import;
+        import.call.owner = f;
+        f->r->store->ops->import(f->r->store, &import);
+        await(f);
+    } while (import.call.err.code < 0 && again(f, "a user", &import.call.err, &delay_ms));
+    return import.call.err.code < 0 ? stopped(&import.call.err, err) : 0;
+}
+
+static int apply_user(struct apply *a, const struct feed_event *e, struct err *err)
+{
+    struct follower *f = a->f;
+    const struct reply *reply;
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("USER"), e->user};
+    int rc = f->users == NULL ? follower_open(f, &f->users, err) : 0;
+    if (rc < 0 || (rc = client_queue(f->users, words, 3, err)) < 0 ||
+        (rc = follower_reply(f, f->users, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
+        return rc;
+    }
+    if (reply->kind == REPLY_ERROR) {
+        return err_set(err, ERR_SYSTEM, "%s: %.*s", f->address, (int)reply->text.len, reply->text.data);
+    }
+    if (reply->kind == REPLY_TEXT) { /* else the user was forgotten since: that comes, too */
+        rc = import_user(f, reply->text, err);
+    }
+    pthread_mutex_lock(&f->mutex);
+    f->state.users += rc == 0;
+    pthread_mutex_unlock(&f->mutex);
+    return rc;
+}
+
+/* --- --- */
+
+static int apply_event(struct apply *a, const struct feed_event *e, struct err *err)
+{
+    int rc = 0;
+    switch (e->kind) {
+    case FEED_PLAY:
+    case FEED_DELIVERY:
+        rc = add_event(a, e, err);
+        break;
+    case FEED_OFFSET:
+        a->positions[a->n_positions++] = (struct store_position){e->user, e->at_ms};
+        break;
+    case FEED_FORGET:
+    case FEED_UNSEE:
+        rc = (rc = hand_in(a, err)) < 0 ? rc : apply_forget(a, e, err);
+        break;
+    case FEED_USER:
+        rc = (rc = hand_in(a, err)) < 0 ? rc : apply_user(a, e, err);
+        break;
+    default:
+        return err_set(err, ERR_VERSION, "an event of kind %d: use the primary's version of unseen", e->kind);
+    }
+    if (rc == 0) {
+        a->to = e->seq;
+        bool full = a->n_positions == POSITIONS_MAX - 1 || a->f->batch.bytes.len >= BATCH_BYTES;
+        rc = full ? hand_in(a, err) : 0;
+    }
+    return rc;
+}
+
+int follower_apply(struct follower *f, uint64_t run, uint64_t to, struct err *err)
+{
+    struct apply a = {.f = f, .run = run, .to = f->cursor.seq};
+    struct event_state state = {0};
+    struct feed_event event;
+    size_t at = 0;
+    int rc;
+    while ((rc = event_read(&state, buf_slice(&f->events), &at, &event, err)) == 1) {
+        if (event.seq > f->cursor.seq && (rc = apply_event(&a, &event, err)) < 0) {
+            break;
+        }
+    }
+    if (rc == 0) {
+        a.to = to > a.to ? to : a.to;
+        rc = hand_in(&a, err);
+    }
+    buf_clear(&f->batch.bytes);
+    f->batch.rows = f->batch.events = 0;
+    return rc;
+}

@@ -1,0 +1,72 @@
+/* What the files of the follower share. */
+#ifndef UNSEEN_REPLICA_FOLLOWER_IMPL_H
+#define UNSEEN_REPLICA_FOLLOWER_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/heartbeat.h"
+#include "base/log.h"
+#include "net/client.h"
+#include "replica/follower.h"
+#include "store/feed.h"
+#include "store/node.h"
+
+enum {
+    FOLLOWER_PATIENCE_MS = 500,      /* a primary that can't be reached for so long is away; also of a hello */
+    FOLLOWER_SILENCE_MS = 5 * 1000,  /* a fetch that isn't answered for so long is lost */
+    FOLLOWER_REFUSED_MS = 10 * 1000, /* between tries of what an operator must mend */
+    FOLLOWER_STEP_MS = 50,           /* at most so long it doesn't look whether it is to stop */
+    FOLLOWER_SOURCE = 48,            /* "feed:NODE:RUN" */
+};
+
+/* Where it is: all up to seq of that run of that node is durable here. */
+struct follower_cursor {
+    uint64_t node, run, seq;
+};
+
+struct follower {
+    struct replica *r;
+    struct heartbeat heartbeat;
+    pthread_t thread;
+    bool started;
+    _Atomic bool stop;
+    _Atomic int64_t level_us; /* stopwatch: when it was level last; 0: never */
+
+    /* The thread's. */
+    struct store_reader *reader;
+    struct arena arena;
+    char address[NODE_ADDRESS_TEXT];
+    struct client *client, *users; /* for fetches, and for users between them */
+    struct follower_cursor cursor;
+    uint64_t primary_run, term;
+    struct buf events; /* of the reply at hand */
+    struct store_batch batch;
+    int64_t delay_ms;
+    bool told; /* of the trouble that lasts */
+
+    pthread_mutex_t mutex; /* guards: */
+    pthread_cond_t wake;   /* of who waits for what is applied, and of what the store has done */
+    bool done;
+    struct follower_state state;
+};
+
+static inline bool follower_stopping(struct follower *f)
+{
+    return atomic_load(&f->stop);
+}
+
+/* follower_link.c: connects, greets, checks what must be equal, and finds the cursor. 0; ERR_SYSTEM and the like: try
+ * again soon; ERR_INVALID, ERR_VERSION: refused, and why; ERR_NOTFOUND: lost; ERR_CLOSED: it is to stop. */
+int follower_connect(struct follower *f, struct err *err);
+void follower_disconnect(struct follower *f);
+/* Waits for a reply, in steps. ERR_LATE after ms of silence. */
+int follower_reply(struct follower *f, struct client *c, int64_t ms, const struct reply **reply, struct err *err);
+int follower_open(struct follower *f, struct client **client, struct err *err);
+/* At most so long, until told to stop. */
+void follower_rest(struct follower *f, int64_t ms);
+
+/* follower_apply.c: f->events, durably, up to `to` of that run. */
+int follower_apply(struct follower *f, uint64_t run, uint64_t to, struct err *err);
+
+#endif

@@ -1,0 +1,278 @@
+/* The way to the primary, and what must be known of it before anything is fetched. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "dedup/role.h"
+#include "net/tls.h"
+#include "replica/change.h"
+#include "replica/clone_mark.h"
+#include "replica/follower_impl.h"
+#include "store/copy.h"
+#include "store/positions.h"
+
+enum { NUMBER_TEXT = 24, POSITIONS_PAGE = 64 };
+
+void follower_rest(struct follower *f, int64_t ms)
+{
+    int64_t until = clock_stopwatch_us() + ms * 1000;
+    pthread_mutex_lock(&f->mutex);
+    while (!follower_stopping(f) && clock_stopwatch_us() < until) {
+        int64_t left = until - clock_stopwatch_us();
+        clock_cond_wait_us(&f->wake, &f->mutex, left < FOLLOWER_STEP_MS * 1000 ? left : FOLLOWER_STEP_MS * 1000);
+        heartbeat_now(&f->heartbeat);
+    }
+    pthread_mutex_unlock(&f->mutex);
+}
+
+int follower_reply(struct follower *f, struct client *c, int64_t ms, const struct reply **reply, struct err *err)
+{
+    int64_t until = clock_stopwatch_us() + ms * 1000;
+    int ready = 0;
+    while (ready == 0) {
+        heartbeat_now(&f->heartbeat);
+        if (follower_stopping(f)) {
+            return err_set(err, ERR_CLOSED, "it is to stop");
+        }
+        if (clock_stopwatch_us() >= until) {
+            return err_set(err, ERR_LATE, "%s says nothing for %" PRId64 " ms", f->address, ms);
+        }
+        ready = client_wait(c, FOLLOWER_STEP_MS, err);
+    }
+    return ready < 0 ? ready : client_read(c, reply, err);
+}
+
+int follower_open(struct follower *f, struct client **client, struct err *err)
+{
+    const struct config *live = config_now(f->r->cfg);
+    const struct client_how how = {live->replica_user, live->replica_password, tls_files_to_connect(live),
+                                   FOLLOWER_PATIENCE_MS};
+    heartbeat_excuse(&f->heartbeat); /* a name server may take its time */
+    int rc = client_connect_as(f->address, &how, client, err);
+    heartbeat_now(&f->heartbeat);
+    if (rc == 0) {
+        client_be_patient(*client, FOLLOWER_SILENCE_MS);
+    } else {
+        *client = NULL;
+    }
+    return rc;
+}
+
+void follower_disconnect(struct follower *f)
+{
+    client_close(f->client);
+    client_close(f->users);
+    f->client = f->users = NULL;
+}
+
+/* --- what it says --- */
+
+struct hello {
+    int64_t protocol, term, window, retention, delivered_max, last;
+    uint64_t node, run, leader, seed;
+    bool primary;
+    struct slice role, version, address;
+};
+
+static bool field_text(const struct reply *map, const char *name, struct slice *out)
+{
+    const struct reply *r = reply_field(map, name);
+    *out = r != NULL ? r->text : slice_of("", 0);
+    return r != NULL && r->kind == REPLY_TEXT;
+}
+
+static bool field_id(const struct reply *map, const char *name, uint64_t *out)
+{
+    struct slice text;
+    *out = 0;
+    return field_text(map, name, &text) && (change_read_id(text, out) || text.len == 0);
+}
+
+static bool field_number(const struct reply *map, const char *name, int64_t *out)
+{
+    const struct reply *r = reply_field(map, name);
+    return r != NULL && reply_integer(r, out);
+}
+
+static bool read_hello(const struct reply *map, struct hello *out)
+{
+    bool good = field_number(map, "protocol", &out->protocol) && field_number(map, "term", &out->term) &&
+                field_number(map, "window", &out->window) && field_number(map, "retention", &out->retention) &&
+                field_number(map, "delivered_max", &out->delivered_max) && field_number(map, "last", &out->last) &&
+                field_id(map, "node", &out->node) && field_id(map, "run", &out->run) &&
+                field_id(map, "leader", &out->leader) && field_id(map, "seed", &out->seed) &&
+                field_text(map, "role", &out->role) && field_text(map, "version", &out->version) &&
+                field_text(map, "address", &out->address);
+    out->primary = good && slice_eq(out->role, slice_str("primary"));
+    return good;
+}
+
+static int say_hello(struct follower *f, struct hello *hello, struct err *err)
+{
+    struct store_node now;
+    const struct reply *reply;
+    char protocol[NUMBER_TEXT], term[NUMBER_TEXT], node[NODE_TEXT];
+    role_look(f->r->dedup->role, &now);
+    snprintf(protocol, sizeof protocol, "%d", f->r->protocol);
+    snprintf(term, sizeof term, "%" PRIu64, now.term);
+    snprintf(node, sizeof node, "%016" PRIx64, now.node);
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("HELLO"), slice_str(protocol),
+                                  slice_str(node),      slice_str(term),    slice_str(f->r->cfg->replica_address)};
+    int rc = client_queue(f->client, words, sizeof words / sizeof *words, err);
+    if (rc < 0 || (rc = follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
+        return rc;
+    }
+    if (reply->kind == REPLY_ERROR) {
+        bool soon = reply->text.len >= 7 && memcmp(reply->text.data, "LOADING", 7) == 0;
+        return err_set(err, soon ? ERR_LOADING : ERR_INVALID, "%s: %.*s", f->address, (int)reply->text.len,
+                       reply->text.data);
+    }
+    return read_hello(reply, hello)
+               ? 0
+               : err_set(err, ERR_INVALID, "%s answers REPLICA HELLO with something else", f->address);
+}
+
+/* --- what must hold --- */
+
+static int check_settings(struct follower *f, const struct hello *hello, struct err *err)
+{
+    const struct config *live = config_now(f->r->cfg);
+    const struct {
+        const char *name;
+        int64_t ours, theirs;
+    } settings[] = {{"window", live->window, hello->window},
+                    {"retention", live->retention, hello->retention},
+                    {"delivered_max", live->delivered_max, hello->delivered_max}};
+    if (hello->protocol < REPLICA_PROTOCOL_MIN || hello->protocol > f->r->protocol) {
+        return err_set(err, ERR_VERSION,
+                       "%s is unseen %.*s, which speaks protocol %" PRId64 " to replicas, and this one, " UNSEEN_VERSION
+                       ", speaks %d to %d: versions one apart work together",
+                       f->address, (int)hello->version.len, hello->version.data, hello->protocol, REPLICA_PROTOCOL_MIN,
+                       f->r->protocol);
+    }
+    if (hello->seed != f->r->dedup->seed) {
+        return err_set(err, ERR_INVALID,
+                       "%s has another hash_seed than this folder: a replica's folder is made by unseen clone",
+                       f->address);
+    }
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        if (settings[i].ours != settings[i].theirs) {
+            return err_set(err, ERR_INVALID, "%s is %" PRId64 " here and %" PRId64 " at %s: they must be the same",
+                           settings[i].name, settings[i].ours, settings[i].theirs, f->address);
+        }
+    }
+    return 0;
+}
+
+/* It has not heard of the promotion that this node follows. */
+static int tell_term(struct follower *f, const struct store_node *now, const struct hello *hello, struct err *err)
+{
+    char term[NUMBER_TEXT], node[NODE_TEXT];
+    const struct reply *reply;
+    snprintf(term, sizeof term, "%" PRIu64, now->term);
+    snprintf(node, sizeof node, "%016" PRIx64, now->leader);
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("MEET"), slice_str(term), slice_str(node),
+                                  slice_str(now->address)};
+    int rc = client_queue(f->client, words, 5, err);
+    rc = rc < 0 ? rc : follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err);
+    return rc < 0 ? rc
+                  : err_set(err, ERR_INVALID,
+                            "%s is of term %" PRId64 ", and this replica has met term %" PRIu64 " of node %016" PRIx64
+                            ": it was replaced",
+                            f->address, hello->term, now->term, now->leader);
+}
+
+/* Whom it follows instead, if the other says so. */
+static int go_elsewhere(struct follower *f, const struct hello *hello, struct err *err)
+{
+    if (hello->address.len == 0 || hello->address.len >= sizeof f->address) {
+        return err_set(err, ERR_INVALID, "%s is no primary, but a %.*s, and knows of none", f->address,
+                       (int)hello->role.len, hello->role.data);
+    }
+    char other[NODE_ADDRESS_TEXT];
+    snprintf(other, sizeof other, "%.*s", (int)hello->address.len, hello->address.data);
+    err_set(err, ERR_SYSTEM, "%s is no primary, but %s is", f->address, other);
+    memcpy(f->address, other, sizeof f->address);
+    return ERR_SYSTEM;
+}
+
+/* The furthest position of any run of the node. */
+static int find_cursor(struct follower *f, const struct hello *hello, struct err *err)
+{
+    struct store *s = f->r->store;
+    struct store_position page[POSITIONS_PAGE];
+    char prefix[FOLLOWER_SOURCE], node[NODE_TEXT];
+    snprintf(prefix, sizeof prefix, CLONE_FEED_PREFIX "%016" PRIx64 ":", hello->node);
+    snprintf(node, sizeof node, "%016" PRIx64, hello->node);
+    struct slice after = slice_str(prefix);
+    size_t len = after.len;
+    bool found = false, more = true;
+    f->cursor = (struct follower_cursor){.node = hello->node};
+    arena_reset(&f->arena);
+    while (more) {
+        int n = s->copy->positions(f->reader, &after, page, POSITIONS_PAGE, &f->arena, err);
+        if (n < 0) {
+            return n;
+        }
+        more = n == POSITIONS_PAGE;
+        for (int i = 0; i < n; i++) {
+            uint64_t run;
+            after = page[i].source;
+            if (after.len != len + NODE_TEXT - 1 || memcmp(after.data, prefix, len) != 0 ||
+                !change_read_id(slice_of(after.data + len, NODE_TEXT - 1), &run)) {
+                more = more && after.len > len && memcmp(after.data, prefix, len) == 0;
+                continue;
+            }
+            if (!found || (uint64_t)page[i].next >= f->cursor.seq) {
+                f->cursor.run = run;
+                f->cursor.seq = (uint64_t)page[i].next;
+            }
+            found = true;
+        }
+    }
+    return found ? 0
+                 : err_set(err, ERR_INVALID,
+                           "this folder is no copy of the node %s at %s: unseen clone %s --data %s makes it one", node,
+                           f->address, f->address, f->r->cfg->data);
+}
+
+static int note_primary(struct follower *f, const struct hello *hello, struct err *err)
+{
+    struct store_node now;
+    role_look(f->r->dedup->role, &now);
+    if (now.term == (uint64_t)hello->term && now.leader == hello->node && strcmp(now.address, f->address) == 0) {
+        return 0;
+    }
+    return role_follow(f->r->dedup->role, (uint64_t)hello->term, hello->node, f->address, err);
+}
+
+int follower_connect(struct follower *f, struct err *err)
+{
+    struct hello hello;
+    struct store_node now;
+    int rc = follower_open(f, &f->client, err);
+    if (rc < 0 || (rc = say_hello(f, &hello, err)) < 0) {
+        return rc;
+    }
+    role_look(f->r->dedup->role, &now);
+    if ((uint64_t)hello.term < now.term && hello.node != now.leader) {
+        return tell_term(f, &now, &hello, err);
+    }
+    if (!hello.primary) {
+        return go_elsewhere(f, &hello, err);
+    }
+    if ((rc = check_settings(f, &hello, err)) < 0 || (rc = find_cursor(f, &hello, err)) < 0) {
+        return rc;
+    }
+    f->primary_run = hello.run;
+    f->term = (uint64_t)hello.term;
+    pthread_mutex_lock(&f->mutex);
+    f->state.node = f->cursor.node;
+    f->state.run = f->cursor.run;
+    f->state.applied = f->cursor.seq;
+    f->state.last = (uint64_t)hello.last;
+    snprintf(f->state.primary, sizeof f->state.primary, "%s", f->address);
+    pthread_mutex_unlock(&f->mutex);
+    return note_primary(f, &hello, err);
+}

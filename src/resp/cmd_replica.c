@@ -1,0 +1,297 @@
+/* REPLICA HELLO, ENLIST, DISMISS and FETCH: what a replica asks its primary. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "dedup/role.h"
+#include "replica/change.h"
+#include "replica/feeder.h"
+#include "replica/replica.h"
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+static void write_id(struct writer *w, uint64_t id)
+{
+    char text[NODE_TEXT];
+    snprintf(text, sizeof text, "%016" PRIx64, id);
+    write_str(w, id != 0 ? text : "");
+}
+
+static void write_pair(struct writer *w, const char *name, int64_t value)
+{
+    write_str(w, name);
+    write_int(w, value);
+}
+
+/* NULL: the command was refused. */
+static struct replica *replica_of(struct resp_client *s, enum outcome *refused)
+{
+    struct replica *r = service_dedup(&s->conn)->replica;
+    *refused = r == NULL ? resp_client_lacks(s, "replicas") : OUTCOME_ANSWERED;
+    return r;
+}
+
+static bool read_id(struct resp_client *s, const char *what, struct slice arg, uint64_t *id, enum outcome *refused)
+{
+    if (!change_read_id(arg, id)) {
+        *refused =
+            resp_client_refuse(s, "ERR a %s is 16 lower-case hex digits, got '%.*s'", what, arg_shown(arg), arg.data);
+        return false;
+    }
+    return true;
+}
+
+static bool read_number(struct resp_client *s, const char *what, struct slice arg, int64_t least, int64_t most,
+                        int64_t *out, enum outcome *refused)
+{
+    if (!arg_int(arg, out) || *out < least || *out > most) {
+        *refused = resp_client_refuse(s, "ERR %s is a whole number from %" PRId64 " to %" PRId64 ", got '%.*s'", what,
+                                      least, most, arg_shown(arg), arg.data);
+        return false;
+    }
+    return true;
+}
+
+/* --- HELLO --- */
+
+static void write_hello(struct resp_client *s, const struct replica *r, int64_t protocol)
+{
+    const struct config *live = resp_client_config(s);
+    struct writer *w = &s->writer;
+    struct store_node now;
+    role_look(r->dedup->role, &now);
+    write_map(w, 14);
+    write_pair(w, "protocol", protocol);
+    write_str(w, "version");
+    write_str(w, UNSEEN_VERSION);
+    write_str(w, "node");
+    write_id(w, now.node);
+    write_str(w, "run");
+    write_id(w, now.run);
+    write_pair(w, "term", (int64_t)now.term);
+    write_str(w, "role");
+    write_str(w, node_role_name(now.role));
+    write_str(w, "leader");
+    write_id(w, now.leader);
+    write_str(w, "address");
+    write_str(w, now.address);
+    write_str(w, "seed");
+    write_id(w, r->dedup->seed);
+    write_pair(w, "window", live->window);
+    write_pair(w, "retention", live->retention);
+    write_pair(w, "delivered_max", live->delivered_max);
+    write_pair(w, "last", (int64_t)r->store->feed->last(r->store));
+    write_pair(w, "now_ms", clock_wall_ms());
+}
+
+enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    struct replica *r = replica_of(s, &refused);
+    int64_t protocol, term;
+    uint64_t node;
+    char address[NODE_ADDRESS_TEXT];
+    if (r == NULL || !read_number(s, "a protocol", args[2], 0, INT64_MAX, &protocol, &refused) ||
+        !read_id(s, "node", args[3], &node, &refused) ||
+        !read_number(s, "a term", args[4], 0, INT64_MAX, &term, &refused)) {
+        return refused;
+    }
+    if (protocol < REPLICA_PROTOCOL_MIN) {
+        return resp_client_refuse(s,
+                                  "VERSION this is unseen " UNSEEN_VERSION
+                                  ", which speaks protocols %d to %d to replicas, and not %" PRId64
+                                  ": versions one apart work together",
+                                  REPLICA_PROTOCOL_MIN, r->protocol, protocol);
+    }
+    snprintf(address, sizeof address, "%.*s", (int)(args[5].len < sizeof address ? args[5].len : sizeof address - 1),
+             args[5].data);
+    feeder_tell_address(r->feeder, node, address);
+    write_hello(s, r, protocol < r->protocol ? protocol : r->protocol);
+    return OUTCOME_ANSWERED;
+}
+
+/* --- ENLIST, DISMISS --- */
+
+struct enlist_task {
+    struct task task;
+    struct feed_enlist enlist;
+    struct feed_reset reset;
+    struct replica *replica;
+    char name[FEED_NAME_MAX];
+};
+
+static void on_done(struct store_call *call)
+{
+    task_done(call->owner);
+}
+
+static void answer_enlist(struct task *task, struct resp_client *s)
+{
+    const struct enlist_task *t = (struct enlist_task *)task;
+    struct store_node now;
+    if (t->enlist.call.err.code < 0) {
+        resp_client_write_err(s, &t->enlist.call.err);
+        return;
+    }
+    t->replica->store->node->get(t->replica->store, &now);
+    write_map(&s->writer, 3);
+    write_str(&s->writer, "node");
+    write_id(&s->writer, now.node);
+    write_str(&s->writer, "run");
+    write_id(&s->writer, now.run);
+    write_pair(&s->writer, "seq", (int64_t)t->enlist.cursor);
+}
+
+static void answer_dismiss(struct task *task, struct resp_client *s)
+{
+    const struct enlist_task *t = (struct enlist_task *)task;
+    if (t->reset.call.err.code < 0) {
+        resp_client_write_err(s, &t->reset.call.err);
+    } else {
+        write_simple(&s->writer, "OK");
+    }
+}
+
+static struct enlist_task *new_enlist(struct resp_client *s, struct slice arg,
+                                      void (*answer)(struct task *task, struct resp_client *s), enum outcome *refused)
+{
+    struct replica *r = replica_of(s, refused);
+    uint64_t node;
+    if (r == NULL || !read_id(s, "node", arg, &node, refused)) {
+        return NULL;
+    }
+    struct enlist_task *t = task_new(sizeof *t, s, answer);
+    if (t == NULL) {
+        *refused = resp_client_refuse(s, "OOM out of memory");
+        return NULL;
+    }
+    t->replica = r;
+    snprintf(t->name, sizeof t->name, FEED_REMOTE "%016" PRIx64, node);
+    return t;
+}
+
+enum outcome cmd_replica_enlist(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    struct err err;
+    if (role_may_write(service_dedup(&s->conn)->role, &err) < 0) {
+        return resp_client_refuse_err(s, &err);
+    }
+    struct enlist_task *t = new_enlist(s, args[2], answer_enlist, &refused);
+    if (t == NULL) {
+        return refused;
+    }
+    t->enlist = (struct feed_enlist){.call = {.done = on_done, .owner = t}, .consumer = t->name};
+    t->replica->store->feed->enlist(t->replica->store, &t->enlist);
+    return OUTCOME_LATER;
+}
+
+enum outcome cmd_replica_dismiss(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    struct enlist_task *t = new_enlist(s, args[2], answer_dismiss, &refused);
+    if (t == NULL) {
+        return refused;
+    }
+    t->reset = (struct feed_reset){.call = {.done = on_done, .owner = t}, .consumer = t->name};
+    t->replica->store->feed->reset(t->replica->store, &t->reset);
+    return OUTCOME_LATER;
+}
+
+/* --- FETCH --- */
+
+struct fetch_task {
+    struct task task;
+    struct feeder_fetch fetch;
+    struct replica *replica;
+};
+
+static void on_fetched(struct feeder_fetch *fetch)
+{
+    task_done(fetch->owner);
+}
+
+static void free_fetch(struct task *task)
+{
+    buf_free(&((struct fetch_task *)task)->fetch.events);
+}
+
+static void write_fetched(struct writer *w, const struct fetch_task *t)
+{
+    struct store_node now;
+    role_look(t->replica->dedup->role, &now);
+    write_array(w, 9);
+    write_int(w, (int64_t)now.term);
+    write_str(w, node_role_name(now.role));
+    write_id(w, now.node);
+    write_id(w, now.run);
+    write_int(w, (int64_t)t->fetch.last);
+    write_int(w, clock_wall_ms());
+    write_int(w, t->fetch.n);
+    write_int(w, (int64_t)t->fetch.to);
+    write_bulk(w, buf_slice(&t->fetch.events));
+}
+
+static void answer_fetch(struct task *task, struct resp_client *s)
+{
+    struct fetch_task *t = (struct fetch_task *)task;
+    const struct err *err = &t->fetch.err;
+    if (err->code == ERR_NOTFOUND) {
+        write_errorf(&s->writer, "LOST %s", err->text);
+    } else if (err->code == ERR_VERSION) {
+        write_errorf(&s->writer, "VERSION %s", err->text);
+    } else if (err->code < 0) {
+        resp_client_write_err(s, err);
+    } else {
+        write_fetched(&s->writer, t);
+    }
+}
+
+static bool read_fetch(struct resp_client *s, const struct slice *args, struct feeder_fetch *f, enum outcome *refused)
+{
+    int64_t after, durable, bytes, term;
+    bool good = read_id(s, "node", args[2], &f->replica, refused) && read_id(s, "node", args[3], &f->node, refused) &&
+                read_id(s, "run", args[4], &f->run, refused) &&
+                read_number(s, "after", args[5], 0, INT64_MAX, &after, refused) &&
+                read_number(s, "durable", args[6], 0, after, &durable, refused) &&
+                read_number(s, "bytes", args[7], 1, FEEDER_REPLY_MAX, &bytes, refused) &&
+                read_number(s, "wait_ms", args[8], 0, FEEDER_WAIT_MAX_MS, &f->wait_ms, refused) &&
+                read_number(s, "now_ms", args[9], 0, INT64_MAX, &f->sent_ms, refused) &&
+                read_number(s, "a term", args[10], 0, INT64_MAX, &term, refused);
+    if (good) {
+        f->after = (uint64_t)after;
+        f->durable = (uint64_t)durable;
+        f->bytes_max = (size_t)bytes;
+    }
+    return good;
+}
+
+enum outcome cmd_replica_fetch(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    struct err err;
+    struct feeder_fetch fetch = {.done = on_fetched};
+    struct replica *r = replica_of(s, &refused);
+    if (r == NULL || !read_fetch(s, args, &fetch, &refused)) {
+        return refused;
+    }
+    if (role_may_write(r->dedup->role, &err) < 0) {
+        return resp_client_refuse_err(s, &err);
+    }
+    struct fetch_task *t = task_new(sizeof *t, s, answer_fetch);
+    if (t == NULL) {
+        return resp_client_refuse(s, "OOM out of memory");
+    }
+    t->task.free = free_fetch;
+    t->fetch = fetch;
+    t->fetch.owner = t;
+    t->replica = r;
+    feeder_fetch(r->feeder, &t->fetch);
+    return OUTCOME_LATER;
+}
