@@ -21,6 +21,7 @@ static const struct cli_command commands[] = {
     {"backup", cli_backup, "copy the data folder while it is served"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "load users from such a file"},
+    {"promote", cli_promote, "make a replica the primary"},
     {"ping", cli_ping, "ask whether the server answers"},
     {"account", cli_account, "keep the file of accounts"},
     {"check-config", cli_check_config, "check a configuration file"},

@@ -29,6 +29,7 @@ libunseen_a_SOURCES += \
 	src/cli/lib/output.c \
 	src/cli/lib/output.h \
 	src/cli/inspect/ping.c \
+	src/cli/replica/promote.c \
 	src/cli/serve/serve.c \
 	src/cli/serve/serve_backup.c \
 	src/cli/serve/serve_backup.h \
