@@ -7,6 +7,7 @@ subcommand_pages = \
 	man/unseen-check-config.1 \
 	man/unseen-check.1 \
 	man/unseen-clock.1 \
+	man/unseen-clone.1 \
 	man/unseen-export.1 \
 	man/unseen-import.1 \
 	man/unseen-kafka.1 \

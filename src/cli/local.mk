@@ -90,3 +90,14 @@ libunseen_a_SOURCES += \
 	src/cli/lib/random.h \
 	src/cli/bench/zipf.c \
 	src/cli/bench/zipf.h
+
+libunseen_a_SOURCES += \
+	src/cli/replica/clone.c \
+	src/cli/replica/clone_copy.c \
+	src/cli/replica/clone_copy.h \
+	src/cli/replica/clone_folder.c \
+	src/cli/replica/clone_folder.h \
+	src/cli/replica/other_node.c \
+	src/cli/replica/other_node.h \
+	src/cli/replica/store_wait.c \
+	src/cli/replica/store_wait.h

@@ -5,6 +5,8 @@ libunseen_a_SOURCES += \
 	src/replica/change.c \
 	src/replica/change.h \
 	src/replica/change_impl.h \
+	src/replica/clone_mark.c \
+	src/replica/clone_mark.h \
 	src/replica/event.h \
 	src/replica/feeder.h \
 	src/replica/follower.h \

@@ -33,6 +33,7 @@
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/bulk.h"
+#include "replica/clone_mark.h"
 #include "store/factory.h"
 #include "store/stats.h"
 
@@ -176,6 +177,10 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     int64_t started_us = clock_stopwatch_us();
     int rc = store_open(cfg, serve_watch_recovery, &store, err);
     if (rc < 0) {
+        return rc;
+    }
+    if ((rc = clone_mark_check(store, cfg->data, err)) < 0) {
+        store->ops->close(store);
         return rc;
     }
     log_start(cfg); /* not before: whoever can't start says why in one line */

@@ -1,0 +1,377 @@
+/* `unseen clone`: makes a replica's folder from a node that works.
+ *
+ * First that node is asked to keep its feed from now on, and where that begins is written here, durably, together with
+ * a mark that says that the folder is not whole yet. Then its ring is flushed, so that all it has is history, and
+ * positions, tombstones and users are copied. What is recorded there meanwhile comes with the feed, once the folder is
+ * served. Each page moves the mark; so a clone that was cut short goes on, unless the feed was lost meanwhile: then it
+ * begins anew.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/plural.h"
+#include "cli/cli.h"
+#include "cli/lib/options.h"
+#include "cli/lib/output.h"
+#include "cli/lib/progress.h"
+#include "cli/replica/clone_copy.h"
+#include "cli/replica/clone_folder.h"
+#include "cli/replica/other_node.h"
+#include "cli/replica/store_wait.h"
+#include "replica/clone_mark.h"
+#include "store/factory.h"
+#include "store/positions.h"
+#include "store/sqlite/db/folder.h"
+
+static const char help[] =
+    "Makes a replica: copies a running primary into a folder, which then follows it.\n\n"
+    "Usage: unseen clone ADDRESS --data DIR [--rate BYTES] [OPTION ...]\n\n"
+    "ADDRESS is the primary's RESP: host:port, tls://host:port or unix:/path. It goes on working; what is recorded\n"
+    "meanwhile waits in its feed, up to feed_max. Window, retention and delivered_max of the configuration must be\n"
+    "those of the primary. DIR is new, or empty.\n\n"
+    "After a lost connection or a kill, run the same command again: it goes on where it was. Until it has ended the\n"
+    "folder can't be served.\n\n"
+    "If DIR is that of a replica that was away for too long, it is healed: a new one is made beside it, in DIR.clone,\n"
+    "and takes its place at the end. The server of DIR must be stopped.\n\n"
+    "Options:\n"
+    "      --rate BYTES       copy so many bytes a second at most, such as 20M\n"
+    "      --user NAME        the account at the primary, which needs the role admin; default: replica_user, or\n"
+    "                         $UNSEEN_USER. The password is replica_password, requirepass, or $UNSEEN_PASSWORD\n"
+    "      --quiet            print no summary and no progress\n\n"
+    "Exit code: 0 done; 1 failed, run it again; 2 wrong usage.\n\n"
+    "Examples:\n"
+    "  unseen clone 10.0.0.7:7979 --data /var/lib/unseen\n"
+    "  unseen clone tls://primary:7979 --data /var/lib/unseen --rate 20M --user replica\n";
+
+enum { BEGINNINGS_MAX = 3 };
+
+struct cloning {
+    const char *address, *user, *rate_text;
+    bool quiet;
+    uint64_t rate;
+    struct config cfg;
+    struct other_node from;
+    struct store *store;
+    struct progress progress;
+    struct clone_copy copy;
+    char target[PATH_MAX]; /* the folder that --data named */
+    bool heals;            /* cfg.data is one beside it */
+    uint64_t old_node;     /* heals: the one that goes */
+    uint64_t old_bytes;
+};
+
+static void say(const struct cloning *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(const struct cloning *c, const char *format, ...)
+{
+    va_list args;
+    if (c->quiet) {
+        return;
+    }
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void close_store(struct cloning *c)
+{
+    if (c->store != NULL) {
+        c->store->ops->close(c->store);
+        c->store = NULL;
+    }
+}
+
+static int open_store(struct cloning *c, struct err *err)
+{
+    int rc = store_open(&c->cfg, NULL, &c->store, err);
+    if (rc == ERR_SEED) {
+        return err_set(err, rc, "the folder %s has plays hashed with another seed than those of %s", c->cfg.data,
+                       c->address);
+    }
+    if (rc == 0 && (c->store->node == NULL || c->store->copy == NULL || c->store->positions == NULL)) {
+        close_store(c);
+        return err_set(err, ERR_ABSENT, "the store \"%s\" can be no replica", c->store->engine);
+    }
+    return rc;
+}
+
+/* --- the feed there --- */
+
+/* Asks for the feed to be kept for this folder. ERR_NOTFOUND: it was, and has been lost since. */
+static int enlist(struct cloning *c, uint64_t node, uint64_t *run, uint64_t *seq, struct err *err)
+{
+    char id[ID_TEXT];
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("ENLIST"), id_text(node, id)};
+    const struct reply *map;
+    int rc = other_node_call(&c->from, words, 3, &map, err);
+    if (rc < 0) {
+        return rc;
+    }
+    *run = reply_id_field(map, "run");
+    const struct reply *field = reply_field(map, "seq");
+    int64_t number;
+    if (*run == 0 || field == NULL || !reply_integer(field, &number) || reply_id_field(map, "node") != c->from.node) {
+        return err_set(err, ERR_VERSION, "%s: the answer to REPLICA ENLIST has no node, run or seq", c->address);
+    }
+    *seq = (uint64_t)number;
+    return 0;
+}
+
+/* Best done, not needed: else the feed is kept there until it is too long. */
+static void dismiss(struct cloning *c, uint64_t node)
+{
+    char id[ID_TEXT];
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("DISMISS"), id_text(node, id)};
+    const struct reply *reply;
+    struct err ignored;
+    other_node_call(&c->from, words, 3, &reply, &ignored);
+}
+
+/* From where on this folder needs the feed of that node: 1; 0: nothing is known. */
+static int find_cursor(struct cloning *c, uint64_t node, uint64_t *seq, struct err *err)
+{
+    struct store_reader *reader;
+    struct store_position found;
+    struct arena arena = {0};
+    char name[CLONE_MARK_TEXT];
+    int rc = c->store->ops->reader_open(c->store, &reader, err);
+    if (rc < 0) {
+        return rc;
+    }
+    size_t len = strlen(clone_feed_name(node, 0, name)) - 16; /* of any run */
+    const struct slice after = slice_of(name, len);
+    rc = c->store->copy->positions(reader, &after, &found, 1, &arena, err);
+    if (rc == 1) {
+        rc = found.source.len > len && memcmp(found.source.data, name, len) == 0;
+        *seq = (uint64_t)found.next;
+    }
+    c->store->ops->reader_close(reader);
+    arena_free(&arena);
+    return rc;
+}
+
+/* --- beginnings --- */
+
+/* Where the feed begins and the mark become durable before the role, which is what makes both count. */
+static int begin(struct cloning *c, const struct store_node *self, struct err *err)
+{
+    uint64_t run, seq;
+    char mark[CLONE_MARK_TEXT], feed[CLONE_MARK_TEXT];
+    int rc = enlist(c, self->node, &run, &seq, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const struct store_position positions[] = {
+        {slice_str(clone_mark_name(c->from.node, mark)), INT64_MIN},
+        {slice_str(clone_feed_name(c->from.node, run, feed)), (int64_t)seq},
+    };
+    if ((rc = store_wait_positions(c->store, positions, 2, err)) < 0) {
+        return rc;
+    }
+    struct store_node to = *self;
+    to.role = NODE_REPLICA;
+    to.term = c->from.term > self->term ? c->from.term : self->term;
+    to.promoted = false;
+    to.leader = c->from.node;
+    snprintf(to.address, sizeof to.address, "%s", c->from.says[0] != '\0' ? c->from.says : c->address);
+    c->copy.mark = INT64_MIN;
+    return store_wait_node(c->store, &to, err);
+}
+
+/* 1: the clone of before goes on; 0: it has to begin anew, and why is said. */
+static int go_on(struct cloning *c, const struct store_node *self, struct err *err)
+{
+    char mark[CLONE_MARK_TEXT];
+    uint64_t run, seq, cursor = 0;
+    if (self->leader != c->from.node) {
+        say(c, "%s holds the beginning of a clone of another node: beginning anew", c->cfg.data);
+        return 0;
+    }
+    int rc = find_cursor(c, c->from.node, &cursor, err);
+    if (rc < 0) {
+        return rc;
+    }
+    bool known = rc == 1;
+    rc = enlist(c, self->node, &run, &seq, err);
+    if (rc < 0 && rc != ERR_NOTFOUND) {
+        return rc;
+    }
+    if (rc == ERR_NOTFOUND || !known || seq > cursor) {
+        say(c, "%s no longer has all that was recorded since the clone began: beginning anew", c->address);
+        dismiss(c, self->node);
+        return 0;
+    }
+    c->store->positions->find(c->store, slice_str(clone_mark_name(c->from.node, mark)), &c->copy.mark);
+    say(c, "going on at %.1f %%", (double)clone_key_part(c->copy.mark) / 1e4);
+    return 1;
+}
+
+static int beside(struct cloning *c, const struct store_node *self, struct err *err)
+{
+    char has[OUTPUT_TEXT], free_text[OUTPUT_TEXT];
+    uint64_t room;
+    if (c->heals) {
+        return err_set(err, ERR_INVALID, "%s is a whole replica already, left by an earlier clone: delete it",
+                       c->cfg.data);
+    }
+    clone_folder_room(c->cfg.data, &c->old_bytes, &room);
+    say(c, "%s holds a replica: a new one is made in %s.clone, which needs about %s, of %s that are free", c->target,
+        c->target, size_text(c->old_bytes, has), size_text(room, free_text));
+    if (room > 0 && room < c->old_bytes) {
+        return err_set(err, ERR_FULL, "%s.clone needs about %s, and %s are free: delete %s first, if it may go",
+                       c->target, size_text(c->old_bytes, has), size_text(room, free_text), c->target);
+    }
+    int lock = folder_lock(c->target, err); /* nobody serves it meanwhile; it ends with the process */
+    if (lock < 0) {
+        return lock;
+    }
+    c->heals = true;
+    c->old_node = self->node;
+    if (snprintf(c->cfg.data, sizeof c->cfg.data, "%s.clone", c->target) >= (int)sizeof c->cfg.data) {
+        return err_set(err, ERR_INVALID, "the path %s.clone is too long", c->target);
+    }
+    return 0;
+}
+
+/* Until the store is open and its clone may go on. */
+static int prepare(struct cloning *c, struct err *err)
+{
+    for (int i = 0; i < BEGINNINGS_MAX; i++) {
+        enum clone_found found;
+        struct store_node self;
+        int rc = open_store(c, err);
+        if (rc < 0 || (rc = clone_folder_look(c->store, c->cfg.data, &found, &self, err)) < 0) {
+            return rc;
+        }
+        if (self.node == c->from.node) {
+            return err_set(err, ERR_INVALID, "the data folder %s is that of %s itself, or a copy of it", c->cfg.data,
+                           c->address);
+        }
+        if (found == CLONE_EMPTY) {
+            return begin(c, &self, err);
+        }
+        if (found == CLONE_BEGUN && (rc = go_on(c, &self, err)) != 0) {
+            return rc < 0 ? rc : 0;
+        }
+        close_store(c);
+        rc = found == CLONE_REPLICA ? beside(c, &self, err) : clone_folder_empty(c->cfg.data, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return err_set(err, ERR_INVALID, "the folder %s changes meanwhile", c->cfg.data);
+}
+
+/* --- the whole --- */
+
+static int copy(struct cloning *c, struct err *err)
+{
+    const struct slice flush[] = {slice_str("RING"), slice_str("FLUSH")};
+    const struct reply *reply;
+    struct store_node self;
+    uint64_t run, seq;
+    c->store->node->get(c->store, &self);
+    c->copy.from = &c->from;
+    c->copy.to = c->store;
+    c->copy.rate = c->rate;
+    c->copy.progress = &c->progress;
+    int rc = other_node_call(&c->from, flush, 2, &reply, err);
+    rc = rc < 0 ? rc : clone_copy_positions(&c->copy, err);
+    rc = rc < 0 ? rc : clone_copy_tombstones(&c->copy, err);
+    if (rc == 0) {
+        progress_begin(&c->progress, "clone", c->quiet);
+        rc = clone_copy_users(&c->copy, err);
+        progress_end(&c->progress);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    rc = enlist(c, self.node, &run, &seq, err);
+    if (rc == ERR_NOTFOUND) {
+        return err_set(
+            err, rc,
+            "more was recorded at %s during the clone than its feed_max keeps: raise feed_max there, and run "
+            "this again, which begins anew",
+            c->address);
+    }
+    return rc < 0 ? rc : clone_copy_mark(&c->copy, CLONE_MARK_ENDED, err);
+}
+
+static int run(struct cloning *c, struct err *err)
+{
+    int rc = cli_options_has_folder(&c->cfg, err);
+    if (rc < 0 || (rc = other_node_open(&c->cfg, c->address, c->user, &c->from, err)) < 0 ||
+        (rc = other_node_hello(&c->from, 0, 0, err)) < 0 || (rc = other_node_fits(&c->from, &c->cfg, err)) < 0) {
+        return rc;
+    }
+    if (strcmp(c->from.role, node_role_name(NODE_PRIMARY)) != 0) {
+        return err_set(err, ERR_INVALID, "%s is no primary, but a %s: a clone is made from the primary", c->address,
+                       c->from.role);
+    }
+    if (c->cfg.hash_seed_given && c->cfg.hash_seed != c->from.seed) {
+        return err_set(err, ERR_SEED, "hash_seed of the configuration is not the seed of %s", c->address);
+    }
+    c->cfg.hash_seed = c->from.seed;
+    c->cfg.hash_seed_given = true;
+    rc = prepare(c, err);
+    rc = rc < 0 ? rc : copy(c, err);
+    close_store(c);
+    if (rc == 0 && c->heals) {
+        rc = clone_folder_swap(c->target, c->cfg.data, err);
+        if (rc == 0) {
+            dismiss(c, c->old_node);
+        }
+    }
+    return rc;
+}
+
+static void print_summary(const struct cloning *c)
+{
+    char users[OUTPUT_TEXT], size[OUTPUT_TEXT];
+    say(c, "%s user%s copied, %s: %s is a replica of %s", count_text(c->copy.users, users), plural(c->copy.users),
+        size_text(c->copy.bytes, size), c->target, c->address);
+    say(c, "next: set of = %s in the section [replica] of its configuration, and start unseen serve --data %s",
+        strncmp(c->address, "unix:", 5) == 0 ? "host:port" : c->address, c->target);
+}
+
+int cli_clone(int argc, char **argv)
+{
+    static struct cloning c;
+    const struct cli_flag flags[] = {
+        {"rate", NULL, &c.rate_text}, {"user", NULL, &c.user}, {"quiet", &c.quiet, NULL}, {NULL, NULL, NULL}};
+    const struct cli_syntax syntax = {"clone", help, "the ADDRESS of the primary", 1, 1, flags, false};
+    struct cli_options options;
+    struct err err = {0};
+    int exit_code;
+    if (!cli_options_read(&syntax, argc, argv, &options, &exit_code)) {
+        return exit_code;
+    }
+    c.address = options.words[0];
+    if (c.rate_text != NULL && (c.rate = clone_rate_read(c.rate_text)) == 0) {
+        return cli_misuse("clone", "--rate is \"%s\", expected bytes a second, such as 1048576 or 20M", c.rate_text);
+    }
+    if (cli_options_config(&options, &c.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    snprintf(c.target, sizeof c.target, "%s", c.cfg.data);
+    for (size_t len = strlen(c.target); len > 1 && c.target[len - 1] == '/'; len--) {
+        c.target[len - 1] = '\0'; /* DIR.clone stands beside it */
+    }
+    int rc = run(&c, &err);
+    close_store(&c);
+    other_node_close(&c.from);
+    if (rc < 0) {
+        return cli_fail(&err);
+    }
+    print_summary(&c);
+    return EXIT_GOOD;
+}

@@ -1,0 +1,97 @@
+#include "cli/replica/store_wait.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "store/ring.h"
+
+enum { BUSY_STEP_MS = 100, BUSY_TRIES = 10 * 60 * 1000 / BUSY_STEP_MS };
+
+struct waiting {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
+#define WAITING                                                                                                        \
+    {                                                                                                                  \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false                                                     \
+    }
+
+static void end(struct waiting *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void on_call(struct store_call *call)
+{
+    end(call->owner);
+}
+
+static void on_batch(struct store_batch *batch)
+{
+    end(batch->owner);
+}
+
+static int wait(struct waiting *w, const struct err *answer, struct err *err)
+{
+    pthread_mutex_lock(&w->mutex);
+    while (!w->done) {
+        pthread_cond_wait(&w->wake, &w->mutex);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return answer->code < 0 ? err_set(err, answer->code, "%s", answer->text) : 0;
+}
+
+int store_wait_positions(struct store *s, const struct store_position *positions, size_t n, struct err *err)
+{
+    struct waiting w = WAITING;
+    struct store_batch batch = {.positions = positions, .n_positions = n, .done = on_batch, .owner = &w};
+    s->ops->record(s, &batch);
+    int rc = wait(&w, &batch.err, err);
+    buf_free(&batch.bytes);
+    return rc;
+}
+
+int store_wait_adopt(struct store *s, const struct tombstone *list, size_t n, struct err *err)
+{
+    struct waiting w = WAITING;
+    struct store_adopt adopt = {.call = {.done = on_call, .owner = &w}, .list = list, .n = n};
+    s->copy->adopt(s, &adopt);
+    return wait(&w, &adopt.call.err, err);
+}
+
+int store_wait_node(struct store *s, const struct store_node *to, struct err *err)
+{
+    struct waiting w = WAITING;
+    struct store_node_change change = {.call = {.done = on_call, .owner = &w}, .to = *to};
+    s->node->set(s, &change);
+    return wait(&w, &change.call.err, err);
+}
+
+int store_wait_flush(struct store *s, struct err *err)
+{
+    struct waiting w = WAITING;
+    struct store_call call = {.done = on_call, .owner = &w};
+    s->ring->flush(s, &call);
+    return wait(&w, &call.err, err);
+}
+
+int store_wait_import(struct store *s, const struct slice *snapshots, size_t n, uint8_t *verdicts, struct err *err)
+{
+    int rc = ERR_BUSY;
+    for (int i = 0; rc == ERR_BUSY && i < BUSY_TRIES; i++) {
+        struct waiting w = WAITING;
+        struct store_import import = {.snapshots = snapshots, .n = n, .verdicts = verdicts};
+        import.call.done = on_call;
+        import.call.owner = &w;
+        if (i > 0) {
+            nanosleep(&(struct timespec){.tv_nsec = BUSY_STEP_MS * 1000 * 1000}, NULL);
+        }
+        s->ops->import(s, &import);
+        rc = wait(&w, &import.call.err, err);
+    }
+    return rc;
+}

@@ -1,0 +1,39 @@
+#include "replica/clone_mark.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "store/node.h"
+#include "store/positions.h"
+
+const char *clone_mark_name(uint64_t node, char out[CLONE_MARK_TEXT])
+{
+    snprintf(out, CLONE_MARK_TEXT, CLONE_MARK_PREFIX "%016" PRIx64, node);
+    return out;
+}
+
+const char *clone_feed_name(uint64_t node, uint64_t run, char out[CLONE_MARK_TEXT])
+{
+    snprintf(out, CLONE_MARK_TEXT, CLONE_FEED_PREFIX "%016" PRIx64 ":%016" PRIx64, node, run);
+    return out;
+}
+
+int clone_mark_check(struct store *store, const char *folder, struct err *err)
+{
+    struct store_node node;
+    char name[CLONE_MARK_TEXT];
+    int64_t next;
+    if (store->node == NULL || store->positions == NULL) {
+        return 0;
+    }
+    store->node->get(store, &node);
+    if (node.role != NODE_REPLICA ||
+        store->positions->find(store, slice_str(clone_mark_name(node.leader, name)), &next) == 0 ||
+        next == CLONE_MARK_ENDED) {
+        return 0;
+    }
+    return err_set(err, ERR_INVALID,
+                   "the clone into the data folder %s has not ended: run unseen clone %s --data %s again, it goes on "
+                   "where it was",
+                   folder, node.address, folder);
+}

@@ -1,0 +1,22 @@
+/* What a folder says of the clone that makes it (unseen clone): a position of the source "clone:NODE" of the node that
+ * is copied. It is there before the first user is, and ends only when all of them are. A folder whose clone has not
+ * ended is neither a replica nor anything else: whoever would serve it asks here first.
+ */
+#ifndef UNSEEN_REPLICA_CLONE_MARK_H
+#define UNSEEN_REPLICA_CLONE_MARK_H
+
+#include "store/store.h"
+
+#define CLONE_MARK_PREFIX "clone:" /* then the node, 16 hex digits */
+#define CLONE_FEED_PREFIX "feed:"  /* then node and run, split by a colon: up to where that feed is applied here */
+
+enum { CLONE_MARK_TEXT = 48 };
+#define CLONE_MARK_ENDED INT64_MAX /* else the key to go on from */
+
+const char *clone_mark_name(uint64_t node, char out[CLONE_MARK_TEXT]);
+const char *clone_feed_name(uint64_t node, uint64_t run, char out[CLONE_MARK_TEXT]);
+
+/* 0; ERR_INVALID: a clone into this folder was begun and not ended, and the text says how to go on. */
+int clone_mark_check(struct store *store, const char *folder, struct err *err);
+
+#endif
