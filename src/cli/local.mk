@@ -99,5 +99,8 @@ libunseen_a_SOURCES += \
 	src/cli/replica/clone_folder.h \
 	src/cli/replica/other_node.c \
 	src/cli/replica/other_node.h \
+	src/cli/replica/replica.c \
+	src/cli/replica/replica.h \
+	src/cli/replica/replica_status.c \
 	src/cli/replica/store_wait.c \
 	src/cli/replica/store_wait.h
