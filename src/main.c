@@ -20,6 +20,7 @@ static const struct cli_command commands[] = {
     {"clock", cli_clock, "show what is believed of the clock, or accept it"},
     {"backup", cli_backup, "copy the data folder while it is served"},
     {"clone", cli_clone, "make a replica of a running primary"},
+    {"rejoin", cli_rejoin, "bring an old primary back as a replica"},
     {"replica", cli_replica, "show who follows whom, and how far behind"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "load users from such a file"},

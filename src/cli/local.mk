@@ -99,6 +99,7 @@ libunseen_a_SOURCES += \
 	src/cli/replica/clone_folder.h \
 	src/cli/replica/other_node.c \
 	src/cli/replica/other_node.h \
+	src/cli/replica/rejoin.c \
 	src/cli/replica/replica.c \
 	src/cli/replica/replica.h \
 	src/cli/replica/replica_status.c \
