@@ -52,3 +52,11 @@ int event_read(struct event_state *state, struct slice bytes, size_t *at, struct
     (void)out;
     return err_set(err, ERR_ABSENT, "this unseen reads no events");
 }
+
+int event_write(struct event_state *state, const struct feed_event *event, struct buf *out)
+{
+    (void)state;
+    (void)event;
+    (void)out;
+    return ERR_NOMEM;
+}

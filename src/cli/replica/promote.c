@@ -6,6 +6,7 @@
 #include "cli/lib/options.h"
 #include "cli/lib/server.h"
 #include "replica/change.h"
+#include "replica/clone_mark.h"
 #include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -66,7 +67,8 @@ static int change_folder(const struct config *cfg, struct promoted *p, struct er
         rc = store_open(cfg, NULL, &store, err);
     }
     if (rc == 0) {
-        rc = change_promote_folder(store, &now, p->was, err);
+        rc = clone_mark_check(store, cfg->data, err);
+        rc = rc < 0 ? rc : change_promote_folder(store, &now, p->was, err);
         store->ops->close(store);
     }
     if (rc == 0) {

@@ -152,8 +152,7 @@ static int send_feed(struct rejoining *r, struct err *err)
     uint64_t after = r->common_seq;
     int n;
     consumer_name(r, name);
-    int rc =
-        buf_reserve(&r->events, (size_t)2 * RUN_BYTES) < 0 ? err_set(err, ERR_NOMEM, "out of memory for events") : 0;
+    int rc = 0;
     while (rc == 0 && (n = r->store->feed->read(r->reader, name, after, list, EVENTS, &arena, err)) != 0) {
         rc = n < 0 ? n : 0;
         for (int i = 0; i < n && rc == 0; i++) {
