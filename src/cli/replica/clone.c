@@ -98,8 +98,7 @@ static int open_store(struct cloning *c, struct err *err)
                        c->address);
     }
     if (rc == 0 && (c->store->node == NULL || c->store->copy == NULL || c->store->positions == NULL)) {
-        close_store(c);
-        return err_set(err, ERR_ABSENT, "the store \"%s\" can be no replica", c->store->engine);
+        rc = store_lacks(c->store, "copies of other nodes", err); /* run() closes it */
     }
     return rc;
 }
