@@ -26,6 +26,15 @@ int feed_before_commit(struct sqlite_store *s, struct err *err);
 void feed_committed(struct sqlite_store *s, uint64_t last_id); /* all up to last_id is durable and answered */
 void feed_failed(struct sqlite_store *s);
 int feed_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *err);
+/* The stager's: a forget is durable and goes to history (ERR_NOMEM), and any thread: history has settled it. Between
+ * them nobody reads it, nor what is behind it. */
+int feed_forget_begins(struct sqlite_store *s, uint64_t id);
+void feed_forget_ended(struct sqlite_store *s, uint64_t id);
+void feed_durable(struct sqlite_store *s, uint64_t id); /* all up to it is, answered or not kept for anybody */
+void feed_enlist_work(struct sqlite_store *s, struct store_message *m);
+/* The folder becomes another node: inside the transaction, and once it is durable. */
+int feed_lose_remote(struct sqlite_store *s, struct err *err);
+void feed_remote_lost(struct sqlite_store *s);
 void feed_work(struct sqlite_store *s, struct store_message *m);
 /* The same in a transaction of its own: when a whole chunk is to be deleted, or, all = true, any. Whether something
  * happened. */

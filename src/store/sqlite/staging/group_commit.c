@@ -280,11 +280,13 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
             stager_undo_later(s, indexed, id);
         }
         if (result == 0) {
+            batch->seq = indexed - 1;
             position_set_move(s->positions, batch);
         }
     }
     if (committed) {
         feed_committed(s, indexed - 1);
+        feed_durable(s, indexed - 1);
         extend_wal(s);
     }
     /* All at once, so that a worker that wakes finds all of its answers. */
