@@ -53,6 +53,7 @@ enum store_wants {
     WANTS_IMPORT,    /* users of another store */
     WANTS_MIGRATION, /* a change of notes */
     WANTS_FEED,      /* a consumer of the feed reset */
+    WANTS_IMPORTED,  /* such users are in history: now the feed */
     WANTS_ENLIST,    /* a remote consumer of the feed */
     WANTS_NODE,      /* what the folder knows of itself */
     WANTS_RENEW,     /* it becomes another node */

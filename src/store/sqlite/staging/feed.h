@@ -18,6 +18,11 @@ void feed_was_read(struct sqlite_store *s, const char *consumer, uint64_t after,
 
 /* The stager's, inside its transaction: an event whose rows have ids from `id` on, and a forget. */
 int feed_add(struct sqlite_store *s, const struct store_event *event, uint64_t id, struct err *err);
+/* One of the other kinds; and the positions of a batch, which take ids from *id on. */
+int feed_add_other(struct sqlite_store *s, enum feed_kind kind, struct slice user, int64_t at_ms, uint64_t id,
+                   struct err *err);
+int feed_add_positions(struct sqlite_store *s, const struct store_batch *batch, uint64_t *id, struct err *err);
+bool feed_has_remote(struct sqlite_store *s); /* any thread */
 int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err);
 uint64_t feed_forget_ids(struct sqlite_store *s, const struct store_forget *forget); /* how many it takes */
 /* The end of the transaction's rows, before the commit: writes down who misses what, and with it, when there is enough,

@@ -16,6 +16,18 @@ bool feed_is_remote(const char *name)
     return strncmp(name, FEED_REMOTE, sizeof FEED_REMOTE - 1) == 0;
 }
 
+bool feed_has_remote(struct sqlite_store *s)
+{
+    struct feed *f = s->feed;
+    bool has = false;
+    pthread_mutex_lock(&f->mutex);
+    for (const struct consumer *c = f->consumers; c < feed_end(f); c++) {
+        has = has || c->remote;
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return has;
+}
+
 /* --- what is held behind the cursor --- */
 
 static uint64_t half_of(const struct sqlite_store *s)

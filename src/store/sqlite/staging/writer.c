@@ -200,6 +200,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         feed_work(s, m);
         return;
     }
+    if (m->what == WANTS_IMPORTED) {
+        import_tell(s, m);
+        return;
+    }
     if (m->what == WANTS_ENLIST) {
         feed_enlist_work(s, m);
         return;
