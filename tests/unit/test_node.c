@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "store/bulk.h"
 #include "store/node.h"
 #include "tests/lib/store_calls.h"
 
@@ -120,11 +121,26 @@ static void an_enlisted_one_misses_nothing(void **state)
     assert_int_equal(s.place, FEED_BEHIND);
 }
 
+static void a_bulk_load_loses_replicas(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    struct feed_state s;
+    enlist(f);
+    assert_int_equal(f->store->bulk->begin(f->store, false, &err), 0);
+    assert_int_equal(f->store->bulk->end(f->store, &err), 0);
+    close_store(f);
+    open_store(f);
+    feed_state_of(f->store, replica, &s);
+    assert_int_equal(s.place, FEED_LOST);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_restart_begins_a_run, setup, teardown),
         cmocka_unit_test_setup_teardown(a_term_never_falls, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_bulk_load_loses_replicas, setup, teardown),
         cmocka_unit_test_setup_teardown(an_enlisted_one_misses_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,7 @@ enum store_wants {
     WANTS_MIGRATION, /* a change of notes */
     WANTS_FEED,      /* a consumer of the feed reset */
     WANTS_IMPORTED,  /* such users are in history: now the feed */
+    WANTS_LOSE,      /* all remote consumers, by a bulk load */
     WANTS_ENLIST,    /* a remote consumer of the feed */
     WANTS_NODE,      /* what the folder knows of itself */
     WANTS_RENEW,     /* it becomes another node */

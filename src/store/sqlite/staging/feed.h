@@ -36,6 +36,7 @@ int feed_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *er
 int feed_forget_begins(struct sqlite_store *s, uint64_t id);
 void feed_forget_ended(struct sqlite_store *s, uint64_t id);
 void feed_durable(struct sqlite_store *s, uint64_t id); /* all up to it is, answered or not kept for anybody */
+void feed_lose_work(struct sqlite_store *s, struct store_message *m);
 void feed_enlist_work(struct sqlite_store *s, struct store_message *m);
 /* The folder becomes another node: inside the transaction, and once it is durable. */
 int feed_lose_remote(struct sqlite_store *s, struct err *err);

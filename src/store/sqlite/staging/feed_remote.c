@@ -178,6 +178,25 @@ void feed_remote_lost(struct sqlite_store *s)
     pthread_mutex_unlock(&f->mutex);
 }
 
+void feed_lose_work(struct sqlite_store *s, struct store_message *m)
+{
+    struct store_call *call = (struct store_call *)m;
+    struct db *db = &s->stager.db;
+    int result = db->lost ? db_reopen(db, &call->err) : 0;
+    if (result == 0 && (result = db_begin(db, &call->err)) == 0) {
+        if ((result = feed_lose_remote(s, &call->err)) == 0) {
+            result = db_commit(db, &call->err);
+        } else {
+            db_rollback(db);
+        }
+    }
+    if (result == 0) {
+        feed_remote_lost(s);
+        log_warn("replicas are lost: a bulk load does not go through the feed", "clone=anew");
+    }
+    call->done(call);
+}
+
 /* --- forgets that history lacks still --- */
 
 int feed_forget_begins(struct sqlite_store *s, uint64_t id)

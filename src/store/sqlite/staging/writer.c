@@ -204,6 +204,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         import_tell(s, m);
         return;
     }
+    if (m->what == WANTS_LOSE) {
+        feed_lose_work(s, m);
+        return;
+    }
     if (m->what == WANTS_ENLIST) {
         feed_enlist_work(s, m);
         return;
