@@ -292,6 +292,9 @@ int bulk_end(struct store *base, struct err *err)
         result = hand_over(s, bulk, err);
     }
     int last = wait_merged(s, result < 0 ? NULL : err);
+    if (result == 0 && last == 0) { /* those who were enlisted meanwhile, too */
+        result = lose_replicas(s, err);
+    }
     if (last != ERR_CLOSED) { /* else the end of the store drops it */
         bulk_drop(s);
     }
