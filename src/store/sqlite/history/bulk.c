@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "store/bulk.h"
 #include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -68,6 +69,39 @@ static int renew(struct bulk *bulk, struct err *err)
     return bulk->filling != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
 }
 
+struct lose {
+    struct store_call call;
+    struct sqlite_store *s;
+    bool done; /* under store.bulk_mutex */
+};
+
+static void was_lost(struct store_call *call)
+{
+    struct lose *lose = (struct lose *)call;
+    pthread_mutex_lock(&lose->s->bulk_mutex);
+    lose->done = true;
+    pthread_cond_broadcast(&lose->s->bulk_wake);
+    pthread_mutex_unlock(&lose->s->bulk_mutex);
+}
+
+/* The feed has nothing of a load, so whoever follows it misses what is loaded: that is durable before anything is. */
+static int lose_replicas(struct sqlite_store *s, struct err *err)
+{
+    if (!feed_has_remote(s)) {
+        return 0;
+    }
+    struct lose lose = {.call = {.done = was_lost}, .s = s};
+    lose.call.message.kind = STORE_CALL;
+    lose.call.message.what = WANTS_LOSE;
+    thread_queue_put(&s->stager.queue, &lose.call.message);
+    pthread_mutex_lock(&s->bulk_mutex);
+    while (!lose.done) {
+        pthread_cond_wait(&s->bulk_wake, &s->bulk_mutex);
+    }
+    pthread_mutex_unlock(&s->bulk_mutex);
+    return lose.call.err.code < 0 ? err_set(err, lose.call.err.code, "%s", lose.call.err.text) : 0;
+}
+
 int bulk_begin(struct store *base, bool serving, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -81,7 +115,7 @@ int bulk_begin(struct store *base, bool serving, struct err *err)
         return err_set(err, ERR_BUSY, "a load is under way already; another may begin when it has ended");
     }
     int result = store_time_known(base, err);
-    if (result < 0) {
+    if (result < 0 || (result = lose_replicas(s, err)) < 0) {
         return result;
     }
     struct bulk *bulk = calloc(1, sizeof *bulk);
@@ -258,6 +292,9 @@ int bulk_end(struct store *base, struct err *err)
         result = hand_over(s, bulk, err);
     }
     int last = wait_merged(s, result < 0 ? NULL : err);
+    if (result == 0 && last == 0) { /* those who were enlisted meanwhile, too */
+        result = lose_replicas(s, err);
+    }
     if (last != ERR_CLOSED) { /* else the end of the store drops it */
         bulk_drop(s);
     }

@@ -237,6 +237,7 @@ void forget_history(struct sqlite_store *s, struct store_forget *forget)
     if (result == 0) {
         backup_forgot(s, forget);
     }
-    stager_forget_ended(s, forget->key);
+    stager_forget_ended(s, forget->key, forget->id);
+    forget->id += forget->n_items > 1 ? forget->n_items - 1 : 0; /* of its last event */
     forget->done(forget);
 }
