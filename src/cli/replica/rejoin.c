@@ -22,6 +22,7 @@
 #include "replica/event.h"
 #include "store/factory.h"
 #include "store/feed.h"
+#include "store/sqlite/db/folder.h"
 
 static const char help[] =
     "Brings an old primary back, as a replica of the node that took over.\n\n"
@@ -232,19 +233,14 @@ static int may_rejoin(const struct rejoining *r, struct err *err)
 /* Whether all that the new primary recorded since its promotion is kept for this node: 1, from *seq of *run on. */
 static int can_follow(struct rejoining *r, uint64_t *run, uint64_t *seq, struct err *err)
 {
-    char id[ID_TEXT];
-    const struct slice words[] = {slice_str("REPLICA"), slice_str("ENLIST"), id_text(r->self.node, id)};
-    const struct reply *map;
     if (r->parted_from != r->self.node) {
         return 0;
     }
-    int rc = other_node_call(&r->to, words, 3, &map, err);
+    int rc = other_node_enlist(&r->to, r->self.node, run, seq, err);
     if (rc < 0) {
         return rc == ERR_NOTFOUND ? 0 : rc;
     }
-    *run = reply_id_field(map, "run");
-    *seq = reply_count(map, "seq");
-    return *run != 0 && *seq <= r->promoted_at_seq;
+    return *seq <= r->promoted_at_seq;
 }
 
 /* Positions first: a role without them would follow from nowhere. */
@@ -281,6 +277,7 @@ static int run(struct rejoining *r, struct err *err)
     struct feed_state feed;
     uint64_t run_id = 0, seq = 0;
     int rc = cli_options_has_folder(&r->cfg, err);
+    rc = rc < 0 ? rc : folder_need(r->cfg.data, "history.db", err); /* nothing is created */
     rc = rc < 0 ? rc : other_node_open(&r->cfg, r->address, r->user, &r->to, err);
     rc = rc < 0 ? rc : store_open(&r->cfg, NULL, &r->store, err);
     if (rc == ERR_LOCKED) {
