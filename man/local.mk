@@ -15,6 +15,8 @@ subcommand_pages = \
 	man/unseen-migrate.1 \
 	man/unseen-months.1 \
 	man/unseen-ping.1 \
+	man/unseen-promote.1 \
+	man/unseen-rejoin.1 \
 	man/unseen-replica.1 \
 	man/unseen-serve.1 \
 	man/unseen-user.1 \

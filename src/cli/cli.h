@@ -29,11 +29,13 @@ int cli_migrate(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_export(int argc, char **argv);
 int cli_load(int argc, char **argv);
+int cli_promote(int argc, char **argv);
 int cli_ping(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_clone(int argc, char **argv);
 int cli_replica(int argc, char **argv);
+int cli_rejoin(int argc, char **argv);
 int cli_version(int argc, char **argv);
 
 /* `unseen help [SUBCOMMAND]`. */

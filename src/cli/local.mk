@@ -29,6 +29,7 @@ libunseen_a_SOURCES += \
 	src/cli/lib/output.c \
 	src/cli/lib/output.h \
 	src/cli/inspect/ping.c \
+	src/cli/replica/promote.c \
 	src/cli/serve/serve.c \
 	src/cli/serve/serve_backup.c \
 	src/cli/serve/serve_backup.h \
@@ -98,6 +99,7 @@ libunseen_a_SOURCES += \
 	src/cli/replica/clone_folder.h \
 	src/cli/replica/other_node.c \
 	src/cli/replica/other_node.h \
+	src/cli/replica/rejoin.c \
 	src/cli/replica/replica.c \
 	src/cli/replica/replica.h \
 	src/cli/replica/replica_status.c \

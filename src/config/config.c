@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "config/kafka.h"
 #include "config/registry.h"
+#include "config/replica.h"
 
 #define MAIN_SECTION "unseen"
 
@@ -452,5 +453,6 @@ int config_validate(const struct config *cfg, struct err *err)
 #endif
     code = code < 0 ? code : config_validate_kafka(cfg, err);
     code = code < 0 ? code : config_validate_registry(cfg, err);
+    code = code < 0 ? code : config_validate_replica(cfg, err);
     return code < 0 ? code : validate_legacy(cfg, err);
 }

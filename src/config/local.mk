@@ -17,6 +17,8 @@ libunseen_a_SOURCES += \
 	src/config/passwords.c \
 	src/config/registry.c \
 	src/config/registry.h \
+	src/config/replica.c \
+	src/config/replica.h \
 	src/config/sample.c \
 	src/config/value.c
 

@@ -14,10 +14,11 @@
 #include "replica/change_impl.h"
 #include "replica/follower.h"
 #include "replica/replica.h"
+#include "store/copy.h"
 #include "store/feed.h"
 #include "store/positions.h"
 
-enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24 };
+enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24, SOURCE_TEXT = 48, PAGE_POSITIONS = 64 };
 
 struct changer {
     struct replica *r;
@@ -145,7 +146,7 @@ int change_record(struct store *store, struct store_batch *batch, struct err *er
     return batch->err.code < 0 ? (*err = batch->err).code : 0;
 }
 
-static void on_enlisted(struct store_call *call)
+static void on_call(struct store_call *call)
 {
     change_tell(call->owner);
 }
@@ -168,22 +169,21 @@ bool change_parting(struct store *store, struct change_parting *out)
 }
 
 /* What is recorded here from now on is kept for the old primary; and where that begins, for both. */
-static int part(struct replica *r, const struct follower_state *f, struct err *err)
+static int part(struct store *store, uint64_t node, uint64_t run, uint64_t common, struct err *err)
 {
-    struct store *store = r->store;
-    if (f->node == 0) {
+    if (node == 0) {
         return 0; /* it never heard of it */
     }
     char name[FEED_NAME_MAX];
     struct change_wait w = CHANGE_WAIT_INIT;
-    snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, f->node);
-    struct feed_enlist enlist = {.call = {.done = on_enlisted, .owner = &w}, .consumer = name};
+    snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, node);
+    struct feed_enlist enlist = {.call = {.done = on_call, .owner = &w}, .consumer = name};
     store->feed->enlist(store, &enlist);
     change_wait(&w);
     if (enlist.call.err.code < 0) {
         return (*err = enlist.call.err).code;
     }
-    const uint64_t values[PARTS] = {f->node, f->run, f->applied, store->feed->last(store)};
+    const uint64_t values[PARTS] = {node, run, common, store->feed->last(store)};
     struct store_position positions[PARTS];
     for (int i = 0; i < PARTS; i++) {
         positions[i] = (struct store_position){slice_str(part_names[i]), (int64_t)values[i]};
@@ -262,7 +262,7 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
         if (r->follower != NULL) {
             follower_look(r->follower, &f); /* it may have applied more */
         }
-        rc = part(r, &f, err);
+        rc = part(r->store, f.node, f.run, f.applied, err);
         if (rc < 0 && ch->force) { /* the old one can be cloned anew */
             log_warn("nothing is kept for the old primary", "error=%s", log_quote_str(err->text));
             rc = 0;
@@ -278,6 +278,73 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
                  log_quote_str(ch->was), ch->lossless, ch->waited_ms, f.applied);
     }
     return rc;
+}
+
+/* How far the folder has followed that node, as the follower's positions "feed:NODE:RUN" say: seqs grow from run to
+ * run.
+ */
+static int find_common(struct store *store, uint64_t node, uint64_t *run, uint64_t *common, struct err *err)
+{
+    struct store_reader *reader;
+    struct store_position positions[PAGE_POSITIONS];
+    struct arena arena = {0};
+    char prefix[SOURCE_TEXT], after_text[STORE_SOURCE_MAX];
+    int len = snprintf(prefix, sizeof prefix, "feed:%016" PRIx64 ":", node);
+    struct slice after = slice_of(prefix, (size_t)len);
+    int n = store->copy == NULL ? 0 : store->ops->reader_open(store, &reader, err);
+    if (store->copy == NULL || n < 0) {
+        return n;
+    }
+    while ((n = store->copy->positions(reader, &after, positions, PAGE_POSITIONS, &arena, err)) > 0) {
+        for (int i = 0; i < n; i++) {
+            struct slice source = positions[i].source;
+            bool theirs = source.len == (size_t)len + NODE_TEXT - 1 && memcmp(source.data, prefix, (size_t)len) == 0;
+            uint64_t of;
+            if (theirs && change_read_id(slice_of(source.data + len, NODE_TEXT - 1), &of) &&
+                (uint64_t)positions[i].next >= *common) {
+                *run = of;
+                *common = (uint64_t)positions[i].next;
+            }
+        }
+        struct slice last = positions[n - 1].source;
+        memcpy(after_text, last.data, last.len);
+        after = slice_of(after_text, last.len);
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+    store->ops->reader_close(reader);
+    return n;
+}
+
+int change_promote_folder(struct store *store, struct store_node *now, char was[NODE_ADDRESS_TEXT], struct err *err)
+{
+    uint64_t run = 0, common = 0;
+    if (store->node == NULL || store->feed == NULL) {
+        return store_lacks(store, "replicas", err);
+    }
+    store->node->get(store, now);
+    snprintf(was, NODE_ADDRESS_TEXT, "%s", now->address);
+    if (now->role == NODE_PRIMARY) {
+        return err_set(err, ERR_INVALID, "this is the folder of a primary already, of term %" PRIu64, now->term);
+    }
+    int rc = find_common(store, now->leader, &run, &common, err);
+    if (rc == 0) {
+        rc = part(store, now->leader, run, common, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    struct change_wait w = CHANGE_WAIT_INIT;
+    struct store_node_change change = {.call = {.done = on_call, .owner = &w}, .to = *now};
+    change.to.role = NODE_PRIMARY;
+    change.to.promoted = true;
+    change.to.term++;
+    change.to.leader = 0;
+    change.to.address[0] = '\0';
+    store->node->set(store, &change);
+    change_wait(&w);
+    *now = change.to;
+    return change.call.err.code < 0 ? (*err = change.call.err).code : 0;
 }
 
 /* --- stepping down --- */

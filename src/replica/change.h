@@ -68,6 +68,10 @@ struct change_parting {
 };
 bool change_parting(struct store *store, struct change_parting *out);
 
+/* Makes the folder of a replica that isn't served that of a primary, as far as one can who asks nobody else. Blocks.
+ * `was` is the old primary's address, or "". */
+int change_promote_folder(struct store *store, struct store_node *now, char was[NODE_ADDRESS_TEXT], struct err *err);
+
 /* 16 hex digits, not 0. */
 bool change_read_id(struct slice text, uint64_t *id);
 

@@ -42,6 +42,8 @@ def run(*args, check=True, **kwargs):
         raise AssertionError(f"unseen {args}: exit {result.returncode}\n{result.stdout!r}\n{result.stderr!r}")
     return result
 
+SECTIONS = ("legacy_", "kafka_", "registry_", "replica_")
+
 
 class Server:
     def __init__(self, folder, clock=START, wait=True, tcp=True, **options):
@@ -69,10 +71,10 @@ class Server:
             self.start()
 
     def write_config(self):
-        """Options legacy_NAME, kafka_NAME and registry_NAME stand in sections of their own, as NAME."""
+        """Options legacy_NAME, kafka_NAME, registry_NAME and replica_NAME stand in sections of their own, as NAME."""
         sections = {"": []}
         for option, value in self.options.items():
-            section, _, name = option.partition("_") if option.startswith(("legacy_", "kafka_", "registry_")) else ("", "", option)
+            section, _, name = option.partition("_") if option.startswith(SECTIONS) else ("", "", option)
             sections.setdefault(section, []).append(f"{name} = {value}\n")
         self.config.write_text("".join((f"[{section}]\n" if section else "") + "".join(lines)
                                        for section, lines in sections.items()))

@@ -9,7 +9,7 @@ import pytest
 from conftest import DAY, PATIENCE, REPO, START, UNSEEN, run
 from resp import RespError
 
-COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "ping", "version", "help"]
+COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "ping", "clone", "rejoin", "replica", "version", "help"]
 
 
 @pytest.fixture(params=["running", "stopped"])
@@ -118,8 +118,8 @@ def test_check_config(folder):
     sample.write_text("\n".join(lines) + "\n")
     done = run("check-config", "-c", sample, check=False)
     assert done.returncode == 1 and (
-        f"sample.conf:{len(lines)}: slots belongs in [unseen]; here it stands in [registry], "
-        f"which begins in line {lines.index('[registry]') + 1}\n") in done.stdout.decode() + done.stderr.decode()
+        f"sample.conf:{len(lines)}: slots belongs in [unseen]; here it stands in [replica], "
+        f"which begins in line {lines.index('[replica]') + 1}\n") in done.stdout.decode() + done.stderr.decode()
 
 
 ROWS = [(START - 5000, "u1", "a"), (START - 4000, "u1", "b"), (START - 3000, "u2", "it,em \"x\""),

@@ -21,6 +21,7 @@ LIVE = {
     "legacy_bytes_rate": "1MiB",
     "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
+    "feed_max": "2GiB", "replica_ack": "replica", "replica_ack_timeout": "20ms", "replica_max_age": "1min",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
 }
 FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
@@ -37,8 +38,10 @@ RESTART = {
     "kafka_properties": "rdkafka.client.id=x",
     "registry_consul": "http://127.0.0.1:1", "registry_datacenter": "dc2", "registry_name": "seen",
     "registry_tags": "a,b", "registry_address": "host", "registry_check": "grpc",
+    "replica_of": "127.0.0.1:1", "replica_user": "someone", "replica_password": "secret", "replica_address": "host:1",
+    "replica_failover": "in-step",
 }
-SECRET = ("requirepass", "hash_seed", "legacy_password", "registry_token")
+SECRET = ("requirepass", "hash_seed", "legacy_password", "registry_token", "replica_password")
 ENDS = ("configuration read again", "configuration not read again")
 
 
@@ -74,7 +77,8 @@ def refusal(client, *words):
 
 def test_the_tables_of_this_test_are_whole():
     assert {name for name, change in OPTIONS if change == "LIVE"} == set(LIVE) | FILES
-    assert {name for name, change in OPTIONS if change != "LIVE"} == set(RESTART) | {"kafka_password_file"}  # test_config_kafka.c
+    assert {name for name, change in OPTIONS if change != "LIVE"} == set(RESTART) | {
+        "kafka_password_file", "replica_password_file"}  # test_config_kafka.c, test_config.c
 
 
 @pytest.mark.parametrize("name", LIVE)
@@ -97,7 +101,7 @@ def test_a_live_option(make_server, name):
 @pytest.mark.parametrize("name", RESTART)
 def test_an_option_that_needs_a_restart(server, client, name):
     old = config(client, name)
-    needs = {"legacy_mirror": "legacy_redis", "kafka_brokers": "kafka_topics"}.get(name)  # it would be no use alone
+    needs = {"legacy_mirror": "legacy_redis", "kafka_brokers": "kafka_topics", "replica_failover": "registry_consul"}.get(name)  # it would be no use alone
     besides = {needs: RESTART[needs]} if needs else {}
     said = reload(server, **{name: RESTART[name]}, **besides)
     assert f"changed=0 need_restart={1 + len(besides)}" in said, said
@@ -319,7 +323,7 @@ def test_changes_under_load(make_server):
 
 
 def default(name):
-    name = name.removeprefix("legacy_").removeprefix("kafka_").removeprefix("registry_")
+    name = re.sub("^(legacy|kafka|registry|replica)_", "", name)
     return re.search(rf"^#{name} = ?(.*)$", (REPO / "etc/unseen.conf").read_text(), re.M)[1]
 
 

@@ -25,6 +25,7 @@ unit_tests = \
 	tests/unit/test_environment \
 	tests/unit/test_extension \
 	tests/unit/test_feed \
+	tests/unit/test_node \
 	tests/unit/test_filter \
 	tests/unit/test_filter_bounds \
 	tests/unit/test_filter_codec \
@@ -63,6 +64,8 @@ unit_tests = \
 	tests/unit/test_resp_writer \
 	tests/unit/test_ring \
 	tests/unit/test_schema \
+	tests/unit/test_clone \
+	tests/unit/test_clone_copy \
 	tests/unit/test_role \
 	tests/unit/test_seal \
 	tests/unit/test_serve_backup \

@@ -433,7 +433,7 @@ static void test_bad_file(void **state)
         "3: there is no option \"slot\"; did you mean slots?",
         "4: expected name = value",
         "7: window is given twice, first in line 6",
-        "8: there is no section \"[server]\", only [unseen], [kafka], [legacy] and [registry]",
+        "8: there is no section \"[server]\", only [unseen], [kafka], [legacy], [registry] and [replica]",
         "9: expected ] at the end of the section's name",
         "10: requirepass can't hold a space before a semicolon: a comment begins there",
         "11: the line holds a NUL byte",
@@ -772,6 +772,43 @@ static void test_change_that_only_a_restart_makes_good(void **state)
     assert_ptr_equal(config_now(&cfg), &cfg);
 }
 
+static void test_replica(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *problem; /* NULL: good */
+    } cases[] = {
+        {"replica_of", "host:7979", NULL},
+        {"replica_of", "tls://host-1.example:7979", NULL},
+        {"replica_of", "[::1]:7979", NULL},
+        {"replica_of", "tls://[fe80::1]:1", NULL},
+        {"replica_of", "host", "replica_of is \"host\", expected host:port or tls://host:port"},
+        {"replica_of", "host:0", "expected host:port"},
+        {"replica_of", "host:65536", "expected host:port"},
+        {"replica_of", "http://host:1", "expected host:port"},
+        {"replica_of", "a:1,b:1", "expected host:port"},
+        {"replica_of", "me:secret@host:1", "they go into replica_user and replica_password"},
+        {"replica_address", "host:7979", NULL},
+        {"replica_address", "tls://host:7979", "replica_address is \"tls://host:7979\", expected host:port"},
+        {"replica_failover", "no", NULL},
+        {"replica_failover", "in-step", "replica_failover is in-step, but registry_consul is empty"},
+        {"replica_failover", "lossy", "replica_failover is lossy, but registry_consul is empty"},
+        {"replica_ack", "replica-strict", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config cfg;
+        struct err err = {0};
+        config_defaults(&cfg);
+        assert_int_equal(config_set(&cfg, cases[i].name, cases[i].value, NULL), 0);
+        int code = config_validate(&cfg, &err);
+        assert_int_equal(code, cases[i].problem == NULL ? 0 : ERR_INVALID);
+        if (cases[i].problem != NULL && strstr(err.text, cases[i].problem) == NULL) {
+            fail_msg("%s: %s", cases[i].value, err.text);
+        }
+        assert_null(strstr(err.text, "secret"));
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "sample") == 0) {
@@ -790,6 +827,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_validate),
         cmocka_unit_test(test_the_old_redis),
+        cmocka_unit_test(test_replica),
         cmocka_unit_test(test_sample_is_committed),
         cmocka_unit_test(test_sample_loads),
         cmocka_unit_test(test_sample_says_when_it_fails),

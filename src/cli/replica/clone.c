@@ -98,33 +98,12 @@ static int open_store(struct cloning *c, struct err *err)
                        c->address);
     }
     if (rc == 0 && (c->store->node == NULL || c->store->copy == NULL || c->store->positions == NULL)) {
-        close_store(c);
-        return err_set(err, ERR_ABSENT, "the store \"%s\" can be no replica", c->store->engine);
+        rc = store_lacks(c->store, "copies of other nodes", err); /* run() closes it */
     }
     return rc;
 }
 
 /* --- the feed there --- */
-
-/* Asks for the feed to be kept for this folder. ERR_NOTFOUND: it was, and has been lost since. */
-static int enlist(struct cloning *c, uint64_t node, uint64_t *run, uint64_t *seq, struct err *err)
-{
-    char id[ID_TEXT];
-    const struct slice words[] = {slice_str("REPLICA"), slice_str("ENLIST"), id_text(node, id)};
-    const struct reply *map;
-    int rc = other_node_call(&c->from, words, 3, &map, err);
-    if (rc < 0) {
-        return rc;
-    }
-    *run = reply_id_field(map, "run");
-    const struct reply *field = reply_field(map, "seq");
-    int64_t number;
-    if (*run == 0 || field == NULL || !reply_integer(field, &number) || reply_id_field(map, "node") != c->from.node) {
-        return err_set(err, ERR_VERSION, "%s: the answer to REPLICA ENLIST has no node, run or seq", c->address);
-    }
-    *seq = (uint64_t)number;
-    return 0;
-}
 
 /* Best done, not needed: else the feed is kept there until it is too long. */
 static void dismiss(struct cloning *c, uint64_t node)
@@ -166,7 +145,7 @@ static int begin(struct cloning *c, const struct store_node *self, struct err *e
 {
     uint64_t run, seq;
     char mark[CLONE_MARK_TEXT], feed[CLONE_MARK_TEXT];
-    int rc = enlist(c, self->node, &run, &seq, err);
+    int rc = other_node_enlist(&c->from, self->node, &run, &seq, err);
     if (rc < 0) {
         return rc;
     }
@@ -201,7 +180,7 @@ static int go_on(struct cloning *c, const struct store_node *self, struct err *e
         return rc;
     }
     bool known = rc == 1;
-    rc = enlist(c, self->node, &run, &seq, err);
+    rc = other_node_enlist(&c->from, self->node, &run, &seq, err);
     if (rc < 0 && rc != ERR_NOTFOUND) {
         return rc;
     }
@@ -295,7 +274,7 @@ static int copy(struct cloning *c, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    rc = enlist(c, self.node, &run, &seq, err);
+    rc = other_node_enlist(&c->from, self.node, &run, &seq, err);
     if (rc == ERR_NOTFOUND) {
         return err_set(
             err, rc,

@@ -59,8 +59,14 @@ static int malformed(const struct clone_copy *c, const char *what, struct err *e
 
 static bool is_own(struct slice source)
 {
-    return (source.len >= 5 && memcmp(source.data, CLONE_FEED_PREFIX, 5) == 0) ||
-           (source.len >= 6 && memcmp(source.data, CLONE_MARK_PREFIX, 6) == 0);
+    static const char *const prefixes[] = {CLONE_FEED_PREFIX, CLONE_MARK_PREFIX, "promoted:"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t len = strlen(prefixes[i]);
+        if (source.len >= len && memcmp(source.data, prefixes[i], len) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 int clone_copy_positions(struct clone_copy *c, struct err *err)

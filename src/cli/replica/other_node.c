@@ -7,6 +7,7 @@
 
 #include "cli/lib/server.h"
 #include "replica/replica.h"
+#include "store/feed.h"
 
 struct slice id_text(uint64_t id, char out[ID_TEXT])
 {
@@ -166,4 +167,41 @@ int other_node_fits(const struct other_node *o, const struct config *cfg, struct
         }
     }
     return 0;
+}
+
+/* A replica that is known stays enlisted when its feed is lost. */
+static int still_kept(struct other_node *o, uint64_t node, struct err *err)
+{
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("STATUS")};
+    const struct reply *map;
+    int rc = other_node_call(o, words, 2, &map, err);
+    const struct reply *list = rc == 0 ? reply_field(map, "replicas") : NULL;
+    for (size_t i = 0; list != NULL && i < list->n; i++) {
+        char state[16];
+        reply_copy(&list->items[i], "state", state, sizeof state);
+        if (reply_id_field(&list->items[i], "node") == node && strcmp(state, feed_place_name(FEED_LOST)) == 0) {
+            return err_set(err, ERR_NOTFOUND, "%s no longer has what was recorded since this folder was known there",
+                           o->address);
+        }
+    }
+    return rc;
+}
+
+int other_node_enlist(struct other_node *o, uint64_t node, uint64_t *run, uint64_t *seq, struct err *err)
+{
+    char id[ID_TEXT];
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("ENLIST"), id_text(node, id)};
+    const struct reply *map;
+    int64_t number;
+    int rc = other_node_call(o, words, 3, &map, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const struct reply *field = reply_field(map, "seq");
+    *run = reply_id_field(map, "run");
+    if (*run == 0 || field == NULL || !reply_integer(field, &number) || reply_id_field(map, "node") != o->node) {
+        return err_set(err, ERR_VERSION, "%s: the answer to REPLICA ENLIST has no node, run or seq", o->address);
+    }
+    *seq = (uint64_t)number;
+    return still_kept(o, node, err);
 }

@@ -36,6 +36,10 @@ int other_node_hello(struct other_node *o, uint64_t node, uint64_t term, struct 
 /* Whether the two can be one cluster: window, retention, delivered_max. ERR_INVALID names both. */
 int other_node_fits(const struct other_node *o, const struct config *cfg, struct err *err);
 
+/* Asks it to keep its feed for a node: from after *seq of *run on everything is there. ERR_NOTFOUND: it was kept, and
+ * has been lost since. */
+int other_node_enlist(struct other_node *o, uint64_t node, uint64_t *run, uint64_t *seq, struct err *err);
+
 /* One command and its reply, which lives until the next call. ERR_NOTFOUND: the other one says LOST; ERR_VERSION,
  * ERR_REPLICA: VERSION, READONLY; another error of it is ERR_INVALID. */
 int other_node_call(struct other_node *o, const struct slice *words, size_t n, const struct reply **reply,

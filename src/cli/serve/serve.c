@@ -35,6 +35,7 @@
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/bulk.h"
+#include "replica/clone_mark.h"
 #include "store/factory.h"
 #include "store/stats.h"
 
