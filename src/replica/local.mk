@@ -7,6 +7,8 @@ libunseen_a_SOURCES += \
 	src/replica/change_impl.h \
 	src/replica/event.h \
 	src/replica/feeder.h \
+	src/replica/figures.c \
+	src/replica/figures.h \
 	src/replica/follower.h \
 	src/replica/merge.c \
 	src/replica/replica.h
