@@ -43,9 +43,14 @@ CREATE TABLE legacy_problems (
 
 CREATE TABLE feed (
     -- What was recorded, in its order, while somebody consumes it; emptied as all consumers are done. seq: of the staged
-    -- row; kind: 1 play, 2 delivery, 3 a user was forgotten, 4 an item of a user was; user, item: TEXT, or BLOB when no
+    -- row; kind: 1 play, 2 delivery, 3 a user was forgotten, 4 an item of a user was,
+    -- 5 more is known of a user, 6 the position of a source (user) is at; user, item: TEXT, or BLOB when no
     -- UTF-8; at: unix ms, as its writer said; late: how many ms later it was recorded.
     seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, user NOT NULL, item, at INTEGER NOT NULL, late INTEGER NOT NULL);
+CREATE TABLE runs (
+    -- Starts of this folder, as far as they are remembered. run: a random number; first_seq: of the first row of that
+    -- run; id: their order. None of it goes into a backup, nor do node, role, promoted, leader and address in meta.
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, first_seq INTEGER NOT NULL);
 CREATE TABLE feed_consumers (
     -- Who consumes the feed. What is above cursor, and below gap unless that is 0, waits for it. lost: since when it
     -- misses events (unix ms), 0: it doesn't; left_out: how many, while it listened.

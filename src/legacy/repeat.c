@@ -76,7 +76,7 @@ static int send_rows(struct repeat *r, int n, struct err *err)
         next = i + 1;
         if (row->kind == FEED_FORGET || row->kind == FEED_UNSEE) {
             rc = send_forget(r, i, err);
-        } else if (row->kind == FEED_PLAY || r->cfg->legacy_delivered_key[0] != '\0') {
+        } else if (row->kind == FEED_PLAY || (row->kind == FEED_DELIVERY && r->cfg->legacy_delivered_key[0] != '\0')) {
             while (next < n && next - i < PAIRS_MAX && r->rows[next].kind == row->kind &&
                    slice_eq(r->rows[next].user, row->user)) {
                 next++;

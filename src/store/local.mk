@@ -7,6 +7,9 @@ libunseen_a_SOURCES += \
 	src/store/copy.h \
 	src/store/node.c \
 	src/store/node.h \
+	src/store/sqlite/staging/node.c \
+	src/store/sqlite/staging/node.h \
+	src/store/sqlite/staging/feed_remote.c \
 	src/store/positions.h \
 	src/store/tombstones.c \
 	src/store/tombstones.h \

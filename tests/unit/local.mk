@@ -25,6 +25,7 @@ unit_tests = \
 	tests/unit/test_environment \
 	tests/unit/test_extension \
 	tests/unit/test_feed \
+	tests/unit/test_node \
 	tests/unit/test_filter \
 	tests/unit/test_filter_bounds \
 	tests/unit/test_filter_codec \

@@ -18,6 +18,7 @@
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/staging/feed.h"
+#include "store/sqlite/staging/node.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 #include "store/stats.h"
@@ -220,6 +221,7 @@ static void store_close(struct store *base)
     while (feed_sweep_step(s, true)) {
     }
     stager_note_end(s);
+    node_close(s);
     forgets_close(s);
     positions_close(s);
     feed_close(s);
@@ -342,6 +344,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         .feed = &sqlite_feed_ops,
         .sessions = &sessions_ops,
         .positions = &sqlite_positions_ops,
+        .node = &sqlite_node_ops,
     };
     s->cfg = cfg;
     if (options != NULL) {
@@ -378,13 +381,15 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     if ((result = seed_choose(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
         (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
         (result = migration_users_open(s, err)) < 0 || (result = feed_open(s, err)) < 0 ||
-        (result = positions_open(s, err)) < 0 || (result = forgets_open(s, err)) < 0 || (result = start(s, err)) < 0) {
+        (result = positions_open(s, err)) < 0 || (result = forgets_open(s, err)) < 0 ||
+        (result = node_open(s, err)) < 0 || (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;
     return 0;
 
 close_files:
+    node_close(s);
     forgets_close(s);
     positions_close(s);
     feed_close(s);

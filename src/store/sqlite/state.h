@@ -38,6 +38,7 @@
 struct bulk;
 struct migration_users;
 struct feed;
+struct node;
 struct position_set;
 struct tombstones;
 struct backup;
@@ -52,6 +53,10 @@ enum store_wants {
     WANTS_IMPORT,    /* users of another store */
     WANTS_MIGRATION, /* a change of notes */
     WANTS_FEED,      /* a consumer of the feed reset */
+    WANTS_IMPORTED,  /* such users are in history: now the feed */
+    WANTS_ENLIST,    /* a remote consumer of the feed */
+    WANTS_NODE,      /* what the folder knows of itself */
+    WANTS_RENEW,     /* it becomes another node */
     WANTS_CLOCK,     /* an administrator says what time it is */
 };
 
@@ -157,6 +162,7 @@ struct sqlite_store {
     pthread_cond_t bulk_wake; /* of who waits for it */
     struct migration_users *users_to_migrate;
     struct feed *feed;
+    struct node *node;
     struct position_set *positions;
     struct tombstones *tombstones;
 

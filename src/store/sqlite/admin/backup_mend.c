@@ -9,6 +9,8 @@
  *   feed     what waits for the old Redis is sent from the store itself. A copy that sent it again, days later, would
  *            undo what happened since: forget a user once more. So it isn't in the copy, and those for whom something
  *            waited are lost there.
+ *   node     whoever restores the copy has another folder, whose feed nobody follows: it becomes a node of its own at
+ *            its first start. It keeps the term, so that it doesn't pass for an older one.
  *   seal, sweep, new months
  *            are within history.db, whose copy is of one moment.
  */
@@ -132,6 +134,14 @@ static int drop_feed(struct db *db, struct err *err)
     return result < 0 ? result : db_exec(db, "DELETE FROM feed", err);
 }
 
+static int drop_node(struct db *db, struct err *err)
+{
+    return db_exec(db,
+                   "DELETE FROM meta WHERE name IN ('node', 'role', 'promoted', 'leader', 'address');"
+                   "DELETE FROM runs; DELETE FROM feed_consumers WHERE name GLOB 'replica:*'",
+                   err);
+}
+
 static int mend(struct db *db, const struct buf *users_to_migrate, uint64_t seed, uint64_t high_water, struct err *err)
 {
     int result = db_pragma(db, "secure_delete", 1, err);
@@ -139,7 +149,7 @@ static int mend(struct db *db, const struct buf *users_to_migrate, uint64_t seed
         return result;
     }
     if ((users_to_migrate->len > 0 && (result = delete_forgotten(db, users_to_migrate, seed, err)) < 0) ||
-        (result = drop_feed(db, err)) < 0 ||
+        (result = drop_feed(db, err)) < 0 || (result = drop_node(db, err)) < 0 ||
         (result = db_meta_set_int(db, "high_water", (int64_t)high_water, err)) < 0) {
         db_rollback(db);
         return result;

@@ -237,6 +237,6 @@ void forget_history(struct sqlite_store *s, struct store_forget *forget)
     if (result == 0) {
         backup_forgot(s, forget);
     }
-    stager_forget_ended(s, forget->key);
+    stager_forget_ended(s, forget->key, forget->id);
     forget->done(forget);
 }

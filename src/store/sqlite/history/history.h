@@ -167,6 +167,7 @@ int merge_users_row(struct sqlite_store *s, const struct staged_walk *walk, int 
 /* import.c */
 void import_begin(struct store *base, struct store_import *import);
 void import_pass(struct sqlite_store *s, struct store_message *m); /* the stager's: on to the historian */
+void import_tell(struct sqlite_store *s, struct store_message *m); /* on the stager's thread, too: in history */
 void import_take(struct sqlite_store *s, struct store_message *m); /* the historian's: from its queue */
 bool import_step(struct sqlite_store *s);                          /* whether something was done */
 void import_refuse(struct sqlite_store *s, const struct err *err); /* all that wait */

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "store/codec/user_snapshot.h"
 #include "store/sqlite/history/history.h"
+#include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -116,6 +117,55 @@ void import_pass(struct sqlite_store *s, struct store_message *m)
     thread_queue_put(&s->historian.queue, m);
 }
 
+static int tell_users(struct sqlite_store *s, const struct store_import *import, uint64_t *id, struct err *err)
+{
+    struct arena arena = {0};
+    int64_t now, earlier;
+    int result = stager_undo(s, err);
+    store_now(&s->base, &now, &earlier);
+    for (size_t i = 0; i < import->n && result == 0; i++) {
+        struct user_snapshot p;
+        result = user_snapshot_decode(import->snapshots[i].data, import->snapshots[i].len, &arena, &p, err);
+        if (result >= 0) {
+            result = feed_add_other(s, FEED_USER, p.user, now, (*id)++, err);
+        }
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+    if (result == 0) {
+        result = db_meta_raise(&s->stager.db, "high_water", (int64_t)*id - 1, err);
+    }
+    return result < 0 ? result : feed_before_commit(s, err);
+}
+
+/* Behind history's barrier and before the answer: whoever was answered is in the feed. A crash between the two leaves
+ * an import that nobody was told of. */
+void import_tell(struct sqlite_store *s, struct store_message *m)
+{
+    struct store_import *import = (struct store_import *)m;
+    struct stager *st = &s->stager;
+    struct err *err = &import->call.err;
+    uint64_t from = st->next_id;
+    int result = st->db.lost ? db_reopen(&st->db, err) : 0;
+    if (result == 0 && (result = db_begin(&st->db, err)) == 0) {
+        if ((result = tell_users(s, import, &st->next_id, err)) == 0) {
+            result = db_commit(&st->db, err);
+        } else {
+            db_rollback(&st->db);
+        }
+        if (result < 0) {
+            feed_failed(s);
+            stager_undo_later(s, from, st->next_id);
+        } else {
+            st->undo_from = 0;
+            feed_committed(s, st->next_id - 1);
+            feed_durable(s, st->next_id - 1);
+            import->seq = st->next_id - 1;
+        }
+    }
+    import->call.done(&import->call);
+}
+
 /* --- the historian's --- */
 
 void import_take(struct sqlite_store *s, struct store_message *m)
@@ -172,7 +222,13 @@ bool import_step(struct sqlite_store *s)
         if (call->err.code < 0) {
             log_warn("import of users failed", "error=%s", log_quote_str(call->err.text));
         }
-        call->done(call);
+        if (call->err.code == 0 && feed_has_remote(s)) {
+            call->message.what = WANTS_IMPORTED;
+            thread_queue_put(&s->stager.queue, &call->message);
+        } else {
+            ((struct store_import *)call)->seq = s->base.feed->last(&s->base);
+            call->done(call);
+        }
     }
     return first != NULL;
 }

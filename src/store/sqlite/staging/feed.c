@@ -14,8 +14,9 @@
  * it has done what lies before the gap: then its cursor moves to the gap's end. So what waits on the disk is bounded by
  * the consumers' limits, however they fall behind.
  *
- * A consumer that may fail over to an older state would hold events for a while behind its cursor: feed_holds() is the
- * place for that.
+ * A remote consumer may fail over to an older state: it holds events for a while behind its cursor (feed_remote.c).
+ *
+ * A forget spans two files: what consumers may read ends before one that history lacks still.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@
 #include "base/log.h"
 #include "store/sqlite/staging/feed_impl.h"
 
-static struct consumer *find(struct feed *f, const char *name)
+struct consumer *feed_find(struct feed *f, const char *name)
 {
     for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
         if (strcmp(c->name, name) == 0) {
@@ -35,7 +36,7 @@ static struct consumer *find(struct feed *f, const char *name)
     return NULL;
 }
 
-static struct consumer *add_consumer(struct feed *f, const char *name)
+struct consumer *feed_add_consumer(struct feed *f, const char *name)
 {
     if (f->n == FEED_CONSUMERS_MAX || name[0] == '\0' || strlen(name) >= FEED_NAME_MAX) {
         return NULL;
@@ -43,6 +44,11 @@ static struct consumer *add_consumer(struct feed *f, const char *name)
     struct consumer *c = &f->consumers[f->n];
     *c = (struct consumer){.in_step_ms = clock_wall_ms()};
     memcpy(c->name, name, strlen(name));
+    c->remote = feed_is_remote(name);
+    if (c->remote) {
+        c->listens = true;
+        c->by.limit = feed_remote_limit;
+    }
     f->n++; /* not before: the stager looks at `now` without the mutex */
     return c;
 }
@@ -56,7 +62,7 @@ static int read_consumers(struct sqlite_store *s, struct err *err)
     int result;
     while ((result = db_step(db, stmt, err)) == 1) {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
-        struct consumer *c = add_consumer(s->feed, name != NULL ? name : "");
+        struct consumer *c = feed_add_consumer(s->feed, name != NULL ? name : "");
         if (c == NULL) {
             log_error("a consumer of the feed can't be read", "file=%s", log_quote_str(db->path));
             continue;
@@ -66,6 +72,10 @@ static int read_consumers(struct sqlite_store *s, struct err *err)
         c->gap = (uint64_t)sqlite3_column_int64(stmt, 2);
         c->lost_ms = sqlite3_column_int64(stmt, 3);
         c->left_out = (uint64_t)sqlite3_column_int64(stmt, 4);
+        if (c->remote) { /* when it did them is not known: now, at the latest */
+            c->steps[c->n_steps++] =
+                (struct feed_step){.to = c->cursor, .began_ms = c->in_step_ms, .at_ms = c->in_step_ms};
+        }
     }
     return result;
 }
@@ -87,6 +97,21 @@ static int read_totals(struct db *db, struct consumer *c, struct err *err)
     return result < 0 ? result : 0;
 }
 
+/* What lies behind the cursor of a remote one. */
+static int read_held(struct db *db, struct consumer *c, struct err *err)
+{
+    struct consumer behind = {.gap = c->cursor + 1};
+    int result = read_totals(db, &behind, err);
+    c->steps[0].events = behind.events;
+    c->steps[0].bytes = c->held_bytes = behind.bytes;
+    return result;
+}
+
+static uint64_t held_of(const struct consumer *c)
+{
+    return c->n_steps > 0 ? c->steps[0].events : 0;
+}
+
 static int read_feed(struct sqlite_store *s, struct err *err)
 {
     struct feed *f = s->feed;
@@ -102,8 +127,11 @@ static int read_feed(struct sqlite_store *s, struct err *err)
         if ((result = read_totals(db, c, err)) < 0) {
             return result;
         }
+        if (c->remote && (result = read_held(db, c, err)) < 0) {
+            return result;
+        }
         highest = c->cursor > highest ? c->cursor : highest;
-        most = c->events > most ? c->events : most;
+        most = c->events + held_of(c) > most ? c->events + held_of(c) : most;
     }
     if (rows > 0 && f->n == 0) {
         log_error("the feed has events, and nobody to consume them: unseen check --repair", "file=%s rows=%" PRId64,
@@ -131,6 +159,7 @@ void feed_close(struct sqlite_store *s)
 {
     if (s->feed != NULL) {
         pthread_mutex_destroy(&s->feed->mutex);
+        buf_free(&s->feed->unsettled);
         free(s->feed);
         s->feed = NULL;
     }
@@ -167,6 +196,7 @@ void feed_work(struct sqlite_store *s, struct store_message *m)
     struct feed_reset *r = (struct feed_reset *)m;
     struct feed_state before;
     feed_state_of(&s->base, r->consumer, &before);
+    before.listens = before.listens && !feed_is_remote(before.name); /* that one is given up */
     if (before.name[0] == '\0' || reset(s, before.name, before.listens, &r->call.err) < 0) {
         r->call.done(&r->call);
         return;
@@ -174,7 +204,7 @@ void feed_work(struct sqlite_store *s, struct store_message *m)
     log_info("a consumer of the feed was reset", "consumer=%s lost_since=%" PRId64 " left_out=%" PRIu64 " %s=%" PRIu64,
              before.name, before.lost_ms, before.left_out, before.listens ? "waiting" : "dropped", before.events);
     pthread_mutex_lock(&f->mutex);
-    struct consumer *c = find(f, r->consumer);
+    struct consumer *c = feed_find(f, r->consumer);
     c->lost_ms = 0;
     c->left_out = 0;
     if (!before.listens) {
@@ -192,11 +222,12 @@ static int feed_listen(struct store *base, const struct feed_consumer *consumer,
 {
     struct feed *f = sqlite_store(base)->feed;
     pthread_mutex_lock(&f->mutex);
-    struct consumer *c = find(f, consumer->name);
-    c = c != NULL ? c : add_consumer(f, consumer->name);
+    struct consumer *c = feed_find(f, consumer->name);
+    c = c != NULL ? c : feed_add_consumer(f, consumer->name);
     if (c != NULL) {
         c->listens = true;
         c->by = *consumer;
+        c->by.limit = c->by.limit != NULL ? c->by.limit : feed_remote_limit;
     }
     pthread_mutex_unlock(&f->mutex);
     return c != NULL ? 0
@@ -209,11 +240,12 @@ bool feed_range(struct sqlite_store *s, const char *consumer, uint64_t *after, u
 {
     struct feed *f = s->feed;
     pthread_mutex_lock(&f->mutex);
-    const struct consumer *c = find(f, consumer);
-    bool waits = c != NULL && c->kept && c->events > 0;
+    const struct consumer *c = feed_find(f, consumer);
+    bool waits = c != NULL && c->kept && (c->events > 0 || c->remote);
     if (waits) {
-        *after = *after > c->cursor ? *after : c->cursor;
-        *last = c->gap != 0 && c->gap - 1 < f->last ? c->gap - 1 : f->last;
+        uint64_t first = feed_kept_from(c), end = feed_visible(f, f->last);
+        *after = *after > first ? *after : first;
+        *last = c->gap != 0 && c->gap - 1 < end ? c->gap - 1 : end;
         waits = *last > *after;
     }
     pthread_mutex_unlock(&f->mutex);
@@ -224,7 +256,7 @@ void feed_was_read(struct sqlite_store *s, const char *consumer, uint64_t after,
 {
     struct feed *f = s->feed;
     pthread_mutex_lock(&f->mutex);
-    struct consumer *c = find(f, consumer);
+    struct consumer *c = feed_find(f, consumer);
     if (c != NULL && c->cursor == after) {
         c->oldest_ms = recorded_ms;
     }
@@ -237,13 +269,15 @@ static void feed_done(struct store *base, const char *consumer, uint64_t seq, ui
     struct feed *f = s->feed;
     bool wakes = false;
     pthread_mutex_lock(&f->mutex);
-    struct consumer *c = find(f, consumer);
-    if (c != NULL) {
+    struct consumer *c = feed_find(f, consumer);
+    if (c != NULL && (!c->remote || seq > c->cursor)) { /* else it reads again what it has done */
+        n = n < c->events ? n : c->events;
+        bytes = bytes < c->bytes ? bytes : c->bytes;
         c->cursor = seq;
         c->events -= n;
         c->bytes -= bytes;
         c->in_step_ms = c->events == 0 ? clock_wall_ms() : c->in_step_ms;
-        f->pending += n;
+        f->pending += c->remote ? feed_hold(s, c, n, bytes, clock_wall_ms()) : n;
         wakes = f->pending >= FEED_CHUNK;
     }
     pthread_mutex_unlock(&f->mutex);
@@ -298,10 +332,36 @@ static int feed_states(struct store *base, struct feed_state out[FEED_CONSUMERS_
     return n;
 }
 
+static void feed_enlist(struct store *base, struct feed_enlist *enlist)
+{
+    enlist->call.err = (struct err){0};
+    enlist->call.message.kind = STORE_CALL;
+    enlist->call.message.what = WANTS_ENLIST;
+    thread_queue_put(&sqlite_store(base)->stager.queue, &enlist->call.message);
+}
+
+void feed_durable(struct sqlite_store *s, uint64_t id)
+{
+    if (id > atomic_load(&s->feed->durable)) {
+        atomic_store(&s->feed->durable, id);
+    }
+}
+
+static uint64_t feed_last(struct store *base)
+{
+    struct feed *f = sqlite_store(base)->feed;
+    pthread_mutex_lock(&f->mutex);
+    uint64_t last = feed_visible(f, atomic_load(&f->durable));
+    pthread_mutex_unlock(&f->mutex);
+    return last;
+}
+
 const struct store_feed_ops sqlite_feed_ops = {
     .listen = feed_listen,
     .read = reader_feed,
     .done = feed_done,
     .reset = feed_reset,
+    .enlist = feed_enlist,
+    .last = feed_last,
     .states = feed_states,
 };

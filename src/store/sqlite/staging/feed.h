@@ -18,6 +18,11 @@ void feed_was_read(struct sqlite_store *s, const char *consumer, uint64_t after,
 
 /* The stager's, inside its transaction: an event whose rows have ids from `id` on, and a forget. */
 int feed_add(struct sqlite_store *s, const struct store_event *event, uint64_t id, struct err *err);
+/* One of the other kinds; and the positions of a batch, which take ids from *id on. */
+int feed_add_other(struct sqlite_store *s, enum feed_kind kind, struct slice user, int64_t at_ms, uint64_t id,
+                   struct err *err);
+int feed_add_positions(struct sqlite_store *s, const struct store_batch *batch, uint64_t *id, struct err *err);
+bool feed_has_remote(struct sqlite_store *s); /* any thread */
 int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err);
 uint64_t feed_forget_ids(struct sqlite_store *s, const struct store_forget *forget); /* how many it takes */
 /* The end of the transaction's rows, before the commit: writes down who misses what, and with it, when there is enough,
@@ -26,6 +31,15 @@ int feed_before_commit(struct sqlite_store *s, struct err *err);
 void feed_committed(struct sqlite_store *s, uint64_t last_id); /* all up to last_id is durable and answered */
 void feed_failed(struct sqlite_store *s);
 int feed_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *err);
+/* The stager's: a forget is durable and goes to history (ERR_NOMEM), and any thread: history has settled it. Between
+ * them nobody reads it, nor what is behind it. */
+int feed_forget_begins(struct sqlite_store *s, uint64_t id);
+void feed_forget_ended(struct sqlite_store *s, uint64_t id);
+void feed_durable(struct sqlite_store *s, uint64_t id); /* all up to it is, answered or not kept for anybody */
+void feed_enlist_work(struct sqlite_store *s, struct store_message *m);
+/* The folder becomes another node: inside the transaction, and once it is durable. */
+int feed_lose_remote(struct sqlite_store *s, struct err *err);
+void feed_remote_lost(struct sqlite_store *s);
 void feed_work(struct sqlite_store *s, struct store_message *m);
 /* The same in a transaction of its own: when a whole chunk is to be deleted, or, all = true, any. Whether something
  * happened. */

@@ -9,6 +9,7 @@
 #include "store/sqlite/state.h"
 
 enum { FEED_CHUNK = 4096 }; /* rows that one transaction deletes at most: a few ms */
+enum { FEED_STEPS = 32 };   /* in which a remote consumer lets go of what it holds behind its cursor */
 
 struct consumer {
     char name[FEED_NAME_MAX];
@@ -18,6 +19,14 @@ struct consumer {
     uint64_t cursor, gap; /* holds what is above cursor and below gap; gap 0: none */
     uint64_t events, bytes, left_out;
     int64_t lost_ms, oldest_ms, in_step_ms;
+    bool remote;
+    uint64_t held;       /* remote: what is above it is not deleted */
+    uint64_t held_bytes; /* up to the cursor */
+    struct feed_step {
+        uint64_t to, events, bytes; /* done between began_ms and at_ms */
+        int64_t began_ms, at_ms;
+    } steps[FEED_STEPS]; /* oldest first */
+    int n_steps;
     uint64_t saved; /* the cursor, as it stands in the file */
 
     /* The stager's, of the transaction under way. */
@@ -36,8 +45,11 @@ struct consumer {
 struct feed {
     pthread_mutex_t mutex; /* guards consumers but for `now`, and: */
     struct consumer consumers[FEED_CONSUMERS_MAX];
-    uint64_t last;    /* of what may be read */
-    uint64_t pending; /* events that were done and not looked at for deletion since */
+    uint64_t last;        /* of what may be read, but for forgets that history lacks: */
+    struct buf unsettled; /* uint64_t each */
+    uint64_t pending;     /* events that were done and not looked at for deletion since */
+
+    _Atomic uint64_t durable; /* of the newest row, or forget, that is durable: also when nobody consumes it */
 
     _Atomic int n; /* consumers: 0 costs nothing */
 
@@ -54,6 +66,23 @@ struct feed {
 static inline struct consumer *feed_end(struct feed *f)
 {
     return f->consumers + f->n;
+}
+
+/* feed.c, under the mutex */
+struct consumer *feed_find(struct feed *f, const char *name);
+struct consumer *feed_add_consumer(struct feed *f, const char *name);
+
+/* feed_remote.c. Under the mutex: that consumer has moved its cursor; returns how many events may be deleted by it. */
+uint64_t feed_hold(const struct sqlite_store *s, struct consumer *c, uint64_t events, uint64_t bytes, int64_t now_ms);
+uint64_t feed_remote_limit(const struct config *live);
+bool feed_is_remote(const char *name);
+void feed_age(struct sqlite_store *s);                      /* lets go of what has become old */
+uint64_t feed_visible(const struct feed *f, uint64_t last); /* under the mutex: up to before a forget to be done */
+
+/* Behind what its consumer has done nothing is held, but for a remote one. */
+static inline uint64_t feed_kept_from(const struct consumer *c)
+{
+    return c->remote && c->held < c->cursor ? c->held : c->cursor;
 }
 
 static inline bool feed_holds(const struct consumer *c, uint64_t seq)

@@ -12,8 +12,8 @@ static struct stretch free_from(struct feed *f, uint64_t from)
 {
     struct stretch free = {from, f->last};
     for (struct consumer *c = f->consumers; c < feed_end(f); c++) {
-        uint64_t first = c->cursor + 1 > from ? c->cursor + 1 : from;
-        if (feed_holds(c, first) && first - 1 < free.to) {
+        uint64_t first = feed_kept_from(c) + 1 > from ? feed_kept_from(c) + 1 : from;
+        if (c->kept && (c->gap == 0 || first < c->gap) && first - 1 < free.to) {
             free.to = first - 1;
         }
     }
@@ -89,6 +89,9 @@ uint64_t feed_pending(struct feed *f)
 bool feed_sweep_step(struct sqlite_store *s, bool all)
 {
     struct feed *f = s->feed;
+    if (all) {
+        feed_age(s);
+    }
     uint64_t n = feed_pending(f);
     if (!f->more && (n == 0 || (!all && n < FEED_CHUNK))) {
         return false;

@@ -94,6 +94,37 @@ int feed_add(struct sqlite_store *s, const struct store_event *event, uint64_t i
     return result;
 }
 
+int feed_add_other(struct sqlite_store *s, enum feed_kind kind, struct slice user, int64_t at_ms, uint64_t id,
+                   struct err *err)
+{
+    bool taken = is_taken(s, id, 1, feed_event_bytes(user, slice_of("", 0)));
+    return taken ? insert(s, id, kind, user, NULL, at_ms, err) : 0;
+}
+
+static bool begins_with(struct slice text, const char *start)
+{
+    size_t n = strlen(start);
+    return text.len >= n && memcmp(text.data, start, n) == 0;
+}
+
+/* A replica's own say how far it is in another node's feed: nobody else stands there. */
+static bool travels(struct slice source)
+{
+    return !begins_with(source, "feed:") && !begins_with(source, "merge:") && !begins_with(source, "clone:");
+}
+
+int feed_add_positions(struct sqlite_store *s, const struct store_batch *batch, uint64_t *id, struct err *err)
+{
+    int result = 0;
+    for (size_t i = 0; s->feed->n > 0 && i < batch->n_positions && result == 0; i++) {
+        const struct store_position *p = &batch->positions[i];
+        if (travels(p->source)) {
+            result = feed_add_other(s, FEED_OFFSET, p->source, p->next, (*id)++, err);
+        }
+    }
+    return result;
+}
+
 /* Also where a consumer is absent, which is lost by it. */
 uint64_t feed_forget_ids(struct sqlite_store *s, const struct store_forget *forget)
 {
@@ -116,7 +147,7 @@ int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, u
     if (!is_taken(s, id, forget->n_items == 0 ? 1 : forget->n_items, bytes)) {
         return 0;
     }
-    int64_t now = s->feed->now_ms;
+    int64_t now = forget->stated_ms != 0 ? forget->stated_ms : s->feed->now_ms;
     int result = forget->n_items == 0 ? insert(s, id, FEED_FORGET, forget->user, NULL, now, err) : 0;
     for (size_t i = 0; i < forget->n_items && result == 0; i++) {
         result = insert(s, id++, FEED_UNSEE, forget->user, &forget->items[i], now, err);

@@ -181,6 +181,10 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
         return result;
     }
     forget->id = from;
+    if (feed_forget_begins(s, from) < 0) {
+        db_rollback(db);
+        return err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
+    }
     s->stager.next_id += fed > 0 ? fed : 1;
     result = delete_rows(s, forget, ends);
     if (result == 0) {
@@ -201,6 +205,7 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
         db_rollback(db);
     }
     if (result < 0) {
+        feed_forget_ended(s, from);
         feed_failed(s);
         stager_undo_later(s, from, s->stager.next_id);
         s->stager.undo_forgets = true;
@@ -209,6 +214,7 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
     s->stager.undo_from = 0;
     forgets_written(s, forget);
     feed_committed(s, s->stager.next_id - 1);
+    feed_durable(s, s->stager.next_id - 1);
     if (migration_state) {
         migration_users_ended(
             s, forget->key); /* before the historian has the forget: what it merges later is passed over */
@@ -244,8 +250,9 @@ bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forg
     return atomic_load(counter_of(s, forget->key)) > 0;
 }
 
-void stager_forget_ended(struct sqlite_store *s, int64_t key)
+void stager_forget_ended(struct sqlite_store *s, int64_t key, uint64_t id)
 {
+    feed_forget_ended(s, id);
     atomic_fetch_sub(counter_of(s, key), 1);
     thread_queue_wake(&s->stager.queue);
 }
@@ -256,6 +263,7 @@ void stager_forget(struct sqlite_store *s, struct store_forget *forget)
     forget->before = s->stager.next_id;
     int64_t earlier;
     store_now(&s->base, &forget->at_ms, &earlier);
+    forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
     if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || forget_staged(s, forget) < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
         answer(forget);

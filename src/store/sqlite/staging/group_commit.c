@@ -137,6 +137,8 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
             }
         }
         result = result < 0 ? result : positions_write(s, batch, err);
+        result = result < 0 ? result : feed_add_positions(s, batch, id, err);
+        batch->seq = *id - 1;
     }
     if (result == 0) {
         result = feed_before_commit(s, err);
@@ -280,11 +282,13 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
             stager_undo_later(s, indexed, id);
         }
         if (result == 0) {
+            indexed = batch->seq + 1; /* positions have ids too, and no rows */
             position_set_move(s->positions, batch);
         }
     }
     if (committed) {
         feed_committed(s, indexed - 1);
+        feed_durable(s, indexed - 1);
         extend_wal(s);
     }
     /* All at once, so that a worker that wakes finds all of its answers. */

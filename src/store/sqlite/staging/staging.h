@@ -123,7 +123,7 @@ void stager_forget(struct sqlite_store *s, struct store_forget *forget);
  * effect must be seen by the next one's answer. */
 bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget);
 /* The historian has carried it out, or failed to. */
-void stager_forget_ended(struct sqlite_store *s, int64_t key);
+void stager_forget_ended(struct sqlite_store *s, int64_t key, uint64_t id);
 
 /* migration_users.c */
 int migration_users_open(struct sqlite_store *s, struct err *err); /* at start, before threads */

@@ -17,6 +17,7 @@
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/staging/feed.h"
+#include "store/sqlite/staging/node.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -197,6 +198,18 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
     }
     if (m->what == WANTS_FEED) {
         feed_work(s, m);
+        return;
+    }
+    if (m->what == WANTS_IMPORTED) {
+        import_tell(s, m);
+        return;
+    }
+    if (m->what == WANTS_ENLIST) {
+        feed_enlist_work(s, m);
+        return;
+    }
+    if (m->what == WANTS_NODE || m->what == WANTS_RENEW) {
+        node_work(s, m);
         return;
     }
     if (m->what == WANTS_SESSIONS) {
