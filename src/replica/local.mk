@@ -11,4 +11,5 @@ libunseen_a_SOURCES += \
 	src/replica/figures.h \
 	src/replica/follower.h \
 	src/replica/merge.c \
+	src/replica/replica.c \
 	src/replica/replica.h

@@ -29,6 +29,7 @@
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "registry/registry.h"
+#include "replica/replica.h"
 #include "resp/server.h"
 #include "service/health.h"
 #include "store/admin.h"
@@ -185,6 +186,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = start_sessions(dedup, err);
     }
     if (rc == 0) {
+        rc = replica_start(dedup, &dedup->replica, err);
+    }
+    if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
     if (rc == 0) {
@@ -266,6 +270,7 @@ static int serve(struct serve_config *config, struct err *err)
         stop_long_work(dedup.store);
     }
     server_stop(server);
+    replica_stop(dedup.replica);
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
     kafka_stop(dedup.kafka);
@@ -282,6 +287,7 @@ static int serve(struct serve_config *config, struct err *err)
     kafka_free(dedup.kafka);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
+    replica_free(dedup.replica);
     role_free(dedup.role);
     if (rc == 0) {
         log_info("stopped", "");
