@@ -65,7 +65,9 @@ def test_a_higher_term_fences(node):
         assert c.command("ROLE") == [b"slave", b"b", 1, b"none", 0]
         shown = info(c)
         assert (shown["role"], shown["master_host"], shown["master_link_status"]) == ("slave", "b", "down")
-        assert code(node, "/v1/plays", b'{"user": "u", "items": ["b"]}')[0] in (404, 421)
+        for path in ("/v1/played", "/v1/delivered"):
+            refused, said = code(node, path, b'{"user": "u", "items": ["b"]}')
+            assert refused == 421 and "read-only-replica" in said and "b:1 has taken over" in said, said
         assert code(node, "/readyz")[0] == 200 and code(node, "/readyz?role=primary")[0] == 503
         assert code(node, "/readyz?role=replica")[0] == 200
         c.close()
@@ -119,3 +121,23 @@ def test_redis_py_reads_it(node):
     with pytest.raises(redis.exceptions.ReadOnlyError):
         r.execute_command("PLAYED", "u", "a")
     assert r.info("replication")["master_port"] == 1
+
+
+def test_grpc(make_server):
+    """Writes are FAILED_PRECONDITION, and a Watch of the role is told."""
+    unseen_grpc = pytest.importorskip("unseen_grpc")
+    node = make_server(grpc="127.0.0.1:0")
+    with unseen_grpc.Grpc(node) as calls:
+        def health(role, method="Check", kind="unary_unary"):
+            return calls.raw(f"/grpc.health.v1.Health/{method}", b"\x0a" + bytes([len(role)]) + role.encode(), kind)
+
+        assert health("primary") == b"\x08\x01" and health("replica") == b"\x08\x02"
+        watch = health("primary", "Watch", "unary_stream")
+        assert next(watch) == b"\x08\x01"
+        node.client().command("REPLICA", "MEET", 5, OTHER, "b:1")
+        assert next(watch) == b"\x08\x02"
+        watch.cancel()
+        assert health("primary") == b"\x08\x02" and health("replica") == b"\x08\x01" and health("") == b"\x08\x01"
+        for write in ("Played", "Delivered"):
+            code, said = calls.refused(write, user="u", items=["b"])
+            assert code == "FAILED_PRECONDITION" and "b:1 has taken over" in said
