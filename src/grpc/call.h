@@ -80,8 +80,9 @@ struct call {
     bool arrived; /* and it may go on */
     size_t lent;  /* bytes that the service holds of it, and those of the reply to come */
     size_t n_pending, pending_bytes;
-    bool blocked; /* a stream that takes no message for now: too much of it is not durable, or not read */
-    int watched;  /* what was told last */
+    bool blocked;     /* a stream that takes no message for now: too much of it is not durable, or not read */
+    int watched;      /* what was told last, */
+    int watched_role; /* and of which enum health_role */
     struct buf reply;
     size_t sent;
     int64_t since_ms; /* when the message at hand or the reply began, or some of that went */

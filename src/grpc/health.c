@@ -3,7 +3,7 @@
 #include "base/wire.h"
 #include "grpc/reflection.h"
 
-int health_read(struct slice request, struct err *err)
+int health_read(struct slice request, enum health_role *role, struct err *err)
 {
     struct wire w = wire_of(request);
     struct wire_field f;
@@ -17,7 +17,10 @@ int health_read(struct slice request, struct err *err)
             return err_set(err, ERR_INVALID, "service (field 1) is no text");
         }
     }
-    if (code == 0 && service.len > 0 && !reflection_serves(service)) {
+    *role = slice_eq(service, slice_str("primary"))   ? HEALTH_PRIMARY
+            : slice_eq(service, slice_str("replica")) ? HEALTH_REPLICA
+                                                         : HEALTH_ANY;
+    if (code == 0 && service.len > 0 && *role == HEALTH_ANY && !reflection_serves(service)) {
         code = err_set(err, ERR_NOTFOUND, "no service '%.*s' here", (int)(service.len < 128 ? service.len : 128),
                        service.data);
     }

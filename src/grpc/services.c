@@ -1,16 +1,33 @@
 /* The services beside our own: health and reflection. */
+#include "dedup/role.h"
 #include "grpc/gzip.h"
 #include "grpc/health.h"
 #include "grpc/reflection.h"
 #include "grpc/server.h"
 #include "service/health.h"
+#include "service/service.h"
+
+/* A primary whose writes are held is none to whoever routes them. */
+static bool has_role(const struct call *call)
+{
+    const struct dedup *dedup = service_dedup(&call->conn->conn);
+    struct err err;
+    switch ((enum health_role)call->watched_role) {
+    case HEALTH_PRIMARY:
+        return dedup != NULL && role_may_write(dedup->role, &err) == 0;
+    case HEALTH_REPLICA:
+        return dedup != NULL && !role_is_primary(dedup->role);
+    default:
+        return true;
+    }
+}
 
 static int health_now(const struct call *call)
 {
     struct health h;
     struct worker *w = call->conn->conn.worker;
     health_look(w->pool, &h);
-    return h.ready && !w->stopping ? HEALTH_SERVING : HEALTH_NOT_SERVING;
+    return h.ready && !w->stopping && has_role(call) ? HEALTH_SERVING : HEALTH_NOT_SERVING;
 }
 
 static void tell_health(struct call *call, int status)
@@ -24,7 +41,9 @@ static void tell_health(struct call *call, int status)
 enum call_step call_run_check(struct call *call, struct slice bytes)
 {
     struct err err = {0};
-    int code = health_read(bytes, &err);
+    enum health_role role;
+    int code = health_read(bytes, &role, &err);
+    call->watched_role = (int)role;
     if (code < 0) {
         return call_refuse(call, code == ERR_NOTFOUND ? GRPC_NOT_FOUND : GRPC_INVALID_ARGUMENT, err.text);
     }
@@ -37,7 +56,9 @@ enum call_step call_run_check(struct call *call, struct slice bytes)
 enum call_step call_run_watch(struct call *call, struct slice bytes)
 {
     struct err err = {0};
-    int code = health_read(bytes, &err);
+    enum health_role role;
+    int code = health_read(bytes, &role, &err);
+    call->watched_role = (int)role;
     if (code < 0 && code != ERR_NOTFOUND) {
         return call_refuse(call, GRPC_INVALID_ARGUMENT, err.text);
     }

@@ -70,6 +70,7 @@ struct metrics {
     bool refused; /* writes are */
     struct legacy_state migration;
     struct mirror *mirror;
+    const struct dedup *dedup;
     struct registry *registry;
     struct feed_state consumers[FEED_CONSUMERS_MAX];
     int n_consumers;

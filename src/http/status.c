@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dedup/role.h"
 #include "http/handlers.h"
 #include "http/json.h"
 #include "http/server.h"
@@ -12,6 +13,9 @@
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
 #include "registry/registry.h"
+#include "replica/figures.h"
+#include "replica/follower.h"
+#include "replica/replica.h"
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/stats.h"
@@ -47,6 +51,7 @@ static json_t *figures(const struct http_request *rq)
         legacy_figures_each(&migration, add_figure, all);
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
         registry_figures_each(rq->dedup->registry, add_figure, all);
+        replica_figures_each(rq->dedup, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
         struct kafka_state kafka;
         kafka_look(rq->dedup->kafka, &kafka, NULL, 0);
@@ -214,6 +219,27 @@ static json_t *warnings(void)
     return list;
 }
 
+/* Who this node is, and of a replica whom it follows and how it fares. null while the store recovers. */
+static json_t *replication(const struct http_request *rq)
+{
+    if (rq->dedup == NULL) {
+        return json_null();
+    }
+    struct store_node node;
+    struct err why = {0};
+    struct follower_state f = {.doing = FOLLOWER_OFF, .age_ms = -1};
+    const struct replica *r = rq->dedup->replica;
+    role_look(rq->dedup->role, &node);
+    role_may_write(rq->dedup->role, &why);
+    if (r != NULL && r->follower != NULL && node.role == NODE_REPLICA) {
+        follower_look(r->follower, &f);
+    }
+    return json_pack("{s:s, s:I, s:o, s:o, s:s, s:I, s:I, s:I, s:o}", "role", node_role_name(node.role), "term",
+                     (json_int_t)node.term, "primary", text_of(node.address), "writes_refused", text_of(why.text),
+                     "follower", follower_doing_name(f.doing), "applied", (json_int_t)f.applied, "last",
+                     (json_int_t)f.last, "age_ms", (json_int_t)f.age_ms, "problem", text_of(f.problem));
+}
+
 /* null: no address speaks TLS. */
 static json_t *certificate(const struct http_request *rq)
 {
@@ -230,13 +256,14 @@ enum http_outcome get_status(struct http_request *rq)
     http_timeline_look(rq->conn->conn.worker, &now);
     json_write(
         &rq->out,
-        json_pack("{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                  "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
-                  (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause, "clients",
-                  (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
-                  (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
-                  "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures",
-                  figures(rq), "migration", migration(rq), "mirror", mirror(rq), "feed", feed(rq), "kafka", kafka(rq),
-                  "tls_certificate_expires", certificate(rq), "warnings", warnings()));
+        json_pack(
+            "{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
+            (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause, "clients",
+            (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
+            (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now), "error_budget",
+            error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures", figures(rq), "migration",
+            migration(rq), "mirror", mirror(rq), "feed", feed(rq), "replication", replication(rq), "kafka", kafka(rq),
+            "tls_certificate_expires", certificate(rq), "warnings", warnings()));
     return HTTP_DONE;
 }

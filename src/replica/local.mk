@@ -12,6 +12,8 @@ libunseen_a_SOURCES += \
 	src/replica/feeder.c \
 	src/replica/feeder.h \
 	src/replica/follower.c \
+	src/replica/figures.c \
+	src/replica/figures.h \
 	src/replica/follower.h \
 	src/replica/follower_apply.c \
 	src/replica/follower_impl.h \

@@ -9,6 +9,7 @@
 #include "dedup/role.h"
 #include "replica/change.h"
 #include "replica/feeder.h"
+#include "replica/figures.h"
 #include "replica/follower.h"
 #include "replica/replica.h"
 #include "resp/command.h"
@@ -134,6 +135,11 @@ static void add_own(struct buf *out, const struct look *l)
     }
 }
 
+static void add_figure(void *arg, const struct figure *figure, uint64_t value)
+{
+    buf_addf(arg, "%s:%" PRIu64 "\r\n", figure->info, value);
+}
+
 void role_add_info(struct buf *out, const struct resp_client *s)
 {
     struct look l;
@@ -145,6 +151,7 @@ void role_add_info(struct buf *out, const struct resp_client *s)
     }
     if (l.r != NULL) {
         add_own(out, &l);
+        replica_figures_each(service_dedup(&s->conn), add_figure, out);
     }
 }
 

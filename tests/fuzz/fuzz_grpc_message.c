@@ -147,7 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int code;
     switch (data[0] % KINDS) {
     case HEALTH:
-        code = health_read(message, &err);
+        code = health_read(message, &(enum health_role){HEALTH_ANY}, &err);
         CHECK(code == 0 || err.text[0] != '\0');
         break;
     case REFLECTION:

@@ -31,25 +31,31 @@ static struct slice ask(unsigned number, const char *text)
 
 static void test_health(void **state)
 {
+    enum health_role role;
     (void)state;
     struct err err = {0};
     static const char *const known[] = {"", "unseen.v1.Unseen", HEALTH_SERVICE, REFLECTION_SERVICE,
                                         REFLECTION_SERVICE_ALPHA};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        assert_int_equal(health_read(ask(1, known[i]), &err), 0);
+        assert_int_equal(health_read(ask(1, known[i]), &role, &err), 0);
     }
-    assert_int_equal(health_read(slice_of("", 0), &err), 0);
-    assert_int_equal(health_read(ask(2, "x"), &err), 0);
+    assert_int_equal(role, HEALTH_ANY);
+    assert_int_equal(health_read(ask(1, "primary"), &role, &err), 0);
+    assert_int_equal(role, HEALTH_PRIMARY);
+    assert_int_equal(health_read(ask(1, "replica"), &role, &err), 0);
+    assert_int_equal(role, HEALTH_REPLICA);
+    assert_int_equal(health_read(slice_of("", 0), &role, &err), 0);
+    assert_int_equal(health_read(ask(2, "x"), &role, &err), 0);
     static const char *const unknown[] = {
         "unseen.v1.Unsee", "unseen.v1.Unseen.", "unseen.v1", "unseen.v1.", "Unseen", "."};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-        assert_int_equal(health_read(ask(1, unknown[i]), &err), ERR_NOTFOUND);
+        assert_int_equal(health_read(ask(1, unknown[i]), &role, &err), ERR_NOTFOUND);
     }
-    assert_int_equal(health_read(ask(1, "nobody"), &err), ERR_NOTFOUND);
+    assert_int_equal(health_read(ask(1, "nobody"), &role, &err), ERR_NOTFOUND);
     assert_string_equal(err.text, "no service 'nobody' here");
-    assert_int_equal(health_read(ask(1, "\xff"), &err), ERR_INVALID);
-    assert_int_equal(health_read(slice_of("\x08\x01", 2), &err), ERR_INVALID);
-    assert_int_equal(health_read(slice_of("\x0a\x05", 2), &err), ERR_INVALID);
+    assert_int_equal(health_read(ask(1, "\xff"), &role, &err), ERR_INVALID);
+    assert_int_equal(health_read(slice_of("\x08\x01", 2), &role, &err), ERR_INVALID);
+    assert_int_equal(health_read(slice_of("\x0a\x05", 2), &role, &err), ERR_INVALID);
     buf_clear(&out);
     health_write(HEALTH_NOT_SERVING, &out);
     assert_int_equal(out.len, HEALTH_REPLY_MAX);

@@ -35,7 +35,6 @@
 #include "service/health.h"
 #include "store/admin.h"
 #include "store/bulk.h"
-#include "replica/clone_mark.h"
 #include "store/factory.h"
 #include "store/stats.h"
 
@@ -192,6 +191,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = start_sessions(dedup, err);
     }
     if (rc == 0) {
+        rc = replica_start(dedup, &dedup->replica, err);
+    }
+    if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
     if (rc == 0) {
@@ -202,9 +204,6 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     }
     if (rc == 0) {
         rc = kafka_start(dedup, &dedup->kafka, err);
-    }
-    if (rc == 0) {
-        rc = replica_start(dedup, &dedup->replica, err);
     }
     if (rc == 0) {
         rc = registry_new(cfg, is_well, server_pool(server), &dedup->registry, err);
@@ -276,10 +275,10 @@ static int serve(struct serve_config *config, struct err *err)
         stop_long_work(dedup.store);
     }
     server_stop(server);
+    replica_stop(dedup.replica);
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
     kafka_stop(dedup.kafka);
-    replica_stop(dedup.replica);
     if (dedup.store != NULL) {
         keep_sessions(&dedup);
         dedup.store->ops->close(dedup.store);
@@ -291,9 +290,9 @@ static int serve(struct serve_config *config, struct err *err)
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
     kafka_free(dedup.kafka);
-    replica_free(dedup.replica);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
+    replica_free(dedup.replica);
     role_free(dedup.role);
     if (rc == 0) {
         log_info("stopped", "");
