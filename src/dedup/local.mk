@@ -4,6 +4,7 @@ libunseen_a_SOURCES += \
 	src/dedup/asker_impl.h \
 	src/dedup/dedup.c \
 	src/dedup/dedup.h \
+	src/dedup/role.c \
 	src/dedup/role.h \
 	src/dedup/session_ids.c \
 	src/dedup/session_ids.h \

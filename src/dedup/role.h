@@ -38,7 +38,8 @@ int role_meet(struct role *r, uint64_t term, uint64_t node, const char *address,
 int role_promote(struct role *r, uint64_t above, struct err *err);
 int role_follow(struct role *r, uint64_t term, uint64_t leader, const char *address, struct err *err);
 
-/* Told of each change, on the thread that made it; must not wait. One listener each of eight. */
+/* Told of each change, on the thread that made it; must not wait. Of a promotion before any write is taken. One listener
+ * each of eight, and none is taken back: arg outlives the role's changes. */
 int role_listen(struct role *r, void (*changed)(void *arg, enum node_role now), void *arg);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/module.h"
+#include "dedup/role.h"
 #include "kafka/consumer.h"
 #include "kafka/show.h"
 #include "kafka/start.h"
@@ -183,20 +184,38 @@ static void turn(struct kafka *k)
     kafka_show(k);
 }
 
-/* A client with a fatal error, such as a member that another one has replaced, is of no more use. */
+/* Another node takes the writes, and so reads the topics. */
+static bool rests(struct kafka *k)
+{
+    struct err err;
+    bool rests = role_may_write(k->dedup->role, &err) < 0;
+    if (rests) {
+        pthread_mutex_lock(&k->mutex);
+        snprintf(k->cause, sizeof k->cause, "%.*s", KAFKA_TEXT - 1, err.text);
+        pthread_mutex_unlock(&k->mutex);
+        k->connected = false;
+    }
+    return rests;
+}
+
+/* A client with a fatal error, such as a member that another one has replaced, is of no more use. One that rests gives
+ * its partitions to others. */
 static void open_anew(struct kafka *k)
 {
     struct err err = {0};
+    bool rested = !k->fatal;
     on_revoked(k);
     k->ops->close(k->client, k->connected ? CLOSE_MS : GONE_MS);
     k->client = NULL;
-    int64_t again_us = clock_stopwatch_us() + REOPEN_US;
+    int64_t again_us = rested ? 0 : clock_stopwatch_us() + REOPEN_US;
     while (!atomic_load(&k->stop) && k->client == NULL) {
         heartbeat_now(&k->heartbeat);
+        bool waits = rests(k);
+        kafka_show(k);
         pthread_mutex_lock(&k->mutex);
         clock_cond_wait_real(&k->answered, &k->mutex, IDLE_POLL_MS);
         pthread_mutex_unlock(&k->mutex);
-        if (clock_stopwatch_us() >= again_us && kafka_open_client(k, &err) < 0) {
+        if (!waits && clock_stopwatch_us() >= again_us && kafka_open_client(k, &err) < 0) {
             kafka_note_error(k, err.text);
             again_us = clock_stopwatch_us() + REOPEN_US;
         }
@@ -211,9 +230,10 @@ static void *kafka_main(void *arg)
     struct kafka *k = arg;
     heartbeat_begin(&k->heartbeat, "kafka");
     while (!atomic_load(&k->stop)) {
-        turn(k);
-        if (k->fatal) {
+        if (k->fatal || rests(k)) {
             open_anew(k);
+        } else {
+            turn(k);
         }
     }
     group_drop(k);

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "dedup/role.h"
 #include "legacy/migration_impl.h"
 #include "store/bulk.h"
 #include "store/migration.h"
@@ -38,11 +39,18 @@ static bool stopping(struct legacy *l)
     return stop;
 }
 
+/* Another node takes the writes, and so migrates. */
+static bool rests(const struct legacy *l)
+{
+    struct err err;
+    return role_may_write(l->dedup->role, &err) < 0;
+}
+
 static bool paused(struct legacy *l)
 {
     struct store_migration_counts users_to_migrate;
     l->store->migration->state(l->store, &users_to_migrate);
-    return users_to_migrate.paused;
+    return users_to_migrate.paused || rests(l);
 }
 
 static void pass_ms(struct legacy *l, int64_t ms, bool wakes)
@@ -372,6 +380,7 @@ void *migration_main(void *arg)
         heartbeat_now(&l->heartbeat);
         struct store_migration_counts users_to_migrate;
         l->store->migration->state(l->store, &users_to_migrate);
+        users_to_migrate.paused = users_to_migrate.paused || rests(l);
         if (users_to_migrate.paused || users_to_migrate.waiting == 0) {
             if (told && !users_to_migrate.paused) {
                 log_info("migration done", "users=%" PRIu64 " left=%" PRIu64 " problems=%" PRIu64,

@@ -8,6 +8,7 @@
  * passed over, or it would keep up all others for ever.
  */
 #include "legacy/mirror.h"
+#include "dedup/role.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -41,6 +42,7 @@ enum {
 struct mirror {
     const struct config *cfg;
     struct store *store;
+    struct role *role;
     struct store_reader *reader;
     struct arena arena;
     struct heartbeat heartbeat;
@@ -260,6 +262,12 @@ static void *mirror_main(void *arg)
     while (!atomic_load(&m->stop)) {
         struct err err = {0};
         heartbeat_now(&m->heartbeat);
+        if (!role_is_primary(m->role)) {
+            redis_disconnect(m->repeat.redis);
+            set_doing(m, MIRROR_OFF);
+            rest(m, HEARTBEAT_EVERY_MS, true);
+            continue;
+        }
         int n = step(m, &err);
         if (n < 0 && m->proven && err.code == ERR_SYSTEM) {
             m->proven = false; /* it may have been closed while there was nothing to say: try once more, quietly */
@@ -295,13 +303,6 @@ static uint64_t limit(const struct config *live)
     return (uint64_t)live->legacy_mirror_max;
 }
 
-/* What is recorded is kept for it all the same. */
-static void listen_no_more(struct mirror *m)
-{
-    struct err err;
-    m->store->feed->listen(m->store, &(struct feed_consumer){MIRROR_CONSUMER, limit, NULL, NULL}, &err);
-}
-
 /* On a thread of the store. */
 static void on_more(void *arg)
 {
@@ -309,6 +310,23 @@ static void on_more(void *arg)
     if (atomic_exchange(&m->asleep, false)) {
         wake(m);
     }
+}
+
+/* Not to be woken any more: what is recorded is kept for it all the same. */
+static int be_woken(struct mirror *m, void (*wakes)(void *arg), struct err *err)
+{
+    return m->store->feed->listen(m->store, &(struct feed_consumer){MIRROR_CONSUMER, limit, wakes, m}, err);
+}
+
+/* From the first write that is taken here on. */
+static void on_role(void *arg, enum node_role now)
+{
+    struct mirror *m = arg;
+    struct err err;
+    if (now == NODE_PRIMARY && be_woken(m, on_more, &err) < 0) {
+        log_error("the mirror can't begin", "error=%s", log_quote_str(err.text));
+    }
+    wake(m);
 }
 
 /* What the queue was left with, by the run before. */
@@ -335,10 +353,9 @@ static int start(struct mirror *m, struct err *err)
     if ((rc = m->store->ops->reader_open(m->store, &m->reader, err)) < 0) {
         return rc;
     }
-    if ((rc = m->store->feed->listen(m->store, &(struct feed_consumer){MIRROR_CONSUMER, limit, on_more, m}, err)) ==
-            0 &&
-        (rc = pthread_create(&m->thread, NULL, mirror_main, m)) != 0) {
-        listen_no_more(m);
+    rc = role_is_primary(m->role) ? be_woken(m, on_more, err) : 0;
+    if (rc == 0 && (rc = pthread_create(&m->thread, NULL, mirror_main, m)) != 0) {
+        be_woken(m, NULL, err);
         rc = err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
     }
     if (rc < 0) {
@@ -347,7 +364,8 @@ static int start(struct mirror *m, struct err *err)
     return rc;
 }
 
-int mirror_start(const struct config *cfg, struct store *store, struct mirror **mirror, struct err *err)
+int mirror_start(const struct config *cfg, struct store *store, struct role *role, struct mirror **mirror,
+                 struct err *err)
 {
     *mirror = NULL;
     struct feed_state queue;
@@ -368,6 +386,7 @@ int mirror_start(const struct config *cfg, struct store *store, struct mirror **
     m->repeat.refused = on_refused;
     m->repeat.owner = m;
     m->store = store;
+    m->role = role;
     m->wake_fd = -1;
     pthread_mutex_init(&m->mutex, NULL);
     int rc = start(m, err);
@@ -376,7 +395,7 @@ int mirror_start(const struct config *cfg, struct store *store, struct mirror **
         return rc;
     }
     *mirror = m;
-    return 0;
+    return role != NULL ? role_listen(role, on_role, m) : 0;
 }
 
 void mirror_stop(struct mirror *m)
@@ -384,7 +403,9 @@ void mirror_stop(struct mirror *m)
     if (m == NULL) {
         return;
     }
-    listen_no_more(m);
+    if (role_is_primary(m->role)) {
+        be_woken(m, NULL, &(struct err){0});
+    }
     atomic_store(&m->stop, true);
     redis_interrupt(m->repeat.redis);
     wake(m);

@@ -21,8 +21,10 @@
 struct mirror;
 
 /* *mirror is NULL when the mirror is off; then mirror_stop() and mirror_free() do nothing. ERR_INVALID: this unseen was
- * built without hiredis. The Redis itself need not be there. */
-int mirror_start(const struct config *cfg, struct store *store, struct mirror **mirror, struct err *err);
+ * built without hiredis. The Redis itself need not be there. It rests while another node takes the writes: the mirror
+ * is that one's, and nothing is kept for this one's. */
+int mirror_start(const struct config *cfg, struct store *store, struct role *role, struct mirror **mirror,
+                 struct err *err);
 void mirror_stop(struct mirror *m); /* ends the thread at once; what waits is sent after the next start */
 void mirror_free(struct mirror *m);
 

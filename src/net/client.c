@@ -21,6 +21,8 @@ struct client {
     size_t used; /* bytes of `in` that belong to replies already given */
     struct arena arena;
     struct reply reply;
+    const struct tls_files *tls;
+    int connect_ms, silence_ms;
 };
 
 static int lost(struct client *c, const char *what, struct err *err)
@@ -38,7 +40,10 @@ static int wait_ready(struct client *c, short events, int timeout_ms, struct err
     if (n < 0) {
         return lost(c, "can't wait", err);
     }
-    return n > 0 ? 0 : err_set(err, ERR_SYSTEM, "%s: no answer for %d s", c->address, timeout_ms / 1000);
+    bool seconds = timeout_ms % 1000 == 0;
+    return n > 0 ? 0
+                 : err_set(err, ERR_SYSTEM, "%s: no answer for %d %s", c->address,
+                           seconds ? timeout_ms / 1000 : timeout_ms, seconds ? "s" : "ms");
 }
 
 static int connect_socket(struct client *c, int family, const struct sockaddr *address, socklen_t len, struct err *err)
@@ -49,7 +54,7 @@ static int connect_socket(struct client *c, int family, const struct sockaddr *a
     }
     int rc = 0;
     if (connect(c->stream.fd, address, len) < 0) {
-        rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, CLIENT_CONNECT_MS, err) : lost(c, "can't connect", err);
+        rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, c->connect_ms, err) : lost(c, "can't connect", err);
         int problem = 0;
         socklen_t size = sizeof problem;
         if (rc == 0 && getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
@@ -75,13 +80,11 @@ static int connect_unix(struct client *c, const char *path, struct err *err)
     return connect_socket(c, AF_UNIX, (const struct sockaddr *)&address, sizeof address, err);
 }
 
-static struct tls_files files; /* of client_prepare() */
-
 static int shake(struct client *c, const char *host, struct err *err)
 {
-    int rc = stream_secure(&c->stream, &files, host, err);
+    int rc = stream_secure(&c->stream, c->tls, host, err);
     while (rc == 0 && (rc = stream_shake(&c->stream, err)) == 0) {
-        rc = wait_ready(c, stream_events(&c->stream), CLIENT_CONNECT_MS, err);
+        rc = wait_ready(c, stream_events(&c->stream), c->connect_ms, err);
         if (rc < 0) {
             return rc;
         }
@@ -129,7 +132,7 @@ static int send_all(struct client *c, struct err *err)
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN) {
-            int rc = wait_ready(c, POLLOUT, CLIENT_SILENCE_MS, err);
+            int rc = wait_ready(c, POLLOUT, c->silence_ms, err);
             if (rc < 0) {
                 return rc;
             }
@@ -172,7 +175,7 @@ static int receive(struct client *c, struct err *err)
             return err_set(err, ERR_CLOSED, "%s: the server closed the connection", c->address);
         }
         if (errno == EAGAIN) {
-            int rc = wait_ready(c, POLLIN, CLIENT_SILENCE_MS, err);
+            int rc = wait_ready(c, POLLIN, c->silence_ms, err);
             if (rc < 0) {
                 return rc;
             }
@@ -246,6 +249,8 @@ int client_call(struct client *c, const struct slice *words, size_t n, const str
     return rc < 0 ? rc : client_answer(c, reply, err);
 }
 
+static struct tls_files files; /* of client_prepare() */
+
 /* Who logs in; NULL: `default`. */
 static const char *user(void)
 {
@@ -253,10 +258,10 @@ static const char *user(void)
     return name != NULL && name[0] != '\0' ? name : NULL;
 }
 
-static int greet(struct client *c, const char *password, struct err *err)
+static int greet(struct client *c, const char *name, const char *password, struct err *err)
 {
-    struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"),
-                            slice_str(user() != NULL ? user() : "default"), slice_str(password)};
+    struct slice words[] = {slice_str("HELLO"), slice_str("3"), slice_str("AUTH"), slice_str(name),
+                            slice_str(password)};
     const struct reply *reply = NULL;
     int rc = client_call(c, words, password[0] != '\0' ? 5 : 2, &reply, err);
     if (rc == ERR_INVALID && reply != NULL && reply->kind == REPLY_ERROR) {
@@ -287,17 +292,27 @@ int client_prepare(const struct config *cfg, const char **password, struct err *
     return rc;
 }
 
-int client_connect(const char *address, const char *password, struct client **client, struct err *err)
+static int open_client(const char *address, const struct tls_files *tls, int connect_ms, int silence_ms,
+                       struct client **client, struct err *err)
 {
-    struct client *c = calloc(1, sizeof *c);
+    struct client *c = *client = calloc(1, sizeof *c);
     if (c == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     c->stream.fd = -1;
+    c->tls = tls;
+    c->connect_ms = connect_ms;
+    c->silence_ms = silence_ms;
     snprintf(c->address, sizeof c->address, "%s", address);
-    int rc = strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
+    return strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
+}
+
+int client_connect(const char *address, const char *password, struct client **client, struct err *err)
+{
+    struct client *c;
+    int rc = open_client(address, &files, CLIENT_CONNECT_MS, CLIENT_SILENCE_MS, &c, err);
     if (rc == 0) {
-        rc = greet(c, password != NULL ? password : "", err);
+        rc = greet(c, user() != NULL ? user() : "default", password != NULL ? password : "", err);
     }
     if (rc < 0) {
         client_close(c);
@@ -305,6 +320,27 @@ int client_connect(const char *address, const char *password, struct client **cl
     }
     *client = c;
     return 0;
+}
+
+int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err)
+{
+    struct client *c;
+    int rc = open_client(address, &how->tls, how->patience_ms, how->patience_ms, &c, err);
+    if (rc == 0) {
+        rc = greet(c, how->user[0] != '\0' ? how->user : "default", how->password, err);
+    }
+    if (rc < 0) {
+        client_close(c);
+        return rc;
+    }
+    c->tls = NULL; /* the caller's */
+    *client = c;
+    return 0;
+}
+
+void client_be_patient(struct client *c, int ms)
+{
+    c->silence_ms = ms;
 }
 
 void client_close(struct client *c)

@@ -28,6 +28,16 @@ int client_prepare(const struct config *cfg, const char **password, struct err *
 int client_connect(const char *address, const char *password, struct client **client, struct err *err);
 void client_close(struct client *c);
 
+/* The same for a service, which has its own account and certificates, and no time: nothing it waits for may take longer
+ * than patience_ms. */
+struct client_how {
+    const char *user, *password; /* "": `default`; none */
+    struct tls_files tls;
+    int patience_ms;
+};
+int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err);
+void client_be_patient(struct client *c, int ms); /* from now on */
+
 /* Frees the client and hands over its socket, which is non-blocking and idle. */
 struct stream client_detach(struct client *c);
 

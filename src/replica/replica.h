@@ -4,6 +4,7 @@
  *   ack.h      the primary's: whom a write waits for
  *   follower.h the replica's half: a thread that fetches and applies
  *   dedup/role.h who this node is: primary, replica or fenced, its term, and what follows from it
+ *   change.h   promotions, and what they end: a thread that waits for disks and other nodes
  *   event.h    events on the wire
  *
  * A replica applies events by the store's own record(), forget() and import(). How far it is, is a position
@@ -32,6 +33,7 @@ enum {
 };
 
 struct replica;
+struct changer;
 struct feeder;
 struct follower;
 
@@ -41,6 +43,7 @@ struct replica {
     const struct config *cfg;
     struct ack *ack;
     struct feeder *feeder;
+    struct changer *changer;   /* change.h */
     struct follower *follower; /* NULL: this node follows nobody */
 };
 

@@ -19,6 +19,7 @@ enum {
     CMD_TEST = 1 << 8,        /* only with a test clock */
     CMD_COPIES = 1 << 9,      /* is answered later, and keeps its arguments till then */
     CMD_PER_CLIENT = 1 << 10, /* the reply has a line for each client */
+    CMD_PRIMARY = 1 << 11,    /* changes what is remembered, and so is a primary's alone */
 };
 
 /* The reply may take so many KiB beside REPLY_LEAST and what the request's own length allows (resp_client_may_reply()).
@@ -84,6 +85,12 @@ command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_probl
     cmd_legacy_resume, cmd_legacy_state, cmd_legacy_status; /* cmd_legacy.c */
 command_fn cmd_legacy_mirror;                               /* cmd_mirror.c */
 command_fn cmd_info;                                        /* info.c */
+command_fn cmd_replica_meet, cmd_replica_merge, cmd_replica_promote, cmd_replica_status,
+    cmd_replica_stepdown; /* cmd_replica_role.c */
+command_fn cmd_role;      /* cmd_role.c */
+
+/* cmd_role.c: INFO replication. */
+void role_add_info(struct buf *out, const struct resp_client *s);
 
 /* multi.c: queues a request behind MULTI. */
 enum outcome multi_queue(struct resp_client *s, const struct slice *args, size_t n);

@@ -112,12 +112,6 @@ static void add_cpu(struct buf *out, const struct resp_client *s)
     }
 }
 
-static void add_replication(struct buf *out, const struct resp_client *s)
-{
-    (void)s;
-    buf_addf(out, "role:master\r\nconnected_slaves:0\r\n");
-}
-
 static void add_ring(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
@@ -253,7 +247,7 @@ static const struct section {
     {"memory", "Memory", add_memory},
     {"persistence", "Persistence", add_persistence},
     {"stats", "Stats", add_stats},
-    {"replication", "Replication", add_replication},
+    {"replication", "Replication", role_add_info},
     {"cpu", "CPU", add_cpu},
     {"ring", "Ring", add_ring},
     {"backup", "Backup", add_backup},

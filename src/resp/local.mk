@@ -16,6 +16,8 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_legacy.c \
 	src/resp/cmd_login.c \
 	src/resp/cmd_mirror.c \
+	src/resp/cmd_replica_role.c \
+	src/resp/cmd_role.c \
 	src/resp/cmd_write.c \
 	src/resp/command.h \
 	src/resp/info.c \

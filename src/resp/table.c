@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "base/clock.h"
+#include "dedup/role.h"
 #include "resp/command.h"
 
 enum { INDEX_SIZE = 128, NAME_MAX_LEN = 16, ERROR_ARGS_BYTES = 128 };
@@ -62,24 +63,40 @@ static const struct command debug_subs[] = {
 };
 
 static const struct command legacy_subs[] = {
-    {"again", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_again, NULL, "unseen", "",
+    {"again", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_again, NULL, "unseen", "",
      "Lets all noted users be read anew; answers how many."},
     {"mirror", -2, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(8), 0, cmd_legacy_mirror, NULL, "unseen", "[RESET]",
      "How the mirror is; RESET accepts what it has left out."},
-    {"note", -3, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_COPIES, 0, cmd_legacy_note, NULL, "unseen", "user [user ...]",
+    {"note", -3, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_legacy_note, NULL, "unseen",
+     "user [user ...]",
      "Notes users to be migrated; answers how many were not noted before, and how many are not for they were "
      "forgotten."},
-    {"pause", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_pause, NULL, "unseen", "",
+    {"pause", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_pause, NULL, "unseen", "",
      "Pauses the migration, also over restarts."},
     {"problems", -2, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(2048), 0, cmd_legacy_problems, NULL, "unseen",
      "[count]", "Keys of the old Redis that could not be taken over, newest first."},
-    {"renote", -3, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_COPIES, 0, cmd_legacy_renote, NULL, "unseen",
+    {"renote", -3, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_legacy_renote, NULL, "unseen",
      "user [user ...]", "Notes users also when they were forgotten."},
-    {"resume", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE, 0, cmd_legacy_resume, NULL, "unseen", "", "Ends the pause."},
+    {"resume", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_resume, NULL, "unseen", "",
+     "Ends the pause."},
     {"state", -3, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_COPIES, 0, cmd_legacy_state, NULL, "unseen",
      "user [user ...]", "Where each user stands: none, waiting, migrated, left or forgotten."},
     {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(16), 0, cmd_legacy_status, NULL, "unseen", "",
      "How far the migration is."},
+    {0},
+};
+
+static const struct command replica_subs[] = {
+    {"meet", 5, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_meet, NULL, "unseen", "term node address",
+     "Says that a node is the primary of a term; answers this one's term, node and role."},
+    {"merge", 6, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_replica_merge, NULL, "unseen",
+     "node run to events", "Records what only an old primary has, each event once; for unseen rejoin."},
+    {"promote", -2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_promote, NULL, "unseen", "[FORCE]",
+     "Makes this replica the primary, once it has all that the old one has, if that answers."},
+    {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(16), 0, cmd_replica_status, NULL, "unseen", "",
+     "Who this node is, whom it follows, and who follows it."},
+    {"stepdown", 5, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_stepdown, NULL, "unseen", "term node address",
+     "Takes no more writes, for a node that becomes the primary; answers the newest event, once it is durable."},
     {0},
 };
 
@@ -139,8 +156,8 @@ const struct command command_table[] = {
      "How far the reading from Kafka is, in all and by partition."},
     {"legacy", -2, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(8), 0, NULL, legacy_subs, "unseen", "subcommand",
      "Users who come from another Redis."},
-    {"load", -2, ROLE_LOAD, CMD_WRITE | CMD_ADMIN | CMD_COPIES, 0, cmd_load, NULL, "unseen", "parcel [parcel ...]",
-     "Unites users of unseen export with what is here, once durable; for unseen load."},
+    {"load", -2, ROLE_LOAD, CMD_WRITE | CMD_PRIMARY | CMD_ADMIN | CMD_COPIES, 0, cmd_load, NULL, "unseen",
+     "parcel [parcel ...]", "Unites users of unseen export with what is here, once durable; for unseen load."},
     {"months", 1, ROLE_WATCH, CMD_READONLY | CMD_REPLY(96), 0, cmd_months, NULL, "unseen", "", "The stored months."},
     {"multi", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_multi, NULL, "transactions", "",
      "Queues the commands that follow, until EXEC. They run one by one."},
@@ -151,10 +168,14 @@ const struct command command_table[] = {
      "user unix_ms item [item ...]", "Records items as played at a time."},
     {"quit", -1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_quit, NULL, "connection", "",
      "Closes the connection."},
+    {"replica", -2, ROLE_WATCH, CMD_ADMIN, 0, NULL, replica_subs, "unseen", "subcommand",
+     "About a second machine that holds the same."},
     {"reset", 1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_reset, NULL, "connection", "",
      "Makes the connection as good as new."},
     {"ring", -1, ROLE_WATCH, CMD_READONLY | CMD_REPLY(56), 0, cmd_ring, ring_subs, "unseen", "",
      "The slots of staged plays."},
+    {"role", 1, ROLE_WATCH, CMD_LOADING | CMD_FAST | CMD_REPLY(4), 0, cmd_role, NULL, "server", "",
+     "Whether this is a primary (master) with its replicas, or a replica (slave) with its primary."},
     {"seen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
      "For each item 1 when the user has seen it, else 0."},
     {"select", 2, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index",
@@ -345,6 +366,9 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
     }
     if (service_dedup(&s->conn) == NULL && (row->flags & CMD_LOADING) == 0) {
         return reject(s, resp_client_refuse(s, "LOADING Redis is loading the dataset in memory"));
+    }
+    if ((row->flags & CMD_PRIMARY) != 0 && role_may_write(service_dedup(&s->conn)->role, &err) < 0) {
+        return reject(s, resp_client_refuse_err(s, &err));
     }
     if ((row->flags & CMD_RECORD) == 0 && s->pending > 0) {
         return OUTCOME_AGAIN;

@@ -224,6 +224,10 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
 {
     struct slice items[DELIVER_MAX];
     uint64_t chosen[DELIVER_MAX];
+    struct err err;
+    if (request_may_write(l->dedup, rq, &err) < 0) { /* no more, since it was asked */
+        return request_fail(l, rq, &err);
+    }
     size_t i = request_next_unseen(rq, 0);
     for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
         items[k] = rq->items[i];

@@ -1,4 +1,5 @@
 /* The rules of requests, in the words that every edge says. */
+#include "dedup/role.h"
 #include "service/impl.h"
 
 const char *const question_forms[QUESTION_FORMS] = {"items", "indexes", "bitmap"};
@@ -36,4 +37,10 @@ int request_check(const struct request *rq, struct err *err)
         code = err_set(err, ERR_INVALID, "%zu ids are too many: a command takes at most %d", rq->n, ITEMS_MAX);
     }
     return code;
+}
+
+int request_may_write(const struct dedup *d, const struct request *rq, struct err *err)
+{
+    bool writes = rq->deliver || rq->kind == REQUEST_PLAY || rq->kind == REQUEST_DELIVERY || rq->kind == REQUEST_FORGET;
+    return writes ? role_may_write(d->role, err) : 0;
 }

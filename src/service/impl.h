@@ -8,6 +8,10 @@
 /* check.c: all rules that need nothing but the request. Items are hashed, and so checked, by whoever needs that. */
 int request_check(const struct request *rq, struct err *err);
 
+/* The same: ERR_REPLICA when it changes what is remembered of a user, and that is another node's to do. Scroll sessions
+ * are each node's own. */
+int request_may_write(const struct dedup *d, const struct request *rq, struct err *err);
+
 /* A late request: the first member of what its kind keeps.
  *
  * A source has it from late_leave() until late_arrived(). Whoever asked may be gone before that (service_end()), or the

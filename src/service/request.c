@@ -273,7 +273,8 @@ enum request_state service_submit(struct conn *c, struct request *rq)
     };
     struct service_loop *l = service_of(c);
     struct err err;
-    if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0) {
+    if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0 ||
+        request_may_write(l->dedup, rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);

@@ -5,6 +5,7 @@ libunseen_a_SOURCES += \
 	src/store/feed.c \
 	src/store/feed.h \
 	src/store/copy.h \
+	src/store/node.c \
 	src/store/node.h \
 	src/store/positions.h \
 	src/store/tombstones.c \

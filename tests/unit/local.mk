@@ -63,6 +63,7 @@ unit_tests = \
 	tests/unit/test_resp_writer \
 	tests/unit/test_ring \
 	tests/unit/test_schema \
+	tests/unit/test_role \
 	tests/unit/test_seal \
 	tests/unit/test_serve_backup \
 	tests/unit/test_server \

@@ -20,6 +20,7 @@
 #include "cli/serve/serve_config.h"
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
+#include "dedup/role.h"
 #include "dedup/sessions.h"
 #include "grpc/grpc.h"
 #include "http/http.h"
@@ -179,7 +180,10 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     }
     log_start(cfg); /* not before: whoever can't start says why in one line */
     dedup_init(dedup, store, cfg);
-    rc = start_sessions(dedup, err);
+    rc = role_new(cfg, store, &dedup->role, err);
+    if (rc == 0) {
+        rc = start_sessions(dedup, err);
+    }
     if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
@@ -187,7 +191,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = read_through_start(dedup, &dedup->read_through, err);
     }
     if (rc == 0) {
-        rc = mirror_start(cfg, store, &dedup->mirror, err);
+        rc = mirror_start(cfg, store, dedup->role, &dedup->mirror, err);
     }
     if (rc == 0) {
         rc = kafka_start(dedup, &dedup->kafka, err);
@@ -278,6 +282,7 @@ static int serve(struct serve_config *config, struct err *err)
     kafka_free(dedup.kafka);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
+    role_free(dedup.role);
     if (rc == 0) {
         log_info("stopped", "");
     }

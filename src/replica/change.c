@@ -1,0 +1,422 @@
+#include "replica/change.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "dedup/role.h"
+#include "net/client.h"
+#include "replica/change_impl.h"
+#include "replica/follower.h"
+#include "replica/replica.h"
+#include "store/feed.h"
+#include "store/positions.h"
+
+enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24 };
+
+struct changer {
+    struct replica *r;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool stop;
+    struct change *first, **end;
+
+    /* the thread's own: whom to tell of this node's term; "": nobody */
+    char herald[NODE_ADDRESS_TEXT], own[NODE_ADDRESS_TEXT];
+};
+
+bool change_read_id(struct slice text, uint64_t *id)
+{
+    *id = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
+            return false;
+        }
+        *id = *id << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return text.len == NODE_TEXT - 1 && *id != 0;
+}
+
+/* --- the other node --- */
+
+/* An answer, in `reply`, or an error: ERR_INVALID is the other's own. */
+static int call(struct changer *c, const char *address, const char *verb, uint64_t term, int patience_ms,
+                struct client **client, const struct reply **reply, struct err *err)
+{
+    const struct config *cfg = c->r->cfg;
+    struct store_node now;
+    char term_text[TERM_TEXT], id[ID_TEXT];
+    const struct client_how how = {cfg->replica_user, cfg->replica_password, tls_files_to_connect(config_now(cfg)),
+                                   CHANGE_ANSWER_MS};
+    int rc = client_connect_as(address, &how, client, err);
+    if (rc < 0) {
+        return rc;
+    }
+    client_be_patient(*client, patience_ms);
+    role_look(c->r->dedup->role, &now);
+    snprintf(term_text, sizeof term_text, "%" PRIu64, term);
+    snprintf(id, sizeof id, "%016" PRIx64, now.node);
+    const struct slice words[] = {slice_str("REPLICA"), slice_str(verb), slice_str(term_text), slice_str(id),
+                                  slice_str(c->own)};
+    return client_call(*client, words, 5, reply, err);
+}
+
+/* The old primary takes no writes any more, and *last is the newest of its events. */
+static int ask_to_step_down(struct changer *c, const char *address, uint64_t term, uint64_t *last, struct err *err)
+{
+    struct client *client = NULL;
+    const struct reply *reply;
+    int64_t seq = 0;
+    int rc = call(c, address, "STEPDOWN", term, CHANGE_STEPDOWN_MS, &client, &reply, err);
+    if (rc == 0 && (!reply_integer(reply, &seq) || seq < 0)) {
+        rc = err_set(err, ERR_INVALID, "%s answered REPLICA STEPDOWN with something else than a number", address);
+    }
+    *last = (uint64_t)seq;
+    client_close(client);
+    return rc;
+}
+
+/* The old primary may be back, and knows of nothing. Whoever has met a higher term says so, and then that holds. */
+static void herald(struct changer *c)
+{
+    struct store_node now;
+    role_look(c->r->dedup->role, &now);
+    if (now.role != NODE_PRIMARY) {
+        c->herald[0] = '\0';
+        return;
+    }
+    struct client *client = NULL;
+    const struct reply *reply;
+    struct err err = {0};
+    int64_t term;
+    int rc = call(c, c->herald, "MEET", now.term, CHANGE_ANSWER_MS, &client, &reply, &err);
+    if (rc == 0 && reply->n == 3 && reply_integer(&reply->items[0], &term)) {
+        uint64_t node = 0;
+        log_info("the old primary has heard of this one", "address=%s its_term=%" PRId64, log_quote_str(c->herald),
+                 term);
+        if ((uint64_t)term > now.term && change_read_id(reply->items[1].text, &node)) {
+            role_meet(c->r->dedup->role, (uint64_t)term, node, c->herald, &err);
+        }
+        c->herald[0] = '\0';
+    }
+    client_close(client);
+}
+
+/* --- what is waited for in the store --- */
+
+void change_wait(struct change_wait *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    while (!w->done) {
+        pthread_cond_wait(&w->wake, &w->mutex);
+    }
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void change_tell(struct change_wait *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void on_batch(struct store_batch *batch)
+{
+    change_tell(batch->owner);
+}
+
+int change_record(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct change_wait w = CHANGE_WAIT_INIT;
+    batch->done = on_batch;
+    batch->owner = &w;
+    batch->err = (struct err){0};
+    store->ops->record(store, batch);
+    change_wait(&w);
+    return batch->err.code < 0 ? (*err = batch->err).code : 0;
+}
+
+static void on_enlisted(struct store_call *call)
+{
+    change_tell(call->owner);
+}
+
+/* --- where two primaries part --- */
+
+enum { PART_NODE, PART_RUN, PART_COMMON, PART_AT, PARTS };
+static const char *const part_names[PARTS] = {"promoted:node", "promoted:run", "promoted:common", "promoted:at"};
+
+bool change_parting(struct store *store, struct change_parting *out)
+{
+    int64_t values[PARTS] = {0};
+    bool found = store->positions != NULL;
+    for (int i = 0; found && i < PARTS; i++) {
+        found = store->positions->find(store, slice_str(part_names[i]), &values[i]) == 1;
+    }
+    *out = (struct change_parting){(uint64_t)values[PART_NODE], (uint64_t)values[PART_RUN],
+                                   (uint64_t)values[PART_COMMON], (uint64_t)values[PART_AT]};
+    return found;
+}
+
+/* What is recorded here from now on is kept for the old primary; and where that begins, for both. */
+static int part(struct replica *r, const struct follower_state *f, struct err *err)
+{
+    struct store *store = r->store;
+    if (f->node == 0) {
+        return 0; /* it never heard of it */
+    }
+    char name[FEED_NAME_MAX];
+    struct change_wait w = CHANGE_WAIT_INIT;
+    snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, f->node);
+    struct feed_enlist enlist = {.call = {.done = on_enlisted, .owner = &w}, .consumer = name};
+    store->feed->enlist(store, &enlist);
+    change_wait(&w);
+    if (enlist.call.err.code < 0) {
+        return (*err = enlist.call.err).code;
+    }
+    const uint64_t values[PARTS] = {f->node, f->run, f->applied, store->feed->last(store)};
+    struct store_position positions[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        positions[i] = (struct store_position){slice_str(part_names[i]), (int64_t)values[i]};
+    }
+    struct store_batch batch = {.positions = positions, .n_positions = PARTS};
+    return change_record(store, &batch, err);
+}
+
+/* --- promotion --- */
+
+static bool is_behind(const struct follower_state *f)
+{
+    return f->last > f->applied || f->doing == FOLLOWER_LOST || f->doing == FOLLOWER_CATCHING_UP || f->age_ms < 0;
+}
+
+/* Brings here what the old primary has, if it answers. 0 also when it doesn't, and this one may be promoted all the
+ * same. */
+static int take_over(struct changer *c, struct change *ch, uint64_t term, struct follower_state *f, struct err *err)
+{
+    struct replica *r = c->r;
+    struct err why = {0};
+    uint64_t last = 0;
+    int rc = ch->was[0] != '\0' ? ask_to_step_down(c, ch->was, term, &last, &why)
+                                : err_set(&why, ERR_SYSTEM, "its address is not known");
+    if (rc == 0) {
+        rc = follower_wait(r->follower, last, CHANGE_CATCH_UP_MS, &why);
+        follower_look(r->follower, f);
+        ch->lossless = rc == 0;
+        if (rc < 0 && !ch->force) {
+            return err_set(err, ERR_LATE,
+                           "%s has stepped down, but %" PRIu64 " of its events are not here yet: promote once more, or "
+                           "with FORCE without them",
+                           ch->was, last - f->applied);
+        }
+    } else if (rc == ERR_INVALID && !ch->force) { /* it is there, and may still take writes */
+        return err_set(err, ERR_INVALID, "the old primary doesn't step down: %s", why.text);
+    } else if (is_behind(f) && !ch->force) {
+        return err_set(err, ERR_INVALID,
+                       "the old primary doesn't answer (%s), and this node lacks some of what it had: event %" PRIu64
+                       " of %" PRIu64 "%s; promote with FORCE without that",
+                       why.text, f->applied, f->last, f->age_ms < 0 ? ", and was never level" : "");
+    }
+    if (!ch->lossless) {
+        snprintf(ch->how, sizeof ch->how, "the old primary doesn't answer; this state is %" PRId64 " ms old",
+                 f->age_ms);
+    }
+    return 0;
+}
+
+static int promote(struct changer *c, struct change *ch, struct err *err)
+{
+    struct replica *r = c->r;
+    struct role *role = r->dedup->role;
+    struct store_node now;
+    int64_t began_us = clock_stopwatch_us();
+    role_look(role, &now);
+    if (now.role == NODE_PRIMARY) {
+        return err_set(err, ERR_INVALID, "this node is the primary of term %" PRIu64 " already", now.term);
+    }
+    if (now.role == NODE_FENCED && !ch->force) {
+        return err_set(err, ERR_INVALID,
+                       "another node has taken over in term %" PRIu64
+                       ": run unseen rejoin; FORCE makes this one the primary without what the other has",
+                       now.term);
+    }
+    struct follower_state f = {.age_ms = -1};
+    if (r->follower != NULL) {
+        follower_look(r->follower, &f);
+    }
+    const char *was = r->cfg->replica_of[0] != '\0' && now.address[0] == '\0' ? r->cfg->replica_of : now.address;
+    snprintf(ch->was, sizeof ch->was, "%s", was);
+    snprintf(c->own, sizeof c->own, "%s", ch->address);
+    int rc = r->follower != NULL ? take_over(c, ch, now.term + 1, &f, err) : 0;
+    if (rc == 0) {
+        follower_stop(r->follower);
+        if (r->follower != NULL) {
+            follower_look(r->follower, &f); /* it may have applied more */
+        }
+        rc = part(r, &f, err);
+        if (rc < 0 && ch->force) { /* the old one can be cloned anew */
+            log_warn("nothing is kept for the old primary", "error=%s", log_quote_str(err->text));
+            rc = 0;
+        }
+    }
+    if (rc == 0) {
+        rc = role_promote(role, now.term, err);
+    }
+    ch->waited_ms = (clock_stopwatch_us() - began_us) / 1000;
+    if (rc == 0) {
+        snprintf(c->herald, sizeof c->herald, "%s", ch->lossless ? "" : ch->was);
+        log_warn("this node is the primary now", "was=%s lossless=%d waited_ms=%" PRId64 " applied=%" PRIu64,
+                 log_quote_str(ch->was), ch->lossless, ch->waited_ms, f.applied);
+    }
+    return rc;
+}
+
+/* --- stepping down --- */
+
+/* In the store's order behind all that was taken before: once it is durable, so is that. */
+static int look_last(struct replica *r, struct change *ch, struct err *err)
+{
+    struct store_position position = {slice_str("stepdown"), (int64_t)ch->term};
+    struct store_batch batch = {.positions = &position, .n_positions = 1};
+    int rc = change_record(r->store, &batch, err);
+    ch->last = r->store->feed->last(r->store);
+    return rc;
+}
+
+static int meet(struct replica *r, struct change *ch, struct err *err)
+{
+    int rc = role_meet(r->dedup->role, ch->term, ch->node, ch->address, err);
+    return rc < 0 ? rc : 0;
+}
+
+/* --- the thread --- */
+
+static void carry_out(struct changer *c, struct change *ch)
+{
+    switch (ch->kind) {
+    case CHANGE_MEET:
+        meet(c->r, ch, &ch->err);
+        break;
+    case CHANGE_LAST:
+        look_last(c->r, ch, &ch->err);
+        break;
+    case CHANGE_PROMOTE:
+        promote(c, ch, &ch->err);
+        break;
+    case CHANGE_MERGE:
+        change_merge(c->r, ch, &ch->err);
+        break;
+    }
+    role_look(c->r->dedup->role, &ch->now);
+    ch->done(ch);
+}
+
+static void *changer_main(void *arg)
+{
+    struct changer *c = arg;
+    pthread_mutex_lock(&c->mutex);
+    while (!c->stop) {
+        struct change *ch = c->first;
+        if (ch != NULL) {
+            c->first = ch->next;
+            c->end = c->first == NULL ? &c->first : c->end;
+        }
+        pthread_mutex_unlock(&c->mutex);
+        if (ch != NULL) {
+            carry_out(c, ch);
+        } else if (c->herald[0] != '\0') {
+            herald(c);
+        }
+        pthread_mutex_lock(&c->mutex);
+        if (c->first == NULL && !c->stop) {
+            clock_cond_wait_real(&c->wake, &c->mutex, CHANGE_HERALD_MS);
+        }
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+/* A node that was promoted may have been restarted before the other one was heard of. */
+static void go_on_heralding(struct changer *c)
+{
+    struct store_node now;
+    role_look(c->r->dedup->role, &now);
+    if (now.role == NODE_PRIMARY && now.promoted) {
+        snprintf(c->herald, sizeof c->herald, "%s", c->r->cfg->replica_of);
+    }
+    snprintf(c->own, sizeof c->own, "%s", c->r->cfg->replica_address);
+}
+
+int changer_start(struct replica *r, struct changer **changer, struct err *err)
+{
+    struct changer *c = *changer = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for changes of the role");
+    }
+    c->r = r;
+    c->end = &c->first;
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->wake, NULL);
+    go_on_heralding(c);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int code = pthread_create(&c->thread, NULL, changer_main, c);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    c->started = code == 0;
+    return c->started ? 0 : err_set(err, ERR_SYSTEM, "can't start the thread of role changes: %s", strerror(code));
+}
+
+void changer_stop(struct changer *c)
+{
+    if (c == NULL || !c->started) {
+        return;
+    }
+    pthread_mutex_lock(&c->mutex);
+    c->stop = true;
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->mutex);
+    pthread_join(c->thread, NULL);
+    c->started = false;
+    for (struct change *ch = c->first, *next; ch != NULL; ch = next) {
+        next = ch->next;
+        err_set(&ch->err, ERR_CLOSED, "the server is stopping");
+        ch->done(ch);
+    }
+    c->first = NULL;
+}
+
+void changer_free(struct changer *c)
+{
+    if (c != NULL) {
+        pthread_cond_destroy(&c->wake);
+        pthread_mutex_destroy(&c->mutex);
+        free(c);
+    }
+}
+
+void changer_put(struct changer *c, struct change *change)
+{
+    change->next = NULL;
+    pthread_mutex_lock(&c->mutex);
+    bool takes = !c->stop;
+    if (takes) {
+        *c->end = change;
+        c->end = &change->next;
+        pthread_cond_signal(&c->wake);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    if (!takes) {
+        err_set(&change->err, ERR_CLOSED, "the server is stopping");
+        change->done(change);
+    }
+}

@@ -1,0 +1,74 @@
+/* What changes who a node is, or ends what another one was, and so waits for disks and for other nodes: on a thread of
+ * its own, one after the other.
+ *
+ * A promotion first asks the old primary to step down: where it answers, all that it has is here before this node takes
+ * writes, and nothing is lost. Before that it is enlisted in this node's feed (store/feed.h), so that it finds what it
+ * lacks when it rejoins, and where the two part is kept as positions (change_parting). Then the thread tells the old
+ * primary's address of the new term, until it was heard.
+ */
+#ifndef UNSEEN_REPLICA_CHANGE_H
+#define UNSEEN_REPLICA_CHANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "store/node.h"
+
+enum {
+    CHANGE_ANSWER_MS = 500,         /* an old primary that says nothing for so long is taken for dead */
+    CHANGE_STEPDOWN_MS = 3 * 1000,  /* one that has said something may take so long to step down, */
+    CHANGE_CATCH_UP_MS = 10 * 1000, /* and this node so long to apply what that has */
+    CHANGE_HERALD_MS = 1000,
+};
+
+struct replica;
+struct changer;
+
+enum change_kind {
+    CHANGE_MEET,    /* somebody says that it is the primary of a term */
+    CHANGE_LAST,    /* behind it: all that was taken before is durable, and `last` is the newest of it */
+    CHANGE_PROMOTE, /* this node becomes the primary */
+    CHANGE_MERGE,   /* events of a node that was the primary, and now rejoins */
+};
+
+struct change {
+    struct change *next;
+    enum change_kind kind;
+    uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events */
+    uint64_t run, to;
+    char address[NODE_ADDRESS_TEXT]; /* MEET: the other's; PROMOTE: how this node is reached */
+    bool force;
+    struct slice events; /* event.h */
+
+    struct err err;
+    struct store_node now; /* who this node is after it */
+    uint64_t last;
+    char was[NODE_ADDRESS_TEXT]; /* PROMOTE: the old primary's address ... */
+    bool lossless;               /* ... and whether all that it had is here */
+    char how[320];               /* if not, what is known of that */
+    int64_t waited_ms;
+
+    void (*done)(struct change *change); /* on the thread */
+    void *owner;
+};
+
+int changer_start(struct replica *r, struct changer **changer, struct err *err);
+void changer_stop(struct changer *c); /* what waits is answered: ERR_CLOSED. NULL is fine */
+void changer_free(struct changer *c);
+
+/* Any thread. change is the changer's until done(). */
+void changer_put(struct changer *c, struct change *change);
+
+/* Where this node and the primary before it part: all up to common_seq of that node and run is here, and what only this
+ * node has begins behind promoted_at_seq of its own feed. False: it was never promoted. */
+struct change_parting {
+    uint64_t node, run, common_seq, promoted_at_seq;
+};
+bool change_parting(struct store *store, struct change_parting *out);
+
+/* 16 hex digits, not 0. */
+bool change_read_id(struct slice text, uint64_t *id);
+
+#endif

@@ -1,0 +1,406 @@
+/* REPLICA MEET, PROMOTE, STEPDOWN, MERGE and STATUS: who a node is. What waits for disks and other nodes is carried out
+ * by the changer (replica/change.h); the connection waits for it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "dedup/role.h"
+#include "net/relay.h"
+#include "replica/change.h"
+#include "replica/feeder.h"
+#include "replica/follower.h"
+#include "replica/replica.h"
+#include "resp/args.h"
+#include "resp/command.h"
+#include "resp/task.h"
+
+struct role_task {
+    struct task task;
+    struct change change;
+    struct worker_relay relay;
+    struct changer *changer;
+    char events[]; /* of MERGE */
+};
+
+static struct replica *replica_of(struct resp_client *s, enum outcome *refused)
+{
+    struct replica *r = service_dedup(&s->conn)->replica;
+    if (r == NULL || r->changer == NULL) {
+        *refused = resp_client_lacks(s, "replicas");
+        return NULL;
+    }
+    return r;
+}
+
+/* Whom to name to others: as configured, else where this one listens. */
+static void own_address(struct resp_client *s, char out[NODE_ADDRESS_TEXT])
+{
+    const struct worker_pool *pool = s->conn.worker->pool;
+    snprintf(out, NODE_ADDRESS_TEXT, "%s", resp_client_config(s)->replica_address);
+    for (int i = 0; out[0] == '\0' && i < pool->listeners->n; i++) {
+        const char *address = pool->listeners->list[i].address;
+        if (strncmp(address, "unix:", 5) != 0 && strncmp(address, "http", 4) != 0) {
+            snprintf(out, NODE_ADDRESS_TEXT, "%s", address);
+        }
+    }
+}
+
+static void on_changed(struct change *change)
+{
+    task_done(change->owner);
+}
+
+static struct role_task *new_task(struct resp_client *s, struct replica *r, enum change_kind kind, size_t more,
+                                  void (*answer)(struct task *task, struct resp_client *s))
+{
+    struct role_task *t = task_new(sizeof *t + more, s, answer);
+    if (t != NULL) {
+        t->changer = r->changer;
+        t->change.kind = kind;
+        t->change.done = on_changed;
+        t->change.owner = t;
+    }
+    return t;
+}
+
+static enum outcome start(struct resp_client *s, struct role_task *t)
+{
+    if (t == NULL) {
+        return resp_client_refuse(s, "OOM out of memory");
+    }
+    changer_put(t->changer, &t->change);
+    return OUTCOME_LATER;
+}
+
+static void write_id(struct writer *w, uint64_t id)
+{
+    char text[NODE_TEXT];
+    snprintf(text, sizeof text, "%016" PRIx64, id);
+    write_str(w, id != 0 ? text : "");
+}
+
+/* Term, node and address, as MEET and STEPDOWN have them. */
+static bool read_other(struct resp_client *s, const struct slice *args, struct change *change, enum outcome *refused)
+{
+    int64_t term;
+    if (!arg_int(args[2], &term) || term < 1) {
+        *refused = resp_client_refuse(s, "ERR a term is a whole number of at least 1, got '%.*s'", arg_shown(args[2]),
+                                      args[2].data);
+    } else if (!change_read_id(args[3], &change->node)) {
+        *refused = resp_client_refuse(s, "ERR a node is 16 lower-case hex digits, got '%.*s'", arg_shown(args[3]),
+                                      args[3].data);
+    } else if (args[4].len >= NODE_ADDRESS_TEXT || memchr(args[4].data, '\0', args[4].len) != NULL) {
+        *refused = resp_client_refuse(s, "ERR an address has at most %d bytes", NODE_ADDRESS_TEXT - 1);
+    } else {
+        change->term = (uint64_t)term;
+        memcpy(change->address, args[4].data, args[4].len);
+        return true;
+    }
+    return false;
+}
+
+/* --- MEET --- */
+
+static void answer_meet(struct task *task, struct resp_client *s)
+{
+    const struct change *change = &((struct role_task *)task)->change;
+    if (change->err.code < 0) {
+        resp_client_write_err(s, &change->err);
+        return;
+    }
+    write_array(&s->writer, 3);
+    write_int(&s->writer, (int64_t)change->now.term);
+    write_id(&s->writer, change->now.node);
+    write_str(&s->writer, node_role_name(change->now.role));
+}
+
+static enum outcome meet(struct resp_client *s, const struct slice *args, void (*done)(struct change *change),
+                         void (*answer)(struct task *task, struct resp_client *s))
+{
+    enum outcome refused;
+    struct change other = {.kind = CHANGE_MEET};
+    struct replica *r = replica_of(s, &refused);
+    if (r == NULL || !read_other(s, args, &other, &refused)) {
+        return refused;
+    }
+    struct role_task *t = new_task(s, r, CHANGE_MEET, 0, answer);
+    if (t != NULL) {
+        t->change.term = other.term;
+        t->change.node = other.node;
+        memcpy(t->change.address, other.address, sizeof other.address);
+        t->change.done = done;
+    }
+    return start(s, t);
+}
+
+enum outcome cmd_replica_meet(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    return meet(s, args, on_changed, answer_meet);
+}
+
+/* --- STEPDOWN: met; then each worker hands in what it took before; then all of that is durable --- */
+
+static void answer_stepdown(struct task *task, struct resp_client *s)
+{
+    const struct change *change = &((struct role_task *)task)->change;
+    if (change->err.code < 0) {
+        resp_client_write_err(s, &change->err);
+    } else if (change->now.role == NODE_PRIMARY || change->now.leader != change->node) {
+        write_errorf(&s->writer, "ERR this node has met term %" PRIu64 ", which is not that of the one that asks",
+                     change->now.term);
+    } else {
+        write_int(&s->writer, (int64_t)change->last);
+    }
+}
+
+static struct role_task *task_of_relay(struct worker_relay *relay)
+{
+    return (struct role_task *)((char *)relay - offsetof(struct role_task, relay));
+}
+
+static bool hand_in(struct worker_relay *relay, struct worker *w)
+{
+    (void)relay;
+    if (w->service->dedup != NULL) {
+        recorder_submit(w->service);
+    }
+    return true;
+}
+
+static void look_last(struct worker_relay *relay, struct worker *w)
+{
+    (void)w;
+    struct role_task *t = task_of_relay(relay);
+    t->change.kind = CHANGE_LAST;
+    t->change.done = on_changed;
+    changer_put(t->changer, &t->change);
+}
+
+static void visit_all(struct loop_message *message, void *owner)
+{
+    worker_relay_start((struct worker_relay *)message, owner);
+}
+
+/* On the changer's thread. */
+static void on_met(struct change *change)
+{
+    struct role_task *t = change->owner;
+    if (change->err.code < 0 || change->now.role == NODE_PRIMARY) {
+        task_done(&t->task);
+        return;
+    }
+    t->relay.visit = hand_in;
+    t->relay.finish = look_last;
+    t->relay.message.deliver = visit_all;
+    loop_queue_post(&t->task.client->conn.worker->queue, &t->relay.message);
+}
+
+enum outcome cmd_replica_stepdown(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    return meet(s, args, on_met, answer_stepdown);
+}
+
+/* --- PROMOTE --- */
+
+static void answer_promote(struct task *task, struct resp_client *s)
+{
+    const struct change *change = &((struct role_task *)task)->change;
+    struct writer *w = &s->writer;
+    if (change->err.code < 0) {
+        resp_client_write_err(s, &change->err);
+        return;
+    }
+    write_map(w, 5);
+    write_str(w, "term");
+    write_int(w, (int64_t)change->now.term);
+    write_str(w, "was");
+    write_str(w, change->was);
+    write_str(w, "waited_ms");
+    write_int(w, change->waited_ms);
+    write_str(w, "lossless");
+    write_int(w, change->lossless);
+    write_str(w, "note");
+    write_str(w, change->how);
+}
+
+enum outcome cmd_replica_promote(struct resp_client *s, const struct slice *args, size_t n)
+{
+    enum outcome refused;
+    bool force = n == 3 && arg_is(args[2], "force");
+    if (n > 3 || (n == 3 && !force)) {
+        return resp_client_refuse(s, "ERR REPLICA PROMOTE takes nothing or FORCE, got '%.*s'", arg_shown(args[2]),
+                                  args[2].data);
+    }
+    struct replica *r = replica_of(s, &refused);
+    if (r == NULL) {
+        return refused;
+    }
+    struct role_task *t = new_task(s, r, CHANGE_PROMOTE, 0, answer_promote);
+    if (t != NULL) {
+        t->change.force = force;
+        own_address(s, t->change.address);
+    }
+    return start(s, t);
+}
+
+/* --- MERGE --- */
+
+static void answer_merge(struct task *task, struct resp_client *s)
+{
+    const struct change *change = &((struct role_task *)task)->change;
+    if (change->err.code < 0) {
+        resp_client_write_err(s, &change->err);
+    } else {
+        write_simple(&s->writer, "OK");
+    }
+}
+
+enum outcome cmd_replica_merge(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    enum outcome refused;
+    uint64_t node, run;
+    int64_t to;
+    if (!change_read_id(args[2], &node) || !change_read_id(args[3], &run) || !arg_int(args[4], &to) || to < 0) {
+        return resp_client_refuse(s, "ERR REPLICA MERGE takes a node and a run, 16 lower-case hex digits each, the "
+                                     "number of the last event, and the events");
+    }
+    struct replica *r = replica_of(s, &refused);
+    if (r == NULL) {
+        return refused;
+    }
+    struct role_task *t = new_task(s, r, CHANGE_MERGE, args[5].len, answer_merge);
+    if (t != NULL) {
+        t->change.node = node;
+        t->change.run = run;
+        t->change.to = (uint64_t)to;
+        memcpy(t->events, args[5].data, args[5].len);
+        t->change.events = slice_of(t->events, args[5].len);
+    }
+    return start(s, t);
+}
+
+/* --- STATUS --- */
+
+static void write_number(struct writer *w, const char *name, int64_t value)
+{
+    write_str(w, name);
+    write_int(w, value);
+}
+
+static void write_named_id(struct writer *w, const char *name, uint64_t id)
+{
+    write_str(w, name);
+    write_id(w, id);
+}
+
+static void write_replica(struct writer *w, const struct feeder_replica *p)
+{
+    write_map(w, 12);
+    write_named_id(w, "node", p->node);
+    write_str(w, "address");
+    write_str(w, p->address);
+    write_number(w, "connected", p->connected);
+    write_number(w, "seen", p->seen_ms);
+    write_number(w, "clock_apart_ms", p->clock_apart_ms);
+    write_number(w, "read", (int64_t)p->read);
+    write_number(w, "durable", (int64_t)p->durable);
+    write_str(w, "state");
+    write_str(w, feed_place_name(p->queue.place));
+    write_number(w, "events", (int64_t)p->queue.events);
+    write_number(w, "bytes", (int64_t)p->queue.bytes);
+    write_number(w, "behind_ms", p->queue.behind_ms);
+    write_number(w, "lost_since", p->queue.lost_ms);
+}
+
+static void write_follower(struct writer *w, const struct follower_state *f)
+{
+    write_map(w, 12);
+    write_str(w, "state");
+    write_str(w, follower_doing_name(f->doing));
+    write_str(w, "primary");
+    write_str(w, f->primary);
+    write_named_id(w, "node", f->node);
+    write_named_id(w, "run", f->run);
+    write_number(w, "applied", (int64_t)f->applied);
+    write_number(w, "last", (int64_t)f->last);
+    write_number(w, "age_ms", f->age_ms);
+    write_number(w, "clock_apart_ms", f->clock_apart_ms);
+    write_number(w, "events", (int64_t)f->events);
+    write_number(w, "users", (int64_t)f->users);
+    write_number(w, "reconnects", (int64_t)f->reconnects);
+    write_str(w, "problem");
+    write_str(w, f->problem);
+}
+
+enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    static const char *const modes[] = {"local", "replica", "replica-strict"};
+    enum outcome refused;
+    const struct replica *r = replica_of(s, &refused);
+    if (r == NULL) {
+        return refused;
+    }
+    struct store_node node;
+    struct ack_state ack = {.mode = ACK_LOCAL};
+    struct change_parting part;
+    struct feeder_replica replicas[FEEDER_REPLICAS_MAX];
+    struct follower_state follower;
+    struct err why = {0};
+    struct writer *w = &s->writer;
+    char own[NODE_ADDRESS_TEXT];
+    own_address(s, own);
+    role_look(r->dedup->role, &node);
+    role_may_write(r->dedup->role, &why);
+    if (r->ack != NULL) {
+        ack_look(r->ack, &ack);
+    }
+    change_parting(r->store, &part);
+    int n_replicas = r->feeder != NULL ? feeder_look(r->feeder, replicas) : 0;
+    write_map(w, 24);
+    write_str(w, "role");
+    write_str(w, node_role_name(node.role));
+    write_named_id(w, "node", node.node);
+    write_named_id(w, "run", node.run);
+    write_number(w, "term", (int64_t)node.term);
+    write_named_id(w, "leader", node.leader);
+    write_str(w, "leader_address");
+    write_str(w, node.address);
+    write_str(w, "address");
+    write_str(w, own);
+    write_number(w, "last", (int64_t)r->store->feed->last(r->store));
+    write_number(w, "now", clock_wall_ms());
+    write_str(w, "writes_refused");
+    write_str(w, why.text);
+    write_number(w, "promoted", node.promoted);
+    write_named_id(w, "promoted_from", part.node);
+    write_named_id(w, "promoted_from_run", part.run);
+    write_number(w, "common_seq", (int64_t)part.common_seq);
+    write_number(w, "promoted_at_seq", (int64_t)part.promoted_at_seq);
+    write_str(w, "ack");
+    write_str(w, modes[ack.mode]);
+    write_number(w, "in_step", ack.in_step);
+    write_number(w, "in_step_since", ack.since_ms);
+    write_number(w, "ack_waiting", (int64_t)ack.waiting);
+    write_number(w, "ack_alone", (int64_t)ack.alone);
+    write_number(w, "ack_refused", (int64_t)ack.refused);
+    write_number(w, "fell_out", (int64_t)ack.fell_out);
+    write_str(w, "replicas");
+    write_array(w, (size_t)n_replicas);
+    for (int i = 0; i < n_replicas; i++) {
+        write_replica(w, &replicas[i]);
+    }
+    write_str(w, "follower");
+    if (r->follower == NULL) {
+        write_map(w, 0);
+    } else {
+        follower_look(r->follower, &follower);
+        write_follower(w, &follower);
+    }
+    return OUTCOME_ANSWERED;
+}
