@@ -146,6 +146,9 @@ static enum lease_ask elect(struct lease_state *s, const struct lease_self *self
     if (s->failover != FAILOVER_LOSSY && self->leader != s->value.node) {
         return read_again(s, now_ms, "the primary is gone, and this node did not follow it");
     }
+    if (self->leader == 0) {
+        return read_again(s, now_ms, "the primary is gone, and this node has followed nobody");
+    }
     int64_t since = now_ms - s->vacant_ms;
     if (since < LEASE_ELECTION_MS) {
         return rest(s, LEASE_ELECTION_MS - since, s->why);
