@@ -69,10 +69,10 @@ class Server:
             self.start()
 
     def write_config(self):
-        """Options legacy_NAME, kafka_NAME and registry_NAME stand in sections of their own, as NAME."""
+        """Options legacy_NAME, kafka_NAME, registry_NAME and replica_NAME stand in sections of their own, as NAME."""
         sections = {"": []}
         for option, value in self.options.items():
-            section, _, name = option.partition("_") if option.startswith(("legacy_", "kafka_", "registry_")) else ("", "", option)
+            section, _, name = option.partition("_") if option.startswith(("legacy_", "kafka_", "registry_", "replica_")) else ("", "", option)
             sections.setdefault(section, []).append(f"{name} = {value}\n")
         self.config.write_text("".join((f"[{section}]\n" if section else "") + "".join(lines)
                                        for section, lines in sections.items()))

@@ -86,6 +86,9 @@ static int promote(void *arg, uint64_t term, struct err *err)
 int serve_lease_new(struct dedup *dedup, struct err *err)
 {
     const struct lease_hooks hooks = {.look = look, .hold = hold, .met = met, .promote = promote, .arg = dedup};
+    if (dedup->role == NULL && dedup->cfg->replica_failover != FAILOVER_NO) {
+        return err_set(err, ERR_INVALID, "replica_failover is given, but this engine of the store knows no roles");
+    }
     return lease_new(dedup->cfg, &hooks, &dedup->lease, err);
 }
 
