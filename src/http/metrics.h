@@ -71,6 +71,7 @@ struct metrics {
     struct legacy_state migration;
     struct mirror *mirror;
     struct registry *registry;
+    struct lease *lease;
     struct feed_state consumers[FEED_CONSUMERS_MAX];
     int n_consumers;
     struct read_through *read_through;

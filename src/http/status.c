@@ -11,6 +11,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "registry/lease.h"
 #include "registry/registry.h"
 #include "service/health.h"
 #include "store/admin.h"
@@ -47,6 +48,7 @@ static json_t *figures(const struct http_request *rq)
         legacy_figures_each(&migration, add_figure, all);
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
         registry_figures_each(rq->dedup->registry, add_figure, all);
+        lease_figures_each(rq->dedup->lease, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
         struct kafka_state kafka;
         kafka_look(rq->dedup->kafka, &kafka, NULL, 0);

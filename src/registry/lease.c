@@ -72,8 +72,8 @@ static void publish(struct lease *l)
     char cause[LEASE_TEXT];
     const char *why = s->why != NULL ? s->why : held || !l->self.primary ? "" : "no lock in Consul";
     snprintf(cause, sizeof cause, "%.100s%s%.200s", why, l->trouble[0] != '\0' ? ": " : "", l->trouble);
-    if (l->hooks.until != NULL) {
-        l->hooks.until(l->hooks.arg, held ? s->until_ms : 0);
+    if (l->hooks.until != NULL && held) {
+        l->hooks.until(l->hooks.arg, s->until_ms);
     }
     if (held != l->was_held || (!held && l->self.primary && strcmp(cause, l->told) != 0)) {
         l->hooks.hold(l->hooks.arg, held ? NULL : cause);
@@ -241,6 +241,7 @@ int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct 
         return rc;
     }
     l->hooks.hold(l->hooks.arg, l->state.why);
+    snprintf(l->told, sizeof l->told, "%s", l->state.why); /* nothing to tell of yet */
     *lease = l;
     return 0;
 }

@@ -27,7 +27,8 @@ struct lease_hooks {
     /* No writes are to be taken, and why; NULL: they may be. Whatever the role is: a replica that is promoted by hand
      * waits for the lock, too. */
     void (*hold)(void *arg, const char *why);
-    /* And none at or after that moment of clock_mono_ms(), even if this thread is not heard of any more. NULL: no. */
+    /* And none at or after that moment of clock_mono_ms(), even if this thread is not heard of any more: each time that
+     * moves, and before hold(NULL). NULL: no. */
     void (*until)(void *arg, int64_t mono_ms);
     /* Another node is primary of that term, as Consul has it, and comes before this one. NULL: no. */
     void (*met)(void *arg, uint64_t term, uint64_t node, const char *address);

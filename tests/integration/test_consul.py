@@ -1,5 +1,6 @@
 """Registration and failover with a real agent of Consul."""
 import pathlib
+import signal
 import time
 
 import pytest
@@ -94,6 +95,19 @@ def test_a_session_that_is_destroyed_costs_the_lock_delay(make_server, agent):
     assert time.monotonic() - began >= DELAY - 0.5
     assert agent.key(KEY)[0] not in (None, "", session)
     assert server.stop() == 0
+
+
+def test_who_stood_still_past_the_lock_takes_no_write(make_server, agent):
+    server = primary(make_server, agent)
+    agent.until(lambda: refusal(server) is None)
+    with server.client() as c:
+        server.process.send_signal(signal.SIGSTOP)
+        c.send("PLAYED", "u", "late")
+        agent.until(lambda: not agent.key(KEY)[0])  # somebody else could have it
+        server.process.send_signal(signal.SIGCONT)
+        with pytest.raises(RespError, match="READONLY"):
+            c.read()
+    agent.until(lambda: refusal(server) is None)
 
 
 def test_of_two_primaries_one_takes_writes(make_server, agent):

@@ -274,6 +274,12 @@ static void held(void **state)
     assert_true(role_is_primary(fake.role));
     role_hold(fake.role, NULL);
     assert_int_equal(role_may_write(fake.role, &err), 0);
+    role_hold_at(fake.role, clock_mono_ms() + 60 * 60 * 1000);
+    assert_int_equal(role_may_write(fake.role, &err), 0);
+    role_hold_at(fake.role, clock_mono_ms());
+    assert_refused("this node's lock has ended");
+    role_hold_at(fake.role, 0);
+    assert_int_equal(role_may_write(fake.role, &err), 0);
 }
 
 int main(void)

@@ -35,6 +35,12 @@ static void hold(void *arg, const char *why)
     role_hold(dedup->role, why);
 }
 
+static void until(void *arg, int64_t mono_ms)
+{
+    const struct dedup *dedup = arg;
+    role_hold_at(dedup->role, mono_ms);
+}
+
 static void met(void *arg, uint64_t term, uint64_t node, const char *address)
 {
     const struct dedup *dedup = arg;
@@ -85,7 +91,8 @@ static int promote(void *arg, uint64_t term, struct err *err)
 
 int serve_lease_new(struct dedup *dedup, struct err *err)
 {
-    const struct lease_hooks hooks = {.look = look, .hold = hold, .met = met, .promote = promote, .arg = dedup};
+    const struct lease_hooks hooks = {
+        .look = look, .hold = hold, .until = until, .met = met, .promote = promote, .arg = dedup};
     if (dedup->role == NULL && dedup->cfg->replica_failover != FAILOVER_NO) {
         return err_set(err, ERR_INVALID, "replica_failover is given, but this engine of the store knows no roles");
     }
