@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "dedup/role.h"
 #include "store/admin.h"
 #include "store/feed.h"
