@@ -59,6 +59,7 @@ dist_docs_DATA = \
 	docs/page.png \
 	docs/performance.md \
 	docs/registries.md \
+	docs/replicas.md \
 	docs/scale.md \
 	docs/store.md
 
