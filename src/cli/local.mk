@@ -35,6 +35,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve_backup.h \
 	src/cli/serve/serve_config.c \
 	src/cli/serve/serve_config.h \
+	src/cli/serve/serve_lease.c \
+	src/cli/serve/serve_lease.h \
 	src/cli/serve/serve_watch.c \
 	src/cli/serve/serve_watch.h \
 	src/cli/lib/server.c \

@@ -28,6 +28,7 @@ struct kafka;
 struct replica;
 struct role;
 struct registry;
+struct lease;
 struct mirror;
 struct sessions;
 struct legacy;
@@ -41,6 +42,7 @@ struct dedup {
     struct legacy *legacy;             /* src/legacy/; NULL when there is no other Redis to come from */
     struct read_through *read_through; /* the same: questions to it */
     struct mirror *mirror;             /* src/legacy/; NULL when it is off */
+    struct lease *lease;               /* src/registry/; NULL without failover by Consul */
     struct registry *registry;         /* src/registry/; NULL when it registers nowhere */
     struct kafka *kafka;               /* src/kafka/; NULL when no brokers are configured */
     struct role *role;                 /* dedup/role.h; NULL: this node takes writes */

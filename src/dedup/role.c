@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "store/admin.h"
 #include "store/stats.h"
@@ -23,7 +24,8 @@ struct role {
     struct store_node now;
     char held[WHY_TEXT]; /* "": writes are not held */
     atomic_bool refuses; /* held, or not a primary */
-    atomic_int role;     /* enum node_role */
+    _Atomic int64_t hold_at_ms;
+    atomic_int role; /* enum node_role */
     atomic_int n_listeners;
     struct {
         void (*changed)(void *arg, enum node_role now);
@@ -166,7 +168,12 @@ void role_look(const struct role *r, struct store_node *out)
 
 int role_may_write(const struct role *r, struct err *err)
 {
-    if (r == NULL || !atomic_load_explicit(&r->refuses, memory_order_acquire)) {
+    if (r == NULL) {
+        return 0;
+    }
+    int64_t hold_at = atomic_load_explicit(&r->hold_at_ms, memory_order_acquire);
+    bool over = hold_at != 0 && clock_mono_ms() >= hold_at;
+    if (!over && !atomic_load_explicit(&r->refuses, memory_order_acquire)) {
         return 0;
     }
     struct store_node node;
@@ -177,7 +184,10 @@ int role_may_write(const struct role *r, struct err *err)
     pthread_mutex_unlock((pthread_mutex_t *)&r->lock);
     const char *address = node.address[0] != '\0' ? node.address : node.role == NODE_REPLICA ? r->of : "";
     if (node.role == NODE_PRIMARY) {
-        return held[0] == '\0' ? 0 : err_set(err, ERR_REPLICA, "%s", held); /* it may be released by now */
+        if (held[0] == '\0' && !over) {
+            return 0; /* it was released by now */
+        }
+        return err_set(err, ERR_REPLICA, "%s", held[0] != '\0' ? held : "this node's lock has ended");
     }
     if (node.role == NODE_FENCED) {
         return err_set(err, ERR_REPLICA,
@@ -197,6 +207,11 @@ void role_hold(struct role *r, const char *why)
     snprintf(r->held, sizeof r->held, "%s", why != NULL ? why : "");
     atomic_store(&r->refuses, r->now.role != NODE_PRIMARY || r->held[0] != '\0');
     pthread_mutex_unlock(&r->lock);
+}
+
+void role_hold_at(struct role *r, int64_t mono_ms)
+{
+    atomic_store(&r->hold_at_ms, mono_ms);
 }
 
 int role_listen(struct role *r, void (*changed)(void *arg, enum node_role now), void *arg)

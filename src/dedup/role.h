@@ -26,6 +26,8 @@ bool role_is_primary(const struct role *r); /* NULL: it is */
 
 /* A hold on writes beside the role (a lease that has ended): ERR_REPLICA with that text, until released (NULL). */
 void role_hold(struct role *r, const char *why);
+/* The same by itself, at that moment of clock_mono_ms(): whoever would hold may not be heard of by then. 0: never. */
+void role_hold_at(struct role *r, int64_t mono_ms);
 
 void role_look(const struct role *r, struct store_node *out);
 
@@ -38,8 +40,8 @@ int role_meet(struct role *r, uint64_t term, uint64_t node, const char *address,
 int role_promote(struct role *r, uint64_t above, struct err *err);
 int role_follow(struct role *r, uint64_t term, uint64_t leader, const char *address, struct err *err);
 
-/* Told of each change, on the thread that made it; must not wait. Of a promotion before any write is taken. One listener
- * each of eight, and none is taken back: arg outlives the role's changes. */
+/* Told of each change, on the thread that made it; must not wait. Of a promotion before any write is taken. One
+ * listener each of eight, and none is taken back: arg outlives the role's changes. */
 int role_listen(struct role *r, void (*changed)(void *arg, enum node_role now), void *arg);
 
 #endif

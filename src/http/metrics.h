@@ -72,6 +72,7 @@ struct metrics {
     struct mirror *mirror;
     const struct dedup *dedup;
     struct registry *registry;
+    struct lease *lease;
     struct feed_state consumers[FEED_CONSUMERS_MAX];
     int n_consumers;
     struct read_through *read_through;

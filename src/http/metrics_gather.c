@@ -146,6 +146,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->mirror = rq->dedup->mirror;
     m->registry = rq->dedup->registry;
     m->dedup = rq->dedup;
+    m->lease = rq->dedup->lease;
     m->n_consumers = feed_look(store, m->consumers);
     m->read_through = rq->dedup->read_through;
     m->sessions = rq->dedup->sessions;

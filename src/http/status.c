@@ -12,6 +12,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "registry/lease.h"
 #include "registry/registry.h"
 #include "replica/figures.h"
 #include "replica/follower.h"
@@ -52,6 +53,7 @@ static json_t *figures(const struct http_request *rq)
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
         registry_figures_each(rq->dedup->registry, add_figure, all);
         replica_figures_each(rq->dedup, add_figure, all);
+        lease_figures_each(rq->dedup->lease, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
         struct kafka_state kafka;
         kafka_look(rq->dedup->kafka, &kafka, NULL, 0);

@@ -2,6 +2,12 @@ libunseen_a_SOURCES += \
 	src/registry/agent.h \
 	src/registry/consul.c \
 	src/registry/consul.h \
+	src/registry/lease.c \
+	src/registry/lease.h \
+	src/registry/lease_state.c \
+	src/registry/lease_state.h \
+	src/registry/lease_wire.c \
+	src/registry/lease_wire.h \
 	src/registry/registry.c \
 	src/registry/registry.h
 if WITH_CURL

@@ -13,6 +13,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "registry/lease.h"
 #include "registry/registry.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -170,6 +171,12 @@ static void add_registry(struct buf *out, const struct resp_client *s)
         registry_look(dedup->registry, &status);
         buf_addf(out, "registry_state:%s\r\nregistry_cause:%s\r\n", registry_doing_name(status.doing), status.cause);
         registry_figures_each(dedup->registry, add_stat, out);
+        struct lease_status lease;
+        lease_look(dedup->lease, &lease);
+        if (lease.on) {
+            buf_addf(out, "failover_cause:%s\r\n", lease.cause);
+            lease_figures_each(dedup->lease, add_stat, out);
+        }
     }
 }
 

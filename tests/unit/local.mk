@@ -47,6 +47,7 @@ unit_tests = \
 	tests/unit/test_kafka_message \
 	tests/unit/test_late \
 	tests/unit/test_kafka \
+	tests/unit/test_lease \
 	tests/unit/test_legacy \
 	tests/unit/test_liveness \
 	tests/unit/test_logins \

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "dedup/role.h"
 #include "store/admin.h"
 #include "store/stats.h"
@@ -263,6 +264,12 @@ static void held(void **state)
     assert_refused("the lease has ended");
     assert_true(role_is_primary(fake.role));
     role_hold(fake.role, NULL);
+    assert_int_equal(role_may_write(fake.role, &err), 0);
+    role_hold_at(fake.role, clock_mono_ms() + 60 * 60 * 1000);
+    assert_int_equal(role_may_write(fake.role, &err), 0);
+    role_hold_at(fake.role, clock_mono_ms());
+    assert_refused("this node's lock has ended");
+    role_hold_at(fake.role, 0);
     assert_int_equal(role_may_write(fake.role, &err), 0);
 }
 

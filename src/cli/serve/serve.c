@@ -18,6 +18,7 @@
 #include "cli/lib/options.h"
 #include "cli/lib/versions.h"
 #include "cli/serve/serve_config.h"
+#include "cli/serve/serve_lease.h"
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
 #include "dedup/role.h"
@@ -28,6 +29,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "registry/lease.h"
 #include "registry/registry.h"
 #include "replica/clone_mark.h"
 #include "replica/replica.h"
@@ -209,6 +211,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = registry_new(cfg, is_well, server_pool(server), &dedup->registry, err);
     }
     if (rc == 0) {
+        rc = serve_lease_new(dedup, err);
+    }
+    if (rc == 0) {
         rc = server_attach(server, dedup, err);
     }
     if (rc == 0) {
@@ -216,6 +221,11 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     }
     if (rc == 0) {
         rc = register_server(dedup, server, err);
+    }
+    if (rc == 0) {
+        char address[SERVER_ADDRESS_TEXT] = "";
+        server_address(server, 0, address, sizeof address);
+        rc = serve_lease_start(dedup, address, err);
     }
     if (rc == 0) {
         log_ready(dedup, server, started_us);
@@ -275,6 +285,7 @@ static int serve(struct serve_config *config, struct err *err)
         stop_long_work(dedup.store);
     }
     server_stop(server);
+    lease_stop(dedup.lease); /* nothing is written here any more: another one may at once */
     replica_stop(dedup.replica);
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
@@ -287,6 +298,7 @@ static int serve(struct serve_config *config, struct err *err)
     grpc_free(grpc);
     http_free(http);
     registry_free(dedup.registry);
+    lease_free(dedup.lease);
     read_through_free(dedup.read_through);
     mirror_free(dedup.mirror);
     kafka_free(dedup.kafka);

@@ -1,0 +1,113 @@
+#include "cli/serve/serve_lease.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "dedup/role.h"
+#include "registry/lease.h"
+#include "replica/change.h"
+#include "replica/follower.h"
+#include "replica/replica.h"
+
+static char own_address[LEASE_ADDRESS]; /* set before the thread starts */
+
+static void look(void *arg, struct lease_self *out)
+{
+    const struct dedup *dedup = arg;
+    struct store_node now;
+    role_look(dedup->role, &now);
+    *out = (struct lease_self){
+        .primary = now.role == NODE_PRIMARY, .node = now.node, .term = now.term, .address = own_address};
+    if (now.role == NODE_REPLICA && dedup->replica != NULL && dedup->replica->follower != NULL) {
+        struct follower_state f;
+        follower_look(dedup->replica->follower, &f);
+        out->leader = f.node;
+        out->seq = f.applied;
+    }
+}
+
+static void hold(void *arg, const char *why)
+{
+    const struct dedup *dedup = arg;
+    role_hold(dedup->role, why);
+}
+
+static void until(void *arg, int64_t mono_ms)
+{
+    const struct dedup *dedup = arg;
+    role_hold_at(dedup->role, mono_ms);
+}
+
+static void met(void *arg, uint64_t term, uint64_t node, const char *address)
+{
+    const struct dedup *dedup = arg;
+    struct err err = {0};
+    if (role_meet(dedup->role, term, node, address, &err) < 0) {
+        log_error("Consul names another primary, and this node can't write that down", "error=%s",
+                  log_quote_str(err.text));
+    }
+}
+
+struct promotion {
+    struct change change; /* first */
+    pthread_mutex_t mutex;
+    pthread_cond_t ended;
+    bool done;
+};
+
+static void on_changed(struct change *change)
+{
+    struct promotion *p = change->owner;
+    pthread_mutex_lock(&p->mutex);
+    p->done = true;
+    pthread_cond_signal(&p->ended);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* As REPLICA PROMOTE FORCE does it: with the lock in hand the old primary may take no writes, and whether something
+ * would be missing here was decided before. */
+static int promote(void *arg, uint64_t term, struct err *err)
+{
+    const struct dedup *dedup = arg;
+    if (dedup->replica == NULL || dedup->replica->changer == NULL) {
+        return role_promote(dedup->role, term - 1, err);
+    }
+    struct promotion p = {.change = {.kind = CHANGE_PROMOTE, .force = true, .done = on_changed, .owner = &p},
+                          .mutex = PTHREAD_MUTEX_INITIALIZER,
+                          .ended = PTHREAD_COND_INITIALIZER};
+    snprintf(p.change.address, sizeof p.change.address, "%s", own_address);
+    changer_put(dedup->replica->changer, &p.change);
+    pthread_mutex_lock(&p.mutex);
+    while (!p.done) {
+        pthread_cond_wait(&p.ended, &p.mutex);
+    }
+    pthread_mutex_unlock(&p.mutex);
+    *err = p.change.err;
+    return p.change.err.code;
+}
+
+int serve_lease_new(struct dedup *dedup, struct err *err)
+{
+    const struct lease_hooks hooks = {
+        .look = look, .hold = hold, .until = until, .met = met, .promote = promote, .arg = dedup};
+    if (dedup->role == NULL && dedup->cfg->replica_failover != FAILOVER_NO) {
+        return err_set(err, ERR_INVALID, "replica_failover is given, but this engine of the store knows no roles");
+    }
+    return lease_new(dedup->cfg, &hooks, &dedup->lease, err);
+}
+
+int serve_lease_start(const struct dedup *dedup, const char *address, struct err *err)
+{
+    if (dedup->lease == NULL) {
+        return 0;
+    }
+    const char *given = dedup->cfg->replica_address;
+    snprintf(own_address, sizeof own_address, "%s", given[0] != '\0' ? given : address);
+    if (dedup->replica != NULL && dedup->replica->ack != NULL) {
+        ack_set_gatekeeper(dedup->replica->ack, lease_may_go_alone, lease_in_step_again, dedup->lease);
+    }
+    return lease_start(dedup->lease, err);
+}

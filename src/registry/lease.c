@@ -1,0 +1,350 @@
+/* The thread goes round: what lease_state.h wants to know is asked, and writes are held or let go as it says. No
+ * request lasts beyond the moment when they must be held, and no rest does. */
+#include "registry/lease.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/heartbeat.h"
+#include "base/log.h"
+#include "registry/agent.h"
+#include "registry/lease_wire.h"
+
+enum { CALL_MS = 3000, REST_MS = 50 /* the role, and what is to be recorded, are looked at so often */ };
+
+/* What ack.h has said since the start. */
+enum step { STEP_UNKNOWN, STEP_IN, STEP_OUT };
+
+struct lease {
+    const struct config *cfg;
+    struct lease_hooks hooks;
+    struct agent *agent;
+    struct heartbeat heartbeat;
+    pthread_t thread;
+    bool started;
+
+    /* The thread's. */
+    struct lease_state state;
+    struct lease_self self;
+    struct buf reply;
+    char trouble[LEASE_TEXT]; /* of the last request; "": there was an answer */
+    char told[LEASE_TEXT];    /* the cause in the log */
+    bool was_held;
+
+    pthread_mutex_t mutex; /* guards: */
+    pthread_cond_t changed;
+    enum step step;
+    uint64_t step_version; /* of what was said last, and of what the key was last looked at for */
+    uint64_t step_seen;
+    bool may_go_alone;
+    bool stopping;
+    struct lease_status status;
+};
+
+/* --- what is known of this node --- */
+
+static void look(struct lease *l)
+{
+    struct lease_self *self = &l->self;
+    *self = (struct lease_self){.address = ""};
+    l->hooks.look(l->hooks.arg, self);
+    pthread_mutex_lock(&l->mutex);
+    const struct lease_value *v = &l->state.value;
+    bool was = l->state.readable && v->node == self->node && v->term == self->term && v->in_step;
+    if (!self->primary) {
+        l->step = STEP_UNKNOWN;
+    }
+    self->in_step = l->step == STEP_UNKNOWN ? was : l->step == STEP_IN;
+    l->step_seen = l->step_version;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+/* Writes are held or let go, and whoever looks or waits is told. */
+static void publish(struct lease *l)
+{
+    struct lease_state *s = &l->state;
+    int64_t now = clock_mono_ms();
+    bool held = lease_may_write(s, now);
+    char cause[LEASE_TEXT];
+    const char *why = s->why != NULL ? s->why : held || !l->self.primary ? "" : "no lock in Consul";
+    snprintf(cause, sizeof cause, "%.100s%s%.200s", why, l->trouble[0] != '\0' ? ": " : "", l->trouble);
+    if (l->hooks.until != NULL && held) {
+        l->hooks.until(l->hooks.arg, s->until_ms);
+    }
+    if (held != l->was_held || (!held && l->self.primary && strcmp(cause, l->told) != 0)) {
+        l->hooks.hold(l->hooks.arg, held ? NULL : cause);
+    }
+    if (held && !l->was_held) {
+        log_info("the lock in Consul is held", "term=%" PRIu64, s->value.term);
+    } else if (!held && l->was_held) {
+        log_error("the lock in Consul ends: no writes are taken", "cause=%s", log_quote_str(cause));
+    } else if (cause[0] != '\0' && strcmp(cause, l->told) != 0) {
+        log_warn("failover waits", "cause=%s", log_quote_str(cause));
+    }
+    snprintf(l->told, sizeof l->told, "%s", cause);
+
+    pthread_mutex_lock(&l->mutex);
+    l->status.lost += l->was_held && !held;
+    l->status.held = held;
+    l->status.left_ms = held ? s->until_ms - now : 0;
+    l->status.in_step = s->readable && s->value.in_step;
+    l->status.term = s->readable ? s->value.term : 0;
+    snprintf(l->status.cause, sizeof l->status.cause, "%s", cause);
+    /* What was asked before somebody said "in step" is no leave to go alone after that. */
+    l->may_go_alone =
+        held && l->step == STEP_OUT && l->step_seen == l->step_version && lease_is_out_of_step(s, &l->self);
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->mutex);
+    l->was_held = held;
+}
+
+/* --- one step --- */
+
+/* While this node takes writes, it must be able to hold them in time. */
+static int64_t at_most(const struct lease *l, int64_t ms)
+{
+    int64_t left = l->state.until_ms - clock_mono_ms();
+    return l->was_held && left < ms ? (left > 0 ? left : 1) : ms;
+}
+
+static void ask(struct lease *l, struct lease_answer *answer)
+{
+    struct lease_state *s = &l->state;
+    struct lease_request request;
+    struct err err = {0};
+    long status;
+    *answer = (struct lease_answer){.said = LEASE_LOST};
+    int64_t extra = s->asked == LEASE_READ ? s->wait_ms : 0;
+    int rc = lease_request(s, &l->self, l->cfg->registry_name, &request, &err);
+    if (rc == 0) {
+        rc = agent_call(l->agent, request.method, request.path, request.body, at_most(l, CALL_MS) + extra, &status,
+                        &l->reply, &err);
+    }
+    if (rc == 0) {
+        lease_reply(s, status, buf_slice(&l->reply), answer, &err);
+    }
+    snprintf(l->trouble, sizeof l->trouble, "%s", answer->said == LEASE_LOST ? err.text : "");
+    free(request.body);
+}
+
+static void promote(struct lease *l, struct lease_answer *answer)
+{
+    struct err err = {0};
+    uint64_t term = l->state.wanted.term;
+    log_warn("promoting this node: the primary's lock in Consul is this node's now", "term=%" PRIu64, term);
+    heartbeat_excuse(&l->heartbeat);
+    int rc = l->hooks.promote(l->hooks.arg, term, &err);
+    heartbeat_now(&l->heartbeat);
+    *answer = (struct lease_answer){.said = rc == 0 ? LEASE_YES : LEASE_NO};
+    snprintf(l->trouble, sizeof l->trouble, "%s", rc == 0 ? "" : err.text);
+}
+
+static void count(struct lease *l, enum lease_said said, bool promoted)
+{
+    pthread_mutex_lock(&l->mutex);
+    l->status.asked++;
+    l->status.errors += said == LEASE_LOST;
+    l->status.promotions += promoted && said == LEASE_YES;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+static void step(struct lease *l)
+{
+    struct lease_state *s = &l->state;
+    struct lease_answer answer;
+    look(l);
+    enum lease_ask what = lease_next(s, &l->self, clock_mono_ms());
+    publish(l);
+    if (what == LEASE_REST) {
+        agent_rest(l->agent, at_most(l, s->wait_ms < REST_MS ? s->wait_ms + 1 : REST_MS));
+        return;
+    }
+    if (what == LEASE_PROMOTE) {
+        promote(l, &answer);
+    } else {
+        ask(l, &answer);
+    }
+    count(l, answer.said, what == LEASE_PROMOTE);
+    lease_answered(s, &l->self, &answer, clock_mono_ms());
+    publish(l);
+    if (what == LEASE_READ && l->self.primary && l->hooks.met != NULL && lease_is_overruled(s, &l->self)) {
+        l->hooks.met(l->hooks.arg, s->value.term, s->value.node, s->value.address);
+    }
+}
+
+/* Nobody has to wait for a session to end. */
+static void leave(struct lease *l)
+{
+    struct lease_session *sessions[] = {&l->state.lock, &l->state.entry};
+    int64_t until_us = clock_stopwatch_us() + LEASE_STOP_MS * INT64_C(1000);
+    struct lease_state *s = &l->state;
+    struct lease_answer answer;
+    struct err err = {0};
+    bool held = s->held && s->known;
+    l->hooks.hold(l->hooks.arg, "this node stops");
+    agent_resume(l->agent);
+    if (held) {
+        s->asked = LEASE_RELEASE;
+        s->session = &s->lock;
+        ask(l, &answer);
+        log_info(answer.said == LEASE_YES ? "the lock in Consul is free" : "the lock in Consul ends by itself", "");
+    }
+    for (int i = 0; i < 2; i++) {
+        char path[LEASE_PATH];
+        long status;
+        int64_t left = (until_us - clock_stopwatch_us()) / 1000;
+        snprintf(path, sizeof path, "/v1/session/destroy/%s", sessions[i]->id);
+        if (sessions[i]->id[0] != '\0' && left > 0) {
+            agent_call(l->agent, "PUT", path, NULL, left, &status, &l->reply, &err);
+        }
+    }
+}
+
+static void *lease_main(void *arg)
+{
+    struct lease *l = arg;
+    heartbeat_begin(&l->heartbeat, "lease");
+    while (!agent_interrupted(l->agent)) {
+        heartbeat_now(&l->heartbeat);
+        step(l);
+    }
+    leave(l);
+    heartbeat_end(&l->heartbeat);
+    return NULL;
+}
+
+/* --- from outside --- */
+
+int lease_new(const struct config *cfg, const struct lease_hooks *hooks, struct lease **lease, struct err *err)
+{
+    *lease = NULL;
+    if (cfg->replica_failover == FAILOVER_NO || cfg->registry_consul[0] == '\0') {
+        return 0;
+    }
+    struct lease *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for failover by Consul");
+    }
+    l->cfg = cfg;
+    l->hooks = *hooks;
+    l->status.on = true;
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    lease_state_begin(&l->state, (enum config_failover)cfg->replica_failover);
+    int rc = agent_new(cfg, &l->heartbeat, &l->agent, err);
+    if (rc < 0) {
+        lease_free(l);
+        return rc;
+    }
+    l->hooks.hold(l->hooks.arg, l->state.why);
+    snprintf(l->told, sizeof l->told, "%s", l->state.why); /* nothing to tell of yet */
+    *lease = l;
+    return 0;
+}
+
+int lease_start(struct lease *l, struct err *err)
+{
+    if (l != NULL && pthread_create(&l->thread, NULL, lease_main, l) != 0) {
+        return err_set(err, ERR_SYSTEM, "can't start the thread of failover by Consul");
+    }
+    if (l != NULL) {
+        l->started = true;
+    }
+    return 0;
+}
+
+void lease_stop(struct lease *l)
+{
+    if (l != NULL && l->started) {
+        pthread_mutex_lock(&l->mutex);
+        l->stopping = true;
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->mutex);
+        agent_interrupt(l->agent);
+        pthread_join(l->thread, NULL);
+        l->started = false;
+    }
+}
+
+void lease_free(struct lease *l)
+{
+    if (l != NULL) {
+        agent_free(l->agent);
+        buf_free(&l->reply);
+        pthread_cond_destroy(&l->changed);
+        pthread_mutex_destroy(&l->mutex);
+        free(l);
+    }
+}
+
+bool lease_may_go_alone(void *lease)
+{
+    struct lease *l = lease;
+    int64_t until_us = clock_stopwatch_us() + LEASE_ALONE_MS * INT64_C(1000);
+    pthread_mutex_lock(&l->mutex);
+    l->step = STEP_OUT;
+    l->step_version++;
+    l->may_go_alone = false;
+    int64_t left_us;
+    while (!l->may_go_alone && !l->stopping && (left_us = until_us - clock_stopwatch_us()) > 0) {
+        clock_cond_wait_us(&l->changed, &l->mutex, left_us);
+    }
+    bool may = l->may_go_alone;
+    pthread_mutex_unlock(&l->mutex);
+    return may;
+}
+
+void lease_in_step_again(void *lease)
+{
+    struct lease *l = lease;
+    pthread_mutex_lock(&l->mutex);
+    l->step = STEP_IN;
+    l->step_version++;
+    l->may_go_alone = false;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void lease_look(struct lease *l, struct lease_status *out)
+{
+    *out = (struct lease_status){.on = false};
+    if (l != NULL) {
+        pthread_mutex_lock(&l->mutex);
+        *out = l->status;
+        pthread_mutex_unlock(&l->mutex);
+    }
+}
+
+void lease_figures_each(struct lease *l, figure_visit *visit, void *arg)
+{
+    struct lease_status s;
+    if (l == NULL) {
+        return;
+    }
+    lease_look(l, &s);
+    const struct {
+        struct figure figure;
+        uint64_t value;
+    } figures[] = {
+        {{"failover_lock", "failover_lock", FIGURE_GAUGE, "1 while this node holds the primary's lock in Consul."},
+         s.held},
+        {{"failover_in_step", "failover_in_step", FIGURE_GAUGE,
+          "1 while Consul says that a replica has all that was acknowledged."},
+         s.in_step},
+        {{"failover_lost", "failover_lost_total", FIGURE_COUNTER,
+          "Times that writes were held since the lock in Consul could not be renewed."},
+         s.lost},
+        {{"failover_promotions", "failover_promotions_total", FIGURE_COUNTER,
+          "Times that this node has promoted itself."},
+         s.promotions},
+        {{"failover_errors", "failover_errors_total", FIGURE_COUNTER,
+          "Requests for failover that Consul has not answered."},
+         s.errors},
+    };
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        visit(arg, &figures[i].figure, figures[i].value);
+    }
+}

@@ -1,0 +1,133 @@
+/* Failover by a lock of Consul: what is to be asked next, and what follows from an answer. Pure: time and answers are
+ * arguments, so that every order of them can be tested. lease.h does the asking.
+ *
+ * The lock is the key unseen/NAME/primary. Whoever is primary takes writes only while it holds that, and until
+ * `until_ms` at most: LEASE_TTL_MS less a margin, counted from before the last renewal was asked for, on the monotonic
+ * clock. Consul ends no session before its TTL has passed since that renewal, and a session that something else ended
+ * (its node's check, an operator) leaves the key locked for LEASE_LOCK_DELAY_MS, which is longer. So nobody gets the
+ * lock while another still takes writes.
+ *
+ * What is written to the key is written by "lock, if the key is as I read it": a request that was lost on its way, and
+ * comes after all, changes nothing once somebody has written since. Whoever doesn't know how a request ended, reads.
+ */
+#ifndef UNSEEN_REGISTRY_LEASE_STATE_H
+#define UNSEEN_REGISTRY_LEASE_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/config.h"
+
+enum {
+    LEASE_TTL_MS = 10 * 1000, /* the least that Consul takes */
+    LEASE_RENEW_MS = LEASE_TTL_MS / 3,
+    LEASE_MARGIN_MS = 2500,             /* for writes that are under way, and clocks that run unevenly */
+    LEASE_LOCK_DELAY_MS = 15 * 1000,    /* more than the TTL */
+    LEASE_PUBLISH_MS = 5 * 1000,        /* a replica says how far it is */
+    LEASE_ELECTION_MS = 2 * 1000,       /* a lock that is free waits so long for all replicas to say it anew */
+    LEASE_ELECTION_LAST_MS = 20 * 1000, /* failover = lossy: and so long for those that don't */
+    LEASE_WATCH_MS = 2 * 1000,
+    LEASE_RETRY_MS = 500,
+    LEASE_SESSION = 64,
+    LEASE_ADDRESS = 256,
+    LEASE_RIVALS_MAX = 16,
+};
+
+enum lease_ask {
+    LEASE_REST,        /* for wait_ms */
+    LEASE_NEW_SESSION, /* `session`: for the lock, behaviour release */
+    LEASE_NEW_ENTRY,   /* `session`: for the entry of a replica, behaviour delete */
+    LEASE_RENEW,       /* `session` */
+    LEASE_READ,        /* the key; Consul waits for it to change from `index`, for wait_ms at most (0: it doesn't) */
+    LEASE_LOCK,        /* the key, if it is still at `index` (0: not there), with `session`; writes `value` */
+    LEASE_RELEASE,     /* the key, with `session` */
+    LEASE_PUBLISH,     /* its seq, for that `vacancy`, with `session` */
+    LEASE_LIST,        /* what replicas have published */
+    LEASE_PROMOTE,     /* this node, to value.term */
+    LEASE_ASKS,
+};
+const char *lease_ask_name(enum lease_ask ask);
+
+/* The key's content. */
+struct lease_value {
+    uint64_t node, term;
+    char address[LEASE_ADDRESS];
+    bool in_step; /* a replica has all that was acknowledged */
+};
+
+/* Who this node is, at each question. */
+struct lease_self {
+    bool primary;
+    uint64_t node, term;
+    uint64_t leader, seq; /* replica: it has all up to seq of that node */
+    const char *address;
+    bool in_step; /* primary: what is to be recorded */
+};
+
+struct lease_rival {
+    uint64_t node, leader, seq, vacancy;
+};
+
+enum lease_said {
+    LEASE_LOST, /* no answer, or one that says nothing: it may have been carried out, or still be */
+    LEASE_YES,
+    LEASE_NO, /* refused: the session is gone, the key has changed, somebody else holds the lock */
+};
+
+struct lease_answer {
+    enum lease_said said;
+    char session[LEASE_SESSION]; /* a new one; READ: who holds the lock, "": nobody */
+    uint64_t index;              /* READ, LOCK: of the key; 0: it isn't there */
+    bool readable;               /* READ: value is what the key holds */
+    struct lease_value value;
+    int n; /* LIST */
+    struct lease_rival rivals[LEASE_RIVALS_MAX];
+};
+
+struct lease_session {
+    char id[LEASE_SESSION]; /* "": none */
+    int64_t sent_ms;        /* when the last renewal that succeeded was asked for */
+};
+
+struct lease_state {
+    enum config_failover failover;
+    struct lease_session lock, entry;
+    bool known; /* the key was read, and nothing that may have changed it was lost since */
+    bool held;  /* the lock was ours then */
+    char holder[LEASE_SESSION];
+    uint64_t index;
+    bool readable;
+    struct lease_value value; /* of the key */
+    int64_t read_ms;
+    int64_t until_ms; /* while it is held */
+    int64_t retry_ms;
+
+    bool published;
+    int64_t published_ms;
+    uint64_t vacancy; /* the key's index while nobody holds it; 0: somebody does */
+    int64_t vacant_ms;
+    bool won; /* against all that have published for it */
+
+    enum lease_ask asked;
+    int64_t asked_ms;
+    struct lease_session *session;
+    struct lease_value wanted; /* LOCK writes it, PROMOTE goes to its term */
+    int64_t wait_ms;
+    const char *why; /* no writes are taken, or nobody is promoted; NULL: all is well */
+};
+
+void lease_state_begin(struct lease_state *s, enum config_failover failover);
+
+/* What to ask now; its arguments are in s: session, index, wanted, vacancy, wait_ms. */
+enum lease_ask lease_next(struct lease_state *s, const struct lease_self *self, int64_t now_ms);
+/* What came of it. */
+void lease_answered(struct lease_state *s, const struct lease_self *self, const struct lease_answer *a, int64_t now_ms);
+
+/* Whether this node, if it is primary, may take writes at that moment. */
+bool lease_may_write(const struct lease_state *s, int64_t now_ms);
+/* Whether the key says that the two are out of step, and will until this node changes that. */
+bool lease_is_out_of_step(const struct lease_state *s, const struct lease_self *self);
+/* Whether the key names a primary that comes before this node: a higher term, or the same and a higher node. */
+bool lease_is_overruled(const struct lease_state *s, const struct lease_self *self);
+
+#endif

@@ -1,0 +1,119 @@
+"""Registration and failover with a real agent of Consul."""
+import pathlib
+import signal
+import time
+
+import pytest
+
+from conftest import end_to_end, free_port, go
+from consul import Consul
+
+RespError = end_to_end.RespError
+KEY = "unseen/unseen/primary"
+STOPS = 10   # seconds: the TTL, before which writes have ended
+DELAY = 15   # seconds: the lock delay
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    program = go("consul")
+    assert pathlib.Path(program[0]).exists(), "scripts/test-integration builds it"
+    made = Consul(program, tmp_path_factory.mktemp("consul"), free_port)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def make_server(tmp_path_factory):
+    made = []
+
+    def make(**options):
+        made.append(end_to_end.Server(tmp_path_factory.mktemp("server"), clock=None, **options))
+        return made[-1]
+    yield make
+    for server in made:
+        if server.process.poll() is None:
+            assert server.stop() == 0
+        assert "Sanitizer" not in server.log(), server.log()[-20000:]
+
+
+def refusal(server):
+    """What a write is refused with; None: it is taken."""
+    with server.client() as c:
+        try:
+            c.command("PLAYED", "u", "i")
+        except RespError as error:
+            return str(error)
+    return None
+
+
+def primary(make_server, agent):
+    return make_server(registry_consul=agent.url, replica_failover="in-step")
+
+
+def test_a_server_is_registered_and_deregistered(make_server, agent):
+    server = make_server(registry_consul=agent.url)
+    checks = agent.until(lambda: [c for c in (agent.get("/v1/agent/checks") or {}).values()
+                                  if c["ServiceName"] == "unseen" and c["Status"] == "passing"])
+    service = agent.get("/v1/agent/services")[checks[0]["ServiceID"]]
+    assert (service["Address"], service["Port"]) == ("127.0.0.1", server.port)
+    assert agent.get("/v1/health/service/unseen?passing")
+    assert server.stop() == 0
+    assert not agent.get("/v1/agent/services")
+
+
+def test_writes_wait_for_the_lock_and_end_before_it_can(make_server, agent):
+    agent.freeze()
+    server = primary(make_server, agent)
+    assert "READONLY" in refusal(server) and "Consul" in refusal(server)
+    agent.thaw()
+    agent.until(lambda: refusal(server) is None)
+    session, value = agent.key(KEY)
+    assert session and value["term"] == 1 and value["in_step"] is False
+    assert value["address"] == f"127.0.0.1:{server.port}"
+    agent.freeze()
+    began = time.monotonic()
+    agent.until(lambda: refusal(server) is not None)
+    assert time.monotonic() - began < STOPS
+    assert "the lock in Consul ends: no writes are taken" in server.log()
+    agent.thaw()
+    agent.until(lambda: refusal(server) is None)
+    assert server.stop() == 0
+    session, again = agent.key(KEY)
+    assert not session and again == value  # free at once, and it says who was the primary
+
+
+def test_a_session_that_is_destroyed_costs_the_lock_delay(make_server, agent):
+    server = primary(make_server, agent)
+    agent.until(lambda: refusal(server) is None)
+    session, _ = agent.key(KEY)
+    began = time.monotonic()
+    agent.call("PUT", f"/v1/session/destroy/{session}")
+    agent.until(lambda: refusal(server) is not None)
+    assert time.monotonic() - began < STOPS
+    agent.until(lambda: refusal(server) is None)
+    assert time.monotonic() - began >= DELAY - 0.5
+    assert agent.key(KEY)[0] not in (None, "", session)
+    assert server.stop() == 0
+
+
+def test_who_stood_still_past_the_lock_takes_no_write(make_server, agent):
+    server = primary(make_server, agent)
+    agent.until(lambda: refusal(server) is None)
+    with server.client() as c:
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            c.send(b"PLAYED u late\r\n")
+            agent.until(lambda: not agent.key(KEY)[0])  # somebody else could have it
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        assert "READONLY" in str(c.read())
+    agent.until(lambda: refusal(server) is None)
+
+
+def test_of_two_primaries_one_takes_writes(make_server, agent):
+    a, b = primary(make_server, agent), primary(make_server, agent)
+    agent.until(lambda: (refusal(a) is None) + (refusal(b) is None) == 1)
+    for _ in range(100):  # renewals go on meanwhile
+        assert (refusal(a) is None) + (refusal(b) is None) <= 1
+        time.sleep(0.05)

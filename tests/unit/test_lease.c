@@ -1,0 +1,562 @@
+/* Failover by Consul, src/registry/lease_state.h, against a model of Consul: several nodes, and time that the test
+ * owns. Requests and answers get lost, or come late, in every place; never do two nodes take writes at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "registry/lease_state.h"
+#include "registry/lease_wire.h"
+
+enum { NODES = 3, SESSIONS = 4096, LATE = 8, STEP = 50 };
+
+/* --- Consul, as documented --- */
+
+struct session {
+    bool alive, entry;
+    int64_t renewed_ms;
+};
+
+struct entry {
+    char session[LEASE_SESSION];
+    struct lease_rival rival;
+};
+
+struct consul {
+    struct session sessions[SESSIONS];
+    int n;
+    uint64_t index; /* of the newest write */
+    uint64_t key_index;
+    struct lease_value value;
+    char holder[LEASE_SESSION];
+    int64_t free_at_ms; /* the lock delay */
+    struct entry entries[NODES];
+    int64_t lives_ms; /* how long a session lives without renewal: the TTL at least */
+};
+
+static struct session *session_of(struct consul *c, const char *id)
+{
+    int i = id[0] != '\0' ? atoi(id) : -1;
+    return i >= 0 && i < c->n && c->sessions[i].alive ? &c->sessions[i] : NULL;
+}
+
+static void end_session(struct consul *c, int i, int64_t now)
+{
+    char id[LEASE_SESSION];
+    snprintf(id, sizeof id, "%d", i);
+    c->sessions[i].alive = false;
+    if (strcmp(c->holder, id) == 0) {
+        c->holder[0] = '\0';
+        c->key_index = ++c->index;
+        c->free_at_ms = now + LEASE_LOCK_DELAY_MS;
+    }
+    for (int k = 0; k < NODES; k++) {
+        if (strcmp(c->entries[k].session, id) == 0) {
+            c->entries[k] = (struct entry){.session = ""};
+        }
+    }
+}
+
+static void consul_time(struct consul *c, int64_t now)
+{
+    for (int i = 0; i < c->n; i++) {
+        if (c->sessions[i].alive && now - c->sessions[i].renewed_ms >= c->lives_ms) {
+            end_session(c, i, now);
+        }
+    }
+}
+
+/* A request as it was sent: it may arrive much later than the node has moved on. */
+struct request {
+    bool sent;
+    enum lease_ask ask;
+    char session[LEASE_SESSION];
+    uint64_t index, vacancy;
+    struct lease_value wanted;
+    struct lease_self self;
+};
+
+static void carry_out(struct consul *c, const struct request *r, int64_t now, struct lease_answer *a)
+{
+    struct session *s = session_of(c, r->session);
+    *a = (struct lease_answer){.said = LEASE_YES};
+    switch (r->ask) {
+    case LEASE_NEW_SESSION:
+    case LEASE_NEW_ENTRY:
+        assert_true(c->n < SESSIONS);
+        c->sessions[c->n] = (struct session){true, r->ask == LEASE_NEW_ENTRY, now};
+        snprintf(a->session, sizeof a->session, "%d", c->n++);
+        return;
+    case LEASE_RENEW:
+        a->said = s != NULL ? LEASE_YES : LEASE_NO;
+        if (s != NULL) {
+            s->renewed_ms = now;
+        }
+        return;
+    case LEASE_READ:
+        a->index = c->key_index;
+        a->readable = c->key_index != 0;
+        a->value = c->value;
+        snprintf(a->session, sizeof a->session, "%s", c->holder);
+        return;
+    case LEASE_LOCK:
+        if (s == NULL || s->entry || r->index != c->key_index ||
+            (c->holder[0] != '\0' && strcmp(c->holder, r->session) != 0) ||
+            (c->holder[0] == '\0' && now < c->free_at_ms)) {
+            a->said = LEASE_NO;
+            return;
+        }
+        c->value = r->wanted;
+        snprintf(c->holder, sizeof c->holder, "%s", r->session);
+        a->index = c->key_index = ++c->index;
+        return;
+    case LEASE_RELEASE:
+        a->said = s != NULL && strcmp(c->holder, r->session) == 0 ? LEASE_YES : LEASE_NO;
+        if (a->said == LEASE_YES) {
+            c->holder[0] = '\0';
+            c->key_index = ++c->index;
+        }
+        return;
+    case LEASE_PUBLISH:
+        a->said = s != NULL ? LEASE_YES : LEASE_NO;
+        if (s != NULL) {
+            struct entry *e = &c->entries[r->self.node - 1];
+            snprintf(e->session, sizeof e->session, "%s", r->session);
+            e->rival = (struct lease_rival){r->self.node, r->self.leader, r->self.seq, r->vacancy};
+        }
+        return;
+    case LEASE_LIST:
+        for (int i = 0; i < NODES; i++) {
+            if (c->entries[i].session[0] != '\0') {
+                a->rivals[a->n++] = c->entries[i].rival;
+            }
+        }
+        return;
+    default:
+        fail();
+    }
+}
+
+/* --- nodes --- */
+
+struct node {
+    struct lease_state state;
+    struct lease_self self;
+    bool alive, cut; /* cut: it and Consul don't hear each other */
+    int64_t clock;   /* its monotonic clock began somewhere */
+    int64_t busy_until;
+    struct request under_way;
+    struct lease_answer answer;
+    bool has_answer;
+    int promotions;
+};
+
+struct world {
+    struct consul consul;
+    struct node nodes[NODES];
+    struct request late[LATE];
+    int64_t now;
+    unsigned seed;
+    int faults; /* of 100 requests so many go wrong */
+};
+
+static unsigned draw(struct world *w, unsigned n)
+{
+    w->seed = w->seed * 1103515245u + 12345u;
+    return (w->seed >> 16) % n;
+}
+
+static struct world *world_new(enum config_failover failover, unsigned seed)
+{
+    struct world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->seed = seed;
+    w->now = 1000 * 1000;
+    w->consul.lives_ms = LEASE_TTL_MS;
+    for (int i = 0; i < NODES; i++) {
+        struct node *n = &w->nodes[i];
+        lease_state_begin(&n->state, failover);
+        n->clock = 977 * (i + 1);
+        n->alive = true;
+        n->self = (struct lease_self){.primary = i == 0,
+                                      .node = (uint64_t)i + 1,
+                                      .term = 1,
+                                      .leader = i == 0 ? 0 : 1,
+                                      .seq = 100,
+                                      .address = "there:1"};
+    }
+    return w;
+}
+
+static bool writes(const struct world *w, const struct node *n)
+{
+    return n->alive && n->self.primary && lease_may_write(&n->state, w->now + n->clock);
+}
+
+static int writers(const struct world *w)
+{
+    int count = 0;
+    for (int i = 0; i < NODES; i++) {
+        count += writes(w, &w->nodes[i]);
+    }
+    return count;
+}
+
+static void finish(struct world *w, struct node *n)
+{
+    lease_answered(&n->state, &n->self, &n->answer, w->now + n->clock);
+    if (n->self.primary && lease_is_overruled(&n->state, &n->self)) {
+        n->self.primary = false; /* the role is fenced, and rejoins as a replica */
+        n->self.term = n->state.value.term;
+        n->self.leader = n->state.value.node;
+    }
+    n->has_answer = false;
+}
+
+static void begin(struct world *w, struct node *n)
+{
+    struct lease_state *s = &n->state;
+    enum lease_ask ask = lease_next(s, &n->self, w->now + n->clock);
+    if (ask == LEASE_REST) {
+        assert_true(s->wait_ms >= 0);
+        n->busy_until = w->now + (s->wait_ms < STEP ? s->wait_ms : STEP);
+        return;
+    }
+    if (ask == LEASE_PROMOTE) {
+        n->self.primary = true;
+        n->self.term = s->wanted.term;
+        n->self.in_step = false;
+        n->promotions++;
+        n->answer = (struct lease_answer){.said = LEASE_YES};
+        n->has_answer = true;
+        n->busy_until = w->now + 20;
+        return;
+    }
+    struct request r = {true, ask, "", s->index, s->vacancy, s->wanted, n->self};
+    if (s->session != NULL) {
+        snprintf(r.session, sizeof r.session, "%s", s->session->id);
+    }
+    n->answer = (struct lease_answer){.said = LEASE_LOST};
+    n->has_answer = true;
+    n->busy_until = w->now + 5;
+    bool wrong = (int)draw(w, 100) < w->faults;
+    unsigned how = wrong ? draw(w, 3) : 3;
+    if (n->cut || how == 0) {
+        n->busy_until = w->now + 3000; /* it never arrives */
+    } else if (how == 1) {
+        w->late[draw(w, LATE)] = r; /* it arrives when nobody waits for it any more */
+        n->busy_until = w->now + 3000;
+    } else {
+        carry_out(&w->consul, &r, w->now, &n->answer);
+        if (how == 2) {
+            n->answer = (struct lease_answer){.said = LEASE_LOST}; /* its answer is lost */
+            n->busy_until = w->now + 3000;
+        } else if (draw(w, 4) == 0) {
+            n->busy_until = w->now + draw(w, 2000) * (unsigned)(w->faults != 0);
+        }
+    }
+}
+
+static void run(struct world *w, int64_t ms)
+{
+    for (int64_t end = w->now + ms; w->now < end; w->now += 5) {
+        consul_time(&w->consul, w->now);
+        for (int i = 0; i < LATE && w->faults != 0; i++) {
+            if (w->late[i].sent && draw(w, 400) == 0) {
+                struct lease_answer nobodys;
+                carry_out(&w->consul, &w->late[i], w->now, &nobodys);
+                w->late[i].sent = false;
+            }
+        }
+        for (int i = 0; i < NODES; i++) {
+            struct node *n = &w->nodes[i];
+            if (n->alive && w->now >= n->busy_until) {
+                if (n->has_answer) {
+                    finish(w, n);
+                } else {
+                    begin(w, n);
+                }
+            }
+        }
+        if (writers(w) > 1) {
+            fail_msg("two nodes take writes, %" PRId64 " ms after the start", w->now - 1000 * 1000);
+        }
+    }
+}
+
+static void begins_in_step(struct world *w)
+{
+    run(w, 1000);
+    w->nodes[0].self.in_step = true;
+    run(w, 1000);
+    assert_true(writes(w, &w->nodes[0]));
+    assert_true(w->consul.value.in_step);
+}
+
+/* --- tests --- */
+
+static void test_nobody_writes_without_the_lock(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 1);
+    w->nodes[0].cut = true;
+    run(w, 30 * 1000);
+    assert_int_equal(writers(w), 0);
+    w->nodes[0].cut = false;
+    run(w, 5 * 1000);
+    assert_true(writes(w, &w->nodes[0]));
+    run(w, 120 * 1000); /* and keeps it */
+    assert_true(writes(w, &w->nodes[0]));
+    free(w);
+}
+
+static void test_stops_in_time(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 2);
+    begins_in_step(w);
+    w->nodes[0].cut = true;
+    run(w, LEASE_TTL_MS - LEASE_MARGIN_MS + STEP);
+    assert_int_equal(writers(w), 0);
+    w->nodes[0].cut = false;
+    run(w, LEASE_TTL_MS + LEASE_LOCK_DELAY_MS + 5000);
+    assert_int_equal(writers(w), 1);
+    free(w);
+}
+
+static void test_in_step_the_furthest_goes_on(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 3);
+    w->nodes[1].self.seq = 110;
+    begins_in_step(w);
+    w->nodes[0].alive = false;
+    run(w, LEASE_TTL_MS + LEASE_LOCK_DELAY_MS + 10 * 1000);
+    assert_true(writes(w, &w->nodes[1]));
+    assert_int_equal(w->nodes[1].self.term, 2);
+    assert_int_equal(w->consul.value.node, 2);
+    assert_false(w->consul.value.in_step);
+    w->nodes[0].alive = true; /* it comes back as the primary it was */
+    run(w, 30 * 1000);
+    assert_false(w->nodes[0].self.primary);
+    assert_true(writes(w, &w->nodes[1]));
+    assert_int_equal(w->nodes[2].promotions, 0);
+    free(w);
+}
+
+static void test_out_of_step_nobody(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 4);
+    begins_in_step(w);
+    w->nodes[0].self.in_step = false;
+    run(w, 100);
+    assert_true(lease_is_out_of_step(&w->nodes[0].state, &w->nodes[0].self));
+    w->nodes[0].alive = false;
+    run(w, 120 * 1000);
+    assert_int_equal(w->nodes[1].promotions + w->nodes[2].promotions, 0);
+    assert_non_null(strstr(w->nodes[1].state.why, "out of step"));
+    w->nodes[0].alive = true; /* until it is back */
+    run(w, 30 * 1000);
+    assert_true(writes(w, &w->nodes[0]));
+    assert_false(w->consul.value.in_step);
+    free(w);
+}
+
+static void test_lossy_somebody_all_the_same(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_LOSSY, 5);
+    run(w, 3000);
+    assert_false(w->consul.value.in_step);
+    w->nodes[2].cut = true;
+    w->nodes[0].alive = false;
+    run(w, 120 * 1000);
+    assert_true(writes(w, &w->nodes[1]));
+    free(w);
+}
+
+static void test_waits_for_a_replica_that_may_be_further(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 6);
+    begins_in_step(w);
+    run(w, 8000);
+    w->nodes[0].alive = false;
+    run(w, 9000);
+    w->consul.entries[2].rival.vacancy = 1; /* it has published before, and now it can't */
+    w->consul.sessions[atoi(w->consul.entries[2].session)].renewed_ms += 60 * 1000;
+    w->nodes[2].cut = true;
+    run(w, 30 * 1000);
+    assert_int_equal(w->nodes[1].promotions, 0);
+    run(w, 60 * 1000); /* its session ends, and with it what it has published */
+    assert_true(writes(w, &w->nodes[1]));
+    free(w);
+}
+
+/* A session that something else than time ends (the check of its node): the lock delay covers that. */
+static void test_a_session_that_ends_early(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 7);
+    begins_in_step(w);
+    for (int round = 0; round < 20; round++) {
+        int64_t first = w->now;
+        end_session(&w->consul, atoi(w->consul.holder), w->now);
+        w->nodes[0].cut = round % 2 == 0;
+        run(w, LEASE_TTL_MS);
+        assert_int_equal(writers(w), 0);
+        w->nodes[0].cut = false;
+        run(w, 40 * 1000 + 370 * round);
+        assert_int_equal(writers(w), 1);
+        assert_true(w->now > first);
+    }
+    free(w);
+}
+
+/* Lost and late requests and answers, nodes that are cut off, die and come back, sessions that end: any order. */
+static void test_never_two(void **state)
+{
+    (void)state;
+    int failovers = 0, wrote = 0;
+    for (unsigned seed = 1; seed <= 150; seed++) {
+        struct world *w = world_new(seed % 3 == 0 ? FAILOVER_LOSSY : FAILOVER_IN_STEP, seed);
+        w->consul.lives_ms = LEASE_TTL_MS + draw(w, LEASE_TTL_MS);
+        w->faults = 15;
+        for (int i = 0; i < 60; i++) {
+            struct node *n = &w->nodes[draw(w, NODES)];
+            switch (draw(w, 7)) {
+            case 0:
+                n->cut = !n->cut;
+                break;
+            case 1: /* a new process, with nothing in memory */
+                n->alive = true;
+                n->has_answer = false;
+                lease_state_begin(&n->state, n->state.failover);
+                break;
+            case 2:
+                n->alive = draw(w, 2) == 0;
+                break;
+            case 3:
+                n->self.in_step = draw(w, 2) == 0;
+                break;
+            case 4:
+                if (session_of(&w->consul, w->consul.holder) != NULL) {
+                    end_session(&w->consul, atoi(w->consul.holder), w->now);
+                }
+                break;
+            default:
+                n->cut = false;
+                n->alive = true;
+            }
+            run(w, 200 + draw(w, 9000));
+            wrote += writers(w);
+        }
+        for (int i = 0; i < NODES; i++) {
+            failovers += w->nodes[i].promotions;
+        }
+        free(w);
+    }
+    assert_true(failovers > 20);
+    assert_true(wrote > 500);
+}
+
+/* A record "in step" that was lost arrives after "out of step" was acknowledged: it must change nothing. */
+static void test_a_late_record_changes_nothing(void **state)
+{
+    (void)state;
+    struct world *w = world_new(FAILOVER_IN_STEP, 8);
+    run(w, 2000);
+    struct node *n = &w->nodes[0];
+    n->self.in_step = true;
+    assert_int_equal(lease_next(&n->state, &n->self, w->now + n->clock), LEASE_LOCK);
+    struct request late = {true, LEASE_LOCK, "", n->state.index, 0, n->state.wanted, n->self};
+    snprintf(late.session, sizeof late.session, "%s", n->state.lock.id);
+    assert_true(late.wanted.in_step);
+    n->answer = (struct lease_answer){.said = LEASE_LOST};
+    finish(w, n);
+    n->self.in_step = false;
+    assert_false(lease_is_out_of_step(&n->state, &n->self)); /* it isn't known */
+    struct lease_answer nobodys;
+    n->self.in_step = true;
+    run(w, 3000);
+    n->self.in_step = false;
+    run(w, 3000);
+    assert_true(lease_is_out_of_step(&n->state, &n->self));
+    carry_out(&w->consul, &late, w->now, &nobodys);
+    assert_int_equal(nobodys.said, LEASE_NO);
+    assert_false(w->consul.value.in_step);
+    free(w);
+}
+
+static void test_wire(void **state)
+{
+    (void)state;
+    struct lease_state s;
+    struct lease_self self = {.primary = true, .node = 0xab, .term = 7, .address = "h:1"};
+    struct lease_request request;
+    struct lease_answer a;
+    struct err err = {0};
+    lease_state_begin(&s, FAILOVER_IN_STEP);
+    assert_int_equal(lease_next(&s, &self, 1), LEASE_NEW_SESSION);
+    assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+    assert_string_equal(request.path, "/v1/session/create");
+    assert_string_equal(request.body,
+                        "{\"Name\":\"unseen unseen 00000000000000ab\",\"TTL\":\"10s\",\"LockDelay\":\"15s\","
+                        "\"Behavior\":\"release\"}");
+    free(request.body);
+    static const char made[] = "{ \"ID\": \"a0707677-6f4a-1311-4736-037a03b1d9d0\" }";
+    lease_reply(&s, 500, (struct slice){made, sizeof made - 1}, &a, &err);
+    assert_int_equal(a.said, LEASE_LOST);
+    lease_reply(&s, 200, (struct slice){made, sizeof made - 1}, &a, &err);
+    assert_int_equal(a.said, LEASE_YES);
+    lease_answered(&s, &self, &a, 2);
+    assert_int_equal(lease_next(&s, &self, 3), LEASE_READ);
+    lease_reply(&s, 404, (struct slice){"", 0}, &a, &err);
+    lease_answered(&s, &self, &a, 4);
+    assert_int_equal(lease_next(&s, &self, 5), LEASE_LOCK);
+    assert_int_equal(lease_request(&s, &self, "unseen", &request, &err), 0);
+    assert_string_equal(request.path, "/v1/txn");
+    assert_non_null(strstr(request.body, "\"Verb\":\"cas\""));
+    free(request.body);
+    static const char locked[] = "{\"Results\":[{\"KV\":{\"ModifyIndex\":17}},{\"KV\":{\"ModifyIndex\":17}}]}";
+    lease_reply(&s, 409, (struct slice){"{}", 2}, &a, &err);
+    assert_int_equal(a.said, LEASE_NO);
+    lease_reply(&s, 200, (struct slice){locked, sizeof locked - 1}, &a, &err);
+    lease_answered(&s, &self, &a, 6);
+    assert_true(lease_may_write(&s, 1 + LEASE_TTL_MS - LEASE_MARGIN_MS - 1));
+    assert_false(lease_may_write(&s, 1 + LEASE_TTL_MS - LEASE_MARGIN_MS)); /* from before the session was asked for */
+    static const char *const strange[] = {"", "[]", "[{}]", "{", "[{\"ModifyIndex\":3,\"Session\":\"../x\"}]"};
+    s.asked = LEASE_READ;
+    for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+        lease_reply(&s, 200, (struct slice){strange[i], strlen(strange[i])}, &a, &err);
+        assert_int_equal(a.said, LEASE_LOST);
+    }
+    static const char foreign[] = "[{\"ModifyIndex\":3,\"Value\":\"e30=\"}]";
+    lease_reply(&s, 200, (struct slice){foreign, sizeof foreign - 1}, &a, &err);
+    assert_int_equal(a.said, LEASE_YES);
+    assert_false(a.readable);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nobody_writes_without_the_lock),
+        cmocka_unit_test(test_stops_in_time),
+        cmocka_unit_test(test_in_step_the_furthest_goes_on),
+        cmocka_unit_test(test_out_of_step_nobody),
+        cmocka_unit_test(test_lossy_somebody_all_the_same),
+        cmocka_unit_test(test_waits_for_a_replica_that_may_be_further),
+        cmocka_unit_test(test_a_session_that_ends_early),
+        cmocka_unit_test(test_never_two),
+        cmocka_unit_test(test_a_late_record_changes_nothing),
+        cmocka_unit_test(test_wire),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
