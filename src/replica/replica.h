@@ -29,7 +29,7 @@
 enum {
     REPLICA_PROTOCOL = 2,     /* of REPLICA HELLO and what follows it ... */
     REPLICA_PROTOCOL_MIN = 1, /* ... and the oldest that is understood: both sides take the lower of theirs */
-    REPLICA_HEARTBEAT_MS = 1000,
+    REPLICA_HEARTBEAT_MS = 250,
     REPLICA_TEXT = 320,
 };
 

@@ -161,7 +161,7 @@ class World:
         deadline = time.monotonic() + PATIENCE
         while True:
             last = fields(self.link(self.primary).command("REPLICA", "STATUS"))["last"]
-            mine = fields(self.link(self.replica).command("REPLICA", "STATUS"))
+            mine = fields(fields(self.link(self.replica).command("REPLICA", "STATUS"))["follower"])
             if mine["applied"] >= last and mine["state"] == b"in step":
                 return
             assert time.monotonic() < deadline, (last, mine, self.story, self.replica.log()[-3000:])
@@ -227,7 +227,7 @@ def test_they_agree(seed, world):
     w.check(w.replica)
     assert w.answers(w.primary) == w.answers(w.replica), w.story
     # Filters, deliveries in their order, exceptions, marks of damage: flushed on both, and compared.
-    run("replica", "--verify", "--from", w.wire.address, "--server", f"127.0.0.1:{w.replica.port}")
+    run("replica", "--verify", "--from", w.wire.address, "--to", f"127.0.0.1:{w.replica.port}")
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_the_primary_burns(seed, world):
     moment.join()
     w.drop(w.primary)
     shutil.rmtree(w.primary.data)
-    run("promote", "--server", f"127.0.0.1:{w.replica.port}")
+    run("promote", "--to", f"127.0.0.1:{w.replica.port}")
     w.check(w.replica)
     w.primary = w.replica
     for _ in range(5):
