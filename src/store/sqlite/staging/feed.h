@@ -30,7 +30,8 @@ int feed_undo(struct sqlite_store *s, uint64_t from, uint64_t to, struct err *er
 void feed_work(struct sqlite_store *s, struct store_message *m);
 void feed_enlist_work(struct sqlite_store *s, struct store_message *m);
 void feed_forget_remotes(struct sqlite_store *s); /* their rows are gone */
-/* Inside a transaction: of each a user or a source. Both take an id when anybody consumes; feed_takes(): whether. */
+/* Inside a transaction: of each a user or a source. Remote consumers alone want them; feed_takes(): whether there are
+ * any, and so ids are taken. */
 bool feed_takes(struct sqlite_store *s);
 int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err);
 int feed_add_offset(struct sqlite_store *s, const struct store_position *position, uint64_t id, struct err *err);

@@ -126,7 +126,12 @@ int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, u
 
 bool feed_takes(struct sqlite_store *s)
 {
-    return s->feed->n > 0;
+    for (const struct consumer *c = s->feed->consumers; c < feed_end(s->feed); c++) {
+        if (c->remote) {
+            return true;
+        }
+    }
+    return false;
 }
 
 int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err)
