@@ -126,12 +126,16 @@ int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, u
 
 bool feed_takes(struct sqlite_store *s)
 {
-    for (const struct consumer *c = s->feed->consumers; c < feed_end(s->feed); c++) {
-        if (c->remote) {
-            return true;
+    struct feed *f = s->feed;
+    bool takes = false;
+    if (f->n > 0) {
+        pthread_mutex_lock(&f->mutex);
+        for (const struct consumer *c = f->consumers; c < feed_end(f); c++) {
+            takes = takes || c->remote;
         }
+        pthread_mutex_unlock(&f->mutex);
     }
-    return false;
+    return takes;
 }
 
 int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err)
