@@ -22,7 +22,7 @@ struct replica;
 
 enum {
     FEEDER_REPLICAS_MAX = 8,
-    FEEDER_REPLY_MAX = 1024 * 1024,
+    FEEDER_REPLY_MAX = 256 * 1024,
     FEEDER_WAIT_MAX_MS = 10 * 1000,
     FEEDER_GONE_MS = 5 * 1000, /* a replica that doesn't fetch for so long is away */
 };

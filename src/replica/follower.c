@@ -48,7 +48,7 @@ static int send_fetch(struct follower *f, uint64_t after, struct err *err)
     snprintf(texts[4], NUMBER_TEXT, "%016" PRIx64, f->cursor.run);
     snprintf(texts[5], NUMBER_TEXT, "%" PRIu64, after);
     snprintf(texts[6], NUMBER_TEXT, "%" PRIu64, f->cursor.seq);
-    snprintf(texts[7], NUMBER_TEXT, "%d", FEEDER_REPLY_MAX);
+    snprintf(texts[7], NUMBER_TEXT, "%d", FOLLOWER_FETCH_BYTES);
     snprintf(texts[8], NUMBER_TEXT, "%d", REPLICA_HEARTBEAT_MS);
     snprintf(texts[9], NUMBER_TEXT, "%" PRId64, clock_wall_ms());
     snprintf(texts[10], NUMBER_TEXT, "%" PRIu64, now.term);

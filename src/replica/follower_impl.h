@@ -13,11 +13,12 @@
 #include "store/node.h"
 
 enum {
-    FOLLOWER_PATIENCE_MS = 500,      /* a primary that can't be reached for so long is away; also of a hello */
-    FOLLOWER_SILENCE_MS = 5 * 1000,  /* a fetch that isn't answered for so long is lost */
-    FOLLOWER_REFUSED_MS = 10 * 1000, /* between tries of what an operator must mend */
-    FOLLOWER_STEP_MS = 50,           /* at most so long it doesn't look whether it is to stop */
-    FOLLOWER_SOURCE = 48,            /* "feed:NODE:RUN" */
+    FOLLOWER_FETCH_BYTES = 64 * 1024, /* of a reply: small, so that questions find a core in between */
+    FOLLOWER_PATIENCE_MS = 500,       /* a primary that can't be reached for so long is away; also of a hello */
+    FOLLOWER_SILENCE_MS = 5 * 1000,   /* a fetch that isn't answered for so long is lost */
+    FOLLOWER_REFUSED_MS = 10 * 1000,  /* between tries of what an operator must mend */
+    FOLLOWER_STEP_MS = 50,            /* at most so long it doesn't look whether it is to stop */
+    FOLLOWER_SOURCE = 48,             /* "feed:NODE:RUN" */
 };
 
 /* Where it is: all up to seq of that run of that node is durable here. */

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -98,6 +99,10 @@ static int list_key(struct copier *c, const struct copied_user *first, struct co
     *n = 0;
     if (first->user.len > 0) {
         out[(*n)++] = *first;
+    } else {
+        char what[96];
+        snprintf(what, sizeof what, "user with key %" PRId64 ": has no name, left out", first->key);
+        on_damage(NULL, what);
     }
     sqlite3_stmt *stmt = db_stmt(db, SQL_SHARED_USERS, err);
     db_bind_key(stmt, first->key);
@@ -159,10 +164,14 @@ static int copy_page(struct copier *c, struct store_copy_users *page, struct buf
     struct copied_user users[PAGE_USERS];
     int n, i = 0, result = list_users(c, page->from, users, &n, err);
     size_t begin_len = out->len;
+    if (result < 0 || n == 0) {
+        page->ended = true;
+        return result;
+    }
     while (i < n && result == 0 && (i == 0 || out->len - begin_len < bytes)) {
         result = copy_key(c, &users[i++], page, out, err);
     }
-    page->ended = (i == n && n < PAGE_USERS) || (i > 0 && users[i - 1].key == INT64_MAX);
+    page->ended = (i == n && n < PAGE_USERS) || users[i - 1].key == INT64_MAX;
     page->next = page->ended ? INT64_MAX : users[i - 1].key + 1;
     return result;
 }
@@ -177,24 +186,33 @@ static int copy_users(struct store_reader *reader, struct store_copy_users *page
     return result < 0 ? result : end(&c, copy_page(&c, page, out, bytes, err), err);
 }
 
-/* Of those who share a key, too: its own name. */
+/* Of those who share a key, the one with that name. */
 static int copy_one(struct copier *c, struct slice user, struct buf *out, struct err *err)
 {
     struct db *db = &c->reader->db;
-    int64_t key = hash_user_key(c->reader->store->seed, user);
+    struct copied_user users[KEY_USERS], first = {.key = hash_user_key(c->reader->store->seed, user)};
     sqlite3_stmt *stmt = db_stmt(db, SQL_USERS_FROM, err);
-    db_bind_key(stmt, key);
+    db_bind_key(stmt, first.key);
     if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 2, key);
+        sqlite3_bind_int64(stmt, 2, first.key);
         sqlite3_bind_int(stmt, 3, 1);
     }
-    int result = db_step(db, stmt, err);
+    int n = 0, result = db_step(db, stmt, err);
     if (result != 1) {
         return result;
     }
-    struct copied_user found = {key, sqlite3_column_int(stmt, 2), user};
+    struct slice name = db_column_bytes(stmt, 1);
+    const char *copy = arena_copy(&c->arena, name.data, name.len);
+    first.user = slice_of(copy, name.len);
+    first.last_month = sqlite3_column_int(stmt, 2);
     sqlite3_reset(stmt);
-    return pack(c, &found, out, err);
+    result = copy == NULL ? out_of_memory(err) : list_key(c, &first, users, &n, err);
+    for (int i = 0; i < n && result >= 0; i++) {
+        if (slice_eq(users[i].user, user)) {
+            return pack(c, &users[i], out, err);
+        }
+    }
+    return result;
 }
 
 static int copy_user(struct store_reader *reader, struct slice user, struct buf *out, struct err *err)
