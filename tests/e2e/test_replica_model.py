@@ -234,6 +234,7 @@ def test_they_agree(seed, world):
 def test_the_primary_burns(seed, world):
     """With replica-strict all that is acknowledged is on the replica, whatever the wire does."""
     w = world(seed, replica_ack="replica-strict", replica_ack_timeout="30s")
+    w.level()
     moment = threading.Timer(w.random.random() * 0.4, w.primary.process.kill)
     moment.start()
     while w.primary.process.poll() is None:
