@@ -163,6 +163,10 @@ INSERT INTO forgets (user_key, item_hash, at, id) VALUES (?1, ?2, ?3, ?4) ON CON
 DELETE FROM forgets WHERE user_key = ?1 AND item_hash <> 0;
 -- :tombstones_expire
 DELETE FROM forgets WHERE at < ?1;
+-- :tombstones_settle
+UPDATE forgets SET id = 0 WHERE id <> 0;
+-- :tombstones_until
+UPDATE forgets SET at = ?1 WHERE at > ?1;
 -- :tombstones_problems_found
 SELECT 'staging.db: a row of forgets can''t be read' FROM forgets WHERE NOT (typeof(user_key) = 'integer' AND typeof(item_hash) = 'integer' AND typeof(at) = 'integer' AND typeof(id) = 'integer' AND id >= 0);
 -- :repair_tombstones

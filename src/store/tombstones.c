@@ -118,6 +118,16 @@ void tombstones_put(struct tombstones *t, const struct tombstone *tombstone)
     pthread_mutex_unlock(&t->mutex);
 }
 
+void tombstones_until(struct tombstones *t, int64_t ms)
+{
+    pthread_mutex_lock(&t->mutex);
+    for (size_t i = 0; i < t->room; i++) {
+        t->at[i].at_ms = t->at[i].at_ms > ms ? ms : t->at[i].at_ms;
+    }
+    t->oldest_ms = t->oldest_ms != INT64_MAX && t->oldest_ms > ms ? ms : t->oldest_ms;
+    pthread_mutex_unlock(&t->mutex);
+}
+
 int64_t tombstones_user_ms(struct tombstones *t, int64_t key)
 {
     if (!atomic_load(&t->any)) {

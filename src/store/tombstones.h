@@ -37,6 +37,9 @@ int tombstones_reserve(struct tombstones *t, size_t n);
 /* Adds one, or raises time and id of the one that is there. A user's ends those of the user's items. */
 void tombstones_put(struct tombstones *t, const struct tombstone *tombstone);
 
+/* None is later than that: the clock had been ahead when they were made. */
+void tombstones_until(struct tombstones *t, int64_t ms);
+
 /* When the user was last forgotten, or the item was, if that is later. INT64_MIN: never. */
 int64_t tombstones_user_ms(struct tombstones *t, int64_t key);
 int64_t tombstones_item_ms(struct tombstones *t, int64_t key, uint64_t hash);

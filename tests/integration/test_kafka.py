@@ -1,7 +1,7 @@
 """Plays from a real broker of Kafka: formats, groups, ends of any kind, logins, dead letters.
 
-UNSEEN_KAFKA_CYCLES (6) is how often broker or server are killed, UNSEEN_KAFKA_MESSAGES (200,000) how many make a large
-topic.
+UNSEEN_INTEGRATION_CYCLES (6) is how often broker or server are killed, UNSEEN_INTEGRATION_MESSAGES (200,000) how many
+make a large topic.
 """
 import base64
 import json
@@ -19,8 +19,8 @@ from conftest import CLIENTS, end_to_end
 from kafka_broker import PASSWORD, USER
 from kafka_reader import authority, broker, next_topic, read_all, reader, topic, until  # noqa: F401  # fixtures
 
-CYCLES = int(os.environ.get("UNSEEN_KAFKA_CYCLES", 6))
-MESSAGES = int(os.environ.get("UNSEEN_KAFKA_MESSAGES", 200000))
+CYCLES = int(os.environ.get("UNSEEN_INTEGRATION_CYCLES", 6))
+MESSAGES = int(os.environ.get("UNSEEN_INTEGRATION_MESSAGES", 200000))
 
 
 def play(user, *items, **more):

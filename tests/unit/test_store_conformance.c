@@ -723,6 +723,18 @@ static void a_jump_is_doubted(struct store_fixture *f)
     f->store->ops->clock_change(f->store, &change);
     wait_flag(&done);
     assert_int_equal(change.call.err.code, ERR_INVALID);
+
+    /* The later time was wrong: what was forgotten by it was forgotten by now. */
+    assert_int_equal(forget(f, "v", "a"), 0);
+    clock_test_jump(-2 * (int64_t)DAY_MS);
+    done = 0;
+    change.set_back = true;
+    f->store->ops->clock_change(f->store, &change);
+    wait_flag(&done);
+    assert_int_equal(change.call.err.code, 0);
+    f->store->ops->now(f->store, &later, &earlier);
+    replay(f, STORE_PLAY, later + 1, "v", "a");
+    assert_true(seen(f, "v", "a"));
 }
 
 /* --- promises: a large user --- */

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -231,6 +232,116 @@ static void test_import_after_forgets_serving(void **state)
     import_after_forgets(*state, true);
 }
 
+/* --- files of different ages, and what is saved of damaged ones --- */
+
+static const char *const staging_files[] = {"staging.db", "staging.db-wal"};
+
+/* The staging.db of a moment ago is put back, and a forget came in between: it must not be undone in silence. */
+static void test_staging_older_by_a_forget(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    char copy[] = "/tmp/unseen-test-tombstones.XXXXXX";
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    play(f, "u", "b");
+    assert_non_null(mkdtemp(copy));
+    for (size_t i = 0; i < sizeof staging_files / sizeof *staging_files; i++) {
+        copy_file(f->cfg.data, staging_files[i], copy, staging_files[i]);
+    }
+    assert_int_equal(forget(f, "u", NULL), 1);
+    int64_t mark = ask(f, "history", "SELECT value FROM meta WHERE name = 'forgets'");
+    kill_store(f);
+    for (size_t i = 0; i < sizeof staging_files / sizeof *staging_files; i++) {
+        copy_file(copy, staging_files[i], f->cfg.data, staging_files[i]);
+    }
+    assert_int_equal(try_open(f, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "staging.db is older than history.db"));
+    assert_true(sqlite_repair_folder(f->cfg.data, NAMELESS_KEEP, found, NULL, NULL, &err) > 0);
+    open_store(f); /* as was accepted; the next forget's id is higher than what is settled */
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_true(ask(f, "staging", "SELECT max(id) FROM forgets") > mark);
+    remove_folder(copy);
+}
+
+static void salvage(struct store_fixture *f)
+{
+    char target[CONFIG_TEXT], first[CONFIG_TEXT];
+    uint64_t seed = SEED;
+    struct err err = {0};
+    snprintf(first, sizeof first, "%s", f->cfg.data);
+    assert_true(snprintf(target, sizeof target, "%.200s-saved", first) > 0);
+    struct sqlite_salvage order = {.folder = first, .target = target, .seed = &seed, .did = found};
+    assert_true(sqlite_salvage_folder(&order, &err) >= 0);
+    snprintf(f->cfg.data, sizeof f->cfg.data, "%s", target);
+    remove_folder(first);
+}
+
+/* A salvage that can't read how far forgets were carried out erases nothing that was played after them. */
+static void salvaged(struct store_fixture *f, const char *sql)
+{
+    play(f, "u", "a");
+    assert_int_equal(forget(f, "u", NULL), 1);
+    play(f, "u", "new");
+    assert_int_equal(flush(f), 0);
+    close_store(f);
+    if (sql != NULL) {
+        damage(f, "history", sql);
+    }
+    salvage(f);
+    open_store(f);
+    assert_true(seen(f, "u", "new"));
+    assert_false(seen(f, "u", "a"));
+    state_play(f, START - 1, "u", "a"); /* and the tombstones stand */
+    assert_false(seen(f, "u", "a"));
+    kill_store(f);
+    open_store(f);
+    assert_true(seen(f, "u", "new"));
+}
+
+static void test_salvaged(void **state)
+{
+    salvaged(*state, NULL);
+}
+
+static void test_salvaged_without_the_mark(void **state)
+{
+    salvaged(*state, "DELETE FROM meta WHERE name = 'forgets'");
+}
+
+/* --- a clock that ran ahead --- */
+
+/* A time that was believed wrongly is set back: what was forgotten meanwhile was forgotten by now, not later. */
+static void test_clock_set_back(void **state)
+{
+    struct store_fixture *f = *state;
+    struct store_clock_change change = {.call = {.done = call_done}, .set_back = true};
+    play(f, "u", "a");
+    advance(f, 5 * (int64_t)HOUR_MS);
+    assert_int_equal(forget(f, "u", NULL), 1);
+    assert_int_equal(forget(f, "v", "a"), 0);
+    clock_test_jump(-4 * (int64_t)HOUR_MS);
+    int done = 0;
+    change.call.owner = &done;
+    f->store->ops->clock_change(f->store, &change);
+    wait_flag(&done);
+    assert_int_equal(change.call.err.code, 0);
+    for (int starts = 0; starts < 2; starts++) {
+        int64_t later, earlier;
+        f->store->ops->now(f->store, &later, &earlier);
+        assert_true(ask(f, "staging", "SELECT max(at) FROM forgets") <= later);
+        assert_int_equal(stats(f).tombstones, 2);
+        state_play(f, START, "u", "old");
+        assert_false(seen(f, "u", "old"));
+        state_play(f, later + 1, "u", "new");
+        state_play(f, later + 1, "v", "a");
+        assert_true(seen(f, "u", "new"));
+        assert_true(seen(f, "v", "a"));
+        kill_store(f);
+        open_store(f);
+    }
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
@@ -243,6 +354,10 @@ int main(int argc, char **argv)
         TEST(test_import_after_forgets),
         TEST(test_import_after_forgets_serving),
         TEST(test_damaged_rows),
+        TEST(test_staging_older_by_a_forget),
+        TEST(test_salvaged),
+        TEST(test_salvaged_without_the_mark),
+        TEST(test_clock_set_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

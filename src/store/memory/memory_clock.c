@@ -77,6 +77,9 @@ int memory_clock_work(struct memory_store *s, struct store_clock_change *change)
     struct guard *g = look(s, &wall, &mono);
     int64_t from = g->kept.newest;
     int result = change->set_back ? guard_set_back(g, wall, mono, err) : guard_accept(g, wall, mono, err);
+    if (result == 0 && change->set_back) {
+        tombstones_until(s->tombstones, wall);
+    }
     if (result == 0) {
         log_warn(change->set_back ? "newest time set back to the clock's" : "clock accepted",
                  "from_ms=%" PRId64 " to_ms=%" PRId64, from, wall);

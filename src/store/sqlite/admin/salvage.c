@@ -211,6 +211,10 @@ static int do_history(struct salvage *s, const char *folder, const struct backup
         (result = db_meta_int(&s->to, "flushes", 0, &s->flushes, err)) == 0) {
         result = db_meta_int(&s->to, "high_water", 0, &s->high_water, err);
     }
+    if (result == 0 && (result = db_meta_int(&s->to, "forgets", 0, &s->settled, err)) == 0) {
+        s->high_water = s->settled > s->high_water ? s->settled : s->high_water;
+        s->has_history = s->from.handle != NULL;
+    }
     return end_file(s, f, HISTORY_PARTIAL, result, err);
 }
 

@@ -11,8 +11,9 @@ struct salvage {
     struct db from, to; /* of the file in hand */
     uint64_t seed;
     bool seed_known;
-    int64_t high_water, flushes; /* what history.db says */
-    int losses;                  /* told */
+    int64_t high_water, flushes, settled; /* what history.db says */
+    bool has_history;
+    int losses; /* told */
     void (*did)(void *arg, const char *what);
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;

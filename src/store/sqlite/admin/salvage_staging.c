@@ -111,6 +111,25 @@ static int take_positions(struct salvage *s, struct err *err)
     return result;
 }
 
+/* Without history's word on which were carried out none is carried out at the next start: it would erase what was
+ * played since. */
+static int take_forgets(struct salvage *s, struct err *err)
+{
+    int result = salvage_copy(s, "forgets", "user_key, item_hash, at, id", err);
+    if (result < 0 || !s->has_history || s->settled > 0) {
+        return result;
+    }
+    result = db_run(&s->to, db_stmt(&s->to, SQL_TOMBSTONES_SETTLE, err), err);
+    int n = sqlite3_changes(s->to.handle);
+    if (result == 0 && n > 0) {
+        salvage_tell(s,
+                     "staging.db: forgets: whether history.db had carried out %d of them can't be read: one that had "
+                     "not been answered is to be asked for again",
+                     n);
+    }
+    return result;
+}
+
 int salvage_staging(struct salvage *s, struct err *err)
 {
     struct slot_tables tables;
@@ -125,7 +144,7 @@ int salvage_staging(struct salvage *s, struct err *err)
     if (result < 0 || (result = take_set_aside(s, err)) < 0 ||
         (result = take(s, "noted", "id", "id, user, state", "?, ?, ?", &lost, err)) < 0 ||
         (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0 ||
-        (result = salvage_copy(s, "forgets", "user_key, item_hash, at, id", err)) < 0) {
+        (result = take_forgets(s, err)) < 0) {
         return result;
     }
     return (result = take_feed(s, err)) < 0 ? result : take_positions(s, err);

@@ -149,7 +149,13 @@ static int read_history(struct db *history, struct pair *p, struct err *err)
         (result = db_meta_int(history, "flushes", 0, &p->flushes, err)) < 0) {
         return result;
     }
-    return db_meta_int(history, "high_water", 0, &p->met, err);
+    int64_t forgets = 0;
+    if ((result = db_meta_int(history, "high_water", 0, &p->met, err)) < 0 ||
+        (result = db_meta_int(history, "forgets", 0, &forgets, err)) < 0) {
+        return result;
+    }
+    p->met = forgets > p->met ? forgets : p->met; /* ids of one sequence */
+    return 0;
 }
 
 /* A new staging.db beside a history.db that has seen none yet: the first start was cut short. */

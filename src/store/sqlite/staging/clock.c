@@ -216,7 +216,8 @@ void time_work(struct sqlite_store *s, struct store_message *m)
     int64_t wall, mono;
     clock_both_ms(&wall, &mono);
     int result = change->set_back ? guard_set_back(g, wall, mono, &call->err) : guard_accept(g, wall, mono, &call->err);
-    if (result == 0 && (result = time_persist(s, &call->err)) < 0) {
+    if (result == 0 && ((change->set_back && (result = forgets_until(s, wall, &call->err)) < 0) ||
+                        (result = time_persist(s, &call->err)) < 0)) {
         *g = before; /* what isn't durable isn't believed */
     }
     if (result == 0) {

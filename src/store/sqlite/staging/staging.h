@@ -165,8 +165,9 @@ int forgets_write(struct sqlite_store *s, struct store_forget *forget, struct er
 void forgets_written(struct sqlite_store *s, const struct store_forget *forget);
 /* There too: the tombstones of snapshots become ours, durably. Nothing is erased by them. */
 int forgets_adopt(struct sqlite_store *s, const struct tombstone *list, size_t n, struct err *err);
-int forgets_undo(struct sqlite_store *s, struct err *err); /* the table anew, from memory */
-void forgets_expire(struct sqlite_store *s);               /* in sweep_window, what is past retention */
+int forgets_until(struct sqlite_store *s, int64_t ms, struct err *err); /* none is later; the clock was set back */
+int forgets_undo(struct sqlite_store *s, struct err *err);              /* the table anew, from memory */
+void forgets_expire(struct sqlite_store *s);                            /* in sweep_window, what is past retention */
 
 /* clock.c. Any thread: */
 void store_now(struct store *base, int64_t *later, int64_t *earlier);

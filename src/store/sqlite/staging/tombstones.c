@@ -106,6 +106,27 @@ int forgets_undo(struct sqlite_store *s, struct err *err)
     return result;
 }
 
+int forgets_until(struct sqlite_store *s, int64_t ms, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONES_UNTIL, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, ms);
+    }
+    if ((result = db_run(db, stmt, err)) < 0) {
+        db_rollback(db);
+        return result;
+    }
+    if ((result = db_commit(db, err)) == 0) {
+        tombstones_until(s->tombstones, ms);
+    }
+    return result;
+}
+
 /* --- at start --- */
 
 int forgets_read(struct tombstones *all, struct db *db, struct err *err)
