@@ -186,7 +186,7 @@ static void pay(struct ack *a, int64_t now)
         a->owed_ms = newest > seq ? now : 0;
         a->owed = newest;
     }
-    if (a->prove_ms < 0 && newest <= seq) {
+    if (a->prove_ms < 0 && a->n_nodes > 0 && newest <= seq) {
         a->prove_ms = now;
     }
 }

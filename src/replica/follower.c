@@ -140,6 +140,10 @@ static int follow(struct follower *f, struct err *err)
             return rc;
         }
         got.now_ms += clock_wall_ms() - now; /* what applying took is no difference of clocks */
+        if (!got.primary && got.n == 0) {
+            return err_set(err, ERR_SYSTEM, "%s is no primary any more, and has handed over all that it had",
+                           f->address);
+        }
         note_level(f, &got, sent_us);
         sent_us = sent ? next_us : sent_us;
         f->delay_ms = 0;

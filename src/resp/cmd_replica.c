@@ -281,7 +281,9 @@ enum outcome cmd_replica_fetch(struct resp_client *s, const struct slice *args, 
     if (r == NULL || !read_fetch(s, args, &fetch, &refused)) {
         return refused;
     }
-    if (role_may_write(r->dedup->role, &err) < 0) {
+    struct store_node now;
+    role_look(r->dedup->role, &now);
+    if (now.role == NODE_REPLICA && role_may_write(r->dedup->role, &err) < 0) { /* a fenced one still hands over */
         return resp_client_refuse_err(s, &err);
     }
     struct fetch_task *t = task_new(sizeof *t, s, answer_fetch);

@@ -43,7 +43,9 @@ int request_check(const struct request *rq, struct err *err)
 int request_is_fresh(const struct dedup *d, const struct request *rq, struct err *err)
 {
     bool asks = rq->kind != REQUEST_PLAY && rq->kind != REQUEST_DELIVERY && rq->kind != REQUEST_FORGET;
-    return asks && d->replica != NULL ? follower_fresh(d->replica->follower, config_now(d->cfg), err) : 0;
+    return asks && d->replica != NULL && !role_is_primary(d->role)
+               ? follower_fresh(d->replica->follower, config_now(d->cfg), err)
+               : 0;
 }
 
 int request_may_write(const struct dedup *d, const struct request *rq, struct err *err)
