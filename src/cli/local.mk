@@ -105,5 +105,6 @@ libunseen_a_SOURCES += \
 	src/cli/replica/replica.c \
 	src/cli/replica/replica.h \
 	src/cli/replica/replica_status.c \
+	src/cli/replica/replica_verify.c \
 	src/cli/replica/store_wait.c \
 	src/cli/replica/store_wait.h

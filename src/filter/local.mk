@@ -1,5 +1,7 @@
 libunseen_a_SOURCES += \
 	src/filter/codec.c \
+	src/filter/compare.c \
+	src/filter/compare.h \
 	src/filter/error_budget.c \
 	src/filter/error_budget.h \
 	src/filter/filter.c \

@@ -1,5 +1,7 @@
 libunseen_a_SOURCES += \
 	src/store/codec/batch.c \
+	src/store/codec/user_compare.c \
+	src/store/codec/user_compare.h \
 	src/store/codec/user_snapshot.c \
 	src/store/codec/user_snapshot.h \
 	src/store/feed.c \

@@ -15,6 +15,7 @@ unit_tests = \
 	tests/unit/test_cli_source \
 	tests/unit/test_clock_model \
 	tests/unit/test_commands \
+	tests/unit/test_compare \
 	tests/unit/test_config \
 	tests/unit/test_config_kafka \
 	tests/unit/test_db \

@@ -7,7 +7,10 @@
 
 #include "config/config.h"
 
-/* server: its address; NULL: the one that serves the data folder. */
-int replica_status(const struct config *cfg, const char *server, const char *user, bool json);
+/* to: the server's address; NULL: the one that serves the data folder. */
+int replica_status(const struct config *cfg, const char *to, const char *user, bool json);
+
+/* Compares all users of two nodes. */
+int replica_verify(const struct config *cfg, const char *from, const char *to, const char *user, bool json);
 
 #endif

@@ -100,7 +100,7 @@ static void print_json(const struct reply *map)
     json_close(&j, '}');
 }
 
-int replica_status(const struct config *cfg, const char *server, const char *user, bool json)
+int replica_status(const struct config *cfg, const char *to, const char *user, bool json)
 {
     const struct slice words[] = {slice_str("REPLICA"), slice_str("STATUS")};
     const struct reply *map;
@@ -110,9 +110,9 @@ int replica_status(const struct config *cfg, const char *server, const char *use
         err_set(&err, ERR_NOMEM, "out of memory");
         return cli_fail(&err);
     }
-    int rc = server_connect(cfg, server, &client, &err);
-    if (rc == ERR_NOTFOUND && server == NULL) {
-        err_set(&err, rc, "no server serves the data folder %s: start it, or name one with --server", cfg->data);
+    int rc = server_connect(cfg, to, &client, &err);
+    if (rc == ERR_NOTFOUND && to == NULL) {
+        err_set(&err, rc, "no server serves the data folder %s: start it, or name one with --to", cfg->data);
     }
     rc = rc < 0 ? rc : client_call(client, words, 2, &map, &err);
     if (rc < 0) {

@@ -1,0 +1,152 @@
+#include "store/codec/user_compare.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "filter/compare.h"
+#include "store/codec/deliveries.h"
+
+static const struct user_snapshot nobody;
+
+struct compare {
+    const struct user_snapshot *a, *b;
+    uint64_t seed;
+    char *why;
+    struct err *err;
+    struct arena arena;
+    struct delivered_codec codec;
+};
+
+/* The month's filter; empty, when there is none. */
+static int read_month(struct compare *c, const struct user_snapshot *p, int month, struct filter *out)
+{
+    struct err why = {0};
+    *out = (struct filter){.n_parts = 0};
+    for (size_t i = 0; i < p->n_months; i++) {
+        if (p->months[i].month == month) {
+            int rc = filter_decode(p->months[i].blob.data, p->months[i].blob.len, &c->arena, out, &why);
+            return rc < 0 ? err_set(c->err, rc, "user %.*s: %s", (int)p->user.len, p->user.data, why.text) : 0;
+        }
+    }
+    return 0;
+}
+
+static bool is_damaged(const struct user_snapshot *p, int month)
+{
+    for (size_t i = 0; i < p->n_damaged; i++) {
+        if (p->damaged[i] == month) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int differ(struct compare *c, int month, uint32_t unmatched, uint64_t of, const char *where)
+{
+    char name[MONTH_TEXT];
+    snprintf(c->why, USER_COMPARE_TEXT, "%s: %" PRIu32 " of %" PRIu64 " positions are only %s", month_name(month, name),
+             unmatched, of, where);
+    return 0;
+}
+
+/* An exception of one side holds on the other if no filter has the item there, or it is one there, too. */
+static int compare_exceptions(struct compare *c, const struct filter *theirs, const struct user_snapshot *ours,
+                              const struct user_snapshot *other, int month, const char *where)
+{
+    for (size_t i = 0; i < ours->n_exceptions; i++) {
+        uint64_t hash = ours->exceptions[i];
+        if (filter_has(theirs, hash) && !hash_is_among(other->exceptions, other->n_exceptions, hash)) {
+            char name[MONTH_TEXT];
+            snprintf(c->why, USER_COMPARE_TEXT, "%s: an item was un-seen only %s", month_name(month, name), where);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int compare_month(struct compare *c, int month)
+{
+    struct filter a, b;
+    arena_reset(&c->arena);
+    if (is_damaged(c->a, month) != is_damaged(c->b, month)) {
+        char name[MONTH_TEXT];
+        snprintf(c->why, USER_COMPARE_TEXT, "%s: can't be read %s", month_name(month, name),
+                 is_damaged(c->a, month) ? "here" : "there");
+        return 0;
+    }
+    int rc = read_month(c, c->a, month, &a);
+    if (rc < 0 || (rc = read_month(c, c->b, month, &b)) < 0) {
+        return rc;
+    }
+    uint32_t n = filter_unmatched(&a, &b, c->a->exceptions, c->a->n_exceptions);
+    if (n > 0) {
+        return differ(c, month, n, filter_items(&a), "here");
+    }
+    if ((n = filter_unmatched(&b, &a, c->b->exceptions, c->b->n_exceptions)) > 0) {
+        return differ(c, month, n, filter_items(&b), "there");
+    }
+    rc = compare_exceptions(c, &b, c->a, c->b, month, "here");
+    return rc == 1 ? compare_exceptions(c, &a, c->b, c->a, month, "there") : rc;
+}
+
+static int compare_months(struct compare *c)
+{
+    int rc = 1;
+    for (size_t i = 0; i < c->a->n_months && rc == 1; i++) {
+        rc = compare_month(c, c->a->months[i].month);
+    }
+    for (size_t i = 0; i < c->b->n_months && rc == 1; i++) {
+        rc = compare_month(c, c->b->months[i].month);
+    }
+    return rc;
+}
+
+static int read_deliveries(struct compare *c, const struct user_snapshot *p, struct store_delivery **out, size_t *n)
+{
+    *n = 0;
+    return p->deliveries.len == 0
+               ? 0
+               : delivered_decode(&c->codec, p->deliveries.data, p->deliveries.len, c->seed, &c->arena, out, n, c->err);
+}
+
+/* Their ids are each store's own. */
+static int compare_deliveries(struct compare *c)
+{
+    struct store_delivery *a, *b;
+    size_t n_a, n_b;
+    arena_reset(&c->arena);
+    int rc = read_deliveries(c, c->a, &a, &n_a);
+    if (rc < 0 || (rc = read_deliveries(c, c->b, &b, &n_b)) < 0) {
+        return rc;
+    }
+    if (n_a != n_b) {
+        snprintf(c->why, USER_COMPARE_TEXT, "%zu deliveries here, %zu there", n_a, n_b);
+        return 0;
+    }
+    for (size_t i = 0; i < n_a; i++) {
+        if (!slice_eq(a[i].item, b[i].item)) {
+            snprintf(c->why, USER_COMPARE_TEXT, "delivery %zu of %zu is another", i + 1, n_a);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+int user_compare(const struct user_snapshot *a, const struct user_snapshot *b, uint64_t seed,
+                 char why[USER_COMPARE_TEXT], struct err *err)
+{
+    struct compare c = {
+        .a = a != NULL ? a : &nobody, .b = b != NULL ? b : &nobody, .seed = seed, .why = why, .err = err};
+    why[0] = '\0';
+    int rc = compare_months(&c);
+    rc = rc == 1 ? compare_deliveries(&c) : rc;
+    if (rc == 1 && is_damaged(c.a, 0) != is_damaged(c.b, 0)) {
+        snprintf(why, USER_COMPARE_TEXT, "deliveries can't be read %s", is_damaged(c.a, 0) ? "here" : "there");
+        rc = 0;
+    }
+    arena_free(&c.arena);
+    delivered_codec_free(&c.codec);
+    return rc;
+}

@@ -1,0 +1,353 @@
+"""A primary and its replica: how they meet, what one of them does without the other, and how it is handed over."""
+import json
+import shutil
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import PATIENCE, http_url, run
+from partition import CUT, OPEN, Wire
+from resp import Closed, RespError
+
+
+def fields(reply):
+    return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
+
+
+def status(server):
+    with server.client() as link:
+        answer = fields(link.command("REPLICA", "STATUS"))
+    answer["follower"] = fields(answer["follower"])
+    return answer
+
+
+def until(wanted, what):
+    deadline = time.monotonic() + PATIENCE
+    while not (got := wanted()):
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.01)
+    return got
+
+
+def level(primary, replica):
+    """All that the primary has recorded by now is on the replica."""
+    last = status(primary)["last"]
+    until(lambda: (s := status(replica)["follower"])["applied"] >= last and s["state"] == b"in step",
+          lambda: (status(replica), replica.log()[-2000:]))
+
+
+def say(server, *words):
+    with server.client() as link:
+        return link.command(*words)
+
+
+@pytest.fixture
+def pair(make_server, folder):
+    """(primary, replica, the wire between them)"""
+    wires = []
+
+    def make(primary=None, clock=None, **options):
+        first = make_server(clock=clock, **{**options, **(primary or {})})
+        wires.append(Wire(first.port))
+        say(first, "PLAYED", "first", "item")
+        data = folder / "replica-data"
+        run("clone", wires[-1].address, "--data", data)
+        second = make_follower(make_server, data, wires[-1], clock, options)
+        level(first, second)
+        return first, second, wires[-1]
+
+    yield make
+    for wire in wires:
+        wire.stop()
+
+
+def make_follower(make_server, data, wire, clock, options):
+    """A server whose folder is there already."""
+    server = make_server(clock=clock, **options)
+    assert server.stop() == 0
+    shutil.rmtree(server.data)
+    shutil.move(data, server.data)
+    server.options["replica_of"] = wire.address
+    return server.start()
+
+
+def test_it_follows_and_takes_no_writes(pair):
+    primary, replica, _ = pair()
+    with primary.client() as p, replica.client() as r:
+        p.command("PLAYED", "u", "a", "b")
+        p.command("DELIVERED", "u", "c")
+        p.command("FORGET", "u", "b")
+        level(primary, replica)
+        assert r.command("UNSEEN", "u", "a", "b", "c", "d") == [b"b", b"d"]
+        p.command("FORGET", "u")
+        p.command("PLAYED", "u", "e")
+        level(primary, replica)
+        assert r.command("UNSEEN", "u", "a", "c", "e") == [b"a", b"c"]
+        for words in (("PLAYED", "u", "x"), ("FORGET", "u"), ("FILTER", "u", "LIMIT", "1", "DELIVER", "ITEMS", "x")):
+            with pytest.raises(RespError, match="READONLY .* takes writes"):
+                r.command(*words)
+        assert r.command("ROLE")[0] == b"slave" and p.command("ROLE")[0] == b"master"
+
+
+def test_loaded_users_come_too(pair, folder):
+    primary, replica, _ = pair()
+    export = folder / "users"
+    say(primary, "PLAYED", "moved", "a", "b")
+    run("export", export, "--data", primary.data)
+    say(primary, "FORGET", "moved")
+    file = folder / "plays.csv"
+    file.write_text("".join(f"{int(time.time() * 1000)},bulk{i},item{i}\n" for i in range(3000)))
+    run("load", export, "--to", f"127.0.0.1:{primary.port}")
+    level(primary, replica)
+    assert primary.stop() == 0
+    run("import", file, "--data", primary.data)  # nobody serves it: its feed still listens for the replica
+    primary.start()
+    level(primary, replica)
+    for i in range(0, 3000, 299):
+        assert say(replica, "SEEN", f"bulk{i}", f"item{i}", "other") == [1, 0]
+
+
+@pytest.mark.parametrize("who", ["primary", "replica"])
+def test_either_is_killed(pair, who):
+    primary, replica, _ = pair()
+    for i in range(5):
+        say(primary, "PLAYED", "u", f"a{i}")
+        (primary if who == "primary" else replica).kill()
+        (primary if who == "primary" else replica).start()
+        say(primary, "PLAYED", "u", f"b{i}")
+    level(primary, replica)
+    items = [f"{x}{i}" for i in range(5) for x in "ab"]
+    assert say(replica, "UNSEEN", "u", *items) == []
+
+
+def test_what_must_be_equal(pair):
+    primary, replica, _ = pair()
+    assert replica.stop() == 0
+    replica.options["window"] = "2"
+    replica.start()
+    until(lambda: status(replica)["follower"]["state"] == b"refused", lambda: status(replica))
+    problem = status(replica)["follower"]["problem"].decode()
+    assert "window is 2 here and 3 at" in problem, problem
+
+
+def test_too_old_a_replica_refuses_questions(pair):
+    primary, replica, wire = pair()
+    assert replica.stop() == 0
+    replica.options["replica_max_age"] = "1s"
+    replica.start()
+    level(primary, replica)
+    assert say(replica, "UNSEEN", "u", "a") == [b"a"]
+    wire.set(CUT)
+
+    def refused():
+        try:
+            say(replica, "UNSEEN", "u", "a")
+        except RespError as error:
+            return str(error)
+        return ""
+
+    assert "MASTERDOWN" in until(refused, replica.log)
+    wire.set(OPEN)
+    level(primary, replica)
+    assert say(replica, "UNSEEN", "u", "a") == [b"a"]
+
+
+def test_lost_beyond_feed_max(pair):
+    primary, replica, wire = pair(primary={"feed_max": "1MiB"})
+    wire.set(CUT)
+    item = "x" * 240
+    with primary.client() as link:
+        for part in range(10):
+            link.pipeline([("PLAYED", f"u{i}", f"{item}{part}") for i in range(1000)])
+    wire.set(OPEN)
+    until(lambda: status(replica)["follower"]["state"] == b"lost", lambda: status(replica))
+    assert replica.stop() == 0
+    run("clone", wire.address, "--data", replica.data)
+    replica.start()
+    level(primary, replica)
+    assert say(replica, "SEEN", "u7", f"{item}3") == [1]
+
+
+def test_a_folder_that_went_back_is_noticed(pair, folder):
+    primary, replica, wire = pair()
+    assert primary.stop() == 0
+    shutil.copytree(primary.data, folder / "older")
+    primary.start()
+    say(primary, "PLAYED", "u", "newer")
+    level(primary, replica)
+    assert primary.stop() == 0
+    shutil.rmtree(primary.data)
+    shutil.move(folder / "older", primary.data)
+    node = primary.sqlite("staging.db", "SELECT value FROM meta WHERE name = 'node'")
+    primary.start()
+    until(lambda: status(replica)["follower"]["state"] in (b"lost", b"refused"), lambda: status(replica))
+    until(lambda: "it is another node" in primary.log(), primary.log)
+    assert primary.sqlite("staging.db", "SELECT value FROM meta WHERE name = 'node'") != node
+    assert say(replica, "SEEN", "u", "newer") == [1]  # what it has it keeps
+
+
+def test_handed_over_under_load(pair):
+    """No acknowledged play is lost, whoever answered it."""
+    primary, replica, _ = pair()
+    done, stop = [], threading.Event()
+
+    def load(k):
+        link, i = primary.client(), 0
+        while not stop.is_set():
+            try:
+                link.command("PLAYED", f"u{k}", f"{i}")
+            except (RespError, Closed, OSError):
+                return
+            done.append((f"u{k}", f"{i}"))
+            i += 1
+
+    threads = [threading.Thread(target=load, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(done) > 2000, lambda: len(done))
+    answer = json.loads(run("promote", "--to", f"127.0.0.1:{replica.port}", "--json").stdout)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert answer["lossless"] in (1, True), answer
+    with replica.client() as link:
+        seen = link.pipeline([("SEEN", user, item) for user, item in done])
+    assert [one for one, answer in zip(done, seen) if answer != [1]] == []
+    with pytest.raises(RespError, match=f"READONLY .*:{replica.port} has taken over"):
+        say(primary, "PLAYED", "u", "x")
+    assert say(replica, "PLAYED", "u", "x") == 1
+
+
+def test_the_old_primary_comes_back(pair):
+    primary, replica, wire = pair()
+    say(primary, "PLAYED", "both", "a")
+    say(primary, "PLAYED", "gone", "a")
+    level(primary, replica)
+    wire.set(CUT)
+    say(primary, "PLAYED", "mine", "a", "b")  # only the old one has these
+    say(primary, "PLAYED", "gone", "b")
+    say(primary, "FORGET", "both")
+    run("promote", "--to", f"127.0.0.1:{replica.port}")
+    say(replica, "FORGET", "gone")
+    say(replica, "PLAYED", "theirs", "c")
+    wire.set(OPEN)
+    until(lambda: status(primary)["role"] == b"fenced", lambda: (status(primary), replica.log()))
+    with pytest.raises(RespError, match="READONLY"):
+        say(primary, "PLAYED", "u", "x")
+    assert primary.stop() == 0
+    run("rejoin", f"127.0.0.1:{replica.port}", "--data", primary.data)
+    primary.start()
+    level(replica, primary)
+    for server in (replica, primary):
+        assert say(server, "SEEN", "mine", "a", "b", "c") == [1, 1, 0]
+        assert say(server, "SEEN", "gone", "a", "b") == [0, 0]  # older than the forget
+        assert say(server, "SEEN", "both", "a") == [0]
+        assert say(server, "SEEN", "theirs", "c") == [1]
+    say(replica, "PLAYED", "later", "a")
+    level(replica, primary)
+    assert say(primary, "SEEN", "later", "a") == [1]
+
+
+def test_whom_a_write_waits_for(pair):
+    clock = 1795255200000
+    primary, replica, wire = pair(clock=clock, primary={"replica_ack": "replica", "replica_ack_timeout": "200ms"})
+
+    def advance(ms):
+        for server in (primary, replica):
+            server.advance(ms)
+
+    assert status(primary)["in_step"] == 0
+    assert say(primary, "PLAYED", "u", "alone") == 1
+    level(primary, replica)
+    until(lambda: advance(11000) or status(primary)["in_step"] == 1, lambda: status(primary))
+    wire.set(CUT)
+    answers = []
+    waits = threading.Thread(target=lambda: answers.append(say(primary, "PLAYED", "u", "waits")))
+    waits.start()
+    until(lambda: status(primary)["ack_waiting"] > 0, lambda: status(primary))
+    assert answers == []
+    primary.advance(300)
+    waits.join()
+    assert answers == [1] and "out of step" in primary.log()
+    assert status(primary)["in_step"] == 0 and status(primary)["fell_out"] == 1
+    assert say(primary, "PLAYED", "u", "at once") == 1
+    wire.set(OPEN)
+    level(primary, replica)
+    until(lambda: advance(11000) or status(primary)["in_step"] == 1, lambda: status(primary))
+    primary.options["replica_ack"] = "replica-strict"
+    primary.write_config()
+    primary.process.send_signal(signal.SIGHUP)
+    until(lambda: "configuration read again" in primary.log(), primary.log)
+    assert say(primary, "PLAYED", "u", "strict") == 1
+    wire.set(CUT)
+    errors = []
+
+    def refused():
+        try:
+            say(primary, "PLAYED", "u", "refused")
+        except RespError as error:
+            errors.append(str(error))
+
+    waits = threading.Thread(target=refused)
+    waits.start()
+    until(lambda: status(primary)["ack_waiting"] > 0, lambda: status(primary))
+    primary.advance(300)
+    waits.join()
+    assert errors and errors[0].startswith("NOREPLICAS durable here"), errors
+
+
+def test_probes_tell_the_role(pair):
+    primary, replica, _ = pair(http="127.0.0.1:0")
+
+    def ready(server, role):
+        try:
+            with urllib.request.urlopen(f"{http_url(server)}/readyz?role={role}") as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert (ready(primary, "primary"), ready(primary, "replica")) == (200, 503)
+    assert (ready(replica, "primary"), ready(replica, "replica")) == (503, 200)
+
+
+def test_protocols_one_apart(pair, monkeypatch):
+    primary, replica, _ = pair(clock=1795255200000)
+    assert replica.stop() == 0
+    monkeypatch.setenv("UNSEEN_TEST_PROTOCOL", "1")
+    replica.start()
+    say(primary, "PLAYED", "u", "a")
+    level(primary, replica)
+    assert replica.stop() == 0
+    monkeypatch.setenv("UNSEEN_TEST_PROTOCOL", "0")
+    replica.start()
+    until(lambda: status(replica)["follower"]["state"] == b"refused", lambda: status(replica))
+    assert "versions one apart work together" in status(replica)["follower"]["problem"].decode()
+
+
+def test_verify_names_who_differs(make_server):
+    seed = "00112233445566aa"
+    one, other = make_server(clock=None, hash_seed=seed), make_server(clock=None, hash_seed=seed)
+    for i in range(300):
+        for server in (one, other):
+            say(server, "PLAYED", f"u{i}", "a", "b")
+    say(other, "RING", "FLUSH")
+    for server in (one, other):
+        say(server, "DELIVERED", "u7", "d", "e")
+        say(server, "FORGET", "u9", "a")  # flushed on one side, so that it has an exception there alone
+    command = ("replica", "--verify", "--from", f"127.0.0.1:{one.port}", "--to", f"127.0.0.1:{other.port}")
+    assert "300 users are the same" in run(*command).stdout.decode()
+    say(one, "PLAYED", "u5", "only here")
+    say(other, "DELIVERED", "u7", "d")
+    say(other, "PLAYED", "nobody else", "x")
+    say(other, "FORGET", "u11", "b")
+    done = run(*command, check=False)
+    text = done.stdout.decode()
+    assert done.returncode == 1 and "4 of 301 users differ" in text, text
+    for wanted in ('"u5": ', "only here", '"u7": delivery 1 of 2 is another', '"nobody else": ', '"u11": '):
+        assert wanted in text, (wanted, text)
+    answer = json.loads(run(*command, "--json", check=False).stdout)
+    assert answer["differ"] == 4 and len(answer["first"]) == 4
