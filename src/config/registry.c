@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/slice.h"
 
 /* Whether it is http://host:port or https://host:port, with no path, name or password. */
 static bool is_agent(const char *url)
@@ -79,6 +80,13 @@ int config_validate_registry(const struct config *cfg, struct err *err)
     }
     if (cfg->registry_check == REGISTRY_CHECK_GRPC && strcmp(cfg->grpc, "none") == 0) {
         return err_set(err, ERR_INVALID, "registry_check is grpc, but grpc is none; set grpc, or check to ttl");
+    }
+    if (strcmp(cfg->listen, "none") == 0 && strcmp(cfg->http, "none") == 0 && strcmp(cfg->grpc, "none") == 0) {
+        return err_set(err, ERR_INVALID,
+                       "registry_consul is set, and there is no address to register: listen, http and grpc are none");
+    }
+    if (!slice_is_utf8(slice_str(cfg->registry_tags))) {
+        return err_set(err, ERR_INVALID, "registry_tags is %s, expected UTF-8", log_quote_str(cfg->registry_tags));
     }
     if (cfg->registry_address[0] != '\0') {
         return 0;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/slice.h"
+
 static const char *const edge_names[] = {"resp", "http", "grpc", "dubbo"};
 
 static bool has_scheme(const char *address, const char *scheme)
@@ -131,5 +133,13 @@ char *consul_registration(const struct config *cfg, const struct consul_service 
 
 char *consul_check_update(bool well, const char *cause)
 {
-    return text_of(json_pack("{s:s, s:s}", "Status", well ? "passing" : "critical", "Output", well ? "ready" : cause));
+    /* A cause may name a folder of any bytes, and may have been cut within a character. JSON takes UTF-8 alone. */
+    char *output = strdup(well ? "ready" : cause);
+    if (output == NULL) {
+        return NULL;
+    }
+    utf8_clean(output);
+    char *update = text_of(json_pack("{s:s, s:s}", "Status", well ? "passing" : "critical", "Output", output));
+    free(output);
+    return update;
 }

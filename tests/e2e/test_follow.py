@@ -231,6 +231,44 @@ def test_a_follower_that_is_killed_loses_nothing(make_server, follow, folder):
         assert seen(server, "u", *items[at:at + 5000])
 
 
+def test_one_follower_a_state(server, follow, folder):
+    path = folder / "plays.log"
+    path.write_text(lines("u", "a"))
+    p = follow(server, path)
+    until(p, lambda: seen(server, "u", "a"))
+    second = ["import", "--follow", "--to", f"127.0.0.1:{server.port}"]
+    done = run(*second, path, check=False)
+    assert done.returncode == 1 and "plays.log.follow: another unseen import --follow has this state" in done.stderr.decode()
+    other = follow(server, path, "--state", folder / "other")
+    until(other, lambda: "durable" in other.said())
+    end(other)
+    append(path, lines("u", "b"))
+    until(p, lambda: seen(server, "u", "b"))
+    p.kill()
+    p.wait()
+    append(path, lines("u", "c"))
+    p = follow(server, path)  # the lock ends with its process
+    until(p, lambda: seen(server, "u", "c"))
+    assert end(p)["events"] == 1
+
+
+@pytest.mark.parametrize("n", [2, 400])
+def test_another_file_with_the_inode_of_the_old_one(server, follow, folder, n):
+    """As when it was deleted and a new one made: as long as it, or longer."""
+    path, old = folder / "plays.log", [f"old{i}" for i in range(n)]
+    path.write_text(lines("u", *old))
+    p = follow(server, path)
+    until(p, lambda: seen(server, "u", *old))
+    end(p)
+    inode, new = path.stat().st_ino, [f"new{i}" for i in range(n)]
+    path.write_text(lines("u", *new, "more"))
+    assert path.stat().st_ino == inode
+    p = follow(server, path)
+    until(p, lambda: seen(server, "u", "more"))
+    assert end(p)["events"] == n + 1 and seen(server, "u", *new)
+    assert "is gone" in p.said() and "read from its beginning" in p.said()
+
+
 def test_a_damaged_state_is_named(server, folder):
     path = folder / "plays.log"
     path.write_text(lines("u", "a"))

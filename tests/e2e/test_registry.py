@@ -280,6 +280,8 @@ def test_https(make_server, folder):
     ({"registry_consul": "http://h:1", "registry_name": "a b"}, "expected letters, digits and hyphens"),
     ({"registry_consul": "http://h:1", "registry_address": "host:80"}, "registry_address is \"host:80\", expected a host"),
     ({"registry_consul": "http://h:1", "registry_check": "grpc"}, "registry_check is grpc, but grpc is none"),
+    ({"registry_consul": "http://h:1", "listen": "none", "unix_socket": "u.sock"}, "there is no address to register"),
+    ({"registry_consul": "http://h:1", "registry_name": ""}, "registry_name is empty"),
     ({"registry_consul": "http://h:1", "listen": "0.0.0.0:0", "requirepass": "x"}, "set address in the section"),
 ])
 def test_what_is_wrong_is_refused(folder, options, said):

@@ -131,8 +131,8 @@ struct world_op *world_record(struct world *w, const struct world_event *events,
     for (size_t i = 0; i < n; i++) {
         const struct world_event *e = &events[i];
         uint64_t *hashes = hash_all(w, e->items, e->n);
-        if (store_batch_add(&op->batch, e->kind, e->at_ms, STORE_STAMPED, hash_user_key(w->dedup.seed, e->user),
-                            e->user, e->items, hashes, e->n) < 0) {
+        if (store_batch_add(&op->batch, e->kind, e->at_ms, e->stated ? STORE_STATED : STORE_STAMPED,
+                            hash_user_key(w->dedup.seed, e->user), e->user, e->items, hashes, e->n) < 0) {
             need(NULL);
         }
         free(hashes);

@@ -54,6 +54,7 @@ struct world_event {
     struct slice user;
     const struct slice *items;
     size_t n;
+    bool stated; /* its time: maybe a replay */
 };
 
 void world_init(struct world *w, const char *folder, const char *vfs);

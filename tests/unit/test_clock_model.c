@@ -169,7 +169,8 @@ static void play(struct model *m)
     snprintf(user, sizeof user, "u%d", m->plays[n].user);
     snprintf(item, sizeof item, "i%d", n);
     struct slice id = slice_str(item);
-    struct world_event event = {STORE_PLAY, dedup_stamp(&m->world.dedup), slice_str(user), &id, 1};
+    struct world_event event = {
+        .kind = STORE_PLAY, .at_ms = dedup_stamp(&m->world.dedup), .user = slice_str(user), .items = &id, .n = 1};
     world_record(&m->world, &event, 1, NULL, NULL);
     int rc = world_wait(&m->world, NULL, &err);
     if (rc == ERR_BUSY && !believed(m).known) {

@@ -51,7 +51,7 @@ static const char help[] =
     "      --follow           go on for ever: wait for more, and for a server that is away. A FILE is read on as it\n"
     "                         grows, is renamed and begun anew. SIGTERM ends it. Needs --to\n"
     "      --state FILE       where --follow keeps how far the file was acknowledged (default: the file's name with\n"
-    "                         .follow behind it)\n"
+    "                         .follow behind it); one follower at a time has it\n"
     "      --json             print the summary as JSON\n"
     "      --quiet            print no summary and no progress\n\n"
     "A pipe may stay open: what it gave is loaded within a second, and a line says how many events are durable.\n\n"
