@@ -314,7 +314,7 @@ static int64_t rest_us(const struct ack *a)
     if (clock_is_test()) {
         return LOOK_TEST_MS * 1000;
     }
-    int64_t most = LOOK_MS;
+    int64_t most = mode_of(a) == ACK_LOCAL ? HEARTBEAT_EVERY_MS : LOOK_MS;
     if (a->first != NULL) {
         int64_t left = a->first->began_ms + config_now(a->cfg)->replica_ack_timeout_ms - clock_mono_ms();
         most = left < 1 ? 1 : left < most ? left : most;

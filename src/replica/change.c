@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "dedup/role.h"
 #include "net/client.h"
@@ -23,6 +24,7 @@ enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24, SOURCE_TEXT = 48, PAGE_POSITIONS = 6
 struct changer {
     struct replica *r;
     pthread_t thread;
+    struct heartbeat heartbeat;
     bool started;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
@@ -390,6 +392,7 @@ static void carry_out(struct changer *c, struct change *ch)
 static void *changer_main(void *arg)
 {
     struct changer *c = arg;
+    heartbeat_begin(&c->heartbeat, "changer");
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
         struct change *ch = c->first;
@@ -398,17 +401,20 @@ static void *changer_main(void *arg)
             c->end = c->first == NULL ? &c->first : c->end;
         }
         pthread_mutex_unlock(&c->mutex);
+        heartbeat_excuse(&c->heartbeat); /* for disks, and for other nodes */
         if (ch != NULL) {
             carry_out(c, ch);
         } else if (c->herald[0] != '\0') {
             herald(c);
         }
+        heartbeat_now(&c->heartbeat);
         pthread_mutex_lock(&c->mutex);
         if (c->first == NULL && !c->stop) {
             clock_cond_wait_real(&c->wake, &c->mutex, CHANGE_HERALD_MS);
         }
     }
     pthread_mutex_unlock(&c->mutex);
+    heartbeat_end(&c->heartbeat);
     return NULL;
 }
 

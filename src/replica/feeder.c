@@ -369,7 +369,8 @@ static void look_for_gone(struct feeder *f)
 /* Until the next parked one's time is over. */
 static int64_t rest_us(const struct feeder *f)
 {
-    int64_t most = (clock_is_test() ? LOOK_TEST_MS : LOOK_MS) * 1000, now = clock_stopwatch_us();
+    int64_t look_ms = f->n == 0 ? HEARTBEAT_EVERY_MS : clock_is_test() ? LOOK_TEST_MS : LOOK_MS;
+    int64_t most = look_ms * 1000, now = clock_stopwatch_us();
     for (const struct feeder_fetch *p = f->parked; p != NULL; p = p->next) {
         int64_t left = p->began_us + p->wait_ms * 1000 - now;
         most = left < 1 ? 1 : left < most ? left : most;

@@ -37,7 +37,8 @@ struct fetched {
     bool primary;
 };
 
-static int send_fetch(struct follower *f, uint64_t after, struct err *err)
+/* after: an event of that run, or an older one's: what is named must be what was read, not what is durable. */
+static int send_fetch(struct follower *f, uint64_t run, uint64_t after, struct err *err)
 {
     struct store_node now;
     char texts[FETCH_WORDS][NUMBER_TEXT] = {"REPLICA", "FETCH"};
@@ -45,7 +46,7 @@ static int send_fetch(struct follower *f, uint64_t after, struct err *err)
     role_look(f->r->dedup->role, &now);
     snprintf(texts[2], NUMBER_TEXT, "%016" PRIx64, now.node);
     snprintf(texts[3], NUMBER_TEXT, "%016" PRIx64, f->cursor.node);
-    snprintf(texts[4], NUMBER_TEXT, "%016" PRIx64, f->cursor.run);
+    snprintf(texts[4], NUMBER_TEXT, "%016" PRIx64, run);
     snprintf(texts[5], NUMBER_TEXT, "%" PRIu64, after);
     snprintf(texts[6], NUMBER_TEXT, "%" PRIu64, f->cursor.seq);
     snprintf(texts[7], NUMBER_TEXT, "%d", FOLLOWER_FETCH_BYTES);
@@ -120,10 +121,16 @@ static int follow(struct follower *f, struct err *err)
     int64_t sent_us = 0, next_us = 0;
     for (;;) {
         struct fetched got;
+        struct store_node now;
         int rc = 0;
+        role_look(f->r->dedup->role, &now);
+        if (now.term != f->term) { /* it has met another primary: what is confirmed to this one would be lost */
+            return err_set(err, ERR_SYSTEM, "%s is of term %" PRIu64 ", and term %" PRIu64 " has begun", f->address,
+                           f->term, now.term);
+        }
         if (!sent) {
             sent_us = clock_stopwatch_us();
-            rc = send_fetch(f, f->cursor.seq, err);
+            rc = send_fetch(f, f->cursor.run, f->cursor.seq, err);
         }
         if (rc < 0 || (rc = read_fetched(f, &got, err)) < 0) {
             return rc;
@@ -131,15 +138,15 @@ static int follow(struct follower *f, struct err *err)
         sent = got.n > 0 && got.to < got.last;
         if (sent) {
             next_us = clock_stopwatch_us();
-            if ((rc = send_fetch(f, (uint64_t)got.to, err)) < 0) {
+            if ((rc = send_fetch(f, got.run, (uint64_t)got.to, err)) < 0) {
                 return rc;
             }
         }
-        int64_t now = clock_wall_ms();
+        int64_t arrived_ms = clock_wall_ms();
         if ((rc = follower_apply(f, got.run, (uint64_t)got.to, err)) < 0) {
             return rc;
         }
-        got.now_ms += clock_wall_ms() - now; /* what applying took is no difference of clocks */
+        got.now_ms += clock_wall_ms() - arrived_ms; /* what applying took is no difference of clocks */
         if (!got.primary && got.n == 0) {
             return err_set(err, ERR_SYSTEM, "%s is no primary any more, and has handed over all that it had",
                            f->address);
@@ -147,6 +154,9 @@ static int follow(struct follower *f, struct err *err)
         note_level(f, &got, sent_us);
         sent_us = sent ? next_us : sent_us;
         f->delay_ms = 0;
+        if (f->told) {
+            log_info("the primary is back", "primary=%s", log_quote_str(f->address));
+        }
         f->told = false;
     }
 }
@@ -155,7 +165,8 @@ static int follow(struct follower *f, struct err *err)
 
 static void trouble(struct follower *f, const struct err *err)
 {
-    bool lost = err->code == ERR_NOTFOUND, refused = err->code == ERR_INVALID || err->code == ERR_VERSION;
+    bool lost = err->code == ERR_NOTFOUND, refused = err->code == ERR_INVALID || err->code == ERR_VERSION ||
+                                                     err->code == ERR_CORRUPT || err->code == ERR_SEED;
     follower_disconnect(f);
     if (follower_stopping(f)) {
         return;
@@ -176,37 +187,35 @@ static void trouble(struct follower *f, const struct err *err)
     follower_rest(f, lost || refused ? FOLLOWER_REFUSED_MS : f->delay_ms);
 }
 
-/* As configured, else as the folder says. */
+/* As configured, and as the folder says, in turn: the configured one may be gone for good, and another promoted. */
 static void choose_address(struct follower *f)
 {
     struct store_node now;
     role_look(f->r->dedup->role, &now);
-    const char *of = f->r->cfg->replica_of;
-    snprintf(f->address, sizeof f->address, "%s", of[0] != '\0' ? of : now.address);
+    const char *of = f->r->cfg->replica_of, *known = now.address[0] != '\0' ? now.address : of;
+    snprintf(f->address, sizeof f->address, "%s", of[0] != '\0' && f->tries % 2 == 0 ? of : known);
+    f->tries++;
 }
 
 static void *follower_main(void *arg)
 {
     struct follower *f = arg;
+    bool elsewhere = false; /* go_elsewhere() has said where */
     heartbeat_begin(&f->heartbeat, "follower");
     while (!follower_stopping(f)) {
         struct err err = {0};
-        bool elsewhere = f->address[0] != '\0';
+        char asked[NODE_ADDRESS_TEXT];
         if (!elsewhere) {
             choose_address(f);
         }
+        memcpy(asked, f->address, sizeof asked);
         int rc = follower_connect(f, &err);
         if (rc == 0) {
-            bool told = f->told;
-            if (told) {
-                log_info("the primary is back", "primary=%s", log_quote_str(f->address));
-            }
-            rc = follow(f, &err);
+            f->tries = 0;
+            follow(f, &err);
         }
         trouble(f, &err);
-        if (rc != ERR_SYSTEM || elsewhere) {
-            f->address[0] = '\0'; /* begin with the configured one again */
-        }
+        elsewhere = !elsewhere && strcmp(asked, f->address) != 0;
     }
     follower_disconnect(f);
     show(f, FOLLOWER_OFF, "");

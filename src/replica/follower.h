@@ -1,7 +1,7 @@
 /* The replica's half: a thread that says hello to the primary, fetches, and applies.
  *
  * Batches to catch up: while replies are full, the next is asked for before the last is applied; then one fetch waits
- * at the primary, and comes back with the next event. At most FOLLOWER_AHEAD replies are held in memory.
+ * at the primary, and comes back with the next event. One reply is held in memory; the next waits in the sockets.
  */
 #ifndef UNSEEN_REPLICA_FOLLOWER_H
 #define UNSEEN_REPLICA_FOLLOWER_H
@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "replica/replica.h"
 
-enum { FOLLOWER_AHEAD = 2, FOLLOWER_FIRST_DELAY_MS = 100, FOLLOWER_LAST_DELAY_MS = 2000 };
+enum { FOLLOWER_FIRST_DELAY_MS = 100, FOLLOWER_LAST_DELAY_MS = 2000 };
 
 int follower_start(struct replica *r, struct follower **follower, struct err *err);
 /* Ends the thread: when it returns nothing more is applied. Also for a promotion. NULL is fine. */

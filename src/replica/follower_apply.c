@@ -55,9 +55,14 @@ static void await(struct follower *f)
 /* Whether to try again after an error, having rested. */
 static bool again(struct follower *f, const char *what, const struct err *err, int64_t *delay_ms)
 {
-    if (follower_stopping(f) || err->code == ERR_CLOSED) {
+    bool passes = err->code == ERR_BUSY || err->code == ERR_FULL || err->code == ERR_IO || err->code == ERR_NOMEM ||
+                  err->code == ERR_READONLY || err->code == ERR_RANGE; /* the last: a clock is behind */
+    if (follower_stopping(f) || !passes) {
         return false;
     }
+    pthread_mutex_lock(&f->mutex);
+    snprintf(f->state.problem, sizeof f->state.problem, "%s", err->text);
+    pthread_mutex_unlock(&f->mutex);
     if (*delay_ms == 0) {
         log_warn("what the primary has recorded is not taken here yet", "what=%s error=%s", what,
                  log_quote_str(err->text));
@@ -69,7 +74,7 @@ static bool again(struct follower *f, const char *what, const struct err *err, i
 
 static int stopped(const struct err *why, struct err *err)
 {
-    return err_set(err, ERR_CLOSED, "%s", why->code < 0 ? why->text : "it is to stop");
+    return err_set(err, why->code, "%s", why->text);
 }
 
 /* --- what is handed in --- */
@@ -150,9 +155,14 @@ static int apply_forget(struct apply *a, const struct feed_event *e, struct err 
         forget.owner = f;
         f->r->store->ops->forget(f->r->store, &forget);
         await(f);
-    } while (forget.err.code < 0 && forget.err.code != ERR_SHARED && again(f, "a forget", &forget.err, &delay_ms));
+    } while (forget.err.code < 0 && again(f, "a forget", &forget.err, &delay_ms));
     free(memory);
-    return forget.err.code < 0 && forget.err.code != ERR_SHARED ? stopped(&forget.err, err) : 0;
+    if (forget.err.code == ERR_SHARED || forget.err.code == ERR_CORRUPT) {
+        /* It would keep up all that comes behind it. Damage is mended from the primary, which has carried it out. */
+        log_error("a forget of the primary's can't be carried out here", "error=%s", log_quote_str(forget.err.text));
+        return 0;
+    }
+    return forget.err.code < 0 ? stopped(&forget.err, err) : 0;
 }
 
 /* --- a user whom the feed alone doesn't tell --- */

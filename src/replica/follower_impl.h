@@ -17,6 +17,7 @@ enum {
     FOLLOWER_PATIENCE_MS = 500,       /* a primary that can't be reached for so long is away; also of a hello */
     FOLLOWER_SILENCE_MS = 5 * 1000,   /* a fetch that isn't answered for so long is lost */
     FOLLOWER_REFUSED_MS = 10 * 1000,  /* between tries of what an operator must mend */
+    FOLLOWER_CHUNK_MS = 1000,         /* of a reply that has begun */
     FOLLOWER_STEP_MS = 50,            /* at most so long it doesn't look whether it is to stop */
     FOLLOWER_SOURCE = 48,             /* "feed:NODE:RUN" */
 };
@@ -44,6 +45,7 @@ struct follower {
     struct buf events; /* of the reply at hand */
     struct store_batch batch;
     int64_t delay_ms;
+    unsigned tries;
     bool told; /* of the trouble that lasts */
 
     pthread_mutex_t mutex; /* guards: */

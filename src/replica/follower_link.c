@@ -52,7 +52,7 @@ int follower_open(struct follower *f, struct client **client, struct err *err)
     int rc = client_connect_as(f->address, &how, client, err);
     heartbeat_now(&f->heartbeat);
     if (rc == 0) {
-        client_be_patient(*client, FOLLOWER_SILENCE_MS);
+        client_be_patient(*client, FOLLOWER_CHUNK_MS);
     } else {
         *client = NULL;
     }

@@ -252,7 +252,8 @@ static void answer_fetch(struct task *task, struct resp_client *s)
     }
 }
 
-static bool read_fetch(struct resp_client *s, const struct slice *args, struct feeder_fetch *f, enum outcome *refused)
+static bool read_fetch(struct resp_client *s, const struct slice *args, struct feeder_fetch *f, uint64_t *their_term,
+                       enum outcome *refused)
 {
     int64_t after, durable, bytes, term;
     bool good = read_id(s, "node", args[2], &f->replica, refused) && read_id(s, "node", args[3], &f->node, refused) &&
@@ -267,6 +268,7 @@ static bool read_fetch(struct resp_client *s, const struct slice *args, struct f
         f->after = (uint64_t)after;
         f->durable = (uint64_t)durable;
         f->bytes_max = (size_t)bytes;
+        *their_term = (uint64_t)term;
     }
     return good;
 }
@@ -277,14 +279,19 @@ enum outcome cmd_replica_fetch(struct resp_client *s, const struct slice *args, 
     enum outcome refused;
     struct err err;
     struct feeder_fetch fetch = {.done = on_fetched};
+    uint64_t term = 0;
     struct replica *r = replica_of(s, &refused);
-    if (r == NULL || !read_fetch(s, args, &fetch, &refused)) {
+    if (r == NULL || !read_fetch(s, args, &fetch, &term, &refused)) {
         return refused;
     }
     struct store_node now;
     role_look(r->dedup->role, &now);
     if (now.role == NODE_REPLICA && role_may_write(r->dedup->role, &err) < 0) { /* a fenced one still hands over */
         return resp_client_refuse_err(s, &err);
+    }
+    if (term > now.term) { /* what it confirms to this one would be lost to the other */
+        return resp_client_refuse(s, "READONLY this node is of term %" PRIu64 ", and the replica has met term %" PRIu64,
+                                  now.term, term);
     }
     struct fetch_task *t = task_new(sizeof *t, s, answer_fetch);
     if (t == NULL) {
