@@ -19,7 +19,7 @@ int health_read(struct slice request, enum health_role *role, struct err *err)
     }
     *role = slice_eq(service, slice_str("primary"))   ? HEALTH_PRIMARY
             : slice_eq(service, slice_str("replica")) ? HEALTH_REPLICA
-                                                         : HEALTH_ANY;
+                                                      : HEALTH_ANY;
     if (code == 0 && service.len > 0 && *role == HEALTH_ANY && !reflection_serves(service)) {
         code = err_set(err, ERR_NOTFOUND, "no service '%.*s' here", (int)(service.len < 128 ? service.len : 128),
                        service.data);

@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "base/slice.h"
-#include "net/reply.h"
 #include "config/config.h"
+#include "net/reply.h"
 #include "net/stream.h"
 
 struct client;

@@ -17,23 +17,17 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "replica/event.h"
+#include "replica/feeder_sent.h"
 #include "replica/replica.h"
 
-enum { READ_EVENTS = 512, SENT_MAX = 64, LOOK_MS = 250, LOOK_TEST_MS = 5 };
-
-/* Events that were sent, and are not durable there yet. */
-struct sent {
-    uint64_t from, to; /* above `from`, up to `to` */
-    uint64_t n, bytes;
-};
+enum { READ_EVENTS = 512, LOOK_MS = 250, LOOK_TEST_MS = 5 };
 
 struct member {
     struct feeder_replica shown; /* under the mutex; the rest is the thread's */
     char name[FEED_NAME_MAX];
     bool listening;
     int64_t seen_us; /* under the mutex, too */
-    struct sent sent[SENT_MAX];
-    size_t n_sent;
+    struct feeder_sent sent;
 };
 
 struct feeder {
@@ -124,41 +118,16 @@ static int count_events(struct feeder *f, const struct member *m, uint64_t after
 
 static int pass_durable(struct feeder *f, struct member *m, uint64_t cursor, uint64_t durable, struct err *err)
 {
-    uint64_t at = cursor, n = 0, bytes = 0;
-    size_t used = 0;
-    while (used < m->n_sent && m->sent[used].from == at && m->sent[used].to <= durable) {
-        n += m->sent[used].n;
-        bytes += m->sent[used].bytes;
-        at = m->sent[used++].to;
-    }
+    uint64_t n, bytes;
     int result = 0;
-    if (at < durable) {
-        used = 0; /* stretches are dropped below */
+    if (!feeder_sent_pass(&m->sent, cursor, durable, &n, &bytes)) {
         n = bytes = 0;
         result = count_events(f, m, cursor, durable, &n, &bytes, err);
     }
-    if (result < 0) {
-        return result;
-    }
-    while (used < m->n_sent && m->sent[used].to <= durable) {
-        used++;
-    }
-    memmove(m->sent, m->sent + used, (m->n_sent - used) * sizeof *m->sent);
-    m->n_sent -= used;
-    if (durable > cursor) {
+    if (result == 0 && durable > cursor) {
         f->r->store->feed->done(f->r->store, m->name, durable, n, bytes);
     }
-    return 0;
-}
-
-static void remember(struct member *m, const struct sent *sent)
-{
-    if (m->n_sent > 0 && m->sent[m->n_sent - 1].to != sent->from) {
-        m->n_sent = 0; /* it asks for what it had before: counted in the feed, if need be */
-    }
-    if (m->n_sent < SENT_MAX) {
-        m->sent[m->n_sent++] = *sent;
-    }
+    return result;
 }
 
 /* --- a fetch --- */
@@ -215,7 +184,7 @@ static int look_at_cursor(struct feeder *f, struct feeder_fetch *fetch, const st
 static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *fetch)
 {
     struct event_state state = {0};
-    struct sent sent = {.from = fetch->after, .to = fetch->after};
+    struct feeder_stretch sent = {.from = fetch->after, .to = fetch->after};
     int got = READ_EVENTS;
     arena_reset(&f->arena);
     while (got == READ_EVENTS && fetch->n < EVENT_RUN_MAX && fetch->events.len < fetch->bytes_max) {
@@ -238,7 +207,7 @@ static int read_events(struct feeder *f, struct member *m, struct feeder_fetch *
     if (fetch->n > 0) {
         sent.n = fetch->n;
         sent.to = fetch->to;
-        remember(m, &sent);
+        feeder_sent_add(&m->sent, &sent);
     }
     return 0;
 }
@@ -378,34 +347,20 @@ static int64_t rest_us(const struct feeder *f)
     return most;
 }
 
-static bool any_over(const struct feeder *f)
-{
-    for (const struct feeder_fetch *p = f->parked; p != NULL; p = p->next) {
-        if (is_over(p)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void *feeder_main(void *arg)
 {
     struct feeder *f = arg;
     heartbeat_begin(&f->heartbeat, "feeder");
     pthread_mutex_lock(&f->mutex);
     while (!f->stop) {
-        if (f->first == NULL && !f->more && !any_over(f)) {
+        if (f->first == NULL && !f->more) {
             clock_cond_wait_us(&f->wake, &f->mutex, rest_us(f));
         }
         heartbeat_now(&f->heartbeat);
-        struct feeder_fetch *come = f->first, *parked = NULL;
-        f->first = NULL;
+        struct feeder_fetch *come = f->first, *parked = f->parked;
+        f->first = f->parked = NULL;
         f->last = &f->first;
-        if (f->more || any_over(f)) {
-            parked = f->parked;
-            f->parked = NULL;
-            f->more = false;
-        }
+        f->more = false;
         work_list(f, parked, false);
         work_list(f, come, true);
         look_for_gone(f);

@@ -9,8 +9,8 @@
 struct load_task {
     struct task task;
     struct store_import import;
-    struct legacy *legacy;    /* who is noted by it is read there */
-    struct ack *ack;          /* NULL: nobody is waited for */
+    struct legacy *legacy; /* who is noted by it is read there */
+    struct ack *ack;       /* NULL: nobody is waited for */
     struct ack_wait wait;
     struct slice snapshots[]; /* behind them the verdicts, then the snapshots' bytes */
 };

@@ -16,8 +16,8 @@
 
 #include "base/buf.h"
 #include "base/calendar.h"
-#include "net/client.h"
 #include "cli/lib/source.h"
+#include "net/client.h"
 #include "store/admin.h"
 
 enum { REPLIES = 4, REQUEST = 1024 };

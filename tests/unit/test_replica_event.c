@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "tests/lib/random.h"
 #include "replica/event.h"
+#include "tests/lib/random.h"
 
 enum { EVENTS = 300 };
 

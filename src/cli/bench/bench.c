@@ -12,10 +12,10 @@
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_work.h"
 #include "cli/cli.h"
-#include "net/client.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "dedup/dedup.h"
+#include "net/client.h"
 
 static const char help[] =
     "Measures a running server: sends it questions, plays or pings, and times the answers.\n\n"

@@ -1,8 +1,8 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
-#include "net/client.h"
 #include "cli/lib/options.h"
+#include "net/client.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char help[] =

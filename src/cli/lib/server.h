@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#include "net/client.h"
 #include "cli/lib/output.h"
+#include "net/client.h"
 
 /* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder.
  * ERR_NOTFOUND: nobody does. */

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "net/client.h"
 #include "cli/lib/options.h"
+#include "net/client.h"
 #include "store/factory.h"
 #include "store/sqlite/sqlite_store.h"
 

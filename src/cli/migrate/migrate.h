@@ -5,13 +5,13 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "net/client.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
 #include "cli/lib/server.h"
 #include "config/config.h"
 #include "legacy/parse.h"
 #include "legacy/redis.h"
+#include "net/client.h"
 
 enum { MIGRATE_QUOTED = 64 };
 

@@ -9,8 +9,8 @@
 #include <time.h>
 
 #include "base/hash.h"
-#include "net/client.h"
 #include "cli/lib/options.h"
+#include "net/client.h"
 #include "store/factory.h"
 #include "store/ring.h"
 #include "store/sqlite/sqlite_store.h"

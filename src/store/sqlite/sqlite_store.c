@@ -383,7 +383,8 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     if ((result = seed_choose(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
         (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
         (result = migration_users_open(s, err)) < 0 || (result = feed_open(s, err)) < 0 ||
-        (result = positions_open(s, err)) < 0 || (result = node_open(s, err)) < 0 || (result = forgets_open(s, err)) < 0 || (result = start(s, err)) < 0) {
+        (result = positions_open(s, err)) < 0 || (result = node_open(s, err)) < 0 ||
+        (result = forgets_open(s, err)) < 0 || (result = start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;
