@@ -2,6 +2,7 @@
 # what it allocates passes through tests/lib/alloc.h.
 unit_tests = \
 	tests/unit/test_accounts \
+	tests/unit/test_ack \
 	tests/unit/test_asker \
 	tests/unit/test_away \
 	tests/unit/test_backup \
