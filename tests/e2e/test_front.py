@@ -42,7 +42,9 @@ def front(make_server, folder):
     pem.write_text(pem.read_text() + key.read_text())
     redis, web = free_port(), free_port()
     text = (REPO / "etc/haproxy-unseen.cfg").read_text()
-    for old, new in ((":6380 ", f"127.0.0.1:{redis} "), ("bind :443 ", f"bind 127.0.0.1:{web} "),
+    for old, new in ((":6380 ", f"127.0.0.1:{redis} "), (":6390 ", f"127.0.0.1:{free_port()} "),
+                     ("192.0.2.2", "127.0.0.2"),  # where nobody listens
+                     ("bind :443 ", f"bind 127.0.0.1:{web} "),
                      ("/etc/haproxy/unseen.pem", str(pem)), ("port 7980", f"port {http_url(server).rpartition(':')[2]}"),
                      ("127.0.0.1:7979", f"127.0.0.1:{server.port}"), ("127.0.0.1:7980", http_url(server)[len("http://"):])):
         assert old in text, old
