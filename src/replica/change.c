@@ -426,7 +426,7 @@ static void go_on_heralding(struct changer *c)
     if (now.role == NODE_PRIMARY && now.promoted) {
         snprintf(c->herald, sizeof c->herald, "%s", c->r->cfg->replica_of);
     }
-    snprintf(c->own, sizeof c->own, "%s", c->r->cfg->replica_address);
+    snprintf(c->own, sizeof c->own, "%s", c->r->address);
 }
 
 int changer_start(struct replica *r, struct changer **changer, struct err *err)

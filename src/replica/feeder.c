@@ -464,12 +464,16 @@ void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch)
 
 void feeder_tell_address(struct feeder *f, uint64_t node, const char *address)
 {
-    pthread_mutex_lock(&f->mutex);
-    struct member *m = find(f, node);
+    char name[FEED_NAME_MAX];
+    struct feed_state queue;
+    name_of(node, name);
+    feed_state_of(f->r->store, name, &queue);
+    struct member *m = queue.name[0] != '\0' ? member_of(f, node) : NULL; /* a clone says hello, too */
     if (m != NULL) {
+        pthread_mutex_lock(&f->mutex);
         snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
+        pthread_mutex_unlock(&f->mutex);
     }
-    pthread_mutex_unlock(&f->mutex);
 }
 
 int feeder_look(struct feeder *f, struct feeder_replica out[FEEDER_REPLICAS_MAX])

@@ -118,7 +118,7 @@ static int say_hello(struct follower *f, struct hello *hello, struct err *err)
     snprintf(term, sizeof term, "%" PRIu64, now.term);
     snprintf(node, sizeof node, "%016" PRIx64, now.node);
     const struct slice words[] = {slice_str("REPLICA"), slice_str("HELLO"), slice_str(protocol),
-                                  slice_str(node),      slice_str(term),    slice_str(f->r->cfg->replica_address)};
+                                  slice_str(node),      slice_str(term),    slice_str(f->r->address)};
     int rc = client_queue(f->client, words, sizeof words / sizeof *words, err);
     if (rc < 0 || (rc = follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
         return rc;

@@ -1,5 +1,6 @@
 #include "replica/replica.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -25,7 +26,7 @@ static int start(struct replica *r, struct err *err)
     return now.role == NODE_REPLICA ? follower_start(r, &r->follower, err) : 0;
 }
 
-int replica_start(const struct dedup *dedup, struct replica **replica, struct err *err)
+int replica_start(const struct dedup *dedup, const char *listens, struct replica **replica, struct err *err)
 {
     struct store *store = dedup->store;
     *replica = NULL;
@@ -39,6 +40,8 @@ int replica_start(const struct dedup *dedup, struct replica **replica, struct er
     r->dedup = dedup;
     r->store = store;
     r->cfg = dedup->cfg;
+    snprintf(r->address, sizeof r->address, "%s",
+             r->cfg->replica_address[0] != '\0' ? r->cfg->replica_address : listens);
     const char *protocol = clock_is_test() ? getenv("UNSEEN_TEST_PROTOCOL") : NULL;
     r->protocol = protocol != NULL ? atoi(protocol) : REPLICA_PROTOCOL;
     int rc = start(r, err);

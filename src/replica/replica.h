@@ -43,7 +43,8 @@ struct replica {
     const struct dedup *dedup;
     struct store *store;
     const struct config *cfg;
-    int protocol; /* REPLICA_PROTOCOL, unless a test says otherwise */
+    int protocol;                    /* REPLICA_PROTOCOL, unless a test says otherwise */
+    char address[NODE_ADDRESS_TEXT]; /* how others reach this node; "": not known */
     struct ack *ack;
     struct feeder *feeder;
     struct changer *changer;   /* change.h */
@@ -51,9 +52,10 @@ struct replica {
     struct follower *follower; /* NULL: this node follows nobody */
 };
 
-/* *replica is NULL where the store keeps no feed; then replica_of is an ERR_INVALID. ERR_INVALID as well: role and
- * configuration contradict each other, and the text says what to do. */
-int replica_start(const struct dedup *dedup, struct replica **replica, struct err *err);
+/* listens: where this node's RESP listens, in case replica_address is not set; "" nowhere. *replica is NULL where the
+ * store keeps no feed; then replica_of is an ERR_INVALID. ERR_INVALID as well: role and configuration contradict each
+ * other, and the text says what to do. */
+int replica_start(const struct dedup *dedup, const char *listens, struct replica **replica, struct err *err);
 void replica_stop(struct replica *r);
 void replica_free(struct replica *r);
 

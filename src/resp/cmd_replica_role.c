@@ -33,19 +33,6 @@ static struct replica *replica_of(struct resp_client *s, enum outcome *refused)
     return r;
 }
 
-/* Whom to name to others: as configured, else where this one listens. */
-static void own_address(struct resp_client *s, char out[NODE_ADDRESS_TEXT])
-{
-    const struct worker_pool *pool = s->conn.worker->pool;
-    snprintf(out, NODE_ADDRESS_TEXT, "%s", resp_client_config(s)->replica_address);
-    for (int i = 0; out[0] == '\0' && i < pool->listeners->n; i++) {
-        const char *address = pool->listeners->list[i].address;
-        if (strncmp(address, "unix:", 5) != 0 && strncmp(address, "http", 4) != 0) {
-            snprintf(out, NODE_ADDRESS_TEXT, "%s", address);
-        }
-    }
-}
-
 static void on_changed(struct change *change)
 {
     task_done(change->owner);
@@ -241,7 +228,7 @@ enum outcome cmd_replica_promote(struct resp_client *s, const struct slice *args
     struct role_task *t = new_task(s, r, CHANGE_PROMOTE, 0, answer_promote);
     if (t != NULL) {
         t->change.force = force;
-        own_address(s, t->change.address);
+        snprintf(t->change.address, sizeof t->change.address, "%s", r->address);
     }
     return start(s, t);
 }
@@ -353,8 +340,6 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
     struct follower_state follower;
     struct err why = {0};
     struct writer *w = &s->writer;
-    char own[NODE_ADDRESS_TEXT];
-    own_address(s, own);
     role_look(r->dedup->role, &node);
     role_may_write(r->dedup->role, &why);
     if (r->ack != NULL) {
@@ -372,7 +357,7 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
     write_str(w, "leader_address");
     write_str(w, node.address);
     write_str(w, "address");
-    write_str(w, own);
+    write_str(w, r->address);
     write_number(w, "last", (int64_t)r->store->feed->last(r->store));
     write_number(w, "now", clock_wall_ms());
     write_str(w, "writes_refused");

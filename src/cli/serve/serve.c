@@ -105,6 +105,19 @@ static void log_ready(const struct dedup *dedup, const struct server *server, in
              (double)(clock_stopwatch_us() - started_us) / 1000);
 }
 
+/* Of RESP, on TCP; "" nowhere. */
+static const char *resp_address(const struct server *server, char out[SERVER_ADDRESS_TEXT])
+{
+    for (int i = 0; server_address(server, i, out, SERVER_ADDRESS_TEXT) >= 0; i++) {
+        if (strncmp(out, unix_prefix, sizeof unix_prefix - 1) != 0 && strncmp(out, "http", 4) != 0 &&
+            strncmp(out, "grpc", 4) != 0) {
+            return out;
+        }
+    }
+    out[0] = '\0';
+    return out;
+}
+
 /* A socket's path is made whole, because whoever reads the lock file may stand in another folder. */
 static int publish(struct store *store, const struct server *server, struct err *err)
 {
@@ -177,6 +190,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
 {
     const struct config *cfg = &config->cfg;
     struct store *store;
+    char listens[SERVER_ADDRESS_TEXT];
     int64_t started_us = clock_stopwatch_us();
     int rc = store_open(cfg, serve_watch_recovery, &store, err);
     if (rc < 0) {
@@ -193,7 +207,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = start_sessions(dedup, err);
     }
     if (rc == 0) {
-        rc = replica_start(dedup, &dedup->replica, err);
+        rc = replica_start(dedup, resp_address(server, listens), &dedup->replica, err);
     }
     if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);
@@ -223,9 +237,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = register_server(dedup, server, err);
     }
     if (rc == 0) {
-        char address[SERVER_ADDRESS_TEXT] = "";
-        server_address(server, 0, address, sizeof address);
-        rc = serve_lease_start(dedup, address, err);
+        rc = serve_lease_start(dedup, resp_address(server, listens), err);
     }
     if (rc == 0) {
         log_ready(dedup, server, started_us);
