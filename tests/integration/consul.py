@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 
-PATIENCE = 60
+PATIENCE = 120
 
 
 class Consul:

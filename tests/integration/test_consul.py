@@ -1,5 +1,6 @@
 """Registration and failover with a real agent of Consul."""
 import pathlib
+import shutil
 import signal
 import time
 
@@ -117,3 +118,33 @@ def test_of_two_primaries_one_takes_writes(make_server, agent):
     for _ in range(100):  # renewals go on meanwhile
         assert (refusal(a) is None) + (refusal(b) is None) <= 1
         time.sleep(0.05)
+
+
+def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_path):
+    """In step, as Consul was told: no acknowledged play is lost. The old primary comes back, and takes none."""
+    options = {"registry_consul": agent.url, "registry_name": "pair", "replica_failover": "in-step",
+               "replica_ack": "replica", "replica_ack_timeout": "5s"}
+    first = make_server(**options)
+    agent.until(lambda: refusal(first) is None)
+    end_to_end.run("clone", f"127.0.0.1:{first.port}", "--data", tmp_path / "copy")
+    second = make_server()
+    assert second.stop() == 0
+    shutil.rmtree(second.data)
+    shutil.move(tmp_path / "copy", second.data)
+    second.options.update(options)
+    second.start()
+    agent.until(lambda: (agent.key("unseen/pair/primary")[1] or {}).get("in_step") is True)
+    items = [f"item{i}" for i in range(200)]
+    with first.client() as c:
+        for item in items:
+            assert c.command("PLAYED", "u", item) == 1
+    first.kill()
+    agent.until(lambda: refusal(second) is None)
+    with second.client() as c:
+        assert c.command("UNSEEN", "u", *items, "new") == [b"new"]
+    session, value = agent.key("unseen/pair/primary")
+    assert session and value["term"] == 2 and value["address"] == f"127.0.0.1:{second.port}"
+    first.start()
+    agent.until(lambda: "READONLY" in (refusal(first) or ""))
+    agent.until(lambda: "has taken over in term 2" in (refusal(first) or ""))
+    assert refusal(second) is None
