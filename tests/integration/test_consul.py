@@ -120,10 +120,10 @@ def test_of_two_primaries_one_takes_writes(make_server, agent):
         time.sleep(0.05)
 
 
-def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_path):
-    """In step, as Consul was told: no acknowledged play is lost. The old primary comes back, and takes none."""
-    options = {"registry_consul": agent.url, "registry_name": "pair", "replica_failover": "in-step",
-               "replica_ack": "replica", "replica_ack_timeout": "5s"}
+def pair(make_server, agent, tmp_path, name, ack_timeout):
+    """A primary and its replica, in step, as Consul knows."""
+    options = {"registry_consul": agent.url, "registry_name": name, "replica_failover": "in-step",
+               "replica_ack": "replica", "replica_ack_timeout": ack_timeout}
     first = make_server(**options)
     agent.until(lambda: refusal(first) is None)
     end_to_end.run("clone", f"127.0.0.1:{first.port}", "--data", tmp_path / "copy")
@@ -133,7 +133,13 @@ def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_pa
     shutil.move(tmp_path / "copy", second.data)
     second.options.update(options)
     second.start()
-    agent.until(lambda: (agent.key("unseen/pair/primary")[1] or {}).get("in_step") is True)
+    agent.until(lambda: (agent.key(f"unseen/{name}/primary")[1] or {}).get("in_step") is True)
+    return first, second
+
+
+def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_path):
+    """In step, as Consul was told: no acknowledged play is lost. The old primary comes back, and takes none."""
+    first, second = pair(make_server, agent, tmp_path, "pair", "5s")
     items = [f"item{i}" for i in range(200)]
     with first.client() as c:
         for item in items:
@@ -148,3 +154,18 @@ def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_pa
     agent.until(lambda: "READONLY" in (refusal(first) or ""))
     agent.until(lambda: "has taken over in term 2" in (refusal(first) or ""))
     assert refusal(second) is None
+
+
+def test_nobody_takes_over_out_of_step(make_server, agent, tmp_path):
+    """The primary had answered alone, and said so before: what it has may be nowhere else."""
+    first, second = pair(make_server, agent, tmp_path, "apart", "1s")
+    second.process.send_signal(signal.SIGSTOP)
+    assert refusal(first) is None  # alone, once Consul has it
+    assert agent.key("unseen/apart/primary")[1]["in_step"] is False
+    first.kill()
+    second.process.send_signal(signal.SIGCONT)
+    agent.until(lambda: not agent.key("unseen/apart/primary")[0])
+    agent.until(lambda: "failover waits" in second.log() and "out of step" in second.log().split("failover waits")[-1])
+    assert "READONLY" in refusal(second)
+    first.start()  # with its lock it goes on
+    agent.until(lambda: refusal(first) is None)
