@@ -160,7 +160,7 @@ SELECT user_key, item_hash, id FROM forgets WHERE id > ?1 ORDER BY id;
 -- :tombstone_put
 INSERT INTO forgets (user_key, item_hash, at, id) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (user_key, item_hash) DO UPDATE SET at = max(at, excluded.at), id = max(id, excluded.id);
 -- :tombstones_delete_user
-DELETE FROM forgets WHERE user_key = ?1 AND item_hash <> 0;
+DELETE FROM forgets WHERE user_key = ?1 AND item_hash <> 0 AND at <= ?2;
 -- :tombstones_expire
 DELETE FROM forgets WHERE at < ?1;
 -- :tombstones_settle

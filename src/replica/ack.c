@@ -133,6 +133,11 @@ static struct ack_wait *take_all(struct ack *a)
     return list;
 }
 
+static void set_stopping(struct ack_wait *wait)
+{
+    err_set(wait->err, ERR_ALONE, "durable here, but the server stops before a replica has acknowledged it");
+}
+
 void ack_wait(struct ack *a, struct ack_wait *wait)
 {
     uint64_t newest = atomic_load_explicit(&a->newest, memory_order_relaxed);
@@ -148,6 +153,9 @@ void ack_wait(struct ack *a, struct ack_wait *wait)
     bool reached = wait->seq <= furthest(a);
     bool alone = !reached && mode == ACK_REPLICA && !a->in_step && a->leave;
     bool waits = !reached && !alone && !a->stop;
+    if (!reached && !alone && a->stop && (mode == ACK_REPLICA_STRICT || !a->leave)) {
+        set_stopping(wait);
+    }
     a->alone += alone;
     if (!reached && a->owed_ms == 0) {
         a->owed = wait->seq;
@@ -359,7 +367,7 @@ void ack_stop(struct ack *a)
     struct ack_wait *list = take_all(a);
     pthread_mutex_unlock(&a->mutex);
     for (struct ack_wait *wait = list; wait != NULL && strict; wait = wait->next) {
-        err_set(wait->err, ERR_ALONE, "durable here, but the server stops before a replica has acknowledged it");
+        set_stopping(wait);
     }
     answer(list);
 }

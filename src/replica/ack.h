@@ -36,7 +36,7 @@ struct ack;
 struct ack *ack_new(const struct config *cfg);
 void ack_free(struct ack *a);
 int ack_start(struct ack *a, struct err *err); /* its thread, which ends what has waited for too long */
-void ack_stop(struct ack *a);                  /* all that waits is answered, as durable here */
+void ack_stop(struct ack *a); /* all that waits is answered: as durable here; or, where it may not be, with ERR_ALONE */
 
 /* Once a write is durable here and is not an error, in the order of seqs as far as one caller goes. */
 void ack_wait(struct ack *a, struct ack_wait *wait);

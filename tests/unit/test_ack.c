@@ -68,15 +68,30 @@ static void until_in_step(struct fixture *f)
     }
 }
 
-static int setup(void **state)
+static int setup_as(void **state, enum config_ack mode)
 {
     struct fixture *f = *state = calloc(1, sizeof *f);
     config_defaults(&f->cfg);
-    f->cfg.replica_ack = ACK_REPLICA;
+    f->cfg.replica_ack = mode;
     f->cfg.replica_ack_timeout_ms = TIMEOUT_MS;
     f->ack = ack_new(&f->cfg);
     struct err err;
     return ack_start(f->ack, &err);
+}
+
+static int setup(void **state)
+{
+    return setup_as(state, ACK_REPLICA);
+}
+
+static int setup_strict(void **state)
+{
+    return setup_as(state, ACK_REPLICA_STRICT);
+}
+
+static int setup_local(void **state)
+{
+    return setup_as(state, ACK_LOCAL);
 }
 
 static int teardown(void **state)
@@ -154,7 +169,6 @@ static void alone_and_in_step_again(void **state)
 static void strict_refuses(void **state)
 {
     struct fixture *f = *state;
-    f->cfg.replica_ack = ACK_REPLICA_STRICT;
     put(f, 0);
     assert_int_equal(f->done, 0);
     clock_test_advance(TIMEOUT_MS);
@@ -211,18 +225,18 @@ static void not_alone_without_leave(void **state)
 static void a_stop_ends_all(void **state)
 {
     struct fixture *f = *state;
-    come_into_step(f);
     put(f, 0);
-    f->cfg.replica_ack = ACK_REPLICA_STRICT;
     ack_stop(f->ack);
     assert_int_equal(f->done, 1);
     assert_int_equal(f->errs[0].code, ERR_ALONE);
+    put(f, 1); /* and what comes behind it */
+    assert_int_equal(f->done, 2);
+    assert_int_equal(f->errs[1].code, ERR_ALONE);
 }
 
 static void local_waits_for_nobody(void **state)
 {
     struct fixture *f = *state;
-    f->cfg.replica_ack = ACK_LOCAL;
     put(f, 0);
     assert_int_equal(f->done, 1);
     assert_int_equal(look(f).alone, 0);
@@ -234,10 +248,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_start_is_out_of_step, setup, teardown),
         cmocka_unit_test_setup_teardown(released_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(alone_and_in_step_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(strict_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(strict_refuses, setup_strict, teardown),
         cmocka_unit_test_setup_teardown(not_alone_without_leave, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stop_ends_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(local_waits_for_nobody, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stop_ends_all, setup_strict, teardown),
+        cmocka_unit_test_setup_teardown(local_waits_for_nobody, setup_local, teardown),
     };
     clock_test_start(1795255200000);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,6 +142,32 @@ static void a_bulk_load_tells_of_its_users(void **state)
     assert_true(slice_eq(e[0].user, user));
 }
 
+/* As a rejoin brings it: what was forgotten later stays forgotten. */
+static void an_older_forget_ends_no_newer_one(void **state)
+{
+    struct store_fixture *f = *state;
+    struct slice user = slice_str("ann");
+    int done = 0;
+    play(f, "ann", "one");
+    play(f, "ann", "two");
+    assert_int_equal(forget(f, "ann", "one"), 1);
+    struct store_forget older = {.key = hash_user_key(f->store->ops->seed(f->store), user),
+                                 .user = user,
+                                 .first_month = INT32_MIN,
+                                 .stated_ms = clock_wall_ms() - 1000,
+                                 .done = forget_done,
+                                 .owner = &done};
+    f->store->ops->forget(f->store, &older);
+    wait_flag(&done);
+    assert_int_equal(older.err.code, 0);
+    assert_true(older.seq > 0);
+    close_store(f);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM forgets WHERE item_hash <> 0"), 1);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM forgets WHERE item_hash = 0"), 1);
+    open_store(f);
+    assert_false(known(f, "ann"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +175,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_term_never_falls, setup, teardown),
         cmocka_unit_test_setup_teardown(a_bulk_load_tells_of_its_users, setup, teardown),
         cmocka_unit_test_setup_teardown(an_enlisted_one_misses_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_older_forget_ends_no_newer_one, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,6 +49,9 @@ int forgets_write(struct sqlite_store *s, struct store_forget *forget, struct er
     if (forget->n_items == 0) {
         sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONES_DELETE_USER, err);
         db_bind_key(stmt, forget->key);
+        if (stmt != NULL) {
+            sqlite3_bind_int64(stmt, 2, forget->at_ms); /* one that is stated may be older than those */
+        }
         result = db_run(db, stmt, err);
     }
     for (size_t i = 0; i < count_of(forget) && result == 0; i++) {
