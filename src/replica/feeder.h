@@ -48,7 +48,7 @@ struct feeder_fetch {
 
 int feeder_start(struct replica *r, struct feeder **feeder, struct err *err);
 void feeder_stop(struct feeder *f); /* all fetches are answered: ERR_CLOSED */
-void feeder_free(struct feeder *f);
+void feeder_free(struct feeder *f); /* once the store is closed, too */
 
 /* Any thread. fetch is the feeder's until done(). */
 void feeder_fetch(struct feeder *f, struct feeder_fetch *fetch);

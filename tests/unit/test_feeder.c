@@ -40,9 +40,9 @@ static void start(struct fixture *x)
 static void stop(struct fixture *x)
 {
     feeder_stop(x->r.feeder);
+    close_store(x->f); /* before: it may still answer the feeder */
     feeder_free(x->r.feeder);
     ack_free(x->r.ack);
-    close_store(x->f);
 }
 
 static int setup(void **state)
