@@ -10,7 +10,6 @@ from conftest import end_to_end, free_port, go
 from consul import Consul
 
 RespError = end_to_end.RespError
-KEY = "unseen/unseen/primary"
 STOPS = 10   # seconds: the TTL, before which writes have ended
 DELAY = 15   # seconds: the lock delay
 
@@ -48,8 +47,13 @@ def refusal(server):
     return None
 
 
-def primary(make_server, agent):
-    return make_server(registry_consul=agent.url, replica_failover="in-step")
+def primary(make_server, agent, name):
+    """Each test has a lock of its own: whoever had one before may win over a new folder, by its id."""
+    return make_server(registry_consul=agent.url, registry_name=name, replica_failover="in-step")
+
+
+def key_of(name):
+    return f"unseen/{name}/primary"
 
 
 def test_a_server_is_registered_and_deregistered(make_server, agent):
@@ -65,11 +69,11 @@ def test_a_server_is_registered_and_deregistered(make_server, agent):
 
 def test_writes_wait_for_the_lock_and_end_before_it_can(make_server, agent):
     agent.freeze()
-    server = primary(make_server, agent)
+    server = primary(make_server, agent, "waits")
     assert "READONLY" in refusal(server) and "Consul" in refusal(server)
     agent.thaw()
     agent.until(lambda: refusal(server) is None)
-    session, value = agent.key(KEY)
+    session, value = agent.key(key_of("waits"))
     assert session and value["term"] == 1 and value["in_step"] is False
     assert value["address"] == f"127.0.0.1:{server.port}"
     agent.freeze()
@@ -80,32 +84,32 @@ def test_writes_wait_for_the_lock_and_end_before_it_can(make_server, agent):
     agent.thaw()
     agent.until(lambda: refusal(server) is None)
     assert server.stop() == 0
-    session, again = agent.key(KEY)
+    session, again = agent.key(key_of("waits"))
     assert not session and again == value  # free at once, and it says who was the primary
 
 
 def test_a_session_that_is_destroyed_costs_the_lock_delay(make_server, agent):
-    server = primary(make_server, agent)
+    server = primary(make_server, agent, "destroyed")
     agent.until(lambda: refusal(server) is None)
-    session, _ = agent.key(KEY)
+    session, _ = agent.key(key_of("destroyed"))
     began = time.monotonic()
     agent.call("PUT", f"/v1/session/destroy/{session}")
     agent.until(lambda: refusal(server) is not None)
     assert time.monotonic() - began < STOPS
     agent.until(lambda: refusal(server) is None)
     assert time.monotonic() - began >= DELAY - 0.5
-    assert agent.key(KEY)[0] not in (None, "", session)
+    assert agent.key(key_of("destroyed"))[0] not in (None, "", session)
     assert server.stop() == 0
 
 
 def test_who_stood_still_past_the_lock_takes_no_write(make_server, agent):
-    server = primary(make_server, agent)
+    server = primary(make_server, agent, "frozen")
     agent.until(lambda: refusal(server) is None)
     with server.client() as c:
         server.process.send_signal(signal.SIGSTOP)
         try:
             c.send(b"PLAYED u late\r\n")
-            agent.until(lambda: not agent.key(KEY)[0])  # somebody else could have it
+            agent.until(lambda: not agent.key(key_of("frozen"))[0])  # somebody else could have it
         finally:
             server.process.send_signal(signal.SIGCONT)
         assert "READONLY" in str(c.read())
@@ -113,7 +117,7 @@ def test_who_stood_still_past_the_lock_takes_no_write(make_server, agent):
 
 
 def test_of_two_primaries_one_takes_writes(make_server, agent):
-    a, b = primary(make_server, agent), primary(make_server, agent)
+    a, b = primary(make_server, agent, "two"), primary(make_server, agent, "two")
     agent.until(lambda: (refusal(a) is None) + (refusal(b) is None) == 1)
     for _ in range(100):  # renewals go on meanwhile
         assert (refusal(a) is None) + (refusal(b) is None) <= 1
@@ -133,7 +137,7 @@ def pair(make_server, agent, tmp_path, name, ack_timeout):
     shutil.move(tmp_path / "copy", second.data)
     second.options.update(options)
     second.start()
-    agent.until(lambda: (agent.key(f"unseen/{name}/primary")[1] or {}).get("in_step") is True)
+    agent.until(lambda: (agent.key(key_of(name))[1] or {}).get("in_step") is True)
     return first, second
 
 
@@ -148,7 +152,7 @@ def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_pa
     agent.until(lambda: refusal(second) is None)
     with second.client() as c:
         assert c.command("UNSEEN", "u", *items, "new") == [b"new"]
-    session, value = agent.key("unseen/pair/primary")
+    session, value = agent.key(key_of("pair"))
     assert session and value["term"] == 2 and value["address"] == f"127.0.0.1:{second.port}"
     first.start()
     agent.until(lambda: "READONLY" in (refusal(first) or ""))
@@ -161,10 +165,10 @@ def test_nobody_takes_over_out_of_step(make_server, agent, tmp_path):
     first, second = pair(make_server, agent, tmp_path, "apart", "1s")
     second.process.send_signal(signal.SIGSTOP)
     assert refusal(first) is None  # alone, once Consul has it
-    assert agent.key("unseen/apart/primary")[1]["in_step"] is False
+    assert agent.key(key_of("apart"))[1]["in_step"] is False
     first.kill()
     second.process.send_signal(signal.SIGCONT)
-    agent.until(lambda: not agent.key("unseen/apart/primary")[0])
+    agent.until(lambda: not agent.key(key_of("apart"))[0])
     agent.until(lambda: "failover waits" in second.log() and "out of step" in second.log().split("failover waits")[-1])
     assert "READONLY" in refusal(second)
     first.start()  # with its lock it goes on
