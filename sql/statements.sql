@@ -83,6 +83,8 @@ DELETE FROM legacy_problems;
 INSERT INTO feed (seq, kind, user, item, at, late) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 -- :feed_from
 SELECT seq, kind, user, item, at, late FROM feed WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3;
+-- :feed_mark
+SELECT max(seq) FROM feed WHERE kind = 6 AND user >= ?1 AND user < ?2 AND at <= ?3;
 -- :feed_first
 SELECT min(seq) FROM feed;
 -- :runs_all
@@ -285,6 +287,10 @@ SELECT month FROM quarantine WHERE user_key = ?1 AND (month >= ?2 OR month = 0) 
 SELECT 1 FROM quarantine WHERE user_key = ?1 AND month = ?2 LIMIT 1;
 -- :quarantine_open
 SELECT DISTINCT month FROM quarantine WHERE user_key = ?1 AND accepted IS NULL ORDER BY month;
+-- :losses
+SELECT DISTINCT user_key, month FROM quarantine WHERE accepted IS NOT NULL UNION SELECT user_key, -1 FROM users WHERE user = '' ORDER BY 1, 2;
+-- :loss_delete
+DELETE FROM quarantine WHERE user_key = ?1 AND month = ?2 AND accepted IS NOT NULL;
 -- :quarantine_delete
 DELETE FROM quarantine WHERE user_key = ?1;
 -- :quarantine_delete_month

@@ -6,6 +6,8 @@
  * Older kernels ignore the slice. */
 #include "base/background.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -23,14 +25,25 @@ struct sched_attributes {
     uint64_t runtime, deadline, period; /* runtime: the slice, ns */
 };
 
-int background_enter(int nice, int slice_ms)
+static int set(int nice, int slice_ms)
 {
     struct sched_attributes attributes = {
         .size = sizeof attributes, .nice = nice, .runtime = (uint64_t)slice_ms * 1000000};
+    return syscall(SYS_sched_setattr, 0, &attributes, 0) < 0 ? ERR_SYSTEM : 0;
+}
+
+int background_slice(int slice_ms)
+{
+    errno = 0;
+    int nice = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
+    return errno != 0 || sched_getscheduler(0) != SCHED_OTHER ? ERR_SYSTEM : set(nice, slice_ms);
+}
+
+int background_enter(int nice, int slice_ms)
+{
     /* On Linux each thread has a priority of its own. The first call is what a strict sandbox may allow alone. */
-    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice) < 0 ||
-        syscall(SYS_sched_setattr, 0, &attributes, 0) < 0) {
+    if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice) < 0) {
         return ERR_SYSTEM;
     }
-    return 0;
+    return set(nice, slice_ms);
 }

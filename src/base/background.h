@@ -13,4 +13,9 @@ enum {
  * thread then goes on without that part. */
 int background_enter(int nice, int slice_ms);
 
+/* Gives the calling thread this slice and leaves its priority as it is: while it has much to do that nobody waits for,
+ * threads that wake up for a moment go first, and it loses next to nothing. 0: the kernel's own again. Needs no right.
+ * ERR_SYSTEM as above. */
+int background_slice(int slice_ms);
+
 #endif

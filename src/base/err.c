@@ -98,6 +98,8 @@ const char *err_name(int code)
         return "stale";
     case ERR_ALONE:
         return "alone";
+    case ERR_COLD:
+        return "cold";
     default:
         return "unknown";
     }

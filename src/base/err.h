@@ -33,6 +33,7 @@ enum {
     ERR_REPLICA = -24,   /* this node takes no writes: the text says who does */
     ERR_STALE = -25,     /* a replica that has not heard of its primary for too long */
     ERR_ALONE = -26,     /* durable here, but no replica has said that it is there, too */
+    ERR_COLD = -27,      /* the answer is on the disk only, and whoever asks doesn't wait for that */
 };
 
 struct err {

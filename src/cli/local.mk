@@ -97,6 +97,8 @@ libunseen_a_SOURCES += \
 	src/cli/replica/clone.c \
 	src/cli/replica/clone_copy.c \
 	src/cli/replica/clone_copy.h \
+	src/cli/replica/mend.c \
+	src/cli/replica/mend.h \
 	src/cli/replica/clone_folder.c \
 	src/cli/replica/clone_folder.h \
 	src/cli/replica/other_node.c \

@@ -108,7 +108,9 @@ struct config {
     char legacy_redis[CONFIG_TEXT];    /* addresses as config_next_redis() takes them; "" none */
     char legacy_sentinel[CONFIG_TEXT]; /* the same of Sentinels, with "/name" behind the last; "" none */
     int64_t legacy_cluster;            /* enum config_cluster */
-    char legacy_user[CONFIG_TEXT];     /* "" none */
+    char legacy_sentinel_user[CONFIG_TEXT];
+    char legacy_sentinel_password[CONFIG_TEXT]; /* "" none */
+    char legacy_user[CONFIG_TEXT];              /* "" none */
     char legacy_password[CONFIG_TEXT];
     char legacy_password_file[CONFIG_TEXT];
     int64_t legacy_database;

@@ -48,7 +48,17 @@ static bool list_remove(struct asker_list *list, const struct asker_load *l)
     return found;
 }
 
+enum { MONTHS_KEPT = 256 };
+
 /* --- opening and closing --- */
+
+static void leave_cold(const struct asker *a, struct store_reader *reader)
+{
+    const struct store_ops *ops = a->dedup->store->ops;
+    if (a->leaves_cold && ops->reader_leave_cold != NULL) {
+        ops->reader_leave_cold(reader);
+    }
+}
 
 /* NULL: all that there may be are at work (0 in *rc), or another one can't be opened. */
 static struct store_reader *take_reader(struct asker *a, int *rc, struct err *err)
@@ -57,6 +67,7 @@ static struct store_reader *take_reader(struct asker *a, int *rc, struct err *er
     if (a->n_idle == 0 && a->n_readers < ASKER_READERS) {
         *rc = a->dedup->store->ops->reader_open(a->dedup->store, &a->readers[a->n_readers], err);
         if (*rc == 0) {
+            leave_cold(a, a->readers[a->n_readers]);
             a->idle[a->n_idle++] = a->readers[a->n_readers++];
         }
     }
@@ -115,6 +126,7 @@ void asker_close(struct asker *a)
     probe_free(a->probe);
     sieve_free(a->sieve);
     free(a->spare);
+    free(a->kept);
     free(a->exact);
     free((void *)a->parts);
     free(a->months);
@@ -125,6 +137,16 @@ void asker_leave_large(struct asker *a)
 {
     sieve_free(a->sieve);
     a->sieve = NULL;
+}
+
+void asker_leave_cold(struct asker *a)
+{
+    struct store_month_info months[MONTHS_KEPT];
+    a->leaves_cold = true;
+    asker_months(a, months, MONTHS_KEPT, NULL); /* what failed is said when it is asked for */
+    for (size_t i = 0; i < a->n_readers; i++) {
+        leave_cold(a, a->readers[i]);
+    }
 }
 
 void asker_on_answers(struct asker *a, void (*wake)(void *arg), void *arg)
@@ -313,6 +335,27 @@ int asker_history(struct asker *a, struct slice user, struct history *out, struc
     return rc == 0 ? q.known : rc;
 }
 
+/* Keeps what was found, or, when that is cold, takes what was kept. */
+static int keep_months(struct asker *a, struct store_month_info *out, int max, int n, struct err *err)
+{
+    if (n == ERR_COLD && a->kept != NULL) {
+        err_set(err, 0, "%s", "");
+        n = a->n_kept < max ? a->n_kept : max;
+        memcpy(out, a->kept, (size_t)n * sizeof *out);
+    } else if (n == ERR_COLD) {
+        n = err_set(err, ERR_BUSY, "the list of months is being read from the disk: ask again");
+    } else if (n >= 0 && a->leaves_cold) {
+        struct store_month_info *kept = n < a->cap_kept ? a->kept : realloc(a->kept, (size_t)(n + 1) * sizeof *kept);
+        if (kept != NULL) {
+            a->kept = kept;
+            a->cap_kept = n < a->cap_kept ? a->cap_kept : n + 1;
+            a->n_kept = n;
+            memcpy(kept, out, (size_t)n * sizeof *kept);
+        }
+    }
+    return n;
+}
+
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err)
 {
     int first = dedup_first_month(a->dedup), n;
@@ -324,7 +367,7 @@ int asker_months(struct asker *a, struct store_month_info *out, int max, struct 
     if (reader == NULL) {
         return n < 0 ? n : err_set(err, ERR_BUSY, "the store has %d questions already", ASKER_READERS);
     }
-    n = store->admin->months(reader, out, max, err);
+    n = keep_months(a, out, max, store->admin->months(reader, out, max, err), err);
     a->idle[a->n_idle++] = reader;
     for (int i = 0; i < n; i++) {
         out[i].in_window = out[i].month >= first;

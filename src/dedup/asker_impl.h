@@ -40,6 +40,10 @@ struct asker {
     struct asker_list answered;
     bool stopped;
 
+    bool leaves_cold;
+    struct store_month_info *kept; /* what asker_months() found last; only where cold ones are left */
+    int n_kept, cap_kept;
+
     /* answers.c's scratch memory. */
     struct probe *probe;
     struct sieve *sieve; /* NULL: large users are left to others */

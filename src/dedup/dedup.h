@@ -148,8 +148,13 @@ void asker_close(struct asker *a);
  * thread that has others to serve. */
 void asker_leave_large(struct asker *a);
 
+/* From now on a question whose answer is not all in memory is answered ERR_COLD, at once: for a thread that has others
+ * to serve. A thread that may wait for the disk is to be asked then. Blocks itself, for the list of months, which is
+ * kept from here on. */
+void asker_leave_cold(struct asker *a);
+
 /* For a thread that may wait: asks, and waits for a store that answers later. Returns 0, ERR_CORRUPT, ERR_NOMEM,
- * ERR_IO, ERR_LARGE; ERR_CLOSED: asker_stop() was called, on any thread. Blocks. */
+ * ERR_IO, ERR_LARGE, ERR_COLD; ERR_CLOSED: asker_stop() was called, on any thread. Blocks. */
 int asker_ask(struct asker *a, struct query *q, struct err *err);
 void asker_stop(struct asker *a);
 
@@ -186,7 +191,8 @@ static inline bool dedup_over_error_rate(const struct dedup *d, double error)
     return error > config_now(d->cfg)->error_rate * 1.000001;
 }
 
-/* The stored months, newest first; see store_admin_ops.months; ERR_ABSENT when the store keeps none. */
+/* The stored months, newest first; see store_admin_ops.months; ERR_ABSENT when the store keeps none. An asker that
+ * leaves what is cold answers as of the last time that they were in memory; ERR_BUSY: they never were. */
 int asker_months(struct asker *a, struct store_month_info *out, int max, struct err *err);
 
 #endif

@@ -163,6 +163,10 @@ void role_look(const struct role *r, struct store_node *out)
         pthread_mutex_lock((pthread_mutex_t *)&r->lock);
         *out = r->now;
         pthread_mutex_unlock((pthread_mutex_t *)&r->lock);
+        struct store_node folder; /* it may have become another node since: see store_node_ops.renew */
+        r->store->node->get(r->store, &folder);
+        out->node = folder.node;
+        out->run = folder.run;
     }
 }
 

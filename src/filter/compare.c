@@ -40,13 +40,16 @@ static bool meets(const struct filter_part *part, const struct range *r)
 
 static bool is_excepted(const struct range *r, const uint64_t *except, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t h = except[i] >> 32;
-        if (h >= r->from && h <= r->to) {
-            return true;
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (except[middle] >> 32 < r->from) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    return false;
+    return low < n && except[low] >> 32 <= r->to;
 }
 
 uint32_t filter_unmatched(const struct filter *a, const struct filter *b, const uint64_t *except, size_t n_except)

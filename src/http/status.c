@@ -1,6 +1,8 @@
 /* GET /v1/status: what the page at / lives on: how the service is, its rates and latencies of the last seconds, every
  * figure that INFO counts, and the last warnings. */
+#include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,6 +16,8 @@
 #include "legacy/read_through.h"
 #include "registry/lease.h"
 #include "registry/registry.h"
+#include "replica/ack.h"
+#include "replica/feeder.h"
 #include "replica/figures.h"
 #include "replica/follower.h"
 #include "replica/replica.h"
@@ -221,6 +225,35 @@ static json_t *warnings(void)
     return list;
 }
 
+/* Who follows this primary, how far. */
+static json_t *replicas(const struct replica *r, const struct store_node *node)
+{
+    struct feeder_replica all[FEEDER_REPLICAS_MAX];
+    int n = r != NULL && r->feeder != NULL && node->role == NODE_PRIMARY ? feeder_look(r->feeder, all) : 0;
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        char id[NODE_TEXT];
+        snprintf(id, sizeof id, "%016" PRIx64, all[i].node);
+        json_append(&list,
+                    json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I}", "node", id, "address", text_of(all[i].address),
+                              "connected", all[i].connected, "state", feed_place_name(all[i].queue.place), "events",
+                              (json_int_t)all[i].queue.events, "behind_ms", (json_int_t)all[i].queue.behind_ms,
+                              "clock_apart_ms", (json_int_t)all[i].clock_apart_ms));
+    }
+    return list;
+}
+
+/* Whom writes wait for. */
+static json_t *ack(const struct replica *r)
+{
+    struct ack_state a = {.mode = ACK_LOCAL};
+    if (r != NULL && r->ack != NULL) {
+        ack_look(r->ack, &a);
+    }
+    return json_pack("{s:s, s:b, s:I, s:I}", "mode", ack_mode_name(a.mode), "in_step", a.in_step, "waiting",
+                     (json_int_t)a.waiting, "alone", (json_int_t)a.alone);
+}
+
 /* Who this node is, and of a replica whom it follows and how it fares. null while the store recovers. */
 static json_t *replication(const struct http_request *rq)
 {
@@ -236,10 +269,12 @@ static json_t *replication(const struct http_request *rq)
     if (r != NULL && r->follower != NULL && node.role == NODE_REPLICA) {
         follower_look(r->follower, &f);
     }
-    return json_pack("{s:s, s:I, s:o, s:o, s:s, s:I, s:I, s:I, s:o}", "role", node_role_name(node.role), "term",
-                     (json_int_t)node.term, "primary", text_of(node.address), "writes_refused", text_of(why.text),
-                     "follower", follower_doing_name(f.doing), "applied", (json_int_t)f.applied, "last",
-                     (json_int_t)f.last, "age_ms", (json_int_t)f.age_ms, "problem", text_of(f.problem));
+    return json_pack("{s:s, s:I, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "role", node_role_name(node.role),
+                     "term", (json_int_t)node.term, "address", text_of(r != NULL ? r->address : ""), "primary",
+                     text_of(node.address), "writes_refused", text_of(why.text), "follower",
+                     follower_doing_name(f.doing), "applied", (json_int_t)f.applied, "last", (json_int_t)f.last,
+                     "age_ms", (json_int_t)f.age_ms, "problem", text_of(f.problem), "replicas", replicas(r, &node),
+                     "ack", ack(r));
 }
 
 /* null: no address speaks TLS. */

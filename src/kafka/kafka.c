@@ -131,8 +131,8 @@ static int poll_ms(const struct kafka *k, int polled)
 
 static void poll_some(struct kafka *k)
 {
-    bool more = true;
-    for (int i = 0; more && i < BURST && !group_is_full(k->filling); i++) {
+    bool more = true; /* paused, with a full group: it is polled for the membership's sake, and nothing is taken */
+    for (int i = 0; more && i < BURST && (k->paused || !group_is_full(k->filling)); i++) {
         struct client_message m;
         enum client_event event = k->ops->poll(k->client, poll_ms(k, i), &m);
         more = event != CLIENT_NOTHING;

@@ -11,10 +11,26 @@
 enum { GREET_AUTH, GREET_SELECT, GREET_ROLE, GREET_SLOTS, GREET_ZREVRANGE, GREET_ZMSCORE, HANDSHAKES };
 enum { NUMBER_TEXT = 24 };
 
+size_t handshake_auth(const struct config *live, bool sentinel, struct slice words[3])
+{
+    const char *user = sentinel ? live->legacy_sentinel_user : live->legacy_user;
+    const char *password = sentinel ? live->legacy_sentinel_password : live->legacy_password;
+    size_t n = 0;
+    if (password[0] == '\0') {
+        return 0;
+    }
+    words[n++] = slice_str("AUTH");
+    if (user[0] != '\0') {
+        words[n++] = slice_str(user);
+    }
+    words[n++] = slice_str(password);
+    return n;
+}
+
 static bool asks(const struct handshake *g, int which)
 {
     if (g->sentinel) {
-        return which == GREET_SLOTS;
+        return which == GREET_SLOTS || (which == GREET_AUTH && g->password);
     }
     return which == GREET_AUTH        ? g->password
            : which == GREET_ROLE      ? g->cfg->legacy_sentinel[0] != '\0'
@@ -38,11 +54,7 @@ static void add_command(const struct handshake *g, int which, struct buf *out)
     size_t n = 0;
     switch (which) {
     case GREET_AUTH:
-        words[n++] = slice_str("AUTH");
-        if (live->legacy_user[0] != '\0') {
-            words[n++] = slice_str(live->legacy_user);
-        }
-        words[n++] = slice_str(live->legacy_password);
+        n = handshake_auth(live, g->sentinel, words);
         break;
     case GREET_SELECT:
         snprintf(number, sizeof number, "%d", (int)g->cfg->legacy_database);
@@ -72,10 +84,11 @@ static void add_command(const struct handshake *g, int which, struct buf *out)
 void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, struct buf *out)
 {
     const bool sentinel = cfg->legacy_sentinel[0] != '\0';
+    struct slice words[3];
     *g = (struct handshake){.cfg = cfg,
                             .slots = slots && (sentinel || legacy_may_be_cluster(cfg)),
                             .sentinel = slots && sentinel,
-                            .password = config_now(cfg)->legacy_password[0] != '\0'};
+                            .password = handshake_auth(config_now(cfg), slots && sentinel, words) > 0};
     for (move_on(g); g->next < HANDSHAKES; g->next++, move_on(g)) {
         add_command(g, g->next, out);
     }
@@ -96,7 +109,7 @@ enum handshake_verdict handshake_reply(struct handshake *g, const struct redisRe
     int which = g->next++;
     move_on(g);
     if (g->sentinel) {
-        return bad ? HANDSHAKE_REFUSED : HANDSHAKE_MASTER;
+        return bad ? HANDSHAKE_REFUSED : which == GREET_AUTH ? HANDSHAKE_MORE : HANDSHAKE_MASTER;
     }
     if (which == GREET_SLOTS && (!bad || g->cfg->legacy_cluster != CLUSTER_YES)) {
         return HANDSHAKE_SLOTS;

@@ -15,6 +15,9 @@ struct redisReply; /* see legacy/redis_reply.h */
 #define HANDSHAKE_NO_MASTER "a Sentinel says that it is the master, and ROLE there says that it is none"
 bool handshake_is_master(const struct redisReply *role); /* what ROLE answered */
 
+/* AUTH for the Redis, or for a Sentinel; 0: no password is set. */
+size_t handshake_auth(const struct config *live, bool sentinel, struct slice words[3]);
+
 struct handshake {
     const struct config *cfg;
     int next;        /* whose reply that is */
@@ -24,7 +27,8 @@ struct handshake {
     bool no_zmscore; /* it doesn't know that command, or doesn't allow it */
 };
 
-/* Appends the commands. slots: also what cluster_words() asks, if that is to be asked; of a Sentinel only that. */
+/* Appends the commands. slots: also what cluster_words() asks, if that is to be asked; of a Sentinel
+ * that alone, behind its own password. */
 void handshake_begin(struct handshake *g, const struct config *cfg, bool slots, struct buf *out);
 
 /* HANDSHAKE_SLOTS: the reply says where the slots are, and more will come; HANDSHAKE_MASTER: and it was the last. */

@@ -149,7 +149,7 @@ static int line_of(struct redis *r, size_t node, struct line **line, struct err 
     }
     (*line)->first = NULL;
     (*line)->last = &(*line)->first;
-    return redis_node_open(&r->wait, r->cluster.nodes[node], r->cfg, node != 0 || !by_sentinel(r), &(*line)->node, err);
+    return redis_node_open(&r->wait, r->cluster.nodes[node], r->cfg, node == 0 && by_sentinel(r), &(*line)->node, err);
 }
 
 static int put(struct redis *r, struct command *c, size_t node, bool asking, struct err *err)

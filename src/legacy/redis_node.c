@@ -154,16 +154,15 @@ static int call(struct redis_node *r, const struct slice *words, size_t n, bool 
     return rc;
 }
 
-static int greet(struct redis_node *r, const struct config *cfg, struct err *err)
+/* A Sentinel has a password of its own, and neither databases nor a role. */
+static int greet(struct redis_node *r, const struct config *cfg, bool sentinel, struct err *err)
 {
     char number[PORT_TEXT];
-    const struct config *live = config_now(cfg);
-    int rc = 0;
-    if (live->legacy_password[0] != '\0') {
-        const bool user = live->legacy_user[0] != '\0';
-        const struct slice words[] = {slice_str("AUTH"), slice_str(user ? live->legacy_user : live->legacy_password),
-                                      slice_str(live->legacy_password)};
-        rc = call(r, words, user ? 3 : 2, false, err);
+    struct slice auth[3];
+    size_t n = handshake_auth(config_now(cfg), sentinel, auth);
+    int rc = n > 0 ? call(r, auth, n, false, err) : 0;
+    if (sentinel) {
+        return rc;
     }
     if (rc == 0) {
         /* Also of database 0: whether it lets us in is known then. */
@@ -178,7 +177,7 @@ static int greet(struct redis_node *r, const struct config *cfg, struct err *err
     return rc;
 }
 
-static int connect_node(struct redis_node *r, const struct config *cfg, bool greets, struct err *err)
+static int connect_node(struct redis_node *r, const struct config *cfg, bool sentinel, struct err *err)
 {
     redisContext *context = NULL;
     int rc = dial(r, &context, err);
@@ -192,10 +191,10 @@ static int connect_node(struct redis_node *r, const struct config *cfg, bool gre
     if (rc == 0) {
         rc = secure(r, cfg, err);
     }
-    return rc == 0 && greets ? greet(r, cfg, err) : rc;
+    return rc == 0 ? greet(r, cfg, sentinel, err) : rc;
 }
 
-int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, bool greets,
+int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, bool sentinel,
                     struct redis_node **node, struct err *err)
 {
     *node = NULL;
@@ -207,7 +206,7 @@ int redis_node_open(struct redis_wait *wait, const char *address, const struct c
     r->stream.fd = -1;
     r->limits = (struct reply_limits){.bytes_max = REDIS_REPLY_BYTES_MAX, .elements_max = REDIS_REPLY_ELEMENTS_MAX};
     snprintf(r->address, sizeof r->address, "%s", address);
-    int rc = connect_node(r, cfg, greets, err);
+    int rc = connect_node(r, cfg, sentinel, err);
     if (rc < 0) {
         redis_node_close(r);
         return rc;

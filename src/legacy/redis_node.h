@@ -24,10 +24,10 @@ struct redis_wait {
     char bytes[64 * 1024];       /* that have just come */
 };
 
-/* Connects; greets: gives user and password and selects the database, by cfg, as a Sentinel expects nobody to. The text
- * of an error names the address. ERR_INVALID: the Redis refuses, and says why. ERR_SYSTEM also: a Sentinel named it,
- * and it is no master. */
-int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, bool greets,
+/* Connects, gives user and password, and selects the database, by cfg; of a Sentinel those of Sentinels, and it has no
+ * database. The text of an error names the address. ERR_INVALID: the Redis refuses, and says why. ERR_SYSTEM also: a
+ * Sentinel named it, and it is no master. */
+int redis_node_open(struct redis_wait *wait, const char *address, const struct config *cfg, bool sentinel,
                     struct redis_node **node, struct err *err);
 void redis_node_close(struct redis_node *r); /* NULL is fine */
 

@@ -62,12 +62,15 @@ static void host_port(const struct consul_service *s, char *out, size_t size)
 }
 
 /* Dubbo's tag is what its consumers ask for. */
-static json_t *tags_of(const struct config *cfg, const struct consul_service *s)
+static json_t *tags_of(const struct config *cfg, const struct consul_service *s, const char *role)
 {
     json_t *tags = json_array();
     struct slice word;
     for (const char *at = cfg->registry_tags; tags != NULL && config_next_word(&at, &word);) {
         json_array_append_new(tags, json_stringn(word.data, word.len));
+    }
+    if (tags != NULL) {
+        json_array_append_new(tags, json_string(role)); /* so that the name service tells them apart */
     }
     if (tags != NULL && s->edge == CONSUL_DUBBO_TRIPLE) {
         json_array_append_new(tags, json_string("dubbo"));
@@ -76,11 +79,11 @@ static json_t *tags_of(const struct config *cfg, const struct consul_service *s)
 }
 
 /* Dubbo's consumers take all that they need from the URL. */
-static json_t *meta_of(const struct consul_service *s, uint32_t seed_fingerprint)
+static json_t *meta_of(const struct consul_service *s, uint32_t seed_fingerprint, const char *role)
 {
     char seed[16], address[CONSUL_HOST + 16], url[CONSUL_HOST + 256];
     snprintf(seed, sizeof seed, "%08" PRIx32, seed_fingerprint);
-    json_t *meta = json_pack("{s:s, s:s, s:s, s:s, s:s}", "version", UNSEEN_VERSION, "seed", seed, "role", "single",
+    json_t *meta = json_pack("{s:s, s:s, s:s, s:s, s:s}", "version", UNSEEN_VERSION, "seed", seed, "role", role,
                              "protocol", edge_names[s->edge], "tls", s->tls ? "yes" : "no");
     if (meta != NULL && s->edge == CONSUL_DUBBO_TRIPLE) {
         host_port(s, address, sizeof address);
@@ -100,7 +103,7 @@ static json_t *check_of(const struct consul_service *s, const struct consul_serv
     snprintf(gone, sizeof gone, "%dm", CONSUL_GONE_MIN);
     if (grpc == NULL) {
         snprintf(ttl, sizeof ttl, "%ds", CONSUL_TTL_S);
-        return json_pack("{s:s, s:s, s:s, s:s}", "CheckID", id, "Name", "recovered, and takes writes", "TTL", ttl,
+        return json_pack("{s:s, s:s, s:s, s:s}", "CheckID", id, "Name", "recovered, and works", "TTL", ttl,
                          "DeregisterCriticalServiceAfter", gone);
     }
     host_port(grpc, address, sizeof address);
@@ -117,7 +120,7 @@ static char *text_of(json_t *value)
 }
 
 char *consul_registration(const struct config *cfg, const struct consul_service *s, const struct consul_service *grpc,
-                          uint32_t seed_fingerprint)
+                          uint32_t seed_fingerprint, const char *role)
 {
     static const char *const endings[] = {"", "-http", "-grpc"};
     char name[CONFIG_TEXT + 8];
@@ -126,9 +129,9 @@ char *consul_registration(const struct config *cfg, const struct consul_service 
     } else {
         snprintf(name, sizeof name, "%s%s", cfg->registry_name, endings[s->edge]);
     }
-    return text_of(json_pack("{s:s, s:s, s:o, s:s, s:i, s:o, s:o}", "ID", s->id, "Name", name, "Tags", tags_of(cfg, s),
-                             "Address", s->host, "Port", s->port, "Meta", meta_of(s, seed_fingerprint), "Check",
-                             check_of(s, grpc)));
+    return text_of(json_pack("{s:s, s:s, s:o, s:s, s:i, s:o, s:o}", "ID", s->id, "Name", name, "Tags",
+                             tags_of(cfg, s, role), "Address", s->host, "Port", s->port, "Meta",
+                             meta_of(s, seed_fingerprint, role), "Check", check_of(s, grpc)));
 }
 
 char *consul_check_update(bool well, const char *cause)

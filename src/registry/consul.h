@@ -34,9 +34,10 @@ bool consul_service_at(const struct config *cfg, const char *address, struct con
 void consul_name(const struct config *cfg, struct consul_service *s, enum consul_edge edge);
 
 /* The body of PUT /v1/agent/service/register; the caller frees it. grpc: whom a gRPC check asks; NULL: a TTL check.
+ * role: also a tag.
  * NULL: out of memory. */
 char *consul_registration(const struct config *cfg, const struct consul_service *s, const struct consul_service *grpc,
-                          uint32_t seed_fingerprint);
+                          uint32_t seed_fingerprint, const char *role);
 
 /* The body of PUT /v1/agent/check/update/...; the same. */
 char *consul_check_update(bool well, const char *cause);

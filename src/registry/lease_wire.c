@@ -204,7 +204,7 @@ static bool take_rivals(const json_t *pairs, struct lease_answer *out)
         *r = (struct lease_rival){0};
         if (json_unpack(content, "{s:s, s:s, s:I, s:I}", "node", &node, "leader", &leader, "seq", &seq, "vacancy",
                         &vacancy) < 0 ||
-            !take_hex(node, &r->node) || !take_hex(leader, &r->leader)) {
+            !take_hex(node, &r->node) || !take_hex(leader, &r->leader) || seq < 0 || vacancy < 0) {
             *r = (struct lease_rival){0};
         } else {
             r->seq = (uint64_t)seq;
@@ -219,6 +219,7 @@ static bool take_rivals(const json_t *pairs, struct lease_answer *out)
 static bool take(const struct lease_state *s, long status, const json_t *reply, struct lease_answer *out)
 {
     const json_t *last;
+    json_int_t index;
     switch (s->asked) {
     case LEASE_NEW_SESSION:
     case LEASE_NEW_ENTRY:
@@ -229,8 +230,9 @@ static bool take(const struct lease_state *s, long status, const json_t *reply, 
     case LEASE_LOCK:
         out->said = status == HTTP_CONFLICT ? LEASE_NO : LEASE_YES;
         last = json_array_get(json_object_get(reply, "Results"), 1);
-        out->index = (uint64_t)json_integer_value(json_object_get(json_object_get(last, "KV"), "ModifyIndex"));
-        return status == HTTP_CONFLICT || (status == HTTP_OK && out->index != 0);
+        index = json_integer_value(json_object_get(json_object_get(last, "KV"), "ModifyIndex"));
+        out->index = index > 0 ? (uint64_t)index : 0;
+        return status == HTTP_CONFLICT || (status == HTTP_OK && index > 0);
     case LEASE_RELEASE:
     case LEASE_PUBLISH:
         out->said = json_is_true(reply) ? LEASE_YES : LEASE_NO;

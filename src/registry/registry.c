@@ -37,19 +37,20 @@ enum {
 
 struct entry {
     struct consul_service service;
-    char *body;      /* of its registration */
     bool tried;      /* it may be registered, */
     bool registered; /* and it is */
 };
 
 struct registry {
     const struct config *cfg;
-    registry_well_fn *well;
+    registry_look_fn *look;
+    struct registry_self self; /* as it was looked at last */
     void *arg;
     struct agent *agent;
     struct heartbeat heartbeat;
     pthread_t thread;
     bool started;
+    uint32_t seed_fingerprint;
 
     /* The thread's. */
     struct entry entries[SERVICES_MAX];
@@ -124,14 +125,30 @@ static void count(struct registry *r, bool registered)
     pthread_mutex_unlock(&r->mutex);
 }
 
+/* Whom a gRPC check asks. */
+static const struct consul_service *asked(const struct registry *r)
+{
+    for (int i = 0; i < r->n && r->cfg->registry_check == REGISTRY_CHECK_GRPC; i++) {
+        if (r->entries[i].service.edge == CONSUL_GRPC) {
+            return &r->entries[i].service;
+        }
+    }
+    return NULL;
+}
+
 static int enter(struct registry *r, struct entry *e, struct err *err)
 {
     int rc = check_datacenter(r, err);
     if (rc < 0) {
         return rc;
     }
+    char *body = consul_registration(r->cfg, &e->service, asked(r), r->seed_fingerprint, r->self.role);
+    if (body == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for a request to Consul");
+    }
     e->tried = true;
-    rc = ask(r, "PUT", "/v1/agent/service/register?replace-existing-checks=true", e->body, CALL_MS, NULL, err);
+    rc = ask(r, "PUT", "/v1/agent/service/register?replace-existing-checks=true", body, CALL_MS, NULL, err);
+    free(body);
     if (rc == 0) {
         e->registered = true;
         count(r, true);
@@ -172,9 +189,19 @@ static int keep(struct registry *r, struct entry *e, const char *update, struct 
     return rc;
 }
 
-static int keep_all(struct registry *r, bool well, const char *cause, struct err *err)
+/* A role is part of the entry, which then is made anew. */
+static void look_at_self(struct registry *r)
 {
-    char *update = consul_check_update(well, cause);
+    const char *role = r->self.role;
+    r->look(r->arg, &r->self);
+    for (int i = 0; i < r->n && role != NULL && strcmp(role, r->self.role) != 0; i++) {
+        r->entries[i].registered = false;
+    }
+}
+
+static int keep_all(struct registry *r, struct err *err)
+{
+    char *update = consul_check_update(r->self.well, r->self.cause);
     int rc = update != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory for a request to Consul");
     for (int i = 0; rc == 0 && i < r->n; i++) {
         rc = keep(r, &r->entries[i], update, err);
@@ -202,12 +229,13 @@ static void tell(struct registry *r, const struct err *err)
 }
 
 /* Until the next round is due. */
-static void rest(struct registry *r, bool well)
+static void rest(struct registry *r)
 {
-    char cause[REGISTRY_TEXT];
+    struct registry_self now;
     for (int ms = 0; ms < PASS_MS && !agent_interrupted(r->agent); ms += LOOK_MS) {
         agent_rest(r->agent, LOOK_MS);
-        if (r->well(r->arg, cause) != well) {
+        r->look(r->arg, &now);
+        if (now.well != r->self.well || strcmp(now.role, r->self.role) != 0) {
             return;
         }
     }
@@ -243,17 +271,16 @@ static void *registry_main(void *arg)
     heartbeat_begin(&r->heartbeat, "registry");
     while (!agent_interrupted(r->agent)) {
         struct err err = {0};
-        char cause[REGISTRY_TEXT] = "";
-        bool well = r->well(r->arg, cause);
+        look_at_self(r);
         heartbeat_now(&r->heartbeat);
-        int rc = keep_all(r, well, cause, &err);
+        int rc = keep_all(r, &err);
         if (agent_interrupted(r->agent)) {
             break;
         }
         tell(r, &err);
         if (rc == 0) {
             r->delay_ms = 0;
-            rest(r, well);
+            rest(r);
         } else {
             r->delay_ms = r->delay_ms == 0 ? FIRST_DELAY_MS : r->delay_ms * 2;
             r->delay_ms = r->delay_ms > LAST_DELAY_MS ? LAST_DELAY_MS : r->delay_ms;
@@ -267,7 +294,7 @@ static void *registry_main(void *arg)
 
 /* --- from outside --- */
 
-int registry_new(const struct config *cfg, registry_well_fn *well, void *arg, struct registry **registry,
+int registry_new(const struct config *cfg, registry_look_fn *look, void *arg, struct registry **registry,
                  struct err *err)
 {
     *registry = NULL;
@@ -279,7 +306,7 @@ int registry_new(const struct config *cfg, registry_well_fn *well, void *arg, st
         return err_set(err, ERR_NOMEM, "out of memory for the registry");
     }
     r->cfg = cfg;
-    r->well = well;
+    r->look = look;
     r->arg = arg;
     r->status.doing = REGISTRY_WAITING;
     snprintf(r->status.cause, sizeof r->status.cause, "not asked yet");
@@ -306,32 +333,16 @@ void registry_add(struct registry *r, const char *address)
     }
 }
 
-/* Whom a gRPC check asks. */
-static const struct consul_service *asked(const struct registry *r)
-{
-    for (int i = 0; i < r->n && r->cfg->registry_check == REGISTRY_CHECK_GRPC; i++) {
-        if (r->entries[i].service.edge == CONSUL_GRPC) {
-            return &r->entries[i].service;
-        }
-    }
-    return NULL;
-}
-
 int registry_start(struct registry *r, uint32_t seed_fingerprint, struct err *err)
 {
-    for (int i = 0; r != NULL && i < r->n; i++) {
-        struct entry *e = &r->entries[i];
-        e->body = consul_registration(r->cfg, &e->service, asked(r), seed_fingerprint);
-        if (e->body == NULL) {
-            return err_set(err, ERR_NOMEM, "out of memory for the registry");
-        }
+    if (r == NULL) {
+        return 0;
     }
-    if (r != NULL && pthread_create(&r->thread, NULL, registry_main, r) != 0) {
+    r->seed_fingerprint = seed_fingerprint;
+    if (pthread_create(&r->thread, NULL, registry_main, r) != 0) {
         return err_set(err, ERR_SYSTEM, "can't start the registry's thread");
     }
-    if (r != NULL) {
-        r->started = true;
-    }
+    r->started = true;
     return 0;
 }
 
@@ -348,9 +359,6 @@ void registry_free(struct registry *r)
 {
     if (r == NULL) {
         return;
-    }
-    for (int i = 0; i < r->n; i++) {
-        free(r->entries[i].body);
     }
     agent_free(r->agent);
     buf_free(&r->reply);

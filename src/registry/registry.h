@@ -19,12 +19,18 @@ struct registry;
 
 enum { REGISTRY_STOP_MS = 2000, REGISTRY_TEXT = 512 };
 
-/* Whether the server is well; if not, why. Called on the registry's thread. */
-typedef bool registry_well_fn(void *arg, char cause[REGISTRY_TEXT]);
+/* How the server is: whether it is well, and if not, why; and its role, a constant word. Called on the registry's
+ * thread. */
+struct registry_self {
+    bool well;
+    char cause[REGISTRY_TEXT];
+    const char *role;
+};
+typedef void registry_look_fn(void *arg, struct registry_self *out);
 
 /* *registry is NULL when nothing is to be registered; the functions below take that. ERR_INVALID: this unseen was built
  * without libcurl; ERR_NOMEM. Consul need not be there. cfg and arg outlive it. */
-int registry_new(const struct config *cfg, registry_well_fn *well, void *arg, struct registry **registry,
+int registry_new(const struct config *cfg, registry_look_fn *look, void *arg, struct registry **registry,
                  struct err *err);
 
 /* Something that the server listens on, as server_address() has it; before the start. */

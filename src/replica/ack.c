@@ -389,3 +389,9 @@ void ack_look(struct ack *a, struct ack_state *out)
     }
     pthread_mutex_unlock(&a->mutex);
 }
+
+const char *ack_mode_name(enum config_ack mode)
+{
+    static const char *const names[] = {"local", "replica", "replica-strict"};
+    return names[mode];
+}

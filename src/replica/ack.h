@@ -59,5 +59,6 @@ struct ack_state {
     uint64_t fell_out; /* times */
 };
 void ack_look(struct ack *a, struct ack_state *out);
+const char *ack_mode_name(enum config_ack mode); /* as the configuration has it */
 
 #endif

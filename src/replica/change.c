@@ -13,13 +13,14 @@
 #include "dedup/role.h"
 #include "net/client.h"
 #include "replica/change_impl.h"
+#include "replica/cursor.h"
+#include "replica/feeder.h"
 #include "replica/follower.h"
 #include "replica/replica.h"
-#include "store/copy.h"
 #include "store/feed.h"
 #include "store/positions.h"
 
-enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24, SOURCE_TEXT = 48, PAGE_POSITIONS = 64 };
+enum { ID_TEXT = NODE_TEXT, TERM_TEXT = 24, HERALDS_MAX = 1 + FEEDER_REPLICAS_MAX };
 
 struct changer {
     struct replica *r;
@@ -31,8 +32,9 @@ struct changer {
     bool stop;
     struct change *first, **end;
 
-    /* the thread's own: whom to tell of this node's term; "": nobody */
-    char herald[NODE_ADDRESS_TEXT], own[NODE_ADDRESS_TEXT];
+    /* the thread's own: whom to tell of this node's term, and how it is reached */
+    char heralds[HERALDS_MAX][NODE_ADDRESS_TEXT], own[NODE_ADDRESS_TEXT];
+    int n_heralds;
 };
 
 bool change_read_id(struct slice text, uint64_t *id)
@@ -87,30 +89,46 @@ static int ask_to_step_down(struct changer *c, const char *address, uint64_t ter
     return rc;
 }
 
-/* The old primary may be back, and knows of nothing. Whoever has met a higher term says so, and then that holds. */
-static void herald(struct changer *c)
+/* True once it has heard. Whoever has met a higher term says so, and then that holds. */
+static bool tell(struct changer *c, const char *address, uint64_t own_term)
 {
-    struct store_node now;
-    role_look(c->r->dedup->role, &now);
-    if (now.role != NODE_PRIMARY) {
-        c->herald[0] = '\0';
-        return;
-    }
     struct client *client = NULL;
     const struct reply *reply;
     struct err err = {0};
     int64_t term;
-    int rc = call(c, c->herald, "MEET", now.term, CHANGE_ANSWER_MS, &client, &reply, &err);
-    if (rc == 0 && reply->n == 3 && reply_integer(&reply->items[0], &term)) {
+    int rc = call(c, address, "MEET", own_term, CHANGE_ANSWER_MS, &client, &reply, &err);
+    bool heard = rc == 0 && reply->n == 3 && reply_integer(&reply->items[0], &term);
+    if (heard) {
         uint64_t node = 0;
-        log_info("the old primary has heard of this one", "address=%s its_term=%" PRId64, log_quote_str(c->herald),
+        log_info("another node has heard of this primary", "address=%s its_term=%" PRId64, log_quote_str(address),
                  term);
-        if ((uint64_t)term > now.term && change_read_id(reply->items[1].text, &node)) {
-            role_meet(c->r->dedup->role, (uint64_t)term, node, c->herald, &err);
+        if ((uint64_t)term > own_term && change_read_id(reply->items[1].text, &node)) {
+            role_meet(c->r->dedup->role, (uint64_t)term, node, address, &err);
         }
-        c->herald[0] = '\0';
     }
     client_close(client);
+    return heard;
+}
+
+/* The old primary may be back, and knows of nothing; and so do its other replicas. */
+static void herald(struct changer *c)
+{
+    struct store_node now;
+    role_look(c->r->dedup->role, &now);
+    int left = 0;
+    for (int i = 0; i < c->n_heralds && now.role == NODE_PRIMARY; i++) {
+        if (!tell(c, c->heralds[i], now.term)) {
+            memmove(c->heralds[left++], c->heralds[i], NODE_ADDRESS_TEXT);
+        }
+    }
+    c->n_heralds = left;
+}
+
+static void herald_to(struct changer *c, const char *address)
+{
+    if (address[0] != '\0' && strlen(address) < NODE_ADDRESS_TEXT && c->n_heralds < HERALDS_MAX) {
+        memcpy(c->heralds[c->n_heralds++], address, strlen(address) + 1);
+    }
 }
 
 /* --- what is waited for in the store --- */
@@ -235,6 +253,17 @@ static int take_over(struct changer *c, struct change *ch, uint64_t term, struct
     return 0;
 }
 
+static void herald_promotion(struct changer *c, const struct change *ch)
+{
+    char siblings[FEEDER_REPLICAS_MAX][NODE_ADDRESS_TEXT];
+    int n = c->r->follower != NULL ? follower_siblings(c->r->follower, siblings) : 0;
+    c->n_heralds = 0;
+    herald_to(c, ch->lossless ? "" : ch->was);
+    for (int i = 0; i < n; i++) {
+        herald_to(c, siblings[i]);
+    }
+}
+
 static int promote(struct changer *c, struct change *ch, struct err *err)
 {
     struct replica *r = c->r;
@@ -275,52 +304,27 @@ static int promote(struct changer *c, struct change *ch, struct err *err)
     }
     ch->waited_ms = (clock_stopwatch_us() - began_us) / 1000;
     if (rc == 0) {
-        snprintf(c->herald, sizeof c->herald, "%s", ch->lossless ? "" : ch->was);
+        herald_promotion(c, ch);
         log_warn("this node is the primary now", "was=%s lossless=%d waited_ms=%" PRId64 " applied=%" PRIu64,
                  log_quote_str(ch->was), ch->lossless, ch->waited_ms, f.applied);
     }
     return rc;
 }
 
-/* How far the folder has followed that node, as the follower's positions "feed:NODE:RUN" say: seqs grow from run to
- * run.
- */
-static int find_common(struct store *store, uint64_t node, uint64_t *run, uint64_t *common, struct err *err)
+static int find_common(struct store *store, uint64_t node, struct feed_cursor *common, struct err *err)
 {
     struct store_reader *reader;
-    struct store_position positions[PAGE_POSITIONS];
-    struct arena arena = {0};
-    char prefix[SOURCE_TEXT], after_text[STORE_SOURCE_MAX];
-    int len = snprintf(prefix, sizeof prefix, "feed:%016" PRIx64 ":", node);
-    struct slice after = slice_of(prefix, (size_t)len);
-    int n = store->copy == NULL ? 0 : store->ops->reader_open(store, &reader, err);
-    if (store->copy == NULL || n < 0) {
-        return n;
+    int rc = store->copy == NULL ? 0 : store->ops->reader_open(store, &reader, err);
+    if (store->copy != NULL && rc == 0) {
+        rc = cursor_find(store, reader, node, common, err);
+        store->ops->reader_close(reader);
     }
-    while ((n = store->copy->positions(reader, &after, positions, PAGE_POSITIONS, &arena, err)) > 0) {
-        for (int i = 0; i < n; i++) {
-            struct slice source = positions[i].source;
-            bool theirs = source.len == (size_t)len + NODE_TEXT - 1 && memcmp(source.data, prefix, (size_t)len) == 0;
-            uint64_t of;
-            if (theirs && change_read_id(slice_of(source.data + len, NODE_TEXT - 1), &of) &&
-                (uint64_t)positions[i].next >= *common) {
-                *run = of;
-                *common = (uint64_t)positions[i].next;
-            }
-        }
-        struct slice last = positions[n - 1].source;
-        memcpy(after_text, last.data, last.len);
-        after = slice_of(after_text, last.len);
-        arena_reset(&arena);
-    }
-    arena_free(&arena);
-    store->ops->reader_close(reader);
-    return n;
+    return rc < 0 ? rc : 0;
 }
 
 int change_promote_folder(struct store *store, struct store_node *now, char was[NODE_ADDRESS_TEXT], struct err *err)
 {
-    uint64_t run = 0, common = 0;
+    struct feed_cursor common = {0};
     if (store->node == NULL || store->feed == NULL) {
         return store_lacks(store, "replicas", err);
     }
@@ -329,9 +333,9 @@ int change_promote_folder(struct store *store, struct store_node *now, char was[
     if (now->role == NODE_PRIMARY) {
         return err_set(err, ERR_INVALID, "this is the folder of a primary already, of term %" PRIu64, now->term);
     }
-    int rc = find_common(store, now->leader, &run, &common, err);
+    int rc = find_common(store, now->leader, &common, err);
     if (rc == 0) {
-        rc = part(store, now->leader, run, common, err);
+        rc = part(store, now->leader, common.run, common.seq, err);
     }
     if (rc < 0) {
         return rc;
@@ -404,7 +408,7 @@ static void *changer_main(void *arg)
         heartbeat_excuse(&c->heartbeat); /* for disks, and for other nodes */
         if (ch != NULL) {
             carry_out(c, ch);
-        } else if (c->herald[0] != '\0') {
+        } else if (c->n_heralds > 0) {
             herald(c);
         }
         heartbeat_now(&c->heartbeat);
@@ -424,7 +428,7 @@ static void go_on_heralding(struct changer *c)
     struct store_node now;
     role_look(c->r->dedup->role, &now);
     if (now.role == NODE_PRIMARY && now.promoted) {
-        snprintf(c->herald, sizeof c->herald, "%s", c->r->cfg->replica_of);
+        herald_to(c, c->r->cfg->replica_of);
     }
     snprintf(c->own, sizeof c->own, "%s", c->r->address);
 }

@@ -471,6 +471,10 @@ void feeder_tell_address(struct feeder *f, uint64_t node, const char *address)
     struct member *m = queue.name[0] != '\0' ? member_of(f, node) : NULL; /* a clone says hello, too */
     if (m != NULL) {
         pthread_mutex_lock(&f->mutex);
+        if (m->shown.connected && m->shown.address[0] != '\0' && strcmp(m->shown.address, address) != 0) {
+            log_warn("two replicas say that they are one node, or one has moved: clone a copied folder anew",
+                     "replica=%016" PRIx64 " address=%s", node, log_quote_str(address));
+        }
         snprintf(m->shown.address, sizeof m->shown.address, "%s", address);
         pthread_mutex_unlock(&f->mutex);
     }

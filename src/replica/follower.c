@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "dedup/role.h"
 #include "replica/change.h"
 #include "replica/feeder.h"
+#include "replica/siblings.h"
 
 enum { NUMBER_TEXT = 24, FETCH_WORDS = 11, FETCH_REPLY = 9 };
 
@@ -100,6 +102,16 @@ static int read_fetched(struct follower *f, struct fetched *out, struct err *err
                                                                   : 0;
 }
 
+/* While it catches up, questions go first, here and in the store: of a machine's cores two are busy with it. */
+static void note_behind(struct follower *f, uint64_t to, uint64_t last)
+{
+    bool behind = last - to > FOLLOWER_BEHIND;
+    if (last >= to && behind != f->behind) {
+        f->behind = behind;
+        (void)background_slice(behind ? BACKGROUND_SLICE_LONG_MS : 0); /* refused: questions wait a little longer */
+    }
+}
+
 static void note_level(struct follower *f, const struct fetched *got, int64_t sent_us)
 {
     bool level = (uint64_t)got->last <= f->cursor.seq;
@@ -128,6 +140,10 @@ static int follow(struct follower *f, struct err *err)
             return err_set(err, ERR_SYSTEM, "%s is of term %" PRIu64 ", and term %" PRIu64 " has begun", f->address,
                            f->term, now.term);
         }
+        siblings_skip(f);
+        if (!sent && (rc = follower_greet(f, err)) < 0) {
+            return rc;
+        }
         if (!sent) {
             sent_us = clock_stopwatch_us();
             rc = send_fetch(f, f->cursor.run, f->cursor.seq, err);
@@ -142,8 +158,9 @@ static int follow(struct follower *f, struct err *err)
                 return rc;
             }
         }
+        note_behind(f, (uint64_t)got.to, (uint64_t)got.last);
         int64_t arrived_ms = clock_wall_ms();
-        if ((rc = follower_apply(f, got.run, (uint64_t)got.to, err)) < 0) {
+        if ((rc = follower_apply(f, got.run, (uint64_t)got.to, got.n, err)) < 0) {
             return rc;
         }
         got.now_ms += clock_wall_ms() - arrived_ms; /* what applying took is no difference of clocks */
@@ -154,10 +171,10 @@ static int follow(struct follower *f, struct err *err)
         note_level(f, &got, sent_us);
         sent_us = sent ? next_us : sent_us;
         f->delay_ms = 0;
-        if (f->told) {
+        if (f->told > 0) {
             log_info("the primary is back", "primary=%s", log_quote_str(f->address));
         }
-        f->told = false;
+        f->told = 0;
     }
 }
 
@@ -172,13 +189,14 @@ static void trouble(struct follower *f, const struct err *err)
         return;
     }
     show(f, lost ? FOLLOWER_LOST : refused ? FOLLOWER_REFUSED : FOLLOWER_CONNECTING, err->text);
-    if (!f->told) {
+    int grave = lost ? 3 : refused ? 2 : 1; /* one that was away may be refused when it is back */
+    if (grave > f->told) {
         log_warn(lost      ? "this replica is lost: it must be cloned anew"
                  : refused ? "the primary can't be followed"
                            : "the primary is away",
                  "primary=%s error=%s", log_quote_str(f->address), log_quote_str(err->text));
     }
-    f->told = true;
+    f->told = grave > f->told ? grave : f->told;
     f->delay_ms = f->delay_ms == 0 ? FOLLOWER_FIRST_DELAY_MS : f->delay_ms * 2;
     f->delay_ms = f->delay_ms > FOLLOWER_LAST_DELAY_MS ? FOLLOWER_LAST_DELAY_MS : f->delay_ms;
     pthread_mutex_lock(&f->mutex);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "replica/feeder.h"
 #include "replica/replica.h"
 
 enum { FOLLOWER_FIRST_DELAY_MS = 100, FOLLOWER_LAST_DELAY_MS = 2000 };
@@ -48,5 +49,8 @@ int follower_fresh(const struct follower *f, const struct config *live, struct e
 
 /* Waits until all up to seq is durable here, or for ms: 0, ERR_LATE. */
 int follower_wait(struct follower *f, uint64_t seq, int64_t ms, struct err *err);
+
+/* Any thread: how the other replicas of its primary are reached, as far as they have said. Returns how many. */
+int follower_siblings(struct follower *f, char out[FEEDER_REPLICAS_MAX][NODE_ADDRESS_TEXT]);
 
 #endif

@@ -112,6 +112,7 @@ static int hand_in(struct apply *a, struct err *err)
         (struct store_position){slice_str(clone_feed_name(f->cursor.node, a->run, source)), (int64_t)a->to};
     b->positions = a->positions;
     b->n_positions = a->n_positions + 1;
+    b->patient = f->behind;
     b->done = on_batch;
     b->owner = f;
     do {
@@ -235,17 +236,35 @@ static int apply_event(struct apply *a, const struct feed_event *e, struct err *
     return rc;
 }
 
-int follower_apply(struct follower *f, uint64_t run, uint64_t to, struct err *err)
+int follower_go_on(struct follower *f, const struct feed_cursor *from, struct err *err)
+{
+    struct apply a = {.f = f, .run = from->run, .to = from->seq};
+    f->cursor = (struct feed_cursor){.node = from->node};
+    return hand_in(&a, err);
+}
+
+int follower_apply(struct follower *f, uint64_t run, uint64_t to, int64_t n, struct err *err)
 {
     struct apply a = {.f = f, .run = run, .to = f->cursor.seq};
     struct event_state state = {0};
     struct feed_event event;
     size_t at = 0;
     int rc;
+    int64_t read = 0;
     while ((rc = event_read(&state, buf_slice(&f->events), &at, &event, err)) == 1) {
+        read++;
+        if (event.seq > to) {
+            rc = err_set(err, ERR_CORRUPT, "event %" PRIu64 " is behind the end that %s names, %" PRIu64, event.seq,
+                         f->address, to);
+            break;
+        }
         if (event.seq > f->cursor.seq && (rc = apply_event(&a, &event, err)) < 0) {
             break;
         }
+    }
+    if (rc == 0 && read != n) { /* were its end believed, what is missing would be lost */
+        rc = err_set(err, ERR_CORRUPT, "%s has sent %" PRId64 " events, and says that there are %" PRId64, f->address,
+                     read, n);
     }
     if (rc == 0) {
         a.to = to > a.to ? to : a.to;

@@ -8,6 +8,8 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "net/client.h"
+#include "replica/cursor.h"
+#include "replica/feeder.h"
 #include "replica/follower.h"
 #include "store/feed.h"
 #include "store/node.h"
@@ -18,13 +20,15 @@ enum {
     FOLLOWER_SILENCE_MS = 5 * 1000,   /* a fetch that isn't answered for so long is lost */
     FOLLOWER_REFUSED_MS = 10 * 1000,  /* between tries of what an operator must mend */
     FOLLOWER_CHUNK_MS = 1000,         /* of a reply that has begun */
+    FOLLOWER_GREET_MS = 10 * 1000,    /* between hellos, which say who else follows */
     FOLLOWER_STEP_MS = 50,            /* at most so long it doesn't look whether it is to stop */
-    FOLLOWER_SOURCE = 48,             /* "feed:NODE:RUN" */
+    FOLLOWER_BEHIND = 10000,          /* events that are to come: then it catches up rather than follows */
 };
 
-/* Where it is: all up to seq of that run of that node is durable here. */
-struct follower_cursor {
-    uint64_t node, run, seq;
+/* Another replica of the primary's. */
+struct sibling {
+    uint64_t node;
+    char address[NODE_ADDRESS_TEXT]; /* as it says; "": not known */
 };
 
 struct follower {
@@ -40,18 +44,22 @@ struct follower {
     struct arena arena;
     char address[NODE_ADDRESS_TEXT];
     struct client *client, *users; /* for fetches, and for users between them */
-    struct follower_cursor cursor;
+    struct feed_cursor cursor;     /* where it is: durable here */
     uint64_t primary_run, term;
     struct buf events; /* of the reply at hand */
     struct store_batch batch;
     int64_t delay_ms;
     unsigned tries;
-    bool told; /* of the trouble that lasts */
+    bool behind;                    /* much is to come: nobody waits for single events */
+    int64_t skipped_us, greeted_us; /* siblings.h; the last hello */
+    int told;                       /* how grave the trouble is that was told of and lasts; 0: none */
 
     pthread_mutex_t mutex; /* guards: */
     pthread_cond_t wake;   /* of who waits for what is applied, and of what the store has done */
     bool done;
     struct follower_state state;
+    struct sibling siblings[FEEDER_REPLICAS_MAX]; /* written by the thread alone */
+    int n_siblings;
 };
 
 static inline bool follower_stopping(struct follower *f)
@@ -63,13 +71,18 @@ static inline bool follower_stopping(struct follower *f)
  * again soon; ERR_INVALID, ERR_VERSION: refused, and why; ERR_NOTFOUND: lost; ERR_CLOSED: it is to stop. */
 int follower_connect(struct follower *f, struct err *err);
 void follower_disconnect(struct follower *f);
+/* A hello in between, while no fetch is under way. */
+int follower_greet(struct follower *f, struct err *err);
 /* Waits for a reply, in steps. ERR_LATE after ms of silence. */
 int follower_reply(struct follower *f, struct client *c, int64_t ms, const struct reply **reply, struct err *err);
 int follower_open(struct follower *f, struct client **client, struct err *err);
 /* At most so long, until told to stop. */
 void follower_rest(struct follower *f, int64_t ms);
 
-/* follower_apply.c: f->events, durably, up to `to` of that run. */
-int follower_apply(struct follower *f, uint64_t run, uint64_t to, struct err *err);
+/* follower_apply.c: makes durable that it goes on behind there, and does. */
+int follower_go_on(struct follower *f, const struct feed_cursor *from, struct err *err);
+
+/* f->events, n of them, durably, up to `to` of that run. ERR_CORRUPT: these contradict each other. */
+int follower_apply(struct follower *f, uint64_t run, uint64_t to, int64_t n, struct err *err);
 
 #endif

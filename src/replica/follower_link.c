@@ -7,12 +7,10 @@
 #include "dedup/role.h"
 #include "net/tls.h"
 #include "replica/change.h"
-#include "replica/clone_mark.h"
 #include "replica/follower_impl.h"
-#include "store/copy.h"
-#include "store/positions.h"
+#include "replica/siblings.h"
 
-enum { NUMBER_TEXT = 24, POSITIONS_PAGE = 64 };
+enum { NUMBER_TEXT = 24 };
 
 void follower_rest(struct follower *f, int64_t ms)
 {
@@ -108,7 +106,7 @@ static bool read_hello(const struct reply *map, struct hello *out)
     return good;
 }
 
-static int say_hello(struct follower *f, struct hello *hello, struct err *err)
+static int say_hello(struct follower *f, struct hello *hello, const struct reply **answer, struct err *err)
 {
     struct store_node now;
     const struct reply *reply;
@@ -128,9 +126,26 @@ static int say_hello(struct follower *f, struct hello *hello, struct err *err)
         return err_set(err, soon ? ERR_LOADING : ERR_INVALID, "%s: %.*s", f->address, (int)reply->text.len,
                        reply->text.data);
     }
-    return read_hello(reply, hello)
-               ? 0
-               : err_set(err, ERR_INVALID, "%s answers REPLICA HELLO with something else", f->address);
+    if (!read_hello(reply, hello)) {
+        return err_set(err, ERR_INVALID, "%s answers REPLICA HELLO with something else", f->address);
+    }
+    f->greeted_us = clock_stopwatch_us();
+    *answer = reply;
+    return 0;
+}
+
+int follower_greet(struct follower *f, struct err *err)
+{
+    struct hello hello;
+    const struct reply *answer;
+    if (clock_stopwatch_us() - f->greeted_us < FOLLOWER_GREET_MS * 1000) {
+        return 0;
+    }
+    int rc = say_hello(f, &hello, &answer, err);
+    if (rc == 0 && hello.primary) {
+        siblings_note(f, answer);
+    }
+    return rc;
 }
 
 /* --- what must hold --- */
@@ -197,44 +212,71 @@ static int go_elsewhere(struct follower *f, const struct hello *hello, struct er
     return ERR_SYSTEM;
 }
 
-/* The furthest position of any run of the node. */
-static int find_cursor(struct follower *f, const struct hello *hello, struct err *err)
+/* --- behind another primary than before --- */
+
+/* Where to go on there, who followed that node so far. ERR_NOTFOUND: it can't tell. */
+static int ask_where(struct follower *f, const struct hello *hello, const struct feed_cursor *followed,
+                     struct feed_cursor *from, struct err *err)
 {
-    struct store *s = f->r->store;
-    struct store_position page[POSITIONS_PAGE];
-    char prefix[FOLLOWER_SOURCE], node[NODE_TEXT];
-    snprintf(prefix, sizeof prefix, CLONE_FEED_PREFIX "%016" PRIx64 ":", hello->node);
-    snprintf(node, sizeof node, "%016" PRIx64, hello->node);
-    struct slice after = slice_str(prefix);
-    size_t len = after.len;
-    bool found = false, more = true;
-    f->cursor = (struct follower_cursor){.node = hello->node};
-    arena_reset(&f->arena);
-    while (more) {
-        int n = s->copy->positions(f->reader, &after, page, POSITIONS_PAGE, &f->arena, err);
-        if (n < 0) {
-            return n;
-        }
-        more = n == POSITIONS_PAGE;
-        for (int i = 0; i < n; i++) {
-            uint64_t run;
-            after = page[i].source;
-            if (after.len != len + NODE_TEXT - 1 || memcmp(after.data, prefix, len) != 0 ||
-                !change_read_id(slice_of(after.data + len, NODE_TEXT - 1), &run)) {
-                more = more && after.len > len && memcmp(after.data, prefix, len) == 0;
-                continue;
-            }
-            if (!found || (uint64_t)page[i].next >= f->cursor.seq) {
-                f->cursor.run = run;
-                f->cursor.seq = (uint64_t)page[i].next;
-            }
-            found = true;
+    struct store_node now;
+    char own[NODE_TEXT], node[NODE_TEXT], seq[NUMBER_TEXT];
+    const struct reply *reply;
+    int64_t at = -1;
+    role_look(f->r->dedup->role, &now);
+    snprintf(own, sizeof own, "%016" PRIx64, now.node);
+    snprintf(node, sizeof node, "%016" PRIx64, followed->node);
+    snprintf(seq, sizeof seq, "%" PRIu64, followed->seq);
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("ENLIST"), slice_str(own), slice_str(node),
+                                  slice_str(seq)};
+    int rc = client_queue(f->client, words, sizeof words / sizeof *words, err);
+    if (rc < 0 || (rc = follower_reply(f, f->client, FOLLOWER_SILENCE_MS, &reply, err)) < 0) {
+        return rc;
+    }
+    if (reply->kind == REPLY_ERROR) {
+        bool lost = reply->text.len > 5 && memcmp(reply->text.data, "LOST ", 5) == 0;
+        return err_set(err, lost ? ERR_NOTFOUND : ERR_INVALID, "%.*s", (int)reply->text.len, reply->text.data);
+    }
+    from->node = hello->node;
+    if (!field_id(reply, "run", &from->run) || from->run == 0 || !field_number(reply, "seq", &at) || at < 0) {
+        return err_set(err, ERR_INVALID, "%s answers REPLICA ENLIST with something else", f->address);
+    }
+    from->seq = (uint64_t)at;
+    return 0;
+}
+
+/* Of all that were ever followed here, whoever leads furthest. */
+static int adopt(struct follower *f, const struct hello *hello, struct err *err)
+{
+    struct feed_cursor followed[CURSOR_NODES_MAX], best = {0}, from;
+    struct err why = {0};
+    int n = cursor_list(f->r->store, f->reader, followed, err);
+    for (int i = 0; i < n; i++) {
+        int rc = ask_where(f, hello, &followed[i], &from, &why);
+        if (rc == 0 && (best.node == 0 || from.seq > best.seq)) {
+            best = from;
+        } else if (rc < 0 && rc != ERR_NOTFOUND) {
+            return err_set(err, rc, "%s", why.text);
         }
     }
-    return found ? 0
-                 : err_set(err, ERR_INVALID,
-                           "this folder is no copy of the node %s at %s: unseen clone %s --data %s makes it one", node,
-                           f->address, f->address, f->r->cfg->data);
+    if (n < 0) {
+        return n;
+    }
+    if (best.node == 0) {
+        return err_set(
+            err, n == 0 ? ERR_INVALID : ERR_NOTFOUND,
+            "this folder is no copy of the node %016" PRIx64 " at %s%s%s: unseen clone %s --data %s makes it "
+            "one",
+            hello->node, f->address, n == 0 ? "" : ", which answers: ", why.text, f->address, f->r->cfg->data);
+    }
+    log_info("this replica goes on behind another primary", "primary=%s node=%016" PRIx64 " seq=%" PRIu64,
+             log_quote_str(f->address), best.node, best.seq);
+    return follower_go_on(f, &best, err);
+}
+
+static int find_cursor(struct follower *f, const struct hello *hello, struct err *err)
+{
+    int rc = cursor_find(f->r->store, f->reader, hello->node, &f->cursor, err);
+    return rc != 0 ? (rc < 0 ? rc : 0) : adopt(f, hello, err);
 }
 
 static int note_primary(struct follower *f, const struct hello *hello, struct err *err)
@@ -251,8 +293,9 @@ int follower_connect(struct follower *f, struct err *err)
 {
     struct hello hello;
     struct store_node now;
+    const struct reply *answer;
     int rc = follower_open(f, &f->client, err);
-    if (rc < 0 || (rc = say_hello(f, &hello, err)) < 0) {
+    if (rc < 0 || (rc = say_hello(f, &hello, &answer, err)) < 0) {
         return rc;
     }
     role_look(f->r->dedup->role, &now);
@@ -262,7 +305,11 @@ int follower_connect(struct follower *f, struct err *err)
     if (!hello.primary) {
         return go_elsewhere(f, &hello, err);
     }
-    if ((rc = check_settings(f, &hello, err)) < 0 || (rc = find_cursor(f, &hello, err)) < 0) {
+    if ((rc = check_settings(f, &hello, err)) < 0) {
+        return rc;
+    }
+    siblings_note(f, answer);
+    if ((rc = find_cursor(f, &hello, err)) < 0) {
         return rc;
     }
     f->primary_run = hello.run;

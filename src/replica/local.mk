@@ -2,11 +2,15 @@
 libunseen_a_SOURCES += \
 	src/replica/ack.c \
 	src/replica/ack.h \
+	src/replica/adopt.c \
+	src/replica/adopt.h \
 	src/replica/change.c \
 	src/replica/change.h \
 	src/replica/change_impl.h \
 	src/replica/clone_mark.c \
 	src/replica/clone_mark.h \
+	src/replica/cursor.c \
+	src/replica/cursor.h \
 	src/replica/event.c \
 	src/replica/event.h \
 	src/replica/feeder.c \
@@ -24,4 +28,6 @@ libunseen_a_SOURCES += \
 	src/replica/pages.c \
 	src/replica/pages.h \
 	src/replica/replica.c \
-	src/replica/replica.h
+	src/replica/replica.h \
+	src/replica/siblings.c \
+	src/replica/siblings.h

@@ -1,5 +1,9 @@
 /* What an old primary alone has, when it rejoins: recorded here in its order, each event once, since the position of
- * the source "merge:NODE" moves with it. Its times are stated ones: what is older than a forget here is dropped. */
+ * the source "merge:NODE" moves with it. Its times are stated ones: what is older than a forget here is dropped.
+ *
+ * Nor may its forgets end what is newer. The store can't tell times apart once plays are in filters; the feed can: it
+ * has all that was recorded here since the promotion, kept for the old primary. So after a forget what is newer there
+ * is recorded again. That is a pass through the feed each, and such forgets are few. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +14,14 @@
 #include "replica/replica.h"
 #include "store/positions.h"
 
-enum { SOURCE_TEXT = 32, MERGE_BATCH_BYTES = 1024 * 1024 };
+enum { SOURCE_TEXT = 32, MERGE_BATCH_BYTES = 1024 * 1024, FEED_PAGE = 256 };
 
 struct merge {
     struct replica *r;
     char source[SOURCE_TEXT];
+    char consumer[FEED_NAME_MAX]; /* the old primary, as the feed here knows it */
+    struct store_reader *reader;  /* NULL: none was needed yet */
+    struct arena arena;
     int64_t done; /* all up to that event is here */
     uint64_t read;
     struct store_batch batch;
@@ -60,23 +67,65 @@ static int forget(struct merge *m, const struct feed_event *e, struct err *err)
     return f.err.code;
 }
 
+static int record(struct merge *m, const struct feed_event *e, enum store_time time, struct err *err)
+{
+    uint64_t hash = hash_id(m->r->dedup->seed, e->item);
+    int rc = store_batch_add(&m->batch, (enum store_kind)e->kind, e->at_ms, time,
+                             hash_user_key(m->r->dedup->seed, e->user), e->user, &e->item, &hash, 1);
+    return rc < 0 ? err_set(err, rc, "out of memory for events") : 0;
+}
+
+/* An event of the feed here, behind a forget that came late: whether the forget should have left it alone. */
+static int keep(struct merge *m, const struct feed_event *late, const struct feed_event *e, struct err *err)
+{
+    bool same = slice_eq(e->user, late->user) && e->at_ms > late->at_ms;
+    bool item = late->kind == FEED_FORGET || slice_eq(e->item, late->item);
+    int rc = 0;
+    if (same && (e->kind == FEED_FORGET || (e->kind == FEED_UNSEE && late->kind == FEED_UNSEE && item))) {
+        buf_clear(&m->batch.bytes); /* all that was kept was before this one */
+        m->batch.rows = m->batch.events = 0;
+    } else if (same && e->kind == FEED_UNSEE && item) {
+        rc = (rc = hand_in(m, err)) < 0 ? rc : forget(m, e, err);
+    } else if (same && item && (e->kind == FEED_PLAY || e->kind == FEED_DELIVERY)) {
+        rc = record(m, e, STORE_STAMPED, err); /* behind each forget before it, also one of the same millisecond */
+    }
+    return rc;
+}
+
+/* last: of what was recorded before the forget. */
+static int keep_newer(struct merge *m, const struct feed_event *late, uint64_t last, struct err *err)
+{
+    struct store *s = m->r->store;
+    struct feed_event page[FEED_PAGE];
+    uint64_t after = 0;
+    int n = m->reader == NULL ? s->ops->reader_open(s, &m->reader, err) : 0;
+    for (bool more = n == 0; n >= 0 && more;) {
+        arena_reset(&m->arena);
+        n = s->feed->read(m->reader, m->consumer, after, page, FEED_PAGE, &m->arena, err);
+        more = n == FEED_PAGE && page[n - 1].seq < last;
+        for (int i = 0; i < n && page[i].seq <= last; i++) {
+            int rc = keep(m, late, &page[i], err);
+            if (rc < 0) {
+                return rc;
+            }
+        }
+        after = n > 0 ? page[n - 1].seq : after;
+    }
+    return n < 0 ? n : 0;
+}
+
 static int take(struct merge *m, const struct feed_event *e, struct err *err)
 {
     int rc = 0;
     if (e->kind == FEED_PLAY || e->kind == FEED_DELIVERY) {
-        uint64_t hash = hash_id(m->r->dedup->seed, e->item);
-        rc = store_batch_add(&m->batch, (enum store_kind)e->kind, e->at_ms, STORE_STATED,
-                             hash_user_key(m->r->dedup->seed, e->user), e->user, &e->item, &hash, 1);
-        if (rc < 0) {
-            return err_set(err, rc, "out of memory for events");
-        }
+        rc = record(m, e, STORE_STATED, err);
     } else if (e->kind == FEED_FORGET || e->kind == FEED_UNSEE) {
+        uint64_t last = m->r->store->feed->last(m->r->store);
         rc = hand_in(m, err);
-        if (rc == 0) {
-            rc = forget(m, e, err);
-        }
+        rc = rc < 0 ? rc : forget(m, e, err);
+        rc = rc < 0 ? rc : keep_newer(m, e, last, err);
     } /* a user's state comes by LOAD, and the offsets of sources are this node's own */
-    m->read = e->seq;
+    m->read = rc == 0 ? e->seq : m->read;
     return rc == 0 && m->batch.bytes.len >= MERGE_BATCH_BYTES ? hand_in(m, err) : rc;
 }
 
@@ -90,6 +139,7 @@ int change_merge(struct replica *r, struct change *ch, struct err *err)
         return store_lacks(r->store, "positions", err);
     }
     snprintf(m.source, sizeof m.source, "merge:%016" PRIx64, ch->node);
+    snprintf(m.consumer, sizeof m.consumer, FEED_REMOTE "%016" PRIx64, ch->node);
     r->store->positions->find(r->store, slice_str(m.source), &m.done);
     m.read = (uint64_t)m.done;
     int rc;
@@ -103,6 +153,10 @@ int change_merge(struct replica *r, struct change *ch, struct err *err)
         m.read = ch->to > m.read ? ch->to : m.read;
         rc = hand_in(&m, err);
     }
+    if (m.reader != NULL) {
+        r->store->ops->reader_close(m.reader);
+    }
+    arena_free(&m.arena);
     buf_free(&m.batch.bytes);
     return rc;
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/heartbeat.h"
+#include "replica/adopt.h"
 #include "replica/replica.h"
 
 struct pages {
@@ -54,6 +55,9 @@ static void work(struct pages *p, struct page *page)
         break;
     case PAGE_POSITIONS:
         n = list_positions(p, page);
+        break;
+    case PAGE_ADOPT:
+        n = adopt_find(p->store, p->reader, page->replica, &page->cursor, &page->from, &page->err);
         break;
     }
     page->n = n < 0 ? 0 : n;

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "replica/cursor.h"
 #include "store/copy.h"
 
 struct pages;
@@ -14,7 +15,7 @@ enum {
     PAGE_LIST_MAX = 4096,         /* tombstones or positions */
 };
 
-enum page_kind { PAGE_USERS, PAGE_USER, PAGE_TOMBSTONES, PAGE_POSITIONS };
+enum page_kind { PAGE_USERS, PAGE_USER, PAGE_TOMBSTONES, PAGE_POSITIONS, PAGE_ADOPT };
 
 struct page {
     struct page *next;
@@ -25,9 +26,12 @@ struct page {
     struct tombstone behind; /* TOMBSTONES: unless first */
     bool first;
     int max;
+    uint64_t replica;          /* ADOPT: who asks (adopt.h), */
+    struct feed_cursor cursor; /* having followed so far */
 
     struct err err;
     struct buf bytes;                 /* snapshots */
+    uint64_t from;                    /* ADOPT */
     struct tombstone *tombstones;     /* n of them, in the arena ... */
     struct store_position *positions; /* ... or of these */
     int n;                            /* USER: 1, or 0: nothing is known of them */

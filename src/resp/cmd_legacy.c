@@ -268,7 +268,7 @@ enum outcome cmd_legacy_state(struct resp_client *s, const struct slice *args, s
     return OUTCOME_ANSWERED;
 }
 
-/* They are read from the disk, so that is done on the offload thread. */
+/* They are read from the disk, so that is done on an offload thread that may wait for it. */
 struct problems_task {
     struct task task;
     struct offload_job job;
@@ -337,7 +337,7 @@ enum outcome cmd_legacy_problems(struct resp_client *s, const struct slice *args
         return resp_client_refuse(s, "OOM out of memory");
     }
     struct worker *w = s->conn.worker;
-    t->job = (struct offload_job){{NULL, problems_back}, w, read_problems};
+    t->job = (struct offload_job){{NULL, problems_back}, w, read_problems, OFFLOAD_COLD};
     t->legacy = legacy;
     t->most = (int)most;
     t->found = err_set(&t->err, ERR_CLOSED, "the server is stopping");

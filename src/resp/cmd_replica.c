@@ -7,6 +7,7 @@
 #include "dedup/role.h"
 #include "replica/change.h"
 #include "replica/feeder.h"
+#include "replica/pages.h"
 #include "replica/replica.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -56,13 +57,27 @@ static bool read_number(struct resp_client *s, const char *what, struct slice ar
 
 /* --- HELLO --- */
 
+/* Who follows, so that each keeps what it has for the others. */
+static void write_replicas(struct writer *w, const struct replica *r, const struct store_node *now)
+{
+    struct feeder_replica all[FEEDER_REPLICAS_MAX];
+    int n = now->role == NODE_PRIMARY ? feeder_look(r->feeder, all) : 0;
+    write_str(w, "replicas");
+    write_array(w, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        write_array(w, 2);
+        write_id(w, all[i].node);
+        write_str(w, all[i].address);
+    }
+}
+
 static void write_hello(struct resp_client *s, const struct replica *r, int64_t protocol)
 {
     const struct config *live = resp_client_config(s);
     struct writer *w = &s->writer;
     struct store_node now;
     role_look(r->dedup->role, &now);
-    write_map(w, 14);
+    write_map(w, 15);
     write_pair(w, "protocol", protocol);
     write_str(w, "version");
     write_str(w, UNSEEN_VERSION);
@@ -84,6 +99,7 @@ static void write_hello(struct resp_client *s, const struct replica *r, int64_t 
     write_pair(w, "delivered_max", live->delivered_max);
     write_pair(w, "last", (int64_t)r->store->feed->last(r->store));
     write_pair(w, "now_ms", clock_wall_ms());
+    write_replicas(w, r, &now);
 }
 
 enum outcome cmd_replica_hello(struct resp_client *s, const struct slice *args, size_t n)
@@ -119,6 +135,7 @@ struct enlist_task {
     struct task task;
     struct feed_enlist enlist;
     struct feed_reset reset;
+    struct page page;
     struct replica *replica;
     char name[FEED_NAME_MAX];
 };
@@ -143,6 +160,28 @@ static void answer_enlist(struct task *task, struct resp_client *s)
     write_str(&s->writer, "run");
     write_id(&s->writer, now.run);
     write_pair(&s->writer, "seq", (int64_t)t->enlist.cursor);
+}
+
+static void on_adopted(struct page *page)
+{
+    task_done(page->owner);
+}
+
+static void answer_adopt(struct task *task, struct resp_client *s)
+{
+    struct enlist_task *t = (struct enlist_task *)task;
+    if (t->page.err.code == ERR_NOTFOUND) {
+        write_errorf(&s->writer, "LOST %s", t->page.err.text);
+        return;
+    }
+    t->enlist.call.err = t->page.err;
+    t->enlist.cursor = t->page.from;
+    answer_enlist(task, s);
+}
+
+static void free_adopt(struct task *task)
+{
+    page_end(&((struct enlist_task *)task)->page);
 }
 
 static void answer_dismiss(struct task *task, struct resp_client *s)
@@ -175,15 +214,31 @@ static struct enlist_task *new_enlist(struct resp_client *s, struct slice arg,
 
 enum outcome cmd_replica_enlist(struct resp_client *s, const struct slice *args, size_t n)
 {
-    (void)n;
     enum outcome refused;
     struct err err;
+    uint64_t replica, followed = 0;
+    int64_t seq = 0;
+    if (n != 3 && n != 5) {
+        return resp_client_refuse(s, "ERR expected REPLICA ENLIST node [followed seq]");
+    }
+    if (!read_id(s, "node", args[2], &replica, &refused) ||
+        (n == 5 && (!read_id(s, "node", args[3], &followed, &refused) ||
+                    !read_number(s, "a seq", args[4], 0, INT64_MAX, &seq, &refused)))) {
+        return refused;
+    }
     if (role_may_write(service_dedup(&s->conn)->role, &err) < 0) {
         return resp_client_refuse_err(s, &err);
     }
-    struct enlist_task *t = new_enlist(s, args[2], answer_enlist, &refused);
+    struct enlist_task *t = new_enlist(s, args[2], n == 5 ? answer_adopt : answer_enlist, &refused);
     if (t == NULL) {
         return refused;
+    }
+    if (n == 5) {
+        t->page = (struct page){.kind = PAGE_ADOPT, .replica = replica, .done = on_adopted, .owner = t};
+        t->page.cursor = (struct feed_cursor){.node = followed, .seq = (uint64_t)seq};
+        t->task.free = free_adopt;
+        pages_put(t->replica->pages, &t->page);
+        return OUTCOME_LATER;
     }
     t->enlist = (struct feed_enlist){.call = {.done = on_done, .owner = t}, .consumer = t->name};
     t->replica->store->feed->enlist(t->replica->store, &t->enlist);

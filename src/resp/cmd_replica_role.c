@@ -327,7 +327,6 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
 {
     (void)args;
     (void)n;
-    static const char *const modes[] = {"local", "replica", "replica-strict"};
     enum outcome refused;
     const struct replica *r = replica_of(s, &refused);
     if (r == NULL) {
@@ -346,7 +345,8 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
         ack_look(r->ack, &ack);
     }
     change_parting(r->store, &part);
-    int n_replicas = r->feeder != NULL ? feeder_look(r->feeder, replicas) : 0;
+    /* A replica keeps what it has for others, too, but they follow the primary. */
+    int n_replicas = r->feeder != NULL && node.role != NODE_REPLICA ? feeder_look(r->feeder, replicas) : 0;
     write_map(w, 24);
     write_str(w, "role");
     write_str(w, node_role_name(node.role));
@@ -368,7 +368,7 @@ enum outcome cmd_replica_status(struct resp_client *s, const struct slice *args,
     write_number(w, "common_seq", (int64_t)part.common_seq);
     write_number(w, "promoted_at_seq", (int64_t)part.promoted_at_seq);
     write_str(w, "ack");
-    write_str(w, modes[ack.mode]);
+    write_str(w, ack_mode_name(ack.mode));
     write_number(w, "in_step", ack.in_step);
     write_number(w, "in_step_since", ack.since_ms);
     write_number(w, "ack_waiting", (int64_t)ack.waiting);

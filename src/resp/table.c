@@ -89,8 +89,9 @@ static const struct command legacy_subs[] = {
 static const struct command replica_subs[] = {
     {"dismiss", 3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_dismiss, NULL, "unseen", "node",
      "Gives up a replica: nothing is kept for it any more."},
-    {"enlist", 3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_enlist, NULL, "unseen", "node",
-     "From now on everything is kept for that replica; answers where it begins."},
+    {"enlist", -3, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_enlist, NULL, "unseen", "node [followed seq]",
+     "From now on everything is kept for that replica; answers where it begins, or where it goes on that has followed "
+     "another node to that seq."},
     {"fetch", 11, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(FETCH_REPLY_KIB), 0, cmd_replica_fetch, NULL, "unseen",
      "replica node run after durable bytes wait_ms now_ms term", "What was recorded since; for a replica."},
     {"hello", 6, ROLE_ADMIN, CMD_ADMIN | CMD_REPLY(8), 0, cmd_replica_hello, NULL, "unseen",

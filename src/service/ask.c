@@ -1,8 +1,10 @@
 /* Questions about a user: the store is asked. Where the answer is not at hand the request is late: the store may answer
- * later, a user with very many plays is asked about on the offload thread, and one who is still to be migrated is also
- * asked about in the Redis that they come from, once it is known what is unseen here.
+ * later, a user with very many plays, or one who is on the disk only, is asked about on an offload thread, and one who
+ * is still to be migrated is also asked about in the Redis that they come from, once it is known what is unseen here.
  *
- *   request_ask() -> [the store] -> [offload thread] -> go_on(): [the old Redis] -> go_on(): finish()
+ *   request_ask() -> [the store] -> [offload lanes] -> go_on(): [the old Redis] -> go_on(): finish()
+ *
+ * lane_for() alone decides who may not be asked about here.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,12 +45,6 @@ static void on_through(struct read_through_question *read_through)
     late_arrived(&((struct question *)((char *)read_through - offsetof(struct question, read_through)))->late);
 }
 
-static void on_offload(struct loop_message *message, void *owner)
-{
-    (void)owner;
-    late_arrived(&((struct question *)((char *)message - offsetof(struct question, job.message)))->late);
-}
-
 /* The months are the asker's until its next question, so they are copied. */
 static void keep_months(struct question *q)
 {
@@ -62,7 +58,7 @@ static void keep_months(struct question *q)
     }
 }
 
-/* On the offload thread. */
+/* On an offload thread. */
 static void look_aside(struct offload_job *job, struct asker *asker)
 {
     struct question *q = (struct question *)((char *)job - offsetof(struct question, job));
@@ -70,12 +66,33 @@ static void look_aside(struct offload_job *job, struct asker *asker)
     keep_months(q);
 }
 
-static void go_aside(struct service_loop *l, struct question *q)
+/* Who is to be asked when an answer has that code. False: it is an answer. */
+static bool lane_for(int code, enum offload_lane_name *lane)
 {
-    q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside};
+    *lane = code == ERR_COLD ? OFFLOAD_COLD : OFFLOAD_LARGE;
+    return code == ERR_COLD || code == ERR_LARGE;
+}
+
+static void on_offload(struct loop_message *message, void *owner);
+
+static void go_aside(struct service_loop *l, struct question *q, enum offload_lane_name lane)
+{
+    q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside, lane};
     q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping"); /* unless the thread asks */
-    meter_count(&l->meter, COUNT_LARGE, 1);
+    meter_count(&l->meter, lane == OFFLOAD_COLD ? COUNT_COLD : COUNT_LARGE, 1);
     offload_put(&l->worker->pool->service->offload, &q->job);
+}
+
+/* A large user who is cold as well goes from one lane to the other, if somebody still waits for that. */
+static void on_offload(struct loop_message *message, void *owner)
+{
+    struct question *q = (struct question *)((char *)message - offsetof(struct question, job.message));
+    enum offload_lane_name lane;
+    if (lane_for(q->code, &lane) && !q->late.ended && !q->late.overdue) {
+        go_aside(((struct worker *)owner)->service, q, lane);
+    } else {
+        late_arrived(&q->late);
+    }
 }
 
 /* The store has answered. */
@@ -85,15 +102,16 @@ static void on_load(void *owner)
     struct service_loop *l = q->late.loop;
     q->code = asker_end(l->asker, q->load, &q->query, &q->late.err);
     q->load = NULL;
-    if (q->code == ERR_LARGE) {
-        go_aside(l, q);
+    enum offload_lane_name lane;
+    if (lane_for(q->code, &lane)) {
+        go_aside(l, q, lane);
     } else {
         keep_months(q);
         late_arrived(&q->late);
     }
 }
 
-/* Where it waits for the store, or for its turn on the offload thread. */
+/* Where it waits for the store, or for its turn on an offload thread. */
 static bool take_back(struct late *late)
 {
     struct question *q = (struct question *)late;
@@ -104,7 +122,11 @@ static bool take_back(struct late *late)
         return true;
     }
     bool waits = offload_take_back(&late->loop->worker->pool->service->offload, &q->job);
-    q->cause = waits ? "other users with very many plays are before" : "the user has very many plays";
+    if (q->job.lane == OFFLOAD_COLD) {
+        q->cause = waits ? "other users are before whom the disk is late with" : "the disk is late";
+    } else {
+        q->cause = waits ? "other users with very many plays are before" : "the user has very many plays";
+    }
     return waits;
 }
 
@@ -296,9 +318,9 @@ static bool may_deliver(struct service_loop *l, struct conn *c, const struct req
     return recorder_has_room(l, c, deliver_size(rq));
 }
 
-/* The store answers later, or the offload thread is to. q NULL: it was not made before. */
+/* The store answers later (load), or an offload lane is to. q NULL: it was not made before. */
 static enum request_state leave(struct service_loop *l, struct conn *c, struct request *rq, struct question *q,
-                                struct asker_load *load)
+                                struct asker_load *load, enum offload_lane_name lane)
 {
     enum request_state state = REQUEST_LATE;
     q = q != NULL ? q : question_new(l, c, rq, false, &state);
@@ -312,7 +334,7 @@ static enum request_state leave(struct service_loop *l, struct conn *c, struct r
     if (load != NULL) {
         asker_on_done(load, on_load, q);
     } else {
-        go_aside(l, q);
+        go_aside(l, q, lane);
     }
     return late_leave(&q->late, rq);
 }
@@ -343,8 +365,9 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     struct query *a = q != NULL ? &q->query : &own;
     struct asker_load *load = NULL;
     int code = asker_begin(l->asker, a, &load, &err);
-    if (code == STORE_LATER || code == ERR_LARGE) {
-        return leave(l, c, rq, q, load);
+    enum offload_lane_name lane;
+    if (lane_for(code, &lane) || code == STORE_LATER) {
+        return leave(l, c, rq, q, load, lane);
     }
     if (q != NULL) {
         rq->late = &q->late.rq;

@@ -25,6 +25,9 @@ const struct figure meter_figures[METER_COUNTS] = {
                       "Candidates that the answer was unseen for."},
     [COUNT_LARGE] = {"large_questions", "large_questions_total", FIGURE_COUNTER,
                      "Questions about large users, which a thread of its own answers."},
+    [COUNT_COLD] =
+        {"cold_questions", "cold_questions_total", FIGURE_COUNTER,
+         "Questions whose answer was not in memory, so that threads beside the workers waited for the disk."},
     [COUNT_FALSE_HITS] = {"expected_false_hits_millionths", "expected_false_hits_total", FIGURE_MILLIONTH,
                           "How many candidates the filters are expected to have hidden wrongly, at most: candidates "
                           "times the error of the asked user's window. Over unseen_candidates_total it is what was "

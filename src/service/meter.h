@@ -48,6 +48,7 @@ enum meter_count {
     COUNT_CANDIDATES,
     COUNT_UNSEEN,
     COUNT_LARGE,           /* questions about large users, asked on the offload thread */
+    COUNT_COLD,            /* questions that had to wait for the disk, on threads beside the workers */
     COUNT_FALSE_HITS,      /* expected, in millionths: a question's candidates times the user's error */
     COUNT_OVER_ERROR_RATE, /* questions about users whose window's error is above error_rate */
     COUNT_PLAYS,

@@ -11,117 +11,174 @@
 
 enum { NICE = 10 };
 
+struct offload_kind {
+    const char *name; /* of each of its threads */
+    int threads;
+    bool background;  /* they yield to the workers */
+    bool leaves_cold; /* they wait for no disk; the others don't beat, since a restart is no help when it hangs */
+};
+
+static const struct offload_kind kinds[OFFLOAD_LANES] = {
+    [OFFLOAD_LARGE] = {"aside", 1, .background = true, .leaves_cold = true},
+    [OFFLOAD_COLD] = {"cold", OFFLOAD_COLD_THREADS, .background = false, .leaves_cold = false},
+};
+
 /* NULL: stop. */
-static struct offload_job *next_job(struct offload *a)
+static struct offload_job *next_job(struct offload_thread *t)
 {
-    pthread_mutex_lock(&a->lock);
-    while (a->first == NULL && !a->stop) {
-        heartbeat_now(&a->heartbeat);
-        clock_cond_wait_real(&a->wake, &a->lock, HEARTBEAT_EVERY_MS);
+    struct offload_lane *lane = t->lane;
+    pthread_mutex_lock(&lane->lock);
+    while (lane->first == NULL && !lane->stop) {
+        if (lane->kind->leaves_cold) {
+            heartbeat_now(&t->heartbeat);
+            clock_cond_wait_real(&lane->wake, &lane->lock, HEARTBEAT_EVERY_MS);
+        } else {
+            pthread_cond_wait(&lane->wake, &lane->lock);
+        }
     }
-    heartbeat_now(&a->heartbeat);
-    struct loop_message *message = a->stop ? NULL : a->first;
+    if (lane->kind->leaves_cold) {
+        heartbeat_now(&t->heartbeat);
+    }
+    struct loop_message *message = lane->stop ? NULL : lane->first;
     if (message != NULL) {
-        a->first = message->next;
-        a->end = a->first == NULL ? &a->first : a->end;
+        lane->first = message->next;
+        lane->end = lane->first == NULL ? &lane->first : lane->end;
     }
-    pthread_mutex_unlock(&a->lock);
+    pthread_mutex_unlock(&lane->lock);
     return (struct offload_job *)message;
 }
 
 static void *offload_main(void *arg)
 {
-    struct offload *a = arg;
-    if (background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
+    struct offload_thread *t = arg;
+    const struct offload_kind *kind = t->lane->kind;
+    if (kind->background && background_enter(NICE, BACKGROUND_SLICE_SHORT_MS) < 0) {
         log_debug("can't lower the priority of the thread for large users", "errno=%d", errno);
     }
-    heartbeat_begin(&a->heartbeat, "aside");
-    for (struct offload_job *job = next_job(a); job != NULL; job = next_job(a)) {
-        job->ask(job, a->asker);
+    if (kind->leaves_cold) {
+        heartbeat_begin(&t->heartbeat, kind->name);
+    } else {
+        pthread_setname_np(pthread_self(), kind->name);
+    }
+    for (struct offload_job *job = next_job(t); job != NULL; job = next_job(t)) {
+        job->ask(job, t->asker);
         loop_queue_post(&job->home->queue, &job->message);
     }
-    heartbeat_end(&a->heartbeat);
+    if (kind->leaves_cold) {
+        heartbeat_end(&t->heartbeat);
+    }
     return NULL;
 }
 
 /* Signals are the main thread's business. */
-static int start_thread(struct offload *a, struct err *err)
+static int start_thread(struct offload_thread *t, struct err *err)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int code = pthread_create(&a->thread, NULL, offload_main, a);
+    int code = pthread_create(&t->thread, NULL, offload_main, t);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (code != 0) {
-        return err_set(err, ERR_SYSTEM, "can't start the thread for large users: %s", strerror(code));
+        return err_set(err, ERR_SYSTEM, "can't start the thread \"%s\" for questions: %s", t->lane->kind->name,
+                       strerror(code));
     }
     return 0;
 }
 
-int offload_start(struct offload *a, const struct dedup *dedup, struct err *err)
+static int add_thread(struct offload_lane *lane, const struct dedup *dedup, struct err *err)
 {
-    *a = (struct offload){0};
-    a->end = &a->first;
-    int code = asker_open(dedup, &a->asker, err);
+    struct offload_thread *t = &lane->threads[lane->n];
+    t->lane = lane;
+    int code = asker_open(dedup, &t->asker, err);
     if (code < 0) {
         return code;
     }
-    pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->wake, NULL);
-    code = start_thread(a, err);
-    a->has_thread = code == 0;
+    if (lane->kind->leaves_cold) {
+        asker_leave_cold(t->asker);
+    }
+    code = start_thread(t, err);
     if (code < 0) {
-        pthread_cond_destroy(&a->wake);
-        pthread_mutex_destroy(&a->lock);
-        asker_close(a->asker);
-        a->asker = NULL;
+        asker_close(t->asker);
+    }
+    lane->n += code == 0;
+    return code;
+}
+
+int offload_start(struct offload *a, const struct dedup *dedup, struct err *err)
+{
+    int code = 0;
+    *a = (struct offload){.runs = true};
+    for (int i = 0; i < OFFLOAD_LANES; i++) {
+        struct offload_lane *lane = &a->lanes[i];
+        lane->end = &lane->first;
+        lane->kind = &kinds[i];
+        pthread_mutex_init(&lane->lock, NULL);
+        pthread_cond_init(&lane->wake, NULL);
+    }
+    for (int i = 0; i < OFFLOAD_LANES; i++) {
+        while (code == 0 && a->lanes[i].n < kinds[i].threads) {
+            code = add_thread(&a->lanes[i], dedup, err);
+        }
+    }
+    if (code < 0) {
+        offload_stop(a);
     }
     return code;
 }
 
 void offload_put(struct offload *a, struct offload_job *job)
 {
+    struct offload_lane *lane = &a->lanes[job->lane];
     job->message.next = NULL;
-    pthread_mutex_lock(&a->lock);
-    *a->end = &job->message;
-    a->end = &job->message.next;
-    pthread_cond_signal(&a->wake);
-    pthread_mutex_unlock(&a->lock);
+    pthread_mutex_lock(&lane->lock);
+    *lane->end = &job->message;
+    lane->end = &job->message.next;
+    pthread_cond_signal(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
 }
 
 bool offload_take_back(struct offload *a, struct offload_job *job)
 {
-    pthread_mutex_lock(&a->lock);
-    struct loop_message **at = &a->first;
+    struct offload_lane *lane = &a->lanes[job->lane];
+    pthread_mutex_lock(&lane->lock);
+    struct loop_message **at = &lane->first;
     while (*at != NULL && *at != &job->message) {
         at = &(*at)->next;
     }
     bool found = *at != NULL;
     if (found) {
         *at = job->message.next;
-        a->end = *at == NULL ? at : a->end;
+        lane->end = *at == NULL ? at : lane->end;
     }
-    pthread_mutex_unlock(&a->lock);
+    pthread_mutex_unlock(&lane->lock);
     return found;
+}
+
+static void stop_lane(struct offload_lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+    lane->stop = true;
+    pthread_cond_broadcast(&lane->wake);
+    pthread_mutex_unlock(&lane->lock);
+    for (int i = 0; i < lane->n; i++) {
+        asker_stop(lane->threads[i].asker);
+    }
+    for (int i = 0; i < lane->n; i++) {
+        pthread_join(lane->threads[i].thread, NULL);
+        asker_close(lane->threads[i].asker);
+    }
+    for (struct loop_message *message = lane->first, *next; message != NULL; message = next) {
+        next = message->next;
+        loop_queue_post(&((struct offload_job *)message)->home->queue, message);
+    }
+    pthread_cond_destroy(&lane->wake);
+    pthread_mutex_destroy(&lane->lock);
 }
 
 void offload_stop(struct offload *a)
 {
-    if (!a->has_thread) {
-        return;
+    for (int i = 0; a->runs && i < OFFLOAD_LANES; i++) {
+        stop_lane(&a->lanes[i]);
     }
-    pthread_mutex_lock(&a->lock);
-    a->stop = true;
-    pthread_cond_signal(&a->wake);
-    pthread_mutex_unlock(&a->lock);
-    asker_stop(a->asker);
-    pthread_join(a->thread, NULL);
-    a->has_thread = false;
-    for (struct loop_message *message = a->first, *next; message != NULL; message = next) {
-        next = message->next;
-        loop_queue_post(&((struct offload_job *)message)->home->queue, message);
-    }
-    asker_close(a->asker);
-    pthread_cond_destroy(&a->wake);
-    pthread_mutex_destroy(&a->lock);
+    a->runs = false;
 }

@@ -3,10 +3,11 @@
  * scroll session hides, and which error is said in which words (refusal.h).
  *
  * Nothing is asked twice. Who answers a question is not the edge's to know: the store, at once or later; for a user
- * with very many plays a thread beside the workers (offload.h); and for one who is still to be migrated also the Redis
- * that they come from (legacy/read_through.h), once it is known what is unseen here. While one of those is at it, the
- * request is REQUEST_LATE: the edge keeps `late`, and the request's bytes where they are; done() tells it to go on with
- * service_resume(), as often as that says REQUEST_LATE again. A connection may have any number of late requests.
+ * with very many plays, or one who is on the disk only, a thread beside the workers (offload.h); and for one who is
+ * still to be migrated also the Redis that they come from (legacy/read_through.h), once it is known what is unseen
+ * here. While one of those is at it, the request is REQUEST_LATE: the edge keeps `late`, and the request's bytes where
+ * they are; done() tells it to go on with service_resume(), as often as that says REQUEST_LATE again. A connection may
+ * have any number of late requests.
  */
 #ifndef UNSEEN_SERVICE_REQUEST_H
 #define UNSEEN_SERVICE_REQUEST_H

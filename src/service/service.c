@@ -140,6 +140,7 @@ static int make_attach(struct service_loop *l, const struct dedup *dedup, struct
     int code = asker_open(dedup, &m->asker, err);
     if (code == 0) {
         asker_leave_large(m->asker);
+        asker_leave_cold(m->asker);
         asker_on_answers(m->asker, wake, l);
         code = read_through_port_new(dedup->read_through, &m->read_through, err);
     }

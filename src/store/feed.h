@@ -32,7 +32,8 @@ enum feed_kind {
     FEED_UNSEE,  /* an item of a user */
     FEED_USER,   /* more is known of a user than the feed says: an import, LOAD, or a migration brought it. A consumer
                   * takes the user's state anew (store/copy.h) */
-    FEED_OFFSET, /* user: a source (store/positions.h), at_ms: its position, committed behind the events before it */
+    FEED_OFFSET, /* user: a source (store/positions.h), at_ms: its position, committed behind the events before it. Of
+                  * a node that this one follows, "feed:NODE:RUN", it says which of its events these are */
     FEED_KINDS,
 };
 
@@ -101,6 +102,13 @@ struct store_feed_ops {
     /* All up to seq are done, n of so many bytes (feed_event_bytes()). Durable some time later: after a crash, they
      * may be read once more. */
     void (*done)(struct store *s, const char *consumer, uint64_t seq, uint64_t n, uint64_t bytes);
+
+    /* All that is there by now is done. One that is lost stays so. */
+    void (*pass)(struct store *s, const char *consumer);
+
+    /* The newest event that says of a source whose name begins like this (FEED_OFFSET) that it was taken up to `most`
+     * at the farthest: 1, and its seq; 0: none that is left does. Reads all of the feed. */
+    int (*mark)(struct store_reader *reader, struct slice prefix, int64_t most, uint64_t *seq, struct err *err);
 
     /* What the consumer misses is accepted: it is no longer lost, and what waits still does. One that doesn't listen is
      * given up with what waits for it. No such consumer: nothing is to be done. */

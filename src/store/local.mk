@@ -37,6 +37,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/db.h \
 	src/store/sqlite/db/db_stmt.c \
 	src/store/sqlite/db/db_wal.c \
+	src/store/sqlite/db/read_now.c \
+	src/store/sqlite/db/read_now.h \
 	src/store/codec/deliveries.c \
 	src/store/codec/deliveries.h \
 	src/store/sqlite/history/forget.c \
@@ -79,6 +81,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/pair.h \
 	src/store/sqlite/read/reader.c \
 	src/store/sqlite/read/reader_staging.c \
+	src/store/sqlite/admin/losses.c \
 	src/store/sqlite/admin/repair.c \
 	src/store/sqlite/admin/repair.h \
 	src/store/sqlite/admin/repair_legacy.c \

@@ -109,6 +109,8 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
              "When the sealing last had nothing left to do; 0: not since the start."),
         COUNTER(cache_hits, "cache_hits", "Pages of history.db that questions found in SQLite's caches."),
         COUNTER(cache_misses, "cache_misses", "Pages of history.db that questions read from the file."),
+        GAUGE(cold_untold, "cold_untold",
+              "1: the file system can't tell what of history.db is in memory, so a worker waits for its disk."),
         GAUGE(disk_bytes, "disk_size_bytes", "Size of the disk that holds the data folder."),
         GAUGE(disk_free_bytes, "disk_free_bytes", "What is left on it for users other than root."),
         GAUGE(staging_file_bytes, "staging_file_bytes", "Size of staging.db, without its log."),

@@ -57,6 +57,7 @@ struct store_batch {
                                              * done(). Only where the store has the capability */
     size_t n_positions;
     uint32_t offset_ids; /* the store's own: ids that its positions took */
+    bool patient;        /* nobody waits for this one: threads that others wait for go first */
     uint64_t seq;        /* once durable: of its last event in the feed's order; also when nobody consumes that */
     struct err err;      /* code 0 once durable; else nothing of the batch is acknowledged */
     void (*done)(struct store_batch *batch);
@@ -232,6 +233,11 @@ struct store_ops {
     /* A load that is under way is answered before, with ERR_CLOSED if need be: no done() is called, or still running,
      * once it has returned. Blocks as long as that takes, which must not depend on a network. */
     void (*reader_close)(struct store_reader *reader);
+
+    /* For a reader of a thread that may not wait for a disk: from now on what is not in memory is answered ERR_COLD,
+     * and another reader is to be asked. Not for good: what the disk was asked for meanwhile is in memory. NULL: no
+     * reader of the engine waits for a disk in its caller's thread, or scan() alone does. */
+    void (*reader_leave_cold)(struct store_reader *reader);
 
     /* A user's window. Answered at once: returns 0 or the error's code, and done() is not called. Or STORE_LATER:
      * done() is called on a thread of the store, once, however long it takes. A reader has one load at a time; whoever

@@ -13,6 +13,7 @@ from resp import encode
 from test_tls import Certificates
 from test_migrate import migrate, verify, wait_done, wait_status
 from test_mirror import wait_in_step
+from test_reload import reload
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="redis-server is not installed")
 
@@ -268,6 +269,48 @@ def test_sentinel(make_server, sentinels):
     report = verify(server)
     assert (report["users"], report["plays"], report["missing"]) == (200, 200 * 21, 0)
     assert all(b"later" in replica.ask("ZRANGE", f"played:u{i}", 0, -1) for i in range(200))
+
+
+@pytest.fixture
+def closed_sentinel(folder):
+    """One that lets in nobody without a password, or that user; its master has another password."""
+    master, sentinel = Node(folder / "master").start(), Node(folder / "sentinel", "--sentinel")
+    (sentinel.folder / "conf").write_text(f"port {sentinel.port}\nsentinel monitor old 127.0.0.1 {master.port} 1\n")
+    sentinel.start()
+    sentinel.ask("SENTINEL", "SET", "old", "auth-pass", "of the redis")
+    sentinel.ask("ACL", "SETUSER", "looker", "on", ">seen", "+sentinel|get-master-addr-by-name")
+    sentinel.ask("ACL", "SETUSER", "default", "resetpass", ">hush")
+    master.ask("CONFIG", "SET", "requirepass", "of the redis")
+    yield master, sentinel
+    sentinel.kill()
+    master.kill()
+
+
+@pytest.mark.parametrize("user, password", [("", "hush"), ("looker", "seen")])
+def test_sentinel_with_a_password(make_server, closed_sentinel, user, password):
+    """It is the Sentinel's own: of both ways to it, the migration's and read-through's, and of --scan and --verify."""
+    master, sentinel = closed_sentinel
+    with master.client() as c:
+        c.command("AUTH", "of the redis")
+        c.pipeline([("ZADD", f"played:u{i}", START, "i0") for i in range(20)])
+    server = make_server(legacy_sentinel=f"{sentinel.address}/old", legacy_password="of the redis",
+                         legacy_sentinel_user=user, legacy_sentinel_password="wrong", legacy_mirror="yes",
+                         legacy_read_through="yes", legacy_timeout="1s", legacy_users_rate="1")
+    done = migrate(server, "--scan", check=False)
+    assert done.returncode != 0 and b"WRONGPASS" in done.stderr and sentinel.address.encode() in done.stderr, done
+    migrate(server, "--keys", "-", input="".join(f"u{i}\n" for i in range(20)).encode())
+    wait_status(server, lambda s: s[b"state"] == b"waiting" and b"WRONGPASS" in s[b"cause"])
+    reload(server, legacy_sentinel_password=password)
+    assert b": 20 users found" in migrate(server, "--scan").stdout
+    with server.client() as c:
+        c.command("LEGACY", "PAUSE")
+        wait(lambda: c.command("UNSEEN", "u19", "i0", "x") == [b"x"] and counts(c)["answered"] > 0, server.log)
+        c.command("LEGACY", "RESUME")
+        c.command("PLAYED", "u3", "later")
+    wait_in_step(server)
+    reload(server, legacy_users_rate="0")
+    assert wait_done(server)[b"left"] == 0
+    assert verify(server)["missing"] == 0
 
 
 class OneAnswer(socketserver.ThreadingTCPServer):

@@ -290,7 +290,8 @@ def test_unread_answers_give_way(make_server):
         s.connect(("127.0.0.1", http_port(server)))
         crowd.append(s)
         threading.Thread(target=send, args=(s,)).start()  # those for whom there is no room yet wait
-    assert crowd[0].recv(12) == b"HTTP/1.1 200"
+        if len(crowd) == 1:  # before the others take the room
+            assert s.recv(12) == b"HTTP/1.1 200"
     with Asker(server) as a:
         assert a.good("GET", "/healthz")
         with server.client() as c:

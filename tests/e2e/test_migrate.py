@@ -288,17 +288,6 @@ def test_strange_answers(make_server, line, state, what):
     stub.listener.close()
 
 
-def test_problems_hold_nobody_up(make_server, redis):
-    """The list is read from the disk, on the thread beside."""
-    server = make_server(legacy_redis=redis.socket, workers="1")
-    with server.client() as reader, server.client() as other:
-        other.command("DEBUG", "STALL", "aside", 3000)
-        reader.send(encode("LEGACY", "PROBLEMS"))
-        assert other.pipeline([["PING"]] * 20) == [b"PONG"] * 20
-        assert select.select([reader.sock], [], [], 0)[0] == []
-        assert reader.read() == []
-
-
 @pytest.mark.parametrize("rate", ["legacy_users_rate", "legacy_bytes_rate"])
 def test_rate(make_server, redis, rate):
     """One a second, while a client comes and goes, is nearly none of three thousand; a new rate counts at once."""

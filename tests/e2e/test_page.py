@@ -17,8 +17,9 @@ import urllib.request
 import jsonschema
 import pytest
 
-from conftest import DAY, HOUR, PATIENCE, REPO, START, free_port
+from conftest import DAY, HOUR, PATIENCE, REPO, START, free_port, run
 from test_accounts import account
+from test_replica import make_follower
 
 pytest.importorskip("selenium", reason="python3-selenium is not installed")
 
@@ -506,6 +507,10 @@ def test_how_it_looks_at_work(served, browser, folder):
                     {**consumer, "consumer": "replica-frankfurt-2-of-eu-west1", "state": "behind", "since": now - 47 * HOUR, "events": 123456789, "behind_ms": 47 * HOUR},
                     {**consumer, "consumer": "off", "state": "behind", "since": now - 1000, "listens": False, "events": 1, "behind_ms": 1000},
                     {**consumer, "consumer": "lost", "state": "lost", "since": now - HOUR, "left_out": 123456789}]
+    replica = {"node": "00000000000000b1", "address": "10.0.0.2:7979", "connected": True, "state": "in step", "events": 0, "behind_ms": 0, "clock_apart_ms": 0}
+    says["replication"].update(address="10.0.0.1:7979", term=3, ack={"mode": "replica", "in_step": False, "waiting": 2, "alone": 1}, replicas=[
+        replica, {**replica, "node": "00000000000000b2", "address": "", "state": "behind", "events": 123456789, "behind_ms": 61500, "clock_apart_ms": -30000},
+        {**replica, "address": "unseen-2.unseen-headless.recommenders.svc.cluster.local:7979", "connected": False, "state": "lost", "events": 5}])
     partition = {"topic": "plays", "partition": 0, "next": 123456789012, "end": 123456790247, "lag": 1235, "lag_ms": 61500, "rate": 52345.6,
                  "messages": 123456789, "dead": 0, "error": ""}
     says["kafka"] = {"state": "reading", "cause": "", "group": "unseen", "assigned": 64, "lag": 2470, "lag_ms": 61500, "rate": 104691.2,
@@ -530,6 +535,11 @@ def test_how_it_looks_at_work(served, browser, folder):
         feed = [(e.find_element(By.CLASS_NAME, "value").text, e.text) for e in browser.find_elements(By.CSS_SELECTOR, "#feed-rows > div")]
         assert [value for value, _ in feed] == ["in step", "123,456,789 events, 47 h behind", "1 event, 1 s behind", "lost"]
         assert "done up to event 123,456,789 of 246,913,578" in feed[1][1] and "not running" in feed[2][1]
+        assert pair(browser) == ["10.0.0.1:7979 primary · this node", "in step", "10.0.0.2:7979 replica", "", "123,456,789 events, 62 s behind",
+                                 "00000000000000b2 replica", "", "lost: clone it anew",
+                                 "unseen-2.unseen-headless.recommenders.svc.cluster.local:7979 replica"]
+        assert text(browser, "pair-note") == ("Term 3; a write is answered once it is durable on a replica, too; out of step; 1 write was answered by this "
+                                              "node alone; the clock of 00000000000000b2 is 30 s behind")
         assert text(browser, "kafka-state") == "reading" and "wait" in browser.find_element(By.ID, "kafka-state").get_attribute("class")
         assert text(browser, "kafka-text") == "2,470 messages behind, the oldest 62 s; 105k messages a second"
         assert text(browser, "kafka-note") == ("Group unseen; 64 partitions, of which the 3 furthest behind are shown; 1 dead letter in the folder; "
@@ -541,6 +551,29 @@ def test_how_it_looks_at_work(served, browser, folder):
         assert "tried again in 90 s" in text(browser, "slots") and "123M" in text(browser, "slots").replace("123.5M", "123M")
         assert text(browser, "question-p99") == "1.2 s" and text(browser, "questions") == "48.3k a second"
         assert "bad" in browser.find_element(By.ID, "errors").get_attribute("class")
+
+
+def pair(browser):
+    return [" ".join(e.text.split("\n")) for e in browser.find_elements(By.CSS_SELECTOR, "#pair > div")]
+
+
+def test_a_pair(make_server, browser, folder):
+    """Both ends draw the wire between them; a node alone draws nothing."""
+    ports = free_port(), free_port()
+    primary = make_server(http=f"127.0.0.1:{ports[0]}", clock=None)
+    browser.get(f"http://127.0.0.1:{ports[0]}/")
+    wait(lambda: text(browser, "state") == "healthy", browser)
+    assert not browser.find_element(By.ID, "replicas").is_displayed()
+    data = folder / "replica-data"
+    run("clone", f"127.0.0.1:{primary.port}", "--data", data)
+    replica = make_follower(make_server, data, f"127.0.0.1:{primary.port}", None, {"http": f"127.0.0.1:{ports[1]}"})
+    own, other = f"127.0.0.1:{primary.port}", f"127.0.0.1:{replica.port}"
+    wait(lambda: pair(browser) == [f"{own} primary · this node", "in step", f"{other} replica"], browser)
+    browser.get(f"http://127.0.0.1:{ports[1]}/")
+    wait(lambda: pair(browser) == [f"{own} primary", "in step", f"{other} replica · this node"], browser)
+    primary.kill()
+    wait(lambda: pair(browser)[1:2] == ["connecting"], browser)
+    assert "bad" in browser.find_element(By.CSS_SELECTOR, "#pair .wire").get_attribute("class")
 
 
 def test_too_many_wrong_passwords(browser):

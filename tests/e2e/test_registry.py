@@ -161,12 +161,12 @@ def test_every_edge_is_registered_and_deregistered(make_server, agent):
     named = agent.named()
     assert set(named) == {"unseen", "unseen-http", "unseen-grpc", "unseen.v1.Unseen"}
     resp = named["unseen"]
-    assert resp["Port"] == server.port and resp["Address"] == "127.0.0.1" and resp["Tags"] == ["eu-1", "blue"]
+    assert resp["Port"] == server.port and resp["Address"] == "127.0.0.1" and resp["Tags"] == ["eu-1", "blue", "primary"]
     version = json.loads(run("version", "--json").stdout)["unseen"]
     seed = re.search(r" seed=([0-9a-f]{8})", server.log())[1]
-    assert resp["Meta"] == {"version": version, "seed": seed, "role": "single", "protocol": "resp", "tls": "no"}
+    assert resp["Meta"] == {"version": version, "seed": seed, "role": "primary", "protocol": "resp", "tls": "no"}
     dubbo = named["unseen.v1.Unseen"]
-    assert dubbo["Tags"] == ["eu-1", "blue", "dubbo"] and dubbo["Port"] == grpc
+    assert dubbo["Tags"] == ["eu-1", "blue", "primary", "dubbo"] and dubbo["Port"] == grpc
     url = urllib.parse.urlsplit(dubbo["Meta"]["url"])
     query = dict(urllib.parse.parse_qsl(url.query))
     assert (url.scheme, url.netloc, url.path) == ("tri", f"127.0.0.1:{grpc}", "/unseen.v1.Unseen")
@@ -299,8 +299,20 @@ def test_the_service_file_is_what_the_server_registers(make_server, agent):
     assert set(in_file) == set(agent.named())
     for name, service in agent.named().items():
         assert in_file[name]["meta"]["protocol"] == service["Meta"]["protocol"]
-        assert in_file[name].get("tags", []) == service["Tags"]
+        assert in_file[name].get("tags", []) == [t for t in service["Tags"] if t != "primary"]  # it can't know
     port = agent.named()["unseen.v1.Unseen"]["Port"]
     assert in_file["unseen.v1.Unseen"]["meta"]["url"].replace(":7981/", f":{port}/") == \
         agent.named()["unseen.v1.Unseen"]["Meta"]["url"]
     assert server.stop() == 0
+
+
+def test_a_promotion_changes_the_entry(make_server, agent):
+    """Clients that look for the primary's tag find the one that takes writes."""
+    server = make_server(registry_consul=agent.url, http="none", grpc="none", clock=None)
+    agent.until(lambda: len(agent.services) == 1 and agent.all_are("passing"))
+    assert agent.named()["unseen"]["Tags"] == ["primary"]
+    with server.client() as link:
+        link.command("REPLICA", "MEET", 5, "00000000000000aa", "other:7979")
+    agent.until(lambda: agent.named()["unseen"]["Tags"] == ["fenced"])
+    assert agent.named()["unseen"]["Meta"]["role"] == "fenced"
+    agent.until(lambda: agent.all_are("passing"))

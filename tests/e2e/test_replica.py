@@ -71,7 +71,7 @@ def make_follower(make_server, data, wire, clock, options):
     assert server.stop() == 0
     shutil.rmtree(server.data)
     shutil.move(data, server.data)
-    server.options["replica_of"] = wire.address
+    server.options["replica_of"] = getattr(wire, "address", wire)
     return server.start()
 
 
@@ -254,6 +254,39 @@ def test_the_old_primary_comes_back(pair):
     say(replica, "PLAYED", "later", "a")
     level(replica, primary)
     assert say(primary, "SEEN", "later", "a") == [1]
+
+
+def test_an_older_forget_comes_back(pair):
+    """What was forgotten on the old primary alone ends what is older, and nothing that was recorded since."""
+    primary, replica, wire = pair()
+    for user in ("whole", "some", "twice"):
+        say(primary, "PLAYED", user, "a", "b")
+    level(primary, replica)
+    wire.set(CUT)
+    say(primary, "FORGET", "whole")
+    say(primary, "FORGET", "some", "a", "b")
+    say(primary, "FORGET", "twice")
+    say(primary, "PLAYED", "mine", "a")
+    run("promote", "--to", f"127.0.0.1:{replica.port}")
+    for user in ("whole", "some"):
+        say(replica, "PLAYED", user, "a", "c")
+        say(replica, "DELIVERED", user, "d")
+    say(replica, "RING", "FLUSH")
+    say(replica, "FORGET", "whole", "c")
+    for words in (("PLAYED", "twice", "c", "d"), ("FORGET", "twice"), ("PLAYED", "twice", "d")):
+        say(replica, *words)
+    wire.set(OPEN)
+    until(lambda: status(primary)["role"] == b"fenced", lambda: (status(primary), replica.log()))
+    assert primary.stop() == 0
+    run("rejoin", f"127.0.0.1:{replica.port}", "--data", primary.data)
+    primary.start()
+    level(replica, primary)
+    for server in (replica, primary):
+        assert say(server, "SEEN", "whole", "a", "b", "c", "d") == [1, 0, 0, 1]
+        assert say(server, "SEEN", "some", "a", "b", "c", "d") == [1, 0, 1, 1]
+        assert say(server, "SEEN", "twice", "a", "b", "c", "d") == [0, 0, 0, 1]
+        assert say(server, "SEEN", "mine", "a") == [1]
+    run("replica", "--verify", "--from", f"127.0.0.1:{replica.port}", "--to", f"127.0.0.1:{primary.port}")
 
 
 def test_whom_a_write_waits_for(pair):

@@ -16,6 +16,7 @@ import time
 import pytest
 
 from conftest import PATIENCE, Server, run
+from ledger import Ledger
 from partition import OPEN, SHAPES, Wire
 from resp import Closed, RespError
 
@@ -26,31 +27,9 @@ USERS = [f"u{i}" for i in range(8)]
 ITEMS = [f"item:{i}" for i in range(120)]
 
 
-class Ledger:
-    """What was acknowledged. An item of a user is True (seen), False, or None: its last word was never answered."""
-
-    def __init__(self):
-        self.items = {user: {} for user in USERS}
-        self.forgotten = {user: False for user in USERS}  # and nothing since
-
-    def said(self, user, items, word, sure):
-        for item in items:
-            self.items[user][item] = word if sure else None if self.items[user].get(item, False) is not word else word
-        if word:
-            self.forgotten[user] = False
-
-    def forgot(self, user, sure):
-        if sure:
-            self.items[user] = {}
-            self.forgotten[user] = True
-            return
-        for item, word in self.items[user].items():
-            self.items[user][item] = None if word is not False else False
-
-
 class World:
     def __init__(self, folder, seed, **options):
-        self.random, self.folder, self.ledger, self.story = random.Random(seed), folder, Ledger(), []
+        self.random, self.folder, self.ledger, self.story = random.Random(seed), folder, Ledger(USERS), []
         self.options, self.links = options, {}
         self.primary = self.node("a", **options)
         self.primary.start()

@@ -106,7 +106,8 @@ def test_what_replica_of_needs(make_server, node):
     """A folder is a replica's by unseen clone alone."""
     data = node.folder / "data"
     node.stop()
-    done = run("serve", "--data", data, "--listen", "127.0.0.1:0", "--replica-of", "127.0.0.1:1", check=False)
+    done = run("serve", "--data", data, "--listen", "127.0.0.1:0", "--http", "none", "--grpc", "none",
+               "--replica-of", "127.0.0.1:1", check=False)
     assert done.returncode == 1 and b"run unseen clone 127.0.0.1:1 --data" in done.stderr, done.stderr
     done = run("promote", "--data", data, check=False)
     assert done.returncode == 1 and b"the folder of a primary already, of term 1" in done.stderr, done.stderr

@@ -5,6 +5,7 @@
 fuzz_targets = \
 	tests/fuzz/fuzz_accounts \
 	tests/fuzz/fuzz_authorization \
+	tests/fuzz/fuzz_consul \
 	tests/fuzz/fuzz_dead_letter \
 	tests/fuzz/fuzz_delivered \
 	tests/fuzz/fuzz_export \

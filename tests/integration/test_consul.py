@@ -124,19 +124,23 @@ def test_of_two_primaries_one_takes_writes(make_server, agent):
         time.sleep(0.05)
 
 
-def pair(make_server, agent, tmp_path, name, ack_timeout):
+def follower(make_server, first, tmp_path, options):
+    end_to_end.run("clone", f"127.0.0.1:{first.port}", "--data", tmp_path / "copy")
+    server = make_server()
+    assert server.stop() == 0
+    shutil.rmtree(server.data)
+    shutil.move(tmp_path / "copy", server.data)
+    server.options.update(options)
+    return server.start()
+
+
+def pair(make_server, agent, tmp_path, name, ack_timeout, failover="in-step"):
     """A primary and its replica, in step, as Consul knows."""
-    options = {"registry_consul": agent.url, "registry_name": name, "replica_failover": "in-step",
+    options = {"registry_consul": agent.url, "registry_name": name, "replica_failover": failover,
                "replica_ack": "replica", "replica_ack_timeout": ack_timeout}
     first = make_server(**options)
     agent.until(lambda: refusal(first) is None)
-    end_to_end.run("clone", f"127.0.0.1:{first.port}", "--data", tmp_path / "copy")
-    second = make_server()
-    assert second.stop() == 0
-    shutil.rmtree(second.data)
-    shutil.move(tmp_path / "copy", second.data)
-    second.options.update(options)
-    second.start()
+    second = follower(make_server, first, tmp_path, options)
     agent.until(lambda: (agent.key(key_of(name))[1] or {}).get("in_step") is True)
     return first, second
 
@@ -173,3 +177,48 @@ def test_nobody_takes_over_out_of_step(make_server, agent, tmp_path):
     assert "READONLY" in refusal(second)
     first.start()  # with its lock it goes on
     agent.until(lambda: refusal(first) is None)
+
+
+def status(server):
+    with server.client() as c:
+        reply = c.command("REPLICA", "STATUS")
+    fields = dict(zip(reply[::2], reply[1::2]))
+    fields[b"follower"] = dict(zip(fields[b"follower"][::2], fields[b"follower"][1::2]))
+    return fields
+
+
+def test_of_three_one_takes_over_and_the_other_follows_it(make_server, agent, tmp_path):
+    """By itself, without a clone; and nothing is lost."""
+    first, second = pair(make_server, agent, tmp_path, "three", "5s")
+    own = {name: value for name, value in first.options.items() if name.startswith(("registry_", "replica_"))}
+    third = follower(make_server, first, tmp_path, own)
+    replicas = [second, third]
+    node = {server: status(server)[b"node"].decode() for server in replicas}
+    names = {second: f"consumer=replica:{node[third]}", third: f"consumer=replica:{node[second]}"}
+    agent.until(lambda: all(names[server] in server.log() for server in replicas))  # each keeps what it has for the other
+    with first.client() as c:
+        for i in range(100):
+            assert c.command("PLAYED", "u", f"item{i}") == 1
+    first.kill()
+    agent.until(lambda: any(refusal(server) is None for server in replicas))
+    new, = [server for server in replicas if refusal(server) is None]
+    other, = [server for server in replicas if server is not new]
+    assert agent.key(key_of("three"))[1]["address"] == f"127.0.0.1:{new.port}"
+    agent.until(lambda: status(other)[b"follower"].get(b"node") == node[new].encode())
+    with new.client() as c:
+        assert c.command("PLAYED", "u", "later") == 1
+    with other.client() as c:
+        agent.until(lambda: c.command("SEEN", "u", "later") == [1])
+        assert c.command("UNSEEN", "u", *[f"item{i}" for i in range(100)], "new") == [b"new"]
+    assert "goes on behind another primary" in other.log()
+
+
+def test_lossy_takes_over_out_of_step(make_server, agent, tmp_path):
+    """Who says so beforehand is up again, without what the primary alone had."""
+    first, second = pair(make_server, agent, tmp_path, "lossy", "1s", "lossy")
+    second.process.send_signal(signal.SIGSTOP)
+    assert refusal(first) is None  # alone: u's i is nowhere else
+    first.kill()
+    second.process.send_signal(signal.SIGCONT)
+    agent.until(lambda: refusal(second) is None)
+    assert agent.key(key_of("lossy"))[1]["address"] == f"127.0.0.1:{second.port}"

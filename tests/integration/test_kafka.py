@@ -210,6 +210,7 @@ def test_a_server_that_takes_nothing_stays_a_member(broker, topic, reader):
     read_all(broker, topic, server)
     rebalances = server.kafka()["rebalances"]
     reload(server, min_free="16TiB")
+    until(lambda: "plays are refused" in server.log(), server)  # the disk is looked at now and then
     broker.flood(topic, "u", 10, 5000)
     until(lambda: server.kafka()["state"] == b"paused", server)
     began = time.monotonic()
@@ -374,3 +375,24 @@ def test_many(broker, reader):
     server.command("RING", "FLUSH")
     for user, items in plays.items():
         assert len(items) - 3 <= server.stored(user) <= len(items)
+
+
+def status_mib(server, field):
+    with open(f"/proc/{server.process.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith(f"{field}:")) / 1024
+
+
+def test_memory_beside_what_is_queued(broker, reader):
+    """The broker has far more than may wait here, and what waits is bounded: 64 MiB of messages, or 300,000 of them at
+    some hundred bytes more each, and one answer of the broker; beside that are staged plays."""
+    empty, topic = broker.topic(next_topic()), broker.topic(next_topic(), 8)
+    broker.flood(topic, "u", 500, 6 * MESSAGES)
+    server = reader(empty)
+    until(lambda: server.kafka()["state"] == b"reading", server)
+    before = status_mib(server, "VmHWM")
+    server.stop()
+    server = reader(topic, staging_memory="2GiB")
+    read_all(broker, topic, server)
+    info = dict(line.split(":", 1) for line in server.command("INFO").decode().splitlines() if ":" in line)
+    beyond = status_mib(server, "VmHWM") - before - int(info["staged_bytes"]) / 2**20
+    assert beyond < 200  # 521, of 2,400,000 messages, where all may wait

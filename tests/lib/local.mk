@@ -29,6 +29,8 @@ tests_lib_libtest_a_SOURCES += \
 	tests/lib/whole_folder.h \
 	tests/lib/world_fixture.c \
 	tests/lib/world_fixture.h \
+	tests/unit/fake_kafka.c \
+	tests/unit/fake_kafka.h \
 	tests/unit/fake_store.c \
 	tests/unit/fake_store.h
 endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "store/sqlite/db/read_now.h"
 #include "tests/lib/vfs_power.h"
 
 enum { RULES_MAX = 16, FILE_NAME = 64 };
@@ -26,6 +27,7 @@ static struct {
     struct vfs_rule rule;
     char file[FILE_NAME];
     uint64_t hits;
+    bool released;
 } rules[RULES_MAX];
 static int n_rules;
 static bool frozen, released;
@@ -43,6 +45,7 @@ int vfs_fault_add(const struct vfs_rule *rule)
     rules[number].rule = *rule;
     strcpy(rules[number].file, rule->file);
     rules[number].hits = 0;
+    rules[number].released = false;
     released = false;
     pthread_mutex_unlock(&rules_mutex);
     return number;
@@ -79,6 +82,14 @@ void vfs_fault_release(void)
 {
     pthread_mutex_lock(&rules_mutex);
     released = true;
+    pthread_cond_broadcast(&rules_changed);
+    pthread_mutex_unlock(&rules_mutex);
+}
+
+void vfs_fault_release_rule(int rule)
+{
+    pthread_mutex_lock(&rules_mutex);
+    rules[rule].released = true;
     pthread_cond_broadcast(&rules_changed);
     pthread_mutex_unlock(&rules_mutex);
 }
@@ -139,10 +150,17 @@ static int enter(unsigned op, const char *name)
         case VFS_FULL:
             rc = op == VFS_WRITE ? SQLITE_FULL : io_error(op);
             break;
+        case VFS_COLD:
+            if (read_now_wanted()) {
+                read_now_miss();
+                rc = io_error(op);
+                break;
+            }
+            /* fall through */
         case VFS_HOLD:
             held++;
             pthread_cond_broadcast(&rules_changed);
-            while (!released) {
+            while (!released && !rules[i].released) {
                 pthread_cond_wait(&rules_changed, &rules_mutex);
             }
             held--;

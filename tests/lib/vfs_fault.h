@@ -32,6 +32,7 @@ enum vfs_action {
     VFS_EIO,   /* the operation fails with the I/O error of its kind */
     VFS_FULL,  /* the disk is full */
     VFS_HOLD,  /* the operation waits for vfs_fault_release() */
+    VFS_COLD,  /* the same, but a read that may not wait fails, since the page is not in memory (db/read_now.h) */
     VFS_EXIT,  /* the process ends, as by kill -9: what was written before stays */
     VFS_CUT,   /* the power fails, then the process ends; needs vfs_power_start() */
 };
@@ -55,6 +56,7 @@ void vfs_fault_heal(void);                      /* forgets all rules, releases a
 /* Blocks until an operation is held. */
 void vfs_fault_wait_held(void);
 void vfs_fault_release(void);
+void vfs_fault_release_rule(int rule); /* what that one holds, or would; others hold on */
 
 void vfs_fault_freeze(bool frozen);
 

@@ -1,5 +1,5 @@
 # Scenarios: text files that run_scenario plays against a real store; and the power cuts.
-check_PROGRAMS += tests/scenario/run_scenario tests/scenario/test_power tests/scenario/test_restart
+check_PROGRAMS += tests/scenario/run_scenario tests/scenario/test_pair tests/scenario/test_power tests/scenario/test_restart
 
 tests_scenario_run_scenario_SOURCES = \
 	tests/scenario/run_scenario.c \
@@ -8,6 +8,7 @@ tests_scenario_run_scenario_SOURCES = \
 	tests/scenario/scenario_disk.c \
 	tests/scenario/scenario_text.c
 tests_scenario_test_power_SOURCES = tests/scenario/ledger.c tests/scenario/ledger.h tests/scenario/test_power.c
+tests_scenario_test_pair_LDFLAGS = $(unit_ldflags)
 
 scenarios = \
 	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \
@@ -68,4 +69,4 @@ scenarios = \
 	tests/scenario/scenarios/unknown_user.scn
 
 EXTRA_DIST += $(scenarios)
-TESTS += $(scenarios) tests/scenario/test_power tests/scenario/test_restart
+TESTS += $(scenarios) tests/scenario/test_pair tests/scenario/test_power tests/scenario/test_restart

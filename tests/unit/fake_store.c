@@ -18,7 +18,7 @@ enum { USERS_MAX = 64, WAITING_MAX = 256, FAULT_NAME = 64 };
 /* What is wrong with a user. */
 struct fault {
     char name[FAULT_NAME];
-    bool damaged, unreadable, large;
+    bool damaged, unreadable, large, cold;
 };
 
 struct fake {
@@ -31,6 +31,9 @@ struct fake {
     size_t n_faults;
     bool held, scans_held, all_large;
     int scans_waiting;
+    bool frozen, months_cold;
+    int frozen_readers;        /* that wait */
+    int readers, readers_left; /* that are open; until one fails */
     struct store_message *waiting[WAITING_MAX];
     size_t n_waiting;
     bool loads_held;
@@ -46,6 +49,7 @@ struct fake {
 struct store_reader {
     struct fake *fake;
     struct store_reader *inner;
+    bool leaves_cold;
 };
 
 static struct fake *fake_of(struct store *s)
@@ -148,8 +152,21 @@ static int fake_reader_open(struct store *s, struct store_reader **reader, struc
     struct store_reader *r = calloc(1, sizeof *r);
     assert(r != NULL);
     r->fake = fake_of(s);
+    pthread_mutex_lock(&r->fake->lock);
+    bool fails = r->fake->readers_left > 0 && --r->fake->readers_left == 0;
+    r->fake->readers += !fails;
+    pthread_mutex_unlock(&r->fake->lock);
+    if (fails) {
+        free(r);
+        return err_set(err, ERR_IO, "history.db: too many open files");
+    }
     *reader = r;
     return r->fake->inner->ops->reader_open(r->fake->inner, &r->inner, err);
+}
+
+static void fake_reader_leave_cold(struct store_reader *reader)
+{
+    reader->leaves_cold = true;
 }
 
 /* One that waits, of this reader; NULL: of any. */
@@ -181,21 +198,35 @@ static void fake_reader_close(struct store_reader *reader)
         err_set(&load->err, ERR_CLOSED, "the reader is closed");
         load->done(load);
     }
+    pthread_mutex_lock(&reader->fake->lock);
+    reader->fake->readers--;
+    pthread_mutex_unlock(&reader->fake->lock);
     reader->fake->inner->ops->reader_close(reader->inner);
     free(reader);
 }
 
-static int fault_of(struct fake *f, struct slice user, bool scanning, struct err *err)
+static int fault_of(const struct store_reader *r, struct slice user, bool scanning, struct err *err)
 {
     int code = 0;
+    struct fake *f = r->fake;
     pthread_mutex_lock(&f->lock);
     const struct fault *fault = find_fault(f, user);
     if (!scanning && (f->all_large || (fault != NULL && fault->large))) {
         code = err_set(err, ERR_LARGE, "large");
+    } else if (fault != NULL && fault->cold && f->frozen && r->leaves_cold) {
+        code = err_set(err, ERR_COLD, "history.db is not in memory");
     } else if (fault != NULL && fault->unreadable) {
         code = err_set(err, ERR_IO, "history.db: disk I/O error");
     } else if (fault != NULL && fault->damaged) {
         code = err_set(err, ERR_CORRUPT, "user %.*s, month 2026-10: the filter is damaged", (int)user.len, user.data);
+    }
+    if (code == 0 && fault != NULL && fault->cold && f->frozen) {
+        f->frozen_readers++;
+        pthread_cond_broadcast(&f->changed);
+        while (f->frozen) {
+            pthread_cond_wait(&f->changed, &f->lock);
+        }
+        f->frozen_readers--;
     }
     pthread_mutex_unlock(&f->lock);
     return code;
@@ -204,7 +235,7 @@ static int fault_of(struct fake *f, struct slice user, bool scanning, struct err
 static int load_now(struct store_reader *r, struct store_load *load)
 {
     load->err = (struct err){0};
-    int code = fault_of(r->fake, load->user, false, &load->err);
+    int code = fault_of(r, load->user, false, &load->err);
     return code < 0 ? code : r->fake->inner->ops->load(r->inner, load);
 }
 
@@ -236,7 +267,7 @@ static int fake_scan(struct store_reader *r, int64_t key, struct slice user, int
     }
     f->scans_waiting--;
     pthread_mutex_unlock(&f->lock);
-    int code = fault_of(f, user, true, err);
+    int code = fault_of(r, user, true, err);
     return code < 0 ? code : f->inner->ops->scan(r->inner, key, user, first_month, scan, view, err);
 }
 
@@ -244,8 +275,9 @@ static int fake_scan(struct store_reader *r, int64_t key, struct slice user, int
 
 static int fake_months(struct store_reader *r, struct store_month_info *out, int max, struct err *err)
 {
-    (void)r;
-    (void)err;
+    if (r->leaves_cold && r->fake->months_cold) {
+        return err_set(err, ERR_COLD, "history.db is not in memory");
+    }
     static const struct store_month_info months[] = {
         {.month = 2026 * 12 + 10, .state = STORE_MONTH_LIVE, .users = 3, .plays = 40, .bytes = 500},
         {.month = 2026 * 12 + 3, .state = STORE_MONTH_EXPIRING, .progress = 0.25, .users = 2, .plays = 9, .bytes = 80},
@@ -373,6 +405,7 @@ static const struct store_ops fake_ops = {
     .tick = fake_tick,
     .reader_open = fake_reader_open,
     .reader_close = fake_reader_close,
+    .reader_leave_cold = fake_reader_leave_cold,
     .load = fake_load,
     .scan = fake_scan,
     .stats = fake_stats,
@@ -503,6 +536,59 @@ void fake_store_unreadable(struct store *s, const char *user)
     pthread_mutex_lock(&f->lock);
     make_fault(f, user)->unreadable = true;
     pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_freeze(struct store *s, const char *user)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    make_fault(f, user)->cold = true;
+    f->frozen = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_wait_frozen(struct store *s, int n)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    while (f->frozen_readers < n) {
+        pthread_cond_wait(&f->changed, &f->lock);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_thaw(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->frozen = f->months_cold = false;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_cool_months(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->months_cold = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_fail_reader(struct store *s, int nth)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->readers_left = nth;
+    pthread_mutex_unlock(&f->lock);
+}
+
+int fake_store_readers(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    int n = f->readers;
+    pthread_mutex_unlock(&f->lock);
+    return n;
 }
 
 void fake_store_enlarge(struct store *s, const char *user)

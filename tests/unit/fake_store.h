@@ -28,6 +28,19 @@ void fake_store_unreadable(struct store *s, const char *user);
 /* The user (NULL: everybody) is large from now on: load() says so, and only scan() reads him. */
 void fake_store_enlarge(struct store *s, const char *user);
 
+/* The user is on the disk only, and that is frozen: readers that leave what is cold say so, any other waits for the
+ * thaw, after which nobody is cold. fake_store_wait_frozen() returns when n readers wait. */
+void fake_store_freeze(struct store *s, const char *user);
+void fake_store_wait_frozen(struct store *s, int n);
+void fake_store_thaw(struct store *s);
+
+/* The same of the list of months: readers that leave what is cold say so. */
+void fake_store_cool_months(struct store *s);
+
+/* The n-th reader that is opened from here on, from 1, can't be. */
+void fake_store_fail_reader(struct store *s, int nth);
+int fake_store_readers(struct store *s); /* that are open */
+
 /* From here on scans wait; fake_store_wait_scan() returns when one does. */
 void fake_store_hold_scans(struct store *s);
 void fake_store_wait_scan(struct store *s);

@@ -35,6 +35,9 @@ unit_tests = \
 	tests/unit/test_filter_codec \
 	tests/unit/test_filter_nomem \
 	tests/unit/test_folder \
+	tests/unit/test_follower \
+	tests/unit/test_follow_file \
+	tests/unit/test_forget_groups \
 	tests/unit/test_grpc_gzip \
 	tests/unit/test_grpc_message \
 	tests/unit/test_grpc_unary \
@@ -47,8 +50,10 @@ unit_tests = \
 	tests/unit/test_import_input \
 	tests/unit/test_import_tally \
 	tests/unit/test_import_users \
+	tests/unit/test_kafka_course \
 	tests/unit/test_kafka_shown \
 	tests/unit/test_kafka_message \
+	tests/unit/test_cold \
 	tests/unit/test_late \
 	tests/unit/test_kafka \
 	tests/unit/test_lease \
@@ -88,6 +93,7 @@ unit_tests = \
 	tests/unit/test_store_load \
 	tests/unit/test_store_memory \
 	tests/unit/test_store_pair \
+	tests/unit/test_store_cold \
 	tests/unit/test_store_readers \
 	tests/unit/test_store_ring \
 	tests/unit/test_store_rows \
@@ -96,6 +102,7 @@ unit_tests = \
 	tests/unit/test_thread_queue \
 	tests/unit/test_timeline \
 	tests/unit/test_tombstones \
+	tests/unit/test_user_compare \
 	tests/unit/test_user_snapshot \
 	tests/unit/test_zipf
 
@@ -134,5 +141,8 @@ tests_unit_test_config_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR='"$(abs_top_srcdir)"'
 tests_unit_test_extension_SOURCES = tests/unit/test_extension.c $(extension_sources)
 tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
 tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync
+tests_unit_test_follow_file_LDFLAGS = $(unit_ldflags) \
+	-Wl,--wrap=write,--wrap=read,--wrap=fsync,--wrap=rename,--wrap=flock
+tests_unit_test_kafka_course_LDFLAGS = $(unit_ldflags) -Wl,--wrap=clock_stopwatch_us
 tests_unit_test_kafka_mock_CPPFLAGS = $(AM_CPPFLAGS) $(RDKAFKA_CFLAGS) -DBUILDDIR='"$(abs_top_builddir)"'
 tests_unit_test_kafka_mock_LDADD = $(LDADD) $(RDKAFKA_LIBS)

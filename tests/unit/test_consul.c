@@ -63,7 +63,7 @@ static void an_address_of_its_own_is_told(void **state)
     assert_true(consul_service_at(&cfg, "grpcs://0.0.0.0:7981", &s));
     consul_name(&cfg, &s, CONSUL_DUBBO_TRIPLE);
     assert_string_equal(s.id, "unseen-dubbo-fd00::7-7981");
-    json_t *told = parsed(consul_registration(&cfg, &s, NULL, 7));
+    json_t *told = parsed(consul_registration(&cfg, &s, NULL, 7, "primary"));
     assert_string_equal(json_string_value(json_object_get(told, "Address")), "fd00::7");
     assert_string_equal(json_string_value(json_object_get(told, "Name")), CONSUL_DUBBO);
     json_t *meta = json_object_get(told, "Meta");
@@ -82,11 +82,13 @@ static void tags_and_checks(void **state)
     snprintf(cfg.registry_tags, sizeof cfg.registry_tags, "eu-1 \"quoted\"");
     assert_true(consul_service_at(&cfg, "127.0.0.1:7979", &s));
     assert_true(consul_service_at(&cfg, "grpcs://[::1]:7981", &grpc));
-    json_t *told = parsed(consul_registration(&cfg, &s, NULL, 0));
-    assert_int_equal(json_array_size(json_object_get(told, "Tags")), 2);
+    json_t *told = parsed(consul_registration(&cfg, &s, NULL, 0, "replica"));
+    assert_int_equal(json_array_size(json_object_get(told, "Tags")), 3);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(told, "Tags"), 2)), "replica");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(told, "Meta"), "role")), "replica");
     assert_string_equal(json_string_value(json_object_get(json_object_get(told, "Check"), "TTL")), "15s");
     json_decref(told);
-    told = parsed(consul_registration(&cfg, &s, &grpc, 0));
+    told = parsed(consul_registration(&cfg, &s, &grpc, 0, "primary"));
     json_t *check = json_object_get(told, "Check");
     assert_string_equal(json_string_value(json_object_get(check, "GRPC")), "[::1]:7981");
     assert_true(json_is_true(json_object_get(check, "GRPCUseTLS")));

@@ -69,6 +69,25 @@ static void play_some(struct store_fixture *f, const char *user, int n)
     }
 }
 
+static void move_position(struct store_fixture *f, const char *source, int64_t next)
+{
+    int done = 0;
+    const struct store_position position = {slice_str(source), next};
+    struct store_batch batch = {.positions = &position, .n_positions = 1, .done = batch_done, .owner = &done};
+    f->store->ops->record(f->store, &batch);
+    wait_flag(&done);
+    assert_int_equal(batch.err.code, 0);
+}
+
+static void enlist(struct store_fixture *f, const char *name)
+{
+    int done = 0;
+    struct feed_enlist e = {.call = {.done = call_done, .owner = &done}, .consumer = name};
+    f->store->feed->enlist(f->store, &e);
+    wait_flag(&done);
+    assert_int_equal(e.call.err.code, 0);
+}
+
 static struct feed_state state_of(struct store_fixture *f, const char *name)
 {
     struct feed_state s;
@@ -375,6 +394,52 @@ static void test_too_many(void **state)
     assert_int_equal(read_all(f, "c15"), 1);
 }
 
+/* What a replica does for the others: it keeps what comes by its time alone, and finds where one of them goes on.
+ */
+static void test_marks(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    uint64_t seq = 0, first;
+    const struct slice node = slice_str("feed:00000000000000aa:");
+    enlist(f, FEED_REMOTE "00000000000000bb"); /* without a remote one no position is told */
+    assert_int_equal(f->store->feed->mark(f->reader, node, 100, &seq, &err), 0);
+    play_some(f, "ann", 3);
+    move_position(f, "feed:00000000000000aa:01", 40);
+    first = f->store->feed->last(f->store);
+    play_some(f, "ann", 2);
+    move_position(f, "feed:00000000000000aa:02", 60);
+    move_position(f, "feed:00000000000000ab:01", 50); /* another node */
+    move_position(f, "topic", 55);
+    assert_int_equal(f->store->feed->mark(f->reader, node, 39, &seq, &err), 0);
+    assert_int_equal(f->store->feed->mark(f->reader, node, 59, &seq, &err), 1);
+    assert_int_equal(seq, first);
+    assert_int_equal(f->store->feed->mark(f->reader, node, 60, &seq, &err), 1);
+    assert_true(seq > first + 2 && seq < f->store->feed->last(f->store));
+    assert_int_equal(f->store->feed->mark(f->reader, slice_str("feed:"), 52, &seq, &err), 1);
+    assert_int_equal(seq, f->store->feed->last(f->store) - 1);
+    assert_int_equal(f->store->feed->mark(f->reader, slice_str(""), 52, &seq, &err), ERR_INVALID);
+}
+
+static void test_skip(void **state)
+{
+    struct store_fixture *f = *state;
+    play_some(f, "ann", 5);
+    f->store->feed->pass(f->store, "slow");
+    f->store->feed->pass(f->store, "nobody");
+    assert_int_equal(read_all(f, "slow"), 0);
+    assert_int_equal(state_of(f, "slow").cursor, f->store->feed->last(f->store));
+    assert_int_equal(read_all(f, "fast"), 5); /* another's is its own */
+    play_some(f, "ann", 2);
+    assert_int_equal(read_all(f, "slow"), 2);
+    limits[0] = 1; /* lost: what it misses is not done by skipping what waits */
+    play_some(f, "ann", 2);
+    assert_int_equal(state_of(f, "slow").place, FEED_LOST);
+    f->store->feed->pass(f->store, "slow");
+    assert_int_equal(state_of(f, "slow").place, FEED_LOST);
+    assert_int_equal(state_of(f, "slow").events, 2);
+}
+
 int main(int argc, char **argv)
 {
     begin_tests(argc, argv);
@@ -392,6 +457,8 @@ int main(int argc, char **argv)
         TEST(test_a_kind_of_a_later_version),
         TEST(test_views),
         TEST(test_too_many),
+        TEST(test_marks),
+        TEST(test_skip),
     };
     return cmocka_run_group_tests_name("feed", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* The consumer of Kafka with a client of the test: what is read from where, and when offsets are given to the broker,
- * to the letter. The client has one partition, "plays" 0. */
+ * to the letter. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,40 +18,22 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "kafka/client.h"
 #include "kafka/dead_letters.h"
 #include "kafka/kafka.h"
 #include "kafka/start.h"
 #include "store/positions.h"
 #include "tests/lib/store_fixture.h"
 #include "tests/lib/world_fixture.h"
+#include "tests/unit/fake_kafka.h"
 
 enum { WAIT_S = 30 };
 
-struct kafka_client {
-    const struct client_hooks *hooks;
-    void *owner;
-    char text[128];
-
-    pthread_mutex_t mutex; /* guards: */
-    enum { QUIET, ASSIGN, REVOKE } tell;
-    int64_t assigned_at, first, end, next, stored;
-    bool paused, has_paused, closed;
-    int64_t poison; /* the offsets from 10 up to this one hold no play */
-};
-
-static struct kafka_client client = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-static struct client_hooks client_hooks_copy;
 static struct world world;
 static char folder[64];
 static struct kafka *kafka;
 
-#define LOCKED(statement)                                                                                              \
-    do {                                                                                                               \
-        pthread_mutex_lock(&client.mutex);                                                                             \
-        statement;                                                                                                     \
-        pthread_mutex_unlock(&client.mutex);                                                                           \
-    } while (0)
+#define LOCKED FAKE_KAFKA_LOCKED
+#define client fake_kafka
 
 static _Atomic int failing_syncs; /* of the dead letters alone */
 
@@ -70,134 +52,11 @@ int fdatasync(int fd)
     return (int)syscall(SYS_fdatasync, fd);
 }
 
-static const char *version(void)
-{
-    return "a test's";
-}
-
-static int open_client(const struct client_setup *setup, struct kafka_client **out, char *text)
-{
-    (void)text;
-    client_hooks_copy = setup->hooks;
-    client.hooks = &client_hooks_copy;
-    client.owner = setup->owner;
-    *out = &client;
-    return 0;
-}
-
-static enum client_event poll_client(struct kafka_client *c, int ms, struct client_message *out)
-{
-    pthread_mutex_lock(&c->mutex);
-    int tell = (int)c->tell;
-    c->tell = QUIET;
-    bool outside = tell == QUIET && c->next >= 0 && !c->paused && (c->next < c->first || c->next > c->end);
-    int64_t wanted = c->next;
-    c->next = outside ? -1 : c->next;
-    bool has = tell == QUIET && c->next >= 0 && c->next < c->end && !c->paused;
-    int64_t offset = has ? c->next++ : -1;
-    pthread_mutex_unlock(&c->mutex);
-    if (tell == ASSIGN) {
-        c->hooks->assigned(c->owner, &(struct client_position){"plays", 0, CLIENT_COMMITTED}, 1);
-    } else if (tell == REVOKE) {
-        c->hooks->revoked(c->owner);
-        LOCKED(c->next = -1);
-    }
-    if (outside) {
-        *out = (struct client_message){.topic = slice_str("plays"), .offset = wanted};
-        return CLIENT_RESET;
-    }
-    if (!has) {
-        usleep((useconds_t)ms * 100);
-        return CLIENT_NOTHING;
-    }
-    int n = snprintf(c->text, sizeof c->text, "%s{\"user\":\"u\",\"item\":\"i%d\"}", offset < c->poison ? "no" : "",
-                     (int)offset);
-    *out = (struct client_message){
-        .topic = slice_str("plays"), .offset = offset, .at_ms = START, .value = slice_of(c->text, (size_t)n)};
-    return CLIENT_MESSAGE;
-}
-
-static void done(struct kafka_client *c, struct client_message *message)
-{
-    (void)c;
-    (void)message;
-}
-
-static int assign(struct kafka_client *c, const struct client_position *positions, size_t n, char *text)
-{
-    (void)text;
-    LOCKED(c->assigned_at = n > 0 ? positions[0].offset : -1; c->next = n > 0 ? positions[0].offset : -1;
-           c->next = c->next == CLIENT_COMMITTED ? 10 : c->next);
-    return 0;
-}
-
-static int pause_client(struct kafka_client *c, bool paused, char *text)
-{
-    (void)text;
-    LOCKED(c->paused = paused; c->has_paused = c->has_paused || paused);
-    return 0;
-}
-
-static int store_offsets(struct kafka_client *c, const struct client_position *positions, size_t n, char *text)
-{
-    (void)text;
-    LOCKED(c->stored = positions[n - 1].offset);
-    return 0;
-}
-
-static int range(struct kafka_client *c, const char *topic, int32_t partition, int ms, int64_t *first, int64_t *end,
-                 char *text)
-{
-    (void)topic;
-    (void)partition;
-    (void)ms;
-    (void)text;
-    LOCKED(*first = c->first; *end = c->end);
-    return 0;
-}
-
-static bool cluster(struct kafka_client *c, char *out, size_t size)
-{
-    (void)c;
-    snprintf(out, size, "test");
-    return true;
-}
-
-static int reach(struct kafka_client *c, int ms, char *text)
-{
-    (void)c;
-    (void)ms;
-    (void)text;
-    return 0;
-}
-
-static void close_client(struct kafka_client *c, int ms)
-{
-    (void)ms;
-    c->hooks->revoked(c->owner);
-    LOCKED(c->closed = true);
-}
-
-static const struct client_ops ops = {
-    .version = version,
-    .open = open_client,
-    .poll = poll_client,
-    .done = done,
-    .assign = assign,
-    .pause = pause_client,
-    .store = store_offsets,
-    .range = range,
-    .cluster = cluster,
-    .reach = reach,
-    .close = close_client,
-};
-
 static void begin(int64_t end)
 {
     struct err err = {0};
-    LOCKED(client.tell = ASSIGN; client.end = end; client.next = client.assigned_at = client.stored = -1;
-           client.paused = client.has_paused = client.closed = false);
-    if (kafka_start_with(&ops, &world.dedup, &kafka, &err) < 0) {
+    fake_kafka_begin(end);
+    if (kafka_start_with(&fake_kafka_ops, &world.dedup, &kafka, &err) < 0) {
         fail_msg("%s", err.text);
     }
 }
@@ -222,7 +81,7 @@ static int teardown(void **state)
     (void)state;
     vfs_fault_heal();
     finish();
-    client.poison = client.first = 0;
+    fake_kafka_reset();
     world_fixture_end(&world, folder);
     return 0;
 }
@@ -299,13 +158,13 @@ static void test_taken_away_in_the_middle(void **state)
     vfs_fault_add(&(struct vfs_rule){VFS_SYNC | VFS_WRITE, "staging", 1, false, VFS_HOLD});
     begin(20);
     vfs_fault_wait_held();
-    LOCKED(client.tell = REVOKE; assert_int_equal(client.stored, -1));
+    LOCKED(client.tell = FAKE_KAFKA_REVOKE; assert_int_equal(client.stored, -1));
     vfs_fault_release();
     for (int64_t stored = -1; stored < 0;) {
         LOCKED(stored = client.stored);
         usleep(500);
     }
-    LOCKED(client.tell = ASSIGN);
+    LOCKED(client.tell = FAKE_KAFKA_ASSIGN);
     for (int64_t at = -1; at <= 10;) { /* ours: what was handed in counts */
         LOCKED(at = client.assigned_at);
         usleep(500);
@@ -324,7 +183,7 @@ static void test_dead_letters_that_fail(void **state)
     (void)state;
     char path[128];
     snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, folder);
-    client.poison = 13;
+    client.poison_end = 13;
     begin(10);
     for (int64_t at = -1; at == -1;) {
         LOCKED(at = client.assigned_at);
@@ -346,7 +205,7 @@ static void test_dead_letters_that_fail(void **state)
 static void test_dead_letters_whose_sync_fails(void **state)
 {
     (void)state;
-    client.poison = 13;
+    client.poison_end = 13;
     atomic_store(&failing_syncs, 1);
     begin(20);
     until_stored(20);
@@ -364,13 +223,13 @@ static void test_taken_away_after_a_failure(void **state)
     vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "staging", 1, true, VFS_FULL});
     begin(20);
     until_paused();
-    LOCKED(client.has_paused = false; client.tell = REVOKE);
+    LOCKED(client.has_paused = false; client.tell = FAKE_KAFKA_REVOKE);
     for (enum kafka_doing doing = KAFKA_READING; doing != KAFKA_WAITING;) {
         doing = look().doing;
         usleep(500);
     }
     vfs_fault_heal();
-    LOCKED(assert_int_equal(client.stored, -1); client.tell = ASSIGN);
+    LOCKED(assert_int_equal(client.stored, -1); client.tell = FAKE_KAFKA_ASSIGN);
     until_stored(20);
     assert_int_equal(position(), 20);
     assert_int_equal(look().plays, 10);

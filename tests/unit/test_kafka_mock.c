@@ -9,8 +9,10 @@
 
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -303,6 +305,66 @@ static void test_no_module(void **state)
     assert_non_null(strstr(err.text, "install the package unseen-kafka"));
 }
 
+/* What is in the build as `name` becomes the module of the test's folder, with a version that is none of this
+ * program's.
+ */
+static void copy_module(struct fixture *f, const char *name, bool other_version)
+{
+    static char bytes[4 << 20];
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", BUILDDIR, name);
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    size_t n = fread(bytes, 1, sizeof bytes, in);
+    fclose(in);
+    assert_true(n > 0 && n < sizeof bytes);
+    int changed = 0;
+    for (char *at = bytes;
+         other_version && (at = memmem(at, (size_t)(bytes + n - at), UNSEEN_VERSION, sizeof UNSEEN_VERSION)) != NULL;
+         changed++) {
+        *at++ = '9';
+    }
+    assert_true(changed > 0 || !other_version);
+    snprintf(path, sizeof path, "%s/unseen_kafka.so", f->folder);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
+    assert_int_equal(fclose(out), 0);
+    snprintf(f->world.cfg.modules, sizeof f->world.cfg.modules, "%s", f->folder);
+}
+
+static void check_module(struct fixture *f, int code, const char *says)
+{
+    struct err err = {0};
+    assert_int_equal(kafka_start(&f->world.dedup, &f->kafka, &err), code);
+    assert_null(f->kafka);
+    if (strstr(err.text, says) == NULL || strstr(err.text, "unseen_kafka.so") == NULL) {
+        fail_msg("%s, expected: %s", err.text, says);
+    }
+}
+
+static void test_a_module_of_another_version(void **state)
+{
+    copy_module(*state, "unseen_kafka.so", true);
+    check_module(*state, ERR_VERSION, "install the package unseen-kafka of this version");
+}
+
+static void test_no_module_of_ours(void **state)
+{
+    copy_module(*state, "unseen.so", false);
+    check_module(*state, ERR_VERSION, "is no module of unseen");
+}
+
+static void test_a_module_that_cannot_be_loaded(void **state)
+{
+    struct fixture *f = *state;
+    copy_module(f, "unseen_kafka.so", false);
+    char path[128];
+    snprintf(path, sizeof path, "%s/unseen_kafka.so", f->folder);
+    assert_int_equal(truncate(path, 10), 0);
+    check_module(f, ERR_SYSTEM, "can't load a module");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) {
@@ -318,6 +380,9 @@ int main(int argc, char **argv)
         TEST(test_two_members),
         TEST(test_a_property_that_is_none),
         TEST(test_no_module),
+        TEST(test_a_module_of_another_version),
+        TEST(test_no_module_of_ours),
+        TEST(test_a_module_that_cannot_be_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

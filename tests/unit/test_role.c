@@ -273,6 +273,19 @@ static void held(void **state)
     assert_int_equal(role_may_write(fake.role, &err), 0);
 }
 
+static void a_folder_that_becomes_another_node(void **state)
+{
+    (void)state;
+    struct err err;
+    struct store_node node;
+    assert_int_equal(start("", &err), 0);
+    fake.node.node = 51; /* as by renew(): nobody tells the role */
+    fake.node.run = 2;
+    role_look(fake.role, &node);
+    assert_true(node.node == 51 && node.run == 2 && node.term == 3);
+    assert_int_equal(role_meet(fake.role, 3, 50, "b:1", &err), 0); /* the lower one now */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +296,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(fenced_although_not_durable, setup, teardown),
         cmocka_unit_test_setup_teardown(promotes_and_follows, setup, teardown),
         cmocka_unit_test_setup_teardown(held, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_that_becomes_another_node, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,29 +7,35 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
+#include "cli/replica/mend.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char help[] =
     "Reads the data folder through: both files, every filter, every key and count, and whether both\n"
     "files belong together.\n\n"
-    "Usage: unseen check [--repair [--nameless WHAT] | --salvage DIR] [--json] [OPTION ...]\n\n"
+    "Usage: unseen check [--repair [--nameless WHAT] [--from ADDRESS] | --salvage DIR] [--json] [OPTION ...]\n\n"
     "Changes nothing, and works while a server runs. Exit code 1 when there is a problem.\n\n"
     "With --repair, which needs the folder for itself, it accepts the loss of what can't be read:\n"
     "says what is lost, sets it aside and recounts, so that the users concerned are answered\n"
     "without it. Then it checks what is left. Plays whose user's name is lost are kept: whoever has\n"
     "their key is answered with them. With --nameless drop they are deleted.\n\n"
+    "With --from, what this and earlier repairs gave up comes from another node that has the same\n"
+    "users: a replica, or the primary that this is a replica of. What that one lacks stays lost.\n\n"
     "With --salvage, for files that are cut short or overwritten in part, it saves what can be read\n"
     "into DIR, which is new or empty, and leaves the folder as it is. Users who may have lost plays\n"
     "are marked there: their questions get an error until --repair accepts the loss.\n\n"
     "Options:\n"
     "      --repair           accept what is lost\n"
     "      --nameless WHAT    with --repair: keep (default) or drop plays without a user's name\n"
+    "      --from ADDRESS     with --repair: mend what is lost from another node, host:port\n"
+    "      --user NAME        with --from: the account there, of role admin\n"
     "      --salvage DIR      save what can be read into DIR\n"
     "      --json             print JSON\n\n"
     "Examples:\n"
     "  unseen check --data /var/lib/unseen\n"
     "  unseen check --json | jq '.problems[]'\n"
     "  unseen check --repair --data /var/lib/unseen\n"
+    "  unseen check --repair --from 10.0.0.2:7979 --data /var/lib/unseen\n"
     "  unseen check --salvage /var/lib/unseen.saved --data /var/lib/unseen\n";
 
 struct checking {
@@ -37,6 +43,7 @@ struct checking {
     struct json *json; /* NULL: for people */
     uint64_t n_problems;
     enum sqlite_nameless nameless;
+    struct mend from; /* address NULL: nobody has what is lost */
 };
 
 /* A line for people, or an element of the JSON list that is open. */
@@ -86,8 +93,15 @@ static int repair(struct checking *c, const struct config *cfg, struct err *err)
     if (c->json != NULL) {
         json_open(c->json, "repairs", '[');
     }
+    struct mend *from = &c->from;
     progress_begin(&c->progress, "repair", c->json != NULL);
-    int repairs = sqlite_repair_folder(cfg->data, c->nameless, repaired, mended, c, err);
+    int repairs = from->address != NULL ? mend_open(from, err) : 0;
+    repairs = repairs < 0 ? repairs : sqlite_repair_folder(cfg->data, c->nameless, repaired, mended, c, err);
+    if (repairs >= 0 && from->address != NULL) {
+        int came = mend_losses(from, err);
+        repairs = came < 0 ? came : repairs + came;
+    }
+    mend_close(from);
     progress_end(&c->progress);
     if (c->json != NULL) {
         json_close(c->json, ']');
@@ -183,10 +197,9 @@ int cli_check(int argc, char **argv)
     bool mend = false;
     const char *nameless = NULL;
     const char *target = NULL;
-    const struct cli_flag flags[] = {{"json", &json, NULL},
-                                     {"repair", &mend, NULL},
-                                     {"nameless", NULL, &nameless},
-                                     {"salvage", NULL, &target},
+    const char *from = NULL, *user = NULL;
+    const struct cli_flag flags[] = {{"json", &json, NULL}, {"repair", &mend, NULL}, {"nameless", NULL, &nameless},
+                                     {"from", NULL, &from}, {"user", NULL, &user},   {"salvage", NULL, &target},
                                      {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"check", help, "no argument", 0, 0, flags, false};
     struct cli_options options;
@@ -200,7 +213,10 @@ int cli_check(int argc, char **argv)
     if (nameless != NULL && (!mend || (strcmp(nameless, "keep") != 0 && strcmp(nameless, "drop") != 0))) {
         return cli_misuse("check", "--nameless is \"%s\", expected keep or drop, with --repair", nameless);
     }
-    struct config cfg;
+    if ((from != NULL && !mend) || (user != NULL && from == NULL)) {
+        return cli_misuse("check", "--from goes with --repair, and --user with --from");
+    }
+    static struct config cfg; /* the client keeps what it needs of it */
     struct err err;
     if (cli_options_config(&options, &cfg, &err) < 0 || cli_options_has_folder(&cfg, &err) < 0) {
         return cli_fail(&err);
@@ -208,5 +224,6 @@ int cli_check(int argc, char **argv)
     struct json j = {.out = stdout};
     struct checking checking = {.json = json ? &j : NULL,
                                 .nameless = nameless != NULL && nameless[0] == 'd' ? NAMELESS_DROP : NAMELESS_KEEP};
+    checking.from = (struct mend){&cfg, from, user, repaired, &checking, &checking.progress, {0}};
     return target != NULL ? salvage(&checking, &cfg, target) : check(&checking, &cfg, mend);
 }

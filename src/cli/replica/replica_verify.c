@@ -192,9 +192,12 @@ static int flush(struct other_node *o, struct err *err)
     return other_node_call(o, words, 2, &reply, err);
 }
 
+/* Asked anew each time: one may have been promoted since. */
 static int settle(struct verify *v, struct err *err)
 {
-    int rc = come_level(&v->a.node, &v->b.node, err);
+    int rc = other_node_hello(&v->a.node, 0, 0, err);
+    rc = rc < 0 ? rc : other_node_hello(&v->b.node, 0, 0, err);
+    rc = rc < 0 ? rc : come_level(&v->a.node, &v->b.node, err);
     rc = rc < 0 ? rc : come_level(&v->b.node, &v->a.node, err);
     rc = rc < 0 ? rc : flush(&v->a.node, err);
     return rc < 0 ? rc : flush(&v->b.node, err);

@@ -167,12 +167,22 @@ static void keep_sessions(const struct dedup *dedup)
     }
 }
 
-static bool is_well(void *arg, char cause[REGISTRY_TEXT])
+/* What the registry tells of this server. */
+struct told {
+    struct server *server;
+    const struct dedup *dedup;
+};
+
+static void look_at_self(void *arg, struct registry_self *out)
 {
+    const struct told *told = arg;
     struct health health;
-    health_look(arg, &health);
-    snprintf(cause, REGISTRY_TEXT, "%s", health.cause);
-    return health.ready;
+    struct store_node node;
+    health_look(server_pool(told->server), &health);
+    role_look(told->dedup->role, &node);
+    out->well = health.ready;
+    snprintf(out->cause, sizeof out->cause, "%s", health.cause);
+    out->role = node_role_name(node.role);
 }
 
 static int register_server(const struct dedup *dedup, const struct server *server, struct err *err)
@@ -190,6 +200,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
 {
     const struct config *cfg = &config->cfg;
     struct store *store;
+    struct told told = {server, dedup};
     char listens[SERVER_ADDRESS_TEXT];
     int64_t started_us = clock_stopwatch_us();
     int rc = store_open(cfg, serve_watch_recovery, &store, err);
@@ -222,7 +233,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = kafka_start(dedup, &dedup->kafka, err);
     }
     if (rc == 0) {
-        rc = registry_new(cfg, is_well, server_pool(server), &dedup->registry, err);
+        rc = registry_new(cfg, look_at_self, &told, &dedup->registry, err);
     }
     if (rc == 0) {
         rc = serve_lease_new(dedup, err);

@@ -10,10 +10,12 @@
 #include "http/http.h"
 #include "resp/server.h"
 #include "service/account_file.h"
+#include "service/offload.h"
 
 enum {
-    FILES_SPARE = 64 + ROOM_SPARE, /* listeners, logs, the writers of both files, the reader for HTTP */
-    FILES_PER_WORKER = 16,         /* a loop and a reader of both files with WAL and shared memory */
+    /* listeners, logs, the writers of both files, the reader for HTTP, those that may wait for the disk */
+    FILES_SPARE = 64 + ROOM_SPARE + 3 * OFFLOAD_COLD_THREADS,
+    FILES_PER_WORKER = 16, /* a loop and a reader of both files with WAL and shared memory */
     CLIENTS_MIN = 16,
 };
 

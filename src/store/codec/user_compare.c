@@ -66,14 +66,23 @@ static int compare_exceptions(struct compare *c, const struct filter *theirs, co
     return 1;
 }
 
+/* Of a month, or of the deliveries (0): a side that lacks what can't be read has nothing else to show for it. */
+static int compare_damage(struct compare *c, int month)
+{
+    if (is_damaged(c->a, month) == is_damaged(c->b, month)) {
+        return 1;
+    }
+    char name[MONTH_TEXT];
+    snprintf(c->why, USER_COMPARE_TEXT, "%s can't be read %s", month == 0 ? "deliveries" : month_name(month, name),
+             is_damaged(c->a, month) ? "here" : "there");
+    return 0;
+}
+
 static int compare_month(struct compare *c, int month)
 {
     struct filter a, b;
     arena_reset(&c->arena);
-    if (is_damaged(c->a, month) != is_damaged(c->b, month)) {
-        char name[MONTH_TEXT];
-        snprintf(c->why, USER_COMPARE_TEXT, "%s: can't be read %s", month_name(month, name),
-                 is_damaged(c->a, month) ? "here" : "there");
+    if (compare_damage(c, month) == 0) {
         return 0;
     }
     int rc = read_month(c, c->a, month, &a);
@@ -99,6 +108,12 @@ static int compare_months(struct compare *c)
     }
     for (size_t i = 0; i < c->b->n_months && rc == 1; i++) {
         rc = compare_month(c, c->b->months[i].month);
+    }
+    for (size_t i = 0; i < c->a->n_damaged && rc == 1; i++) {
+        rc = compare_damage(c, c->a->damaged[i]);
+    }
+    for (size_t i = 0; i < c->b->n_damaged && rc == 1; i++) {
+        rc = compare_damage(c, c->b->damaged[i]);
     }
     return rc;
 }
@@ -142,10 +157,6 @@ int user_compare(const struct user_snapshot *a, const struct user_snapshot *b, u
     why[0] = '\0';
     int rc = compare_months(&c);
     rc = rc == 1 ? compare_deliveries(&c) : rc;
-    if (rc == 1 && is_damaged(c.a, 0) != is_damaged(c.b, 0)) {
-        snprintf(why, USER_COMPARE_TEXT, "deliveries can't be read %s", is_damaged(c.a, 0) ? "here" : "there");
-        rc = 0;
-    }
     arena_free(&c.arena);
     delivered_codec_free(&c.codec);
     return rc;

@@ -251,6 +251,7 @@ static const struct store_ops sqlite_ops = {
     .tick = store_tick,
     .reader_open = reader_open,
     .reader_close = reader_close,
+    .reader_leave_cold = reader_leave_cold,
     .load = reader_load,
     .scan = reader_scan,
     .import = import_begin,

@@ -46,6 +46,25 @@ enum sqlite_nameless {
 int sqlite_repair_folder(const char *folder, enum sqlite_nameless nameless, void (*did)(void *arg, const char *what),
                          void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err);
 
+/* What repairs have given up, so that it can be asked for elsewhere: a user's month (month 0: their deliveries), or
+ * the user's name (SQLITE_LOSS_NAME). Read with the folder's lock; ERR_LOCKED when a server runs, ERR_FULL when there
+ * is more than SQLITE_LOSSES_MAX of it. */
+enum { SQLITE_LOSS_NAME = -1, SQLITE_LOSSES_MAX = 1000 * 1000 };
+struct sqlite_loss {
+    int64_t key; /* of the user */
+    int month;
+};
+struct sqlite_losses {
+    struct sqlite_loss *list; /* by key, each once */
+    size_t n, cap;
+    uint64_t seed; /* of the folder; 0: none yet */
+};
+int sqlite_losses_list(const char *folder, struct sqlite_losses *out, struct err *err);
+/* These are no losses any more: their bytes leave `quarantine`. All or none. */
+int sqlite_losses_mended(const char *folder, const struct sqlite_losses *mended, struct err *err);
+int sqlite_losses_add(struct sqlite_losses *l, struct sqlite_loss loss, struct err *err);
+void sqlite_losses_free(struct sqlite_losses *l);
+
 /* Saves what can be read of a damaged folder, whose files may be cut short, overwritten in part or missing, into
  * another one, which is new or empty. The damaged one is only read; its lock is taken meanwhile. did(): a sentence for
  * each loss. Users who may have lost plays are marked in the new folder's quarantine, so that their questions get an

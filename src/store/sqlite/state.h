@@ -62,7 +62,7 @@ enum store_wants {
     WANTS_CLOCK,     /* an administrator says what time it is */
 };
 
-enum { FORGET_COUNTERS = 256 };
+enum { FORGET_COUNTERS = 4096 };
 
 #define STORE_COUNTERS(X)                                                                                              \
     X(rows_recorded)                                                                                                   \
@@ -108,7 +108,8 @@ enum { FORGET_COUNTERS = 256 };
     X(swept_ms)                                                                                                        \
     X(sealed_ms)                                                                                                       \
     X(cache_hits)                                                                                                      \
-    X(cache_misses)
+    X(cache_misses)                                                                                                    \
+    X(cold_untold)
 
 struct store_counters {
 #define X(name) _Atomic uint64_t name;
@@ -148,6 +149,7 @@ struct sqlite_store {
 
     pthread_mutex_t readers_mutex;
     struct store_reader *readers;
+    _Atomic int waiting_readers;   /* that are in a read which may wait for the disk */
     pthread_mutex_t figures_mutex; /* RING and INFO walk the indexes like a question, through a pin of their own */
     struct store_reader figures_pin;
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "store/sqlite/db/read_now.h"
 
 enum {
     BUSY_WAIT_MS = 2000,     /* for a lock that an operator's shell may hold for a moment */
@@ -25,7 +26,8 @@ static void log_sqlite(void *arg, int code, const char *text)
     (void)arg;
     /* Schema changes are prepared again by SQLite itself, and a WAL that is recovered after a crash is what it's for.
      */
-    if ((code & 0xff) == SQLITE_SCHEMA || (code & 0xff) == SQLITE_NOTICE || (code & 0xff) == SQLITE_CONSTRAINT) {
+    if ((code & 0xff) == SQLITE_SCHEMA || (code & 0xff) == SQLITE_NOTICE || (code & 0xff) == SQLITE_CONSTRAINT ||
+        read_now_missed()) {
         return;
     }
     /* What failed is told by whoever asked for it, too: this only adds SQLite's own words to the first of many. */
@@ -42,6 +44,7 @@ static void configure_once(void)
     sqlite3_config(SQLITE_CONFIG_MULTITHREAD);
     sqlite3_config(SQLITE_CONFIG_LOG, log_sqlite, NULL);
     sqlite3_initialize();
+    read_now_install();
 }
 
 int db_error(struct db *db, struct err *err, const char *what)
@@ -206,8 +209,10 @@ static int configure(struct db *db, struct err *err)
     if (result < 0) {
         return result;
     }
-    /* The size of the page cache in KiB, as SQLite takes it; -2000 is its default. Readers need few pages at a time. */
-    if ((result = db_pragma(db, "wal_autocheckpoint", 0, err)) < 0 ||
+    /* The size of the page cache in KiB, as SQLite takes it; -2000 is its default. Readers need few pages at a time.
+     * mmap_size is not read back, since a build without memory maps answers nothing. */
+    if ((result = db_exec(db, "PRAGMA mmap_size = 0", err)) < 0 ||
+        (result = db_pragma(db, "wal_autocheckpoint", 0, err)) < 0 ||
         (result = db_pragma(db, "temp_store", 2, err)) < 0 ||
         (result = db_pragma(db, "cache_size", db->mode == DB_READ ? -4096 : -16384, err)) < 0) {
         return result;
@@ -379,6 +384,9 @@ int db_commit(struct db *db, struct err *err)
 int db_end_read(struct db *db, int result, struct err *err)
 {
     struct err ended = {0};
+    if (result < 0 && read_now_missed() && sqlite3_get_autocommit(db->handle) != 0) {
+        return result; /* SQLite ends the transaction itself after an I/O error */
+    }
     if (db_commit(db, &ended) < 0 && result >= 0) {
         return err_set(err, ended.code, "%s", ended.text);
     }

@@ -1,4 +1,5 @@
-/* FORGET, the historian's half. The staged rows are already gone. Now history is erased in one transaction under
+/* FORGET, the historian's half. The staged rows are already gone. Now history is erased, of all forgets that wait one
+ * behind the other, in one transaction under
  * secure_delete and synchronous=FULL, so that it is durable when it is answered. It runs between transactions of a
  * flush; a later merge finds the user's rows gone from the slot's index.
  *
@@ -184,18 +185,29 @@ static int forget_items(struct sqlite_store *s, struct store_forget *forget)
     return result;
 }
 
-static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
+static struct store_forget *next_of(const struct store_forget *forget)
 {
-    struct err *err = &forget->err;
-    history_settle(s, forget->id); /* refused, too */
+    return (struct store_forget *)forget->message.next;
+}
+
+static int in_transaction(struct sqlite_store *s, struct store_forget *first, struct err *err)
+{
+    bool known = false;
     int result = history_begin(s, err);
     if (result < 0) {
         return result;
     }
-    result = forget->n_items == 0 ? forget_user(s, forget) : forget_items(s, forget);
+    for (struct store_forget *forget = first; forget != NULL && result == 0; forget = next_of(forget)) {
+        result = forget->n_items == 0 ? forget_user(s, forget) : forget_items(s, forget);
+        if (result < 0) {
+            *err = forget->err;
+        } else if (forget->answer > 0) {
+            history_met(s, forget->before - 1);
+            known = true;
+        }
+    }
     /* Not of somebody who was never heard of: that needs no room on the disk. */
-    if (result == 0 && forget->answer > 0) {
-        history_met(s, forget->before - 1);
+    if (result == 0 && known) {
         result = history_mark(s, err);
     }
     if (result < 0) {
@@ -205,27 +217,41 @@ static int in_transaction(struct sqlite_store *s, struct store_forget *forget)
     return history_commit(s, err);
 }
 
-int forget_erase(struct sqlite_store *s, struct store_forget *forget)
+/* All of the list or nothing. They are settled up to the last one; a list of which nothing was done is not settled, so
+ * that no commit in between says so of a forget that is still to be done. */
+static int erase(struct sqlite_store *s, struct store_forget *first, struct err *err)
 {
     struct db *db = &s->historian.db;
-    struct err *err = &forget->err;
+    int64_t settled = s->historian.settled;
+    for (const struct store_forget *forget = first; forget != NULL; forget = next_of(forget)) {
+        history_settle(s, forget->id);
+    }
     int result = history_full(s, true, err);
     if (result == 0) {
         result = db_pragma(db, "secure_delete", 1, err);
     }
     if (result == 0) {
-        result = in_transaction(s, forget);
+        result = in_transaction(s, first, err);
     }
     struct err off = {0};
     if (!db->lost && (db_pragma(db, "secure_delete", 0, &off) < 0 || history_full(s, false, &off) < 0)) {
         log_warn("could not go back to synchronous=NORMAL", "error=%s", log_quote_str(off.text));
     }
+    if (result < 0 && next_of(first) != NULL) {
+        s->historian.settled = settled;
+    }
     return result;
 }
 
-void forget_history(struct sqlite_store *s, struct store_forget *forget)
+int forget_erase(struct sqlite_store *s, struct store_forget *forget)
 {
-    int result = forget_erase(s, forget);
+    forget->message.next = NULL;
+    forget->err = (struct err){0};
+    return erase(s, forget, &forget->err); /* refused, it is settled too */
+}
+
+static void end(struct sqlite_store *s, struct store_forget *forget, int result)
+{
     if (result < 0) {
         log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
     } else if (forget->n_items == 0) {
@@ -239,4 +265,16 @@ void forget_history(struct sqlite_store *s, struct store_forget *forget)
     }
     stager_forget_ended(s, forget->key);
     forget->done(forget);
+}
+
+void forgets_history(struct sqlite_store *s, struct store_forget *first)
+{
+    struct err err = {0};
+    bool one = next_of(first) == NULL;
+    int result = one ? -1 : erase(s, first, &err);
+    for (struct store_forget *forget = first, *next; forget != NULL; forget = next) {
+        next = next_of(forget);
+        heartbeat_now(&s->historian.queue.heartbeat);
+        end(s, forget, result == 0 ? 0 : forget_erase(s, forget)); /* alone: it may be another one's failure */
+    }
 }

@@ -186,9 +186,10 @@ int seed_choose(struct sqlite_store *s, struct err *err);
 /* seal.c: 1 did something, 0 nothing is due */
 int seal_step(struct sqlite_store *s, struct err *err);
 
-/* forget.c: a forget's second half, durable before it is answered */
-void forget_history(struct sqlite_store *s, struct store_forget *forget);
-/* The same without an answer, at start; of items only their hashes are known. */
+/* forget.c: the second half of a list of forgets, durable before they are answered: all in one transaction, or, when
+ * that fails, each in its own. */
+void forgets_history(struct sqlite_store *s, struct store_forget *first);
+/* One alone, without an answer; at start, of items only their hashes are known. */
 int forget_erase(struct sqlite_store *s, struct store_forget *forget);
 
 /* bulk.c */

@@ -168,6 +168,18 @@ static void answer_calls(struct sqlite_store *s)
     }
 }
 
+/* Ends the list behind the last of the forgets that it begins with; returns the rest. */
+static struct store_message *take_forgets(struct store_message *first)
+{
+    struct store_message *last = first;
+    for (int n = 1; n < STAGER_FORGETS_MAX && last->next != NULL && last->next->kind == STORE_FORGET; n++) {
+        last = last->next;
+    }
+    struct store_message *rest = last->next;
+    last->next = NULL;
+    return rest;
+}
+
 /* Whether there was a call among them: then the slots must be looked at again before any is answered. */
 static bool take_messages(struct sqlite_store *s)
 {
@@ -178,7 +190,8 @@ static bool take_messages(struct sqlite_store *s)
         next = m->next;
         if (m->kind == STORE_FORGET) {
             heartbeat_now(&h->queue.heartbeat);
-            forget_history(s, (struct store_forget *)m);
+            next = take_forgets(m);
+            forgets_history(s, (struct store_forget *)m);
             continue;
         }
         if (m->kind == STORE_INTERNAL) {

@@ -9,7 +9,8 @@
  * A large user is not loaded but scanned. Their size is known before any of their data is read: the staged plays are
  * counted, and the length of a blob is at the head of its row, so that SQLite reads none of its pages for it.
  *
- * A reader never waits: its connection is read-only and of its own, and the slots' indexes are pinned, not locked.
+ * A reader never waits for another thread: its connection is read-only and of its own, and the slots' indexes are
+ * pinned, not locked. Nor for the disk, if it leaves what is cold (db/read_now.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,10 @@ int reader_open(struct store *base, struct store_reader **out, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     r->store = s;
+    r->now.may_wait = true;
+    read_now_begin(&r->now);
     int result = db_open(&r->db, s->folder, "history", s->vfs, DB_READ, err);
+    read_now_end();
     if (result < 0) {
         free(r);
         return result;
@@ -76,6 +80,12 @@ void reader_close(struct store_reader *r)
     free(r);
 }
 
+void reader_leave_cold(struct store_reader *r)
+{
+    r->leaves_cold = true;
+    GAUGE(r->store, cold_untold, r->now.unsupported);
+}
+
 /* Room for n entries of size bytes. */
 static int reserve(void **array, size_t *cap, size_t n, size_t size)
 {
@@ -107,7 +117,30 @@ static int too_large(struct err *err)
 static int begin(struct store_reader *r, struct err *err)
 {
     r->window_kept = r->window_kept && !r->db.lost;
+    if (r->leaves_cold) {
+        /* While somebody waits for the disk, it may be a frozen one, whose queue would fill up. */
+        r->now.may_wait = false;
+        r->now.look_first = atomic_load_explicit(&r->store->waiting_readers, memory_order_relaxed) > 0;
+        read_now_begin(&r->now);
+    } else {
+        atomic_fetch_add_explicit(&r->store->waiting_readers, 1, memory_order_relaxed);
+    }
     return db_begin_read(&r->db, err);
+}
+
+/* And ends here: returns the reading's own result. began: begin()'s. */
+static int end(struct store_reader *r, int began, int result, struct err *err)
+{
+    result = began < 0 ? began : db_end_read(&r->db, result, err);
+    if (!r->leaves_cold) {
+        atomic_fetch_sub_explicit(&r->store->waiting_readers, 1, memory_order_relaxed);
+        if (r->db.handle != NULL) {
+            sqlite3_db_release_memory(r->db.handle); /* such readers are many, and beside a disk a cache saves little */
+        }
+        return result;
+    }
+    read_now_end();
+    return r->now.missed ? err_set(err, ERR_COLD, "%s is not in memory as far as is needed", r->db.path) : result;
 }
 
 /* 1 when the user has rows in some slot. */
@@ -335,7 +368,7 @@ static void count_pages(struct store_reader *r)
     int hits = 0;
     int misses = 0;
     int highest;
-    if (++r->loads % LOADS_A_COUNT != 0) {
+    if (++r->loads % LOADS_A_COUNT != 0 || r->db.handle == NULL) {
         return;
     }
     sqlite3_db_status(r->db.handle, SQLITE_DBSTATUS_CACHE_HIT, &hits, &highest, 1);
@@ -361,10 +394,7 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     r->room = STORE_LARGE - (int64_t)r->out.n_plays * PLAY_WEIGHT;
 
     int result = begin(r, err);
-    if (result < 0) {
-        return result;
-    }
-    result = db_end_read(&r->db, load_history(r, key, user, first_month, view, err), err);
+    result = end(r, result, result < 0 ? result : load_history(r, key, user, first_month, view, err), err);
     count_pages(r);
     if (result < 0) {
         return result;
@@ -420,7 +450,7 @@ static int find_other(struct db *db, int64_t key, struct slice user, struct err 
 int reader_shared_key(struct store_reader *r, int64_t key, struct slice user, struct err *err)
 {
     int result = begin(r, err);
-    return result < 0 ? result : db_end_read(&r->db, find_other(&r->db, key, user, err), err);
+    return end(r, result, result < 0 ? result : find_other(&r->db, key, user, err), err);
 }
 
 /* A cursor of the sweep or the sealing as a share of the key space. */
@@ -460,5 +490,5 @@ static int list_months(struct db *db, struct store_month_info *out, int max, str
 int reader_months(struct store_reader *r, struct store_month_info *out, int max, struct err *err)
 {
     int result = begin(r, err);
-    return result < 0 ? result : db_end_read(&r->db, list_months(&r->db, out, max, err), err);
+    return end(r, result, result < 0 ? result : list_months(&r->db, out, max, err), err);
 }

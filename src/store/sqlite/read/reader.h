@@ -13,6 +13,7 @@
 #include "store/feed.h"
 #include "store/migration.h"
 #include "store/sqlite/db/db.h"
+#include "store/sqlite/db/read_now.h"
 #include "store/sqlite/index/staged.h"
 #include "store/store.h"
 
@@ -41,11 +42,14 @@ struct store_reader {
     bool window_kept;              /* and whether it is still to be used */
     const struct store_scan *scan; /* of the load under way; NULL: positions are kept, */
     int64_t room;                  /* and so many bytes of blobs may still be read */
+    bool leaves_cold;              /* reader_leave_cold() */
+    struct read_now now;
 };
 
 /* reader.c */
 int reader_open(struct store *base, struct store_reader **reader, struct err *err);
 void reader_close(struct store_reader *reader);
+void reader_leave_cold(struct store_reader *reader);
 int reader_load(struct store_reader *reader, struct store_load *question);
 int reader_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
                 const struct store_scan *scan, struct store_view *view, struct err *err);
@@ -58,6 +62,7 @@ int reader_migration(struct store_reader *reader, struct store_migration_walk *w
                      struct arena *arena, struct err *err);
 int reader_problems(struct store_reader *reader, struct store_problem *out, int max, struct arena *arena,
                     struct err *err);
+int reader_feed_mark(struct store_reader *reader, struct slice prefix, int64_t most, uint64_t *seq, struct err *err);
 int reader_feed(struct store_reader *reader, const char *consumer, uint64_t after, struct feed_event *out, int max,
                 struct arena *arena, struct err *err);
 

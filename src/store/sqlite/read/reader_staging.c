@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "store/sqlite/staging/feed.h"
 #include "store/sqlite/staging/staging.h"
@@ -161,4 +162,33 @@ int reader_feed(struct store_reader *r, const char *consumer, uint64_t after, st
         feed_was_read(r->store, consumer, after, out[0].recorded_ms);
     }
     return n;
+}
+
+static int find_mark(struct db *db, struct slice prefix, int64_t most, uint64_t *seq, struct err *err)
+{
+    char end[STORE_SOURCE_MAX];
+    if (prefix.len == 0 || prefix.len > sizeof end) {
+        return err_set(err, ERR_INVALID, "a source of %zu bytes, expected 1 to %zu", prefix.len, sizeof end);
+    }
+    memcpy(end, prefix.data, prefix.len);
+    end[prefix.len - 1]++; /* the first name behind all that begin like this */
+    sqlite3_stmt *stmt = db_stmt(db, SQL_FEED_MARK, err);
+    if (stmt != NULL) {
+        db_bind_id(stmt, 1, prefix);
+        db_bind_id(stmt, 2, slice_of(end, prefix.len));
+        sqlite3_bind_int64(stmt, 3, most);
+    }
+    int result = db_step(db, stmt, err);
+    if (result == 1) {
+        *seq = (uint64_t)sqlite3_column_int64(stmt, 0);
+        result = sqlite3_column_type(stmt, 0) != SQLITE_NULL;
+        sqlite3_reset(stmt);
+    }
+    return result;
+}
+
+int reader_feed_mark(struct store_reader *r, struct slice prefix, int64_t most, uint64_t *seq, struct err *err)
+{
+    int result = begin(r, err);
+    return result < 0 ? result : db_end_read(&r->staging, find_mark(&r->staging, prefix, most, seq, err), err);
 }

@@ -372,6 +372,24 @@ static void feed_done(struct store *base, const char *consumer, uint64_t seq, ui
     }
 }
 
+static void feed_pass(struct store *base, const char *consumer)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    struct feed *f = s->feed;
+    pthread_mutex_lock(&f->mutex);
+    const struct consumer *c = find(f, consumer);
+    uint64_t seq = f->last, n = 0, bytes = 0;
+    bool skips = c != NULL && c->lost_ms == 0 && c->gap == 0 && c->cursor < seq;
+    if (skips) {
+        n = c->events;
+        bytes = c->bytes;
+    }
+    pthread_mutex_unlock(&f->mutex);
+    if (skips) {
+        feed_done(base, consumer, seq, n, bytes);
+    }
+}
+
 static void feed_reset(struct store *base, struct feed_reset *reset)
 {
     reset->call.err = (struct err){0};
@@ -442,6 +460,8 @@ const struct store_feed_ops sqlite_feed_ops = {
     .listen = feed_listen,
     .read = reader_feed,
     .done = feed_done,
+    .pass = feed_pass,
+    .mark = reader_feed_mark,
     .reset = feed_reset,
     .enlist = feed_put_enlist,
     .last = feed_last,

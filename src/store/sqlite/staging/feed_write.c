@@ -116,10 +116,10 @@ int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, u
     if (!is_taken(s, id, forget->n_items == 0 ? 1 : forget->n_items, bytes)) {
         return 0;
     }
-    int64_t now = s->feed->now_ms;
-    int result = forget->n_items == 0 ? insert(s, id, FEED_FORGET, forget->user, NULL, now, err) : 0;
+    int64_t at = forget->at_ms; /* the tombstone's, which a replica then has as well */
+    int result = forget->n_items == 0 ? insert(s, id, FEED_FORGET, forget->user, NULL, at, err) : 0;
     for (size_t i = 0; i < forget->n_items && result == 0; i++) {
-        result = insert(s, id++, FEED_UNSEE, forget->user, &forget->items[i], now, err);
+        result = insert(s, id++, FEED_UNSEE, forget->user, &forget->items[i], at, err);
     }
     return result;
 }

@@ -1,4 +1,5 @@
-/* FORGET, the stager's half, in the order in which it came among the writes.
+/* FORGET, the stager's half, in the order in which it came among the writes. Forgets of different users that wait one
+ * behind the other share a commit, here and with the historian: none of them changes what another one answers.
  *
  * First what the answer says is found out (known? seen?), as a question does; nothing is changed
  * before a refusal. Then the rows are deleted from staging.db under secure_delete, committed with a tombstone
@@ -104,6 +105,23 @@ static int find_answer(struct sqlite_store *s, struct store_forget *forget)
     return result;
 }
 
+/* --- a group: forgets of different users, which share a commit --- */
+
+enum {
+    GROUP_ROWS = 64 * 1024, /* a group ends with the forget whose rows reach that */
+};
+
+struct forgotten {
+    struct store_forget *forget;
+    size_t ends[STORE_SLOTS_MAX]; /* in the stager's ids: where its rows of slot i end */
+    bool migrates;                /* a note of the user's migration ends with it */
+};
+
+struct forgets {
+    size_t n;
+    struct forgotten of[STAGER_FORGETS_MAX];
+};
+
 /* The rows of one slot, behind those of the slots before it. */
 static int find_rows(struct sqlite_store *s, const struct staged *index, const struct store_forget *forget)
 {
@@ -121,82 +139,111 @@ static int find_rows(struct sqlite_store *s, const struct staged *index, const s
     return found;
 }
 
-/* Collects the ids of all rows; those of slot i end at ends[i]. */
-static int find_all(struct sqlite_store *s, struct store_forget *forget, size_t ends[STORE_SLOTS_MAX])
+/* Collects the ids of all rows, behind those of the forgets before it. */
+static int find_all(struct sqlite_store *s, struct forgotten *f)
 {
-    s->stager.ids.n = 0;
+    struct store_forget *forget = f->forget;
+    size_t before = s->stager.ids.n;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         const struct staged *index = atomic_load(&s->slots[i].index);
         if (index != NULL && find_rows(s, index, forget) < 0) {
+            s->stager.ids.n = before;
             return err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
         }
-        ends[i] = s->stager.ids.n;
+        f->ends[i] = s->stager.ids.n;
     }
+    f->migrates = forget->n_items == 0 && migration_users_of(&s->base, forget->key) != MIGRATION_NONE;
     return 0;
 }
 
-/* Inside a transaction. The high-water mark goes with it, so that the ids of deleted rows are never used again. */
-static int delete_rows(struct sqlite_store *s, struct store_forget *forget, const size_t ends[STORE_SLOTS_MAX])
+/* from: where its ids begin. */
+static int delete_rows(struct sqlite_store *s, const struct forgotten *f, size_t from, struct err *err)
 {
     struct db *db = &s->stager.db;
-    const struct staged_ids *ids = &s->stager.ids;
-    int result = stager_undo(s, &forget->err);
-    size_t at = 0;
+    int result = 0;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
-        for (; at < ends[i] && result == 0; at++) {
-            sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_DELETE_ONE, i, &forget->err);
+        for (; from < f->ends[i] && result == 0; from++) {
+            sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_DELETE_ONE, i, err);
             if (stmt != NULL) {
-                sqlite3_bind_int64(stmt, 1, (int64_t)ids->at[at]);
+                sqlite3_bind_int64(stmt, 1, (int64_t)s->stager.ids.at[from]);
             }
-            result = db_run(db, stmt, &forget->err);
+            result = db_run(db, stmt, err);
         }
     }
-    return result < 0 ? result : db_meta_set_int(db, "high_water", (int64_t)s->stager.next_id - 1, &forget->err);
+    return result;
 }
 
-static void drop_rows(struct sqlite_store *s, const struct store_forget *forget, const size_t ends[STORE_SLOTS_MAX])
+static void drop_rows(struct sqlite_store *s, const struct forgotten *f, size_t from)
 {
-    size_t from = 0;
+    const struct store_forget *forget = f->forget;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         struct staged *index = atomic_load(&s->slots[i].index);
-        if (ends[i] > from && forget->n_items == 0) {
+        if (f->ends[i] > from && forget->n_items == 0) {
             staged_drop_user(index, forget->key, forget->user);
-        } else if (ends[i] > from) {
-            staged_drop_rows(index, forget->key, forget->user, s->stager.ids.at + from, ends[i] - from);
+        } else if (f->ends[i] > from) {
+            staged_drop_rows(index, forget->key, forget->user, s->stager.ids.at + from, f->ends[i] - from);
         }
-        from = ends[i];
+        from = f->ends[i];
     }
 }
 
-/* Deletes the rows from the file, durably, then from memory. Rows that a failed commit may have left are deleted too:
- * they could be the user's. */
-static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
+/* Its ids of the sequence, its rows, its tombstone, its event, the end of its note. */
+static int write_one(struct sqlite_store *s, const struct forgotten *f, size_t from, struct err *err)
 {
-    struct db *db = &s->stager.db;
-    size_t ends[STORE_SLOTS_MAX];
-    int result = find_all(s, forget, ends);
-    uint64_t from = s->stager.next_id, fed = feed_forget_ids(s, forget);
-    bool migration_state = forget->n_items == 0 && migration_users_of(&s->base, forget->key) != MIGRATION_NONE;
-    if (result < 0 || (result = db_begin(db, &forget->err)) < 0) {
-        return result;
-    }
-    forget->id = from;
+    struct store_forget *forget = f->forget;
+    uint64_t fed = feed_forget_ids(s, forget);
+    forget->id = forget->before = s->stager.next_id;
     s->stager.next_id += fed > 0 ? fed : 1;
-    result = delete_rows(s, forget, ends);
+    forget->seq = s->stager.next_id - 1;
+    int result = delete_rows(s, f, from, err);
     if (result == 0) {
-        result = forgets_write(s, forget, &forget->err);
+        result = forgets_write(s, forget, err);
     }
     if (result == 0 && fed > 0) {
-        result = feed_add_forget(s, forget, from, &forget->err);
+        result = feed_add_forget(s, forget, forget->id, err);
+    }
+    if (result == 0 && f->migrates) {
+        result = migration_users_end(s, forget->key, err);
+    }
+    return result;
+}
+
+/* Where the ids of the i-th begin. */
+static size_t begin_of(const struct forgets *g, size_t i)
+{
+    return i == 0 ? 0 : g->of[i - 1].ends[STORE_SLOTS_MAX - 1];
+}
+
+/* Inside a transaction. The high-water mark goes with it, so that the ids of deleted rows are never used again. Rows
+ * that a failed commit may have left are deleted too: they could be the users'. */
+static int write_all(struct sqlite_store *s, const struct forgets *g, struct err *err)
+{
+    int result = stager_undo(s, err);
+    for (size_t i = 0; i < g->n && result == 0; i++) {
+        result = write_one(s, &g->of[i], begin_of(g, i), err);
     }
     if (result == 0) {
-        result = feed_before_commit(s, &forget->err);
+        result = db_meta_set_int(&s->stager.db, "high_water", (int64_t)s->stager.next_id - 1, err);
     }
-    if (result == 0 && migration_state) {
-        result = migration_users_end(s, forget->key, &forget->err);
+    return result == 0 ? feed_before_commit(s, err) : result;
+}
+
+/* Deletes the rows from the file, durably, then from memory. */
+static int forget_rows(struct sqlite_store *s, const struct forgets *g, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    uint64_t from = s->stager.next_id;
+    size_t tombstones = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        tombstones += g->of[i].forget->n_items == 0 ? 1 : g->of[i].forget->n_items;
     }
+    int result = forgets_reserve(s, tombstones, err);
+    if (result < 0 || (result = db_begin(db, err)) < 0) {
+        return result;
+    }
+    result = write_all(s, g, err);
     if (result == 0) {
-        result = db_commit(db, &forget->err);
+        result = db_commit(db, err);
     } else {
         db_rollback(db);
     }
@@ -207,26 +254,30 @@ static int forget_rows(struct sqlite_store *s, struct store_forget *forget)
         return result;
     }
     s->stager.undo_from = 0;
-    forget->seq = s->stager.next_id - 1;
-    forgets_written(s, forget);
-    feed_committed(s, s->stager.next_id - 1);
-    if (migration_state) {
-        migration_users_ended(
-            s, forget->key); /* before the historian has the forget: what it merges later is passed over */
+    for (size_t i = 0; i < g->n; i++) {
+        forgets_written(s, g->of[i].forget);
     }
-    drop_rows(s, forget, ends);
+    feed_committed(s, s->stager.next_id - 1);
+    for (size_t i = 0; i < g->n; i++) {
+        const struct forgotten *f = &g->of[i];
+        if (f->migrates) {
+            /* Before the historian has the forget: what it merges later is passed over. */
+            migration_users_ended(s, f->forget->key);
+        }
+        drop_rows(s, f, begin_of(g, i));
+    }
     return 0;
 }
 
-static int forget_staged(struct sqlite_store *s, struct store_forget *forget)
+static int forget_staged(struct sqlite_store *s, const struct forgets *g, struct err *err)
 {
     struct db *db = &s->stager.db;
-    int result = db->lost ? db_reopen(db, &forget->err) : 0;
+    int result = db->lost ? db_reopen(db, err) : 0;
     if (result == 0) {
-        result = db_pragma(db, "secure_delete", 1, &forget->err);
+        result = db_pragma(db, "secure_delete", 1, err);
     }
     if (result == 0) {
-        result = forget_rows(s, forget);
+        result = forget_rows(s, g, err);
     }
     struct err off = {0};
     if (db->handle != NULL && !db->lost && db_pragma(db, "secure_delete", 0, &off) < 0) {
@@ -245,25 +296,66 @@ bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forg
     return atomic_load(counter_of(s, forget->key)) > 0;
 }
 
+void stager_forget_begun(struct sqlite_store *s, const struct store_forget *forget)
+{
+    atomic_fetch_add(counter_of(s, forget->key), 1);
+}
+
 void stager_forget_ended(struct sqlite_store *s, int64_t key)
 {
     atomic_fetch_sub(counter_of(s, key), 1);
     thread_queue_wake(&s->stager.queue);
 }
 
-void stager_forget(struct sqlite_store *s, struct store_forget *forget)
+static void refuse(struct sqlite_store *s, struct store_forget *forget)
 {
-    forget->err = (struct err){0};
-    forget->before = s->stager.next_id;
-    int64_t earlier;
-    store_now(&s->base, &forget->at_ms, &earlier);
-    forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
-    if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || forget_staged(s, forget) < 0) {
-        log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
-        answer(forget);
-        return;
+    log_warn("forget failed", "error=%s", log_quote_str(forget->err.text));
+    atomic_fetch_sub(counter_of(s, forget->key), 1);
+    answer(forget);
+}
+
+/* The historian finds all of the group in its queue, so that history's part shares a commit, too. */
+static void commit(struct sqlite_store *s, struct forgets *g)
+{
+    struct err err = {0};
+    int result = g->n == 0 ? 0 : forget_staged(s, g, &err);
+    struct store_message *first = NULL, **last = &first;
+    for (size_t i = 0; i < g->n; i++) {
+        struct store_forget *forget = g->of[i].forget;
+        if (result < 0) {
+            forget->err = err;
+            refuse(s, forget);
+        } else {
+            *last = &forget->message;
+            last = &forget->message.next;
+        }
     }
-    forget->message.kind = STORE_FORGET;
-    atomic_fetch_add(counter_of(s, forget->key), 1);
-    thread_queue_put(&s->historian.queue, &forget->message);
+    *last = NULL;
+    for (struct store_message *m = first, *next; m != NULL; m = next) {
+        next = m->next;
+        thread_queue_put(&s->historian.queue, m);
+    }
+    g->n = 0;
+    s->stager.ids.n = 0;
+}
+
+void stager_forgets(struct sqlite_store *s, struct store_message *first)
+{
+    struct forgets g = {.n = 0};
+    s->stager.ids.n = 0;
+    for (struct store_message *m = first, *next; m != NULL; m = next) {
+        next = m->next;
+        struct forgotten *f = &g.of[g.n];
+        struct store_forget *forget = f->forget = (struct store_forget *)m;
+        int64_t earlier;
+        forget->err = (struct err){0};
+        store_now(&s->base, &forget->at_ms, &earlier);
+        forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;
+        if (check_shared(s, forget) < 0 || find_answer(s, forget) < 0 || find_all(s, f) < 0) {
+            refuse(s, forget);
+        } else if (++g.n == STAGER_FORGETS_MAX || s->stager.ids.n >= GROUP_ROWS) {
+            commit(s, &g);
+        }
+    }
+    commit(s, &g);
 }

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/background.h"
 #include "base/calendar.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -116,10 +117,11 @@ void stager_undo_ended(struct sqlite_store *s, bool committed)
     }
 }
 
-/* A replica's own positions are its own. */
+/* A replica's own positions are its own, but those that say which of its primary's events these are: whoever followed
+ * that one goes on here by them. */
 static bool travels(struct slice source)
 {
-    static const char *const own[] = {"feed:", "merge:", "clone:", "promoted:"};
+    static const char *const own[] = {"merge:", "clone:", "promoted:"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         size_t n = strlen(own[i]);
         if (source.len >= n && memcmp(source.data, own[i], n) == 0) {
@@ -271,12 +273,26 @@ static void extend_wal(struct sqlite_store *s)
     }
 }
 
+/* As its senders are. */
+static void be_patient(struct stager *st, const struct store_message *first, const struct store_message *end)
+{
+    bool patient = true;
+    for (const struct store_message *m = first; m != end && patient; m = m->next) {
+        patient = ((const struct store_batch *)m)->patient;
+    }
+    if (patient != st->patient) {
+        st->patient = patient;
+        (void)background_slice(patient ? BACKGROUND_SLICE_LONG_MS : 0); /* refused: others wait a little longer */
+    }
+}
+
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end)
 {
     struct stager *st = &s->stager;
     if (first == end) {
         return;
     }
+    be_patient(st, first, end);
     struct err err = {0};
     uint64_t from = st->next_id;
     uint64_t id = from;

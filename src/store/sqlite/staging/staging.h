@@ -51,6 +51,7 @@ struct stager {
     _Atomic uint64_t n_held;
     uint64_t senders; /* senders under way, at the last commit: those in it and those who waited for the next */
     int64_t commit_us;
+    bool patient;                      /* nobody waits for what was handed in last, so it lets other threads go first */
     struct store_message *flush_calls; /* RING FLUSH that waits for the writes before it */
     struct ring_pressure pressure;
     enum ring_memory memory;
@@ -117,9 +118,11 @@ int stager_disk_room(struct sqlite_store *s, struct err *err);
 void blocked_describe(struct sqlite_store *s, char *out, size_t size);
 void blocked_by_reader(struct sqlite_store *s, char *out, size_t size); /* when the history WAL can't shrink */
 
-/* forget.c */
-void stager_forget(struct sqlite_store *s, struct store_forget *forget);
-/* Whether an earlier forget of the user (or of one who shares a counter with them) is still with the historian: its
+/* forget.c. A list of forgets, each of which was begun: none of them waits. */
+enum { STAGER_FORGETS_MAX = 64 }; /* of one commit */
+void stager_forgets(struct sqlite_store *s, struct store_message *first);
+void stager_forget_begun(struct sqlite_store *s, const struct store_forget *forget);
+/* Whether an earlier forget of the user (or of one who shares a counter with them) was begun and has not ended: its
  * effect must be seen by the next one's answer. */
 bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget);
 /* The historian has carried it out, or failed to. */
@@ -160,7 +163,8 @@ int positions_undo(struct sqlite_store *s, struct err *err);
 int forgets_open(struct sqlite_store *s, struct err *err);
 int forgets_read(struct tombstones *t, struct db *db, struct err *err); /* all of a file's */
 void forgets_close(struct sqlite_store *s);
-/* The stager's, inside the forget's transaction, and once that is durable. */
+/* The stager's: room in memory for so many tombstones; inside the forgets' transaction; and once that is durable. */
+int forgets_reserve(struct sqlite_store *s, size_t n, struct err *err);
 int forgets_write(struct sqlite_store *s, struct store_forget *forget, struct err *err);
 void forgets_written(struct sqlite_store *s, const struct store_forget *forget);
 /* There too: the tombstones of snapshots become ours, durably. Nothing is erased by them. */

@@ -39,13 +39,15 @@ static struct tombstone tombstone_of(const struct store_forget *forget, size_t i
     return (struct tombstone){forget->key, item, forget->at_ms, forget->id};
 }
 
+int forgets_reserve(struct sqlite_store *s, size_t n, struct err *err)
+{
+    return tombstones_reserve(s->tombstones, n) < 0 ? err_set(err, ERR_NOMEM, "out of memory while forgetting") : 0;
+}
+
 int forgets_write(struct sqlite_store *s, struct store_forget *forget, struct err *err)
 {
     struct db *db = &s->stager.db;
     int result = 0;
-    if (tombstones_reserve(s->tombstones, count_of(forget)) < 0) {
-        return err_set(err, ERR_NOMEM, "out of memory while forgetting");
-    }
     if (forget->n_items == 0) {
         sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONES_DELETE_USER, err);
         db_bind_key(stmt, forget->key);

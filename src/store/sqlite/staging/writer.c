@@ -102,6 +102,25 @@ static void consider_turn(struct sqlite_store *s)
     }
 }
 
+/* Those that are held one behind the other and need not wait for an earlier one; false: there is none. */
+static bool work_forgets(struct sqlite_store *s)
+{
+    struct stager *st = &s->stager;
+    struct store_message *first = NULL, **last = &first;
+    for (int n = 0; n < STAGER_FORGETS_MAX && st->held != NULL && st->held->kind == STORE_FORGET; n++) {
+        struct store_forget *forget = (struct store_forget *)st->held;
+        if (stager_forget_waits(s, forget)) {
+            break;
+        }
+        stager_forget_begun(s, forget);
+        *last = unhold(st);
+        last = &(*last)->next;
+    }
+    *last = NULL;
+    stager_forgets(s, first);
+    return first != NULL;
+}
+
 /* Writes what is held, in order, as far as memory and disk allow. */
 static void work_held(struct sqlite_store *s)
 {
@@ -132,10 +151,9 @@ static void work_held(struct sqlite_store *s)
         } else if (verdict > 0) {
             return;
         } else if (st->held != NULL && st->held->kind == STORE_FORGET) {
-            if (stager_forget_waits(s, (struct store_forget *)st->held)) {
+            if (!work_forgets(s)) {
                 return;
             }
-            stager_forget(s, (struct store_forget *)unhold(st));
         }
     }
 }

@@ -1,0 +1,88 @@
+#include "replica/cursor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "replica/change.h"
+#include "replica/clone_mark.h"
+#include "store/copy.h"
+#include "store/positions.h"
+
+enum { PAGE = 64, DIGITS = NODE_TEXT - 1 };
+
+/* "feed:NODE:RUN" */
+static bool read_source(struct slice source, struct feed_cursor *out)
+{
+    const size_t prefix = strlen(CLONE_FEED_PREFIX);
+    return source.len == prefix + DIGITS + 1 + DIGITS && memcmp(source.data, CLONE_FEED_PREFIX, prefix) == 0 &&
+           source.data[prefix + DIGITS] == ':' && change_read_id(slice_of(source.data + prefix, DIGITS), &out->node) &&
+           change_read_id(slice_of(source.data + prefix + DIGITS + 1, DIGITS), &out->run);
+}
+
+/* Positions behind `after`, as far as they begin like it; each() says whether to go on. */
+static int walk(struct store *store, struct store_reader *reader, struct slice prefix,
+                bool (*each)(void *arg, const struct feed_cursor *c), void *arg, struct err *err)
+{
+    struct store_position page[PAGE];
+    char last[STORE_SOURCE_MAX];
+    struct arena arena = {0};
+    struct slice after = prefix;
+    int n = PAGE;
+    bool more = store->copy != NULL;
+    while (more && n == PAGE) {
+        n = store->copy->positions(reader, &after, page, PAGE, &arena, err);
+        for (int i = 0; i < n && more; i++) {
+            struct feed_cursor c = {.seq = (uint64_t)page[i].next};
+            struct slice source = page[i].source;
+            more = source.len >= prefix.len && memcmp(source.data, prefix.data, prefix.len) == 0 &&
+                   (!read_source(source, &c) || each(arg, &c));
+        }
+        if (n == PAGE) {
+            memcpy(last, page[n - 1].source.data, page[n - 1].source.len);
+            after = slice_of(last, page[n - 1].source.len);
+        }
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+    return n < 0 ? n : 0;
+}
+
+struct found {
+    struct feed_cursor *out;
+    int n, max;
+};
+
+static bool note(void *arg, const struct feed_cursor *c)
+{
+    struct found *f = arg;
+    struct feed_cursor *last = f->n > 0 ? &f->out[f->n - 1] : NULL;
+    if (last != NULL && last->node == c->node) {
+        *last = c->seq >= last->seq ? *c : *last;
+        return true;
+    }
+    if (f->n == f->max) {
+        return false;
+    }
+    f->out[f->n++] = *c;
+    return true;
+}
+
+int cursor_find(struct store *store, struct store_reader *reader, uint64_t node, struct feed_cursor *out,
+                struct err *err)
+{
+    char prefix[CLONE_MARK_TEXT];
+    struct found f = {out, 0, 1};
+    int len = snprintf(prefix, sizeof prefix, CLONE_FEED_PREFIX "%016" PRIx64 ":", node);
+    int rc = walk(store, reader, slice_of(prefix, (size_t)len), note, &f, err);
+    return rc < 0 ? rc : f.n;
+}
+
+int cursor_list(struct store *store, struct store_reader *reader, struct feed_cursor out[CURSOR_NODES_MAX],
+                struct err *err)
+{
+    struct found f = {out, 0, CURSOR_NODES_MAX};
+    int rc = walk(store, reader, slice_str(CLONE_FEED_PREFIX), note, &f, err);
+    return rc < 0 ? rc : f.n;
+}

@@ -1,0 +1,148 @@
+"""Three nodes: when one of two replicas is promoted, the other goes on behind it, without being copied anew."""
+import json
+import shutil
+
+import pytest
+
+from conftest import run
+from partition import CUT
+from test_replica import level, make_follower, pair, say, status, until  # noqa: F401 (the fixture)
+
+
+@pytest.fixture
+def three(pair, make_server, folder):  # noqa: F811
+    """A primary and two replicas that know of each other."""
+
+    def make(**options):
+        first, second, wire = pair(**options)
+        data = folder / "third-data"
+        run("clone", f"127.0.0.1:{first.port}", "--data", data)
+        third = make_server(clock=None, **options)
+        assert third.stop() == 0
+        shutil.rmtree(third.data)
+        shutil.move(data, third.data)
+        third.options["replica_of"] = f"127.0.0.1:{first.port}"
+        third.start()
+        level(first, third)
+        # Who follows is said with a hello, and the second one's was before the third came.
+        assert second.stop() == 0
+        second.start()
+        level(first, second)
+        return first, second, third, wire
+
+    return make
+
+
+def node(server):
+    return status(server)["node"]
+
+
+def at(server):
+    return f"127.0.0.1:{server.port}"
+
+
+def promote(server, *options):
+    return json.loads(run("promote", "--data", server.data, "--json", *options).stdout)
+
+
+def play(server, user, n, first=0):
+    with server.client() as link:
+        for i in range(first, first + n):
+            assert link.command("PLAYED", user, f"v{i}") == 1
+
+
+def kept_for(server):
+    """The remote consumers of a server's feed, by node."""
+    return server.sqlite("staging.db", "SELECT name FROM feed_consumers ORDER BY name").split()
+
+
+def follows(server, leader):
+    until(lambda: (s := status(server))["follower"].get("node") == node(leader) and s["follower"]["state"] == b"in step",
+          lambda: (status(server), server.log()[-3000:]))
+
+
+def agree(*servers):
+    for other in servers[1:]:
+        run("replica", "--verify", "--from", at(servers[0]), "--to", at(other))
+
+
+def test_replicas_keep_what_they_have_for_each_other(three):
+    first, second, third, _ = three()
+    name = b"replica:" + node(third)
+    until(lambda: name.decode() in kept_for(second), lambda: (kept_for(second), second.log()[-2000:]))
+    assert b"replica:" + node(second) == kept_for(third)[0].encode()
+    assert status(second)["replicas"] == []  # nobody follows it
+
+
+def test_the_other_replica_goes_on_when_the_primary_is_gone(three):
+    first, second, third, _ = three()
+    play(first, "ann", 50)
+    say(first, "FORGET", "ann", "v3")
+    say(first, "DELIVERED", "ann", "d")
+    level(first, second)
+    level(first, third)
+    first.kill()
+    assert promote(second)["term"] == 2
+    follows(third, second)
+    assert "goes on behind another primary" in third.log()
+    play(second, "ann", 50, 50)
+    say(second, "FORGET", "ann", "v60")
+    level(second, third)
+    agree(second, third)
+    assert say(third, "UNSEEN", "ann", "v0", "v3", "v60", "v99", "x") == [b"v3", b"v60", b"x"]
+
+
+def test_one_that_lags_gets_what_it_lacks_from_the_new_primary(three):
+    first, second, third, _ = three()
+    play(first, "ann", 20)
+    level(first, third)
+    assert third.stop() == 0
+    play(first, "ann", 20, 20)
+    say(first, "FORGET", "ann", "v1")
+    level(first, second)
+    first.kill()
+    promote(second)
+    play(second, "ann", 20, 40)
+    third.options["replica_of"] = at(second)
+    third.start()
+    follows(third, second)
+    level(second, third)
+    agree(second, third)
+
+
+def test_roles_go_round(three):
+    first, second, third, _ = three()
+    play(first, "ann", 10)
+    assert promote(second)["lossless"]
+    follows(third, second)
+    assert first.stop() == 0
+    run("rejoin", at(second), "--data", first.data)
+    first.start()
+    follows(first, second)
+    play(second, "ann", 10, 10)
+    until(lambda: b"replica:" + node(first) in [k.encode() for k in kept_for(third)], lambda: kept_for(third))
+    level(second, third)
+    assert promote(third)["lossless"]
+    follows(first, third)
+    assert second.stop() == 0
+    run("rejoin", at(third), "--data", second.data)
+    second.start()
+    play(third, "ann", 10, 20)
+    for other in (first, second):
+        follows(other, third)
+        level(third, other)
+    agree(third, first, second)
+    assert say(first, "UNSEEN", "ann", *(f"v{i}" for i in range(31))) == [b"v30"]
+
+
+def test_one_that_has_more_than_the_promoted_one_is_refused(three):
+    first, second, third, wire = three()
+    level(first, second)
+    wire.set(CUT)
+    play(first, "ann", 5)
+    level(first, third)
+    first.kill()
+    promote(second, "--force")
+    until(lambda: "5 events" in third.log(), lambda: third.log()[-3000:])
+    assert status(third)["follower"]["state"] == b"refused"
+    assert say(third, "UNSEEN", "ann", "v0") == []  # nothing was thrown away

@@ -1,0 +1,343 @@
+/* What may come in the way of the consumer of Kafka: where a group begins, a store that stands still or is full, a
+ * client that is of no more use, letters that can't be written, offsets that are missing or come twice. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "kafka/dead_letters.h"
+#include "kafka/kafka.h"
+#include "kafka/start.h"
+#include "store/positions.h"
+#include "tests/lib/store_fixture.h"
+#include "tests/lib/world_fixture.h"
+#include "tests/unit/fake_kafka.h"
+
+enum { WAIT_S = 30, MANY = 40000 };
+
+#define LOCKED FAKE_KAFKA_LOCKED
+#define client fake_kafka
+
+static struct world world;
+static char folder[64];
+static struct kafka *kafka;
+
+/* The real one, and as much as a test has let pass: nobody waits ten seconds for a client that is opened anew. */
+static _Atomic int64_t let_pass_us;
+int64_t __real_clock_stopwatch_us(void);
+int64_t __wrap_clock_stopwatch_us(void);
+int64_t __wrap_clock_stopwatch_us(void)
+{
+    return __real_clock_stopwatch_us() + atomic_load(&let_pass_us);
+}
+
+static struct kafka_state look(void)
+{
+    struct kafka_state s;
+    kafka_look(kafka, &s, NULL, 0);
+    return s;
+}
+
+/* Until the condition holds; under the client's lock, with the consumer's state as s. */
+#define UNTIL(condition)                                                                                               \
+    for (int64_t until_us_ = __real_clock_stopwatch_us() + WAIT_S * INT64_C(1000000);;) {                              \
+        struct kafka_state s = look();                                                                                 \
+        bool holds_;                                                                                                   \
+        LOCKED(holds_ = (condition));                                                                                  \
+        if (holds_) {                                                                                                  \
+            break;                                                                                                     \
+        }                                                                                                              \
+        if (__real_clock_stopwatch_us() > until_us_) {                                                                 \
+            fail_msg("%s: %s, %llu messages, next %lld, told %lld, error %s, cause %s", #condition,                    \
+                     kafka_doing_name(s.doing), (unsigned long long)s.messages, (long long)client.next,                \
+                     (long long)client.stored, s.error, s.cause);                                                      \
+        }                                                                                                              \
+        usleep(500);                                                                                                   \
+    }
+
+static void begin(int64_t end)
+{
+    struct err err = {0};
+    fake_kafka_begin(end);
+    if (kafka_start_with(&fake_kafka_ops, &world.dedup, &kafka, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void finish(void)
+{
+    kafka_stop(kafka);
+    kafka_free(kafka);
+    kafka = NULL;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    world_fixture_init(&world, "kafka", START, folder);
+    start(&world);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    vfs_fault_heal();
+    finish();
+    fake_kafka_reset();
+    world_fixture_end(&world, folder);
+    return 0;
+}
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static int64_t position(void)
+{
+    int64_t next = -1;
+    world.store->positions->find(world.store, slice_str("kafka/test/plays/0"), &next);
+    return next;
+}
+
+static bool has(int64_t offset)
+{
+    char item[24];
+    snprintf(item, sizeof item, "i%lld", (long long)offset);
+    return is_seen(&world, "u", item);
+}
+
+/* All of a few, a part of many: each question reads the whole user. */
+static void check_has(int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i += 1 + (to - from) / 100) {
+        if (!has(i)) {
+            fail_msg("offset %lld is lost", (long long)i);
+        }
+    }
+}
+
+/* --- where a group begins of which nobody knows anything --- */
+
+static void begin_nowhere(const char *at, int64_t first, int64_t end)
+{
+    snprintf(world.cfg.kafka_start, sizeof world.cfg.kafka_start, "%s", at);
+    LOCKED(client.nowhere = true; client.first = first);
+    begin(end);
+}
+
+static void test_earliest(void **state)
+{
+    (void)state;
+    begin_nowhere("earliest", 12, 20);
+    UNTIL(client.stored == 20);
+    assert_int_equal(look().plays, 8);
+    assert_int_equal(look().errors, 0);
+}
+
+/* "latest" of the first start is kept: what comes while the service is down is read by the next one. */
+static void test_latest(void **state)
+{
+    (void)state;
+    begin_nowhere("latest", 0, 20);
+    UNTIL(client.stored == 20);
+    assert_int_equal(look().plays, 0);
+    assert_int_equal(position(), 20);
+    LOCKED(client.end = 22);
+    UNTIL(client.stored == 22);
+    finish();
+    begin(25);
+    UNTIL(client.stored == 25);
+    assert_int_equal(client.assigned_at, 22);
+    assert_false(has(19));
+    check_has(20, 25);
+}
+
+static void test_a_time(void **state)
+{
+    (void)state;
+    LOCKED(client.at_time = 17);
+    begin_nowhere("1795255100123", 0, 20);
+    UNTIL(client.stored == 20);
+    LOCKED(assert_int_equal(client.asked_ms, INT64_C(1795255100123)));
+    assert_int_equal(look().plays, 3);
+    assert_false(has(16));
+    check_has(17, 20);
+}
+
+/* --- the store stands still --- */
+
+/* One group is with the store and the other one is full: reading pauses, and polls go on. */
+static void test_a_store_that_does_not_answer(void **state)
+{
+    (void)state;
+    vfs_fault_add(&(struct vfs_rule){VFS_SYNC | VFS_WRITE, "staging", 1, false, VFS_HOLD});
+    begin(10 + 2 * MANY);
+    vfs_fault_wait_held();
+    UNTIL(s.doing == KAFKA_PAUSED && client.paused && client.polls_paused > 3);
+    assert_non_null(strstr(look().cause, "has not committed yet"));
+    LOCKED(assert_int_equal(client.stored, -1); assert_false(client.closed));
+    assert_int_equal(look().n_partitions, 1);
+    assert_int_equal(look().rebalances, 1);
+    vfs_fault_release();
+    UNTIL(client.stored == 10 + 2 * MANY && s.doing == KAFKA_READING);
+    assert_int_equal(position(), 10 + 2 * MANY);
+    assert_int_equal(look().plays, 2 * MANY);
+    assert_int_equal(look().rebalances, 1);
+    check_has(10, 10 + 2 * MANY);
+}
+
+/* Staging is full, since a flush does not end: writes wait, then they are refused, and the consumer keeps its member.
+ */
+static void test_staging_that_is_full(void **state)
+{
+    (void)state;
+    world.cfg.staging_memory = 1 << 20;
+    vfs_fault_add(&(struct vfs_rule){VFS_SYNC | VFS_WRITE, "history", 1, false, VFS_HOLD});
+    begin(10 + 4 * MANY);
+    UNTIL(s.doing == KAFKA_PAUSED && strstr(s.cause, "not committed yet") != NULL);
+    clock_test_advance(61 * 1000);
+    int raised = 0; /* the stager looks at the clock */
+    struct store_call tick = {.done = call_done, .owner = &raised};
+    world.store->ops->tick(world.store, &tick);
+    UNTIL(s.doing == KAFKA_PAUSED && strstr(s.cause, "staging memory (1 MiB) is full") != NULL);
+    int polls;
+    LOCKED(polls = client.polls_paused);
+    UNTIL(client.polls_paused > polls + 3);
+    LOCKED(assert_true(client.stored < 10 + 4 * MANY); assert_false(client.closed));
+    vfs_fault_release();
+    wait_flag(&raised);
+    UNTIL(client.stored == 10 + 4 * MANY && s.doing == KAFKA_READING);
+    assert_int_equal(look().plays, 4 * MANY);
+    assert_int_equal(look().rebalances, 1);
+    check_has(10, 10 + 4 * MANY);
+}
+
+/* --- a client of no more use --- */
+
+/* It is closed, and opened anew until that works; reading goes on from the folder's offset. */
+static void test_a_fatal_error(void **state)
+{
+    (void)state;
+    begin(20);
+    UNTIL(client.stored == 20);
+    LOCKED(client.refusals = 2; client.tell = FAKE_KAFKA_FATAL);
+    UNTIL(client.closed);
+    UNTIL(strstr(s.error, "fenced") != NULL && s.n_partitions == 0 && s.errors == 1);
+    LOCKED(client.end = 30);
+    for (int left = 1; left >= 0; left--) {
+        atomic_fetch_add(&let_pass_us, INT64_C(10500000));
+        UNTIL(client.refusals == left && strstr(s.error, "refused") != NULL);
+    }
+    LOCKED(assert_int_equal(client.opened, 1); client.tell = FAKE_KAFKA_ASSIGN);
+    atomic_fetch_add(&let_pass_us, INT64_C(10500000));
+    UNTIL(client.opened == 2 && client.stored == 30 && s.doing == KAFKA_READING);
+    LOCKED(assert_int_equal(client.assigned_at, 20));
+    assert_int_equal(look().errors, 3);
+    assert_int_equal(look().plays, 20);
+    check_has(10, 30);
+}
+
+/* What was with the store counts, what was not is read again, and an end in between is no trouble. */
+static void test_a_fatal_error_while_paused_and_the_end(void **state)
+{
+    (void)state;
+    vfs_fault_add(&(struct vfs_rule){VFS_WRITE | VFS_SYNC, "staging", 1, true, VFS_FULL});
+    begin(20);
+    UNTIL(s.doing == KAFKA_PAUSED);
+    LOCKED(client.tell = FAKE_KAFKA_FATAL);
+    UNTIL(client.closed);
+    LOCKED(assert_int_equal(client.stored, -1));
+    finish();
+    vfs_fault_heal();
+    begin(20);
+    UNTIL(client.stored == 20);
+    assert_int_equal(look().plays, 10);
+    check_has(10, 20);
+}
+
+/* --- letters --- */
+
+/* Plays, then a letter that can't be written, then plays: the offset stays before the letter. */
+static void test_a_letter_in_the_middle(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, folder);
+    LOCKED(client.poison_first = 25; client.poison_end = 26);
+    begin(20);
+    UNTIL(client.stored == 20);
+    assert_int_equal(mkdir(path, 0700), 0);
+    LOCKED(client.end = 40);
+    UNTIL(s.doing == KAFKA_PAUSED && client.polls_paused > 3);
+    assert_non_null(strstr(look().cause, "dead letter"));
+    LOCKED(assert_true(client.stored <= 25));
+    assert_true(position() <= 25);
+    finish(); /* nor does an end move it */
+    assert_true(position() <= 25);
+    LOCKED(assert_true(client.stored <= 25));
+    assert_int_equal(rmdir(path), 0);
+    begin(40);
+    UNTIL(client.stored == 40);
+    LOCKED(assert_true(client.assigned_at <= 25));
+    assert_int_equal(look().dead, 1);
+    assert_int_equal(look().dead_letters, 1);
+    check_has(10, 25);
+    assert_false(has(25));
+    check_has(26, 40);
+}
+
+/* --- offsets --- */
+
+/* Compaction took some: the next one that there is counts, also at the end of a group and across one. */
+static void test_a_gap(void **state)
+{
+    (void)state;
+    LOCKED(client.gap_first = 15; client.gap_end = 5000);
+    begin(5010);
+    UNTIL(client.stored == 5010);
+    assert_int_equal(look().messages, 15);
+    assert_int_equal(look().errors, 0);
+    assert_int_equal(position(), 5010);
+    check_has(10, 15);
+    check_has(5000, 5010);
+}
+
+/* What was taken comes once more, as after a new fetch: it counts once, and the offset never goes back. */
+static void test_out_of_order(void **state)
+{
+    (void)state;
+    LOCKED(client.twice = 29; client.twice_from = 12);
+    begin(40);
+    UNTIL(client.stored == 40);
+    assert_int_equal(look().messages, 30);
+    assert_int_equal(look().plays, 30);
+    assert_int_equal(position(), 40);
+    check_has(10, 40);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(test_earliest),
+        TEST(test_latest),
+        TEST(test_a_time),
+        TEST(test_a_store_that_does_not_answer),
+        TEST(test_staging_that_is_full),
+        TEST(test_a_fatal_error),
+        TEST(test_a_fatal_error_while_paused_and_the_end),
+        TEST(test_a_letter_in_the_middle),
+        TEST(test_a_gap),
+        TEST(test_out_of_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

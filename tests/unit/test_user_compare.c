@@ -1,0 +1,179 @@
+/* user_compare(): two users are the same if no answer could tell them apart, and what differs is named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "filter/filter.h"
+#include "store/codec/deliveries.h"
+#include "store/codec/user_compare.h"
+
+enum { SEED = 7, MONTH = 2026 * 12 + 10, ITEMS = 500 };
+
+static struct arena arena;
+static struct buf blobs[4];
+static int n_blobs;
+
+static int setup(void **state)
+{
+    (void)state;
+    n_blobs = 0;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    for (size_t i = 0; i < sizeof blobs / sizeof *blobs; i++) {
+        buf_free(&blobs[i]);
+    }
+    return 0;
+}
+
+static uint64_t hash_of(uint32_t i)
+{
+    return hash_id(SEED, slice_of((const char *)&i, sizeof i));
+}
+
+/* The items 0 .. n, in batches of that size. */
+static struct slice filled(uint32_t n, uint32_t batch)
+{
+    struct filter f = {.n_parts = 0};
+    struct buf *out = &blobs[n_blobs++];
+    for (uint32_t at = 0; at < n; at += batch) {
+        uint32_t positions[ITEMS], left = batch < n - at ? batch : n - at;
+        uint8_t tails[ITEMS];
+        for (uint32_t i = 0; i < left; i++) {
+            positions[i] = filter_position(hash_of(at + i), FILTER_LIVE_M);
+        }
+        uint32_t sorted = filter_sort(positions, left, NULL);
+        for (int again = 0; again <= 1; again++) {
+            for (uint32_t i = 0; i < left; i++) {
+                filter_set_tail(positions, tails, sorted, hash_of(at + i), again != 0);
+            }
+        }
+        assert_int_equal(filter_add_tails(&f, positions, tails, sorted, 200, 1000, &arena), 0);
+    }
+    assert_int_equal(filter_encode(&f, out), 0);
+    return buf_slice(out);
+}
+
+static struct slice delivered(const char *const *items, size_t n)
+{
+    struct delivered_codec codec = {0};
+    struct store_delivery list[4];
+    struct buf *out = &blobs[n_blobs++];
+    for (size_t i = 0; i < n; i++) {
+        struct slice item = slice_str(items[i]);
+        list[i] = (struct store_delivery){.id = n - i, .hash = hash_id(SEED, item), .item = item};
+    }
+    assert_int_equal(delivered_encode(&codec, list, n, out), 0);
+    delivered_codec_free(&codec);
+    return buf_slice(out);
+}
+
+static void expect(const struct user_snapshot *a, const struct user_snapshot *b, const char *why)
+{
+    char text[USER_COMPARE_TEXT];
+    struct err err = {0};
+    assert_int_equal(user_compare(a, b, SEED, text, &err), why == NULL);
+    assert_string_equal(text, why != NULL ? why : "");
+}
+
+static struct user_snapshot user(const struct snapshot_month *months, size_t n)
+{
+    return (struct user_snapshot){.user = slice_str("ann"), .months = months, .n_months = n};
+}
+
+static void the_same_items_in_other_batches_are_the_same(void **state)
+{
+    (void)state;
+    const struct snapshot_month x = {MONTH, filled(ITEMS, 7)}, y = {MONTH, filled(ITEMS, ITEMS)};
+    const struct user_snapshot a = user(&x, 1), b = user(&y, 1);
+    expect(&a, &b, NULL);
+    expect(NULL, NULL, NULL);
+}
+
+static void an_item_more_is_named_by_its_side(void **state)
+{
+    (void)state;
+    const struct snapshot_month x = {MONTH, filled(ITEMS, ITEMS)}, y = {MONTH, filled(ITEMS - 1, ITEMS)};
+    const struct user_snapshot a = user(&x, 1), b = user(&y, 1);
+    expect(&a, &b, "2026-11: 1 of 500 positions are only here");
+    expect(&b, &a, "2026-11: 1 of 500 positions are only there");
+    expect(NULL, &b, "2026-11: 499 of 499 positions are only there");
+}
+
+/* Un-seen on one side by an exception, on the other before its flush. */
+static void an_exception_is_as_good_as_no_item(void **state)
+{
+    (void)state;
+    const struct snapshot_month x = {MONTH, filled(ITEMS, ITEMS)}, y = {MONTH, filled(ITEMS - 1, ITEMS)};
+    const uint64_t last = hash_of(ITEMS - 1);
+    struct user_snapshot a = user(&x, 1), b = user(&y, 1), c = user(&x, 1);
+    a.exceptions = &last;
+    a.n_exceptions = 1;
+    expect(&a, &b, NULL);
+    expect(&a, &c, "2026-11: an item was un-seen only here");
+    expect(&c, &a, "2026-11: an item was un-seen only there");
+}
+
+static void damage_is_named_with_and_without_a_filter(void **state)
+{
+    (void)state;
+    const struct snapshot_month x = {MONTH, filled(ITEMS, ITEMS)};
+    const int month = MONTH, deliveries = 0;
+    struct user_snapshot a = user(&x, 1), b = user(&x, 1), c = user(NULL, 0), d = user(NULL, 0), e = user(NULL, 0);
+    a.damaged = c.damaged = &month;
+    d.damaged = &deliveries;
+    a.n_damaged = c.n_damaged = d.n_damaged = 1;
+    expect(&a, &b, "2026-11 can't be read here");
+    expect(&b, &a, "2026-11 can't be read there");
+    expect(&a, &a, NULL);
+    expect(&c, &e, "2026-11 can't be read here"); /* nothing is left of it on either side */
+    expect(NULL, &c, "2026-11 can't be read there");
+    expect(&d, &e, "deliveries can't be read here");
+}
+
+static void deliveries_are_compared_in_their_order(void **state)
+{
+    (void)state;
+    static const char *const first[] = {"x", "y"}, *const second[] = {"y", "x"}, *const third[] = {"x"};
+    struct user_snapshot a = user(NULL, 0), b = a, c = a;
+    a.deliveries = delivered(first, 2);
+    b.deliveries = delivered(second, 2);
+    c.deliveries = delivered(third, 1);
+    expect(&a, &a, NULL);
+    expect(&a, &b, "delivery 1 of 2 is another");
+    expect(&a, &c, "2 deliveries here, 1 there");
+    expect(NULL, &c, "0 deliveries here, 1 there");
+}
+
+static void a_blob_that_is_none_is_an_error(void **state)
+{
+    (void)state;
+    const struct snapshot_month x = {MONTH, slice_str("nonsense")};
+    const struct user_snapshot a = user(&x, 1);
+    char why[USER_COMPARE_TEXT];
+    struct err err = {0};
+    assert_int_equal(user_compare(&a, NULL, SEED, why, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "user ann"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_same_items_in_other_batches_are_the_same, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_item_more_is_named_by_its_side, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_exception_is_as_good_as_no_item, setup, teardown),
+        cmocka_unit_test_setup_teardown(damage_is_named_with_and_without_a_filter, setup, teardown),
+        cmocka_unit_test_setup_teardown(deliveries_are_compared_in_their_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_blob_that_is_none_is_an_error, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
