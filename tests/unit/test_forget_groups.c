@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "store/sqlite/state.h"
 #include "tests/lib/store_calls.h"
 
 enum { USERS = 150 };
@@ -277,7 +278,7 @@ static void test_killed_between_single_ones(void **state)
     ask_one(f, &plug);
     vfs_fault_wait_held(); /* the historian, so that a group waits for it */
     put_all(f, asked);
-    while (stats(f).tombstones < 1 + 10) {
+    while (thread_queue_length(&((struct sqlite_store *)f->store)->historian.queue) < 10) {
         usleep(1000);
     }
     rule(VFS_WRITE, "history.db-wal", 1, false, VFS_EIO);
