@@ -109,11 +109,19 @@ def test_a_session_that_is_destroyed_costs_the_lock_delay(make_server, agent):
     assert server.stop() == 0
 
 
+def stop(server):
+    """Each thread, when it returns: what is sent to the process from here on finds it stopped."""
+    server.process.send_signal(signal.SIGSTOP)
+    tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
+    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+        time.sleep(0.01)
+
+
 def test_who_stood_still_past_the_lock_takes_no_write(make_server, agent):
     server = primary(make_server, agent, "frozen")
     agent.until(lambda: refusal(server) is None)
     with server.client() as c:
-        server.process.send_signal(signal.SIGSTOP)
+        stop(server)
         try:
             c.send(b"PLAYED u late\r\n")
             agent.until(lambda: not agent.key(key_of("frozen"))[0])  # somebody else could have it
@@ -174,7 +182,7 @@ def test_the_replica_takes_over_when_the_primary_dies(make_server, agent, tmp_pa
 def test_nobody_takes_over_out_of_step(make_server, agent, tmp_path):
     """The primary had answered alone, and said so before: what it has may be nowhere else."""
     first, second = pair(make_server, agent, tmp_path, "apart", "1s")
-    second.process.send_signal(signal.SIGSTOP)
+    stop(second)
     assert refusal(first) is None  # alone, once Consul has it
     assert agent.key(key_of("apart"))[1]["in_step"] is False
     first.kill()
@@ -223,7 +231,7 @@ def test_of_three_one_takes_over_and_the_other_follows_it(make_server, agent, tm
 def test_lossy_takes_over_out_of_step(make_server, agent, tmp_path):
     """Who says so beforehand is up again, without what the primary alone had."""
     first, second = pair(make_server, agent, tmp_path, "lossy", "1s", "lossy")
-    second.process.send_signal(signal.SIGSTOP)
+    stop(second)
     assert refusal(first) is None  # alone: u's i is nowhere else
     first.kill()
     second.process.send_signal(signal.SIGCONT)
