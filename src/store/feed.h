@@ -118,6 +118,10 @@ struct store_feed_ops {
      * from after *cursor on. One that is known stays as it is, and *cursor is its own. done() once that is durable. */
     void (*enlist)(struct store *s, struct feed_enlist *enlist);
 
+    /* Whether who has all events up to `to` knows of every forget of this user, or of an item of theirs, that was
+     * answered before the call. Any thread, from memory: false where memory doesn't go back that far. */
+    bool (*covers)(struct store *s, int64_t key, uint64_t to);
+
     /* That of the newest event that consumers may read, or would, were there any: all up to it is durable. */
     uint64_t (*last)(struct store *s);
 

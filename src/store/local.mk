@@ -80,6 +80,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/pair.c \
 	src/store/sqlite/db/pair.h \
 	src/store/sqlite/read/reader.c \
+	src/store/sqlite/read/reader_recent.c \
 	src/store/sqlite/read/reader_staging.c \
 	src/store/sqlite/admin/losses.c \
 	src/store/sqlite/admin/repair.c \
@@ -98,6 +99,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/db/schema.h \
 	src/store/sqlite/history/seal.c \
 	src/store/sqlite/history/seed.c \
+	src/store/sqlite/staging/recent_forgets.c \
+	src/store/sqlite/staging/recent_forgets.h \
 	src/store/sqlite/staging/recover.c \
 	src/store/sqlite/staging/slots.c \
 	src/store/sqlite/staging/slot_rows.c \

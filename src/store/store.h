@@ -196,6 +196,9 @@ enum { STORE_LARGE = 128 * 1024 };
 
 enum { STORE_ERROR_TEXT = 320 };
 
+/* An fsync of a disk that others keep busy may take seconds. */
+enum { STORE_STALLED_MS = 10 * 1000 };
+
 /* What is believed of the wall clock (base/guard.h). */
 struct store_clock {
     int64_t wall_ms, believed_ms, newest_ms;
@@ -261,6 +264,12 @@ struct store_ops {
      * ERR_FULL; ERR_IO; ERR_NOMEM; ERR_CLOSED. */
     void (*import)(struct store *s, struct store_import *import);
 
+    /* What is in memory of a user, and no disk is needed for: a view of staged plays and deliveries, without months.
+     * *left: the newest event in the feed's order that is not in memory any more, or never was: flushed, imported, or
+     * of an earlier run. It is found out after the view. Answers at once, on any reader, also while that has a load
+     * under way elsewhere. 0, ERR_LARGE, ERR_NOMEM. NULL: the engine has no such memory. */
+    int (*recent)(struct store_reader *reader, struct store_load *load, uint64_t *left);
+
     void (*stats)(struct store *s, struct store_stats *out);
 
     /* Time by the guarded clock (base/guard.h): later = for stamping a play, earlier = for the window's beginning.
@@ -273,6 +282,9 @@ struct store_ops {
 
     /* 0; or ERR_BUSY, ERR_FULL, and why writes are refused now: no time, no memory, no room. */
     int (*refusal)(struct store *s, struct err *err);
+    /* 0; or ERR_LATE: writes that were handed in have been before the disk for STORE_STALLED_MS, and nobody can say
+     * when they will be answered. From memory. NULL: no write of the engine waits for a disk. */
+    int (*stalled)(struct store *s, struct err *err);
     void (*clock)(struct store *s, struct store_clock *out);
 
     /* done() once it is durable; ERR_INVALID when there is nothing to change, or not that way. */

@@ -409,6 +409,29 @@ static void test_clock_kept_at_a_new_month(void **state)
 
 /* --- tests: closing with work in hand --- */
 
+/* A commit that the disk doesn't end. */
+static void test_stalled(void **state)
+{
+    struct store_fixture *f = *state;
+    struct store_batch batch = {.done = batch_done};
+    struct err err = {0};
+    int done = 0;
+    batch.owner = &done;
+    add(&batch, STORE_PLAY, START, "u", "a");
+    rule(VFS_SYNC, "staging", 1, false, VFS_HOLD);
+    f->store->ops->record(f->store, &batch);
+    vfs_fault_wait_held();
+    assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
+    clock_test_advance(STORE_STALLED_MS);
+    assert_int_equal(f->store->ops->stalled(f->store, &err), ERR_LATE);
+    assert_non_null(strstr(err.text, "has not answered for 10 s"));
+    vfs_fault_release();
+    wait_flag(&done);
+    assert_int_equal(batch.err.code, 0);
+    assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
+    buf_free(&batch.bytes);
+}
+
 static void test_close_answers_everything(void **state)
 {
     struct store_fixture *f = *state;
@@ -460,6 +483,7 @@ int main(int argc, char **argv)
         TEST(test_sweep),
         TEST(test_clock_set_back),
         TEST(test_clock_kept_at_a_new_month),
+        TEST(test_stalled),
         TEST(test_close_answers_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,15 @@ static void store_tick(struct store *base, struct store_call *call)
     put_data(base, &call->message, STORE_CALL, WANTS_TICK);
 }
 
+static int store_stalled(struct store *base, struct err *err)
+{
+    int64_t since = atomic_load(&sqlite_store(base)->committing_since);
+    int64_t ms = since != 0 ? clock_mono_ms() - since : 0;
+    return ms < STORE_STALLED_MS ? 0
+                                 : err_set(err, ERR_LATE, "the disk of %s has not answered for %" PRId64 " s",
+                                           sqlite_store(base)->folder, ms / 1000);
+}
+
 static int store_refusal(struct store *base, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -253,12 +262,14 @@ static const struct store_ops sqlite_ops = {
     .reader_close = reader_close,
     .reader_leave_cold = reader_leave_cold,
     .load = reader_load,
+    .recent = reader_recent,
     .scan = reader_scan,
     .import = import_begin,
     .stats = store_stats,
     .now = store_now,
     .time_known = store_time_known,
     .refusal = store_refusal,
+    .stalled = store_stalled,
     .clock = store_clock,
     .clock_change = time_change,
     .seed = store_seed,

@@ -143,8 +143,7 @@ static int end(struct store_reader *r, int began, int result, struct err *err)
     return r->now.missed ? err_set(err, ERR_COLD, "%s is not in memory as far as is needed", r->db.path) : result;
 }
 
-/* 1 when the user has rows in some slot. */
-static int load_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err)
+int reader_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err)
 {
     struct sqlite_store *s = r->store;
     int known = 0;
@@ -386,7 +385,7 @@ static int load(struct store_reader *r, int64_t key, struct slice user, int firs
     r->scan = scan;
     r->out.plays_max = scan == NULL ? STORE_LARGE / PLAY_WEIGHT : 0;
 
-    int known = load_staged(r, key, user, first_month, err);
+    int known = reader_staged(r, key, user, first_month, err);
     if (known < 0) {
         return known;
     }

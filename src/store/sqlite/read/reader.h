@@ -57,6 +57,12 @@ int reader_months(struct store_reader *reader, struct store_month_info *out, int
 /* Whether the history knows another user with this key. 1, 0 or an error. */
 int reader_shared_key(struct store_reader *reader, int64_t key, struct slice user, struct err *err);
 
+/* Into r->out: 1 when the user has rows in some slot. */
+int reader_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err);
+
+/* reader_recent.c */
+int reader_recent(struct store_reader *reader, struct store_load *load, uint64_t *left);
+
 /* reader_staging.c: by the reader's second connection */
 int reader_migration(struct store_reader *reader, struct store_migration_walk *walk, struct slice *users, int max,
                      struct arena *arena, struct err *err);

@@ -132,6 +132,8 @@ static int read_feed(struct sqlite_store *s, struct err *err)
         s->stager.next_id = highest + 1;
     }
     f->newest = s->stager.next_id - 1;
+    store_raise_left(s, f->newest);
+    f->forgets.unknown = f->newest;
     return 0;
 }
 
@@ -142,12 +144,14 @@ int feed_open(struct sqlite_store *s, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     pthread_mutex_init(&s->feed->mutex, NULL);
+    recent_forgets_init(&s->feed->forgets);
     return read_feed(s, err);
 }
 
 void feed_close(struct sqlite_store *s)
 {
     if (s->feed != NULL) {
+        recent_forgets_free(&s->feed->forgets);
         pthread_mutex_destroy(&s->feed->mutex);
         free(s->feed);
         s->feed = NULL;
@@ -301,6 +305,11 @@ uint64_t feed_newest(struct sqlite_store *s)
     return atomic_load(&s->feed->newest);
 }
 
+void feed_forgot(struct sqlite_store *s, const struct store_forget *forget)
+{
+    recent_forgets_add(&s->feed->forgets, forget->key, forget->seq);
+}
+
 /* --- any thread --- */
 
 static int feed_listen(struct store *base, const struct feed_consumer *consumer, struct err *err)
@@ -416,6 +425,11 @@ static uint64_t feed_last(struct store *base)
     return feed_newest(sqlite_store(base));
 }
 
+static bool feed_covers(struct store *base, int64_t key, uint64_t to)
+{
+    return recent_forgets_cover(&sqlite_store(base)->feed->forgets, key, to);
+}
+
 static struct feed_state state_of(const struct consumer *c, const struct feed *f, const struct config *live,
                                   int64_t now)
 {
@@ -464,6 +478,7 @@ const struct store_feed_ops sqlite_feed_ops = {
     .mark = reader_feed_mark,
     .reset = feed_reset,
     .enlist = feed_put_enlist,
+    .covers = feed_covers,
     .last = feed_last,
     .states = feed_states,
 };

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "store/sqlite/staging/feed.h"
+#include "store/sqlite/staging/recent_forgets.h"
 #include "store/sqlite/state.h"
 
 enum {
@@ -55,6 +56,8 @@ struct feed {
     uint64_t pending; /* events that were done and not looked at for deletion since */
     uint64_t deleted; /* all up to it are gone from the front, or go now */
     int64_t held_ms;  /* monotonic: when what is held was looked at last */
+
+    struct recent_forgets forgets;
 
     _Atomic int n; /* consumers: 0 costs nothing */
     _Atomic uint64_t newest;

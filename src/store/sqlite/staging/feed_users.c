@@ -42,6 +42,7 @@ static int write_users(struct sqlite_store *s,
     }
     st->undo_from = 0;
     *last = id - 1;
+    store_raise_left(s, id - 1); /* before whoever imported is answered: it was never in memory */
     feed_committed(s, id - 1);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "filter/sieve.h"
@@ -256,6 +257,7 @@ static int forget_rows(struct sqlite_store *s, const struct forgets *g, struct e
     s->stager.undo_from = 0;
     for (size_t i = 0; i < g->n; i++) {
         forgets_written(s, g->of[i].forget);
+        feed_forgot(s, g->of[i].forget);
     }
     feed_committed(s, s->stager.next_id - 1);
     for (size_t i = 0; i < g->n; i++) {
@@ -318,7 +320,9 @@ static void refuse(struct sqlite_store *s, struct store_forget *forget)
 static void commit(struct sqlite_store *s, struct forgets *g)
 {
     struct err err = {0};
+    atomic_store(&s->committing_since, clock_mono_ms());
     int result = g->n == 0 ? 0 : forget_staged(s, g, &err);
+    atomic_store(&s->committing_since, 0);
     struct store_message *first = NULL, **last = &first;
     for (size_t i = 0; i < g->n; i++) {
         struct store_forget *forget = g->of[i].forget;
