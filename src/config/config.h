@@ -103,6 +103,7 @@ struct config {
     int64_t log_level;      /* enum log_level */
     int64_t slowlog_ms;
     int64_t question_timeout_ms; /* 0: none */
+    int64_t hedge_after_ms;      /* 0: auto */
 
     /* The Redis that users come from; section [legacy]. */
     char legacy_redis[CONFIG_TEXT];    /* addresses as config_next_redis() takes them; "" none */
@@ -162,6 +163,7 @@ struct config {
     int64_t replica_ack_timeout_ms;
     int64_t replica_max_age_ms; /* 0: none */
     int64_t replica_failover;   /* enum config_failover */
+    int64_t replica_hedge;      /* 0 no, 1 yes */
     int64_t feed_max;           /* bytes that may wait for a replica */
 
     int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
@@ -195,6 +197,7 @@ struct config_option {
     double min, max;          /* in the option's unit (bytes, ms, ...), where it has a range; of a text: its length */
     const char *const *words; /* CONFIG_ENUM: the choices, in the enum's order, NULL-ended */
     const char *default_text;
+    const char *zero; /* CONFIG_DURATION: a word that stands for 0, which is not in its range; NULL: none */
     const char *unit; /* said behind the range: "months", "" */
     enum config_change change;
     const char *on_change; /* what a change means for an existing folder */

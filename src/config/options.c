@@ -319,6 +319,19 @@ const struct config_option config_options[] = {
                 "plays, or the store is late. 0: it waits.",
     },
     {
+        .name = "hedge_after",
+        .type = CONFIG_DURATION,
+        FIELD(hedge_after_ms),
+        .min = 1,
+        .max = 10 * 1000,
+        .default_text = "auto",
+        .zero = "auto",
+        .change = CHANGE_LIVE,
+        .help =
+            "How long a question waits for the disk before it is put to the second tier as well, where there is one "
+            "(replica_hedge). auto: three times what 99 of 100 of the disk's answers take, from 2 to 50 ms.",
+    },
+    {
         .name = "slowlog_slower_than",
         .type = CONFIG_DURATION,
         FIELD(slowlog_ms),

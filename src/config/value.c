@@ -92,8 +92,9 @@ void config_range_text(const struct config_option *option, char *out, size_t out
             print_number(option, option->min, min, sizeof min);
             print_number(option, option->max, max, sizeof max);
         }
-        const char *unit = option->unit != NULL ? option->unit : "";
-        snprintf(out, out_size, "%s to %s%s%s", min, max, unit[0] != '\0' ? " " : "", unit);
+        const char *unit = option->unit != NULL ? option->unit : "", *zero = option->zero;
+        snprintf(out, out_size, "%s%s%s to %s%s%s", zero != NULL ? zero : "", zero != NULL ? ", or " : "", min, max,
+                 unit[0] != '\0' ? " " : "", unit);
     }
 }
 
@@ -336,6 +337,10 @@ int config_set(struct config *cfg, const char *name, const char *value, struct e
     case CONFIG_SIZE:
         return set_units(out, option, value, size_units, "a size such as 256MiB", err);
     case CONFIG_DURATION:
+        if (option->zero != NULL && strcmp(value, option->zero) == 0) {
+            *(int64_t *)out = 0;
+            return 0;
+        }
         return set_units(out, option, value, duration_units, "a time with its unit (ms, s, min, h, d)", err);
     case CONFIG_RATE:
         return set_rate(out, option, value, err);
@@ -378,7 +383,11 @@ void config_text(const struct config *cfg, const struct config_option *option, c
         print_units(*number, size_units, out, out_size);
         break;
     case CONFIG_DURATION:
-        print_units(*number, duration_units, out, out_size);
+        if (option->zero != NULL && *number == 0) {
+            snprintf(out, out_size, "%s", option->zero);
+        } else {
+            print_units(*number, duration_units, out, out_size);
+        }
         break;
     case CONFIG_RATE:
         for (int digits = 1; digits <= 17; digits++) { /* the shortest that reads back as the same */

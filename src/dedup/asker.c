@@ -285,6 +285,25 @@ void asker_deliver(struct asker *a)
     }
 }
 
+int asker_recent(struct asker *a, struct query *q, uint64_t *left, struct err *err)
+{
+    const struct store *store = a->dedup->store;
+    if (store->ops->recent == NULL) {
+        return store_lacks(store, "users in memory", err);
+    }
+    int rc;
+    struct store_reader *reader = take_reader(a, &rc, err);
+    if (reader == NULL) {
+        return rc < 0 ? rc : err_set(err, ERR_BUSY, "the store has %d questions already", ASKER_READERS);
+    }
+    struct store_load load = {
+        .key = hash_user_key(a->dedup->seed, q->user), .user = q->user, .first_month = dedup_first_month(a->dedup)};
+    rc = store->ops->recent(reader, &load, left);
+    rc = rc < 0 ? err_set(err, rc, "%s", load.err.text) : answer_from_view(a, &load.view, q, err);
+    a->idle[a->n_idle++] = reader;
+    return rc;
+}
+
 /* --- asking, and waiting --- */
 
 /* False: it was stopped before. */

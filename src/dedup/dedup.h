@@ -28,6 +28,7 @@ struct kafka;
 struct replica;
 struct role;
 struct registry;
+struct tier;
 struct lease;
 struct mirror;
 struct sessions;
@@ -47,6 +48,7 @@ struct dedup {
     struct kafka *kafka;               /* src/kafka/; NULL when no brokers are configured */
     struct role *role;                 /* dedup/role.h; NULL: this node takes writes */
     struct replica *replica;           /* src/replica/; NULL where the store keeps no feed */
+    struct tier *tier;                 /* dedup/tier.h; NULL: there is no second one */
 };
 
 void dedup_init(struct dedup *d, struct store *store, const struct config *cfg);
@@ -178,6 +180,12 @@ void asker_drop(struct asker *a, struct asker_load *load);
  * calls asker_deliver(), which tells who waits for them. Before the first question. */
 void asker_on_answers(struct asker *a, void (*wake)(void *arg), void *arg);
 void asker_deliver(struct asker *a);
+
+/* What memory here says of a QUERY_FILTER, without the disk: staged plays and deliveries alone are seen. *left: the
+ * newest event, in the feed's order, that is in memory no more; it is up to another tier to know what came up to then
+ * (dedup/tier.h). Returns 0; ERR_ABSENT: the store keeps no such memory; ERR_LARGE, ERR_NOMEM, ERR_BUSY. Never waits.
+ */
+int asker_recent(struct asker *a, struct query *q, uint64_t *left, struct err *err);
 
 /* What an answer about n candidates is expected to cost of error_rate, in millionths of a candidate; and whether the
  * user's window costs more than error_rate. Sealed months are cut to meet it exactly, so a sum may round to a little

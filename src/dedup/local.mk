@@ -13,4 +13,8 @@ libunseen_a_SOURCES += \
 	src/dedup/session_shard.c \
 	src/dedup/session_shard.h \
 	src/dedup/sessions.c \
-	src/dedup/sessions.h
+	src/dedup/sessions.h \
+	src/dedup/tier.c \
+	src/dedup/tier.h \
+	src/dedup/tier_pool.c \
+	src/dedup/tier_pool.h

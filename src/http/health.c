@@ -6,6 +6,11 @@
 #include "http/json.h"
 #include "service/health.h"
 
+static const char *said(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
+}
+
 static enum http_outcome stuck(struct http_request *rq, const struct health *health)
 {
     return http_problem(rq, 503, "stuck", "%s", health->cause);
@@ -18,7 +23,7 @@ enum http_outcome get_healthz(struct http_request *rq)
     if (!health.alive) {
         return stuck(rq, &health);
     }
-    json_write(&rq->out, json_pack("{s:b}", "alive", 1));
+    json_write(&rq->out, json_pack("{s:b, s:s*}", "alive", 1, "degraded", said(health.degraded)));
     return HTTP_DONE;
 }
 
@@ -59,7 +64,7 @@ enum http_outcome get_readyz(struct http_request *rq)
         return http_problem(rq, role == ERR_STALE ? 503 : 400, role == ERR_STALE ? "other-role" : "bad-request", "%s",
                             wrong.text);
     }
-    const char *clock = health.clock[0] != '\0' ? health.clock : NULL;
-    json_write(&rq->out, json_pack("{s:b, s:s*}", "ready", 1, "clock", clock));
+    json_write(&rq->out, json_pack("{s:b, s:s*, s:s*}", "ready", 1, "clock", said(health.clock), "degraded",
+                                   said(health.degraded)));
     return HTTP_DONE;
 }

@@ -397,6 +397,9 @@ static void add_store(struct buf *out, const struct metrics *m)
     lease_figures_each(m->lease, add_figure, out);
     add_feed(out, m);
     read_through_figures_each(m->read_through, add_figure, out);
+    if (m->hedge != NULL) {
+        hedge_figures_each(m->hedge, m->dedup->tier, add_figure, out);
+    }
     add_kafka(out, m);
     if (m->sessions != NULL) {
         sessions_stats_each(m->sessions, add_figure, out);

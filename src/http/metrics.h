@@ -12,6 +12,7 @@
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
 #include "legacy/read_through.h"
+#include "service/hedge.h"
 #include "service/service.h"
 #include "store/admin.h"
 #include "store/feed.h"
@@ -76,6 +77,7 @@ struct metrics {
     struct feed_state consumers[FEED_CONSUMERS_MAX];
     int n_consumers;
     struct read_through *read_through;
+    struct hedge *hedge;
     struct kafka_state kafka;
     struct kafka_partition *partitions; /* the caller's; at most KAFKA_PARTITIONS_SHOWN */
     size_t n_partitions;

@@ -149,6 +149,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->lease = rq->dedup->lease;
     m->n_consumers = feed_look(store, m->consumers);
     m->read_through = rq->dedup->read_through;
+    m->hedge = &rq->pool->service->hedge;
     m->sessions = rq->dedup->sessions;
     gather_kafka(m, rq);
     m->n_months = store->admin != NULL ? asker_months(rq->asker, m->months, METRICS_MONTHS, err) : 0;

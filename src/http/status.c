@@ -59,6 +59,7 @@ static json_t *figures(const struct http_request *rq)
         replica_figures_each(rq->dedup, add_figure, all);
         lease_figures_each(rq->dedup->lease, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
+        hedge_figures_each(&rq->pool->service->hedge, rq->dedup->tier, add_figure, all);
         struct kafka_state kafka;
         kafka_look(rq->dedup->kafka, &kafka, NULL, 0);
         kafka_figures_each(&kafka, add_figure, all);
@@ -294,13 +295,13 @@ enum http_outcome get_status(struct http_request *rq)
     json_write(
         &rq->out,
         json_pack(
-            "{s:s, s:I, s:I, s:b, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
             "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
-            (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause, "clients",
-            (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed), "max_clients",
-            (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now), "error_budget",
-            error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures", figures(rq), "migration",
-            migration(rq), "mirror", mirror(rq), "feed", feed(rq), "replication", replication(rq), "kafka", kafka(rq),
-            "tls_certificate_expires", certificate(rq), "warnings", warnings()));
+            (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause, "degraded",
+            health.degraded, "clients", (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
+            "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
+            "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures", figures(rq),
+            "migration", migration(rq), "mirror", mirror(rq), "feed", feed(rq), "replication", replication(rq), "kafka",
+            kafka(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings()));
     return HTTP_DONE;
 }

@@ -29,5 +29,7 @@ libunseen_a_SOURCES += \
 	src/replica/pages.h \
 	src/replica/replica.c \
 	src/replica/replica.h \
+	src/replica/second.c \
+	src/replica/second.h \
 	src/replica/siblings.c \
 	src/replica/siblings.h

@@ -9,6 +9,7 @@
 #include "replica/feeder.h"
 #include "replica/follower.h"
 #include "replica/pages.h"
+#include "replica/second.h"
 
 static int start(struct replica *r, struct err *err)
 {
@@ -19,7 +20,8 @@ static int start(struct replica *r, struct err *err)
     }
     int rc = ack_start(r->ack, err);
     if (rc < 0 || (rc = feeder_start(r, &r->feeder, err)) < 0 || (rc = changer_start(r, &r->changer, err)) < 0 ||
-        (rc = pages_start(r, &r->pages, err)) < 0) {
+        (rc = pages_start(r, &r->pages, err)) < 0 ||
+        (r->cfg->replica_hedge && (rc = second_start(r, &r->second, err)) < 0)) {
         return rc;
     }
     role_look(r->dedup->role, &now);
@@ -57,6 +59,7 @@ int replica_start(const struct dedup *dedup, const char *listens, struct replica
 void replica_stop(struct replica *r)
 {
     if (r != NULL) {
+        second_stop(r->second);
         changer_stop(r->changer);
         follower_stop(r->follower);
         feeder_stop(r->feeder);
@@ -70,6 +73,7 @@ void replica_stop(struct replica *r)
 void replica_free(struct replica *r)
 {
     if (r != NULL) {
+        second_free(r->second);
         changer_free(r->changer);
         follower_free(r->follower);
         feeder_free(r->feeder);

@@ -5,6 +5,7 @@
  *   follower.h the replica's half: a thread that fetches and applies
  *   dedup/role.h who this node is: primary, replica or fenced, its term, and what follows from it
  *   change.h   promotions, and what they end: a thread that waits for disks and other nodes
+ *   second.h   a replica as this primary's second tier
  *   pages.h    pages of this folder, for a clone
  *   event.h    events on the wire
  *
@@ -50,6 +51,7 @@ struct replica {
     struct changer *changer;   /* change.h */
     struct pages *pages;       /* pages.h */
     struct follower *follower; /* NULL: this node follows nobody */
+    struct second *second;     /* second.h; NULL: replica_hedge = no */
 };
 
 /* listens: where this node's RESP listens, in case replica_address is not set; "" nowhere. *replica is NULL where the

@@ -65,8 +65,9 @@ struct resp_client {
     bool too_deep;        /* ready, because too much is pending; not for the sake of order */
     struct request *late; /* the command's; */
     write_fn *late_write; /* what writes its outcome, */
-    size_t late_items;    /* and where its items begin, and its session is, among the arguments */
-    size_t late_session;
+    size_t late_items;    /* and where its items begin, its user and its session are, among the arguments */
+    size_t late_user, late_session;
+    uint64_t ask_to; /* of REPLICA ASK: the primary's event that this node has, as of before the question */
     unsigned pending;
     size_t pending_bytes;
 

@@ -87,6 +87,7 @@ command_fn cmd_legacy_mirror;                               /* cmd_mirror.c */
 command_fn cmd_info;                                        /* info.c */
 command_fn cmd_replica_meet, cmd_replica_merge, cmd_replica_promote, cmd_replica_status,
     cmd_replica_stepdown;                                                                      /* cmd_replica_role.c */
+command_fn cmd_replica_ask;                                                                    /* cmd_replica_ask.c */
 command_fn cmd_replica_dismiss, cmd_replica_enlist, cmd_replica_fetch, cmd_replica_hello;      /* cmd_replica.c */
 command_fn cmd_replica_positions, cmd_replica_tombstones, cmd_replica_user, cmd_replica_users; /* cmd_replica_copy.c */
 enum { FETCH_REPLY_KIB = 256 + 8, PAGE_REPLY_KIB = 4 * 1024 };

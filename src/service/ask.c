@@ -11,25 +11,11 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "service/impl.h"
+#include "service/question.h"
 
 _Static_assert((int)REQUEST_QUESTION == QUERY_FILTER && (int)REQUEST_WHY == QUERY_WHY &&
                    (int)REQUEST_HISTORY == QUERY_HISTORY,
                "kinds of questions");
-
-struct question {
-    struct late late;
-    struct query query; /* asks with copies of what another thread needs */
-    int code;           /* of its answer */
-    struct history history;
-    struct asker_load *load; /* the store is to answer; NULL: no */
-    struct offload_job job;
-    struct read_through_question read_through;
-    bool wants;       /* the old Redis is still to be asked, about query.elsewhere */
-    bool was_through; /* it was */
-    uint8_t *seen;
-    const char *limit, *cause; /* of what is overdue */
-};
 
 /* --- late --- */
 
@@ -75,7 +61,7 @@ static bool lane_for(int code, enum offload_lane_name *lane)
 
 static void on_offload(struct loop_message *message, void *owner);
 
-static void go_aside(struct service_loop *l, struct question *q, enum offload_lane_name lane)
+static void put(struct service_loop *l, struct question *q, enum offload_lane_name lane)
 {
     q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside, lane};
     q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping"); /* unless the thread asks */
@@ -83,15 +69,43 @@ static void go_aside(struct service_loop *l, struct question *q, enum offload_la
     offload_put(&l->worker->pool->service->offload, &q->job);
 }
 
-/* A large user who is cold as well goes from one lane to the other, if somebody still waits for that. */
+void question_ask_disk(struct service_loop *l, struct question *q)
+{
+    put(l, q, OFFLOAD_COLD);
+}
+
+static void go_aside(struct service_loop *l, struct question *q, enum offload_lane_name lane)
+{
+    if (lane == OFFLOAD_LARGE) {
+        q->hedge.may = false; /* it takes long here and there */
+        question_hedge_drop(l, q);
+    }
+    if (question_hedge_begin(l, q)) {
+        put(l, q, lane);
+    }
+}
+
+/* Whoever had the question is through with it, and somebody waits. */
+static void answered(struct service_loop *l, struct question *q)
+{
+    enum offload_lane_name lane;
+    if (lane_for(q->code, &lane)) {
+        go_aside(l, q, lane);
+    } else if (question_hedge_answered(l, q)) {
+        late_arrived(&q->late);
+    }
+}
+
+/* A large user who is cold as well goes from one lane to the other. */
 static void on_offload(struct loop_message *message, void *owner)
 {
     struct question *q = (struct question *)((char *)message - offsetof(struct question, job.message));
-    enum offload_lane_name lane;
-    if (lane_for(q->code, &lane) && !q->late.ended && !q->late.overdue) {
-        go_aside(((struct worker *)owner)->service, q, lane);
-    } else {
+    struct service_loop *l = ((struct worker *)owner)->service;
+    if (q->late.ended || q->late.told) {
+        question_hedge_noted(l, q, true);
         late_arrived(&q->late);
+    } else {
+        answered(l, q);
     }
 }
 
@@ -102,19 +116,19 @@ static void on_load(void *owner)
     struct service_loop *l = q->late.loop;
     q->code = asker_end(l->asker, q->load, &q->query, &q->late.err);
     q->load = NULL;
-    enum offload_lane_name lane;
-    if (lane_for(q->code, &lane)) {
-        go_aside(l, q, lane);
-    } else {
-        keep_months(q);
-        late_arrived(&q->late);
-    }
+    keep_months(q);
+    answered(l, q);
 }
 
 /* Where it waits for the store, or for its turn on an offload thread. */
 static bool take_back(struct late *late)
 {
     struct question *q = (struct question *)late;
+    question_hedge_drop(late->loop, q);
+    if (q->hedge.may && !q->hedge.disk) {
+        q->cause = "the second tier is late";
+        return true;
+    }
     if (q->load != NULL) {
         asker_drop(late->loop->asker, q->load);
         q->load = NULL;
@@ -143,11 +157,12 @@ static size_t deliver_size(const struct request *rq)
 }
 
 /* With what it delivers, which is recorded without asking again. */
-static size_t question_size(const struct request *rq)
+static size_t question_size(const struct service_loop *l, const struct request *rq)
 {
+    size_t bitmaps = l->tier != NULL ? 5 : 3;
     size_t places = rq->kind == REQUEST_WHY ? (1 + PLACES_MAX) * sizeof(struct place) : 0;
-    return sizeof(struct question) + ASKER_LOAD_BYTES + places + rq->n * sizeof(uint64_t) + 3 * bitmap_size(rq->n) +
-           rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
+    return sizeof(struct question) + ASKER_LOAD_BYTES + places + rq->n * sizeof(uint64_t) +
+           bitmaps * bitmap_size(rq->n) + rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
 }
 
 /* The request's own, or that of question_timeout, whichever is earlier. 0: none. */
@@ -162,14 +177,15 @@ static int64_t deadline_of(const struct service_loop *l, const struct request *r
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
 {
-    struct question *q = late_new(l, c, rq, question_size(rq), state);
+    struct question *q = late_new(l, c, rq, question_size(l, rq), state);
     if (q == NULL) {
         return NULL;
     }
     size_t bits = bitmap_size(rq->n);
     struct place *places = (struct place *)(q + 1);
     uint64_t *hashes = (uint64_t *)(places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
-    uint8_t *unseen = (uint8_t *)(hashes + rq->n), *user = unseen + 3 * bits;
+    uint8_t *unseen = (uint8_t *)(hashes + rq->n);
+    uint8_t *user = unseen + (l->tier != NULL ? 5 : 3) * bits;
     q->late.go_on = go_on;
     q->late.free = free_question;
     q->late.take_back = take_back;
@@ -187,6 +203,9 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
                               .elsewhere = wants ? unseen + bits : NULL};
     memcpy(user, rq->user.data, rq->user.len);
     memcpy(hashes, l->hashes, rq->n * sizeof *hashes);
+    if (l->tier != NULL) {
+        question_hedge_init(q, unseen + 3 * bits, unseen + 4 * bits);
+    }
     return q;
 }
 
@@ -286,6 +305,7 @@ static enum request_state finish(struct service_loop *l, struct conn *c, struct 
         a->n_unseen -= session_set_hide(&l->blocked, rq->items, a->hashes, rq->n, a->unseen);
     }
     rq->unseen = a->unseen;
+    rq->error = a->error;
     rq->n_unseen = rq->n_answer = a->n_unseen;
     if (rq->has_limit && (uint64_t)rq->limit < rq->n_unseen) {
         rq->n_answer = (size_t)rq->limit;
@@ -302,6 +322,10 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
         struct err err = {0};
         err_set(&err, ERR_LATE, "not answered within %s: %s", q->limit, q->cause);
         return request_fail(l, rq, &err);
+    }
+    if (q->hedge.won) {
+        struct err err = {0}; /* late->err may be an offload thread's still */
+        return finish(l, late->conn, rq, &q->hedge.answer, 0, &err);
     }
     if (ask_through(l, q, rq->items)) {
         return late_leave(late, rq);
@@ -331,18 +355,36 @@ static enum request_state leave(struct service_loop *l, struct conn *c, struct r
         return state;
     }
     q->load = load;
+    state = late_leave(&q->late, rq);
     if (load != NULL) {
         asker_on_done(load, on_load, q);
+        question_hedge_begin(l, q);
+        q->hedge.disk = true; /* it is at it already */
     } else {
         go_aside(l, q, lane);
     }
-    return late_leave(&q->late, rq);
+    return state;
+}
+
+static int hash_items(struct service_loop *l, const struct request *rq, struct err *err)
+{
+    if (rq->hashed) {
+        const uint8_t *at = (const uint8_t *)rq->items[0].data;
+        for (size_t i = 0; i < rq->n; i++, at += 8) {
+            l->hashes[i] = 0;
+            for (int b = 7; b >= 0; b--) {
+                l->hashes[i] = l->hashes[i] << 8 | at[b];
+            }
+        }
+        return 0;
+    }
+    return dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, err);
 }
 
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err = {0};
-    if (dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, &err) < 0) {
+    if (hash_items(l, rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     if (rq->deliver && !may_deliver(l, c, rq)) {
@@ -350,8 +392,8 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     }
     enum request_state state;
     struct question *q = NULL;
-    bool wants =
-        rq->kind != REQUEST_HISTORY && read_through_wants(l->read_through, rq->user); /* before anything is looked up */
+    bool wants = rq->kind != REQUEST_HISTORY && !rq->hashed &&
+                 read_through_wants(l->read_through, rq->user); /* before anything is looked up */
     if (wants && (q = question_new(l, c, rq, true, &state)) == NULL) {
         return state;
     }
@@ -368,6 +410,16 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     enum offload_lane_name lane;
     if (lane_for(code, &lane) || code == STORE_LATER) {
         return leave(l, c, rq, q, load, lane);
+    }
+    if (q == NULL && l->tier != NULL && (code == ERR_CORRUPT || code == ERR_IO) && rq->kind == REQUEST_QUESTION) {
+        if ((q = question_new(l, c, rq, false, &state)) == NULL) {
+            return state;
+        }
+        q->late.err = err;
+        q->code = code;
+        if (!question_hedge_answered(l, q)) {
+            return late_leave(&q->late, rq);
+        }
     }
     if (q != NULL) {
         rq->late = &q->late.rq;

@@ -62,6 +62,9 @@ enum request_state request_forget(struct service_loop *l, struct conn *c, struct
     if (dedup_check_items(rq->items, rq->n, &err) < 0) {
         return request_fail(l, rq, &err);
     }
+    if (l->recorder.stalled.code < 0) {
+        return request_fail(l, rq, &l->recorder.stalled);
+    }
     size_t size = sizeof(struct forget) + dedup_forget_size(rq->user, rq->items, rq->n);
     enum request_state state;
     struct forget *f = late_new(l, c, rq, size, &state);

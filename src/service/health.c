@@ -2,7 +2,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "dedup/tier.h"
 #include "service/service.h"
 
 static int64_t limit_ms = HEALTH_LIMIT_MS;
@@ -12,11 +14,54 @@ void health_set_limit(int64_t ms)
     limit_ms = ms;
 }
 
+static bool is_of_the_disk(const char *thread)
+{
+    return strcmp(thread, "stager") == 0 || strcmp(thread, "historian") == 0;
+}
+
+/* The most silent thread that counts. */
+static int64_t find_silent(bool excuse_disk, char name[HEARTBEAT_NAME])
+{
+    struct heartbeat_age ages[HEALTH_THREADS_MAX];
+    int n = heartbeat_ages(ages, HEALTH_THREADS_MAX);
+    int64_t oldest = 0;
+    name[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        if (ages[i].silent_ms >= oldest && !(excuse_disk && is_of_the_disk(ages[i].name))) {
+            oldest = ages[i].silent_ms;
+            memcpy(name, ages[i].name, HEARTBEAT_NAME);
+        }
+    }
+    return oldest;
+}
+
+/* Which of the two is not well. Returns whether the second one is. */
+static bool look_at_tiers(struct worker_pool *pool, const struct dedup *dedup, struct health *out)
+{
+    struct err why = {0};
+    if (dedup == NULL || dedup->tier == NULL) {
+        return false;
+    }
+    bool well = dedup->tier->ops->is_well(dedup->tier, why.text, sizeof why.text);
+    const char *name = dedup->tier->ops->name;
+    if (!well) {
+        snprintf(out->degraded, sizeof out->degraded, "there is no second tier (%s): %s", name, why.text);
+    } else if (dedup->store->ops->stalled != NULL && dedup->store->ops->stalled(dedup->store, &why) < 0) {
+        snprintf(out->degraded, sizeof out->degraded, "%s: questions are answered by the second tier (%s)", why.text,
+                 name);
+    } else if (hedge_disk_is_down(&pool->service->hedge)) {
+        snprintf(out->degraded, sizeof out->degraded,
+                 "the disk is late: questions that memory does not answer go to the second tier (%s) first", name);
+    }
+    return well;
+}
+
 static bool is_refusing(struct store *store, struct health *out)
 {
     struct err cause = {0};
     struct store_clock clock;
-    bool refusing = store->ops->refusal(store, &cause) < 0;
+    bool refusing = store->ops->refusal(store, &cause) < 0 ||
+                    (store->ops->stalled != NULL && store->ops->stalled(store, &cause) < 0);
     if (refusing) {
         out->code = ERR_BUSY;
         snprintf(out->cause, sizeof out->cause, "writes are refused: %s", cause.text);
@@ -30,8 +75,9 @@ void health_look(struct worker_pool *pool, struct health *out)
 {
     *out = (struct health){.alive = true};
     char name[HEARTBEAT_NAME];
-    int64_t silent = heartbeat_oldest_ms(name);
     const struct dedup *dedup = atomic_load_explicit(&pool->service->dedup, memory_order_acquire);
+    bool second = look_at_tiers(pool, dedup, out);
+    int64_t silent = find_silent(second, name);
     if (silent > limit_ms) {
         out->alive = false;
         out->stuck_ms = silent;

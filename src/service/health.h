@@ -3,6 +3,10 @@
  * Alive: every thread that beats has done so (base/heartbeat.h) within the limit; else a restart is what helps. Ready:
  * alive, recovered, and taking writes; else it will be by itself, or once somebody makes room.
  *
+ * Degraded: alive, and with only one of its two tiers (dedup/tier.h) well. A disk that is frozen makes threads of the
+ * store stuck; while a second tier answers questions, that is no reason for a restart, which would end in not being
+ * able to open the folder.
+ *
  * The backup's thread does not beat: a restart is no help when the disk that it copies to hangs.
  */
 #ifndef UNSEEN_SERVICE_HEALTH_H
@@ -20,16 +24,18 @@ enum {
     /* Steps between two beats take milliseconds. The longest that is no fault is an fsync of a disk that others keep
      * busy: some seconds. */
     HEALTH_LIMIT_MS = 20 * 1000,
+    HEALTH_THREADS_MAX = 256,
 };
 
 struct health {
     bool alive;
     bool ready;
-    char stuck[HEARTBEAT_NAME];        /* not alive: which thread is stuck, such as "worker-0" or "stager" ... */
-    int64_t stuck_ms;                  /* ... and for how long, by real time */
-    int code;                          /* alive and not ready: ERR_LOADING or ERR_BUSY */
-    char cause[STORE_ERROR_TEXT + 64]; /* not ready: why, in words; else "" */
-    char clock[GUARD_REASON];          /* why the clock is doubted, which makes nothing unready; else "" */
+    char stuck[HEARTBEAT_NAME];           /* not alive: which thread is stuck, such as "worker-0" or "stager" ... */
+    int64_t stuck_ms;                     /* ... and for how long, by real time */
+    int code;                             /* alive and not ready: ERR_LOADING or ERR_BUSY */
+    char cause[STORE_ERROR_TEXT + 64];    /* not ready: why, in words; else "" */
+    char degraded[STORE_ERROR_TEXT + 64]; /* which tier is not well, and why; else "" */
+    char clock[GUARD_REASON];             /* why the clock is doubted, which makes nothing unready; else "" */
 };
 
 /* Any thread, from worker_pool_start() to worker_pool_stop(). Looks at atomics and a short lock; waits for nobody. */

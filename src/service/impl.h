@@ -27,7 +27,8 @@ struct late {
     struct err err;
     struct late *next, *prev; /* of the loop, by their deadlines; prev of the first is the last */
     bool away;                /* a source has it */
-    bool overdue;             /* the deadline has passed */
+    bool told;                /* the edge was, while a source still had it */
+    bool overdue;             /* the deadline has passed, which was told */
     bool ended;               /* nobody wants it any more */
     enum request_state (*go_on)(struct service_loop *l, struct late *late);
     void (*free)(struct late *late);
@@ -43,6 +44,9 @@ enum request_state late_leave(struct late *late, struct request *rq);
 
 /* On the loop: the source is through with it. */
 void late_arrived(struct late *late);
+
+/* On the loop: there is an answer, though a source may still be at it. */
+void late_tell(struct late *late);
 
 /* The outcome: an error, in memory that lasts as long as the request. */
 enum request_state request_fail(struct service_loop *l, struct request *rq, const struct err *err);

@@ -12,15 +12,19 @@ libunseen_a_SOURCES += \
 	src/service/login.h \
 	src/service/login_thread.c \
 	src/service/ask.c \
+	src/service/ask_hedge.c \
 	src/service/check.c \
 	src/service/forget.c \
 	src/service/impl.h \
 	src/service/health.c \
 	src/service/health.h \
+	src/service/hedge.c \
+	src/service/hedge.h \
 	src/service/meter.c \
 	src/service/meter.h \
 	src/service/offload.c \
 	src/service/offload.h \
+	src/service/question.h \
 	src/service/recorder.c \
 	src/service/recorder.h \
 	src/service/refusal.c \

@@ -28,6 +28,17 @@ const struct figure meter_figures[METER_COUNTS] = {
     [COUNT_COLD] =
         {"cold_questions", "cold_questions_total", FIGURE_COUNTER,
          "Questions whose answer was not in memory, so that threads beside the workers waited for the disk."},
+    [COUNT_HEDGE_ASKED] = {"hedge_asked", "hedge_asked_total", FIGURE_COUNTER,
+                           "Questions that were put to the second tier, since the disk was late or failed."},
+    [COUNT_HEDGE_WON] = {"hedge_won", "hedge_won_total", FIGURE_COUNTER, "Of these, those that it answered."},
+    [COUNT_HEDGE_WASTED] = {"hedge_wasted", "hedge_wasted_total", FIGURE_COUNTER,
+                            "Of these, those that the disk answered first."},
+    [COUNT_HEDGE_NOT_WHOLE] = {"hedge_not_whole", "hedge_not_whole_total", FIGURE_COUNTER,
+                               "Of these, those that it had not all of the user for."},
+    [COUNT_HEDGE_FAILED] = {"hedge_failed", "hedge_failed_total", FIGURE_COUNTER,
+                            "Of these, those that it failed to answer."},
+    [COUNT_HEDGE_REFUSED] = {"hedge_over_budget", "hedge_over_budget_total", FIGURE_COUNTER,
+                             "Questions that were not put to it, because one in twenty were already."},
     [COUNT_FALSE_HITS] = {"expected_false_hits_millionths", "expected_false_hits_total", FIGURE_MILLIONTH,
                           "How many candidates the filters are expected to have hidden wrongly, at most: candidates "
                           "times the error of the asked user's window. Over unseen_candidates_total it is what was "

@@ -49,6 +49,12 @@ enum meter_count {
     COUNT_UNSEEN,
     COUNT_LARGE,           /* questions about large users, asked on the offload thread */
     COUNT_COLD,            /* questions that had to wait for the disk, on threads beside the workers */
+    COUNT_HEDGE_ASKED,     /* questions that were put to the second tier, too */
+    COUNT_HEDGE_WON,       /* that it answered first */
+    COUNT_HEDGE_WASTED,    /* that the disk did */
+    COUNT_HEDGE_NOT_WHOLE, /* that it couldn't answer, or not as of late enough */
+    COUNT_HEDGE_FAILED,    /* or that it failed to */
+    COUNT_HEDGE_REFUSED,   /* that would have been put to it, beyond the budget */
     COUNT_FALSE_HITS,      /* expected, in millionths: a question's candidates times the user's error */
     COUNT_OVER_ERROR_RATE, /* questions about users whose window's error is above error_rate */
     COUNT_PLAYS,

@@ -26,6 +26,8 @@ struct entry {
 struct batch {
     struct store_batch store;
     struct loop_message message;
+    struct batch *next; /* of those under way */
+    bool told;          /* everybody has an answer, and the store has not */
     struct service_loop *loop;
     struct entry *entries;
     size_t n_entries, cap;
@@ -62,6 +64,7 @@ static void recycle(struct recorder *r, struct batch *b)
     b->store.rows = b->store.events = 0;
     b->store.err = (struct err){0};
     b->n_entries = 0;
+    b->told = false;
     r->spare = b;
 }
 
@@ -117,26 +120,64 @@ static void look_for_slow(const struct batch *b)
     }
 }
 
+/* Once. */
+static void tell(struct batch *b, const struct err *err)
+{
+    for (size_t i = 0; i < b->n_entries; i++) {
+        struct conn *c = b->entries[i].conn;
+        if (c->state != CONN_CLOSING) {
+            c->ops->recorded(c, b->entries[i].n, b->entries[i].bytes, err);
+            conn_touch(c);
+        }
+        conn_release(c);
+    }
+    measure(b->loop, b);
+    b->told = true;
+}
+
+static void remove_from(struct recorder *r, const struct batch *b)
+{
+    struct batch **at = &r->first;
+    while (*at != b) {
+        at = &(*at)->next;
+    }
+    *at = b->next;
+    r->end = *at == NULL ? at : r->end;
+    r->under_way--;
+}
+
 static void on_answered(struct loop_message *message, void *owner)
 {
     (void)owner;
     struct batch *b = (struct batch *)((char *)message - offsetof(struct batch, message));
     struct service_loop *l = b->loop;
-    l->recorder.under_way--;
+    remove_from(&l->recorder, b);
     account(b, 0);
-    if (b->n_entries > 0 && slowlog_wants(b->entries[0].conn, clock_stopwatch_us() - b->entries[0].arrived_us)) {
-        look_for_slow(b);
-    }
-    for (size_t i = 0; i < b->n_entries; i++) {
-        struct conn *c = b->entries[i].conn;
-        if (c->state != CONN_CLOSING) {
-            c->ops->recorded(c, b->entries[i].n, b->entries[i].bytes, &b->store.err);
-            conn_touch(c);
+    if (!b->told) {
+        if (b->n_entries > 0 && slowlog_wants(b->entries[0].conn, clock_stopwatch_us() - b->entries[0].arrived_us)) {
+            look_for_slow(b);
         }
-        conn_release(c);
+        tell(b, &b->store.err);
     }
-    measure(l, b);
     recycle(&l->recorder, b);
+}
+
+void recorder_look(struct service_loop *l)
+{
+    struct recorder *r = &l->recorder;
+    const struct store *store = l->dedup != NULL ? l->dedup->store : NULL;
+    struct err cause = {0}, err = {0};
+    r->stalled.code = 0;
+    if (store == NULL || store->ops->stalled == NULL || store->ops->stalled((struct store *)store, &cause) == 0) {
+        return;
+    }
+    err_set(&r->stalled, ERR_BUSY, "%s: writes are refused", cause.text);
+    err_set(&err, ERR_LATE, "%s: whether this write will be durable is unknown, send it again later", cause.text);
+    for (struct batch *b = r->first; b != NULL; b = b->next) {
+        if (!b->told) {
+            tell(b, &err);
+        }
+    }
 }
 
 static void post(struct batch *b)
@@ -247,8 +288,12 @@ void recorder_submit(struct service_loop *l)
 {
     struct batch *b = l->recorder.filling;
     if (b != NULL && b->n_entries > 0) {
-        l->recorder.filling = NULL;
-        l->recorder.under_way++;
+        struct recorder *r = &l->recorder;
+        r->filling = NULL;
+        b->next = NULL;
+        *(r->first == NULL ? &r->first : r->end) = b;
+        r->end = &b->next;
+        r->under_way++;
         l->dedup->store->ops->record(l->dedup->store, &b->store);
     }
 }

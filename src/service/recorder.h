@@ -2,6 +2,9 @@
  *
  * All writes of one turn of the loop share a batch. It is handed in at the end of the turn, or when it is large; the
  * answer comes back through the queue and is passed to each connection in the order of its writes.
+ *
+ * When the store says that the disk answers nobody (store_ops.stalled), whoever waits is told: their writes may become
+ * durable, or not. Further ones are refused until it answers.
  */
 #ifndef UNSEEN_SERVICE_RECORDER_H
 #define UNSEEN_SERVICE_RECORDER_H
@@ -22,7 +25,9 @@ enum { RECORDER_BATCH_BYTES = 1024 * 1024 };
 struct recorder {
     struct batch *filling;
     struct batch *spare;
-    size_t under_way; /* batches with the store */
+    struct batch *first, **end; /* with the store, in their order; end NULL: none ever was */
+    size_t under_way;           /* as many */
+    struct err stalled;         /* code ERR_BUSY: the store is stalled, as of the last look */
 };
 
 /* One command's event. */
@@ -42,6 +47,9 @@ bool recorder_has_room(struct service_loop *l, struct conn *c, size_t item_bytes
 /* Appends one command's event, which takes *bytes. conn_ops.recorded() follows later, never from within. Returns 0;
  * ERR_NOMEM; or ERR_BUSY as recorder_has_room(), unless that was asked. */
 int recorder_add(struct service_loop *l, struct conn *c, const struct recorded *r, bool has_room, size_t *bytes);
+
+/* Now and then: whether the store is stalled. */
+void recorder_look(struct service_loop *l);
 
 void recorder_submit(struct service_loop *l);
 void recorder_free(struct recorder *r);

@@ -116,7 +116,7 @@ void late_arrived(struct late *late)
     if (late->ended) {
         budget_give(&late->loop->worker->memory, late->rq.late_size);
         late->free(late);
-    } else if (!late->overdue) {
+    } else if (!late->told) {
         tell(late);
     }
 }
@@ -130,6 +130,13 @@ static bool take_back(struct late *late)
     return !late->away;
 }
 
+void late_tell(struct late *late)
+{
+    late->told = true;
+    take_back(late);
+    tell(late);
+}
+
 void service_on_deadline(uv_timer_t *timer)
 {
     struct service_loop *l = timer->data;
@@ -137,8 +144,7 @@ void service_on_deadline(uv_timer_t *timer)
     while (l->late != NULL && l->late->rq.deadline_us <= now) {
         struct late *late = l->late;
         late->overdue = true;
-        take_back(late);
-        tell(late);
+        late_tell(late);
     }
     set_timer(l);
 }
@@ -149,7 +155,7 @@ void service_end(struct request *rq)
     if (late == NULL) {
         return;
     }
-    struct conn *c = late->away && !late->overdue ? late->conn : NULL;
+    struct conn *c = late->away && !late->told ? late->conn : NULL;
     withdraw(late->loop, late);
     if (take_back(late)) {
         late->free(late);
@@ -171,11 +177,11 @@ void service_refused(struct conn *c, const struct request *rq)
 static void note_slow(struct conn *c, const struct request *rq, int64_t us)
 {
     struct buf args = {0};
+    size_t n = rq->hashed ? 0 : rq->n;
     struct slice who = rq->user.data != NULL ? rq->user : rq->session;
-    bool more =
-        slowlog_add_arg(&args, 0, 2 + rq->n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + rq->n, who);
-    for (size_t i = 0; more && i < rq->n; i++) {
-        more = slowlog_add_arg(&args, 2 + i, 2 + rq->n, rq->items[i]);
+    bool more = slowlog_add_arg(&args, 0, 2 + n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + n, who);
+    for (size_t i = 0; more && i < n; i++) {
+        more = slowlog_add_arg(&args, 2 + i, 2 + n, rq->items[i]);
     }
     slowlog_note(c, us, &args);
 }
@@ -205,6 +211,9 @@ enum request_state request_record(struct service_loop *l, struct conn *c, struct
                                   const uint64_t *hashes, size_t n, bool has_memory)
 {
     const struct recorded r = {kind, at_ms, time, rq->user, items, hashes, n};
+    if (l->recorder.stalled.code < 0) {
+        return request_fail(l, rq, &l->recorder.stalled);
+    }
     int code = recorder_add(l, c, &r, has_memory, &rq->bytes);
     if (code == ERR_BUSY) {
         return REQUEST_WAIT;

@@ -55,6 +55,7 @@ struct request {
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
     size_t n;
+    bool hashed;   /* a question of another node: items is one, n hash_id()s of 8 bytes each, little endian */
     int64_t at_ms; /* of plays, unix; with has_at */
     int64_t limit; /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
@@ -67,6 +68,7 @@ struct request {
     const struct err *err; /* NULL: it was done; see refusal_of() */
     int64_t count;         /* items recorded, forgotten, blocked or unblocked; users forgotten */
     size_t bytes;          /* REQUEST_RECORDED: what the recorder holds of it */
+    double error;          /* of a question: the chance that an item which the user never had is hidden */
     const uint8_t *unseen; /* a bit for each item, most significant first */
     size_t n_unseen;
     size_t n_answer; /* of these the first so many are the answer */

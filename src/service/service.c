@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "dedup/tier.h"
 #include "kafka/kafka.h"
 
 static int begin(struct worker *w, struct err *err)
@@ -26,6 +27,10 @@ static void tick(struct worker *w)
         sessions_expire(l->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
     }
     read_through_port_tick(l->read_through);
+    if (l->tier != NULL) {
+        l->tier_ops->port_tick(l->tier);
+    }
+    recorder_look(w->service);
 }
 
 static void turn_end(struct worker *w)
@@ -40,10 +45,16 @@ static size_t under_way(const struct worker *w)
 
 static void close_handles(struct worker *w)
 {
-    if (w->service->dedup != NULL) {
-        uv_close((uv_handle_t *)&w->service->deadline, NULL);
+    struct service_loop *l = w->service;
+    l->closing = true;
+    if (l->tier != NULL) {
+        l->tier_ops->port_close(l->tier);
     }
-    read_through_port_close(w->service->read_through);
+    if (l->dedup != NULL) {
+        uv_close((uv_handle_t *)&l->deadline, NULL);
+        uv_close((uv_handle_t *)&l->hedge_timer, NULL);
+    }
+    read_through_port_close(l->read_through);
 }
 
 static void leave(struct worker *w)
@@ -60,6 +71,9 @@ static void end(struct worker *w)
     struct service_loop *l = w->service;
     if (l != NULL) {
         recorder_free(&l->recorder);
+        if (l->tier != NULL) {
+            l->tier_ops->port_free(l->tier);
+        }
         read_through_port_free(l->read_through);
         session_set_free(&l->blocked);
         free(l->hashes);
@@ -73,6 +87,7 @@ void service_init(struct service *s, struct worker_pool *pool)
 {
     static const struct worker_hooks hooks = {begin, tick, turn_end, under_way, close_handles, leave, end};
     s->pool = pool;
+    hedge_init(&s->hedge);
     pool->service = s;
     pool->hooks = &hooks;
 }
@@ -82,6 +97,7 @@ struct attach_message {
     const struct dedup *dedup;
     struct asker *asker;
     struct read_through_port *read_through;
+    struct tier_port *tier;
 };
 
 static void free_attach(struct attach_message *m)
@@ -89,6 +105,9 @@ static void free_attach(struct attach_message *m)
     if (m != NULL) {
         asker_close(m->asker);
         read_through_port_free(m->read_through);
+        if (m->tier != NULL) {
+            m->dedup->tier->ops->port_free(m->tier);
+        }
         free(m);
     }
 }
@@ -119,11 +138,18 @@ static void on_attach(struct loop_message *message, void *owner)
         l->asker = m->asker;
         l->read_through = m->read_through;
         l->dedup = m->dedup;
+        l->tier = m->tier;
         m->asker = NULL;
         m->read_through = NULL;
+        m->tier = NULL;
         read_through_port_open(l->read_through, &w->loop);
         uv_timer_init(&w->loop, &l->deadline);
-        l->deadline.data = l;
+        uv_timer_init(&w->loop, &l->hedge_timer);
+        l->deadline.data = l->hedge_timer.data = l;
+        if (l->tier != NULL) {
+            l->tier_ops = l->dedup->tier->ops;
+            l->tier_ops->port_open(l->tier, &w->loop);
+        }
     }
     free_attach(m);
 }
@@ -143,6 +169,9 @@ static int make_attach(struct service_loop *l, const struct dedup *dedup, struct
         asker_leave_cold(m->asker);
         asker_on_answers(m->asker, wake, l);
         code = read_through_port_new(dedup->read_through, &m->read_through, err);
+    }
+    if (code == 0 && dedup->tier != NULL) {
+        code = dedup->tier->ops->port_new(dedup->tier, &m->tier, err);
     }
     return code;
 }
@@ -175,6 +204,7 @@ int service_attach(struct service *s, const struct dedup *dedup, struct err *err
 void service_stop(struct service *s)
 {
     offload_stop(&s->offload);
+    hedge_free(&s->hedge);
 }
 
 /* It records without a loop. */

@@ -14,6 +14,7 @@
 #include "dedup/sessions.h"
 #include "legacy/read_through.h"
 #include "net/worker.h"
+#include "service/hedge.h"
 #include "service/meter.h"
 #include "service/offload.h"
 #include "service/recorder.h"
@@ -24,7 +25,8 @@ struct service {
     struct worker_pool *pool;
     struct accounts *accounts;           /* login.h */
     _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
-    struct offload offload;              /* runs between service_attach() and service_stop() */
+    struct hedge hedge;
+    struct offload offload; /* runs between service_attach() and service_stop() */
 };
 
 struct late;
@@ -35,6 +37,11 @@ struct service_loop {
     struct asker *asker;
     struct loop_message answers;            /* the asker's have come */
     struct read_through_port *read_through; /* NULL: there is no other Redis */
+    struct tier_port *tier;                 /* NULL: there is no second one */
+    const struct tier_ops *tier_ops;
+    struct question *hedged, **hedged_end; /* that wait until it is to be asked */
+    uv_timer_t hedge_timer;
+    bool closing;
     struct recorder recorder;
     struct meter meter;
     struct late *late; /* that have a deadline, the earliest first */

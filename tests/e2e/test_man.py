@@ -216,8 +216,8 @@ def test_completion_of_options(name):
     configured = set() if name == "version" else config_options()
     offered = complete(name, "--")
     assert set(offered) == listed | configured and len(offered) == len(set(offered))
-    assert complete(name, "--he") == ["--help"]
-    assert complete(name, "--", "--he") == []
+    assert complete(name, "--hel") == ["--help"]
+    assert complete(name, "--", "--hel") == []
 
 
 def test_completion_of_values(folder):

@@ -32,7 +32,9 @@ tests_lib_libtest_a_SOURCES += \
 	tests/unit/fake_kafka.c \
 	tests/unit/fake_kafka.h \
 	tests/unit/fake_store.c \
-	tests/unit/fake_store.h
+	tests/unit/fake_store.h \
+	tests/unit/fake_tier.c \
+	tests/unit/fake_tier.h
 endif
 if WITH_OPENSSL
 if TESTS_ENABLED

@@ -53,6 +53,7 @@ void fixture_attach(struct fixture *f)
 {
     struct err err = {0};
     dedup_init(&f->dedup, f->store, &f->cfg);
+    f->dedup.tier = f->tier;
     if (sessions_new(&f->cfg, f->dedup.seed, &f->dedup.sessions, &err) < 0) {
         fail_msg("%s", err.text);
     }

@@ -15,6 +15,7 @@ enum { FIXTURE_STUCK_S = 30 };
 struct fixture {
     struct config cfg;
     struct store *store;
+    struct tier *tier; /* a test's own; NULL: no second one */
     struct dedup dedup;
     struct server *server;
     char folder[64];

@@ -10,6 +10,7 @@
 #include "store/admin.h"
 #include "store/bulk.h"
 #include "store/codec/user_snapshot.h"
+#include "store/feed.h"
 #include "store/memory/memory_store.h"
 #include "store/migration.h"
 
@@ -29,7 +30,7 @@ struct fake {
     pthread_cond_t changed;
     struct fault faults[USERS_MAX];
     size_t n_faults;
-    bool held, scans_held, all_large;
+    bool held, stalled, scans_held, all_large;
     int scans_waiting;
     bool frozen, months_cold;
     int frozen_readers;        /* that wait */
@@ -41,6 +42,9 @@ struct fake {
     size_t n_loads;
     const struct store_reader *answering; /* whose load is being answered */
     struct err failure;
+    uint64_t left;
+    bool uncovered;
+    struct store_play recent; /* of everybody's in memory; hash 0: none */
     struct store_backup_state backups;
     struct store_ring ring;
     uint64_t ticks;
@@ -390,6 +394,55 @@ static int fake_refusal(struct store *s, struct err *err)
     return code;
 }
 
+static int fake_recent(struct store_reader *reader, struct store_load *load, uint64_t *left)
+{
+    struct fake *f = reader->fake;
+    pthread_mutex_lock(&f->lock);
+    *left = f->left;
+    load->err = (struct err){0};
+    load->view = (struct store_view){.known = true, .plays = &f->recent, .n_plays = f->recent.hash != 0};
+    pthread_mutex_unlock(&f->lock);
+    return 0;
+}
+
+static bool fake_covers(struct store *s, int64_t key, uint64_t to)
+{
+    struct fake *f = fake_of(s);
+    (void)key, (void)to;
+    pthread_mutex_lock(&f->lock);
+    bool covers = !f->uncovered;
+    pthread_mutex_unlock(&f->lock);
+    return covers;
+}
+
+static int fake_feed_states(struct store *s, struct feed_state out[FEED_CONSUMERS_MAX])
+{
+    (void)s, (void)out;
+    return 0;
+}
+
+static const struct store_feed_ops feed_ops = {.covers = fake_covers, .states = fake_feed_states};
+
+void fake_store_left(struct store *s, uint64_t left, bool covered, const char *recent)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->left = left;
+    f->uncovered = !covered;
+    f->recent.hash = recent != NULL ? hash_id(FAKE_SEED, slice_str(recent)) : 0;
+    f->store.feed = &feed_ops;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static int fake_stalled(struct store *s, struct err *err)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    int code = f->stalled ? err_set(err, ERR_LATE, "the fake disk is late") : 0;
+    pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
 static void fake_clock(struct store *s, struct store_clock *out)
 {
     struct fake *f = fake_of(s);
@@ -408,10 +461,12 @@ static const struct store_ops fake_ops = {
     .reader_leave_cold = fake_reader_leave_cold,
     .load = fake_load,
     .scan = fake_scan,
+    .recent = fake_recent,
     .stats = fake_stats,
     .now = fake_now,
     .time_known = fake_time_known,
     .refusal = fake_refusal,
+    .stalled = fake_stalled,
     .clock = fake_clock,
     .seed = fake_seed,
     .import = fake_import,
@@ -460,6 +515,14 @@ void fake_store_hold(struct store *s)
     struct fake *f = fake_of(s);
     pthread_mutex_lock(&f->lock);
     f->held = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_stall(struct store *s, bool stalled)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->stalled = stalled;
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -16,6 +16,9 @@ void fake_store_hold(struct store *s);
 void fake_store_wait(struct store *s, size_t n);
 void fake_store_release(struct store *s); /* answers all that wait, in order, and holds no more */
 
+/* It says that no write is answered. */
+void fake_store_stall(struct store *s, bool stalled);
+
 /* Writes fail with that; 0 ends it. */
 void fake_store_fail(struct store *s, int code, const char *text);
 
@@ -51,6 +54,10 @@ void fake_store_release_scans(struct store *s);
 void fake_store_hold_loads(struct store *s);
 void fake_store_wait_loads(struct store *s, size_t n);
 void fake_store_release_loads(struct store *s); /* all that wait, in the calling thread, and holds no more */
+
+/* What it says that it has in memory: all later than that, whether its forgets are covered, and one play of everybody's
+ * (NULL: none). */
+void fake_store_left(struct store *s, uint64_t left, bool covered, const char *recent);
 
 /* Puts an item into a user's filter of a month, as a flush would. */
 void fake_store_add_month(struct store *s, const char *user, int month, const char *item);

@@ -3,6 +3,7 @@
 unit_tests = \
 	tests/unit/test_accounts \
 	tests/unit/test_ack \
+	tests/unit/test_ask_hedge \
 	tests/unit/test_asker \
 	tests/unit/test_away \
 	tests/unit/test_backup \
@@ -95,11 +96,13 @@ unit_tests = \
 	tests/unit/test_store_pair \
 	tests/unit/test_store_cold \
 	tests/unit/test_store_readers \
+	tests/unit/test_store_recent \
 	tests/unit/test_store_ring \
 	tests/unit/test_store_rows \
 	tests/unit/test_store_twins \
 	tests/unit/test_text \
 	tests/unit/test_thread_queue \
+	tests/unit/test_tier_pool \
 	tests/unit/test_timeline \
 	tests/unit/test_tombstones \
 	tests/unit/test_user_compare \

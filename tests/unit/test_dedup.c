@@ -13,6 +13,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "dedup/dedup.h"
+#include "dedup/tier.h"
 #include "store/admin.h"
 #include "tests/lib/load_wait.h"
 
@@ -87,6 +88,16 @@ static int fake_load(struct store_reader *reader, struct store_load *load)
                       : show(reader, load->key, load->user, load->first_month, &load->view, &load->err);
 }
 
+/* Staged is what it has; all up to 77 is in memory no more. */
+static int fake_recent(struct store_reader *reader, struct store_load *load, uint64_t *left)
+{
+    load->err = (struct err){0};
+    int rc = show(reader, load->key, load->user, load->first_month, &load->view, &load->err);
+    load->view.n_months = load->view.n_exceptions = 0;
+    *left = 77;
+    return rc;
+}
+
 static int fake_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
                      const struct store_scan *scan, struct store_view *view, struct err *err)
 {
@@ -157,6 +168,7 @@ static const struct store_ops fake_ops = {
     .reader_close = fake_reader_close,
     .load = fake_load,
     .scan = fake_scan,
+    .recent = fake_recent,
     .now = fake_now,
     .time_known = fake_time_known,
     .seed = fake_seed,
@@ -585,6 +597,47 @@ static void test_months(void **state)
     assert_int_equal(out[0].users, 7);
 }
 
+static void test_recent_and_a_second_tier(void **state)
+{
+    (void)state;
+    fake.plays[fake.n_plays++] = (struct store_play){item(1), month_make(2026, 11)};
+    fake.deliveries[fake.n_deliveries++] = (struct store_delivery){.id = 9, .hash = item(2)};
+    add_month(month_make(2026, 11), 10, 20, FILTER_LIVE_M);
+    uint64_t hashes[11], left = 0;
+    uint8_t unseen[2] = {0}, tier[2] = {0xef, 0xff}; /* it has 3, and bits behind the last one are anything */
+    struct err err = {0};
+    for (unsigned i = 0; i < 11; i++) {
+        hashes[i] = item(i);
+    }
+    struct query q = {.kind = QUERY_FILTER, .user = fake.user, .hashes = hashes, .n = 11, .unseen = unseen};
+    assert_int_equal(asker_recent(asker, &q, &left, &err), 0);
+    assert_int_equal(left, 77);
+    assert_int_equal(q.n_unseen, 9); /* no month, so 10 is not known */
+    assert_int_equal(unseen[0], 0x9f);
+    assert_int_equal(unseen[1], 0xe0);
+    assert_int_equal(tier_unite(unseen, tier, 11), 8);
+    assert_int_equal(unseen[0], 0x8f);
+    assert_int_equal(unseen[1], 0xe0);
+    fake.fail = ERR_NOMEM;
+    assert_int_equal(asker_recent(asker, &q, &left, &err), ERR_NOMEM);
+    assert_string_equal(err.text, "told to fail");
+    assert_int_equal(tier_unite(unseen, tier, 0), 0);
+}
+
+static void test_no_memory_of_its_own(void **state)
+{
+    (void)state;
+    const struct store_ops *ops = fake.store.ops;
+    struct store_ops without = *ops;
+    struct query q = {.kind = QUERY_FILTER, .user = fake.user};
+    struct err err = {0};
+    uint64_t left;
+    without.recent = NULL;
+    fake.store.ops = &without;
+    assert_int_equal(asker_recent(asker, &q, &left, &err), ERR_ABSENT);
+    fake.store.ops = ops;
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define LARGE(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
 
@@ -608,6 +661,8 @@ int main(void)
         TEST(test_errors_pass_through),
         TEST(test_giant_then_small),
         TEST(test_months),
+        TEST(test_recent_and_a_second_tier),
+        TEST(test_no_memory_of_its_own),
         LARGE(test_each_source_hides),
         LARGE(test_unknown_user_and_no_candidates),
         LARGE(test_window_edges),

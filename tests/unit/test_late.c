@@ -257,6 +257,44 @@ static void test_client_gone(void **state)
     tear_down(&f);
 }
 
+/* The disk answers no write: who waits is told, who comes is refused, and when it answers again all is as before. */
+static void test_stalled(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 0);
+    int first = client_open(&f), gone = client_open(&f), other = client_open(&f);
+    client_say(other, "PING\r\n");
+    client_expect(other, "+PONG\r\n");
+    long long before = memory_used(other);
+    fake_store_hold(f.store);
+    client_say(first, "PLAYED w a\r\nUNSEEN w x\r\nPLAYED w b c\r\n");
+    fake_store_wait(f.store, 1);
+    client_say(gone, "PLAYED w d\r\n");
+    fake_store_wait(f.store, 2);
+    close(gone);
+    fake_store_stall(f.store, true);
+    client_expect(first, "-ERR the fake disk is late: whether this write will be durable is unknown, send it again "
+                         "later\r\n" UNSEEN_X "-BUSY the fake disk is late: writes are refused\r\n");
+    client_say(other, "PLAYED w e\r\nFORGET w\r\nUNSEEN w x\r\n");
+    client_expect(other, "-BUSY the fake disk is late: writes are refused\r\n-BUSY the fake disk is late: writes are "
+                         "refused\r\n" UNSEEN_X);
+    fake_store_stall(f.store, false);
+    fake_store_release(f.store);
+    for (char c = '-'; c == '-';) { /* until it is noticed */
+        struct buf got = {0};
+        client_ask(&f, "PLAYED w f\r\n", &got);
+        c = (char)got.data[0];
+        buf_free(&got);
+    }
+    client_say(other, "UNSEEN w a b c d e f\r\n"); /* what was unknown has become durable */
+    client_expect(other, "*3\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\ne\r\n");
+    assert_int_equal(memory_used(other), before);
+    close(first);
+    close(other);
+    tear_down(&f);
+}
+
 static void *stop_at_once(void *server)
 {
     server_stop_within(server, 1);
@@ -524,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_history_and_why),
         cmocka_unit_test(test_deliver),
         cmocka_unit_test(test_client_gone),
+        cmocka_unit_test(test_stalled),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_within_exec),
         cmocka_unit_test(test_less_memory_within_exec),

@@ -33,6 +33,7 @@
 #include "registry/registry.h"
 #include "replica/clone_mark.h"
 #include "replica/replica.h"
+#include "replica/second.h"
 #include "resp/server.h"
 #include "service/health.h"
 #include "store/admin.h"
@@ -219,6 +220,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     }
     if (rc == 0) {
         rc = replica_start(dedup, resp_address(server, listens), &dedup->replica, err);
+    }
+    if (rc == 0 && dedup->replica != NULL) {
+        dedup->tier = second_tier(dedup->replica->second);
     }
     if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);

@@ -1,0 +1,433 @@
+#include "dedup/tier_pool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+/* A question in memory of its own, since whoever asks may not wait for the thread that has it. */
+struct tier_job {
+    struct tier_job *next, *next_of_port;
+    struct tier_port *port;      /* NULL: it waits for no answer any more */
+    struct tier_question *asked; /* whose it is; NULL: not wanted any more */
+    struct tier_question q;      /* the thread's while that has it */
+    bool answered;
+    bool lost; /* a thread has it, and the tier is dead */
+};
+
+struct tier_thread {
+    pthread_t thread;
+    struct tier_pool *pool;
+    void *line; /* NULL: not connected */
+    struct tier_job *job;
+};
+
+struct tier_pool {
+    struct tier tier;
+    struct tier_ops tier_ops;
+    const struct tier_line_ops *ops;
+    void *owner;
+    pthread_mutex_t mutex; /* guards the rest, and all jobs */
+    pthread_cond_t wake, keeper_wake;
+    struct tier_job *first, **end; /* that wait for a thread */
+    size_t n, bytes;               /* of all that are not freed */
+    bool well, stop, told;
+    struct err why;
+    struct tier_thread keeper, threads[TIER_POOL_THREADS];
+    int running;
+};
+
+struct tier_port {
+    struct tier_pool *pool;
+    uv_async_t async;
+    struct tier_job *jobs; /* all of it, the newest first */
+};
+
+static size_t size_of(size_t n)
+{
+    return sizeof(struct tier_job) + 255 + n * sizeof(uint64_t) + (n + 7) / 8;
+}
+
+static void free_job(struct tier_pool *p, struct tier_job *job)
+{
+    p->n--;
+    p->bytes -= size_of(job->q.n);
+    free(job);
+}
+
+/* --- threads, with the mutex where not said otherwise --- */
+
+static void finish(struct tier_pool *p, struct tier_job *job)
+{
+    job->answered = true;
+    if (job->port != NULL) {
+        uv_async_send(&job->port->async);
+    } else {
+        free_job(p, job);
+    }
+}
+
+static struct tier_job *take(struct tier_pool *p)
+{
+    struct tier_job *job = p->first;
+    if (job != NULL) {
+        p->first = job->next;
+        p->end = p->first == NULL ? &p->first : p->end;
+    }
+    return job;
+}
+
+static void fail_all(struct tier_pool *p)
+{
+    for (struct tier_job *job = take(p); job != NULL; job = take(p)) {
+        job->q.verdict = TIER_FAILED;
+        job->q.err = p->why;
+        finish(p, job);
+    }
+    for (int i = 0; i < TIER_POOL_THREADS; i++) {
+        struct tier_job *job = p->threads[i].job;
+        if (job != NULL && job->port != NULL) {
+            job->lost = true;
+            uv_async_send(&job->port->async);
+        }
+    }
+}
+
+/* err NULL: it is well. */
+static void judge(struct tier_pool *p, const struct err *err)
+{
+    bool was = p->well;
+    p->well = err == NULL;
+    p->why = err != NULL ? *err : (struct err){0};
+    if (p->well && !was) {
+        log_info("the second tier is there", "tier=%s", p->ops->name);
+        p->told = false;
+    } else if (!p->well && !p->told) {
+        log_warn("the second tier is not there", "tier=%s error=%s", p->ops->name, log_quote_str(p->why.text));
+        p->told = true;
+    }
+    if (!p->well) {
+        fail_all(p);
+    }
+}
+
+static void hang_up(struct tier_thread *t)
+{
+    if (t->line != NULL) {
+        t->pool->ops->close(t->line);
+        t->line = NULL;
+    }
+}
+
+/* Without the mutex. */
+static int use(struct tier_thread *t, struct tier_question *q, struct err *err)
+{
+    const struct tier_line_ops *ops = t->pool->ops;
+    int rc = t->line == NULL ? ops->open(t->pool->owner, &t->line, err) : 0;
+    if (rc == 0) {
+        rc = q != NULL ? ops->ask(t->line, q, err) : ops->ping(t->line, err);
+    }
+    if (rc < 0) {
+        hang_up(t);
+    }
+    return rc;
+}
+
+static void *keep(void *arg)
+{
+    struct tier_thread *t = arg;
+    struct tier_pool *p = t->pool;
+    int64_t delay_ms = TIER_POOL_FIRST_DELAY_MS;
+    pthread_mutex_lock(&p->mutex);
+    while (!p->stop) {
+        struct err err = {0};
+        pthread_mutex_unlock(&p->mutex);
+        int rc = use(t, NULL, &err);
+        pthread_mutex_lock(&p->mutex);
+        judge(p, rc < 0 ? &err : NULL);
+        int64_t ms = rc < 0 ? delay_ms : TIER_POOL_PING_MS;
+        delay_ms = rc < 0 ? 2 * delay_ms : TIER_POOL_FIRST_DELAY_MS;
+        delay_ms = delay_ms < TIER_POOL_LAST_DELAY_MS ? delay_ms : TIER_POOL_LAST_DELAY_MS;
+        int64_t until = clock_stopwatch_us() + ms * 1000, left;
+        while (!p->stop && (left = until - clock_stopwatch_us()) > 0) {
+            clock_cond_wait_us(&p->keeper_wake, &p->mutex, left);
+        }
+    }
+    pthread_mutex_unlock(&p->mutex);
+    hang_up(t);
+    return NULL;
+}
+
+static void *answer(void *arg)
+{
+    struct tier_thread *t = arg;
+    struct tier_pool *p = t->pool;
+    pthread_mutex_lock(&p->mutex);
+    while (!p->stop) {
+        struct tier_job *job = t->job = take(p);
+        if (job == NULL) {
+            pthread_cond_wait(&p->wake, &p->mutex);
+            continue;
+        }
+        struct err err = {0};
+        pthread_mutex_unlock(&p->mutex);
+        int rc = use(t, &job->q, &err);
+        pthread_mutex_lock(&p->mutex);
+        t->job = NULL;
+        if (rc < 0) {
+            job->q.verdict = TIER_FAILED;
+            job->q.err = err;
+        }
+        finish(p, job);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    hang_up(t);
+    return NULL;
+}
+
+/* --- ports --- */
+
+/* With the mutex: takes the job out of its port's list. */
+static void leave_port(struct tier_job *job)
+{
+    struct tier_job **at = &job->port->jobs;
+    while (*at != job) {
+        at = &(*at)->next_of_port;
+    }
+    *at = job->next_of_port;
+    job->port = NULL;
+}
+
+/* Without the mutex, since whoever asked may ask again. */
+static void tell(struct tier_question *q, enum tier_verdict verdict, const struct tier_question *from,
+                 const struct err *err)
+{
+    q->way = NULL;
+    q->verdict = verdict;
+    if (from != NULL) {
+        q->error = from->error;
+        q->to = from->to;
+        memcpy(q->unseen, from->unseen, (q->n + 7) / 8);
+    }
+    q->err = *err;
+    q->done(q);
+}
+
+/* Of a job that is answered or lost: its question is told, and it goes, or stays until its thread is through. */
+static void end_job(struct tier_pool *p, struct tier_job *job, const struct err *lost)
+{
+    struct tier_question *q = job->asked;
+    bool answered = job->answered;
+    leave_port(job);
+    job->asked = NULL;
+    pthread_mutex_unlock(&p->mutex);
+    if (q != NULL && answered) {
+        tell(q, job->q.verdict, &job->q, &job->q.err);
+    } else if (q != NULL) {
+        tell(q, TIER_FAILED, NULL, lost);
+    }
+    pthread_mutex_lock(&p->mutex);
+    if (answered) {
+        free_job(p, job);
+    }
+}
+
+static void on_async(uv_async_t *async)
+{
+    struct tier_port *port = async->data;
+    struct tier_pool *p = port->pool;
+    pthread_mutex_lock(&p->mutex);
+    for (struct tier_job *job = port->jobs; job != NULL;) {
+        if (job->answered || job->lost) {
+            struct err why = p->why;
+            end_job(p, job, &why);
+            job = port->jobs; /* the list may be another one now */
+        } else {
+            job = job->next_of_port;
+        }
+    }
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static struct tier_pool *pool_of(struct tier *tier)
+{
+    return (struct tier_pool *)tier;
+}
+
+static int port_new(struct tier *tier, struct tier_port **port, struct err *err)
+{
+    *port = calloc(1, sizeof **port);
+    if (*port == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for the second tier");
+    }
+    (*port)->pool = pool_of(tier);
+    return 0;
+}
+
+static void port_free(struct tier_port *port)
+{
+    free(port);
+}
+
+static void port_open(struct tier_port *port, struct uv_loop_s *loop)
+{
+    uv_async_init(loop, &port->async, on_async);
+    port->async.data = port;
+}
+
+static void port_close(struct tier_port *port)
+{
+    struct tier_pool *p = port->pool;
+    struct err closed = {0};
+    err_set(&closed, ERR_CLOSED, "the server is stopping");
+    pthread_mutex_lock(&p->mutex);
+    while (port->jobs != NULL) {
+        end_job(p, port->jobs, &closed);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    uv_close((uv_handle_t *)&port->async, NULL);
+}
+
+static void port_tick(struct tier_port *port)
+{
+    (void)port;
+}
+
+static struct tier_job *job_new(struct tier_port *port, struct tier_question *q)
+{
+    struct tier_job *job = calloc(1, size_of(q->n));
+    if (job != NULL) {
+        uint64_t *hashes = (uint64_t *)(job + 1);
+        uint8_t *unseen = (uint8_t *)(hashes + q->n);
+        char *user = (char *)(unseen + (q->n + 7) / 8);
+        memcpy(hashes, q->hashes, q->n * sizeof *hashes);
+        memcpy(user, q->user.data, q->user.len);
+        job->q = (struct tier_question){.user = slice_of(user, q->user.len),
+                                        .hashes = hashes,
+                                        .n = q->n,
+                                        .first_month = q->first_month,
+                                        .unseen = unseen};
+        job->asked = q;
+        job->port = port;
+    }
+    return job;
+}
+
+static bool ask(struct tier_port *port, struct tier_question *q)
+{
+    struct tier_pool *p = port->pool;
+    pthread_mutex_lock(&p->mutex);
+    bool room =
+        p->well && !p->stop && p->n < TIER_POOL_QUESTIONS_MAX && p->bytes + size_of(q->n) <= TIER_POOL_BYTES_MAX;
+    struct tier_job *job = room ? job_new(port, q) : NULL;
+    if (job != NULL) {
+        p->n++;
+        p->bytes += size_of(q->n);
+        q->way = job;
+        job->next_of_port = port->jobs;
+        port->jobs = job;
+        *p->end = job;
+        p->end = &job->next;
+        pthread_cond_signal(&p->wake);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return job != NULL;
+}
+
+static void drop(struct tier_port *port, struct tier_question *q)
+{
+    pthread_mutex_lock(&port->pool->mutex);
+    ((struct tier_job *)q->way)->asked = NULL;
+    q->way = NULL;
+    pthread_mutex_unlock(&port->pool->mutex);
+}
+
+static bool is_well(struct tier *tier, char *why, size_t size)
+{
+    struct tier_pool *p = pool_of(tier);
+    pthread_mutex_lock(&p->mutex);
+    bool well = p->well;
+    snprintf(why, size, "%s", p->why.text);
+    pthread_mutex_unlock(&p->mutex);
+    return well;
+}
+
+/* --- start and end --- */
+
+static int run(struct tier_pool *p, struct tier_thread *t, void *(*main)(void *arg), struct err *err)
+{
+    t->pool = p;
+    int rc = pthread_create(&t->thread, NULL, main, t);
+    if (rc != 0) {
+        return err_set(err, ERR_SYSTEM, "no thread for the second tier: %s", strerror(rc));
+    }
+    p->running++;
+    return 0;
+}
+
+int tier_pool_start(const struct tier_line_ops *ops, void *owner, struct tier_pool **pool, struct err *err)
+{
+    struct tier_pool *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for the second tier");
+    }
+    p->tier_ops =
+        (struct tier_ops){ops->name, port_new, port_free, port_open, port_close, port_tick, ask, drop, is_well};
+    p->tier.ops = &p->tier_ops;
+    p->ops = ops;
+    p->owner = owner;
+    p->end = &p->first;
+    err_set(&p->why, ERR_SYSTEM, "it has not been reached yet");
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->keeper_wake, NULL);
+    int rc = run(p, &p->keeper, keep, err);
+    for (int i = 0; i < TIER_POOL_THREADS && rc == 0; i++) {
+        rc = run(p, &p->threads[i], answer, err);
+    }
+    if (rc < 0) {
+        tier_pool_stop(p);
+        tier_pool_free(p);
+        return rc;
+    }
+    *pool = p;
+    return 0;
+}
+
+struct tier *tier_pool_tier(struct tier_pool *pool)
+{
+    return &pool->tier;
+}
+
+void tier_pool_stop(struct tier_pool *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&p->mutex);
+    p->stop = true;
+    pthread_cond_broadcast(&p->wake);
+    pthread_cond_broadcast(&p->keeper_wake);
+    pthread_mutex_unlock(&p->mutex);
+    for (int i = 0; i < p->running; i++) {
+        pthread_join(i == 0 ? p->keeper.thread : p->threads[i - 1].thread, NULL);
+    }
+    p->running = 0;
+    for (struct tier_job *job = take(p); job != NULL; job = take(p)) {
+        free_job(p, job);
+    }
+}
+
+void tier_pool_free(struct tier_pool *p)
+{
+    if (p != NULL) {
+        pthread_cond_destroy(&p->keeper_wake);
+        pthread_cond_destroy(&p->wake);
+        pthread_mutex_destroy(&p->mutex);
+        free(p);
+    }
+}

@@ -1,0 +1,55 @@
+/* What ask.c and ask_hedge.c share: a question that is not answered at once. */
+#ifndef UNSEEN_SERVICE_QUESTION_H
+#define UNSEEN_SERVICE_QUESTION_H
+
+#include "dedup/tier.h"
+#include "service/impl.h"
+
+/* Its second tier (ask_hedge.c). What a thread may be writing to at the same time is kept apart from it. */
+struct question_hedge {
+    bool may;     /* it is one that a second tier can answer */
+    bool asked;   /* the tier has it */
+    bool disk;    /* the disk has it: the store, or an offload thread */
+    bool refused; /* the disk has answered, with an error that the tier may know better than */
+    bool won;     /* the tier's answer is the question's */
+    int64_t began_us, after_us;
+    struct question *next, **link; /* of the loop's that wait for `after`; link NULL: it doesn't */
+    uint64_t left;                 /* the newest event that memory here did not have any more */
+    struct tier_question tier;
+    struct query answer; /* of memory here, then with the tier's */
+};
+
+struct question {
+    struct late late;
+    struct query query; /* asks with copies of what another thread needs */
+    int code;           /* of its answer */
+    struct history history;
+    struct asker_load *load; /* the store is to answer; NULL: no */
+    struct offload_job job;
+    struct read_through_question read_through;
+    bool wants;       /* the old Redis is still to be asked, about query.elsewhere */
+    bool was_through; /* it was */
+    uint8_t *seen;
+    const char *limit, *cause; /* of what is overdue */
+    struct question_hedge hedge;
+};
+
+/* Once the query is there. The bits are the question's. */
+void question_hedge_init(struct question *q, uint8_t *bits, uint8_t *tier_bits);
+
+/* Where the disk is to be asked. False: the tier has it, and the disk is not to be asked. */
+bool question_hedge_begin(struct service_loop *l, struct question *q);
+
+/* The disk has answered, as q->code says. False: the tier is at it, and its answer is to be waited for. */
+bool question_hedge_answered(struct service_loop *l, struct question *q);
+
+/* The same of one that nobody waits for any more: it counts for the next ones. */
+void question_hedge_noted(struct service_loop *l, struct question *q, bool told);
+
+/* Nobody waits for the tier any more. */
+void question_hedge_drop(struct service_loop *l, struct question *q);
+
+/* ask.c: the disk is to be asked after all. */
+void question_ask_disk(struct service_loop *l, struct question *q);
+
+#endif

@@ -1,0 +1,162 @@
+"""A replica as the second tier of its primary (replica_hedge): what the primary's disk is late with, or can't read, is
+answered by the replica."""
+import json
+import signal
+import struct
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from conftest import http_url
+from resp import RespError
+from test_cold import cold_users, disk, stats  # noqa: F401
+from test_repair import key_of, months_table, spoil
+from test_replica import level, pair, status, until  # noqa: F401
+
+
+def wait_for_tier(server, there=True):
+    word = "the second tier is there" if there else "the second tier is not there"
+    other = "the second tier is not there" if there else "the second tier is there"
+    until(lambda: server.log().rfind(word + " ") > server.log().rfind(other + " "), word)
+
+
+def health(server):
+    with urllib.request.urlopen(http_url(server) + "/readyz", timeout=60) as reply:
+        return json.load(reply)
+
+
+def hashes(*items):
+    """Not of any item: what a question is about is the replica's to look up."""
+    return struct.pack(f"<{len(items)}Q", *items)
+
+
+@pytest.fixture
+def hedged(pair):  # noqa: F811
+    """(primary, replica), the primary with the replica as its second tier, and 20,000 users whom it must read."""
+    def make(**options):
+        primary, replica, _ = pair(replica_hedge="yes", workers="1", hedge_after="2ms", **options)
+        with primary.client() as c:
+            assert set(c.pipeline([["PLAYED", f"u{i}", "a"] for i in range(20000)])) == {1}
+            c.command("RING", "FLUSH")
+        level(primary, replica)
+        primary.restart()
+        with primary.client() as c:
+            for user in ("u1", "u2"):
+                assert c.command("UNSEEN", user, "a", "x") == [b"x"]
+        wait_for_tier(primary)
+        until(lambda: status(primary)["replicas"], "the replica")
+        level(primary, replica)
+        return primary, replica
+    return make
+
+
+def test_a_frozen_disk_is_not_felt(disk, hedged):  # noqa: F811
+    primary, replica = hedged(http="127.0.0.1:0")
+    cold = cold_users(primary, 30)
+    assert "degraded" not in health(primary)
+    disk.freeze(str(primary.data / "history.db"))
+    with primary.client() as c:
+        took = []
+        for user in cold:
+            began = time.monotonic()
+            assert c.command("UNSEEN", user, "a", "x", "y") == [b"x", b"y"]
+            took.append(time.monotonic() - began)
+            assert c.command("PLAYED", user, "y") == 1  # staging.db is well, and nobody waits for the replica to have it
+            assert c.command("UNSEEN", user, "a", "x", "y") == [b"x"]
+        assert c.command("SEEN", cold[0], "a", "x") == [1, 0]
+        assert c.command("FILTER", cold[0], "LIMIT", "1", "DELIVER", "ITEMS", "a", "z1", "z2") == [b"z1"]
+        figures = stats(primary)
+        assert int(figures["hedge_won"]) >= 60 and int(figures["cold_questions"]) < 40
+    assert "the disk is late" in health(primary)["degraded"]
+    disk.thaw()
+    with primary.client() as c:
+        for user in cold:
+            assert c.command("UNSEEN", user, "a", "x", "y") == [b"x"]
+        assert c.command("UNSEEN", cold[0], "z1", "z2") == [b"z2"]
+    assert primary.stop() == 0
+
+
+def test_what_the_replica_lacks_does_not_count(disk, hedged):  # noqa: F811
+    primary, replica = hedged(question_timeout="300ms")
+    (user,) = cold_users(primary, 1)
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        with primary.client() as c:
+            c.command("PLAYED", user, "later")
+            c.command("RING", "FLUSH")  # so it is in memory no more, and the replica hasn't got it
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    wait_for_tier(primary)
+    level(primary, replica)
+    with primary.client() as c, replica.client() as there:
+        assert there.command("UNSEEN", user, "later", "x") == [b"x"]
+        disk.freeze(str(primary.data / "history.db"))
+        assert c.command("UNSEEN", user, "a", "later", "x") == [b"x"]
+        disk.thaw()
+
+
+def test_a_damaged_month_is_answered_by_the_replica(disk, hedged):  # noqa: F811
+    primary, replica = hedged()
+    assert primary.stop() == 0
+    spoil(primary, f"UPDATE {months_table(primary)} SET filter = x'20ffffffff' WHERE user_key = ?", key_of(primary, "u77"))
+    primary.start()
+    wait_for_tier(primary)
+    until(lambda: status(primary)["replicas"], "the replica")
+    with primary.client() as c:
+        assert c.command("UNSEEN", "u77", "a", "x") == [b"x"]
+        replica.kill()
+        wait_for_tier(primary, there=False)
+        with pytest.raises(RespError, match="u77.*can't be read"):
+            c.command("UNSEEN", "u77", "a", "x")
+        assert c.command("UNSEEN", "u78", "a", "x") == [b"x"]
+    replica.start()
+    wait_for_tier(primary)
+    with primary.client() as c:
+        until(lambda: try_ask(c, "u77") == [b"x"], "the replica's answer")
+
+
+def try_ask(c, user):
+    try:
+        return c.command("UNSEEN", user, "a", "x")
+    except RespError:
+        return None
+
+
+def test_a_dead_replica_costs_little(disk, hedged):  # noqa: F811
+    primary, replica = hedged(question_timeout="2s")
+    cold = cold_users(primary, 10)
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for_tier(primary, there=False)
+        disk.freeze(str(primary.data / "history.db"))
+        thawed = threading.Timer(0.3, disk.thaw)
+        thawed.start()
+        with primary.client() as c:
+            assert c.command("UNSEEN", cold[0], "a", "x") == [b"x"]  # the disk's answer, once it goes on
+            for user in cold[1:]:
+                assert c.command("UNSEEN", user, "a", "x") == [b"x"]
+        thawed.join()
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    wait_for_tier(primary)
+
+
+def test_replica_ask(pair):  # noqa: F811
+    primary, replica, _ = pair()
+    with primary.client() as c:
+        c.command("PLAYED", b"\x00user", "a")
+    level(primary, replica)
+    with primary.client() as c, replica.client() as there:
+        node = status(primary)["node"]
+        to, error, bitmap = there.command("REPLICA", "ASK", node, b"\x00user", hashes(*range(1, 12)))
+        assert to >= 1 and float(error) >= 0 and bitmap == b"\xff\xe0"
+        assert len(there.command("REPLICA", "ASK", node, "nobody", hashes(*range(65536)))[2]) == 8192
+        for words, said in (((node, "u", b"1234567"), "8 bytes each"), ((node, "u", b""), "8 bytes each"),
+                            ((node, "u", hashes(*range(65537))), "1 to 65536"), (("zz", "u", hashes(1)), "16 lower-case"),
+                            (("0123456789abcdef", "u", hashes(1)), "doesn't follow"), ((node, "", hashes(1)), "user is empty")):
+            with pytest.raises(RespError, match=said):
+                there.command("REPLICA", "ASK", *words)
+        with pytest.raises(RespError, match="doesn't follow"):
+            c.command("REPLICA", "ASK", node, "u", hashes(1))
