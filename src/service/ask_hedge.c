@@ -15,31 +15,40 @@ static struct hedge *hedge_of(const struct service_loop *l)
     return &l->worker->pool->service->hedge;
 }
 
-/* --- whose `after` is not over --- */
+/* --- whose time to ask the tier has not come --- */
 
-static void on_after(uv_timer_t *timer);
+static void on_time(uv_timer_t *timer);
 
 static void set_timer(struct service_loop *l)
 {
-    const struct question *q = l->hedged;
-    if (q == NULL) {
+    if (l->hedged == NULL) {
         uv_timer_stop(&l->hedge_timer);
         return;
     }
-    int64_t left = q->hedge.began_us + q->hedge.after_us - clock_stopwatch_us();
+    int64_t left = l->hedged->hedge.at_us - clock_stopwatch_us();
     uv_update_time(&l->worker->loop);
-    uv_timer_start(&l->hedge_timer, on_after, left > 0 ? (uint64_t)left / 1000 + 1 : 0, 0);
+    uv_timer_start(&l->hedge_timer, on_time, left > 0 ? (uint64_t)left / 1000 + 1 : 0, 0);
 }
 
-/* `after` changes slowly: in the order of their beginnings. */
-static void wait_for_after(struct service_loop *l, struct question *q)
+/* They mostly come in order: looked for from behind. */
+static void wait_until(struct service_loop *l, struct question *q, int64_t at_us)
 {
     struct question_hedge *h = &q->hedge;
-    h->next = NULL;
-    h->link = l->hedged == NULL ? &l->hedged : l->hedged_end;
-    *h->link = q;
-    l->hedged_end = &h->next;
-    if (l->hedged == q) {
+    struct question *before = l->hedged != NULL ? l->hedged->hedge.prev : NULL;
+    h->at_us = at_us;
+    while (before != NULL && before->hedge.at_us > at_us) {
+        before = before == l->hedged ? NULL : before->hedge.prev;
+    }
+    h->next = before != NULL ? before->hedge.next : l->hedged;
+    if (before != NULL) {
+        before->hedge.next = q;
+        h->prev = before;
+    } else {
+        h->prev = l->hedged != NULL ? l->hedged->hedge.prev : q;
+        l->hedged = q;
+    }
+    (h->next != NULL ? h->next : l->hedged)->hedge.prev = q;
+    if (before == NULL) {
         set_timer(l);
     }
 }
@@ -47,20 +56,18 @@ static void wait_for_after(struct service_loop *l, struct question *q)
 static void wait_no_more(struct service_loop *l, struct question *q)
 {
     struct question_hedge *h = &q->hedge;
-    if (h->link == NULL) {
+    if (h->prev == NULL) {
         return;
     }
     bool first = l->hedged == q;
-    *h->link = h->next;
-    if (h->next != NULL) {
-        h->next->hedge.link = h->link;
-    } else {
-        l->hedged_end = h->link;
-    }
-    h->link = NULL;
+    (h->next != NULL ? h->next : l->hedged)->hedge.prev = h->prev;
     if (first) {
+        l->hedged = h->next;
         set_timer(l);
+    } else {
+        h->prev->hedge.next = h->next;
     }
+    h->next = h->prev = NULL;
 }
 
 /* --- the tier --- */
@@ -95,14 +102,22 @@ static bool ask_tier(struct service_loop *l, struct question *q, bool refused)
     return h->asked;
 }
 
-static void on_after(uv_timer_t *timer)
+/* While the disk has the question, and the tier can't be asked or has not all of it: it may be otherwise soon. */
+static void try_again(struct service_loop *l, struct question *q)
+{
+    wait_until(l, q, clock_stopwatch_us() + HEDGE_AGAIN_US);
+}
+
+static void on_time(uv_timer_t *timer)
 {
     struct service_loop *l = timer->data;
     int64_t now = clock_stopwatch_us();
-    while (l->hedged != NULL && l->hedged->hedge.began_us + l->hedged->hedge.after_us <= now) {
+    while (l->hedged != NULL && l->hedged->hedge.at_us <= now) {
         struct question *q = l->hedged;
         wait_no_more(l, q);
-        ask_tier(l, q, false);
+        if (!ask_tier(l, q, false)) {
+            try_again(l, q);
+        }
     }
     set_timer(l);
 }
@@ -158,9 +173,14 @@ static void on_tier(struct tier_question *tier)
     } else if (!h->disk && l->closing) {
         q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping");
         late_arrived(&q->late);
-    } else if (!h->disk) {
-        h->disk = true;
-        question_ask_disk(l, q);
+    } else {
+        if (!h->disk) {
+            h->disk = true;
+            question_ask_disk(l, q);
+        }
+        if (!l->closing) {
+            try_again(l, q);
+        }
     }
 }
 
@@ -187,9 +207,11 @@ bool question_hedge_begin(struct service_loop *l, struct question *q)
     hedge_begin(hedge_of(l), h->began_us, config_now(l->dedup->cfg)->hedge_after_ms, &plan);
     h->after_us = plan.after_us;
     if (!plan.first) {
-        wait_for_after(l, q);
+        wait_until(l, q, h->began_us + h->after_us);
     } else if (ask_tier(l, q, false)) {
         h->disk = plan.disk;
+    } else {
+        try_again(l, q);
     }
     return h->disk;
 }

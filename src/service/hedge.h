@@ -27,7 +27,8 @@ enum {
     HEDGE_BURST = 64, /* questions that the budget allows at once, if it wasn't used before */
     HEDGE_LATE_MAX = 5,
     HEDGE_TRIAL_US = 1000 * 1000,
-    HEDGE_TIMES = 128, /* answers that the measurement goes by */
+    HEDGE_AGAIN_US = 100 * 1000, /* between two tries of a question that the disk still has */
+    HEDGE_TIMES = 128,           /* answers that the measurement goes by */
 };
 
 struct hedge {

@@ -13,8 +13,10 @@ struct question_hedge {
     bool refused; /* the disk has answered, with an error that the tier may know better than */
     bool won;     /* the tier's answer is the question's */
     int64_t began_us, after_us;
-    struct question *next, **link; /* of the loop's that wait for `after`; link NULL: it doesn't */
-    uint64_t left;                 /* the newest event that memory here did not have any more */
+    struct question *next, *prev; /* of the loop's that wait to be put to the tier; prev of the first is the last;
+                                   * NULL: it doesn't wait */
+    int64_t at_us;                /* until then */
+    uint64_t left;                /* the newest event that memory here did not have any more */
     struct tier_question tier;
     struct query answer; /* of memory here, then with the tier's */
 };

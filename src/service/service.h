@@ -39,7 +39,7 @@ struct service_loop {
     struct read_through_port *read_through; /* NULL: there is no other Redis */
     struct tier_port *tier;                 /* NULL: there is no second one */
     const struct tier_ops *tier_ops;
-    struct question *hedged, **hedged_end; /* that wait until it is to be asked */
+    struct question *hedged; /* that wait until it is to be asked, the next one first */
     uv_timer_t hedge_timer;
     bool closing;
     struct recorder recorder;

@@ -702,7 +702,7 @@ static void middling_questions_have_room(void **state)
 /* Until so much is used as in the end: lists come a few lines a turn. */
 static void settle_between(const struct crowd *c, long long least, long long most)
 {
-    for (int i = 0; i < 20000 && (used(c) < least || used(c) > most); i++) {
+    for (int i = 0; i < 200000 && (used(c) < least || used(c) > most); i++) {
         settle(c);
     }
     assert_in_range(used(c), least, most);
