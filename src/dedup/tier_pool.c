@@ -16,13 +16,14 @@ struct tier_job {
     struct tier_question *asked; /* whose it is; NULL: not wanted any more */
     struct tier_question q;      /* the thread's while that has it */
     bool answered;
-    bool lost; /* a thread has it, and the tier is dead */
+    bool lost; /* a thread has it, and the tier has died since */
 };
 
 struct tier_thread {
     pthread_t thread;
     struct tier_pool *pool;
-    void *line; /* NULL: not connected */
+    void *line;      /* NULL: not connected */
+    unsigned deaths; /* of the tier, as it was connected */
     struct tier_job *job;
 };
 
@@ -36,6 +37,7 @@ struct tier_pool {
     struct tier_job *first, **end; /* that wait for a thread */
     size_t n, bytes;               /* of all that are not freed */
     bool well, stop, told;
+    unsigned deaths; /* so often it was found dead: what was connected before may be as dead, and not know */
     struct err why;
     struct tier_thread keeper, threads[TIER_POOL_THREADS];
     int running;
@@ -81,6 +83,21 @@ static struct tier_job *take(struct tier_pool *p)
     return job;
 }
 
+/* False: a thread has it, or had. */
+static bool leave_queue(struct tier_pool *p, const struct tier_job *job)
+{
+    struct tier_job **at = &p->first;
+    while (*at != NULL && *at != job) {
+        at = &(*at)->next;
+    }
+    if (*at == NULL) {
+        return false;
+    }
+    *at = job->next;
+    p->end = *at == NULL ? at : p->end;
+    return true;
+}
+
 static void fail_all(struct tier_pool *p)
 {
     for (struct tier_job *job = take(p); job != NULL; job = take(p)) {
@@ -90,8 +107,10 @@ static void fail_all(struct tier_pool *p)
     }
     for (int i = 0; i < TIER_POOL_THREADS; i++) {
         struct tier_job *job = p->threads[i].job;
-        if (job != NULL && job->port != NULL) {
+        if (job != NULL) {
             job->lost = true;
+        }
+        if (job != NULL && job->port != NULL) {
             uv_async_send(&job->port->async);
         }
     }
@@ -111,6 +130,7 @@ static void judge(struct tier_pool *p, const struct err *err)
         p->told = true;
     }
     if (!p->well) {
+        p->deaths++;
         fail_all(p);
     }
 }
@@ -174,7 +194,12 @@ static void *answer(void *arg)
             continue;
         }
         struct err err = {0};
+        bool outlived = t->deaths != p->deaths;
+        t->deaths = p->deaths;
         pthread_mutex_unlock(&p->mutex);
+        if (outlived) {
+            hang_up(t);
+        }
         int rc = use(t, &job->q, &err);
         pthread_mutex_lock(&p->mutex);
         t->job = NULL;
@@ -217,11 +242,11 @@ static void tell(struct tier_question *q, enum tier_verdict verdict, const struc
     q->done(q);
 }
 
-/* Of a job that is answered or lost: its question is told, and it goes, or stays until its thread is through. */
+/* Its question is told; it goes, or stays until its thread is through. */
 static void end_job(struct tier_pool *p, struct tier_job *job, const struct err *lost)
 {
     struct tier_question *q = job->asked;
-    bool answered = job->answered;
+    bool answered = job->answered, ours = answered || leave_queue(p, job);
     leave_port(job);
     job->asked = NULL;
     pthread_mutex_unlock(&p->mutex);
@@ -231,7 +256,7 @@ static void end_job(struct tier_pool *p, struct tier_job *job, const struct err 
         tell(q, TIER_FAILED, NULL, lost);
     }
     pthread_mutex_lock(&p->mutex);
-    if (answered) {
+    if (ours) {
         free_job(p, job);
     }
 }
@@ -317,12 +342,23 @@ static struct tier_job *job_new(struct tier_port *port, struct tier_question *q)
     return job;
 }
 
+/* Behind a death all threads may still wait for what is lost, while the tier is well again. */
+static bool has_thread(const struct tier_pool *p)
+{
+    for (int i = 0; i < TIER_POOL_THREADS; i++) {
+        if (p->threads[i].job == NULL || !p->threads[i].job->lost) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool ask(struct tier_port *port, struct tier_question *q)
 {
     struct tier_pool *p = port->pool;
     pthread_mutex_lock(&p->mutex);
-    bool room =
-        p->well && !p->stop && p->n < TIER_POOL_QUESTIONS_MAX && p->bytes + size_of(q->n) <= TIER_POOL_BYTES_MAX;
+    bool room = p->well && !p->stop && p->n < TIER_POOL_QUESTIONS_MAX &&
+                p->bytes + size_of(q->n) <= TIER_POOL_BYTES_MAX && has_thread(p);
     struct tier_job *job = room ? job_new(port, q) : NULL;
     if (job != NULL) {
         p->n++;
@@ -340,10 +376,16 @@ static bool ask(struct tier_port *port, struct tier_question *q)
 
 static void drop(struct tier_port *port, struct tier_question *q)
 {
-    pthread_mutex_lock(&port->pool->mutex);
-    ((struct tier_job *)q->way)->asked = NULL;
+    struct tier_pool *p = port->pool;
+    struct tier_job *job = q->way;
     q->way = NULL;
-    pthread_mutex_unlock(&port->pool->mutex);
+    pthread_mutex_lock(&p->mutex);
+    job->asked = NULL;
+    if (leave_queue(p, job)) {
+        leave_port(job);
+        free_job(p, job);
+    }
+    pthread_mutex_unlock(&p->mutex);
 }
 
 static bool is_well(struct tier *tier, char *why, size_t size)

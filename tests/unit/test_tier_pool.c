@@ -1,5 +1,6 @@
-/* A second tier that threads ask (dedup/tier_pool.h), over lines of the test's: they answer, are late, fail, or are
- * dead. The loop is the test's own. */
+/* A second tier that threads ask: answers, refusals and errors come back to the loop, once each; what waits for one
+ * that is dead fails at once, and nobody is put to a connection of before, or to a thread that still waits for one;
+ * what is dropped is not asked; and all of it is bounded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,289 +10,499 @@
 #include <string.h>
 
 #include <cmocka.h>
-
 #include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 #include <uv.h>
 
+#include "base/hash.h"
+#include "dedup/dedup.h"
 #include "dedup/tier_pool.h"
+#include "tests/lib/alloc.h"
 
-enum { CANDIDATES = 11, MANY = 4 * TIER_POOL_QUESTIONS_MAX };
-
-static struct {
-    pthread_mutex_t lock;
+/* The other end. Its asks wait while they are held. */
+struct fake {
+    pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool dead, held, refuses, fails;
-    int open, at_it, asked;
-} far;
+    bool opens_fail, pings_fail, asks_fail, refuses, holds;
+    int free_pass; /* so many are let go, though they are held */
+    int opened, closed, pings, begun, newest;
+    char asked[64]; /* the users, in their order */
+};
 
-static uv_loop_t loop;
-static struct tier_pool *pool;
-static struct tier *tier;
-static struct tier_port *port;
+struct line {
+    struct fake *f;
+    int id;
+};
 
-/* --- the lines --- */
-
-static int open_line(void *owner, void **line, struct err *err)
+static int open_line(void *owner, void **out, struct err *err)
 {
-    assert_ptr_equal(owner, &far);
-    pthread_mutex_lock(&far.lock);
-    int rc = far.dead ? err_set(err, ERR_SYSTEM, "nobody is there") : 0;
-    far.open += rc == 0;
-    pthread_mutex_unlock(&far.lock);
-    *line = &far;
-    return rc;
-}
-
-static void close_line(void *line)
-{
-    (void)line;
-    pthread_mutex_lock(&far.lock);
-    far.open--;
-    pthread_mutex_unlock(&far.lock);
-}
-
-static int ping(void *line, struct err *err)
-{
-    (void)line;
-    pthread_mutex_lock(&far.lock);
-    int rc = far.dead ? err_set(err, ERR_LATE, "it says nothing") : 0;
-    pthread_mutex_unlock(&far.lock);
-    return rc;
-}
-
-static int ask_line(void *line, struct tier_question *q, struct err *err)
-{
-    (void)line;
-    pthread_mutex_lock(&far.lock);
-    far.at_it++;
-    far.asked++;
-    pthread_cond_broadcast(&far.changed);
-    while (far.held) {
-        pthread_cond_wait(&far.changed, &far.lock);
+    struct fake *f = owner;
+    struct line *line = calloc(1, sizeof *line);
+    pthread_mutex_lock(&f->mutex);
+    bool fails = f->opens_fail;
+    line->f = f;
+    line->id = fails ? 0 : ++f->opened;
+    pthread_mutex_unlock(&f->mutex);
+    if (fails) {
+        free(line);
+        return err_set(err, ERR_SYSTEM, "nobody there");
     }
-    far.at_it--;
-    int rc = far.fails ? err_set(err, ERR_SYSTEM, "the line broke") : 0;
-    q->verdict = far.refuses ? TIER_NOT_WHOLE : TIER_ANSWERED;
-    pthread_mutex_unlock(&far.lock);
-    if (q->verdict == TIER_NOT_WHOLE) {
-        err_set(&q->err, ERR_STALE, "not whole");
+    *out = line;
+    return 0;
+}
+
+static void close_line(void *arg)
+{
+    struct line *line = arg;
+    pthread_mutex_lock(&line->f->mutex);
+    line->f->closed++;
+    pthread_cond_broadcast(&line->f->changed);
+    pthread_mutex_unlock(&line->f->mutex);
+    free(line);
+}
+
+static int ping(void *arg, struct err *err)
+{
+    struct fake *f = ((struct line *)arg)->f;
+    pthread_mutex_lock(&f->mutex);
+    f->pings++;
+    bool fails = f->pings_fail;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->mutex);
+    return fails ? err_set(err, ERR_SYSTEM, "no word from it") : 0;
+}
+
+/* Odd hashes are seen; `to` is that of the first one. */
+static int ask_line(void *arg, struct tier_question *q, struct err *err)
+{
+    struct line *line = arg;
+    struct fake *f = line->f;
+    pthread_mutex_lock(&f->mutex);
+    size_t len = strlen(f->asked);
+    if (len < sizeof f->asked - 1) {
+        f->asked[len] = q->user.data[0];
+    }
+    f->newest = line->id;
+    f->begun++;
+    pthread_cond_broadcast(&f->changed);
+    while (f->holds && f->free_pass == 0) {
+        pthread_cond_wait(&f->changed, &f->mutex);
+    }
+    f->free_pass -= f->free_pass > 0;
+    bool fails = f->asks_fail, refuses = f->refuses;
+    pthread_mutex_unlock(&f->mutex);
+    if (fails) {
+        return err_set(err, ERR_SYSTEM, "cut off");
+    }
+    q->verdict = TIER_ANSWERED;
+    if (refuses) {
+        q->verdict = TIER_NOT_WHOLE;
+        err_set(&q->err, ERR_INVALID, "not now");
+        return 0;
+    }
+    memset(q->unseen, 0, (q->n + 7) / 8);
+    for (size_t i = 0; i < q->n; i++) {
+        q->unseen[i / 8] |= (uint8_t)(q->hashes[i] % 2 == 0 ? 0x80 >> i % 8 : 0);
     }
     q->to = q->hashes[0];
     q->error = 0.5;
-    memset(q->unseen, 0xa5, (q->n + 7) / 8);
-    return rc;
+    return 0;
 }
 
-static const struct tier_line_ops line_ops = {"test", open_line, close_line, ping, ask_line};
+static const struct tier_line_ops ops = {"fake", open_line, close_line, ping, ask_line};
 
-static void set(bool *flag, bool on)
-{
-    pthread_mutex_lock(&far.lock);
-    *flag = on;
-    pthread_cond_broadcast(&far.changed);
-    pthread_mutex_unlock(&far.lock);
-}
-
-/* --- questions --- */
+struct fixture {
+    struct fake fake;
+    uv_loop_t loop;
+    struct tier_pool *pool;
+    const struct tier_ops *ops;
+    struct tier_port *port;
+    int done;
+    bool open;
+};
 
 struct asked {
     struct tier_question q;
-    uint64_t hashes[CANDIDATES];
-    uint8_t unseen[(CANDIDATES + 7) / 8];
-    bool done;
+    struct fixture *x;
+    int done;
+    bool again;
 };
 
 static void on_done(struct tier_question *q)
 {
     struct asked *a = (struct asked *)q;
-    assert_false(a->done);
-    a->done = true;
-}
-
-static bool ask(struct asked *a, uint64_t first)
-{
-    *a = (struct asked){.q = {.done = on_done, .user = slice_str("u"), .n = CANDIDATES}};
-    a->hashes[0] = first;
-    a->q.hashes = a->hashes;
-    a->q.unseen = a->unseen;
-    return tier->ops->ask(port, &a->q);
-}
-
-static bool is_well(void)
-{
-    char why[256];
-    return tier->ops->is_well(tier, why, sizeof why);
-}
-
-static void until_well(bool well)
-{
-    while (is_well() != well) {
-        usleep(1000);
+    a->done++;
+    a->x->done++;
+    if (a->again) {
+        a->again = false;
+        assert_true(a->x->ops->ask(a->x->port, q));
     }
 }
 
-static void until_at_it(int n)
+/* Hashes from `first` on. */
+static struct asked *question(struct fixture *x, const char *user, uint64_t first, size_t n)
 {
-    pthread_mutex_lock(&far.lock);
-    while (far.at_it < n) {
-        pthread_cond_wait(&far.changed, &far.lock);
+    struct asked *a = calloc(1, sizeof *a);
+    uint64_t *hashes = malloc(n * sizeof *hashes);
+    for (size_t i = 0; i < n; i++) {
+        hashes[i] = first + i;
     }
-    pthread_mutex_unlock(&far.lock);
+    a->x = x;
+    a->q = (struct tier_question){
+        .done = on_done, .user = slice_str(user), .hashes = hashes, .n = n, .unseen = malloc((n + 7) / 8)};
+    return a;
 }
 
-static void until_done(const struct asked *a)
+static void question_free(struct asked *a)
 {
-    while (!a->done) {
-        uv_run(&loop, UV_RUN_ONCE);
+    free((void *)a->q.hashes);
+    free(a->q.unseen);
+    free(a);
+}
+
+static bool ask(struct asked *a)
+{
+    return a->x->ops->ask(a->x->port, &a->q);
+}
+
+static void run_until(struct fixture *x, int done)
+{
+    while (x->done < done) {
+        uv_run(&x->loop, UV_RUN_ONCE);
     }
+    assert_int_equal(x->done, done);
+}
+
+static bool is_well(struct fixture *x)
+{
+    char why[sizeof((struct err *)0)->text];
+    return x->ops->is_well(tier_pool_tier(x->pool), why, sizeof why);
+}
+
+static void expect_why(struct fixture *x, const char *words)
+{
+    char why[sizeof((struct err *)0)->text];
+    assert_false(x->ops->is_well(tier_pool_tier(x->pool), why, sizeof why));
+    assert_non_null(strstr(why, words));
+}
+
+/* One more ping comes when the one before was judged. */
+static void wait_judged(struct fixture *x)
+{
+    pthread_mutex_lock(&x->fake.mutex);
+    for (int until = x->fake.pings + 2; x->fake.pings < until;) {
+        pthread_cond_wait(&x->fake.changed, &x->fake.mutex);
+    }
+    pthread_mutex_unlock(&x->fake.mutex);
+}
+
+static void set(struct fixture *x, bool *flag, bool value)
+{
+    pthread_mutex_lock(&x->fake.mutex);
+    *flag = value;
+    pthread_cond_broadcast(&x->fake.changed);
+    pthread_mutex_unlock(&x->fake.mutex);
+}
+
+static void wait_begun(struct fixture *x, int begun)
+{
+    pthread_mutex_lock(&x->fake.mutex);
+    while (x->fake.begun < begun) {
+        pthread_cond_wait(&x->fake.changed, &x->fake.mutex);
+    }
+    assert_int_equal(x->fake.begun, begun);
+    pthread_mutex_unlock(&x->fake.mutex);
+}
+
+static void start(struct fixture *x)
+{
+    struct err err;
+    assert_int_equal(tier_pool_start(&ops, &x->fake, &x->pool, &err), 0);
+    struct tier *tier = tier_pool_tier(x->pool);
+    x->ops = tier->ops;
+    assert_int_equal(x->ops->port_new(tier, &x->port, &err), 0);
+    x->ops->port_open(x->port, &x->loop);
+    x->open = true;
 }
 
 static int setup(void **state)
 {
-    (void)state;
-    struct err err = {0};
-    memset(&far, 0, sizeof far);
-    pthread_mutex_init(&far.lock, NULL);
-    pthread_cond_init(&far.changed, NULL);
-    uv_loop_init(&loop);
-    assert_int_equal(tier_pool_start(&line_ops, &far, &pool, &err), 0);
-    tier = tier_pool_tier(pool);
-    assert_int_equal(tier->ops->port_new(tier, &port, &err), 0);
-    tier->ops->port_open(port, &loop);
-    until_well(true);
+    struct fixture *x = *state = calloc(1, sizeof *x);
+    pthread_mutex_init(&x->fake.mutex, NULL);
+    pthread_cond_init(&x->fake.changed, NULL);
+    assert_int_equal(uv_loop_init(&x->loop), 0);
+    start(x);
+    wait_judged(x);
+    assert_true(is_well(x));
     return 0;
+}
+
+static void close_port(struct fixture *x)
+{
+    x->ops->port_close(x->port);
+    uv_run(&x->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&x->loop), 0);
+    x->open = false;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
-    if (port != NULL) {
-        tier->ops->port_close(port);
+    struct fixture *x = *state;
+    if (x->open) {
+        close_port(x);
     }
-    uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
-    tier_pool_stop(pool);
-    tier->ops->port_free(port);
-    tier_pool_free(pool);
-    assert_int_equal(far.open, 0);
+    set(x, &x->fake.holds, false);
+    tier_pool_stop(x->pool);
+    assert_int_equal(x->fake.opened, x->fake.closed);
+    x->ops->port_free(x->port);
+    tier_pool_free(x->pool);
+    pthread_cond_destroy(&x->fake.changed);
+    pthread_mutex_destroy(&x->fake.mutex);
+    free(x);
     return 0;
 }
 
-/* --- tests --- */
-
-static void test_answers(void **state)
+static void questions_are_answered(void **state)
 {
-    (void)state;
-    static struct asked all[MANY];
-    int taken = 0;
+    struct fixture *x = *state;
+    struct asked *a[10];
+    for (int i = 0; i < 10; i++) {
+        a[i] = question(x, "u", (uint64_t)i + 1, (size_t)(9 + i * 1000));
+        assert_true(ask(a[i]));
+    }
+    run_until(x, 10);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(a[i]->q.verdict, TIER_ANSWERED);
+        assert_int_equal(a[i]->q.to, i + 1);
+        assert_true(a[i]->q.error == 0.5);
+        assert_int_equal(a[i]->q.unseen[0], i % 2 == 0 ? 0x55 : 0xaa);
+        assert_int_equal(a[i]->q.unseen[1] & 0x80, i % 2 == 0 ? 0 : 0x80);
+        assert_null(a[i]->q.way);
+        assert_int_equal(a[i]->done, 1);
+        question_free(a[i]);
+    }
+}
+
+static void many_more_than_it_takes_at_a_time(void **state)
+{
+    struct fixture *x = *state;
+    enum { MANY = 4 * TIER_POOL_QUESTIONS_MAX };
+    struct asked *a[MANY];
     for (int i = 0; i < MANY; i++) {
-        struct asked *a = &all[i];
-        while (!ask(a, (uint64_t)i)) { /* as many as it takes at a time */
-            uv_run(&loop, UV_RUN_ONCE);
+        a[i] = question(x, "u", (uint64_t)i, 11);
+        while (!ask(a[i])) {
+            uv_run(&x->loop, UV_RUN_ONCE);
         }
-        taken++;
     }
-    for (int i = 0; i < taken; i++) {
-        until_done(&all[i]);
-        assert_int_equal(all[i].q.verdict, TIER_ANSWERED);
-        assert_int_equal(all[i].q.to, i);
-        assert_int_equal(all[i].unseen[1], 0xa5);
+    run_until(x, MANY);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(a[i]->q.verdict, TIER_ANSWERED);
+        assert_int_equal(a[i]->q.to, i);
+        question_free(a[i]);
     }
 }
 
-static void test_bounds(void **state)
+static void one_may_be_asked_again_from_its_answer(void **state)
 {
-    (void)state;
-    static struct asked all[TIER_POOL_QUESTIONS_MAX + 1];
-    set(&far.held, true);
-    for (int i = 0; i < TIER_POOL_QUESTIONS_MAX; i++) {
-        assert_true(ask(&all[i], 1));
-    }
-    assert_false(ask(&all[TIER_POOL_QUESTIONS_MAX], 1));
-    tier->ops->drop(port, &all[0].q); /* a thread has it: it takes room until that is through */
-    assert_false(ask(&all[TIER_POOL_QUESTIONS_MAX], 1));
-    set(&far.held, false);
-    for (int i = 1; i < TIER_POOL_QUESTIONS_MAX; i++) {
-        until_done(&all[i]);
-    }
-    while (!ask(&all[TIER_POOL_QUESTIONS_MAX], 1)) {
-        uv_run(&loop, UV_RUN_NOWAIT);
-    }
-    until_done(&all[TIER_POOL_QUESTIONS_MAX]);
-    assert_false(all[0].done);
+    struct fixture *x = *state;
+    struct asked *a = question(x, "u", 3, 1);
+    a->again = true;
+    assert_true(ask(a));
+    run_until(x, 2);
+    assert_int_equal(a->done, 2);
+    question_free(a);
 }
 
-static void test_not_whole_and_a_broken_line(void **state)
+static void a_refusal_keeps_the_line_and_an_error_ends_it(void **state)
 {
-    (void)state;
-    struct asked a;
-    set(&far.refuses, true);
-    assert_true(ask(&a, 1));
-    until_done(&a);
-    assert_int_equal(a.q.verdict, TIER_NOT_WHOLE);
-    assert_string_equal(a.q.err.text, "not whole");
-    set(&far.fails, true);
-    assert_true(ask(&a, 1));
-    until_done(&a);
-    assert_int_equal(a.q.verdict, TIER_FAILED);
-    assert_string_equal(a.q.err.text, "the line broke");
-    assert_true(is_well()); /* the keeper says so */
-    set(&far.fails, false);
-    set(&far.refuses, false);
-    assert_true(ask(&a, 1)); /* over a new one */
-    until_done(&a);
-    assert_int_equal(a.q.verdict, TIER_ANSWERED);
+    struct fixture *x = *state;
+    struct asked *a = question(x, "u", 1, 1);
+    set(x, &x->fake.refuses, true);
+    assert_true(ask(a));
+    run_until(x, 1);
+    assert_int_equal(a->q.verdict, TIER_NOT_WHOLE);
+    assert_string_equal(a->q.err.text, "not now");
+    assert_int_equal(x->fake.closed, 0);
+    set(x, &x->fake.asks_fail, true);
+    assert_true(ask(a));
+    run_until(x, 2);
+    assert_int_equal(a->q.verdict, TIER_FAILED);
+    assert_string_equal(a->q.err.text, "cut off");
+    assert_int_equal(x->fake.closed, 1);
+    assert_true(is_well(x)); /* the keeper says whether it is */
+    set(x, &x->fake.asks_fail, false);
+    set(x, &x->fake.refuses, false);
+    assert_true(ask(a));
+    run_until(x, 3);
+    assert_int_equal(a->q.verdict, TIER_ANSWERED);
+    question_free(a);
 }
 
-/* What threads have and what waits for them fails at once, though the threads are held; and it comes back by itself. */
-static void test_dead(void **state)
+static void so_many_questions_at_a_time(void **state)
 {
-    (void)state;
-    struct asked all[TIER_POOL_THREADS + 2], more;
-    set(&far.held, true);
-    for (int i = 0; i < TIER_POOL_THREADS + 2; i++) {
-        assert_true(ask(&all[i], 1));
+    struct fixture *x = *state;
+    struct asked *a[TIER_POOL_QUESTIONS_MAX + 1];
+    set(x, &x->fake.holds, true);
+    for (int i = 0; i <= TIER_POOL_QUESTIONS_MAX; i++) {
+        a[i] = question(x, "u", 1, 1);
+        assert_int_equal(ask(a[i]), i < TIER_POOL_QUESTIONS_MAX);
     }
-    until_at_it(TIER_POOL_THREADS);
-    set(&far.dead, true);
-    for (int i = 0; i < TIER_POOL_THREADS + 2; i++) {
-        until_done(&all[i]);
-        assert_int_equal(all[i].q.verdict, TIER_FAILED);
-        assert_string_equal(all[i].q.err.text, "it says nothing");
+    wait_begun(x, TIER_POOL_THREADS);
+    x->ops->drop(x->port, &a[0]->q); /* a thread has it: it takes room until that is through */
+    assert_false(ask(a[TIER_POOL_QUESTIONS_MAX]));
+    x->ops->drop(x->port, &a[TIER_POOL_QUESTIONS_MAX - 1]->q); /* whose room is free at once */
+    assert_true(ask(a[TIER_POOL_QUESTIONS_MAX]));
+    set(x, &x->fake.holds, false);
+    run_until(x, TIER_POOL_QUESTIONS_MAX - 1);
+    assert_int_equal(a[0]->done, 0);
+    assert_int_equal(a[TIER_POOL_QUESTIONS_MAX - 1]->done, 0);
+    for (int i = 0; i <= TIER_POOL_QUESTIONS_MAX; i++) {
+        question_free(a[i]);
     }
-    assert_false(ask(&more, 1));
-    set(&far.dead, false);
-    until_well(true);
-    set(&far.held, false);
-    assert_true(ask(&more, 7));
-    until_done(&more);
-    assert_int_equal(more.q.to, 7);
 }
 
-static void test_closed_with_questions_under_way(void **state)
+static void so_many_bytes_at_a_time(void **state)
 {
-    (void)state;
-    static struct asked all[TIER_POOL_THREADS + 2];
-    set(&far.held, true);
-    for (int i = 0; i < TIER_POOL_THREADS + 2; i++) {
-        assert_true(ask(&all[i], 1));
+    struct fixture *x = *state;
+    enum { N = TIER_POOL_BYTES_MAX / (ITEMS_MAX * 8) };
+    struct asked *a[N];
+    set(x, &x->fake.holds, true);
+    for (int i = 0; i < N; i++) {
+        a[i] = question(x, "u", 1, ITEMS_MAX);
+        assert_int_equal(ask(a[i]), i < N - 1); /* with what each takes beside its hashes */
     }
-    until_at_it(TIER_POOL_THREADS);
-    tier->ops->drop(port, &all[1].q);
-    tier->ops->port_close(port);
-    for (int i = 0; i < TIER_POOL_THREADS + 2; i++) {
-        assert_int_equal(all[i].done, i != 1);
-        assert_true(i == 1 || all[i].q.err.code == ERR_CLOSED);
+    set(x, &x->fake.holds, false);
+    run_until(x, N - 1);
+    assert_true(ask(a[N - 1]));
+    run_until(x, N);
+    for (int i = 0; i < N; i++) {
+        question_free(a[i]);
     }
-    set(&far.held, false);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
-    tier_pool_stop(pool);
-    tier->ops->port_free(port);
-    tier_pool_free(pool);
-    assert_int_equal(far.open, 0);
+}
+
+static void none_is_asked_before_it_is_reached(void **state)
+{
+    struct fixture *x = *state;
+    struct asked *a = question(x, "u", 1, 1);
+    close_port(x);
+    tier_pool_stop(x->pool);
+    x->ops->port_free(x->port);
+    tier_pool_free(x->pool);
+    x->fake.opens_fail = true;
+    assert_int_equal(uv_loop_init(&x->loop), 0);
+    start(x);
+    assert_false(ask(a));
+    set(x, &x->fake.opens_fail, false);
+    wait_judged(x);
+    assert_true(is_well(x));
+    assert_true(ask(a));
+    run_until(x, 1);
+    question_free(a);
+}
+
+/* Four in the hands of threads, and three behind them. */
+enum { UNDER_WAY = TIER_POOL_THREADS + 3 };
+static void put_under_way(struct fixture *x, struct asked **a)
+{
+    set(x, &x->fake.holds, true);
+    for (int i = 0; i < UNDER_WAY; i++) {
+        a[i] = question(x, i < TIER_POOL_THREADS ? "held" : "waiting", 1, 1);
+        assert_true(ask(a[i]));
+    }
+    wait_begun(x, TIER_POOL_THREADS);
+}
+
+static void what_waits_for_a_dead_one_fails(void **state)
+{
+    struct fixture *x = *state;
+    struct asked *a[UNDER_WAY], *late = question(x, "late", 1, 1);
+    put_under_way(x, a);
+    set(x, &x->fake.pings_fail, true);
+    run_until(x, UNDER_WAY); /* though no thread is through */
+    expect_why(x, "no word from it");
+    assert_false(ask(late));
+    for (int i = 0; i < UNDER_WAY; i++) {
+        assert_int_equal(a[i]->q.verdict, TIER_FAILED);
+        assert_string_equal(a[i]->q.err.text, "no word from it");
+        assert_null(a[i]->q.way);
+        question_free(a[i]);
+    }
+    set(x, &x->fake.pings_fail, false);
+    while (!is_well(x)) {
+        wait_judged(x);
+    }
+    assert_false(ask(late)); /* no thread is there for it */
+    pthread_mutex_lock(&x->fake.mutex);
+    x->fake.free_pass = 1;
+    int closed = x->fake.closed;
+    pthread_cond_broadcast(&x->fake.changed);
+    pthread_mutex_unlock(&x->fake.mutex);
+    while (!ask(late)) {
+        uv_run(&x->loop, UV_RUN_NOWAIT);
+    }
+    wait_begun(x, TIER_POOL_THREADS + 1);
+    assert_int_equal(x->fake.closed, closed + 1); /* over a line of its own, since that of before may be dead */
+    assert_int_equal(x->fake.newest, x->fake.opened);
+    set(x, &x->fake.holds, false);
+    run_until(x, UNDER_WAY + 1);
+    assert_int_equal(late->q.verdict, TIER_ANSWERED);
+    assert_string_equal(x->fake.asked, "hhhhl");
+    question_free(late);
+}
+
+static void what_is_dropped_is_not_asked(void **state)
+{
+    struct fixture *x = *state;
+    struct asked *a[UNDER_WAY];
+    put_under_way(x, a);
+    for (int i = 1; i < UNDER_WAY; i++) {
+        x->ops->drop(x->port, &a[i]->q);
+        question_free(a[i]); /* its own side may go now */
+    }
+    struct asked *last = question(x, "last", 2, 1);
+    assert_true(ask(last));
+    set(x, &x->fake.holds, false);
+    run_until(x, 2);
+    assert_int_equal(a[0]->done, 1);
+    assert_int_equal(last->done, 1);
+    assert_string_equal(x->fake.asked, "hhhhl");
+    question_free(a[0]);
+    question_free(last);
+}
+
+static void all_is_told_when_the_loop_ends(void **state)
+{
+    struct fixture *x = *state;
+    struct asked *a[UNDER_WAY];
+    put_under_way(x, a);
+    x->ops->drop(x->port, &a[0]->q);
+    x->ops->drop(x->port, &a[UNDER_WAY - 1]->q);
+    close_port(x);
+    assert_int_equal(x->done, UNDER_WAY - 2);
+    for (int i = 0; i < UNDER_WAY; i++) {
+        bool dropped = i == 0 || i == UNDER_WAY - 1;
+        assert_int_equal(a[i]->done, dropped ? 0 : 1);
+        assert_true(dropped || (a[i]->q.verdict == TIER_FAILED && a[i]->q.err.code == ERR_CLOSED));
+        question_free(a[i]);
+    }
+    assert_string_equal(x->fake.asked, "hhhh");
+}
+
+static void without_memory_none_is_taken(void **state)
+{
+    struct fixture *x = *state;
+    struct asked *a = question(x, "u", 1, 1);
+    struct err err;
+    struct tier_pool *pool;
+    struct tier_port *port;
+    alloc_fail_at(1);
+    assert_false(ask(a));
+    alloc_fail_at(1);
+    assert_int_equal(x->ops->port_new(tier_pool_tier(x->pool), &port, &err), ERR_NOMEM);
+    alloc_fail_at(1);
+    assert_int_equal(tier_pool_start(&ops, &x->fake, &pool, &err), ERR_NOMEM);
+    assert_true(ask(a));
+    run_until(x, 1);
+    question_free(a);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -299,11 +510,17 @@ static void test_closed_with_questions_under_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_answers),
-        TEST(test_bounds),
-        TEST(test_not_whole_and_a_broken_line),
-        TEST(test_dead),
-        cmocka_unit_test_setup(test_closed_with_questions_under_way, setup),
+        TEST(questions_are_answered),
+        TEST(many_more_than_it_takes_at_a_time),
+        TEST(one_may_be_asked_again_from_its_answer),
+        TEST(a_refusal_keeps_the_line_and_an_error_ends_it),
+        TEST(so_many_questions_at_a_time),
+        TEST(so_many_bytes_at_a_time),
+        TEST(none_is_asked_before_it_is_reached),
+        TEST(what_waits_for_a_dead_one_fails),
+        TEST(what_is_dropped_is_not_asked),
+        TEST(all_is_told_when_the_loop_ends),
+        TEST(without_memory_none_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
