@@ -2,6 +2,7 @@
 
 #include <endian.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@
 struct second {
     struct replica *r;
     struct tier_pool *pool;
+    pthread_mutex_t mutex;
+    char address[NODE_ADDRESS_TEXT]; /* of the one that is asked; "": none was chosen yet */
+    bool answers;                    /* it did, when the keeper asked last */
 };
 
 /* A connection. */
@@ -24,27 +28,75 @@ struct line {
     struct client *client;
     struct buf hashes;
     char address[NODE_ADDRESS_TEXT];
-    char node[NODE_TEXT]; /* this one, whose events are counted */
 };
 
-/* Whom to ask. */
-static int choose(const struct second *s, char address[NODE_ADDRESS_TEXT], struct err *err)
+/* Those that can be asked, and which of them is `address`: -1: none. */
+static int look(const struct second *s, const char *address, struct feeder_replica out[FEEDER_REPLICAS_MAX], int *at,
+                struct err *err)
 {
     struct feeder_replica all[FEEDER_REPLICAS_MAX];
-    int n = feeder_look(s->r->feeder, all), best = -1;
+    int n = feeder_look(s->r->feeder, all), there = 0;
+    *at = -1;
     if (!role_is_primary(s->r->dedup->role)) {
         return err_set(err, ERR_ABSENT, "this node is a replica itself");
     }
     for (int i = 0; i < n; i++) {
-        if (all[i].connected && all[i].address[0] != '\0' && (best < 0 || all[i].durable > all[best].durable)) {
-            best = i;
+        if (all[i].connected && all[i].address[0] != '\0') {
+            *at = strcmp(all[i].address, address) == 0 ? there : *at;
+            out[there++] = all[i];
         }
     }
-    if (best < 0) {
-        return err_set(err, ERR_ABSENT, "no replica is connected");
+    return there > 0 ? there : err_set(err, ERR_ABSENT, "no replica is connected");
+}
+
+/* Whom to ask: all threads the same one, so that the keeper's word holds for all. It stays while it is connected to the
+ * feeder; else it is the one that has most durable. */
+static int choose(struct second *s, char address[NODE_ADDRESS_TEXT], struct err *err)
+{
+    struct feeder_replica all[FEEDER_REPLICAS_MAX];
+    int at;
+    pthread_mutex_lock(&s->mutex);
+    int n = look(s, s->address, all, &at, err);
+    for (int i = 0, keep = at; i < n && keep < 0; i++) {
+        at = at < 0 || all[i].durable > all[at].durable ? i : at;
     }
-    memcpy(address, all[best].address, NODE_ADDRESS_TEXT);
-    return 0;
+    if (n > 0) {
+        s->answers = s->answers && strcmp(s->address, all[at].address) == 0;
+        memcpy(s->address, all[at].address, sizeof s->address);
+        memcpy(address, s->address, sizeof s->address);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return n < 0 ? n : 0;
+}
+
+/* That one doesn't answer: the next one is tried. The feeder takes a dead one for connected for some seconds. */
+static void give_up(struct second *s, const char *address)
+{
+    struct feeder_replica all[FEEDER_REPLICAS_MAX];
+    struct err err;
+    int at;
+    pthread_mutex_lock(&s->mutex);
+    int n = strcmp(s->address, address) == 0 ? look(s, address, all, &at, &err) : 0;
+    if (n > 0 && at >= 0) {
+        memcpy(s->address, all[(at + 1) % n].address, sizeof s->address);
+    }
+    s->answers = false;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static bool answers(struct second *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool well = s->answers;
+    pthread_mutex_unlock(&s->mutex);
+    return well;
+}
+
+static void note_answer(struct second *s, const char *address)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->answers = strcmp(s->address, address) == 0;
+    pthread_mutex_unlock(&s->mutex);
 }
 
 static void close_line(void *arg)
@@ -61,7 +113,6 @@ static int open_line(void *owner, void **out, struct err *err)
     const struct config *live = config_now(s->r->cfg);
     const struct client_how how = {live->replica_user, live->replica_password, tls_files_to_connect(live),
                                    TIER_POOL_PATIENCE_MS};
-    struct store_node now;
     char address[NODE_ADDRESS_TEXT];
     int rc = choose(s, address, err);
     struct line *line = rc == 0 ? calloc(1, sizeof *line) : NULL;
@@ -71,12 +122,13 @@ static int open_line(void *owner, void **out, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    role_look(s->r->dedup->role, &now);
     line->s = s;
     memcpy(line->address, address, sizeof line->address);
-    snprintf(line->node, sizeof line->node, "%016" PRIx64, now.node);
     rc = client_connect_as(address, &how, &line->client, err);
     if (rc < 0) {
+        if (!answers(s)) { /* else the keeper has a connection, and its word counts */
+            give_up(s, address);
+        }
         free(line);
         return rc;
     }
@@ -92,11 +144,20 @@ static int ping(void *arg, struct err *err)
     const struct reply *reply;
     char address[NODE_ADDRESS_TEXT];
     int rc = choose(line->s, address, err);
+    if (rc == 0 && strcmp(address, line->address) != 0) {
+        rc = err_set(err, ERR_ABSENT, "%s is connected no more", line->address);
+    }
     if (rc < 0) {
         return rc;
     }
     client_be_patient(line->client, TIER_POOL_PATIENCE_MS);
-    return client_call(line->client, &word, 1, &reply, err);
+    rc = client_call(line->client, &word, 1, &reply, err);
+    if (rc < 0) {
+        give_up(line->s, line->address);
+        return rc;
+    }
+    note_answer(line->s, line->address);
+    return 0;
 }
 
 static bool read_answer(const struct reply *reply, struct tier_question *q)
@@ -131,7 +192,13 @@ static int ask(void *arg, struct tier_question *q, struct err *err)
     if (put_hashes(line, q, err) < 0) {
         return err->code;
     }
-    const struct slice words[] = {slice_str("REPLICA"), slice_str("ASK"), slice_str(line->node), q->user,
+    /* Whose events are counted is looked up each time: a folder that went back becomes another node as it runs, and
+     * what a replica has of the old one is no answer to it. */
+    struct store_node now;
+    char node[NODE_TEXT];
+    role_look(line->s->r->dedup->role, &now);
+    snprintf(node, sizeof node, "%016" PRIx64, now.node);
+    const struct slice words[] = {slice_str("REPLICA"), slice_str("ASK"), slice_str(node), q->user,
                                   slice_of((const char *)line->hashes.data, line->hashes.len)};
     const struct reply *reply;
     client_be_patient(line->client, TIER_POOL_ASK_MS);
@@ -162,8 +229,10 @@ int second_start(struct replica *r, struct second **second, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for the second tier");
     }
     s->r = r;
+    pthread_mutex_init(&s->mutex, NULL);
     int rc = tier_pool_start(&line_ops, s, &s->pool, err);
     if (rc < 0) {
+        pthread_mutex_destroy(&s->mutex);
         free(s);
         return rc;
     }
@@ -187,6 +256,7 @@ void second_free(struct second *s)
 {
     if (s != NULL) {
         tier_pool_free(s->pool);
+        pthread_mutex_destroy(&s->mutex);
         free(s);
     }
 }

@@ -1,5 +1,6 @@
 /* A replica as the second tier (dedup/tier.h) of the primary that it follows: it is asked by REPLICA ASK, over its
- * RESP, with replica_user and replica_password. Of several the one that has most durable.
+ * RESP, with replica_user and replica_password. Of several the one that has most durable; and the next one, when that
+ * doesn't answer or is connected no more.
  */
 #ifndef UNSEEN_REPLICA_SECOND_H
 #define UNSEEN_REPLICA_SECOND_H

@@ -10,16 +10,18 @@ import urllib.request
 import pytest
 
 from conftest import http_url
+from partition import CUT, OPEN, SILENT, Wire
 from resp import RespError
 from test_cold import cold_users, disk, stats  # noqa: F401
 from test_repair import key_of, months_table, spoil
 from test_replica import level, pair, status, until  # noqa: F401
+from test_replica_three import three  # noqa: F401
 
 
 def wait_for_tier(server, there=True):
     word = "the second tier is there" if there else "the second tier is not there"
     other = "the second tier is not there" if there else "the second tier is there"
-    until(lambda: server.log().rfind(word + " ") > server.log().rfind(other + " "), word)
+    until(lambda: server.log().rfind(word + " ") > server.log().rfind(other + " "), server.log)
 
 
 def health(server):
@@ -46,7 +48,7 @@ def hedged(pair):  # noqa: F811
             for user in ("u1", "u2"):
                 assert c.command("UNSEEN", user, "a", "x") == [b"x"]
         wait_for_tier(primary)
-        until(lambda: status(primary)["replicas"], "the replica")
+        until(lambda: status(primary)["replicas"], lambda: "the replica")
         level(primary, replica)
         return primary, replica
     return make
@@ -103,7 +105,7 @@ def test_a_damaged_month_is_answered_by_the_replica(disk, hedged):  # noqa: F811
     spoil(primary, f"UPDATE {months_table(primary)} SET filter = x'20ffffffff' WHERE user_key = ?", key_of(primary, "u77"))
     primary.start()
     wait_for_tier(primary)
-    until(lambda: status(primary)["replicas"], "the replica")
+    until(lambda: status(primary)["replicas"], lambda: "the replica")
     with primary.client() as c:
         assert c.command("UNSEEN", "u77", "a", "x") == [b"x"]
         replica.kill()
@@ -114,7 +116,7 @@ def test_a_damaged_month_is_answered_by_the_replica(disk, hedged):  # noqa: F811
     replica.start()
     wait_for_tier(primary)
     with primary.client() as c:
-        until(lambda: try_ask(c, "u77") == [b"x"], "the replica's answer")
+        until(lambda: try_ask(c, "u77") == [b"x"], lambda: "the replica's answer")
 
 
 def try_ask(c, user):
@@ -141,6 +143,39 @@ def test_a_dead_replica_costs_little(disk, hedged):  # noqa: F811
     finally:
         replica.process.send_signal(signal.SIGCONT)
     wait_for_tier(primary)
+
+
+def test_another_replica_takes_its_place(three):  # noqa: F811
+    """One that is connected to the feeder all the time, and does not answer."""
+    first, *replicas, _ = three(replica_hedge="yes", workers="1")
+    wires = [Wire(replica.port) for replica in replicas]
+    try:
+        with first.client() as c:
+            assert c.command("PLAYED", "u77", "a") == 1
+            c.command("RING", "FLUSH")
+        for replica, wire in zip(replicas, wires):
+            replica.options["replica_address"] = wire.address
+            replica.restart()
+            level(first, replica)
+        assert first.stop() == 0
+        spoil(first, f"UPDATE {months_table(first)} SET filter = x'20ffffffff' WHERE user_key = ?", key_of(first, "u77"))
+        first.start()
+        for replica in replicas:
+            level(first, replica)
+        for shape in (SILENT, CUT):
+            for dead in wires:
+                dead.set(shape)
+                with first.client() as c:
+                    until(lambda: try_ask(c, "u77") == [b"x"], lambda: "the answer of the other one")
+                dead.set(OPEN)
+        for wire in wires:
+            wire.set(CUT)
+        wait_for_tier(first, there=False)
+        with first.client() as c, pytest.raises(RespError, match="u77.*can't be read"):
+            c.command("UNSEEN", "u77", "a", "x")
+    finally:
+        for wire in wires:
+            wire.stop()
 
 
 def test_replica_ask(pair):  # noqa: F811
