@@ -398,7 +398,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     add_feed(out, m);
     read_through_figures_each(m->read_through, add_figure, out);
     if (m->hedge != NULL) {
-        hedge_figures_each(m->hedge, m->dedup->tier, add_figure, out);
+        hedge_figures_each(m->hedge, m->dedup, add_figure, out);
     }
     add_kafka(out, m);
     if (m->sessions != NULL) {

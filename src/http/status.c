@@ -59,7 +59,7 @@ static json_t *figures(const struct http_request *rq)
         replica_figures_each(rq->dedup, add_figure, all);
         lease_figures_each(rq->dedup->lease, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
-        hedge_figures_each(&rq->pool->service->hedge, rq->dedup->tier, add_figure, all);
+        hedge_figures_each(&rq->pool->service->hedge, rq->dedup, add_figure, all);
         struct kafka_state kafka;
         kafka_look(rq->dedup->kafka, &kafka, NULL, 0);
         kafka_figures_each(&kafka, add_figure, all);

@@ -99,7 +99,7 @@ static void add_stats(struct buf *out, const struct resp_client *s)
         struct store_stats stats;
         dedup->store->ops->stats(dedup->store, &stats);
         store_stats_each(&stats, add_stat, out);
-        hedge_figures_each(&w->pool->service->hedge, dedup->tier, add_stat, out);
+        hedge_figures_each(&w->pool->service->hedge, dedup, add_stat, out);
     }
 }
 

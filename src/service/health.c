@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dedup/role.h"
 #include "dedup/tier.h"
 #include "service/service.h"
 
@@ -35,11 +36,11 @@ static int64_t find_silent(bool excuse_disk, char name[HEARTBEAT_NAME])
     return oldest;
 }
 
-/* Which of the two is not well. Returns whether the second one is. */
+/* Which of the two is not well; on a primary. Returns whether the second one is. */
 static bool look_at_tiers(struct worker_pool *pool, const struct dedup *dedup, struct health *out)
 {
     struct err why = {0};
-    if (dedup == NULL || dedup->tier == NULL) {
+    if (dedup == NULL || dedup->tier == NULL || !role_is_primary(dedup->role)) {
         return false;
     }
     bool well = dedup->tier->ops->is_well(dedup->tier, why.text, sizeof why.text);

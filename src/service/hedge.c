@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "dedup/dedup.h"
+#include "dedup/role.h"
 #include "dedup/tier.h"
 
 void hedge_init(struct hedge *h)
@@ -117,16 +119,17 @@ bool hedge_disk_is_down(struct hedge *h)
     return down;
 }
 
-void hedge_figures_each(struct hedge *h, struct tier *tier, figure_visit *visit, void *arg)
+void hedge_figures_each(struct hedge *h, const struct dedup *dedup, figure_visit *visit, void *arg)
 {
     static const struct figure down = {"hedge_disk_down", "hedge_disk_down", FIGURE_GAUGE,
                                        "1 while the disk is late, so that the second tier is asked first."};
     static const struct figure wanted = {"second_tier_wanted", "second_tier_wanted", FIGURE_GAUGE,
-                                         "1 where a second tier is configured (replica_hedge)."};
+                                         "1 on a primary where a second tier is configured (replica_hedge)."};
     static const struct figure well = {"second_tier_up", "second_tier_up", FIGURE_GAUGE,
                                        "1 while the second tier can be asked."};
     char why[sizeof((struct err *)0)->text];
-    visit(arg, &wanted, tier != NULL);
+    struct tier *tier = dedup->tier;
+    visit(arg, &wanted, tier != NULL && role_is_primary(dedup->role));
     visit(arg, &well, tier != NULL && tier->ops->is_well(tier, why, sizeof why));
     visit(arg, &down, hedge_disk_is_down(h));
 }

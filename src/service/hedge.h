@@ -65,8 +65,9 @@ void hedge_disk_answered(struct hedge *h, int64_t now_us, int64_t took_us, int64
 
 bool hedge_disk_is_down(struct hedge *h);
 
-/* Gauges, for INFO, the metrics and the page: what the meter doesn't count. tier NULL: there is none. */
-struct tier;
-void hedge_figures_each(struct hedge *h, struct tier *tier, figure_visit *visit, void *arg);
+/* Gauges, for INFO, the metrics and the page: what the meter doesn't count. A replica that has one configured
+ * wants none until it is promoted. */
+struct dedup;
+void hedge_figures_each(struct hedge *h, const struct dedup *dedup, figure_visit *visit, void *arg);
 
 #endif

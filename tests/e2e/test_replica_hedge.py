@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from conftest import http_url
+from conftest import http_url, run
 from partition import CUT, OPEN, SILENT, Wire
 from resp import RespError
 from test_cold import cold_users, disk, stats  # noqa: F401
@@ -176,6 +176,17 @@ def test_another_replica_takes_its_place(three):  # noqa: F811
     finally:
         for wire in wires:
             wire.stop()
+
+
+def test_a_replica_wants_none_until_it_is_promoted(pair):  # noqa: F811
+    primary, replica, _ = pair(replica_hedge="yes", http="127.0.0.1:0")
+    wait_for_tier(primary)
+    assert stats(primary)["second_tier_wanted"] == "1" and "degraded" not in health(primary)
+    assert stats(replica)["second_tier_wanted"] == "0" and "degraded" not in health(replica)
+    assert primary.stop() == 0
+    run("promote", "--to", f"127.0.0.1:{replica.port}")
+    until(lambda: stats(replica)["second_tier_wanted"] == "1", lambda: "the promotion")
+    until(lambda: "no replica is connected" in health(replica)["degraded"], lambda: health(replica))
 
 
 def test_replica_ask(pair):  # noqa: F811
