@@ -3,8 +3,8 @@
  *
  * One more thread, the keeper, says a word each TIER_POOL_PING_MS. When that isn't answered within
  * TIER_POOL_PATIENCE_MS, the tier is dead: all that waits for it fails at once, and it takes nothing until the keeper
- * has an answer again. So what a dead tier costs a question is below 100 ms. A question that is answered late, by a
- * tier that is well, costs nobody else anything.
+ * has an answer again. So what a dead tier costs a question is below 100 ms. A question that is answered late holds
+ * one of the threads, at most for TIER_POOL_ASK_MS.
  */
 #ifndef UNSEEN_DEDUP_TIER_POOL_H
 #define UNSEEN_DEDUP_TIER_POOL_H

@@ -283,7 +283,8 @@ struct store_ops {
     /* 0; or ERR_BUSY, ERR_FULL, and why writes are refused now: no time, no memory, no room. */
     int (*refusal)(struct store *s, struct err *err);
     /* 0; or ERR_LATE: writes that were handed in have been before the disk for STORE_STALLED_MS, and nobody can say
-     * when they will be answered. From memory. NULL: no write of the engine waits for a disk. */
+     * when they will be answered. Real time counts, also with a test clock. From memory. NULL: no write of the engine
+     * waits for a disk. */
     int (*stalled)(struct store *s, struct err *err);
     void (*clock)(struct store *s, struct store_clock *out);
 

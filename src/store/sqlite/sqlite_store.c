@@ -64,8 +64,8 @@ static void store_tick(struct store *base, struct store_call *call)
 
 static int store_stalled(struct store *base, struct err *err)
 {
-    int64_t since = atomic_load(&sqlite_store(base)->committing_since);
-    int64_t ms = since != 0 ? clock_mono_ms() - since : 0;
+    int64_t since = atomic_load(&sqlite_store(base)->committing_since_us);
+    int64_t ms = since != 0 ? (clock_stopwatch_us() - since) / 1000 : 0;
     return ms < STORE_STALLED_MS ? 0
                                  : err_set(err, ERR_LATE, "the disk of %s has not answered for %" PRId64 " s",
                                            sqlite_store(base)->folder, ms / 1000);

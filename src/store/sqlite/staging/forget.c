@@ -320,9 +320,9 @@ static void refuse(struct sqlite_store *s, struct store_forget *forget)
 static void commit(struct sqlite_store *s, struct forgets *g)
 {
     struct err err = {0};
-    atomic_store(&s->committing_since, clock_mono_ms());
+    atomic_store(&s->committing_since_us, clock_stopwatch_us());
     int result = g->n == 0 ? 0 : forget_staged(s, g, &err);
-    atomic_store(&s->committing_since, 0);
+    atomic_store(&s->committing_since_us, 0);
     struct store_message *first = NULL, **last = &first;
     for (size_t i = 0; i < g->n; i++) {
         struct store_forget *forget = g->of[i].forget;
