@@ -81,7 +81,7 @@ static bool ask_tier(struct service_loop *l, struct question *q, bool refused)
     const struct tier_ops *ops = l->tier_ops;
     struct err err = {0};
     char why[sizeof err.text];
-    if (!ops->is_well(l->dedup->tier, why, sizeof why)) {
+    if (l->closing || !ops->is_well(l->dedup->tier, why, sizeof why)) {
         return false;
     }
     if (!hedge_may(hedge_of(l), service_counted(l->worker->pool, COUNT_QUESTIONS), refused)) {
