@@ -2,8 +2,11 @@
 
 UNSEEN_BUILD names the build folder that holds the binary and hiredis_client; scripts/test sets it.
 """
+import contextlib
+import itertools
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -29,10 +32,18 @@ DAY = 24 * HOUR
 PATIENCE = 120  # seconds, for a slow machine under a sanitizer; no test waits without need
 
 
+# Below those that the kernel gives to whoever connects, and apart for each process of tests: what was free a moment ago is
+# still so when a server listens there.
+PORTS = range(10000 + 2000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 11), 32000)
+ports = itertools.cycle(random.sample(PORTS[:2000], 2000))
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    for port in ports:
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def run(*args, check=True, **kwargs):

@@ -17,6 +17,7 @@ LIVE = {
     "staging_memory": "64MiB", "request_memory": "32MiB", "wal_limit": "16MiB", "min_free": "1MiB",
     "sweep_window": "01:00-02:00", "delivered_max": "7", "skewed_time": "now", "on_damage": "answer",
     "session_ttl": "1min", "session_memory": "4MiB", "log_level": "debug", "slowlog_slower_than": "1s", "question_timeout": "1s",
+    "hedge_after": "7ms",
     "legacy_password": "secret", "registry_token": "hidden", "legacy_user": "someone", "legacy_sentinel_user": "watched",
     "legacy_sentinel_password": "seen", "legacy_months": "7", "legacy_users_rate": "9",
     "legacy_bytes_rate": "1MiB",
@@ -40,7 +41,7 @@ RESTART = {
     "registry_consul": "http://127.0.0.1:1", "registry_datacenter": "dc2", "registry_name": "seen",
     "registry_tags": "a,b", "registry_address": "host", "registry_check": "grpc",
     "replica_of": "127.0.0.1:1", "replica_user": "someone", "replica_password": "secret", "replica_address": "host:1",
-    "replica_failover": "in-step",
+    "replica_failover": "in-step", "replica_hedge": "yes",
 }
 SECRET = ("requirepass", "hash_seed", "legacy_password", "legacy_sentinel_password", "registry_token",
           "replica_password")
