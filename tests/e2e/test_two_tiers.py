@@ -1,7 +1,7 @@
 """A primary's disk and its replica as the second tier, under faults of both, against a ledger: no acknowledged play is ever
 unseen, no forgotten one is seen, and no question fails while either tier is well.
 
-UNSEEN_COURSES_TIERS: how many courses (6); UNSEEN_COURSES_FROM: the number of the first.
+UNSEEN_COURSES_TIERS: how many courses (4); UNSEEN_COURSES_FROM: the number of the first.
 """
 import os
 import random
@@ -17,7 +17,7 @@ from test_cold import disk, stats  # noqa: F401
 from test_replica import level, pair, status, until  # noqa: F401
 from test_replica_hedge import wait_for_tier
 
-COURSES = int(os.environ.get("UNSEEN_COURSES_TIERS", "6"))
+COURSES = int(os.environ.get("UNSEEN_COURSES_TIERS", "4"))
 FIRST = int(os.environ.get("UNSEEN_COURSES_FROM", "1"))
 STEPS, ITEMS = 60, 40
 USERS = [f"u{i}" for i in range(6)]
