@@ -60,7 +60,7 @@ static void test_frozen(void **state)
     } kinds[] = {
         {QUESTION, UNSEEN_X},
         {"WHY u p\r\n", "*1\r\n$7\r\n2026-11\r\n"},
-        {"FILTER u LIMIT 1 DELIVER ITEMS p x\r\n", "*1\r\n$1\r\nx\r\n"},
+        {"FILTER u LIMIT 1 DELIVER ITEMS p y\r\n", "*1\r\n$1\r\ny\r\n"},
         {"SEEN u p z\r\n", "*2\r\n:1\r\n:0\r\n"},
     };
     enum { KINDS = sizeof kinds / sizeof *kinds };
