@@ -71,6 +71,24 @@ bool config_next_redis(const char **at, char out[CONFIG_TEXT])
     return true; /* what follows it is empty */
 }
 
+/* A name may be resolved to another machine at any time, so it is only looked at as text. */
+bool config_is_host_port(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    if (colon == NULL || colon == text) {
+        return false;
+    }
+    size_t len = (size_t)(colon - text), digits = strspn(colon + 1, "0123456789");
+    bool v6 = text[0] == '[' && text[len - 1] == ']' && len > 4;
+    for (size_t i = v6 ? 1 : 0; i < len - v6; i++) {
+        if (!isalnum((unsigned char)text[i]) && strchr(v6 ? ":.%" : ".-_", text[i]) == NULL) {
+            return false;
+        }
+    }
+    long port = digits >= 1 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : 0;
+    return port >= 1 && port <= 65535;
+}
+
 const char *config_legacy(const struct config *cfg)
 {
     return cfg->legacy_sentinel[0] != '\0' ? cfg->legacy_sentinel : cfg->legacy_redis;

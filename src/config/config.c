@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "config/kafka.h"
 #include "config/registry.h"
+#include "config/front.h"
 #include "config/replica.h"
 
 #define MAIN_SECTION "unseen"
@@ -269,8 +270,7 @@ int config_load(struct config *cfg, const char *path, config_problem_fn *each, v
     return 0;
 }
 
-/* An option names a tls:// address. */
-static int validate_tls(const char *option, const char *value, struct err *err)
+int config_validate_tls(const char *option, const char *value, struct err *err)
 {
 #ifdef WITH_OPENSSL
     (void)option;
@@ -299,7 +299,7 @@ static int validate_addresses(const struct config *cfg, const char *option, cons
             return err_set(err, ERR_INVALID, "%s is %s, and TLS needs a certificate: set tls_cert and tls_key", option,
                            addresses);
         }
-        if (a.tls && validate_tls(option, addresses, err) < 0) {
+        if (a.tls && config_validate_tls(option, addresses, err) < 0) {
             return ERR_INVALID;
         }
     }
@@ -365,7 +365,7 @@ static int validate_redis(const struct config *cfg, struct err *err)
     if (cfg->legacy_cluster == CLUSTER_YES && cfg->legacy_database != 0) {
         return err_set(err, ERR_INVALID, "legacy_database is %d, and a cluster has only 0", (int)cfg->legacy_database);
     }
-    return tls != 0 ? validate_tls("legacy_redis", cfg->legacy_redis, err) : 0;
+    return tls != 0 ? config_validate_tls("legacy_redis", cfg->legacy_redis, err) : 0;
 }
 
 /* "a:26379,b:26379/name". */
@@ -396,7 +396,7 @@ static int validate_sentinel(const struct config *cfg, struct err *err)
                        "legacy_cluster not to be yes",
                        log_quote_str(cfg->legacy_sentinel));
     }
-    return tls != 0 ? validate_tls("legacy_sentinel", cfg->legacy_sentinel, err) : 0;
+    return tls != 0 ? config_validate_tls("legacy_sentinel", cfg->legacy_sentinel, err) : 0;
 }
 
 static int validate_legacy(const struct config *cfg, struct err *err)
@@ -454,5 +454,6 @@ int config_validate(const struct config *cfg, struct err *err)
     code = code < 0 ? code : config_validate_kafka(cfg, err);
     code = code < 0 ? code : config_validate_registry(cfg, err);
     code = code < 0 ? code : config_validate_replica(cfg, err);
+    code = code < 0 ? code : config_validate_front(cfg, err);
     return code < 0 ? code : validate_legacy(cfg, err);
 }

@@ -164,7 +164,18 @@ struct config {
     int64_t replica_max_age_ms; /* 0: none */
     int64_t replica_failover;   /* enum config_failover */
     int64_t replica_hedge;      /* 0 no, 1 yes */
-    int64_t feed_max;           /* bytes that may wait for a replica */
+    int64_t feed_max;           /* bytes that may wait for a replica, or the front */
+
+    /* The second tier in a Redis; section [front]. */
+    char front_redis[CONFIG_TEXT];    /* [tls://]host:port, or unix:/path; "": none */
+    char front_sentinel[CONFIG_TEXT]; /* as legacy_sentinel; "": none */
+    char front_user[CONFIG_TEXT], front_sentinel_user[CONFIG_TEXT];
+    char front_password[CONFIG_TEXT], front_sentinel_password[CONFIG_TEXT]; /* "": none */
+    char front_password_file[CONFIG_TEXT];
+    int64_t front_database;
+    char front_prefix[CONFIG_TEXT]; /* of its keys */
+    int64_t front_users_rate;       /* a second, that are brought in or compared; 0: no limit */
+    int64_t front_max_age_ms;       /* of answers of serve --front-only; 0: no limit */
 
     int origin[CONFIG_OPTIONS_MAX]; /* of each row of the table: enum config_origin or a line */
 
@@ -238,6 +249,12 @@ bool config_has_tls(const char *addresses);
 /* The same of legacy_redis, as text: "host:port", perhaps with tls:// before it, or the one path of a socket. Returns
  * false at the end. */
 bool config_next_redis(const char **at, char out[CONFIG_TEXT]);
+
+/* Whether it looks like "host:port" or "[v6]:port". */
+bool config_is_host_port(const char *text);
+
+/* An option names a tls:// address: 0, or ERR_INVALID where there is no OpenSSL. */
+int config_validate_tls(const char *option, const char *value, struct err *err);
 
 /* What leads to the Redis that users come from: legacy_sentinel or legacy_redis; "": there is none. */
 const char *config_legacy(const struct config *cfg);

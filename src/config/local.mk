@@ -5,11 +5,14 @@ libunseen_a_SOURCES += \
 	src/config/config.c \
 	src/config/config.h \
 	src/config/environment.c \
+	src/config/front.c \
+	src/config/front.h \
 	src/config/kafka.c \
 	src/config/kafka.h \
 	src/config/live.c \
 	src/config/options.c \
 	src/config/options_edges.inc \
+	src/config/options_front.inc \
 	src/config/options_kafka.inc \
 	src/config/options_legacy.inc \
 	src/config/options_registry.inc \

@@ -329,7 +329,7 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help =
             "How long a question waits for the disk before it is put to the second tier as well, where there is one "
-            "(replica_hedge). auto: three times what 99 of 100 of the disk's answers take, from 2 to 50 ms.",
+            "(replica_hedge, or a front). auto: three times what 99 of 100 of the disk's answers take, from 2 to 50 ms.",
     },
     {
         .name = "slowlog_slower_than",
@@ -350,9 +350,10 @@ const struct config_option config_options[] = {
         .max = TIB,
         .default_text = "1GiB",
         .change = CHANGE_LIVE,
-        .help = "Bytes of what was recorded that may wait for a replica; one that falls further behind is lost, and "
-                "must be cloned anew.",
+        .help = "Bytes of what was recorded that may wait for a replica, or for the front; one that falls further "
+                "behind is lost: a replica must be cloned anew, and the front is brought in anew by itself.",
     },
+#include "config/options_front.inc"
 #include "config/options_kafka.inc"
 #include "config/options_legacy.inc"
 #include "config/options_registry.inc"
@@ -362,7 +363,7 @@ const struct config_option config_options[] = {
 const size_t config_options_count = sizeof config_options / sizeof config_options[0];
 _Static_assert(sizeof config_options / sizeof config_options[0] <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
-const char *const config_sections[] = {"kafka", "legacy", "registry", "replica", NULL};
+const char *const config_sections[] = {"front", "kafka", "legacy", "registry", "replica", NULL};
 
 const char *config_section(const char *option)
 {

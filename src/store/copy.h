@@ -30,6 +30,9 @@ struct store_copy_ops {
                  struct err *err);
     /* That of one user: 1; 0: history has nothing of them. */
     int (*user)(struct store_reader *reader, struct slice user, struct buf *out, struct err *err);
+    /* The same with what is staged: all of the user as of *as_of, a place in the feed, and maybe some of what came
+     * later. What is not merged yet are plays; deliveries are one list. ERR_BUSY: a forget of theirs is under way. */
+    int (*whole)(struct store_reader *reader, struct slice user, struct buf *out, uint64_t *as_of, struct err *err);
     /* Tombstones behind (key, item) as signed numbers, in their order, at most max; returns how many. after NULL:
      * from the first. */
     int (*tombstones)(struct store_reader *reader, const struct tombstone *after, struct tombstone *out, int max,

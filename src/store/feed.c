@@ -24,3 +24,8 @@ void feed_state_of(struct store *s, const char *consumer, struct feed_state *out
         }
     }
 }
+
+bool feed_is_remote(const char *consumer)
+{
+    return strncmp(consumer, FEED_REMOTE, strlen(FEED_REMOTE)) == 0 || strcmp(consumer, FEED_FRONT) == 0;
+}

@@ -8,8 +8,8 @@
  * brought in what is missing in another way.
  *
  * A consumer is remembered from the first event that is kept for it. It has to listen in each run before anything is
- * recorded, as the mirror does (src/legacy/mirror.h). A remote one, whose name begins with FEED_REMOTE, is another
- * machine: it is enlisted once, and from then on the store listens in its place, in each run and in whatever program
+ * recorded, as the mirror does (src/legacy/mirror.h). A remote one, whose name begins with FEED_REMOTE or is FEED_FRONT,
+ * is on another machine: it is enlisted once, and from then on the store listens in its place, in each run and in whatever program
  * opens the folder, up to feed_max. What a remote consumer has done is kept for FEED_HOLD_MS more, as far as half of
  * feed_max goes: it may go back to an older state.
  */
@@ -24,6 +24,7 @@ enum {
     FEED_HOLD_MS = 10 * 60 * 1000,
 };
 #define FEED_REMOTE "replica:" /* then the node, 16 hex digits */
+#define FEED_FRONT "front"     /* a remote one, too: the second tier in a Redis (src/front/) */
 
 enum feed_kind {
     FEED_PLAY = STORE_PLAY,
@@ -83,7 +84,7 @@ struct feed_reset {
 
 struct feed_enlist {
     struct store_call call;
-    const char *consumer; /* the caller's until done(); begins with FEED_REMOTE, or ERR_INVALID */
+    const char *consumer; /* the caller's until done(); of a remote one, or ERR_INVALID */
     uint64_t cursor;
 };
 
@@ -128,6 +129,8 @@ struct store_feed_ops {
     /* All consumers that are known; returns how many. */
     int (*states)(struct store *s, struct feed_state out[FEED_CONSUMERS_MAX]);
 };
+
+bool feed_is_remote(const char *consumer); /* by its name */
 
 /* The same, also of a store without a feed; and one of them, whether or not it is known. */
 int feed_look(struct store *s, struct feed_state out[FEED_CONSUMERS_MAX]);

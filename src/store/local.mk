@@ -30,6 +30,7 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/history/bulk.c \
 	src/store/sqlite/admin/check.c \
 	src/store/sqlite/admin/copy.c \
+	src/store/sqlite/admin/copy_whole.c \
 	src/store/sqlite/admin/copy.h \
 	src/store/sqlite/admin/check.h \
 	src/store/sqlite/admin/check_folder.c \

@@ -215,7 +215,7 @@ static int copy_one(struct copier *c, struct slice user, struct buf *out, struct
     return result;
 }
 
-static int copy_user(struct store_reader *reader, struct slice user, struct buf *out, struct err *err)
+int copy_user(struct store_reader *reader, struct slice user, struct buf *out, struct err *err)
 {
     struct copier c;
     int result = begin(&c, reader, err);
@@ -314,6 +314,7 @@ void copy_adopt(struct sqlite_store *s, struct store_message *m)
 const struct store_copy_ops sqlite_copy_ops = {
     .users = copy_users,
     .user = copy_user,
+    .whole = copy_whole,
     .tombstones = copy_tombstones,
     .positions = copy_positions,
     .adopt = put_adopt,

@@ -49,7 +49,7 @@ static struct consumer *add_consumer(struct feed *f, const char *name)
     struct consumer *c = &f->consumers[f->n];
     *c = (struct consumer){.in_step_ms = clock_wall_ms()};
     memcpy(c->name, name, strlen(name));
-    c->remote = strncmp(name, FEED_REMOTE, strlen(FEED_REMOTE)) == 0;
+    c->remote = feed_is_remote(name);
     if (c->remote) { /* it listens by itself, whoever opens the folder */
         c->listens = true;
         c->by = (struct feed_consumer){.name = c->name, .limit = remote_limit};
@@ -189,7 +189,7 @@ void feed_work(struct sqlite_store *s, struct store_message *m)
     struct feed_reset *r = (struct feed_reset *)m;
     struct feed_state before;
     feed_state_of(&s->base, r->consumer, &before);
-    bool remote = strncmp(r->consumer, FEED_REMOTE, strlen(FEED_REMOTE)) == 0;
+    bool remote = feed_is_remote(r->consumer);
     before.listens = before.listens && !remote; /* that one is given up */
     if (before.name[0] == '\0' || reset(s, before.name, before.listens, &r->call.err) < 0) {
         r->call.done(&r->call);
@@ -410,7 +410,7 @@ static void feed_reset(struct store *base, struct feed_reset *reset)
 static void feed_put_enlist(struct store *base, struct feed_enlist *enlist)
 {
     enlist->call.err = (struct err){0};
-    if (strncmp(enlist->consumer, FEED_REMOTE, strlen(FEED_REMOTE)) != 0) {
+    if (!feed_is_remote(enlist->consumer)) {
         err_set(&enlist->call.err, ERR_INVALID, "\"%s\" is no name of a remote consumer", enlist->consumer);
         enlist->call.done(&enlist->call);
         return;

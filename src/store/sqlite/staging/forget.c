@@ -293,9 +293,9 @@ static _Atomic uint32_t *counter_of(struct sqlite_store *s, int64_t key)
     return &s->forgets[(uint64_t)key % FORGET_COUNTERS];
 }
 
-bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget)
+bool stager_forget_is_under_way(struct sqlite_store *s, int64_t key)
 {
-    return atomic_load(counter_of(s, forget->key)) > 0;
+    return atomic_load(counter_of(s, key)) > 0;
 }
 
 void stager_forget_begun(struct sqlite_store *s, const struct store_forget *forget)

@@ -124,7 +124,7 @@ void stager_forgets(struct sqlite_store *s, struct store_message *first);
 void stager_forget_begun(struct sqlite_store *s, const struct store_forget *forget);
 /* Whether an earlier forget of the user (or of one who shares a counter with them) was begun and has not ended: its
  * effect must be seen by the next one's answer. */
-bool stager_forget_waits(struct sqlite_store *s, const struct store_forget *forget);
+bool stager_forget_is_under_way(struct sqlite_store *s, int64_t key);
 /* The historian has carried it out, or failed to. */
 void stager_forget_ended(struct sqlite_store *s, int64_t key);
 

@@ -109,7 +109,7 @@ static bool work_forgets(struct sqlite_store *s)
     struct store_message *first = NULL, **last = &first;
     for (int n = 0; n < STAGER_FORGETS_MAX && st->held != NULL && st->held->kind == STORE_FORGET; n++) {
         struct store_forget *forget = (struct store_forget *)st->held;
-        if (stager_forget_waits(s, forget)) {
+        if (stager_forget_is_under_way(s, forget->key)) {
             break;
         }
         stager_forget_begun(s, forget);
