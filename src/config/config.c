@@ -11,9 +11,9 @@
 #include <sys/un.h>
 
 #include "base/log.h"
+#include "config/front.h"
 #include "config/kafka.h"
 #include "config/registry.h"
-#include "config/front.h"
 #include "config/replica.h"
 
 #define MAIN_SECTION "unseen"

@@ -24,10 +24,10 @@ static int validate_redis(const char *redis, struct err *err)
                        "into front_user and front_password");
     }
     bool path = strncmp(redis, "unix:/", 6) == 0;
-    return path || is_address(redis) ? 0
-                                     : err_set(err, ERR_INVALID,
-                                               "front_redis is %s, expected host:port, tls://host:port or unix:/path",
-                                               log_quote_str(redis));
+    return path || is_address(redis)
+               ? 0
+               : err_set(err, ERR_INVALID, "front_redis is %s, expected host:port, tls://host:port or unix:/path",
+                         log_quote_str(redis));
 }
 
 /* "a:26379,b:26379/name" */

@@ -329,7 +329,8 @@ const struct config_option config_options[] = {
         .change = CHANGE_LIVE,
         .help =
             "How long a question waits for the disk before it is put to the second tier as well, where there is one "
-            "(replica_hedge, or a front). auto: three times what 99 of 100 of the disk's answers take, from 2 to 50 ms.",
+            "(replica_hedge, or a front). auto: three times what 99 of 100 of the disk's answers take, from 2 to 50 "
+            "ms.",
     },
     {
         .name = "slowlog_slower_than",

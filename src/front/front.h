@@ -4,7 +4,8 @@
  *   layout.h        what stands there
  *   link.h          a connection
  *   scripts.h       what is written, atomically
- *   writer.c        two threads: one carries events from the feed, one the states of users
+ *   writer.c        a thread that carries events from the feed
+ *   states.c        a thread that carries the states of users
  *   reconcile.c     what stands there against the folder
  *   user_question.h a user, as it stands there
  *   tier.c          the second tier of questions (dedup/tier.h)
@@ -66,8 +67,8 @@ struct front_status {
 
     /* Reconciliation. */
     bool comparing;
-    uint64_t compared, differences;         /* since the start */
-    int64_t reconciled_ms;                  /* wall time: when all users were compared last; 0: never */
+    uint64_t compared, differences;          /* since the start */
+    int64_t reconciled_ms;                   /* wall time: when all users were compared last; 0: never */
     char named[FRONT_NAMED_MAX][FRONT_TEXT]; /* "user u: what differs"; the first ones */
     int n_named;
 };

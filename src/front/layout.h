@@ -2,7 +2,8 @@
  *
  *   P"meta"    hash: v = FRONT_LAYOUT; seed, node, run (16 hex digits each); epoch, to (decimal); full (0 or 1);
  *              at (unix ms, decimal); clear = 1 while what stood here before is removed; walk = the user key from which
- *              on users are still to be brought in (signed decimal), unless full
+ *              on users are still to be brought in (signed decimal), unless full; ev = keys that this Redis had evicted
+ *              when all was brought in last: once it is more, nothing is believed
  *   P"w:"user  hash, the user's state as of a revision: r = the revision (decimal), and, each only where there is such:
  *              m<YYYYMM> = that month's filter, the store's blob; p = staged plays; d = deliveries, the store's blob;
  *              x = exceptions. Besides: s = a seq: something came then that events can't say (an item was un-seen, an
@@ -60,6 +61,7 @@ struct front_meta {
     bool full, clearing;
     int64_t walk; /* unless full */
     int64_t at_ms;
+    uint64_t evicted;
 };
 
 struct slice front_key_meta(const char *prefix, char out[FRONT_KEY_MAX]);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "config/config.h"
+#include "front/scripts.h"
 #include "net/reply.h"
 
 enum { FRONT_ADDRESS_TEXT = 320 };
@@ -24,22 +25,17 @@ void front_link_close(struct front_link *link); /* NULL is fine */
 void front_link_be_patient(struct front_link *link, int ms);
 const char *front_link_address(const struct front_link *link);
 
-/* What it said of itself when it was asked last: maxmemory_policy and evictions. ERR_INVALID: it evicts, or has since
- * it was opened. */
-int front_link_check(struct front_link *link, struct err *err);
+/* Asks it again whether it will do: ERR_INVALID: not any more. *evicted: keys that it has evicted since it was started.
+ */
+int front_link_check(struct front_link *link, uint64_t *evicted, struct err *err);
 
 /* Sends a command and reads its reply, which lives until the next call. An error reply is an ERR_INVALID (ERR_LOADING)
  * with its words, and leaves the connection as it is; after any other error only front_link_close() is left. */
 int front_link_call(struct front_link *link, const struct slice *words, size_t n, const struct reply **reply,
                     struct err *err);
 
-/* A script by its SHA1, which Redis is given when it doesn't know it. words: the number of keys, keys, arguments. */
-struct front_script {
-    const char *name, *text;
-    _Atomic int known; /* sha is set */
-    char sha[41];
-};
-int front_link_run(struct front_link *link, struct front_script *script, const struct slice *words, size_t n,
+/* One of scripts.h, which Redis is given when it doesn't know it. words: the number of keys, keys, arguments. */
+int front_link_run(struct front_link *link, enum front_script script, const struct slice *words, size_t n,
                    const struct reply **reply, struct err *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/calendar.h"
 #include "base/hash.h"
@@ -78,9 +79,76 @@ static int compare_damage(struct compare *c, int month)
     return 0;
 }
 
+/* Plays that wait to be merged, of a month: *n of them. */
+static const struct store_play *plays_of(const struct user_snapshot *p, int month, size_t *n)
+{
+    size_t from = 0, to;
+    while (from < p->n_plays && p->plays[from].month < month) {
+        from++;
+    }
+    for (to = from; to < p->n_plays && p->plays[to].month == month; to++) {
+    }
+    *n = to - from;
+    return p->plays + from;
+}
+
+/* What accounts for a position of ours beside their filter: our exceptions, and their plays. */
+static int unmatched(struct compare *c, const struct filter *ours, const struct filter *theirs,
+                     const struct user_snapshot *p, const struct user_snapshot *other, int month, uint32_t *n)
+{
+    size_t n_plays, n_except = p->n_exceptions;
+    const struct store_play *plays = plays_of(other, month, &n_plays);
+    uint64_t *except = arena_alloc(&c->arena, (n_except + n_plays + 1) * sizeof *except);
+    if (except == NULL) {
+        return err_set(c->err, ERR_NOMEM, "out of memory while users are compared");
+    }
+    if (n_except > 0) {
+        memcpy(except, p->exceptions, n_except * sizeof *except);
+    }
+    for (size_t i = 0; i < n_plays; i++) {
+        except[n_except++] = plays[i].hash;
+    }
+    hash_sort(except, n_except);
+    *n = filter_unmatched(ours, theirs, except, n_except);
+    return 0;
+}
+
+static bool has_play(const struct store_play *plays, size_t n, uint64_t hash)
+{
+    size_t from = 0;
+    while (from < n) {
+        size_t middle = from + (n - from) / 2;
+        if (plays[middle].hash == hash) {
+            return true;
+        }
+        from = plays[middle].hash < hash ? middle + 1 : from;
+        n = plays[middle].hash < hash ? n : middle;
+    }
+    return false;
+}
+
+/* Each of our plays is one of theirs, or in their filter and no exception of theirs. */
+static int compare_plays(struct compare *c, const struct user_snapshot *ours, const struct user_snapshot *other,
+                         const struct filter *theirs, int month, const char *where)
+{
+    size_t n, n_theirs;
+    const struct store_play *plays = plays_of(ours, month, &n), *list = plays_of(other, month, &n_theirs);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t hash = plays[i].hash;
+        if (!has_play(list, n_theirs, hash) &&
+            (!filter_has(theirs, hash) || hash_is_among(other->exceptions, other->n_exceptions, hash))) {
+            char name[MONTH_TEXT];
+            snprintf(c->why, USER_COMPARE_TEXT, "%s: a play is only %s", month_name(month, name), where);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int compare_month(struct compare *c, int month)
 {
     struct filter a, b;
+    uint32_t n;
     arena_reset(&c->arena);
     if (compare_damage(c, month) == 0) {
         return 0;
@@ -89,15 +157,29 @@ static int compare_month(struct compare *c, int month)
     if (rc < 0 || (rc = read_month(c, c->b, month, &b)) < 0) {
         return rc;
     }
-    uint32_t n = filter_unmatched(&a, &b, c->a->exceptions, c->a->n_exceptions);
-    if (n > 0) {
-        return differ(c, month, n, filter_items(&a), "here");
+    if ((rc = unmatched(c, &a, &b, c->a, c->b, month, &n)) < 0 || n > 0) {
+        return rc < 0 ? rc : differ(c, month, n, filter_items(&a), "here");
     }
-    if ((n = filter_unmatched(&b, &a, c->b->exceptions, c->b->n_exceptions)) > 0) {
-        return differ(c, month, n, filter_items(&b), "there");
+    if ((rc = unmatched(c, &b, &a, c->b, c->a, month, &n)) < 0 || n > 0) {
+        return rc < 0 ? rc : differ(c, month, n, filter_items(&b), "there");
+    }
+    rc = compare_plays(c, c->a, c->b, &b, month, "here");
+    if (rc != 1 || (rc = compare_plays(c, c->b, c->a, &a, month, "there")) != 1) {
+        return rc;
     }
     rc = compare_exceptions(c, &b, c->a, c->b, month, "here");
     return rc == 1 ? compare_exceptions(c, &a, c->b, c->a, month, "there") : rc;
+}
+
+static int compare_months_of_plays(struct compare *c, const struct user_snapshot *p)
+{
+    int rc = 1;
+    for (size_t i = 0; i < p->n_plays && rc == 1; i++) {
+        if (i == 0 || p->plays[i].month != p->plays[i - 1].month) {
+            rc = compare_month(c, p->plays[i].month);
+        }
+    }
+    return rc;
 }
 
 static int compare_months(struct compare *c)
@@ -109,6 +191,8 @@ static int compare_months(struct compare *c)
     for (size_t i = 0; i < c->b->n_months && rc == 1; i++) {
         rc = compare_month(c, c->b->months[i].month);
     }
+    rc = rc == 1 ? compare_months_of_plays(c, c->a) : rc;
+    rc = rc == 1 ? compare_months_of_plays(c, c->b) : rc;
     for (size_t i = 0; i < c->a->n_damaged && rc == 1; i++) {
         rc = compare_damage(c, c->a->damaged[i]);
     }

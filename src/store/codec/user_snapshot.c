@@ -16,6 +16,8 @@
  */
 #include "store/codec/user_snapshot.h"
 
+#include <stdlib.h>
+
 #include "base/calendar.h"
 #include "base/hash.h"
 #include "base/varint.h"
@@ -81,6 +83,27 @@ static bool is_sound(const struct user_snapshot *p)
         good = month_good(p->damaged[i]) && (i == 0 || p->damaged[i - 1] < p->damaged[i]);
     }
     return good;
+}
+
+static int by_month_and_hash(const void *a, const void *b)
+{
+    const struct store_play *x = a, *y = b;
+    return x->month != y->month ? (x->month > y->month) - (x->month < y->month)
+                                : (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+size_t user_snapshot_sort_plays(struct store_play *plays, size_t n)
+{
+    size_t kept = 0;
+    if (n > 0) {
+        qsort(plays, n, sizeof *plays, by_month_and_hash);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (kept == 0 || by_month_and_hash(&plays[kept - 1], &plays[i]) != 0) {
+            plays[kept++] = plays[i];
+        }
+    }
+    return kept;
 }
 
 int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)

@@ -37,6 +37,9 @@ struct user_snapshot {
     bool migration_state; /* more stands in another Redis: to be noted here, too (store_migration_ops.note) */
 };
 
+/* In place, as a snapshot has them: by month and hash, each once. Returns how many are left. */
+size_t user_snapshot_sort_plays(struct store_play *plays, size_t n);
+
 /* Appends the snapshot's bytes to out. Returns 0; ERR_NOMEM; or ERR_INVALID when a list isn't as above (a bug of the
  * caller). */
 int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);

@@ -1,12 +1,12 @@
 /* All that is known of a user, staged or stored, as a snapshot that is true as of a place in the feed.
  *
  * In this order: the newest place; whether something is being forgotten; what is staged; what is stored. A row that is
- * merged meanwhile is in one of both or in both, and unites with itself. A forget that begins later is behind the place.
+ * merged meanwhile is in one of both or in both, and unites with itself. A forget that begins later is behind the
+ * place.
  */
 #include "store/sqlite/admin/copy.h"
 
 #include <limits.h>
-#include <stdlib.h>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -19,28 +19,6 @@
 static int out_of_memory(struct err *err)
 {
     return err_set(err, ERR_NOMEM, "out of memory while a user is copied");
-}
-
-static int by_month_and_hash(const void *a, const void *b)
-{
-    const struct store_play *x = a, *y = b;
-    return x->month != y->month ? (x->month > y->month) - (x->month < y->month)
-                                : (x->hash > y->hash) - (x->hash < y->hash);
-}
-
-/* In place: as a snapshot has them. Returns how many are left. */
-static size_t sort_plays(struct store_play *plays, size_t n)
-{
-    size_t kept = 0;
-    if (n > 0) {
-        qsort(plays, n, sizeof *plays, by_month_and_hash);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (kept == 0 || by_month_and_hash(&plays[kept - 1], &plays[i]) != 0) {
-            plays[kept++] = plays[i];
-        }
-    }
-    return kept;
 }
 
 /* Staged deliveries, which are among r->out's, with those of history's blob, as one blob. */
@@ -79,7 +57,7 @@ static int add_staged(struct store_reader *r, struct slice user, int64_t key, bo
         result = err_set(err, ERR_CORRUPT, "a user's copy of history has staged plays");
     }
     if (result == 0) {
-        p.n_plays = sort_plays(plays, r->out.n_plays);
+        p.n_plays = user_snapshot_sort_plays(plays, r->out.n_plays);
         p.plays = plays;
         p.last_month =
             p.n_plays > 0 && plays[p.n_plays - 1].month > p.last_month ? plays[p.n_plays - 1].month : p.last_month;

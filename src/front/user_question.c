@@ -1,0 +1,68 @@
+#include "front/user_question.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/hash.h"
+
+void front_question_free(struct front_question *q)
+{
+    arena_free(&q->arena);
+    delivered_codec_free(&q->codec);
+}
+
+static int check_meta(const struct front_meta *m, uint64_t seed, struct err *err)
+{
+    if (!m->present) {
+        return err_set(err, ERR_ABSENT, "nothing stands in the front: its writer has not begun");
+    }
+    if (seed != 0 && m->seed != seed) {
+        return err_set(err, ERR_ABSENT,
+                       "what stands in the front has another seed: %08" PRIx32 " instead of %08" PRIx32,
+                       hash_seed_fingerprint(m->seed), hash_seed_fingerprint(seed));
+    }
+    return m->full ? 0 : err_set(err, ERR_ABSENT, "not all users are in the front yet");
+}
+
+int front_question_read(struct front_link *link, const char *prefix, const struct slice *user, uint64_t seed,
+                        struct front_question *q, struct err *err)
+{
+    char meta[FRONT_KEY_MAX], state[FRONT_KEY_MAX], events[FRONT_KEY_MAX], most[16];
+    const struct slice nobody = slice_str("");
+    const struct slice *who = user != NULL ? user : &nobody; /* nobody has that id */
+    snprintf(most, sizeof most, "%d", FRONT_EVENTS_READ);
+    const struct slice words[] = {slice_str("3"), front_key_meta(prefix, meta), front_key_state(prefix, *who, state),
+                                  front_key_events(prefix, *who, events), slice_str(most)};
+    const struct reply *reply;
+    arena_reset(&q->arena);
+    q->meta = (struct front_meta){.present = false};
+    q->user = (struct front_user){.known = false};
+    int rc = front_link_run(link, FRONT_READ, words, sizeof words / sizeof *words, &reply, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (reply->kind != REPLY_ARRAY || reply->n != 3) {
+        return err_set(err, ERR_CORRUPT, "the front answers something else");
+    }
+    rc = front_meta_read(&reply->items[0], &q->meta, err);
+    if (rc == 0) {
+        rc = check_meta(&q->meta, seed, err);
+    }
+    return rc == 0 && user != NULL ? front_user_read(&reply->items[1], &reply->items[2], &q->arena, &q->user, err) : rc;
+}
+
+int front_question_view(struct front_question *q, uint64_t seed, int first_month, size_t delivered_max,
+                        struct store_view *view, struct err *err)
+{
+    switch (q->user.verdict) {
+    case FRONT_STALE:
+        return err_set(err, ERR_STALE, "the front does not have this user's newest state yet");
+    case FRONT_GIANT:
+        return err_set(err, ERR_LARGE, "the front holds no users of more than %d KiB", FRONT_USER_MAX / 1024);
+    case FRONT_DAMAGED:
+        return err_set(err, ERR_CORRUPT, "the front lacks parts of this user, which its writer could not read");
+    case FRONT_WHOLE:
+        break;
+    }
+    return front_user_view(&q->user, seed, first_month, delivered_max, &q->codec, &q->arena, view, err);
+}
