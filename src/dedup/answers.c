@@ -17,81 +17,6 @@
 #include "base/hash.h"
 #include "dedup/asker_impl.h"
 
-/* Memory that an asker keeps between questions; what a giant user needed above it is given back at once. */
-enum { KEEP_BYTES = 4 * 1024 * 1024 };
-
-/* Makes *array hold n elements of the given size; what it held may be lost. */
-static int room_for(void **array, size_t *cap, size_t n, size_t size)
-{
-    if (n <= *cap) {
-        return 0;
-    }
-    size_t want = n + n / 2 + 16;
-    void *grown = calloc(want, size);
-    if (grown == NULL) {
-        return ERR_NOMEM;
-    }
-    free(*array);
-    *array = grown;
-    *cap = want;
-    return 0;
-}
-
-static int gather_parts(struct asker *a, const struct store_view *view, size_t *n_parts)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < view->n_months; i++) {
-        n += view->months[i].filter.n_parts;
-    }
-    if (room_for((void **)&a->parts, &a->parts_cap, n, sizeof *a->parts) < 0) {
-        return ERR_NOMEM;
-    }
-    n = 0;
-    for (size_t i = 0; i < view->n_months; i++) {
-        for (unsigned p = 0; p < view->months[i].filter.n_parts; p++) {
-            a->parts[n++] = &view->months[i].filter.parts[p];
-        }
-    }
-    *n_parts = n;
-    return 0;
-}
-
-static int gather_exact(struct asker *a, const struct store_view *view, size_t *n_exact)
-{
-    size_t n = view->n_plays + view->n_deliveries;
-    if (room_for((void **)&a->exact, &a->exact_cap, n, sizeof *a->exact) < 0) {
-        return ERR_NOMEM;
-    }
-    n = 0;
-    for (size_t i = 0; i < view->n_plays; i++) {
-        a->exact[n++] = view->plays[i].hash;
-    }
-    for (size_t i = 0; i < view->n_deliveries; i++) {
-        a->exact[n++] = view->deliveries[i].hash;
-    }
-    *n_exact = n;
-    return 0;
-}
-
-static double window_error(const struct store_view *view)
-{
-    double error = 0;
-    for (size_t i = 0; i < view->n_months; i++) {
-        error += filter_error(&view->months[i].filter);
-    }
-    return error < 1 ? error : 1;
-}
-
-static void trim(struct asker *a)
-{
-    probe_trim(a->probe, KEEP_BYTES);
-    if (a->exact_cap * sizeof *a->exact > KEEP_BYTES) {
-        free(a->exact);
-        a->exact = NULL;
-        a->exact_cap = 0;
-    }
-}
-
 static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
 {
     for (size_t i = 0; i < n; i++) {
@@ -103,29 +28,6 @@ static bool has_hash(const uint64_t *hashes, size_t n, uint64_t hash)
 }
 
 /* --- which are unseen? --- */
-
-/* Once the view is there. */
-static int filter(struct asker *a, const struct store_view *view, struct query *q, struct err *err)
-{
-    struct probe_input in = {.exceptions = view->exceptions, .n_exceptions = view->n_exceptions};
-    int rc = gather_parts(a, view, &in.n_parts);
-    if (rc == 0) {
-        rc = gather_exact(a, view, &in.n_exact);
-    }
-    if (rc == 0) {
-        in.parts = a->parts;
-        in.exact = a->exact;
-        rc = probe_build(a->probe, &in);
-    }
-    if (rc == 0) {
-        q->n_unseen = probe_test(a->probe, q->hashes, q->n, q->unseen);
-        q->error = window_error(view);
-    } else {
-        err_set(err, rc, "out of memory for a question about %zu items", q->n);
-    }
-    trim(a);
-    return rc;
-}
 
 static int end_sieve(struct asker *a, const struct store_view *view, struct query *q)
 {
@@ -139,7 +41,7 @@ static int end_sieve(struct asker *a, const struct store_view *view, struct quer
         sieve_except(a->sieve, view->exceptions[i]);
     }
     q->n_unseen = sieve_end(a->sieve, q->unseen);
-    q->error = window_error(view);
+    q->error = view_error(view);
     return 0;
 }
 
@@ -228,7 +130,7 @@ static int tell_history(struct asker *a, const struct store_view *view, struct q
     int retention = (int)config_now(a->dedup->cfg)->retention, first = dedup_first_month(a->dedup);
     struct history *out = q->history;
     q->known = view->known;
-    if (room_for((void **)&a->months, &a->months_cap, view->n_months, sizeof *a->months) < 0) {
+    if (view_probe_room((void **)&a->months, &a->months_cap, view->n_months, sizeof *a->months) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     *out = (struct history){
@@ -265,13 +167,13 @@ static void set_elsewhere(struct asker *a, const struct store_view *view, struct
         q->elsewhere[0] = 0x80;
     }
     size_t n = view->n_exceptions;
-    bool sorted = n > 0 && room_for((void **)&a->exact, &a->exact_cap, n, sizeof *a->exact) == 0;
+    bool sorted = n > 0 && view_probe_room((void **)&a->view.exact, &a->view.exact_cap, n, sizeof *a->view.exact) == 0;
     if (sorted) {
-        memcpy(a->exact, view->exceptions, n * sizeof *a->exact);
-        hash_sort(a->exact, n);
+        memcpy(a->view.exact, view->exceptions, n * sizeof *a->view.exact);
+        hash_sort(a->view.exact, n);
     }
     for (size_t i = 0; i < q->n && n > 0; i++) {
-        if (sorted ? hash_is_among(a->exact, n, q->hashes[i]) : has_hash(view->exceptions, n, q->hashes[i])) {
+        if (sorted ? hash_is_among(a->view.exact, n, q->hashes[i]) : has_hash(view->exceptions, n, q->hashes[i])) {
             q->elsewhere[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
         }
     }
@@ -284,7 +186,7 @@ static int answer(struct asker *a, const struct store_view *view, const struct w
     int rc = 0;
     switch (q->kind) {
     case QUERY_FILTER:
-        rc = why != NULL ? end_sieve(a, view, q) : filter(a, view, q, err);
+        rc = why != NULL ? end_sieve(a, view, q) : view_probe_filter(&a->view, view, q, err);
         break;
     case QUERY_WHY:
         find_places(view, why, q);

@@ -85,13 +85,13 @@ int asker_open(const struct dedup *d, struct asker **asker, struct err *err)
     a->answered.end = &a->answered.first;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->came, NULL);
-    a->probe = probe_new();
+    int rc = view_probe_init(&a->view, err);
     a->sieve = sieve_new();
     a->spare = calloc(1, sizeof *a->spare);
-    int rc = 0;
-    if (a->probe == NULL || a->sieve == NULL || a->spare == NULL) {
+    if (rc == 0 && (a->sieve == NULL || a->spare == NULL)) {
         rc = err_set(err, ERR_NOMEM, "out of memory");
-    } else {
+    }
+    if (rc == 0) {
         a->idle[0] = take_reader(a, &rc, err);
         a->n_idle = rc == 0;
     }
@@ -123,12 +123,10 @@ void asker_close(struct asker *a)
     free_list(&a->waiting);
     pthread_cond_destroy(&a->came);
     pthread_mutex_destroy(&a->lock);
-    probe_free(a->probe);
+    view_probe_free(&a->view);
     sieve_free(a->sieve);
     free(a->spare);
     free(a->kept);
-    free(a->exact);
-    free((void *)a->parts);
     free(a->months);
     free(a);
 }

@@ -4,8 +4,7 @@
 
 #include <pthread.h>
 
-#include "dedup/dedup.h"
-#include "filter/probe.h"
+#include "dedup/view_probe.h"
 #include "filter/sieve.h"
 
 /* A question that was begun. */
@@ -45,12 +44,8 @@ struct asker {
     int n_kept, cap_kept;
 
     /* answers.c's scratch memory. */
-    struct probe *probe;
-    struct sieve *sieve; /* NULL: large users are left to others */
-    uint64_t *exact;
-    size_t exact_cap;
-    const struct filter_part **parts;
-    size_t parts_cap;
+    struct view_probe view;
+    struct sieve *sieve;          /* NULL: large users are left to others */
     struct history_month *months; /* of the last QUERY_HISTORY */
     size_t months_cap;
 };

@@ -25,6 +25,7 @@ enum {
 };
 
 struct kafka;
+struct front;
 struct replica;
 struct role;
 struct registry;
@@ -48,6 +49,7 @@ struct dedup {
     struct kafka *kafka;               /* src/kafka/; NULL when no brokers are configured */
     struct role *role;                 /* dedup/role.h; NULL: this node takes writes */
     struct replica *replica;           /* src/replica/; NULL where the store keeps no feed */
+    struct front *front;               /* src/front/; NULL: there is none */
     struct tier *tier;                 /* dedup/tier.h; NULL: there is no second one */
 };
 

@@ -17,4 +17,6 @@ libunseen_a_SOURCES += \
 	src/dedup/tier.c \
 	src/dedup/tier.h \
 	src/dedup/tier_pool.c \
-	src/dedup/tier_pool.h
+	src/dedup/tier_pool.h \
+	src/dedup/view_probe.c \
+	src/dedup/view_probe.h

@@ -8,7 +8,7 @@
 #include "base/calendar.h"
 #include "base/hash.h"
 
-enum { PLAY = 12, HASH = 8, EVENT = 1 + 8 + 4, NUMBER_TEXT = 24, STATES_MAX = USER_SNAPSHOT_LISTS_MAX + 8 };
+enum { PLAY = 12, HASH = 8, EVENT = 1 + 8 + 4, STATES_MAX = USER_SNAPSHOT_LISTS_MAX + 8 };
 
 static void put_little(uint8_t *out, uint64_t v, int n)
 {
@@ -64,17 +64,22 @@ struct slice front_key_events(const char *prefix, struct slice user, char out[FR
 
 /* --- numbers as text --- */
 
-/* base 10 or 16; the whole text. */
-static bool read_number(struct slice text, int base, uint64_t *out)
+/* base 10 or 16 (lower case); the whole text. */
+static bool read_number(struct slice text, uint64_t base, uint64_t *out)
 {
-    char copy[NUMBER_TEXT], *end;
-    if (text.len == 0 || text.len >= sizeof copy || text.data[0] == '+' || text.data[0] == '-') {
-        return false;
+    uint64_t n = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        const char c = text.data[i];
+        uint64_t digit = c >= '0' && c <= '9'   ? (uint64_t)(c - '0')
+                         : c >= 'a' && c <= 'f' ? (uint64_t)(c - 'a') + 10
+                                                : 16;
+        if (digit >= base || n > (UINT64_MAX - digit) / base) {
+            return false;
+        }
+        n = n * base + digit;
     }
-    memcpy(copy, text.data, text.len);
-    copy[text.len] = '\0';
-    *out = strtoull(copy, &end, base);
-    return *end == '\0' && copy[0] != ' ';
+    *out = n;
+    return text.len > 0;
 }
 
 static bool read_signed(struct slice text, int64_t *out)
@@ -185,7 +190,7 @@ static int add_list(struct arena *arena, struct buf *words, const char *name, si
     return *at == NULL ? out_of_memory(err) : add_word(words, slice_str(name), slice_of((char *)*at, n * size), err);
 }
 
-static size_t bytes_of(const struct user_snapshot *p)
+size_t front_user_bytes(const struct user_snapshot *p)
 {
     size_t bytes = p->deliveries.len + p->n_exceptions * HASH + p->n_plays * PLAY;
     for (size_t i = 0; i < p->n_months; i++) {
@@ -211,7 +216,7 @@ static int write_months(const struct user_snapshot *p, struct arena *arena, stru
 int front_state_write(const struct user_snapshot *p, struct arena *arena, struct buf *words, struct err *err)
 {
     uint8_t *at;
-    if (p->n_damaged > 0 || bytes_of(p) > FRONT_USER_MAX) {
+    if (p->n_damaged > 0 || front_user_bytes(p) > FRONT_USER_MAX) {
         return add_word(words, slice_str(p->n_damaged > 0 ? "b" : "g"), slice_str("1"), err);
     }
     int rc = write_months(p, arena, words, err);
@@ -314,15 +319,17 @@ static int by_month(const void *a, const void *b)
 static bool events_good(const struct reply *events)
 {
     bool good = events->kind == REPLY_ARRAY && events->n % 2 == 0;
+    uint64_t before = 0;
     for (size_t i = 0; good && i < events->n; i += 2) {
         const struct reply *member = &events->items[i], *score = &events->items[i + 1];
         uint64_t seq;
         size_t len = member->text.len;
-        good = is_text(member) && is_text(score) && read_seq(score->text, &seq) && len >= EVENT &&
+        good = is_text(member) && is_text(score) && read_seq(score->text, &seq) && seq >= before && len >= EVENT &&
                month_good(get_little(member->text.data + 1 + HASH, 4));
         int kind = good ? (uint8_t)member->text.data[0] : 0;
         good = (kind == STORE_PLAY && len == EVENT) ||
                (kind == STORE_DELIVERY && len > EVENT && len <= (size_t)FRONT_EVENT_MAX);
+        before = good ? seq : 0;
     }
     return good;
 }

@@ -76,6 +76,9 @@ int front_meta_read(const struct reply *hash, struct front_meta *out, struct err
 size_t front_event_write(enum store_kind kind, uint64_t hash, int month, struct slice item,
                          uint8_t out[FRONT_EVENT_MAX]);
 
+/* What FRONT_USER_MAX goes by. */
+size_t front_user_bytes(const struct user_snapshot *snapshot);
+
 /* Words of HSET for a state, without r: names and values in turn, appended to *words, an array of slices in the buf,
  * whose bytes are in the arena or in the snapshot. What is too large, or damaged, is g or b alone. ERR_NOMEM. */
 int front_state_write(const struct user_snapshot *snapshot, struct arena *arena, struct buf *words, struct err *err);

@@ -1,11 +1,17 @@
 # a Redis as an optional second tier
 libunseen_a_SOURCES += \
+	src/front/front.c \
 	src/front/front.h \
+	src/front/front_impl.h \
 	src/front/layout.c \
 	src/front/layout.h \
 	src/front/link.c \
 	src/front/link.h \
+	src/front/reconcile.c \
 	src/front/scripts.c \
 	src/front/scripts.h \
+	src/front/states.c \
+	src/front/tier.c \
 	src/front/user_question.c \
-	src/front/user_question.h
+	src/front/user_question.h \
+	src/front/writer.c

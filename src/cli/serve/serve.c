@@ -23,6 +23,7 @@
 #include "dedup/dedup.h"
 #include "dedup/role.h"
 #include "dedup/sessions.h"
+#include "front/front.h"
 #include "grpc/grpc.h"
 #include "http/http.h"
 #include "kafka/kafka.h"
@@ -224,6 +225,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     if (rc == 0 && dedup->replica != NULL) {
         dedup->tier = second_tier(dedup->replica->second);
     }
+    if (rc == 0 && (rc = front_start(dedup, &dedup->front, err)) == 0 && dedup->front != NULL) {
+        dedup->tier = front_tier(dedup->front);
+    }
     if (rc == 0) {
         rc = legacy_start(dedup, &dedup->legacy, err);
     }
@@ -313,6 +317,7 @@ static int serve(struct serve_config *config, struct err *err)
     }
     server_stop(server);
     lease_stop(dedup.lease); /* nothing is written here any more: another one may at once */
+    front_stop(dedup.front);
     replica_stop(dedup.replica);
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
@@ -331,6 +336,7 @@ static int serve(struct serve_config *config, struct err *err)
     kafka_free(dedup.kafka);
     sessions_free(dedup.sessions);
     legacy_free(dedup.legacy);
+    front_free(dedup.front);
     replica_free(dedup.replica);
     role_free(dedup.role);
     if (rc == 0) {

@@ -1,0 +1,715 @@
+/* The thread that carries events from the feed to the front's Redis, some hundred in one script, in their order.
+ *
+ * It begins with each connection: what stands there is compared with the feed, and is gone on with from its own `to`,
+ * or removed and brought in anew (states.c) when the feed doesn't reach back to there, or it is another folder's. Each
+ * beginning takes an epoch of its own, so that what an earlier connection still delivers is refused; a writer that
+ * finds a higher one of another node or run is fenced. It reads no history, so a disk that hangs does not hold it up.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "front/front_impl.h"
+
+enum { NUMBER_TEXT = 24, SCAN_COUNT = 1000 };
+
+static struct slice number(uint64_t n, char out[NUMBER_TEXT])
+{
+    snprintf(out, NUMBER_TEXT, "%" PRIu64, n);
+    return slice_str(out);
+}
+
+static struct slice hex(uint64_t n, char out[NUMBER_TEXT])
+{
+    snprintf(out, NUMBER_TEXT, "%016" PRIx64, n);
+    return slice_str(out);
+}
+
+bool front_stops(struct front *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    bool stop = f->stop;
+    pthread_mutex_unlock(&f->mutex);
+    return stop;
+}
+
+void front_rest(struct front *f, pthread_cond_t *cond, const bool *until, int64_t ms)
+{
+    const int64_t end_us = clock_stopwatch_us() + ms * 1000;
+    int64_t left_us;
+    pthread_mutex_lock(&f->mutex);
+    while (!f->stop && (until == NULL || !*until) && (left_us = end_us - clock_stopwatch_us()) > 0) {
+        clock_cond_wait_us(cond, &f->mutex, left_us);
+    }
+    pthread_mutex_unlock(&f->mutex);
+}
+
+int front_verdict(const struct reply *reply, struct err *err)
+{
+    if (reply->kind != REPLY_ARRAY || reply->n == 0 || reply->items[0].kind != REPLY_TEXT) {
+        return err_set(err, ERR_SYSTEM, "the front's Redis answers something else");
+    }
+    const struct slice word = reply->items[0].text;
+    return slice_eq(word, slice_str("OK"))
+               ? 0
+               : err_set(err, ERR_CLOSED, "%s",
+                         slice_eq(word, slice_str("FENCED"))  ? "another writer has begun"
+                         : slice_eq(word, slice_str("MOVED")) ? "what stands in the front went back to an older state"
+                                                              : "what stood in the front is gone");
+}
+
+/* --- what is said about it --- */
+
+static void set_doing(struct front *f, enum front_doing doing)
+{
+    pthread_mutex_lock(&f->mutex);
+    f->status.doing = doing;
+    f->status.cause[0] = '\0';
+    f->status.since_ms = 0;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+/* Nobody may believe what is there until it is begun anew. */
+static void end_epoch(struct front *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    f->epoch = 0;
+    f->status.epoch = 0;
+    pthread_mutex_unlock(&f->mutex);
+    front_link_close(f->w.link);
+    f->w.link = NULL;
+}
+
+static void begin_waiting(struct front *f, const struct err *err, enum front_doing doing)
+{
+    pthread_mutex_lock(&f->mutex);
+    bool first = f->status.doing != doing;
+    f->status.doing = doing;
+    snprintf(f->status.cause, sizeof f->status.cause, "%s", err->text);
+    if (first) {
+        f->status.since_ms = clock_wall_ms();
+        f->status.outages += doing == FRONT_WAITING;
+    }
+    pthread_mutex_unlock(&f->mutex);
+    if (first && doing == FRONT_FENCED) {
+        log_error("another writer has taken over the front: this one rests", "cause=%s", log_quote_str(err->text));
+    } else if (first) {
+        log_warn("the front waits", "cause=%s", log_quote_str(err->text));
+    }
+}
+
+static void end_waiting(struct front *f, enum front_doing doing)
+{
+    pthread_mutex_lock(&f->mutex);
+    bool waited = f->status.doing == FRONT_WAITING || f->status.doing == FRONT_FENCED;
+    int64_t ms = clock_wall_ms() - f->status.since_ms;
+    f->status.doing = doing;
+    f->status.cause[0] = '\0';
+    f->status.since_ms = 0;
+    pthread_mutex_unlock(&f->mutex);
+    f->w.delay_ms = 0;
+    if (waited) {
+        log_info("the front goes on", "after_ms=%" PRId64, ms);
+    }
+}
+
+/* --- how it begins --- */
+
+struct wait_call {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool done;
+};
+
+static void on_call(struct store_call *call)
+{
+    struct wait_call *w = call->owner;
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void wait_for(struct front *f, struct wait_call *w)
+{
+    heartbeat_excuse(&f->w.heartbeat);
+    pthread_mutex_lock(&w->mutex);
+    while (!w->done) {
+        pthread_cond_wait(&w->cond, &w->mutex);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    heartbeat_now(&f->w.heartbeat);
+}
+
+static void on_more(void *arg)
+{
+    struct front *f = arg;
+    pthread_mutex_lock(&f->mutex);
+    f->more = true;
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+uint64_t front_feed_limit(const struct config *live)
+{
+    return (uint64_t)live->feed_max;
+}
+
+/* From here on the store keeps for it what is recorded; a lost one is given up before. Waits for the store's disk, as
+ * each write does. */
+static int enlist(struct front *f, struct err *err)
+{
+    struct wait_call w = {.done = false};
+    struct feed_state queue;
+    int rc = 0;
+    pthread_mutex_init(&w.mutex, NULL);
+    pthread_cond_init(&w.cond, NULL);
+    feed_state_of(f->store, FEED_FRONT, &queue);
+    if (queue.name[0] != '\0' && queue.place == FEED_LOST) {
+        struct feed_reset reset = {.call = {.done = on_call, .owner = &w}, .consumer = FEED_FRONT};
+        f->store->feed->reset(f->store, &reset);
+        wait_for(f, &w);
+        *err = reset.call.err;
+        rc = err->code;
+        w.done = false;
+    }
+    if (rc == 0) {
+        struct feed_enlist enlist = {.call = {.done = on_call, .owner = &w}, .consumer = FEED_FRONT};
+        f->store->feed->enlist(f->store, &enlist);
+        wait_for(f, &w);
+        *err = enlist.call.err;
+        rc = err->code;
+    }
+    if (rc == 0) {
+        rc = f->store->feed->listen(f->store, &(struct feed_consumer){FEED_FRONT, front_feed_limit, on_more, f}, err);
+    }
+    pthread_cond_destroy(&w.cond);
+    pthread_mutex_destroy(&w.mutex);
+    return rc;
+}
+
+/* Whether what stands there is this folder's, and the feed has all that is later. */
+static bool can_go_on(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
+                      const char **why)
+{
+    struct feed_state queue;
+    bool rolled_back;
+    feed_state_of(f->store, FEED_FRONT, &queue);
+    *why = !m->present                 ? "nothing stands there"
+           : m->seed != f->dedup->seed ? "what stands there has another seed"
+           : m->node != self->node     ? "what stands there is of another folder"
+           : queue.name[0] == '\0'     ? "nothing was kept for it since"
+           : queue.place == FEED_LOST  ? "too much was recorded while it was away (feed_max)"
+           : evicted > m->evicted      ? "that Redis has evicted keys"
+           : m->to < queue.held        ? "what stands there is older than what is kept for it"
+           : f->store->node->knows(f->store, m->node, m->run, m->to, &rolled_back) != 1
+               ? "what stands there is newer than this folder"
+               : NULL;
+    return *why == NULL;
+}
+
+static bool is_fenced(const struct front *f, const struct front_meta *m, const struct store_node *self)
+{
+    return m->present && f->last_epoch != 0 && m->epoch > f->last_epoch &&
+           (m->node != self->node || m->run != self->run);
+}
+
+/* anew: everything is to be brought in, up to f->w.to. */
+static int take_epoch(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
+                      bool anew, struct err *err)
+{
+    char key[FRONT_KEY_MAX], texts[8][NUMBER_TEXT];
+    const uint64_t before = m->present ? m->epoch : 0, last = f->last_epoch;
+    const uint64_t epoch = (before > last ? before : last) + 1;
+    const struct slice words[] = {slice_str("1"),
+                                  front_key_meta(f->cfg->front_prefix, key),
+                                  number(before, texts[0]),
+                                  number(epoch, texts[1]),
+                                  hex(f->dedup->seed, texts[2]),
+                                  hex(self->node, texts[3]),
+                                  hex(self->run, texts[4]),
+                                  number(evicted, texts[5]),
+                                  number(f->w.to, texts[6]),
+                                  number((uint64_t)clock_wall_ms(), texts[7])};
+    const struct reply *reply;
+    int rc = front_link_run(f->w.link, FRONT_BEGIN, words, anew ? 10 : 8, &reply, err);
+    rc = rc < 0 ? rc : front_verdict(reply, err);
+    if (rc == 0) {
+        f->last_epoch = epoch;
+        f->w.run = self->run;
+    }
+    return rc;
+}
+
+/* What has a meaning there is escaped. */
+struct slice front_pattern(struct front *f, char out[2 * FRONT_KEY_MAX])
+{
+    size_t n = 0;
+    for (const char *c = f->cfg->front_prefix; *c != '\0'; c++) {
+        if (strchr("*?[]^\\-", *c) != NULL) {
+            out[n++] = '\\';
+        }
+        out[n++] = *c;
+    }
+    memcpy(out + n, "[wt]:*", 7);
+    return slice_str(out);
+}
+
+static int remove_keys(struct front *f, const struct reply *page, bool last, struct err *err)
+{
+    char meta[FRONT_KEY_MAX], dirty[FRONT_KEY_MAX], count[NUMBER_TEXT], epoch[NUMBER_TEXT];
+    const struct reply *reply;
+    size_t n_keys = 1 + page->n + last;
+    buf_clear(&f->w.words);
+    struct slice word = number(n_keys, count);
+    buf_add(&f->w.words, &word, sizeof word);
+    word = front_key_meta(f->cfg->front_prefix, meta);
+    buf_add(&f->w.words, &word, sizeof word);
+    for (size_t i = 0; i < page->n; i++) {
+        buf_add(&f->w.words, &page->items[i].text, sizeof word);
+    }
+    if (last) {
+        word = front_key_dirty(f->cfg->front_prefix, dirty);
+        buf_add(&f->w.words, &word, sizeof word);
+    }
+    word = number(f->last_epoch, epoch);
+    buf_add(&f->w.words, &word, sizeof word);
+    word = slice_str(last ? "1" : "0");
+    if (buf_add(&f->w.words, &word, sizeof word) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory for the front");
+    }
+    int rc = front_link_run(f->w.link, FRONT_CLEARED, (const struct slice *)f->w.words.data,
+                            f->w.words.len / sizeof word, &reply, err);
+    return rc < 0 ? rc : front_verdict(reply, err);
+}
+
+bool front_is_scan(const struct reply *reply)
+{
+    return reply->kind == REPLY_ARRAY && reply->n == 2 && reply->items[0].kind == REPLY_TEXT &&
+           reply->items[0].text.len < 32 && reply->items[1].kind == REPLY_ARRAY;
+}
+
+/* All users' keys that stand there. SCAN returns each key that is there all the time. */
+static int clear(struct front *f, struct err *err)
+{
+    char cursor[32] = "0", match[2 * FRONT_KEY_MAX], count[NUMBER_TEXT];
+    int rc;
+    do {
+        const struct slice words[] = {slice_str("SCAN"),       slice_str(cursor),  slice_str("MATCH"),
+                                      front_pattern(f, match), slice_str("COUNT"), number(SCAN_COUNT, count)};
+        const struct reply *reply;
+        rc = front_link_call(f->w.link, words, 6, &reply, err);
+        if (rc == 0 && !front_is_scan(reply)) {
+            rc = err_set(err, ERR_SYSTEM, "SCAN answers something else");
+        }
+        if (rc == 0) {
+            snprintf(cursor, sizeof cursor, "%.*s", (int)reply->items[0].text.len, reply->items[0].text.data);
+            bool last = strcmp(cursor, "0") == 0;
+            if (reply->items[1].n > 0 || last) {
+                rc = remove_keys(f, &reply->items[1], last, err);
+            }
+        }
+        heartbeat_now(&f->w.heartbeat);
+    } while (rc == 0 && strcmp(cursor, "0") != 0 && !front_stops(f));
+    return rc == 0 && strcmp(cursor, "0") != 0 ? err_set(err, ERR_CLOSED, "the server is stopping") : rc;
+}
+
+static void publish_epoch(struct front *f, const struct store_node *self, const struct front_meta *m, bool anew,
+                          uint64_t evicted)
+{
+    pthread_mutex_lock(&f->mutex);
+    f->node = self->node;
+    f->epoch = f->status.epoch = f->last_epoch;
+    f->full = f->status.full = !anew && m->full;
+    f->walk = anew ? INT64_MIN : m->walk;
+    f->flushed = !anew && m->walk != INT64_MIN;
+    f->evicted = evicted;
+    f->rebuild = false;
+    f->look_dirty = true;
+    f->status.to = f->w.to;
+    f->status.rebuilds += anew;
+    f->status.filled = anew ? 0 : f->status.filled;
+    snprintf(f->status.address, sizeof f->status.address, "%s", front_link_address(f->w.link));
+    pthread_cond_signal(&f->states_wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+/* What stands there can't be read: only a rebuild may remove it, unless it is of no version at all. */
+static int read_meta(struct front *f, bool rebuild, struct err *err)
+{
+    struct err why = {0};
+    char key[FRONT_KEY_MAX];
+    int rc = front_question_read(f->w.link, f->cfg->front_prefix, NULL, 0, &f->w.question, &why);
+    if (rc == 0 || rc == ERR_ABSENT) {
+        return 0;
+    }
+    if (rc == ERR_CORRUPT || (rc == ERR_VERSION && rebuild)) {
+        log_error("the front's meta can't be read: all of it is brought in anew", "error=%s", log_quote_str(why.text));
+        const struct slice words[] = {slice_str("DEL"), front_key_meta(f->cfg->front_prefix, key)};
+        const struct reply *reply;
+        f->w.question.meta = (struct front_meta){.present = false};
+        return front_link_call(f->w.link, words, 2, &reply, err);
+    }
+    *err = why;
+    return rc;
+}
+
+/* Over a new connection. */
+static int begin_over(struct front *f, bool rebuild, struct err *err)
+{
+    struct store_node self;
+    uint64_t evicted;
+    const char *why;
+    int rc = front_link_check(f->w.link, &evicted, err);
+    if (rc < 0 || (rc = read_meta(f, rebuild, err)) < 0) {
+        return rc;
+    }
+    const struct front_meta m = f->w.question.meta;
+    f->store->node->get(f->store, &self);
+    if (is_fenced(f, &m, &self) && !rebuild) {
+        err_set(err, ERR_LOCKED, "node %016" PRIx64 " writes there, under the same front_prefix", m.node);
+        return ERR_LOCKED;
+    }
+    bool anew = !can_go_on(f, &m, &self, evicted, &why) || rebuild;
+    if ((rc = enlist(f, err)) < 0) {
+        return rc;
+    }
+    f->w.to = m.to;
+    if (anew) {
+        f->w.to = f->store->feed->last(f->store);
+        f->store->feed->pass(f->store, FEED_FRONT);
+        set_doing(f, FRONT_FILLING);
+        log_info("all users are brought into the front", "redis=%s to=%" PRIu64 " why=%s",
+                 log_quote_str(front_link_address(f->w.link)), f->w.to,
+                 log_quote_str(why != NULL ? why : "it was asked for"));
+    }
+    if ((rc = take_epoch(f, &m, &self, evicted, anew, err)) < 0 || ((anew || m.clearing) && (rc = clear(f, err)) < 0)) {
+        return rc;
+    }
+    publish_epoch(f, &self, &m, anew, evicted > m.evicted && !anew ? m.evicted : evicted);
+    f->w.beat_us = f->w.sample_us = 0;
+    f->w.check_us = clock_stopwatch_us();
+    return 0;
+}
+
+static int begin(struct front *f, struct err *err)
+{
+    pthread_mutex_lock(&f->mutex);
+    bool rebuild = f->rebuild;
+    pthread_mutex_unlock(&f->mutex);
+    heartbeat_excuse(&f->w.heartbeat);
+    int rc = front_link_open(f->cfg, FRONT_PATIENCE_MS, &f->w.link, err);
+    return rc < 0 ? rc : begin_over(f, rebuild, err);
+}
+
+/* --- events --- */
+
+struct event_place {
+    int64_t key;
+    int at; /* in events */
+};
+
+/* Events of a user side by side, in their order. */
+static int by_user(const void *a, const void *b)
+{
+    const struct event_place *x = a, *y = b;
+    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->at - y->at;
+}
+
+static const char *kind_word(enum feed_kind kind)
+{
+    return kind == FEED_PLAY || kind == FEED_DELIVERY ? "e" : kind == FEED_FORGET ? "f" : "s";
+}
+
+struct batch {
+    struct buf *words;
+    struct arena *arena;
+    bool failed;
+};
+
+static void add_word(struct batch *b, struct slice word)
+{
+    b->failed = buf_add(b->words, &word, sizeof word) < 0 || b->failed;
+}
+
+static void add_copy(struct batch *b, const void *bytes, size_t len)
+{
+    const char *copy = arena_copy(b->arena, bytes, len);
+    b->failed = b->failed || copy == NULL;
+    add_word(b, slice_of(copy != NULL ? copy : "", copy != NULL ? len : 0));
+}
+
+static void add_number(struct batch *b, uint64_t n)
+{
+    char text[NUMBER_TEXT];
+    struct slice word = number(n, text);
+    add_copy(b, word.data, word.len);
+}
+
+static void add_event(struct front *f, struct batch *b, const struct feed_event *e)
+{
+    uint8_t member[FRONT_EVENT_MAX];
+    size_t len = 0;
+    if (e->kind == FEED_PLAY || e->kind == FEED_DELIVERY) {
+        len = front_event_write((enum store_kind)e->kind, hash_id(f->dedup->seed, e->item), month_of_ms(e->at_ms),
+                                e->item, member);
+    }
+    add_word(b, slice_str(kind_word(e->kind)));
+    add_number(b, e->seq);
+    add_copy(b, member, len);
+}
+
+/* Two users may share a key: a group ends where the name changes, and each has as many groups as it takes. */
+static int group_end(const struct front *f, const struct event_place *list, int n, int from)
+{
+    int to = from + 1;
+    while (to < n && list[to].key == list[from].key &&
+           slice_eq(f->w.events[list[to].at].user, f->w.events[list[from].at].user)) {
+        to++;
+    }
+    return to;
+}
+
+static int sort_events(const struct front *f, int n, struct event_place *list)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        const struct feed_event *e = &f->w.events[i];
+        if (e->kind != FEED_OFFSET) { /* names a source, no user */
+            list[kept++] = (struct event_place){hash_user_key(f->dedup->seed, e->user), i};
+        }
+    }
+    qsort(list, (size_t)kept, sizeof *list, by_user);
+    return kept;
+}
+
+static void add_keys(struct front *f, struct batch *b, const struct event_place *list, int n)
+{
+    char key[FRONT_KEY_MAX];
+    int groups = 0;
+    for (int i = 0; i < n; i = group_end(f, list, n, i)) {
+        groups++;
+    }
+    add_number(b, 2 + 2 * (uint64_t)groups);
+    struct slice word = front_key_meta(f->cfg->front_prefix, key);
+    add_copy(b, word.data, word.len);
+    word = front_key_dirty(f->cfg->front_prefix, key);
+    add_copy(b, word.data, word.len);
+    for (int i = 0; i < n; i = group_end(f, list, n, i)) {
+        struct slice user = f->w.events[list[i].at].user;
+        word = front_key_state(f->cfg->front_prefix, user, key);
+        add_copy(b, word.data, word.len);
+        word = front_key_events(f->cfg->front_prefix, user, key);
+        add_copy(b, word.data, word.len);
+    }
+}
+
+static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, struct err *err)
+{
+    struct event_place list[FRONT_EVENTS_BATCH];
+    struct batch b = {.words = &f->w.words, .arena = &f->w.arena};
+    n = sort_events(f, n, list);
+    buf_clear(b.words);
+    add_keys(f, &b, list, n);
+    add_number(&b, f->last_epoch);
+    add_number(&b, f->w.to);
+    add_number(&b, to);
+    add_number(&b, (uint64_t)at_ms);
+    add_number(&b, strlen(f->cfg->front_prefix) + 3);
+    for (int i = 0, end; i < n; i = end) {
+        end = group_end(f, list, n, i);
+        add_number(&b, (uint64_t)(end - i));
+        for (int k = i; k < end; k++) {
+            add_event(f, &b, &f->w.events[list[k].at]);
+        }
+    }
+    return b.failed ? err_set(err, ERR_NOMEM, "out of memory for the front") : 0;
+}
+
+/* What the feed counts as waiting is behind its cursor. */
+static void count_done(struct front *f, int n)
+{
+    struct feed_state queue;
+    uint64_t events = 0, bytes = 0, sent_bytes = 0;
+    feed_state_of(f->store, FEED_FRONT, &queue);
+    for (int i = 0; i < n; i++) {
+        const struct feed_event *e = &f->w.events[i];
+        uint64_t size = feed_event_bytes(e->user, e->item);
+        sent_bytes += size;
+        events += e->seq > queue.cursor;
+        bytes += e->seq > queue.cursor ? size : 0;
+    }
+    if (events > 0) {
+        f->store->feed->done(f->store, FEED_FRONT, f->w.events[n - 1].seq, events, bytes);
+    }
+    pthread_mutex_lock(&f->mutex);
+    f->status.events += (uint64_t)n;
+    f->status.bytes += sent_bytes;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+/* With the mutex. One a second. */
+static void take_sample(struct front *f, int n)
+{
+    int64_t now_us = clock_stopwatch_us();
+    if (n == 0 || now_us < f->w.sample_us || f->n_samples == FRONT_SAMPLES_MAX || !f->full) {
+        return;
+    }
+    const struct feed_event *e = &f->w.events[n - 1];
+    if (e->kind != FEED_OFFSET) {
+        struct front_sample *s = &f->samples[f->n_samples++];
+        s->due_ms = clock_mono_ms() + FRONT_SAMPLE_MS;
+        memcpy(s->bytes, e->user.data, e->user.len);
+        s->user.len = e->user.len;
+        f->w.sample_us = now_us + 1000 * 1000;
+    }
+}
+
+static int send_events(struct front *f, int n, uint64_t to, int64_t at_ms, struct err *err)
+{
+    const struct reply *reply;
+    int64_t dirty = 0;
+    int rc = pack_events(f, n, to, at_ms, err);
+    if (rc < 0) {
+        return rc;
+    }
+    heartbeat_excuse(&f->w.heartbeat);
+    rc = front_link_run(f->w.link, FRONT_EVENTS, (const struct slice *)f->w.words.data,
+                        f->w.words.len / sizeof(struct slice), &reply, err);
+    heartbeat_now(&f->w.heartbeat);
+    if (rc < 0 || (rc = front_verdict(reply, err)) < 0) {
+        return rc;
+    }
+    if (reply->n > 1) {
+        reply_integer(&reply->items[1], &dirty);
+    }
+    f->w.to = to;
+    f->w.beat_us = clock_stopwatch_us() + FRONT_BEAT_MS * 1000;
+    if (n > 0) {
+        count_done(f, n);
+    }
+    pthread_mutex_lock(&f->mutex);
+    f->status.to = to;
+    f->status.dirty = (uint64_t)dirty;
+    take_sample(f, n);
+    if (dirty > 0) {
+        pthread_cond_signal(&f->states_wake);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    return 0;
+}
+
+/* Once a second: that Redis, and this node. */
+static int check(struct front *f, struct err *err)
+{
+    struct store_node self;
+    uint64_t evicted;
+    if (clock_stopwatch_us() < f->w.check_us) {
+        return 0;
+    }
+    f->w.check_us = clock_stopwatch_us() + FRONT_CHECK_MS * 1000;
+    int rc = front_link_check(f->w.link, &evicted, err);
+    if (rc == 0 && evicted > f->evicted) {
+        rc = err_set(err, ERR_CLOSED, "that Redis has evicted keys");
+    }
+    f->store->node->get(f->store, &self);
+    return rc == 0 && self.node != f->node ? err_set(err, ERR_CLOSED, "this folder has become another node") : rc;
+}
+
+/* Sends what waits next. Returns how many events. */
+static int step(struct front *f, struct err *err)
+{
+    pthread_mutex_lock(&f->mutex);
+    f->more = false; /* before the look, so that nothing is missed */
+    bool rebuild = f->rebuild;
+    pthread_mutex_unlock(&f->mutex);
+    if (rebuild) {
+        return err_set(err, ERR_CLOSED, "a rebuild was asked for");
+    }
+    int rc = check(f, err);
+    if (rc < 0) {
+        return rc;
+    }
+    uint64_t last = f->store->feed->last(f->store);
+    arena_reset(&f->w.arena);
+    int n = f->store->feed->read(f->w.reader, FEED_FRONT, f->w.to, f->w.events, FRONT_EVENTS_BATCH, &f->w.arena, err);
+    if (n < 0) {
+        return n;
+    }
+    struct feed_state queue;
+    feed_state_of(f->store, FEED_FRONT, &queue);
+    if (queue.name[0] == '\0' || queue.place == FEED_LOST) {
+        return err_set(err, ERR_CLOSED, "too much was recorded while it was away (feed_max)");
+    }
+    const struct feed_event *end = n > 0 ? &f->w.events[n - 1] : NULL;
+    bool all = n < FRONT_EVENTS_BATCH;
+    uint64_t to = all && (end == NULL || last > end->seq) ? last : end->seq;
+    to = to > f->w.to ? to : f->w.to;
+    if (n > 0 || to > f->w.to || clock_stopwatch_us() >= f->w.beat_us) {
+        rc = send_events(f, n, to, all ? clock_wall_ms() : end->recorded_ms, err);
+    }
+    return rc < 0 ? rc : n;
+}
+
+static enum front_doing doing_now(struct front *f, int n)
+{
+    pthread_mutex_lock(&f->mutex);
+    bool full = f->full;
+    pthread_mutex_unlock(&f->mutex);
+    return !full ? FRONT_FILLING : n == FRONT_EVENTS_BATCH ? FRONT_SENDING : FRONT_IN_STEP;
+}
+
+/* What was begun ends; ERR_CLOSED: it is begun anew at once, since that was found out over a good connection. */
+static void trouble(struct front *f, const struct err *err)
+{
+    bool again = err->code == ERR_CLOSED && f->epoch != 0;
+    end_epoch(f);
+    if (front_stops(f)) {
+        return;
+    }
+    if (again) {
+        log_warn("the front is begun anew", "cause=%s", log_quote_str(err->text));
+        return;
+    }
+    begin_waiting(f, err, err->code == ERR_LOCKED ? FRONT_FENCED : FRONT_WAITING);
+    f->w.delay_ms = f->w.delay_ms == 0 ? FRONT_FIRST_DELAY_MS : 2 * f->w.delay_ms;
+    f->w.delay_ms = f->w.delay_ms < FRONT_LAST_DELAY_MS ? f->w.delay_ms : FRONT_LAST_DELAY_MS;
+    for (int64_t ms = f->w.delay_ms; ms > 0 && !front_stops(f); ms -= HEARTBEAT_EVERY_MS / 2) {
+        heartbeat_now(&f->w.heartbeat);
+        front_rest(f, &f->wake, NULL, ms < HEARTBEAT_EVERY_MS / 2 ? ms : HEARTBEAT_EVERY_MS / 2);
+    }
+}
+
+void *front_writer_main(void *arg)
+{
+    struct front *f = arg;
+    heartbeat_begin(&f->w.heartbeat, "front");
+    while (!front_stops(f)) {
+        struct err err = {0};
+        heartbeat_now(&f->w.heartbeat);
+        if (!role_is_primary(f->dedup->role)) {
+            end_epoch(f);
+            set_doing(f, FRONT_OFF);
+            front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
+            continue;
+        }
+        int n = f->w.link == NULL ? begin(f, &err) : 0;
+        n = n < 0 ? n : step(f, &err);
+        if (n < 0) {
+            trouble(f, &err);
+            continue;
+        }
+        end_waiting(f, doing_now(f, n));
+        if (n < FRONT_EVENTS_BATCH) {
+            front_rest(f, &f->wake, &f->more, FRONT_BEAT_MS);
+        }
+    }
+    end_epoch(f);
+    heartbeat_end(&f->w.heartbeat);
+    return NULL;
+}
