@@ -433,7 +433,7 @@ static void test_bad_file(void **state)
         "3: there is no option \"slot\"; did you mean slots?",
         "4: expected name = value",
         "7: window is given twice, first in line 6",
-        "8: there is no section \"[server]\", only [unseen], [kafka], [legacy], [registry] and [replica]",
+        "8: there is no section \"[server]\", only [unseen], [front], [kafka], [legacy], [registry] and [replica]",
         "9: expected ] at the end of the section's name",
         "10: requirepass can't hold a space before a semicolon: a comment begins there",
         "11: the line holds a NUL byte",
@@ -772,7 +772,7 @@ static void test_change_that_only_a_restart_makes_good(void **state)
     assert_ptr_equal(config_now(&cfg), &cfg);
 }
 
-static void test_replica(void **state)
+static void test_values(void **state)
 {
     (void)state;
     static const struct {
@@ -794,6 +794,18 @@ static void test_replica(void **state)
         {"replica_failover", "in-step", "replica_failover is in-step, but registry_consul is empty"},
         {"replica_failover", "lossy", "replica_failover is lossy, but registry_consul is empty"},
         {"replica_ack", "replica-strict", NULL},
+        {"front_redis", "host:6379", NULL},
+        {"front_redis", "[::1]:6379", NULL},
+        {"front_redis", "unix:/run/redis.sock", NULL},
+        {"front_redis", "host", "front_redis is \"host\", expected host:port, tls://host:port or unix:/path"},
+        {"front_redis", "/run/redis.sock", "expected host:port, tls://host:port or unix:/path"},
+        {"front_redis", "a:1,b:1", "expected host:port"},
+        {"front_redis", "me:secret@host:1", "they go into front_user and front_password"},
+        {"front_sentinel", "a:26379,b:26379/name", NULL},
+        {"front_sentinel", "a:26379", "expected host:port/name"},
+        {"front_sentinel", "/name", "expected host:port/name"},
+        {"front_sentinel", "a:26379/", "expected host:port/name"},
+        {"front_sentinel", "tls://a:1,b:1/name", "with tls:// before all of them or none"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct config cfg;
@@ -807,6 +819,22 @@ static void test_replica(void **state)
         }
         assert_null(strstr(err.text, "secret"));
     }
+}
+
+static void test_one_second_tier(void **state)
+{
+    (void)state;
+    struct config cfg;
+    struct err err = {0};
+    config_defaults(&cfg);
+    assert_int_equal(config_set(&cfg, "front_redis", "host:1", NULL), 0);
+    assert_int_equal(config_set(&cfg, "replica_hedge", "yes", NULL), 0);
+    assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
+    assert_non_null(strstr(err.text, "expected one second tier"));
+    assert_int_equal(config_set(&cfg, "replica_hedge", "no", NULL), 0);
+    assert_int_equal(config_set(&cfg, "front_sentinel", "host:1/name", NULL), 0);
+    assert_int_equal(config_validate(&cfg, &err), ERR_INVALID);
+    assert_non_null(strstr(err.text, "front_redis and front_sentinel are both given"));
 }
 
 int main(int argc, char **argv)
@@ -827,7 +855,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_validate),
         cmocka_unit_test(test_the_old_redis),
-        cmocka_unit_test(test_replica),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_one_second_tier),
         cmocka_unit_test(test_sample_is_committed),
         cmocka_unit_test(test_sample_loads),
         cmocka_unit_test(test_sample_says_when_it_fails),

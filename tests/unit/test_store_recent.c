@@ -1,5 +1,5 @@
-/* What memory has of a user, and what it has no more (store_ops.recent, feed->covers): what a second tier's answer is
- * united with. The model folds events; the store is the real one. */
+/* What memory has of a user, what it has no more, and a whole user as of a place in the feed (store_ops.recent,
+ * feed->covers, copy->whole): what a second tier is united with. The model folds events; the store is the real one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "store/codec/deliveries.h"
+#include "store/codec/user_snapshot.h"
 #include "store/copy.h"
 #include "store/sqlite/staging/recent_forgets.h"
 #include "store/sqlite/state.h"
@@ -134,6 +136,52 @@ static bool check_tier(struct store_fixture *f, int user, uint64_t to)
     return true;
 }
 
+/* What is newer than as_of, on top of the whole user, is all there is; and nothing in it was forgotten before. */
+static void check_whole(struct store_fixture *f, int user)
+{
+    struct buf bytes = {0};
+    struct arena arena = {0};
+    struct delivered_codec codec = {0};
+    struct err err = {0};
+    struct user_snapshot p = {0};
+    struct store_delivery *list = NULL;
+    size_t n = 0;
+    uint64_t as_of = 0, last = f->store->feed->last(f->store);
+    int rc = f->store->copy->whole(f->reader, slice_str(user_name(user)), &bytes, &as_of, &err);
+    assert_true(rc == 0 || rc == 1);
+    assert_int_equal(as_of, last); /* nothing is under way */
+    if (rc == 1) {
+        assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &p, &err), 0);
+        if (p.deliveries.len > 0) {
+            assert_int_equal(
+                delivered_decode(&codec, p.deliveries.data, p.deliveries.len, SEED, &arena, &list, &n, &err), 0);
+        }
+    }
+    for (int i = 0; i < ITEMS; i++) {
+        uint64_t hash = hash_id(SEED, slice_str(item_name(i)));
+        bool has = false, excepted = false;
+        for (size_t k = 0; k < p.n_exceptions; k++) {
+            excepted = excepted || p.exceptions[k] == hash;
+        }
+        for (size_t k = 0; k < p.n_months && !excepted; k++) {
+            struct filter filter;
+            assert_int_equal(filter_decode(p.months[k].blob.data, p.months[k].blob.len, &arena, &filter, &err), 0);
+            has = has || filter_has(&filter, hash);
+        }
+        for (size_t k = 0; k < p.n_plays; k++) {
+            assert_true(k == 0 || p.plays[k].hash != p.plays[k - 1].hash);
+            has = has || p.plays[k].hash == hash;
+        }
+        for (size_t k = 0; k < n; k++) {
+            has = has || list[k].hash == hash;
+        }
+        assert_int_equal(has, model(user, i, UINT64_MAX));
+    }
+    buf_free(&bytes);
+    arena_free(&arena);
+    delivered_codec_free(&codec);
+}
+
 /* --- tests --- */
 
 static void test_courses(void **state)
@@ -169,6 +217,7 @@ static void test_courses(void **state)
                 record(f, STORE_PLAY, user, item);
             }
             for (int u = 0; u < USERS; u++) {
+                check_whole(f, u);
                 for (int i = 0; i < n_steps; i++) {
                     bool may = check_tier(f, u, steps[i].seq);
                     believed += may;
@@ -203,12 +252,12 @@ static void test_imported(void **state)
     struct store_fixture *f = *state;
     struct buf bytes = {0};
     struct err err = {0};
+    uint64_t as_of;
     bool has[ITEMS];
     n_steps = 0;
     listen(f);
     record(f, STORE_PLAY, 0, 0);
-    assert_int_equal(flush(f), 0);
-    assert_int_equal(f->store->copy->user(f->reader, slice_str("u"), &bytes, &err), 1);
+    assert_int_equal(f->store->copy->whole(f->reader, slice_str("u"), &bytes, &as_of, &err), 1);
     uint64_t before = recent(f, 0, has);
     int done = 0;
     uint8_t verdict = 0;

@@ -123,6 +123,33 @@ static void an_exception_is_as_good_as_no_item(void **state)
     expect(&c, &a, "2026-11: an item was un-seen only there");
 }
 
+/* A play waits on one side and is merged on the other; or it is on one side alone. */
+static void a_play_that_waits_is_as_good_as_one_that_is_merged(void **state)
+{
+    (void)state;
+    const struct snapshot_month x = {MONTH, filled(ITEMS, ITEMS)}, y = {MONTH, filled(ITEMS - 1, ITEMS)};
+    const struct store_play last = {hash_of(ITEMS - 1), MONTH}, more = {hash_of(ITEMS), MONTH};
+    const struct store_play other = {hash_of(ITEMS), MONTH + 1};
+    struct user_snapshot a = user(&x, 1), b = user(&y, 1), c = user(&x, 1), d = user(NULL, 0), e = user(NULL, 0);
+    b.plays = &last;
+    c.plays = &more;
+    d.plays = e.plays = &more;
+    b.n_plays = c.n_plays = d.n_plays = e.n_plays = 1;
+    expect(&a, &b, NULL);
+    expect(&b, &a, NULL);
+    expect(&a, &c, "2026-11: a play is only there");
+    expect(&c, &a, "2026-11: a play is only here");
+    expect(&d, &e, NULL);
+    expect(&d, NULL, "2026-11: a play is only here");
+    e.plays = &other;
+    expect(&d, &e, "2026-11: a play is only here");
+    const uint64_t hash = last.hash;
+    struct user_snapshot excepted = user(&x, 1);
+    excepted.exceptions = &hash;
+    excepted.n_exceptions = 1;
+    expect(&b, &excepted, "2026-11: a play is only here");
+}
+
 static void damage_is_named_with_and_without_a_filter(void **state)
 {
     (void)state;
@@ -171,6 +198,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_same_items_in_other_batches_are_the_same, setup, teardown),
         cmocka_unit_test_setup_teardown(an_item_more_is_named_by_its_side, setup, teardown),
         cmocka_unit_test_setup_teardown(an_exception_is_as_good_as_no_item, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_play_that_waits_is_as_good_as_one_that_is_merged, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_named_with_and_without_a_filter, setup, teardown),
         cmocka_unit_test_setup_teardown(deliveries_are_compared_in_their_order, setup, teardown),
         cmocka_unit_test_setup_teardown(a_blob_that_is_none_is_an_error, setup, teardown),
