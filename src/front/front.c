@@ -28,13 +28,13 @@ static void on_reset(struct store_call *call)
     free(call->owner);
 }
 
-static void give_up(struct store *store)
+void front_give_up(struct store *store)
 {
     struct feed_state queue;
     feed_state_of(store, FEED_FRONT, &queue);
     struct feed_reset *reset = queue.name[0] != '\0' ? calloc(1, sizeof *reset) : NULL;
     if (reset != NULL) {
-        log_info("there is no front any more: what waited for it is dropped", "");
+        log_info("this node has no front to keep: what waited for it is dropped", "");
         *reset = (struct feed_reset){.call = {.done = on_reset, .owner = reset}, .consumer = FEED_FRONT};
         store->feed->reset(store, reset);
     }
@@ -67,7 +67,7 @@ int front_start(const struct dedup *dedup, struct front **front, struct err *err
     *front = NULL;
     if (!front_is_wanted(dedup->cfg)) {
         if (store->feed != NULL) {
-            give_up(store);
+            front_give_up(store);
         }
         return 0;
     }

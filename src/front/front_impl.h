@@ -117,7 +117,7 @@ bool front_stops(struct front *f);
 
 /* Appends a user's newest state to `out`: 1; 0: not now (they are being forgotten); or an error. Blocks on the disk. */
 int front_states_add(struct front *f, struct slice user, struct err *err);
-/* Sends what was appended. walk NULL: none is moved. ERR_CLOSED: another epoch is there. */
+/* Sends what was appended. walk NULL: none is moved. ERR_STALE: another epoch is there. */
 int front_states_send(struct front *f, const char *old_walk, const char *new_walk, struct err *err);
 /* All that is staged goes to history: 1 once it has, 0 not yet (call again). */
 int front_flush(struct front *f, bool *flushed, bool *begun, struct err *err);
@@ -131,6 +131,9 @@ int front_reconcile_step(struct front *f, struct err *err);
 /* One user, who is named and sent anew if they differ. */
 int front_compare_user(struct front *f, struct slice user, struct err *err);
 
+/* front.c: what the feed keeps for it, if anything, is dropped. */
+void front_give_up(struct store *store);
+
 /* tier.c */
 extern const struct tier_line_ops front_line_ops;
 
@@ -138,7 +141,7 @@ extern const struct tier_line_ops front_line_ops;
 struct slice front_pattern(struct front *f, char out[2 * FRONT_KEY_MAX]);
 bool front_is_scan(const struct reply *reply);
 
-/* Whether the reply of a script that writes is OK; else ERR_CLOSED, and what it says. */
+/* Whether the reply of a script that writes is OK; else ERR_STALE, and what it says. */
 int front_verdict(const struct reply *reply, struct err *err);
 
 #endif

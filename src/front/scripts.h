@@ -11,7 +11,8 @@
  * that events can't say. Events that the state has are passed over. Answers OK and how many users are in d; or MOVED
  * and what `to` is. STATES   keys meta, d, then w and t of each user; arguments: epoch, old walk, new walk ("": none is
  * moved, "full": that was the last), then of each user: the id, revision, how many words, and the words of HSET. Each
- *          replaces an older state, and what it has is removed from t. Answers OK, or MOVED.
+ *          replaces an older state, and what it has is removed from t; but one that could not be read (b) leaves what
+ *          is good there. Answers OK, or MOVED.
  */
 #ifndef UNSEEN_FRONT_SCRIPTS_H
 #define UNSEEN_FRONT_SCRIPTS_H

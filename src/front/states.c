@@ -224,6 +224,7 @@ static int send_dirty(struct front *f, struct err *err)
         return out_of_memory(err);
     }
     int sent = 0;
+    front_pay(f, n);
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct err why = {0};
         int added = users[i].len >= 1 && users[i].len <= 255 ? front_states_add(f, users[i], &why) : 0;
@@ -379,18 +380,18 @@ static void hang_up(struct front *f)
 static int work(struct front *f, bool full, int64_t from, bool dirty, struct err *err)
 {
     int rc = 0;
+    if (full && (rc = compare_sample(f, err)) != 0) {
+        return rc;
+    }
+    if (clock_stopwatch_us() < f->s.next_us) {
+        return 0;
+    }
     if (dirty && clock_stopwatch_us() >= f->s.dirty_us) {
         rc = send_dirty(f, err);
         f->s.dirty_us = rc == 0 ? clock_stopwatch_us() + AGAIN_MS * 1000 : 0;
     }
     if (rc != 0) {
         return rc;
-    }
-    if (full && (rc = compare_sample(f, err)) != 0) {
-        return rc;
-    }
-    if (clock_stopwatch_us() < f->s.next_us) {
-        return 0;
     }
     if (full) {
         return front_reconcile_step(f, err);
@@ -424,6 +425,13 @@ static int step(struct front *f, struct err *err)
     return work(f, full, from, dirty, err);
 }
 
+/* Until the rate allows more. */
+static int64_t rest_ms(const struct front *f)
+{
+    const int64_t ms = (f->s.next_us - clock_stopwatch_us()) / 1000;
+    return ms < 1 || ms > REST_MS ? REST_MS : ms;
+}
+
 void *front_states_main(void *arg)
 {
     struct front *f = arg;
@@ -439,7 +447,7 @@ void *front_states_main(void *arg)
             hang_up(f);
         }
         if (rc <= 0) {
-            front_rest(f, &f->states_wake, NULL, rc < 0 ? AGAIN_MS : REST_MS);
+            front_rest(f, &f->states_wake, NULL, rc < 0 ? AGAIN_MS : rest_ms(f));
         }
     }
     hang_up(f);

@@ -57,7 +57,7 @@ int front_verdict(const struct reply *reply, struct err *err)
     const struct slice word = reply->items[0].text;
     return slice_eq(word, slice_str("OK"))
                ? 0
-               : err_set(err, ERR_CLOSED, "%s",
+               : err_set(err, ERR_STALE, "%s",
                          slice_eq(word, slice_str("FENCED"))  ? "another writer has begun"
                          : slice_eq(word, slice_str("MOVED")) ? "what stands in the front went back to an older state"
                                                               : "what stood in the front is gone");
@@ -615,10 +615,10 @@ static int check(struct front *f, struct err *err)
     f->w.check_us = clock_stopwatch_us() + FRONT_CHECK_MS * 1000;
     int rc = front_link_check(f->w.link, &evicted, err);
     if (rc == 0 && evicted > f->evicted) {
-        rc = err_set(err, ERR_CLOSED, "that Redis has evicted keys");
+        rc = err_set(err, ERR_STALE, "that Redis has evicted keys");
     }
     f->store->node->get(f->store, &self);
-    return rc == 0 && self.node != f->node ? err_set(err, ERR_CLOSED, "this folder has become another node") : rc;
+    return rc == 0 && self.node != f->node ? err_set(err, ERR_STALE, "this folder has become another node") : rc;
 }
 
 /* Sends what waits next. Returns how many events. */
@@ -629,7 +629,7 @@ static int step(struct front *f, struct err *err)
     bool rebuild = f->rebuild;
     pthread_mutex_unlock(&f->mutex);
     if (rebuild) {
-        return err_set(err, ERR_CLOSED, "a rebuild was asked for");
+        return err_set(err, ERR_STALE, "a rebuild was asked for");
     }
     int rc = check(f, err);
     if (rc < 0) {
@@ -644,7 +644,7 @@ static int step(struct front *f, struct err *err)
     struct feed_state queue;
     feed_state_of(f->store, FEED_FRONT, &queue);
     if (queue.name[0] == '\0' || queue.place == FEED_LOST) {
-        return err_set(err, ERR_CLOSED, "too much was recorded while it was away (feed_max)");
+        return err_set(err, ERR_STALE, "too much was recorded while it was away (feed_max)");
     }
     const struct feed_event *end = n > 0 ? &f->w.events[n - 1] : NULL;
     bool all = n < FRONT_EVENTS_BATCH;
@@ -664,10 +664,10 @@ static enum front_doing doing_now(struct front *f, int n)
     return !full ? FRONT_FILLING : n == FRONT_EVENTS_BATCH ? FRONT_SENDING : FRONT_IN_STEP;
 }
 
-/* What was begun ends; ERR_CLOSED: it is begun anew at once, since that was found out over a good connection. */
+/* What was begun ends; ERR_STALE: it is begun anew at once, since that was found out over a good connection. */
 static void trouble(struct front *f, const struct err *err)
 {
-    bool again = err->code == ERR_CLOSED && f->epoch != 0;
+    bool again = err->code == ERR_STALE && f->epoch != 0;
     end_epoch(f);
     if (front_stops(f)) {
         return;
@@ -695,6 +695,7 @@ void *front_writer_main(void *arg)
         if (!role_is_primary(f->dedup->role)) {
             end_epoch(f);
             set_doing(f, FRONT_OFF);
+            front_give_up(f->store); /* once it is promoted, all is brought in anew */
             front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
             continue;
         }
