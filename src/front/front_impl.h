@@ -108,6 +108,9 @@ struct front {
 
 /* writer.c */
 void *front_writer_main(void *arg);
+void front_set_doing(struct front *f, enum front_doing doing);
+/* begin.c: connects and takes an epoch. ERR_LOCKED: another writer has it. */
+int front_begin(struct front *f, struct err *err);
 uint64_t front_feed_limit(const struct config *live);
 /* states.c */
 void *front_states_main(void *arg);

@@ -1,29 +1,15 @@
 #include "front/layout.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/calendar.h"
-#include "base/hash.h"
-
-enum { PLAY = 12, HASH = 8, EVENT = 1 + 8 + 4, STATES_MAX = USER_SNAPSHOT_LISTS_MAX + 8 };
 
 static void put_little(uint8_t *out, uint64_t v, int n)
 {
     for (int i = 0; i < n; i++) {
         out[i] = (uint8_t)(v >> (8 * i));
     }
-}
-
-static uint64_t get_little(const char *at, int n)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < n; i++) {
-        v |= (uint64_t)(uint8_t)at[i] << (8 * i);
-    }
-    return v;
 }
 
 static int out_of_memory(struct err *err)
@@ -62,107 +48,6 @@ struct slice front_key_events(const char *prefix, struct slice user, char out[FR
     return key_of(prefix, "t:", user, out);
 }
 
-/* --- numbers as text --- */
-
-/* base 10 or 16 (lower case); the whole text. */
-static bool read_number(struct slice text, uint64_t base, uint64_t *out)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        const char c = text.data[i];
-        uint64_t digit = c >= '0' && c <= '9'   ? (uint64_t)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (uint64_t)(c - 'a') + 10
-                                                : 16;
-        if (digit >= base || n > (UINT64_MAX - digit) / base) {
-            return false;
-        }
-        n = n * base + digit;
-    }
-    *out = n;
-    return text.len > 0;
-}
-
-static bool read_signed(struct slice text, int64_t *out)
-{
-    const bool minus = text.len > 0 && text.data[0] == '-';
-    uint64_t n;
-    if (!read_number(slice_of(text.data + minus, text.len - minus), 10, &n) || n > (uint64_t)INT64_MAX + minus) {
-        return false;
-    }
-    *out = minus ? (int64_t)(0 - n) : (int64_t)n;
-    return true;
-}
-
-/* Redis keeps scores as doubles, which hold such a number exactly. */
-static bool read_seq(struct slice text, uint64_t *out)
-{
-    return read_number(text, 10, out) && *out < (uint64_t)1 << 53;
-}
-
-/* --- meta --- */
-
-static bool read_flag(struct slice text, bool *out)
-{
-    *out = slice_eq(text, slice_str("1"));
-    return *out || slice_eq(text, slice_str("0"));
-}
-
-static bool read_field(struct front_meta *m, struct slice name, struct slice value)
-{
-    return slice_eq(name, slice_str("seed"))    ? read_number(value, 16, &m->seed)
-           : slice_eq(name, slice_str("node"))  ? read_number(value, 16, &m->node)
-           : slice_eq(name, slice_str("run"))   ? read_number(value, 16, &m->run)
-           : slice_eq(name, slice_str("epoch")) ? read_seq(value, &m->epoch)
-           : slice_eq(name, slice_str("to"))    ? read_seq(value, &m->to)
-           : slice_eq(name, slice_str("full"))  ? read_flag(value, &m->full)
-           : slice_eq(name, slice_str("clear")) ? read_flag(value, &m->clearing)
-           : slice_eq(name, slice_str("walk"))  ? read_signed(value, &m->walk)
-           : slice_eq(name, slice_str("ev"))    ? read_number(value, 10, &m->evicted)
-           : slice_eq(name, slice_str("at"))    ? read_signed(value, &m->at_ms)
-                                                : true; /* of a later version, of no concern here */
-}
-
-static bool is_text(const struct reply *r)
-{
-    return r->kind == REPLY_TEXT;
-}
-
-int front_meta_read(const struct reply *hash, struct front_meta *out, struct err *err)
-{
-    uint64_t version = 0;
-    *out = (struct front_meta){.present = false};
-    if (hash->kind != REPLY_ARRAY || hash->n % 2 != 0) {
-        return err_set(err, ERR_CORRUPT, "the front's meta is no hash");
-    }
-    if (hash->n == 0) {
-        return 0;
-    }
-    for (size_t i = 0; i < hash->n; i += 2) {
-        const struct reply *name = &hash->items[i], *value = &hash->items[i + 1];
-        bool good = is_text(name) && is_text(value);
-        if (good && slice_eq(name->text, slice_str("v"))) {
-            good = read_number(value->text, 10, &version);
-        } else if (good) {
-            good = read_field(out, name->text, value->text);
-        }
-        if (!good) {
-            *out = (struct front_meta){.present = false};
-            return err_set(err, ERR_CORRUPT, "the front's meta: field %zu can't be read", i / 2 + 1);
-        }
-    }
-    if (version != FRONT_LAYOUT) {
-        *out = (struct front_meta){.present = false};
-        return err_set(err, version > FRONT_LAYOUT ? ERR_VERSION : ERR_CORRUPT,
-                       "what stands in the front has layout %" PRIu64 ", this version reads %d", version, FRONT_LAYOUT);
-    }
-    if (out->node == 0 || out->epoch == 0) {
-        *out = (struct front_meta){.present = false};
-        return err_set(err, ERR_CORRUPT, "the front's meta lacks node or epoch");
-    }
-    out->present = true;
-    return 0;
-}
-
 /* --- writing --- */
 
 size_t front_event_write(enum store_kind kind, uint64_t hash, int month, struct slice item,
@@ -170,10 +55,10 @@ size_t front_event_write(enum store_kind kind, uint64_t hash, int month, struct 
 {
     const size_t item_len = kind == STORE_DELIVERY ? item.len : 0;
     out[0] = (uint8_t)kind;
-    put_little(out + 1, hash, HASH);
-    put_little(out + 1 + HASH, (uint64_t)month, 4);
-    memcpy(out + EVENT, item.data, item_len);
-    return EVENT + item_len;
+    put_little(out + 1, hash, FRONT_HASH_BYTES);
+    put_little(out + 1 + FRONT_HASH_BYTES, (uint64_t)month, 4);
+    memcpy(out + FRONT_EVENT_BYTES, item.data, item_len);
+    return FRONT_EVENT_BYTES + item_len;
 }
 
 static int add_word(struct buf *words, struct slice name, struct slice value, struct err *err)
@@ -192,7 +77,7 @@ static int add_list(struct arena *arena, struct buf *words, const char *name, si
 
 size_t front_user_bytes(const struct user_snapshot *p)
 {
-    size_t bytes = p->deliveries.len + p->n_exceptions * HASH + p->n_plays * PLAY;
+    size_t bytes = p->deliveries.len + p->n_exceptions * FRONT_HASH_BYTES + p->n_plays * FRONT_PLAY_BYTES;
     for (size_t i = 0; i < p->n_months; i++) {
         bytes += p->months[i].blob.len;
     }
@@ -220,319 +105,20 @@ int front_state_write(const struct user_snapshot *p, struct arena *arena, struct
         return add_word(words, slice_str(p->n_damaged > 0 ? "b" : "g"), slice_str("1"), err);
     }
     int rc = write_months(p, arena, words, err);
-    if (rc == 0 && p->n_plays > 0 && (rc = add_list(arena, words, "p", p->n_plays, PLAY, &at, err)) == 0) {
-        for (size_t i = 0; i < p->n_plays; i++, at += PLAY) {
-            put_little(at, p->plays[i].hash, HASH);
-            put_little(at + HASH, (uint64_t)p->plays[i].month, 4);
+    if (rc == 0 && p->n_plays > 0 && (rc = add_list(arena, words, "p", p->n_plays, FRONT_PLAY_BYTES, &at, err)) == 0) {
+        for (size_t i = 0; i < p->n_plays; i++, at += FRONT_PLAY_BYTES) {
+            put_little(at, p->plays[i].hash, FRONT_HASH_BYTES);
+            put_little(at + FRONT_HASH_BYTES, (uint64_t)p->plays[i].month, 4);
         }
     }
     if (rc == 0 && p->deliveries.len > 0) {
         rc = add_word(words, slice_str("d"), p->deliveries, err);
     }
-    if (rc == 0 && p->n_exceptions > 0 && (rc = add_list(arena, words, "x", p->n_exceptions, HASH, &at, err)) == 0) {
-        for (size_t i = 0; i < p->n_exceptions; i++, at += HASH) {
-            put_little(at, p->exceptions[i], HASH);
+    if (rc == 0 && p->n_exceptions > 0 &&
+        (rc = add_list(arena, words, "x", p->n_exceptions, FRONT_HASH_BYTES, &at, err)) == 0) {
+        for (size_t i = 0; i < p->n_exceptions; i++, at += FRONT_HASH_BYTES) {
+            put_little(at, p->exceptions[i], FRONT_HASH_BYTES);
         }
-    }
-    return rc;
-}
-
-/* --- reading --- */
-
-static bool month_good(uint64_t month)
-{
-    return month <= USER_SNAPSHOT_MONTH_MAX;
-}
-
-struct state_reading {
-    struct front_user *user;
-    struct snapshot_month *months;
-    size_t n_fields;
-    bool stale, giant, damaged;
-    uint64_t stale_seq;
-};
-
-/* "m202611" */
-static bool read_month(struct state_reading *s, struct slice name, struct slice blob)
-{
-    char text[MONTH_TEXT];
-    if (name.len != 7 || s->user->n_months == USER_SNAPSHOT_LISTS_MAX) {
-        return false;
-    }
-    snprintf(text, sizeof text, "%.4s-%.2s", name.data + 1, name.data + 5);
-    int month = month_parse(text);
-    if (month < 0 || !month_good((uint64_t)month)) {
-        return false;
-    }
-    s->months[s->user->n_months++] = (struct snapshot_month){month, blob};
-    return true;
-}
-
-static bool read_plays(struct state_reading *s, struct slice value)
-{
-    bool good = value.len % PLAY == 0;
-    for (size_t at = 0; at < value.len && good; at += PLAY) {
-        good = month_good(get_little(value.data + at + HASH, 4));
-    }
-    s->user->plays = value;
-    return good;
-}
-
-static bool read_state_field(struct state_reading *s, struct slice name, struct slice value)
-{
-    struct front_user *u = s->user;
-    if (name.len == 0) {
-        return false;
-    }
-    if (name.data[0] == 'm') {
-        return read_month(s, name, value);
-    }
-    switch (name.len == 1 ? name.data[0] : '\0') {
-    case 'r':
-        return read_seq(value, &u->revision);
-    case 's':
-        s->stale = true;
-        return read_seq(value, &s->stale_seq);
-    case 'g':
-        return read_flag(value, &s->giant);
-    case 'b':
-        return read_flag(value, &s->damaged);
-    case 'p':
-        return read_plays(s, value);
-    case 'd':
-        u->deliveries = value;
-        return true;
-    case 'x':
-        u->exceptions = value;
-        return value.len % HASH == 0;
-    default:
-        return false; /* something that this version doesn't know may be needed to answer */
-    }
-}
-
-static int by_month(const void *a, const void *b)
-{
-    const struct snapshot_month *x = a, *y = b;
-    return (x->month > y->month) - (x->month < y->month);
-}
-
-static bool events_good(const struct reply *events)
-{
-    bool good = events->kind == REPLY_ARRAY && events->n % 2 == 0;
-    uint64_t before = 0;
-    for (size_t i = 0; good && i < events->n; i += 2) {
-        const struct reply *member = &events->items[i], *score = &events->items[i + 1];
-        uint64_t seq;
-        size_t len = member->text.len;
-        good = is_text(member) && is_text(score) && read_seq(score->text, &seq) && seq >= before && len >= EVENT &&
-               month_good(get_little(member->text.data + 1 + HASH, 4));
-        int kind = good ? (uint8_t)member->text.data[0] : 0;
-        good = (kind == STORE_PLAY && len == EVENT) ||
-               (kind == STORE_DELIVERY && len > EVENT && len <= (size_t)FRONT_EVENT_MAX);
-        before = good ? seq : 0;
-    }
-    return good;
-}
-
-int front_user_read(const struct reply *state, const struct reply *events, struct arena *arena, struct front_user *out,
-                    struct err *err)
-{
-    struct state_reading s = {.user = out};
-    *out = (struct front_user){.verdict = FRONT_WHOLE};
-    if (state->kind != REPLY_ARRAY || state->n % 2 != 0 || state->n > 2 * STATES_MAX) {
-        return err_set(err, ERR_CORRUPT, "a state in the front is no hash of at most %d fields", STATES_MAX);
-    }
-    s.months = arena_alloc(arena, (state->n / 2 + 1) * sizeof *s.months);
-    if (s.months == NULL) {
-        return out_of_memory(err);
-    }
-    for (size_t i = 0; i < state->n; i += 2) {
-        const struct reply *name = &state->items[i], *value = &state->items[i + 1];
-        if (!is_text(name) || !is_text(value) || !read_state_field(&s, name->text, value->text)) {
-            return err_set(err, ERR_CORRUPT, "a state in the front: field %zu can't be read", i / 2 + 1);
-        }
-    }
-    if (state->n > 0 && out->revision == 0 && !s.stale) {
-        return err_set(err, ERR_CORRUPT, "a state in the front has no revision");
-    }
-    if (events->kind == REPLY_INTEGER) { /* so many that they were not read */
-        s.giant = true;
-    } else if (!events_good(events)) {
-        return err_set(err, ERR_CORRUPT, "an event in the front can't be read");
-    }
-    qsort(s.months, out->n_months, sizeof *s.months, by_month);
-    out->months = s.months;
-    out->events = events->items;
-    out->n_events = events->kind == REPLY_ARRAY ? events->n / 2 : 0;
-    out->tombstone = state->n == 2 && out->revision > 0;
-    out->known = (state->n > 0 && !out->tombstone) || out->n_events > 0;
-    out->verdict = s.giant                                  ? FRONT_GIANT
-                   : s.damaged                              ? FRONT_DAMAGED
-                   : s.stale && out->revision < s.stale_seq ? FRONT_STALE
-                                                            : FRONT_WHOLE;
-    return 0;
-}
-
-/* --- as a question sees it --- */
-
-static enum store_kind kind_of(const struct reply *member)
-{
-    return (enum store_kind)(uint8_t)member->text.data[0];
-}
-
-static size_t count_plays(const struct front_user *u)
-{
-    size_t n = u->plays.len / PLAY;
-    for (size_t i = 0; i < u->n_events; i++) {
-        n += kind_of(&u->events[2 * i]) == STORE_PLAY;
-    }
-    return n;
-}
-
-/* Staged ones of the state, then events. */
-static int read_all_plays(const struct front_user *u, int first_month, struct arena *arena, struct store_play **out,
-                          size_t *n, struct err *err)
-{
-    struct store_play *list = arena_alloc(arena, (count_plays(u) + 1) * sizeof *list);
-    *n = 0;
-    *out = list;
-    if (list == NULL) {
-        return out_of_memory(err);
-    }
-    for (size_t at = 0; at < u->plays.len; at += PLAY) {
-        int month = (int)get_little(u->plays.data + at + HASH, 4);
-        if (month >= first_month) {
-            list[(*n)++] = (struct store_play){get_little(u->plays.data + at, HASH), month};
-        }
-    }
-    for (size_t i = 0; i < u->n_events; i++) {
-        const char *member = u->events[2 * i].text.data;
-        int month = (int)get_little(member + 1 + HASH, 4);
-        if (kind_of(&u->events[2 * i]) == STORE_PLAY && month >= first_month) {
-            list[(*n)++] = (struct store_play){get_little(member + 1, HASH), month};
-        }
-    }
-    return 0;
-}
-
-/* The state's, decoded, then events; as delivered_last() wants them. */
-static int read_all_deliveries(const struct front_user *u, uint64_t seed, size_t max, struct delivered_codec *codec,
-                               struct arena *arena, struct store_delivery **out, size_t *n, struct err *err)
-{
-    struct store_delivery *stored = NULL;
-    size_t n_stored = 0;
-    *n = 0;
-    if (u->deliveries.len > 0) {
-        int rc = delivered_decode(codec, u->deliveries.data, u->deliveries.len, seed, arena, &stored, &n_stored, err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    struct store_delivery *all = arena_alloc(arena, (n_stored + u->n_events + 1) * sizeof *all);
-    *out = all;
-    if (all == NULL) {
-        return out_of_memory(err);
-    }
-    if (n_stored > 0) {
-        memcpy(all, stored, n_stored * sizeof *all);
-    }
-    size_t count = n_stored;
-    for (size_t i = 0; i < u->n_events; i++) {
-        const struct reply *member = &u->events[2 * i];
-        if (kind_of(member) == STORE_DELIVERY) {
-            struct slice item = slice_of(member->text.data + EVENT, member->text.len - EVENT);
-            const char *copy = arena_copy(arena, item.data, item.len);
-            uint64_t seq = 0;
-            if (copy == NULL) {
-                return out_of_memory(err);
-            }
-            read_seq(u->events[2 * i + 1].text, &seq);
-            all[count++] = (struct store_delivery){
-                .id = seq, .hash = get_little(member->text.data + 1, HASH), .item = slice_of(copy, item.len)};
-        }
-    }
-    *n = delivered_last(all, count, max);
-    return 0;
-}
-
-static int read_exceptions(const struct front_user *u, struct arena *arena, uint64_t **out, size_t *n, struct err *err)
-{
-    *n = u->exceptions.len / HASH;
-    *out = arena_alloc(arena, (*n + 1) * HASH);
-    if (*out == NULL) {
-        return out_of_memory(err);
-    }
-    for (size_t i = 0; i < *n; i++) {
-        (*out)[i] = get_little(u->exceptions.data + i * HASH, HASH);
-    }
-    return 0;
-}
-
-int front_user_view(const struct front_user *u, uint64_t seed, int first_month, size_t delivered_max,
-                    struct delivered_codec *codec, struct arena *arena, struct store_view *view, struct err *err)
-{
-    struct store_play *plays;
-    struct store_delivery *deliveries;
-    uint64_t *exceptions;
-    struct store_month *months = arena_alloc(arena, (u->n_months + 1) * sizeof *months);
-    *view = (struct store_view){.known = u->known, .months = months};
-    if (months == NULL) {
-        return out_of_memory(err);
-    }
-    for (size_t i = u->n_months; i > 0 && u->months[i - 1].month >= first_month; i--) {
-        const struct snapshot_month *m = &u->months[i - 1];
-        struct store_month *into = &months[view->n_months++];
-        *into = (struct store_month){.month = m->month, .bytes = (uint32_t)m->blob.len};
-        int rc = filter_decode(m->blob.data, m->blob.len, arena, &into->filter, err);
-        if (rc < 0) {
-            char name[MONTH_TEXT];
-            return err_prefix(err, "the front's %s", month_name(m->month, name));
-        }
-    }
-    int rc = read_all_plays(u, first_month, arena, &plays, &view->n_plays, err);
-    if (rc == 0) {
-        rc = read_all_deliveries(u, seed, delivered_max, codec, arena, &deliveries, &view->n_deliveries, err);
-    }
-    if (rc == 0) {
-        rc = read_exceptions(u, arena, &exceptions, &view->n_exceptions, err);
-    }
-    if (rc == 0) {
-        view->plays = plays;
-        view->deliveries = deliveries;
-        view->exceptions = exceptions;
-    }
-    return rc;
-}
-
-/* --- as a snapshot --- */
-
-int front_user_snapshot(const struct front_user *u, struct slice user, uint64_t seed, size_t delivered_max,
-                        struct delivered_codec *codec, struct arena *arena, struct buf *blob, struct user_snapshot *out,
-                        struct err *err)
-{
-    struct store_play *plays;
-    struct store_delivery *deliveries;
-    uint64_t *exceptions;
-    size_t n;
-    *out = (struct user_snapshot){
-        .key = hash_user_key(seed, user), .user = user, .months = u->months, .n_months = u->n_months};
-    int rc = read_all_plays(u, INT32_MIN, arena, &plays, &out->n_plays, err);
-    if (rc == 0) {
-        rc = read_exceptions(u, arena, &exceptions, &out->n_exceptions, err);
-    }
-    if (rc == 0) {
-        rc = read_all_deliveries(u, seed, delivered_max, codec, arena, &deliveries, &n, err);
-    }
-    if (rc == 0 && n > 0) {
-        buf_clear(blob);
-        rc = delivered_encode(codec, deliveries, n, blob) < 0 ? out_of_memory(err) : 0;
-        out->deliveries = buf_slice(blob);
-    }
-    if (rc == 0) {
-        out->n_plays = user_snapshot_sort_plays(plays, out->n_plays);
-        hash_sort(exceptions, out->n_exceptions);
-        out->plays = plays;
-        out->exceptions = exceptions;
     }
     return rc;
 }

@@ -48,10 +48,13 @@ enum {
     FRONT_LAYOUT = 1,
     FRONT_KEY_MAX = 64 + 2 + 255, /* of front_prefix, and of a user */
     FRONT_TOMBSTONE_MS = 24 * 3600 * 1000,
-    FRONT_USER_MAX = 512 * 1024, /* bytes of a state; of a user who has more the front answers nothing */
-    FRONT_EVENTS_MAX = 128,      /* of t; beyond it the state is sent anew ... */
-    FRONT_EVENTS_READ = 8192,    /* ... and beyond this a reader gives up */
-    FRONT_EVENT_MAX = 13 + 255,
+    FRONT_USER_MAX = 512 * 1024,   /* bytes of a state; of a user who has more the front answers nothing */
+    FRONT_EVENTS_MAX = 128,        /* of t; beyond it the state is sent anew ... */
+    FRONT_EVENTS_READ = 8192,      /* ... and beyond this a reader gives up */
+    FRONT_PLAY_BYTES = 12,         /* of p */
+    FRONT_HASH_BYTES = 8,          /* of x */
+    FRONT_EVENT_BYTES = 1 + 8 + 4, /* of t; of a delivery the item follows */
+    FRONT_EVENT_MAX = FRONT_EVENT_BYTES + 255,
     FRONT_FIELD_TEXT = 16, /* "m202611" */
 };
 

@@ -1,10 +1,12 @@
 # a Redis as an optional second tier
 libunseen_a_SOURCES += \
+	src/front/begin.c \
 	src/front/front.c \
 	src/front/front.h \
 	src/front/front_impl.h \
 	src/front/layout.c \
 	src/front/layout.h \
+	src/front/layout_read.c \
 	src/front/link.c \
 	src/front/link.h \
 	src/front/reconcile.c \

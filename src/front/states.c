@@ -428,8 +428,8 @@ static int step(struct front *f, struct err *err)
 /* Until the rate allows more. */
 static int64_t rest_ms(const struct front *f)
 {
-    const int64_t ms = (f->s.next_us - clock_stopwatch_us()) / 1000;
-    return ms < 1 || ms > REST_MS ? REST_MS : ms;
+    const int64_t left_us = f->s.next_us - clock_stopwatch_us();
+    return left_us <= 0 || left_us > REST_MS * 1000 ? REST_MS : (left_us + 999) / 1000;
 }
 
 void *front_states_main(void *arg)

@@ -16,17 +16,11 @@
 #include "base/hash.h"
 #include "front/front_impl.h"
 
-enum { NUMBER_TEXT = 24, SCAN_COUNT = 1000 };
+enum { NUMBER_TEXT = 24 };
 
 static struct slice number(uint64_t n, char out[NUMBER_TEXT])
 {
     snprintf(out, NUMBER_TEXT, "%" PRIu64, n);
-    return slice_str(out);
-}
-
-static struct slice hex(uint64_t n, char out[NUMBER_TEXT])
-{
-    snprintf(out, NUMBER_TEXT, "%016" PRIx64, n);
     return slice_str(out);
 }
 
@@ -65,7 +59,7 @@ int front_verdict(const struct reply *reply, struct err *err)
 
 /* --- what is said about it --- */
 
-static void set_doing(struct front *f, enum front_doing doing)
+void front_set_doing(struct front *f, enum front_doing doing)
 {
     pthread_mutex_lock(&f->mutex);
     f->status.doing = doing;
@@ -116,295 +110,6 @@ static void end_waiting(struct front *f, enum front_doing doing)
     if (waited) {
         log_info("the front goes on", "after_ms=%" PRId64, ms);
     }
-}
-
-/* --- how it begins --- */
-
-struct wait_call {
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;
-    bool done;
-};
-
-static void on_call(struct store_call *call)
-{
-    struct wait_call *w = call->owner;
-    pthread_mutex_lock(&w->mutex);
-    w->done = true;
-    pthread_cond_signal(&w->cond);
-    pthread_mutex_unlock(&w->mutex);
-}
-
-static void wait_for(struct front *f, struct wait_call *w)
-{
-    heartbeat_excuse(&f->w.heartbeat);
-    pthread_mutex_lock(&w->mutex);
-    while (!w->done) {
-        pthread_cond_wait(&w->cond, &w->mutex);
-    }
-    pthread_mutex_unlock(&w->mutex);
-    heartbeat_now(&f->w.heartbeat);
-}
-
-static void on_more(void *arg)
-{
-    struct front *f = arg;
-    pthread_mutex_lock(&f->mutex);
-    f->more = true;
-    pthread_cond_signal(&f->wake);
-    pthread_mutex_unlock(&f->mutex);
-}
-
-uint64_t front_feed_limit(const struct config *live)
-{
-    return (uint64_t)live->feed_max;
-}
-
-/* From here on the store keeps for it what is recorded; a lost one is given up before. Waits for the store's disk, as
- * each write does. */
-static int enlist(struct front *f, struct err *err)
-{
-    struct wait_call w = {.done = false};
-    struct feed_state queue;
-    int rc = 0;
-    pthread_mutex_init(&w.mutex, NULL);
-    pthread_cond_init(&w.cond, NULL);
-    feed_state_of(f->store, FEED_FRONT, &queue);
-    if (queue.name[0] != '\0' && queue.place == FEED_LOST) {
-        struct feed_reset reset = {.call = {.done = on_call, .owner = &w}, .consumer = FEED_FRONT};
-        f->store->feed->reset(f->store, &reset);
-        wait_for(f, &w);
-        *err = reset.call.err;
-        rc = err->code;
-        w.done = false;
-    }
-    if (rc == 0) {
-        struct feed_enlist enlist = {.call = {.done = on_call, .owner = &w}, .consumer = FEED_FRONT};
-        f->store->feed->enlist(f->store, &enlist);
-        wait_for(f, &w);
-        *err = enlist.call.err;
-        rc = err->code;
-    }
-    if (rc == 0) {
-        rc = f->store->feed->listen(f->store, &(struct feed_consumer){FEED_FRONT, front_feed_limit, on_more, f}, err);
-    }
-    pthread_cond_destroy(&w.cond);
-    pthread_mutex_destroy(&w.mutex);
-    return rc;
-}
-
-/* Whether what stands there is this folder's, and the feed has all that is later. */
-static bool can_go_on(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
-                      const char **why)
-{
-    struct feed_state queue;
-    bool rolled_back;
-    feed_state_of(f->store, FEED_FRONT, &queue);
-    *why = !m->present                 ? "nothing stands there"
-           : m->seed != f->dedup->seed ? "what stands there has another seed"
-           : m->node != self->node     ? "what stands there is of another folder"
-           : queue.name[0] == '\0'     ? "nothing was kept for it since"
-           : queue.place == FEED_LOST  ? "too much was recorded while it was away (feed_max)"
-           : evicted > m->evicted      ? "that Redis has evicted keys"
-           : m->to < queue.held        ? "what stands there is older than what is kept for it"
-           : f->store->node->knows(f->store, m->node, m->run, m->to, &rolled_back) != 1
-               ? "what stands there is newer than this folder"
-               : NULL;
-    return *why == NULL;
-}
-
-static bool is_fenced(const struct front *f, const struct front_meta *m, const struct store_node *self)
-{
-    return m->present && f->last_epoch != 0 && m->epoch > f->last_epoch &&
-           (m->node != self->node || m->run != self->run);
-}
-
-/* anew: everything is to be brought in, up to f->w.to. */
-static int take_epoch(struct front *f, const struct front_meta *m, const struct store_node *self, uint64_t evicted,
-                      bool anew, struct err *err)
-{
-    char key[FRONT_KEY_MAX], texts[8][NUMBER_TEXT];
-    const uint64_t before = m->present ? m->epoch : 0, last = f->last_epoch;
-    const uint64_t epoch = (before > last ? before : last) + 1;
-    const struct slice words[] = {slice_str("1"),
-                                  front_key_meta(f->cfg->front_prefix, key),
-                                  number(before, texts[0]),
-                                  number(epoch, texts[1]),
-                                  hex(f->dedup->seed, texts[2]),
-                                  hex(self->node, texts[3]),
-                                  hex(self->run, texts[4]),
-                                  number(evicted, texts[5]),
-                                  number(f->w.to, texts[6]),
-                                  number((uint64_t)clock_wall_ms(), texts[7])};
-    const struct reply *reply;
-    int rc = front_link_run(f->w.link, FRONT_BEGIN, words, anew ? 10 : 8, &reply, err);
-    rc = rc < 0 ? rc : front_verdict(reply, err);
-    if (rc == 0) {
-        f->last_epoch = epoch;
-        f->w.run = self->run;
-    }
-    return rc;
-}
-
-/* What has a meaning there is escaped. */
-struct slice front_pattern(struct front *f, char out[2 * FRONT_KEY_MAX])
-{
-    size_t n = 0;
-    for (const char *c = f->cfg->front_prefix; *c != '\0'; c++) {
-        if (strchr("*?[]^\\-", *c) != NULL) {
-            out[n++] = '\\';
-        }
-        out[n++] = *c;
-    }
-    memcpy(out + n, "[wt]:*", 7);
-    return slice_str(out);
-}
-
-static int remove_keys(struct front *f, const struct reply *page, bool last, struct err *err)
-{
-    char meta[FRONT_KEY_MAX], dirty[FRONT_KEY_MAX], count[NUMBER_TEXT], epoch[NUMBER_TEXT];
-    const struct reply *reply;
-    size_t n_keys = 1 + page->n + last;
-    buf_clear(&f->w.words);
-    struct slice word = number(n_keys, count);
-    buf_add(&f->w.words, &word, sizeof word);
-    word = front_key_meta(f->cfg->front_prefix, meta);
-    buf_add(&f->w.words, &word, sizeof word);
-    for (size_t i = 0; i < page->n; i++) {
-        buf_add(&f->w.words, &page->items[i].text, sizeof word);
-    }
-    if (last) {
-        word = front_key_dirty(f->cfg->front_prefix, dirty);
-        buf_add(&f->w.words, &word, sizeof word);
-    }
-    word = number(f->last_epoch, epoch);
-    buf_add(&f->w.words, &word, sizeof word);
-    word = slice_str(last ? "1" : "0");
-    if (buf_add(&f->w.words, &word, sizeof word) < 0) {
-        return err_set(err, ERR_NOMEM, "out of memory for the front");
-    }
-    int rc = front_link_run(f->w.link, FRONT_CLEARED, (const struct slice *)f->w.words.data,
-                            f->w.words.len / sizeof word, &reply, err);
-    return rc < 0 ? rc : front_verdict(reply, err);
-}
-
-bool front_is_scan(const struct reply *reply)
-{
-    return reply->kind == REPLY_ARRAY && reply->n == 2 && reply->items[0].kind == REPLY_TEXT &&
-           reply->items[0].text.len < 32 && reply->items[1].kind == REPLY_ARRAY;
-}
-
-/* All users' keys that stand there. SCAN returns each key that is there all the time. */
-static int clear(struct front *f, struct err *err)
-{
-    char cursor[32] = "0", match[2 * FRONT_KEY_MAX], count[NUMBER_TEXT];
-    int rc;
-    do {
-        const struct slice words[] = {slice_str("SCAN"),       slice_str(cursor),  slice_str("MATCH"),
-                                      front_pattern(f, match), slice_str("COUNT"), number(SCAN_COUNT, count)};
-        const struct reply *reply;
-        rc = front_link_call(f->w.link, words, 6, &reply, err);
-        if (rc == 0 && !front_is_scan(reply)) {
-            rc = err_set(err, ERR_SYSTEM, "SCAN answers something else");
-        }
-        if (rc == 0) {
-            snprintf(cursor, sizeof cursor, "%.*s", (int)reply->items[0].text.len, reply->items[0].text.data);
-            bool last = strcmp(cursor, "0") == 0;
-            if (reply->items[1].n > 0 || last) {
-                rc = remove_keys(f, &reply->items[1], last, err);
-            }
-        }
-        heartbeat_now(&f->w.heartbeat);
-    } while (rc == 0 && strcmp(cursor, "0") != 0 && !front_stops(f));
-    return rc == 0 && strcmp(cursor, "0") != 0 ? err_set(err, ERR_CLOSED, "the server is stopping") : rc;
-}
-
-static void publish_epoch(struct front *f, const struct store_node *self, const struct front_meta *m, bool anew,
-                          uint64_t evicted)
-{
-    pthread_mutex_lock(&f->mutex);
-    f->node = self->node;
-    f->epoch = f->status.epoch = f->last_epoch;
-    f->full = f->status.full = !anew && m->full;
-    f->walk = anew ? INT64_MIN : m->walk;
-    f->flushed = !anew && m->walk != INT64_MIN;
-    f->evicted = evicted;
-    f->rebuild = false;
-    f->look_dirty = true;
-    f->status.to = f->w.to;
-    f->status.rebuilds += anew;
-    f->status.filled = anew ? 0 : f->status.filled;
-    snprintf(f->status.address, sizeof f->status.address, "%s", front_link_address(f->w.link));
-    pthread_cond_signal(&f->states_wake);
-    pthread_mutex_unlock(&f->mutex);
-}
-
-/* What stands there can't be read: only a rebuild may remove it, unless it is of no version at all. */
-static int read_meta(struct front *f, bool rebuild, struct err *err)
-{
-    struct err why = {0};
-    char key[FRONT_KEY_MAX];
-    int rc = front_question_read(f->w.link, f->cfg->front_prefix, NULL, 0, &f->w.question, &why);
-    if (rc == 0 || rc == ERR_ABSENT) {
-        return 0;
-    }
-    if (rc == ERR_CORRUPT || (rc == ERR_VERSION && rebuild)) {
-        log_error("the front's meta can't be read: all of it is brought in anew", "error=%s", log_quote_str(why.text));
-        const struct slice words[] = {slice_str("DEL"), front_key_meta(f->cfg->front_prefix, key)};
-        const struct reply *reply;
-        f->w.question.meta = (struct front_meta){.present = false};
-        return front_link_call(f->w.link, words, 2, &reply, err);
-    }
-    *err = why;
-    return rc;
-}
-
-/* Over a new connection. */
-static int begin_over(struct front *f, bool rebuild, struct err *err)
-{
-    struct store_node self;
-    uint64_t evicted;
-    const char *why;
-    int rc = front_link_check(f->w.link, &evicted, err);
-    if (rc < 0 || (rc = read_meta(f, rebuild, err)) < 0) {
-        return rc;
-    }
-    const struct front_meta m = f->w.question.meta;
-    f->store->node->get(f->store, &self);
-    if (is_fenced(f, &m, &self) && !rebuild) {
-        err_set(err, ERR_LOCKED, "node %016" PRIx64 " writes there, under the same front_prefix", m.node);
-        return ERR_LOCKED;
-    }
-    bool anew = !can_go_on(f, &m, &self, evicted, &why) || rebuild;
-    if ((rc = enlist(f, err)) < 0) {
-        return rc;
-    }
-    f->w.to = m.to;
-    if (anew) {
-        f->w.to = f->store->feed->last(f->store);
-        f->store->feed->pass(f->store, FEED_FRONT);
-        set_doing(f, FRONT_FILLING);
-        log_info("all users are brought into the front", "redis=%s to=%" PRIu64 " why=%s",
-                 log_quote_str(front_link_address(f->w.link)), f->w.to,
-                 log_quote_str(why != NULL ? why : "it was asked for"));
-    }
-    if ((rc = take_epoch(f, &m, &self, evicted, anew, err)) < 0 || ((anew || m.clearing) && (rc = clear(f, err)) < 0)) {
-        return rc;
-    }
-    publish_epoch(f, &self, &m, anew, evicted > m.evicted && !anew ? m.evicted : evicted);
-    f->w.beat_us = f->w.sample_us = 0;
-    f->w.check_us = clock_stopwatch_us();
-    return 0;
-}
-
-static int begin(struct front *f, struct err *err)
-{
-    pthread_mutex_lock(&f->mutex);
-    bool rebuild = f->rebuild;
-    pthread_mutex_unlock(&f->mutex);
-    heartbeat_excuse(&f->w.heartbeat);
-    int rc = front_link_open(f->cfg, FRONT_PATIENCE_MS, &f->w.link, err);
-    return rc < 0 ? rc : begin_over(f, rebuild, err);
 }
 
 /* --- events --- */
@@ -694,12 +399,12 @@ void *front_writer_main(void *arg)
         heartbeat_now(&f->w.heartbeat);
         if (!role_is_primary(f->dedup->role)) {
             end_epoch(f);
-            set_doing(f, FRONT_OFF);
+            front_set_doing(f, FRONT_OFF);
             front_give_up(f->store); /* once it is promoted, all is brought in anew */
             front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
             continue;
         }
-        int n = f->w.link == NULL ? begin(f, &err) : 0;
+        int n = f->w.link == NULL ? front_begin(f, &err) : 0;
         n = n < 0 ? n : step(f, &err);
         if (n < 0) {
             trouble(f, &err);
