@@ -100,7 +100,7 @@ static void begin_waiting(struct front *f, const struct err *err, enum front_doi
 static void end_waiting(struct front *f, enum front_doing doing)
 {
     pthread_mutex_lock(&f->mutex);
-    bool waited = f->status.doing == FRONT_WAITING || f->status.doing == FRONT_FENCED;
+    bool waited = f->status.since_ms != 0; /* not when it begins for the first time */
     int64_t ms = clock_wall_ms() - f->status.since_ms;
     f->status.doing = doing;
     f->status.cause[0] = '\0';
