@@ -9,6 +9,7 @@ subcommand_pages = \
 	man/unseen-clock.1 \
 	man/unseen-clone.1 \
 	man/unseen-export.1 \
+	man/unseen-front.1 \
 	man/unseen-import.1 \
 	man/unseen-kafka.1 \
 	man/unseen-load.1 \

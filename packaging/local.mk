@@ -47,6 +47,7 @@ dist_docs_DATA = \
 	docs/clients.md \
 	docs/commands.md \
 	docs/format.md \
+	docs/front.md \
 	docs/grpc.md \
 	docs/http.md \
 	docs/inspect.md \

@@ -14,6 +14,9 @@ libunseen_a_SOURCES += \
 	src/cli/transfer/export_file.c \
 	src/cli/transfer/export_file.h \
 	src/cli/kafka/kafka.c \
+	src/cli/front/front.c \
+	src/cli/front/front_pass.c \
+	src/cli/front/front_pass.h \
 	src/cli/lib/help.c \
 	src/cli/transfer/load.c \
 	src/cli/transfer/load_target.c \

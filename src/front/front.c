@@ -171,6 +171,7 @@ void front_look(const struct dedup *d, struct front_status *out)
     }
     pthread_mutex_lock(&f->mutex);
     *out = f->status;
+    out->comparing = out->comparing || f->reconcile; /* from the command on */
     pthread_mutex_unlock(&f->mutex);
     feed_state_of(f->store, FEED_FRONT, &out->queue);
 }

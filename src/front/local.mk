@@ -1,6 +1,7 @@
 # a Redis as an optional second tier
 libunseen_a_SOURCES += \
 	src/front/begin.c \
+	src/front/figures.c \
 	src/front/front.c \
 	src/front/front.h \
 	src/front/front_impl.h \

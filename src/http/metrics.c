@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/calendar.h"
+#include "front/front.h"
 #include "http/http.h"
 #include "registry/lease.h"
 #include "registry/registry.h"
@@ -394,6 +395,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     mirror_figures_each(m->mirror, add_figure, out);
     registry_figures_each(m->registry, add_figure, out);
     replica_figures_each(m->dedup, add_figure, out);
+    front_figures_each(m->dedup, add_figure, out);
     lease_figures_each(m->lease, add_figure, out);
     add_feed(out, m);
     read_through_figures_each(m->read_through, add_figure, out);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dedup/role.h"
+#include "front/front.h"
 #include "http/handlers.h"
 #include "http/json.h"
 #include "http/server.h"
@@ -57,6 +58,7 @@ static json_t *figures(const struct http_request *rq)
         mirror_figures_each(rq->dedup->mirror, add_figure, all);
         registry_figures_each(rq->dedup->registry, add_figure, all);
         replica_figures_each(rq->dedup, add_figure, all);
+        front_figures_each(rq->dedup, add_figure, all);
         lease_figures_each(rq->dedup->lease, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
         hedge_figures_each(&rq->pool->service->hedge, rq->dedup, add_figure, all);
@@ -101,6 +103,34 @@ static json_t *mirror(const struct http_request *rq)
                      (json_int_t)s.queue.events, "bytes", (json_int_t)s.queue.bytes, "limit", (json_int_t)s.queue.limit,
                      "behind_ms", (json_int_t)s.queue.behind_ms, "broken_since", (json_int_t)s.queue.lost_ms,
                      "left_out", (json_int_t)s.queue.left_out);
+}
+
+static json_t *named_differences(const struct front_status *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < s->n_named; i++) {
+        json_append(&list, text_of(s->named[i]));
+    }
+    return list;
+}
+
+/* null where there is none. */
+static json_t *front(const struct http_request *rq)
+{
+    struct front_status s;
+    if (rq->dedup == NULL || rq->dedup->front == NULL) {
+        return json_null();
+    }
+    front_look(rq->dedup, &s);
+    return json_pack("{s:s, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:o}",
+                     "state", front_doing_name(s.doing), "cause", text_of(s.cause), "redis", text_of(s.address), "full",
+                     s.full, "since", (json_int_t)s.since_ms, "epoch", (json_int_t)s.epoch, "to", (json_int_t)s.to,
+                     "waiting", (json_int_t)s.queue.events, "waiting_bytes", (json_int_t)s.queue.bytes, "behind_ms",
+                     (json_int_t)s.queue.behind_ms, "lost_since", (json_int_t)s.queue.lost_ms, "dirty",
+                     (json_int_t)s.dirty, "filled", (json_int_t)s.filled, "rebuilds", (json_int_t)s.rebuilds,
+                     "comparing", s.comparing, "compared", (json_int_t)s.compared, "differences",
+                     (json_int_t)s.differences, "reconciled_at", (json_int_t)s.reconciled_ms, "named",
+                     named_differences(&s));
 }
 
 /* Who consumes the feed. */
@@ -295,13 +325,13 @@ enum http_outcome get_status(struct http_request *rq)
     json_write(
         &rq->out,
         json_pack(
-            "{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "{s:s, s:I, s:I, s:b, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
             "version", UNSEEN_VERSION, "now", (json_int_t)clock_wall_ms(), "started",
             (json_int_t)rq->pool->started_wall_ms, "ready", health.ready, "trouble", health.cause, "degraded",
             health.degraded, "clients", (json_int_t)atomic_load_explicit(&rq->pool->room.clients, memory_order_relaxed),
             "max_clients", (json_int_t)rq->cfg->max_clients, "recent", recent(t, &now), "growth", growth(t, &now),
             "error_budget", error_budget(rq), "clock", wall_clock(rq), "backup", backup(rq), "figures", figures(rq),
-            "migration", migration(rq), "mirror", mirror(rq), "feed", feed(rq), "replication", replication(rq), "kafka",
+            "migration", migration(rq), "mirror", mirror(rq), "front", front(rq), "feed", feed(rq), "replication", replication(rq), "kafka",
             kafka(rq), "tls_certificate_expires", certificate(rq), "warnings", warnings()));
     return HTTP_DONE;
 }

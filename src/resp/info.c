@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "front/front.h"
 #include "kafka/kafka.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
@@ -164,6 +165,18 @@ static void add_mirror(struct buf *out, const struct resp_client *s)
     }
 }
 
+static void add_front(struct buf *out, const struct resp_client *s)
+{
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup != NULL) {
+        struct front_status status;
+        front_look(dedup, &status);
+        buf_addf(out, "front_state:%s\r\nfront_cause:%s\r\nfront_redis:%s\r\n", front_doing_name(status.doing),
+                 status.cause, status.address);
+        front_figures_each(dedup, add_stat, out);
+    }
+}
+
 static void add_registry(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
@@ -262,6 +275,7 @@ static const struct section {
     {"sessions", "Sessions", add_sessions},
     {"migration", "Migration", add_migration}, /* from another Redis, */
     {"mirror", "Mirror", add_mirror},          /* and back to it */
+    {"front", "Front", add_front},
     {"read_through", "Read-through", add_read_through},
     {"kafka", "Kafka", add_kafka},
     {"registry", "Registry", add_registry},

@@ -12,6 +12,7 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_load.c \
 	src/resp/cmd_slowlog.c \
 	src/resp/cmd_feed.c \
+	src/resp/cmd_front.c \
 	src/resp/cmd_kafka.c \
 	src/resp/cmd_legacy.c \
 	src/resp/cmd_login.c \

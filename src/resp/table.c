@@ -62,6 +62,16 @@ static const struct command debug_subs[] = {
     {0},
 };
 
+static const struct command front_subs[] = {
+    {"rebuild", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_front_rebuild, NULL, "unseen", "",
+     "Removes what stands in the front's Redis, and brings all users in anew; answers at once."},
+    {"reconcile", 2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_front_reconcile, NULL, "unseen", "",
+     "Compares all users with what stands in the front's Redis, and mends what differs; answers at once."},
+    {"status", 2, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_front, NULL, "unseen", "",
+     "How the front is, as FRONT alone."},
+    {0},
+};
+
 static const struct command legacy_subs[] = {
     {"again", 2, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY, 0, cmd_legacy_again, NULL, "unseen", "",
      "Lets all noted users be read anew; answers how many."},
@@ -165,6 +175,8 @@ const struct command command_table[] = {
      "The candidates that the user has not seen; with DELIVER, recorded as sent."},
     {"forget", -2, ROLE_REQUEST, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
      "Erases a user, or makes single items unseen again."},
+    {"front", -1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_front, front_subs, "unseen", "",
+     "How the Redis is that stands in front, and what waits for it."},
     {"hello", -1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST, 0, cmd_hello, NULL, "connection",
      "[protover [AUTH username password] [SETNAME name]]", "Chooses the protocol's version, and introduces both."},
     {"history", 2, ROLE_REQUEST, CMD_READONLY | CMD_REPLY(48), 1, cmd_history, NULL, "unseen", "user",

@@ -190,9 +190,11 @@ WANTED = {
     "forget": [("FORGET", "u"), ("FORGET", "u", "a")],
     "load": [("LOAD", "x")],
     "watch": [("INFO",), ("SLOWLOG", "GET"), ("CLIENT", "LIST"), ("MONTHS",), ("RING",), ("CLOCK",), ("FEED",),
-              ("KAFKA",), ("ROLE",), ("REPLICA", "STATUS"), ("CONFIG", "GET", "data")],
+              ("KAFKA",), ("ROLE",), ("REPLICA", "STATUS"), ("FRONT",), ("FRONT", "STATUS"),
+              ("CONFIG", "GET", "data")],
     "admin": [("BACKUP", "/x"), ("DEBUG", "ADVANCE", "0"), ("RING", "FLUSH"), ("CLOCK", "ACCEPT"),
-              ("LEGACY", "STATE", "u"), ("REPLICA", "PROMOTE"), ("SLOWLOG", "RESET")],
+              ("LEGACY", "STATE", "u"), ("REPLICA", "PROMOTE"),
+              ("FRONT", "RECONCILE"), ("FRONT", "REBUILD"), ("SLOWLOG", "RESET")],
 }
 ANYBODY = [("PING",), ("ECHO", "x"), ("SELECT", "0"), ("CLIENT", "ID"), ("CLIENT", "INFO"), ("COMMAND", "COUNT"),
            ("ACL", "WHOAMI")]

@@ -9,7 +9,7 @@ import pytest
 from conftest import DAY, PATIENCE, REPO, START, UNSEEN, run
 from resp import RespError
 
-COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "ping", "clone", "rejoin", "replica", "version", "help"]
+COMMANDS = ["serve", "import", "user", "why", "months", "clock", "check", "check-config", "ping", "clone", "rejoin", "replica", "front", "version", "help"]
 
 
 @pytest.fixture(params=["running", "stopped"])

@@ -508,6 +508,10 @@ def test_how_it_looks_at_work(served, browser, folder):
                     {**consumer, "consumer": "off", "state": "behind", "since": now - 1000, "listens": False, "events": 1, "behind_ms": 1000},
                     {**consumer, "consumer": "lost", "state": "lost", "since": now - HOUR, "left_out": 123456789}]
     replica = {"node": "00000000000000b1", "address": "10.0.0.2:7979", "connected": True, "state": "in step", "events": 0, "behind_ms": 0, "clock_apart_ms": 0}
+    says["front"] = {"state": "filling", "cause": "", "redis": "redis-front.recommenders.svc.cluster.local:6379", "full": False, "since": 0,
+                     "epoch": 12, "to": 123456789, "waiting": 123456789, "waiting_bytes": 9 << 30, "behind_ms": 61500, "lost_since": now - HOUR,
+                     "dirty": 12345, "filled": 12345678, "rebuilds": 2, "comparing": False, "compared": 123456789, "differences": 2,
+                     "reconciled_at": now - 47 * HOUR, "named": ["user " + "u" * 200 + ": month 2026-11", "user u2: deliveries"]}
     says["replication"].update(address="10.0.0.1:7979", term=3, ack={"mode": "replica", "in_step": False, "waiting": 2, "alone": 1}, replicas=[
         replica, {**replica, "node": "00000000000000b2", "address": "", "state": "behind", "events": 123456789, "behind_ms": 61500, "clock_apart_ms": -30000},
         {**replica, "address": "unseen-2.unseen-headless.recommenders.svc.cluster.local:7979", "connected": False, "state": "lost", "events": 5}])

@@ -24,9 +24,11 @@ LIVE = {
     "legacy_mirror_max": "2GiB", "backup_root": "none", "backup_at": "03:30", "backup_keep": "3",
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
     "feed_max": "2GiB", "replica_ack": "replica", "replica_ack_timeout": "20ms", "replica_max_age": "1min",
+    "front_user": "someone", "front_password": "secret", "front_sentinel_user": "watched", "front_sentinel_password": "seen",
+    "front_users_rate": "9", "front_max_age": "1min",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
 }
-FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
+FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "front_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py
 RESTART = {
     "data": "/tmp/elsewhere", "modules": "/tmp", "store": "memory", "listen": "127.0.0.1:1", "http": "127.0.0.1:1",
     "grpc": "127.0.0.1:1", "unix_socket": "/tmp/elsewhere.sock", "max_clients": "99", "max_clients_per_address": "9",
@@ -42,9 +44,10 @@ RESTART = {
     "registry_tags": "a,b", "registry_address": "host", "registry_check": "grpc",
     "replica_of": "127.0.0.1:1", "replica_user": "someone", "replica_password": "secret", "replica_address": "host:1",
     "replica_failover": "in-step", "replica_hedge": "yes",
+    "front_redis": "127.0.0.1:1", "front_sentinel": "127.0.0.1:1/name", "front_database": "7", "front_prefix": "p:",
 }
 SECRET = ("requirepass", "hash_seed", "legacy_password", "legacy_sentinel_password", "registry_token",
-          "replica_password")
+          "replica_password", "front_password", "front_sentinel_password")
 ENDS = ("configuration read again", "configuration not read again")
 
 

@@ -1,0 +1,110 @@
+/* FRONT STATUS, FRONT RECONCILE, FRONT REBUILD. */
+#include "front/front.h"
+#include "resp/command.h"
+
+static const char none[] = "ERR there is no front: set redis in the section [front]";
+
+static void write_named(struct writer *w, const char *name, const char *text)
+{
+    write_str(w, name);
+    write_str(w, text);
+}
+
+/* NULL: the command was refused. */
+static struct front *front_of(struct resp_client *s, enum outcome *refused)
+{
+    const struct dedup *d = service_dedup(&s->conn);
+    *refused = OUTCOME_ANSWERED;
+    if (d->front == NULL) {
+        *refused = d->store->feed == NULL ? resp_client_lacks(s, "front") : resp_client_refuse(s, "%s", none);
+    }
+    return d->front;
+}
+
+static void write_status(struct writer *w, const struct front_status *f)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"full", f->full},
+        {"since", f->since_ms},
+        {"epoch", (int64_t)f->epoch},
+        {"to", (int64_t)f->to},
+        {"waiting", (int64_t)f->queue.events},
+        {"waiting_bytes", (int64_t)f->queue.bytes},
+        {"limit", (int64_t)f->queue.limit},
+        {"behind_ms", f->queue.behind_ms},
+        {"lost_since", f->queue.lost_ms},
+        {"left_out", (int64_t)f->queue.left_out},
+        {"events", (int64_t)f->events},
+        {"states", (int64_t)f->states},
+        {"bytes", (int64_t)f->bytes},
+        {"rebuilds", (int64_t)f->rebuilds},
+        {"outages", (int64_t)f->outages},
+        {"giants", (int64_t)f->giants},
+        {"unread", (int64_t)f->unread},
+        {"dirty", (int64_t)f->dirty},
+        {"filled", (int64_t)f->filled},
+        {"comparing", f->comparing},
+        {"compared", (int64_t)f->compared},
+        {"differences", (int64_t)f->differences},
+        {"reconciled_at", f->reconciled_ms},
+    };
+    write_map(w, 4 + sizeof numbers / sizeof *numbers);
+    write_named(w, "state", front_doing_name(f->doing));
+    write_named(w, "cause", f->cause);
+    write_named(w, "redis", f->address);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        write_str(w, numbers[i].name);
+        write_int(w, numbers[i].value);
+    }
+    write_str(w, "named");
+    write_array(w, (size_t)f->n_named);
+    for (int i = 0; i < f->n_named; i++) {
+        write_str(w, f->named[i]);
+    }
+}
+
+enum outcome cmd_front(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    enum outcome refused;
+    if (front_of(s, &refused) == NULL) {
+        return refused;
+    }
+    struct front_status status;
+    front_look(service_dedup(&s->conn), &status);
+    write_status(&s->writer, &status);
+    return OUTCOME_ANSWERED;
+}
+
+static enum outcome begin(struct resp_client *s, int (*what)(struct front *f, struct err *err))
+{
+    struct err err;
+    enum outcome refused;
+    struct front *f = front_of(s, &refused);
+    if (f == NULL) {
+        return refused;
+    }
+    if (what(f, &err) < 0) {
+        return resp_client_refuse_err(s, &err);
+    }
+    write_simple(&s->writer, "OK");
+    return OUTCOME_ANSWERED;
+}
+
+enum outcome cmd_front_reconcile(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return begin(s, front_reconcile);
+}
+
+enum outcome cmd_front_rebuild(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args;
+    (void)n;
+    return begin(s, front_rebuild);
+}
