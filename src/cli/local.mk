@@ -38,6 +38,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve_backup.h \
 	src/cli/serve/serve_config.c \
 	src/cli/serve/serve_config.h \
+	src/cli/serve/serve_front.c \
+	src/cli/serve/serve_front.h \
 	src/cli/serve/serve_lease.c \
 	src/cli/serve/serve_lease.h \
 	src/cli/serve/serve_watch.c \

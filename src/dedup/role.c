@@ -16,7 +16,7 @@ enum { LISTENERS_MAX = 8, WHY_TEXT = 320 };
 
 /* `changing` is held while a change becomes durable, `lock` for a few instructions. */
 struct role {
-    struct store *store;
+    struct store *store;        /* NULL: of a server without a folder */
     char of[NODE_ADDRESS_TEXT]; /* whom the configuration follows; "" nobody */
     pthread_mutex_t changing, lock;
     pthread_cond_t durable;
@@ -112,6 +112,21 @@ static void take(struct role *r, const struct store_node *node)
     pthread_mutex_unlock(&r->lock);
 }
 
+static int begin(struct store *store, const struct store_node *node, struct role **role, struct err *err)
+{
+    struct role *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory for this node's role");
+    }
+    r->store = store;
+    pthread_mutex_init(&r->changing, NULL);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->durable, NULL);
+    take(r, node);
+    *role = r;
+    return 0;
+}
+
 int role_new(const struct config *cfg, struct store *store, struct role **role, struct err *err)
 {
     *role = NULL;
@@ -124,19 +139,23 @@ int role_new(const struct config *cfg, struct store *store, struct role **role, 
     struct store_node node;
     store->node->get(store, &node);
     int rc = check_start(cfg, store, &node, err);
-    struct role *r = rc == 0 ? calloc(1, sizeof *r) : NULL;
-    if (r == NULL) {
-        return rc < 0 ? rc : err_set(err, ERR_NOMEM, "out of memory for this node's role");
+    if (rc == 0) {
+        rc = begin(store, &node, role, err);
     }
-    r->store = store;
-    const char *scheme = strstr(cfg->replica_of, "://");
-    snprintf(r->of, sizeof r->of, "%s", scheme != NULL ? scheme + 3 : cfg->replica_of);
-    pthread_mutex_init(&r->changing, NULL);
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->durable, NULL);
-    take(r, &node);
-    *role = r;
-    return 0;
+    if (rc == 0) {
+        const char *scheme = strstr(cfg->replica_of, "://");
+        snprintf((*role)->of, sizeof(*role)->of, "%s", scheme != NULL ? scheme + 3 : cfg->replica_of);
+    }
+    return rc;
+}
+
+int role_new_reader(const char *why, struct role **role, struct err *err)
+{
+    int rc = begin(NULL, &(struct store_node){.role = NODE_REPLICA, .term = 1}, role, err);
+    if (rc == 0) {
+        role_hold(*role, why);
+    }
+    return rc;
 }
 
 void role_free(struct role *r)
@@ -163,6 +182,8 @@ void role_look(const struct role *r, struct store_node *out)
         pthread_mutex_lock((pthread_mutex_t *)&r->lock);
         *out = r->now;
         pthread_mutex_unlock((pthread_mutex_t *)&r->lock);
+    }
+    if (r != NULL && r->store != NULL) {
         struct store_node folder; /* it may have become another node since: see store_node_ops.renew */
         r->store->node->get(r->store, &folder);
         out->node = folder.node;
@@ -187,7 +208,7 @@ int role_may_write(const struct role *r, struct err *err)
     memcpy(held, r->held, sizeof held);
     pthread_mutex_unlock((pthread_mutex_t *)&r->lock);
     const char *address = node.address[0] != '\0' ? node.address : node.role == NODE_REPLICA ? r->of : "";
-    if (node.role == NODE_PRIMARY) {
+    if (node.role == NODE_PRIMARY || r->store == NULL) {
         if (held[0] == '\0' && !over) {
             return 0; /* it was released by now */
         }
@@ -247,6 +268,9 @@ static void on_durable(struct store_call *call)
 static int change(struct role *r, const struct store_node *to, struct err *err)
 {
     struct store_node before;
+    if (r->store == NULL) {
+        return err_set(err, ERR_ABSENT, "this server has no folder, so its role stays");
+    }
     role_look(r, &before);
     if (to->role != NODE_PRIMARY) {
         take(r, to);

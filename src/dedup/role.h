@@ -17,6 +17,8 @@ struct role;
 
 /* What the folder says, against replica_of. ERR_INVALID: they contradict each other, and the text says what to do. */
 int role_new(const struct config *cfg, struct store *store, struct role **role, struct err *err);
+/* Of a server without a folder, whose writes are refused with that text: a replica that follows nobody, for good. */
+int role_new_reader(const char *why, struct role **role, struct err *err);
 void role_free(struct role *r);
 
 /* Whether writes are taken here: 0; or ERR_REPLICA, with the address of the primary if it is known. NULL: they are. One

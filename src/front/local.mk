@@ -10,6 +10,11 @@ libunseen_a_SOURCES += \
 	src/front/layout_read.c \
 	src/front/link.c \
 	src/front/link.h \
+	src/front/reader_figures.c \
+	src/front/reader_impl.h \
+	src/front/reader_store.c \
+	src/front/reader_store.h \
+	src/front/reader_threads.c \
 	src/front/reconcile.c \
 	src/front/scripts.c \
 	src/front/scripts.h \

@@ -4,6 +4,7 @@
 
 #include "base/calendar.h"
 #include "front/front.h"
+#include "front/reader_store.h"
 #include "http/http.h"
 #include "registry/lease.h"
 #include "registry/registry.h"
@@ -401,6 +402,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     read_through_figures_each(m->read_through, add_figure, out);
     if (m->hedge != NULL) {
         hedge_figures_each(m->hedge, m->dedup, add_figure, out);
+        front_store_figures_each(m->dedup->store, add_figure, out);
     }
     add_kafka(out, m);
     if (m->sessions != NULL) {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "dedup/role.h"
 #include "front/front.h"
+#include "front/reader_store.h"
 #include "http/handlers.h"
 #include "http/json.h"
 #include "http/server.h"
@@ -62,6 +63,7 @@ static json_t *figures(const struct http_request *rq)
         lease_figures_each(rq->dedup->lease, add_figure, all);
         read_through_figures_each(rq->dedup->read_through, add_figure, all);
         hedge_figures_each(&rq->pool->service->hedge, rq->dedup, add_figure, all);
+        front_store_figures_each(rq->dedup->store, add_figure, all);
         struct kafka_state kafka;
         kafka_look(rq->dedup->kafka, &kafka, NULL, 0);
         kafka_figures_each(&kafka, add_figure, all);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "dedup/role.h"
+#include "front/reader_store.h"
 #include "replica/change.h"
 #include "replica/feeder.h"
 #include "replica/figures.h"
@@ -42,6 +43,16 @@ static void split(const char *address, char host[NODE_ADDRESS_TEXT], int *port)
     snprintf(host, NODE_ADDRESS_TEXT, "%.*s", (int)len, address);
 }
 
+/* A server without a folder follows what stands in the front. */
+static void look_at_front(struct store *store, struct follower_state *out)
+{
+    struct front_store_state front;
+    front_store_look(store, &front);
+    out->doing = front.cause[0] == '\0' ? FOLLOWER_IN_STEP : FOLLOWER_OFF;
+    out->applied = front.to;
+    out->age_ms = front.age_ms;
+}
+
 static void look(const struct resp_client *s, struct look *l)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
@@ -65,6 +76,9 @@ static void look(const struct resp_client *s, struct look *l)
     l->follower = (struct follower_state){.doing = FOLLOWER_OFF, .age_ms = -1};
     if (l->r != NULL && l->r->follower != NULL) {
         follower_look(l->r->follower, &l->follower);
+    }
+    if (front_store_is(dedup->store)) {
+        look_at_front(dedup->store, &l->follower);
     }
     split(l->node.address[0] != '\0'       ? l->node.address
           : l->follower.primary[0] != '\0' ? l->follower.primary

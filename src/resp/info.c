@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "front/front.h"
+#include "front/reader_store.h"
 #include "kafka/kafka.h"
 #include "legacy/legacy.h"
 #include "legacy/mirror.h"
@@ -251,6 +252,20 @@ static void add_backup(struct buf *out, const struct resp_client *s)
              state.last_ms == 0 ? "none" : err_name(state.last_code), state.last_error, state.last_folder);
 }
 
+/* Of a server without a folder. */
+static void add_front_only(struct buf *out, const struct resp_client *s)
+{
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup != NULL && front_store_is(dedup->store)) {
+        struct front_store_state state;
+        front_store_look(dedup->store, &state);
+        buf_addf(out, "front_only:1\r\nfront_reached:%d\r\nfront_full:%d\r\n", state.reached, state.full);
+        buf_addf(out, "front_node:%016" PRIx64 "\r\nfront_epoch:%" PRIu64 "\r\nfront_to:%" PRIu64 "\r\n", state.node,
+                 state.epoch, state.to);
+        buf_addf(out, "front_age_ms:%" PRId64 "\r\nfront_cause:%s\r\n", state.age_ms, state.cause);
+    }
+}
+
 /* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
 static void add_keyspace(struct buf *out, const struct resp_client *s)
 {
@@ -279,6 +294,7 @@ static const struct section {
     {"read_through", "Read-through", add_read_through},
     {"kafka", "Kafka", add_kafka},
     {"registry", "Registry", add_registry},
+    {"front_only", "Front-only", add_front_only},
     {"keyspace", "Keyspace", add_keyspace},
 };
 

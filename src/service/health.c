@@ -6,6 +6,7 @@
 
 #include "dedup/role.h"
 #include "dedup/tier.h"
+#include "front/reader_store.h"
 #include "service/service.h"
 
 static int64_t limit_ms = HEALTH_LIMIT_MS;
@@ -72,6 +73,20 @@ static bool is_refusing(struct store *store, struct health *out)
     return refusing;
 }
 
+static bool is_out_of_date(struct store *store, struct health *out)
+{
+    struct front_store_state state;
+    if (!front_store_is(store)) {
+        return false;
+    }
+    front_store_look(store, &state);
+    if (state.cause[0] != '\0') {
+        out->code = ERR_STALE;
+        snprintf(out->cause, sizeof out->cause, "questions are refused: %s", state.cause);
+    }
+    return state.cause[0] != '\0';
+}
+
 void health_look(struct worker_pool *pool, struct health *out)
 {
     *out = (struct health){.alive = true};
@@ -88,6 +103,6 @@ void health_look(struct worker_pool *pool, struct health *out)
         out->code = ERR_LOADING;
         snprintf(out->cause, sizeof out->cause, "recovering: what was staged is being read");
     } else {
-        out->ready = !is_refusing(dedup->store, out);
+        out->ready = !is_refusing(dedup->store, out) && !is_out_of_date(dedup->store, out);
     }
 }

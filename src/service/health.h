@@ -3,6 +3,8 @@
  * Alive: every thread that beats has done so (base/heartbeat.h) within the limit; else a restart is what helps. Ready:
  * alive, recovered, and taking writes; else it will be by itself, or once somebody makes room.
  *
+ * A server without a folder takes no writes: it is ready while it answers questions.
+ *
  * Degraded: alive, and with only one of its two tiers (dedup/tier.h) well. A disk that is frozen makes threads of the
  * store stuck; while a second tier answers questions, that is no reason for a restart, which would end in not being
  * able to open the folder.
@@ -32,7 +34,7 @@ struct health {
     bool ready;
     char stuck[HEARTBEAT_NAME];           /* not alive: which thread is stuck, such as "worker-0" or "stager" ... */
     int64_t stuck_ms;                     /* ... and for how long, by real time */
-    int code;                             /* alive and not ready: ERR_LOADING or ERR_BUSY */
+    int code;                             /* alive and not ready: ERR_LOADING, ERR_BUSY or ERR_STALE */
     char cause[STORE_ERROR_TEXT + 64];    /* not ready: why, in words; else "" */
     char degraded[STORE_ERROR_TEXT + 64]; /* which tier is not well, and why; else "" */
     char clock[GUARD_REASON];             /* why the clock is doubted, which makes nothing unready; else "" */

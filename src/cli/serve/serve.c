@@ -18,6 +18,7 @@
 #include "cli/lib/options.h"
 #include "cli/lib/versions.h"
 #include "cli/serve/serve_config.h"
+#include "cli/serve/serve_front.h"
 #include "cli/serve/serve_lease.h"
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
@@ -42,16 +43,20 @@
 #include "store/factory.h"
 #include "store/stats.h"
 
-static const char help[] = "Runs the service until SIGTERM or SIGINT; a second one ends it at once.\n\n"
-                           "Usage: unseen serve [-c FILE] [--data DIR] [--port N] [OPTION ...]\n\n"
-                           "Options:\n"
-                           "      --port N           the TCP port (0: any free one); the host stays as configured\n"
-                           "      --listen HOST:PORT where it listens; none: not on TCP\n"
-                           "      --unix-socket PATH a Unix socket beside it\n\n"
-                           "Examples:\n"
-                           "  unseen serve --data /var/lib/unseen\n"
-                           "  unseen serve -c /etc/unseen/unseen.conf --port 7989\n"
-                           "  unseen serve --data ./data --listen none --unix-socket ./unseen.sock\n";
+static const char help[] =
+    "Runs the service until SIGTERM or SIGINT; a second one ends it at once.\n\n"
+    "Usage: unseen serve [-c FILE] [--data DIR] [--port N] [OPTION ...]\n\n"
+    "Options:\n"
+    "      --port N           the TCP port (0: any free one); the host stays as configured\n"
+    "      --listen HOST:PORT where it listens; none: not on TCP\n"
+    "      --unix-socket PATH a Unix socket beside it\n"
+    "      --front-only       without a folder: answers questions from what another server keeps\n"
+    "                         in the Redis of front_redis or front_sentinel, and takes no writes\n\n"
+    "Examples:\n"
+    "  unseen serve --data /var/lib/unseen\n"
+    "  unseen serve -c /etc/unseen/unseen.conf --port 7989\n"
+    "  unseen serve --data ./data --listen none --unix-socket ./unseen.sock\n"
+    "  unseen serve --front-only --front-redis 10.0.0.5:6379 --front-max-age 10s\n";
 
 static const char unix_prefix[] = "unix:";
 
@@ -81,14 +86,14 @@ static void arm_second_signal(const sigset_t *set)
     pthread_sigmask(SIG_UNBLOCK, set, NULL);
 }
 
-static void log_start(const struct config *cfg)
+static void log_start(const struct config *cfg, bool front_only)
 {
     struct versions v;
     versions_get(&v);
     log_info("unseen", "version=%s sqlite=%s libuv=%s xxhash=%s zstd=%s %s=%s jansson=%s store=%s data=%s pid=%ld",
              UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson,
-             store_engines[cfg->store].name, cfg->store != STORE_ENGINE_SQLITE ? "none" : log_quote_str(cfg->data),
-             (long)getpid());
+             front_only ? "front" : store_engines[cfg->store].name,
+             front_only || cfg->store != STORE_ENGINE_SQLITE ? "none" : log_quote_str(cfg->data), (long)getpid());
     if (clock_is_test()) {
         log_warn("the clock is a test's", "unix_ms=%" PRId64, clock_wall_ms());
     }
@@ -196,6 +201,19 @@ static int register_server(const struct dedup *dedup, const struct server *serve
     return registry_start(dedup->registry, hash_seed_fingerprint(dedup->seed), err);
 }
 
+static int open_store(const struct serve_config *config, struct store **store, struct err *err)
+{
+    const struct config *cfg = &config->cfg;
+    if (config->front_only) {
+        return serve_front_open(cfg, store, err);
+    }
+    int rc = store_open(cfg, serve_watch_recovery, store, err);
+    if (rc == 0 && (rc = clone_mark_check(*store, cfg->data, err)) < 0) {
+        (*store)->ops->close(*store);
+    }
+    return rc;
+}
+
 /* From the open ports to the signal. dedup->store is set once it is open. */
 static int run(struct serve_config *config, struct server *server, struct dedup *dedup, const sigset_t *signals,
                struct err *err)
@@ -205,17 +223,13 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     struct told told = {server, dedup};
     char listens[SERVER_ADDRESS_TEXT];
     int64_t started_us = clock_stopwatch_us();
-    int rc = store_open(cfg, serve_watch_recovery, &store, err);
+    int rc = open_store(config, &store, err);
     if (rc < 0) {
         return rc;
     }
-    if ((rc = clone_mark_check(store, cfg->data, err)) < 0) {
-        store->ops->close(store);
-        return rc;
-    }
-    log_start(cfg); /* not before: whoever can't start says why in one line */
+    log_start(cfg, config->front_only); /* not before: whoever can't start says why in one line */
     dedup_init(dedup, store, cfg);
-    rc = role_new(cfg, store, &dedup->role, err);
+    rc = config->front_only ? serve_front_role(dedup, err) : role_new(cfg, store, &dedup->role, err);
     if (rc == 0) {
         rc = start_sessions(dedup, err);
     }
@@ -225,7 +239,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     if (rc == 0 && dedup->replica != NULL) {
         dedup->tier = second_tier(dedup->replica->second);
     }
-    if (rc == 0 && (rc = front_start(dedup, &dedup->front, err)) == 0 && dedup->front != NULL) {
+    if (rc == 0 && !config->front_only && (rc = front_start(dedup, &dedup->front, err)) == 0 && dedup->front != NULL) {
         dedup->tier = front_tier(dedup->front);
     }
     if (rc == 0) {
@@ -348,7 +362,8 @@ static int serve(struct serve_config *config, struct err *err)
 int cli_serve(int argc, char **argv)
 {
     const char *port = NULL;
-    const struct cli_flag flags[] = {{"port", NULL, &port}, {NULL, NULL, NULL}};
+    bool front_only = false;
+    const struct cli_flag flags[] = {{"port", NULL, &port}, {"front-only", &front_only, NULL}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"serve", help, "no argument", 0, 0, flags, false};
     static struct serve_config config; /* outlives every thread */
     int exit_code;
@@ -360,6 +375,10 @@ int cli_serve(int argc, char **argv)
         return cli_fail(&err);
     }
     config.port = port;
+    config.front_only = front_only;
+    if (front_only && serve_front_check(&config.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
     if (serve_config_port(&config.cfg, port, &err) < 0) {
         return cli_misuse("serve", "%s", err.text);
     }
