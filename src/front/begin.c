@@ -171,8 +171,14 @@ static int remove_keys(struct front *f, const struct reply *page, bool last, str
     buf_add(&f->w.words, &word, sizeof word);
     word = front_key_meta(f->cfg->front_prefix, meta);
     buf_add(&f->w.words, &word, sizeof word);
-    for (size_t i = 0; i < page->n; i++) {
-        buf_add(&f->w.words, &page->items[i].text, sizeof word);
+    arena_reset(&f->w.arena);
+    for (size_t i = 0; i < page->n; i++) { /* the reply goes with the next call, of which there may be several */
+        word = page->items[i].text;
+        word.data = arena_copy(&f->w.arena, word.data, word.len);
+        if (word.data == NULL) {
+            return err_set(err, ERR_NOMEM, "out of memory for the front");
+        }
+        buf_add(&f->w.words, &word, sizeof word);
     }
     if (last) {
         word = front_key_dirty(f->cfg->front_prefix, dirty);
