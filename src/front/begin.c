@@ -234,7 +234,7 @@ static void publish_epoch(struct front *f, const struct store_node *self, const 
     f->epoch = f->status.epoch = f->last_epoch;
     f->full = f->status.full = !anew && m->full;
     f->walk = anew ? INT64_MIN : m->walk;
-    f->flushed = !anew && m->walk != INT64_MIN;
+    f->flushed = !anew && m->walk != INT64_MIN && m->run == self->run; /* a power cut may have staged rows again */
     f->evicted = evicted;
     f->rebuild = false;
     f->look_dirty = true;

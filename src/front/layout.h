@@ -97,6 +97,7 @@ struct front_user {
     enum front_verdict verdict;
     bool known;         /* there is a state, or an event */
     uint64_t revision;  /* 0: there is no state */
+    uint64_t stale;     /* s; 0: there is none */
     bool tombstone;     /* nothing but r */
     struct slice plays; /* as p */
     const struct snapshot_month *months;

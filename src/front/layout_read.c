@@ -137,8 +137,7 @@ struct state_reading {
     struct front_user *user;
     struct snapshot_month *months;
     size_t n_fields;
-    bool stale, giant, damaged;
-    uint64_t stale_seq;
+    bool giant, damaged;
 };
 
 /* "m202611" */
@@ -180,8 +179,7 @@ static bool read_state_field(struct state_reading *s, struct slice name, struct 
     case 'r':
         return read_seq(value, &u->revision);
     case 's':
-        s->stale = true;
-        return read_seq(value, &s->stale_seq);
+        return read_seq(value, &u->stale);
     case 'g':
         return read_flag(value, &s->giant);
     case 'b':
@@ -241,7 +239,7 @@ int front_user_read(const struct reply *state, const struct reply *events, struc
             return err_set(err, ERR_CORRUPT, "a state in the front: field %zu can't be read", i / 2 + 1);
         }
     }
-    if (state->n > 0 && out->revision == 0 && !s.stale) {
+    if (state->n > 0 && out->revision == 0 && out->stale == 0) {
         return err_set(err, ERR_CORRUPT, "a state in the front has no revision");
     }
     if (events->kind == REPLY_INTEGER) { /* so many that they were not read */
@@ -255,10 +253,10 @@ int front_user_read(const struct reply *state, const struct reply *events, struc
     out->n_events = events->kind == REPLY_ARRAY ? events->n / 2 : 0;
     out->tombstone = state->n == 2 && out->revision > 0;
     out->known = (state->n > 0 && !out->tombstone) || out->n_events > 0;
-    out->verdict = s.giant                                  ? FRONT_GIANT
-                   : s.damaged                              ? FRONT_DAMAGED
-                   : s.stale && out->revision < s.stale_seq ? FRONT_STALE
-                                                            : FRONT_WHOLE;
+    out->verdict = s.giant                      ? FRONT_GIANT
+                   : s.damaged                  ? FRONT_DAMAGED
+                   : out->revision < out->stale ? FRONT_STALE
+                                                : FRONT_WHOLE;
     return 0;
 }
 

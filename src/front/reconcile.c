@@ -97,6 +97,12 @@ static int look(struct front *f, struct slice user, char why[USER_COMPARE_TEXT],
         *side = there == ERR_BUSY ? SIDE_NOT_NOW : SIDE_SAME;
         return 0;
     }
+    const uint64_t last = f->store->feed->last(f->store);
+    if (there >= 0 && (q->user.revision > last || q->user.stale > last)) {
+        snprintf(why, USER_COMPARE_TEXT, "its revision lies ahead of all that was recorded");
+        *side = SIDE_DIFFERS;
+        return 0;
+    }
     if (there < 0 || q->user.verdict == FRONT_STALE || q->meta.to < as_of) {
         return there < 0 ? there : 0;
     }
@@ -125,10 +131,12 @@ int front_compare_user(struct front *f, struct slice user, struct err *err)
     pthread_mutex_lock(&f->mutex);
     f->status.compared++;
     pthread_mutex_unlock(&f->mutex);
-    if (side != SIDE_DIFFERS || differed < TRIES / 2) {
+    if (side == SIDE_SAME) {
         return 0;
     }
-    name(f, user, why);
+    if (side == SIDE_DIFFERS && differed >= TRIES / 2) { /* else it may just be late */
+        name(f, user, why);
+    }
     int rc = front_states_add(f, user, err);
     return rc < 0 ? rc : front_states_send(f, NULL, NULL, err);
 }

@@ -2,6 +2,9 @@
  * newer than Redis 6.0 is used. Those that write begin with the epoch, and answer FENCED, without a change, where
  * another one is there, or GONE where there is no meta.
  *
+ * A user's keys of another type, or with a revision that lies ahead of the feed, are as good as lost: the user is stale
+ * until their state has come anew.
+ *
  * READ     keys meta, w, t; argument: how many events at most. Answers meta, w (HGETALL each), t (ZRANGE WITHSCORES),
  * or in place of t how many it has, when those are more. BEGIN    keys meta; arguments: the epoch that was read (0:
  * there was no meta), the new one, seed, node, run, evicted; and, to begin anew: to, at. Answers OK, or GONE. CLEARED

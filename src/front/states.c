@@ -132,7 +132,7 @@ int front_states_add(struct front *f, struct slice user, struct err *err)
 
 /* --- sending --- */
 
-/* EVALSHA's words: the number of keys, meta, the set, keys, the epoch, both walks, the rest. */
+/* EVALSHA's words: the number of keys, meta, the set, keys, the epoch, both walks, the newest seq, the rest. */
 static int gather(struct front *f, const char *old_walk, const char *new_walk, struct buf *all, struct err *err)
 {
     struct front_states *out = states_of(f);
@@ -147,6 +147,8 @@ static int gather(struct front *f, const char *old_walk, const char *new_walk, s
     rc = rc < 0 ? rc : add_copy(out, all, slice_str(number), err);
     rc = rc < 0 ? rc : add_copy(out, all, slice_str(old_walk), err);
     rc = rc < 0 ? rc : add_copy(out, all, slice_str(new_walk), err);
+    snprintf(number, sizeof number, "%" PRIu64, f->store->feed->last(f->store));
+    rc = rc < 0 ? rc : add_copy(out, all, slice_str(number), err);
     return rc < 0 ? rc : buf_add(all, out->args.data, out->args.len) < 0 ? out_of_memory(err) : 0;
 }
 

@@ -81,6 +81,9 @@ static int ask(void *arg, struct tier_question *q, struct err *err)
     struct query query = {.kind = QUERY_FILTER, .user = q->user, .hashes = q->hashes, .n = q->n, .unseen = q->unseen};
     front_link_be_patient(line->link, TIER_POOL_ASK_MS);
     int rc = read_user(line, &q->user, err);
+    if (rc == 0 && line->question.user.revision > f->store->feed->last(f->store)) {
+        rc = err_set(err, ERR_CORRUPT, "the front's state of this user lies ahead of all that was recorded");
+    }
     rc = rc < 0 ? rc
                 : front_question_view(&line->question, f->dedup->seed, q->first_month,
                                       (size_t)config_now(f->cfg)->delivered_max, &view, err);

@@ -214,7 +214,7 @@ static void add_keys(struct front *f, struct batch *b, const struct event_place 
     }
 }
 
-static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, struct err *err)
+static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, uint64_t last, struct err *err)
 {
     struct event_place list[FRONT_EVENTS_BATCH];
     struct batch b = {.words = &f->w.words, .arena = &f->w.arena};
@@ -226,6 +226,7 @@ static int pack_events(struct front *f, int n, uint64_t to, int64_t at_ms, struc
     add_number(&b, to);
     add_number(&b, (uint64_t)at_ms);
     add_number(&b, strlen(f->cfg->front_prefix) + 3);
+    add_number(&b, last);
     for (int i = 0, end; i < n; i = end) {
         end = group_end(f, list, n, i);
         add_number(&b, (uint64_t)(end - i));
@@ -279,7 +280,7 @@ static int send_events(struct front *f, int n, uint64_t to, int64_t at_ms, struc
 {
     const struct reply *reply;
     int64_t dirty = 0;
-    int rc = pack_events(f, n, to, at_ms, err);
+    int rc = pack_events(f, n, to, at_ms, f->store->feed->last(f->store), err);
     if (rc < 0) {
         return rc;
     }
@@ -390,6 +391,15 @@ static void trouble(struct front *f, const struct err *err)
     }
 }
 
+/* Once fenced it leaves the front alone, whatever becomes of that. */
+static bool rests_fenced(struct front *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    bool rests = f->status.doing == FRONT_FENCED && !f->rebuild;
+    pthread_mutex_unlock(&f->mutex);
+    return rests;
+}
+
 void *front_writer_main(void *arg)
 {
     struct front *f = arg;
@@ -397,6 +407,10 @@ void *front_writer_main(void *arg)
     while (!front_stops(f)) {
         struct err err = {0};
         heartbeat_now(&f->w.heartbeat);
+        if (rests_fenced(f)) {
+            front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
+            continue;
+        }
         if (!role_is_primary(f->dedup->role)) {
             end_epoch(f);
             front_set_doing(f, FRONT_OFF);
