@@ -75,6 +75,7 @@ static int read_user(struct front_thread *t, struct front_load *f, struct err *e
     for (;;) {
         const bool opened = t->link == NULL;
         const int64_t began_us = clock_stopwatch_us();
+        *err = (struct err){0};
         int rc = opened ? front_link_open(s->cfg, FRONT_PATIENCE_MS, &t->link, err) : 0;
         if (rc == 0) {
             rc = front_question_read(t->link, s->cfg->front_prefix, &user, s->seed, &f->question, err);

@@ -53,7 +53,7 @@ def run(*args, check=True, **kwargs):
         raise AssertionError(f"unseen {args}: exit {result.returncode}\n{result.stdout!r}\n{result.stderr!r}")
     return result
 
-SECTIONS = ("legacy_", "kafka_", "registry_", "replica_")
+SECTIONS = ("legacy_", "kafka_", "registry_", "replica_", "front_")
 
 
 class Server:
@@ -82,7 +82,7 @@ class Server:
             self.start()
 
     def write_config(self):
-        """Options legacy_NAME, kafka_NAME, registry_NAME and replica_NAME stand in sections of their own, as NAME."""
+        """Options legacy_NAME, kafka_NAME and so on stand in sections of their own, as NAME."""
         sections = {"": []}
         for option, value in self.options.items():
             section, _, name = option.partition("_") if option.startswith(SECTIONS) else ("", "", option)
