@@ -166,10 +166,23 @@ static void add_mirror(struct buf *out, const struct resp_client *s)
     }
 }
 
+/* Of a server without a folder, which answers from it. */
+static void add_front_only(struct buf *out, struct store *store)
+{
+    struct front_store_state state;
+    front_store_look(store, &state);
+    buf_addf(out, "front_only:1\r\nfront_reached:%d\r\nfront_full:%d\r\n", state.reached, state.full);
+    buf_addf(out, "front_node:%016" PRIx64 "\r\nfront_epoch:%" PRIu64 "\r\nfront_to:%" PRIu64 "\r\n", state.node,
+             state.epoch, state.to);
+    buf_addf(out, "front_age_ms:%" PRId64 "\r\nfront_cause:%s\r\n", state.age_ms, state.cause);
+}
+
 static void add_front(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
-    if (dedup != NULL) {
+    if (dedup != NULL && front_store_is(dedup->store)) {
+        add_front_only(out, dedup->store);
+    } else if (dedup != NULL) {
         struct front_status status;
         front_look(dedup, &status);
         buf_addf(out, "front_state:%s\r\nfront_cause:%s\r\nfront_redis:%s\r\n", front_doing_name(status.doing),
@@ -252,20 +265,6 @@ static void add_backup(struct buf *out, const struct resp_client *s)
              state.last_ms == 0 ? "none" : err_name(state.last_code), state.last_error, state.last_folder);
 }
 
-/* Of a server without a folder. */
-static void add_front_only(struct buf *out, const struct resp_client *s)
-{
-    const struct dedup *dedup = service_dedup(&s->conn);
-    if (dedup != NULL && front_store_is(dedup->store)) {
-        struct front_store_state state;
-        front_store_look(dedup->store, &state);
-        buf_addf(out, "front_only:1\r\nfront_reached:%d\r\nfront_full:%d\r\n", state.reached, state.full);
-        buf_addf(out, "front_node:%016" PRIx64 "\r\nfront_epoch:%" PRIu64 "\r\nfront_to:%" PRIu64 "\r\n", state.node,
-                 state.epoch, state.to);
-        buf_addf(out, "front_age_ms:%" PRId64 "\r\nfront_cause:%s\r\n", state.age_ms, state.cause);
-    }
-}
-
 /* Redis's line is db0:keys=...; for us a key is a user, and counting them is no INFO's business. */
 static void add_keyspace(struct buf *out, const struct resp_client *s)
 {
@@ -294,7 +293,6 @@ static const struct section {
     {"read_through", "Read-through", add_read_through},
     {"kafka", "Kafka", add_kafka},
     {"registry", "Registry", add_registry},
-    {"front_only", "Front-only", add_front_only},
     {"keyspace", "Keyspace", add_keyspace},
 };
 

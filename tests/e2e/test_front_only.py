@@ -162,7 +162,7 @@ def web(reader, path, body=None, method=None):
 
 
 def info(reader):
-    text = ask(reader, "INFO", "front_only").decode()
+    text = ask(reader, "INFO", "front").decode()
     return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
 
 
@@ -215,6 +215,8 @@ def test_what_stands_there_is_answered(front, make_reader, source):
     assert shown["front_only"] == "1" and shown["front_to"] == "1000" and shown["front_cause"] == "", shown
     assert 0 <= int(shown["front_age_ms"]) < 1000 * PATIENCE
     metrics = web(reader, "/metrics")[1]
+    described = re.findall(r"^# TYPE (\S+)", metrics, re.M)
+    assert len(described) == len(set(described))
     assert "\nunseen_front_only 1\n" in metrics and "\nunseen_front_answers 1\n" in metrics
     assert re.search(r"\nunseen_front_age_seconds [0-9.]+\n", metrics) and "\nunseen_writes_refused 0\n" in metrics
     assert web(reader, "/v1/status")[1]["replication"]["role"] == "replica"
@@ -234,7 +236,8 @@ def test_writes_are_refused(front, make_reader):
     with Grpc(reader) as g:
         assert g.refused("Played", user="u", items=["a"]) == ("FAILED_PRECONDITION", NO_WRITES)
         assert g.refused("Forget", user="u", items=["a"]) == ("FAILED_PRECONDITION", NO_WRITES)
-        assert g.refused("Filter", user="u", items=["a"], reply=2, limit=1, deliver=True) == ("FAILED_PRECONDITION", NO_WRITES)
+        assert g.refused("Filter", user="u", items=["a"], reply=2, limit=1,
+                         deliver=True) == ("FAILED_PRECONDITION", NO_WRITES)
     for words in (("RING", "FLUSH"), ("MONTHS",), ("BACKUP", "/tmp/nowhere"), ("CLOCK", "ACCEPT")):
         assert isinstance(answers(reader, *words), RespError), words
     assert front.ask("KEYS", "*") == [b"unseen:meta"]
@@ -295,7 +298,8 @@ def test_users_that_it_cant_answer_for(front, make_reader, source):
     front.state("giant", 10, g=1)
     front.state("crowded", 10)
     with front.redis.client() as c:
-        c.pipeline([("ZADD", "unseen:t:crowded", 11 + i, struct.pack("<BQI", PLAY, i, this_month())) for i in range(8193)])
+        c.pipeline([("ZADD", "unseen:t:crowded", 11 + i, struct.pack("<BQI", PLAY, i, this_month()))
+                    for i in range(8193)])
     front.state("stale", 10, s=11, p=front.plays("a"))
     front.state("caught-up", 11, s=11, p=front.plays("a"))
     front.state("damaged", 10, b=1)
@@ -306,12 +310,14 @@ def test_users_that_it_cant_answer_for(front, make_reader, source):
     front.state("good", 10, **{field: blob})
     front.ask("SET", "unseen:w:string", "no hash")
     reader = make_reader(http="127.0.0.1:0", grpc="127.0.0.1:0")
+
     def check():
         for user in ("giant", "crowded"):
             for words in (("UNSEEN", user, "a"), ("WHY", user, "a"), ("HISTORY", user)):
                 assert refused(reader, *words) == ("ERR the front holds no users of more than 512 KiB: ask a node that "
                                                    "has a folder"), user
-        assert "MASTERDOWN the front does not have this user's newest state yet" == refused(reader, "UNSEEN", "stale", "a")
+        text = refused(reader, "UNSEEN", "stale", "a")
+        assert text == "MASTERDOWN the front does not have this user's newest state yet"
         assert ask(reader, "UNSEEN", "caught-up", "a", "b") == [b"b"]
         assert "the front lacks parts of this user" in refused(reader, "UNSEEN", "damaged", "a")
         for user in ("corrupt", "strange", "short", "deliveries"):
