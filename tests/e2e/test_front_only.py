@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from conftest import BUILD, PATIENCE, Server, http_url, run
+from conftest import BUILD, PATIENCE, Server, free_port, http_url, run
 from old_redis import REDIS, OldRedis, wait
 from resp import RespError, encode
 from unseen_grpc import Grpc
@@ -420,6 +420,27 @@ def test_load(front, make_reader):
     for t in threads:
         t.join()
     assert not wrong, wrong[:3]
+
+
+def test_a_replica_of_that_redis(folder, source):
+    """As in another region."""
+    port = str(free_port())
+    redis = OldRedis(folder / "redis", "--port", port)
+    copy = OldRedis(folder / "copy", "--replicaof", "127.0.0.1", port)
+    try:
+        front = Front(redis, source)
+        front.meta()
+        front.event("u", 5, PLAY, "a")
+        own = folder / "far"
+        own.mkdir()
+        reader = Reader(own, clock=None, front_redis=f"unix:{copy.socket}")
+        until(reader, [b"b"], "UNSEEN", "u", "a", "b")
+        front.event("u", 6, PLAY, "b")
+        until(reader, [], "UNSEEN", "u", "a", "b")
+        assert reader.stop() == 0
+    finally:
+        copy.kill()
+        redis.kill()
 
 
 def test_password(front, make_reader):
