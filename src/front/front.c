@@ -172,6 +172,9 @@ void front_look(const struct dedup *d, struct front_status *out)
     pthread_mutex_lock(&f->mutex);
     *out = f->status;
     out->comparing = out->comparing || f->reconcile; /* from the command on */
+    if (out->doing == FRONT_FILLING && f->epoch != 0 && f->full) {
+        out->doing = FRONT_IN_STEP; /* the writer hasn't looked yet */
+    }
     pthread_mutex_unlock(&f->mutex);
     feed_state_of(f->store, FEED_FRONT, &out->queue);
 }

@@ -80,7 +80,7 @@ command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset; /* cmd_slowlog.c
 command_fn cmd_backup;                                          /* cmd_backup.c */
 command_fn cmd_load;                                            /* cmd_load.c */
 command_fn cmd_feed;                                            /* cmd_feed.c */
-command_fn cmd_front, cmd_front_rebuild, cmd_front_reconcile;           /* cmd_front.c */
+command_fn cmd_front, cmd_front_rebuild, cmd_front_reconcile;   /* cmd_front.c */
 command_fn cmd_kafka;                                           /* cmd_kafka.c */
 command_fn cmd_legacy_again, cmd_legacy_note, cmd_legacy_pause, cmd_legacy_problems, cmd_legacy_renote,
     cmd_legacy_resume, cmd_legacy_state, cmd_legacy_status; /* cmd_legacy.c */

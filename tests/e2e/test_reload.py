@@ -329,7 +329,7 @@ def test_changes_under_load(make_server):
 
 
 def default(name):
-    name = re.sub("^(legacy|kafka|registry|replica)_", "", name)
+    name = re.sub("^(legacy|kafka|registry|replica|front)_", "", name)
     return re.search(rf"^#{name} = ?(.*)$", (REPO / "etc/unseen.conf").read_text(), re.M)[1]
 
 

@@ -31,7 +31,8 @@ static const char help[] =
     "                         $UNSEEN_USER: its account\n"
     "      --json             with --status: print JSON\n"
     "\n"
-    "Exit code: 0 it is in step or sends, and is full; no user differed; 1 it waits, is filled, fenced or off, users\n"
+    "Exit code: 0 it is full, and in step or sending, and no user differed; 1 it waits, is filled, fenced or off, "
+    "users\n"
     "differed, or it failed; 2 wrong usage.\n"
     "\n"
     "Examples:\n"
@@ -54,7 +55,8 @@ static void print_sent(const struct reply *map)
                count_text(unread, b));
     }
     if (outages + rebuilds > 0) {
-        printf("outages   %s; brought in anew: %s\n", count_text(outages, a), count_text(rebuilds, b));
+        printf("outages   %s; all users were brought in %s time%s\n", count_text(outages, a), count_text(rebuilds, b),
+               plural(rebuilds));
     }
 }
 
@@ -80,7 +82,7 @@ static void print_compared(const struct reply *map)
     int64_t at = reply_signed(map, "reconciled_at");
     printf("compared  %s user%s since the start, %s differed", count_text(compared, a), plural(compared),
            count_text(differences, b));
-    printf("; all of them %s%s\n", at != 0 ? "at " : "never yet", at != 0 ? time_text(at, when) : "");
+    printf("; all users %s%s\n", at != 0 ? "at " : "not yet", at != 0 ? time_text(at, when) : "");
     if (reply_count(map, "comparing") != 0) {
         printf("          all users are being compared\n");
     }

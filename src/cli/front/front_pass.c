@@ -16,7 +16,7 @@ enum {
 struct pass {
     struct client *client;
     struct progress progress;
-    const struct reply *map; /* the last status */
+    const struct reply *map;                  /* the last status */
     uint64_t compared, differences, rebuilds; /* as they were before */
     int idle_looks;
 };
@@ -107,8 +107,8 @@ static int follow(struct pass *p, const char *label, int (*state)(struct pass *p
     progress_begin(&p->progress, label, false);
     while (rc == 0 && (rc = look(p, err)) == 0 && (rc = state(p, err)) == 0) {
         char cause[FRONT_TEXT_MAX], a[OUTPUT_TEXT];
-        uint64_t users = state == compare_state ? reply_count(p->map, "compared") - p->compared
-                                                : reply_count(p->map, "filled");
+        uint64_t users =
+            state == compare_state ? reply_count(p->map, "compared") - p->compared : reply_count(p->map, "filled");
         reply_copy(p->map, "cause", cause, sizeof cause);
         progress_show(&p->progress, users, 0, "%s user%s%s%s", count_text(users, a), plural(users),
                       cause[0] != '\0' ? "; " : "", cause);
