@@ -112,7 +112,8 @@ def test_reconcile(primary, redis):
 
 def test_rebuild(primary, redis):
     """What stood there is gone, also what nobody knows of."""
-    redis.ask("HSET", "unseen:w:ghost", "r", "7")
+    for i in range(500):
+        redis.ask("HSET", f"unseen:w:ghost{i}", "r", "7")
     redis.ask("ZADD", "unseen:t:ghost", "9", "nonsense")
     redis.ask("SET", "other:w:ghost", "stays")
     assert front(primary, "--rebuild").stdout.decode() == "20 users brought in, the front is full\n"
