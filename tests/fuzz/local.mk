@@ -11,6 +11,7 @@ fuzz_targets = \
 	tests/fuzz/fuzz_export \
 	tests/fuzz/fuzz_feed_events \
 	tests/fuzz/fuzz_filter \
+	tests/fuzz/fuzz_front \
 	tests/fuzz/fuzz_http \
 	tests/fuzz/fuzz_import \
 	tests/fuzz/fuzz_kafka_message \
