@@ -82,7 +82,7 @@ class Server:
             self.start()
 
     def write_config(self):
-        """Options legacy_NAME, kafka_NAME and so on stand in sections of their own, as NAME."""
+        """An option SECTION_NAME of those that have a section of their own stands there, as NAME."""
         sections = {"": []}
         for option, value in self.options.items():
             section, _, name = option.partition("_") if option.startswith(SECTIONS) else ("", "", option)

@@ -1,0 +1,136 @@
+"""The Redis in front: a real redis-server on a port of its own, what tests ask of it, and of the server behind it."""
+import contextlib
+import shutil
+import time
+
+from conftest import free_port
+from old_redis import OldRedis, wait
+from partition import Wire
+from resp import RespError, flat
+
+COMPARED = "the front was compared with the folder"
+
+
+class FrontRedis(OldRedis):
+    """It keeps nothing by itself: what it has after a restart is what a test has saved. "--appendonly", "yes": all."""
+
+    def __init__(self, folder, *options):
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        super().__init__(folder, "--port", str(self.port), "--bind", "127.0.0.1", "--appendonly", "no", *options)
+
+    def kill(self):
+        super().kill()
+        if "yes" not in self.options:
+            (self.folder / "dump.rdb").unlink(missing_ok=True)
+
+    def save(self):
+        self.ask("SAVE")
+        shutil.copy(self.folder / "dump.rdb", self.folder / "older.rdb")
+
+    def go_back(self):
+        """To what was saved."""
+        self.kill()
+        shutil.copy(self.folder / "older.rdb", self.folder / "dump.rdb")
+        self.start()
+
+    def hash(self, key):
+        words = self.ask("HGETALL", key)
+        return dict(zip(words[::2], words[1::2]))
+
+    def meta(self):
+        return {name.decode(): value.decode() for name, value in self.hash("unseen:meta").items()}
+
+
+class SlowWire(Wire):
+    """One on which each piece takes `delay` seconds."""
+    delay = 0
+
+    def carry(self, sock, to, pair):
+        time.sleep(self.delay)
+        super().carry(sock, to, pair)
+
+
+def front(server):
+    try:
+        with server.client() as c:
+            status = flat(c.command("FRONT", "STATUS"))
+    except RespError as e:
+        assert "no front" in str(e)
+        return {"state": "off"}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in status.items()}
+
+
+def said(server):
+    return lambda: f"{front(server)}\n{server.log()[-5000:]}"
+
+
+def wait_state(server, state, cause=""):
+    """Returns what it says then."""
+    wait(lambda: (s := front(server))["state"] == state and cause in s["cause"], said(server))
+    return front(server)
+
+
+def last_seq(server):
+    with server.client() as c:
+        return flat(c.command("REPLICA", "STATUS"))["last"]
+
+
+def wait_in_step(server):
+    """All that was recorded by now is in Redis, so are the states that were to be sent, and it may be asked."""
+    last = last_seq(server)
+    wait(lambda: (s := front(server))["state"] == "in step" and s["full"] and s["to"] >= last and s["dirty"] == 0
+         and figures(server)["second_tier_up"] == "1", said(server))
+    return front(server)
+
+
+def reconcile(server, least=0):
+    """Compares all users, so many at least. Returns how many differed."""
+    wait_in_step(server)
+    before, ended = front(server), server.log().count(COMPARED)
+    with server.client() as c:
+        c.command("FRONT", "RECONCILE")
+    wait(lambda: server.log().count(COMPARED) > ended, said(server))
+    after = wait_in_step(server)
+    assert after["compared"] - before["compared"] >= least, after
+    return after["differences"] - before["differences"]
+
+
+def figures(server):
+    with server.client() as c:
+        lines = c.command("INFO").decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def won(server):
+    return int(figures(server)["hedge_won"])
+
+
+@contextlib.contextmanager
+def frozen(server, disk, restart=True):
+    """Nothing of history.db can be read meanwhile; after a restart nothing of it is in memory either."""
+    with server.client() as c:
+        c.command("RING", "FLUSH")
+    wait_in_step(server)
+    if restart:
+        server.restart()
+        wait_in_step(server)
+    disk.freeze("history.db")
+    try:
+        yield
+    finally:
+        disk.thaw()
+
+
+def unseen(server, user, *items):
+    with server.client() as c:
+        return [item.decode() for item in c.command("UNSEEN", user, *items)]
+
+
+def by_front(server, disk, expected):
+    """{user: (items, those of them that are unseen)}: told by Redis alone."""
+    with frozen(server, disk):
+        before = won(server)
+        for user, (items, left) in expected.items():
+            assert unseen(server, user, *items) == list(left), (user, said(server)())
+        assert won(server) == before + len(expected), said(server)()

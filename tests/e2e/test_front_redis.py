@@ -1,0 +1,1039 @@
+"""A Redis in front (section [front]), a real one, in every state that one can be in: no acknowledged play is unseen, no
+forgotten one is seen, questions and plays go on, and it becomes whole by itself."""
+import contextlib
+import json
+import shutil
+import time
+import urllib.request
+
+import pytest
+
+from conftest import DAY, HOUR, START, Server, http_url, run
+from front_redis import (FrontRedis, SlowWire, by_front, figures, front, frozen, last_seq, reconcile, said, unseen,
+                         wait_in_step, wait_state, won)
+from old_cluster import Node
+from old_redis import REDIS, wait
+from partition import CUT, NO_REPLIES, NO_REQUESTS, OPEN, SILENT
+from resp import RespError
+from test_cold import disk  # noqa: F401
+from test_reload import reload
+from test_tls import Certificates
+
+pytestmark = pytest.mark.skipif(REDIS is None, reason="there is no redis-server")
+
+
+@pytest.fixture
+def make_redis(folder):
+    made = []
+
+    def make(*options):
+        made.append(FrontRedis(folder / f"redis{len(made)}", *options))
+        return made[-1]
+
+    yield make
+    for redis in made:
+        redis.kill()
+
+
+@pytest.fixture
+def redis(make_redis):
+    return make_redis()
+
+
+@pytest.fixture
+def fronted(make_server, disk, redis):  # noqa: F811
+    """A server with that Redis in front, in step."""
+    def make(wait=True, **options):
+        server = make_server(**{"front_redis": redis.address, "front_users_rate": "0", "workers": "1",
+                                "hedge_after": "2ms", "question_timeout": "3s", "error_rate": "0.0001", **options})
+        if wait:
+            wait_in_step(server)
+        return server
+
+    return make
+
+
+@pytest.fixture
+def make_wire():
+    wires = []
+
+    def make(redis):
+        wires.append(SlowWire(redis.port))
+        return wires[-1]
+
+    yield make
+    for wire in wires:
+        wire.stop()
+
+
+def say(server, *words):
+    with server.client() as c:
+        return c.command(*words)
+
+
+def play_some(server, prefix="u", users=5, item="a"):
+    with server.client() as c:
+        for i in range(users):
+            assert c.command("PLAYED", f"{prefix}{i}", item, f"{item}{i}") == 2
+
+
+def played(prefix="u", users=5, item="a"):
+    """As by_front() expects it."""
+    return {f"{prefix}{i}": ((item, f"{item}{i}", "x"), ("x",)) for i in range(users)}
+
+
+def health(server):
+    with urllib.request.urlopen(http_url(server) + "/readyz", timeout=60) as reply:
+        return json.load(reply)
+
+
+# --- what is there ---
+
+
+def test_switched_on(fronted, disk, redis):  # noqa: F811
+    """Users who were there before, their deliveries, and what was forgotten of them."""
+    server = fronted(wait=False, front_redis="")
+    assert front(server)["state"] == "off"
+    play_some(server, users=300)
+    say(server, "DELIVERED", "u1", "d")
+    say(server, "RING", "FLUSH")
+    say(server, "PLAYED", "u2", "later")
+    say(server, "FORGET", "u3", "a")
+    say(server, "FORGET", "u4")
+    server.options["front_redis"] = redis.address
+    server.restart()
+    status = wait_in_step(server)
+    assert status["redis"] == redis.address and status["cause"] == ""
+    meta = redis.meta()
+    assert (meta["v"], meta["full"]) == ("1", "1") and int(meta["epoch"]) == status["epoch"] > 0
+    assert reconcile(server, 299) == 0
+    by_front(server, disk, {"u0": (("a", "a0", "x"), ("x",)), "u1": (("a", "d", "x"), ("x",)),
+                            "u2": (("later", "a2", "x"), ("x",)), "u3": (("a", "a3"), ("a",)),
+                            "u4": (("a", "a4"), ("a", "a4")), "nobody": (("a",), ("a",)),
+                            "u299": (("a299", "x"), ("x",))})
+
+
+def test_what_is_recorded(fronted, make_server, disk, redis, folder):  # noqa: F811
+    other, server = make_server(hash_seed="00c0ffee12345678"), fronted(hash_seed="00c0ffee12345678")
+    export, file = folder / "users", folder / "plays.csv"
+    say(other, "PLAYED", "moved", "a", "b")
+    say(other, "PLAYED", "u0", "carried")
+    run("export", export, "--data", other.data)
+    file.write_text("".join(f"{START - i},bulk{i},i{i}\n" for i in range(500)))
+    with server.client() as c:
+        for round in range(2):  # also into users whose state is there already
+            for i in range(40):
+                c.command("PLAYED", f"u{i}", f"{round}a{i}", f"{round}b{i}", f"{round}c{i}")
+                c.command("DELIVERED", f"u{i}", f"{round}d{i}")
+                c.command("FORGET", f"u{i}", f"{round}b{i}")
+                if i % 4 == 1:
+                    c.command("PLAYED", f"u{i}", f"{round}b{i}")
+                if i % 4 == 2:
+                    c.command("FORGET", f"u{i}", f"{round}d{i}")
+                if i % 4 == 3:
+                    c.command("FORGET", f"u{i}")
+                    c.command("PLAYED", f"u{i}", f"{round}b{i}")
+                c.command("PLAYEDAT", f"u{i}", START - 20 * DAY, f"{round}old{i}")
+            c.command("RING", "FLUSH")
+        assert c.command("FILTER", "u0", "LIMIT", "1", "DELIVER", "ITEMS", "1a0", "offered") == [b"offered"]
+    run("load", export, "--to", f"127.0.0.1:{server.port}")
+    wait_in_step(server)
+    assert server.stop() == 0
+    run("import", file, "--data", server.data, "--test-clock", server.clock)  # while nobody serves it
+    server.start()
+    assert reconcile(server, 541) == 0, front(server)
+    expected = {"moved": (("a", "b", "x"), ("x",)), "bulk7": (("i7", "x"), ("x",)), "bulk499": (("i499", "x"), ("x",)),
+                "u0": (("0a0", "0b0", "0c0", "0d0", "0old0", "1a0", "1b0", "offered"), ("0b0", "1b0")),
+                "u1": (("0a1", "0b1", "0c1", "0d1", "1old1", "1b1", "x"), ("x",)),
+                "u2": (("0a2", "0b2", "0c2", "0d2", "1old2", "1b2"), ("0b2", "0d2", "1b2")),
+                "u3": (("0a3", "0b3", "0d3", "1a3", "1b3", "1c3", "1d3", "0old3", "1old3"),
+                       ("0a3", "0b3", "0d3", "1a3", "1c3", "1d3", "0old3", "1old3"))}
+    by_front(server, disk, expected)
+
+
+def test_without_a_flush(fronted, disk):  # noqa: F811
+    """All is told by events alone, and by a state with events behind it."""
+    server = fronted()
+    say(server, "PLAYED", "u", "merged", "gone")
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    with server.client() as c:
+        for i in range(300):  # more than are kept beside a state
+            c.command("PLAYED", "u", f"i{i}")
+        c.command("DELIVERED", "u", "d")
+        c.command("PLAYED", "other", "a")
+        c.command("FORGET", "u", "gone")
+    assert reconcile(server) == 0
+    server.restart()
+    wait_in_step(server)
+    disk.freeze("history.db")
+    assert unseen(server, "u", "merged", "gone", "i0", "i299", "d", "x") == ["gone", "x"]
+    assert unseen(server, "other", "a", "x") == ["x"]
+    assert won(server) >= 1
+    disk.thaw()
+
+
+def test_many_events_of_one_user(fronted, disk):  # noqa: F811
+    """More than a script of Redis can take at once, in one command."""
+    server = fronted()
+    assert say(server, "PLAYED", "busy", *[f"i{i}" for i in range(20000)]) == 20000
+    assert say(server, "PLAYED", "idle", "a") == 1
+    wait_in_step(server)
+    assert reconcile(server) == 0
+    by_front(server, disk, {"busy": (("i0", "i9999", "i19999", "x"), ("x",)), "idle": (("a", "x"), ("x",))})
+
+
+def test_months(fronted, disk):  # noqa: F811
+    """The turn of a month, the sealing of the last, and months that are past retention."""
+    server = fronted()
+    say(server, "PLAYED", "u", "november")
+    say(server, "RING", "FLUSH")
+    server.advance(30 * DAY)
+    say(server, "PLAYED", "u", "december")
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    server.advance(31 * DAY)
+    assert reconcile(server) == 0
+    by_front(server, disk, {"u": (("november", "december", "x"), ("x",))})
+    server.advance(180 * DAY)
+    say(server, "PLAYED", "u", "july")
+    assert reconcile(server) == 0
+    by_front(server, disk, {"u": (("november", "december", "july"), ("november", "december"))})
+    server.advance(500 * DAY)
+    assert reconcile(server) == 0
+
+
+# --- the disk ---
+
+
+def test_a_frozen_disk_is_not_felt(fronted, disk):  # noqa: F811
+    server = fronted(http="127.0.0.1:0")
+    play_some(server, users=30)
+    wait(lambda: "degraded" not in health(server), lambda: health(server))
+    with frozen(server, disk):
+        slowest = 0
+        with server.client() as c:
+            for i in range(30):
+                began = time.monotonic()
+                assert c.command("UNSEEN", f"u{i}", "a", f"a{i}", "x") == [b"x"]
+                slowest = max(slowest, time.monotonic() - began)
+                assert c.command("PLAYED", f"u{i}", "x") == 1  # staging.db is well
+                assert c.command("UNSEEN", f"u{i}", "a", "x", "y") == [b"y"]
+            assert c.command("SEEN", "u0", "a", "x", "y") == [1, 1, 0]
+            assert c.command("FILTER", "u0", "LIMIT", "1", "DELIVER", "ITEMS", "a", "z1", "z2") == [b"z1"]
+        assert slowest < 2
+        assert won(server) >= 60
+        assert "the disk is late" in health(server)["degraded"]
+    assert unseen(server, "u0", "a", "x", "z1", "y") == ["y"]
+    wait_in_step(server)
+    assert reconcile(server) == 0
+
+
+def test_a_broken_disk(fronted, disk):  # noqa: F811
+    """EIO: of what is read, questions are answered; of what is written, the error is told, and nothing is shown of it."""
+    server = fronted(http="127.0.0.1:0")
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    server.restart()
+    wait_in_step(server)
+    disk.freeze("!history.db")
+    for user, (items, left) in played().items():
+        assert unseen(server, user, *items) == list(left)
+    assert won(server) >= 5
+    assert "degraded" in health(server)
+    disk.freeze("!staging.db-wal")
+    with pytest.raises(RespError, match="(?i)i/o|disk"):
+        say(server, "PLAYED", "u0", "never")
+    for user, (items, left) in played().items():
+        assert unseen(server, user, *items) == list(left)
+    disk.thaw()
+
+    def takes_plays():
+        with contextlib.suppress(RespError):
+            return say(server, "PLAYED", "u0", "again") == 1
+
+    wait(takes_plays, server.log)
+    wait_in_step(server)
+    assert unseen(server, "u0", "a", "again", "x") == ["x"]
+    assert reconcile(server) == 0
+
+
+def test_both_are_away(fronted, disk, redis):  # noqa: F811
+    server = fronted(question_timeout="300ms")
+    play_some(server)
+    with frozen(server, disk):
+        assert unseen(server, "u1", "a", "x") == ["x"]
+        redis.pause()
+        with pytest.raises(RespError, match="(?i)disk is late|not answered within"):
+            for i in (0, 2, 3, 4):
+                unseen(server, f"u{i}", "a", "x")
+        redis.go_on()
+        wait(lambda: [try_ask(server, f"u{i}") for i in range(5)] == [["x"]] * 5, said(server))
+
+
+def try_ask(server, user):
+    with contextlib.suppress(RespError):
+        return unseen(server, user, "a", "x")
+
+
+def test_giants(fronted, disk):  # noqa: F811
+    """Of whom too much is known the front answers nothing: said, counted, and the disk answers."""
+    server = fronted(question_timeout="300ms")
+    with server.client() as c:
+        for at in range(0, 300000, 50000):
+            c.command("PLAYED", "giant", *[f"i{i}" for i in range(at, at + 50000)])
+        c.command("PLAYED", "u", "a")
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    assert front(server)["giants"] >= 1
+    assert reconcile(server) == 0
+    assert unseen(server, "giant", "i0", "i299999", "x") == ["x"]
+    with frozen(server, disk):
+        assert unseen(server, "u", "a", "x") == ["x"]
+        with pytest.raises(RespError):
+            unseen(server, "giant", "i0", "x")
+    assert unseen(server, "giant", "i0", "i299999", "x") == ["x"]
+
+
+# --- Redis is away, and comes back as another ---
+
+
+def test_it_is_stopped(fronted, disk, redis):  # noqa: F811
+    server = fronted()
+    play_some(server)
+    wait_in_step(server)
+    rebuilds = front(server)["rebuilds"]
+    redis.pause()
+    play_some(server, item="b")
+    say(server, "FORGET", "u0", "a")
+    say(server, "FORGET", "u1")
+    assert unseen(server, "u2", "a", "b", "x") == ["x"]
+    waiting = wait_state(server, "waiting")
+    assert waiting["cause"] != "" and waiting["since"] == server.clock
+    assert unseen(server, "u3", "a", "b", "x") == ["x"]
+    disk.freeze("history.db")  # nobody is told what was forgotten
+    assert "a" in (try_ask(server, "u1") or ["a"])
+    disk.thaw()
+    redis.go_on()
+    wait_in_step(server)
+    assert front(server)["rebuilds"] == rebuilds and front(server)["outages"] == 1
+    assert reconcile(server) == 0
+    by_front(server, disk, {"u0": (("a", "a0", "b"), ("a",)), "u1": (("a", "b"), ("a", "b")),
+                            "u4": (("a", "b", "x"), ("x",))})
+
+
+def test_what_was_not_sent_is_not_answered(fronted, disk, make_wire, redis):  # noqa: F811
+    """The front has an older state than was dropped from memory, or one from before a forget: it is not asked."""
+    wire = make_wire(redis)
+    server = fronted(front_redis=wire.address, question_timeout="300ms")
+    play_some(server)
+    with frozen(server, disk):
+        assert unseen(server, "u4", "a", "x") == ["x"]
+    wire.set(CUT)
+    say(server, "PLAYED", "u0", "later")
+    say(server, "FORGET", "u1")
+    say(server, "FORGET", "u2", "a")
+    say(server, "RING", "FLUSH")
+    wait_state(server, "waiting")
+    for restart in (False, True):
+        if restart:
+            server.restart()
+        disk.freeze("history.db")
+        for user, item, word in (("u0", "later", 1), ("u1", "a", 0), ("u2", "a", 0)):
+            with contextlib.suppress(RespError):
+                assert say(server, "SEEN", user, item) == [word]
+        disk.thaw()
+    wire.set(OPEN)
+    wait_in_step(server)
+    by_front(server, disk, {"u0": (("a", "later", "x"), ("x",)), "u1": (("a", "x"), ("a", "x")),
+                            "u2": (("a", "a2"), ("a",)), "u3": (("a", "a3", "x"), ("x",))})
+
+
+def test_it_is_killed(fronted, disk, redis):  # noqa: F811
+    """Without a file: it comes back empty, and all users are brought in anew."""
+    server = fronted()
+    play_some(server, users=200)
+    say(server, "RING", "FLUSH")
+    before = wait_in_step(server)
+    redis.kill()
+    play_some(server, item="b")
+    wait_state(server, "waiting")
+    redis.start()
+    after = wait_in_step(server)
+    assert after["rebuilds"] == before["rebuilds"] + 1 and after["epoch"] > before["epoch"]
+    assert reconcile(server, 200) == 0
+    by_front(server, disk, {"u0": (("a", "b", "x"), ("x",)), "u199": (("a", "a199", "x"), ("x",))})
+
+
+def test_it_is_killed_and_has_all(fronted, make_redis, disk):  # noqa: F811
+    redis = make_redis("--appendonly", "yes")
+    server = fronted(front_redis=redis.address)
+    for round in range(4):
+        play_some(server, item=f"r{round}")
+        if round % 2 == 1:
+            say(server, "RING", "FLUSH")
+        before = front(server)["rebuilds"]
+        redis.kill()
+        play_some(server, item=f"s{round}")
+        redis.start()
+    assert wait_in_step(server)["rebuilds"] == before
+    assert reconcile(server) == 0
+    items = [f"{kind}{round}" for round in range(4) for kind in "rs"]
+    by_front(server, disk, {"u0": ((*items, "x"), ("x",))})
+
+
+def test_killed_while_it_is_filled(fronted, disk, redis):  # noqa: F811
+    server = fronted(wait=False, front_redis="")
+    play_some(server, users=3000)
+    say(server, "RING", "FLUSH")
+    server.options.update(front_redis=redis.address, front_users_rate="2000")
+    server.restart()
+    wait(lambda: front(server)["state"] == "filling" and front(server)["filled"] > 0, said(server))
+    assert redis.meta()["full"] == "0"
+    redis.save()
+    server.kill()
+    server.start()
+    wait(lambda: front(server)["state"] == "filling", said(server))
+    redis.go_back()
+    play_some(server, item="b")
+    say(server, "FORGET", "u2999")
+    wait(lambda: front(server)["state"] == "filling", said(server))
+    redis.kill()
+    redis.start()
+    reload(server, front_users_rate="0")
+    wait_in_step(server)
+    assert reconcile(server, 2999) == 0
+    by_front(server, disk, {"u0": (("a", "b", "x"), ("x",)), "u2999": (("a",), ("a",)), "u2998": (("a", "x"), ("x",))})
+
+
+@pytest.mark.parametrize("what", ["FLUSHALL", "DEL", "other prefix"])
+def test_it_is_emptied(fronted, disk, redis, what):  # noqa: F811
+    server = fronted()
+    play_some(server)
+    before = wait_in_step(server)
+    if what == "FLUSHALL":
+        redis.ask("FLUSHALL")
+    elif what == "DEL":
+        redis.ask("DEL", "unseen:meta")
+    else:
+        redis.ask("RENAME", "unseen:meta", "elsewhere:meta")
+    play_some(server, item="b")
+    wait(lambda: front(server)["rebuilds"] == before["rebuilds"] + 1, said(server))
+    wait_in_step(server)
+    assert reconcile(server, 5) == 0
+    by_front(server, disk, {"u0": (("a", "b", "x"), ("x",))})
+
+
+def test_emptied_in_silence(fronted, disk, redis):  # noqa: F811
+    """Nothing is sent, nobody asks it; yet it is noticed."""
+    server = fronted()
+    play_some(server)
+    before = wait_in_step(server)
+    redis.ask("FLUSHALL")
+    wait(lambda: front(server)["rebuilds"] == before["rebuilds"] + 1, said(server))
+    by_front(server, disk, played())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_older_state_comes_back(fronted, disk, redis, restarted):  # noqa: F811
+    """A file of before: what was sent since is sent again, from where it says."""
+    server = fronted()
+    play_some(server)
+    say(server, "PLAYED", "u3", "gone")
+    say(server, "DELIVERED", "u2", "d")
+    wait_in_step(server)
+    redis.save()
+    to = int(redis.meta()["to"])
+    play_some(server, item="b")
+    say(server, "FORGET", "u3", "gone")
+    say(server, "FORGET", "u4")
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    if restarted:  # by a writer of whom the file knows nothing
+        server.restart()
+        wait_in_step(server)
+    say(server, "PLAYED", "u1", "c")
+    before = wait_in_step(server)
+    redis.kill()
+    say(server, "PLAYED", "u1", "e")
+    shutil.copy(redis.folder / "older.rdb", redis.folder / "dump.rdb")
+    redis.start()
+    assert int(redis.meta()["to"]) == to or front(server)["state"] != "waiting"
+    after = wait_in_step(server)
+    assert after["rebuilds"] == before["rebuilds"], server.log()[-3000:]
+    assert reconcile(server) == 0
+    by_front(server, disk, {"u0": (("a", "b", "x"), ("x",)), "u1": (("a", "b", "c", "e", "x"), ("x",)),
+                            "u2": (("a", "d", "x"), ("x",)), "u3": (("a", "b", "gone"), ("gone",)),
+                            "u4": (("a", "b"), ("a", "b"))})
+
+
+def test_too_old_a_state_comes_back(fronted, disk, redis):  # noqa: F811
+    """What was sent since is no longer kept: all users are brought in anew."""
+    server = fronted()
+    play_some(server)
+    wait_in_step(server)
+    redis.save()
+    for item in "bcd":
+        play_some(server, item=item)
+        say(server, "FORGET", "u4")
+        say(server, "RING", "FLUSH")
+        wait_in_step(server)
+        server.advance(HOUR)
+    before = front(server)["rebuilds"]
+    redis.go_back()
+    wait(lambda: front(server)["rebuilds"] == before + 1, said(server))
+    wait_in_step(server)
+    assert reconcile(server, 4) == 0
+    by_front(server, disk, {"u0": (("a", "b", "c", "d", "x"), ("x",)), "u4": (("a", "d"), ("a", "d"))})
+
+
+def test_an_hour_without_it(fronted, disk, make_wire, redis):  # noqa: F811
+    wire = make_wire(redis)
+    server = fronted(front_redis=wire.address)
+    play_some(server)
+    before = wait_in_step(server)
+    wire.set(CUT)
+    for _ in range(6):
+        server.advance(HOUR // 6)
+        play_some(server, item="b")
+        say(server, "FORGET", "u4")
+        say(server, "RING", "FLUSH")
+    waiting = wait_state(server, "waiting")
+    assert waiting["waiting"] >= 60 and waiting["rebuilds"] == before["rebuilds"]
+    wire.set(OPEN)
+    assert wait_in_step(server)["rebuilds"] == before["rebuilds"]
+    assert reconcile(server, 4) == 0
+    by_front(server, disk, {"u0": (("a", "b", "x"), ("x",)), "u4": (("a", "b"), ("a", "b"))})
+
+
+def test_more_waits_than_there_is_room_for(fronted, disk, redis):  # noqa: F811
+    server = fronted(feed_max="1MiB")
+    play_some(server)
+    before = wait_in_step(server)
+    redis.kill()
+    with server.client() as c:
+        for at in range(0, 12000, 500):
+            c.command("PLAYED", f"m{at}", *(b"%0200d" % n for n in range(at, at + 500)))
+    redis.start()
+    wait(lambda: front(server)["rebuilds"] == before["rebuilds"] + 1, said(server))
+    wait_in_step(server)
+    assert "lost" in server.log()
+    assert reconcile(server, 29) == 0
+    by_front(server, disk, {"m11500": (("%0200d" % 11999, "x"), ("x",)), "u0": (("a", "x"), ("x",))})
+
+
+def test_killed_in_the_middle(fronted, disk, redis):  # noqa: F811
+    server = fronted()
+    for round in range(5):
+        with server.client() as c:
+            c.pipeline([("PLAYED", f"u{i}", f"r{round}i{i}") for i in range(400)])
+        server.kill()
+        server.start()
+    wait_in_step(server)
+    assert reconcile(server, 400) == 0
+    by_front(server, disk, {f"u{i}": ((*[f"r{r}i{i}" for r in range(5)], "x"), ("x",)) for i in (0, 399)})
+
+
+# --- Redis refuses ---
+
+
+def test_it_is_full(fronted, disk, redis):  # noqa: F811
+    server = fronted()
+    play_some(server)
+    before = wait_in_step(server)
+    redis.ask("CONFIG", "SET", "maxmemory", "1")
+    play_some(server, item="b")
+    assert "OOM" in wait_state(server, "waiting", "OOM")["cause"]
+    assert unseen(server, "u0", "a", "b", "x") == ["x"]
+    redis.ask("CONFIG", "SET", "maxmemory", "0")
+    assert wait_in_step(server)["rebuilds"] == before["rebuilds"]
+    assert reconcile(server, 5) == 0
+    by_front(server, disk, {"u0": (("a", "b", "x"), ("x",))})
+
+
+def test_it_evicts(fronted, make_redis):
+    redis = make_redis("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    server = fronted(wait=False, front_redis=redis.address)
+    assert "allkeys-lru" in wait_state(server, "waiting", "noeviction")["cause"]
+    play_some(server)
+    assert redis.ask("DBSIZE") == 0
+    redis.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    wait_in_step(server)
+    redis.ask("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+    wait_state(server, "waiting", "volatile-ttl")
+    redis.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    wait_in_step(server)
+    assert reconcile(server, 5) == 0
+
+
+def test_it_has_evicted(fronted, disk, redis):  # noqa: F811
+    """Behind our back, while the policy was another: nobody is taken for unknown."""
+    server = fronted()
+    play_some(server, users=200)
+    wait_in_step(server)
+    say(server, "RING", "FLUSH")
+    before = wait_in_step(server)
+    redis.pause()
+    redis.go_on()
+    with redis.client() as c:
+        used = int(next(line for line in c.command("INFO", "memory").decode().splitlines()
+                        if line.startswith("used_memory:")).split(":")[1])
+        c.pipeline([("CONFIG", "SET", "maxmemory-policy", "allkeys-random"),
+                    ("CONFIG", "SET", "maxmemory", used - 30000), ("SET", "x", "y"),
+                    ("CONFIG", "SET", "maxmemory", 0), ("CONFIG", "SET", "maxmemory-policy", "noeviction")])
+        evicted = int(next(line for line in c.command("INFO", "stats").decode().splitlines()
+                           if line.startswith("evicted_keys:")).split(":")[1])
+    assert evicted > 0
+    wait(lambda: front(server)["rebuilds"] > before["rebuilds"], said(server))
+    wait_in_step(server)
+    assert reconcile(server, 200) == 0
+
+
+def test_it_only_reads(fronted, redis):
+    server = fronted()
+    play_some(server)
+    before = wait_in_step(server)
+    redis.ask("REPLICAOF", "127.0.0.1", "1")
+    play_some(server, item="b")
+    wait_state(server, "waiting")
+    assert unseen(server, "u0", "a", "b", "x") == ["x"]
+    redis.ask("REPLICAOF", "NO", "ONE")
+    assert wait_in_step(server)["rebuilds"] == before["rebuilds"]
+    assert reconcile(server, 5) == 0
+
+
+def test_the_password(fronted, redis):
+    redis.ask("CONFIG", "SET", "requirepass", "right")
+    redis.password = "right"
+    server = fronted(wait=False, front_password="hushhush")
+    assert "password" in wait_state(server, "waiting", "wrong")["cause"]
+    assert "hushhush" not in server.log() and "hushhush" not in str(front(server))
+    play_some(server)
+    reload(server, front_password="right")
+    wait_in_step(server)
+    assert reconcile(server, 5) == 0
+
+
+RIGHTS = ("+evalsha", "+script|load", "+ping", "+info", "+role", "+select", "+scan", "+hget", "+hset", "+hdel", "+hmget",
+          "+hgetall", "+del", "+unlink", "+zadd", "+zcard", "+zrange", "+zremrangebyscore", "+sadd", "+srem", "+scard",
+          "+srandmember", "+pexpire", "+persist")
+
+
+def test_a_user_of_its_own(fronted, disk, redis):  # noqa: F811
+    """With what it needs, on its prefix, and no more."""
+    redis.ask("ACL", "SETUSER", "front", "on", ">secret", "~mine:*", "-@all", *RIGHTS)
+    server = fronted(front_user="front", front_password="secret", front_prefix="mine:")
+    play_some(server)
+    say(server, "FORGET", "u4")
+    say(server, "FORGET", "u3", "a")
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    assert reconcile(server, 4) == 0
+    rebuild(server)
+    by_front(server, disk, {"u0": (("a", "x"), ("x",)), "u3": (("a", "a3"), ("a",)), "u4": (("a",), ("a",))})
+    assert redis.ask("KEYS", "unseen:*") == []
+    redis.ask("ACL", "SETUSER", "front", "-evalsha")
+    play_some(server, item="b")
+    assert "NOPERM" in wait_state(server, "waiting")["cause"]
+    redis.ask("ACL", "SETUSER", "front", "+evalsha")
+    wait_in_step(server)
+
+
+def test_another_database(fronted, redis):
+    server = fronted(front_database="3")
+    play_some(server)
+    wait_in_step(server)
+    assert redis.ask("DBSIZE") == 0
+    with redis.client() as c:
+        c.command("SELECT", "3")
+        assert c.command("EXISTS", "unseen:meta") == 1
+    assert reconcile(server, 5) == 0
+
+
+def test_tls(fronted, make_redis, folder, disk):  # noqa: F811
+    certs = Certificates(folder / "certs")
+    redis = make_redis()
+    port = Node(folder / "unused").port
+    redis.kill()
+    redis.start("--tls-port", str(port), "--tls-cert-file", certs["server.pem"], "--tls-key-file", certs["server.key"],
+                "--tls-ca-cert-file", certs["ca.pem"])
+    server = fronted(front_redis=f"tls://127.0.0.1:{port}", tls_ca=certs["ca.pem"], tls_cert=certs["client.pem"],
+                     tls_key=certs["client.key"])
+    play_some(server)
+    wait_in_step(server)
+    assert reconcile(server, 5) == 0
+    by_front(server, disk, played())
+
+
+def test_two_second_tiers(cold, redis):
+    server = cold(front_redis=redis.address, replica_hedge="yes")
+    server.spawn()
+    assert server.process.wait(60) != 0
+    assert "replica_hedge is yes and there is a front, expected one second tier" in server.log()
+
+
+# --- the wire ---
+
+
+def test_a_slow_wire(fronted, disk, make_wire, redis):  # noqa: F811
+    """Questions that the disk answers are not held up; those that it doesn't take as long as the wire."""
+    wire = make_wire(redis)
+    server = fronted(front_redis=wire.address)
+    play_some(server)
+    wait_in_step(server)
+    wire.delay = 0.1
+    began = time.monotonic()
+    for i in range(5):
+        assert unseen(server, f"u{i}", "a", f"a{i}", "x") == ["x"]
+    assert time.monotonic() - began < 2
+    play_some(server, item="b")
+    wire.delay = 0.003
+    with frozen(server, disk):
+        assert unseen(server, "u0", "a", "b", "x") == ["x"]
+    wire.delay = 0
+    wait_in_step(server)
+    assert reconcile(server, 5) == 0
+
+
+@pytest.mark.parametrize("shape", [CUT, SILENT, NO_REQUESTS, NO_REPLIES])
+def test_a_broken_wire(fronted, disk, make_wire, redis, shape):  # noqa: F811
+    """What was under way may be done, or come much later: nothing is written twice, or over what is newer."""
+    wire = make_wire(redis)
+    server = fronted(front_redis=wire.address)
+    play_some(server, users=50)
+    say(server, "RING", "FLUSH")
+    before = wait_in_step(server)
+    say(server, "PLAYED", "u0", "b")
+    wire.set(shape)
+    play_some(server, users=50, item="c")
+    say(server, "FORGET", "u1", "a")
+    say(server, "FORGET", "u2")
+    say(server, "RING", "FLUSH")
+    wait_state(server, "waiting")
+    for i in (0, 3, 49):
+        assert unseen(server, f"u{i}", "a", "c", "x") == ["x"]
+    if shape in (NO_REQUESTS, SILENT):  # it goes on over another way, and the old bytes arrive when all is done
+        server.options["front_redis"] = redis.address
+        server.restart()
+        wait_in_step(server)
+        play_some(server, users=50, item="d")
+        wait_in_step(server)
+    wire.set(OPEN)
+    after = wait_in_step(server)
+    assert after["rebuilds"] == before["rebuilds"] or shape in (NO_REQUESTS, SILENT)
+    assert reconcile(server, 49) == 0
+    by_front(server, disk, {"u0": (("a", "b", "c", "x"), ("x",)), "u1": (("a", "c"), ("a",)),
+                            "u2": (("a", "a2"), ("a", "a2")), "u49": (("a", "c", "x"), ("x",))})
+
+
+# --- others ---
+
+
+def test_two_writers(fronted, disk, redis):  # noqa: F811
+    """Two nodes with one prefix: the later one has it. The first says so, and keeps off."""
+    first = fronted()
+    play_some(first)
+    wait_in_step(first)
+    second = fronted(wait=False)
+    play_some(second, prefix="v")
+    wait_in_step(second)
+    play_some(first, item="b")
+    fenced = wait_state(first, "fenced")
+    assert fenced["cause"] != "" and fenced["since"] == first.clock
+    epoch = redis.meta()["epoch"]
+    for server, prefix, items in ((first, "u", ("a", "b")), (second, "v", ("a",))):
+        for i in range(5):
+            assert unseen(server, f"{prefix}{i}", *items, "x") == ["x"]
+    play_some(first, item="c")
+    play_some(second, prefix="v", item="b")
+    wait_in_step(second)
+    assert front(first)["state"] == "fenced" and redis.meta()["epoch"] == epoch  # it doesn't fight
+    assert reconcile(second, 5) == 0
+    disk.freeze("history.db")  # nor does it believe what is another's
+    for i in range(5):
+        with contextlib.suppress(RespError):
+            assert unseen(first, f"u{i}", "a", "b", "c", "x") == ["x"]
+    disk.thaw()
+    rebuild(first)
+    play_some(second, prefix="v", item="d")
+    wait_state(second, "fenced")
+    assert reconcile(first, 5) == 0
+    assert second.stop() == 0
+    by_front(first, disk, {"u0": (("a", "b", "c", "x"), ("x",)), "v0": (("a",), ("a",))})
+
+
+@pytest.mark.parametrize("how", ["kill", "FLUSHALL"])
+def test_fenced_for_good(fronted, redis, how):
+    """The one that was fenced doesn't take it over when nothing stands there any more."""
+    first = fronted()
+    play_some(first)
+    wait_in_step(first)
+    second = fronted()
+    play_some(first, item="b")
+    wait_state(first, "fenced")
+    for _ in range(3):
+        if how == "kill":
+            redis.kill()
+            wait_state(second, "waiting")
+            time.sleep(1)  # as long as both try again and again
+            redis.start()
+        else:
+            redis.ask("FLUSHALL")
+        wait(lambda: front(second)["state"] != "waiting", said(second))
+        wait_in_step(second)
+        assert front(first)["state"] == "fenced"
+    first.restart()  # of two, the one that was started last has it
+    wait_in_step(first)
+    wait_state(second, "fenced")
+
+
+def test_two_prefixes(fronted, redis):
+    first, second = fronted(front_prefix="one:"), fronted(front_prefix="two:")
+    for server, prefix in ((first, "u"), (second, "v")):
+        play_some(server, prefix=prefix)
+        wait_in_step(server)
+    for server in (first, second):
+        assert reconcile(server, 5) == 0 and front(server)["state"] == "in step"
+    rebuild(first)
+    assert reconcile(second, 5) == 0
+
+
+def rebuild(server):
+    before = front(server)["rebuilds"]
+    say(server, "FRONT", "REBUILD")
+    wait(lambda: front(server)["rebuilds"] > before, said(server))
+    return wait_in_step(server)
+
+
+def harm(redis, what):
+    """Something in the state of u1."""
+    key = "unseen:w:u1"
+    month = next(name for name in redis.hash(key) if name.startswith(b"m"))
+    blob = redis.hash(key)[month]
+    flipped = blob[:-1] + bytes([blob[-1] ^ 1])
+    words = {"a month": ("HSET", key, month, flipped), "an empty month": ("HSET", key, month, ""),
+             "plays": ("HSET", key, "p", "12345"), "deliveries": ("HSET", key, "d", "nonsense"),
+             "revision": ("HSET", key, "r", "x"), "field": ("HSET", key, "zzz", "1"),
+             "type": ("SET", key, "a string"), "event": ("ZADD", "unseen:t:u1", "5.5", "nonsense"),
+             "type of events": ("SET", "unseen:t:u1", "a string"), "gone": ("DEL", key),
+             "a month less": ("HDEL", key, month)}
+    redis.ask(*words[what])
+
+
+@pytest.mark.parametrize("what", ["a month", "an empty month", "plays", "deliveries", "revision", "field", "type", "event",
+                                  "type of events", "gone", "a month less"])
+def test_it_is_corrupt(fronted, disk, redis, what):  # noqa: F811
+    """Whatever stands there of a user is validated, not believed, and mended when all are compared."""
+    server = fronted(question_timeout="300ms")
+    play_some(server)
+    say(server, "DELIVERED", "u1", "d")
+    say(server, "RING", "FLUSH")
+    rebuild(server)
+    with frozen(server, disk):
+        assert unseen(server, "u0", "a", "x") == ["x"]
+        harm(redis, what)
+        if what not in ("gone", "a month less"):  # nobody sees that of a user
+            with pytest.raises(RespError):
+                unseen(server, "u1", "a", "x")
+        assert unseen(server, "u2", "a", "x") == ["x"]
+    assert unseen(server, "u1", "a", "a1", "d", "x") == ["x"]
+    assert reconcile(server, 5) == 1, front(server)
+    assert len(front(server)["named"]) == 1 and "u1" in str(front(server)["named"])
+    assert reconcile(server, 5) == 0
+    by_front(server, disk, {"u1": (("a", "a1", "d", "x"), ("x",)), "u2": (("a", "x"), ("x",))})
+
+
+@pytest.mark.parametrize("what", ["revision", "type", "type of events"])
+def test_one_that_is_corrupt_holds_up_nobody(fronted, disk, redis, what):  # noqa: F811
+    """What is recorded of that user, too, is sent on, and that of others."""
+    server = fronted()
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    before = rebuild(server)
+    harm(redis, what)
+    play_some(server, item="b")
+    say(server, "FORGET", "u1", "a")
+    wait_in_step(server)
+    reconcile(server)
+    assert reconcile(server, 5) == 0 and front(server)["rebuilds"] == before["rebuilds"]
+    by_front(server, disk, {"u1": (("a", "a1", "b", "x"), ("a", "x")), "u2": (("a", "b", "x"), ("x",))})
+
+
+def test_strangers_keys(fronted, redis):
+    """Of users whom nobody knows, and of a forgotten one: found and removed; what is not ours is left alone."""
+    redis.ask("SET", "mine", "1")
+    redis.ask("SET", "unseenother", "1")
+    server = fronted()
+    play_some(server)
+    wait_in_step(server)
+    redis.ask("HSET", "unseen:w:stranger", "r", "1", "p", "123456789012"[:8] + "\0\0\0\0")
+    rebuild(server)
+    assert redis.ask("EXISTS", "unseen:w:stranger") == 0
+    assert redis.ask("EXISTS", "mine", "unseenother") == 2
+
+
+@pytest.mark.parametrize("what", ["v", "epoch", "to", "seed", "type"])
+def test_its_meta_is_wrong(fronted, disk, redis, what):  # noqa: F811
+    """Never believed. A newer layout is another version's; it says so."""
+    server = fronted(question_timeout="300ms", clock=START)
+    play_some(server)
+    with frozen(server, disk):
+        assert unseen(server, "u0", "a", "x") == ["x"]
+        if what == "type":
+            redis.ask("SET", "unseen:meta", "a string")
+        else:
+            redis.ask("HSET", "unseen:meta", what, {"v": "2", "seed": "0123456789abcdef"}.get(what, "nonsense"))
+        with contextlib.suppress(RespError):
+            assert unseen(server, "u1", "a", "x") == ["x"]
+    play_some(server, item="b")
+    if front(server)["state"] != "in step":
+        assert front(server)["cause"] != "" or front(server)["state"] == "filling"
+    rebuild(server)
+    assert reconcile(server, 5) == 0
+
+
+def test_a_backup_is_restored(fronted, disk, redis, folder):  # noqa: F811
+    """The folder is of before what stands in Redis, and another node: all users are brought in anew."""
+    server = fronted()
+    play_some(server)
+    say(server, "BACKUP", str(folder / "copy"))
+    play_some(server, prefix="later")
+    say(server, "FORGET", "u0")
+    say(server, "RING", "FLUSH")
+    before = wait_in_step(server)
+    node = redis.meta()["node"]
+    assert server.stop() == 0
+    shutil.rmtree(server.data)
+    shutil.move(folder / "copy", server.data)
+    server.start()
+    after = wait_in_step(server)
+    assert redis.meta()["node"] != node and after["epoch"] > before["epoch"] and after["rebuilds"] == 1
+    assert reconcile(server, 5) == 0
+    by_front(server, disk, {**played(), "later0": (("a",), ("a",))})
+
+
+def test_off_and_on_again(fronted, disk, redis):  # noqa: F811
+    server = fronted()
+    play_some(server)
+    wait_in_step(server)
+    server.options["front_redis"] = ""
+    server.restart()
+    assert front(server)["state"] == "off"
+    play_some(server, item="b")
+    say(server, "FORGET", "u4")
+    say(server, "FORGET", "u3", "a")
+    say(server, "RING", "FLUSH")
+    server.options["front_redis"] = redis.address
+    server.restart()
+    wait_in_step(server)
+    assert reconcile(server, 4) == 0
+    by_front(server, disk, {"u0": (("a", "b", "x"), ("x",)), "u3": (("a", "b"), ("a",)), "u4": (("a", "b"), ("a", "b"))})
+
+
+def test_ended_while_it_is_away(fronted, redis):
+    """SIGTERM is not held up by a Redis that says nothing; what waits is sent after the next start."""
+    server = fronted()
+    play_some(server)
+    wait_in_step(server)
+    redis.pause()
+    play_some(server, item="b")
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 10
+    server.start()
+    redis.go_on()
+    wait_in_step(server)
+    assert reconcile(server, 5) == 0
+
+
+def test_it_comes_later(fronted, disk, redis):  # noqa: F811
+    """The server starts without it."""
+    redis.kill()
+    server = fronted(wait=False, http="127.0.0.1:0")
+    play_some(server)
+    wait_state(server, "waiting")
+    assert "second tier" in health(server)["degraded"]
+    redis.start()
+    wait_in_step(server)
+    wait(lambda: "degraded" not in health(server), lambda: health(server))
+    assert reconcile(server, 5) == 0
+    by_front(server, disk, played())
+
+
+# --- Sentinel ---
+
+
+@pytest.fixture
+def watched(folder):
+    """(master, replica, Sentinels)"""
+    master, replica = Node(folder / "master").start(), Node(folder / "replica").start()
+    watchers = [Node(folder / f"s{i}", "--sentinel") for i in range(3)]
+    try:
+        replica.ask("REPLICAOF", "127.0.0.1", master.port)
+        wait(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"))
+        for node in watchers:
+            (node.folder / "conf").write_text(
+                f"port {node.port}\nsentinel monitor front 127.0.0.1 {master.port} 2\n"
+                "sentinel down-after-milliseconds front 1000\nsentinel failover-timeout front 5000\n")
+            node.start()
+        wait(lambda: all(len(n.ask("SENTINEL", "SENTINELS", "front")) == 2 for n in watchers))
+        wait(lambda: all(len(n.ask("SENTINEL", "REPLICAS", "front")) == 1 for n in watchers))
+        yield master, replica, ",".join(n.address for n in watchers) + "/front"
+    finally:
+        for node in (*watchers, master, replica):
+            node.kill()
+
+
+def test_a_failover_that_loses_writes(fronted, disk, watched):  # noqa: F811
+    """The replica takes over without what came last: that is sent again."""
+    master, replica, sentinels = watched
+    server = fronted(front_redis="", front_sentinel=sentinels)
+    assert front(server)["redis"].startswith(master.address)
+    play_some(server)
+    before = wait_in_step(server)
+    master.ask("WAIT", 1, 0)
+    to = replica.ask("HGET", "unseen:meta", "to")
+    replica.ask("REPLICAOF", "127.0.0.1", 1)  # it hears no more
+    play_some(server, item="b")
+    say(server, "FORGET", "u4")
+    say(server, "FORGET", "u3", "a")
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    master.kill()
+    assert replica.ask("HGET", "unseen:meta", "to") == to
+    play_some(server, item="c")
+    wait(lambda: front(server)["redis"].startswith(replica.address), said(server))
+    assert wait_in_step(server)["rebuilds"] == before["rebuilds"]
+    assert reconcile(server) == 0
+    by_front(server, disk, {"u0": (("a", "b", "c", "x"), ("x",)), "u3": (("a", "b", "c"), ("a",)),
+                            "u4": (("a", "b", "c"), ("a", "b"))})
+
+
+# --- what is shown ---
+
+
+def test_figures(fronted):
+    server = fronted(http="127.0.0.1:0")
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    shown = figures(server)
+    names = [name for name in shown if name.startswith("front_")]
+    assert names and shown["second_tier_wanted"] == "1"
+    page = urllib.request.urlopen(http_url(server) + "/metrics").read().decode()
+    assert "unseen_front_" in page
+    with server.client(3) as c:
+        status = c.command("FRONT", "STATUS")
+    assert status[b"state"] == b"in step"
+    with pytest.raises(RespError):
+        say(server, "FRONT", "NONSENSE")
+
+
+def test_no_front(make_server):
+    server = make_server()
+    status = front(server)
+    assert status["state"] == "off"
+    for what in ("RECONCILE", "REBUILD"):
+        with pytest.raises(RespError):
+            say(server, "FRONT", what)
