@@ -339,18 +339,21 @@ static const struct row rows[] = {
      NULL},
 
     /* The server. */
-    {"COMMAND COUNT\r\n", ":38\r\n", NULL},
-    {"COMMAND\r\n", "*38\r\n*10\r\n$3\r\nacl\r\n:-2\r\n*1\r\n" ANY, "*38\r\n*10\r\n$3\r\nacl\r\n:-2\r\n~1\r\n" ANY},
+    {"FRONT\r\n", "-ERR the store \"fake\" keeps no front\r\n", NULL},
+    {"FRONT REBUILD now\r\n", COUNT_ERROR("front|rebuild"), NULL},
+    {"FRONT FOO\r\n", "-ERR unknown subcommand 'FOO'. Try FRONT HELP.\r\n", NULL},
+    {"COMMAND COUNT\r\n", ":39\r\n", NULL},
+    {"COMMAND\r\n", "*39\r\n*10\r\n$3\r\nacl\r\n:-2\r\n*1\r\n" ANY, "*39\r\n*10\r\n$3\r\nacl\r\n:-2\r\n~1\r\n" ANY},
     {"COMMAND INFO played foo ring|flush\r\n",
      "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n"
      "*10\r\n$10\r\nring|flush\r\n:2\r\n*2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
      "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n~2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n~0\r\n~0\r\n~0\r\n*0\r\n_\r\n"
      "*10\r\n$10\r\nring|flush\r\n:2\r\n~2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n~0\r\n~0\r\n~0\r\n*0\r\n"},
-    {"COMMAND INFO\r\n", "*38\r\n" ANY, NULL},
+    {"COMMAND INFO\r\n", "*39\r\n" ANY, NULL},
     {"COMMAND DOCS why foo\r\n",
      "*2\r\n$3\r\nwhy\r\n*8\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY,
      "%1\r\n$3\r\nwhy\r\n%4\r\n$7\r\nsummary\r\n$37\r\nWhere the item is seen, newest first.\r\n" ANY},
-    {"COMMAND DOCS\r\n", "*76\r\n$3\r\nacl\r\n*10\r\n" ANY, "%38\r\n$3\r\nacl\r\n%5\r\n" ANY},
+    {"COMMAND DOCS\r\n", "*78\r\n$3\r\nacl\r\n*10\r\n" ANY, "%39\r\n$3\r\nacl\r\n%5\r\n" ANY},
     {"COMMAND FOO\r\n", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.\r\n", NULL},
     {"CONFIG GET delivered_max\r\n", "*2\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n",
      "%1\r\n$13\r\ndelivered_max\r\n$3\r\n100\r\n"},
