@@ -802,7 +802,7 @@ def test_fenced_for_good(fronted, redis, how):
             redis.start()
         else:
             redis.ask("FLUSHALL")
-        wait(lambda: front(second)["state"] != "waiting", said(second))
+        wait(lambda: redis.ask("HGET", "unseen:meta", "full") in ("1", b"1"), said(second))  # it has noticed
         wait_in_step(second)
         assert front(first)["state"] == "fenced"
     first.restart()  # of two, the one that was started last has it
