@@ -100,6 +100,7 @@ struct front {
 
         /* A pass of the reconciliation. */
         bool flushed, flushing, pruning;
+        bool expired; /* what was compared last has months there that are past retention */
         int64_t from;
         char cursor[32]; /* of SCAN */
         uint64_t compared_before, differences_before;

@@ -31,8 +31,33 @@ static void name(struct front *f, struct slice user, const char *why)
               log_quote_str(why));
 }
 
+/* What is past retention counts on neither side: it is swept some day here, and there when the user is sent anew.
+ * Returns whether there was something. */
+static bool drop_expired(struct user_snapshot *p, int first_kept)
+{
+    size_t months = 0, plays = 0;
+    while (months < p->n_months && p->months[months].month < first_kept) {
+        months++;
+    }
+    while (plays < p->n_plays && p->plays[plays].month < first_kept) {
+        plays++;
+    }
+    p->months = months > 0 ? p->months + months : p->months;
+    p->plays = plays > 0 ? p->plays + plays : p->plays;
+    p->n_months -= months;
+    p->n_plays -= plays;
+    return months + plays > 0;
+}
+
+static int first_kept(const struct front *f)
+{
+    int64_t later, earlier;
+    f->store->ops->now(f->store, &later, &earlier);
+    return month_of_ms(earlier) - (int)config_now(f->cfg)->retention;
+}
+
 /* What stands there, as a snapshot, against the folder's; NULL: it has none. */
-static int compare(struct front *f, struct slice user, const struct user_snapshot *ours, char why[USER_COMPARE_TEXT],
+static int compare(struct front *f, struct slice user, struct user_snapshot *ours, char why[USER_COMPARE_TEXT],
                    struct err *err)
 {
     struct front_question *q = &f->s.question;
@@ -45,6 +70,10 @@ static int compare(struct front *f, struct slice user, const struct user_snapsho
     int rc = front_user_snapshot(&q->user, user, f->dedup->seed, (size_t)config_now(f->cfg)->delivered_max, &q->codec,
                                  &q->arena, &f->s.blob, &theirs, &bad);
     if (rc == 0) {
+        f->s.expired = drop_expired(&theirs, first_kept(f));
+        if (ours != NULL) {
+            drop_expired(ours, first_kept(f));
+        }
         rc = user_compare(ours, q->user.known ? &theirs : NULL, f->dedup->seed, why, &bad);
     }
     if (rc == ERR_CORRUPT) {
@@ -118,6 +147,7 @@ int front_compare_user(struct front *f, struct slice user, struct err *err)
     char why[USER_COMPARE_TEXT];
     enum side side = SIDE_NOT_NOW;
     int differed = 0;
+    f->s.expired = false;
     for (int i = 0; i < TRIES && side != SIDE_SAME; i++) {
         if (i > 0) {
             front_rest(f, &f->states_wake, NULL, FIRST_WAIT_MS << i);
@@ -131,7 +161,7 @@ int front_compare_user(struct front *f, struct slice user, struct err *err)
     pthread_mutex_lock(&f->mutex);
     f->status.compared++;
     pthread_mutex_unlock(&f->mutex);
-    if (side == SIDE_SAME) {
+    if (side == SIDE_SAME && !f->s.expired) {
         return 0;
     }
     if (side == SIDE_DIFFERS && differed >= TRIES / 2) { /* else it may just be late */

@@ -89,7 +89,7 @@ static const struct store_play *plays_of(const struct user_snapshot *p, int mont
     for (to = from; to < p->n_plays && p->plays[to].month == month; to++) {
     }
     *n = to - from;
-    return p->plays + from;
+    return p->n_plays > 0 ? p->plays + from : NULL;
 }
 
 /* What accounts for a position of ours beside their filter: our exceptions, and their plays. */
