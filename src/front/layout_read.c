@@ -226,6 +226,11 @@ int front_user_read(const struct reply *state, const struct reply *events, struc
 {
     struct state_reading s = {.user = out};
     *out = (struct front_user){.verdict = FRONT_WHOLE};
+    if (is_text(state) || is_text(events)) { /* what Redis said of a key of another type */
+        const struct slice said = is_text(state) ? state->text : events->text;
+        return err_set(err, ERR_CORRUPT, "a user in the front: %.*s", (int)(said.len < 200 ? said.len : 200),
+                       said.data);
+    }
     if (state->kind != REPLY_ARRAY || state->n % 2 != 0 || state->n > 2 * FIELDS_MAX) {
         return err_set(err, ERR_CORRUPT, "a state in the front is no hash of at most %d fields", FIELDS_MAX);
     }
