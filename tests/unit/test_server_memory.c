@@ -727,8 +727,8 @@ static void unread_lists_leave_room(void **state)
     for (int i = 0; i < 200; i++) {
         settle(&c);
     }
-    /* The list under way; and, where the kernel has left a bit of the one before, that one's memory as well. It comes in
-     * steps. */
+    /* The list under way; and, where the kernel has left a bit of the one before, that one's memory as well. It comes
+     * in steps. */
     settle_between(&c, LIST / 2, 2 * LIST + 3 * (LIMIT / 64));
     for (int i = 1; i < ASKERS; i++) {
         push(c.fd[i], &lists);
