@@ -298,7 +298,7 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
     if ((rc = take_epoch(f, &m, &self, evicted, anew, err)) < 0 || ((anew || m.clearing) && (rc = clear(f, err)) < 0)) {
         return rc;
     }
-    publish_epoch(f, &self, &m, anew, evicted > m.evicted && !anew ? m.evicted : evicted);
+    publish_epoch(f, &self, &m, anew, evicted);
     f->w.beat_us = f->w.sample_us = 0;
     f->w.check_us = clock_stopwatch_us();
     return 0;

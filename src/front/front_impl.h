@@ -59,6 +59,7 @@ struct front {
     bool full;
     int64_t walk;           /* unless full */
     bool flushed, flushing; /* what was staged when the walk began is in history; is on its way there */
+    int64_t flush_us;       /* a flush has failed: not again until then */
     bool look_dirty;        /* who is dirty is to be looked up */
     uint64_t evicted;       /* as in meta */
     bool was_full;          /* it was, since the start: to be told when it is not any more */

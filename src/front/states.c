@@ -20,6 +20,7 @@ enum {
     DIRTY_TAKEN = 32,
     PAGE_BYTES = 32 * 1024,
     REST_MS = 100,
+    FLUSH_AGAIN_MS = 5000,
     AGAIN_MS = 500, /* when none of those who are dirty could be read */
 };
 
@@ -248,6 +249,7 @@ struct flush {
     struct front *f;
     bool *flushed;
     bool *begun;
+    uint64_t epoch; /* whose walk it is for: what is staged when the next one begins is not in it */
 };
 
 static void on_flushed(struct store_call *call)
@@ -258,8 +260,9 @@ static void on_flushed(struct store_call *call)
         log_warn("what is staged could not be flushed for the front", "error=%s", log_quote_str(call->err.text));
     }
     pthread_mutex_lock(&f->mutex);
-    *flush->flushed = call->err.code == 0;
+    *flush->flushed = call->err.code == 0 && flush->epoch == f->epoch;
     *flush->begun = false;
+    f->flush_us = call->err.code == 0 ? 0 : clock_stopwatch_us() + FLUSH_AGAIN_MS * 1000;
     pthread_cond_signal(&f->states_wake);
     pthread_mutex_unlock(&f->mutex);
     free(flush);
@@ -272,7 +275,8 @@ static int ask_flush(struct front *f, bool *flushed, bool *begun, struct err *er
     if (flush == NULL) {
         return out_of_memory(err);
     }
-    *flush = (struct flush){.call = {.done = on_flushed}, .f = f, .flushed = flushed, .begun = begun};
+    *flush =
+        (struct flush){.call = {.done = on_flushed}, .f = f, .flushed = flushed, .begun = begun, .epoch = f->s.epoch};
     pthread_mutex_lock(&f->mutex);
     *begun = true;
     pthread_mutex_unlock(&f->mutex);
@@ -283,9 +287,9 @@ static int ask_flush(struct front *f, bool *flushed, bool *begun, struct err *er
 int front_flush(struct front *f, bool *flushed, bool *begun, struct err *err)
 {
     pthread_mutex_lock(&f->mutex);
-    bool is_flushed = *flushed, is_begun = *begun;
+    const bool is_flushed = *flushed, waits = *begun || clock_stopwatch_us() < f->flush_us;
     pthread_mutex_unlock(&f->mutex);
-    if (is_flushed || is_begun) {
+    if (is_flushed || waits) {
         return is_flushed;
     }
     return ask_flush(f, flushed, begun, err);

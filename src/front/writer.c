@@ -343,7 +343,9 @@ static int step(struct front *f, struct err *err)
     }
     uint64_t last = f->store->feed->last(f->store);
     arena_reset(&f->w.arena);
+    heartbeat_excuse(&f->w.heartbeat); /* what was just recorded is in memory, as a rule */
     int n = f->store->feed->read(f->w.reader, FEED_FRONT, f->w.to, f->w.events, FRONT_EVENTS_BATCH, &f->w.arena, err);
+    heartbeat_now(&f->w.heartbeat);
     if (n < 0) {
         return n;
     }

@@ -109,6 +109,7 @@ void server_stop_within(struct server *server, int64_t ms)
 void server_free(struct server *server)
 {
     worker_pool_free(&server->pool);
+    service_free(&server->service);
     accounts_free(&server->service);
     free(server);
 }

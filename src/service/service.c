@@ -204,6 +204,10 @@ int service_attach(struct service *s, const struct dedup *dedup, struct err *err
 void service_stop(struct service *s)
 {
     offload_stop(&s->offload);
+}
+
+void service_free(struct service *s)
+{
     hedge_free(&s->hedge);
 }
 

@@ -69,6 +69,9 @@ void service_on_deadline(uv_timer_t *timer);
 /* Once the workers have stopped. Also without service_attach(). */
 void service_stop(struct service *s);
 
+/* Once the workers are freed: what is still in their queues asks for it. */
+void service_free(struct service *s);
+
 static inline struct service_loop *service_of(const struct conn *c)
 {
     return c->worker->service;
