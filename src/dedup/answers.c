@@ -184,6 +184,7 @@ static int answer(struct asker *a, const struct store_view *view, const struct w
                   struct err *err)
 {
     int rc = 0;
+    q->damaged = view->damaged_months > 0;
     switch (q->kind) {
     case QUERY_FILTER:
         rc = why != NULL ? end_sieve(a, view, q) : view_probe_filter(&a->view, view, q, err);

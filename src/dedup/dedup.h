@@ -129,6 +129,7 @@ struct query {
     uint8_t *unseen;
     size_t n_unseen;
     double error;
+    bool damaged; /* something can't be read, and was left out (on_damage = answer) */
 
     /* QUERY_WHY: staged, delivered, then months, newest first: exactly the places that make QUERY_FILTER hide the item.
      * Room for PLACES_MAX. */

@@ -318,7 +318,8 @@ static enum request_state go_on(struct service_loop *l, struct late *late)
 {
     struct question *q = (struct question *)late;
     struct request *rq = &late->rq;
-    if (late->overdue) {
+    bool incomplete = q->hedge.refused && q->code >= 0; /* better than none */
+    if (late->overdue && !incomplete) {
         struct err err = {0};
         err_set(&err, ERR_LATE, "not answered within %s: %s", q->limit, q->cause);
         return request_fail(l, rq, &err);
@@ -381,6 +382,15 @@ static int hash_items(struct service_loop *l, const struct request *rq, struct e
     return dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, err);
 }
 
+/* Of the same kind, about the same candidates; a failed one is no matter. */
+static void copy_answer(struct query *to, const struct query *from)
+{
+    to->n_unseen = from->n_unseen;
+    to->error = from->error;
+    to->damaged = from->damaged;
+    memcpy(to->unseen, from->unseen, bitmap_size(from->n));
+}
+
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err = {0};
@@ -411,12 +421,13 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     if (lane_for(code, &lane) || code == STORE_LATER) {
         return leave(l, c, rq, q, load, lane);
     }
-    if (q == NULL && l->tier != NULL && (code == ERR_CORRUPT || code == ERR_IO) && rq->kind == REQUEST_QUESTION) {
+    if (q == NULL && l->tier != NULL && rq->kind == REQUEST_QUESTION && question_hedge_wants(code, a)) {
         if ((q = question_new(l, c, rq, false, &state)) == NULL) {
             return state;
         }
         q->late.err = err;
         q->code = code;
+        copy_answer(&q->query, a);
         if (!question_hedge_answered(l, q)) {
             return late_leave(&q->late, rq);
         }

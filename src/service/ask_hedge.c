@@ -146,11 +146,13 @@ static void win(struct service_loop *l, struct question *q)
     }
 }
 
-/* The tier was the last hope of a question that the disk can't answer. */
+/* The tier was the last hope of a question that the disk can't answer, or not whole. */
 static void fail_both(struct question *q)
 {
     struct err disk = q->late.err;
-    err_set(&q->late.err, disk.code, "%s; and the second tier can't answer: %s", disk.text, q->hedge.tier.err.text);
+    if (q->code < 0) {
+        err_set(&q->late.err, disk.code, "%s; and the second tier can't answer: %s", disk.text, q->hedge.tier.err.text);
+    }
     late_arrived(&q->late);
 }
 
@@ -228,12 +230,17 @@ void question_hedge_noted(struct service_loop *l, struct question *q, bool told)
     }
 }
 
+bool question_hedge_wants(int code, const struct query *answer)
+{
+    return code == ERR_CORRUPT || code == ERR_IO || (code >= 0 && answer->damaged);
+}
+
 bool question_hedge_answered(struct service_loop *l, struct question *q)
 {
     struct question_hedge *h = &q->hedge;
     question_hedge_noted(l, q, false);
     wait_no_more(l, q);
-    if (h->may && (q->code == ERR_CORRUPT || q->code == ERR_IO)) {
+    if (h->may && question_hedge_wants(q->code, &q->query)) {
         h->refused = true;
         return !h->asked && !ask_tier(l, q, true);
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "dedup/role.h"
 #include "dedup/tier.h"
 #include "front/reader_store.h"
@@ -51,9 +52,11 @@ static bool look_at_tiers(struct worker_pool *pool, const struct dedup *dedup, s
     } else if (dedup->store->ops->stalled != NULL && dedup->store->ops->stalled(dedup->store, &why) < 0) {
         snprintf(out->degraded, sizeof out->degraded, "%s: questions are answered by the second tier (%s)", why.text,
                  name);
-    } else if (hedge_disk_is_down(&pool->service->hedge)) {
+    } else if (hedge_disk_is_down(&pool->service->hedge, clock_stopwatch_us())) {
         snprintf(out->degraded, sizeof out->degraded,
-                 "the disk is late: questions that memory does not answer go to the second tier (%s) first", name);
+                 "the disk is late, or can't be read: questions that memory does not answer go to the second tier (%s) "
+                 "first",
+                 name);
     }
     return well;
 }

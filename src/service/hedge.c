@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "dedup/dedup.h"
 #include "dedup/role.h"
@@ -44,9 +45,18 @@ static int64_t after(const struct hedge *h, int64_t hedge_after_ms)
     return hedge_after_ms > 0 ? hedge_after_ms * 1000 : us;
 }
 
+static void lapse(struct hedge *h, int64_t now_us)
+{
+    if (h->down && now_us - h->late_us >= HEDGE_LAPSE_US) {
+        h->down = false;
+        h->late = HEDGE_LATE_MAX - 1; /* one more will do */
+    }
+}
+
 void hedge_begin(struct hedge *h, int64_t now_us, int64_t hedge_after_ms, struct hedge_plan *out)
 {
     pthread_mutex_lock(&h->mutex);
+    lapse(h, now_us);
     *out = (struct hedge_plan){.first = h->down, .disk = true, .after_us = after(h, hedge_after_ms)};
     if (h->down) {
         out->disk = now_us >= h->trial_us;
@@ -85,6 +95,7 @@ static void note(struct hedge *h, int64_t us)
 
 static void be_late(struct hedge *h, int64_t now_us)
 {
+    h->late_us = now_us;
     if (h->late < HEDGE_LATE_MAX && ++h->late == HEDGE_LATE_MAX) {
         h->down = true;
         h->trial_us = now_us + HEDGE_TRIAL_US;
@@ -111,9 +122,10 @@ void hedge_disk_answered(struct hedge *h, int64_t now_us, int64_t took_us, int64
     pthread_mutex_unlock(&h->mutex);
 }
 
-bool hedge_disk_is_down(struct hedge *h)
+bool hedge_disk_is_down(struct hedge *h, int64_t now_us)
 {
     pthread_mutex_lock(&h->mutex);
+    lapse(h, now_us);
     bool down = h->down;
     pthread_mutex_unlock(&h->mutex);
     return down;
@@ -121,8 +133,9 @@ bool hedge_disk_is_down(struct hedge *h)
 
 void hedge_figures_each(struct hedge *h, const struct dedup *dedup, figure_visit *visit, void *arg)
 {
-    static const struct figure down = {"hedge_disk_down", "hedge_disk_down", FIGURE_GAUGE,
-                                       "1 while the disk is late, so that the second tier is asked first."};
+    static const struct figure down = {
+        "hedge_disk_down", "hedge_disk_down", FIGURE_GAUGE,
+        "1 while the disk is late, or can't be read, so that the second tier is asked first."};
     static const struct figure wanted = {"second_tier_wanted", "second_tier_wanted", FIGURE_GAUGE,
                                          "1 on a primary where a second tier is configured (replica_hedge)."};
     static const struct figure well = {"second_tier_up", "second_tier_up", FIGURE_GAUGE,
@@ -131,5 +144,5 @@ void hedge_figures_each(struct hedge *h, const struct dedup *dedup, figure_visit
     struct tier *tier = dedup->tier;
     visit(arg, &wanted, tier != NULL && role_is_primary(dedup->role));
     visit(arg, &well, tier != NULL && tier->ops->is_well(tier, why, sizeof why));
-    visit(arg, &down, hedge_disk_is_down(h));
+    visit(arg, &down, hedge_disk_is_down(h, clock_stopwatch_us()));
 }

@@ -6,8 +6,9 @@
  *     Barroso, 2013.)
  *   - Not more than one in HEDGE_BUDGET of all questions is, so that a tier is not drowned by what a disk that is a
  *     little slow sends there. That does not hold for one whom the disk refuses, and not while the disk is down.
- *   - The disk is down once HEDGE_LATE_MAX questions in a row were answered late: then the tier is asked first, and the
- *     disk once a second, on trial, until it answers such a one in time.
+ *   - The disk is down once HEDGE_LATE_MAX questions in a row were answered late, or by an error of the disk: then the
+ *     tier is asked first, and the disk once a second, on trial, until it answers such a one in time. After a minute
+ *     without any that shows that it is still down, that is forgotten: memory may answer all there are.
  *
  * Pure but for the lock: the caller passes the time, in us of the stopwatch.
  */
@@ -27,6 +28,7 @@ enum {
     HEDGE_BURST = 64, /* questions that the budget allows at once, if it wasn't used before */
     HEDGE_LATE_MAX = 5,
     HEDGE_TRIAL_US = 1000 * 1000,
+    HEDGE_LAPSE_US = 60 * 1000 * 1000,
     HEDGE_AGAIN_US = 100 * 1000, /* between two tries of a question that the disk still has */
     HEDGE_TIMES = 128,           /* answers that the measurement goes by */
 };
@@ -41,6 +43,7 @@ struct hedge {
     unsigned late;      /* in a row */
     bool down;
     int64_t trial_us; /* the next one */
+    int64_t late_us;  /* when it was late last */
 };
 
 void hedge_init(struct hedge *h);
@@ -63,7 +66,7 @@ void hedge_disk_late(struct hedge *h, int64_t now_us);
 /* The disk has answered after so long, where it had `after`. told: the tier was first, which was said then. */
 void hedge_disk_answered(struct hedge *h, int64_t now_us, int64_t took_us, int64_t after_us, bool told);
 
-bool hedge_disk_is_down(struct hedge *h);
+bool hedge_disk_is_down(struct hedge *h, int64_t now_us);
 
 /* Gauges, for INFO, the metrics and the page: what the meter doesn't count. A replica that has one configured
  * wants none until it is promoted. */

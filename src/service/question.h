@@ -10,7 +10,7 @@ struct question_hedge {
     bool may;     /* it is one that a second tier can answer */
     bool asked;   /* the tier has it */
     bool disk;    /* the disk has it: the store, or an offload thread */
-    bool refused; /* the disk has answered, with an error that the tier may know better than */
+    bool refused; /* the disk has answered, with an error, or without what is damaged: the tier may know better */
     bool won;     /* the tier's answer is the question's */
     int64_t began_us, after_us;
     struct question *next, *prev; /* of the loop's that wait to be put to the tier; prev of the first is the last;
@@ -41,6 +41,9 @@ void question_hedge_init(struct question *q, uint8_t *bits, uint8_t *tier_bits);
 
 /* Where the disk is to be asked. False: the tier has it, and the disk is not to be asked. */
 bool question_hedge_begin(struct service_loop *l, struct question *q);
+
+/* Whether an answer of the disk's, with that code, is one that the tier may have better. */
+bool question_hedge_wants(int code, const struct query *answer);
 
 /* The disk has answered, as q->code says. False: the tier is at it, and its answer is to be waited for. */
 bool question_hedge_answered(struct service_loop *l, struct question *q);

@@ -266,6 +266,9 @@ def test_a_broken_disk(fronted, disk):  # noqa: F811
     for user, (items, left) in played().items():
         assert unseen(server, user, *items) == list(left)
     assert won(server) >= 5
+    assert "can't be read" in health(server)["degraded"]
+    with pytest.raises(RespError, match="(?i)history.db.*i/o error"):
+        say(server, "HISTORY", "u0")
     disk.freeze("!staging.db-wal")
     with pytest.raises(RespError, match="(?i)i/o|disk"):
         say(server, "PLAYED", "u0", "never")

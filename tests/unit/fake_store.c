@@ -19,7 +19,7 @@ enum { USERS_MAX = 64, WAITING_MAX = 256, FAULT_NAME = 64 };
 /* What is wrong with a user. */
 struct fault {
     char name[FAULT_NAME];
-    bool damaged, unreadable, large, cold;
+    bool damaged, left_out, unreadable, large, cold;
 };
 
 struct fake {
@@ -240,7 +240,15 @@ static int load_now(struct store_reader *r, struct store_load *load)
 {
     load->err = (struct err){0};
     int code = fault_of(r, load->user, false, &load->err);
-    return code < 0 ? code : r->fake->inner->ops->load(r->inner, load);
+    code = code < 0 ? code : r->fake->inner->ops->load(r->inner, load);
+    pthread_mutex_lock(&r->fake->lock);
+    const struct fault *fault = find_fault(r->fake, load->user);
+    if (code == 0 && fault != NULL && fault->left_out) {
+        load->view.n_months = 0;
+        load->view.damaged_months = 1;
+    }
+    pthread_mutex_unlock(&r->fake->lock);
+    return code;
 }
 
 static int fake_load(struct store_reader *r, struct store_load *load)
@@ -590,6 +598,14 @@ void fake_store_damage(struct store *s, const char *user)
     struct fake *f = fake_of(s);
     pthread_mutex_lock(&f->lock);
     make_fault(f, user)->damaged = true;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_leave_out(struct store *s, const char *user)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    make_fault(f, user)->left_out = true;
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -25,6 +25,9 @@ void fake_store_fail(struct store *s, int code, const char *text);
 /* Loads of this user fail: a damaged month. */
 void fake_store_damage(struct store *s, const char *user);
 
+/* Loads of this user lack all months, as damaged ones (on_damage = answer). */
+void fake_store_leave_out(struct store *s, const char *user);
+
 /* Loads of this user fail: the disk. */
 void fake_store_unreadable(struct store *s, const char *user);
 

@@ -190,6 +190,43 @@ static void test_a_disk_that_refuses(void **state)
     }
 }
 
+/* What is answered without a damaged month is asked about elsewhere, too; else it stays the answer. */
+static void test_a_disk_that_leaves_out(void **state)
+{
+    (void)state;
+    for (int cold = 0; cold < 2; cold++) {
+        struct fixture f;
+        set_up(&f);
+        fake_store_leave_out(f.store, "u");
+        int fd = client_open(&f);
+        if (cold) {
+            fake_store_freeze(f.store, "u");
+        }
+        client_say(fd, QUESTION);
+        fake_tier_wait(tier, 1);
+        if (cold) {
+            fake_store_thaw(f.store);
+        }
+        say_p(5);
+        client_expect(fd, UNSEEN_X);
+        client_say(fd, QUESTION);
+        fake_tier_wait(tier, 1);
+        fake_tier_answer(tier, TIER_FAILED, 0, NULL, 0);
+        client_expect(fd, "*2\r\n$1\r\np\r\n$1\r\nx\r\n");
+        f.cfg.question_timeout_ms = 30;
+        client_say(fd, QUESTION);
+        fake_tier_wait(tier, 1);
+        client_expect(fd, "*2\r\n$1\r\np\r\n$1\r\nx\r\n"); /* in time */
+        fake_tier_take(tier, false);
+        client_say(fd, QUESTION);
+        client_expect(fd, "*2\r\n$1\r\np\r\n$1\r\nx\r\n");
+        client_say(fd, "WHY u p\r\n");
+        client_expect(fd, "*0\r\n");
+        close(fd);
+        tear_down(&f);
+    }
+}
+
 static void test_kinds_that_are_not_hedged(void **state)
 {
     (void)state;
@@ -452,9 +489,9 @@ static void test_down(void **state)
         hedge_disk_answered(&h, 10, 2000, 1000, false);
         hedge_disk_answered(&h, 10, 2000, 1000, true); /* counted already */
     }
-    assert_false(hedge_disk_is_down(&h));
+    assert_false(hedge_disk_is_down(&h, 10));
     hedge_disk_late(&h, 10);
-    assert_true(hedge_disk_is_down(&h));
+    assert_true(hedge_disk_is_down(&h, 10));
     hedge_begin(&h, 11, 0, &plan);
     assert_true(plan.first && !plan.disk);
     hedge_begin(&h, 10 + HEDGE_TRIAL_US, 0, &plan);
@@ -462,11 +499,33 @@ static void test_down(void **state)
     hedge_begin(&h, 10 + HEDGE_TRIAL_US, 0, &plan);
     assert_true(plan.first && !plan.disk);
     hedge_disk_answered(&h, 0, 2000, 1000, true);
-    assert_true(hedge_disk_is_down(&h));
+    assert_true(hedge_disk_is_down(&h, 10));
     hedge_disk_answered(&h, 0, 100, 1000, true);
-    assert_false(hedge_disk_is_down(&h));
+    assert_false(hedge_disk_is_down(&h, 10));
     hedge_begin(&h, 0, 0, &plan);
     assert_true(!plan.first && plan.disk);
+    hedge_free(&h);
+}
+
+/* When nothing has needed the disk for a while, nobody knows; but one late answer more will do. */
+static void test_lapse(void **state)
+{
+    (void)state;
+    struct hedge h;
+    struct hedge_plan plan;
+    hedge_init(&h);
+    for (int i = 0; i < HEDGE_LATE_MAX; i++) {
+        hedge_disk_late(&h, 10);
+    }
+    hedge_disk_late(&h, 20);
+    assert_true(hedge_disk_is_down(&h, HEDGE_LAPSE_US + 19));
+    hedge_begin(&h, HEDGE_LAPSE_US + 19, 0, &plan);
+    assert_true(plan.first);
+    hedge_begin(&h, HEDGE_LAPSE_US + 20, 0, &plan);
+    assert_true(!plan.first && plan.disk);
+    assert_false(hedge_disk_is_down(&h, HEDGE_LAPSE_US + 20));
+    hedge_disk_late(&h, HEDGE_LAPSE_US + 21);
+    assert_true(hedge_disk_is_down(&h, HEDGE_LAPSE_US + 21));
     hedge_free(&h);
 }
 
@@ -477,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_the_disk_first),
         cmocka_unit_test(test_an_answer_that_does_not_count),
         cmocka_unit_test(test_a_disk_that_refuses),
+        cmocka_unit_test(test_a_disk_that_leaves_out),
         cmocka_unit_test(test_kinds_that_are_not_hedged),
         cmocka_unit_test(test_deliver),
         cmocka_unit_test(test_memory),
@@ -487,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_after),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_down),
+        cmocka_unit_test(test_lapse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

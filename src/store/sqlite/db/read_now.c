@@ -45,12 +45,22 @@ static ssize_t miss(void)
     return -1;
 }
 
+/* The errors are those that SQLite makes SQLITE_CORRUPT of: SQLITE_IOERR_CORRUPTFS in its os_unix.c. */
+static ssize_t told(struct read_now *r, ssize_t got)
+{
+    r->failed = r->failed || (got < 0 && (errno == EIO || errno == ENXIO || errno == ERANGE));
+    return got;
+}
+
 /* Less than was asked for is either the end of the file or of what is in memory. Which of both, the disk may say. */
 static ssize_t read_at(int fd, void *to, size_t n, off_t at)
 {
     struct read_now *r = current;
-    if (r == NULL || r->unsupported) {
+    if (r == NULL) {
         return pread(fd, to, n, at);
+    }
+    if (r->unsupported) {
+        return told(r, pread(fd, to, n, at));
     }
     if (r->look_first && !is_cached(fd, at, n)) {
         return miss();
@@ -62,12 +72,12 @@ static ssize_t read_at(int fd, void *to, size_t n, off_t at)
     }
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)) {
         r->unsupported = true;
-        return pread(fd, to, n, at);
+        return told(r, pread(fd, to, n, at));
     }
     if (got < 0 && errno != EAGAIN) {
-        return got;
+        return told(r, got);
     }
-    return r->may_wait ? pread(fd, to, n, at) : miss();
+    return r->may_wait ? told(r, pread(fd, to, n, at)) : miss();
 }
 
 void read_now_install(void)
@@ -84,7 +94,7 @@ void read_now_install(void)
 
 void read_now_begin(struct read_now *r)
 {
-    r->missed = false;
+    r->missed = r->failed = false;
     current = r;
 }
 

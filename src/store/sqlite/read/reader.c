@@ -117,14 +117,14 @@ static int too_large(struct err *err)
 static int begin(struct store_reader *r, struct err *err)
 {
     r->window_kept = r->window_kept && !r->db.lost;
+    r->now.may_wait = !r->leaves_cold;
     if (r->leaves_cold) {
         /* While somebody waits for the disk, it may be a frozen one, whose queue would fill up. */
-        r->now.may_wait = false;
         r->now.look_first = atomic_load_explicit(&r->store->waiting_readers, memory_order_relaxed) > 0;
-        read_now_begin(&r->now);
     } else {
         atomic_fetch_add_explicit(&r->store->waiting_readers, 1, memory_order_relaxed);
     }
+    read_now_begin(&r->now);
     return db_begin_read(&r->db, err);
 }
 
@@ -132,15 +132,21 @@ static int begin(struct store_reader *r, struct err *err)
 static int end(struct store_reader *r, int began, int result, struct err *err)
 {
     result = began < 0 ? began : db_end_read(&r->db, result, err);
+    read_now_end();
     if (!r->leaves_cold) {
         atomic_fetch_sub_explicit(&r->store->waiting_readers, 1, memory_order_relaxed);
         if (r->db.handle != NULL) {
             sqlite3_db_release_memory(r->db.handle); /* such readers are many, and beside a disk a cache saves little */
         }
-        return result;
     }
-    read_now_end();
-    return r->now.missed ? err_set(err, ERR_COLD, "%s is not in memory as far as is needed", r->db.path) : result;
+    if (r->now.missed) {
+        return err_set(err, ERR_COLD, "%s is not in memory as far as is needed", r->db.path);
+    }
+    if (result == ERR_CORRUPT && r->now.failed) {
+        const struct err damage = err != NULL ? *err : (struct err){0};
+        return err_set(err, ERR_IO, "the disk can't be read: %s", damage.text);
+    }
+    return result;
 }
 
 int reader_staged(struct store_reader *r, int64_t key, struct slice user, int first_month, struct err *err)
