@@ -166,13 +166,13 @@ static void add_event(struct model *m, enum store_kind kind, struct slice item, 
     m->n_events++;
 }
 
-static struct model make_model(uint64_t *random)
+/* In place: its snapshot points into it. */
+static void make_model(struct model *m, uint64_t *random)
 {
     struct slice user = slice_str("somebody");
-    struct model m = {.snapshot = {.key = hash_user_key(SEED, user), .user = user}};
-    fill_months(&m, random);
-    fill_lists(&m, random);
-    return m;
+    *m = (struct model){.snapshot = {.key = hash_user_key(SEED, user), .user = user}};
+    fill_months(m, random);
+    fill_lists(m, random);
 }
 
 static void add_events(struct model *m, uint64_t *random)
@@ -303,7 +303,8 @@ static void test_round_trips(void **state)
     (void)state;
     uint64_t random = 1;
     for (int course = 0; course < COURSES; course++) {
-        struct model m = make_model(&random);
+        struct model m;
+        make_model(&m, &random);
         add_events(&m, &random);
         struct reply state_of = stored(&m, &random), events = array(m.events, 2 * m.n_events);
         struct front_user u = read_well(&state_of, &events);
@@ -335,7 +336,8 @@ static void test_snapshots(void **state)
     (void)state;
     uint64_t random = 2;
     for (int course = 0; course < COURSES; course++) {
-        struct model m = make_model(&random);
+        struct model m;
+        make_model(&m, &random);
         if (course % 2 == 1) {
             add_events(&m, &random);
         }
@@ -738,9 +740,10 @@ static void test_corrupt_blobs(void **state)
 {
     (void)state;
     uint64_t random = 3;
-    struct model m = make_model(&random);
+    struct model m;
+    make_model(&m, &random);
     while (m.snapshot.n_months == 0 || m.n_deliveries == 0) {
-        m = make_model(&random);
+        make_model(&m, &random);
     }
     for (int what = 0; what < 2; what++) {
         struct slice blob = what == 0 ? m.months[0].blob : m.snapshot.deliveries;
@@ -829,9 +832,10 @@ static void test_no_memory(void **state)
 {
     (void)state;
     uint64_t random = 5;
-    struct model m = make_model(&random);
+    struct model m;
+    make_model(&m, &random);
     while (m.snapshot.n_months == 0 || m.n_deliveries == 0 || m.snapshot.n_plays == 0) {
-        m = make_model(&random);
+        make_model(&m, &random);
     }
     add_event(&m, STORE_PLAY, slice_str("a"), MONTH);
     add_event(&m, STORE_DELIVERY, slice_str("b"), MONTH);
