@@ -17,7 +17,7 @@ from partition import CUT, NO_REPLIES, NO_REQUESTS, OPEN, SILENT
 from resp import RespError
 from test_cold import disk  # noqa: F401
 from test_reload import reload
-from test_repair import spoil
+from test_repair import key_of, months_table, spoil
 from test_tls import Certificates
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="there is no redis-server")
@@ -883,6 +883,47 @@ def test_one_that_is_corrupt_holds_up_nobody(fronted, disk, redis, what):  # noq
     reconcile(server)
     assert reconcile(server, 5) == 0 and front(server)["rebuilds"] == before["rebuilds"]
     by_front(server, disk, {"u1": (("a", "a1", "b", "x"), ("a", "x")), "u2": (("a", "b", "x"), ("x",))})
+
+
+@pytest.mark.parametrize("on_damage", ["error", "answer"])
+def test_a_user_whose_merge_fails(fronted, disk, redis, on_damage):  # noqa: F811
+    """One slot can't be merged for one user, the next one is merged for all: nobody's plays are lost there on the way."""
+    server = fronted(on_damage=on_damage, question_timeout="300ms")
+    play_some(server)
+    say(server, "DELIVERED", "u0", "d")
+    say(server, "RING", "FLUSH")
+    rebuild(server)  # so all of it is in their states
+    assert server.stop() == 0
+    key = key_of(server, "u0")
+    spoil(server, f"UPDATE {months_table(server)} SET filter = x'20ffffffff' WHERE user_key = ?", key)
+    server.start()
+    wait_in_step(server)
+    for item in ("b", "c"):
+        play_some(server, item=item)
+        say(server, "RING", "FLUSH")
+        wait_in_step(server)
+        assert reconcile(server) == 0  # what can't be read here is no measure
+    assert server.sqlite("history.db", "SELECT count(*) FROM quarantine") == "1"
+    all_of = {f"u{i}": (("a", f"a{i}", "b", f"b{i}", "c", f"c{i}", "x"), ("x",)) for i in range(5)}
+    for user, (items, left) in all_of.items():  # the disk lacks what the front has
+        assert unseen(server, user, *items) == list(left)
+    by_front(server, disk, all_of)
+    say(server, "PLAYED", "u0", *[f"e{i}" for i in range(200)])  # more than stays beside a state
+    wait_in_step(server)
+    by_front(server, disk, {**all_of, "u0": (("a", "d", "e0", "e199", "x"), ("x",))})
+    rebuild(server)  # now it is lost
+    with frozen(server, disk), pytest.raises(RespError):
+        unseen(server, "u0", "a", "x")
+    if on_damage == "answer":
+        assert unseen(server, "u0", "a", "b", "c", "x") == ["a", "x"]
+    else:
+        with pytest.raises(RespError, match="u0.*can't be read.*; and the second tier"):
+            unseen(server, "u0", "a", "x")
+    assert say(server, "FORGET", "u0") == 1
+    play_some(server, users=1, item="n")
+    wait_in_step(server)
+    by_front(server, disk, {**all_of, "u0": (("a", "n", "n0"), ("a",))})
+    assert reconcile(server, 5) == 0
 
 
 def test_strangers_keys(fronted, redis):
