@@ -178,7 +178,12 @@ static void import(struct store *s, struct store_import *import)
         err_set(&import->call.err, ERR_BUSY, "busy");
     }
     for (size_t i = 0; i < import->n && import->call.err.code == 0; i++) {
-        fake.imported[atoi(import->snapshots[i].data + 1)]++;
+        struct slice user = import->snapshots[i];
+        size_t number = 0;
+        for (size_t j = 1; j < user.len; j++) {
+            number = 10 * number + (size_t)(user.data[j] - '0');
+        }
+        fake.imported[number]++;
         import->verdicts[i] = IMPORT_DONE;
     }
     import->call.done(&import->call);

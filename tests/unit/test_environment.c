@@ -23,6 +23,14 @@ static void environment(const char *first, const char *second)
     environ = variables;
 }
 
+/* What a test's variables point to ends with it. */
+static int teardown(void **state)
+{
+    (void)state;
+    environment(NULL, NULL);
+    return 0;
+}
+
 static void collect(void *arg, const char *problem)
 {
     struct buf *all = arg;
@@ -142,10 +150,10 @@ static void test_strangers_are_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_option_has_one),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_strangers_are_left_alone),
+        cmocka_unit_test_teardown(test_every_option_has_one, teardown),
+        cmocka_unit_test_teardown(test_values, teardown),
+        cmocka_unit_test_teardown(test_problems, teardown),
+        cmocka_unit_test_teardown(test_strangers_are_left_alone, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
