@@ -84,6 +84,7 @@ def test_packages_are_not_built_without(kind, library):
     assert f"--with-{library}=yes" in configure_lines()[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (REPO / "configure").exists(), reason="configure was not made in the source folder")
 @pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2", "rdkafka"])
 @pytest.mark.parametrize("asked, code", [("yes", 1), ("no", 0)])

@@ -57,6 +57,7 @@ def test_a_build_folder_of_the_caller(script, folder):
     assert f"{folder / 'mine'} is no build folder" in said([REPO / script, "mine"], folder, code=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (REPO / "configure").exists(), reason="configure was not made in the source folder")
 def test_a_benchmark_names_the_library_that_is_missing(folder):
     subprocess.run([REPO / "configure", "-q", "ac_cv_header_roaring_roaring_h=no"], cwd=folder, check=True)
