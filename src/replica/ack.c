@@ -24,6 +24,7 @@ struct ack {
     bool has_thread;
     struct heartbeat heartbeat;
     _Atomic uint64_t newest; /* write that is durable here */
+    atomic_bool leave;       /* to answer alone; changed with the mutex alone */
 
     pthread_mutex_t mutex; /* guards: */
     pthread_cond_t wake;
@@ -33,7 +34,6 @@ struct ack {
     struct reached nodes[NODES_MAX];
     size_t n_nodes;
     bool in_step;
-    bool leave;       /* to answer alone */
     int64_t since_ms; /* wall time: of in_step */
     int64_t prove_ms; /* monotonic: since then a replica has kept up; -1: none does */
     uint64_t owed;    /* the next that a replica must reach ... */
@@ -144,14 +144,14 @@ void ack_wait(struct ack *a, struct ack_wait *wait)
     while (wait->seq > newest && !atomic_compare_exchange_weak(&a->newest, &newest, wait->seq)) {
     }
     enum config_ack mode = mode_of(a);
-    if (mode == ACK_LOCAL) {
+    if (mode == ACK_LOCAL && atomic_load(&a->leave)) {
         wait->done(wait);
         return;
     }
     wait->began_ms = clock_mono_ms();
     pthread_mutex_lock(&a->mutex);
     bool reached = wait->seq <= furthest(a);
-    bool alone = !reached && mode == ACK_REPLICA && !a->in_step && a->leave;
+    bool alone = !reached && (mode == ACK_LOCAL || (mode == ACK_REPLICA && !a->in_step)) && a->leave;
     bool waits = !reached && !alone && !a->stop;
     if (!reached && !alone && a->stop && (mode == ACK_REPLICA_STRICT || !a->leave)) {
         set_stopping(wait);
@@ -245,16 +245,16 @@ static void set_in_step(struct ack *a, bool in_step)
     a->since_ms = clock_wall_ms();
 }
 
-/* The oldest write has waited too long. Called with the lock, which is let go meanwhile. */
+/* The oldest write has waited too long, or is to wait for nobody. Called with the lock, which is let go meanwhile. */
 static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
 {
-    bool fell = a->in_step, leave = false;
+    bool fell = a->in_step && mode != ACK_LOCAL, leave = false;
     a->fell_out += fell;
-    if (fell) {
+    if (a->in_step) {
         set_in_step(a, false);
     }
     a->prove_ms = -1;
-    if (mode == ACK_REPLICA && !(leave = a->leave && a->may_go_alone == NULL)) {
+    if (mode != ACK_REPLICA_STRICT && !(leave = a->leave && a->may_go_alone == NULL)) {
         pthread_mutex_unlock(&a->mutex);
         heartbeat_excuse(&a->heartbeat);
         leave = a->may_go_alone == NULL || a->may_go_alone(a->arg);
@@ -270,7 +270,10 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
         a->alone += leave;
         a->refused += !leave;
         if (!leave) {
-            err_set(wait->err, ERR_ALONE, "durable here, but no replica has acknowledged it within %" PRId64 " ms",
+            err_set(wait->err, ERR_ALONE,
+                    mode == ACK_LOCAL ? "durable here, but it could not be recorded within %" PRId64
+                                        " ms that this node answers alone"
+                                      : "durable here, but no replica has acknowledged it within %" PRId64 " ms",
                     timeout_ms);
         }
     }
@@ -290,12 +293,8 @@ static void look(struct ack *a)
     const struct config *live = config_now(a->cfg);
     enum config_ack mode = (enum config_ack)live->replica_ack;
     int64_t now = clock_mono_ms(), timeout_ms = live->replica_ack_timeout_ms;
-    if (mode == ACK_LOCAL && a->first != NULL) { /* it was changed meanwhile */
-        struct ack_wait *list = take_all(a);
-        pthread_mutex_unlock(&a->mutex);
-        answer(list);
-        pthread_mutex_lock(&a->mutex);
-    } else if (a->first != NULL && now - a->first->began_ms >= timeout_ms) {
+    bool local = mode == ACK_LOCAL; /* it was changed meanwhile, or there was no leave yet */
+    if (a->first != NULL && (local || now - a->first->began_ms >= timeout_ms)) {
         give_up(a, mode, timeout_ms);
     }
     if (a->owed_ms != 0 && now - a->owed_ms >= timeout_ms) {
@@ -304,9 +303,14 @@ static void look(struct ack *a)
     }
     pay(a, now);
     bool proven = a->prove_ms >= 0 && now - a->prove_ms >= ACK_PROVE_MS && furthest(a) >= atomic_load(&a->newest);
+    bool had_leave = a->leave;
+    if (!a->in_step && proven && mode != ACK_LOCAL) {
+        a->leave = a->may_go_alone == NULL; /* first: whoever has read it before has said how far it is */
+        proven = furthest(a) >= atomic_load(&a->newest);
+        a->leave = proven ? a->leave : had_leave;
+    }
     if (!a->in_step && proven && mode != ACK_LOCAL) {
         set_in_step(a, true);
-        a->leave = a->may_go_alone == NULL;
         pthread_mutex_unlock(&a->mutex);
         log_info("in step: a replica keeps up with every write", "");
         if (a->in_step_again != NULL) {
@@ -322,7 +326,7 @@ static int64_t rest_us(const struct ack *a)
     if (clock_is_test()) {
         return LOOK_TEST_MS * 1000;
     }
-    int64_t most = mode_of(a) == ACK_LOCAL ? HEARTBEAT_EVERY_MS : LOOK_MS;
+    int64_t most = mode_of(a) == ACK_LOCAL && a->first == NULL ? HEARTBEAT_EVERY_MS : LOOK_MS;
     if (a->first != NULL) {
         int64_t left = a->first->began_ms + config_now(a->cfg)->replica_ack_timeout_ms - clock_mono_ms();
         most = left < 1 ? 1 : left < most ? left : most;

@@ -1,12 +1,12 @@
-/* Whom a write waits for: with ack = replica, until a replica has it durable, too.
+/* Whom a write waits for: with ack = replica, until a replica has it durable, too; with ack = local, nobody.
  *
  * In step, a write that is durable here waits until some replica's durable cursor has reached it, for ack_timeout at
  * most. Then, with ack = replica, the primary falls out of step, loudly, and answers by itself, at once, from then on.
  * It comes into step again when for ACK_PROVE_MS a replica has reached each write within ack_timeout, and has reached
  * all of them. With replica-strict each write waits, and gets ERR_ALONE after ack_timeout. A start is out of step.
  *
- * Before the first answer of its own it asks a gatekeeper, if there is one (failover by Consul): that records elsewhere
- * that the two are out of step; as long as it can't, writes get ERR_ALONE.
+ * Before the first answer of its own, with ack = local too, it asks a gatekeeper, if there is one (failover by Consul):
+ * that records elsewhere that the two are out of step; as long as it can't, writes get ERR_ALONE.
  *
  * Memory: what waits is the caller's. Any thread.
  */

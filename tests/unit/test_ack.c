@@ -19,7 +19,7 @@
 enum { WAITS = 8, TIMEOUT_MS = 50, PATIENCE_S = 60 };
 
 struct fixture {
-    struct config cfg;
+    struct config cfg, changed;
     struct ack *ack;
     struct ack_wait waits[WAITS];
     struct err errs[WAITS];
@@ -222,6 +222,62 @@ static void not_alone_without_leave(void **state)
     assert_int_equal(f->again, 1);
 }
 
+/* Whoever waits for nobody answers alone, and needs leave for that as well: what was recorded before may say in step.
+ */
+static void local_needs_leave_too(void **state)
+{
+    struct fixture *f = *state;
+    ack_set_gatekeeper(f->ack, may_go_alone, in_step_again, f);
+    put(f, 0);
+    assert_int_equal(f->done, 0);
+    time_t end = time(NULL) + PATIENCE_S;
+    while (atomic_load(&f->asked) < 2) { /* again and again, without a timeout */
+        assert_true(time(NULL) < end);
+    }
+    assert_int_equal(f->done, 0);
+    clock_test_advance(TIMEOUT_MS);
+    until_done(f, 1);
+    assert_int_equal(f->errs[0].code, ERR_ALONE);
+    put(f, 1);
+    atomic_store(&f->leave, true);
+    until_done(f, 2);
+    assert_int_equal(f->errs[1].code, 0);
+    put(f, 2);
+    assert_int_equal(f->done, 3);
+    assert_int_equal(look(f).fell_out, 0);
+}
+
+/* The mode is changed while the two are in step. */
+static void changed_to_local(void **state)
+{
+    struct fixture *f = *state;
+    ack_set_gatekeeper(f->ack, may_go_alone, in_step_again, f);
+    come_into_step(f);
+    f->changed = f->cfg;
+    f->changed.replica_ack = ACK_LOCAL;
+    atomic_store(&f->cfg.changed, &f->changed);
+    put(f, 0);
+    assert_int_equal(f->done, 0);
+    atomic_store(&f->leave, true);
+    until_done(f, 1);
+    assert_int_equal(f->errs[0].code, 0);
+    assert_true(atomic_load(&f->asked) > 0);
+    put(f, 1);
+    assert_int_equal(f->done, 2);
+    atomic_store(&f->cfg.changed, NULL); /* and back: it must come into step once more */
+    assert_false(look(f).in_step);
+    int again = atomic_load(&f->again);
+    ack_reached(f->ack, 7, 2);
+    until_in_step(f);
+    time_t end = time(NULL) + PATIENCE_S;
+    while (atomic_load(&f->again) == again) {
+        assert_true(time(NULL) < end);
+    }
+    atomic_store(&f->leave, false);
+    put(f, 2);
+    assert_int_equal(f->done, 2);
+}
+
 static void a_stop_ends_all(void **state)
 {
     struct fixture *f = *state;
@@ -250,6 +306,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(alone_and_in_step_again, setup, teardown),
         cmocka_unit_test_setup_teardown(strict_refuses, setup_strict, teardown),
         cmocka_unit_test_setup_teardown(not_alone_without_leave, setup, teardown),
+        cmocka_unit_test_setup_teardown(local_needs_leave_too, setup_local, teardown),
+        cmocka_unit_test_setup_teardown(changed_to_local, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stop_ends_all, setup_strict, teardown),
         cmocka_unit_test_setup_teardown(local_waits_for_nobody, setup_local, teardown),
     };
