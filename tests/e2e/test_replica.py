@@ -12,6 +12,7 @@ import pytest
 from conftest import PATIENCE, http_url, run
 from partition import CUT, OPEN, Wire
 from resp import Closed, RespError
+from test_cold import disk  # noqa: F401
 
 
 def fields(reply):
@@ -224,6 +225,38 @@ def test_handed_over_under_load(pair):
     with pytest.raises(RespError, match=f"READONLY .*:{replica.port} has taken over"):
         say(primary, "PLAYED", "u", "x")
     assert say(replica, "PLAYED", "u", "x") == 1
+
+
+def test_what_is_being_loaded_is_handed_over(disk, pair, make_server, folder):  # noqa: F811
+    """A LOAD that was taken before the hand-over, and is answered after it, is there, too."""
+    seed, export, answers = "00112233445566ff", folder / "users", {}
+    source = make_server(hash_seed=seed)
+    for i in range(20):
+        say(source, "PLAYED", f"moved{i}", "a")
+    assert source.stop() == 0
+    run("export", export, "--data", source.data)
+    primary, replica, _ = pair(hash_seed=seed)
+    primary.restart()  # its historian has read nothing yet
+    level(primary, replica)
+
+    def start(name, *words):
+        thread = threading.Thread(target=lambda: answers.update({name: run(*words, check=False)}))
+        thread.start()
+        return thread
+
+    disk.freeze(str(primary.data / "history.db"))
+    threads = [start("load", "load", export, "--to", f"127.0.0.1:{primary.port}")]
+    until(lambda: b"cmd=load" in say(primary, "CLIENT", "LIST"), primary.log)
+    threads.append(start("promote", "promote", "--to", f"127.0.0.1:{replica.port}", "--json"))
+    until(lambda: status(primary)["role"] == b"fenced", primary.log)
+    assert status(replica)["role"] == b"replica"
+    disk.thaw()
+    for thread in threads:
+        thread.join()
+    assert [answers[name].returncode for name in ("load", "promote")] == [0, 0], answers
+    assert json.loads(answers["promote"].stdout)["lossless"] in (1, True)
+    for i in range(20):
+        assert say(replica, "SEEN", f"moved{i}", "a", "x") == [1, 0]
 
 
 def test_the_old_primary_comes_back(pair):
