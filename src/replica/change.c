@@ -246,7 +246,9 @@ static int take_over(struct changer *c, struct change *ch, uint64_t term, struct
                        " of %" PRIu64 "%s; promote with FORCE without that",
                        why.text, f->applied, f->last, f->age_ms < 0 ? ", and was never level" : "");
     }
-    if (!ch->lossless) {
+    if (!ch->lossless && f->age_ms < 0) {
+        snprintf(ch->how, sizeof ch->how, "the old primary doesn't answer, and was not heard of since the start here");
+    } else if (!ch->lossless) {
         snprintf(ch->how, sizeof ch->how, "the old primary doesn't answer; this state is %" PRId64 " ms old",
                  f->age_ms);
     }
@@ -355,28 +357,6 @@ int change_promote_folder(struct store *store, struct store_node *now, char was[
 
 /* --- stepping down --- */
 
-/* Users who are being imported are in the feed once they are joined, which may be long after they were taken: behind
- * an import of nobody, all of them are. */
-static int settle_imports(struct store *store, struct err *err)
-{
-    struct change_wait w = CHANGE_WAIT_INIT;
-    struct store_import nobody = {.call = {.done = on_call, .owner = &w}};
-    store->ops->import(store, &nobody);
-    change_wait(&w);
-    return nobody.call.err.code < 0 ? (*err = nobody.call.err).code : 0;
-}
-
-/* In the store's order behind all that was taken before: once it is durable, so is that. */
-static int look_last(struct replica *r, struct change *ch, struct err *err)
-{
-    struct store_position position = {slice_str("stepdown"), (int64_t)ch->term};
-    struct store_batch batch = {.positions = &position, .n_positions = 1};
-    int rc = settle_imports(r->store, err);
-    rc = rc < 0 ? rc : change_record(r->store, &batch, err);
-    ch->last = r->store->feed->last(r->store);
-    return rc;
-}
-
 static int meet(struct replica *r, struct change *ch, struct err *err)
 {
     int rc = role_meet(r->dedup->role, ch->term, ch->node, ch->address, err);
@@ -392,7 +372,7 @@ static void carry_out(struct changer *c, struct change *ch)
         meet(c->r, ch, &ch->err);
         break;
     case CHANGE_LAST:
-        look_last(c->r, ch, &ch->err);
+        change_look_last(c->r, ch, &ch->err);
         break;
     case CHANGE_PROMOTE:
         promote(c, ch, &ch->err);

@@ -1,4 +1,5 @@
-/* The parts of change.h: the thread (change.c), and what an old primary brings back (merge.c). */
+/* The parts of change.h: the thread (change.c), what an old primary does last (step_down.c), and what it brings back
+ * (merge.c). */
 #ifndef UNSEEN_REPLICA_CHANGE_IMPL_H
 #define UNSEEN_REPLICA_CHANGE_IMPL_H
 
@@ -22,6 +23,9 @@ void change_tell(struct change_wait *w); /* any thread */
 
 /* Blocks until it is durable. */
 int change_record(struct store *store, struct store_batch *batch, struct err *err);
+
+/* Where the feed here ends, with all that was taken before in it, durably: ch->last. Blocks. */
+int change_look_last(struct replica *r, struct change *ch, struct err *err);
 
 /* Records the events here, each once. */
 int change_merge(struct replica *r, struct change *ch, struct err *err);

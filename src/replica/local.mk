@@ -25,6 +25,7 @@ libunseen_a_SOURCES += \
 	src/replica/follower_impl.h \
 	src/replica/follower_link.c \
 	src/replica/merge.c \
+	src/replica/step_down.c \
 	src/replica/pages.c \
 	src/replica/pages.h \
 	src/replica/replica.c \

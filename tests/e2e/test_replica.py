@@ -259,6 +259,25 @@ def test_what_is_being_loaded_is_handed_over(disk, pair, make_server, folder):  
         assert say(replica, "SEEN", f"moved{i}", "a", "x") == [1, 0]
 
 
+def test_the_old_primary_comes_back_without_its_feed(pair):
+    """Its plays are sent user by user; that its forgets can't be is said, with their number."""
+    primary, replica, wire = pair(feed_max="1MiB")
+    say(primary, "PLAYED", "gone", "x")
+    level(primary, replica)
+    wire.set(CUT)
+    say(primary, "FORGET", "gone")
+    with primary.client() as link:
+        link.pipeline([("PLAYED", f"u{i}", *(f"{i}:{k}" for k in range(100))) for i in range(1000)])
+    until(lambda: b"lost" in str(say(primary, "FEED")).encode(), lambda: say(primary, "FEED"))
+    run("promote", "--to", f"127.0.0.1:{replica.port}", "--force")
+    assert primary.stop() == 0
+    wire.set(OPEN)
+    done = run("rejoin", f"127.0.0.1:{replica.port}", "--data", primary.data)
+    assert b"1 forget of this folder can't be sent" in done.stdout, done.stdout
+    assert say(replica, "SEEN", "u999", "999:99", "x") == [1, 0]
+    assert say(replica, "FORGET", "gone") == 1
+
+
 def test_the_old_primary_comes_back(pair):
     primary, replica, wire = pair()
     say(primary, "PLAYED", "both", "a")

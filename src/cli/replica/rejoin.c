@@ -30,7 +30,8 @@ static const char help[] =
     "ADDRESS is the new primary's RESP: host:port, tls://host:port or unix:/path. The server of DIR must be stopped.\n"
     "What only DIR has, recorded after the other one had heard of it last, is sent there first: nothing of it is\n"
     "thrown away, but what is older than a forget there. Then DIR follows. Running it again is harmless.\n\n"
-    "If DIR can't follow from where it is, all of its users are sent, and it has to be cloned anew: that is said.\n\n"
+    "If DIR can't follow from where it is, it has to be cloned anew: that is said. Where its feed no longer tells what\n"
+    "it alone has, all of its users are sent, but no forgets, of whose users DIR keeps no id: their number is said.\n\n"
     "Options:\n"
     "      --user NAME        the account at the primary, which needs the role admin; default: replica_user, or\n"
     "                         $UNSEEN_USER. The password is replica_password, requirepass, or $UNSEEN_PASSWORD\n\n"
@@ -61,6 +62,7 @@ struct rejoining {
     struct event_state state;
     char last_user[256];           /* that the state points to, since the bytes and the arena move */
     uint64_t sent, users, dropped; /* dropped: nothing of them is within the retention there */
+    uint64_t forgets;              /* that could not be sent */
 };
 
 static void consumer_name(const struct rejoining *r, char out[FEED_NAME_MAX])
@@ -188,6 +190,19 @@ static int send_users(struct rejoining *r, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
+/* A tombstone knows a user by the key alone, and an item by its hash. */
+static int count_forgets(struct rejoining *r, struct err *err)
+{
+    static struct tombstone page[EVENTS];
+    struct tombstone after;
+    int n = r->store->copy->tombstones(r->reader, NULL, page, EVENTS, err);
+    for (; n > 0; n = r->store->copy->tombstones(r->reader, &after, page, EVENTS, err)) {
+        r->forgets += (uint64_t)n;
+        after = page[n - 1];
+    }
+    return n;
+}
+
 /* --- the other one, and what comes of it --- */
 
 static int ask_parting(struct rejoining *r, struct err *err)
@@ -269,6 +284,12 @@ static void print_sent(const struct rejoining *r)
     if (r->dropped > 0) {
         printf("%s of the users had nothing within the retention there\n", count_text(r->dropped, text));
     }
+    if (r->forgets > 0) {
+        printf(
+            "%s forget%s of this folder can't be sent: whoever was forgotten here alone, after the other one had heard "
+            "of it last, must be forgotten there once more\n",
+            count_text(r->forgets, text), plural(r->forgets));
+    }
 }
 
 static int run(struct rejoining *r, struct err *err)
@@ -305,6 +326,7 @@ static int run(struct rejoining *r, struct err *err)
         fflush(stdout);
     }
     rc = reaches ? send_feed(r, err) : send_users(r, err);
+    rc = rc < 0 || reaches ? rc : count_forgets(r, err);
     print_sent(r);
     int follows = rc < 0 ? rc : can_follow(r, &run_id, &seq, err);
     rc = follows < 0 ? follows : become(r, follows == 1, run_id, seq, err);
@@ -312,8 +334,8 @@ static int run(struct rejoining *r, struct err *err)
         printf("%s is a replica of %s. next: set of = %s in the section [replica] of its configuration, and start it\n",
                r->cfg.data, r->address, r->address);
     } else if (rc == 0) {
-        printf("%s no longer keeps all that was recorded there since: nothing is missing there, but this folder has to "
-               "be cloned anew. next: unseen clone %s --data %s\n",
+        printf("%s no longer keeps all that was recorded there since: nothing that was played here is missing there, "
+               "but this folder has to be cloned anew. next: unseen clone %s --data %s\n",
                r->address, r->address, r->cfg.data);
     }
     return rc;
