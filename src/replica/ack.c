@@ -287,6 +287,17 @@ static void give_up(struct ack *a, enum config_ack mode, int64_t timeout_ms)
     pthread_mutex_lock(&a->mutex);
 }
 
+/* A replica must have all that was answered by then. Leave ends first: whoever has read it before has said how far it
+ * is. False: not all, and it is as it was. */
+static bool end_leave(struct ack *a)
+{
+    bool had = a->leave;
+    a->leave = a->may_go_alone == NULL;
+    bool has_all = furthest(a) >= atomic_load(&a->newest);
+    a->leave = has_all ? a->leave : had;
+    return has_all;
+}
+
 /* Called with the lock, which may be let go meanwhile. */
 static void look(struct ack *a)
 {
@@ -302,14 +313,8 @@ static void look(struct ack *a)
         a->owed_ms = 0;
     }
     pay(a, now);
-    bool proven = a->prove_ms >= 0 && now - a->prove_ms >= ACK_PROVE_MS && furthest(a) >= atomic_load(&a->newest);
-    bool had_leave = a->leave;
-    if (!a->in_step && proven && mode != ACK_LOCAL) {
-        a->leave = a->may_go_alone == NULL; /* first: whoever has read it before has said how far it is */
-        proven = furthest(a) >= atomic_load(&a->newest);
-        a->leave = proven ? a->leave : had_leave;
-    }
-    if (!a->in_step && proven && mode != ACK_LOCAL) {
+    bool proven = a->prove_ms >= 0 && now - a->prove_ms >= ACK_PROVE_MS;
+    if (!a->in_step && proven && mode != ACK_LOCAL && end_leave(a)) {
         set_in_step(a, true);
         pthread_mutex_unlock(&a->mutex);
         log_info("in step: a replica keeps up with every write", "");

@@ -166,7 +166,7 @@ int change_record(struct store *store, struct store_batch *batch, struct err *er
     return batch->err.code < 0 ? (*err = batch->err).code : 0;
 }
 
-static void on_call(struct store_call *call)
+void change_on_call(struct store_call *call)
 {
     change_tell(call->owner);
 }
@@ -197,7 +197,7 @@ static int part(struct store *store, uint64_t node, uint64_t run, uint64_t commo
     char name[FEED_NAME_MAX];
     struct change_wait w = CHANGE_WAIT_INIT;
     snprintf(name, sizeof name, FEED_REMOTE "%016" PRIx64, node);
-    struct feed_enlist enlist = {.call = {.done = on_call, .owner = &w}, .consumer = name};
+    struct feed_enlist enlist = {.call = {.done = change_on_call, .owner = &w}, .consumer = name};
     store->feed->enlist(store, &enlist);
     change_wait(&w);
     if (enlist.call.err.code < 0) {
@@ -343,7 +343,7 @@ int change_promote_folder(struct store *store, struct store_node *now, char was[
         return rc;
     }
     struct change_wait w = CHANGE_WAIT_INIT;
-    struct store_node_change change = {.call = {.done = on_call, .owner = &w}, .to = *now};
+    struct store_node_change change = {.call = {.done = change_on_call, .owner = &w}, .to = *now};
     change.to.role = NODE_PRIMARY;
     change.to.promoted = true;
     change.to.term++;

@@ -19,7 +19,8 @@ struct change_wait {
         PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false                                                     \
     }
 void change_wait(struct change_wait *w);
-void change_tell(struct change_wait *w); /* any thread */
+void change_tell(struct change_wait *w);      /* any thread */
+void change_on_call(struct store_call *call); /* done() of a call whose owner is the change_wait */
 
 /* Blocks until it is durable. */
 int change_record(struct store *store, struct store_batch *batch, struct err *err);

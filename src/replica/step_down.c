@@ -3,17 +3,12 @@
 #include "replica/replica.h"
 #include "store/feed.h"
 
-static void on_call(struct store_call *call)
-{
-    change_tell(call->owner);
-}
-
 /* Users who are being imported are in the feed once they are joined, which may be long after they were taken: behind
  * an import of nobody, all of them are. */
 static int settle_imports(struct store *store, struct err *err)
 {
     struct change_wait w = CHANGE_WAIT_INIT;
-    struct store_import nobody = {.call = {.done = on_call, .owner = &w}};
+    struct store_import nobody = {.call = {.done = change_on_call, .owner = &w}};
     store->ops->import(store, &nobody);
     change_wait(&w);
     return nobody.call.err.code < 0 ? (*err = nobody.call.err).code : 0;
