@@ -62,7 +62,7 @@ uint64_t front_feed_limit(const struct config *live)
 }
 
 /* From here on the store keeps for it what is recorded; a lost one is given up before. Waits for the store's disk, as
- * each write does. */
+ * each write does, but not where it keeps that already: a frozen disk is when the front is needed most. */
 static int enlist(struct front *f, struct err *err)
 {
     struct wait_call w = {.done = false};
@@ -79,7 +79,7 @@ static int enlist(struct front *f, struct err *err)
         rc = err->code;
         w.done = false;
     }
-    if (rc == 0) {
+    if (rc == 0 && (queue.name[0] == '\0' || queue.place == FEED_LOST)) {
         struct feed_enlist enlist = {.call = {.done = on_call, .owner = &w}, .consumer = FEED_FRONT};
         f->store->feed->enlist(f->store, &enlist);
         wait_for(f, &w);
@@ -300,7 +300,7 @@ static int begin_over(struct front *f, bool rebuild, struct err *err)
     }
     publish_epoch(f, &self, &m, anew, evicted);
     f->w.beat_us = f->w.sample_us = 0;
-    f->w.check_us = clock_stopwatch_us();
+    f->w.check_us = f->w.begun_us = clock_stopwatch_us();
     return 0;
 }
 

@@ -50,9 +50,10 @@ struct front {
 
     pthread_mutex_t mutex; /* guards: */
     pthread_cond_t wake, states_wake;
-    bool stop, more; /* something was recorded */
-    bool rebuild;    /* asked for */
-    bool reconcile;  /* the same */
+    bool stop, more;  /* something was recorded */
+    bool rebuild;     /* asked for */
+    bool begin_again; /* what stands there is not what was begun, the other thread has found */
+    bool reconcile;   /* the same */
     struct front_status status;
     uint64_t node, epoch; /* as the writer has begun; epoch 0: it has not */
     uint64_t last_epoch;  /* ever */
@@ -79,7 +80,7 @@ struct front {
         struct buf words;
         uint64_t to; /* as in meta */
         uint64_t run;
-        int64_t beat_us, check_us, sample_us;
+        int64_t beat_us, check_us, sample_us, begun_us;
         int64_t delay_ms;
     } w;
 

@@ -42,7 +42,7 @@ static bool read_number(struct slice text, uint64_t base, uint64_t *out)
         n = n * base + digit;
     }
     *out = n;
-    return text.len > 0;
+    return text.len > 0 && (base != 10 || text.data[0] != '0' || text.len == 1); /* as scripts compare them: as text */
 }
 
 static bool read_signed(struct slice text, int64_t *out)
@@ -63,6 +63,8 @@ static bool read_seq(struct slice text, uint64_t *out)
 }
 
 /* --- meta --- */
+
+#define EPOCH_MAX (((uint64_t)1 << 53) - 1) /* the next one could not be read */
 
 static bool read_flag(struct slice text, bool *out)
 {
@@ -93,6 +95,7 @@ static bool is_text(const struct reply *r)
 int front_meta_read(const struct reply *hash, struct front_meta *out, struct err *err)
 {
     uint64_t version = 0;
+    bool has_to = false, has_full = false, has_walk = false;
     *out = (struct front_meta){.present = false};
     if (hash->kind != REPLY_ARRAY || hash->n % 2 != 0) {
         return err_set(err, ERR_CORRUPT, "the front's meta is no hash");
@@ -107,6 +110,9 @@ int front_meta_read(const struct reply *hash, struct front_meta *out, struct err
             good = read_number(value->text, 10, &version);
         } else if (good) {
             good = read_field(out, name->text, value->text);
+            has_to = has_to || slice_eq(name->text, slice_str("to"));
+            has_full = has_full || slice_eq(name->text, slice_str("full"));
+            has_walk = has_walk || slice_eq(name->text, slice_str("walk"));
         }
         if (!good) {
             *out = (struct front_meta){.present = false};
@@ -118,9 +124,10 @@ int front_meta_read(const struct reply *hash, struct front_meta *out, struct err
         return err_set(err, version > FRONT_LAYOUT ? ERR_VERSION : ERR_CORRUPT,
                        "what stands in the front has layout %" PRIu64 ", this version reads %d", version, FRONT_LAYOUT);
     }
-    if (out->node == 0 || out->epoch == 0) {
+    if (out->node == 0 || out->epoch == 0 || out->epoch >= EPOCH_MAX || !has_to || !has_full ||
+        (!out->full && !has_walk)) {
         *out = (struct front_meta){.present = false};
-        return err_set(err, ERR_CORRUPT, "the front's meta lacks node or epoch");
+        return err_set(err, ERR_CORRUPT, "the front's meta lacks node, epoch, to, full, or how far it is filled");
     }
     out->present = true;
     return 0;

@@ -38,8 +38,9 @@ static const char cleared_text[] = GUARD "for i = 2, #KEYS do redis.call('UNLINK
                                          "if ARGV[2] == '1' then redis.call('HDEL', KEYS[1], 'clear') end "
                                          "return {'OK'}";
 
-/* A user's keys, as they are found: the fields of w, whether something there was lost, and how many events t has. What
- * is of another type, or claims to be newer than the feed, is as good as lost. */
+/* A user's keys, as they are found: the fields of w, and whether something there was lost. What is of another type, or
+ * claims to be newer than the feed, is as good as lost; events beyond `to`, with which each of them moves, are not
+ * ours. */
 #define USER                                                                                                           \
     "local function sound(key, command, ...) "                                                                         \
     "  local got = redis.pcall(command, key, ...) "                                                                    \
@@ -47,24 +48,25 @@ static const char cleared_text[] = GUARD "for i = 2, #KEYS do redis.call('UNLINK
     "  redis.call('DEL', key) "                                                                                        \
     "  return redis.call(command, key, ...), true "                                                                    \
     "end "                                                                                                             \
+    "local to = redis.call('HGET', KEYS[1], 'to') "                                                                    \
     "local function user(w, t, last) "                                                                                 \
     "  local f, no_w = sound(w, 'HMGET', 'r', 's', 'g', 'b') "                                                         \
     "  local n, no_t = sound(t, 'ZCARD') "                                                                             \
     "  local r, s = tonumber(f[1] or 0), tonumber(f[2] or 0) "                                                         \
-    "  local lost = no_w or no_t or not r or not s or r > last or s > last "                                           \
+    "  local lost = no_w or no_t or not r or not s or r ~= r or s ~= s or r < 0 or s < 0 or r > last or s > last "     \
     "  if lost then "                                                                                                  \
-    "    r, s = 0, tonumber(redis.call('HGET', KEYS[1], 'to')) "                                                       \
+    "    r, s = 0, tonumber(to) "                                                                                      \
     "    redis.call('HSET', w, 'r', 0, 's', s) "                                                                       \
     "    redis.call('PERSIST', w) "                                                                                    \
     "  end "                                                                                                           \
+    "  if n > 0 then redis.call('ZREMRANGEBYSCORE', t, '(' .. to, '+inf') end "                                        \
     "  return r, s, f[3], f[4], lost "                                                                                 \
     "end "                                                                                                             \
     "sound(KEYS[2], 'SCARD') "
 
 /* Of each user the events are gathered for one ZADD; what forgets or stales comes in between, in order. */
 static const char events_text[] =
-    GUARD USER "local to = redis.call('HGET', KEYS[1], 'to') "
-               "if to ~= ARGV[2] then return {'MOVED', to} end "
+    GUARD USER "if to ~= ARGV[2] then return {'MOVED', to} end "
                "local at, last = 7, tonumber(ARGV[6]) "
                "for k = 3, #KEYS, 2 do "
                "  local w, t = KEYS[k], KEYS[k + 1] "

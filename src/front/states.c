@@ -438,6 +438,16 @@ static int64_t rest_ms(const struct front *f)
     return left_us <= 0 || left_us > REST_MS * 1000 ? REST_MS : (left_us + 999) / 1000;
 }
 
+/* Such as when the reply was lost of a script that moved the walk: only the writer looks at what stands there. */
+static void begin_again(struct front *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    f->begin_again = f->epoch == f->s.epoch;
+    f->more = true;
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->mutex);
+}
+
 void *front_states_main(void *arg)
 {
     struct front *f = arg;
@@ -446,6 +456,9 @@ void *front_states_main(void *arg)
         struct err err = {0};
         heartbeat_now(&f->s.heartbeat);
         int rc = step(f, &err);
+        if (rc == ERR_STALE) {
+            begin_again(f);
+        }
         if (rc < 0) {
             if (log_again(&f->s.log)) {
                 log_warn("users can't be brought into the front now", "error=%s", log_quote_str(err.text));

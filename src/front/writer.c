@@ -310,7 +310,28 @@ static int send_events(struct front *f, int n, uint64_t to, int64_t at_ms, struc
     return 0;
 }
 
-/* Once a second: that Redis, and this node. */
+/* What the scripts don't compare. Another epoch is theirs to find. */
+static int check_meta(struct front *f, struct err *err)
+{
+    const struct front_meta *m = &f->w.question.meta;
+    struct err why = {0};
+    pthread_mutex_lock(&f->mutex);
+    const bool full = f->full; /* before the look: Redis has it first */
+    pthread_mutex_unlock(&f->mutex);
+    int rc = front_question_read(f->w.link, f->cfg->front_prefix, NULL, 0, &f->w.question, &why);
+    if (rc == ERR_CORRUPT || rc == ERR_VERSION) {
+        return err_set(err, ERR_STALE, "%s", why.text);
+    }
+    if (rc < 0 && rc != ERR_ABSENT) {
+        return (*err = why).code;
+    }
+    bool ours = m->present && m->seed == f->dedup->seed && m->node == f->node && m->run == f->w.run &&
+                m->evicted == f->evicted && (m->full || !full);
+    return ours || (m->present && m->epoch != f->last_epoch) ? 0
+                                                             : err_set(err, ERR_STALE, "somebody has changed its meta");
+}
+
+/* Once a second: that Redis, what stands there, and this node. */
 static int check(struct front *f, struct err *err)
 {
     struct store_node self;
@@ -323,6 +344,7 @@ static int check(struct front *f, struct err *err)
     if (rc == 0 && evicted > f->evicted) {
         rc = err_set(err, ERR_STALE, "that Redis has evicted keys");
     }
+    rc = rc < 0 ? rc : check_meta(f, err);
     f->store->node->get(f->store, &self);
     return rc == 0 && self.node != f->node ? err_set(err, ERR_STALE, "this folder has become another node") : rc;
 }
@@ -332,10 +354,11 @@ static int step(struct front *f, struct err *err)
 {
     pthread_mutex_lock(&f->mutex);
     f->more = false; /* before the look, so that nothing is missed */
-    bool rebuild = f->rebuild;
+    bool rebuild = f->rebuild, again = f->begin_again;
+    f->begin_again = false;
     pthread_mutex_unlock(&f->mutex);
-    if (rebuild) {
-        return err_set(err, ERR_STALE, "a rebuild was asked for");
+    if (rebuild || again) {
+        return err_set(err, ERR_STALE, rebuild ? "a rebuild was asked for" : "users could not be brought into it");
     }
     int rc = check(f, err);
     if (rc < 0) {
@@ -372,10 +395,12 @@ static enum front_doing doing_now(struct front *f, int n)
     return !full ? FRONT_FILLING : n == FRONT_EVENTS_BATCH ? FRONT_SENDING : FRONT_IN_STEP;
 }
 
-/* What was begun ends; ERR_STALE: it is begun anew at once, since that was found out over a good connection. */
+/* What was begun ends; ERR_STALE: it is begun anew at once, since that was found out over a good connection, unless it
+ * has only just been. */
 static void trouble(struct front *f, const struct err *err)
 {
-    bool again = err->code == ERR_STALE && f->epoch != 0;
+    bool again =
+        err->code == ERR_STALE && f->epoch != 0 && clock_stopwatch_us() - f->w.begun_us >= FRONT_CHECK_MS * 1000;
     end_epoch(f);
     if (front_stops(f)) {
         return;
@@ -409,14 +434,14 @@ void *front_writer_main(void *arg)
     while (!front_stops(f)) {
         struct err err = {0};
         heartbeat_now(&f->w.heartbeat);
-        if (rests_fenced(f)) {
-            front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
-            continue;
-        }
         if (!role_is_primary(f->dedup->role)) {
             end_epoch(f);
             front_set_doing(f, FRONT_OFF);
             front_give_up(f->store); /* once it is promoted, all is brought in anew */
+            front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
+            continue;
+        }
+        if (rests_fenced(f)) {
             front_rest(f, &f->wake, NULL, HEARTBEAT_EVERY_MS / 2);
             continue;
         }

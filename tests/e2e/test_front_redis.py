@@ -926,6 +926,42 @@ def test_a_user_whose_merge_fails(fronted, disk, redis, on_damage):  # noqa: F81
     assert reconcile(server, 5) == 0
 
 
+@pytest.mark.parametrize("words", [("HDEL", "full"), ("HSET", "full", "0"), ("HSET", "full", "x"), ("HDEL", "v"),
+                                   ("HSET", "seed", "12"), ("HSET", "node", "7"), ("HSET", "ev", "x"), ("HDEL", "to"),
+                                   ("HSET", "to", "00110"), ("HSET", "epoch", "9007199254740991")],
+                         ids=" ".join)
+def test_its_meta_is_changed(fronted, disk, redis, words):  # noqa: F811
+    """Noticed within a second, and brought in anew, by itself; nothing is believed meanwhile that was not whole."""
+    server = fronted()
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    before = front(server)["rebuilds"]
+    redis.ask(words[0], "unseen:meta", *words[1:])
+    wait(lambda: front(server)["rebuilds"] > before, said(server))
+    wait_in_step(server)
+    by_front(server, disk, played())
+    assert reconcile(server) == 0
+    assert front(server)["rebuilds"] <= before + 2  # and not over and over
+
+
+@pytest.mark.parametrize("words", [("ZADD", "unseen:t:u2", "9000000000000000", "garbage"),
+                                   ("ZADD", "unseen:t:u2", "inf", "garbage"), ("HSET", "unseen:w:u2", "r", "nan"),
+                                   ("HSET", "unseen:w:u2", "s", "nan")], ids=" ".join)
+def test_numbers_that_are_none(fronted, disk, redis, words):  # noqa: F811
+    """Found once, and mended, however they compare."""
+    server = fronted()
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    rebuild(server)
+    redis.ask(*words)
+    assert reconcile(server) == 1
+    assert reconcile(server) == 0
+    say(server, "PLAYED", "u2", "later")
+    wait_in_step(server)
+    by_front(server, disk, {**played(), "u2": (("a", "a2", "later", "x"), ("x",))})
+
+
 def test_strangers_keys(fronted, redis):
     """Of users whom nobody knows, and of a forgotten one: found and removed; what is not ours is left alone."""
     redis.ask("SET", "mine", "1")

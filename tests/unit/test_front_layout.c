@@ -478,7 +478,7 @@ static void test_meta(void **state)
     assert_int_equal(front_meta_read(&hash, &m, &err), 0);
     assert_true(m.present && !m.full && m.clearing && m.walk == INT64_MIN);
 
-    hash = hash_of((const char *[]){SOUND_META, "walk", "9223372036854775807", "later", "x", NULL});
+    hash = hash_of((const char *[]){SOUND_META, "full", "0", "walk", "9223372036854775807", "later", "x", NULL});
     assert_int_equal(front_meta_read(&hash, &m, &err), 0);
     assert_true(m.present && m.walk == INT64_MAX);
 
