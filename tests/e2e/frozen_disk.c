@@ -1,7 +1,8 @@
 /* Preloaded in front of the C library: a disk that is frozen while the file named by FROZEN_DISK exists. It is read in
  * vain by whoever reads what that file names: the end of a path, such as "history.db". A read that may not wait fails
- * like one of a page that is not in memory; any other waits until the disk is thawed. With "!" before the path the disk
- * is broken instead: what is read, written or synced there fails with EIO. FROZEN_DISK_UNTOLD: it can't tell what is in
+ * like one of a page that is not in memory; any other waits until the disk is thawed. With "~" before a folder all of it
+ * hangs: what is written or synced there waits, too. With "!" before the path the disk is broken instead: what is read,
+ * written or synced there fails with EIO. FROZEN_DISK_UNTOLD: it can't tell what is in
  * memory, like tmpfs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +18,7 @@
 
 #define REAL(name) ((typeof(&name))dlsym(RTLD_NEXT, #name))
 
-enum state { WELL, FROZEN, BROKEN };
+enum state { WELL, FROZEN, HUNG, BROKEN };
 
 static enum state state_of(int fd)
 {
@@ -29,9 +30,14 @@ static enum state state_of(int fd)
     }
     ssize_t n = read(file, wanted, sizeof wanted - 1);
     close(file);
-    ssize_t from = n > 0 && wanted[0] == '!';
+    bool hangs = n > 0 && wanted[0] == '~';
+    ssize_t from = n > 0 && (hangs || wanted[0] == '!');
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
+    path[len > 0 ? len : 0] = '\0';
+    if (hangs) {
+        return strncmp(path, wanted + 1, strlen(wanted + 1)) == 0 ? HUNG : WELL;
+    }
     bool named = n > from && len >= n - from && memcmp(path + len - (n - from), wanted + from, (size_t)(n - from)) == 0;
     return !named ? WELL : from > 0 ? BROKEN : FROZEN;
 }
@@ -43,9 +49,15 @@ static bool is_broken(int fd)
     return broken;
 }
 
+static bool is_frozen(int fd)
+{
+    enum state state = state_of(fd);
+    return state == FROZEN || state == HUNG;
+}
+
 static void wait_for_thaw(int fd)
 {
-    while (state_of(fd) == FROZEN) {
+    while (is_frozen(fd)) {
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
 }
@@ -60,7 +72,7 @@ ssize_t preadv2(int fd, const struct iovec *parts, int n, off_t at, int flags)
             errno = EOPNOTSUPP;
             return -1;
         }
-        if (state_of(fd) == FROZEN) {
+        if (is_frozen(fd)) {
             errno = EAGAIN;
             return -1;
         }
@@ -86,8 +98,17 @@ ssize_t pread64(int fd, void *to, size_t n, off64_t at)
     return pread(fd, to, n, at);
 }
 
+/* What is written to a disk that only reads in vain stays in memory. */
+static void wait_to_write(int fd)
+{
+    while (state_of(fd) == HUNG) {
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+}
+
 ssize_t pwrite(int fd, const void *from, size_t n, off_t at)
 {
+    wait_to_write(fd);
     return is_broken(fd) ? -1 : REAL(pwrite)(fd, from, n, at);
 }
 
@@ -98,10 +119,12 @@ ssize_t pwrite64(int fd, const void *from, size_t n, off64_t at)
 
 int fsync(int fd)
 {
+    wait_to_write(fd);
     return is_broken(fd) ? -1 : REAL(fsync)(fd);
 }
 
 int fdatasync(int fd)
 {
+    wait_to_write(fd);
     return is_broken(fd) ? -1 : REAL(fdatasync)(fd);
 }

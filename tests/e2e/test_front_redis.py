@@ -3,6 +3,7 @@ forgotten one is seen, questions and plays go on, and it becomes whole by itself
 import contextlib
 import json
 import shutil
+import threading
 import time
 import urllib.request
 
@@ -284,6 +285,37 @@ def test_a_broken_disk(fronted, disk):  # noqa: F811
     wait_in_step(server)
     assert unseen(server, "u0", "a", "again", "x") == ["x"]
     assert reconcile(server) == 0
+
+
+def test_the_disk_hangs_and_redis_blinks(fronted, disk, redis):  # noqa: F811
+    """Also what is written waits: the front begins anew without the disk, and answers."""
+    server = fronted()
+    play_some(server, users=20)
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    server.restart()
+    wait_in_step(server)
+    answers = []
+    disk.freeze(f"~{server.data}")
+    waits = threading.Thread(target=lambda: answers.append(try_play(server, "u0", "waits")))
+    waits.start()
+    try:
+        assert unseen(server, "u1", "a", "x") == ["x"]
+        epoch = front(server)["epoch"]
+        redis.ask("CLIENT", "KILL", "TYPE", "normal")
+        wait(lambda: front(server)["epoch"] > epoch and figures(server)["second_tier_up"] == "1", said(server))
+        for i in range(2, 20):
+            assert unseen(server, f"u{i}", "a", "x") == ["x"]
+    finally:
+        disk.thaw()
+        waits.join()
+    wait_in_step(server)
+    assert reconcile(server) == 0
+
+
+def try_play(server, user, item):
+    with contextlib.suppress(RespError):
+        return say(server, "PLAYED", user, item)
 
 
 def test_both_are_away(fronted, disk, redis):  # noqa: F811
