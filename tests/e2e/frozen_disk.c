@@ -1,9 +1,8 @@
 /* Preloaded in front of the C library: a disk that is frozen while the file named by FROZEN_DISK exists. It is read in
  * vain by whoever reads what that file names: the end of a path, such as "history.db". A read that may not wait fails
- * like one of a page that is not in memory; any other waits until the disk is thawed. With "~" before a folder all of it
- * hangs: what is written or synced there waits, too. With "!" before the path the disk is broken instead: what is read,
- * written or synced there fails with EIO. FROZEN_DISK_UNTOLD: it can't tell what is in
- * memory, like tmpfs. */
+ * like one of a page that is not in memory; any other waits until the disk is thawed. With "~" before a folder all of
+ * it hangs: what is written or synced there waits, too. With "!" before the path the disk is broken instead: what is
+ * read, written or synced there fails with EIO. FROZEN_DISK_UNTOLD: it can't tell what is in memory, like tmpfs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
