@@ -55,7 +55,9 @@ enum {
     FRONT_HASH_BYTES = 8,          /* of x */
     FRONT_EVENT_BYTES = 1 + 8 + 4, /* of t; of a delivery the item follows */
     FRONT_EVENT_MAX = FRONT_EVENT_BYTES + 255,
-    FRONT_FIELD_TEXT = 16, /* "m202611" */
+    FRONT_FIELD_TEXT = 16,              /* "m202611" */
+    FRONT_VALUES_MAX = 3 * 1024 * 1024, /* bytes of all that a question reads; more is damage */
+    FRONT_REPLY_MAX = 4 * 1024 * 1024,  /* the same with what RESP puts around each */
 };
 
 struct front_meta {

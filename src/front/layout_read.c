@@ -97,6 +97,10 @@ int front_meta_read(const struct reply *hash, struct front_meta *out, struct err
     uint64_t version = 0;
     bool has_to = false, has_full = false, has_walk = false;
     *out = (struct front_meta){.present = false};
+    if (is_text(hash)) { /* what Redis or the script said instead */
+        return err_set(err, ERR_CORRUPT, "the front's meta: %.*s", (int)(hash->text.len < 200 ? hash->text.len : 200),
+                       hash->text.data);
+    }
     if (hash->kind != REPLY_ARRAY || hash->n % 2 != 0) {
         return err_set(err, ERR_CORRUPT, "the front's meta is no hash");
     }
@@ -233,7 +237,7 @@ int front_user_read(const struct reply *state, const struct reply *events, struc
 {
     struct state_reading s = {.user = out};
     *out = (struct front_user){.verdict = FRONT_WHOLE};
-    if (is_text(state) || is_text(events)) { /* what Redis said of a key of another type */
+    if (is_text(state) || is_text(events)) { /* what Redis or the script said instead */
         const struct slice said = is_text(state) ? state->text : events->text;
         return err_set(err, ERR_CORRUPT, "a user in the front: %.*s", (int)(said.len < 200 ? said.len : 200),
                        said.data);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "front/layout.h"
 #include "net/client.h"
 #include "net/tls.h"
 
@@ -68,7 +69,7 @@ static int dial(const struct config *cfg, const char *address, bool sentinel, in
     const struct config *live = config_now(cfg);
     const struct client_how how = {sentinel ? live->front_sentinel_user : live->front_user,
                                    sentinel ? live->front_sentinel_password : live->front_password,
-                                   tls_files_to_connect(live), patience_ms};
+                                   tls_files_to_connect(live), patience_ms, FRONT_REPLY_MAX};
     return tell_password(client_connect_as(address, &how, client, err), address,
                          sentinel ? "front_sentinel_user, front_sentinel_password" : "front_user, front_password", err);
 }

@@ -12,16 +12,21 @@
 /* As FRONT_EVENTS_MAX. */
 #define EVENTS_MAX "128"
 
-/* What somebody else has put in the place of one of these keys is no reason to fail for all: the reader is told. */
-static const char read_text[] = "local function read(...) "
+/* What somebody else has put in the place of one of these keys is no reason to fail for all: the reader is told. Nor is
+ * a text of any length: beyond ARGV[2] bytes nothing is sent. */
+static const char read_text[] = "local left = tonumber(ARGV[2]) "
+                                "local function read(...) "
                                 "  local got = redis.pcall(...) "
-                                "  if type(got) == 'table' and got.err then return got.err end "
-                                "  return got "
+                                "  if type(got) ~= 'table' then return got end "
+                                "  if got.err then return got.err end "
+                                "  for i = 1, #got do left = left - #got[i] end "
+                                "  return left >= 0 and got or 'more than ' .. ARGV[2] .. ' bytes' "
                                 "end "
+                                "local meta = read('HGETALL', KEYS[1]) "
                                 "local t = read('ZCARD', KEYS[3]) "
                                 "if type(t) == 'number' and t <= tonumber(ARGV[1]) then "
                                 "t = read('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES') end "
-                                "return {read('HGETALL', KEYS[1]), read('HGETALL', KEYS[2]), t}";
+                                "return {meta, read('HGETALL', KEYS[2]), t}";
 
 static const char begin_text[] =
     "local epoch = redis.call('HGET', KEYS[1], 'epoch') or '0' "

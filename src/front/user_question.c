@@ -5,6 +5,13 @@
 
 #include "base/hash.h"
 
+/* The score is a number below 2^53; each value comes with its length, and two ends of a line. */
+enum { SCORE_TEXT = 16, AROUND = 16, VALUES = 2 * FRONT_EVENTS_READ };
+_Static_assert(FRONT_USER_MAX + FRONT_EVENTS_READ * (FRONT_EVENT_MAX + SCORE_TEXT) < FRONT_VALUES_MAX &&
+                   FRONT_VALUES_MAX + VALUES * AROUND < FRONT_REPLY_MAX &&
+                   (VALUES + 1000) * sizeof(struct reply) < FRONT_REPLY_MAX,
+               "the largest user that may stand there is read");
+
 void front_question_free(struct front_question *q)
 {
     arena_free(&q->arena);
@@ -27,12 +34,17 @@ static int check_meta(const struct front_meta *m, uint64_t seed, struct err *err
 int front_question_read(struct front_link *link, const char *prefix, const struct slice *user, uint64_t seed,
                         struct front_question *q, struct err *err)
 {
-    char meta[FRONT_KEY_MAX], state[FRONT_KEY_MAX], events[FRONT_KEY_MAX], most[16];
+    char meta[FRONT_KEY_MAX], state[FRONT_KEY_MAX], events[FRONT_KEY_MAX], most[16], bytes[16];
     const struct slice nobody = slice_str("");
     const struct slice *who = user != NULL ? user : &nobody; /* nobody has that id */
     snprintf(most, sizeof most, "%d", FRONT_EVENTS_READ);
-    const struct slice words[] = {slice_str("3"), front_key_meta(prefix, meta), front_key_state(prefix, *who, state),
-                                  front_key_events(prefix, *who, events), slice_str(most)};
+    snprintf(bytes, sizeof bytes, "%d", FRONT_VALUES_MAX);
+    const struct slice words[] = {slice_str("3"),
+                                  front_key_meta(prefix, meta),
+                                  front_key_state(prefix, *who, state),
+                                  front_key_events(prefix, *who, events),
+                                  slice_str(most),
+                                  slice_str(bytes)};
     const struct reply *reply;
     arena_reset(&q->arena);
     q->meta = (struct front_meta){.present = false};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 
 enum { READ_BYTES = 64 * 1024, SEND_BYTES = 256 * 1024, PORT_TEXT = 16 };
 
@@ -22,7 +23,10 @@ struct client {
     struct arena arena;
     struct reply reply;
     const struct tls_files *tls;
-    int connect_ms, silence_ms;
+    int patience_ms;
+    bool whole;       /* it is for all of what is waited for; else for each silence */
+    int64_t until_us; /* of the stopwatch: when the patience for what was begun ends, if whole */
+    size_t reply_max; /* 0: none */
 };
 
 static int lost(struct client *c, const char *what, struct err *err)
@@ -30,20 +34,35 @@ static int lost(struct client *c, const char *what, struct err *err)
     return err_set(err, ERR_SYSTEM, "%s: %s: %s", c->address, what, stream_problem(&c->stream));
 }
 
-static int wait_ready(struct client *c, short events, int timeout_ms, struct err *err)
+static void begin(struct client *c)
+{
+    c->until_us = clock_stopwatch_us() + c->patience_ms * (int64_t)1000;
+}
+
+static bool is_late(const struct client *c)
+{
+    return c->whole && clock_stopwatch_us() >= c->until_us;
+}
+
+static int lose_patience(const struct client *c, struct err *err)
+{
+    const bool seconds = c->patience_ms % 1000 == 0;
+    return err_set(err, ERR_SYSTEM, "%s: no %sanswer for %d %s", c->address, c->whole ? "whole " : "",
+                   seconds ? c->patience_ms / 1000 : c->patience_ms, seconds ? "s" : "ms");
+}
+
+static int wait_ready(struct client *c, short events, struct err *err)
 {
     struct pollfd p = {.fd = c->stream.fd, .events = events};
     int n;
     do {
-        n = poll(&p, 1, timeout_ms);
+        const int64_t left_us = c->whole ? c->until_us - clock_stopwatch_us() : c->patience_ms * (int64_t)1000;
+        n = left_us > 0 ? poll(&p, 1, (int)((left_us + 999) / 1000)) : 0;
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
         return lost(c, "can't wait", err);
     }
-    bool seconds = timeout_ms % 1000 == 0;
-    return n > 0 ? 0
-                 : err_set(err, ERR_SYSTEM, "%s: no answer for %d %s", c->address,
-                           seconds ? timeout_ms / 1000 : timeout_ms, seconds ? "s" : "ms");
+    return n > 0 ? 0 : lose_patience(c, err);
 }
 
 static int connect_socket(struct client *c, int family, const struct sockaddr *address, socklen_t len, struct err *err)
@@ -53,8 +72,9 @@ static int connect_socket(struct client *c, int family, const struct sockaddr *a
         return lost(c, "no socket", err);
     }
     int rc = 0;
+    begin(c);
     if (connect(c->stream.fd, address, len) < 0) {
-        rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, c->connect_ms, err) : lost(c, "can't connect", err);
+        rc = errno == EINPROGRESS ? wait_ready(c, POLLOUT, err) : lost(c, "can't connect", err);
         int problem = 0;
         socklen_t size = sizeof problem;
         if (rc == 0 && getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 && problem != 0) {
@@ -83,8 +103,9 @@ static int connect_unix(struct client *c, const char *path, struct err *err)
 static int shake(struct client *c, const char *host, struct err *err)
 {
     int rc = stream_secure(&c->stream, c->tls, host, err);
+    begin(c);
     while (rc == 0 && (rc = stream_shake(&c->stream, err)) == 0) {
-        rc = wait_ready(c, stream_events(&c->stream), c->connect_ms, err);
+        rc = wait_ready(c, stream_events(&c->stream), err);
         if (rc < 0) {
             return rc;
         }
@@ -132,7 +153,7 @@ static int send_all(struct client *c, struct err *err)
         if (n >= 0) {
             sent += (size_t)n;
         } else if (errno == EAGAIN) {
-            int rc = wait_ready(c, POLLOUT, c->silence_ms, err);
+            int rc = wait_ready(c, POLLOUT, err);
             if (rc < 0) {
                 return rc;
             }
@@ -148,6 +169,9 @@ static int send_all(struct client *c, struct err *err)
 
 int client_queue(struct client *c, const struct slice *words, size_t n, struct err *err)
 {
+    if (c->out.len == 0) {
+        begin(c);
+    }
     buf_addf(&c->out, "*%zu\r\n", n);
     for (size_t i = 0; i < n; i++) {
         buf_addf(&c->out, "$%zu\r\n", words[i].len);
@@ -160,8 +184,21 @@ int client_queue(struct client *c, const struct slice *words, size_t n, struct e
     return c->out.len >= SEND_BYTES ? send_all(c, err) : 0;
 }
 
+/* An announced length costs nothing here: only what has come takes memory. */
+static int tell_large(const struct client *c, struct err *err)
+{
+    return err_set(err, ERR_SYSTEM, "%s: a reply of more than %zu KiB, where none is so long", c->address,
+                   c->reply_max / 1024);
+}
+
 static int receive(struct client *c, struct err *err)
 {
+    if (c->reply_max > 0 && c->in.len >= c->reply_max) {
+        return tell_large(c, err);
+    }
+    if (is_late(c)) { /* also if it never stops sending */
+        return lose_patience(c, err);
+    }
     if (buf_reserve(&c->in, READ_BYTES) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory for a reply");
     }
@@ -175,7 +212,7 @@ static int receive(struct client *c, struct err *err)
             return err_set(err, ERR_CLOSED, "%s: the server closed the connection", c->address);
         }
         if (errno == EAGAIN) {
-            int rc = wait_ready(c, POLLIN, c->silence_ms, err);
+            int rc = wait_ready(c, POLLIN, err);
             if (rc < 0) {
                 return rc;
             }
@@ -196,7 +233,7 @@ int client_read(struct client *c, const struct reply **reply, struct err *err)
         arena_reset(&c->arena);
         rc = reply_parse(c->in.data + c->used, c->in.len - c->used, &c->arena, &c->reply, &used, err);
         if (rc < 0) {
-            return err_prefix(err, "%s", c->address);
+            return c->arena.refused ? tell_large(c, err) : err_prefix(err, "%s", c->address);
         }
         c->used += used;
         if (rc == REPLY_DONE && !c->reply.push) {
@@ -292,7 +329,7 @@ int client_prepare(const struct config *cfg, const char **password, struct err *
     return rc;
 }
 
-static int open_client(const char *address, const struct tls_files *tls, int connect_ms, int silence_ms,
+static int open_client(const char *address, const struct tls_files *tls, int patience_ms, size_t reply_max,
                        struct client **client, struct err *err)
 {
     struct client *c = *client = calloc(1, sizeof *c);
@@ -301,8 +338,9 @@ static int open_client(const char *address, const struct tls_files *tls, int con
     }
     c->stream.fd = -1;
     c->tls = tls;
-    c->connect_ms = connect_ms;
-    c->silence_ms = silence_ms;
+    client_be_patient(c, patience_ms);
+    c->reply_max = reply_max;
+    c->arena.limit = reply_max; /* of items, which take more here than on the way */
     snprintf(c->address, sizeof c->address, "%s", address);
     return strncmp(address, "unix:", 5) == 0 ? connect_unix(c, address + 5, err) : connect_tcp(c, err);
 }
@@ -310,8 +348,9 @@ static int open_client(const char *address, const struct tls_files *tls, int con
 int client_connect(const char *address, const char *password, struct client **client, struct err *err)
 {
     struct client *c;
-    int rc = open_client(address, &files, CLIENT_CONNECT_MS, CLIENT_SILENCE_MS, &c, err);
+    int rc = open_client(address, &files, CLIENT_CONNECT_MS, 0, &c, err);
     if (rc == 0) {
+        client_bound_silence(c, CLIENT_SILENCE_MS);
         rc = greet(c, user() != NULL ? user() : "default", password != NULL ? password : "", err);
     }
     if (rc < 0) {
@@ -325,7 +364,7 @@ int client_connect(const char *address, const char *password, struct client **cl
 int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err)
 {
     struct client *c;
-    int rc = open_client(address, &how->tls, how->patience_ms, how->patience_ms, &c, err);
+    int rc = open_client(address, &how->tls, how->patience_ms, how->reply_max, &c, err);
     if (rc == 0) {
         rc = greet(c, how->user[0] != '\0' ? how->user : "default", how->password, err);
     }
@@ -340,7 +379,14 @@ int client_connect_as(const char *address, const struct client_how *how, struct 
 
 void client_be_patient(struct client *c, int ms)
 {
-    c->silence_ms = ms;
+    c->patience_ms = ms;
+    c->whole = true;
+}
+
+void client_bound_silence(struct client *c, int ms)
+{
+    c->patience_ms = ms;
+    c->whole = false;
 }
 
 void client_close(struct client *c)

@@ -14,7 +14,8 @@ struct client;
 
 enum {
     CLIENT_CONNECT_MS = 5 * 1000,
-    CLIENT_SILENCE_MS = 60 * 1000, /* a server that says nothing for this long is taken for dead */
+    CLIENT_SILENCE_MS = 60 * 1000,   /* a server that says nothing for this long is taken for dead */
+    CLIENT_ANSWER_MAX = 1024 * 1024, /* for reply_max, where answers are short */
 };
 
 /* What client_connect() needs of the configuration: over TLS whom to trust and, where it has one, its own certificate;
@@ -28,15 +29,20 @@ int client_prepare(const struct config *cfg, const char **password, struct err *
 int client_connect(const char *address, const char *password, struct client **client, struct err *err);
 void client_close(struct client *c);
 
-/* The same for a service, which has its own account and certificates, and no time: nothing it waits for may take longer
- * than patience_ms. */
+/* The same for a service, which has its own account and certificates, and no time: no address, handshake or call may
+ * take longer than patience_ms, as a whole. A call begins with the first command that is queued after all were sent. */
 struct client_how {
     const char *user, *password; /* "": `default`; none */
     struct tls_files tls;
     int patience_ms;
+    size_t reply_max; /* bytes of one reply, and of what its items take; more is ERR_SYSTEM. 0: no bound */
 };
 int client_connect_as(const char *address, const struct client_how *how, struct client **client, struct err *err);
-void client_be_patient(struct client *c, int ms); /* from now on */
+
+/* From the next call on: ms for the whole of each, or only for each silence, where long replies come in pieces (as of
+ * client_connect()). */
+void client_be_patient(struct client *c, int ms);
+void client_bound_silence(struct client *c, int ms);
 
 /* Frees the client and hands over its socket, which is non-blocking and idle. */
 struct stream client_detach(struct client *c);

@@ -60,7 +60,7 @@ static int call(struct changer *c, const char *address, const char *verb, uint64
     struct store_node now;
     char term_text[TERM_TEXT], id[ID_TEXT];
     const struct client_how how = {cfg->replica_user, cfg->replica_password, tls_files_to_connect(config_now(cfg)),
-                                   CHANGE_ANSWER_MS};
+                                   CHANGE_ANSWER_MS, CLIENT_ANSWER_MAX};
     int rc = client_connect_as(address, &how, client, err);
     if (rc < 0) {
         return rc;

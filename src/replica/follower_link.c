@@ -45,12 +45,12 @@ int follower_open(struct follower *f, struct client **client, struct err *err)
 {
     const struct config *live = config_now(f->r->cfg);
     const struct client_how how = {live->replica_user, live->replica_password, tls_files_to_connect(live),
-                                   FOLLOWER_PATIENCE_MS};
+                                   FOLLOWER_PATIENCE_MS, 0};
     heartbeat_excuse(&f->heartbeat); /* a name server may take its time */
     int rc = client_connect_as(f->address, &how, client, err);
     heartbeat_now(&f->heartbeat);
     if (rc == 0) {
-        client_be_patient(*client, FOLLOWER_CHUNK_MS);
+        client_bound_silence(*client, FOLLOWER_CHUNK_MS);
     } else {
         *client = NULL;
     }

@@ -112,7 +112,7 @@ static int open_line(void *owner, void **out, struct err *err)
     struct second *s = owner;
     const struct config *live = config_now(s->r->cfg);
     const struct client_how how = {live->replica_user, live->replica_password, tls_files_to_connect(live),
-                                   TIER_POOL_PATIENCE_MS};
+                                   TIER_POOL_PATIENCE_MS, CLIENT_ANSWER_MAX};
     char address[NODE_ADDRESS_TEXT];
     int rc = choose(s, address, err);
     struct line *line = rc == 0 ? calloc(1, sizeof *line) : NULL;

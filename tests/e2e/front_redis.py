@@ -51,6 +51,48 @@ class SlowWire(Wire):
         super().carry(sock, to, pair)
 
 
+class TrickleWire(Wire):
+    """One on which, while it is slow, answers take `pause` seconds for each byte."""
+    slow, pause = False, 0.02
+
+    def carry(self, sock, to, pair):
+        if not self.slow or sock is pair[0]:
+            super().carry(sock, to, pair)
+            return
+        try:
+            to.sendall(sock.recv(1) or self.closed())
+            time.sleep(self.pause / len(self.pairs))
+        except OSError:
+            self.end(pair)
+            self.pairs.remove(pair)
+
+    @staticmethod
+    def closed():
+        raise OSError
+
+
+class LosingWire(Wire):
+    """Once `passed` is a number, so many answers to scripts that name states arrive; the next one is lost, with its
+    connection, and what it answers has been done."""
+    passed, pair, lost = None, None, False
+
+    def carry(self, sock, to, pair):
+        if self.passed is None:
+            super().carry(sock, to, pair)
+        elif sock is pair[0]:
+            words = sock.recv(1 << 16)
+            self.pair = pair if b"unseen:w:u" in words else self.pair
+            to.sendall(words)
+        elif pair is not self.pair or self.passed > 0:
+            self.passed -= pair is self.pair
+            super().carry(sock, to, pair)
+        else:
+            sock.recv(1 << 16)
+            self.end(pair)
+            self.pairs.remove(pair)
+            self.passed, self.lost = None, True
+
+
 def front(server):
     try:
         with server.client() as c:

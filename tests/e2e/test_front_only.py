@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 
 from conftest import BUILD, PATIENCE, Server, free_port, http_url, run
+from front_redis import FrontRedis, TrickleWire
 from old_redis import REDIS, OldRedis, wait
 from resp import RespError, encode
 from unseen_grpc import Grpc
@@ -352,6 +353,41 @@ def test_redis_stops_and_goes_on(front, make_reader):
     front.redis.go_on()
     until(reader, [b"b"], "UNSEEN", "u", "a", "b")
     wait(lambda: web(reader, "/readyz")[0] == 200, reader.log)
+
+
+def test_a_long_text(front, make_reader):
+    for user in ("u", "v"):
+        front.event(user, 5, PLAY, "a")
+    reader = make_reader()
+    assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
+    front.ask("HSET", "unseen:w:u", "r", 4, "p", b"x" * (3 << 20))
+    assert "a user in the front: more than 3145728 bytes" in refused(reader, "UNSEEN", "u", "a")
+    assert ask(reader, "UNSEEN", "v", "a", "b") == [b"b"]
+
+
+def test_redis_answers_byte_by_byte(folder, source, make_reader):
+    """It is away, for questions and for those who ask whether this server is ready; and it holds up no stop."""
+    redis = FrontRedis(folder / "slow")
+    wire = TrickleWire(redis.port)
+    try:
+        front = Front(redis, source)
+        front.meta()
+        front.event("u", 5, PLAY, "a")
+        reader = make_reader(front_redis=wire.address, http="127.0.0.1:0", question_timeout="20s")
+        assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
+        wire.slow = True
+        until(reader, "MASTERDOWN the front can't be read", "UNSEEN", "u", "a", "b")
+        wait(lambda: info(reader)["front_reached"] == "0", reader.log)
+        assert web(reader, "/readyz")[0] == 503 and web(reader, "/healthz")[0] == 200
+        wire.slow = False
+        until(reader, [b"b"], "UNSEEN", "u", "a", "b")
+        wait(lambda: web(reader, "/readyz")[0] == 200, reader.log)
+        wire.slow = True
+        assert reader.stop() == 0
+        wire.slow = False
+    finally:
+        wire.stop()
+        redis.kill()
 
 
 def test_many_wait_while_redis_hangs(front, make_reader):

@@ -10,8 +10,8 @@ import urllib.request
 import pytest
 
 from conftest import DAY, HOUR, START, http_url, run
-from front_redis import (FrontRedis, SlowWire, by_front, figures, front, frozen, last_seq, reconcile, said, unseen,
-                         wait_in_step, wait_state, won)
+from front_redis import (FrontRedis, LosingWire, SlowWire, TrickleWire, by_front, figures, front, frozen, last_seq,
+                         reconcile, said, unseen, wait_in_step, wait_state, won)
 from old_cluster import Node
 from old_redis import REDIS, wait
 from partition import CUT, NO_REPLIES, NO_REQUESTS, OPEN, SILENT
@@ -751,6 +751,85 @@ def test_a_slow_wire(fronted, disk, make_wire, redis):  # noqa: F811
     wire.delay = 0
     wait_in_step(server)
     assert reconcile(server, 5) == 0
+
+
+def test_byte_by_byte(fronted, redis):
+    """Who answers like that is away, whoever asks, and holds up no stop."""
+    wire = TrickleWire(redis.port)
+    try:
+        server = fronted(front_redis=wire.address)
+        play_some(server)
+        say(server, "RING", "FLUSH")
+        wait_in_step(server)
+        wire.slow = True
+        play_some(server, item="b")
+        wait(lambda: front(server)["state"] == "waiting" and figures(server)["second_tier_up"] == "0", said(server))
+        assert "no whole answer for" in front(server)["cause"]
+        assert unseen(server, "u1", "a", "b", "x") == ["x"]
+        wire.slow = False
+        wait_in_step(server)
+        assert reconcile(server, 5) == 0
+        wire.slow = True
+        assert server.stop() == 0
+        wire.slow = False
+    finally:
+        wire.stop()
+
+
+@pytest.mark.parametrize("users, passed", [(1000, 1), (20, 0)])
+def test_an_answer_is_lost(fronted, disk, redis, users, passed):  # noqa: F811
+    """A page of states is there, the first of many or the last one, and its writer doesn't know."""
+    wire = LosingWire(redis.port)
+    try:
+        server = fronted(front_redis=wire.address)
+        play_some(server, users=users)
+        say(server, "RING", "FLUSH")
+        before = wait_in_step(server)
+        wire.passed = passed
+        say(server, "FRONT", "REBUILD")
+        wait(lambda: wire.lost, said(server))
+        wait(lambda: front(server)["rebuilds"] > before["rebuilds"], said(server))
+        after = wait_in_step(server)
+        assert after["rebuilds"] == before["rebuilds"] + 1
+        assert reconcile(server, users) == 0
+        by_front(server, disk, played(users=5))
+    finally:
+        wire.stop()
+
+
+def peak(server):
+    """KiB of memory, at most so far."""
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
+        return int(next(line.split()[1] for line in status if line.startswith("VmHWM:")))
+
+
+def test_a_long_text(fronted, disk, redis):  # noqa: F811
+    """Somebody's text of any length in the place of a user, or of meta, is damage, and is not fetched."""
+    size = 32 << 20
+    server = fronted(question_timeout="300ms")
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    rebuild(server)
+    with frozen(server, disk):
+        assert unseen(server, "u1", "a", "x") == ["x"]
+        before = peak(server)
+        for key in ("unseen:w:u1", "unseen:w:u2"):
+            redis.ask("HSET", key, "m202001", b"x" * size)
+        redis.ask("ZADD", "unseen:t:u3", 5, b"x" * size)
+        for user in ("u1", "u2", "u3"):
+            with pytest.raises(RespError):
+                unseen(server, user, "a", "x")
+        wait(lambda: figures(server)["second_tier_up"] == "1", said(server))  # it was busy with that text
+        assert unseen(server, "u4", "a", "x") == ["x"]
+    assert reconcile(server, 5) == 3
+    assert reconcile(server, 5) == 0
+    redis.ask("HSET", "unseen:meta", "x", b"x" * size)
+    wait(lambda: figures(server)["second_tier_up"] == "0", said(server))
+    assert unseen(server, "u1", "a", "x") == ["x"]
+    assert peak(server) < before + size // 2048
+    redis.ask("HDEL", "unseen:meta", "x")
+    wait_in_step(server)
+    by_front(server, disk, {f"u{i}": (("a", "x"), ("x",)) for i in range(5)})
 
 
 @pytest.mark.parametrize("shape", [CUT, SILENT, NO_REQUESTS, NO_REPLIES])

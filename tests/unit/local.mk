@@ -15,6 +15,7 @@ unit_tests = \
 	tests/unit/test_cli_output \
 	tests/unit/test_cli_reply \
 	tests/unit/test_cli_source \
+	tests/unit/test_client \
 	tests/unit/test_clock_model \
 	tests/unit/test_commands \
 	tests/unit/test_compare \

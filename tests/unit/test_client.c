@@ -1,0 +1,274 @@
+/* The blocking client against a server that this test plays itself: one that sends what is no help. */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "net/client.h"
+#include "tests/lib/alloc.h"
+
+enum { SHORT_MS = 100, LONG_MS = 1000, ENOUGH_MS = 20 * 1000, TRICKLE = 400, TRICKLE_US = 5000, PUSHES_MS = 3000 };
+
+/* It greets, and then answers each read with play(); until the client is gone. */
+struct server {
+    int listener, port;
+    pthread_t thread;
+    bool (*play)(int fd); /* false: the connection is over */
+};
+
+static bool send_text(int fd, const char *text, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
+        if (n <= 0) {
+            return false;
+        }
+        text += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static void *serve(void *arg)
+{
+    const struct server *s = arg;
+    char bytes[4096];
+    int fd = accept(s->listener, NULL, NULL);
+    if (fd >= 0 && recv(fd, bytes, sizeof bytes, 0) > 0 && send_text(fd, "%0\r\n", 4)) {
+        while (recv(fd, bytes, sizeof bytes, 0) > 0 && s->play(fd)) {
+        }
+    }
+    close(fd);
+    return NULL;
+}
+
+static struct client *begin(struct server *s, bool (*play)(int fd), int patience_ms, size_t reply_max)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    char text[64];
+    struct client *client;
+    struct err err;
+    *s = (struct server){.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .play = play};
+    assert_int_equal(bind(s->listener, (struct sockaddr *)&address, len), 0);
+    assert_int_equal(listen(s->listener, 1), 0);
+    assert_int_equal(getsockname(s->listener, (struct sockaddr *)&address, &len), 0);
+    s->port = ntohs(address.sin_port);
+    assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+    snprintf(text, sizeof text, "127.0.0.1:%d", s->port);
+    const struct client_how how = {.user = "", .password = "", .patience_ms = ENOUGH_MS, .reply_max = reply_max};
+    assert_int_equal(client_connect_as(text, &how, &client, &err), 0);
+    client_be_patient(client, patience_ms);
+    return client;
+}
+
+static void end(struct server *s, struct client *client)
+{
+    client_close(client);
+    pthread_join(s->thread, NULL);
+    close(s->listener);
+}
+
+static int ask(struct client *client, const struct reply **reply, struct err *err)
+{
+    const struct slice word = slice_str("PING");
+    *err = (struct err){0};
+    return client_call(client, &word, 1, reply, err);
+}
+
+static bool trickle(int fd)
+{
+    char text[TRICKLE + 4];
+    snprintf(text, sizeof text, "+%*s\r\n", TRICKLE, "");
+    for (size_t i = 0; i < sizeof text - 1; i++) {
+        if (!send_text(fd, text + i, 1)) {
+            return false;
+        }
+        usleep(TRICKLE_US);
+    }
+    return true;
+}
+
+static void bytes_that_trickle_are_no_answer(void **state)
+{
+    (void)state;
+    struct server server;
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, trickle, SHORT_MS, 0);
+    assert_int_equal(ask(client, &reply, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.text, "no whole answer for 100 ms"));
+    end(&server, client);
+}
+
+static void only_silence_counts_where_replies_come_in_pieces(void **state)
+{
+    (void)state;
+    struct server server;
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, trickle, SHORT_MS, 0);
+    client_bound_silence(client, LONG_MS);
+    assert_int_equal(ask(client, &reply, &err), 0);
+    assert_int_equal(reply->text.len, TRICKLE);
+    end(&server, client);
+}
+
+/* So many at a time that there is always something to read. It ends, so that a client that never gives up has an
+ * answer. */
+static bool push(int fd)
+{
+    static const char one[] = ">1\r\n+x\r\n";
+    static char many[8 * 1024 * (sizeof one - 1)];
+    const int64_t until_us = clock_stopwatch_us() + PUSHES_MS * 1000;
+    for (size_t i = 0; i < sizeof many; i += sizeof one - 1) {
+        memcpy(many + i, one, sizeof one - 1);
+    }
+    while (clock_stopwatch_us() < until_us) {
+        if (!send_text(fd, many, sizeof many)) {
+            return false;
+        }
+    }
+    return send_text(fd, "+OK\r\n", 5);
+}
+
+static void pushes_without_end_are_no_answer(void **state)
+{
+    (void)state;
+    struct server server;
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, push, SHORT_MS, 0);
+    assert_int_equal(ask(client, &reply, &err), ERR_SYSTEM);
+    assert_non_null(strstr(err.text, "no whole answer for 100 ms"));
+    end(&server, client);
+}
+
+static bool answer(int fd)
+{
+    return send_text(fd, "+OK\r\n", 5);
+}
+
+static void patience_begins_with_each_call(void **state)
+{
+    (void)state;
+    struct server server;
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, answer, LONG_MS, 0);
+    assert_int_equal(ask(client, &reply, &err), 0);
+    usleep((LONG_MS + SHORT_MS) * 1000);
+    assert_int_equal(ask(client, &reply, &err), 0);
+    end(&server, client);
+}
+
+/* --- how long a reply may be --- */
+
+static atomic_size_t most; /* of one allocation */
+
+static bool note_allocation(enum alloc_by by, size_t n, size_t size)
+{
+    (void)by;
+    if (n * size > most) {
+        most = n * size;
+    }
+    return false;
+}
+
+static bool send_long_text(int fd)
+{
+    static const char zeros[64 * 1024];
+    const size_t n = (size_t)512 * 1024 * 1024;
+    char head[32];
+    snprintf(head, sizeof head, "$%zu\r\n", n);
+    bool sent = send_text(fd, head, strlen(head));
+    for (size_t i = 0; i < n && sent; i += sizeof zeros) {
+        sent = send_text(fd, zeros, sizeof zeros);
+    }
+    return sent && send_text(fd, "\r\n", 2);
+}
+
+/* Shorter on the way than what may be sent, and much longer as items. */
+static bool send_many_items(int fd)
+{
+    bool sent = send_text(fd, "*200000\r\n", 9);
+    for (int i = 0; i < 200000 && sent; i++) {
+        sent = send_text(fd, "_\r\n", 3);
+    }
+    return sent;
+}
+
+static void refuse_large(bool (*play)(int fd))
+{
+    struct server server;
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, play, ENOUGH_MS, CLIENT_ANSWER_MAX);
+    most = 0;
+    alloc_fails = note_allocation;
+    assert_int_equal(ask(client, &reply, &err), ERR_SYSTEM);
+    alloc_fails = NULL;
+    assert_non_null(strstr(err.text, "a reply of more than 1024 KiB"));
+    assert_in_range(most, 1, 4 * CLIENT_ANSWER_MAX);
+    end(&server, client);
+}
+
+static void a_long_text_takes_no_memory(void **state)
+{
+    (void)state;
+    refuse_large(send_long_text);
+}
+
+static void many_items_take_no_memory(void **state)
+{
+    (void)state;
+    refuse_large(send_many_items);
+}
+
+static bool send_fitting(int fd)
+{
+    static char text[CLIENT_ANSWER_MAX / 2];
+    char head[32];
+    memset(text, 'x', sizeof text);
+    snprintf(head, sizeof head, "$%zu\r\n", sizeof text);
+    return send_text(fd, head, strlen(head)) && send_text(fd, text, sizeof text) && send_text(fd, "\r\n", 2);
+}
+
+static void what_fits_comes_again_and_again(void **state)
+{
+    (void)state;
+    struct server server;
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, send_fitting, ENOUGH_MS, CLIENT_ANSWER_MAX);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(ask(client, &reply, &err), 0);
+        assert_int_equal(reply->text.len, CLIENT_ANSWER_MAX / 2);
+    }
+    end(&server, client);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_that_trickle_are_no_answer),
+        cmocka_unit_test(only_silence_counts_where_replies_come_in_pieces),
+        cmocka_unit_test(pushes_without_end_are_no_answer),
+        cmocka_unit_test(patience_begins_with_each_call),
+        cmocka_unit_test(a_long_text_takes_no_memory),
+        cmocka_unit_test(many_items_take_no_memory),
+        cmocka_unit_test(what_fits_comes_again_and_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
