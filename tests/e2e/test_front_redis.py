@@ -19,6 +19,7 @@ from resp import RespError
 from test_cold import disk  # noqa: F401
 from test_reload import reload
 from test_repair import key_of, months_table, spoil
+from test_replica import level, make_follower
 from test_tls import Certificates
 
 pytestmark = pytest.mark.skipif(REDIS is None, reason="there is no redis-server")
@@ -1250,3 +1251,62 @@ def test_no_front(make_server):
     for what in ("RECONCILE", "REBUILD"):
         with pytest.raises(RespError):
             say(server, "FRONT", what)
+
+
+# --- two nodes and one front ---
+
+
+@pytest.fixture
+def pair(make_server, folder, redis):
+    """A primary, and its replica, which has the same section [front]."""
+    options = {"front_users_rate": "0", "workers": "1", "hedge_after": "2ms"}
+    first = make_server(clock=None, front_redis=redis.address, **options)
+    play_some(first)
+    wait_in_step(first)
+    clone = folder / "clone"
+    run("clone", f"127.0.0.1:{first.port}", "--data", clone)
+    second = make_follower(make_server, clone, f"127.0.0.1:{first.port}", None, options)
+    second.options["front_redis"] = redis.address
+    second.restart()
+    level(first, second)
+    return first, second
+
+
+def hand_over(old, new):
+    """The other one is primary, and the old one follows it."""
+    wait(lambda: run("promote", "--data", new.data, check=False).returncode == 0, new.log)
+    wait_state(old, "off")
+    assert old.stop() == 0
+    run("rejoin", f"127.0.0.1:{new.port}", "--data", old.data)
+    old.options.pop("replica_of", None)
+    old.start()
+    level(new, old)
+
+
+def test_promoted_and_back(pair, redis):
+    """One front for both nodes: whoever is primary writes it, the other keeps off."""
+    first, second = pair
+    for i, (old, new) in enumerate([(first, second), (second, first), (first, second)]):
+        assert front(new)["state"] == "off"
+        play_some(old, item=f"old{i}")
+        wait_in_step(old)
+        epoch = int(redis.meta()["epoch"])
+        hand_over(old, new)
+        play_some(new, item=f"new{i}")
+        assert wait_in_step(new)["epoch"] == epoch + 1
+        assert reconcile(new, 5) == 0
+    for server in pair:
+        level(second, first)
+        assert say(server, "UNSEEN", "u1", "a", "old0", "new0", "old2", "new2", "x") == [b"x"]
+
+
+def test_fenced_and_demoted(pair, redis):
+    """That a writer was fenced is over with its role: promoted again it writes."""
+    first, second = pair
+    redis.ask("HSET", "unseen:meta", "node", "00000000000000aa", "epoch", int(redis.meta()["epoch"]) + 1)
+    wait_state(first, "fenced")
+    hand_over(first, second)
+    wait_in_step(second)
+    hand_over(second, first)
+    wait_in_step(first)
+    assert reconcile(first, 5) == 0
