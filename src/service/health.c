@@ -38,15 +38,22 @@ static int64_t find_silent(bool excuse_disk, char name[HEARTBEAT_NAME])
     return oldest;
 }
 
-/* Which of the two is not well; on a primary. Returns whether the second one is. */
+/* What is not well, and yet answers: files, and which of the two tiers; on a primary. Returns whether the second one
+ * is well. */
 static bool look_at_tiers(struct worker_pool *pool, const struct dedup *dedup, struct health *out)
 {
     struct err why = {0};
+    if (dedup != NULL && dedup->store->ops->missing != NULL && dedup->store->ops->missing(dedup->store, &why) < 0) {
+        snprintf(out->degraded, sizeof out->degraded, "%s", why.text);
+    }
     if (dedup == NULL || dedup->tier == NULL || !role_is_primary(dedup->role)) {
         return false;
     }
     bool well = dedup->tier->ops->is_well(dedup->tier, why.text, sizeof why.text);
     const char *name = dedup->tier->ops->name;
+    if (out->degraded[0] != '\0') {
+        return well;
+    }
     if (!well) {
         snprintf(out->degraded, sizeof out->degraded, "there is no second tier (%s): %s", name, why.text);
     } else if (dedup->store->ops->stalled != NULL && dedup->store->ops->stalled(dedup->store, &why) < 0) {

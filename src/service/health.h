@@ -36,7 +36,7 @@ struct health {
     int64_t stuck_ms;                     /* ... and for how long, by real time */
     int code;                             /* alive and not ready: ERR_LOADING, ERR_BUSY or ERR_STALE */
     char cause[STORE_ERROR_TEXT + 64];    /* not ready: why, in words; else "" */
-    char degraded[STORE_ERROR_TEXT + 64]; /* which tier is not well, and why; else "" */
+    char degraded[STORE_ERROR_TEXT + 64]; /* which file or tier is not well, and why; else "" */
     char clock[GUARD_REASON];             /* why the clock is doubted, which makes nothing unready; else "" */
 };
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -317,6 +318,58 @@ def test_the_disk_hangs_and_redis_blinks(fronted, disk, redis):  # noqa: F811
 def try_play(server, user, item):
     with contextlib.suppress(RespError):
         return say(server, "PLAYED", user, item)
+
+
+def test_history_is_put_aside(fronted, disk, redis):  # noqa: F811
+    """Its name is gone, or another file's: nothing more goes there, questions and plays go on, and when it is back it
+    has all."""
+    server = fronted(http="127.0.0.1:0")
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    file, aside = server.data / "history.db", server.data / "aside"
+    file.rename(aside)
+    assert "history.db: the file was removed or put aside" in health(server)["degraded"] and health(server)["ready"]
+    play_some(server, item="b")
+    for other in (False, True):
+        if other:
+            shutil.copy(aside, file)
+        with pytest.raises(RespError, match="MISCONF .*put aside"):
+            say(server, "RING", "FLUSH")
+        with pytest.raises(RespError, match="MISCONF .*put aside"):
+            say(server, "FORGET", "u4")
+        for i in range(4):
+            assert unseen(server, f"u{i}", "a", "b", f"b{i}", "x") == ["x"]
+    server.kill()
+    aside.rename(file)
+    server.start()
+    wait_in_step(server)
+    say(server, "FORGET", "u4")
+    say(server, "RING", "FLUSH")
+    assert "degraded" not in health(server)
+    assert reconcile(server, 4) == 0
+    by_front(server, disk, {"u0": (("a", "b", "b0", "x"), ("x",)), "u4": (("a", "b"), ("a", "b"))})
+
+
+def test_staging_is_put_aside(fronted, redis):
+    """No play is acknowledged that would be gone with the process."""
+    server = fronted(http="127.0.0.1:0")
+    play_some(server)
+    file, aside = server.data / "staging.db", server.data / "aside"
+    file.rename(aside)
+    with pytest.raises(RespError, match="MISCONF .*put aside"):
+        say(server, "PLAYED", "u1", "b")
+    with pytest.raises(urllib.error.HTTPError) as told:
+        health(server)
+    assert told.value.code == 503 and b"staging.db: the file was removed or put aside" in told.value.read()
+    assert unseen(server, "u1", "a", "b") == ["b"]
+    assert not file.exists()
+    aside.rename(file)
+    assert say(server, "PLAYED", "u1", "b") == 1
+    assert health(server)["ready"]
+    server.kill()
+    server.start()
+    assert unseen(server, "u1", "a", "b", "x") == ["x"]
 
 
 def test_both_are_away(fronted, disk, redis):  # noqa: F811

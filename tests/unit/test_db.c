@@ -86,6 +86,57 @@ static void the_file_may_grow(void **state)
     db_close(&history);
 }
 
+static void refuse_to_write(struct fixture *f)
+{
+    struct err err = {0};
+    assert_int_equal(db_begin(&f->db, &err), ERR_IO);
+    assert_non_null(strstr(err.text, "the file was removed or put aside while it is open"));
+    assert_int_not_equal(sqlite3_get_autocommit(f->db.handle), 0);
+}
+
+/* What is written to a file without a name would be gone with the process. */
+static void a_file_that_is_gone_is_not_written(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    char aside[64], command[96];
+    int64_t n = 0;
+    snprintf(aside, sizeof aside, "%s/aside", f->folder);
+    snprintf(command, sizeof command, "cd %s && cp aside copy && mv copy staging.db", f->folder);
+    add_row(f);
+    assert_int_equal(rename(f->db.path, aside), 0);
+    refuse_to_write(f);
+    refuse_to_write(f);
+    assert_int_equal(db_begin_read(&f->db, &err), 0); /* it still has all */
+    assert_int_equal(db_int(&f->db, "SELECT count(*) FROM t", &n, &err), 0);
+    assert_int_equal(db_end_read(&f->db, 0, &err), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(system(command), 0); /* the same content, and another file */
+    refuse_to_write(f);
+    assert_int_equal(rename(aside, f->db.path), 0);
+    add_row(f);
+}
+
+static void a_file_that_is_gone_is_not_made_anew(void **state)
+{
+    struct fixture *f = *state;
+    struct err err = {0};
+    char aside[64];
+    int64_t n = 0;
+    snprintf(aside, sizeof aside, "%s/aside", f->folder);
+    add_row(f);
+    assert_int_equal(rename(f->db.path, aside), 0);
+    f->db.lost = true; /* as after a commit that failed */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(db_begin(&f->db, &err), ERR_IO);
+        assert_int_equal(size_of(f->db.path), -1);
+    }
+    assert_int_equal(rename(aside, f->db.path), 0);
+    add_row(f);
+    assert_int_equal(db_int(&f->db, "SELECT count(*) FROM t", &n, &err), 0);
+    assert_int_equal(n, 2);
+}
+
 static int64_t rows_in(const char *folder)
 {
     struct db db;
@@ -466,6 +517,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_commit_of_one_play_is_small, setup, teardown),
         cmocka_unit_test_setup_teardown(the_file_may_grow, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_is_gone_is_not_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_is_gone_is_not_made_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(commits_do_not_move_the_end_of_the_file, setup, teardown),
         cmocka_unit_test_setup_teardown(zeros_are_no_frames, setup, teardown),
         cmocka_unit_test_setup_teardown(a_disk_that_refuses_costs_nothing_but_the_gain, setup, teardown),

@@ -71,6 +71,13 @@ static int store_stalled(struct store *base, struct err *err)
                                            sqlite_store(base)->folder, ms / 1000);
 }
 
+static int store_missing(struct store *base, struct err *err)
+{
+    const struct sqlite_store *s = sqlite_store(base);
+    int result = folder_has(s->folder, "staging.db", &s->staging_file, err);
+    return result < 0 ? result : folder_has(s->folder, "history.db", &s->history_file, err);
+}
+
 static int store_refusal(struct store *base, struct err *err)
 {
     struct sqlite_store *s = sqlite_store(base);
@@ -80,7 +87,7 @@ static int store_refusal(struct store *base, struct err *err)
     if (result == 0 && (result = stager_disk_room(s, err)) == 0) {
         result = store_time_known(base, err);
     }
-    return result;
+    return result < 0 ? result : folder_has(s->folder, "staging.db", &s->staging_file, err);
 }
 
 static void store_ring(struct store *base, struct store_ring *out)
@@ -173,7 +180,9 @@ static int open_files(struct sqlite_store *s, struct err *err)
         return result;
     }
     if ((result = schema_staging(&s->stager.db, err)) < 0 || (result = schema_history(&s->historian.db, err)) < 0 ||
-        (result = backup_time_load(s, err)) < 0) {
+        (result = backup_time_load(s, err)) < 0 ||
+        (result = folder_note(s->folder, "staging.db", &s->staging_file, err)) < 0 ||
+        (result = folder_note(s->folder, "history.db", &s->history_file, err)) < 0) {
         db_close(&s->historian.db);
         db_close(&s->stager.db);
     }
@@ -270,6 +279,7 @@ static const struct store_ops sqlite_ops = {
     .time_known = store_time_known,
     .refusal = store_refusal,
     .stalled = store_stalled,
+    .missing = store_missing,
     .clock = store_clock,
     .clock_change = time_change,
     .seed = store_seed,

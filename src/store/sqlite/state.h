@@ -29,6 +29,7 @@
 #include "config/config.h"
 #include "store/admin.h"
 #include "store/ring.h"
+#include "store/sqlite/db/folder.h"
 #include "store/sqlite/history/history.h"
 #include "store/sqlite/read/reader.h"
 #include "store/sqlite/sqlite_store.h"
@@ -124,6 +125,7 @@ struct sqlite_store {
     struct store base;
     const struct config *cfg; /* live options are read through config_now() */
     char folder[PATH_MAX];
+    struct folder_file staging_file, history_file;
     const char *vfs;
     void (*progress)(void *arg, uint64_t rows); /* of the recovery; NULL: nobody asks */
     void *progress_arg;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/read_now.h"
 
 enum {
@@ -233,8 +234,9 @@ static int configure(struct db *db, struct err *err)
     return db_int(db, "PRAGMA page_size", &db->page_size, err);
 }
 
+/* may_create: at the start alone. A file that has gone since is not to be taken for one that is new. */
 static int open_file(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode,
-                     bool renew, struct err *err)
+                     bool may_create, bool renew, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, configure_once);
@@ -246,7 +248,8 @@ static int open_file(struct db *db, const char *folder, const char *name, const 
         return err_set(err, ERR_INVALID, "the path of the data folder is too long: %s", folder);
     }
     int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
-                (mode == DB_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+                (mode == DB_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) |
+                (may_create && mode != DB_READ ? SQLITE_OPEN_CREATE : 0);
     int result = 0;
     if (sqlite3_open_v2(db->path, &db->handle, flags, vfs) != SQLITE_OK) {
         result =
@@ -266,7 +269,7 @@ static int open_file(struct db *db, const char *folder, const char *name, const 
 
 int db_open(struct db *db, const char *folder, const char *name, const char *vfs, enum db_mode mode, struct err *err)
 {
-    return open_file(db, folder, name, vfs, mode, mode != DB_READ, err);
+    return open_file(db, folder, name, vfs, mode, true, mode != DB_READ, err);
 }
 
 int db_settle(const char *folder, const char *name, const char *vfs, struct err *err)
@@ -339,7 +342,7 @@ int db_reopen(struct db *db, struct err *err)
     char *slash = strrchr(old.path, '/');
     *slash = '\0'; /* db_open() made the path as folder/name.db */
     db_close(db);
-    int result = open_file(db, old.path, old.name, old.vfs, old.mode, old.unsure, err);
+    int result = open_file(db, old.path, old.name, old.vfs, old.mode, false, old.unsure, err);
     db->lost = result < 0; /* then whoever writes next tries again */
     db->unsure = result < 0 && old.unsure;
     return result;
@@ -361,9 +364,24 @@ static int begin(struct db *db, enum sql_statement word, struct err *err)
     return run_word(db, word, err);
 }
 
+/* Whether the file that is open is still the one of that name. Of one that was removed, or put aside, all could still
+ * be read and written, and would be gone with this process. */
+static int check_there(struct db *db, struct err *err)
+{
+    int moved = 0;
+    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || moved == 0) {
+        return 0;
+    }
+    return folder_tell_gone(db->path, err);
+}
+
 int db_begin(struct db *db, struct err *err)
 {
-    return begin(db, SQL_BEGIN_WRITE, err);
+    int result = begin(db, SQL_BEGIN_WRITE, err);
+    if (result == 0 && (result = check_there(db, err)) < 0) {
+        db_rollback(db);
+    }
+    return result;
 }
 
 int db_begin_read(struct db *db, struct err *err)

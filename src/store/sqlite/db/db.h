@@ -112,7 +112,7 @@ struct slice db_column_bytes(sqlite3_stmt *stmt, int column);
 
 /* Transactions. A failed commit rolls back and marks the connection lost; db_begin() then opens it again first: all
  * statements from before are gone. */
-int db_begin(struct db *db, struct err *err);      /* BEGIN IMMEDIATE */
+int db_begin(struct db *db, struct err *err);      /* BEGIN IMMEDIATE. ERR_IO: also when the file is not there */
 int db_begin_read(struct db *db, struct err *err); /* BEGIN: the first read takes the snapshot */
 int db_commit(struct db *db, struct err *err);
 /* Ends what db_begin_read() began: returns the reading's own result, or, if that was good, the error of its end. A

@@ -174,6 +174,36 @@ int folder_need(const char *folder, const char *name, struct err *err)
     return 0;
 }
 
+int folder_note(const char *folder, const char *name, struct folder_file *file, struct err *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || stat(path, &st) < 0) {
+        return err_set(err, ERR_IO, "%s/%s: %s", folder, name, strerror(errno));
+    }
+    *file = (struct folder_file){st.st_dev, st.st_ino};
+    return 0;
+}
+
+int folder_tell_gone(const char *path, struct err *err)
+{
+    return err_set(err, ERR_IO,
+                   "%s: the file was removed or put aside while it is open, or another one is in its place: nothing is "
+                   "written until it is back",
+                   path);
+}
+
+int folder_has(const char *folder, const char *name, const struct folder_file *file, struct err *err)
+{
+    struct folder_file now;
+    if (folder_note(folder, name, &now, err) == 0 && now.device == file->device && now.inode == file->inode) {
+        return 0;
+    }
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return folder_tell_gone(path, err);
+}
+
 int64_t folder_free_bytes(const char *folder)
 {
     struct statvfs st;

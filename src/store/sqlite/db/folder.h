@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include <sys/types.h>
+
 #include "base/err.h"
 
 /* Creates the folder (0750) and takes the lock. Returns the lock's descriptor, or ERR_LOCKED naming the holder, or
@@ -16,6 +18,15 @@ int folder_publish(const char *folder, int lock_fd, const char *address, struct 
 
 /* ERR_NOTFOUND, naming both, when the folder has no such file. */
 int folder_need(const char *folder, const char *name, struct err *err);
+
+/* Which file a name stands for, and whether it is still that one: 0, or ERR_IO. */
+struct folder_file {
+    dev_t device;
+    ino_t inode;
+};
+int folder_note(const char *folder, const char *name, struct folder_file *file, struct err *err);
+int folder_has(const char *folder, const char *name, const struct folder_file *file, struct err *err);
+int folder_tell_gone(const char *path, struct err *err);
 
 /* Room for more on the folder's device, -1 when unknown. */
 int64_t folder_free_bytes(const char *folder);
