@@ -26,6 +26,7 @@ class Node:
         self.address = f"127.0.0.1:{self.port}"
         self.options = options
         self.met = self.port  # by the other nodes
+        self.password = None
         self.process = None
         self.id = None
 
@@ -40,7 +41,10 @@ class Node:
         return self
 
     def client(self):
-        return Client(("127.0.0.1", self.port))
+        c = Client(("127.0.0.1", self.port))
+        if self.password is not None:
+            c.command("AUTH", self.password)
+        return c
 
     def ask(self, *words):
         with self.client() as c:

@@ -11,8 +11,8 @@ import urllib.request
 import pytest
 
 from conftest import DAY, HOUR, START, http_url, run
-from front_redis import (FrontRedis, LosingWire, SlowWire, TrickleWire, by_front, figures, front, frozen, last_seq,
-                         reconcile, said, unseen, wait_in_step, wait_state, won)
+from front_redis import (COMPARED, FrontRedis, LosingWire, SlowWire, TrickleWire, by_front, figures, front, frozen,
+                         last_seq, reconcile, said, unseen, wait_in_step, wait_state, won)
 from old_cluster import Node
 from old_redis import REDIS, wait
 from partition import CUT, NO_REPLIES, NO_REQUESTS, OPEN, SILENT
@@ -1228,6 +1228,68 @@ def test_it_comes_later(fronted, disk, redis):  # noqa: F811
     by_front(server, disk, played())
 
 
+# --- it is compared ---
+
+
+def lose(redis):
+    """What a Redis may lose without a word: a state, and an event."""
+    assert redis.ask("DEL", "unseen:w:u1") == 1 and redis.ask("DEL", "unseen:t:u2") == 1
+
+
+def test_a_sample_finds_it(fronted, disk, redis):  # noqa: F811
+    """Seconds after an event was sent its user is looked at, and mended."""
+    server = fronted()
+    say(server, "PLAYED", "u2", "a")
+    wait_in_step(server)
+    assert redis.ask("DEL", "unseen:t:u2") == 1
+    server.advance(4000)
+    assert front(server)["compared"] == 0
+    server.advance(2000)
+    wait(lambda: front(server)["differences"] == 1, said(server))
+    wait_in_step(server)
+    assert front(server)["compared"] == 1 and "u2" in str(front(server)["named"])
+    by_front(server, disk, {"u2": (("a", "x"), ("x",))})
+
+
+def test_a_night_finds_it(fronted, disk, redis):  # noqa: F811
+    """Once a night all are looked at, here and there; whoever stands there alone goes."""
+    server = fronted(timezone="UTC", sweep_window="12:00-13:00")
+    play_some(server)
+    say(server, "RING", "FLUSH")
+    rebuild(server)
+    server.advance(2 * HOUR)
+    wait(lambda: server.log().count(COMPARED) == 1, said(server))
+    play_some(server, item="b")
+    wait_in_step(server)
+    server.advance(HOUR // 2)
+    wait(lambda: front(server)["comparing"] == 0, said(server))
+    lose(redis)
+    redis.ask("RESTORE", "unseen:w:ghost", 0, redis.ask("DUMP", "unseen:w:u3"))
+    before = front(server)["differences"]
+    server.advance(24 * HOUR)
+    wait(lambda: server.log().count(COMPARED) == 2, said(server))
+    assert front(server)["differences"] - before == 3, front(server)["named"]
+    assert redis.hash("unseen:w:ghost").keys() == {b"r"} and redis.ask("TTL", "unseen:w:ghost") > 0
+    assert reconcile(server, 5) == 0
+    by_front(server, disk, {f"u{i}": (("a", "b", f"a{i}", f"b{i}", "x"), ("x",)) for i in range(5)})
+
+
+def test_at_a_rate(fronted, disk, redis):  # noqa: F811
+    """Users come in page by page, and are compared so. Until all are there none is believed."""
+    server = fronted()
+    play_some(server, users=600)
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    reload(server, front_users_rate="300")
+    say(server, "FRONT", "REBUILD")
+    wait(lambda: front(server)["state"] == "filling" and 0 < front(server)["filled"] < 600, said(server))
+    assert redis.meta()["full"] == "0" and figures(server)["second_tier_up"] == "0"
+    assert unseen(server, "u599", "a", "x") == ["x"]
+    assert wait_in_step(server)["filled"] == 600
+    assert reconcile(server, 600) == 0
+    by_front(server, disk, played(users=3))
+
+
 # --- Sentinel ---
 
 
@@ -1275,6 +1337,46 @@ def test_a_failover_that_loses_writes(fronted, disk, watched):  # noqa: F811
     assert reconcile(server) == 0
     by_front(server, disk, {"u0": (("a", "b", "c", "x"), ("x",)), "u3": (("a", "b", "c"), ("a",)),
                             "u4": (("a", "b", "c"), ("a", "b"))})
+
+
+def test_sentinels_with_passwords_and_tls(fronted, disk, folder):  # noqa: F811
+    """The Sentinels' account is not the Redis's, and both speak TLS."""
+    certs = Certificates(folder / "certs")
+    tls = ("--tls-replication", "yes", "--tls-cert-file", certs["server.pem"], "--tls-key-file", certs["server.key"],
+           "--tls-ca-cert-file", certs["ca.pem"])
+    ports = [Node(folder / f"unused{i}").port for i in range(2)]
+    master = Node(folder / "master", "--tls-port", str(ports[0]), *tls, "--requirepass", "of the redis", "--masterauth",
+                  "of the redis")
+    watcher = Node(folder / "watcher", "--sentinel")
+    try:
+        (watcher.folder / "conf").write_text(
+            f"port {watcher.port}\ntls-port {ports[1]}\nuser looker on >looking +@all\n" +
+            "".join(f"{name[2:]} {value}\n" for name, value in zip(tls[::2], tls[1::2])) +
+            f"sentinel monitor front 127.0.0.1 {ports[0]} 1\nsentinel auth-pass front \"of the redis\"\n"
+            "requirepass closed\n")
+        options = {"front_redis": "", "front_sentinel": f"tls://127.0.0.1:{ports[1]}/front", "tls_ca": certs["ca.pem"],
+                   "tls_cert": certs["client.pem"], "tls_key": certs["client.key"],
+                   "front_sentinel_user": "looker", "front_sentinel_password": "looking",
+                   "front_password": "of the redis"}
+        master.password, watcher.password = "of the redis", "closed"
+        master.start()
+        watcher.start()
+        server = fronted(**options)
+        assert front(server)["redis"].startswith(f"tls://127.0.0.1:{ports[0]}")
+        play_some(server)
+        wait_in_step(server)
+        assert reconcile(server, 5) == 0
+        by_front(server, disk, played())
+        for name, says in (("front_sentinel_password", "front_sentinel_user, front_sentinel_password"),
+                           ("front_password", "front_user, front_password")):
+            server.stop()
+            server.options.update(options, **{name: "wrong"})
+            server.start()
+            assert says in wait_state(server, "waiting", "the password is wrong")["cause"]
+            assert unseen(server, "u1", "a", "x") == ["x"]
+    finally:
+        watcher.kill()
+        master.kill()
 
 
 # --- what is shown ---
