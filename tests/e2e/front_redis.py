@@ -71,6 +71,28 @@ class TrickleWire(Wire):
         raise OSError
 
 
+class MeasuringWire(Wire):
+    """How many bytes are asked for at once, at most: what one command has."""
+
+    def __init__(self, target):
+        self.asked, self.largest = {}, 0
+        super().__init__(target)
+
+    def carry(self, sock, to, pair):
+        if sock is pair[1]:
+            self.asked[pair] = 0
+            super().carry(sock, to, pair)
+            return
+        data = sock.recv(1 << 16)
+        self.asked[pair] = self.asked.get(pair, 0) + len(data)
+        self.largest = max(self.largest, self.asked[pair])
+        if data:
+            to.sendall(data)
+        else:
+            self.end(pair)
+            self.pairs.remove(pair)
+
+
 class LosingWire(Wire):
     """Once `passed` is a number, so many answers to scripts that name states arrive; the next one is lost, with its
     connection, and what it answers has been done."""

@@ -11,8 +11,8 @@ import urllib.request
 import pytest
 
 from conftest import DAY, HOUR, START, http_url, run
-from front_redis import (COMPARED, FrontRedis, LosingWire, SlowWire, TrickleWire, by_front, figures, front, frozen,
-                         last_seq, reconcile, said, unseen, wait_in_step, wait_state, won)
+from front_redis import (COMPARED, FrontRedis, LosingWire, MeasuringWire, SlowWire, TrickleWire, by_front, figures,
+                         front, frozen, last_seq, reconcile, said, unseen, wait_in_step, wait_state, won)
 from old_cluster import Node
 from old_redis import REDIS, wait
 from partition import CUT, NO_REPLIES, NO_REQUESTS, OPEN, SILENT
@@ -407,6 +407,27 @@ def test_giants(fronted, disk):  # noqa: F811
         with pytest.raises(RespError):
             unseen(server, "giant", "i0", "x")
     assert unseen(server, "giant", "i0", "i299999", "x") == ["x"]
+
+
+def test_no_script_is_large(fronted, redis):
+    """Users of nearly 512 KiB, and many of 20 KiB: Redis does nothing else while it runs a script."""
+    wire = MeasuringWire(redis.port)
+    try:
+        server = fronted(front_redis=wire.address)
+        with server.client() as c:
+            for user in range(4):
+                for at in range(0, 160000, 40000):
+                    c.command("PLAYED", f"large{user}", *[f"i{i}" for i in range(at, at + 40000)])
+            c.pipeline([("PLAYED", f"u{user}", *[f"i{i}" for i in range(8000)]) for user in range(60)])
+        wait_in_step(server)
+        say(server, "RING", "FLUSH")
+        giants = front(server)["giants"]  # while their plays were staged
+        rebuild(server)
+        assert front(server)["giants"] == giants and reconcile(server, 64) == 0
+        assert max(redis.ask("MEMORY", "USAGE", f"unseen:w:large{user}") for user in range(4)) > 256 << 10
+        assert 256 << 10 < wire.largest < 1 << 20
+    finally:
+        wire.stop()
 
 
 # --- Redis is away, and comes back as another ---
