@@ -165,14 +165,17 @@ def deadline():
 
 
 def cancelled():
+    over = threading.Event()  # not the call itself: its thread may ask for plays before it is returned
+
     def plays():
         yield pb.RecordRequest(user="py:x", items=["a"], tag=1)
-        while call.is_active():
+        while not over.is_set():
             yield pb.RecordRequest(user="py:x", items=["b"], tag=2)
 
     call = unseen.PlayedStream(plays())
     expect(next(call).tag, 1)
     call.cancel()
+    over.set()
     expect(unseen.Filter(pb.FilterRequest(user="py:x", items=["a"])).bitmap, b"\x00")
 
 
