@@ -234,9 +234,9 @@ static int take_over(struct changer *c, struct change *ch, uint64_t term, struct
         ch->lossless = rc == 0;
         if (rc < 0 && !ch->force) {
             return err_set(err, ERR_LATE,
-                           "%s has stepped down, but %" PRIu64 " of its events are not here yet: promote once more, or "
-                           "with FORCE without them",
-                           ch->was, last - f->applied);
+                           "%s has stepped down, but what it recorded last is not here yet (event %" PRIu64
+                           ", here up to %" PRIu64 "): promote once more, or with FORCE without that",
+                           ch->was, last, f->applied);
         }
     } else if (rc == ERR_INVALID && !ch->force) { /* it is there, and may still take writes */
         return err_set(err, ERR_INVALID, "the old primary doesn't step down: %s", why.text);

@@ -164,9 +164,9 @@ static int follow(struct follower *f, struct err *err)
             return rc;
         }
         got.now_ms += clock_wall_ms() - arrived_ms; /* what applying took is no difference of clocks */
-        if (!got.primary && got.n == 0) {
-            return err_set(err, ERR_SYSTEM, "%s is no primary any more, and has handed over all that it had",
-                           f->address);
+        if (f->takes_over ? got.primary : !got.primary && got.n == 0) { /* what is to come then, the next hello says */
+            return err_set(err, ERR_SYSTEM, "%s is %s", f->address,
+                           got.primary ? "the primary again" : "no primary any more");
         }
         note_level(f, &got, sent_us);
         sent_us = sent ? next_us : sent_us;

@@ -46,6 +46,7 @@ struct follower {
     struct client *client, *users; /* for fetches, and for users between them */
     struct feed_cursor cursor;     /* where it is: durable here */
     uint64_t primary_run, term;
+    bool takes_over;   /* the other has stepped down for this node, which is to be promoted */
     struct buf events; /* of the reply at hand */
     struct store_batch batch;
     int64_t delay_ms;

@@ -302,18 +302,22 @@ int follower_connect(struct follower *f, struct err *err)
     if ((uint64_t)hello.term < now.term && hello.node != now.leader) {
         return tell_term(f, &now, &hello, err);
     }
-    if (!hello.primary) {
+    /* Has it stepped down for this node, then what it had last is still to come: the promotion waits for it. */
+    f->takes_over = !hello.primary && hello.leader == now.node;
+    if (!hello.primary && !f->takes_over) {
         return go_elsewhere(f, &hello, err);
     }
     if ((rc = check_settings(f, &hello, err)) < 0) {
         return rc;
     }
-    siblings_note(f, answer);
+    if (hello.primary) {
+        siblings_note(f, answer);
+    }
     if ((rc = find_cursor(f, &hello, err)) < 0) {
         return rc;
     }
     f->primary_run = hello.run;
-    f->term = (uint64_t)hello.term;
+    f->term = f->takes_over ? now.term : (uint64_t)hello.term; /* that term is this node's, once it is promoted */
     pthread_mutex_lock(&f->mutex);
     f->state.node = f->cursor.node;
     f->state.run = f->cursor.run;
@@ -321,5 +325,5 @@ int follower_connect(struct follower *f, struct err *err)
     f->state.last = (uint64_t)hello.last;
     snprintf(f->state.primary, sizeof f->state.primary, "%s", f->address);
     pthread_mutex_unlock(&f->mutex);
-    return note_primary(f, &hello, err);
+    return f->takes_over ? 0 : note_primary(f, &hello, err);
 }

@@ -227,6 +227,21 @@ def test_handed_over_under_load(pair):
     assert say(replica, "PLAYED", "u", "x") == 1
 
 
+def test_what_the_old_primary_says_last_is_waited_for(pair):
+    """It takes no writes any more, and was asked for what it has before its last words: they are fetched, too."""
+    primary, replica, _ = pair()
+    say(primary, "PLAYED", "u", "a")
+    level(primary, replica)
+    before = status(replica)["follower"]["reconnects"]
+    say(primary, "REPLICA", "MEET", "2", status(replica)["node"], f"127.0.0.1:{replica.port}")
+    until(lambda: status(replica)["follower"]["reconnects"] > before, replica.log)
+    answer = json.loads(run("promote", "--to", f"127.0.0.1:{replica.port}", "--json").stdout)
+    assert answer["lossless"] in (1, True), answer
+    assert status(replica)["term"] == 2
+    assert say(replica, "SEEN", "u", "a", "x") == [1, 0]
+    assert say(replica, "PLAYED", "u", "x") == 1
+
+
 def test_what_is_being_loaded_is_handed_over(disk, pair, make_server, folder):  # noqa: F811
     """A LOAD that was taken before the hand-over, and is answered after it, is there, too."""
     seed, export, answers = "00112233445566ff", folder / "users", {}
