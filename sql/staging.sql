@@ -23,6 +23,18 @@ CREATE TABLE positions (
     -- there. source: TEXT, or BLOB when it is no UTF-8; next: the first thing of it that is not taken yet.
     source PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID;
 
+CREATE TABLE pools (
+    -- Lists of candidates that questions name (POOL SET). name: TEXT, or BLOB when it is no UTF-8; place, parts: the items
+    -- stand behind each other in the rows place * 1048576 + 0 .. parts - 1 of pool_parts; items: how many; version: of them,
+    -- as a signed number (docs/format.md); changed: unix ms.
+    name PRIMARY KEY NOT NULL, place INTEGER NOT NULL, parts INTEGER NOT NULL, items INTEGER NOT NULL, version INTEGER NOT NULL,
+    changed INTEGER NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE pool_parts (
+    -- items: of each a byte with its length, and the id. A row that belongs to no pool is what a change has left that never
+    -- ended.
+    id INTEGER PRIMARY KEY, items BLOB NOT NULL);
+
 CREATE TABLE forgets (
     -- What was forgotten, for as long as retention: events whose stated time is not later are dropped, so that no replay
     -- brings them back. user_key: never the id; item_hash: 0 for all of the user; at: unix ms; id: of the sequence of the
@@ -49,7 +61,7 @@ CREATE TABLE runs (
 CREATE TABLE feed (
     -- What was recorded, in its order, while somebody consumes it; emptied as all consumers are done. seq: of the staged
     -- row; kind: 1 play, 2 delivery, 3 a user was forgotten, 4 an item of a user was, 5 more is known of a user, 6 the
-    -- position of a source; user (or source), item: TEXT, or BLOB when no UTF-8; at: unix ms, as its writer said (or the
+    -- position of a source, 7 a pool was changed; user (or source, or pool), item: TEXT, or BLOB when no UTF-8; at: unix ms, as its writer said (or the
     -- position); late: how many ms later it was recorded.
     seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, user NOT NULL, item, at INTEGER NOT NULL, late INTEGER NOT NULL);
 CREATE TABLE feed_consumers (

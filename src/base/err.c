@@ -98,6 +98,10 @@ const char *err_name(int code)
         return "stale";
     case ERR_ALONE:
         return "alone";
+    case ERR_POOL:
+        return "pool";
+    case ERR_POOL_VERSION:
+        return "pool_version";
     case ERR_COLD:
         return "cold";
     default:

@@ -95,6 +95,11 @@ bool hash_is_among(const uint64_t *sorted, size_t n, uint64_t hash)
     return hash_place(sorted, n, hash) < n;
 }
 
+uint64_t hash_chain(uint64_t before, struct slice id)
+{
+    return XXH3_64bits_withSeed(id.data, id.len, before);
+}
+
 uint32_t hash_seed_fingerprint(uint64_t seed)
 {
     static const char what[] = "unseen: fingerprint of a folder's hash seed";

@@ -31,6 +31,10 @@ static inline int64_t hash_user_key(uint64_t seed, struct slice user)
     return (int64_t)hash_id(seed, user);
 }
 
+/* The next link of a chain over ids: it tells lists apart by their content and order, however they were put together,
+ * and means the same in every folder. A chain begins with 0. */
+uint64_t hash_chain(uint64_t before, struct slice id);
+
 /* 32 bits that tell seeds apart without giving one away; for INFO and the start-up line. */
 uint32_t hash_seed_fingerprint(uint64_t seed);
 

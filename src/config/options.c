@@ -269,6 +269,19 @@ const struct config_option config_options[] = {
                 "logged.",
     },
     {
+        .name = "pool_memory",
+        .type = CONFIG_SIZE,
+        FIELD(pool_memory),
+        .min = MIB,
+        .max = TIB,
+        .default_text = "256MiB",
+        .change = CHANGE_LIVE,
+        .on_change = "Pools that take more than a smaller value stay, and none can be set until some are dropped.",
+        .help = "Memory for pools, the lists of candidates that POOL SET keeps. An item takes the length of its id and "
+                "at most 16 bytes more. While a pool is replaced there is room for the old one and the new one. What "
+                "doesn't fit is refused.",
+    },
+    {
         .name = "hash_seed",
         .type = CONFIG_SEED,
         FIELD(hash_seed),

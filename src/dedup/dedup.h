@@ -33,6 +33,8 @@ struct tier;
 struct lease;
 struct mirror;
 struct sessions;
+struct pools;
+struct pool_line;
 struct legacy;
 struct read_through;
 
@@ -41,6 +43,7 @@ struct dedup {
     const struct config *cfg; /* read through config_now() */
     uint64_t seed;
     struct sessions *sessions;         /* NULL where there is no service */
+    struct pools *pools;               /* the same; dedup/pools.h */
     struct legacy *legacy;             /* src/legacy/; NULL when there is no other Redis to come from */
     struct read_through *read_through; /* the same: questions to it */
     struct mirror *mirror;             /* src/legacy/; NULL when it is off */
@@ -130,6 +133,16 @@ struct query {
     size_t n_unseen;
     double error;
     bool damaged; /* something can't be read, and was left out (on_damage = answer) */
+
+    /* The same of pools, where asker_ask() is answered at once: n candidates that stand in a line, instead of hashes,
+     * and room for a byte more in unseen. They are looked at in order: hide() takes bits from .. from + n - 1 that are
+     * not to be answered out of unseen, and returns how many it took; once `enough` are left (0: that is never), the
+     * rest is not looked at. ERR_LARGE: not once `most` were. */
+    const struct pool_line *line;
+    size_t (*hide)(void *arg, size_t from, size_t n, uint8_t *unseen); /* NULL: nothing more is hidden */
+    void *hide_arg;
+    size_t enough, most;
+    size_t n_tested; /* how many were looked at */
 
     /* QUERY_WHY: staged, delivered, then months, newest first: exactly the places that make QUERY_FILTER hide the item.
      * Room for PLACES_MAX. */

@@ -4,6 +4,13 @@ libunseen_a_SOURCES += \
 	src/dedup/asker_impl.h \
 	src/dedup/dedup.c \
 	src/dedup/dedup.h \
+	src/dedup/pool.c \
+	src/dedup/pool.h \
+	src/dedup/pool_line.c \
+	src/dedup/pool_match.c \
+	src/dedup/pool_match.h \
+	src/dedup/pools.c \
+	src/dedup/pools.h \
 	src/dedup/role.c \
 	src/dedup/role.h \
 	src/dedup/session_ids.c \

@@ -185,7 +185,7 @@ static int sort_events(const struct front *f, int n, struct event_place *list)
     int kept = 0;
     for (int i = 0; i < n; i++) {
         const struct feed_event *e = &f->w.events[i];
-        if (e->kind != FEED_OFFSET) { /* names a source, no user */
+        if (e->kind != FEED_OFFSET && e->kind != FEED_POOL) { /* these name no user */
             list[kept++] = (struct event_place){hash_user_key(f->dedup->seed, e->user), i};
         }
     }
@@ -267,7 +267,7 @@ static void take_sample(struct front *f, int n)
         return;
     }
     const struct feed_event *e = &f->w.events[n - 1];
-    if (e->kind != FEED_OFFSET) {
+    if (e->kind != FEED_OFFSET && e->kind != FEED_POOL) {
         struct front_sample *s = &f->samples[f->n_samples++];
         s->due_ms = clock_mono_ms() + FRONT_SAMPLE_MS;
         memcpy(s->bytes, e->user.data, e->user.len);

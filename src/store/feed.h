@@ -35,6 +35,7 @@ enum feed_kind {
                   * takes the user's state anew (store/copy.h) */
     FEED_OFFSET, /* user: a source (store/positions.h), at_ms: its position, committed behind the events before it. Of
                   * a node that this one follows, "feed:NODE:RUN", it says which of its events these are */
+    FEED_POOL,   /* user: a pool (store/pools.h), which was set, added to or dropped. A consumer takes it anew */
     FEED_KINDS,
 };
 

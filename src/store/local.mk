@@ -9,12 +9,16 @@ libunseen_a_SOURCES += \
 	src/store/copy.h \
 	src/store/node.c \
 	src/store/node.h \
+	src/store/pools.h \
 	src/store/positions.h \
 	src/store/tombstones.c \
 	src/store/tombstones.h \
 	src/store/position_set.c \
 	src/store/sqlite/staging/node.c \
 	src/store/sqlite/staging/node.h \
+	src/store/sqlite/staging/pool_rows.c \
+	src/store/sqlite/staging/pool_rows.h \
+	src/store/sqlite/staging/pools.c \
 	src/store/sqlite/staging/positions.c \
 	src/store/sqlite/staging/tombstones.c \
 	src/store/ring.h \

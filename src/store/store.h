@@ -320,6 +320,7 @@ struct store {
     const struct store_positions_ops *positions; /* store/positions.h */
     const struct store_node_ops *node;           /* store/node.h */
     const struct store_copy_ops *copy;           /* store/copy.h */
+    const struct store_pools_ops *pools;         /* store/pools.h */
 };
 
 /* What a command answers whose capability is NULL: ERR_ABSENT, `the store "memory" keeps no ring`. what: "ring". */

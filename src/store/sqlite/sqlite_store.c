@@ -369,6 +369,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         .positions = &sqlite_positions_ops,
         .node = &sqlite_node_ops,
         .copy = &sqlite_copy_ops,
+        .pools = &sqlite_pools_ops,
     };
     s->cfg = cfg;
     if (options != NULL) {
@@ -379,6 +380,7 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     }
     s->historian.revived = INT_MIN;
     s->historian.seal_failed = INT_MIN;
+    s->stager.pool_parts_left = true;
     pthread_mutex_init(&s->ring_mutex, NULL);
     pthread_mutex_init(&s->readers_mutex, NULL);
     pthread_mutex_init(&s->figures_mutex, NULL);

@@ -61,6 +61,7 @@ enum store_wants {
     WANTS_ADOPT,     /* tombstones of another folder */
     WANTS_NEW_NODE,  /* to be another node */
     WANTS_CLOCK,     /* an administrator says what time it is */
+    WANTS_POOL,      /* a pool changes */
 };
 
 enum { FORGET_COUNTERS = 4096 };

@@ -16,6 +16,7 @@
 #include "store/sqlite/db/schema.h"
 #include "store/sqlite/db/views.h"
 #include "store/sqlite/sqlite_store.h"
+#include "store/sqlite/staging/pool_rows.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/staged_row.h"
 
@@ -393,6 +394,31 @@ static void text_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     problem(c, "%s", sqlite3_column_text(stmt, 0));
 }
 
+static int pool_good(void *arg, const struct store_pool *pool, struct err *err)
+{
+    struct check *c = arg;
+    (void)pool, (void)err;
+    advance(c);
+    return 0;
+}
+
+static int pool_bad(void *arg, struct slice name, const char *what, struct err *err)
+{
+    (void)err;
+    problem(arg, "staging.db: pool %s is damaged: %s", log_quote(name), what);
+    return 0;
+}
+
+static void check_pools(struct check *c, struct db *db)
+{
+    const struct pool_rows_walk walk = {pool_good, pool_bad, c};
+    struct err err = {0};
+    if (pool_rows_each(db, &walk, &err) < 0) {
+        c->unread++;
+        problem(c, "%s: pools can't be read to their end: %s", db->path, err.text);
+    }
+}
+
 /* What a file has beside its slots, once it is made. */
 static int check_staging_tables(struct check *c, struct db *db, struct err *err)
 {
@@ -401,6 +427,7 @@ static int check_staging_tables(struct check *c, struct db *db, struct err *err)
     each_row(c, db, sql_statements[SQL_FEED_PROBLEMS_FOUND], text_row, NULL);
     each_row(c, db, sql_statements[SQL_POSITIONS_PROBLEMS_FOUND], text_row, NULL);
     each_row(c, db, sql_statements[SQL_TOMBSTONES_PROBLEMS_FOUND], text_row, NULL);
+    check_pools(c, db);
     return check_views(c, db, err);
 }
 

@@ -5,6 +5,7 @@
 
 #include "store/ring.h"
 #include "store/sqlite/admin/repair.h"
+#include "store/sqlite/staging/pool_rows.h"
 #include "store/sqlite/staging/slot_rows.h"
 
 struct told {
@@ -73,5 +74,6 @@ int repair_staging(struct db *db, void (*did)(void *arg, const char *what), void
     if (result >= 0) {
         result = repair_legacy(db, did, arg, err);
     }
-    return result < 0 ? result : t.repairs + result;
+    int pools = result < 0 ? result : pool_rows_repair(db, did, arg, err);
+    return pools < 0 ? pools : t.repairs + result + pools;
 }

@@ -144,6 +144,8 @@ int salvage_staging(struct salvage *s, struct err *err)
     if (result < 0 || (result = take_set_aside(s, err)) < 0 ||
         (result = take(s, "noted", "id", "id, user, state", "?, ?, ?", &lost, err)) < 0 ||
         (result = salvage_copy(s, "legacy_problems", "key, what, at", err)) < 0 ||
+        (result = salvage_copy(s, "pools", "name, place, parts, items, version, changed", err)) < 0 ||
+        (result = take(s, "pool_parts", "id", "id, items", "?, ?", &lost, err)) < 0 ||
         (result = take_forgets(s, err)) < 0) {
         return result;
     }

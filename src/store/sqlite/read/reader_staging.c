@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "store/sqlite/staging/feed.h"
+#include "store/sqlite/staging/pool_rows.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -191,4 +192,33 @@ int reader_feed_mark(struct store_reader *r, struct slice prefix, int64_t most, 
 {
     int result = begin(r, err);
     return result < 0 ? result : db_end_read(&r->staging, find_mark(&r->staging, prefix, most, seq, err), err);
+}
+
+struct pool_walk {
+    int (*each)(void *arg, const struct store_pool *pool, struct err *err);
+    void (*bad)(void *arg, struct slice name, const char *what);
+    void *arg;
+};
+
+static int pool_each(void *arg, const struct store_pool *pool, struct err *err)
+{
+    const struct pool_walk *walk = arg;
+    return walk->each(walk->arg, pool, err);
+}
+
+static int pool_bad(void *arg, struct slice name, const char *what, struct err *err)
+{
+    const struct pool_walk *walk = arg;
+    (void)err;
+    walk->bad(walk->arg, name, what);
+    return 0;
+}
+
+int reader_pools(struct store_reader *r, int (*each)(void *arg, const struct store_pool *pool, struct err *err),
+                 void (*bad)(void *arg, struct slice name, const char *what), void *arg, struct err *err)
+{
+    struct pool_walk to = {each, bad, arg};
+    const struct pool_rows_walk walk = {pool_each, pool_bad, &to};
+    int result = begin(r, err);
+    return result < 0 ? result : db_end_read(&r->staging, pool_rows_each(&r->staging, &walk, err), err);
 }

@@ -36,7 +36,13 @@ void feed_forget_remotes(struct sqlite_store *s); /* their rows are gone */
 bool feed_takes(struct sqlite_store *s);
 int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct err *err);
 int feed_add_offset(struct sqlite_store *s, const struct store_position *position, uint64_t id, struct err *err);
-/* feed_users.c. The stager's: users that were imported or loaded, and are durable in history. */
+int feed_add_pool(struct sqlite_store *s, struct slice name, uint64_t id, struct err *err);
+/* feed_users.c. The stager's: a transaction of its own, in which `add` appends events from *id on, and writes what
+ * belongs to them. *last: the newest id that is used then. */
+int feed_transaction(struct sqlite_store *s,
+                     int (*add)(struct sqlite_store *s, void *arg, uint64_t *id, struct err *err), void *arg,
+                     uint64_t *last, struct err *err);
+/* The stager's: users that were imported or loaded, and are durable in history. */
 void import_feed(struct sqlite_store *s, struct store_message *m);
 void load_feed(struct sqlite_store *s, struct store_message *m);
 /* The loader's thread: all users of the index, durably. Blocks. */

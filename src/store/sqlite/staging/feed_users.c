@@ -11,10 +11,9 @@
 
 enum { CHUNK_USERS = 1024 }; /* of one transaction; plays wait for it */
 
-/* One transaction: `add` appends events from *id on. */
-static int write_users(struct sqlite_store *s,
-                       int (*add)(struct sqlite_store *s, void *arg, uint64_t *id, struct err *err), void *arg,
-                       uint64_t *last, struct err *err)
+int feed_transaction(struct sqlite_store *s,
+                     int (*add)(struct sqlite_store *s, void *arg, uint64_t *id, struct err *err), void *arg,
+                     uint64_t *last, struct err *err)
 {
     struct stager *st = &s->stager;
     uint64_t from = st->next_id, id = from;
@@ -70,7 +69,7 @@ static int add_imported(struct sqlite_store *s, void *arg, uint64_t *id, struct 
 void import_feed(struct sqlite_store *s, struct store_message *m)
 {
     struct store_import *import = (struct store_import *)m;
-    write_users(s, add_imported, import, &import->seq, &import->call.err);
+    feed_transaction(s, add_imported, import, &import->seq, &import->call.err);
     import->call.done(&import->call);
 }
 
@@ -105,7 +104,7 @@ void load_feed(struct sqlite_store *s, struct store_message *m)
 {
     struct load_users *load = (struct load_users *)m;
     uint64_t last;
-    if (write_users(s, add_loaded, load, &last, &load->call.err) == 0 && !load->at_end) {
+    if (feed_transaction(s, add_loaded, load, &last, &load->call.err) == 0 && !load->at_end) {
         thread_queue_put(&s->stager.queue, m); /* behind what came meanwhile */
         return;
     }

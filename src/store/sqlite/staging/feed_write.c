@@ -146,6 +146,14 @@ int feed_add_user(struct sqlite_store *s, struct slice user, uint64_t id, struct
     return insert(s, id, FEED_USER, user, NULL, s->feed->now_ms, err);
 }
 
+int feed_add_pool(struct sqlite_store *s, struct slice name, uint64_t id, struct err *err)
+{
+    if (!is_taken(s, id, 1, feed_event_bytes(name, slice_of("", 0)))) {
+        return 0;
+    }
+    return insert(s, id, FEED_POOL, name, NULL, s->feed->now_ms, err);
+}
+
 int feed_add_offset(struct sqlite_store *s, const struct store_position *position, uint64_t id, struct err *err)
 {
     if (!is_taken(s, id, 1, feed_event_bytes(position->source, slice_of("", 0)))) {

@@ -9,6 +9,7 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "store/migration.h"
+#include "store/pools.h"
 #include "store/positions.h"
 #include "store/ring.h"
 #include "store/ring_turns.h"
@@ -65,6 +66,7 @@ struct stager {
     struct guard_kept kept_saved; /* as it stands in the file; */
     int64_t kept_retry_mono_ms;   /* after an error: not before */
     struct staged_ids ids;
+    bool pool_parts_left; /* some may be that belong to no pool: after a start, or an error */
     struct log_limit commit_log;
 };
 
@@ -157,6 +159,10 @@ void positions_close(struct sqlite_store *s);
  * outcome may have left. */
 int positions_write(struct sqlite_store *s, const struct store_batch *batch, struct err *err);
 int positions_undo(struct sqlite_store *s, struct err *err);
+
+/* pools.c (store/pools.h) */
+extern const struct store_pools_ops sqlite_pools_ops;
+void pool_work(struct sqlite_store *s, struct store_message *m); /* on the stager's thread */
 
 /* tombstones.c (store/tombstones.h). At start, once both files are open and before threads: what was forgotten; forgets
  * that history lacks are carried out. */

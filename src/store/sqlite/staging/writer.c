@@ -247,6 +247,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         time_work(s, m);
         return;
     }
+    if (m->what == WANTS_POOL) {
+        pool_work(s, m);
+        return;
+    }
     if (m->what == WANTS_IMPORT) {
         import_pass(s, m);
         return;

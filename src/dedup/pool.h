@@ -1,0 +1,100 @@
+/* A pool: candidates that the server holds, so that a question names them instead of sending them. It never changes
+ * once it was made: whoever changes it makes another one, and questions that are at the old one go on with that.
+ *
+ * The items stand in the order in which they were given, each once: where one comes again, its first place counts.
+ * Beside the ids stand their hashes, ready to be tested, and an index from hash to place. All of it takes the ids'
+ * length and at most POOL_ITEM_BYTES an item, in one piece of memory, which is charged before it is made.
+ *
+ * The version is a chain of hashes over the ids: the same list has the same version on every node and in every folder,
+ * whether it was set at once or grew.
+ */
+#ifndef UNSEEN_DEDUP_POOL_H
+#define UNSEEN_DEDUP_POOL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/slice.h"
+
+enum {
+    POOL_ITEMS_MAX = 1000000,
+    POOL_ITEM_BYTES = 16,    /* of an item beside its id, at most; */
+    POOL_BESIDE_BYTES = 512, /* and of a pool beside its items and its name */
+    POOL_VERSION_TEXT = 17,  /* 16 hex digits, and the end */
+};
+
+/* What all pools take together. */
+struct pool_budget {
+    _Atomic uint64_t used;
+};
+
+struct pool {
+    _Atomic unsigned refs;
+    struct pool_budget *budget;
+    struct slice name;
+    uint64_t bytes; /* that it takes */
+    uint64_t id_bytes;
+    uint64_t version;
+    int64_t changed_ms;
+    size_t n;
+    uint64_t *hashes; /* of each item */
+    uint32_t *order;  /* places of all items, by the bucket of their hash ... */
+    uint32_t *starts; /* ... and where each bucket begins in there: buckets ascend as hashes do */
+    unsigned shift;   /* hash >> shift is its bucket; 64: there is one */
+
+    /* pool.c's own: */
+    uint32_t *marks; /* where each POOL_STRIDE-th item begins */
+    uint8_t *ids;    /* each with a byte of its length before it */
+};
+
+/* Appends an id to a packed list. 0 or ERR_NOMEM. */
+int pool_pack(struct buf *packed, struct slice id);
+
+/* Makes a pool of packed items, behind those of base (NULL: none), with a name of its own. It has one reference. limit:
+ * of the budget. ERR_INVALID: an id is empty, or the list ends within one; there are none; ERR_RANGE: too many items,
+ * or no memory within the limit, and how much is missing; ERR_NOMEM. */
+int pool_make(uint64_t seed, struct slice name, const struct pool *base, struct slice packed, int64_t changed_ms,
+              struct pool_budget *budget, uint64_t limit, struct pool **out, struct err *err);
+
+/* The same pool under another name. */
+int pool_rename(const struct pool *pool, struct slice name, struct pool_budget *budget, uint64_t limit,
+                struct pool **out, struct err *err);
+
+/* Any thread. The last one to release it frees it; NULL is none. */
+struct pool *pool_hold(const struct pool *pool);
+void pool_release(struct pool *pool);
+
+/* Where in `order` the hash's bucket begins, and ends. */
+static inline uint32_t pool_bucket_begin(const struct pool *pool, uint64_t hash)
+{
+    return pool->starts[pool->shift < 64 ? hash >> pool->shift : 0];
+}
+static inline uint32_t pool_bucket_end(const struct pool *pool, uint64_t hash)
+{
+    return pool->starts[(pool->shift < 64 ? hash >> pool->shift : 0) + 1];
+}
+
+/* Whether one of its items has the hash. */
+bool pool_has(const struct pool *pool, uint64_t hash);
+
+/* The i-th item. The walk begins zeroed; to go on from it costs nothing, to go anywhere else next to nothing. */
+struct pool_walk {
+    size_t i, at; /* item i stands at byte `at` */
+};
+struct slice pool_item(const struct pool *pool, size_t i, struct pool_walk *walk);
+
+/* Items from a place on, packed, up to so many bytes, but at least one; returns how many. They are the pool's own. */
+size_t pool_packed(const struct pool *pool, size_t from, size_t bytes, struct slice *out);
+
+/* The version of a list of pools: of one, its own. */
+uint64_t pool_versions(const struct pool *const *pools, size_t n);
+
+/* 16 hex digits. */
+const char *pool_version_text(uint64_t version, char out[POOL_VERSION_TEXT]);
+bool pool_version_read(struct slice text, uint64_t *version);
+
+#endif
