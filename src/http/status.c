@@ -53,6 +53,7 @@ static json_t *figures(const struct http_request *rq)
         rq->dedup->store->ops->stats(rq->dedup->store, &stats);
         store_stats_each(&stats, add_figure, all);
         sessions_stats_each(rq->dedup->sessions, add_figure, all);
+        pools_figures_each(rq->dedup->pools, add_figure, all);
         struct legacy_state migration;
         legacy_look(rq->dedup, &migration);
         legacy_figures_each(&migration, add_figure, all);

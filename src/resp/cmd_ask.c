@@ -1,6 +1,7 @@
 /* UNSEEN, SEEN, FILTER: candidates in, answers out. */
 #include <string.h>
 
+#include "dedup/pools.h"
 #include "resp/args.h"
 #include "resp/command.h"
 
@@ -11,6 +12,16 @@
 static const char *bulk_start(struct slice arg)
 {
     return arg.data - (arg.len < 10 ? 4 : arg.len < 100 ? 5 : 6);
+}
+
+static void write_pool_items(struct writer *w, const struct request *rq)
+{
+    size_t count = rq->n_answer;
+    struct pool_line_walk walk = {0};
+    write_array(w, count);
+    for (size_t i = request_next_unseen(rq, 0); count > 0; i = request_next_unseen(rq, i + 1), count--) {
+        write_bulk(w, pool_line_item(rq->line, i, &walk));
+    }
 }
 
 /* The first unseen items; runs of neighbours are copied as they stand in the request. */
@@ -47,17 +58,33 @@ static void write_indexes(struct writer *w, const struct request *rq)
     }
 }
 
+/* Positions in pools mean nothing without the version. */
+static void write_version(struct writer *w, const struct request *rq)
+{
+    char text[POOL_VERSION_TEXT];
+    if (rq->line != NULL) {
+        write_array(w, 2);
+        write_str(w, pool_version_text(rq->pool_version, text));
+    }
+}
+
 static void write_question(const struct resp_client *s, struct writer *w, const struct request *rq)
 {
     switch (rq->form) {
     case FORM_INDEXES:
+        write_version(w, rq);
         write_indexes(w, rq);
         break;
     case FORM_BITMAP:
+        write_version(w, rq);
         write_bulk(w, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
         break;
     default:
-        write_items(s, w, rq);
+        if (rq->line != NULL) {
+            write_pool_items(w, rq);
+        } else {
+            write_items(s, w, rq);
+        }
         break;
     }
 }
@@ -98,9 +125,9 @@ static bool read_form(struct slice arg, enum question_form *form)
     return false;
 }
 
-enum option { OPTION_SESSION, OPTION_REPLY, OPTION_LIMIT, OPTION_DELIVER, OPTIONS };
+enum option { OPTION_SESSION, OPTION_REPLY, OPTION_LIMIT, OPTION_DELIVER, OPTION_POOL, OPTION_VERSION, OPTIONS };
 
-static const char *const option_names[OPTIONS] = {"SESSION", "REPLY", "LIMIT", "DELIVER"};
+static const char *const option_names[OPTIONS] = {"SESSION", "REPLY", "LIMIT", "DELIVER", "POOL", "VERSION"};
 
 /* OPTIONS: it is none. */
 static enum option find_option(struct slice arg)
@@ -112,9 +139,17 @@ static enum option find_option(struct slice arg)
     return o;
 }
 
-static bool read_option(struct resp_client *s, enum option option, struct slice value, struct request *rq,
+/* FILTER, while it is read. */
+struct filter_args {
+    struct request rq;
+    struct slice pools[POOLS_OF_A_QUESTION];
+    bool given[OPTIONS];
+};
+
+static bool read_option(struct resp_client *s, enum option option, struct slice value, struct filter_args *f,
                         enum outcome *refused)
 {
+    struct request *rq = &f->rq;
     switch (option) {
     case OPTION_SESSION:
         rq->session = value;
@@ -134,50 +169,90 @@ static bool read_option(struct resp_client *s, enum option option, struct slice 
             return false;
         }
         return true;
+    case OPTION_POOL:
+        if (rq->n_pools < POOLS_OF_A_QUESTION) {
+            f->pools[rq->n_pools] = value;
+        }
+        rq->n_pools++; /* too many are refused by their number */
+        return true;
+    case OPTION_VERSION:
+        rq->version = value;
+        return true;
     default:
         rq->deliver = true;
         return true;
     }
 }
 
-/* FILTER user [options] ITEMS item ... Returns true when rq is complete. */
-static bool read_filter(struct resp_client *s, const struct slice *args, size_t n, struct request *rq,
+static bool refuse_option(struct resp_client *s, struct slice arg, enum outcome *refused)
+{
+    *refused = resp_client_refuse(
+        s, "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION or ITEMS",
+        arg_shown(arg), arg.data);
+    return false;
+}
+
+/* FILTER user [options] ITEMS item ..., or with POOL without ITEMS. Returns true when f->rq is complete. */
+static bool read_filter(struct resp_client *s, const struct slice *args, size_t n, struct filter_args *f,
                         enum outcome *refused)
 {
     size_t i = 2;
-    bool given[OPTIONS] = {false};
     for (; i < n && !arg_is(args[i], "ITEMS"); i++) {
         enum option option = find_option(args[i]);
         bool has_value = option != OPTION_DELIVER;
         if (option == OPTIONS || i + has_value >= n) {
-            *refused = resp_client_refuse(
-                s, "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER or ITEMS",
-                arg_shown(args[i]), args[i].data);
-            return false;
+            return refuse_option(s, args[i], refused);
         }
-        if (given[option]) {
+        if (f->given[option] && option != OPTION_POOL) {
             *refused = args_refuse_twice(s, option_names[option]);
             return false;
         }
-        given[option] = true;
+        f->given[option] = true;
         i += has_value;
-        if (!read_option(s, option, args[i], rq, refused)) {
+        if (!read_option(s, option, args[i], f, refused)) {
             return false;
         }
     }
-    if (i + 1 >= n) {
+    if (i + 1 >= n && (f->rq.n_pools == 0 || i < n)) {
         *refused = resp_client_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
         return false;
     }
-    rq->user = args[1];
-    rq->items = args + i + 1;
-    rq->n = n - i - 1;
+    f->rq.user = args[1];
+    f->rq.pools = f->pools;
+    if (i < n) {
+        f->rq.items = args + i + 1;
+        f->rq.n = n - i - 1;
+    }
     return true;
+}
+
+/* Of pools it goes by what these hold. False: it can't be made now, or not at all. */
+static bool may_reply(struct resp_client *s, const struct request *rq, enum outcome *refused)
+{
+    enum { OF_ITEM = 8, OF_INDEX = 16, OF_HEAD = 64 }; /* what stands around each */
+    size_t n, id_bytes, limit = budget_reply_max(&s->conn.worker->pool->budget);
+    request_pools_answer(&s->conn, rq, &n, &id_bytes);
+    size_t most = OF_HEAD + (rq->form == FORM_BITMAP    ? bitmap_size(n)
+                             : rq->form == FORM_INDEXES ? n * OF_INDEX
+                                                        : n * OF_ITEM + id_bytes);
+    if (most > limit) {
+        *refused = resp_client_refuse(s,
+                                      "ERR the reply may take %zu bytes, and request_memory allows for %zu: ask with "
+                                      "LIMIT, or REPLY BITMAP",
+                                      most, limit);
+        return false;
+    }
+    s->reply_most = most > s->reply_most ? most : s->reply_most;
+    *refused = OUTCOME_AGAIN;
+    return conn_may_reply(&s->conn, s->reply_most);
 }
 
 enum outcome cmd_filter(struct resp_client *s, const struct slice *args, size_t n)
 {
-    struct request rq = {.kind = REQUEST_QUESTION};
+    struct filter_args f = {.rq = {.kind = REQUEST_QUESTION}};
     enum outcome refused;
-    return read_filter(s, args, n, &rq, &refused) ? resp_client_submit(s, &rq, write_question) : refused;
+    if (!read_filter(s, args, n, &f, &refused) || (f.rq.n_pools > 0 && !may_reply(s, &f.rq, &refused))) {
+        return refused;
+    }
+    return resp_client_submit(s, &f.rq, write_question);
 }

@@ -90,9 +90,11 @@ command_fn cmd_replica_meet, cmd_replica_merge, cmd_replica_promote, cmd_replica
     cmd_replica_stepdown;                                                                      /* cmd_replica_role.c */
 command_fn cmd_replica_ask;                                                                    /* cmd_replica_ask.c */
 command_fn cmd_replica_dismiss, cmd_replica_enlist, cmd_replica_fetch, cmd_replica_hello;      /* cmd_replica.c */
+command_fn cmd_replica_pool, cmd_replica_pools;                                                /* cmd_replica_pools.c */
 command_fn cmd_replica_positions, cmd_replica_tombstones, cmd_replica_user, cmd_replica_users; /* cmd_replica_copy.c */
-enum { FETCH_REPLY_KIB = 256 + 8, PAGE_REPLY_KIB = 4 * 1024 };
-command_fn cmd_role; /* cmd_role.c */
+enum { FETCH_REPLY_KIB = 256 + 8, PAGE_REPLY_KIB = 4 * 1024, POOL_REPLY_KIB = 512 + 8 };
+command_fn cmd_pool_add, cmd_pool_drop, cmd_pool_get, cmd_pool_list, cmd_pool_rename, cmd_pool_set; /* cmd_pool.c */
+command_fn cmd_role;                                                                                /* cmd_role.c */
 
 /* cmd_role.c: INFO replication. */
 void role_add_info(struct buf *out, const struct resp_client *s);

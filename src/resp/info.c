@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "dedup/pools.h"
 #include "front/front.h"
 #include "front/reader_store.h"
 #include "kafka/kafka.h"
@@ -142,6 +143,14 @@ static void add_sessions(struct buf *out, const struct resp_client *s)
         return;
     }
     sessions_stats_each(dedup->sessions, add_stat, out);
+}
+
+static void add_pools(struct buf *out, const struct resp_client *s)
+{
+    const struct dedup *dedup = service_dedup(&s->conn);
+    if (dedup != NULL) {
+        pools_figures_each(dedup->pools, add_stat, out);
+    }
 }
 
 static void add_migration(struct buf *out, const struct resp_client *s)
@@ -287,6 +296,7 @@ static const struct section {
     {"ring", "Ring", add_ring},
     {"backup", "Backup", add_backup},
     {"sessions", "Sessions", add_sessions},
+    {"pools", "Pools", add_pools},
     {"migration", "Migration", add_migration}, /* from another Redis, */
     {"mirror", "Mirror", add_mirror},          /* and back to it */
     {"front", "Front", add_front},

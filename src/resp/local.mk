@@ -17,9 +17,11 @@ libunseen_a_SOURCES += \
 	src/resp/cmd_legacy.c \
 	src/resp/cmd_login.c \
 	src/resp/cmd_mirror.c \
+	src/resp/cmd_pool.c \
 	src/resp/cmd_replica.c \
 	src/resp/cmd_replica_ask.c \
 	src/resp/cmd_replica_copy.c \
+	src/resp/cmd_replica_pools.c \
 	src/resp/cmd_replica_role.c \
 	src/resp/cmd_role.c \
 	src/resp/cmd_write.c \

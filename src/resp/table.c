@@ -96,6 +96,22 @@ static const struct command legacy_subs[] = {
     {0},
 };
 
+static const struct command pool_subs[] = {
+    {"add", -4, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_add, NULL, "unseen", "name item [item ...]",
+     "Puts items behind those of a pool; answers how many it has now, and its version, once durable."},
+    {"drop", 3, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_drop, NULL, "unseen", "name",
+     "Drops a pool; answers 1, or 0 when there was none."},
+    {"get", -3, ROLE_ASK, CMD_READONLY, 0, cmd_pool_get, NULL, "unseen", "name [from [count]]",
+     "What a pool is, and items of it: 1,000 from a place on, unless said otherwise; nil when there is none."},
+    {"list", 2, ROLE_ASK, CMD_READONLY | CMD_REPLY(2048), 0, cmd_pool_list, NULL, "unseen", "",
+     "What pools there are."},
+    {"rename", 4, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_rename, NULL, "unseen", "name new_name",
+     "Gives a pool another name, at once in place of the pool that has it; answers as POOL SET."},
+    {"set", -4, ROLE_REQUEST, CMD_WRITE, 0, cmd_pool_set, NULL, "unseen", "name item [item ...]",
+     "Makes the items a pool, in place of what it had; answers how many it has, and its version, once durable."},
+    {0},
+};
+
 static const struct command replica_subs[] = {
     {"ask", 5, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY, 0, cmd_replica_ask, NULL, "unseen", "node user hashes",
      "Which candidates a user has not seen, and as of which event of that primary; for it, when its own disk is late."},
@@ -112,6 +128,10 @@ static const struct command replica_subs[] = {
      "Says that a node is the primary of a term; answers this one's term, node and role."},
     {"merge", 6, ROLE_ADMIN, CMD_ADMIN | CMD_WRITE | CMD_PRIMARY | CMD_COPIES, 0, cmd_replica_merge, NULL, "unseen",
      "node run to events", "Records what only an old primary has, each event once; for unseen rejoin."},
+    {"pool", 4, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(POOL_REPLY_KIB), 0, cmd_replica_pool, NULL, "unseen",
+     "name from", "A pool's version, how many items it has, and some of them from a place on; for a replica."},
+    {"pools", 2, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(PAGE_REPLY_KIB), 0, cmd_replica_pools, NULL, "unseen",
+     "", "What pools there are, and their versions; for a replica."},
     {"positions", -3, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY | CMD_REPLY(PAGE_REPLY_KIB), 0, cmd_replica_positions, NULL,
      "unseen", "max [source]", "How far sources outside were taken, behind a source; for unseen clone."},
     {"promote", -2, ROLE_ADMIN, CMD_ADMIN, 0, cmd_replica_promote, NULL, "unseen", "[FORCE]",
@@ -171,7 +191,9 @@ const struct command command_table[] = {
     {"feed", 1, ROLE_WATCH, CMD_ADMIN | CMD_READONLY | CMD_REPLY(8), 0, cmd_feed, NULL, "unseen", "",
      "Who consumes what is recorded here, and how far each is."},
     {"filter", -4, ROLE_REQUEST, CMD_WRITE, /* with DELIVER */ 1, cmd_filter, NULL, "unseen",
-     "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]",
+     "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]|POOL name [POOL name "
+     "...] "
+     "[VERSION v]",
      "The candidates that the user has not seen; with DELIVER, recorded as sent."},
     {"forget", -2, ROLE_REQUEST, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
      "Erases a user, or makes single items unseen again."},
@@ -197,6 +219,8 @@ const struct command command_table[] = {
      "user item [item ...]", "Records items as played by the user, now; answers how many, once they are durable."},
     {"playedat", -4, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD, 1, cmd_playedat, NULL, "unseen",
      "user unix_ms item [item ...]", "Records items as played at a time."},
+    {"pool", -2, ROLE_ACCOUNT, CMD_WRITE, 0, NULL, pool_subs, "unseen", "subcommand",
+     "Lists of candidates that the server holds, for FILTER."},
     {"quit", -1, ROLE_ANYBODY, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_quit, NULL, "connection", "",
      "Closes the connection."},
     {"replica", -2, ROLE_WATCH, CMD_ADMIN, 0, NULL, replica_subs, "unseen", "subcommand",

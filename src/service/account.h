@@ -46,7 +46,7 @@ enum account_role {
     ROLE_ASK = 1 << 0,    /* questions, why, history, and scroll sessions */
     ROLE_RECORD = 1 << 1, /* plays and deliveries */
     ROLE_FORGET = 1 << 2,
-    ROLE_LOAD = 1 << 3,  /* users of an export */
+    ROLE_LOAD = 1 << 3,  /* users of an export, and pools */
     ROLE_ADMIN = 1 << 4, /* what runs, stops or moves the server and its store */
     ROLE_WATCH = 1 << 5, /* how the server is: metrics, status, INFO, months */
     ROLE_ALL = (1 << 6) - 1,

@@ -22,6 +22,9 @@ _Static_assert((int)REQUEST_QUESTION == QUERY_FILTER && (int)REQUEST_WHY == QUER
 static void free_question(struct late *late)
 {
     struct question *q = (struct question *)late;
+    for (size_t i = 0; i < q->line.n_pools; i++) {
+        pool_release((struct pool *)q->line.pools[i]);
+    }
     free(q->history.months);
     free(q);
 }
@@ -150,19 +153,32 @@ static enum request_state go_on(struct service_loop *l, struct late *late);
 static size_t deliver_size(const struct request *rq)
 {
     size_t size = 0;
-    for (size_t i = 0; i < rq->n && rq->n <= DELIVER_MAX; i++) {
+    bool few = rq->n <= DELIVER_MAX && rq->line == NULL;
+    for (size_t i = 0; i < rq->n && few; i++) {
         size += rq->items[i].len;
     }
-    return rq->n <= DELIVER_MAX ? size : (size_t)DELIVER_MAX * ID_MAX;
+    return few ? size : (size_t)DELIVER_MAX * ID_MAX;
+}
+
+/* The hashes of a single pool stay where they are. */
+static size_t copied_hashes(const struct request *rq)
+{
+    return rq->line != NULL && rq->line->n_pools == 1 ? 0 : rq->n;
+}
+
+static size_t named_items(const struct request *rq, bool wants)
+{
+    return rq->line != NULL && wants ? rq->n : 0;
 }
 
 /* With what it delivers, which is recorded without asking again. */
-static size_t question_size(const struct service_loop *l, const struct request *rq)
+static size_t question_size(const struct service_loop *l, const struct request *rq, bool wants)
 {
     size_t bitmaps = l->tier != NULL ? 5 : 3;
     size_t places = rq->kind == REQUEST_WHY ? (1 + PLACES_MAX) * sizeof(struct place) : 0;
-    return sizeof(struct question) + ASKER_LOAD_BYTES + places + rq->n * sizeof(uint64_t) +
-           bitmaps * bitmap_size(rq->n) + rq->user.len + (rq->deliver ? deliver_size(rq) : 0);
+    return sizeof(struct question) + ASKER_LOAD_BYTES + places + copied_hashes(rq) * sizeof(uint64_t) +
+           named_items(rq, wants) * sizeof(struct slice) + bitmaps * bitmap_size(rq->n) + rq->user.len +
+           (rq->deliver ? deliver_size(rq) : 0);
 }
 
 /* The request's own, or that of question_timeout, whichever is earlier. 0: none. */
@@ -177,14 +193,15 @@ static int64_t deadline_of(const struct service_loop *l, const struct request *r
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
 {
-    struct question *q = late_new(l, c, rq, question_size(l, rq), state);
+    struct question *q = late_new(l, c, rq, question_size(l, rq, wants), state);
     if (q == NULL) {
         return NULL;
     }
     size_t bits = bitmap_size(rq->n);
     struct place *places = (struct place *)(q + 1);
-    uint64_t *hashes = (uint64_t *)(places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
-    uint8_t *unseen = (uint8_t *)(hashes + rq->n);
+    struct slice *items = (struct slice *)(places + (rq->kind == REQUEST_WHY ? 1 + PLACES_MAX : 0));
+    uint64_t *hashes = (uint64_t *)(items + named_items(rq, wants));
+    uint8_t *unseen = (uint8_t *)(hashes + copied_hashes(rq));
     uint8_t *user = unseen + (l->tier != NULL ? 5 : 3) * bits;
     q->late.go_on = go_on;
     q->late.free = free_question;
@@ -202,7 +219,11 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
                               .history = &q->history,
                               .elsewhere = wants ? unseen + bits : NULL};
     memcpy(user, rq->user.data, rq->user.len);
-    memcpy(hashes, l->hashes, rq->n * sizeof *hashes);
+    if (rq->line != NULL) {
+        question_hold_pools(q, hashes, named_items(rq, wants) > 0 ? items : NULL);
+    } else {
+        memcpy(hashes, l->hashes, rq->n * sizeof *hashes);
+    }
     if (l->tier != NULL) {
         question_hedge_init(q, unseen + 3 * bits, unseen + 4 * bits);
     }
@@ -227,6 +248,7 @@ static bool ask_through(struct service_loop *l, struct question *q, const struct
     q->wants = false;
     q->late.rq.deadline_us = 0;
     q->read_through = (struct read_through_question){.done = on_through, .n = n, .asked = asked, .seen = q->seen};
+    items = q->items != NULL ? q->items : items;
     q->was_through = read_through_ask(l->read_through, &q->read_through, q->query.user, items);
     return q->was_through;
 }
@@ -269,10 +291,11 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
     if (request_may_write(l->dedup, rq, &err) < 0) { /* no more, since it was asked */
         return request_fail(l, rq, &err);
     }
+    struct pool_line_walk walk = {0};
     size_t i = request_next_unseen(rq, 0);
     for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        items[k] = rq->items[i];
-        chosen[k] = hashes[i];
+        items[k] = request_item(rq, i, &walk);
+        chosen[k] = rq->line != NULL ? pool_line_hash(rq->line, i, &walk) : hashes[i];
     }
     c->op = OP_FILTER_DELIVER;
     return request_record(l, c, rq, STORE_DELIVERY, dedup_stamp(l->dedup), STORE_STAMPED, items, chosen, rq->n_answer,
@@ -283,8 +306,8 @@ static enum request_state deliver(struct service_loop *l, struct conn *c, struct
 static enum request_state finish(struct service_loop *l, struct conn *c, struct request *rq, struct query *a, int code,
                                  struct err *err)
 {
-    bool blocks = rq->session.data != NULL && rq->kind != REQUEST_HISTORY;
-    if (code >= 0 && blocks) {
+    bool blocks = rq->session.data != NULL && rq->kind != REQUEST_HISTORY, hidden = a->hide != NULL;
+    if (code >= 0 && blocks && !hidden) {
         code = sessions_load(l->dedup->sessions, rq->session, &l->blocked, err);
     }
     if (code < 0) {
@@ -301,9 +324,10 @@ static enum request_state finish(struct service_loop *l, struct conn *c, struct 
         rq->n_places = a->n_places + blocked;
         return REQUEST_ANSWERED;
     }
-    if (blocks) {
-        a->n_unseen -= session_set_hide(&l->blocked, rq->items, a->hashes, rq->n, a->unseen);
+    if (!hidden) {
+        a->n_unseen -= request_hide(l, rq, a->hashes, blocks, 0, rq->n, a->unseen);
     }
+    rq->n = a->line != NULL ? a->n_tested : rq->n;
     rq->unseen = a->unseen;
     rq->error = a->error;
     rq->n_unseen = rq->n_answer = a->n_unseen;
@@ -382,19 +406,24 @@ static int hash_items(struct service_loop *l, const struct request *rq, struct e
     return dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, err);
 }
 
+static int find_candidates(struct service_loop *l, struct request *rq, struct err *err)
+{
+    return rq->n_pools > 0 ? request_find_pools(l, rq, err) : hash_items(l, rq, err);
+}
+
 /* Of the same kind, about the same candidates; a failed one is no matter. */
 static void copy_answer(struct query *to, const struct query *from)
 {
     to->n_unseen = from->n_unseen;
     to->error = from->error;
     to->damaged = from->damaged;
-    memcpy(to->unseen, from->unseen, bitmap_size(from->n));
+    memcpy(to->unseen, from->unseen, bitmap_size(from->line != NULL ? from->n_tested : from->n));
 }
 
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err = {0};
-    if (hash_items(l, rq, &err) < 0) {
+    if (find_candidates(l, rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     if (rq->deliver && !may_deliver(l, c, rq)) {
@@ -404,8 +433,14 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     struct question *q = NULL;
     bool wants = rq->kind != REQUEST_HISTORY && !rq->hashed &&
                  read_through_wants(l->read_through, rq->user); /* before anything is looked up */
+    if (wants && question_may_want(rq, &err) < 0) {
+        return request_fail(l, rq, &err);
+    }
     if (wants && (q = question_new(l, c, rq, true, &state)) == NULL) {
         return state;
+    }
+    if (question_is_long(rq) && !rq->has_limit) {
+        return leave(l, c, rq, q, NULL, OFFLOAD_LARGE);
     }
     struct query own = {.kind = (enum query_kind)rq->kind,
                         .user = rq->user,
@@ -416,8 +451,18 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
                         .history = &l->history};
     struct query *a = q != NULL ? &q->query : &own;
     struct asker_load *load = NULL;
-    int code = asker_begin(l->asker, a, &load, &err);
+    struct question_line line;
+    int code = q == NULL && rq->line != NULL ? question_line_up(l, rq, a, &line, &err) : 0;
+    if (code < 0) {
+        return request_fail(l, rq, &err);
+    }
+    code = asker_begin(l->asker, a, &load, &err);
     enum offload_lane_name lane;
+    if (code == STORE_LATER && question_is_long(rq)) { /* its answer would be looked for here */
+        asker_drop(l->asker, load);
+        load = NULL;
+        code = ERR_LARGE;
+    }
     if (lane_for(code, &lane) || code == STORE_LATER) {
         return leave(l, c, rq, q, load, lane);
     }

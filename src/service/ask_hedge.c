@@ -191,7 +191,7 @@ static void on_tier(struct tier_question *tier)
 void question_hedge_init(struct question *q, uint8_t *bits, uint8_t *tier_bits)
 {
     struct question_hedge *h = &q->hedge;
-    h->may = q->query.kind == QUERY_FILTER && !q->wants;
+    h->may = q->query.kind == QUERY_FILTER && !q->wants && q->query.n <= ITEMS_MAX;
     h->tier.unseen = tier_bits;
     h->answer = (struct query){
         .kind = QUERY_FILTER, .user = q->query.user, .hashes = q->query.hashes, .n = q->query.n, .unseen = bits};

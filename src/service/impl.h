@@ -54,6 +54,16 @@ enum request_state request_fail(struct service_loop *l, struct request *rq, cons
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq); /* ask.c */
 enum request_state request_forget(struct service_loop *l, struct conn *c, struct request *rq);
 
+enum request_state request_change_pool(struct service_loop *l, struct conn *c, struct request *rq); /* pool_change.c */
+
+/* ask_pools.c: finds the question's pools: rq->line, n and pool_version. ERR_POOL, ERR_POOL_VERSION, ERR_INVALID,
+ * ERR_RANGE. */
+int request_find_pools(struct service_loop *l, struct request *rq, struct err *err);
+/* What must be hidden of unseen items beside what the user has seen: repeats, and, if blocks, what l->blocked has.
+ * Returns how many it hid. */
+size_t request_hide(struct service_loop *l, const struct request *rq, const uint64_t *hashes, bool blocks, size_t from,
+                    size_t n, uint8_t *unseen);
+
 /* Records items for the user; rq->n_answer of them are counted. Asks for memory unless the caller has. */
 enum request_state request_record(struct service_loop *l, struct conn *c, struct request *rq, enum store_kind kind,
                                   int64_t at_ms, enum store_time time, const struct slice *items,

@@ -13,6 +13,7 @@ libunseen_a_SOURCES += \
 	src/service/login_thread.c \
 	src/service/ask.c \
 	src/service/ask_hedge.c \
+	src/service/ask_pools.c \
 	src/service/check.c \
 	src/service/forget.c \
 	src/service/impl.h \
@@ -25,6 +26,7 @@ libunseen_a_SOURCES += \
 	src/service/offload.c \
 	src/service/offload.h \
 	src/service/question.h \
+	src/service/pool_change.c \
 	src/service/recorder.c \
 	src/service/recorder.h \
 	src/service/refusal.c \

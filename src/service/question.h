@@ -33,8 +33,26 @@ struct question {
     bool was_through; /* it was */
     uint8_t *seen;
     const char *limit, *cause; /* of what is overdue */
+    struct pool_line line;     /* of pools, which are held */
+    const struct slice *items; /* their items, where the old Redis is to be asked; else NULL */
     struct question_hedge hedge;
 };
+
+/* ask_pools.c. Whether it is about more candidates of pools than a worker should look at by itself. */
+bool question_is_long(const struct request *rq);
+/* Or about more than the old Redis can be asked about: ERR_RANGE. */
+int question_may_want(const struct request *rq, struct err *err);
+/* A question that is answered at once: the query looks at the pools in order, and ends when nothing hides enough of
+ * them. `line` lives as long as the query. */
+struct question_line {
+    struct service_loop *l;
+    const struct request *rq;
+};
+int question_line_up(struct service_loop *l, const struct request *rq, struct query *a, struct question_line *line,
+                     struct err *err);
+/* One that is answered later holds its pools (q->late.rq.line becomes its own), and looks at all of them. hashes: room
+ * for those of several pools; items: NULL, or room for all, which are named. */
+void question_hold_pools(struct question *q, uint64_t *hashes, struct slice *items);
 
 /* Once the query is there. The bits are the question's. */
 void question_hedge_init(struct question *q, uint8_t *bits, uint8_t *tier_bits);

@@ -177,7 +177,7 @@ void service_refused(struct conn *c, const struct request *rq)
 static void note_slow(struct conn *c, const struct request *rq, int64_t us)
 {
     struct buf args = {0};
-    size_t n = rq->hashed ? 0 : rq->n;
+    size_t n = rq->hashed || rq->line != NULL ? 0 : rq->n;
     struct slice who = rq->user.data != NULL ? rq->user : rq->session;
     bool more = slowlog_add_arg(&args, 0, 2 + n, slice_str(op_names[c->op])) && slowlog_add_arg(&args, 1, 2 + n, who);
     for (size_t i = 0; more && i < n; i++) {
@@ -276,12 +276,25 @@ static enum request_state change_session(struct service_loop *l, struct conn *c,
 enum request_state service_submit(struct conn *c, struct request *rq)
 {
     static enum request_state (*const kinds[REQUEST_KINDS])(struct service_loop *, struct conn *, struct request *) = {
-        [REQUEST_QUESTION] = request_ask, [REQUEST_WHY] = request_ask,        [REQUEST_HISTORY] = request_ask,
-        [REQUEST_PLAY] = record,          [REQUEST_DELIVERY] = record,        [REQUEST_FORGET] = request_forget,
-        [REQUEST_BLOCK] = change_session, [REQUEST_UNBLOCK] = change_session,
+        [REQUEST_QUESTION] = request_ask,
+        [REQUEST_WHY] = request_ask,
+        [REQUEST_HISTORY] = request_ask,
+        [REQUEST_PLAY] = record,
+        [REQUEST_DELIVERY] = record,
+        [REQUEST_FORGET] = request_forget,
+        [REQUEST_BLOCK] = change_session,
+        [REQUEST_UNBLOCK] = change_session,
+        [REQUEST_POOL_SET] = request_change_pool,
+        [REQUEST_POOL_ADD] = request_change_pool,
+        [REQUEST_POOL_DROP] = request_change_pool,
+        [REQUEST_POOL_RENAME] = request_change_pool,
     };
     struct service_loop *l = service_of(c);
     struct err err;
+    if (rq->line != NULL) { /* it had to wait: its pools may be others by now */
+        rq->line = NULL;
+        rq->n = 0;
+    }
     if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0 ||
         request_may_write(l->dedup, rq, &err) < 0 || request_is_fresh(l->dedup, rq, &err) < 0) {
         return request_fail(l, rq, &err);

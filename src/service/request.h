@@ -30,6 +30,10 @@ enum request_kind {
     REQUEST_FORGET,   /* un-sees the items; none: all of the user */
     REQUEST_BLOCK,    /* the items are hidden in the session */
     REQUEST_UNBLOCK,  /* are not; none: the session ends */
+    REQUEST_POOL_SET, /* the items become the pool's, in place of what it had */
+    REQUEST_POOL_ADD, /* come behind those that it has */
+    REQUEST_POOL_DROP,
+    REQUEST_POOL_RENAME, /* the first of the pools gets the name of the second */
     REQUEST_KINDS,
 };
 
@@ -45,6 +49,8 @@ enum request_state {
 };
 
 struct account;
+struct pool_line;
+struct pool_line_walk;
 
 struct request {
     /* What is asked. */
@@ -55,9 +61,12 @@ struct request {
     struct slice session;      /* data NULL: none */
     const struct slice *items; /* candidates, items, or a session's ids */
     size_t n;
-    bool hashed;   /* a question of another node: items is one, n hash_id()s of 8 bytes each, little endian */
-    int64_t at_ms; /* of plays, unix; with has_at */
-    int64_t limit; /* at most so many items are answered; with has_limit */
+    const struct slice *pools; /* names: of a question, instead of items; of a change, the pool's own */
+    size_t n_pools;
+    struct slice version; /* that the pools must have, as answers say it; data NULL: any */
+    bool hashed;          /* a question of another node: items is one, n hash_id()s of 8 bytes each, little endian */
+    int64_t at_ms;        /* of plays, unix; with has_at */
+    int64_t limit;        /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
     int64_t deadline_us; /* by the stopwatch: a question that is not answered by then is refused, as it is
                           * question_timeout after it was submitted; 0: none of its own */
@@ -71,7 +80,9 @@ struct request {
     double error;          /* of a question: the chance that an item which the user never had is hidden */
     const uint8_t *unseen; /* a bit for each item, most significant first */
     size_t n_unseen;
-    size_t n_answer; /* of these the first so many are the answer */
+    size_t n_answer;              /* of these the first so many are the answer */
+    const struct pool_line *line; /* not NULL: the items stand in pools. n is how many were looked at */
+    uint64_t pool_version;        /* of a question's pools, and of the pool that was changed */
     const struct place *places;
     size_t n_places;
     const struct history *history; /* NULL: nothing is remembered */
@@ -101,8 +112,15 @@ void service_end(struct request *late);
 /* Whether it is to record something: what failed of it was not recorded, rather than not answered (refusal.h). */
 static inline bool request_is_write(const struct request *rq)
 {
-    return rq->kind >= REQUEST_PLAY;
+    return rq->kind >= REQUEST_PLAY; /* pools too */
 }
+
+/* The i-th candidate of a question that was answered; a walk begins zeroed (dedup/pools.h). */
+struct slice request_item(const struct request *rq, size_t i, struct pool_line_walk *walk);
+
+/* What the answer to a question about pools takes at most: of how many items it may be, and the length of their ids.
+ * Zero where it will be refused. Of a late one it goes by the pools that it holds. */
+void request_pools_answer(struct conn *c, const struct request *rq, size_t *n, size_t *id_bytes);
 
 /* Whether item i is unseen; and the first that is from i on, n when there is none. */
 static inline bool request_is_unseen(const struct request *rq, size_t i)

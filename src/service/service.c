@@ -12,12 +12,31 @@ static int begin(struct worker *w, struct err *err)
     if (l != NULL) {
         l->worker = w;
         l->hashes = malloc(ITEMS_MAX * sizeof *l->hashes);
-        l->bits = malloc(ITEMS_MAX / 8);
+        l->bits = malloc(POOL_ITEMS_MAX / 8 + 2);
     }
     if (l == NULL || l->hashes == NULL || l->bits == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for worker %d", w->index);
     }
     return 0;
+}
+
+const struct pool_table *service_pools(struct service_loop *l)
+{
+    struct pools *all = l->dedup->pools;
+    if (all != NULL && (l->pools == NULL || l->pools->generation != pools_generation(all))) {
+        pools_let_go(l->pools);
+        l->pools = pools_take(all);
+    }
+    return l->pools;
+}
+
+/* A loop that nobody asks about pools keeps no old ones. */
+static void pools_tick(struct service_loop *l)
+{
+    if (l->pools != NULL && l->pools->generation != pools_generation(l->dedup->pools)) {
+        pools_let_go(l->pools);
+        l->pools = NULL;
+    }
 }
 
 static void tick(struct worker *w)
@@ -31,6 +50,7 @@ static void tick(struct worker *w)
         l->tier_ops->port_tick(l->tier);
     }
     recorder_look(w->service);
+    pools_tick(w->service);
 }
 
 static void turn_end(struct worker *w)
@@ -64,6 +84,8 @@ static void leave(struct worker *w)
         asker_close(l->asker);
         l->asker = NULL;
     }
+    pools_let_go(l->pools);
+    l->pools = NULL;
 }
 
 static void end(struct worker *w)

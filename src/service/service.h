@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "dedup/dedup.h"
+#include "dedup/pools.h"
 #include "dedup/sessions.h"
 #include "legacy/read_through.h"
 #include "net/worker.h"
@@ -30,6 +31,7 @@ struct service {
 };
 
 struct late;
+struct pool_table;
 
 struct service_loop {
     struct worker *worker;
@@ -48,8 +50,10 @@ struct service_loop {
     uv_timer_t deadline;
 
     /* Of the request at hand, until the next one. */
-    uint64_t *hashes; /* ITEMS_MAX */
-    uint8_t *bits;    /* ITEMS_MAX / 8 */
+    uint64_t *hashes;               /* ITEMS_MAX */
+    uint8_t *bits;                  /* of POOL_ITEMS_MAX items, and a byte more */
+    const struct pool_table *pools; /* the newest that was seen; NULL: none was yet */
+    struct pool_line line;
     struct place places[1 + PLACES_MAX];
     struct history history;
     struct session_set blocked;
@@ -79,6 +83,9 @@ static inline struct service_loop *service_of(const struct conn *c)
 
 /* What all loops have counted, and of plays and deliveries what came from Kafka too. Any thread. */
 uint64_t service_counted(const struct worker_pool *pool, enum meter_count what);
+
+/* The pools as of now, good until the next request; NULL: the server has none. */
+const struct pool_table *service_pools(struct service_loop *l);
 
 /* NULL while the store recovers. */
 static inline const struct dedup *service_dedup(const struct conn *c)

@@ -22,6 +22,7 @@
 #include "cli/serve/serve_lease.h"
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
+#include "dedup/pools.h"
 #include "dedup/role.h"
 #include "dedup/sessions.h"
 #include "front/front.h"
@@ -234,6 +235,9 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
         rc = start_sessions(dedup, err);
     }
     if (rc == 0) {
+        rc = pools_start(dedup, &dedup->pools, err);
+    }
+    if (rc == 0) {
         rc = replica_start(dedup, resp_address(server, listens), &dedup->replica, err);
     }
     if (rc == 0 && dedup->replica != NULL) {
@@ -333,6 +337,7 @@ static int serve(struct serve_config *config, struct err *err)
     lease_stop(dedup.lease); /* nothing is written here any more: another one may at once */
     front_stop(dedup.front);
     replica_stop(dedup.replica);
+    pools_stop(dedup.pools);
     legacy_stop(dedup.legacy);
     mirror_stop(dedup.mirror);
     kafka_stop(dedup.kafka);
@@ -349,6 +354,7 @@ static int serve(struct serve_config *config, struct err *err)
     mirror_free(dedup.mirror);
     kafka_free(dedup.kafka);
     sessions_free(dedup.sessions);
+    pools_free(dedup.pools);
     legacy_free(dedup.legacy);
     front_free(dedup.front);
     replica_free(dedup.replica);

@@ -1,0 +1,129 @@
+/* POOL: lists of candidates that the server holds (dedup/pools.h). */
+#include "dedup/pools.h"
+#include "resp/args.h"
+#include "resp/command.h"
+
+enum { GET_ITEMS = 1000 };
+
+/* --- changes --- */
+
+static void write_pool(const struct resp_client *s, struct writer *w, const struct request *rq)
+{
+    char version[POOL_VERSION_TEXT];
+    (void)s;
+    write_array(w, 2);
+    write_int(w, rq->count);
+    write_str(w, pool_version_text(rq->pool_version, version));
+}
+
+static enum outcome change(struct resp_client *s, enum request_kind kind, const struct slice *args, size_t n)
+{
+    struct request rq = {.kind = kind, .pools = args + 2, .n_pools = 1, .items = args + 3, .n = n - 3};
+    return resp_client_submit(s, &rq, write_pool);
+}
+
+enum outcome cmd_pool_set(struct resp_client *s, const struct slice *args, size_t n)
+{
+    return change(s, REQUEST_POOL_SET, args, n);
+}
+
+enum outcome cmd_pool_add(struct resp_client *s, const struct slice *args, size_t n)
+{
+    return change(s, REQUEST_POOL_ADD, args, n);
+}
+
+enum outcome cmd_pool_rename(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    struct request rq = {.kind = REQUEST_POOL_RENAME, .pools = args + 2, .n_pools = 2};
+    return resp_client_submit(s, &rq, write_pool);
+}
+
+enum outcome cmd_pool_drop(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)n;
+    struct request rq = {.kind = REQUEST_POOL_DROP, .pools = args + 2, .n_pools = 1};
+    return resp_client_submit(s, &rq, NULL);
+}
+
+/* --- what there is --- */
+
+static void write_number(struct writer *w, const char *name, uint64_t value)
+{
+    write_str(w, name);
+    write_int(w, (int64_t)value);
+}
+
+/* Its first five pairs of a map. */
+static void write_about(struct writer *w, const struct pool *pool)
+{
+    char version[POOL_VERSION_TEXT];
+    write_str(w, "name");
+    write_bulk(w, pool->name);
+    write_number(w, "items", pool->n);
+    write_str(w, "version");
+    write_str(w, pool_version_text(pool->version, version));
+    write_number(w, "bytes", pool->bytes);
+    write_number(w, "changed", (uint64_t)pool->changed_ms);
+}
+
+enum outcome cmd_pool_list(struct resp_client *s, const struct slice *args, size_t n)
+{
+    (void)args, (void)n;
+    const struct pool_table *table = service_pools(service_of(&s->conn));
+    size_t count = table != NULL ? table->n : 0;
+    write_array(&s->writer, count);
+    for (size_t i = 0; i < count; i++) {
+        write_map(&s->writer, 5);
+        write_about(&s->writer, table->list[i]);
+    }
+    return OUTCOME_ANSWERED;
+}
+
+static bool read_place(struct resp_client *s, const char *what, struct slice arg, int64_t least, int64_t most,
+                       int64_t *out, enum outcome *refused)
+{
+    bool good = arg_int(arg, out) && *out >= least && *out <= most;
+    if (!good) {
+        *refused = resp_client_refuse(s, "ERR %s is a whole number from %lld to %lld, got '%.*s'", what,
+                                      (long long)least, (long long)most, arg_shown(arg), arg.data);
+    }
+    return good;
+}
+
+/* POOL GET name [from [count]] */
+enum outcome cmd_pool_get(struct resp_client *s, const struct slice *args, size_t n)
+{
+    int64_t from = 0, count = GET_ITEMS;
+    enum outcome refused;
+    if (n > 5) {
+        return resp_client_refuse(s, "ERR expected POOL GET name [from [count]]");
+    }
+    if ((n > 3 && !read_place(s, "from", args[3], 0, POOL_ITEMS_MAX, &from, &refused)) ||
+        (n > 4 && !read_place(s, "count", args[4], 1, ITEMS_MAX, &count, &refused))) {
+        return refused;
+    }
+    const struct pool_table *table = service_pools(service_of(&s->conn));
+    const struct pool *pool = table != NULL ? pool_table_find(table, args[2]) : NULL;
+    if (pool == NULL) {
+        write_null(&s->writer);
+        return OUTCOME_ANSWERED;
+    }
+    size_t end = (size_t)from + (size_t)count < pool->n ? (size_t)from + (size_t)count : pool->n;
+    size_t first = (size_t)from < end ? (size_t)from : end;
+    size_t most = s->reply_most + (end - first) * 8 +
+                  ((end - first) * ID_MAX < pool->id_bytes ? (end - first) * ID_MAX : pool->id_bytes);
+    if (!conn_may_reply(&s->conn, most)) {
+        return OUTCOME_AGAIN;
+    }
+    struct pool_walk walk = {0};
+    write_map(&s->writer, 7);
+    write_about(&s->writer, pool);
+    write_number(&s->writer, "from", first);
+    write_str(&s->writer, "ids");
+    write_array(&s->writer, end - first);
+    for (size_t i = first; i < end; i++) {
+        write_bulk(&s->writer, pool_item(pool, i, &walk));
+    }
+    return OUTCOME_ANSWERED;
+}
