@@ -18,7 +18,7 @@ enum { FIRST_DELAY_MS = 20, LAST_DELAY_MS = 2000, POSITIONS_MAX = 64, BATCH_BYTE
 
 /* --- the store's answers --- */
 
-static void tell(struct follower *f)
+void follower_tell(struct follower *f)
 {
     pthread_mutex_lock(&f->mutex);
     f->done = true;
@@ -28,20 +28,20 @@ static void tell(struct follower *f)
 
 static void on_batch(struct store_batch *batch)
 {
-    tell(batch->owner);
+    follower_tell(batch->owner);
 }
 
 static void on_forget(struct store_forget *forget)
 {
-    tell(forget->owner);
+    follower_tell(forget->owner);
 }
 
 static void on_import(struct store_call *call)
 {
-    tell(call->owner);
+    follower_tell(call->owner);
 }
 
-static void await(struct follower *f)
+void follower_await(struct follower *f)
 {
     pthread_mutex_lock(&f->mutex);
     while (!f->done) {
@@ -52,8 +52,7 @@ static void await(struct follower *f)
     pthread_mutex_unlock(&f->mutex);
 }
 
-/* Whether to try again after an error, having rested. */
-static bool again(struct follower *f, const char *what, const struct err *err, int64_t *delay_ms)
+bool follower_again(struct follower *f, const char *what, const struct err *err, int64_t *delay_ms)
 {
     bool passes = err->code == ERR_BUSY || err->code == ERR_FULL || err->code == ERR_IO || err->code == ERR_NOMEM ||
                   err->code == ERR_READONLY || err->code == ERR_RANGE; /* the last: a clock is behind */
@@ -117,8 +116,8 @@ static int hand_in(struct apply *a, struct err *err)
     b->owner = f;
     do {
         f->r->store->ops->record(f->r->store, b);
-        await(f);
-    } while (b->err.code < 0 && again(f, "plays", &b->err, &delay_ms));
+        follower_await(f);
+    } while (b->err.code < 0 && follower_again(f, "plays", &b->err, &delay_ms));
     int rc = b->err.code < 0 ? stopped(&b->err, err) : 0;
     buf_clear(&b->bytes);
     b->rows = b->events = 0;
@@ -155,8 +154,8 @@ static int apply_forget(struct apply *a, const struct feed_event *e, struct err 
         forget.done = on_forget;
         forget.owner = f;
         f->r->store->ops->forget(f->r->store, &forget);
-        await(f);
-    } while (forget.err.code < 0 && again(f, "a forget", &forget.err, &delay_ms));
+        follower_await(f);
+    } while (forget.err.code < 0 && follower_again(f, "a forget", &forget.err, &delay_ms));
     free(memory);
     if (forget.err.code == ERR_SHARED || forget.err.code == ERR_CORRUPT) {
         /* It would keep up all that comes behind it. Damage is mended from the primary, which has carried it out. */
@@ -178,8 +177,8 @@ static int import_user(struct follower *f, struct slice snapshot, struct err *er
         import.call.done = on_import;
         import.call.owner = f;
         f->r->store->ops->import(f->r->store, &import);
-        await(f);
-    } while (import.call.err.code < 0 && again(f, "a user", &import.call.err, &delay_ms));
+        follower_await(f);
+    } while (import.call.err.code < 0 && follower_again(f, "a user", &import.call.err, &delay_ms));
     return import.call.err.code < 0 ? stopped(&import.call.err, err) : 0;
 }
 
@@ -205,6 +204,13 @@ static int apply_user(struct apply *a, const struct feed_event *e, struct err *e
     return rc;
 }
 
+static int apply_pool(struct apply *a, const struct feed_event *e, struct err *err)
+{
+    struct follower *f = a->f;
+    int rc = f->users == NULL ? follower_open(f, &f->users, err) : 0;
+    return rc < 0 || f->r->dedup->pools == NULL ? rc : follower_take_pool(f, f->users, e->user, err);
+}
+
 /* --- --- */
 
 static int apply_event(struct apply *a, const struct feed_event *e, struct err *err)
@@ -224,6 +230,9 @@ static int apply_event(struct apply *a, const struct feed_event *e, struct err *
         break;
     case FEED_USER:
         rc = (rc = hand_in(a, err)) < 0 ? rc : apply_user(a, e, err);
+        break;
+    case FEED_POOL:
+        rc = (rc = hand_in(a, err)) < 0 ? rc : apply_pool(a, e, err);
         break;
     default:
         return err_set(err, ERR_VERSION, "an event of kind %d: use the primary's version of unseen", e->kind);

@@ -83,6 +83,16 @@ void follower_rest(struct follower *f, int64_t ms);
 /* follower_apply.c: makes durable that it goes on behind there, and does. */
 int follower_go_on(struct follower *f, const struct feed_cursor *from, struct err *err);
 
+/* follower_apply.c: waits until follower_tell() was called, for what the store and the pools do later; and whether to
+ * try again after an error, having rested. */
+void follower_await(struct follower *f);
+void follower_tell(struct follower *f);
+bool follower_again(struct follower *f, const char *what, const struct err *err, int64_t *delay_ms);
+
+/* follower_pools.c: one pool, and all of them, become what they are at the primary. */
+int follower_take_pool(struct follower *f, struct client *client, struct slice name, struct err *err);
+int follower_compare_pools(struct follower *f, int64_t protocol, struct err *err);
+
 /* f->events, n of them, durably, up to `to` of that run. ERR_CORRUPT: these contradict each other. */
 int follower_apply(struct follower *f, uint64_t run, uint64_t to, int64_t n, struct err *err);
 

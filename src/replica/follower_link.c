@@ -316,6 +316,9 @@ int follower_connect(struct follower *f, struct err *err)
     if ((rc = find_cursor(f, &hello, err)) < 0) {
         return rc;
     }
+    if ((rc = follower_compare_pools(f, hello.protocol, err)) < 0) {
+        return rc;
+    }
     f->primary_run = hello.run;
     f->term = f->takes_over ? now.term : (uint64_t)hello.term; /* that term is this node's, once it is promoted */
     pthread_mutex_lock(&f->mutex);

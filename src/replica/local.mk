@@ -24,6 +24,7 @@ libunseen_a_SOURCES += \
 	src/replica/follower_apply.c \
 	src/replica/follower_impl.h \
 	src/replica/follower_link.c \
+	src/replica/follower_pools.c \
 	src/replica/merge.c \
 	src/replica/step_down.c \
 	src/replica/pages.c \

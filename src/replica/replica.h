@@ -28,8 +28,8 @@
 #include "store/node.h"
 
 enum {
-    REPLICA_PROTOCOL = 2,     /* of REPLICA HELLO and what follows it ... */
-    REPLICA_PROTOCOL_MIN = 1, /* ... and the oldest that is understood: both sides take the lower of theirs */
+    REPLICA_PROTOCOL = 3,     /* of REPLICA HELLO and what follows it ... */
+    REPLICA_PROTOCOL_MIN = 1, /* ... and the oldest that is understood: both sides take the lower of theirs. 3: pools */
     REPLICA_HEARTBEAT_MS = 250,
     REPLICA_TEXT = 320,
 };

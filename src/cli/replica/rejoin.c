@@ -134,6 +134,9 @@ static int load_user(struct rejoining *r, struct slice user, struct err *err)
 /* An import is no event that can be sent: its user is, in its place. */
 static int take(struct rejoining *r, const struct feed_event *event, struct err *err)
 {
+    if (event->kind == FEED_POOL) {
+        return 0; /* the primary's count */
+    }
     if (event->kind == FEED_USER) {
         int rc = send_events(r, err);
         return rc < 0 ? rc : load_user(r, event->user, err);
