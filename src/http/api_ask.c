@@ -1,23 +1,37 @@
 /* POST /v1/unseen, /v1/why, GET /v1/users/{user}: questions. */
 #include <jansson.h>
 
+#include "dedup/pools.h"
 #include "http/handlers.h"
+#include "http/server.h"
 #include "http/submit.h"
+
+/* Positions in pools mean nothing without the version. */
+static json_t *with_version(const struct request *rq, json_t *told)
+{
+    char version[POOL_VERSION_TEXT];
+    if (told != NULL && rq->line != NULL && rq->form != FORM_ITEMS) {
+        json_object_set_new(told, "pool_version", json_string(pool_version_text(rq->pool_version, version)));
+    }
+    return told;
+}
 
 static json_t *tell_bitmap(const struct request *rq)
 {
-    return json_pack("{s:o}", question_forms[FORM_BITMAP],
-                     json_base64(slice_of((const char *)rq->unseen, bitmap_size(rq->n))));
+    return with_version(rq, json_pack("{s:o}", question_forms[FORM_BITMAP],
+                                      json_base64(slice_of((const char *)rq->unseen, bitmap_size(rq->n)))));
 }
 
 static json_t *tell_unseen(const struct request *rq)
 {
     json_t *found = json_array();
+    struct pool_line_walk walk = {0};
     size_t i = request_next_unseen(rq, 0);
     for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        json_append(&found, rq->form == FORM_INDEXES ? json_integer((json_int_t)i) : json_from_id(rq->items[i]));
+        json_append(&found,
+                    rq->form == FORM_INDEXES ? json_integer((json_int_t)i) : json_from_id(request_item(rq, i, &walk)));
     }
-    return json_pack("{s:o}", question_forms[rq->form], found);
+    return with_version(rq, json_pack("{s:o}", question_forms[rq->form], found));
 }
 
 static bool read_form(struct http_request *rq, struct slice reply, enum question_form *form)
@@ -32,14 +46,48 @@ static bool read_form(struct http_request *rq, struct slice reply, enum question
     return false;
 }
 
+/* What is listed takes some 100 bytes of memory an item, which a bitmap doesn't. */
+static bool may_list(struct http_request *rq, const struct request *asked)
+{
+    size_t n, id_bytes;
+    request_pools_answer(&rq->conn->conn, asked, &n, &id_bytes);
+    if (asked->form == FORM_BITMAP || n <= ITEMS_MAX) {
+        return true;
+    }
+    http_problem(rq, 400, "bad-request",
+                 "the answer may list %zu items, and over HTTP at most %d: ask with a limit, or for a bitmap", n,
+                 ITEMS_MAX);
+    return false;
+}
+
+/* Of items or of pools, whose lists share one place. */
+static bool take_candidates(struct http_request *rq, struct request *asked, const struct json_ids *items,
+                            bool has_items, const struct json_ids *pools, bool has_pools)
+{
+    if (has_items == has_pools) {
+        http_problem(rq, 400, "bad-request",
+                     has_items ? "items and pools are both given, expected one of them"
+                               : "the field items is missing, expected it or pools");
+        return false;
+    }
+    asked->items = items->items;
+    asked->n = items->n;
+    asked->pools = pools->items;
+    asked->n_pools = pools->n;
+    return !has_pools || may_list(rq, asked);
+}
+
 enum http_outcome post_unseen(struct http_request *rq)
 {
     struct request asked = {.kind = REQUEST_QUESTION};
     struct slice reply = {0};
-    struct json_ids ids = {0};
+    struct json_ids ids = {0}, pools = {0};
+    bool has_items = false, has_pools = false;
     const struct json_field fields[] = {
         {"user", true, .id = &asked.user},
-        {"items", true, .ids = &ids},
+        {"items", false, .ids = &ids, .given = &has_items},
+        {"pools", false, .ids = &pools, .given = &has_pools},
+        {"pool_version", false, .id = &asked.version},
         {"session", false, .id = &asked.session},
         {"reply", false, .id = &reply},
         {"limit", false, .number = &asked.limit, .given = &asked.has_limit},
@@ -51,9 +99,7 @@ enum http_outcome post_unseen(struct http_request *rq)
         return HTTP_DONE;
     }
     enum http_outcome outcome = HTTP_DONE;
-    if (read_form(rq, reply, &asked.form)) {
-        asked.items = ids.items;
-        asked.n = ids.n;
+    if (read_form(rq, reply, &asked.form) && take_candidates(rq, &asked, &ids, has_items, &pools, has_pools)) {
         outcome = http_submit(rq, &asked, OP_FILTER, asked.form == FORM_BITMAP ? tell_bitmap : tell_unseen);
     }
     json_decref(body);

@@ -29,6 +29,13 @@ enum http_outcome post_unseen(struct http_request *rq);
 enum http_outcome post_why(struct http_request *rq);
 enum http_outcome get_user(struct http_request *rq);
 
+/* api_pools.c */
+enum http_outcome get_pools(struct http_request *rq);
+enum http_outcome get_pool(struct http_request *rq);
+enum http_outcome put_pool(struct http_request *rq);
+enum http_outcome post_pool(struct http_request *rq);
+enum http_outcome delete_pool(struct http_request *rq);
+
 /* api_store.c */
 enum http_outcome get_ring(struct http_request *rq);
 enum http_outcome get_months(struct http_request *rq);

@@ -1,6 +1,7 @@
 # HTTP
 libunseen_a_SOURCES += \
 	src/http/api_ask.c \
+	src/http/api_pools.c \
 	src/http/api_store.c \
 	src/http/api_timeline.c \
 	src/http/api_write.c \

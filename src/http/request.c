@@ -189,7 +189,7 @@ bool request_begin(struct http_conn *s, size_t head_len)
     if (rq->status == 0 && !check_login(rq, head->fields[FIELD_AUTHORIZATION])) {
         return false;
     }
-    if (rq->status == 0 && strcmp(s->route->method, "POST") == 0) {
+    if (rq->status == 0 && (strcmp(s->route->method, "POST") == 0 || strcmp(s->route->method, "PUT") == 0)) {
         check_body(rq, head);
     } else if (rq->status == 0 && head->length > HTTP_BODY_MAX) {
         too_large(rq);

@@ -29,16 +29,21 @@ static struct slice keep(char **at, struct slice text)
 
 static struct http_asked *asked_new(struct http_request *rq, const struct request *asked, http_tell *tell)
 {
-    size_t size = sizeof(struct http_asked) + asked->n * sizeof(struct slice) + asked->user.len + asked->session.len;
+    size_t size = sizeof(struct http_asked) + (asked->n + asked->n_pools) * sizeof(struct slice) + asked->user.len +
+                  asked->session.len + asked->version.len;
     for (size_t i = 0; i < asked->n; i++) {
         size += asked->items[i].len;
+    }
+    for (size_t i = 0; i < asked->n_pools; i++) {
+        size += asked->pools[i].len;
     }
     struct conn *c = &rq->conn->conn;
     struct http_asked *a = conn_has_room(c, BUDGET_REPLY, size) ? malloc(size + 1) : NULL;
     if (a == NULL) {
         return NULL;
     }
-    char *at = (char *)(a->ids + asked->n);
+    struct slice *pools = a->ids + asked->n;
+    char *at = (char *)(pools + asked->n_pools);
     *a = (struct http_asked){.rq = *asked, .tell = tell, .size = size};
     a->rq.user = keep(&at, asked->user);
     a->rq.session = keep(&at, asked->session);
@@ -46,6 +51,11 @@ static struct http_asked *asked_new(struct http_request *rq, const struct reques
         a->ids[i] = keep(&at, asked->items[i]);
     }
     a->rq.items = a->ids;
+    a->rq.version = keep(&at, asked->version);
+    for (size_t i = 0; i < asked->n_pools; i++) {
+        pools[i] = keep(&at, asked->pools[i]);
+    }
+    a->rq.pools = pools;
     return a;
 }
 

@@ -719,12 +719,13 @@ def test_it_answers_as_described(web, asker, method, path):
         c.command("RING", "FLUSH")
         c.command("PLAYED", "u42", "a")
         c.command("DELIVERED", "u42", "b")
+        c.command("POOL", "SET", "hot", "a", "b", "c")
     body = None
     if "requestBody" in operation:
         content = operation["requestBody"]["content"]["application/json"]
         body = content["example"]
         check(body, content["schema"])
-    where = path.replace("{user}", "u42")
+    where = path.replace("{user}", "u42").replace("{pool}", "hot")
     status, headers, answer = 0, {}, None
     asker.http.request(method, where, json.dumps(body) if body else None, {"Content-Type": "application/json"})
     reply = asker.http.getresponse()
