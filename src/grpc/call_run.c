@@ -263,6 +263,20 @@ static bool find_items(struct call *call)
     return l->items != NULL && grpc_pending_room(call->conn);
 }
 
+/* What the answer may take goes by the pools, and is refused where it could never be made. */
+static int look_at_pools(struct call *call, struct message *m, struct err *err)
+{
+    struct conn *c = &call->conn->conn;
+    size_t limit = budget_reply_max(&c->worker->pool->budget);
+    request_pools_answer(c, call->late != NULL ? call->late : &m->rq, &m->pool_items, &m->pool_bytes);
+    size_t most = GRPC_PREFIX + message_reply_max(m);
+    return most <= limit ? 0
+                         : err_set(err, ERR_RANGE,
+                                   "the reply may take %zu bytes, and request_memory allows for %zu: ask with a limit, "
+                                   "or for a bitmap",
+                                   most, limit);
+}
+
 enum call_step call_run_request(struct call *call, struct slice bytes)
 {
     struct conn *c = &call->conn->conn;
@@ -271,6 +285,9 @@ enum call_step call_run_request(struct call *call, struct slice bytes)
     int code = !find_items(call)          ? err_set(&err, ERR_NOMEM, "out of memory for the message")
                : service_dedup(c) == NULL ? (err.code = ERR_LOADING)
                                           : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
+    if (code == 0 && m.rq.n_pools > 0 && m.rq.kind == REQUEST_QUESTION) {
+        code = look_at_pools(call, &m, &err);
+    }
     if (code < 0) {
         return refuse_message(call, &m, &err);
     }

@@ -11,7 +11,6 @@
 
 enum what {
     NOTHING, /* unknown, and left out */
-    LATER,   /* of a newer server */
     USER,
     BINARY_USER,
     ITEM, /* just one */
@@ -19,6 +18,10 @@ enum what {
     ITEMS,
     BINARY_ITEMS,
     SESSION,
+    POOL,
+    RENAME,
+    POOLS,
+    POOL_VERSION,
     REPLY,
     LIMIT,
     DELIVER,
@@ -32,7 +35,7 @@ struct field {
     const char *name;
 };
 
-enum { FIELDS = 10 }; /* numbers 1 to 9 */
+enum { FIELDS = 11 }; /* numbers 1 to 10 */
 
 /* By their numbers. */
 static const struct field filter_fields[FIELDS] = {
@@ -44,7 +47,8 @@ static const struct field filter_fields[FIELDS] = {
     [6] = {SESSION, "session"},
     [7] = {BINARY_USER, "binary_user"},
     [8] = {BINARY_ITEMS, "binary_items"},
-    [9] = {LATER, "pools"},
+    [9] = {POOLS, "pools"},
+    [10] = {POOL_VERSION, "pool_version"},
 };
 static const struct field record_fields[FIELDS] = {
     [1] = {USER, "user"},
@@ -84,6 +88,13 @@ static const struct field unblock_fields[FIELDS] = {
     [8] = {BINARY_ITEMS, "binary_ids"},
 };
 
+static const struct field pool_fields[FIELDS] = {
+    [1] = {POOL, "pool"},
+    [2] = {ITEMS, "items"},
+    [8] = {BINARY_ITEMS, "binary_items"},
+    [9] = {RENAME, "rename"},
+};
+
 /* --- reading --- */
 
 struct reading {
@@ -116,7 +127,7 @@ static bool is_text(struct reading *r, struct slice text)
 
 static int bad_text(const struct field *field, struct err *err)
 {
-    return field->what == SESSION ? err_set(err, ERR_INVALID, "%s is not valid UTF-8", field->name)
+    return field->what >= SESSION ? err_set(err, ERR_INVALID, "%s is not valid UTF-8", field->name)
                                   : err_set(err, ERR_INVALID, "%s is not valid UTF-8: other bytes go into binary_%s",
                                             field->name, field->name);
 }
@@ -167,6 +178,15 @@ static int read_bytes(struct reading *r, const struct field *field, struct slice
         return 0;
     case SESSION:
         return read_text(r, field, bytes, &rq->session, err);
+    case POOL:
+        return read_text(r, field, bytes, &r->m->pools[0], err);
+    case RENAME:
+        return read_text(r, field, bytes, &r->m->pools[1], err);
+    case POOLS:
+        rq->n_pools++; /* too many are refused by their number */
+        return read_text(r, field, bytes, &r->m->pools[(rq->n_pools - 1) % POOLS_OF_A_QUESTION], err);
+    case POOL_VERSION:
+        return read_text(r, field, bytes, &rq->version, err);
     case ITEM:
         r->n_text = 1;
         return read_text(r, field, bytes, &r->items[0], err);
@@ -264,9 +284,6 @@ static int read_field(struct reading *r, const struct wire_field *f, struct err 
     if (field->what == NOTHING && (f->number != WRAPPER_TYPES || f->type != WIRE_BYTES)) {
         return 0;
     }
-    if (field->what == LATER) {
-        return err_set(err, ERR_ABSENT, "%s (field %u) is not known to this server", field->name, f->number);
-    }
     enum wire_type expected = field->what < REPLY && field->what != NOTHING ? WIRE_BYTES : WIRE_VARINT;
     if (f->type != expected) {
         err_set(err, ERR_INVALID, "has wire type %u, expected %u", (unsigned)f->type, (unsigned)expected);
@@ -297,7 +314,11 @@ static int check(const struct reading *r, struct err *err)
         return err_set(err, ERR_INVALID, "%s and all are %s given, expected one of them", list,
                        r->all ? "both" : "not");
     }
-    if (!has_all && rq->n == 0 && list != NULL && rq->kind != REQUEST_WHY) {
+    if (rq->kind == REQUEST_POOL_DROP || rq->kind == REQUEST_POOL_RENAME) {
+        return rq->n == 0 ? 0 : err_set(err, ERR_INVALID, "%s are for PoolSet and PoolAdd", list);
+    }
+    const bool of_pools = rq->kind == REQUEST_QUESTION && rq->n_pools > 0;
+    if (!has_all && rq->n == 0 && !of_pools && list != NULL && rq->kind != REQUEST_WHY) {
         return err_set(err, ERR_INVALID, "%s holds 0 ids, expected 1 to %d", list, ITEMS_MAX);
     }
     if (rq->has_at && rq->kind == REQUEST_DELIVERY) {
@@ -315,6 +336,11 @@ static void complete(struct reading *r, const struct method *method)
     rq->user = r->binary_user.len > 0 ? r->binary_user : r->user;
     rq->items = r->items;
     rq->n = r->n_text + r->n_binary;
+    rq->pools = m->pools;
+    if (rq->kind >= REQUEST_POOL_SET) {
+        rq->n_pools = rq->kind == REQUEST_POOL_RENAME ? 2 : 1;
+    }
+    rq->version.data = rq->version.len > 0 ? rq->version.data : NULL; /* "" is none */
     if (rq->kind == REQUEST_WHY) {
         r->items[0] = rq->n > 0 ? r->items[0] : slice_str("");
         rq->n = 1;
@@ -365,6 +391,10 @@ static const struct method methods[] = {
     {"Forget", REQUEST_FORGET, OP_FORGET, false, forget_fields},
     {"Block", REQUEST_BLOCK, OP_BLOCK, false, block_fields},
     {"Unblock", REQUEST_UNBLOCK, OP_UNBLOCK, false, unblock_fields},
+    {"PoolSet", REQUEST_POOL_SET, OP_OTHER, false, pool_fields},
+    {"PoolAdd", REQUEST_POOL_ADD, OP_OTHER, false, pool_fields},
+    {"PoolRename", REQUEST_POOL_RENAME, OP_OTHER, false, pool_fields},
+    {"PoolDrop", REQUEST_POOL_DROP, OP_OTHER, false, pool_fields},
 };
 
 const struct method *method_find(struct slice name)

@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
+#include "dedup/pools.h"
 #include "service/meter.h"
 #include "service/request.h"
 
@@ -28,6 +29,8 @@ struct message {
     enum op op;   /* what it is measured as */
     bool binary;  /* the items stand in the bytes field, and are answered there */
     size_t bytes; /* of the message */
+    struct slice pools[POOLS_OF_A_QUESTION];
+    size_t pool_items, pool_bytes; /* what an answer from pools may take: request_pools_answer(), set by the caller */
 };
 
 struct field;

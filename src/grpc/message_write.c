@@ -18,24 +18,51 @@ static void write_indexes(const struct request *rq, struct buf *out)
     wire_end(out, list);
 }
 
-/* They take no more than in the request. */
+enum { ITEM_BESIDE = 3 /* its key and its length, of an item from a pool */ };
+
+static size_t items_max(const struct message *m)
+{
+    return m->bytes + m->pool_bytes + m->pool_items * ITEM_BESIDE;
+}
+
+/* A pool may hold any bytes: then all of the answer stands in the bytes field. */
+static bool is_binary(const struct message *m)
+{
+    const struct request *rq = &m->rq;
+    struct pool_line_walk walk = {0};
+    bool binary = m->binary;
+    size_t i = rq->line != NULL ? request_next_unseen(rq, 0) : 0;
+    for (size_t k = 0; rq->line != NULL && !binary && k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
+        binary = !slice_is_utf8(request_item(rq, i, &walk));
+    }
+    return binary;
+}
+
+/* They take no more than in the request, or in the pools. */
 static void write_items(const struct message *m, struct buf *out)
 {
     const struct request *rq = &m->rq;
-    const uint8_t key = wire_key(m->binary ? 4 : 3, WIRE_BYTES);
-    if (buf_reserve(out, m->bytes) < 0) {
+    const uint8_t key = wire_key(is_binary(m) ? 4 : 3, WIRE_BYTES);
+    if (buf_reserve(out, items_max(m)) < 0) {
         return;
     }
     uint8_t *at = (uint8_t *)out->data + out->len;
+    struct pool_line_walk walk = {0};
     size_t i = request_next_unseen(rq, 0);
     for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        const struct slice item = rq->items[i];
+        const struct slice item = request_item(rq, i, &walk);
         *at++ = key;
         at = wire_varint(at, item.len);
         memcpy(at, item.data, item.len);
         at += item.len;
     }
     out->len = (size_t)((char *)at - out->data);
+}
+
+static void write_version(const struct request *rq, struct buf *out)
+{
+    char text[POOL_VERSION_TEXT];
+    wire_put_bytes(out, 5, slice_str(pool_version_text(rq->pool_version, text)));
 }
 
 static void write_filter(const struct message *m, struct buf *out)
@@ -45,6 +72,9 @@ static void write_filter(const struct message *m, struct buf *out)
         wire_put_bytes(out, 1, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
     } else if (rq->n_answer > 0) {
         rq->form == FORM_INDEXES ? write_indexes(rq, out) : write_items(m, out);
+    }
+    if (rq->line != NULL && rq->form != FORM_ITEMS) { /* positions mean nothing without it */
+        write_version(rq, out);
     }
 }
 
@@ -99,6 +129,9 @@ void message_write(const struct message *m, struct buf *out)
     default:
         wire_put_number(out, 1, (uint64_t)m->rq.count);
         wire_put_number(out, 2, m->tag);
+        if (m->rq.kind >= REQUEST_POOL_SET && m->rq.kind != REQUEST_POOL_DROP) {
+            write_version(&m->rq, out);
+        }
     }
 }
 
@@ -124,7 +157,9 @@ size_t message_reply_max(const struct message *m)
     const struct request *rq = &m->rq;
     switch (rq->kind) {
     case REQUEST_QUESTION:
-        return LEAST + (rq->form == FORM_BITMAP ? bitmap_size(rq->n) : rq->form == FORM_INDEXES ? 3 * rq->n : m->bytes);
+        return LEAST + (rq->form == FORM_BITMAP    ? bitmap_size(rq->n + m->pool_items)
+                        : rq->form == FORM_INDEXES ? 3 * (rq->n + m->pool_items)
+                                                   : items_max(m));
     case REQUEST_WHY:
         return LEAST + PLACES_MAX * PLACE_MOST;
     case REQUEST_HISTORY:

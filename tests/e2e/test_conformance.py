@@ -16,15 +16,18 @@ MANY = [f"c{i}" for i in range(16)]
 EDGES = ("RESP2", "RESP3", "HTTP", "GRPC")
 PLAYED = [("PLAYED", "{u}", "a", "b")]
 BLOCKED = [("BLOCK", "{s}", "7", "8")]
+NO_POOLS = [("POOL", "DROP", "p"), ("POOL", "DROP", "q")]
+POOLS = [*PLAYED, *NO_POOLS, ("POOL", "SET", "p", "a", "c", "b", "d", "7"), ("POOL", "SET", "q", "d", "e", "a", "f")]
 
 # Which first words of RESP stand for which problems of HTTP.
 WORDS = {"bad-request": "ERR", "disk-full": "MISCONF", "not-recorded": "MISCONF", "busy": "BUSY", "out-of-memory": "OOM",
          "recovering": "LOADING", "shared-key": "ERR", "damaged": "ERR", "failed": "ERR", "unauthorized": "NOAUTH",
-         "forbidden": "NOPERM"}
+         "forbidden": "NOPERM", "unknown-pool": "NOPOOL", "pool-version": "VERSION"}
 
 
 # And statuses of gRPC, of those that are tried here.
-STATUSES = {"INVALID_ARGUMENT": "ERR", "OUT_OF_RANGE": "ERR", "UNAUTHENTICATED": "NOAUTH", "PERMISSION_DENIED": "NOPERM"}
+STATUSES = {"INVALID_ARGUMENT": "ERR", "OUT_OF_RANGE": "ERR", "UNAUTHENTICATED": "NOAUTH", "PERMISSION_DENIED": "NOPERM",
+            "NOT_FOUND": "NOPOOL", "FAILED_PRECONDITION": "VERSION"}
 
 # What gRPC says otherwise, since a field that is not set is 0 or empty: no limit, no session.
 NOT_OF_GRPC = {"limit of none", "empty session", "why an empty session"}
@@ -45,6 +48,11 @@ def row(name, resp, http, before=()):
 def question(name, options, fields, before=PLAYED):
     return row(name, ("FILTER", "{u}", *options, "ITEMS", "a", "c", "b", "d", "a"),
                unseen(items=["a", "c", "b", "d", "a"], **fields), before)
+
+
+def pool_question(name, options, fields, pools=("p",)):
+    names = [word for pool in pools for word in ("POOL", pool)]
+    return row(name, ("FILTER", "{u}", *options, *names), unseen(pools=list(pools), **fields), [*POOLS, *BLOCKED])
 
 
 ROWS = [
@@ -103,6 +111,29 @@ ROWS = [
     row("block in an empty session", ("BLOCK", "", "8"), post("/v1/block", session="", ids=["8"])),
     row("unblock", ("UNBLOCK", "{s}", "8", "9"), post("/v1/unblock", session="{s}", ids=["8", "9"]), BLOCKED),
     row("unblock all", ("UNBLOCK", "{s}"), post("/v1/unblock", session="{s}"), BLOCKED),
+    pool_question("pool", [], {}),
+    pool_question("pools", [], {}, ("p", "q")),
+    pool_question("pool indexes", ["REPLY", "INDEXES"], {"reply": "indexes"}),
+    pool_question("pool bitmap", ["REPLY", "BITMAP"], {"reply": "bitmap"}),
+    pool_question("pools bitmap", ["REPLY", "BITMAP"], {"reply": "bitmap"}, ("q", "p")),
+    pool_question("pools indexes", ["REPLY", "INDEXES", "SESSION", "{s}"], {"reply": "indexes", "session": "{s}"}, ("q", "p")),
+    pool_question("pool limit", ["LIMIT", "1"], {"limit": 1}),
+    pool_question("pool deliver", ["LIMIT", "2", "DELIVER"], {"limit": 2, "deliver": True}, ("q", "p")),
+    pool_question("pool of another version", ["VERSION", "0123456789abcdef"], {"pool_version": "0123456789abcdef"}),
+    pool_question("pool of a bad version", ["VERSION", "new"], {"pool_version": "new"}),
+    pool_question("no pool", [], {}, ("p", "none")),
+    pool_question("too many pools", [], {}, ("p",) * 17),
+    pool_question("pool of a long name", [], {}, (LONG,)),
+    row("pool set", ("POOL", "SET", "p", "a", "b", "a"), ("PUT", "/v1/pools/p", {"items": ["a", "b", "a"]}), NO_POOLS),
+    row("pool set anew", ("POOL", "SET", "p", "z"), ("PUT", "/v1/pools/p", {"items": ["z"]}), POOLS),
+    row("pool set of a long item", ("POOL", "SET", "p", "a", LONG), ("PUT", "/v1/pools/p", {"items": ["a", LONG]}), NO_POOLS),
+    row("pool of a long name set", ("POOL", "SET", LONG, "a"), ("PUT", f"/v1/pools/{LONG}", {"items": ["a"]})),
+    row("pool add", ("POOL", "ADD", "p", "z", "a"), post("/v1/pools/p", items=["z", "a"]), POOLS),
+    row("pool add to none", ("POOL", "ADD", "p", "z", "a"), post("/v1/pools/p", items=["z", "a"]), NO_POOLS),
+    row("pool rename", ("POOL", "RENAME", "p", "q"), post("/v1/pools/p", rename="q"), POOLS),
+    row("pool rename none", ("POOL", "RENAME", "p", "q"), post("/v1/pools/p", rename="q"), NO_POOLS),
+    row("pool drop", ("POOL", "DROP", "p"), ("DELETE", "/v1/pools/p", None), POOLS),
+    row("pool drop none", ("POOL", "DROP", "p"), ("DELETE", "/v1/pools/p", None), NO_POOLS),
     row("unblock in a long session", ("UNBLOCK", LONG), post("/v1/unblock", session=LONG)),
 ]
 
@@ -130,6 +161,11 @@ def plain_month(month):
 def resp_value(words, reply):
     """A reply, as HTTP's object has it."""
     operation = words[0]
+    if operation == "POOL":
+        return reply if words[1] == "DROP" else [reply[0], text(reply[1])]
+    if operation == "FILTER" and "POOL" in words and "REPLY" in words:
+        version, answer = reply
+        return [text(version), base64.b64encode(answer).decode() if "BITMAP" in words else answer]
     if operation == "FILTER" and "BITMAP" in words:
         return base64.b64encode(reply).decode()
     if operation == "FILTER":
@@ -150,6 +186,10 @@ def http_value(path, status, answer):
         return [place["place"] for place in answer["places"]]
     if path.startswith("/v1/users/") and "months" in answer:
         return {k: answer[k] for k in ("staged", "delivered", "error", "months")}
+    if "pool_version" in answer:
+        return [answer.pop("pool_version"), *answer.values()]
+    if path.startswith("/v1/pools/") and "version" in answer:
+        return [answer["items"], answer["version"]]
     assert len(answer) == 1, answer
     return next(iter(answer.values()))
 
@@ -191,7 +231,12 @@ class Grpc:
         self.calls = Calls(server)
         self.metadata = [(name.lower(), value) for name, value in (header or {}).items()]
 
+    POOLS = {"PUT": "PoolSet", "POST": "PoolAdd", "DELETE": "PoolDrop"}
+
     def call(self, method, path, body):
+        if path.startswith("/v1/pools/"):
+            name = "PoolRename" if body is not None and "rename" in body else self.POOLS[method]
+            return name, {"pool": path.removeprefix("/v1/pools/"), **(body or {})}
         if body is not None:
             fields = dict(body)
             if path == "/v1/unseen":
@@ -205,9 +250,16 @@ class Grpc:
         items = [item.removeprefix("item=") for item in items.split("&") if item]
         return "Forget", {"user": user, **({"items": items} if items else {"all": True})}
 
+    def form(self, fields, reply):
+        return [base64.b64encode(reply.bitmap).decode(), list(reply.indexes), list(reply.items)][fields["reply"]]
+
     def value(self, name, fields, reply):
+        if name.startswith("Pool"):
+            return reply.count if name == "PoolDrop" else [reply.count, reply.pool_version]
+        if name == "Filter" and reply.pool_version:
+            return [reply.pool_version, self.form(fields, reply)]
         if name == "Filter":
-            return [base64.b64encode(reply.bitmap).decode(), list(reply.indexes), list(reply.items)][fields["reply"]]
+            return self.form(fields, reply)
         if name == "Why":
             return [place.place for place in reply.places]
         if name == "History":
@@ -221,7 +273,7 @@ class Grpc:
         try:
             return "answer", self.value(name, fields, self.calls.ask(name, metadata=self.metadata, **fields))
         except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.NOT_FOUND:
+            if error.code() == grpc.StatusCode.NOT_FOUND and "pool" not in error.details():
                 return "answer", None
             return "error", STATUSES[error.code().name], error.details()
 
@@ -285,7 +337,8 @@ def test_edges_agree(served, resp, http, before, request):
 # --- who may ---
 
 WHO = ("nobody", "the-ask", "the-record", "the-forget", "the-watch")
-ASKED = ("play", "delivery", "question", "deliver", "why", "history", "forget", "forget an item", "block", "unblock")
+ASKED = ("play", "delivery", "question", "deliver", "why", "history", "forget", "forget an item", "block", "unblock",
+         "pool set", "pool drop", "pool add")
 GUARDED = [pytest.param(who, *row.values[:2], id=f"{row.id} by {who}") for row in ROWS for who in WHO
            if row.id in ASKED and (who != "nobody" or len(row.values[0]) <= 10)]  # RESP reads no more without a login
 

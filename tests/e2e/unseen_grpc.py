@@ -22,7 +22,8 @@ if shutil.which("protoc") is None:
     pytest.skip("protoc is not installed", allow_module_level=True)
 
 SERVICE = "/unseen.v1.Unseen/"
-MESSAGES = {"Played": "Record", "PlayedStream": "Record", "Delivered": "Record"}
+MESSAGES = {"Played": "Record", "PlayedStream": "Record", "Delivered": "Record", "PoolSet": "Pool", "PoolAdd": "Pool",
+            "PoolRename": "Pool", "PoolDrop": "Pool"}
 
 
 @functools.cache

@@ -76,6 +76,15 @@ static const char *describe(const struct message *m, struct buf *text)
         buf_addf(text, " session=");
         add_id(text, rq->session);
     }
+    for (size_t i = 0; i < rq->n_pools; i++) {
+        buf_addf(text, i > 0 ? "," : " pools=[");
+        add_id(text, rq->pools[i]);
+        buf_addf(text, i + 1 < rq->n_pools ? "" : "]");
+    }
+    if (rq->version.data != NULL) {
+        buf_addf(text, " version=");
+        add_id(text, rq->version);
+    }
     if (m->tag != 0) {
         buf_addf(text, " tag=%llu", (unsigned long long)m->tag);
     }
@@ -113,8 +122,15 @@ static void test_good(void **state)
         {"Filter", "1801120161120162180228013200180012016328000a01780a0175", "filter u [a,b,c] bitmap"},
         {"Filter", "0a003a0175128100611281800062", "filter u [a,b] bitmap"},
         {"Filter", "0a017512036100621200", "filter u [a\\00b,] bitmap"},
-        /* Unknown fields of every type: 10 to 13, and 2^29 - 1. */
-        {"Filter", "500159000102030405060762030a0b0c6d00010203faffffff0f000a0175120161", "filter u [a] bitmap"},
+        /* Pools instead of items. */
+        {"Filter", "0a01754a01684a0163521030303030303030303030303030303031",
+         "filter u [] bitmap pools=[h,c] version=0000000000000001"},
+        {"PoolSet", "0a0168120161120162", "other  [a,b] pools=[h]"},
+        {"PoolAdd", "0a0168420180", "other  [\\80] pools=[h] binary"},
+        {"PoolRename", "0a01684a0163", "other  [] pools=[h,c]"},
+        {"PoolDrop", "0a0168", "other  [] pools=[h]"},
+        /* Unknown fields of every type: 11 to 13, and 2^29 - 1. */
+        {"Filter", "580159000102030405060762030a0b0c6d00010203faffffff0f000a0175120161", "filter u [a] bitmap"},
         {"Played", "0a01752205070707070712016128013201ff", "played u [a]"},
     };
     struct buf text = {0};
@@ -189,11 +205,14 @@ static void test_bad(void **state)
         {"Forget", "0a01751201611801", "items and all are both given, expected one of them"},
         {"Unblock", "0a0173", "ids and all are not given, expected one of them"},
         {"Delivered", "0a01751201611801", "at is for plays: a delivery counts from now on"},
-        {"Filter", "0a01754a0131", "pools (field 9) is not known to this server"},
+        {"Filter", "0a01754a01ff", "pools is not valid UTF-8"},
+        {"PoolSet", "0a0168", "items holds 0 ids, expected 1 to 65536"},
+        {"PoolDrop", "0a0168120161", "items are for PoolSet and PoolAdd"},
         /* What Dubbo's consumers send without the stub. */
         {"Filter", "0a086865737369616e32120204751a0161", WRAPPER},
         {"Played", "0a086865737369616e321202ff801a0161", WRAPPER},
         {"History", "0a086865737369616e32120204751a0161", WRAPPER},
+        {"PoolSet", "0a086865737369616e32120204751a0161", WRAPPER},
         {"History", "0a01751a01613001", "field 3: has wire type 2, expected 0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
