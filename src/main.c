@@ -25,6 +25,7 @@ static const struct cli_command commands[] = {
     {"front", cli_front, "show how the Redis in front is, compare it, fill it anew"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "load users from such a file"},
+    {"pool", cli_pool, "keep lists of candidates on the server"},
     {"promote", cli_promote, "make a replica the primary"},
     {"ping", cli_ping, "ask whether the server answers"},
     {"account", cli_account, "keep the file of accounts"},

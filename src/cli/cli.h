@@ -30,6 +30,7 @@ int cli_migrate(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_export(int argc, char **argv);
 int cli_load(int argc, char **argv);
+int cli_pool(int argc, char **argv);
 int cli_promote(int argc, char **argv);
 int cli_ping(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
