@@ -14,7 +14,7 @@
 #include "cli/cli.h"
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
-#include "dedup/dedup.h"
+#include "dedup/pools.h"
 #include "net/client.h"
 
 static const char help[] =
@@ -49,6 +49,10 @@ static const char help[] =
     "      --candidates N     of a question (2000)\n"
     "      --seen-percent P   of the candidates that were played (30)\n"
     "      --reply FORM       bitmap (default), items or indexes\n"
+    "      --pool             the candidates are pools on the server, which are set first and stay, and questions "
+    "name\n"
+    "                         them\n"
+    "      --limit N          with --pool: ask for the first N only, as items or indexes\n"
     "      --prepare          first record the users' plays, and flush the ring\n"
     "      --plays-per-month N   of each prepared user (200)\n"
     "      --months N         with plays, the current one included (4)\n"
@@ -152,30 +156,37 @@ static bool good_prefix(const char *text, int *exit_code)
 struct texts {
     const char *to, *workload, *seconds, *warm_up, *connections, *pipeline, *threads, *rate, *arrivals;
     const char *plays_per_question, *users, *skew, *prefix, *candidates, *seen_percent, *reply, *plays_per_month,
-        *months;
+        *months, *limit;
 };
 
 static bool read_terms(struct bench *b, const struct texts *t, int *exit_code)
 {
     static const char *const forms[] = {"items", "indexes", "bitmap"};
     struct bench_terms *terms = &b->terms;
-    uint64_t users = 1000, candidates = 2000, seen = 30, plays = 200, months = 4;
+    uint64_t users = 1000, candidates = 2000, seen = 30, plays = 200, months = 4, limit = 0;
     size_t form = BENCH_BITMAP;
     terms->skew = 0.99;
     terms->prefix = t->prefix != NULL ? t->prefix : "bench";
-    bool good = whole("users", t->users, 1, BENCH_USERS_MAX, &users, exit_code) &&
-                number("skew", t->skew, 0, 10, &terms->skew, exit_code) && good_prefix(terms->prefix, exit_code) &&
-                whole("candidates", t->candidates, 1, ITEMS_MAX, &candidates, exit_code) &&
-                whole("seen-percent", t->seen_percent, 0, 100, &seen, exit_code) &&
-                one_of("reply", t->reply, forms, 3, &form, exit_code) &&
-                whole("plays-per-month", t->plays_per_month, 0, 100 * 1000 * 1000, &plays, exit_code) &&
-                whole("months", t->months, 1, 120, &months, exit_code);
+    bool good =
+        whole("users", t->users, 1, BENCH_USERS_MAX, &users, exit_code) &&
+        number("skew", t->skew, 0, 10, &terms->skew, exit_code) && good_prefix(terms->prefix, exit_code) &&
+        whole("candidates", t->candidates, 1, terms->pools ? POOL_ITEMS_MAX : ITEMS_MAX, &candidates, exit_code) &&
+        whole("limit", t->limit, 1, ITEMS_MAX, &limit, exit_code) &&
+        whole("seen-percent", t->seen_percent, 0, 100, &seen, exit_code) &&
+        one_of("reply", t->reply, forms, 3, &form, exit_code) &&
+        whole("plays-per-month", t->plays_per_month, 0, 100 * 1000 * 1000, &plays, exit_code) &&
+        whole("months", t->months, 1, 120, &months, exit_code);
     terms->users = users;
     terms->candidates = (uint32_t)candidates;
     terms->seen_percent = (uint32_t)seen;
     terms->plays_per_month = (uint32_t)plays;
     terms->months = (uint32_t)months;
     terms->form = (enum bench_reply_form)form;
+    terms->limit = (uint32_t)limit;
+    if (good && limit > 0 && (!terms->pools || terms->form == BENCH_BITMAP)) {
+        *exit_code = cli_misuse("bench", "--limit needs --pool, and --reply items or indexes");
+        good = false;
+    }
     return good;
 }
 
@@ -371,6 +382,9 @@ static int run(struct bench *b, struct err *err)
     if (rc == 0 && b->prepare) {
         rc = prepare(b, err);
     }
+    if (rc == 0 && b->terms.pools) {
+        rc = bench_make_pools(b->works, b->to, b->password, err);
+    }
     if (rc == 0) {
         make_plan(b);
         rc = measure(b, err);
@@ -450,6 +464,8 @@ int cli_bench(int argc, char **argv)
         {"candidates", NULL, &t.candidates},
         {"seen-percent", NULL, &t.seen_percent},
         {"reply", NULL, &t.reply},
+        {"pool", &b.terms.pools, NULL},
+        {"limit", NULL, &t.limit},
         {"prepare", &b.prepare, NULL},
         {"plays-per-month", NULL, &t.plays_per_month},
         {"months", NULL, &t.months},

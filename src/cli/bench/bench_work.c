@@ -9,10 +9,13 @@
 #include "base/clock.h"
 #include "cli/bench/bench_ids.h"
 #include "cli/bench/bench_scan.h"
+#include "net/client.h"
 
 enum {
-    CHUNK = 10000,                       /* plays of one PLAYEDAT */
-    CANDIDATE = 5 + BENCH_ITEM_LEN + 2,  /* bytes of one in a request */
+    CHUNK = 10000,                      /* plays of one PLAYEDAT */
+    CANDIDATE = 5 + BENCH_ITEM_LEN + 2, /* bytes of one in a request */
+    POOL_TEXT = 256,
+    POOL_PIECE = 20000,                  /* items of one POOL ADD */
     SALT_DIGITS = 9,                     /* the last ones of an item's name */
     SALT_MAX = UINT32_MAX / BENCH_LISTS, /* a tag holds both */
 };
@@ -193,7 +196,7 @@ static bool next_question(const struct bench_work *work, struct bench_source *so
     bench_add_user(out, w->terms->prefix, choose_user(w, source));
     request->tag = (uint32_t)random_below(&source->random, BENCH_LISTS);
     const struct list *list = &w->lists[request->tag];
-    if (w->terms->verify && source->serial % BENCH_FRESH == 0) {
+    if (w->terms->verify && !w->terms->pools && source->serial % BENCH_FRESH == 0) {
         uint32_t salt = 1 + (uint32_t)random_below(&source->random, SALT_MAX);
         request->tag += salt * BENCH_LISTS;
         add_fresh(out, w->terms, list, salt);
@@ -284,32 +287,110 @@ static bool check_array(const struct bench_terms *t, const struct list *list, ui
     return wrong == 0;
 }
 
+/* Of a pool: an array of it and the answer. */
+static bool skip_version(struct slice *reply)
+{
+    size_t at = 0;
+    int64_t n;
+    struct slice text;
+    bool good = bench_line(*reply, &at, &n, &text) == '*' && n == 2 && bench_line(*reply, &at, &n, &text) == '$';
+    *reply = slice_of(reply->data + at, reply->len - at);
+    return good;
+}
+
 static bool check_question(const struct bench_work *work, uint32_t tag, struct slice reply,
                            struct bench_findings *findings)
 {
     const struct bench_works *w = work->own;
     const struct list *list = &w->lists[tag % BENCH_LISTS];
     uint32_t salt = tag / BENCH_LISTS;
+    if (w->terms->pools && w->terms->form != BENCH_ITEMS && !skip_version(&reply)) {
+        return false;
+    }
     return w->terms->form == BENCH_BITMAP ? check_bitmap(w->terms, list, salt, reply, findings)
                                           : check_array(w->terms, list, salt, reply, findings);
+}
+
+static void pool_name(const struct bench_terms *t, uint64_t number, char out[POOL_TEXT])
+{
+    snprintf(out, POOL_TEXT, "%.200s:list:%" PRIu64, t->prefix, number);
+}
+
+/* The end of a request that names it. */
+static void add_pool(struct buf *body, const struct bench_terms *t, uint64_t number)
+{
+    char name[POOL_TEXT], limit[16];
+    pool_name(t, number, name);
+    buf_addf(body, "$4\r\nPOOL\r\n$%zu\r\n%s\r\n", strlen(name), name);
+    if (t->limit > 0) {
+        int len = snprintf(limit, sizeof limit, "%" PRIu32, t->limit);
+        buf_addf(body, "$5\r\nLIMIT\r\n$%d\r\n%s\r\n", len, limit);
+    }
+}
+
+static int make_pool(const struct bench_works *w, size_t number, struct client *client, struct err *err)
+{
+    const struct bench_terms *t = w->terms;
+    char name[POOL_TEXT];
+    static struct slice words[3 + POOL_PIECE];
+    const struct reply *reply;
+    int rc = 0;
+    pool_name(t, number, name);
+    words[0] = slice_str("POOL");
+    words[2] = slice_str(name);
+    for (uint32_t at = 0; at < t->candidates && rc == 0;) {
+        size_t n = 3;
+        words[1] = slice_str(at == 0 ? "SET" : "ADD");
+        for (; at < t->candidates && n < 3 + POOL_PIECE; at++) {
+            words[n++] = slice_of(w->lists[number].items + (size_t)at * BENCH_ITEM_LEN, BENCH_ITEM_LEN);
+        }
+        rc = client_call(client, words, n, &reply, err);
+    }
+    return rc;
+}
+
+int bench_make_pools(const struct bench_works *w, const char *address, const char *password, struct err *err)
+{
+    struct client *client = NULL;
+    int rc = client_connect(address, password, &client, err);
+    for (size_t i = 0; i < BENCH_LISTS && rc == 0; i++) {
+        rc = make_pool(w, i, client, err);
+    }
+    if (client != NULL) {
+        client_close(client);
+    }
+    return rc;
 }
 
 static bool make_list(const struct bench_terms *t, struct list *list, uint64_t number, struct random *random)
 {
     static const char *const words[] = {"$5\r\nITEMS", "$7\r\nINDEXES", "$6\r\nBITMAP"};
     uint64_t plays = (uint64_t)t->plays_per_month * t->months;
+    uint64_t list_plays = plays;
     list->items = malloc((size_t)t->candidates * BENCH_ITEM_LEN);
     list->played = calloc(1, (t->candidates + 7) / 8);
     if (list->items == NULL || list->played == NULL) {
         return false;
     }
-    buf_addf(&list->body, "$5\r\nREPLY\r\n%s\r\n$5\r\nITEMS\r\n", words[t->form]);
+    buf_addf(&list->body, "$5\r\nREPLY\r\n%s\r\n", words[t->form]);
+    if (t->pools) {
+        add_pool(&list->body, t, number);
+    } else {
+        buf_addf(&list->body, "$5\r\nITEMS\r\n");
+    }
     list->head = list->body.len;
     for (uint32_t i = 0; i < t->candidates; i++) {
-        bool played = plays > 0 && random_below(random, 100) < t->seen_percent;
-        uint64_t n = played ? random_below(random, plays) : BENCH_NEVER_PLAYED + number * t->candidates + i;
+        bool played = random_below(random, 100) < t->seen_percent && list_plays > 0;
+        uint64_t n = BENCH_NEVER_PLAYED + number * t->candidates + i;
+        if (played && t->pools) { /* where an item stands once, and the position counts */
+            n = --list_plays;
+        } else if (played) {
+            n = random_below(random, plays);
+        }
         uint64_t id = bench_item_id(n);
-        bench_add_item(&list->body, id);
+        if (!t->pools) {
+            bench_add_item(&list->body, id);
+        }
         bench_write_item(list->items + (size_t)i * BENCH_ITEM_LEN, id);
         if (played) {
             list->played[i / 8] |= (uint8_t)(0x80 >> i % 8);
@@ -332,7 +413,8 @@ int bench_works_new(const struct bench_terms *terms, struct bench_works **works,
     w->plays = (struct bench_work){"plays", 1, w, next_play, check_play};
     w->preparation = (struct bench_work){"preparation", 1, w, next_preparation, check_preparation};
     zipf_init(&w->zipf, terms->users, terms->skew);
-    snprintf(w->question, sizeof w->question, "*%" PRIu32 "\r\n$6\r\nFILTER\r\n", terms->candidates + 5);
+    uint32_t words = terms->pools ? terms->limit > 0 ? 8 : 6 : terms->candidates + 5;
+    snprintf(w->question, sizeof w->question, "*%" PRIu32 "\r\n$6\r\nFILTER\r\n", words);
     snprintf(w->play, sizeof w->play, "*3\r\n$6\r\nPLAYED\r\n");
     struct random random = {1};
     for (uint64_t i = 0; i < BENCH_LISTS; i++) {

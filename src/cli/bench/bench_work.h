@@ -6,7 +6,8 @@
  *
  * So the filters of all users are alike, and a list gets the same answer each time: a never-played candidate that is
  * hidden once would be counted each time. So `verify` counts them only in one question of BENCH_FRESH on each
- * connection, which gets its own never-played candidates. (Each costs the generator a copy of the list.)
+ * connection, which gets its own never-played candidates. (Each costs the generator a copy of the list.) Pools are as
+ * they are: there `verify` sees to it alone that nothing that was played is unseen.
  */
 #ifndef UNSEEN_CLI_BENCH_BENCH_WORK_H
 #define UNSEEN_CLI_BENCH_BENCH_WORK_H
@@ -37,7 +38,9 @@ struct bench_terms {
     uint32_t plays_per_month; /* prepared */
     uint32_t months;
     enum bench_reply_form form;
-    bool verify; /* look into each answer */
+    bool verify;    /* look into each answer */
+    bool pools;     /* the lists are pools, and questions name them (bench_make_pools()) */
+    uint32_t limit; /* with pools: only the first so many are asked for; 0: all */
 };
 
 struct bench_works;
@@ -49,6 +52,9 @@ void bench_works_free(struct bench_works *w);
 const struct bench_work *bench_pings(const struct bench_works *w);
 const struct bench_work *bench_questions(const struct bench_works *w);
 const struct bench_work *bench_plays(const struct bench_works *w);
+
+/* Sets a pool for each list, PREFIX:list:0 and on. */
+int bench_make_pools(const struct bench_works *w, const char *address, const char *password, struct err *err);
 
 /* PLAYEDAT, month by month and user by user, until all are there; once. */
 int bench_preparation(struct bench_works *w, const struct bench_work **work, struct err *err);
