@@ -25,9 +25,10 @@ static int check_version(const struct request *rq, struct err *err)
                          rq->n_pools == 1 ? "the pool has" : "the pools have", pool_version_text(rq->pool_version, is));
 }
 
+/* In the table that request_pools_answer() has looked at: what it said of the reply must hold. */
 int request_find_pools(struct service_loop *l, struct request *rq, struct err *err)
 {
-    const struct pool_table *table = service_pools(l);
+    const struct pool_table *table = l->pools != NULL ? l->pools : service_pools(l);
     l->line = (struct pool_line){0};
     for (size_t i = 0; i < rq->n_pools; i++) {
         const struct pool *pool = table != NULL ? pool_table_find(table, rq->pools[i]) : NULL;

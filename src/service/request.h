@@ -119,7 +119,8 @@ static inline bool request_is_write(const struct request *rq)
 struct slice request_item(const struct request *rq, size_t i, struct pool_line_walk *walk);
 
 /* What the answer to a question about pools takes at most: of how many items it may be, and the length of their ids.
- * Zero where it will be refused. Of a late one it goes by the pools that it holds. */
+ * Before it is submitted, since it sees to it that the pools are those of now. Zero where it will be refused. Of a late
+ * one it goes by the pools that it holds. */
 void request_pools_answer(struct conn *c, const struct request *rq, size_t *n, size_t *id_bytes);
 
 /* Whether item i is unseen; and the first that is from i on, n when there is none. */

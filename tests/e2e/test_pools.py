@@ -1,7 +1,10 @@
 """Pools against a real server: what FILTER answers from them, how they change, and what is left after a kill."""
+import contextlib
 import json
 import random
 import re
+import shutil
+import sqlite3
 
 import pytest
 
@@ -10,8 +13,14 @@ from resp import RespError, flat
 from test_replica import level, pair, say, until  # noqa: F401
 
 STORES = ("sqlite", "memory", "memory:later")
-NEEDS_FOLDER = {"test_kept_over_kills_and_backups", "test_replicas_have_them", "test_a_large_one_comes_in_parts",
-                "test_a_promoted_node_has_them_and_an_old_primary_follows", "test_a_protocol_without_pools_is_asked_for_none"}
+NEEDS_FOLDER = {
+    "test_kept_over_kills_and_backups",
+    "test_damage_costs_one_pool",
+    "test_replicas_have_them",
+    "test_a_large_one_comes_in_parts",
+    "test_a_promoted_node_has_them_and_an_old_primary_follows",
+    "test_a_protocol_without_pools_is_asked_for_none",
+}
 
 HOT = [f"i{n}" for n in range(1000)]
 
@@ -180,6 +189,32 @@ def test_kept_over_kills_and_backups(make_server, folder):
     server.stop()
     run("check", "--data", server.data)
     run("check", "--data", folder / "copy")
+
+
+def test_damage_costs_one_pool(make_server, folder):
+    server = make_server()
+    with server.client() as client:
+        for name in ("good", "bad"):
+            client.command("POOL", "SET", name, *HOT)
+    server.stop()
+    with contextlib.closing(sqlite3.connect(server.data / "staging.db")) as db, db:
+        db.execute("UPDATE pools SET items = 7 WHERE name = 'bad'")
+    found = run("check", "--data", server.data, check=False)
+    assert found.returncode == 1 and b'pool "bad" is damaged: items of it are missing, or too many' in found.stdout
+    shutil.copytree(server.data, folder / "left")
+    said = run("check", "--repair", "--data", server.data, check=False).stdout
+    assert b'pool "bad" is lost' in said and b"good" not in said
+    run("check", "--data", server.data)
+    server.start()
+    with server.client() as client:
+        assert set(listed(client)) == {"good"}
+    run("check", "--salvage", folder / "saved", "--data", folder / "left", check=False)
+    server.stop()
+    shutil.rmtree(server.data)
+    shutil.copytree(folder / "saved", server.data)
+    server.start()
+    with server.client() as client:
+        assert texts(client.command("FILTER", "u", "POOL", "good", "LIMIT", "1")) == HOT[:1]
 
 
 def test_the_command_loads_lists_gets_and_drops(make_server, folder):
