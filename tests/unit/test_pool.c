@@ -252,6 +252,43 @@ static void both_ways_say_the_same(void **state)
     view_probe_free(&probe);
 }
 
+/* Ranges that begin in one bucket and end in the next: of so many some do, of each kind of part. */
+static void no_position_is_missed(void **state)
+{
+    (void)state;
+    enum { ITEMS = 500000 };
+    struct buf packed = {0};
+    static uint8_t unseen[ITEMS / 8 + 2];
+    static struct store_month month;
+    pack_numbers(&packed, 0, ITEMS);
+    struct pool *pool = make(NULL, &packed);
+    struct pool_line line = {0};
+    pool_line_add(&line, pool);
+    uint32_t *positions = malloc(ITEMS * sizeof *positions), *scratch = malloc(ITEMS * sizeof *scratch);
+    static const struct filter_part kinds[] = {
+        {.m = FILTER_LIVE_M},
+        {.m = FILTER_LIVE_M >> FILTER_GRAIN, .coarse = true},
+        {.m = 1000 * 1000 * 10},
+        {.m = 1000 * 1000 * 10 + 7, .coarse = true},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct filter_part *part = &month.filter.parts[0];
+        month.filter.n_parts = 1;
+        *part = kinds[k];
+        part->positions = positions;
+        for (size_t i = 0; i < ITEMS; i++) {
+            positions[i] = filter_part_position(part, pool->hashes[i]);
+        }
+        part->n = filter_sort(positions, ITEMS, scratch);
+        struct store_view view = {.months = &month, .n_months = 1};
+        assert_int_equal(pool_match(&line, &view, unseen), 0);
+    }
+    free(positions);
+    free(scratch);
+    pool_release(pool);
+    buf_free(&packed);
+}
+
 /* --- all of them, on a disk --- */
 
 struct world {
@@ -448,6 +485,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_size_has_what_it_has),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(both_ways_say_the_same),
+        cmocka_unit_test(no_position_is_missed),
         TEST(they_outlive_kills),
         TEST(a_replacement_is_whole_or_none),
         TEST(damage_costs_one_pool),
