@@ -39,6 +39,7 @@ unit_tests = \
 	tests/unit/test_folder \
 	tests/unit/test_follower \
 	tests/unit/test_follow_file \
+	tests/unit/test_master_keys \
 	tests/unit/test_forget_groups \
 	tests/unit/test_front_layout \
 	tests/unit/test_grpc_gzip \
