@@ -4,8 +4,9 @@
  *   dead-letters.jsonl            grows, up to 64 MiB
  *   dead-letters.7.1234.jsonl     the seventh that was full, or was sealed for an import; it has 1234 letters
  *
- * Nothing is deleted but what an import took. Service and import may work at once: whoever writes to the growing file,
- * or renames it, holds its lock (flock), and looks whether it is still that file.
+ * Nothing is deleted but what an import took; so there is a bound, beyond which no letter is taken. Service and import
+ * may work at once: whoever writes to the growing file, or renames it, holds its lock (flock), and looks whether it is
+ * still that file.
  */
 #ifndef UNSEEN_KAFKA_DEAD_LETTERS_H
 #define UNSEEN_KAFKA_DEAD_LETTERS_H
@@ -37,6 +38,9 @@ struct dead_letter {
 /* Below folder, which exists; files are made when there is something to keep. */
 int dead_letters_open(const char *folder, struct dead_letters **letters, struct err *err);
 void dead_letters_close(struct dead_letters *letters); /* NULL is fine; what was not synced may be lost */
+
+/* Bytes that all files may have together; 0: any. On the thread that adds. */
+void dead_letters_bound(struct dead_letters *letters, uint64_t bytes);
 
 /* Appends; durable after the next sync. After an error of either, nothing that was added since the last sync counts,
  * and it may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
