@@ -229,11 +229,12 @@ static int check_room(struct dead_letters *d, struct err *err)
     pthread_mutex_lock(&d->mutex);
     bool stale = d->in_group == 0 || d->bytes + (uint64_t)d->size + d->line.len > d->bound;
     int code = d->bound != 0 && stale ? look_again(d, err) : 0;
-    if (code == 0 && d->bound != 0 && d->bytes + (uint64_t)d->size + d->line.len > d->bound) {
-        code = err_set(err, ERR_FULL,
-                       "the dead letters of %s have %" PRIu64 " of the %" PRIu64
-                       " MiB of dead_letters_max: bring them in with unseen import --dead-letters, or take them away",
-                       d->folder, (d->bytes + (uint64_t)d->size) >> 20, d->bound >> 20);
+    uint64_t bytes = d->bytes + (uint64_t)d->size;
+    if (code == 0 && d->bound != 0 && bytes > 0 && bytes + d->line.len > d->bound) {
+        code = err_set(err, ERR_BUSY,
+                       "those of %s have %" PRIu64 " bytes, this one has %zu, and dead_letters_max is %" PRIu64
+                       ": bring them in with unseen import --dead-letters, or take them away",
+                       d->folder, bytes, d->line.len, d->bound);
     }
     pthread_mutex_unlock(&d->mutex);
     return code;
@@ -264,7 +265,9 @@ int dead_letters_add(struct dead_letters *d, const struct dead_letter *letter, s
         return code;
     }
     if ((code = make_line(d, letter, err)) < 0 || (code = check_room(d, err)) < 0 || (code = write_line(d, err)) < 0) {
-        end_group(d, false);
+        if (code != ERR_BUSY || d->in_group == 0) {
+            end_group(d, false);
+        }
         return code;
     }
     pthread_mutex_lock(&d->mutex);

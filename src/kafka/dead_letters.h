@@ -39,11 +39,12 @@ struct dead_letter {
 int dead_letters_open(const char *folder, struct dead_letters **letters, struct err *err);
 void dead_letters_close(struct dead_letters *letters); /* NULL is fine; what was not synced may be lost */
 
-/* Bytes that all files may have together; 0: any. On the thread that adds. */
+/* Bytes that all files may have together; 0: any. One letter may always stand there. On the thread that adds. */
 void dead_letters_bound(struct dead_letters *letters, uint64_t bytes);
 
-/* Appends; durable after the next sync. After an error of either, nothing that was added since the last sync counts,
- * and it may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
+/* Appends; durable after the next sync. ERR_BUSY: the bound is reached, and this letter is not taken; what was added
+ * since the last sync stays. After any other error of either, nothing that was added since the last sync counts, and it
+ * may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
 int dead_letters_add(struct dead_letters *letters, const struct dead_letter *letter, struct err *err);
 int dead_letters_sync(struct dead_letters *letters, struct err *err); /* at once when nothing was added */
 void dead_letters_undo(struct dead_letters *letters); /* takes back what was added since the last sync */

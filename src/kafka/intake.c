@@ -90,7 +90,9 @@ bool intake(struct kafka *k, struct partition *p, const struct client_message *m
         char reason[sizeof err.text];
         snprintf(reason, sizeof reason, "%s", err.text);
         rc = add_letter(k, p, m, reason, &err);
-        if (rc < 0) {
+        if (rc == ERR_BUSY) {
+            group_hand_in(k); /* what came before can become durable, and be brought in */
+        } else if (rc < 0) {
             group_take_back(k);
         }
     }

@@ -149,6 +149,27 @@ static void test_a_letter_in_the_middle(void **state)
     check_has(26, 40);
 }
 
+/* The letters have all that they may: what came before them is durable, and it goes on once they are taken away. */
+static void test_letters_that_have_all_they_may(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, folder);
+    world.cfg.kafka_dead_letters_max = 1;
+    LOCKED(client.poison_first = 15; client.poison_end = 18);
+    begin(30);
+    for (int i = 0; i < 2; i++) {
+        UNTIL(s.doing == KAFKA_PAUSED && client.polls_paused > 3 && client.stored == 16 + i);
+        assert_non_null(strstr(look().cause, "dead_letters_max"));
+        check_has(10, 15);
+        assert_int_equal(unlink(path), 0);
+    }
+    UNTIL(client.stored == 30 && s.doing == KAFKA_READING);
+    assert_int_equal(look().dead, 3);
+    assert_int_equal(look().dead_letters, 1);
+    check_has(18, 30);
+}
+
 /* --- offsets --- */
 
 /* Compaction took some: the next one that there is counts, also at the end of a group and across one. */
@@ -189,6 +210,7 @@ int main(int argc, char **argv)
         KAFKA_TEST(test_a_fatal_error),
         KAFKA_TEST(test_a_fatal_error_while_paused_and_the_end),
         KAFKA_TEST(test_a_letter_in_the_middle),
+        KAFKA_TEST(test_letters_that_have_all_they_may),
         KAFKA_TEST(test_a_gap),
         KAFKA_TEST(test_out_of_order),
     };
