@@ -204,7 +204,7 @@ SELECT user_key, item_hash, at FROM forgets WHERE user_key >= ?1 AND (?3 = 0 OR 
 -- :positions_delete
 DELETE FROM positions;
 -- :positions_again
-UPDATE positions SET next = 0;
+UPDATE positions SET next = 0 WHERE source <> 'lineage';
 -- :positions_problems_found
 SELECT printf('staging.db: the position of a source can''t be read (source of %d B, next %s)', length(CAST(source AS BLOB)), next) FROM positions WHERE NOT (typeof(source) IN ('text', 'blob') AND length(CAST(source AS BLOB)) BETWEEN 1 AND 400 AND typeof(next) = 'integer');
 -- :repair_positions

@@ -141,6 +141,7 @@ struct config {
     int64_t kafka_time_unit;                                   /* enum config_kafka_time */
     char kafka_type[CONFIG_TEXT];                              /* "": all are plays */
     char kafka_play[CONFIG_TEXT], kafka_delivery[CONFIG_TEXT]; /* lists: what stands in type */
+    int64_t kafka_dead_letters_max;                            /* bytes */
     char kafka_password_file[CONFIG_TEXT];                     /* config_read_passwords() makes it sasl.password */
     char kafka_properties[CONFIG_PROPERTIES_TEXT];             /* read with config_next_property() */
 

@@ -13,18 +13,23 @@
 
 struct kafka_client;
 
-enum { CLIENT_TEXT = 256 };
-
-/* Offsets that stand for others, in librdkafka's values. */
 enum {
-    CLIENT_COMMITTED = -1000, /* what the group has committed at the broker */
-    CLIENT_UNKNOWN = -1001,
+    CLIENT_TEXT = 256,
+    CLIENT_NOTE = 160, /* with its end */
 };
+
+enum { CLIENT_UNKNOWN = -1001 }; /* in the place of an offset, in librdkafka's value */
 
 struct client_position {
     const char *topic;
     int32_t partition;
-    int64_t offset; /* the next to be read */
+    int64_t offset;   /* the next to be read */
+    const char *note; /* store(): what the broker keeps beside it for the group; NULL: nothing */
+};
+
+struct client_committed {
+    int64_t offset; /* CLIENT_UNKNOWN: the group has none */
+    char note[CLIENT_NOTE];
 };
 
 struct client_message {
@@ -41,16 +46,18 @@ enum client_event {
     CLIENT_NOTHING,
     CLIENT_MESSAGE, /* it is given back by done(), as are all that follow */
     CLIENT_END,     /* the partition was read to its end: offset is the next one there will be */
-    CLIENT_RESET,   /* the partition can't be read from where it was told: offset is outside of the log, or negative:
-                     * nothing was committed. It stands still until the next assign() */
+    CLIENT_RESET,   /* the partition can't be read from where it was told, which is outside of the log. It stands
+                     * still until the next assign() */
     CLIENT_ERROR,
 };
 
 struct client_hooks {
-    /* From within poll() and close(). The whole assignment; the owner calls assign() for it, now or later. */
+    /* From within poll() and close(). The whole assignment, without offsets; the owner calls assign() for it, now or
+     * later. */
     void (*assigned)(void *owner, const struct client_position *partitions, size_t n);
     /* All of it is taken away. When this returns, offsets that were stored are committed and nothing is assigned. */
     void (*revoked)(void *owner);
+    void (*committed)(void *owner); /* the broker has what was stored, or some of it */
     void (*error)(void *owner, const char *text, bool all_down, bool fatal);
     void (*log)(void *owner, int level, const char *text); /* any thread; levels of syslog */
 };
@@ -83,8 +90,11 @@ struct client_ops {
     int (*assign)(struct kafka_client *c, const struct client_position *positions, size_t n, char *text);
     int (*pause)(struct kafka_client *c, bool paused, char *text); /* all that are assigned */
 
-    /* What the group is to commit soon, and when it is left. */
+    /* What the group is to commit soon, and when it is left. Of partitions that are assigned. */
     int (*store)(struct kafka_client *c, const struct client_position *positions, size_t n, char *text);
+    /* What it has committed of each of these, in out. Asks a broker, at most ms. */
+    int (*committed)(struct kafka_client *c, const struct client_position *positions, size_t n,
+                     struct client_committed *out, int ms, char *text);
 
     /* The log's first offset, and that behind its last. Asks a broker, at most ms; 0: what is known from reading. */
     int (*range)(struct kafka_client *c, const char *topic, int32_t partition, int ms, int64_t *first, int64_t *end,

@@ -37,11 +37,18 @@ struct partition {
     char topic[KAFKA_TOPIC_MAX + 1];
     int32_t number;
     char source[STORE_SOURCE_MAX]; /* "": not named yet */
-    int64_t read;                  /* the next offset to be taken; CLIENT_COMMITTED: as the broker says */
-    int64_t at_ms;                 /* of the last message that was taken; 0: it has no time */
-    int64_t handed_in;             /* read, of the last group that the store has: where a group that can't be begins */
-    bool touched;                  /* read moved, and no group has it yet */
-    bool lost;                     /* where to read on must be found first: see resolve_partitions() */
+    char origin[STORE_SOURCE_MAX]; /* the source whose position is `begin` */
+    int64_t read;                  /* the next offset to be taken; CLIENT_UNKNOWN: not known yet */
+    int64_t begin;                 /* where this folder, or the one that it comes from, began to read */
+    bool begin_durable;
+    int64_t at_ms;     /* of the last message that was taken; 0: it has no time */
+    int64_t handed_in; /* read, of the last group that the store has: where a group that can't be begins */
+    bool touched;      /* read moved, and no group has it yet */
+    bool lost;         /* where to read on must be found first: see partitions_resolve() */
+    bool told;         /* the broker was, since it was assigned */
+    bool unasked;      /* `lost` until the group was asked for what it has committed */
+    bool added;        /* later than others of its topic, so all of it is wanted */
+    bool forgotten;    /* it has nothing of what it had: `lost`, and read again from the log's first */
 
     /* Shown. */
     int64_t durable, durable_at_ms;
@@ -54,6 +61,7 @@ struct partition {
 struct group_position {
     struct partition *partition; /* of the generation */
     int64_t at_ms;
+    int64_t begin;           /* is in the group, too; -1: it is not */
     uint64_t messages, dead; /* of that partition */
 };
 
@@ -65,11 +73,12 @@ enum group_doing { GROUP_FILLING, GROUP_HANDED_IN, GROUP_DONE, GROUP_FAILED };
 
 struct group {
     struct store_batch batch;
-    struct arena arena; /* what the names of positions and offsets are in */
-    struct store_position *positions;
+    struct arena arena;               /* what the names of positions and offsets are in */
+    struct store_position *positions; /* of the partitions, then where some of these began */
     struct client_position *offsets;
     struct group_position *of;
-    size_t cap;
+    size_t n, cap; /* partitions */
+    bool group;    /* that the broker has our offsets is in it, too */
     struct counts counts;
     bool letters;        /* has some that are not synced */
     uint64_t generation; /* the assignment that it was read in */
@@ -94,8 +103,12 @@ struct kafka {
     bool started;
     _Atomic bool stop;
 
-    char cluster[CLUSTER_MAX + 1]; /* "": not known yet */
-    struct partition *partitions;  /* by topic and number; changed under the mutex */
+    char cluster[CLUSTER_MAX + 1];       /* "": not known yet */
+    int64_t lineage;                     /* of the folder; 0: it has none */
+    char group_source[STORE_SOURCE_MAX]; /* its position is group_hash once the broker had our offsets for the group */
+    int64_t group_hash;
+    bool group_known, group_durable; /* the broker had; and the folder says so */
+    struct partition *partitions;    /* by topic and number; changed under the mutex */
     size_t n_partitions;
     size_t last; /* that was found */
     uint64_t generation;
@@ -130,9 +143,11 @@ int partitions_set(struct kafka *k, const struct client_position *list, size_t n
 void partitions_clear(struct kafka *k);
 struct partition *partition_find(struct kafka *k, struct slice topic, int32_t number); /* NULL: not assigned */
 void partitions_assign(struct kafka *k);
-void partition_reset(struct kafka *k, struct partition *p, int64_t offset);
+void partition_reset(struct kafka *k, struct partition *p);
 void partitions_resolve(struct kafka *k); /* asks brokers where to read on, those that are lost */
 void partition_moved(struct kafka *k, struct partition *p, int64_t next);
+/* What the broker is to keep beside the partition's offset: whose it is, and where they began. */
+void partition_note(const struct kafka *k, const struct partition *p, char out[CLIENT_NOTE]);
 
 /* --- group.c --- */
 

@@ -28,6 +28,7 @@ struct dead_letters {
     int64_t size, synced; /* bytes of that file: written, and before the group */
     uint64_t in_group;    /* letters */
     bool made;            /* the group made the file, so its name must become durable */
+    uint64_t bound;       /* bytes of all files; 0: none */
     struct buf line;
 
     pthread_mutex_t mutex;  /* for what follows */
@@ -207,7 +208,7 @@ static void add_bytes(struct buf *out, const char *name, struct slice bytes, con
     buf_addf(out, "\"%s", end);
 }
 
-static int write_line(struct dead_letters *d, const struct dead_letter *letter, struct err *err)
+static int make_line(struct dead_letters *d, const struct dead_letter *letter, struct err *err)
 {
     struct buf *line = &d->line;
     buf_clear(line);
@@ -219,9 +220,29 @@ static int write_line(struct dead_letters *d, const struct dead_letter *letter, 
     add_string(line, "reason", letter->reason);
     add_bytes(line, "key", letter->key, ",");
     add_bytes(line, "value", letter->value, "}\n");
-    if (line->failed) {
-        return err_set(err, ERR_NOMEM, "dead letters: out of memory");
+    return line->failed ? err_set(err, ERR_NOMEM, "dead letters: out of memory") : 0;
+}
+
+/* Others may have taken files away, and that is only known once the folder was looked at. */
+static int check_room(struct dead_letters *d, struct err *err)
+{
+    pthread_mutex_lock(&d->mutex);
+    bool stale = d->in_group == 0 || d->bytes + (uint64_t)d->size + d->line.len > d->bound;
+    int code = d->bound != 0 && stale ? look_again(d, err) : 0;
+    uint64_t bytes = d->bytes + (uint64_t)d->size;
+    if (code == 0 && d->bound != 0 && bytes > 0 && bytes + d->line.len > d->bound) {
+        code = err_set(err, ERR_BUSY,
+                       "those of %s have %" PRIu64 " bytes, this one has %zu, and dead_letters_max is %" PRIu64
+                       ": bring them in with unseen import --dead-letters, or take them away",
+                       d->folder, bytes, d->line.len, d->bound);
     }
+    pthread_mutex_unlock(&d->mutex);
+    return code;
+}
+
+static int write_line(struct dead_letters *d, struct err *err)
+{
+    const struct buf *line = &d->line;
     for (size_t at = 0; at < line->len;) {
         ssize_t n = write(d->fd, line->data + at, line->len - at);
         if (n < 0 && errno != EINTR) {
@@ -232,15 +253,21 @@ static int write_line(struct dead_letters *d, const struct dead_letter *letter, 
     return 0;
 }
 
+void dead_letters_bound(struct dead_letters *d, uint64_t bytes)
+{
+    d->bound = bytes;
+}
+
 int dead_letters_add(struct dead_letters *d, const struct dead_letter *letter, struct err *err)
 {
     int code = d->fd < 0 ? begin_group(d, err) : 0;
     if (code < 0) {
         return code;
     }
-    code = write_line(d, letter, err);
-    if (code < 0) {
-        end_group(d, false);
+    if ((code = make_line(d, letter, err)) < 0 || (code = check_room(d, err)) < 0 || (code = write_line(d, err)) < 0) {
+        if (code != ERR_BUSY || d->in_group == 0) {
+            end_group(d, false);
+        }
         return code;
     }
     pthread_mutex_lock(&d->mutex);

@@ -4,8 +4,9 @@
  *   dead-letters.jsonl            grows, up to 64 MiB
  *   dead-letters.7.1234.jsonl     the seventh that was full, or was sealed for an import; it has 1234 letters
  *
- * Nothing is deleted but what an import took. Service and import may work at once: whoever writes to the growing file,
- * or renames it, holds its lock (flock), and looks whether it is still that file.
+ * Nothing is deleted but what an import took; so there is a bound, beyond which no letter is taken. Service and import
+ * may work at once: whoever writes to the growing file, or renames it, holds its lock (flock), and looks whether it is
+ * still that file.
  */
 #ifndef UNSEEN_KAFKA_DEAD_LETTERS_H
 #define UNSEEN_KAFKA_DEAD_LETTERS_H
@@ -38,8 +39,12 @@ struct dead_letter {
 int dead_letters_open(const char *folder, struct dead_letters **letters, struct err *err);
 void dead_letters_close(struct dead_letters *letters); /* NULL is fine; what was not synced may be lost */
 
-/* Appends; durable after the next sync. After an error of either, nothing that was added since the last sync counts,
- * and it may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
+/* Bytes that all files may have together; 0: any. One letter may always stand there. On the thread that adds. */
+void dead_letters_bound(struct dead_letters *letters, uint64_t bytes);
+
+/* Appends; durable after the next sync. ERR_BUSY: the bound is reached, and this letter is not taken; what was added
+ * since the last sync stays. After any other error of either, nothing that was added since the last sync counts, and it
+ * may be added again. ERR_FULL, ERR_READONLY, ERR_IO, ERR_NOMEM. One thread. */
 int dead_letters_add(struct dead_letters *letters, const struct dead_letter *letter, struct err *err);
 int dead_letters_sync(struct dead_letters *letters, struct err *err); /* at once when nothing was added */
 void dead_letters_undo(struct dead_letters *letters); /* takes back what was added since the last sync */

@@ -40,7 +40,7 @@ static void clear(struct group *g)
     }
     buf_clear(&g->batch.bytes);
     g->batch.rows = g->batch.events = 0;
-    g->batch.n_positions = 0;
+    g->batch.n_positions = g->n = 0;
     g->batch.err = (struct err){0};
     g->counts = (struct counts){0};
     g->begun_us = 0;
@@ -90,7 +90,7 @@ static bool room_for_positions(struct group *g, size_t n)
     if (n <= g->cap) {
         return true;
     }
-    struct store_position *positions = realloc(g->positions, n * sizeof *positions);
+    struct store_position *positions = realloc(g->positions, (2 * n + 1) * sizeof *positions);
     g->positions = positions != NULL ? positions : g->positions;
     struct client_position *offsets = realloc(g->offsets, n * sizeof *offsets);
     g->offsets = offsets != NULL ? offsets : g->offsets;
@@ -103,30 +103,70 @@ static bool room_for_positions(struct group *g, size_t n)
     return true;
 }
 
+static int note_position(struct kafka *k, struct group *g, const struct partition *p)
+{
+    char note[CLIENT_NOTE];
+    partition_note(k, p, note);
+    const char *source = arena_copy(&g->arena, p->source, strlen(p->source));
+    const char *topic = arena_copy(&g->arena, p->topic, strlen(p->topic) + 1);
+    const char *copy = arena_copy(&g->arena, note, strlen(note) + 1);
+    if (source == NULL || topic == NULL || copy == NULL) {
+        return ERR_NOMEM;
+    }
+    g->positions[g->n] = (struct store_position){slice_of(source, strlen(p->source)), p->read};
+    g->offsets[g->n] = (struct client_position){topic, p->number, p->read, copy};
+    g->n++;
+    return 0;
+}
+
+/* Where they began, and that the broker has our offsets: until that is durable. */
+static int note_begins(struct kafka *k, struct group *g)
+{
+    size_t n = g->n;
+    for (size_t i = 0; i < g->n; i++) {
+        const struct partition *p = g->of[i].partition;
+        if (!p->begin_durable) {
+            size_t len = strlen(p->origin);
+            const char *origin = arena_copy(&g->arena, p->origin, len);
+            if (origin == NULL) {
+                return ERR_NOMEM;
+            }
+            g->positions[n++] = (struct store_position){slice_of(origin, len), p->begin};
+            g->of[i].begin = p->begin;
+        }
+    }
+    g->group = k->group_known && !k->group_durable;
+    if (g->group) {
+        const char *source = arena_copy(&g->arena, k->group_source, strlen(k->group_source));
+        if (source == NULL) {
+            return ERR_NOMEM;
+        }
+        g->positions[n++] = (struct store_position){slice_of(source, strlen(k->group_source)), k->group_hash};
+    }
+    g->batch.positions = g->positions;
+    g->batch.n_positions = n;
+    return 0;
+}
+
 /* Copies of the names, since the partitions may be taken away meanwhile. */
 static int note_positions(struct kafka *k, struct group *g)
 {
-    size_t n = 0;
     arena_reset(&g->arena);
+    g->n = 0;
     for (size_t i = 0; i < k->n_partitions; i++) {
         struct partition *p = &k->partitions[i];
         if (!p->touched) {
             continue;
         }
-        size_t len = strlen(p->source);
-        char *source = arena_copy(&g->arena, p->source, len);
-        char *topic = arena_copy(&g->arena, p->topic, strlen(p->topic) + 1);
-        if (!room_for_positions(g, n + 1 > g->cap ? 2 * n + 16 : n + 1) || source == NULL || topic == NULL) {
+        if (!room_for_positions(g, g->n + 1 > g->cap ? 2 * g->n + 16 : g->n + 1)) {
             return ERR_NOMEM;
         }
-        g->positions[n] = (struct store_position){slice_of(source, len), p->read};
-        g->offsets[n] = (struct client_position){topic, p->number, p->read};
-        g->of[n] = (struct group_position){p, p->at_ms, p->taken, p->dead};
-        n++;
+        g->of[g->n] = (struct group_position){p, p->at_ms, -1, p->taken, p->dead};
+        if (note_position(k, g, p) < 0) {
+            return ERR_NOMEM;
+        }
     }
-    g->batch.positions = g->positions;
-    g->batch.n_positions = n;
-    return 0;
+    return note_begins(k, g);
 }
 
 static int sync_letters(struct kafka *k, struct group *g, struct err *err)
@@ -189,7 +229,7 @@ void group_hand_in(struct kafka *k)
         kafka_pause(k, "out of memory");
         return;
     }
-    for (size_t i = 0; i < g->batch.n_positions; i++) {
+    for (size_t i = 0; i < g->n; i++) {
         struct partition *p = g->of[i].partition;
         p->touched = false;
         p->handed_in = p->read;
@@ -217,8 +257,10 @@ static void count(struct kafka *k, const struct group *g)
     s->nulls += g->counts.nulls;
     s->too_old += g->counts.too_old;
     s->dead += g->counts.dead;
-    for (size_t i = 0; here && i < g->batch.n_positions; i++) {
+    for (size_t i = 0; here && i < g->n; i++) {
         struct partition *p = g->of[i].partition;
+        p->begin_durable = p->begin_durable || g->of[i].begin == p->begin;
+        p->told = true;
         p->durable = p->shown.next = g->positions[i].next;
         p->durable_at_ms = g->of[i].at_ms != 0 ? g->of[i].at_ms : now_ms;
         p->messages = p->shown.messages = g->of[i].messages;
@@ -231,8 +273,8 @@ static void on_durable(struct kafka *k, struct group *g)
 {
     char text[CLIENT_TEXT];
     count(k, g);
-    if (g->generation == k->generation && g->batch.n_positions > 0 &&
-        k->ops->store(k->client, g->offsets, g->batch.n_positions, text) < 0) {
+    k->group_durable = k->group_durable || g->group;
+    if (g->generation == k->generation && g->n > 0 && k->ops->store(k->client, g->offsets, g->n, text) < 0) {
         kafka_note_error(k, text);
     }
     clear(g);

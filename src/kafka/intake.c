@@ -20,8 +20,11 @@ static int add_letter(struct kafka *k, struct partition *p, const struct client_
     if (k->letters == NULL) {
         log_warn("a message of Kafka can't be read, and a store in memory keeps no dead letters", "reason=%s",
                  log_quote_str(reason));
-    } else if (dead_letters_add(k->letters, &letter, err) < 0) {
-        return err_prefix(err, "a dead letter can't be kept");
+    } else {
+        dead_letters_bound(k->letters, (uint64_t)config_now(k->cfg)->kafka_dead_letters_max);
+        if (dead_letters_add(k->letters, &letter, err) < 0) {
+            return err_prefix(err, "a dead letter can't be kept");
+        }
     }
     k->filling->letters = true;
     k->filling->counts.dead++;
@@ -87,7 +90,9 @@ bool intake(struct kafka *k, struct partition *p, const struct client_message *m
         char reason[sizeof err.text];
         snprintf(reason, sizeof reason, "%s", err.text);
         rc = add_letter(k, p, m, reason, &err);
-        if (rc < 0) {
+        if (rc == ERR_BUSY) {
+            group_hand_in(k); /* what came before can become durable, and be brought in */
+        } else if (rc < 0) {
             group_take_back(k);
         }
     }

@@ -68,6 +68,15 @@ static void on_revoked(void *owner)
     partitions_clear(k);
 }
 
+static void on_committed(void *owner)
+{
+    struct kafka *k = owner;
+    if (!k->group_known && k->n_partitions > 0 && k->partitions[0].read >= 0) {
+        k->group_known = true;
+        partition_moved(k, &k->partitions[0], k->partitions[0].read); /* so that the folder knows soon */
+    }
+}
+
 static void on_error(void *owner, const char *text, bool all_down, bool fatal)
 {
     struct kafka *k = owner;
@@ -109,15 +118,12 @@ static void on_event(struct kafka *k, enum client_event event, const struct clie
         }
         return;
     }
-    bool first = event == CLIENT_RESET && m->offset < 0 && (p == NULL || p->read < 0);
-    if (!first) { /* that a group has no offset yet is no error */
-        kafka_note_error(k, m->text);
-    }
-    if (!first && p != NULL) {
+    kafka_note_error(k, m->text);
+    if (p != NULL) {
         snprintf(p->error, sizeof p->error, "%s", m->text);
     }
     if (event == CLIENT_RESET && p != NULL && !p->lost) {
-        partition_reset(k, p, m->offset);
+        partition_reset(k, p);
     }
 }
 
@@ -223,7 +229,7 @@ static void open_anew(struct kafka *k)
     k->fatal = false;
 }
 
-static const struct client_hooks hooks = {on_assigned, on_revoked, on_error, on_log};
+static const struct client_hooks hooks = {on_assigned, on_revoked, on_committed, on_error, on_log};
 
 static void *kafka_main(void *arg)
 {

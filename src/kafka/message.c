@@ -57,25 +57,35 @@ static int split_path(struct message_path *path, enum message_field field, const
     }
 }
 
+static bool cut_word(char *text, const char *word)
+{
+    size_t len = strlen(text), tail = strlen(word);
+    bool ends = len > tail && strcmp(text + len - tail, word) == 0;
+    if (ends) {
+        text[len - tail] = '\0';
+    }
+    return ends;
+}
+
 static int read_path(struct message_rules *rules, enum message_field field, const char *option, struct err *err)
 {
     static const char *const expected[] = {
         [KAFKA_JSON] = "the name of a field, or names with dots between for objects within objects",
         [KAFKA_CSV] = "the number of a column, 1 to 64, with format = csv",
-        [KAFKA_PROTOBUF] = "a field's number such as 3, or 3.1 within another, or 3 packed, with format = protobuf",
+        [KAFKA_PROTOBUF] = "a field's number such as 3, or 3.1 within another; or 3 packed, signed or zigzag",
     };
-    static const char packed[] = " packed";
     struct message_path *path = &rules->paths[field];
     char *text = strcpy(rules->texts[field], option);
     bool needed = field == MESSAGE_ITEM || (field == MESSAGE_USER && !rules->key_is_user);
     if (text[0] == '\0' || (field == MESSAGE_USER && rules->key_is_user)) {
         return needed ? bad_path(field, text, expected[rules->format], err) : 0;
     }
-    size_t len = strlen(text), tail = sizeof packed - 1;
-    if (rules->format == KAFKA_PROTOBUF && field == MESSAGE_ITEM && len > tail &&
-        strcmp(text + len - tail, packed) == 0) {
-        path->packed = true;
-        text[len - tail] = '\0';
+    if (rules->format == KAFKA_PROTOBUF) {
+        bool item = field == MESSAGE_ITEM;
+        path->packed = item && cut_word(text, " packed");
+        path->is_signed = cut_word(text, " signed");
+        path->zigzag = !path->is_signed && cut_word(text, " zigzag");
+        path->packed = path->packed || (item && cut_word(text, " packed")); /* in any order */
     }
     int code = split_path(path, field, text, expected[rules->format], err);
     uint32_t max = rules->format == KAFKA_CSV ? COLUMN_MAX : NUMBER_MAX;

@@ -14,7 +14,9 @@ struct message_path {
     size_t n; /* 0: it is not looked for */
     struct slice names[MESSAGE_PATH_MAX];
     uint32_t numbers[MESSAGE_PATH_MAX];
-    bool packed; /* protobuf: bytes are a packed list of numbers */
+    /* Protobuf: bytes are a packed list of numbers; these may be below 0 (int64, sfixed64); the same, as sint64 has
+     * them. */
+    bool packed, is_signed, zigzag;
 };
 
 struct message_rules {

@@ -1,21 +1,38 @@
 /* Fields by their numbers, since there is no schema here. A number says that of any wire type: bytes are taken as they
- * are, varints and fixed ones as unsigned numbers. A field that comes twice: the last one counts, but items add up. */
+ * are, varints and fixed ones as numbers, unsigned unless the option says otherwise. A field that comes twice: the last
+ * one counts, but items add up. */
 #include "base/wire.h"
 #include "kafka/message_impl.h"
 
-enum { NUMBER_TEXT = 20, INDEXES_MAX = 64 };
+enum { NUMBER_TEXT = 21, INDEXES_MAX = 64 };
 
-static int decimal(struct arena *arena, uint64_t value, struct slice *text, struct err *err)
+static int decimal(struct arena *arena, uint64_t value, bool below_0, struct slice *text, struct err *err)
 {
     char digits[NUMBER_TEXT];
     size_t at = sizeof digits;
+    value = below_0 ? -value : value;
     do {
         digits[--at] = (char)('0' + value % 10);
         value /= 10;
     } while (value > 0);
+    if (below_0) {
+        digits[--at] = '-';
+    }
     const char *copy = arena_copy(arena, digits + at, sizeof digits - at);
     *text = slice_of(copy, sizeof digits - at);
     return copy != NULL ? 0 : err_set(err, ERR_NOMEM, "out of memory");
+}
+
+/* Of so many bits, as the path has them. */
+static int number(struct arena *arena, const struct message_path *path, uint64_t value, unsigned bits,
+                  struct slice *text, struct err *err)
+{
+    if (path->zigzag) {
+        value = value >> 1 ^ -(value & 1);
+    } else if (bits == 32 && path->is_signed) {
+        value = (uint64_t)(int32_t)(uint32_t)value;
+    }
+    return decimal(arena, value, (path->is_signed || path->zigzag) && value >> 63 == 1, text, err);
 }
 
 static uint64_t little_endian(struct slice bytes)
@@ -27,14 +44,14 @@ static uint64_t little_endian(struct slice bytes)
     return value;
 }
 
-static int add_packed(struct message_draft *draft, struct slice bytes, struct err *err)
+static int add_packed(struct message_draft *draft, const struct message_path *path, struct slice bytes, struct err *err)
 {
     struct wire list = wire_of(bytes);
     struct slice text;
     uint64_t value;
     int more;
     while ((more = wire_next_packed(&list, &value, err)) > 0) {
-        int code = decimal(draft->arena, value, &text, err);
+        int code = number(draft->arena, path, value, 64, &text, err);
         code = code < 0 ? code : message_add_item(draft, text, err);
         if (code < 0) {
             return code;
@@ -43,17 +60,19 @@ static int add_packed(struct message_draft *draft, struct slice bytes, struct er
     return more < 0 ? err_prefix(err, "item") : 0;
 }
 
-static int take(struct message_draft *draft, enum message_field field, bool packed, const struct wire_field *f,
-                struct err *err)
+static int take(struct message_draft *draft, enum message_field field, const struct message_path *path,
+                const struct wire_field *f, struct err *err)
 {
     struct slice text = f->bytes;
     draft->has_items |= field == MESSAGE_ITEM;
-    if (f->type == WIRE_BYTES && packed) {
-        return add_packed(draft, f->bytes, err);
+    if (f->type == WIRE_BYTES && path->packed) {
+        return add_packed(draft, path, f->bytes, err);
     }
     if (f->type != WIRE_BYTES) {
-        uint64_t value = f->type == WIRE_VARINT ? f->value : little_endian(f->bytes);
-        int code = decimal(draft->arena, value, &text, err);
+        bool varint = f->type == WIRE_VARINT;
+        uint64_t value = varint ? f->value : little_endian(f->bytes);
+        unsigned bits = varint || f->bytes.len == 8 ? 64 : 32;
+        int code = number(draft->arena, path, value, bits, &text, err);
         if (code < 0) {
             return code;
         }
@@ -79,7 +98,7 @@ static int field(const struct message_rules *rules, const struct wire_field *f, 
             continue;
         }
         if (path->n == depth + 1) {
-            return take(draft, (enum message_field)i, path->packed, f, err);
+            return take(draft, (enum message_field)i, path, f, err);
         }
         if (f->type != WIRE_BYTES) {
             return err_set(err, ERR_INVALID, "%s: field %u is a number, expected a message", message_names[i],

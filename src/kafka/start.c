@@ -75,7 +75,7 @@ static void add_fixed(const struct config *cfg, struct properties *p)
 {
     add(p, "bootstrap.servers", cfg->kafka_brokers);
     add(p, "group.id", cfg->kafka_group);
-    add(p, "enable.auto.commit", "true");
+    add(p, "enable.auto.commit", "false"); /* the module does, with notes */
     add(p, "enable.auto.offset.store", "false");
     add(p, "auto.offset.reset", "error");
     add(p, "enable.partition.eof", "true");
@@ -124,6 +124,7 @@ static int open_parts(struct kafka *k, struct err *err)
     if (k->store->positions == NULL) {
         return store_lacks(k->store, "positions", err);
     }
+    k->store->positions->find(k->store, slice_str(STORE_LINEAGE), &k->lineage);
     k->hashes = malloc(ITEMS_MAX * sizeof *k->hashes);
     if (k->hashes == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory for Kafka");

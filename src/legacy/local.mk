@@ -16,6 +16,8 @@ libunseen_a_SOURCES += \
 	src/legacy/legacy.h \
 	src/legacy/redis_connection.c \
 	src/legacy/redis_connection.h \
+	src/legacy/master_keys.c \
+	src/legacy/master_keys.h \
 	src/legacy/migration.c \
 	src/legacy/migration_impl.h \
 	src/legacy/migration_state.c \

@@ -145,7 +145,13 @@ static int connect_redis(struct legacy *l, struct err *err)
     l->redis = redis; /* from now on whoever stops the thread interrupts it */
     bool stop = l->stop;
     pthread_mutex_unlock(&l->mutex);
-    return stop ? err_set(err, ERR_CLOSED, "interrupted") : redis_connect(redis, l->cfg, err);
+    rc = stop ? err_set(err, ERR_CLOSED, "interrupted") : redis_connect(redis, l->cfg, err);
+    rc = rc < 0 ? rc : master_keys_look(&l->masters, redis, err);
+    if (rc == ERR_BUSY && !l->lost_told) {
+        log_error("the old Redis may have lost its data: nobody is read from it", "error=%s", log_quote_str(err->text));
+    }
+    l->lost_told = rc == ERR_BUSY || (l->lost_told && rc < 0);
+    return rc;
 }
 
 /* By the clock and the configuration of now. */
@@ -387,6 +393,7 @@ void *migration_main(void *arg)
                          users_to_migrate.done, users_to_migrate.left, users_to_migrate.problems);
             }
             told = told && users_to_migrate.paused;
+            master_keys_free(&l->masters); /* what comes next begins with what is there then */
             migration_state_show(&l->state, users_to_migrate.paused ? LEGACY_PAUSED : LEGACY_IDLE, NULL);
             wait_ms(l, IDLE_MS);
             continue;
@@ -399,6 +406,7 @@ void *migration_main(void *arg)
         work(l);
     }
     migration_disconnect(l);
+    master_keys_free(&l->masters);
     heartbeat_end(&l->heartbeat);
     return NULL;
 }

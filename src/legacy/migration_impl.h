@@ -11,6 +11,7 @@
 #include "base/heartbeat.h"
 #include "legacy/fetch_user.h"
 #include "legacy/legacy.h"
+#include "legacy/master_keys.h"
 #include "legacy/migration_batch.h"
 #include "legacy/migration_state.h"
 #include "legacy/priority_users.h"
@@ -51,7 +52,9 @@ struct legacy {
     struct migration_batch *batch;
     struct rate_limiter users, bytes;
     struct retry retry;
-    uint64_t settled; /* users who were migrated or left when it failed last */
+    bool lost_told;             /* that one of them lost its data */
+    struct master_keys masters; /* as they were when they were last connected to */
+    uint64_t settled;           /* users who were migrated or left when it failed last */
 };
 
 /* The thread: until stop. */

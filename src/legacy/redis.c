@@ -394,6 +394,11 @@ bool redis_next_master(const struct redis *r, size_t *node)
     return *node < r->cluster.n;
 }
 
+const char *redis_master_address(const struct redis *r, size_t node)
+{
+    return r->cluster.nodes[node];
+}
+
 int redis_call_master(struct redis *r, size_t node, const struct slice *words, size_t n, struct redisReply **reply,
                       struct err *err)
 {

@@ -78,6 +78,8 @@ void redis_cluster_figures(const struct redis *r, struct redis_cluster_figures *
  * one. */
 bool redis_next_master(const struct redis *r, size_t *node);
 
+const char *redis_master_address(const struct redis *r, size_t node);
+
 /* As redis_call() to that node, of a command without a key. Only while no reply is due. */
 int redis_call_master(struct redis *r, size_t node, const struct slice *words, size_t n, struct redisReply **reply,
                       struct err *err);

@@ -81,6 +81,12 @@ bool redis_next_master(const struct redis *r, size_t *node)
     return false;
 }
 
+const char *redis_master_address(const struct redis *r, size_t node)
+{
+    (void)r, (void)node;
+    return "";
+}
+
 int redis_call_master(struct redis *r, size_t node, const struct slice *words, size_t n, struct redisReply **reply,
                       struct err *err)
 {

@@ -6,11 +6,17 @@
  * that accepts that plays are lost because the two files don't belong together, each source stands at 0: all of it that
  * still exists is to be read again, which is harmless since plays are a union and a forget is never undone. A repair
  * that gives up single rows or months says which, and leaves the positions: what they held is not read again.
+ *
+ * One source is none: STORE_LINEAGE stands for the folder itself. Its position is a number that backups, copies, clones
+ * and replicas of the folder have in common, and nobody else has. So what was noted elsewhere in its name can be told
+ * from what others have noted, also by a folder that has gone back to before that.
  */
 #ifndef UNSEEN_STORE_POSITIONS_H
 #define UNSEEN_STORE_POSITIONS_H
 
 #include "store/store.h"
+
+#define STORE_LINEAGE "lineage" /* never 0; a store that keeps nothing may lack it */
 
 enum {
     STORE_SOURCE_MAX = 400,     /* bytes of a source's name */

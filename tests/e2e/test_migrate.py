@@ -305,6 +305,35 @@ def test_rate(make_server, redis, rate):
     assert wait_done(server)[b"migrated"] == 3000
 
 
+@pytest.mark.parametrize("restored", [True, False])
+def test_comes_back_empty(make_server, redis, restored):
+    """An absent key is a user without plays, so nobody is read from a Redis that has lost its data."""
+    redis.zadd("other", [(1, "x")])
+    with redis.client() as c:
+        for i in range(600):
+            zadd(c, f"played:u{i}", [(START, "a")])
+    server = make_server(legacy_redis=redis.socket, legacy_users_rate="100")
+    migrate(server, "--scan")
+    wait_status(server, lambda s: s[b"migrated"] > 0)
+    redis.kill()
+    redis.start("--appendonly", "no")
+    stuck = wait_status(server, lambda s: s[b"state"] == b"waiting" and b"if it lost its data" in s[b"cause"])
+    assert b"has 0 keys, and had 601 before it was away" in stuck[b"cause"]
+    assert server.log().count("may have lost its data") == 1
+    reload(server, legacy_users_rate="0")
+    if restored:
+        redis.kill()
+        redis.start()
+        assert wait_done(server)[b"migrated"] == 600
+        assert verify(server)["missing"] == 0 and ask_unseen(server, "u599", "a") == []
+    else:
+        assert status(server)[b"migrated"] == stuck[b"migrated"]
+        migrate(server, "--pause")
+        wait_status(server, lambda s: s[b"state"] == b"paused")
+        migrate(server, "--resume")
+        assert wait_done(server)[b"migrated"] == 600
+
+
 def test_not_configured(make_server):
     server = make_server()
     with server.client() as c:

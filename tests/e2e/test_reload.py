@@ -25,7 +25,7 @@ LIVE = {
     "legacy_read_through": "yes", "legacy_timeout": "20ms", "http_hosts": "unseen.example.org",
     "feed_max": "2GiB", "replica_ack": "replica", "replica_ack_timeout": "20ms", "replica_max_age": "1min",
     "front_user": "someone", "front_password": "secret", "front_sentinel_user": "watched", "front_sentinel_password": "seen",
-    "front_users_rate": "9", "front_max_age": "1min",
+    "front_users_rate": "9", "front_max_age": "1min", "kafka_dead_letters_max": "2MiB",
     "tls_cert": "/tmp/cert.pem", "tls_key": "/tmp/key.pem", "client_ca": "/tmp/ca.pem",  # test_tls.py has real ones
 }
 FILES = {"requirepass_file", "legacy_password_file", "registry_token_file", "front_password_file", "accounts"}  # are read again too: test_doors.py, test_accounts.py

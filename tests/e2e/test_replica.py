@@ -92,6 +92,8 @@ def test_it_follows_and_takes_no_writes(pair):
             with pytest.raises(RespError, match="READONLY .* takes writes"):
                 r.command(*words)
         assert r.command("ROLE")[0] == b"slave" and p.command("ROLE")[0] == b"master"
+    lineages = {node.sqlite("staging.db", "SELECT next FROM positions WHERE source = 'lineage'") for node in (primary, replica)}
+    assert len(lineages) == 1 and lineages != {""}
 
 
 def test_loaded_users_come_too(pair, folder):

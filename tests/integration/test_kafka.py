@@ -184,6 +184,55 @@ def test_a_restored_folder_reads_again_what_it_lacks(broker, topic, reader, fold
     assert again.kafka()["messages"] == 2
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_folder_of_before_the_first_message_reads_all_that_it_lacks(broker, topic, reader, folder, start):
+    """Of a partition of which it has nothing, the broker's note tells where it had begun."""
+    group = f"{topic}-lineage"
+    server = reader(broker.topic(next_topic()))
+    server.command("PLAYED", "u0", "here")
+    server.command("BACKUP", str(folder / "copy"))
+    assert server.stop() == 0
+    broker.send(topic, [play("u1", "before")])
+    server.options.update(kafka_topics=topic, kafka_group=group, kafka_start=start)
+    server.start()
+    read_all(broker, topic, server)
+    broker.send(topic, [play("u1", "a"), play("u1", "b")])
+    read_all(broker, topic, server)
+    until(lambda: broker.committed(group, topic) == {0: 3}, server, what="the broker told")
+    assert server.stop() == 0
+    broker.send(topic, [play("u1", "c")])
+    stranger = reader(topic, kafka_group=group, kafka_start=start)  # a new folder goes on where the group was
+    read_all(broker, topic, stranger)
+    assert stranger.unseen({"u1": {"a", "b", "c"}}) == {"u1": {"a", "b"}}
+    assert stranger.stop() == 0
+    server.start()
+    read_all(broker, topic, server)
+    assert server.stop() == 0  # the note is ours again
+    again = reader(topic, data=folder / "copy", kafka_group=group, kafka_start=start)
+    read_all(broker, topic, again)
+    assert again.unseen({"u0": {"here"}, "u1": {"a", "b", "c"}}) == {}
+    assert again.command("UNSEEN", "u1", "before") == ([b"before"] if start == "latest" else [])
+    assert "it is read again from there" in again.log()
+
+
+def test_a_replica_of_before_the_first_message_reads_all_that_it_lacks(broker, topic, reader, folder):
+    group = f"{topic}-pair"
+    primary = reader(broker.topic(next_topic()), kafka_group=group)
+    primary.command("PLAYED", "u0", "here")
+    end_to_end.run("clone", f"127.0.0.1:{primary.port}", "--data", folder / "replica")
+    assert primary.stop() == 0
+    primary.options["kafka_topics"] = topic
+    primary.start()
+    broker.send(topic, [play("u1", "a"), play("u1", "b")])
+    read_all(broker, topic, primary)
+    until(lambda: broker.committed(group, topic) == {0: 2}, primary, what="the broker told")
+    primary.kill()
+    end_to_end.run("promote", "--data", folder / "replica")
+    replica = reader(topic, data=folder / "replica", kafka_group=group)
+    read_all(broker, topic, replica)
+    assert replica.unseen({"u0": {"here"}, "u1": {"a", "b"}}) == {}
+
+
 def test_a_forget_is_not_undone_by_a_replay(broker, topic, reader):
     server = reader(topic)
     broker.send(topic, [play("u1", "a"), play("u2", "b")])
@@ -251,6 +300,25 @@ def test_a_topic_made_anew(broker, reader):
     read_all(broker, topic, server)
     broker.send(topic, [play("u1", "newer")])
     until(lambda: server.unseen({"u1": {"newer"}}) == {}, server)
+
+
+def test_a_topic_made_anew_that_has_outgrown_our_offset(broker, reader):
+    """With its topic the broker forgets the group's offset, which tells it from one that was not read for a while."""
+    topic = broker.topic("outgrown")
+    server = reader(topic)
+    broker.send(topic, [play("u1", f"old{i}") for i in range(10)])
+    read_all(broker, topic, server)
+    server.stop()
+    server.start()  # the broker has our offset, and the folder knows
+    read_all(broker, topic, server)
+    assert server.stop() == 0
+    broker.drop(topic)
+    broker.topic(topic)
+    broker.send(topic, [play("u1", f"new{i}") for i in range(30)])
+    server.start()
+    read_all(broker, topic, server)
+    assert server.unseen({"u1": {f"new{i}" for i in range(30)}}) == {}
+    assert "the broker has forgotten our offset" in server.log()
 
 
 # Logins.

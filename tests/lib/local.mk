@@ -31,6 +31,8 @@ tests_lib_libtest_a_SOURCES += \
 	tests/lib/world_fixture.h \
 	tests/unit/fake_kafka.c \
 	tests/unit/fake_kafka.h \
+	tests/unit/kafka_fixture.c \
+	tests/unit/kafka_fixture.h \
 	tests/unit/fake_store.c \
 	tests/unit/fake_store.h \
 	tests/unit/fake_tier.c \

@@ -5,7 +5,7 @@
 
 #define LOCKED FAKE_KAFKA_LOCKED
 
-struct kafka_client fake_kafka = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+struct kafka_client fake_kafka = {.mutex = PTHREAD_MUTEX_INITIALIZER, .committed = FAKE_KAFKA_COMMITTED};
 
 static const char *version(void)
 {
@@ -46,7 +46,9 @@ static int64_t take(struct kafka_client *c)
 static void tell(struct kafka_client *c, enum fake_kafka_tell what)
 {
     if (what == FAKE_KAFKA_ASSIGN) {
-        c->hooks.assigned(c->owner, &(struct client_position){"plays", 0, CLIENT_COMMITTED}, 1);
+        const struct client_position both[] = {{.topic = "plays", .offset = CLIENT_UNKNOWN},
+                                               {.topic = "plays", .partition = 1, .offset = CLIENT_UNKNOWN}};
+        c->hooks.assigned(c->owner, both, c->two ? 2 : 1);
     } else if (what == FAKE_KAFKA_REVOKE) {
         c->hooks.revoked(c->owner);
         LOCKED(c->next = -1);
@@ -61,15 +63,18 @@ static enum client_event poll_client(struct kafka_client *c, int ms, struct clie
     enum fake_kafka_tell what = c->tell;
     c->tell = FAKE_KAFKA_QUIET;
     c->polls_paused += c->paused;
-    bool lost = c->next == CLIENT_COMMITTED;
-    bool outside = what == FAKE_KAFKA_QUIET && !c->paused &&
-                   (lost || (c->next >= 0 && c->next < c->first) || (c->next >= 0 && c->next > c->end));
-    int64_t wanted = lost ? CLIENT_UNKNOWN : c->next;
+    bool outside = what == FAKE_KAFKA_QUIET && !c->paused && c->next >= 0 && (c->next < c->first || c->next > c->end);
+    int64_t wanted = c->next;
     c->next = outside ? -1 : c->next;
     int64_t offset = what == FAKE_KAFKA_QUIET ? take(c) : -1;
+    bool acknowledged = c->unacknowledged && !c->keeps_silent;
+    c->unacknowledged = c->unacknowledged && !acknowledged;
     bool poison = offset >= c->poison_first && offset < c->poison_end;
     pthread_mutex_unlock(&c->mutex);
     tell(c, what);
+    if (acknowledged) {
+        c->hooks.committed(c->owner);
+    }
     if (outside) {
         *out = (struct client_message){.topic = slice_str("plays"), .offset = wanted};
         return CLIENT_RESET;
@@ -93,8 +98,7 @@ static void done(struct kafka_client *c, struct client_message *message)
 static int assign(struct kafka_client *c, const struct client_position *positions, size_t n, char *text)
 {
     (void)text;
-    LOCKED(c->assigned_at = n > 0 ? positions[0].offset : -1; c->next = c->assigned_at;
-           c->next = c->next == CLIENT_COMMITTED && !c->nowhere ? 10 : c->next);
+    LOCKED(c->assigned_at = n > 0 ? positions[0].offset : -1; c->next = c->assigned_at);
     return 0;
 }
 
@@ -108,7 +112,26 @@ static int pause_client(struct kafka_client *c, bool paused, char *text)
 static int store_offsets(struct kafka_client *c, const struct client_position *positions, size_t n, char *text)
 {
     (void)text;
-    LOCKED(c->stored = positions[n - 1].offset);
+    LOCKED(c->nowhere = false; c->unacknowledged = true; c->stored = c->committed = positions[n - 1].offset;
+           snprintf(c->note, sizeof c->note, "%s", positions[n - 1].note));
+    return 0;
+}
+
+static int committed(struct kafka_client *c, const struct client_position *positions, size_t n,
+                     struct client_committed *out, int ms, char *text)
+{
+    (void)positions;
+    (void)ms;
+    bool refused;
+    LOCKED(refused = c->silences > 0; c->silences -= refused; c->asked++);
+    if (refused) {
+        snprintf(text, CLIENT_TEXT, "silent, by the test");
+        return -1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        LOCKED(out[i].offset = c->nowhere ? CLIENT_UNKNOWN : c->committed;
+               snprintf(out[i].note, sizeof out[i].note, "%s", c->note));
+    }
     return 0;
 }
 
@@ -164,6 +187,7 @@ const struct client_ops fake_kafka_ops = {
     .assign = assign,
     .pause = pause_client,
     .store = store_offsets,
+    .committed = committed,
     .range = range,
     .at_time = at_time,
     .cluster = cluster,
@@ -180,7 +204,10 @@ void fake_kafka_begin(int64_t end)
 
 void fake_kafka_reset(void)
 {
+    LOCKED(fake_kafka.committed = FAKE_KAFKA_COMMITTED; fake_kafka.note[0] = '\0';
+           fake_kafka.silences = fake_kafka.asked = 0; fake_kafka.unacknowledged = fake_kafka.keeps_silent = false);
     LOCKED(fake_kafka.first = fake_kafka.poison_first = fake_kafka.poison_end = fake_kafka.gap_first = 0;
            fake_kafka.gap_end = fake_kafka.twice = fake_kafka.at_time = fake_kafka.asked_ms = 0;
-           fake_kafka.opened = fake_kafka.refusals = fake_kafka.polls_paused = 0; fake_kafka.nowhere = false);
+           fake_kafka.opened = fake_kafka.refusals = fake_kafka.polls_paused = 0;
+           fake_kafka.nowhere = fake_kafka.two = false);
 }

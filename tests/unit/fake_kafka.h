@@ -21,15 +21,23 @@ struct kafka_client {
     enum fake_kafka_tell tell;
     int64_t assigned_at, first, end, next, stored;
     bool paused, has_paused, closed;
-    int opened, refusals;             /* opened so often; that many opens fail before */
-    int polls_paused;                 /* polls while it was paused */
-    bool nowhere;                     /* the group has committed nothing */
+    int opened, refusals; /* opened so often; that many opens fail before */
+    int polls_paused;     /* polls while it was paused */
+    bool nowhere;         /* the group has committed nothing; else */
+    int64_t committed;    /* this, with a note, as store() leaves it */
+    char note[CLIENT_NOTE];
+    bool two;            /* "plays" 1 is assigned as well, and empty */
+    bool unacknowledged; /* what was stored; told with the next poll, unless */
+    bool keeps_silent;
+    int asked, silences;              /* committed() was so often; that many fail before */
     int64_t asked_ms, at_time;        /* of at_time(): what was asked, and what it answers */
     int64_t poison_first, poison_end; /* these hold no play */
     int64_t gap_first, gap_end;       /* these are gone, as compaction takes them */
     int64_t twice;                    /* when this one is given, it begins once more from `twice_from`; 0: never */
     int64_t twice_from;
 };
+
+enum { FAKE_KAFKA_COMMITTED = 10 };
 
 #define FAKE_KAFKA_MS INT64_C(1795255200000) /* when all messages were written */
 

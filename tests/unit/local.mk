@@ -39,6 +39,8 @@ unit_tests = \
 	tests/unit/test_folder \
 	tests/unit/test_follower \
 	tests/unit/test_follow_file \
+	tests/unit/test_import_letters \
+	tests/unit/test_master_keys \
 	tests/unit/test_forget_groups \
 	tests/unit/test_front_layout \
 	tests/unit/test_grpc_gzip \
@@ -53,6 +55,7 @@ unit_tests = \
 	tests/unit/test_import_input \
 	tests/unit/test_import_tally \
 	tests/unit/test_import_users \
+	tests/unit/test_kafka_begin \
 	tests/unit/test_kafka_course \
 	tests/unit/test_kafka_shown \
 	tests/unit/test_kafka_message \
@@ -149,6 +152,9 @@ tests_unit_test_extension_CPPFLAGS = $(AM_CPPFLAGS) -DSQLITE_CORE
 tests_unit_test_folder_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fsync
 tests_unit_test_follow_file_LDFLAGS = $(unit_ldflags) \
 	-Wl,--wrap=write,--wrap=read,--wrap=fsync,--wrap=rename,--wrap=flock
+tests_unit_test_import_letters_LDFLAGS = $(unit_ldflags) -Wl,--wrap=fopen,--wrap=fdopen,--wrap=fflush,--wrap=fwrite \
+	-Wl,--wrap=getline,--wrap=__getdelim,--wrap=fsync,--wrap=flock,--wrap=fchmod,--wrap=rename
+tests_unit_test_kafka_begin_LDFLAGS = $(unit_ldflags) -Wl,--wrap=clock_stopwatch_us
 tests_unit_test_kafka_course_LDFLAGS = $(unit_ldflags) -Wl,--wrap=clock_stopwatch_us
 tests_unit_test_kafka_mock_CPPFLAGS = $(AM_CPPFLAGS) $(RDKAFKA_CFLAGS) -DBUILDDIR='"$(abs_top_builddir)"'
 tests_unit_test_kafka_mock_LDADD = $(LDADD) $(RDKAFKA_LIBS)

@@ -219,6 +219,51 @@ static void test_a_full_disk(void **state)
     dead_letters_close(d);
 }
 
+/* Beyond the bound none is taken, until somebody has made room: that is found without a word. What came before in the
+ * same group stays. */
+static void test_a_bound(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct dead_letters *d = must_open();
+    const struct dead_letter letter = letter_of(4, slice_str("{}"));
+    dead_letters_bound(d, 1); /* one may always stand there */
+    add(d, 1);
+    assert_int_equal(dead_letters_add(d, &letter, &err), ERR_BUSY);
+    assert_int_equal(dead_letters_sync(d, &err), 0);
+    holds(d, 1);
+    struct buf before = content("dead-letters.jsonl");
+    assert_int_equal(dead_letters_seal(folder, &err), 0);
+    dead_letters_bound(d, 3 * before.len);
+    add(d, 2);
+    add(d, 3);
+    assert_int_equal(dead_letters_add(d, &letter, &err), ERR_BUSY);
+    assert_non_null(strstr(err.text, "dead_letters_max"));
+    assert_int_equal(dead_letters_sync(d, &err), 0);
+    holds(d, 3);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dead_letters_add(d, &letter, &err), ERR_BUSY);
+        holds(d, 3);
+    }
+    assert_int_equal(dead_letters_seal(folder, &err), 0); /* would wait for the lock */
+    char path[PATH_MAX], to[PATH_MAX];
+    uint64_t number;
+    assert_int_equal(dead_letters_next(folder, 0, &number, path, &err), 1);
+    snprintf(to, sizeof to, "%s/elsewhere", folder);
+    assert_int_equal(rename(path, to), 0);
+    add(d, 5);
+    assert_int_equal(dead_letters_sync(d, &err), 0);
+    holds(d, 3);
+    dead_letters_bound(d, 4 * before.len);
+    add(d, 6);
+    dead_letters_bound(d, 0);
+    add(d, 7);
+    assert_int_equal(dead_letters_sync(d, &err), 0);
+    holds(d, 5);
+    buf_free(&before);
+    dead_letters_close(d);
+}
+
 static void test_sealed_while_it_grows(void **state)
 {
     (void)state;
@@ -342,15 +387,9 @@ static void test_mended_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(test_a_letter),
-        test(test_what_is_not_synced),
-        test(test_torn_lines),
-        test(test_a_full_disk),
-        test(test_sealed_while_it_grows),
-        test(test_rotation),
-        test(test_bad_lines),
-        test(test_base64),
-        test(test_mended_by_hand),
+        test(test_a_letter), test(test_what_is_not_synced),    test(test_torn_lines), test(test_a_full_disk),
+        test(test_a_bound),  test(test_sealed_while_it_grows), test(test_rotation),   test(test_bad_lines),
+        test(test_base64),   test(test_mended_by_hand),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(&arena);

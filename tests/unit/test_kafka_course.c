@@ -1,5 +1,5 @@
-/* What may come in the way of the consumer of Kafka: where a group begins, a store that stands still or is full, a
- * client that is of no more use, letters that can't be written, offsets that are missing or come twice. */
+/* What may come in the way of the consumer of Kafka: a store that stands still or is full, a client that is of no more
+ * use, letters that can't be written, offsets that are missing or come twice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,28 +8,15 @@
 #include <cmocka.h>
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "kafka/dead_letters.h"
-#include "kafka/kafka.h"
-#include "kafka/start.h"
-#include "store/positions.h"
 #include "tests/lib/store_fixture.h"
-#include "tests/lib/world_fixture.h"
-#include "tests/unit/fake_kafka.h"
+#include "tests/unit/kafka_fixture.h"
 
-enum { WAIT_S = 30, MANY = 40000 };
-
-#define LOCKED FAKE_KAFKA_LOCKED
-#define client fake_kafka
-
-static struct world world;
-static char folder[64];
-static struct kafka *kafka;
+enum { MANY = 40000 };
 
 /* The real one, and as much as a test has let pass: nobody waits ten seconds for a client that is opened anew. */
 static _Atomic int64_t let_pass_us;
@@ -38,137 +25,6 @@ int64_t __wrap_clock_stopwatch_us(void);
 int64_t __wrap_clock_stopwatch_us(void)
 {
     return __real_clock_stopwatch_us() + atomic_load(&let_pass_us);
-}
-
-static struct kafka_state look(void)
-{
-    struct kafka_state s;
-    kafka_look(kafka, &s, NULL, 0);
-    return s;
-}
-
-/* Until the condition holds; under the client's lock, with the consumer's state as s. */
-#define UNTIL(condition)                                                                                               \
-    for (int64_t until_us_ = __real_clock_stopwatch_us() + WAIT_S * INT64_C(1000000);;) {                              \
-        struct kafka_state s = look();                                                                                 \
-        bool holds_;                                                                                                   \
-        LOCKED(holds_ = (condition));                                                                                  \
-        if (holds_) {                                                                                                  \
-            break;                                                                                                     \
-        }                                                                                                              \
-        if (__real_clock_stopwatch_us() > until_us_) {                                                                 \
-            fail_msg("%s: %s, %llu messages, next %lld, told %lld, error %s, cause %s", #condition,                    \
-                     kafka_doing_name(s.doing), (unsigned long long)s.messages, (long long)client.next,                \
-                     (long long)client.stored, s.error, s.cause);                                                      \
-        }                                                                                                              \
-        usleep(500);                                                                                                   \
-    }
-
-static void begin(int64_t end)
-{
-    struct err err = {0};
-    fake_kafka_begin(end);
-    if (kafka_start_with(&fake_kafka_ops, &world.dedup, &kafka, &err) < 0) {
-        fail_msg("%s", err.text);
-    }
-}
-
-static void finish(void)
-{
-    kafka_stop(kafka);
-    kafka_free(kafka);
-    kafka = NULL;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    world_fixture_init(&world, "kafka", START, folder);
-    start(&world);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    vfs_fault_heal();
-    finish();
-    fake_kafka_reset();
-    world_fixture_end(&world, folder);
-    return 0;
-}
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-static int64_t position(void)
-{
-    int64_t next = -1;
-    world.store->positions->find(world.store, slice_str("kafka/test/plays/0"), &next);
-    return next;
-}
-
-static bool has(int64_t offset)
-{
-    char item[24];
-    snprintf(item, sizeof item, "i%lld", (long long)offset);
-    return is_seen(&world, "u", item);
-}
-
-/* All of a few, a part of many: each question reads the whole user. */
-static void check_has(int64_t from, int64_t to)
-{
-    for (int64_t i = from; i < to; i += 1 + (to - from) / 100) {
-        if (!has(i)) {
-            fail_msg("offset %lld is lost", (long long)i);
-        }
-    }
-}
-
-/* --- where a group begins of which nobody knows anything --- */
-
-static void begin_nowhere(const char *at, int64_t first, int64_t end)
-{
-    snprintf(world.cfg.kafka_start, sizeof world.cfg.kafka_start, "%s", at);
-    LOCKED(client.nowhere = true; client.first = first);
-    begin(end);
-}
-
-static void test_earliest(void **state)
-{
-    (void)state;
-    begin_nowhere("earliest", 12, 20);
-    UNTIL(client.stored == 20);
-    assert_int_equal(look().plays, 8);
-    assert_int_equal(look().errors, 0);
-}
-
-/* "latest" of the first start is kept: what comes while the service is down is read by the next one. */
-static void test_latest(void **state)
-{
-    (void)state;
-    begin_nowhere("latest", 0, 20);
-    UNTIL(client.stored == 20);
-    assert_int_equal(look().plays, 0);
-    assert_int_equal(position(), 20);
-    LOCKED(client.end = 22);
-    UNTIL(client.stored == 22);
-    finish();
-    begin(25);
-    UNTIL(client.stored == 25);
-    assert_int_equal(client.assigned_at, 22);
-    assert_false(has(19));
-    check_has(20, 25);
-}
-
-static void test_a_time(void **state)
-{
-    (void)state;
-    LOCKED(client.at_time = 17);
-    begin_nowhere("1795255100123", 0, 20);
-    UNTIL(client.stored == 20);
-    LOCKED(assert_int_equal(client.asked_ms, INT64_C(1795255100123)));
-    assert_int_equal(look().plays, 3);
-    assert_false(has(16));
-    check_has(17, 20);
 }
 
 /* --- the store stands still --- */
@@ -293,6 +149,27 @@ static void test_a_letter_in_the_middle(void **state)
     check_has(26, 40);
 }
 
+/* The letters have all that they may: what came before them is durable, and it goes on once they are taken away. */
+static void test_letters_that_have_all_they_may(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, folder);
+    world.cfg.kafka_dead_letters_max = 1;
+    LOCKED(client.poison_first = 15; client.poison_end = 18);
+    begin(30);
+    for (int i = 0; i < 2; i++) {
+        UNTIL(s.doing == KAFKA_PAUSED && client.polls_paused > 3 && client.stored == 16 + i);
+        assert_non_null(strstr(look().cause, "dead_letters_max"));
+        check_has(10, 15);
+        assert_int_equal(unlink(path), 0);
+    }
+    UNTIL(client.stored == 30 && s.doing == KAFKA_READING);
+    assert_int_equal(look().dead, 3);
+    assert_int_equal(look().dead_letters, 1);
+    check_has(18, 30);
+}
+
 /* --- offsets --- */
 
 /* Compaction took some: the next one that there is counts, also at the end of a group and across one. */
@@ -328,16 +205,14 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     }
     const struct CMUnitTest tests[] = {
-        TEST(test_earliest),
-        TEST(test_latest),
-        TEST(test_a_time),
-        TEST(test_a_store_that_does_not_answer),
-        TEST(test_staging_that_is_full),
-        TEST(test_a_fatal_error),
-        TEST(test_a_fatal_error_while_paused_and_the_end),
-        TEST(test_a_letter_in_the_middle),
-        TEST(test_a_gap),
-        TEST(test_out_of_order),
+        KAFKA_TEST(test_a_store_that_does_not_answer),
+        KAFKA_TEST(test_staging_that_is_full),
+        KAFKA_TEST(test_a_fatal_error),
+        KAFKA_TEST(test_a_fatal_error_while_paused_and_the_end),
+        KAFKA_TEST(test_a_letter_in_the_middle),
+        KAFKA_TEST(test_letters_that_have_all_they_may),
+        KAFKA_TEST(test_a_gap),
+        KAFKA_TEST(test_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -232,6 +232,35 @@ static void test_protobuf_within(void **state)
     buf_free(&b);
 }
 
+/* Below 0: as int64, sint64, sfixed32 and sfixed64 have them, and in a packed list. */
+static void test_protobuf_signed(void **state)
+{
+    (void)state;
+    struct buf b = {0};
+    wire_put_number(&b, 1, (uint64_t)-5);
+    wire_put_number(&b, 2, (uint64_t)INT64_MIN);
+    wire_put_number(&b, 2, 7);
+    check("format=protobuf|user=1 signed|item=2 signed|time=|type=", NULL, buf_slice(&b),
+          "play -5 -9223372036854775808,7");
+    check("format=protobuf|user=1|item=2 signed|time=|type=", NULL, buf_slice(&b),
+          "play 18446744073709551611 -9223372036854775808,7");
+    buf_clear(&b);
+    wire_put_number(&b, 1, 9);
+    wire_put_number(&b, 2, UINT64_MAX);
+    wire_put_number(&b, 2, 4);
+    wire_put_number(&b, 3, 2 * INT64_C(1700000000000));
+    check("format=protobuf|user=1 zigzag|item=2 zigzag|time=3 zigzag|type=", NULL, buf_slice(&b),
+          "play -5 -9223372036854775808,2 1700000000000");
+    buf_free(&b);
+    static const char fixed[] = "\x0d\xfb\xff\xff\xff\x11\xfe\xff\xff\xff\xff\xff\xff\xff\x12\x03\x01\x02\x03";
+    check("format=protobuf|user=1 signed|item=2 packed zigzag|time=|type=", NULL, slice_of(fixed, sizeof fixed - 1),
+          "play -5 9223372036854775807,-1,1,-2");
+    check("format=protobuf|user=1 signed|item=2 zigzag packed|time=|type=", NULL, slice_of(fixed, sizeof fixed - 1),
+          "play -5 9223372036854775807,-1,1,-2");
+    check("format=protobuf|user=1|item=2 signed packed|time=|type=", NULL, slice_of(fixed, sizeof fixed - 1),
+          "play 4294967291 -2,1,2,3");
+}
+
 static void test_prefix(void **state)
 {
     (void)state;
@@ -274,6 +303,9 @@ static void test_rules(void **state)
         {"format=protobuf", "kafka_user is \"user\", expected a field's number"},
         {"format=protobuf|user=1|item=536870912", "kafka_item is"},
         {"format=protobuf|user=1 packed|item=2", "kafka_user is"},
+        {"format=protobuf|user=1 signed zigzag|item=2", "kafka_user is"},
+        {"format=protobuf|user=1|item=2 packed packed|time=|type=", "kafka_item is"},
+        {"format=csv|user=1 signed|item=2", "kafka_user is"},
         {"play=", "kafka_play is empty"},
         {"play=a b|delivery=c b", "kafka_play and kafka_delivery both have \"b\""},
     };
@@ -358,9 +390,16 @@ static void test_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),   cmocka_unit_test(test_csv),   cmocka_unit_test(test_protobuf),
-        cmocka_unit_test(test_prefix), cmocka_unit_test(test_rules), cmocka_unit_test(test_protobuf_within),
-        cmocka_unit_test(test_bounds), cmocka_unit_test(test_times), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_protobuf),
+        cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_protobuf_within),
+        cmocka_unit_test(test_protobuf_signed),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_memory),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     arena_free(&arena);

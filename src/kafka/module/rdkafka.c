@@ -8,12 +8,19 @@
 #include "base/module.h"
 #include "kafka/client.h"
 
-enum { POLL_MS = 100 };
+enum { POLL_MS = 100, LAST_COMMIT_MS = 2000 };
 
+/* Offsets are committed here and not by librdkafka, whose 2.0.2 keeps no notes with those that it stores. */
 struct kafka_client {
     rd_kafka_t *rk;
     struct client_hooks hooks;
     void *owner;
+    rd_kafka_topic_partition_list_t *offsets; /* the last of each partition; opaque: it is to be committed */
+    int last;                                 /* of them that was found */
+    bool stored;                              /* some are to be committed */
+    int64_t interval_us;                      /* auto.commit.interval.ms */
+    int64_t next_commit_us;
+    int64_t end_us; /* the group is to be left by then; 0: it stays */
 };
 
 static int fail(char *text, const char *why)
@@ -32,6 +39,118 @@ static const char *version(void)
     return rd_kafka_version_str();
 }
 
+static void tell_uncommitted(struct kafka_client *c, rd_kafka_resp_err_t code)
+{
+    char text[CLIENT_TEXT];
+    snprintf(text, sizeof text, "offsets are not committed: %s", rd_kafka_err2str(code));
+    c->hooks.error(c->owner, text, false, false);
+}
+
+/* --- offsets --- */
+
+static void set_note(rd_kafka_topic_partition_t *to, const char *note)
+{
+    if (to->metadata != NULL) {
+        rd_kafka_mem_free(NULL, to->metadata);
+    }
+    to->metadata = NULL;
+    to->metadata_size = 0;
+    if (note != NULL) {
+        to->metadata_size = strlen(note);
+        to->metadata = rd_kafka_mem_malloc(NULL, to->metadata_size + 1); /* never NULL */
+        memcpy(to->metadata, note, to->metadata_size + 1);
+    }
+}
+
+/* They come in one order, so the next one is behind the last. */
+static rd_kafka_topic_partition_t *find_offset(struct kafka_client *c, const char *topic, int32_t partition)
+{
+    for (int i = 1; i <= c->offsets->cnt; i++) {
+        int at = (c->last + i) % c->offsets->cnt;
+        rd_kafka_topic_partition_t *p = &c->offsets->elems[at];
+        if (p->partition == partition && strcmp(p->topic, topic) == 0) {
+            c->last = at;
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* What is to be committed, in a list of its own. NULL: nothing is. */
+static rd_kafka_topic_partition_list_t *take_stored(struct kafka_client *c)
+{
+    if (!c->stored) {
+        return NULL;
+    }
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(c->offsets->cnt);
+    for (int i = 0; i < c->offsets->cnt; i++) {
+        rd_kafka_topic_partition_t *p = &c->offsets->elems[i];
+        if (p->opaque != NULL) {
+            rd_kafka_topic_partition_t *to = rd_kafka_topic_partition_list_add(list, p->topic, p->partition);
+            to->offset = p->offset;
+            set_note(to, p->metadata);
+            p->opaque = NULL;
+        }
+    }
+    c->stored = false;
+    return list;
+}
+
+/* Offsets that were refused are committed with the next ones, unless the partition was taken away. */
+static void take_back(struct kafka_client *c, const rd_kafka_topic_partition_t *refused)
+{
+    rd_kafka_topic_partition_t *p = find_offset(c, refused->topic, refused->partition);
+    if (p != NULL && p->offset == refused->offset) {
+        p->opaque = c;
+        c->stored = true;
+    }
+}
+
+/* The answer comes to on_commit(). */
+static void commit_stored(struct kafka_client *c)
+{
+    int64_t now_us = clock_stopwatch_us();
+    rd_kafka_topic_partition_list_t *list = now_us >= c->next_commit_us ? take_stored(c) : NULL;
+    if (list == NULL) {
+        return;
+    }
+    c->next_commit_us = now_us + c->interval_us;
+    rd_kafka_resp_err_t code = rd_kafka_commit(c->rk, list, true);
+    for (int i = 0; code != RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++) {
+        take_back(c, &list->elems[i]);
+    }
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        tell_uncommitted(c, code);
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+/* Before the partitions are taken away, so it waits for the answer; what is refused is read again by who has them. */
+static void commit_last(struct kafka_client *c)
+{
+    rd_kafka_topic_partition_list_t *list = take_stored(c);
+    rd_kafka_topic_partition_list_destroy(c->offsets);
+    c->offsets = rd_kafka_topic_partition_list_new(0);
+    if (list == NULL) {
+        return;
+    }
+    int64_t left_ms = c->end_us == 0 ? LAST_COMMIT_MS : (c->end_us - clock_stopwatch_us()) / 2000;
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(c->rk);
+    if (left_ms > 0 && rd_kafka_commit_queue(c->rk, list, queue, NULL, NULL) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        rd_kafka_event_t *event =
+            rd_kafka_queue_poll(queue, (int)(left_ms < LAST_COMMIT_MS ? left_ms : LAST_COMMIT_MS));
+        rd_kafka_resp_err_t code = event == NULL ? RD_KAFKA_RESP_ERR__TIMED_OUT : rd_kafka_event_error(event);
+        if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            tell_uncommitted(c, code);
+        }
+        if (event != NULL) {
+            rd_kafka_event_destroy(event);
+        }
+    }
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
 /* --- callbacks --- */
 
 static void on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topic_partition_list_t *list, void *opaque)
@@ -39,6 +158,7 @@ static void on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topi
     struct kafka_client *c = opaque;
     if (code != RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
         c->hooks.revoked(c->owner);
+        commit_last(c);
         rd_kafka_assign(rk, NULL);
         return;
     }
@@ -49,7 +169,8 @@ static void on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topi
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        positions[i] = (struct client_position){list->elems[i].topic, list->elems[i].partition, CLIENT_COMMITTED};
+        positions[i] = (struct client_position){
+            .topic = list->elems[i].topic, .partition = list->elems[i].partition, .offset = CLIENT_UNKNOWN};
     }
     c->hooks.assigned(c->owner, positions, n);
     free(positions);
@@ -67,16 +188,23 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *opaque)
     }
 }
 
-/* Offsets that were refused are stored again with the next group, or read again by who has the partition then. */
 static void on_commit(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topic_partition_list_t *offsets, void *opaque)
 {
     (void)rk;
-    (void)offsets;
     struct kafka_client *c = opaque;
-    if (code != RD_KAFKA_RESP_ERR_NO_ERROR && code != RD_KAFKA_RESP_ERR__NO_OFFSET) {
-        char text[CLIENT_TEXT];
-        snprintf(text, sizeof text, "offsets are not committed: %s", rd_kafka_err2str(code));
-        c->hooks.error(c->owner, text, false, false);
+    rd_kafka_resp_err_t why = code;
+    for (int i = 0; offsets != NULL && i < offsets->cnt; i++) {
+        const rd_kafka_topic_partition_t *told = &offsets->elems[i];
+        if (code == RD_KAFKA_RESP_ERR_NO_ERROR && told->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            continue;
+        }
+        why = why != RD_KAFKA_RESP_ERR_NO_ERROR ? why : told->err;
+        take_back(c, told);
+    }
+    if (why != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        tell_uncommitted(c, why);
+    } else {
+        c->hooks.committed(c->owner);
     }
 }
 
@@ -129,21 +257,27 @@ static int open_client(const struct client_setup *setup, struct kafka_client **c
     c->hooks = setup->hooks;
     c->owner = setup->owner;
     rd_kafka_conf_set_opaque(conf, c);
+    char why[CLIENT_TEXT];
+    size_t size = sizeof why;
     if (configure(conf, setup, text) < 0) {
         rd_kafka_conf_destroy(conf);
         free(c);
         return -1;
     }
-    char why[CLIENT_TEXT];
+    if (rd_kafka_conf_get(conf, "auto.commit.interval.ms", why, &size) == RD_KAFKA_CONF_OK) {
+        c->interval_us = strtoll(why, NULL, 10) * 1000;
+    }
     c->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof why);
     if (c->rk == NULL) {
         rd_kafka_conf_destroy(conf);
         free(c);
         return fail(text, why);
     }
+    c->offsets = rd_kafka_topic_partition_list_new(0);
     rd_kafka_poll_set_consumer(c->rk);
     if (subscribe(c->rk, setup, text) < 0) {
         rd_kafka_destroy(c->rk);
+        rd_kafka_topic_partition_list_destroy(c->offsets);
         free(c);
         return -1;
     }
@@ -154,7 +288,7 @@ static int open_client(const struct client_setup *setup, struct kafka_client **c
 /* rd_kafka_consumer_close() waits for brokers as long as it takes, so it is done in steps here. */
 static void close_client(struct kafka_client *c, int ms)
 {
-    int64_t end_us = clock_stopwatch_us() + ms * INT64_C(1000);
+    int64_t end_us = c->end_us = clock_stopwatch_us() + ms * INT64_C(1000);
     rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(c->rk);
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(c->rk, queue);
     bool closing = error == NULL;
@@ -172,6 +306,7 @@ static void close_client(struct kafka_client *c, int ms)
         return; /* rd_kafka_destroy() would wait for the rest: it is left behind, and says nothing but to the log */
     }
     rd_kafka_destroy_flags(c->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    rd_kafka_topic_partition_list_destroy(c->offsets);
     free(c);
 }
 
@@ -198,6 +333,7 @@ static enum client_event trouble(rd_kafka_message_t *m, struct client_message *o
 static enum client_event poll_client(struct kafka_client *c, int ms, struct client_message *out)
 {
     rd_kafka_message_t *m = rd_kafka_consumer_poll(c->rk, ms);
+    commit_stored(c);
     if (m == NULL) {
         return CLIENT_NOTHING;
     }
@@ -252,10 +388,18 @@ static int pause_client(struct kafka_client *c, bool paused, char *text)
 
 static int store(struct kafka_client *c, const struct client_position *positions, size_t n, char *text)
 {
-    rd_kafka_topic_partition_list_t *list = list_of(positions, n);
-    rd_kafka_resp_err_t code = rd_kafka_offsets_store(c->rk, list);
-    rd_kafka_topic_partition_list_destroy(list);
-    return code == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : fail_code(text, code);
+    (void)text;
+    for (size_t i = 0; i < n; i++) {
+        rd_kafka_topic_partition_t *p = find_offset(c, positions[i].topic, positions[i].partition);
+        if (p == NULL) {
+            p = rd_kafka_topic_partition_list_add(c->offsets, positions[i].topic, positions[i].partition);
+        }
+        p->offset = positions[i].offset;
+        set_note(p, positions[i].note);
+        p->opaque = c;
+        c->stored = true;
+    }
+    return 0;
 }
 
 /* --- what a broker says --- */
@@ -271,10 +415,28 @@ static int range(struct kafka_client *c, const char *topic, int32_t partition, i
     return code == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : fail_code(text, code);
 }
 
+static int committed(struct kafka_client *c, const struct client_position *positions, size_t n,
+                     struct client_committed *out, int ms, char *text)
+{
+    rd_kafka_topic_partition_list_t *list = list_of(positions, n);
+    rd_kafka_resp_err_t code = rd_kafka_committed(c->rk, list, ms);
+    for (size_t i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < n; i++) {
+        const rd_kafka_topic_partition_t *p =
+            rd_kafka_topic_partition_list_find(list, positions[i].topic, positions[i].partition);
+        code = p != NULL ? p->err : RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
+        out[i] = (struct client_committed){.offset = p != NULL && p->offset >= 0 ? p->offset : CLIENT_UNKNOWN};
+        if (p != NULL && p->metadata_size < sizeof out[i].note) {
+            memcpy(out[i].note, p->metadata != NULL ? p->metadata : "", p->metadata_size);
+        }
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+    return code == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : fail_code(text, code);
+}
+
 static int at_time(struct kafka_client *c, const char *topic, int32_t partition, int64_t unix_ms, int ms,
                    int64_t *offset, char *text)
 {
-    struct client_position asked = {topic, partition, unix_ms};
+    struct client_position asked = {.topic = topic, .partition = partition, .offset = unix_ms};
     rd_kafka_topic_partition_list_t *list = list_of(&asked, 1);
     rd_kafka_resp_err_t code = rd_kafka_offsets_for_times(c->rk, list, ms);
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -319,6 +481,7 @@ static const struct client_ops ops = {
     .assign = assign,
     .pause = pause_client,
     .store = store,
+    .committed = committed,
     .range = range,
     .at_time = at_time,
     .cluster = cluster,

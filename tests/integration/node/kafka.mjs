@@ -15,13 +15,28 @@ const admin = kafka.admin();
 const bytes = (text) => (text === null || text === undefined ? null : Buffer.from(text, 'base64'));
 
 const commands = {
-  topic: ({ topic, partitions, config }) => admin.createTopics({
-    waitForLeaders: true,
-    topics: [{
-      topic, numPartitions: partitions, replicationFactor: 1,
-      configEntries: Object.entries(config).map(([name, value]) => ({ name, value: String(value) })),
-    }],
-  }),
+  topic: async ({ topic, partitions, config }) => {
+    await admin.createTopics({
+      waitForLeaders: false,
+      topics: [{
+        topic, numPartitions: partitions, replicationFactor: 1,
+        configEntries: Object.entries(config).map(([name, value]) => ({ name, value: String(value) })),
+      }],
+    });
+    for (;;) { // the broker itself hears of it a little later than who answered that
+      try {
+        const { topics: [{ partitions: made }] } = await admin.fetchTopicMetadata({ topics: [topic] });
+        if (made.length === partitions && made.every(({ leader }) => leader >= 0)) {
+          return topic;
+        }
+      } catch (e) {
+        if (!['UNKNOWN_TOPIC_OR_PARTITION', 'LEADER_NOT_AVAILABLE'].includes(e.type)) {
+          throw e;
+        }
+      }
+      await new Promise((resolve) => { setTimeout(resolve, 20); });
+    }
+  },
   drop: ({ topic }) => admin.deleteTopics({ topics: [topic] }),
   // Answers once all of it is on the broker.
   send: async ({ topic, messages }) => {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -323,6 +324,15 @@ int pair_begin(struct db *staging, struct db *history, struct err *err)
         return result;
     }
     return write_marks(history, folder, starts + 1, err);
+}
+
+int pair_folder(struct db *staging, int64_t *id, struct err *err)
+{
+    char folder[FOLDER_TEXT];
+    int result = read_folder(staging, folder, err);
+    *id = (int64_t)strtoull(folder, NULL, 16);
+    *id = *id != 0 ? *id : 1;
+    return result;
 }
 
 int pair_accept(struct db *staging, struct db *history, void (*did)(void *arg, const char *what), void *arg,

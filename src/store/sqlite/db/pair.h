@@ -38,6 +38,9 @@ int pair_begin(struct db *staging, struct db *history, struct err *err);
 int pair_accept(struct db *staging, struct db *history, void (*did)(void *arg, const char *what), void *arg,
                 struct err *err);
 
+/* What both files call the folder, as a number; never 0. After pair_begin(). */
+int pair_folder(struct db *staging, int64_t *id, struct err *err);
+
 /* Draws a `folder` for a new history.db, inside the transaction that gives it its seed. */
 int pair_draw(struct db *history, struct err *err);
 

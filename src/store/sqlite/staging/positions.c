@@ -7,6 +7,7 @@
  */
 #include "store/positions.h"
 #include "base/log.h"
+#include "store/sqlite/db/pair.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -62,10 +63,32 @@ static int read_positions(struct sqlite_store *s, struct err *err)
     return result;
 }
 
+/* A folder's own is that of its two files. It is written down for those who copy the positions, and may be that of the
+ * folder that this one was copied from. */
+static int know_lineage(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    struct store_position lineage = {slice_str(STORE_LINEAGE), 0};
+    if (position_set_find(s->positions, lineage.source, &lineage.next) && lineage.next != 0) {
+        return 0;
+    }
+    int result = pair_folder(db, &lineage.next, err);
+    if (result < 0 || (result = position_set_load(s->positions, &lineage, err)) < 0) {
+        return result;
+    }
+    struct err unwritten = {0};
+    if (put(db, &lineage, &unwritten) < 0) { /* a full disk is no reason not to answer; the next start writes it */
+        log_warn("the folder's lineage could not be noted", "error=%s", log_quote_str(unwritten.text));
+        return db->lost ? db_reopen(db, err) : 0;
+    }
+    return 0;
+}
+
 int positions_open(struct sqlite_store *s, struct err *err)
 {
     s->positions = position_set_new();
-    return s->positions == NULL ? err_set(err, ERR_NOMEM, "out of memory") : read_positions(s, err);
+    int result = s->positions == NULL ? err_set(err, ERR_NOMEM, "out of memory") : read_positions(s, err);
+    return result < 0 ? result : know_lineage(s, err);
 }
 
 void positions_close(struct sqlite_store *s)
