@@ -181,7 +181,7 @@ INSERT INTO positions (source, next) VALUES (?1, ?2) ON CONFLICT (source) DO UPD
 -- :positions_page
 SELECT source, next FROM positions WHERE ?1 IS NULL OR source > ?1 ORDER BY source LIMIT ?2;
 -- :tombstones_page
-SELECT user_key, item_hash, at FROM forgets WHERE user_key >= ?1 AND (?3 = 0 OR user_key > ?1 OR item_hash > ?2) ORDER BY user_key, item_hash LIMIT ?4;
+SELECT user_key, item_hash, at, id FROM forgets WHERE user_key >= ?1 AND (?3 = 0 OR user_key > ?1 OR item_hash > ?2) ORDER BY user_key, item_hash LIMIT ?4;
 -- :positions_delete
 DELETE FROM positions;
 -- :positions_again
