@@ -146,7 +146,7 @@ static int collect_late(struct merge *m, struct slice events, struct err *err)
     return rc;
 }
 
-/* The first with that key; m->late + m->n_late: there is none. */
+/* The first with that key; NULL: there is none. */
 static struct late *find_late(const struct merge *m, int64_t key)
 {
     size_t low = 0, high = m->n_late;
@@ -158,12 +158,14 @@ static struct late *find_late(const struct merge *m, int64_t key)
             high = middle;
         }
     }
-    return low < m->n_late && m->late[low].key == key ? m->late + low : m->late + m->n_late;
+    return low < m->n_late && m->late[low].key == key ? &m->late[low] : NULL;
 }
 
-static bool is_of(const struct merge *m, const struct late *late, int64_t key)
+/* The one behind it of the same key. */
+static struct late *next_late(const struct merge *m, struct late *late)
 {
-    return late < m->late + m->n_late && late->key == key;
+    struct late *next = late + 1;
+    return next < m->late + m->n_late && next->key == late->key ? next : NULL;
 }
 
 static void leave(struct merge *m, struct late *late, const char *why)
@@ -202,8 +204,8 @@ static int walk_feed(struct merge *m, uint64_t last, feed_visit *visit, struct e
 static int leave_loaded(struct merge *m, const struct feed_event *e, struct err *err)
 {
     (void)err;
-    int64_t key = e->kind == FEED_USER ? key_of(m, e) : 0;
-    for (struct late *late = find_late(m, key); e->kind == FEED_USER && is_of(m, late, key); late++) {
+    for (struct late *late = e->kind == FEED_USER ? find_late(m, key_of(m, e)) : NULL; late != NULL;
+         late = next_late(m, late)) {
         if (late->seq != 0 && e->at_ms > late->at_ms) {
             leave(m, late, "the user was loaded since");
         }
@@ -213,7 +215,7 @@ static int leave_loaded(struct merge *m, const struct feed_event *e, struct err 
 
 static int note_forgotten(struct merge *m, const struct feed_event *e, struct err *err)
 {
-    if (!is_forget(e->kind) || !is_of(m, find_late(m, key_of(m, e)), key_of(m, e))) {
+    if (!is_forget(e->kind) || find_late(m, key_of(m, e)) == NULL) {
         return 0;
     }
     struct forgotten f = {key_of(m, e), hash_of(m, e), e->at_ms, e->seq};
@@ -284,12 +286,12 @@ static bool ended_here(const struct merge *m, const struct feed_event *e, int64_
 
 static int record_newer(struct merge *m, const struct feed_event *e, struct err *err)
 {
-    int64_t key = key_of(m, e), at_ms = e->at_ms;
+    int64_t at_ms = e->at_ms;
     bool ended = false, older = false;
     if (!is_play(e->kind)) {
         return 0;
     }
-    for (const struct late *late = find_late(m, key); is_of(m, late, key); late++) {
+    for (struct late *late = find_late(m, key_of(m, e)); late != NULL; late = next_late(m, late)) {
         if (e->seq < late->here && (late->hash == WHOLE || late->hash == hash_of(m, e))) {
             ended = true;
             older = older || e->at_ms <= late->at_ms;
@@ -416,8 +418,8 @@ static int take_forgets(struct merge *m, bool force, struct err *err)
  * millisecond. */
 static int take_play(struct merge *m, const struct feed_event *e, struct err *err)
 {
-    int64_t key = key_of(m, e), at_ms = e->at_ms;
-    for (const struct late *late = find_late(m, key); is_of(m, late, key); late++) {
+    int64_t at_ms = e->at_ms;
+    for (struct late *late = find_late(m, key_of(m, e)); late != NULL; late = next_late(m, late)) {
         if (late->seq == 0 || (late->hash != WHOLE && late->hash != hash_of(m, e))) {
             continue;
         }
