@@ -1,5 +1,6 @@
 """A primary and its replica: how they meet, what one of them does without the other, and how it is handed over."""
 import json
+import os
 import shutil
 import signal
 import threading
@@ -540,3 +541,36 @@ def test_verify_names_who_differs(make_server):
         assert wanted in text, (wanted, text)
     answer = json.loads(run(*command, "--json", check=False).stdout)
     assert answer["differ"] == 4 and len(answer["first"]) == 4
+
+
+def test_what_an_account_needs(make_server, folder):
+    """As docs/replicas.md has it, and no less."""
+    accounts, password = folder / "accounts", {"UNSEEN_PASSWORD": "long enough"}
+
+    def account(name, roles):
+        run("account", "add", name, "--roles", roles, "--file", accounts, "--password-stdin", input=b"long enough\n")
+
+    for name, roles in (("follows", "admin"), ("clones", "admin,watch"), ("rejoins", "admin,load,watch")):
+        account(name, roles)
+    options = {"accounts": str(accounts), "clock": None, "replica_user": "follows", "replica_password": "long enough"}
+    primary, replica = make_server(**options), make_server(**options)
+    at = f"127.0.0.1:{primary.port}"
+
+    def tell(*words, check=True):
+        return run(*words, check=check, env={**os.environ, **password})
+
+    assert replica.stop() == 0
+    shutil.rmtree(replica.data)
+    done = tell("clone", at, "--data", replica.data, "--min-free", "0", "--user", "follows", check=False)
+    assert done.returncode == 1 and b"it needs the role watch" in done.stderr, done
+    tell("clone", at, "--data", replica.data, "--min-free", "0", "--user", "clones")
+    replica.options["replica_of"] = at
+    replica.start()
+    status_of = ("replica", "--status", "--data", replica.data, "--user", "clones")
+    until(lambda: b"in step" in tell(*status_of, check=False).stdout, replica.log)
+    password["UNSEEN_USER"] = "follows"
+    tell("promote", "--to", f"127.0.0.1:{replica.port}")
+    assert primary.stop() == 0
+    there = f"127.0.0.1:{replica.port}"
+    assert b"it needs the role" in tell("rejoin", there, "--data", primary.data, "--user", "follows", check=False).stderr
+    tell("rejoin", there, "--data", primary.data, "--user", "rejoins")
