@@ -331,6 +331,29 @@ def test_the_old_primary_comes_back_without_its_feed(pair):
     run("replica", "--verify", "--from", f"127.0.0.1:{new.port}", "--to", f"127.0.0.1:{old.port}")
 
 
+def test_a_month_later_it_is_surely_newer(pair):
+    """A filter has no times, but months: what was played in a later one than the forget there is sent all the same."""
+    clock = 1795255200000
+    old, new, wire = pair(clock=clock, feed_max="1MiB")
+    for user in ("whole", "some"):
+        say(old, "PLAYED", user, "a", "b")
+    level(old, new)
+    wire.set(CUT)
+    run("promote", "--to", f"127.0.0.1:{new.port}", "--force")
+    say(new, "FORGET", "whole")
+    say(new, "FORGET", "some", "a", "b")
+    for server in (old, new):
+        server.advance(15 * 24 * 3600 * 1000)
+    for user in ("whole", "some"):
+        say(old, "PLAYED", user, "b")
+    fill(old)
+    wire.set(OPEN)
+    code, text = bring_back(old, new, "--test-clock", str(old.clock), check=False)
+    assert code == 3 and "1 item of them, forgotten there since, stayed so" in text, text
+    for user in ("whole", "some"):
+        assert say(new, "SEEN", user, "a", "b") == [0, 1]
+
+
 @pytest.mark.parametrize("forgets", ["apply", "leave"])
 def test_forgets_that_nobody_can_tell_apart(pair, forgets):
     """The new primary's feed is lost, too: nothing is done before it is said what."""
