@@ -597,3 +597,22 @@ def test_what_an_account_needs(make_server, folder):
     there = f"127.0.0.1:{replica.port}"
     assert b"it needs the role" in tell("rejoin", there, "--data", primary.data, "--user", "follows", check=False).stderr
     tell("rejoin", there, "--data", primary.data, "--user", "rejoins")
+
+
+def test_a_backup_of_an_old_primary_comes_back(pair, folder):
+    """It is another node, so only tombstones tell what was forgotten there alone before the backup."""
+    old, new, wire = pair()
+    say(old, "PLAYED", "gone", "a")
+    level(old, new)
+    wire.set(CUT)
+    say(old, "FORGET", "gone")
+    say(old, "PLAYED", "mine", "a")
+    run("backup", folder / "copy", "--data", old.data)
+    old.kill()
+    run("promote", "--to", f"127.0.0.1:{new.port}", "--force")
+    words = ("rejoin", f"127.0.0.1:{new.port}", "--data", folder / "copy", "--min-free", "0")
+    done = run(*words, check=False)
+    assert done.returncode == 1 and b"can't tell what is newer" in done.stderr, done
+    done = run(*words, "--forgets", "apply", check=False)
+    assert done.returncode == 3, done
+    assert say(new, "SEEN", "gone", "a") == [0] and say(new, "SEEN", "mine", "a") == [1]

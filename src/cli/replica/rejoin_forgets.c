@@ -8,6 +8,8 @@
 #include <endian.h>
 #include <stdlib.h>
 
+#include "base/calendar.h"
+#include "base/clock.h"
 #include "cli/replica/rejoin_impl.h"
 #include "store/codec/user_snapshot.h"
 
@@ -41,13 +43,17 @@ static int is_known_there(struct rejoining *r, const struct tombstone *ours, str
     return rc;
 }
 
-/* The one that was promoted in this one's place has all up to common_seq. Of another one only its tombstones tell. */
+/* The one that was promoted in this one's place has all up to common_seq. Of another one only its tombstones tell, for
+ * as long as they are kept. */
 static int is_alone(struct rejoining *r, const struct tombstone *ours, struct err *err)
 {
     if (r->parted_from == r->self.node) {
         return ours->id > r->common_seq;
     }
-    int known = ours->id == 0 ? 1 : is_known_there(r, ours, err); /* 0: another node told of it */
+    if (ours->at_ms < month_start_ms(month_of_ms(clock_wall_ms()) - (int)r->cfg.retention)) {
+        return 0;
+    }
+    int known = is_known_there(r, ours, err);
     return known < 0 ? known : !known;
 }
 
