@@ -152,6 +152,9 @@ static int take(struct rejoining *r, const struct feed_event *event, struct err 
         rejoin_leave(r, event);
         return 0;
     }
+    if (event->kind == FEED_OFFSET) {
+        return 0; /* how far this node came with others is its own */
+    }
     return rejoin_put(r, event, err);
 }
 
