@@ -61,7 +61,7 @@ CREATE TABLE runs (
 CREATE TABLE feed (
     -- What was recorded, in its order, while somebody consumes it; emptied as all consumers are done. seq: of the staged
     -- row; kind: 1 play, 2 delivery, 3 a user was forgotten, 4 an item of a user was, 5 more is known of a user, 6 the
-    -- position of a source, 7 a pool was changed; user (or source, or pool), item: TEXT, or BLOB when no UTF-8; at: unix ms, as its writer said (or the
+    -- position of a source, 7 an item of which item is the hash (8 bytes, little endian), 8 a pool was changed; user (or source, or pool), item: TEXT, or BLOB when no UTF-8; at: unix ms, as its writer said (or the
     -- position); late: how many ms later it was recorded.
     seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL, user NOT NULL, item, at INTEGER NOT NULL, late INTEGER NOT NULL);
 CREATE TABLE feed_consumers (
@@ -95,6 +95,6 @@ FROM feed_consumers c LEFT JOIN feed f ON f.seq > c.cursor AND (c.gap = 0 OR f.s
 CREATE VIEW mirror_queue AS
 -- What waits to be repeated in the old Redis, in the order in which it happened.
 SELECT seq AS id, datetime(at / 1000, 'unixepoch') AS time,
-    CASE kind WHEN 1 THEN 'play' WHEN 2 THEN 'delivery' WHEN 3 THEN 'forget user' WHEN 4 THEN 'forget item' ELSE kind END AS kind,
+    CASE kind WHEN 1 THEN 'play' WHEN 2 THEN 'delivery' WHEN 3 THEN 'forget user' WHEN 4 THEN 'forget item' WHEN 7 THEN 'forget item by hash' ELSE kind END AS kind,
     user, item
 FROM feed_consumers c JOIN feed f ON f.seq > c.cursor AND (c.gap = 0 OR f.seq < c.gap) WHERE c.name = 'mirror' ORDER BY f.seq;

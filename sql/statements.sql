@@ -141,7 +141,7 @@ UNION ALL SELECT printf('staging.db: %d notes of one user, the first of them is 
 UNION ALL SELECT printf('staging.db: a row of legacy_problems can''t be read (key of %d B)', length(CAST(key AS BLOB))) FROM legacy_problems WHERE NOT (typeof(key) IN ('text', 'blob') AND length(CAST(key AS BLOB)) > 0 AND typeof(what) = 'text' AND typeof(at) = 'integer')
 UNION ALL SELECT printf('staging.db: %s in meta is "%s", expected a number', name, value) FROM meta WHERE name = 'legacy_paused' AND NOT (typeof(value) = 'integer' AND value >= 0);
 -- :feed_problems_found
-SELECT printf('staging.db: event %d of the feed can''t be read (kind %s, user of %d B)', seq, kind, length(CAST(user AS BLOB))) FROM feed WHERE NOT (seq > 0 AND kind BETWEEN 1 AND 7 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND CASE kind WHEN 6 THEN 400 ELSE 255 END AND (kind IN (3, 5, 6, 7) AND item IS NULL OR kind NOT IN (3, 5, 6, 7) AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer')
+SELECT printf('staging.db: event %d of the feed can''t be read (kind %s, user of %d B)', seq, kind, length(CAST(user AS BLOB))) FROM feed WHERE NOT (seq > 0 AND kind BETWEEN 1 AND 8 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND CASE kind WHEN 6 THEN 400 ELSE 255 END AND (kind IN (3, 5, 6, 8) AND item IS NULL OR kind NOT IN (3, 5, 6, 8) AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer')
 UNION ALL SELECT printf('staging.db: consumer "%s" of the feed can''t be read (cursor %s, gap %s, lost %s, left out %s)', name, cursor, gap, lost, left_out) FROM feed_consumers WHERE NOT (typeof(name) = 'text' AND length(CAST(name AS BLOB)) BETWEEN 1 AND 31 AND typeof(cursor) = 'integer' AND cursor >= 0 AND typeof(gap) = 'integer' AND (gap = 0 OR gap > cursor) AND typeof(lost) = 'integer' AND lost >= 0 AND typeof(left_out) = 'integer' AND left_out >= 0 AND (left_out = 0 OR lost > 0))
 UNION ALL SELECT 'staging.db: the feed has events, and nobody to consume them' WHERE EXISTS (SELECT 1 FROM feed) AND NOT EXISTS (SELECT 1 FROM feed_consumers);
 -- :repair_note_states
@@ -157,9 +157,9 @@ DELETE FROM legacy_problems WHERE NOT (typeof(key) IN ('text', 'blob') AND lengt
 -- :repair_legacy_paused
 UPDATE meta SET value = 0 WHERE name = 'legacy_paused' AND NOT (typeof(value) = 'integer' AND value >= 0);
 -- :repair_feed_lost
-UPDATE feed_consumers SET lost = CASE WHEN typeof(lost) = 'integer' AND lost > 0 THEN lost ELSE ?1 END, left_out = left_out + n FROM (SELECT count(*) AS n FROM feed WHERE NOT (seq > 0 AND kind BETWEEN 1 AND 7 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND CASE kind WHEN 6 THEN 400 ELSE 255 END AND (kind IN (3, 5, 6, 7) AND item IS NULL OR kind NOT IN (3, 5, 6, 7) AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer')) WHERE n > 0;
+UPDATE feed_consumers SET lost = CASE WHEN typeof(lost) = 'integer' AND lost > 0 THEN lost ELSE ?1 END, left_out = left_out + n FROM (SELECT count(*) AS n FROM feed WHERE NOT (seq > 0 AND kind BETWEEN 1 AND 8 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND CASE kind WHEN 6 THEN 400 ELSE 255 END AND (kind IN (3, 5, 6, 8) AND item IS NULL OR kind NOT IN (3, 5, 6, 8) AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer')) WHERE n > 0;
 -- :repair_feed
-DELETE FROM feed WHERE NOT (seq > 0 AND kind BETWEEN 1 AND 7 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND CASE kind WHEN 6 THEN 400 ELSE 255 END AND (kind IN (3, 5, 6, 7) AND item IS NULL OR kind NOT IN (3, 5, 6, 7) AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer');
+DELETE FROM feed WHERE NOT (seq > 0 AND kind BETWEEN 1 AND 8 AND typeof(user) IN ('text', 'blob') AND length(CAST(user AS BLOB)) BETWEEN 1 AND CASE kind WHEN 6 THEN 400 ELSE 255 END AND (kind IN (3, 5, 6, 8) AND item IS NULL OR kind NOT IN (3, 5, 6, 8) AND typeof(item) IN ('text', 'blob') AND length(CAST(item AS BLOB)) BETWEEN 1 AND 255) AND typeof(at) = 'integer' AND typeof(late) = 'integer');
 -- :repair_feed_consumers
 UPDATE feed_consumers SET cursor = CASE WHEN typeof(cursor) = 'integer' AND cursor >= 0 THEN cursor ELSE 0 END, gap = CASE WHEN typeof(gap) = 'integer' AND gap > cursor THEN gap ELSE 0 END, lost = CASE WHEN typeof(lost) = 'integer' AND lost > 0 THEN lost ELSE ?1 END, left_out = CASE WHEN typeof(left_out) = 'integer' AND left_out >= 0 THEN left_out ELSE 0 END WHERE NOT (typeof(name) = 'text' AND length(CAST(name AS BLOB)) BETWEEN 1 AND 31 AND typeof(cursor) = 'integer' AND cursor >= 0 AND typeof(gap) = 'integer' AND (gap = 0 OR gap > cursor) AND typeof(lost) = 'integer' AND lost >= 0 AND typeof(left_out) = 'integer' AND left_out >= 0 AND (left_out = 0 OR lost > 0)) AND typeof(name) = 'text' AND length(CAST(name AS BLOB)) BETWEEN 1 AND 31;
 -- :repair_feed_names
@@ -200,7 +200,7 @@ INSERT INTO positions (source, next) VALUES (?1, ?2) ON CONFLICT (source) DO UPD
 -- :positions_page
 SELECT source, next FROM positions WHERE ?1 IS NULL OR source > ?1 ORDER BY source LIMIT ?2;
 -- :tombstones_page
-SELECT user_key, item_hash, at FROM forgets WHERE user_key >= ?1 AND (?3 = 0 OR user_key > ?1 OR item_hash > ?2) ORDER BY user_key, item_hash LIMIT ?4;
+SELECT user_key, item_hash, at, id FROM forgets WHERE user_key >= ?1 AND (?3 = 0 OR user_key > ?1 OR item_hash > ?2) ORDER BY user_key, item_hash LIMIT ?4;
 -- :positions_delete
 DELETE FROM positions;
 -- :positions_again

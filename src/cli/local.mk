@@ -110,6 +110,10 @@ libunseen_a_SOURCES += \
 	src/cli/replica/other_node.c \
 	src/cli/replica/other_node.h \
 	src/cli/replica/rejoin.c \
+	src/cli/replica/rejoin_forgets.c \
+	src/cli/replica/rejoin_impl.h \
+	src/cli/replica/rejoin_theirs.c \
+	src/cli/replica/rejoin_users.c \
 	src/cli/replica/replica.c \
 	src/cli/replica/replica.h \
 	src/cli/replica/replica_status.c \

@@ -76,6 +76,10 @@ static int send_rows(struct repeat *r, int n, struct err *err)
         next = i + 1;
         if (row->kind == FEED_FORGET || row->kind == FEED_UNSEE) {
             rc = send_forget(r, i, err);
+        } else if (row->kind == FEED_UNSEE_HASH) { /* an old primary knew no more of it (unseen rejoin) */
+            char key[LEGACY_KEY_MAX];
+            r->refused(r->owner, key_of(r, &(struct repeat_sent){i, 1, false}, key), 1,
+                       slice_str("an item was forgotten of which only the hash is known"));
         } else if (row->kind == FEED_PLAY || (row->kind == FEED_DELIVERY && r->cfg->legacy_delivered_key[0] != '\0')) {
             while (next < n && next - i < PAIRS_MAX && r->rows[next].kind == row->kind &&
                    slice_eq(r->rows[next].user, row->user)) {

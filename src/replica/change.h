@@ -39,8 +39,10 @@ struct change {
     uint64_t term, node; /* MEET: the other's; MERGE: node, run and to of the events */
     uint64_t run, to;
     char address[NODE_ADDRESS_TEXT]; /* MEET: the other's; PROMOTE: how this node is reached */
-    bool force;
-    struct slice events; /* event.h */
+    bool force;                      /* MERGE: forgets end what is newer, too, where it can't be told apart */
+    bool forgets;                    /* MERGE: the events are forgets of users, numbered by the sender alone */
+    struct slice events;             /* event.h */
+    uint64_t left;                   /* MERGE: forgets that were not carried out, and are in the log */
 
     struct err err;
     struct store_node now; /* who this node is after it */

@@ -17,7 +17,7 @@ static int64_t unzigzag(uint64_t v)
 
 static bool has_item(enum feed_kind kind)
 {
-    return kind == FEED_PLAY || kind == FEED_DELIVERY || kind == FEED_UNSEE;
+    return kind == FEED_PLAY || kind == FEED_DELIVERY || kind == FEED_UNSEE || kind == FEED_UNSEE_HASH;
 }
 
 /* --- writing --- */
@@ -116,6 +116,9 @@ int event_read(struct event_state *state, struct slice bytes, size_t *at, struct
     bool sized = kind == FEED_OFFSET ? user.len > 0 : user.len > 0 && user.len <= HASH_ID_MAX;
     if (!sized || (has_item(kind) && (item.len == 0 || item.len > HASH_ID_MAX))) {
         return corrupt(*at, "an id has no length, or too great a one", err);
+    }
+    if (kind == FEED_UNSEE_HASH && item.len != FEED_HASH_BYTES) {
+        return corrupt(*at, "a hash doesn't have 8 bytes", err);
     }
     *out = (struct feed_event){state->seq + distance, (enum feed_kind)kind, user, item, at_ms, recorded_ms};
     *state = (struct event_state){out->seq, at_ms, user};

@@ -141,6 +141,7 @@ static int apply_forget(struct apply *a, const struct feed_event *e, struct err 
 {
     struct follower *f = a->f;
     size_t n = e->kind == FEED_UNSEE;
+    uint64_t hash = e->kind == FEED_UNSEE_HASH ? feed_item_hash(e->item) : 0;
     int64_t delay_ms = 0;
     void *memory = malloc(dedup_forget_size(e->user, &e->item, n));
     if (memory == NULL) {
@@ -150,6 +151,11 @@ static int apply_forget(struct apply *a, const struct feed_event *e, struct err 
     do {
         forget = (struct store_forget){.stated_ms = e->at_ms};
         dedup_forget(f->r->dedup, &forget, memory, e->user, &e->item, n);
+        if (e->kind == FEED_UNSEE_HASH) {
+            forget.items = NULL;
+            forget.hashes = &hash;
+            forget.n_items = 1;
+        }
         forget.stated_ms = e->at_ms;
         forget.done = on_forget;
         forget.owner = f;
@@ -226,6 +232,7 @@ static int apply_event(struct apply *a, const struct feed_event *e, struct err *
         break;
     case FEED_FORGET:
     case FEED_UNSEE:
+    case FEED_UNSEE_HASH:
         rc = (rc = hand_in(a, err)) < 0 ? rc : apply_forget(a, e, err);
         break;
     case FEED_USER:

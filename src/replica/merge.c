@@ -1,40 +1,102 @@
 /* What an old primary alone has, when it rejoins: recorded here in its order, each event once, since the position of
- * the source "merge:NODE" moves with it. Its times are stated ones: what is older than a forget here is dropped.
+ * its source moves with it. Its times are stated ones: what is older than a forget here is dropped.
  *
  * Nor may its forgets end what is newer. The store can't tell times apart once plays are in filters; the feed can: it
- * has all that was recorded here since the promotion, kept for the old primary. So after a forget what is newer there
- * is recorded again. That is a pass through the feed each, and such forgets are few. */
+ * has all that was recorded here since the promotion, kept for the old primary. So the forgets of a run of events go
+ * first, each at its place among what is recorded here meanwhile; then what they have ended, though it is newer, is
+ * recorded again, by two passes through the feed; then come the plays. What is recorded again has a stated time, too:
+ * a client's forget in between ends it, as it should.
+ *
+ * A crash in the middle is mended by repeating the run. Then the feed has the forgets of the first try as well. They
+ * are older than what they must not end, which tells them from those of clients here. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "replica/change_impl.h"
 #include "replica/event.h"
 #include "replica/replica.h"
 #include "store/positions.h"
 
-enum { SOURCE_TEXT = 32, MERGE_BATCH_BYTES = 1024 * 1024, FEED_PAGE = 256 };
+enum { SOURCE_TEXT = 64, MERGE_BATCH_BYTES = 1024 * 1024, FEED_PAGE = 256, FORGETS_AT_ONCE = 256, WHOLE = 0 };
+
+/* A forget of the run. */
+struct late {
+    int64_t key;
+    uint64_t hash; /* of the item, or WHOLE */
+    int64_t at_ms;
+    uint64_t seq;  /* of its event there ... */
+    uint64_t here; /* ... and here; 0: it was left */
+    struct slice user, item;
+};
+
+/* When a client here has last forgotten a user, or an item. */
+struct forgotten {
+    int64_t key;
+    uint64_t hash;
+    int64_t at_ms;
+    uint64_t seq;
+};
 
 struct merge {
     struct replica *r;
-    char source[SOURCE_TEXT];
+    uint64_t node;                /* the old primary */
+    char source[SOURCE_TEXT];     /* "": there is no position, and all is taken each time */
     char consumer[FEED_NAME_MAX]; /* the old primary, as the feed here knows it */
     struct store_reader *reader;  /* NULL: none was needed yet */
     struct arena arena;
     int64_t done; /* all up to that event is here */
     uint64_t read;
     struct store_batch batch;
+
+    struct late *late; /* by key, those of one key in their order */
+    size_t n_late;
+    struct buf forgotten; /* struct forgotten each; by key and hash, once it is sorted */
+    uint64_t left;        /* forgets */
 };
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory for what an old primary brings");
+}
+
+static bool is_forget(enum feed_kind kind)
+{
+    return kind == FEED_FORGET || kind == FEED_UNSEE || kind == FEED_UNSEE_HASH;
+}
+
+static bool is_play(enum feed_kind kind)
+{
+    return kind == FEED_PLAY || kind == FEED_DELIVERY;
+}
+
+static int64_t key_of(const struct merge *m, const struct feed_event *e)
+{
+    return hash_user_key(m->r->dedup->seed, e->user);
+}
+
+/* Of the item; WHOLE for all of the user. */
+static uint64_t hash_of(const struct merge *m, const struct feed_event *e)
+{
+    return e->kind == FEED_FORGET       ? WHOLE
+           : e->kind == FEED_UNSEE_HASH ? feed_item_hash(e->item)
+                                        : hash_id(m->r->dedup->seed, e->item);
+}
+
+/* --- recording --- */
 
 static int hand_in(struct merge *m, struct err *err)
 {
     struct store_position position = {slice_str(m->source), (int64_t)m->read};
-    if ((int64_t)m->read <= m->done && m->batch.events == 0) {
+    bool moves = m->source[0] != '\0' && (int64_t)m->read > m->done;
+    if (!moves && m->batch.events == 0) {
         return 0;
     }
     m->batch.positions = &position;
-    m->batch.n_positions = 1;
+    m->batch.n_positions = moves;
     int rc = change_record(m->r->store, &m->batch, err);
     buf_clear(&m->batch.bytes);
     m->batch.rows = m->batch.events = 0;
@@ -42,121 +104,394 @@ static int hand_in(struct merge *m, struct err *err)
     return rc;
 }
 
-static void on_forgotten(struct store_forget *forget)
+static int record(struct merge *m, const struct feed_event *e, int64_t at_ms, struct err *err)
 {
-    change_tell(forget->owner);
+    uint64_t hash = hash_of(m, e);
+    int rc = store_batch_add(&m->batch, (enum store_kind)e->kind, at_ms, STORE_STATED, key_of(m, e), e->user, &e->item,
+                             &hash, 1);
+    return rc < 0 ? no_memory(err) : 0;
 }
 
-/* What came before it is durable by then, and so it is repeated alone, if at all. */
-static int forget(struct merge *m, const struct feed_event *e, struct err *err)
+/* --- the forgets of the run --- */
+
+static int by_key_and_seq(const void *a, const void *b)
 {
-    size_t n = e->kind == FEED_UNSEE;
-    void *memory = malloc(dedup_forget_size(e->user, &e->item, n));
-    if (memory == NULL) {
-        return err_set(err, ERR_NOMEM, "out of memory for a forget");
+    const struct late *x = a, *y = b;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->seq != y->seq ? (x->seq < y->seq ? -1 : 1) : 0;
+}
+
+/* Those that are still to be taken. */
+static int collect_late(struct merge *m, struct slice events, struct err *err)
+{
+    struct event_state state = {0};
+    struct feed_event e;
+    struct buf list = {0};
+    size_t at = 0;
+    int rc;
+    while ((rc = event_read(&state, events, &at, &e, err)) > 0) {
+        if (is_forget(e.kind) && (int64_t)e.seq > m->done) {
+            struct late late = {key_of(m, &e), hash_of(m, &e), e.at_ms, e.seq, 0, e.user, e.item};
+            late.item = e.kind == FEED_UNSEE ? e.item : slice_of(NULL, 0);
+            if (buf_add(&list, &late, sizeof late) < 0) {
+                rc = no_memory(err);
+                break;
+            }
+        }
     }
-    struct change_wait w = CHANGE_WAIT_INIT;
-    struct store_forget f = {.stated_ms = e->at_ms, .done = on_forgotten, .owner = &w};
-    dedup_forget(m->r->dedup, &f, memory, e->user, &e->item, n);
-    m->r->store->ops->forget(m->r->store, &f);
-    change_wait(&w);
-    free(memory);
-    if (f.err.code < 0) {
-        *err = f.err;
-    }
-    return f.err.code;
-}
-
-static int record(struct merge *m, const struct feed_event *e, enum store_time time, struct err *err)
-{
-    uint64_t hash = hash_id(m->r->dedup->seed, e->item);
-    int rc = store_batch_add(&m->batch, (enum store_kind)e->kind, e->at_ms, time,
-                             hash_user_key(m->r->dedup->seed, e->user), e->user, &e->item, &hash, 1);
-    return rc < 0 ? err_set(err, rc, "out of memory for events") : 0;
-}
-
-/* An event of the feed here, behind a forget that came late: whether the forget should have left it alone. */
-static int keep(struct merge *m, const struct feed_event *late, const struct feed_event *e, struct err *err)
-{
-    bool same = slice_eq(e->user, late->user) && e->at_ms > late->at_ms;
-    bool item = late->kind == FEED_FORGET || slice_eq(e->item, late->item);
-    int rc = 0;
-    if (same && (e->kind == FEED_FORGET || (e->kind == FEED_UNSEE && late->kind == FEED_UNSEE && item))) {
-        buf_clear(&m->batch.bytes); /* all that was kept was before this one */
-        m->batch.rows = m->batch.events = 0;
-    } else if (same && e->kind == FEED_UNSEE && item) {
-        rc = (rc = hand_in(m, err)) < 0 ? rc : forget(m, e, err);
-    } else if (same && item && (e->kind == FEED_PLAY || e->kind == FEED_DELIVERY)) {
-        rc = record(m, e, STORE_STAMPED, err); /* behind each forget before it, also one of the same millisecond */
+    m->late = (struct late *)(void *)list.data;
+    m->n_late = list.len / sizeof *m->late;
+    if (m->n_late > 0) {
+        qsort(m->late, m->n_late, sizeof *m->late, by_key_and_seq);
     }
     return rc;
 }
 
-/* last: of what was recorded before the forget. */
-static int keep_newer(struct merge *m, const struct feed_event *late, uint64_t last, struct err *err)
+/* The first with that key; NULL: there is none. */
+static struct late *find_late(const struct merge *m, int64_t key)
+{
+    size_t low = 0, high = m->n_late;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (m->late[middle].key < key) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < m->n_late && m->late[low].key == key ? &m->late[low] : NULL;
+}
+
+/* The one behind it of the same key. */
+static struct late *next_late(const struct merge *m, struct late *late)
+{
+    struct late *next = late + 1;
+    return next < m->late + m->n_late && next->key == late->key ? next : NULL;
+}
+
+static void leave(struct merge *m, struct late *late, const char *why)
+{
+    log_error("a forget that an old primary brings is not carried out", "user=%s item=%s error=%s",
+              log_quote(late->user), log_quote(late->item), log_quote_str(why));
+    late->seq = 0;
+    m->left++;
+}
+
+/* --- the feed --- */
+
+typedef int feed_visit(struct merge *m, const struct feed_event *e, struct err *err);
+
+static int walk_feed(struct merge *m, uint64_t last, feed_visit *visit, struct err *err)
 {
     struct store *s = m->r->store;
     struct feed_event page[FEED_PAGE];
     uint64_t after = 0;
     int n = m->reader == NULL ? s->ops->reader_open(s, &m->reader, err) : 0;
-    for (bool more = n == 0; n >= 0 && more;) {
+    while (n >= 0 && after < last) {
         arena_reset(&m->arena);
         n = s->feed->read(m->reader, m->consumer, after, page, FEED_PAGE, &m->arena, err);
-        more = n == FEED_PAGE && page[n - 1].seq < last;
         for (int i = 0; i < n && page[i].seq <= last; i++) {
-            int rc = keep(m, late, &page[i], err);
+            int rc = visit(m, &page[i], err);
             if (rc < 0) {
                 return rc;
             }
         }
-        after = n > 0 ? page[n - 1].seq : after;
+        after = n > 0 ? page[n - 1].seq : last;
     }
     return n < 0 ? n : 0;
 }
 
-static int take(struct merge *m, const struct feed_event *e, struct err *err)
+/* What a user was brought in with since, nobody can tell from what they had before. */
+static int leave_loaded(struct merge *m, const struct feed_event *e, struct err *err)
 {
-    int rc = 0;
-    if (e->kind == FEED_PLAY || e->kind == FEED_DELIVERY) {
-        rc = record(m, e, STORE_STATED, err);
-    } else if (e->kind == FEED_FORGET || e->kind == FEED_UNSEE) {
-        uint64_t last = m->r->store->feed->last(m->r->store);
-        rc = hand_in(m, err);
-        rc = rc < 0 ? rc : forget(m, e, err);
-        rc = rc < 0 ? rc : keep_newer(m, e, last, err);
-    } /* a user's state comes by LOAD, and the offsets of sources are this node's own */
-    m->read = rc == 0 ? e->seq : m->read;
+    (void)err;
+    for (struct late *late = e->kind == FEED_USER ? find_late(m, key_of(m, e)) : NULL; late != NULL;
+         late = next_late(m, late)) {
+        if (late->seq != 0 && e->at_ms > late->at_ms) {
+            leave(m, late, "the user was loaded since");
+        }
+    }
+    return 0;
+}
+
+static int note_forgotten(struct merge *m, const struct feed_event *e, struct err *err)
+{
+    if (!is_forget(e->kind) || find_late(m, key_of(m, e)) == NULL) {
+        return 0;
+    }
+    struct forgotten f = {key_of(m, e), hash_of(m, e), e->at_ms, e->seq};
+    return buf_add(&m->forgotten, &f, sizeof f) < 0 ? no_memory(err) : 0;
+}
+
+static int by_item_and_time(const void *a, const void *b)
+{
+    const struct forgotten *x = a, *y = b;
+    return x->key != y->key       ? (x->key < y->key ? -1 : 1)
+           : x->hash != y->hash   ? (x->hash < y->hash ? -1 : 1)
+           : x->at_ms != y->at_ms ? (x->at_ms < y->at_ms ? -1 : 1)
+           : x->seq != y->seq     ? (x->seq < y->seq ? -1 : 1)
+                                  : 0;
+}
+
+/* Of each user and item the last one stays. */
+static void sort_forgotten(struct merge *m)
+{
+    struct forgotten *list = (struct forgotten *)(void *)m->forgotten.data;
+    size_t n = m->forgotten.len / sizeof *list, kept = 0;
+    if (n > 0) {
+        qsort(list, n, sizeof *list, by_item_and_time);
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool last = i + 1 == n || list[i].key != list[i + 1].key || list[i].hash != list[i + 1].hash;
+        list[kept] = list[i];
+        kept += last;
+    }
+    m->forgotten.len = kept * sizeof *list;
+}
+
+static const struct forgotten *find_forgotten(const struct merge *m, int64_t key, uint64_t hash)
+{
+    const struct forgotten *list = (const struct forgotten *)(const void *)m->forgotten.data;
+    size_t low = 0, high = m->forgotten.len / sizeof *list;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct forgotten *f = &list[middle];
+        if (f->key == key && f->hash == hash) {
+            return f;
+        }
+        if (f->key < key || (f->key == key && f->hash < hash)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return NULL;
+}
+
+/* Whether a client here has ended it; and if not, the time with which it is recorded again: behind a forget of the same
+ * millisecond that came before. */
+static bool ended_here(const struct merge *m, const struct feed_event *e, int64_t *at_ms)
+{
+    const uint64_t hashes[] = {WHOLE, hash_of(m, e)};
+    for (size_t i = 0; i < sizeof hashes / sizeof *hashes; i++) {
+        const struct forgotten *f = find_forgotten(m, key_of(m, e), hashes[i]);
+        if (f != NULL && f->at_ms >= e->at_ms) {
+            if (f->seq > e->seq) {
+                return true;
+            }
+            *at_ms = f->at_ms >= *at_ms ? f->at_ms + 1 : *at_ms;
+        }
+    }
+    return false;
+}
+
+static int record_newer(struct merge *m, const struct feed_event *e, struct err *err)
+{
+    int64_t at_ms = e->at_ms;
+    bool ended = false, older = false;
+    if (!is_play(e->kind)) {
+        return 0;
+    }
+    for (struct late *late = find_late(m, key_of(m, e)); late != NULL; late = next_late(m, late)) {
+        if (e->seq < late->here && (late->hash == WHOLE || late->hash == hash_of(m, e))) {
+            ended = true;
+            older = older || e->at_ms <= late->at_ms;
+        }
+    }
+    if (!ended || older || ended_here(m, e, &at_ms)) {
+        return 0;
+    }
+    int rc = record(m, e, at_ms, err);
     return rc == 0 && m->batch.bytes.len >= MERGE_BATCH_BYTES ? hand_in(m, err) : rc;
+}
+
+/* --- carrying out --- */
+
+struct wait_for {
+    struct change_wait done;
+    pthread_mutex_t mutex;
+    size_t left;
+};
+
+static void on_forgotten(struct store_forget *forget)
+{
+    struct wait_for *w = forget->owner;
+    pthread_mutex_lock(&w->mutex);
+    bool last = --w->left == 0;
+    pthread_mutex_unlock(&w->mutex);
+    if (last) {
+        change_tell(&w->done);
+    }
+}
+
+/* Together, so that they share commits. */
+static int forget_some(struct merge *m, struct late **list, struct store_forget *forgets, size_t n, struct err *err)
+{
+    struct wait_for w = {CHANGE_WAIT_INIT, PTHREAD_MUTEX_INITIALIZER, n};
+    struct store *s = m->r->store;
+    int rc = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct late *late = list[i];
+        forgets[i] = (struct store_forget){.key = late->key,
+                                           .user = late->user,
+                                           .items = late->item.len > 0 ? &late->item : NULL,
+                                           .hashes = &late->hash,
+                                           .n_items = late->hash != WHOLE,
+                                           .first_month = dedup_first_month(m->r->dedup),
+                                           .stated_ms = late->at_ms,
+                                           .done = on_forgotten,
+                                           .owner = &w};
+        s->ops->forget(s, &forgets[i]);
+    }
+    if (n > 0) {
+        change_wait(&w.done);
+    }
+    for (size_t i = 0; i < n; i++) {
+        int code = forgets[i].err.code;
+        list[i]->here = code == 0 ? forgets[i].seq : 0;
+        if (code == ERR_SHARED || code == ERR_CORRUPT) {
+            leave(m, list[i], forgets[i].err.text);
+        } else if (code < 0) {
+            rc = err_set(err, code, "%s", forgets[i].err.text);
+        }
+    }
+    return rc;
+}
+
+static int forget_all(struct merge *m, struct err *err)
+{
+    struct late *some[FORGETS_AT_ONCE];
+    struct store_forget *forgets = malloc(FORGETS_AT_ONCE * sizeof *forgets);
+    size_t n = 0;
+    int rc = forgets == NULL ? no_memory(err) : 0;
+    for (size_t i = 0; i < m->n_late && rc == 0; i++) {
+        if (m->late[i].seq != 0) {
+            some[n++] = &m->late[i];
+        }
+        if (n == FORGETS_AT_ONCE || i + 1 == m->n_late) {
+            rc = forget_some(m, some, forgets, n, err);
+            n = 0;
+        }
+    }
+    free(forgets);
+    return rc;
+}
+
+/* Whether the feed has all that was recorded here since the other one was replaced. */
+static int can_tell_apart(const struct merge *m, struct err *err)
+{
+    struct feed_state queue;
+    struct change_parting p;
+    feed_state_of(m->r->store, m->consumer, &queue);
+    bool parted = change_parting(m->r->store, &p) && p.node == m->node;
+    return parted && queue.name[0] != '\0' && queue.place != FEED_LOST && queue.cursor <= p.promoted_at_seq
+               ? 0
+               : err_set(
+                     err, ERR_NOTFOUND,
+                     "not all that was recorded here since the promotion is kept for the old primary: what is newer "
+                     "than its forgets can't be told");
+}
+
+static int take_forgets(struct merge *m, bool force, struct err *err)
+{
+    struct store *s = m->r->store;
+    int rc = 0;
+    if (m->n_late == 0) {
+        return 0;
+    }
+    if (force) {
+        return forget_all(m, err);
+    }
+    if ((rc = can_tell_apart(m, err)) < 0 || (rc = walk_feed(m, s->feed->last(s), leave_loaded, err)) < 0 ||
+        (rc = forget_all(m, err)) < 0) {
+        return rc;
+    }
+    uint64_t last = s->feed->last(s);
+    if ((rc = walk_feed(m, last, note_forgotten, err)) < 0) {
+        return rc;
+    }
+    sort_forgotten(m);
+    rc = walk_feed(m, last, record_newer, err);
+    return rc < 0 ? rc : hand_in(m, err);
+}
+
+/* One that comes before a forget of the run is ended by it; one behind it is not, also when it was the same
+ * millisecond. */
+static int take_play(struct merge *m, const struct feed_event *e, struct err *err)
+{
+    int64_t at_ms = e->at_ms;
+    for (struct late *late = find_late(m, key_of(m, e)); late != NULL; late = next_late(m, late)) {
+        if (late->seq == 0 || (late->hash != WHOLE && late->hash != hash_of(m, e))) {
+            continue;
+        }
+        if (late->seq > e->seq) {
+            return 0;
+        }
+        at_ms = late->at_ms >= at_ms ? late->at_ms + 1 : at_ms;
+    }
+    return record(m, e, at_ms, err);
+}
+
+/* A user's state comes by LOAD, and the offsets of sources are this node's own. */
+static int take_events(struct merge *m, struct slice events, struct err *err)
+{
+    struct event_state state = {0};
+    struct feed_event e;
+    size_t at = 0;
+    int rc;
+    while ((rc = event_read(&state, events, &at, &e, err)) > 0) {
+        if ((int64_t)e.seq <= m->done) {
+            continue;
+        }
+        if (is_play(e.kind) && (rc = take_play(m, &e, err)) < 0) {
+            break;
+        }
+        m->read = e.seq;
+        if (m->batch.bytes.len >= MERGE_BATCH_BYTES && (rc = hand_in(m, err)) < 0) {
+            break;
+        }
+    }
+    return rc;
+}
+
+/* Forgets without a feed are numbered by whoever sends them, the same way each time, since their folder was replaced:
+ * these numbers mean nothing after the next time that it is. */
+static void name_source(struct merge *m, const struct change *ch)
+{
+    struct change_parting p;
+    bool parted = change_parting(m->r->store, &p) && p.node == ch->node;
+    if (!ch->forgets) {
+        snprintf(m->source, SOURCE_TEXT, "merge:%016" PRIx64, ch->node);
+    } else if (parted) {
+        snprintf(m->source, SOURCE_TEXT, "forgets:%016" PRIx64 ":%" PRIu64, ch->node, p.common_seq);
+    }
+    snprintf(m->consumer, sizeof m->consumer, FEED_REMOTE "%016" PRIx64, ch->node);
 }
 
 int change_merge(struct replica *r, struct change *ch, struct err *err)
 {
-    struct merge m = {.r = r};
-    struct event_state state = {0};
-    struct feed_event event;
-    size_t at = 0;
+    struct merge m = {.r = r, .node = ch->node};
     if (r->store->positions == NULL) {
         return store_lacks(r->store, "positions", err);
     }
-    snprintf(m.source, sizeof m.source, "merge:%016" PRIx64, ch->node);
-    snprintf(m.consumer, sizeof m.consumer, FEED_REMOTE "%016" PRIx64, ch->node);
-    r->store->positions->find(r->store, slice_str(m.source), &m.done);
-    m.read = (uint64_t)m.done;
-    int rc;
-    while ((rc = event_read(&state, ch->events, &at, &event, err)) > 0) {
-        rc = (int64_t)event.seq > m.done ? take(&m, &event, err) : 0;
-        if (rc < 0) {
-            break;
-        }
+    name_source(&m, ch);
+    if (m.source[0] != '\0') {
+        r->store->positions->find(r->store, slice_str(m.source), &m.done);
     }
+    m.read = (uint64_t)m.done;
+    int rc = collect_late(&m, ch->events, err);
+    rc = rc < 0 ? rc : take_forgets(&m, ch->force, err);
+    rc = rc < 0 ? rc : take_events(&m, ch->events, err);
     if (rc == 0) {
         m.read = ch->to > m.read ? ch->to : m.read;
         rc = hand_in(&m, err);
     }
+    ch->left = m.left;
     if (m.reader != NULL) {
         r->store->ops->reader_close(m.reader);
     }
     arena_free(&m.arena);
     buf_free(&m.batch.bytes);
+    buf_free(&m.forgotten);
+    free(m.late);
     return rc;
 }

@@ -238,19 +238,29 @@ enum outcome cmd_replica_promote(struct resp_client *s, const struct slice *args
 static void answer_merge(struct task *task, struct resp_client *s)
 {
     const struct change *change = &((struct role_task *)task)->change;
-    if (change->err.code < 0) {
+    if (change->err.code == ERR_NOTFOUND) {
+        write_errorf(&s->writer, "LOST %s", change->err.text);
+    } else if (change->err.code < 0) {
         resp_client_write_err(s, &change->err);
     } else {
-        write_simple(&s->writer, "OK");
+        write_int(&s->writer, (int64_t)change->left);
     }
 }
 
 enum outcome cmd_replica_merge(struct resp_client *s, const struct slice *args, size_t n)
 {
-    (void)n;
     enum outcome refused;
     uint64_t node, run;
     int64_t to;
+    bool forgets = false, force = false;
+    for (size_t i = 6; i < n; i++) {
+        if (!arg_is(args[i], "forgets") && !arg_is(args[i], "force")) {
+            return resp_client_refuse(s, "ERR behind the events REPLICA MERGE takes FORGETS and FORCE, got '%.*s'",
+                                      arg_shown(args[i]), args[i].data);
+        }
+        forgets = forgets || arg_is(args[i], "forgets");
+        force = force || arg_is(args[i], "force");
+    }
     if (!change_read_id(args[2], &node) || !change_read_id(args[3], &run) || !arg_int(args[4], &to) || to < 0) {
         return resp_client_refuse(s, "ERR REPLICA MERGE takes a node and a run, 16 lower-case hex digits each, the "
                                      "number of the last event, and the events");
@@ -264,6 +274,8 @@ enum outcome cmd_replica_merge(struct resp_client *s, const struct slice *args, 
         t->change.node = node;
         t->change.run = run;
         t->change.to = (uint64_t)to;
+        t->change.forgets = forgets;
+        t->change.force = force;
         memcpy(t->events, args[5].data, args[5].len);
         t->change.events = slice_of(t->events, args[5].len);
     }

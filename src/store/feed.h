@@ -16,6 +16,9 @@
 #ifndef UNSEEN_STORE_FEED_H
 #define UNSEEN_STORE_FEED_H
 
+#include <endian.h>
+#include <string.h>
+
 #include "store/store.h"
 
 enum {
@@ -35,6 +38,7 @@ enum feed_kind {
                   * takes the user's state anew (store/copy.h) */
     FEED_OFFSET, /* user: a source (store/positions.h), at_ms: its position, committed behind the events before it. Of
                   * a node that this one follows, "feed:NODE:RUN", it says which of its events these are */
+    FEED_UNSEE_HASH, /* FEED_UNSEE of which only the item's hash is known: `item` is that, see feed_item_hash() */
     FEED_POOL,   /* user: a pool (store/pools.h), which was set, added to or dropped. A consumer takes it anew */
     FEED_KINDS,
 };
@@ -42,10 +46,19 @@ enum feed_kind {
 struct feed_event {
     uint64_t seq; /* the row id: higher is later */
     enum feed_kind kind;
-    struct slice user, item; /* in the arena that was given; item: of the first two, and FEED_UNSEE */
+    struct slice user, item; /* in the arena that was given; item: of plays, deliveries and what is un-seen */
     int64_t at_ms;           /* when it happened, as its writer said */
     int64_t recorded_ms;     /* wall time of its commit */
 };
+
+/* The item of a FEED_UNSEE_HASH: 8 bytes, little endian. */
+enum { FEED_HASH_BYTES = 8 };
+static inline uint64_t feed_item_hash(struct slice item)
+{
+    uint64_t hash = 0;
+    memcpy(&hash, item.data, item.len == FEED_HASH_BYTES ? FEED_HASH_BYTES : 0);
+    return le64toh(hash);
+}
 
 /* What an event counts for against a limit: about what it takes of the file. */
 static inline uint64_t feed_event_bytes(struct slice user, struct slice item)

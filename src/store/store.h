@@ -90,8 +90,8 @@ uint32_t store_batch_drop(struct store_batch *batch,
                           bool (*drops)(void *arg, const struct store_event *event, uint64_t hash), void *arg);
 const uint8_t *store_event_item(const uint8_t *items, struct slice *item, uint64_t *hash); /* returns the next */
 
-/* FORGET user [item ...]: n_items == 0 forgets the user. The caller keeps the memory behind the slices until
- * done(). */
+/* FORGET user [item ...]: n_items == 0 forgets the user. items NULL, though there are some: nobody knows more of them
+ * than their hashes. The caller keeps the memory behind the slices until done(). */
 struct store_forget {
     struct store_message message;
     int64_t key;

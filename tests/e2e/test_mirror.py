@@ -134,6 +134,21 @@ def test_forget(mirrored, redis):
     assert redis.zset("played:stranger") == {} == redis.zset("delivered:stranger")
 
 
+def test_an_item_of_which_only_the_hash_is_known(mirrored, redis):
+    """As an old primary may bring it that rejoins: the old Redis knows no hashes, so it is passed over, and listed."""
+    server = mirrored()
+    with server.client() as client:
+        client.command("PLAYED", "u", "a")
+        body = bytes([1]) + b"\0" + b"\0" + b"\x01u" + b"\x0812345678"  # number, time 0, late 0, user, hash
+        assert client.command("REPLICA", "MERGE", "0" * 15 + "1", "0" * 15 + "1", "1", b"\x07" + bytes([len(body)]) + body,
+                              "FORCE") == 0
+        client.command("PLAYED", "u", "b")
+    wait_in_step(server)
+    assert status(server)["skipped"] == 1
+    problems = server.sqlite("staging.db", "SELECT key, what FROM legacy_problems")
+    assert "only the hash is known" in problems, problems
+
+
 def test_redis_is_killed_and_started_while_clients_record(mirrored, redis):
     server = mirrored()
     recorder = Recorder(server)

@@ -1,5 +1,6 @@
 """A primary and its replica: how they meet, what one of them does without the other, and how it is handed over."""
 import json
+import os
 import shutil
 import signal
 import threading
@@ -276,23 +277,131 @@ def test_what_is_being_loaded_is_handed_over(disk, pair, make_server, folder):  
         assert say(replica, "SEEN", f"moved{i}", "a", "x") == [1, 0]
 
 
-def test_the_old_primary_comes_back_without_its_feed(pair):
-    """Its plays are sent user by user; that its forgets can't be is said, with their number."""
-    primary, replica, wire = pair(feed_max="1MiB")
-    say(primary, "PLAYED", "gone", "x")
-    level(primary, replica)
+def fill(server):
+    """More than a megabyte of the feed."""
+    with server.client() as link:
+        link.pipeline([("PLAYED", f"fill{i}", *(f"{i}:{k}" for k in range(100))) for i in range(1000)])
+
+
+def cut_off_for_long(pair):
+    """What the old primary alone has was too much for its feed; and both have forgotten since the other was promoted."""
+    old, new, wire = pair(feed_max="1MiB")
+    for user in ("gone", "back", "some", "theirs"):
+        say(old, "PLAYED", user, "a", "b")
+        say(old, "DELIVERED", user, "d")
+    level(old, new)
     wire.set(CUT)
-    say(primary, "FORGET", "gone")
-    with primary.client() as link:
-        link.pipeline([("PLAYED", f"u{i}", *(f"{i}:{k}" for k in range(100))) for i in range(1000)])
-    until(lambda: b"lost" in str(say(primary, "FEED")).encode(), lambda: say(primary, "FEED"))
-    run("promote", "--to", f"127.0.0.1:{replica.port}", "--force")
-    assert primary.stop() == 0
+    say(old, "FORGET", "gone")
+    say(old, "FORGET", "back")
+    say(old, "PLAYED", "back", "c")
+    say(old, "FORGET", "some", "a", "d")
+    fill(old)
+    until(lambda: b"lost" in str(say(old, "FEED")).encode(), lambda: say(old, "FEED"))
+    run("promote", "--to", f"127.0.0.1:{new.port}", "--force")
+    say(new, "PLAYED", "gone", "b", "n")
+    say(new, "DELIVERED", "some", "d", "n")
+    say(new, "FORGET", "theirs", "b", "d")
+    return old, new, wire
+
+
+def bring_back(old, new, *options, check=True):
+    wire = f"127.0.0.1:{new.port}"
+    if old.alive():
+        assert old.stop() == 0
+    done = run("rejoin", wire, "--data", old.data, "--feed-max", "1MiB", *options, check=check)
+    return done.returncode, done.stdout.decode() + done.stderr.decode()
+
+
+def test_the_old_primary_comes_back_without_its_feed(pair):
+    """Its users are sent as a whole, and what it has forgotten alone is known by keys and hashes: it ends all that is
+    older, and nothing else."""
+    old, new, wire = cut_off_for_long(pair)
     wire.set(OPEN)
-    done = run("rejoin", f"127.0.0.1:{replica.port}", "--data", primary.data)
-    assert b"1 forget of this folder can't be sent" in done.stdout, done.stdout
-    assert say(replica, "SEEN", "u999", "999:99", "x") == [1, 0]
-    assert say(replica, "FORGET", "gone") == 1
+    code, text = bring_back(old, new, check=False)
+    assert code == 3 and "all of its users are sent" in text and "not carried out" not in text, text
+    assert "2 items of them, forgotten there since, stayed so" in text, text
+    run("clone", f"127.0.0.1:{new.port}", "--data", old.data, "--min-free", "0")
+    old.options["replica_of"] = f"127.0.0.1:{new.port}"
+    old.start()
+    level(new, old)
+    for server in (new, old):
+        assert say(server, "SEEN", "gone", "a", "b", "d", "n") == [0, 1, 0, 1]
+        assert say(server, "SEEN", "back", "a", "b", "c", "d") == [0, 0, 1, 0]
+        assert say(server, "SEEN", "some", "a", "b", "d", "n") == [0, 1, 1, 1]
+        assert say(server, "SEEN", "theirs", "a", "b", "d") == [1, 0, 0]
+        assert say(server, "SEEN", "fill999", "999:99", "x") == [1, 0]
+    run("replica", "--verify", "--from", f"127.0.0.1:{new.port}", "--to", f"127.0.0.1:{old.port}")
+
+
+def test_a_month_later_it_is_surely_newer(pair):
+    """A filter has no times, but months: what was played in a later one than the forget there is sent all the same."""
+    clock = 1795255200000
+    old, new, wire = pair(clock=clock, feed_max="1MiB")
+    for user in ("whole", "some"):
+        say(old, "PLAYED", user, "a", "b")
+    level(old, new)
+    wire.set(CUT)
+    run("promote", "--to", f"127.0.0.1:{new.port}", "--force")
+    say(new, "FORGET", "whole")
+    say(new, "FORGET", "some", "a", "b")
+    for server in (old, new):
+        server.advance(15 * 24 * 3600 * 1000)
+    for user in ("whole", "some"):
+        say(old, "PLAYED", user, "b")
+    fill(old)
+    wire.set(OPEN)
+    code, text = bring_back(old, new, "--test-clock", str(old.clock), check=False)
+    assert code == 3 and "1 item of them, forgotten there since, stayed so" in text, text
+    for user in ("whole", "some"):
+        assert say(new, "SEEN", user, "a", "b") == [0, 1]
+
+
+@pytest.mark.parametrize("forgets", ["apply", "leave"])
+def test_forgets_that_nobody_can_tell_apart(pair, forgets):
+    """The new primary's feed is lost, too: nothing is done before it is said what."""
+    old, new, wire = cut_off_for_long(pair)
+    fill(new)
+    wire.set(OPEN)
+    code, text = bring_back(old, new, check=False)
+    assert code == 1 and "can't tell what is newer" in text and "--forgets leave leaves" in text, text
+    assert say(new, "SEEN", "gone", "a", "b", "n") == [1, 1, 1]
+    assert say(new, "SEEN", "back", "c") == [0]  # nor was any user sent
+    code, text = bring_back(old, new, "--forgets", forgets, check=False)
+    assert code == 3 and f"unseen clone 127.0.0.1:{new.port}" in text, text
+    if forgets == "apply":
+        assert say(new, "SEEN", "gone", "a", "b", "n") == [0, 0, 0]
+        assert say(new, "SEEN", "back", "a", "b", "c") == [0, 0, 1]
+        assert say(new, "SEEN", "some", "a", "b", "d", "n") == [0, 1, 0, 1]
+    else:
+        for named in ("user gone\n", "user back\n", "user some, an item of which only the hash is known"):
+            assert f"not forgotten there: {named}" in text, text
+        assert "4 forgets of this folder are not carried out there" in text, text
+        assert say(new, "SEEN", "gone", "a", "b", "n") == [1, 1, 1]
+        assert say(new, "SEEN", "some", "a", "d") == [1, 1]
+    assert say(new, "SEEN", "fill999", "999:99", "x") == [1, 0]
+    code, text = bring_back(old, new, check=False)
+    assert code == 3 and "unseen clone" in text, text
+    run("clone", f"127.0.0.1:{new.port}", "--data", old.data, "--min-free", "0")
+    old.options["replica_of"] = f"127.0.0.1:{new.port}"
+    old.start()
+    level(new, old)
+    run("replica", "--verify", "--from", f"127.0.0.1:{new.port}", "--to", f"127.0.0.1:{old.port}")
+
+
+def test_what_rejoin_does_not_take(pair):
+    primary, replica, _ = pair()
+    assert primary.stop() == 0
+    for words, wanted, code in ((("rejoin", f"127.0.0.1:{replica.port}", "--forgets", "maybe"), "expected apply or leave", 2),
+                                (("rejoin", f"127.0.0.1:{replica.port}"), "is no primary, but a replica", 1),
+                                (("rejoin",), "the ADDRESS of the new primary", 2)):
+        done = run(*words, "--data", primary.data, check=False)
+        assert done.returncode == code and wanted in done.stderr.decode(), done
+    primary.start()
+    for words, wanted in ((("x", "", "1", ""), "16 lower-case hex digits"),
+                          (("00000000000000aa", "00000000000000aa", "1", "", "ALL"), "FORGETS and FORCE, got 'ALL'"),
+                          (("00000000000000aa", "00000000000000aa", "1", "\x63\x03new"), "newer version")):
+        with pytest.raises(RespError, match=wanted):
+            say(primary, "REPLICA", "MERGE", *words)
 
 
 def test_the_old_primary_comes_back(pair):
@@ -457,3 +566,55 @@ def test_verify_names_who_differs(make_server):
         assert wanted in text, (wanted, text)
     answer = json.loads(run(*command, "--json", check=False).stdout)
     assert answer["differ"] == 4 and len(answer["first"]) == 4
+
+
+def test_what_an_account_needs(make_server, folder):
+    """As docs/replicas.md has it, and no less."""
+    accounts, password = folder / "accounts", {"UNSEEN_PASSWORD": "long enough"}
+
+    def account(name, roles):
+        run("account", "add", name, "--roles", roles, "--file", accounts, "--password-stdin", input=b"long enough\n")
+
+    for name, roles in (("follows", "admin"), ("clones", "admin,watch"), ("rejoins", "admin,load,watch")):
+        account(name, roles)
+    options = {"accounts": str(accounts), "clock": None, "replica_user": "follows", "replica_password": "long enough"}
+    primary, replica = make_server(**options), make_server(**options)
+    at = f"127.0.0.1:{primary.port}"
+
+    def tell(*words, check=True):
+        return run(*words, check=check, env={**os.environ, **password})
+
+    assert replica.stop() == 0
+    shutil.rmtree(replica.data)
+    done = tell("clone", at, "--data", replica.data, "--min-free", "0", "--user", "follows", check=False)
+    assert done.returncode == 1 and b"it needs the role watch" in done.stderr, done
+    tell("clone", at, "--data", replica.data, "--min-free", "0", "--user", "clones")
+    replica.options["replica_of"] = at
+    replica.start()
+    status_of = ("replica", "--status", "--data", replica.data, "--user", "clones")
+    until(lambda: b"in step" in tell(*status_of, check=False).stdout, replica.log)
+    password["UNSEEN_USER"] = "follows"
+    tell("promote", "--to", f"127.0.0.1:{replica.port}")
+    assert primary.stop() == 0
+    there = f"127.0.0.1:{replica.port}"
+    assert b"it needs the role" in tell("rejoin", there, "--data", primary.data, "--user", "follows", check=False).stderr
+    tell("rejoin", there, "--data", primary.data, "--user", "rejoins")
+
+
+def test_a_backup_of_an_old_primary_comes_back(pair, folder):
+    """It is another node, so only tombstones tell what was forgotten there alone before the backup."""
+    old, new, wire = pair()
+    say(old, "PLAYED", "gone", "a")
+    level(old, new)
+    wire.set(CUT)
+    say(old, "FORGET", "gone")
+    say(old, "PLAYED", "mine", "a")
+    run("backup", folder / "copy", "--data", old.data)
+    old.kill()
+    run("promote", "--to", f"127.0.0.1:{new.port}", "--force")
+    words = ("rejoin", f"127.0.0.1:{new.port}", "--data", folder / "copy", "--min-free", "0")
+    done = run(*words, check=False)
+    assert done.returncode == 1 and b"can't tell what is newer" in done.stderr, done
+    done = run(*words, "--forgets", "apply", check=False)
+    assert done.returncode == 3, done
+    assert say(new, "SEEN", "gone", "a") == [0] and say(new, "SEEN", "mine", "a") == [1]

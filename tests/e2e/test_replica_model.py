@@ -1,7 +1,7 @@
 """A primary and its replica against a ledger, with random faults: partitions of every shape, kill -9 of either, frozen
-nodes, flushes here and not there, users brought in by LOAD. After healing both agree on every user. In the second half
-the primary and its folder are destroyed at a random moment: nothing that it had acknowledged is lost, and no forgotten
-user is back.
+nodes, flushes here and not there. After healing both agree on every user. In the second half the primary and its
+folder are destroyed at a random moment: nothing that it had acknowledged is lost, and no forgotten user is back. In
+some courses two are primaries for a while, and the old one rejoins: what either has acknowledged counts by its time.
 
 UNSEEN_PAIR_SEEDS says how many seeds (30); UNSEEN_PAIR_SEED the one alone. The seeds are fixed; what a fault meets
 is not, so the story is printed.
@@ -10,12 +10,13 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
-from conftest import PATIENCE, Server, run
+from conftest import PATIENCE, START, UNSEEN, Server, run
 from ledger import Ledger
 from partition import OPEN, SHAPES, Wire
 from resp import Closed, RespError
@@ -28,20 +29,28 @@ ITEMS = [f"item:{i}" for i in range(120)]
 
 
 class World:
-    def __init__(self, folder, seed, **options):
+    def __init__(self, folder, seed, clock=None, **options):
         self.random, self.folder, self.ledger, self.story = random.Random(seed), folder, Ledger(USERS), []
-        self.options, self.links = options, {}
+        self.options, self.links, self.clock = options, {}, clock
         self.primary = self.node("a", **options)
         self.primary.start()
         self.wire = Wire(self.primary.port)
         self.replica = self.node("b", replica_of=self.wire.address)
-        run("clone", self.wire.address, "--data", self.replica.data)
+        run("clone", self.wire.address, "--data", self.replica.data, *self.clock_option())
         self.replica.start()
 
     def node(self, name, **options):
         own = self.folder / name
         own.mkdir()
-        return Server(own, clock=None, wait=False, **options)
+        return Server(own, clock=self.clock, wait=False, **options)
+
+    def clock_option(self):
+        """Of a command that opens a folder."""
+        return [] if self.clock is None else ["--test-clock", self.primary.clock]
+
+    def advance(self, ms):
+        for server in (self.primary, self.replica):
+            server.advance(ms)
 
     def link(self, server):
         if server not in self.links:
@@ -208,17 +217,33 @@ def test_they_agree(seed, world):
     run("replica", "--verify", "--from", w.wire.address, "--to", f"127.0.0.1:{w.replica.port}")
 
 
+def in_step(world):
+    """Whether what it answers is on the replica, too, whatever befalls the primary."""
+    status = fields(world.link(world.primary).command("REPLICA", "STATUS"))
+    return status["ack"] == b"replica-strict" or status["in_step"] == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [s for s in seeds() if s % 2 == 1])
 def test_the_primary_burns(seed, world):
-    """With replica-strict all that is acknowledged is on the replica, whatever the wire does."""
-    w = world(seed, replica_ack="replica-strict", replica_ack_timeout="30s")
+    """What is acknowledged while the two are in step is on the replica. The clock of ack = replica stands still, so that
+    it never goes on alone; with replica-strict whatever is acknowledged is there."""
+    if seed % 4 == 1:
+        w = world(seed, replica_ack="replica-strict", replica_ack_timeout="30s")
+    else:
+        w = world(seed, clock=START, replica_ack="replica", replica_ack_timeout="1s")
     w.level()
+    deadline = time.monotonic() + PATIENCE
+    while not in_step(w):
+        assert time.monotonic() < deadline, w.primary.log()[-3000:]
+        w.advance(11000)
+        w.level()
     moment = threading.Timer(w.random.random() * 0.4, w.primary.process.kill)
     moment.start()
     while w.primary.process.poll() is None:
         w.random.choices([w.played, w.delivered, w.forget_items, w.forget], [40, 10, 8, 4])[0]()
     moment.join()
+    assert "out of step" not in w.primary.log()
     w.drop(w.primary)
     shutil.rmtree(w.primary.data)
     run("promote", "--to", f"127.0.0.1:{w.replica.port}")
@@ -227,3 +252,110 @@ def test_the_primary_burns(seed, world):
     for _ in range(5):
         w.played()
     w.check(w.replica)
+
+
+# --- two primaries ---
+
+
+class Parted:
+    """A world that is parted, whose replica was promoted: clients of both go on. The clocks agree, and no two events
+    have the same time."""
+
+    def __init__(self, world, lost):
+        self.w, self.old, self.new, self.lost = world, world.primary, world.replica, lost
+        self.there = {user: set() for user in USERS}  # what the new one has forgotten of each since
+
+    def acknowledge(self, server, *words):
+        self.w.advance(1000)
+        self.w.primary = server
+        reply = self.w.tell(*words)
+        self.w.primary = self.old
+        self.w.story[-1] += f" at {server.folder.name}"
+        assert reply, self.w.story
+
+    def speak(self):
+        w, server = self.w, self.w.random.choice([self.old, self.new])
+        user, items = w.random.choice(USERS), w.some(5)
+        what = w.random.choices(["PLAYED", "DELIVERED", "FORGET", "forget all", "flush"], [10, 3, 4, 2, 1])[0]
+        if what == "flush":
+            w.link(server).command("RING", "FLUSH")
+        elif what == "forget all":
+            self.acknowledge(server, "FORGET", user)
+            w.ledger.forgot(user, True)
+            if server is self.new:
+                self.there[user] = set(ITEMS)
+        else:
+            self.acknowledge(server, what, user, *items)
+            w.ledger.said(user, items, what != "FORGET", True)
+            if server is self.new and what == "FORGET":
+                self.there[user] |= set(items)
+            elif server is self.new:
+                self.there[user] -= set(items)
+        if self.lost and server is self.old and what in ("PLAYED", "DELIVERED"):
+            # Sent as a filter, which has no times: a forget there may hide it.
+            doubtful = set(items) & self.there[user]
+            w.ledger.items[user].update(dict.fromkeys(doubtful))
+
+    def cut_short(self, words):
+        """A rejoin during which either side is killed."""
+        command = [str(UNSEEN), "rejoin", *map(str, words)]
+        rejoin = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        moment = self.w.random.random() * 0.3
+        if self.w.random.random() < 0.5:
+            self.w.story.append(f"rejoin, killed after {moment:.3f} s")
+            timer = threading.Timer(moment, rejoin.kill)
+        else:
+            self.w.story.append(f"rejoin, and {self.new.folder.name} killed after {moment:.3f} s")
+            timer = threading.Timer(moment, self.new.kill)
+        timer.start()
+        rejoin.wait()
+        timer.join()
+        if not self.new.alive():
+            self.w.drop(self.new)
+            self.new.start()
+
+    def meet(self):
+        w = self.w
+        if self.lost:  # its feed tells no longer what it alone has
+            with self.old.client() as link:
+                link.pipeline([("PLAYED", f"filler{i}", *(f"{i}:{k}" for k in range(100))) for i in range(1000)])
+            assert fields(w.ask(self.old, "FEED")[0])["state"] == b"lost", w.ask(self.old, "FEED")
+        w.heal()
+        w.drop(self.old)
+        assert self.old.stop() == 0
+        words = [f"127.0.0.1:{self.new.port}", "--data", self.old.data, "--test-clock", self.old.clock]
+        for _ in range(w.random.choice([0, 0, 1, 2])):
+            self.cut_short(words)
+        done = run("rejoin", *words, check=False)
+        w.story.append(done.stdout.decode() + done.stderr.decode())
+        already = "is a replica's already" in w.story[-1]  # an earlier one was cut short at its very end
+        assert done.returncode == (3 if self.lost else 1 if already else 0), w.story
+        assert "not carried out" not in w.story[-1], w.story
+        if self.lost:
+            run("clone", *words)
+        self.old.options["replica_of"] = f"127.0.0.1:{self.new.port}"
+        self.old.start()
+        w.primary, w.replica = self.new, self.old
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [s for s in seeds() if s % 5 == 0])
+def test_the_old_primary_rejoins(seed, world):
+    lost = seed % 2 == 1
+    w = world(seed, clock=START, feed_max="1MiB" if lost else "64MiB")
+    for _ in range(15):
+        w.random.choices([w.played, w.delivered, w.forget_items, w.forget, w.flush], [10, 4, 2, 1, 1])[0]()
+        w.advance(1000)
+    w.level()
+    w.partition()
+    run("promote", "--to", f"127.0.0.1:{w.replica.port}", "--force")
+    parted = Parted(w, lost)
+    for _ in range(STEPS):
+        parted.speak()
+    parted.meet()
+    for _ in range(3):
+        w.played()
+    w.level()
+    for server in (w.primary, w.replica):
+        w.check(server)
+    run("replica", "--verify", "--from", f"127.0.0.1:{w.primary.port}", "--to", f"127.0.0.1:{w.replica.port}")

@@ -146,3 +146,34 @@ def test_one_that_has_more_than_the_promoted_one_is_refused(three):
     until(lambda: "5 events" in third.log(), lambda: third.log()[-3000:])
     assert status(third)["follower"]["state"] == b"refused"
     assert say(third, "UNSEEN", "ann", "v0") == []  # nothing was thrown away
+
+
+@pytest.mark.parametrize("forgets", ["leave", "apply"])
+def test_one_that_was_replaced_twice_comes_back(three, forgets):
+    """The node that it comes to was not promoted in its place, so only tombstones tell what it has forgotten alone."""
+    first, second, third, _ = three()
+    for user in ("known", "gone"):
+        say(first, "PLAYED", user, "a", "b")
+    say(first, "FORGET", "known")
+    for replica in (second, third):
+        level(first, replica)
+    for replica in (second, third):
+        assert replica.stop() == 0
+    say(first, "FORGET", "gone")
+    say(first, "PLAYED", "mine", "a")
+    assert first.stop() == 0
+    second.start()
+    promote(second, "--force")
+    third.options["replica_of"] = at(second)
+    third.start()
+    follows(third, second)
+    assert promote(third)["lossless"]
+    say(third, "PLAYED", "gone", "c")
+    done = run("rejoin", at(third), "--data", first.data, check=False)
+    assert done.returncode == 1 and b"can't tell what is newer" in done.stderr, done
+    assert say(third, "SEEN", "gone", "a") == [1] and say(third, "SEEN", "mine", "a") == [0]
+    done = run("rejoin", at(third), "--data", first.data, "--forgets", forgets, check=False)
+    assert done.returncode == 3, done
+    assert (b"1 forget of this folder is not carried out there" in done.stdout) == (forgets == "leave"), done
+    assert say(third, "SEEN", "gone", "a", "c") == ([1, 1] if forgets == "leave" else [0, 0])
+    assert say(third, "SEEN", "mine", "a") == [1] and say(third, "SEEN", "known", "a") == [0]

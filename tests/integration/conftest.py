@@ -36,8 +36,8 @@ def load_end_to_end():
 
 end_to_end = load_end_to_end()
 Server, free_port, UNSEEN = end_to_end.Server, end_to_end.free_port, end_to_end.UNSEEN
-folder, make_server, pytest_runtest_makereport = (
-    end_to_end.folder, end_to_end.make_server, end_to_end.pytest_runtest_makereport)
+folder, make_server, pytest_runtest_makereport, store = (
+    end_to_end.folder, end_to_end.make_server, end_to_end.pytest_runtest_makereport, end_to_end.store)
 
 
 def grpc_server(folder, scheme="", **options):

@@ -1,12 +1,16 @@
 """etc/kubernetes.yaml against the schemas that Kubernetes publishes, and what stands in it against what there is."""
+import os
 import pathlib
 import re
+import shutil
+import sqlite3
 import subprocess
+import time
 
 import pytest
 import yaml
 
-from conftest import CLIENTS, REPO, UNSEEN
+from conftest import CLIENTS, REPO, UNSEEN, end_to_end
 
 MANIFEST = REPO / "etc/kubernetes.yaml"
 VALIDATE = CLIENTS / "kubernetes/bin/kubernetes-validate"
@@ -57,3 +61,61 @@ def test_configuration_and_scripts(objects, tmp_path):
     binary = next(p for p in map(pathlib.Path, ("/usr/sbin/haproxy", "/usr/bin/haproxy")) if p.exists())
     done = subprocess.run([binary, "-c", "-f", haproxy], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def script(objects, folder):
+    """Runs the init container's script in the name of a pod; .others are the nodes' addresses."""
+    data = objects["ConfigMap", "unseen"]["data"]["clone"]
+    fakes = folder / "fakes"
+    fakes.mkdir()
+
+    def run(pod, volume, others, begin="yes"):
+        text = data
+        for name, address in others.items():
+            text = text.replace(f"{name}.unseen:7979", address)
+        (folder / "clone").write_text(text)
+        (fakes / "hostname").write_text(f"#!/bin/sh\necho {pod}\n")
+        (fakes / "hostname").chmod(0o755)
+        env = {**os.environ, "PATH": f"{fakes}:{UNSEEN.parent}:{os.environ['PATH']}", "UNSEEN_DATA": str(volume),
+               "BEGIN_AS_PRIMARY": begin, "UNSEEN_MIN_FREE": "0"}
+        return subprocess.run(["sh", folder / "clone"], env=env, capture_output=True, text=True, timeout=60)
+    return run
+
+
+def test_volumes_become_what_they_should(script, make_server, folder):
+    """Empty, a replica's, half a clone's, and an old primary's, whose place was taken."""
+    first = make_server(clock=None, replica_ack="local")
+    nobody = f"127.0.0.1:{end_to_end.free_port()}"
+    address = f"127.0.0.1:{first.port}"
+    others = {"unseen-0": address, "unseen-1": nobody}
+    assert script("unseen-0", folder / "new", others).returncode == 0  # the first of all: serve makes it
+    assert script("unseen-0", folder / "new", others, begin="no").returncode != 0
+    with first.client() as link:
+        link.command("PLAYED", "u", "a")
+    second = make_server(clock=None)
+    assert second.stop() == 0
+    shutil.rmtree(second.data)
+    done = script("unseen-1", second.data, others)
+    assert done.returncode == 0 and "is a replica of" in done.stdout, done
+    assert script("unseen-1", second.data, others).returncode == 0  # a restart of the pod
+    with sqlite3.connect(second.data / "staging.db") as db:  # as if the clone had been cut short
+        assert db.execute("UPDATE positions SET next = 0 WHERE source LIKE 'clone:%'").rowcount == 1
+    db.close()
+    done = script("unseen-1", second.data, others)
+    assert done.returncode == 0 and "going on at" in done.stdout, done
+    second.start()  # it knows whom it follows
+    deadline = time.monotonic() + end_to_end.PATIENCE
+    with second.client() as link:
+        while b"in step" not in link.command("REPLICA", "STATUS")[-1]:  # the last field: whom it follows, and how
+            assert time.monotonic() < deadline, (link.command("ROLE"), second.log())
+            time.sleep(0.01)
+        assert link.command("ROLE")[0] == b"slave"
+    others["unseen-1"] = f"127.0.0.1:{second.port}"
+    first.kill()
+    subprocess.run([UNSEEN, "promote", "--to", others["unseen-1"]], check=True)
+    done = script("unseen-0", first.data, others)
+    assert done.returncode == 0 and "is a replica of" in done.stdout, done
+    first.start()
+    with first.client() as link:
+        assert link.command("ROLE")[0] == b"slave" and link.command("SEEN", "u", "a") == [1]

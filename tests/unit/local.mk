@@ -67,6 +67,7 @@ unit_tests = \
 	tests/unit/test_liveness \
 	tests/unit/test_logins \
 	tests/unit/test_loop_queue \
+	tests/unit/test_merge \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \

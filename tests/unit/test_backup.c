@@ -26,6 +26,7 @@
 #include "store/admin.h"
 #include "store/ring.h"
 #include "store/sqlite/db/db.h"
+#include "tests/lib/store_fixture.h"
 #include "tests/lib/world_fixture.h"
 
 enum { ID_SIZE = 32, MANY = 80000, DAY_MS = 24 * 3600 * 1000 };
@@ -330,6 +331,39 @@ static void test_forget_between(void **state)
     assert_false(is_known(w, "gone"));
     assert_false(is_seen(w, "item", "a"));
     assert_true(is_seen(w, "item", "c"));
+}
+
+/* Of an item of which only the hash is known: its staged rows can't be found in the copy, so there is none. */
+static void test_forget_by_hash_between(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    struct slice user = slice_str("item");
+    uint64_t seed = w->store->ops->seed(w->store), hash = hash_id(seed, slice_str("a"));
+    int done = 0;
+    play(w, "item", "a");
+    wait_all(w);
+    begin_and_hold_between(f);
+    struct store_forget by_hash = {.key = hash_user_key(seed, user),
+                                   .user = user,
+                                   .hashes = &hash,
+                                   .n_items = 1,
+                                   .first_month = INT32_MIN,
+                                   .done = forget_done,
+                                   .owner = &done};
+    w->store->ops->forget(w->store, &by_hash);
+    wait_flag(&done);
+    assert_int_equal(by_hash.err.code, 0);
+    assert_int_equal(by_hash.answer, 1);
+    assert_false(is_seen(w, "item", "a"));
+    vfs_fault_release();
+    need_error(f, ERR_BUSY, "begin the backup once more");
+    need_nothing_left(f);
+    vfs_fault_heal();
+    begin(f);
+    need_done(f);
+    restore(f);
+    assert_false(is_seen(w, "item", "a"));
 }
 
 /* As above, but the rows had been flushed and deleted before the forget: the stager finds none any more. */
@@ -759,6 +793,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copy_of_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flush_between, setup, teardown),
         cmocka_unit_test_setup_teardown(test_forget_between, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_forget_by_hash_between, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flush_then_forget_between, setup, teardown),
         cmocka_unit_test_setup_teardown(test_play_after_the_forget, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deliveries_between, setup, teardown),

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "dedup/role.h"
 #include "replica/clone_mark.h"
 #include "replica/cursor.h"
@@ -704,6 +705,26 @@ static void a_forget_moves_nothing_by_itself(void **state)
     assert_true(seen(x->f, "ann", "three"));
 }
 
+static void an_item_by_its_hash(void **state)
+{
+    struct fixture *x = *state;
+    struct answer a = answer_begin();
+    uint64_t hash = htole64(hash_id(x->says.seed, slice_str("one")));
+    struct feed_event event = {CURSOR + 3,       FEED_UNSEE_HASH,
+                               slice_str("ann"), slice_of((const char *)&hash, sizeof hash),
+                               clock_wall_ms(),  clock_wall_ms()};
+    begin(x);
+    put(&a, CURSOR + 1, FEED_PLAY, "ann", "one");
+    put(&a, CURSOR + 2, FEED_PLAY, "ann", "two");
+    assert_int_equal(event_write(&a.state, &event, &a.events), 0);
+    a.n++;
+    a.to = a.last = event.seq;
+    say_answer(x, &a);
+    expect_fetch(x, RUN, CURSOR + 3, CURSOR + 3);
+    assert_false(seen(x->f, "ann", "one"));
+    assert_true(seen(x->f, "ann", "two"));
+}
+
 static void offsets_of_sources_come_too(void **state)
 {
     struct fixture *x = *state;
@@ -898,6 +919,7 @@ int main(int argc, char **argv)
         FOLLOWS(it_never_goes_back),
         FOLLOWS(a_primary_in_another_run),
         FOLLOWS(a_forget_moves_nothing_by_itself),
+        FOLLOWS(an_item_by_its_hash),
         FOLLOWS(offsets_of_sources_come_too),
         FOLLOWS(in_the_middle_of_a_batch),
         FOLLOWS(with_a_fetch_on_its_way),

@@ -17,13 +17,15 @@ static char texts[EVENTS][2][256];
 
 static struct feed_event some_event(uint64_t *random, int i, uint64_t seq)
 {
-    static const enum feed_kind kinds[] = {FEED_PLAY, FEED_DELIVERY, FEED_FORGET, FEED_UNSEE, FEED_USER, FEED_OFFSET};
-    struct feed_event event = {.seq = seq, .kind = kinds[random_next(random) % 6]};
+    static const enum feed_kind kinds[] = {FEED_PLAY, FEED_DELIVERY, FEED_FORGET,    FEED_UNSEE,
+                                           FEED_USER, FEED_OFFSET,   FEED_UNSEE_HASH};
+    struct feed_event event = {.seq = seq, .kind = kinds[random_next(random) % 7]};
     bool item = event.kind != FEED_FORGET && event.kind != FEED_USER && event.kind != FEED_OFFSET;
     size_t user_len = 1 + random_next(random) % 255, item_len = 1 + random_next(random) % 255;
     memset(texts[i][0], (int)(random_next(random) % 3), user_len); /* often that of the event before */
     memset(texts[i][1], (int)(random_next(random) % 256), item_len);
     event.user = slice_of(texts[i][0], i % 2 == 0 ? user_len : 7);
+    item_len = event.kind == FEED_UNSEE_HASH ? FEED_HASH_BYTES : item_len;
     event.item = item ? slice_of(texts[i][1], item_len) : slice_of("", 0);
     event.at_ms = (int64_t)random_next(random) >> (random_next(random) % 64);
     event.recorded_ms = event.at_ms + (int64_t)(random_next(random) % 1000) - 500;
@@ -120,6 +122,7 @@ static void refused(void **arg)
     assert_int_equal(read_bytes("\x01\x08\x01\x00\x00\x01u\x01i", 9), ERR_CORRUPT);
     assert_int_equal(read_bytes("\x01\x07\x00\x00\x00\x01u\x01i", 9), ERR_CORRUPT); /* a seq that doesn't rise */
     assert_int_equal(read_bytes("\x01\x06\x01\x00\x00\x01u\x00", 8), ERR_CORRUPT);  /* no item */
+    assert_int_equal(read_bytes("\x07\x07\x01\x00\x00\x01u\x01i", 9), ERR_CORRUPT); /* no hash */
     assert_int_equal(read_bytes("\x00\x00", 2), ERR_VERSION);
     assert_int_equal(read_bytes("\x63\x03new", 5), ERR_VERSION);
     assert_int_equal(read_bytes("\x03\x04\x01\x00\x00\x00", 6), ERR_CORRUPT); /* no user, and none before */

@@ -42,7 +42,7 @@ static const char help[] =
     "and takes its place at the end. The server of DIR must be stopped.\n\n"
     "Options:\n"
     "      --rate BYTES       copy so many bytes a second at most, such as 20M\n"
-    "      --user NAME        the account at the primary, which needs the role admin; default: replica_user, or\n"
+    "      --user NAME        the account at the primary, with the roles admin and watch; default: replica_user, or\n"
     "                         $UNSEEN_USER. The password is replica_password, requirepass, or $UNSEEN_PASSWORD\n"
     "      --quiet            print no summary and no progress\n\n"
     "Exit code: 0 done; 1 failed, run it again; 2 wrong usage.\n\n"

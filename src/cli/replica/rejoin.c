@@ -3,8 +3,8 @@
  * Where the two part is known by the new primary: up to common_seq of the old one's feed it had everything when it was
  * promoted. What the old one recorded behind that, nobody else has: it is sent there first, in its order. Each event is
  * taken once there, so a rejoin that was cut short is repeated. Only then does the folder become a replica, from where
- * the new primary's own writes begin. Where the feed doesn't reach back so far, all users are sent instead, as LOAD
- * takes them.
+ * the new primary's own writes begin. Where the feed doesn't reach back so far, forgets are sent as far as tombstones
+ * tell of them, and then all users, as LOAD takes them.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/server.h"
-#include "cli/replica/other_node.h"
+#include "cli/replica/rejoin_impl.h"
 #include "cli/replica/store_wait.h"
 #include "replica/clone_mark.h"
 #include "replica/event.h"
@@ -31,39 +31,25 @@ static const char help[] =
     "What only DIR has, recorded after the other one had heard of it last, is sent there first: nothing of it is\n"
     "thrown away, but what is older than a forget there. Then DIR follows. Running it again is harmless.\n\n"
     "If DIR can't follow from where it is, it has to be cloned anew: that is said. Where its feed no longer tells\n"
-    "what it alone has, all of its users are sent, but no forgets, since DIR keeps no ids of whom it has forgotten:\n"
-    "their number is said.\n\n"
+    "what it alone has, all of its users are sent, and who was forgotten here is looked for there; then, too, DIR has\n"
+    "to be cloned anew.\n\n"
+    "Where the new primary no longer has all that was recorded there since, it can't tell what is newer than a\n"
+    "forget of DIR. Then nothing is done, unless --forgets says what becomes of such forgets.\n\n"
     "Options:\n"
-    "      --user NAME        the account at the primary, which needs the role admin; default: replica_user, or\n"
-    "                         $UNSEEN_USER. The password is replica_password, requirepass, or $UNSEEN_PASSWORD\n\n"
-    "Exit code: 0 done; 1 failed, run it again; 2 wrong usage.\n\n"
+    "      --forgets WHAT     then: apply them, so that those users lose what is newer, too; or leave them, and\n"
+    "                         name the users\n"
+    "      --user NAME        the account at the primary, with the roles admin, load and watch; default:\n"
+    "                         replica_user, or $UNSEEN_USER. The password is replica_password, requirepass, or\n"
+    "                         $UNSEEN_PASSWORD\n\n"
+    "Exit code: 0 done; 1 failed, run it again; 2 wrong usage; 3 what only DIR had is sent, or it was before, but DIR\n"
+    "has to be cloned anew.\n\n"
     "Examples:\n"
     "  unseen rejoin 10.0.0.8:7979 --data /var/lib/unseen\n";
 
 enum {
     EVENTS = 512, /* read at once */
     RUN_BYTES = 1024 * 1024,
-    LOAD_MAX = 15 * 1024 * 1024, /* the server takes 16 MiB */
-    PAGE_BYTES = 1024 * 1024,
-};
-
-struct rejoining {
-    const char *address, *user;
-    struct config cfg;
-    struct other_node to;
-    struct store *store;
-    struct store_reader *reader;
-    struct store_node self;
-    /* of the new primary */
-    uint64_t parted_from, common_seq, promoted_at_seq;
-
-    struct buf events; /* not sent yet; up to: */
-    uint64_t upto;
-    uint32_t n_events;
-    struct event_state state;
-    char last_user[256];           /* that the state points to, since the bytes and the arena move */
-    uint64_t sent, users, dropped; /* dropped: nothing of them is within the retention there */
-    uint64_t forgets;              /* that could not be sent */
+    EXIT_CLONE = 3, /* see EXIT_GOOD */
 };
 
 static void consumer_name(const struct rejoining *r, char out[FEED_NAME_MAX])
@@ -73,74 +59,56 @@ static void consumer_name(const struct rejoining *r, char out[FEED_NAME_MAX])
 
 /* --- sending --- */
 
-static int send_events(struct rejoining *r, struct err *err)
+static int refused(const struct rejoining *r, int rc, struct err *err)
+{
+    return rc == ERR_NOTFOUND && r->policy == FORGETS_ASK
+               ? err_set(err, rc,
+                         "%s no longer has all that was recorded there since, and can't tell what is newer than a "
+                         "forget of this folder: --forgets apply ends that, too, --forgets leave leaves such forgets "
+                         "and names them",
+                         r->address)
+               : rc;
+}
+
+int rejoin_send(struct rejoining *r, struct err *err)
 {
     char node[ID_TEXT], run[ID_TEXT], upto[NUMBER_TEXT];
-    const struct slice words[] = {slice_str("REPLICA"),
-                                  slice_str("MERGE"),
-                                  id_text(r->self.node, node),
-                                  id_text(r->self.run, run),
-                                  number_text((int64_t)r->upto, upto),
-                                  slice_of(r->events.data, r->events.len)};
+    struct slice words[8] = {slice_str("REPLICA"),
+                             slice_str("MERGE"),
+                             id_text(r->self.node, node),
+                             id_text(r->self.run, run),
+                             number_text((int64_t)r->upto, upto),
+                             slice_of(r->events.data, r->events.len)};
     const struct reply *reply;
+    size_t n = 6;
+    int64_t left;
     if (r->n_events == 0) {
         return 0;
     }
-    int rc = other_node_call(&r->to, words, 6, &reply, err);
-    if (rc == 0) {
-        r->sent += r->n_events;
-        r->n_events = 0;
-        r->state = (struct event_state){0};
-        buf_clear(&r->events);
+    if (r->forgets) {
+        words[n++] = slice_str("FORGETS");
     }
-    return rc;
-}
-
-static int load(struct rejoining *r, struct slice snapshot, struct err *err)
-{
-    const struct slice words[] = {slice_str("LOAD"), snapshot};
-    const struct reply *reply;
-    int64_t verdict;
-    if (snapshot.len > LOAD_MAX) {
-        return err_set(err, ERR_LARGE,
-                       "a user has %zu bytes, more than a running server takes: export the folder with unseen export, "
-                       "and load that into the stopped one",
-                       snapshot.len);
+    if (!r->keeps && r->policy == FORGETS_APPLY) {
+        words[n++] = slice_str("FORCE");
     }
-    int rc = other_node_call(&r->to, words, 2, &reply, err);
+    int rc = other_node_call(&r->to, words, n, &reply, err);
     if (rc < 0) {
-        return rc;
+        return refused(r, rc, err);
     }
-    if (reply->kind != REPLY_ARRAY || reply->n != 1 || !reply_integer(&reply->items[0], &verdict) ||
-        verdict == IMPORT_CROWDED) {
-        return err_set(err, ERR_INVALID, "%s could not take over a user by LOAD", r->address);
+    if (!reply_integer(reply, &left) || left < 0) {
+        return err_set(err, ERR_VERSION, "%s: the answer to REPLICA MERGE is no number: is it another version?",
+                       r->address);
     }
-    r->users++;
-    r->dropped += verdict == IMPORT_OLD;
+    r->left += (uint64_t)left;
+    r->sent += r->n_events;
+    r->n_events = 0;
+    r->state = (struct event_state){0};
+    buf_clear(&r->events);
     return 0;
 }
 
-static int load_user(struct rejoining *r, struct slice user, struct err *err)
+int rejoin_put(struct rejoining *r, const struct feed_event *event, struct err *err)
 {
-    struct buf snapshot = {0};
-    int rc = r->store->copy->user(r->reader, user, &snapshot, err);
-    if (rc == 1) {
-        rc = load(r, slice_of(snapshot.data, snapshot.len), err);
-    }
-    buf_free(&snapshot);
-    return rc < 0 ? rc : 0;
-}
-
-/* An import is no event that can be sent: its user is, in its place. */
-static int take(struct rejoining *r, const struct feed_event *event, struct err *err)
-{
-    if (event->kind == FEED_POOL) {
-        return 0; /* the primary's count */
-    }
-    if (event->kind == FEED_USER) {
-        int rc = send_events(r, err);
-        return rc < 0 ? rc : load_user(r, event->user, err);
-    }
     if (event_write(&r->state, event, &r->events) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory for events");
     }
@@ -148,7 +116,46 @@ static int take(struct rejoining *r, const struct feed_event *event, struct err 
     r->state.user = r->state.user.len > 0 ? slice_of(r->last_user, event->user.len) : r->state.user;
     r->upto = event->seq;
     r->n_events++;
-    return r->events.len >= RUN_BYTES || r->n_events == EVENT_RUN_MAX ? send_events(r, err) : 0;
+    return r->events.len >= RUN_BYTES || r->n_events == EVENT_RUN_MAX ? rejoin_send(r, err) : 0;
+}
+
+void rejoin_leave(struct rejoining *r, const struct feed_event *event)
+{
+    struct buf line = {0};
+    buf_addf(&line, "not forgotten there: user ");
+    escape_id(&line, event->user);
+    if (event->kind == FEED_UNSEE) {
+        buf_addf(&line, ", item ");
+        escape_id(&line, event->item);
+    } else if (event->kind == FEED_UNSEE_HASH) {
+        buf_addf(&line, ", an item of which only the hash is known");
+    }
+    printf("%.*s%s\n", (int)line.len, line.data, line.failed ? " (out of memory)" : "");
+    buf_free(&line);
+    r->named++;
+}
+
+/* An import is no event that can be sent: its user is, once all events are there, as this folder has them in the end.
+ * So nothing that was forgotten after it ends what came after that. */
+static int take(struct rejoining *r, const struct feed_event *event, struct err *err)
+{
+    bool forgets = event->kind == FEED_FORGET || event->kind == FEED_UNSEE || event->kind == FEED_UNSEE_HASH;
+    if (event->kind == FEED_USER) {
+        const char *copy = arena_copy(&r->ids, event->user.data, event->user.len);
+        struct rejoin_load load = {.key = hash_user_key(r->to.seed, event->user)};
+        load.user = slice_of(copy, event->user.len);
+        return copy == NULL || buf_add(&r->loads, &load, sizeof load) < 0
+                   ? err_set(err, ERR_NOMEM, "out of memory for users")
+                   : 0;
+    }
+    if (forgets && !r->keeps && r->policy == FORGETS_LEAVE) {
+        rejoin_leave(r, event);
+        return 0;
+    }
+    if (event->kind == FEED_OFFSET || event->kind == FEED_POOL) {
+        return 0; /* how far this node came with others is its own; of pools those of the primary count */
+    }
+    return rejoin_put(r, event, err);
 }
 
 static int send_feed(struct rejoining *r, struct err *err)
@@ -168,43 +175,16 @@ static int send_feed(struct rejoining *r, struct err *err)
         }
         arena_reset(&arena);
     }
-    rc = rc < 0 ? rc : send_events(r, err);
+    rc = rc < 0 ? rc : rejoin_send(r, err);
+    rc = rc < 0 ? rc : rejoin_send_loads(r, err);
     arena_free(&arena);
     return rc;
 }
 
-static int send_users(struct rejoining *r, struct err *err)
+static int send_all(struct rejoining *r, struct err *err)
 {
-    struct store_copy_users page = {.from = INT64_MIN};
-    struct buf bytes = {0};
-    int rc = 0;
-    while (rc == 0 && !page.ended) {
-        buf_clear(&bytes);
-        buf_clear(&page.ends);
-        page.n = 0;
-        rc = r->store->copy->users(r->reader, &page, &bytes, PAGE_BYTES, err);
-        const size_t *ends = (const size_t *)(const void *)page.ends.data;
-        for (size_t i = 0, from = 0; rc == 0 && i < page.n; from = ends[i++]) {
-            rc = load(r, slice_of(bytes.data + from, ends[i] - from), err);
-        }
-        page.from = page.next;
-    }
-    buf_free(&bytes);
-    buf_free(&page.ends);
-    return rc < 0 ? rc : 0;
-}
-
-/* A tombstone knows a user by the key alone, and an item by its hash. */
-static int count_forgets(struct rejoining *r, struct err *err)
-{
-    static struct tombstone page[EVENTS];
-    struct tombstone after;
-    int n = r->store->copy->tombstones(r->reader, NULL, page, EVENTS, err);
-    for (; n > 0; n = r->store->copy->tombstones(r->reader, &after, page, EVENTS, err)) {
-        r->forgets += (uint64_t)n;
-        after = page[n - 1];
-    }
-    return n;
+    int rc = rejoin_send_forgets(r, err);
+    return rc < 0 ? rc : rejoin_send_users(r, err);
 }
 
 /* --- the other one, and what comes of it --- */
@@ -222,7 +202,7 @@ static int ask_parting(struct rejoining *r, struct err *err)
     return rc;
 }
 
-static int may_rejoin(const struct rejoining *r, struct err *err)
+static int may_rejoin(struct rejoining *r, struct err *err)
 {
     if (r->to.node == r->self.node) {
         return err_set(err, ERR_INVALID, "the data folder %s is that of %s itself, or a copy of it", r->cfg.data,
@@ -231,6 +211,10 @@ static int may_rejoin(const struct rejoining *r, struct err *err)
     if (strcmp(r->to.role, node_role_name(NODE_PRIMARY)) != 0) {
         return err_set(err, ERR_INVALID, "%s is no primary, but a %s%s%s", r->address, r->to.role,
                        r->to.says[0] != '\0' ? ": its address is " : "", r->to.says);
+    }
+    if (r->self.role == NODE_REPLICA && clone_mark_check(r->store, r->cfg.data, err) < 0) {
+        r->must_clone = true;
+        return err->code;
     }
     if (r->self.role == NODE_REPLICA) {
         return err_set(err, ERR_INVALID, "the data folder %s is a replica's already: start it with replica_of",
@@ -288,11 +272,18 @@ static void print_sent(const struct rejoining *r)
     if (r->dropped > 0) {
         printf("%s of the users had nothing within the retention there\n", count_text(r->dropped, text));
     }
-    if (r->forgets > 0) {
-        printf(
-            "%s forget%s of this folder can't be sent: whoever was forgotten here alone, after the other one had heard "
-            "of it last, must be forgotten there once more\n",
-            count_text(r->forgets, text), plural(r->forgets));
+    if (r->unseen > 0) {
+        printf("%s item%s of them, forgotten there since, stayed so\n", count_text(r->unseen, text), plural(r->unseen));
+    }
+    if (r->named > 0) {
+        printf("%s forget%s of this folder %s not carried out there, as it says above: do it there, if it is still "
+               "wanted\n",
+               count_text(r->named, text), plural(r->named), r->named == 1 ? "is" : "are");
+    }
+    if (r->left > 0) {
+        printf("%s forget%s of this folder %s not carried out there, since those users were loaded there later, or "
+               "share a key: the log of %s names them\n",
+               count_text(r->left, text), plural(r->left), r->left == 1 ? "is" : "are", r->address);
     }
 }
 
@@ -329,26 +320,36 @@ static int run(struct rejoining *r, struct err *err)
         printf("what only %s has can't be told by its feed: all of its users are sent\n", r->cfg.data);
         fflush(stdout);
     }
-    rc = reaches ? send_feed(r, err) : send_users(r, err);
-    rc = rc < 0 || reaches ? rc : count_forgets(r, err);
+    int follows = can_follow(r, &run_id, &seq, err);
+    r->keeps = follows == 1;
+    rc = follows < 0 ? follows : reaches ? send_feed(r, err) : send_all(r, err);
     print_sent(r);
-    int follows = rc < 0 ? rc : can_follow(r, &run_id, &seq, err);
-    rc = follows < 0 ? follows : become(r, follows == 1, run_id, seq, err);
-    if (rc == 0 && follows == 1) {
+    follows = rc < 0 ? rc : can_follow(r, &run_id, &seq, err); /* what was sent may have been too much */
+    bool united = r->users > 0; /* their deliveries there are in an order that this folder can't come to */
+    rc = follows < 0 ? follows : become(r, follows == 1 && !united, run_id, seq, err);
+    if (rc == 0 && follows == 1 && !united) {
         printf("%s is a replica of %s. next: set of = %s in the section [replica] of its configuration, and start it\n",
                r->cfg.data, r->address, r->address);
     } else if (rc == 0) {
-        printf("%s no longer keeps all that was recorded there since: nothing that was played here is missing there, "
-               "but this folder has to be cloned anew. next: unseen clone %s --data %s\n",
-               r->address, r->address, r->cfg.data);
+        r->must_clone = true;
+        printf("nothing that was played here is missing there, but this folder has to be cloned anew: %s. next: unseen "
+               "clone %s --data %s\n",
+               follows == 1 ? "users were sent as a whole" : "not all that was recorded there since is kept for it",
+               r->address, r->cfg.data);
     }
     return rc;
+}
+
+static bool read_policy(const char *text, enum rejoin_policy *policy)
+{
+    *policy = strcmp(text, "apply") == 0 ? FORGETS_APPLY : FORGETS_LEAVE;
+    return *policy == FORGETS_APPLY || strcmp(text, "leave") == 0;
 }
 
 int cli_rejoin(int argc, char **argv)
 {
     static struct rejoining r;
-    const struct cli_flag flags[] = {{"user", NULL, &r.user}, {NULL, NULL, NULL}};
+    const struct cli_flag flags[] = {{"user", NULL, &r.user}, {"forgets", NULL, &r.policy_text}, {NULL, NULL, NULL}};
     const struct cli_syntax syntax = {"rejoin", help, "the ADDRESS of the new primary", 1, 1, flags, false};
     struct cli_options options;
     struct err err = {0};
@@ -357,6 +358,9 @@ int cli_rejoin(int argc, char **argv)
         return exit_code;
     }
     r.address = options.words[0];
+    if (r.policy_text != NULL && !read_policy(r.policy_text, &r.policy)) {
+        return cli_misuse("rejoin", "--forgets is \"%s\", expected apply or leave", r.policy_text);
+    }
     if (cli_options_config(&options, &r.cfg, &err) < 0) {
         return cli_fail(&err);
     }
@@ -369,5 +373,9 @@ int cli_rejoin(int argc, char **argv)
     }
     other_node_close(&r.to);
     buf_free(&r.events);
-    return rc < 0 ? cli_fail(&err) : EXIT_GOOD;
+    buf_free(&r.loads);
+    buf_free(&r.theirs.of_key);
+    arena_free(&r.ids);
+    int code = rc < 0 ? cli_fail(&err) : EXIT_GOOD;
+    return r.must_clone ? EXIT_CLONE : code;
 }

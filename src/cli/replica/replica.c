@@ -19,7 +19,7 @@ static const char help[] =
     "      --verify           compare the users of two nodes\n"
     "      --from ADDRESS     one of them, as a rule the primary\n"
     "      --to ADDRESS       the server to ask, or the other one\n"
-    "      --user NAME        the account there, which needs the role admin; default: that of $UNSEEN_USER\n"
+    "      --user NAME        the account there, with the roles admin and watch; default: that of $UNSEEN_USER\n"
     "      --json             print JSON\n\n"
     "Exit code: 0; 1 failed, or users differ; 2 wrong usage.\n\n"
     "Examples:\n"

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plural.h"
 #include "cli/cli.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
@@ -267,11 +268,12 @@ static void print(const struct verify *v, bool json)
     }
     count_text(v->compared, count);
     if (v->n_again == 0) {
-        printf("%s users are the same at %s and %s\n", count, v->a.node.address, v->b.node.address);
+        printf("%s user%s the same at %s and %s\n", count, v->compared == 1 ? " is" : "s are", v->a.node.address,
+               v->b.node.address);
         return;
     }
-    printf("%s of %s users differ (here: %s, there: %s)\n", count_text(v->n_again, differ), count, v->a.node.address,
-           v->b.node.address);
+    printf("%s of %s user%s differ%s (here: %s, there: %s)\n", count_text(v->n_again, differ), count,
+           plural(v->compared), v->n_again == 1 ? "s" : "", v->a.node.address, v->b.node.address);
     for (size_t i = 0; i < v->n_named; i++) {
         printf("  %s\n", v->named[i]);
     }

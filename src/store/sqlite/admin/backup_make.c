@@ -223,7 +223,12 @@ void backup_forgot(struct sqlite_store *s, const struct store_forget *forget)
 {
     pthread_mutex_lock(&s->backup_mutex);
     struct backup *b = s->backup;
-    if (b != NULL && b->noting && b->err.code == 0 && backup_note_forget(&b->forgotten, forget) < 0) {
+    bool notes = b != NULL && b->noting && b->err.code == 0;
+    if (notes && forget->n_items > 0 && forget->items == NULL) { /* its staged rows can't be found in the copy */
+        err_set(&b->err, ERR_BUSY,
+                "an item was forgotten meanwhile of which only the hash is known (unseen rejoin): "
+                "begin the backup once more");
+    } else if (notes && backup_note_forget(&b->forgotten, forget) < 0) {
         err_set(&b->err, ERR_NOMEM, "out of memory for the forgets during the backup");
     }
     pthread_mutex_unlock(&s->backup_mutex);

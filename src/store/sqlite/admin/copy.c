@@ -251,7 +251,7 @@ static int list_tombstones(struct db *db, const struct tombstone *after, struct 
     int n = 0, result;
     while ((result = db_step(db, stmt, err)) == 1) {
         out[n++] = (struct tombstone){sqlite3_column_int64(stmt, 0), (uint64_t)sqlite3_column_int64(stmt, 1),
-                                      sqlite3_column_int64(stmt, 2), 0};
+                                      sqlite3_column_int64(stmt, 2), (uint64_t)sqlite3_column_int64(stmt, 3)};
     }
     return result < 0 ? result : n;
 }

@@ -107,19 +107,31 @@ uint64_t feed_forget_ids(struct sqlite_store *s, const struct store_forget *forg
     return !concerns ? 0 : forget->n_items == 0 ? 1 : forget->n_items;
 }
 
+/* Its id, or else its hash. */
+static struct slice item_of(const struct store_forget *forget, size_t i, uint64_t *hash)
+{
+    if (forget->items != NULL) {
+        return forget->items[i];
+    }
+    *hash = htole64(forget->hashes[i]);
+    return slice_of((const char *)hash, sizeof *hash);
+}
+
 int feed_add_forget(struct sqlite_store *s, const struct store_forget *forget, uint64_t id, struct err *err)
 {
-    uint64_t bytes = forget->n_items == 0 ? feed_event_bytes(forget->user, slice_of("", 0)) : 0;
+    uint64_t bytes = forget->n_items == 0 ? feed_event_bytes(forget->user, slice_of("", 0)) : 0, hash;
     for (size_t i = 0; i < forget->n_items; i++) {
-        bytes += feed_event_bytes(forget->user, forget->items[i]);
+        bytes += feed_event_bytes(forget->user, item_of(forget, i, &hash));
     }
     if (!is_taken(s, id, forget->n_items == 0 ? 1 : forget->n_items, bytes)) {
         return 0;
     }
     int64_t at = forget->at_ms; /* the tombstone's, which a replica then has as well */
     int result = forget->n_items == 0 ? insert(s, id, FEED_FORGET, forget->user, NULL, at, err) : 0;
+    enum feed_kind kind = forget->items != NULL ? FEED_UNSEE : FEED_UNSEE_HASH;
     for (size_t i = 0; i < forget->n_items && result == 0; i++) {
-        result = insert(s, id++, FEED_UNSEE, forget->user, &forget->items[i], at, err);
+        struct slice item = item_of(forget, i, &hash);
+        result = insert(s, id++, kind, forget->user, &item, at, err);
     }
     return result;
 }

@@ -1,0 +1,403 @@
+/* What an old primary brings when it rejoins, over a real store: its plays and forgets count by the time at which they
+ * happened, whatever was recorded here since, and however often they are brought. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "replica/change_impl.h"
+#include "replica/event.h"
+#include "replica/replica.h"
+#include "store/bulk.h"
+#include "store/positions.h"
+#include "tests/lib/store_calls.h"
+
+enum { OLD = 0xaa, RUN = 0xbb, COMMON = 100 };
+static const char consumer[] = FEED_REMOTE "00000000000000aa";
+
+struct fixture {
+    struct store_fixture *f;
+    struct dedup dedup;
+    struct replica r;
+    struct buf events;
+    struct event_state state;
+    uint64_t seq;
+};
+
+static void start(struct fixture *x)
+{
+    open_store(x->f);
+    dedup_init(&x->dedup, x->f->store, &x->f->cfg);
+    x->r = (struct replica){.dedup = &x->dedup, .store = x->f->store, .cfg = &x->f->cfg};
+}
+
+static uint64_t limit(const struct config *live)
+{
+    return (uint64_t)live->feed_max;
+}
+
+/* As a promotion does it: from now on all is kept for the old primary. */
+static void part(struct fixture *x, uint64_t node)
+{
+    int done = 0;
+    struct err err = {0};
+    struct store *s = x->f->store;
+    struct feed_enlist e = {.call = {.done = call_done, .owner = &done}, .consumer = consumer};
+    s->feed->enlist(s, &e);
+    wait_flag(&done);
+    assert_int_equal(e.call.err.code, 0);
+    assert_int_equal(s->feed->listen(s, &(struct feed_consumer){consumer, limit, NULL, NULL}, &err), 0);
+    const struct store_position positions[] = {{slice_str("promoted:node"), (int64_t)node},
+                                               {slice_str("promoted:run"), RUN},
+                                               {slice_str("promoted:common"), COMMON},
+                                               {slice_str("promoted:at"), (int64_t)s->feed->last(s)}};
+    struct store_batch batch = {.positions = positions, .n_positions = 4};
+    assert_int_equal(change_record(s, &batch, &err), 0);
+}
+
+static int setup(void **state)
+{
+    struct fixture *x = *state = calloc(1, sizeof *x);
+    x->f = store_fixture_new("merge");
+    start(x);
+    x->seq = COMMON;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *x = *state;
+    close_store(x->f);
+    store_fixture_free(x->f);
+    buf_free(&x->events);
+    free(x);
+    return 0;
+}
+
+/* --- what the old one has --- */
+
+static void put(struct fixture *x, enum feed_kind kind, int64_t at, const char *user, const char *item)
+{
+    uint64_t hash = kind == FEED_UNSEE_HASH ? hash_id(SEED, slice_str(item)) : 0;
+    struct feed_event e = {++x->seq, kind, slice_str(user), slice_str(item), at, at};
+    if (kind == FEED_UNSEE_HASH) {
+        e.item = slice_of((const char *)&hash, sizeof hash);
+    }
+    assert_int_equal(event_write(&x->state, &e, &x->events), 0);
+}
+
+static struct change bring_as(struct fixture *x, bool forgets, bool force, int wanted)
+{
+    struct change ch = {.kind = CHANGE_MERGE,
+                        .node = OLD,
+                        .run = RUN,
+                        .to = x->seq,
+                        .forgets = forgets,
+                        .force = force,
+                        .events = buf_slice(&x->events)};
+    struct err err = {0};
+    assert_int_equal(change_merge(&x->r, &ch, &err), wanted);
+    return ch;
+}
+
+static void bring(struct fixture *x)
+{
+    assert_int_equal(bring_as(x, false, false, 0).left, 0);
+    buf_clear(&x->events);
+    x->state = (struct event_state){0};
+}
+
+static void assert_seen(struct fixture *x, const char *user, const char *items, const char *wanted)
+{
+    char item[2] = "";
+    for (size_t i = 0; items[i] != '\0'; i++) {
+        item[0] = items[i];
+        if (seen(x->f, user, item) != (wanted[i] == '1')) {
+            fail_msg("%s %s: expected %c of %s", user, item, wanted[i], wanted);
+        }
+    }
+}
+
+static void later(struct fixture *x)
+{
+    advance(x->f, 1000);
+}
+
+/* --- tests --- */
+
+static void plays_count_by_their_time(void **state)
+{
+    struct fixture *x = *state;
+    part(x, OLD);
+    int64_t before = clock_wall_ms();
+    later(x);
+    forget(x->f, "ann", NULL);
+    forget(x->f, "bob", "b");
+    put(x, FEED_PLAY, before, "ann", "a");
+    put(x, FEED_DELIVERY, clock_wall_ms() + 1, "ann", "b");
+    put(x, FEED_PLAY, before, "bob", "a");
+    put(x, FEED_PLAY, before, "bob", "b");
+    bring(x);
+    assert_seen(x, "ann", "ab", "01");
+    assert_seen(x, "bob", "ab", "10");
+}
+
+/* What the old one has forgotten goes, and what came here later stays. */
+static void a_forget_ends_what_is_older(void **state)
+{
+    struct fixture *x = *state;
+    play(x->f, "ann", "a");
+    play(x->f, "bob", "a");
+    part(x, OLD);
+    play(x->f, "ann", "b");
+    later(x);
+    int64_t at = clock_wall_ms();
+    later(x);
+    play(x->f, "ann", "c");
+    deliver(x->f, "ann", "d");
+    play(x->f, "bob", "a");
+    play(x->f, "bob", "b");
+    flush(x->f);
+    put(x, FEED_PLAY, at - 1, "ann", "x");
+    put(x, FEED_FORGET, at, "ann", "");
+    put(x, FEED_PLAY, at, "ann", "y"); /* of the same millisecond, and behind it */
+    put(x, FEED_UNSEE, at, "bob", "a");
+    bring(x);
+    assert_seen(x, "ann", "abcdxy", "001101");
+    assert_seen(x, "bob", "ab", "11");
+}
+
+/* Once more, and in the middle of it the server was killed: what the first try has forgotten is in the feed now. */
+static void repeated_it_ends_no_more(void **state)
+{
+    struct fixture *x = *state;
+    play(x->f, "ann", "a");
+    part(x, OLD);
+    later(x);
+    int64_t at = clock_wall_ms();
+    later(x);
+    play(x->f, "ann", "b");
+    put(x, FEED_FORGET, at, "ann", "");
+    put(x, FEED_PLAY, at + 1, "ann", "c");
+    /* The first try ends behind the forget. */
+    int done = 0;
+    struct store_forget first = {.key = key_of("ann"),
+                                 .user = slice_str("ann"),
+                                 .first_month = INT32_MIN,
+                                 .stated_ms = at,
+                                 .done = forget_done,
+                                 .owner = &done};
+    x->f->store->ops->forget(x->f->store, &first);
+    wait_flag(&done);
+    assert_seen(x, "ann", "abc", "000");
+    kill_store(x->f);
+    start(x);
+    bring_as(x, false, false, 0);
+    assert_seen(x, "ann", "abc", "011");
+    forget(x->f, "ann", "b");
+    bring(x); /* all of it is here */
+    assert_seen(x, "ann", "abc", "001");
+}
+
+/* A client's forget holds, whether it comes before or behind what the old one's has ended. */
+static void clients_forgets_hold(void **state)
+{
+    struct fixture *x = *state;
+    int64_t at = clock_wall_ms();
+    part(x, OLD);
+    later(x);
+    for (int i = 0; i < 2; i++) {
+        const char *user = i == 0 ? "ann" : "bob";
+        play(x->f, user, "a");
+        forget(x->f, user, "z"); /* once this made the plays before it come back */
+        play(x->f, user, "b");
+        forget(x->f, user, "b");
+        if (i == 0) {
+            forget(x->f, user, NULL);
+        }
+        play(x->f, user, "c"); /* of the same millisecond as the forget before it */
+        play(x->f, user, "d");
+        forget(x->f, user, "d");
+        play(x->f, user, "d");
+    }
+    put(x, FEED_FORGET, at, "ann", "");
+    put(x, FEED_FORGET, at, "bob", "");
+    put(x, FEED_UNSEE, at, "bob", "a");
+    bring(x);
+    assert_seen(x, "ann", "abcd", "0011");
+    assert_seen(x, "bob", "abcd", "1011");
+}
+
+/* Of an item of which only the hash is known: here, and for those who follow. */
+static void an_item_by_its_hash(void **state)
+{
+    struct fixture *x = *state;
+    struct arena arena = {0};
+    struct err err = {0};
+    struct feed_event events[16];
+    for (int i = 0; i < 2; i++) {
+        play(x->f, i == 0 ? "ann" : "bob", "a");
+        deliver(x->f, i == 0 ? "ann" : "bob", "b");
+        flush(x->f);
+    }
+    part(x, OLD);
+    later(x);
+    int64_t at = clock_wall_ms();
+    later(x);
+    play(x->f, "bob", "a");
+    put(x, FEED_UNSEE_HASH, at, "ann", "a");
+    put(x, FEED_UNSEE_HASH, at, "ann", "b");
+    put(x, FEED_UNSEE_HASH, at, "bob", "a");
+    bring(x);
+    assert_seen(x, "ann", "ab", "00");
+    assert_seen(x, "bob", "ab", "11");
+    int n = x->f->store->feed->read(x->f->reader, consumer, 0, events, 16, &arena, &err), hashes = 0;
+    for (int i = 0; i < n; i++) {
+        bool is = events[i].kind == FEED_UNSEE_HASH && slice_eq(events[i].user, slice_str("ann"));
+        hashes += is && feed_item_hash(events[i].item) == hash_id(SEED, slice_str("b"));
+    }
+    assert_int_equal(hashes, 1);
+    arena_free(&arena);
+    kill_store(x->f);
+    start(x);
+    assert_seen(x, "ann", "ab", "00");
+}
+
+/* Whoever was loaded since has more than the feed tells: the forget is left. */
+static void a_user_who_was_loaded_since(void **state)
+{
+    struct fixture *x = *state;
+    struct err err = {0};
+    int64_t at = clock_wall_ms();
+    play(x->f, "ann", "a");
+    part(x, OLD);
+    later(x);
+    assert_int_equal(x->f->store->bulk->begin(x->f->store, true, &err), 0);
+    assert_int_equal(x->f->store->bulk->add(x->f->store, clock_wall_ms(), key_of("ann"), slice_str("ann"),
+                                            hash_id(SEED, slice_str("b")), &err),
+                     0);
+    assert_int_equal(x->f->store->bulk->end(x->f->store, &err), 0);
+    put(x, FEED_FORGET, at, "ann", "");
+    assert_int_equal(bring_as(x, false, false, 0).left, 1);
+    assert_seen(x, "ann", "ab", "11");
+}
+
+/* Where the feed here has not all since, nothing is done, unless it is to be. */
+static void what_cannot_be_told_apart(void **state)
+{
+    struct fixture *x = *state;
+    play(x->f, "ann", "a");
+    int64_t at = clock_wall_ms();
+    later(x);
+    play(x->f, "ann", "b");
+    part(x, OLD + 1); /* another one */
+    put(x, FEED_PLAY, at, "bob", "a");
+    put(x, FEED_FORGET, at, "ann", "");
+    put(x, FEED_PLAY, at + 1, "ann", "c");
+    bring_as(x, false, false, ERR_NOTFOUND);
+    assert_seen(x, "ann", "abc", "110");
+    assert_seen(x, "bob", "a", "0");
+    bring_as(x, false, true, 0);
+    assert_seen(x, "ann", "abc", "001");
+    assert_seen(x, "bob", "a", "1");
+}
+
+/* Numbers of forgets without a feed are no seqs: they don't hold up what the old one brings the next time. */
+static void numbers_of_forgets_are_their_own(void **state)
+{
+    struct fixture *x = *state;
+    play(x->f, "ann", "a");
+    part(x, OLD);
+    later(x);
+    x->seq = COMMON * 1000;
+    put(x, FEED_FORGET, clock_wall_ms(), "ann", "");
+    bring_as(x, true, false, 0);
+    assert_seen(x, "ann", "a", "0");
+    later(x);
+    play(x->f, "ann", "a");
+    bring_as(x, true, false, 0); /* it was brought */
+    assert_seen(x, "ann", "a", "1");
+    buf_clear(&x->events);
+    x->state = (struct event_state){0};
+    x->seq = COMMON;
+    put(x, FEED_PLAY, clock_wall_ms(), "bob", "a");
+    bring(x);
+    assert_seen(x, "bob", "a", "1");
+}
+
+static void a_run_that_is_cut_off(void **state)
+{
+    struct fixture *x = *state;
+    part(x, OLD);
+    put(x, FEED_PLAY, clock_wall_ms(), "ann", "a");
+    put(x, FEED_FORGET, clock_wall_ms(), "bob", "");
+    x->events.len -= 1;
+    bring_as(x, false, false, ERR_CORRUPT);
+    assert_seen(x, "ann", "a", "0"); /* nothing of it */
+}
+
+/* The disk fails while forgets are carried out, or while what is newer is recorded again: the same run once more makes
+ * it good. */
+static void the_disk_fails(void **state)
+{
+    struct fixture *x = *state;
+    for (uint64_t nth = 1; nth <= 40; nth++) {
+        char user[16];
+        snprintf(user, sizeof user, "u%d", (int)nth);
+        play(x->f, user, "a");
+    }
+    part(x, OLD);
+    later(x);
+    int64_t at = clock_wall_ms();
+    later(x);
+    for (uint64_t nth = 1; nth <= 40; nth++) {
+        char user[16];
+        struct change ch = {.kind = CHANGE_MERGE, .node = OLD, .run = RUN};
+        struct err err = {0};
+        snprintf(user, sizeof user, "u%d", (int)nth);
+        play(x->f, user, "b");
+        put(x, FEED_PLAY, at - 1, user, "x");
+        put(x, FEED_FORGET, at, user, "");
+        put(x, FEED_PLAY, at + 1, user, "c");
+        ch.events = buf_slice(&x->events);
+        ch.to = x->seq;
+        rule(VFS_WRITE | VFS_SYNC, "", nth, false, VFS_EIO);
+        int rc = change_merge(&x->r, &ch, &err);
+        vfs_fault_heal();
+        advance(x->f, HOUR_MS); /* what was refused is tried again */
+        for (int i = 0; i < 20 && rc < 0; i++) {
+            err = (struct err){0};
+            rc = change_merge(&x->r, &ch, &err);
+            advance(x->f, HOUR_MS);
+        }
+        assert_int_equal(rc, 0);
+        assert_seen(x, user, "abcx", "0110");
+        buf_clear(&x->events);
+        x->state = (struct event_state){0};
+        later(x);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(plays_count_by_their_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_forget_ends_what_is_older, setup, teardown),
+        cmocka_unit_test_setup_teardown(repeated_it_ends_no_more, setup, teardown),
+        cmocka_unit_test_setup_teardown(clients_forgets_hold, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_item_by_its_hash, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_user_who_was_loaded_since, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_told_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_of_forgets_are_their_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_run_that_is_cut_off, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_disk_fails, setup, teardown),
+    };
+    begin_tests(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
