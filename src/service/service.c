@@ -31,6 +31,7 @@ static void tick(struct worker *w)
         l->tier_ops->port_tick(l->tier);
     }
     recorder_look(w->service);
+    service_look_at_forgets(w->service);
 }
 
 static void turn_end(struct worker *w)
