@@ -25,7 +25,7 @@ enum {
 };
 
 /* Blocking; open() and ping() within TIER_POOL_PATIENCE_MS, ask() within TIER_POOL_ASK_MS. An error of any but open()
- * ends the connection. */
+ * ends the connection; a question that fails at once over one that was there before is asked again over a new one. */
 struct tier_line_ops {
     const char *name; /* of the tier */
     int (*open)(void *owner, void **line, struct err *err);

@@ -108,18 +108,54 @@ static void try_again(struct service_loop *l, struct question *q)
     wait_until(l, q, clock_stopwatch_us() + HEDGE_AGAIN_US);
 }
 
+/* The disk has refused it, so the tier is the last hope. One that is well may have no room for it just now, or not the
+ * user's newest state yet. */
+static bool hopes(struct service_loop *l, struct question *q)
+{
+    struct err err = {0};
+    char why[sizeof err.text];
+    if (l->closing || q->hedge.tries == HEDGE_TRIES || !l->tier_ops->is_well(l->dedup->tier, why, sizeof why)) {
+        return false;
+    }
+    q->hedge.tries++;
+    try_again(l, q);
+    return true;
+}
+
+static void fail_both(struct question *q);
+
 static void on_time(uv_timer_t *timer)
 {
     struct service_loop *l = timer->data;
     int64_t now = clock_stopwatch_us();
     while (l->hedged != NULL && l->hedged->hedge.at_us <= now) {
         struct question *q = l->hedged;
+        struct question_hedge *h = &q->hedge;
         wait_no_more(l, q);
-        if (!ask_tier(l, q, false)) {
+        if (ask_tier(l, q, h->refused)) {
+            continue;
+        }
+        if (!h->refused) {
             try_again(l, q);
+        } else if (!hopes(l, q)) {
+            err_set(&h->tier.err, ERR_BUSY, "it has no room for more questions");
+            fail_both(q);
         }
     }
     set_timer(l);
+}
+
+void question_hedge_close(struct service_loop *l)
+{
+    for (struct question *q = l->hedged; q != NULL;) {
+        if (!q->hedge.refused) {
+            q = q->hedge.next;
+            continue;
+        }
+        wait_no_more(l, q);
+        late_arrived(&q->late);
+        q = l->hedged; /* the list may be another one now */
+    }
 }
 
 /* Whether it knows all that memory here does not. */
@@ -171,7 +207,9 @@ static void on_tier(struct tier_question *tier)
     }
     meter_count(&l->meter, tier->verdict == TIER_FAILED ? COUNT_HEDGE_FAILED : COUNT_HEDGE_NOT_WHOLE, 1);
     if (h->refused) {
-        fail_both(q);
+        if (tier->err.code != ERR_STALE || !hopes(l, q)) {
+            fail_both(q);
+        }
     } else if (!h->disk && l->closing) {
         q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping");
         late_arrived(&q->late);
@@ -242,7 +280,7 @@ bool question_hedge_answered(struct service_loop *l, struct question *q)
     wait_no_more(l, q);
     if (h->may && question_hedge_wants(q->code, &q->query)) {
         h->refused = true;
-        return !h->asked && !ask_tier(l, q, true);
+        return !h->asked && !ask_tier(l, q, true) && !hopes(l, q);
     }
     meter_count(&l->meter, COUNT_HEDGE_WASTED, h->asked);
     question_hedge_drop(l, q);

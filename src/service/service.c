@@ -4,6 +4,7 @@
 
 #include "dedup/tier.h"
 #include "kafka/kafka.h"
+#include "service/question.h"
 
 static int begin(struct worker *w, struct err *err)
 {
@@ -49,6 +50,7 @@ static void close_handles(struct worker *w)
     struct service_loop *l = w->service;
     l->closing = true;
     if (l->tier != NULL) {
+        question_hedge_close(l);
         l->tier_ops->port_close(l->tier);
     }
     if (l->dedup != NULL) {
@@ -149,7 +151,7 @@ static void on_attach(struct loop_message *message, void *owner)
         l->deadline.data = l->hedge_timer.data = l;
         if (l->tier != NULL) {
             l->tier_ops = l->dedup->tier->ops;
-            l->tier_ops->port_open(l->tier, &w->loop);
+            l->tier_ops->port_open(l->tier, &w->loop, &w->memory);
         }
     }
     free_attach(m);

@@ -190,6 +190,43 @@ static void test_a_disk_that_refuses(void **state)
     }
 }
 
+/* A tier that is well may have no room, or not all yet: it is asked again, for some time. */
+static void test_the_last_hope(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct buf got = {0};
+    set_up(&f);
+    fake_store_unreadable(f.store, "u");
+    int fd = client_open(&f);
+    fake_tier_fill(tier, true);
+    client_say(fd, QUESTION);
+    fake_tier_wait_turned_away(tier, 2);
+    fake_tier_fill(tier, false);
+    fake_tier_wait(tier, 1);
+    fake_tier_answer(tier, TIER_ANSWERED, 4, NULL, 0); /* it doesn't have all that was recorded */
+    fake_tier_wait(tier, 1);
+    say_p(5);
+    client_expect(fd, UNSEEN_X);
+    fake_tier_fill(tier, true);
+    client_say(fd, QUESTION);
+    fake_tier_wait_turned_away(tier, 3);
+    close(fd); /* nobody waits for it any more */
+    fd = client_open(&f);
+    client_say(fd, QUESTION);
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, &got);
+    assert_int_equal(got.data[0], '-');
+    assert_non_null(memmem(got.data, got.len, "no room", 7));
+    buf_free(&got);
+    close(fd);
+    int waiting = client_open(&f);
+    client_say(waiting, QUESTION);
+    fake_tier_wait_turned_away(tier, 3 + HEDGE_TRIES + 2);
+    tear_down(&f);
+    close(waiting);
+}
+
 /* What is answered without a damaged month is asked about elsewhere, too; else it stays the answer. */
 static void test_a_disk_that_leaves_out(void **state)
 {
@@ -536,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_the_disk_first),
         cmocka_unit_test(test_an_answer_that_does_not_count),
         cmocka_unit_test(test_a_disk_that_refuses),
+        cmocka_unit_test(test_the_last_hope),
         cmocka_unit_test(test_a_disk_that_leaves_out),
         cmocka_unit_test(test_kinds_that_are_not_hedged),
         cmocka_unit_test(test_deliver),
