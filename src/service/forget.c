@@ -119,7 +119,7 @@ enum request_state request_forget(struct service_loop *l, struct conn *c, struct
     if (l->recorder.stalled.code < 0) {
         return request_fail(l, rq, &l->recorder.stalled);
     }
-    if (l->forgets_refused.code < 0) {
+    if (l->forgets_refused.code < 0 && are_stalled(l->dedup->store, &err)) { /* it may have ended since */
         return request_fail(l, rq, &l->forgets_refused);
     }
     size_t size = sizeof(struct forget) + dedup_forget_size(rq->user, rq->items, rq->n);
