@@ -61,11 +61,9 @@ struct tier_ops {
     void (*port_free)(struct tier_port *port);
 
     /* The rest on the port's thread. open() connects; memory: the loop's share of request_memory, which copies of
-     * questions count in. close() ends what is under way, with done() (TIER_FAILED); then the loop may end. tick()
-     * comes about once a second. */
+     * questions count in. close() ends what is under way, with done() (TIER_FAILED); then the loop may end. */
     void (*port_open)(struct tier_port *port, struct uv_loop_s *loop, struct budget_share *memory);
     void (*port_close)(struct tier_port *port);
-    void (*port_tick)(struct tier_port *port);
 
     /* False: it can't be asked now, and done() is not called. Bounded: it takes no more than some number of questions
      * at a time, and none for which there is no memory. Nobody waits for a tier that is dead: within 100 ms of its
@@ -75,6 +73,7 @@ struct tier_ops {
 
     /* Any thread: whether it would be asked; else why not. */
     bool (*is_well)(struct tier *tier, char *why, size_t size);
+    bool (*was_well)(struct tier *tier); /* it isn't, and a moment ago it was: it may just have been busy */
 };
 
 /* The first member of each tier's own struct. */

@@ -38,6 +38,7 @@ struct tier_pool {
     struct tier_job *first, **end; /* that wait for a thread */
     size_t n, bytes;               /* of all that are not freed */
     bool well, stop, told;
+    int64_t well_us; /* when it was last */
     unsigned deaths; /* so often it was found dead: what was connected before may be as dead, and not know */
     struct err why;
     struct tier_thread keeper, threads[TIER_POOL_THREADS];
@@ -124,6 +125,7 @@ static void judge(struct tier_pool *p, const struct err *err)
     bool was = p->well;
     p->well = err == NULL;
     p->why = err != NULL ? *err : (struct err){0};
+    p->well_us = p->well ? clock_stopwatch_us() : p->well_us;
     if (p->well && !was) {
         log_info("the second tier is there", "tier=%s", p->ops->name);
         p->told = false;
@@ -145,31 +147,21 @@ static void hang_up(struct tier_thread *t)
     }
 }
 
-/* Without the mutex. q NULL: a ping. */
+/* Without the mutex. q NULL: a ping. A connection that has lain idle may have been closed by a tier that is well: a
+ * question is put there once more, over a new one. */
 static int use(struct tier_thread *t, struct tier_question *q, struct err *err)
 {
     const struct tier_line_ops *ops = t->pool->ops;
-    int rc = t->line == NULL ? ops->open(t->pool->owner, &t->line, err) : 0;
+    const bool was_open = t->line != NULL;
+    const int64_t until_us = clock_stopwatch_us() + TIER_POOL_PATIENCE_MS * 1000;
+    int rc = was_open ? 0 : ops->open(t->pool->owner, &t->line, err);
     if (rc == 0) {
         rc = q != NULL ? ops->ask(t->line, q, err) : ops->ping(t->line, err);
     }
     if (rc < 0) {
         hang_up(t);
     }
-    return rc;
-}
-
-/* The same. A connection that has lain idle may have been closed by a tier that is well: one more is tried. */
-static int ask_line(struct tier_thread *t, struct tier_question *q, struct err *err)
-{
-    const bool opened = t->line == NULL;
-    const int64_t began_us = clock_stopwatch_us();
-    int rc = use(t, q, err);
-    if (rc < 0 && !opened && clock_stopwatch_us() - began_us < TIER_POOL_PATIENCE_MS * 1000) {
-        *err = (struct err){0};
-        rc = use(t, q, err);
-    }
-    return rc;
+    return rc < 0 && q != NULL && was_open && clock_stopwatch_us() < until_us ? use(t, q, err) : rc;
 }
 
 static void *keep(void *arg)
@@ -215,7 +207,7 @@ static void *answer(void *arg)
         if (outlived) {
             hang_up(t);
         }
-        int rc = ask_line(t, &job->q, &err);
+        int rc = use(t, &job->q, &err);
         pthread_mutex_lock(&p->mutex);
         t->job = NULL;
         if (rc < 0) {
@@ -339,11 +331,6 @@ static void port_close(struct tier_port *port)
     uv_close((uv_handle_t *)&port->async, NULL);
 }
 
-static void port_tick(struct tier_port *port)
-{
-    (void)port;
-}
-
 static struct tier_job *job_new(struct tier_port *port, struct tier_question *q)
 {
     struct tier_job *job = calloc(1, size_of(q->n));
@@ -422,6 +409,15 @@ static bool is_well(struct tier *tier, char *why, size_t size)
     return well;
 }
 
+static bool was_well(struct tier *tier)
+{
+    struct tier_pool *p = pool_of(tier);
+    pthread_mutex_lock(&p->mutex);
+    bool was = !p->well && clock_stopwatch_us() - p->well_us < TIER_POOL_BLINK_MS * 1000;
+    pthread_mutex_unlock(&p->mutex);
+    return was;
+}
+
 /* --- start and end --- */
 
 static int run(struct tier_pool *p, struct tier_thread *t, void *(*main)(void *arg), struct err *err)
@@ -442,7 +438,7 @@ int tier_pool_start(const struct tier_line_ops *ops, void *owner, struct tier_po
         return err_set(err, ERR_NOMEM, "out of memory for the second tier");
     }
     p->tier_ops =
-        (struct tier_ops){ops->name, port_new, port_free, port_open, port_close, port_tick, ask, drop, is_well};
+        (struct tier_ops){ops->name, port_new, port_free, port_open, port_close, ask, drop, is_well, was_well};
     p->tier.ops = &p->tier_ops;
     p->ops = ops;
     p->owner = owner;

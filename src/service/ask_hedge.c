@@ -109,12 +109,14 @@ static void try_again(struct service_loop *l, struct question *q)
 }
 
 /* The disk has refused it, so the tier is the last hope. One that is well may have no room for it just now, or not the
- * user's newest state yet. */
-static bool hopes(struct service_loop *l, struct question *q)
+ * user's newest state yet; and one that isn't may have been busy for a moment. False: err says why there is none. */
+static bool hopes(struct service_loop *l, struct question *q, struct err *err)
 {
-    struct err err = {0};
-    char why[sizeof err.text];
-    if (l->closing || q->hedge.tries == HEDGE_TRIES || !l->tier_ops->is_well(l->dedup->tier, why, sizeof why)) {
+    struct tier *tier = l->dedup->tier;
+    char why[sizeof err->text];
+    const bool well = l->tier_ops->is_well(tier, why, sizeof why);
+    if (l->closing || q->hedge.tries == HEDGE_TRIES || (!well && !l->tier_ops->was_well(tier))) {
+        err_set(err, ERR_BUSY, "%s", well ? "it has no room for more questions" : why);
         return false;
     }
     q->hedge.tries++;
@@ -137,8 +139,7 @@ static void on_time(uv_timer_t *timer)
         }
         if (!h->refused) {
             try_again(l, q);
-        } else if (!hopes(l, q)) {
-            err_set(&h->tier.err, ERR_BUSY, "it has no room for more questions");
+        } else if (!hopes(l, q, &h->tier.err)) {
             fail_both(q);
         }
     }
@@ -207,7 +208,9 @@ static void on_tier(struct tier_question *tier)
     }
     meter_count(&l->meter, tier->verdict == TIER_FAILED ? COUNT_HEDGE_FAILED : COUNT_HEDGE_NOT_WHOLE, 1);
     if (h->refused) {
-        if (tier->err.code != ERR_STALE || !hopes(l, q)) {
+        struct err none = {0};
+        bool soon = tier->err.code == ERR_STALE || l->tier_ops->was_well(l->dedup->tier);
+        if (!soon || !hopes(l, q, &none)) {
             fail_both(q);
         }
     } else if (!h->disk && l->closing) {
@@ -277,10 +280,11 @@ bool question_hedge_answered(struct service_loop *l, struct question *q)
 {
     struct question_hedge *h = &q->hedge;
     question_hedge_noted(l, q, false);
+    struct err none = {0};
     wait_no_more(l, q);
     if (h->may && question_hedge_wants(q->code, &q->query)) {
         h->refused = true;
-        return !h->asked && !ask_tier(l, q, true) && !hopes(l, q);
+        return !h->asked && !ask_tier(l, q, true) && !hopes(l, q, &none);
     }
     meter_count(&l->meter, COUNT_HEDGE_WASTED, h->asked);
     question_hedge_drop(l, q);

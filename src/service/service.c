@@ -28,9 +28,6 @@ static void tick(struct worker *w)
         sessions_expire(l->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
     }
     read_through_port_tick(l->read_through);
-    if (l->tier != NULL) {
-        l->tier_ops->port_tick(l->tier);
-    }
     recorder_look(w->service);
     service_look_at_forgets(w->service);
 }

@@ -19,7 +19,7 @@ struct fake_tier {
     pthread_cond_t changed;
     struct tier_question *questions[QUESTIONS_MAX];
     int n, asked, turned_away;
-    bool refuses, full, answers;
+    bool refuses, full, blinks, answers;
     enum tier_verdict verdict;
     uint64_t to, seen[SEEN_MAX];
     size_t n_seen;
@@ -111,11 +111,6 @@ static void port_close(struct tier_port *port)
     }
 }
 
-static void port_tick(struct tier_port *port)
-{
-    (void)port;
-}
-
 static bool ask(struct tier_port *port, struct tier_question *q)
 {
     struct fake_tier *t = port->t;
@@ -156,7 +151,16 @@ static bool is_well(struct tier *tier, char *why, size_t size)
     return well;
 }
 
-static const struct tier_ops ops = {"fake", port_new, port_free, port_open, port_close, port_tick, ask, drop, is_well};
+static bool was_well(struct tier *tier)
+{
+    struct fake_tier *t = fake_of(tier);
+    pthread_mutex_lock(&t->lock);
+    bool was = t->refuses && t->blinks;
+    pthread_mutex_unlock(&t->lock);
+    return was;
+}
+
+static const struct tier_ops ops = {"fake", port_new, port_free, port_open, port_close, ask, drop, is_well, was_well};
 
 struct tier *fake_tier_new(void)
 {
@@ -180,6 +184,14 @@ void fake_tier_take(struct tier *tier, bool takes)
     struct fake_tier *t = fake_of(tier);
     pthread_mutex_lock(&t->lock);
     t->refuses = !takes;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void fake_tier_blink(struct tier *tier, bool blinks)
+{
+    struct fake_tier *t = fake_of(tier);
+    pthread_mutex_lock(&t->lock);
+    t->refuses = t->blinks = blinks;
     pthread_mutex_unlock(&t->lock);
 }
 
