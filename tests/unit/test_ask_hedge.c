@@ -212,6 +212,9 @@ static void test_the_last_hope(void **state)
     fake_tier_wait(tier, 1);
     fake_tier_blink(tier, true);
     fake_tier_answer(tier, TIER_FAILED, 0, NULL, 0); /* as all are that it has when it dies */
+    while (counted(&f, "hedge_failed") < 1) {
+        usleep(1000);
+    }
     assert_false(client_has_input(fd));
     fake_tier_blink(tier, false);
     fake_tier_wait(tier, 1);
@@ -219,7 +222,7 @@ static void test_the_last_hope(void **state)
     client_expect(fd, UNSEEN_X);
     fake_tier_blink(tier, true);
     client_say(fd, QUESTION);
-    assert_int_equal(counted(&f, "hedge_failed"), 1); /* it was read before this */
+    assert_int_equal(counted(&f, "hedge_failed"), 1); /* that question was read before */
     fake_tier_blink(tier, false);
     fake_tier_wait(tier, 1);
     say_p(5);
