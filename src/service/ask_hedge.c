@@ -209,7 +209,7 @@ static void on_tier(struct tier_question *tier)
     meter_count(&l->meter, tier->verdict == TIER_FAILED ? COUNT_HEDGE_FAILED : COUNT_HEDGE_NOT_WHOLE, 1);
     if (h->refused) {
         struct err none = {0};
-        bool soon = tier->err.code == ERR_STALE || l->tier_ops->was_well(l->dedup->tier);
+        bool soon = tier->verdict == TIER_FAILED ? h->failures++ < HEDGE_FAILURES : tier->err.code == ERR_STALE;
         if (!soon || !hopes(l, q, &none)) {
             fail_both(q);
         }

@@ -12,7 +12,8 @@ struct question_hedge {
     bool disk;    /* the disk has it: the store, or an offload thread */
     bool refused; /* the disk has answered, with an error, or without what is damaged: the tier may know better */
     bool won;     /* the tier's answer is the question's */
-    int tries;    /* since it was refused: the tier may have it soon */
+    int tries;    /* since it was refused: the tier may have it soon; ... */
+    int failures; /* ... as often it failed while it was asked */
     int64_t began_us, after_us;
     struct question *next, *prev; /* of the loop's that wait to be put to the tier; prev of the first is the last;
                                    * NULL: it doesn't wait */
