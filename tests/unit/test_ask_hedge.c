@@ -466,6 +466,10 @@ static void test_health(void **state)
     set_up(&f);
     assert_string_equal(look(&f).degraded, "");
     assert_true(look(&f).ready);
+    fake_store_stall_forgets(f.store, true);
+    assert_string_equal(look(&f).degraded, "the fake history is late: forgets are refused, questions are answered");
+    assert_true(look(&f).ready);
+    fake_store_stall_forgets(f.store, false);
     fake_store_stall(f.store, true);
     assert_string_equal(look(&f).degraded, "the fake disk is late: questions are answered by the second tier (fake)");
     assert_true(!look(&f).ready && look(&f).alive);
