@@ -100,6 +100,12 @@ int64_t heartbeat_oldest_ms(char name[HEARTBEAT_NAME])
     return silent_us(oldest, watched_until()) / 1000;
 }
 
+int64_t heartbeat_silent_ms(const struct heartbeat *b)
+{
+    int64_t at = atomic_load_explicit(&b->at_us, memory_order_relaxed);
+    return at != 0 ? silent_us(at, watched_until()) / 1000 : 0;
+}
+
 int heartbeat_ages(struct heartbeat_age *out, int max)
 {
     int n = 0;

@@ -40,6 +40,9 @@ void heartbeat_watch(int64_t now_us); /* clock_stopwatch_us() */
  * or to "". Any thread. */
 int64_t heartbeat_oldest_ms(char name[HEARTBEAT_NAME]);
 
+/* How long that thread has been silent, in ms; 0 before it has begun. Any thread. */
+int64_t heartbeat_silent_ms(const struct heartbeat *b);
+
 /* All heartbeats, in no order, and how long each has been silent. Returns how many, at most max. Any thread. */
 struct heartbeat_age {
     char name[HEARTBEAT_NAME];

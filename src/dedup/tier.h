@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "base/figure.h"
 #include "base/slice.h"
+#include "net/budget.h"
 
 struct tier;
 struct tier_port;
@@ -59,20 +60,20 @@ struct tier_ops {
     int (*port_new)(struct tier *tier, struct tier_port **port, struct err *err);
     void (*port_free)(struct tier_port *port);
 
-    /* The rest on the port's thread. open() connects; close() ends what is under way, with done() (TIER_FAILED); then
-     * the loop may end. tick() comes about once a second. */
-    void (*port_open)(struct tier_port *port, struct uv_loop_s *loop);
+    /* The rest on the port's thread. open() connects; memory: the loop's share of request_memory, which copies of
+     * questions count in. close() ends what is under way, with done() (TIER_FAILED); then the loop may end. */
+    void (*port_open)(struct tier_port *port, struct uv_loop_s *loop, struct budget_share *memory);
     void (*port_close)(struct tier_port *port);
-    void (*port_tick)(struct tier_port *port);
 
     /* False: it can't be asked now, and done() is not called. Bounded: it takes no more than some number of questions
-     * at a time. Nobody waits for a tier that is dead: within 100 ms of its death (no answer, though one is due) it
-     * takes no more, and what is under way is done() as TIER_FAILED. */
+     * at a time, and none for which there is no memory. Nobody waits for a tier that is dead: within 100 ms of its
+     * death (no answer, though one is due) it takes no more, and what is under way is done() as TIER_FAILED. */
     bool (*ask)(struct tier_port *port, struct tier_question *q);
     void (*drop)(struct tier_port *port, struct tier_question *q); /* its answer is not wanted any more */
 
     /* Any thread: whether it would be asked; else why not. */
     bool (*is_well)(struct tier *tier, char *why, size_t size);
+    bool (*was_well)(struct tier *tier); /* it isn't, and a moment ago it was: it may just have been busy */
 };
 
 /* The first member of each tier's own struct. */

@@ -9,11 +9,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* A question in memory of its own, since whoever asks may not wait for the thread that has it. */
+/* A question in memory of its own, since whoever asks may not wait for the thread that has it. Until it is freed it
+ * counts in its loop's share of request_memory; a loop that ends gives that back before. */
 struct tier_job {
     struct tier_job *next, *next_of_port;
-    struct tier_port *port;      /* NULL: it waits for no answer any more */
-    struct tier_question *asked; /* whose it is; NULL: not wanted any more */
+    struct tier_port *port;      /* NULL: its loop has ended */
+    struct tier_question *asked; /* whose it is; NULL: told, or not wanted any more */
     struct tier_question q;      /* the thread's while that has it */
     bool answered;
     bool lost; /* a thread has it, and the tier has died since */
@@ -37,6 +38,7 @@ struct tier_pool {
     struct tier_job *first, **end; /* that wait for a thread */
     size_t n, bytes;               /* of all that are not freed */
     bool well, stop, told;
+    int64_t well_us; /* when it was last */
     unsigned deaths; /* so often it was found dead: what was connected before may be as dead, and not know */
     struct err why;
     struct tier_thread keeper, threads[TIER_POOL_THREADS];
@@ -45,6 +47,7 @@ struct tier_pool {
 
 struct tier_port {
     struct tier_pool *pool;
+    struct budget_share *memory;
     uv_async_t async;
     struct tier_job *jobs; /* all of it, the newest first */
 };
@@ -122,6 +125,7 @@ static void judge(struct tier_pool *p, const struct err *err)
     bool was = p->well;
     p->well = err == NULL;
     p->why = err != NULL ? *err : (struct err){0};
+    p->well_us = p->well ? clock_stopwatch_us() : p->well_us;
     if (p->well && !was) {
         log_info("the second tier is there", "tier=%s", p->ops->name);
         p->told = false;
@@ -143,18 +147,21 @@ static void hang_up(struct tier_thread *t)
     }
 }
 
-/* Without the mutex. */
+/* Without the mutex. q NULL: a ping. A connection that has lain idle may have been closed by a tier that is well: a
+ * question is put there once more, over a new one. */
 static int use(struct tier_thread *t, struct tier_question *q, struct err *err)
 {
     const struct tier_line_ops *ops = t->pool->ops;
-    int rc = t->line == NULL ? ops->open(t->pool->owner, &t->line, err) : 0;
+    const bool was_open = t->line != NULL;
+    const int64_t until_us = clock_stopwatch_us() + TIER_POOL_PATIENCE_MS * 1000;
+    int rc = was_open ? 0 : ops->open(t->pool->owner, &t->line, err);
     if (rc == 0) {
         rc = q != NULL ? ops->ask(t->line, q, err) : ops->ping(t->line, err);
     }
     if (rc < 0) {
         hang_up(t);
     }
-    return rc;
+    return rc < 0 && q != NULL && was_open && clock_stopwatch_us() < until_us ? use(t, q, err) : rc;
 }
 
 static void *keep(void *arg)
@@ -224,41 +231,35 @@ static void leave_port(struct tier_job *job)
         at = &(*at)->next_of_port;
     }
     *at = job->next_of_port;
+    budget_give(job->port->memory, size_of(job->q.n));
     job->port = NULL;
 }
 
-/* Without the mutex, since whoever asked may ask again. */
-static void tell(struct tier_question *q, enum tier_verdict verdict, const struct tier_question *from,
-                 const struct err *err)
-{
-    q->way = NULL;
-    q->verdict = verdict;
-    if (from != NULL) {
-        q->error = from->error;
-        q->to = from->to;
-        memcpy(q->unseen, from->unseen, (q->n + 7) / 8);
-    }
-    q->err = *err;
-    q->done(q);
-}
-
-/* Its question is told; it goes, or stays until its thread is through. */
-static void end_job(struct tier_pool *p, struct tier_job *job, const struct err *lost)
+/* With the mutex, which is left meanwhile, since whoever asked may ask again. lost: it is not answered, that's why. */
+static void tell(struct tier_pool *p, struct tier_job *job, const struct err *lost)
 {
     struct tier_question *q = job->asked;
-    bool answered = job->answered, ours = answered || leave_queue(p, job);
-    leave_port(job);
-    job->asked = NULL;
+    job->asked = NULL; /* from here on one that isn't answered may be gone */
     pthread_mutex_unlock(&p->mutex);
-    if (q != NULL && answered) {
-        tell(q, job->q.verdict, &job->q, &job->q.err);
-    } else if (q != NULL) {
-        tell(q, TIER_FAILED, NULL, lost);
+    if (q != NULL) {
+        q->way = NULL;
+        q->verdict = lost != NULL ? TIER_FAILED : job->q.verdict;
+        q->err = lost != NULL ? *lost : job->q.err;
+        if (lost == NULL) {
+            q->error = job->q.error;
+            q->to = job->q.to;
+            memcpy(q->unseen, job->q.unseen, (q->n + 7) / 8);
+        }
+        q->done(q);
     }
     pthread_mutex_lock(&p->mutex);
-    if (ours) {
-        free_job(p, job);
-    }
+}
+
+static void end_job(struct tier_pool *p, struct tier_job *job)
+{
+    leave_port(job);
+    tell(p, job, NULL);
+    free_job(p, job);
 }
 
 static void on_async(uv_async_t *async)
@@ -267,10 +268,13 @@ static void on_async(uv_async_t *async)
     struct tier_pool *p = port->pool;
     pthread_mutex_lock(&p->mutex);
     for (struct tier_job *job = port->jobs; job != NULL;) {
-        if (job->answered || job->lost) {
-            struct err why = p->why;
-            end_job(p, job, &why);
+        if (job->answered) {
+            end_job(p, job);
             job = port->jobs; /* the list may be another one now */
+        } else if (job->lost && job->asked != NULL) {
+            struct err why = p->why; /* it stays until its thread is through */
+            tell(p, job, &why);
+            job = port->jobs;
         } else {
             job = job->next_of_port;
         }
@@ -298,8 +302,9 @@ static void port_free(struct tier_port *port)
     free(port);
 }
 
-static void port_open(struct tier_port *port, struct uv_loop_s *loop)
+static void port_open(struct tier_port *port, struct uv_loop_s *loop, struct budget_share *memory)
 {
+    port->memory = memory;
     uv_async_init(loop, &port->async, on_async);
     port->async.data = port;
 }
@@ -310,16 +315,20 @@ static void port_close(struct tier_port *port)
     struct err closed = {0};
     err_set(&closed, ERR_CLOSED, "the server is stopping");
     pthread_mutex_lock(&p->mutex);
-    while (port->jobs != NULL) {
-        end_job(p, port->jobs, &closed);
+    for (struct tier_job *job = port->jobs; job != NULL; job = port->jobs) {
+        if (job->answered) {
+            end_job(p, job);
+            continue;
+        }
+        const bool ours = leave_queue(p, job);
+        leave_port(job);
+        tell(p, job, &closed);
+        if (ours) { /* else its thread frees it, or has */
+            free_job(p, job);
+        }
     }
     pthread_mutex_unlock(&p->mutex);
     uv_close((uv_handle_t *)&port->async, NULL);
-}
-
-static void port_tick(struct tier_port *port)
-{
-    (void)port;
 }
 
 static struct tier_job *job_new(struct tier_port *port, struct tier_question *q)
@@ -358,11 +367,13 @@ static bool ask(struct tier_port *port, struct tier_question *q)
     struct tier_pool *p = port->pool;
     pthread_mutex_lock(&p->mutex);
     bool room = p->well && !p->stop && p->n < TIER_POOL_QUESTIONS_MAX &&
-                p->bytes + size_of(q->n) <= TIER_POOL_BYTES_MAX && has_thread(p);
+                p->bytes + size_of(q->n) <= TIER_POOL_BYTES_MAX && has_thread(p) &&
+                budget_allows(port->memory, BUDGET_REPLY, size_of(q->n));
     struct tier_job *job = room ? job_new(port, q) : NULL;
     if (job != NULL) {
         p->n++;
         p->bytes += size_of(q->n);
+        budget_take(port->memory, size_of(q->n));
         q->way = job;
         job->next_of_port = port->jobs;
         port->jobs = job;
@@ -398,6 +409,15 @@ static bool is_well(struct tier *tier, char *why, size_t size)
     return well;
 }
 
+static bool was_well(struct tier *tier)
+{
+    struct tier_pool *p = pool_of(tier);
+    pthread_mutex_lock(&p->mutex);
+    bool was = !p->well && clock_stopwatch_us() - p->well_us < TIER_POOL_BLINK_MS * 1000;
+    pthread_mutex_unlock(&p->mutex);
+    return was;
+}
+
 /* --- start and end --- */
 
 static int run(struct tier_pool *p, struct tier_thread *t, void *(*main)(void *arg), struct err *err)
@@ -418,7 +438,7 @@ int tier_pool_start(const struct tier_line_ops *ops, void *owner, struct tier_po
         return err_set(err, ERR_NOMEM, "out of memory for the second tier");
     }
     p->tier_ops =
-        (struct tier_ops){ops->name, port_new, port_free, port_open, port_close, port_tick, ask, drop, is_well};
+        (struct tier_ops){ops->name, port_new, port_free, port_open, port_close, ask, drop, is_well, was_well};
     p->tier.ops = &p->tier_ops;
     p->ops = ops;
     p->owner = owner;

@@ -19,13 +19,14 @@ enum {
     TIER_POOL_BYTES_MAX = 8 * 1024 * 1024, /* of their hashes; more are not taken */
     TIER_POOL_PING_MS = 40,
     TIER_POOL_PATIENCE_MS = 50,
+    TIER_POOL_BLINK_MS = 1000,      /* for so long one that is dead was well a moment ago */
     TIER_POOL_ASK_MS = 1000,        /* a question that isn't answered by then is lost */
     TIER_POOL_FIRST_DELAY_MS = 100, /* between tries to connect, ... */
     TIER_POOL_LAST_DELAY_MS = 2000, /* ... doubled up to this */
 };
 
 /* Blocking; open() and ping() within TIER_POOL_PATIENCE_MS, ask() within TIER_POOL_ASK_MS. An error of any but open()
- * ends the connection. */
+ * ends the connection; a question that fails at once over one that was there before is asked again over a new one. */
 struct tier_line_ops {
     const char *name; /* of the tier */
     int (*open)(void *owner, void **line, struct err *err);

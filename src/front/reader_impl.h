@@ -57,8 +57,7 @@ struct front_store {
     bool reached;
     struct err why; /* not reached: why; or else why nothing may be answered; code 0: nothing is wrong but maybe age */
     struct front_meta meta;
-    uint64_t evicted; /* keys, since Redis was started */
-    uint64_t losses;  /* times that Redis was lost, or another one took its place: connections of before are no good */
+    uint64_t losses; /* times that Redis was lost, or another one took its place: connections of before are no good */
 };
 
 static inline struct front_store *front_store_of(struct store *s)

@@ -73,9 +73,12 @@ static int load(struct store_reader *r, struct store_load *l)
         f->next = NULL;
         *s->end = f;
         s->end = &f->next;
-        pthread_cond_signal(&s->wake);
     }
     pthread_mutex_unlock(&s->mutex);
+    /* Only now, or the thread would wake to find the mutex taken, and sleep again. */
+    if (rc == STORE_LATER) {
+        pthread_cond_signal(&s->wake);
+    }
     return rc;
 }
 

@@ -34,13 +34,6 @@ int front_reader_fresh(const struct front_store *s, const struct front_meta *met
                          (double)age_ms / 1000, (double)most_ms / 1000);
 }
 
-static int check_evicted(const struct front_meta *meta, uint64_t evicted, struct err *err)
-{
-    return evicted <= meta->evicted
-               ? 0
-               : err_set(err, ERR_STALE, "the front's Redis has evicted keys: all users are to be brought in anew");
-}
-
 /* In a question's words: what is true of all users is no error of this one, and another server may be asked. */
 static int tell_stale(struct err *err)
 {
@@ -102,12 +95,13 @@ static void view_user(const struct front_store *s, struct front_load *f, struct 
 }
 
 /* Without the mutex. */
-static void ask(struct front_thread *t, struct front_load *f, uint64_t evicted, struct err *err)
+static void ask(struct front_thread *t, struct front_load *f, struct err *err)
 {
     const struct front_store *s = t->store;
     int rc = read_user(t, f, err);
-    rc = rc < 0 ? tell_stale(err) : check_evicted(&f->question.meta, evicted, err);
-    if (rc == 0) {
+    if (rc < 0) {
+        rc = tell_stale(err);
+    } else {
         rc = front_reader_fresh(s, &f->question.meta, err);
     }
     if (rc == 0) {
@@ -203,7 +197,6 @@ static void answer_one(struct front_thread *t, struct front_load *f)
 {
     struct front_store *s = t->store;
     struct err err = {0};
-    const uint64_t evicted = s->evicted;
     const bool outlived = t->losses != s->losses;
     t->losses = s->losses;
     f->at_work = true;
@@ -211,7 +204,7 @@ static void answer_one(struct front_thread *t, struct front_load *f)
     if (outlived) {
         hang_up(t);
     }
-    ask(t, f, evicted, &err);
+    ask(t, f, &err);
     pthread_mutex_lock(&s->mutex);
     f->at_work = false;
     front_reader_tell(s, f, &err);
@@ -241,7 +234,6 @@ static void *answer(void *arg)
 struct look {
     struct front_question question;
     struct err why; /* what stands there may not be answered from; code 0: it may */
-    uint64_t evicted;
 };
 
 /* Without the mutex. 0: Redis answers. */
@@ -250,7 +242,8 @@ static int look_there(struct front_thread *t, struct look *look, struct err *err
     const struct front_store *s = t->store;
     int rc = t->link == NULL ? front_link_open(s->cfg, FRONT_PATIENCE_MS, &t->link, err) : 0;
     if (rc == 0) {
-        rc = front_link_check(t->link, &look->evicted, err);
+        uint64_t evicted; /* which is asked with meta, too */
+        rc = front_link_check(t->link, &evicted, err);
     }
     look->why = (struct err){0};
     if (rc == 0) {
@@ -261,9 +254,6 @@ static int look_there(struct front_thread *t, struct look *look, struct err *err
         } else if (rc < 0) {
             *err = look->why;
         }
-    }
-    if (rc == 0 && look->why.code == 0) {
-        check_evicted(&look->question.meta, look->evicted, &look->why);
     }
     if (rc < 0) {
         hang_up(t);
@@ -300,7 +290,6 @@ static void take_look(struct front_store *s, const struct look *look)
     }
     s->reached = true;
     s->why = look->why;
-    s->evicted = look->evicted;
     s->meta = *meta;
 }
 
@@ -339,7 +328,7 @@ static void *keep(void *arg)
 {
     struct front_thread *t = arg;
     struct front_store *s = t->store;
-    struct look look = {.evicted = 0};
+    struct look look = {.why = {0}};
     int64_t delay_ms = FIRST_DELAY_MS, still_since_us = 0, at_ms = 0;
     pthread_setname_np(pthread_self(), "front-keeper");
     pthread_mutex_lock(&s->mutex);
@@ -380,7 +369,7 @@ static int take_seed(struct front_store *s, const struct front_meta *meta, struc
 int front_reader_first(struct front_store *s, struct err *err)
 {
     const int64_t until_us = clock_stopwatch_us() + FRONT_OPEN_MS * (int64_t)1000;
-    struct look look = {.evicted = 0};
+    struct look look = {.why = {0}};
     int rc;
     s->keeper.store = s;
     for (;;) {

@@ -13,7 +13,7 @@
 #define EVENTS_MAX "128"
 
 /* What somebody else has put in the place of one of these keys is no reason to fail for all: the reader is told. Nor is
- * a text of any length: beyond ARGV[2] bytes nothing is sent. */
+ * a text of any length: beyond ARGV[2] bytes nothing is sent. Whether keys were evicted is said by the same breath. */
 static const char read_text[] = "local left = tonumber(ARGV[2]) "
                                 "local function read(...) "
                                 "  local got = redis.pcall(...) "
@@ -26,7 +26,8 @@ static const char read_text[] = "local left = tonumber(ARGV[2]) "
                                 "local t = read('ZCARD', KEYS[3]) "
                                 "if type(t) == 'number' and t <= tonumber(ARGV[1]) then "
                                 "t = read('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES') end "
-                                "return {meta, read('HGETALL', KEYS[2]), t}";
+                                "local evicted = string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)') "
+                                "return {meta, read('HGETALL', KEYS[2]), t, evicted or '0'}";
 
 static const char begin_text[] =
     "local epoch = redis.call('HGET', KEYS[1], 'epoch') or '0' "

@@ -67,10 +67,7 @@ static int ping(void *arg, struct err *err)
     uint64_t evicted;
     front_link_be_patient(line->link, TIER_POOL_PATIENCE_MS);
     int rc = front_link_check(line->link, &evicted, err);
-    rc = rc < 0 ? rc : read_user(line, NULL, err);
-    return rc == 0 && evicted > line->question.meta.evicted
-               ? err_set(err, ERR_ABSENT, "the front's Redis has evicted keys")
-               : rc;
+    return rc < 0 ? rc : read_user(line, NULL, err);
 }
 
 static int ask(void *arg, struct tier_question *q, struct err *err)

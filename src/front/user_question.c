@@ -18,6 +18,18 @@ void front_question_free(struct front_question *q)
     delivered_codec_free(&q->codec);
 }
 
+/* What this Redis has dropped since all was brought in: a user who isn't there may be one of them. */
+static int check_evicted(const struct front_meta *m, const struct reply *evicted, struct err *err)
+{
+    int64_t keys;
+    if (!reply_integer(evicted, &keys)) {
+        return err_set(err, ERR_CORRUPT, "the front doesn't say how many keys were evicted");
+    }
+    return (uint64_t)keys <= m->evicted
+               ? 0
+               : err_set(err, ERR_ABSENT, "the front's Redis has evicted keys: all users are to be brought in anew");
+}
+
 static int check_meta(const struct front_meta *m, uint64_t seed, struct err *err)
 {
     if (!m->present) {
@@ -53,12 +65,15 @@ int front_question_read(struct front_link *link, const char *prefix, const struc
     if (rc < 0) {
         return rc;
     }
-    if (reply->kind != REPLY_ARRAY || reply->n != 3) {
+    if (reply->kind != REPLY_ARRAY || reply->n != 4) {
         return err_set(err, ERR_CORRUPT, "the front answers something else");
     }
     rc = front_meta_read(&reply->items[0], &q->meta, err);
     if (rc == 0) {
         rc = check_meta(&q->meta, seed, err);
+    }
+    if (rc == 0) {
+        rc = check_evicted(&q->meta, &reply->items[3], err);
     }
     return rc == 0 && user != NULL ? front_user_read(&reply->items[1], &reply->items[2], &q->arena, &q->user, err) : rc;
 }

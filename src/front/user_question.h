@@ -14,9 +14,9 @@ struct front_question {
 };
 void front_question_free(struct front_question *q);
 
-/* ERR_ABSENT: there is no meta, or it isn't full, or (seed not 0) of another seed; the text says which. ERR_CORRUPT,
- * ERR_VERSION, ERR_NOMEM; as front_link_run(). user NULL: meta alone. Also where nothing is returned but ERR_ABSENT,
- * meta is read. */
+/* ERR_ABSENT: there is no meta, or it isn't full, or (seed not 0) of another seed, or this Redis has evicted keys
+ * since; the text says which. ERR_CORRUPT, ERR_VERSION, ERR_NOMEM; as front_link_run(). user NULL: meta alone. Also
+ * where nothing is returned but ERR_ABSENT, meta is read. */
 int front_question_read(struct front_link *link, const char *prefix, const struct slice *user, uint64_t seed,
                         struct front_question *q, struct err *err);
 

@@ -26,6 +26,7 @@ struct client {
     int patience_ms;
     bool whole;       /* it is for all of what is waited for; else for each silence */
     int64_t until_us; /* of the stopwatch: when the patience for what was begun ends, if whole */
+    bool tried;       /* what there was of the answer was read since that began */
     size_t reply_max; /* 0: none */
 };
 
@@ -37,6 +38,7 @@ static int lost(struct client *c, const char *what, struct err *err)
 static void begin(struct client *c)
 {
     c->until_us = clock_stopwatch_us() + c->patience_ms * (int64_t)1000;
+    c->tried = false;
 }
 
 static bool is_late(const struct client *c)
@@ -51,13 +53,14 @@ static int lose_patience(const struct client *c, struct err *err)
                    seconds ? c->patience_ms / 1000 : c->patience_ms, seconds ? "s" : "ms");
 }
 
+/* Looks once, however late: this thread may be, where others keep the machine busy, and the other side not. */
 static int wait_ready(struct client *c, short events, struct err *err)
 {
     struct pollfd p = {.fd = c->stream.fd, .events = events};
     int n;
     do {
         const int64_t left_us = c->whole ? c->until_us - clock_stopwatch_us() : c->patience_ms * (int64_t)1000;
-        n = left_us > 0 ? poll(&p, 1, (int)((left_us + 999) / 1000)) : 0;
+        n = poll(&p, 1, left_us > 0 ? (int)((left_us + 999) / 1000) : 0);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
         return lost(c, "can't wait", err);
@@ -196,9 +199,10 @@ static int receive(struct client *c, struct err *err)
     if (c->reply_max > 0 && c->in.len >= c->reply_max) {
         return tell_large(c, err);
     }
-    if (is_late(c)) { /* also if it never stops sending */
+    if (c->tried && is_late(c)) { /* also if it never stops sending */
         return lose_patience(c, err);
     }
+    c->tried = true;
     if (buf_reserve(&c->in, READ_BYTES) < 0) {
         return err_set(err, ERR_NOMEM, "out of memory for a reply");
     }

@@ -108,18 +108,55 @@ static void try_again(struct service_loop *l, struct question *q)
     wait_until(l, q, clock_stopwatch_us() + HEDGE_AGAIN_US);
 }
 
+/* The disk has refused it, so the tier is the last hope. One that is well may have no room for it just now, or not the
+ * user's newest state yet; and one that isn't may have been busy for a moment. False: err says why there is none. */
+static bool hopes(struct service_loop *l, struct question *q, struct err *err)
+{
+    struct tier *tier = l->dedup->tier;
+    char why[sizeof err->text];
+    const bool well = l->tier_ops->is_well(tier, why, sizeof why);
+    if (l->closing || q->hedge.tries == HEDGE_TRIES || (!well && !l->tier_ops->was_well(tier))) {
+        err_set(err, ERR_BUSY, "%s", well ? "it has no room for more questions" : why);
+        return false;
+    }
+    q->hedge.tries++;
+    try_again(l, q);
+    return true;
+}
+
+static void fail_both(struct question *q);
+
 static void on_time(uv_timer_t *timer)
 {
     struct service_loop *l = timer->data;
     int64_t now = clock_stopwatch_us();
     while (l->hedged != NULL && l->hedged->hedge.at_us <= now) {
         struct question *q = l->hedged;
+        struct question_hedge *h = &q->hedge;
         wait_no_more(l, q);
-        if (!ask_tier(l, q, false)) {
+        if (ask_tier(l, q, h->refused)) {
+            continue;
+        }
+        if (!h->refused) {
             try_again(l, q);
+        } else if (!hopes(l, q, &h->tier.err)) {
+            fail_both(q);
         }
     }
     set_timer(l);
+}
+
+void question_hedge_close(struct service_loop *l)
+{
+    for (struct question *q = l->hedged; q != NULL;) {
+        if (!q->hedge.refused) {
+            q = q->hedge.next;
+            continue;
+        }
+        wait_no_more(l, q);
+        late_arrived(&q->late);
+        q = l->hedged; /* the list may be another one now */
+    }
 }
 
 /* Whether it knows all that memory here does not. */
@@ -171,7 +208,11 @@ static void on_tier(struct tier_question *tier)
     }
     meter_count(&l->meter, tier->verdict == TIER_FAILED ? COUNT_HEDGE_FAILED : COUNT_HEDGE_NOT_WHOLE, 1);
     if (h->refused) {
-        fail_both(q);
+        struct err none = {0};
+        bool soon = tier->verdict == TIER_FAILED ? h->failures++ < HEDGE_FAILURES : tier->err.code == ERR_STALE;
+        if (!soon || !hopes(l, q, &none)) {
+            fail_both(q);
+        }
     } else if (!h->disk && l->closing) {
         q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping");
         late_arrived(&q->late);
@@ -239,10 +280,11 @@ bool question_hedge_answered(struct service_loop *l, struct question *q)
 {
     struct question_hedge *h = &q->hedge;
     question_hedge_noted(l, q, false);
+    struct err none = {0};
     wait_no_more(l, q);
     if (h->may && question_hedge_wants(q->code, &q->query)) {
         h->refused = true;
-        return !h->asked && !ask_tier(l, q, true);
+        return !h->asked && !ask_tier(l, q, true) && !hopes(l, q, &none);
     }
     meter_count(&l->meter, COUNT_HEDGE_WASTED, h->asked);
     question_hedge_drop(l, q);

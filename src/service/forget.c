@@ -1,4 +1,7 @@
-/* FORGET: two transactions in two files, the store's to do. It works on copies of the ids, since the edge's move. */
+/* FORGET: two transactions in two files, the store's to do. It works on copies of the ids, since the edge's move.
+ *
+ * Whoever waits for a disk that answers nobody is told so, as of other writes (recorder.h). The forget stays the
+ * store's, and is done once that has the disk again. */
 #include <stdlib.h>
 
 #include "replica/replica.h"
@@ -6,16 +9,38 @@
 
 struct forget {
     struct late late;
+    struct forget *next, **at; /* of the loop's that the store has */
+    bool stalled;              /* it was told that: late.err, since the rest is the store's */
     struct loop_message message;
     struct store_forget forget;
     struct ack_wait ack;
     uint64_t ids[]; /* their copies */
 };
 
+static void add(struct service_loop *l, struct forget *f)
+{
+    f->next = l->forgets;
+    f->at = &l->forgets;
+    if (f->next != NULL) {
+        f->next->at = &f->next;
+    }
+    l->forgets = f;
+}
+
+static void leave(struct forget *f)
+{
+    *f->at = f->next;
+    if (f->next != NULL) {
+        f->next->at = f->at;
+    }
+}
+
 static void on_message(struct loop_message *message, void *owner)
 {
     (void)owner;
-    late_arrived(&((struct forget *)((char *)message - offsetof(struct forget, message)))->late);
+    struct forget *f = (struct forget *)((char *)message - offsetof(struct forget, message));
+    leave(f);
+    late_arrived(&f->late);
 }
 
 static void post(struct forget *f)
@@ -46,6 +71,10 @@ static enum request_state answer(struct service_loop *l, struct late *late)
 {
     (void)l;
     const struct forget *f = (struct forget *)late;
+    if (f->stalled) {
+        late->rq.err = &late->err;
+        return REQUEST_ANSWERED;
+    }
     late->rq.err = f->forget.err.code < 0 ? &f->forget.err : NULL;
     late->rq.count = f->forget.answer;
     return REQUEST_ANSWERED;
@@ -56,6 +85,31 @@ static void free_forget(struct late *late)
     free(late);
 }
 
+static bool are_stalled(struct store *store, struct err *cause)
+{
+    const struct store_ops *ops = store->ops;
+    return (ops->stalled != NULL && ops->stalled(store, cause) < 0) ||
+           (ops->forgets_stalled != NULL && ops->forgets_stalled(store, cause) < 0);
+}
+
+void service_look_at_forgets(struct service_loop *l)
+{
+    struct err cause = {0};
+    l->forgets_refused.code = 0;
+    if (l->dedup == NULL || !are_stalled(l->dedup->store, &cause)) {
+        return;
+    }
+    err_set(&l->forgets_refused, ERR_BUSY, "%s: forgets are refused", cause.text); /* before anybody goes on */
+    for (struct forget *f = l->forgets; f != NULL; f = f->next) {
+        if (!f->late.told && !f->late.ended) {
+            f->stalled = true;
+            err_set(&f->late.err, ERR_LATE, "%s: whether that will be forgotten is unknown, send it again later",
+                    cause.text);
+            late_tell(&f->late);
+        }
+    }
+}
+
 enum request_state request_forget(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err;
@@ -64,6 +118,9 @@ enum request_state request_forget(struct service_loop *l, struct conn *c, struct
     }
     if (l->recorder.stalled.code < 0) {
         return request_fail(l, rq, &l->recorder.stalled);
+    }
+    if (l->forgets_refused.code < 0 && are_stalled(l->dedup->store, &err)) { /* it may have ended since */
+        return request_fail(l, rq, &l->forgets_refused);
     }
     size_t size = sizeof(struct forget) + dedup_forget_size(rq->user, rq->items, rq->n);
     enum request_state state;
@@ -77,6 +134,7 @@ enum request_state request_forget(struct service_loop *l, struct conn *c, struct
     f->forget.done = on_forgotten;
     f->forget.owner = f;
     late_leave(&f->late, rq);
+    add(l, f);
     l->dedup->store->ops->forget(l->dedup->store, &f->forget);
     return REQUEST_LATE;
 }

@@ -29,7 +29,9 @@ enum {
     HEDGE_LATE_MAX = 5,
     HEDGE_TRIAL_US = 1000 * 1000,
     HEDGE_LAPSE_US = 60 * 1000 * 1000,
-    HEDGE_AGAIN_US = 100 * 1000, /* between two tries of a question that the disk still has */
+    HEDGE_AGAIN_US = 100 * 1000, /* between two tries of a question that the disk still has, or has refused */
+    HEDGE_TRIES = 20,            /* of one that the disk has refused */
+    HEDGE_FAILURES = 2,          /* times that the tier may fail one of these while it is asked */
     HEDGE_TIMES = 128,           /* answers that the measurement goes by */
 };
 

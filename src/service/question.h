@@ -12,6 +12,8 @@ struct question_hedge {
     bool disk;    /* the disk has it: the store, or an offload thread */
     bool refused; /* the disk has answered, with an error, or without what is damaged: the tier may know better */
     bool won;     /* the tier's answer is the question's */
+    int tries;    /* since it was refused: the tier may have it soon; ... */
+    int failures; /* ... as often it failed while it was asked */
     int64_t began_us, after_us;
     struct question *next, *prev; /* of the loop's that wait to be put to the tier; prev of the first is the last;
                                    * NULL: it doesn't wait */
@@ -71,6 +73,9 @@ void question_hedge_noted(struct service_loop *l, struct question *q, bool told)
 
 /* Nobody waits for the tier any more. */
 void question_hedge_drop(struct service_loop *l, struct question *q);
+
+/* The loop ends: what waits for the tier alone. */
+void question_hedge_close(struct service_loop *l);
 
 /* ask.c: the disk is to be asked after all. */
 void question_ask_disk(struct service_loop *l, struct question *q);

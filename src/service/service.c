@@ -4,6 +4,7 @@
 
 #include "dedup/tier.h"
 #include "kafka/kafka.h"
+#include "service/question.h"
 
 static int begin(struct worker *w, struct err *err)
 {
@@ -46,10 +47,8 @@ static void tick(struct worker *w)
         sessions_expire(l->dedup->sessions, (unsigned)w->index, (unsigned)w->pool->n);
     }
     read_through_port_tick(l->read_through);
-    if (l->tier != NULL) {
-        l->tier_ops->port_tick(l->tier);
-    }
     recorder_look(w->service);
+    service_look_at_forgets(w->service);
     pools_tick(w->service);
 }
 
@@ -68,6 +67,7 @@ static void close_handles(struct worker *w)
     struct service_loop *l = w->service;
     l->closing = true;
     if (l->tier != NULL) {
+        question_hedge_close(l);
         l->tier_ops->port_close(l->tier);
     }
     if (l->dedup != NULL) {
@@ -170,7 +170,7 @@ static void on_attach(struct loop_message *message, void *owner)
         l->deadline.data = l->hedge_timer.data = l;
         if (l->tier != NULL) {
             l->tier_ops = l->dedup->tier->ops;
-            l->tier_ops->port_open(l->tier, &w->loop);
+            l->tier_ops->port_open(l->tier, &w->loop, &w->memory);
         }
     }
     free_attach(m);

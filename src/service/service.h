@@ -45,6 +45,8 @@ struct service_loop {
     uv_timer_t hedge_timer;
     bool closing;
     struct recorder recorder;
+    struct forget *forgets;     /* with the store */
+    struct err forgets_refused; /* code ERR_BUSY: the store says that they are stalled, as of the last look */
     struct meter meter;
     struct late *late; /* that have a deadline, the earliest first */
     uv_timer_t deadline;
@@ -69,6 +71,10 @@ int service_attach(struct service *s, const struct dedup *dedup, struct err *err
 
 /* request.c: ends what is late. */
 void service_on_deadline(uv_timer_t *timer);
+
+/* forget.c, now and then: when the store says that forgets are stalled, whoever waits is told, and further ones are
+ * refused until it says otherwise. */
+void service_look_at_forgets(struct service_loop *l);
 
 /* Once the workers have stopped. Also without service_attach(). */
 void service_stop(struct service *s);

@@ -282,10 +282,13 @@ struct store_ops {
 
     /* 0; or ERR_BUSY, ERR_FULL, ERR_IO, and why writes are refused now: no time, no memory, no room, no file. */
     int (*refusal)(struct store *s, struct err *err);
-    /* 0; or ERR_LATE: writes that were handed in have been before the disk for STORE_STALLED_MS, and nobody can say
-     * when they will be answered. Real time counts, also with a test clock. From memory. NULL: no write of the engine
-     * waits for a disk. */
+    /* 0; or ERR_LATE: what was handed in has been before the disk for STORE_STALLED_MS, and nobody can say when it will
+     * be answered. Real time counts, also with a test clock. From memory. NULL: no write of the engine waits for a
+     * disk.
+     */
     int (*stalled)(struct store *s, struct err *err);
+    /* The same of forgets alone, which may wait for more of the disk than other writes do. NULL: they don't. */
+    int (*forgets_stalled)(struct store *s, struct err *err);
     /* 0; or ERR_IO: which of the engine's files was removed or put aside while it is open. Nothing is written to it
      * then; what it has can still be read. NULL: an engine without files. */
     int (*missing)(struct store *s, struct err *err);

@@ -12,7 +12,7 @@ import pytest
 from conftest import START
 from front_redis import FrontRedis, reconcile, said, wait_in_step, won
 from ledger import Ledger
-from old_redis import REDIS
+from old_redis import REDIS, wait
 from partition import OPEN, SHAPES, Wire
 from resp import RespError
 from test_cold import disk  # noqa: F401
@@ -41,8 +41,21 @@ class Course:
         return self.random.choice(USERS), [f"i{self.random.randrange(ITEMS)}" for _ in range(self.random.randint(1, 4))]
 
     def write(self, *words):
-        with self.server.client() as c:
-            c.command(*words)
+        """What is refused was not done: a disk that has just been thawed may still be the one that answers nobody."""
+        refused = []
+
+        def is_done():
+            try:
+                with self.server.client() as c:
+                    c.command(*words)
+                return True
+            except RespError as e:
+                refused.append(str(e))
+                if self.frozen or not str(e).startswith("BUSY the disk of"):
+                    raise
+                return False
+
+        wait(is_done, lambda: refused)
         return True
 
     # --- what clients do ---
@@ -77,14 +90,16 @@ class Course:
     # --- what goes wrong ---
 
     def freeze(self, cold=None):
-        """After a restart nothing of history is in memory."""
+        """After a restart nothing of history is in memory. Or it is broken: what is read there fails."""
         if not self.frozen and (self.random.random() < 0.6 if cold is None else cold):
             self.server.restart()
             self.level = False
             self.be_level()
         self.frozen = not self.frozen
         if self.frozen:
-            self.disk.freeze("history.db")
+            breaks = self.random.random() < 0.3
+            self.steps[-1] += " broken" if breaks else ""
+            self.disk.freeze("!history.db" if breaks else "history.db")
         else:
             self.disk.thaw()
 

@@ -355,6 +355,24 @@ def test_redis_stops_and_goes_on(front, make_reader):
     wait(lambda: web(reader, "/readyz")[0] == 200, reader.log)
 
 
+def test_redis_has_evicted(front, make_reader):
+    """Known with the answer itself, so that nobody is taken for unknown."""
+    front.event("u", 5, PLAY, "a")
+    reader = make_reader()
+    assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
+    front.ask("SET", "victim", "x", "EX", 1000)
+    with front.redis.client() as c, reader.client() as asker:
+        c.pipeline([("CONFIG", "SET", "maxmemory-policy", "volatile-ttl"), ("CONFIG", "SET", "maxmemory", 1),
+                    ("SET", "x", "y"), ("CONFIG", "SET", "maxmemory", 0),
+                    ("CONFIG", "SET", "maxmemory-policy", "noeviction")])
+        assert c.command("EXISTS", "victim") == 0
+        with pytest.raises(RespError, match="MASTERDOWN .* has evicted keys"):
+            asker.command("UNSEEN", "u", "a")
+    wait(lambda: "has evicted keys" in info(reader)["front_cause"], reader.log)
+    front.meta(ev=1)
+    until(reader, [b"b"], "UNSEEN", "u", "a", "b")
+
+
 def test_a_long_text(front, make_reader):
     for user in ("u", "v"):
         front.event(user, 5, PLAY, "a")

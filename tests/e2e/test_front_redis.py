@@ -16,7 +16,7 @@ from front_redis import (COMPARED, FrontRedis, LosingWire, MeasuringWire, SlowWi
 from old_cluster import Node
 from old_redis import REDIS, wait
 from partition import CUT, NO_REPLIES, NO_REQUESTS, OPEN, SILENT
-from resp import RespError
+from resp import RespError, encode
 from test_cold import disk  # noqa: F401
 from test_reload import reload
 from test_repair import key_of, months_table, spoil
@@ -287,6 +287,44 @@ def test_a_broken_disk(fronted, disk):  # noqa: F811
     wait_in_step(server)
     assert unseen(server, "u0", "a", "again", "x") == ["x"]
     assert reconcile(server) == 0
+
+
+def broken(server, disk, users):  # noqa: F811
+    """Nobody is in memory, and what is asked of history.db fails."""
+    play_some(server, users=users)
+    say(server, "RING", "FLUSH")
+    wait_in_step(server)
+    server.restart()
+    wait_in_step(server)
+    disk.freeze("!history.db")
+
+
+def test_more_than_it_takes_at_a_time(fronted, disk):  # noqa: F811
+    """While the disk is broken, the second tier has no room for all at once: none fails for that."""
+    users = 200
+    server = fronted(workers="1")
+    broken(server, disk, users)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.client()) for _ in range(users)]
+        for i, c in enumerate(clients):
+            c.send(encode("UNSEEN", f"u{i}", "a", "x"))
+        for c in clients:
+            assert c.read() == [b"x"], said(server)()
+    assert won(server) == users
+
+
+def test_redis_ends_idle_connections(fronted, disk, redis):  # noqa: F811
+    """As its option `timeout` does: the first question over such a one isn't lost."""
+    server = fronted()
+    broken(server, disk, 20)
+    for i in range(10):
+        assert unseen(server, f"u{i}", "a", "x") == ["x"]
+    redis.ask("CONFIG", "SET", "timeout", "1")
+    ours = lambda: redis.ask("CLIENT", "LIST", "TYPE", "NORMAL").count(b" addr=") - 1
+    wait(lambda: ours() <= 2, said(server))  # the writer's and the keeper's, which are never idle
+    for i in range(20):
+        assert unseen(server, f"u{i}", "a", "x") == ["x"]
+    assert figures(server)["hedge_failed"] == "0"
 
 
 def test_the_disk_hangs_and_redis_blinks(fronted, disk, redis):  # noqa: F811
@@ -702,13 +740,12 @@ def test_it_evicts(fronted, make_redis):
 
 
 def test_it_has_evicted(fronted, disk, redis):  # noqa: F811
-    """Behind our back, while the policy was another: nobody is taken for unknown."""
-    server = fronted()
+    """Behind our back, while the policy was another: nobody is taken for unknown, from the first question on."""
+    server = fronted(question_timeout="300ms")
     play_some(server, users=200)
     wait_in_step(server)
-    say(server, "RING", "FLUSH")
-    before = wait_in_step(server)
-    with redis.client() as c:
+    with frozen(server, disk), redis.client() as c, server.client() as asker:
+        before = front(server)
         used = int(next(line for line in c.command("INFO", "memory").decode().splitlines()
                         if line.startswith("used_memory:")).split(":")[1])
         c.pipeline([("CONFIG", "SET", "maxmemory-policy", "allkeys-random"),
@@ -716,7 +753,10 @@ def test_it_has_evicted(fronted, disk, redis):  # noqa: F811
                     ("CONFIG", "SET", "maxmemory", 0), ("CONFIG", "SET", "maxmemory-policy", "noeviction")])
         evicted = int(next(line for line in c.command("INFO", "stats").decode().splitlines()
                            if line.startswith("evicted_keys:")).split(":")[1])
-    assert evicted > 0
+        assert evicted > 0
+        for i in range(0, 200, 20):
+            with contextlib.suppress(RespError):
+                assert asker.command("UNSEEN", f"u{i}", "a", "x") == [b"x"]
     wait(lambda: front(server)["rebuilds"] > before["rebuilds"], said(server))
     wait_in_step(server)
     assert reconcile(server, 200) == 0

@@ -30,7 +30,7 @@ struct fake {
     pthread_cond_t changed;
     struct fault faults[USERS_MAX];
     size_t n_faults;
-    bool held, stalled, scans_held, all_large;
+    bool held, stalled, forgets_stalled, scans_held, all_large;
     int scans_waiting;
     bool frozen, months_cold;
     int frozen_readers;        /* that wait */
@@ -451,6 +451,15 @@ static int fake_stalled(struct store *s, struct err *err)
     return code;
 }
 
+static int fake_forgets_stalled(struct store *s, struct err *err)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    int code = f->forgets_stalled ? err_set(err, ERR_LATE, "the fake history is late") : 0;
+    pthread_mutex_unlock(&f->lock);
+    return code;
+}
+
 static void fake_clock(struct store *s, struct store_clock *out)
 {
     struct fake *f = fake_of(s);
@@ -475,6 +484,7 @@ static const struct store_ops fake_ops = {
     .time_known = fake_time_known,
     .refusal = fake_refusal,
     .stalled = fake_stalled,
+    .forgets_stalled = fake_forgets_stalled,
     .clock = fake_clock,
     .seed = fake_seed,
     .import = fake_import,
@@ -531,6 +541,14 @@ void fake_store_stall(struct store *s, bool stalled)
     struct fake *f = fake_of(s);
     pthread_mutex_lock(&f->lock);
     f->stalled = stalled;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fake_store_stall_forgets(struct store *s, bool stalled)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    f->forgets_stalled = stalled;
     pthread_mutex_unlock(&f->lock);
 }
 

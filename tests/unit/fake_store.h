@@ -16,8 +16,9 @@ void fake_store_hold(struct store *s);
 void fake_store_wait(struct store *s, size_t n);
 void fake_store_release(struct store *s); /* answers all that wait, in order, and holds no more */
 
-/* It says that no write is answered. */
+/* It says that no write is answered; that no forget is. */
 void fake_store_stall(struct store *s, bool stalled);
+void fake_store_stall_forgets(struct store *s, bool stalled);
 
 /* Writes fail with that; 0 ends it. */
 void fake_store_fail(struct store *s, int code, const char *text);

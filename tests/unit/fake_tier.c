@@ -18,8 +18,8 @@ struct fake_tier {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct tier_question *questions[QUESTIONS_MAX];
-    int n, asked;
-    bool refuses, answers;
+    int n, asked, turned_away;
+    bool refuses, full, blinks, answers;
     enum tier_verdict verdict;
     uint64_t to, seen[SEEN_MAX];
     size_t n_seen;
@@ -85,8 +85,9 @@ static void port_free(struct tier_port *port)
     free(port);
 }
 
-static void port_open(struct tier_port *port, struct uv_loop_s *loop)
+static void port_open(struct tier_port *port, struct uv_loop_s *loop, struct budget_share *memory)
 {
+    (void)memory;
     uv_async_init(loop, &port->async, on_async);
     port->async.data = port;
     pthread_mutex_lock(&port->t->lock);
@@ -110,22 +111,18 @@ static void port_close(struct tier_port *port)
     }
 }
 
-static void port_tick(struct tier_port *port)
-{
-    (void)port;
-}
-
 static bool ask(struct tier_port *port, struct tier_question *q)
 {
     struct fake_tier *t = port->t;
     pthread_mutex_lock(&t->lock);
     t->port = port;
-    bool takes = !t->refuses && t->n < QUESTIONS_MAX;
+    bool takes = !t->refuses && !t->full && t->n < QUESTIONS_MAX;
     if (takes) {
         t->questions[t->n++] = q;
         t->asked++;
-        pthread_cond_broadcast(&t->changed);
     }
+    t->turned_away += !takes;
+    pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     return takes;
 }
@@ -154,7 +151,16 @@ static bool is_well(struct tier *tier, char *why, size_t size)
     return well;
 }
 
-static const struct tier_ops ops = {"fake", port_new, port_free, port_open, port_close, port_tick, ask, drop, is_well};
+static bool was_well(struct tier *tier)
+{
+    struct fake_tier *t = fake_of(tier);
+    pthread_mutex_lock(&t->lock);
+    bool was = t->refuses && t->blinks;
+    pthread_mutex_unlock(&t->lock);
+    return was;
+}
+
+static const struct tier_ops ops = {"fake", port_new, port_free, port_open, port_close, ask, drop, is_well, was_well};
 
 struct tier *fake_tier_new(void)
 {
@@ -181,11 +187,37 @@ void fake_tier_take(struct tier *tier, bool takes)
     pthread_mutex_unlock(&t->lock);
 }
 
+void fake_tier_blink(struct tier *tier, bool blinks)
+{
+    struct fake_tier *t = fake_of(tier);
+    pthread_mutex_lock(&t->lock);
+    t->refuses = t->blinks = blinks;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void fake_tier_fill(struct tier *tier, bool full)
+{
+    struct fake_tier *t = fake_of(tier);
+    pthread_mutex_lock(&t->lock);
+    t->full = full;
+    pthread_mutex_unlock(&t->lock);
+}
+
 void fake_tier_wait(struct tier *tier, int n)
 {
     struct fake_tier *t = fake_of(tier);
     pthread_mutex_lock(&t->lock);
     while (t->n != n) {
+        pthread_cond_wait(&t->changed, &t->lock);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void fake_tier_wait_turned_away(struct tier *tier, int n)
+{
+    struct fake_tier *t = fake_of(tier);
+    pthread_mutex_lock(&t->lock);
+    while (t->turned_away < n) {
         pthread_cond_wait(&t->changed, &t->lock);
     }
     pthread_mutex_unlock(&t->lock);

@@ -89,6 +89,15 @@ static void say_p(uint64_t to)
     fake_tier_answer(tier, TIER_ANSWERED, to, &p, 1);
 }
 
+/* Of a question that the disk has refused. */
+static void fail_for_good(void)
+{
+    for (int i = 0; i <= HEDGE_FAILURES; i++) {
+        fake_tier_wait(tier, 1);
+        fake_tier_answer(tier, TIER_FAILED, 0, NULL, 0);
+    }
+}
+
 static void test_the_tier_first(void **state)
 {
     (void)state;
@@ -168,8 +177,7 @@ static void test_a_disk_that_refuses(void **state)
             client_expect(fd, UNSEEN_X);
         }
         client_say(fd, QUESTION);
-        fake_tier_wait(tier, 1);
-        fake_tier_answer(tier, TIER_FAILED, 0, NULL, 0);
+        fail_for_good();
         struct buf got = {0};
         shutdown(fd, SHUT_WR);
         client_read_all(fd, &got);
@@ -188,6 +196,62 @@ static void test_a_disk_that_refuses(void **state)
         close(fd);
         tear_down(&f);
     }
+}
+
+/* A tier that is well may have no room, or not all yet: it is asked again, for some time. */
+static void test_the_last_hope(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct buf got = {0};
+    set_up(&f);
+    fake_store_unreadable(f.store, "u");
+    int fd = client_open(&f);
+    fake_tier_fill(tier, true);
+    client_say(fd, QUESTION);
+    fake_tier_wait_turned_away(tier, 2);
+    fake_tier_fill(tier, false);
+    fake_tier_wait(tier, 1);
+    fake_tier_answer(tier, TIER_ANSWERED, 4, NULL, 0); /* it doesn't have all that was recorded */
+    fake_tier_wait(tier, 1);
+    say_p(5);
+    client_expect(fd, UNSEEN_X);
+    client_say(fd, QUESTION);
+    fake_tier_wait(tier, 1);
+    fake_tier_blink(tier, true);
+    fake_tier_answer(tier, TIER_FAILED, 0, NULL, 0); /* as all are that it has when it dies */
+    while (counted(&f, "hedge_failed") < 1) {
+        usleep(1000);
+    }
+    assert_false(client_has_input(fd));
+    fake_tier_blink(tier, false);
+    fake_tier_wait(tier, 1);
+    say_p(5);
+    client_expect(fd, UNSEEN_X);
+    fake_tier_blink(tier, true);
+    client_say(fd, QUESTION);
+    assert_int_equal(counted(&f, "hedge_failed"), 1); /* that question was read before */
+    fake_tier_blink(tier, false);
+    fake_tier_wait(tier, 1);
+    say_p(5);
+    client_expect(fd, UNSEEN_X);
+    fake_tier_fill(tier, true);
+    client_say(fd, QUESTION);
+    fake_tier_wait_turned_away(tier, 3);
+    close(fd); /* nobody waits for it any more */
+    fd = client_open(&f);
+    client_say(fd, QUESTION);
+    shutdown(fd, SHUT_WR);
+    client_read_all(fd, &got);
+    assert_int_equal(got.data[0], '-');
+    assert_non_null(memmem(got.data, got.len, "no room", 7));
+    buf_free(&got);
+    close(fd);
+    int waiting = client_open(&f);
+    client_say(waiting, QUESTION);
+    fake_tier_wait_turned_away(tier, 3 + HEDGE_TRIES + 2);
+    tear_down(&f);
+    close(waiting);
 }
 
 /* What is answered without a damaged month is asked about elsewhere, too; else it stays the answer. */
@@ -210,8 +274,7 @@ static void test_a_disk_that_leaves_out(void **state)
         say_p(5);
         client_expect(fd, UNSEEN_X);
         client_say(fd, QUESTION);
-        fake_tier_wait(tier, 1);
-        fake_tier_answer(tier, TIER_FAILED, 0, NULL, 0);
+        fail_for_good();
         client_expect(fd, "*2\r\n$1\r\np\r\n$1\r\nx\r\n");
         f.cfg.question_timeout_ms = 30;
         client_say(fd, QUESTION);
@@ -403,6 +466,10 @@ static void test_health(void **state)
     set_up(&f);
     assert_string_equal(look(&f).degraded, "");
     assert_true(look(&f).ready);
+    fake_store_stall_forgets(f.store, true);
+    assert_string_equal(look(&f).degraded, "the fake history is late: forgets are refused, questions are answered");
+    assert_true(look(&f).ready);
+    fake_store_stall_forgets(f.store, false);
     fake_store_stall(f.store, true);
     assert_string_equal(look(&f).degraded, "the fake disk is late: questions are answered by the second tier (fake)");
     assert_true(!look(&f).ready && look(&f).alive);
@@ -536,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_the_disk_first),
         cmocka_unit_test(test_an_answer_that_does_not_count),
         cmocka_unit_test(test_a_disk_that_refuses),
+        cmocka_unit_test(test_the_last_hope),
         cmocka_unit_test(test_a_disk_that_leaves_out),
         cmocka_unit_test(test_kinds_that_are_not_hedged),
         cmocka_unit_test(test_deliver),

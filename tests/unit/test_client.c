@@ -173,6 +173,23 @@ static void patience_begins_with_each_call(void **state)
     end(&server, client);
 }
 
+/* The machine had something else to do, when the answer was there long before. */
+static void an_answer_that_came_in_time_is_one(void **state)
+{
+    (void)state;
+    struct server server;
+    const struct slice word = slice_str("PING");
+    const struct reply *reply;
+    struct err err;
+    struct client *client = begin(&server, answer, LONG_MS, 0);
+    assert_int_equal(client_queue(client, &word, 1, &err), 0);
+    assert_int_equal(client_wait(client, ENOUGH_MS, &err), 1);
+    usleep((LONG_MS + SHORT_MS) * 1000);
+    assert_int_equal(client_read(client, &reply, &err), 0);
+    assert_true(slice_eq(reply->text, slice_str("OK")));
+    end(&server, client);
+}
+
 /* --- how long a reply may be --- */
 
 static atomic_size_t most; /* of one allocation */
@@ -266,6 +283,7 @@ int main(void)
         cmocka_unit_test(only_silence_counts_where_replies_come_in_pieces),
         cmocka_unit_test(pushes_without_end_are_no_answer),
         cmocka_unit_test(patience_begins_with_each_call),
+        cmocka_unit_test(an_answer_that_came_in_time_is_one),
         cmocka_unit_test(a_long_text_takes_no_memory),
         cmocka_unit_test(many_items_take_no_memory),
         cmocka_unit_test(what_fits_comes_again_and_again),

@@ -257,6 +257,16 @@ static void test_client_gone(void **state)
     tear_down(&f);
 }
 
+static void wait_answered(const struct fixture *f, const char *line)
+{
+    for (char c = '-'; c == '-';) {
+        struct buf got = {0};
+        client_ask(f, line, &got);
+        c = (char)got.data[0];
+        buf_free(&got);
+    }
+}
+
 /* The disk answers no write: who waits is told, who comes is refused, and when it answers again all is as before. */
 static void test_stalled(void **state)
 {
@@ -281,18 +291,55 @@ static void test_stalled(void **state)
                          "refused\r\n" UNSEEN_X);
     fake_store_stall(f.store, false);
     fake_store_release(f.store);
-    for (char c = '-'; c == '-';) { /* until it is noticed */
-        struct buf got = {0};
-        client_ask(&f, "PLAYED w f\r\n", &got);
-        c = (char)got.data[0];
-        buf_free(&got);
-    }
+    wait_answered(&f, "PLAYED w f\r\n");           /* until it is noticed */
     client_say(other, "UNSEEN w a b c d e f\r\n"); /* what was unknown has become durable */
     client_expect(other, "*3\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\ne\r\n");
     assert_int_equal(memory_used(other), before);
     close(first);
     close(other);
     tear_down(&f);
+}
+
+/* The same of forgets, whether all writes wait, or those alone. One whose client has gone is told nothing. */
+static void forgets_stall(bool alone)
+{
+    struct fixture f;
+    set_up(&f, 0);
+    int first = client_open(&f), gone = client_open(&f), other = client_open(&f);
+    void (*stall)(struct store *, bool) = alone ? fake_store_stall_forgets : fake_store_stall;
+    const char *disk = alone ? "the fake history is late" : "the fake disk is late";
+    char told[256];
+    client_say(other, "PLAYED w a b\r\n");
+    client_expect(other, ":2\r\n");
+    long long before = memory_used(other);
+    fake_store_hold(f.store);
+    client_say(first, "FORGET w\r\nUNSEEN w a x\r\nFORGET w b\r\n");
+    fake_store_wait(f.store, 1);
+    client_say(gone, "FORGET v\r\n");
+    fake_store_wait(f.store, 2);
+    close(gone);
+    stall(f.store, true);
+    snprintf(told, sizeof told,
+             "-ERR %s: whether that will be forgotten is unknown, send it again later\r\n" UNSEEN_X
+             "-BUSY %s: %s are refused\r\n",
+             disk, disk, alone ? "forgets" : "writes");
+    client_expect(first, told);
+    stall(f.store, false);
+    fake_store_release(f.store);
+    wait_answered(&f, "FORGET nobody\r\n"); /* until it is noticed */
+    client_say(other, "UNSEEN w a b\r\n");  /* what was unknown has been done */
+    client_expect(other, "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    assert_int_equal(memory_used(other), before);
+    close(first);
+    close(other);
+    tear_down(&f);
+}
+
+static void test_forgets_stalled(void **state)
+{
+    (void)state;
+    forgets_stall(false);
+    forgets_stall(true);
 }
 
 static void *stop_at_once(void *server)
@@ -563,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_deliver),
         cmocka_unit_test(test_client_gone),
         cmocka_unit_test(test_stalled),
+        cmocka_unit_test(test_forgets_stalled),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_within_exec),
         cmocka_unit_test(test_less_memory_within_exec),

@@ -410,6 +410,27 @@ static void test_clock_kept_at_a_new_month(void **state)
 
 /* --- tests: closing with work in hand --- */
 
+/* It was answered; that it goes on its thread says behind that. */
+static void expect_no_stall(struct store_fixture *f)
+{
+    struct err err = {0};
+    while (f->store->ops->stalled(f->store, &err) < 0 || f->store->ops->forgets_stalled(f->store, &err) < 0) {
+        sched_yield();
+    }
+}
+
+/* As if the thread had been before the disk for that long. */
+static void age(struct heartbeat *thread)
+{
+    atomic_fetch_sub(&thread->at_us, STORE_STALLED_MS * INT64_C(1000));
+}
+
+static struct store_forget forget_of(const char *user, int *done)
+{
+    return (struct store_forget){
+        .key = key_of(user), .user = slice_str(user), .first_month = INT_MIN, .done = forget_done, .owner = done};
+}
+
 /* A commit that the disk doesn't end. */
 static void test_stalled(void **state)
 {
@@ -425,13 +446,72 @@ static void test_stalled(void **state)
     assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
     clock_test_advance(STORE_STALLED_MS); /* which is no matter of the disk */
     assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
-    atomic_fetch_sub(&((struct sqlite_store *)f->store)->committing_since_us, STORE_STALLED_MS * INT64_C(1000));
+    age(&((struct sqlite_store *)f->store)->stager.queue.heartbeat);
     assert_int_equal(f->store->ops->stalled(f->store, &err), ERR_LATE);
     assert_non_null(strstr(err.text, "has not answered for 10 s"));
+    assert_int_equal(f->store->ops->forgets_stalled(f->store, &err), 0);
     vfs_fault_release();
     wait_flag(&done);
     assert_int_equal(batch.err.code, 0);
+    expect_no_stall(f);
+    buf_free(&batch.bytes);
+}
+
+/* A forget reads history before it changes anything: what comes behind it waits for that. */
+static void test_stalled_by_a_read(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    close_store(f);
+    open_store(f);
+    int done = 0;
+    struct store_forget forget = forget_of("u", &done);
+    rule(VFS_READ, "history", 1, true, VFS_HOLD);
+    f->store->ops->forget(f->store, &forget);
+    vfs_fault_wait_held();
     assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
+    age(&((struct sqlite_store *)f->store)->stager.queue.heartbeat);
+    assert_int_equal(f->store->ops->stalled(f->store, &err), ERR_LATE);
+    vfs_fault_heal();
+    wait_flag(&done);
+    assert_int_equal(forget.err.code, 0);
+    assert_int_equal(forget.answer, 1);
+    expect_no_stall(f);
+}
+
+/* History's half hangs: other writes go on, until one comes that must not pass a second forget of that user. */
+static void test_stalled_forgets(void **state)
+{
+    struct store_fixture *f = *state;
+    struct err err = {0};
+    struct heartbeat *historian = &((struct sqlite_store *)f->store)->historian.queue.heartbeat;
+    play(f, "u", "a");
+    assert_int_equal(flush(f), 0);
+    int done = 0, again = 0, behind = 0;
+    struct store_forget first = forget_of("u", &done), second = forget_of("u", &again);
+    struct store_batch batch = {.done = batch_done, .owner = &behind};
+    rule(VFS_SYNC, "history", 1, true, VFS_HOLD);
+    f->store->ops->forget(f->store, &first);
+    vfs_fault_wait_held();
+    age(historian);
+    assert_int_equal(f->store->ops->forgets_stalled(f->store, &err), ERR_LATE);
+    play(f, "v", "b");
+    assert_int_equal(f->store->ops->stalled(f->store, &err), 0);
+    f->store->ops->forget(f->store, &second);
+    add(&batch, STORE_PLAY, START, "v", "c");
+    f->store->ops->record(f->store, &batch);
+    while (f->store->ops->stalled(f->store, &err) == 0) {
+        sched_yield();
+    }
+    vfs_fault_heal();
+    wait_flag(&done);
+    wait_flag(&again);
+    wait_flag(&behind);
+    assert_int_equal(first.err.code + second.err.code + batch.err.code, 0);
+    expect_no_stall(f);
+    assert_true(seen(f, "v", "c"));
     buf_free(&batch.bytes);
 }
 
@@ -487,6 +567,8 @@ int main(int argc, char **argv)
         TEST(test_clock_set_back),
         TEST(test_clock_kept_at_a_new_month),
         TEST(test_stalled),
+        TEST(test_stalled_by_a_read),
+        TEST(test_stalled_forgets),
         TEST(test_close_answers_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

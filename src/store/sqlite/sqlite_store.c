@@ -62,13 +62,26 @@ static void store_tick(struct store *base, struct store_call *call)
     put_data(base, &call->message, STORE_CALL, WANTS_TICK);
 }
 
+/* Between any two steps a thread says that it goes on: whatever step holds it, all that waits for it waits for that. */
+static int tell_silent(const struct sqlite_store *s, const struct heartbeat *thread, struct err *err)
+{
+    const int64_t ms = heartbeat_silent_ms(thread);
+    return ms < STORE_STALLED_MS
+               ? 0
+               : err_set(err, ERR_LATE, "the disk of %s has not answered for %" PRId64 " s", s->folder, ms / 1000);
+}
+
+static int store_forgets_stalled(struct store *base, struct err *err)
+{
+    const struct sqlite_store *s = sqlite_store(base);
+    return tell_silent(s, &s->historian.queue.heartbeat, err);
+}
+
 static int store_stalled(struct store *base, struct err *err)
 {
-    int64_t since = atomic_load(&sqlite_store(base)->committing_since_us);
-    int64_t ms = since != 0 ? (clock_stopwatch_us() - since) / 1000 : 0;
-    return ms < STORE_STALLED_MS ? 0
-                                 : err_set(err, ERR_LATE, "the disk of %s has not answered for %" PRId64 " s",
-                                           sqlite_store(base)->folder, ms / 1000);
+    const struct sqlite_store *s = sqlite_store(base);
+    int result = tell_silent(s, &s->stager.queue.heartbeat, err);
+    return result == 0 && atomic_load(&s->stager.behind_forget) ? store_forgets_stalled(base, err) : result;
 }
 
 static int store_missing(struct store *base, struct err *err)
@@ -279,6 +292,7 @@ static const struct store_ops sqlite_ops = {
     .time_known = store_time_known,
     .refusal = store_refusal,
     .stalled = store_stalled,
+    .forgets_stalled = store_forgets_stalled,
     .missing = store_missing,
     .clock = store_clock,
     .clock_change = time_change,

@@ -144,13 +144,12 @@ struct sqlite_store {
 
     struct clock_published clock;
 
-    _Atomic int64_t committing_since_us; /* stopwatch: the stager's transaction; 0: none is under way */
-    _Atomic bool disk_low;               /* less than min_free is left */
-    _Atomic bool loading;                /* a bulk load is under way */
-    _Atomic bool wal_full;               /* the history WAL is at its limit and a reader keeps it from shrinking */
-    _Atomic int64_t flushes_durable;     /* what history.db has counted so far, see pair.h */
-    _Atomic uint64_t left;               /* ids up to it may be in memory no more; raised before they leave */
-    _Atomic uint64_t exceptions;         /* 0 only if a snapshot taken later has no row in `exceptions` */
+    _Atomic bool disk_low;           /* less than min_free is left */
+    _Atomic bool loading;            /* a bulk load is under way */
+    _Atomic bool wal_full;           /* the history WAL is at its limit and a reader keeps it from shrinking */
+    _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
+    _Atomic uint64_t left;           /* ids up to it may be in memory no more; raised before they leave */
+    _Atomic uint64_t exceptions;     /* 0 only if a snapshot taken later has no row in `exceptions` */
 
     pthread_mutex_t readers_mutex;
     struct store_reader *readers;

@@ -320,9 +320,7 @@ static void refuse(struct sqlite_store *s, struct store_forget *forget)
 static void commit(struct sqlite_store *s, struct forgets *g)
 {
     struct err err = {0};
-    atomic_store(&s->committing_since_us, clock_stopwatch_us());
     int result = g->n == 0 ? 0 : forget_staged(s, g, &err);
-    atomic_store(&s->committing_since_us, 0);
     struct store_message *first = NULL, **last = &first;
     for (size_t i = 0; i < g->n; i++) {
         struct store_forget *forget = g->of[i].forget;
@@ -352,6 +350,7 @@ void stager_forgets(struct sqlite_store *s, struct store_message *first)
         struct forgotten *f = &g.of[g.n];
         struct store_forget *forget = f->forget = (struct store_forget *)m;
         int64_t earlier;
+        heartbeat_now(&s->stager.queue.heartbeat);
         forget->err = (struct err){0};
         store_now(&s->base, &forget->at_ms, &earlier);
         forget->at_ms = forget->stated_ms != 0 ? forget->stated_ms : forget->at_ms;

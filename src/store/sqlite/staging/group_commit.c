@@ -296,9 +296,7 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
     struct err err = {0};
     uint64_t from = st->next_id;
     uint64_t id = from;
-    atomic_store(&s->committing_since_us, clock_stopwatch_us());
     int result = write_group(s, first, end, &id, &err);
-    atomic_store(&s->committing_since_us, 0);
     st->next_id = id;
     count_senders(st, first, end);
     if (result == 0) {

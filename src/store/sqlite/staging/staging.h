@@ -50,6 +50,7 @@ struct stager {
     int64_t turn_retry_mono_ms;              /* not before, unless RING FLUSH asks for it */
     struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */
     _Atomic uint64_t n_held;
+    _Atomic bool behind_forget; /* what is held waits for a forget that the historian has */
     uint64_t senders; /* senders under way, at the last commit: those in it and those who waited for the next */
     int64_t commit_us;
     bool patient;                      /* nobody waits for what was handed in last, so it lets other threads go first */

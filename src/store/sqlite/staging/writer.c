@@ -121,8 +121,8 @@ static bool work_forgets(struct sqlite_store *s)
     return first != NULL;
 }
 
-/* Writes what is held, in order, as far as memory and disk allow. */
-static void work_held(struct sqlite_store *s)
+/* Writes what is held, in order, as far as memory and disk allow. Whether the rest waits for an earlier forget. */
+static bool work_held(struct sqlite_store *s)
 {
     struct stager *st = &s->stager;
     while (st->held != NULL) {
@@ -149,13 +149,14 @@ static void work_held(struct sqlite_store *s)
             struct store_batch *batch = (struct store_batch *)unhold(st);
             batch->done(batch);
         } else if (verdict > 0) {
-            return;
+            return false;
         } else if (st->held != NULL && st->held->kind == STORE_FORGET) {
             if (!work_forgets(s)) {
-                return;
+                return true;
             }
         }
     }
+    return false;
 }
 
 static void checkpoint_when_long(struct sqlite_store *s)
@@ -311,7 +312,7 @@ static void *stager_main(void *arg)
         if (!clock_is_test() && clock_stopwatch_us() - st->ticked_us >= TICK_MS * 1000) {
             tick(s);
         }
-        work_held(s);
+        atomic_store(&st->behind_forget, work_held(s));
         more = slots_empty_step(s);
         if (more) {
             stager_look_at_memory(s, false);
