@@ -127,6 +127,8 @@ libunseen_a_SOURCES += \
 	src/store/bulk.h \
 	src/store/factory.c \
 	src/store/factory.h \
+	src/store/guarded_clock.c \
+	src/store/guarded_clock.h \
 	src/store/memory/memory.h \
 	src/store/memory/memory_clock.c \
 	src/store/memory/memory_import.c \
@@ -136,6 +138,32 @@ libunseen_a_SOURCES += \
 	src/store/memory/memory_users.c \
 	src/store/memory/memory_write.c \
 	src/store/migration.h \
+	src/store/rados/cluster.h \
+	src/store/rados/fetch.c \
+	src/store/rados/fetch.h \
+	src/store/rados/forget.c \
+	src/store/rados/gathered.c \
+	src/store/rados/gathered.h \
+	src/store/rados/import.c \
+	src/store/rados/layout.c \
+	src/store/rados/layout.h \
+	src/store/rados/merge.c \
+	src/store/rados/merge.h \
+	src/store/rados/merges.c \
+	src/store/rados/meta.c \
+	src/store/rados/meta.h \
+	src/store/rados/months.c \
+	src/store/rados/night.c \
+	src/store/rados/night.h \
+	src/store/rados/question.c \
+	src/store/rados/rados.h \
+	src/store/rados/rados_store.c \
+	src/store/rados/rados_store.h \
+	src/store/rados/update.c \
+	src/store/rados/update.h \
+	src/store/rados/wait.c \
+	src/store/rados/wait.h \
+	src/store/rados/writes.c \
 	src/store/ring.h \
 	src/store/saved_sessions.h \
 	src/store/stats.c \

@@ -1,14 +1,14 @@
 /* The seam to a cluster: one pool of it, and what the engine asks of that. Two implementations: librados
- * (module/librados.c, alone in unseen_rados.so), and a pool in memory for unit tests (tests/lib/memory_pool.h), with the
- * same rules.
+ * (module/librados.c, alone in unseen_rados.so), and a pool in memory for unit tests (tests/lib/memory_pool.h), with
+ * the same rules.
  *
  * read and write are asynchronous. Each returns at once, and `done` is called once, on a thread of the implementation,
  * never from within the call. All that an operation points to is the caller's and lives until then. An operation is
  * atomic: of a write all or nothing is carried out; what a read gives is of one moment. Writes of one connection to one
  * object take effect in the order in which they were begun; other operations in any.
  *
- * Each operation ends: with an answer, or after the connection's time limit with CLUSTER_LATE. A write that ended so, or
- * with CLUSTER_FAILED, may have been carried out, or be carried out later.
+ * Each operation ends: with an answer, or after the connection's time limit with CLUSTER_LATE. A write that ended so,
+ * or with CLUSTER_FAILED, may have been carried out, or be carried out later.
  */
 #ifndef UNSEEN_STORE_RADOS_CLUSTER_H
 #define UNSEEN_STORE_RADOS_CLUSTER_H
@@ -47,7 +47,8 @@ struct cluster_op {
     int code;         /* the cluster's own: a positive errno */
     uint64_t version; /* of the object, as it was read or written; rises with each write, also over a removal */
     void (*done)(struct cluster_op *op);
-    void *own; /* the implementation's, while it is under way */
+    void *owner; /* the caller's */
+    void *own;   /* the implementation's, while it is under way */
 };
 
 /* Keys that begin with `prefix`, in the order of their bytes behind `after`. */
@@ -58,7 +59,7 @@ struct cluster_range {
 };
 
 /* An OSD gives so many in one go (osd_max_omap_entries_per_request). */
-enum { CLUSTER_PAGE = 1024, CLUSTER_RANGES = 4 };
+enum { CLUSTER_PAGE = 1024, CLUSTER_RANGES = 6 };
 
 struct cluster_read {
     struct cluster_op op; /* first */

@@ -22,6 +22,10 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
  * meta. Blocks. */
 int rados_store_init(const struct config *cfg, const struct cluster_ops *ops, struct err *err);
 
+/* Walks all users now, as the nodes do in four weeks of nights: merges, seals, takes out what is past retention. Blocks
+ * for as long as that takes. ERR_CLOSED; or the first user's error: the others were walked. */
+int rados_store_walk(struct store *store, struct err *err);
+
 /* Of librados: "16.2.15", "not installed", "not usable". folder: of the modules, or NULL. */
 const char *rados_library_version(const char *folder);
 
