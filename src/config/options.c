@@ -76,8 +76,8 @@ const struct config_option config_options[] = {
         .help = "The folder of the modules, which are packages of their own: unseen_kafka.so is loaded when brokers of "
                 "Kafka are configured, unseen_rados.so for store = rados. Empty: where the packages have them.",
     },
-#include "config/options_rados.inc"
 #include "config/options_edges.inc"
+#include "config/options_rados.inc"
     {
         .name = "slots",
         .type = CONFIG_INT,

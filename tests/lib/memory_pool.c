@@ -424,14 +424,16 @@ static void begin(struct cluster *c, struct cluster_op *op, bool write)
     pthread_mutex_unlock(&p->mutex);
 }
 
-static void pool_read(struct cluster *c, struct cluster_read *r)
+static int pool_read(struct cluster *c, struct cluster_read *r)
 {
     begin(c, &r->op, false);
+    return 0;
 }
 
-static void pool_write(struct cluster *c, struct cluster_write *w)
+static int pool_write(struct cluster *c, struct cluster_write *w)
 {
     begin(c, &w->op, true);
+    return 0;
 }
 
 static void pool_cancel(struct cluster *c, struct cluster_op *op)

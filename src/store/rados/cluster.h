@@ -108,8 +108,9 @@ struct cluster_ops {
     /* Blocks. Nothing is under way any more. */
     void (*disconnect)(struct cluster *cluster);
 
-    void (*read)(struct cluster *cluster, struct cluster_read *read);
-    void (*write)(struct cluster *cluster, struct cluster_write *write);
+    /* ERR_NOMEM: it was not begun, and done isn't called. */
+    int (*read)(struct cluster *cluster, struct cluster_read *read);
+    int (*write)(struct cluster *cluster, struct cluster_write *write);
     /* Of an operation whose done has not begun, while it can't: ends it soon, with CLUSTER_CLOSED or its own result. */
     void (*cancel)(struct cluster *cluster, struct cluster_op *op);
 

@@ -44,8 +44,8 @@ static void on_pair(struct cluster_read *read, int range, struct slice key, stru
 
 static void on_read(struct cluster_op *op);
 
-/* The ranges that have more, or all of them at the beginning. False: it was cancelled. */
-static bool read_page(struct fetch *f)
+/* The ranges that have more, or all of them at the beginning. ERR_CLOSED, ERR_NOMEM. */
+static int read_page(struct fetch *f)
 {
     struct cluster_read *r = &f->read;
     static const struct slice generation = {"g", 1};
@@ -74,13 +74,10 @@ static bool read_page(struct fetch *f)
     r->n_ranges = n;
     f->generation_len = 0;
     pthread_mutex_lock(&f->mutex);
-    bool cancelled = f->cancelled;
-    if (!cancelled) {
-        f->reading = true;
-        f->s->ops->read(f->s->cluster, r);
-    }
+    int result = f->cancelled ? ERR_CLOSED : f->s->ops->read(f->s->cluster, r);
+    f->reading = result == 0;
     pthread_mutex_unlock(&f->mutex);
-    return !cancelled;
+    return result;
 }
 
 static bool has_more(const struct fetch *f)
@@ -109,8 +106,9 @@ static bool fits(struct fetch *f)
 
 static void page(struct fetch *f)
 {
-    if (!read_page(f)) {
-        err_set(&f->err, ERR_CLOSED, "the store is closing");
+    int result = read_page(f);
+    if (result < 0) {
+        err_set(&f->err, result, result == ERR_NOMEM ? "out of memory while reading a user" : "the store is closing");
         end(f);
     }
 }

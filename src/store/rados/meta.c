@@ -95,9 +95,10 @@ int meta_fits(const struct meta *meta, const struct config *cfg, struct err *err
         return err_set(err, ERR_SEED, "hash_seed is not the pool's, whose fingerprint is %08" PRIx32,
                        hash_seed_fingerprint(meta->seed));
     }
-    if (fabs(cfg->error_rate - meta->error_rate) > meta->error_rate * 1e-9) {
+    double error_rate = config_now(cfg)->error_rate;
+    if (fabs(error_rate - meta->error_rate) > meta->error_rate * 1e-9) {
         return err_set(err, ERR_INVALID, "error_rate is %g, and the pool was made with %g: all nodes have to agree",
-                       cfg->error_rate, meta->error_rate);
+                       error_rate, meta->error_rate);
     }
     return 0;
 }
@@ -185,7 +186,7 @@ static int make(const struct config *cfg, const struct cluster_ops *ops, struct 
     struct meta meta;
     int result = meta_read(ops, cluster, &meta, err);
     if (result == 0 && (result = check_empty(ops, cluster, err)) == 0) {
-        meta = (struct meta){.schema = RADOS_SCHEMA, .seed = cfg->hash_seed, .error_rate = cfg->error_rate};
+        meta = (struct meta){.schema = RADOS_SCHEMA, .seed = cfg->hash_seed, .error_rate = config_now(cfg)->error_rate};
         if (!cfg->hash_seed_given && getrandom(&meta.seed, sizeof meta.seed, 0) != sizeof meta.seed) {
             return err_set(err, ERR_SYSTEM, "can't draw a seed: %s", strerror(errno));
         }

@@ -176,7 +176,10 @@ static void write_it(struct update *u)
     } else if (!u->blind) {
         w->equals = &u->expected;
     }
-    u->s->ops->write(u->s->cluster, w);
+    if (u->s->ops->write(u->s->cluster, w) < 0) {
+        update_nomem(u);
+        finish(u);
+    }
 }
 
 /* What has been read is worked out. */

@@ -42,7 +42,10 @@ enum cluster_result wait_read(const struct cluster_ops *ops, struct cluster *clu
 {
     struct wait w;
     begin(&w, &read->op);
-    ops->read(cluster, read);
+    if (ops->read(cluster, read) < 0) {
+        read->op.result = CLUSTER_NOMEM;
+        on_done(&read->op);
+    }
     return end(&w, &read->op);
 }
 
@@ -50,6 +53,9 @@ enum cluster_result wait_write(const struct cluster_ops *ops, struct cluster *cl
 {
     struct wait w;
     begin(&w, &write->op);
-    ops->write(cluster, write);
+    if (ops->write(cluster, write) < 0) {
+        write->op.result = CLUSTER_NOMEM;
+        on_done(&write->op);
+    }
     return end(&w, &write->op);
 }
