@@ -448,6 +448,12 @@ static void pool_cancel(struct cluster *c, struct cluster_op *op)
     pthread_mutex_unlock(&p->mutex);
 }
 
+static int pool_command(struct cluster *c, const char *json, char **text, size_t *len, struct err *err)
+{
+    (void)c, (void)text, (void)len;
+    return err_set(err, ERR_IO, "no monitor knows \"%s\"", json);
+}
+
 /* --- locks --- */
 
 static int pool_lock(struct cluster *c, const char *object, const char *cookie, int seconds, struct err *err)
@@ -571,6 +577,7 @@ const struct cluster_ops memory_pool_ops = {
     .read = pool_read,
     .write = pool_write,
     .cancel = pool_cancel,
+    .command = pool_command,
     .lock = pool_lock,
     .unlock = pool_unlock,
     .list = pool_list,

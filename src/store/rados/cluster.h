@@ -114,6 +114,10 @@ struct cluster_ops {
     /* Of an operation whose done has not begun, while it can't: ends it soon, with CLUSTER_CLOSED or its own result. */
     void (*cancel)(struct cluster *cluster, struct cluster_op *op);
 
+    /* Blocks. Asks the monitors: a command as JSON. The answer is the caller's, to be freed. ERR_NOPERM, ERR_LATE,
+     * ERR_IO with the monitor's own words, ERR_NOMEM. */
+    int (*command)(struct cluster *cluster, const char *json, char **text, size_t *len, struct err *err);
+
     /* Blocks. An advisory lock on an object, which is made; it ends by itself after so many seconds. 1: it is ours, or
      * was and is renewed; 0: another has it; or ERR_LATE, ERR_IO. */
     int (*lock)(struct cluster *cluster, const char *object, const char *cookie, int seconds, struct err *err);

@@ -333,6 +333,33 @@ static int unlock(struct cluster *c, const char *object, const char *cookie, str
     return code == 0 || code == -ENOENT ? 0 : failed(err, code, "release a lock");
 }
 
+/* --- the monitors --- */
+
+static int command(struct cluster *c, const char *json, char **text, size_t *len, struct err *err)
+{
+    char *answer = NULL, *status = NULL;
+    size_t answer_len = 0, status_len = 0;
+    int code = rados_mon_command(c->rados, &json, 1, "", 0, &answer, &answer_len, &status, &status_len), result = 0;
+    if (code == -EPERM || code == -EACCES) {
+        result = err_set(err, ERR_NOPERM, "RADOS: the monitors don't let this user ask that");
+    } else if (code < 0 && status_len > 0) {
+        result = err_set(err, ERR_IO, "RADOS: %.*s", (int)(status_len < 200 ? status_len : 200), status);
+    } else if (code < 0) {
+        result = failed(err, code, "ask the monitors");
+    } else if ((*text = malloc(answer_len + 1)) == NULL) {
+        result = err_set(err, ERR_NOMEM, "out of memory");
+    } else {
+        if (answer_len > 0) {
+            memcpy(*text, answer, answer_len);
+        }
+        (*text)[answer_len] = '\0';
+        *len = answer_len;
+    }
+    rados_buffer_free(answer);
+    rados_buffer_free(status);
+    return result;
+}
+
 /* --- the list --- */
 
 struct cluster_listing {
@@ -511,6 +538,7 @@ static const struct cluster_ops ops = {
     .read = read_object,
     .write = write_object,
     .cancel = cancel,
+    .command = command,
     .lock = lock,
     .unlock = unlock,
     .list = list,
