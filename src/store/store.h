@@ -310,6 +310,7 @@ struct store {
     const char *engine; /* its name: "sqlite" */
     const struct store_ops *ops;
     const struct store_feed_ops *feed; /* store/feed.h; NULL: the engine keeps none */
+    bool by_user; /* batches are answered in any order, each by what its users are on: best of one user each */
 
     /* NULL: the engine has none of it. */
     const struct store_ring_ops *ring;           /* store/ring.h */

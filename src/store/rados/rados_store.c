@@ -357,7 +357,7 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     if (s == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    s->base = (struct store){.engine = "rados", .ops = &rados_ops, .admin = &night_admin_ops};
+    s->base = (struct store){.engine = "rados", .ops = &rados_ops, .by_user = true, .admin = &night_admin_ops};
     s->cfg = cfg;
     s->ops = o->ops;
     thread_queue_init(&s->queue);
