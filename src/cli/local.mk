@@ -40,6 +40,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve_config.h \
 	src/cli/serve/serve_front.c \
 	src/cli/serve/serve_front.h \
+	src/cli/serve/serve_rados.c \
+	src/cli/serve/serve_rados.h \
 	src/cli/serve/serve_lease.c \
 	src/cli/serve/serve_lease.h \
 	src/cli/serve/serve_watch.c \

@@ -101,7 +101,7 @@ struct cluster_listing;
 
 /* Any thread may call any function. What blocks ends within the time limit. */
 struct cluster_ops {
-    const char *(*version)(void); /* of the library, such as "16.2.15" */
+    const char *(*version)(void); /* of the library, such as "3.0.0" */
 
     /* Blocks. ERR_NOTFOUND: no such pool, or no configuration; ERR_NOPERM; ERR_LATE: no monitor answers; ERR_SYSTEM. */
     int (*connect)(const struct cluster_options *options, struct cluster **cluster, struct err *err);

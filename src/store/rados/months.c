@@ -166,15 +166,6 @@ static int admin_months(struct store_reader *reader, struct store_month_info *ou
     return n < 0 ? err_set(err, n, "out of memory while adding up months") : n;
 }
 
-static void admin_backup(struct store *base, struct store_backup *backup)
-{
-    (void)base;
-    err_set(&backup->err, ERR_ABSENT,
-            "the store \"rados\" has no folder to copy: its replicas are the cluster's, and unseen export takes a copy "
-            "out of it");
-    backup->done(backup);
-}
-
 static void admin_backup_state(struct store *base, struct store_backup_state *out)
 {
     (void)base;
@@ -186,7 +177,5 @@ static void admin_backup_stop(struct store *base)
     (void)base;
 }
 
-const struct store_admin_ops night_admin_ops = {.months = admin_months,
-                                                .backup = admin_backup,
-                                                .backup_state = admin_backup_state,
-                                                .backup_stop = admin_backup_stop};
+const struct store_admin_ops night_admin_ops = {
+    .months = admin_months, .backup_state = admin_backup_state, .backup_stop = admin_backup_stop};

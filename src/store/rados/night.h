@@ -45,7 +45,7 @@ int night_walk(struct rados_store *s, struct err *err);          /* all pieces, 
 
 /* --- months.c --- */
 
-/* Months as the last walks have found them; no backups, but an error that says what stands instead. */
+/* Months as the last walks have found them; no backups of a folder. */
 extern const struct store_admin_ops night_admin_ops;
 
 int night_month_add(struct night_piece *piece, const struct night_month *add); /* ERR_NOMEM */

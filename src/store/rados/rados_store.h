@@ -26,7 +26,8 @@ int rados_store_init(const struct config *cfg, const struct cluster_ops *ops, st
  * for as long as that takes. ERR_CLOSED; or the first user's error: the others were walked. */
 int rados_store_walk(struct store *store, struct err *err);
 
-/* Of librados: "16.2.15", "not installed", "not usable". folder: of the modules, or NULL. */
+/* Of librados, which counts otherwise than Ceph: "3.0.0", "not installed", "not usable". folder: of the modules, or
+ * NULL. */
 const char *rados_library_version(const char *folder);
 
 #endif
