@@ -145,10 +145,14 @@ libunseen_a_SOURCES += \
 	src/store/rados/gathered.c \
 	src/store/rados/gathered.h \
 	src/store/rados/import.c \
+	src/store/rados/import_impl.h \
+	src/store/rados/import_unite.c \
 	src/store/rados/layout.c \
 	src/store/rados/layout.h \
 	src/store/rados/merge.c \
 	src/store/rados/merge.h \
+	src/store/rados/merge_impl.h \
+	src/store/rados/merge_month.c \
 	src/store/rados/merges.c \
 	src/store/rados/meta.c \
 	src/store/rados/meta.h \

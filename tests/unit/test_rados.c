@@ -544,7 +544,7 @@ static void what_waits_is_bounded(void **state)
     static struct pending_play plays[N];
     struct err err = {0};
     int refused = 0;
-    f->cfg.staging_memory = 16 * 1024;
+    f->cfg.staging_memory = 256 * 1024;
     memory_pool_hold(c->pool, MEMORY_POOL_WRITES);
     for (int i = 0; i < N; i++) {
         char item[16];

@@ -33,7 +33,14 @@ static void on_pair(struct cluster_read *read, int range, struct slice key, stru
         memcpy(f->generation_bytes, value.data, f->generation_len);
         return;
     }
-    if (range >= 0 && key.len < LAYOUT_KEY) {
+    if (key.len >= LAYOUT_KEY || memchr(key.data, 0, key.len) != NULL) { /* none of ours, and no place to go on from */
+        f->failed = f->failed < 0
+                        ? f->failed
+                        : err_set(&f->err, ERR_CORRUPT, "user %s: there is a key that Unseen didn't write: %s",
+                                  log_quote(f->user), log_quote(key));
+        return;
+    }
+    if (range >= 0) {
         memcpy(f->after[f->range_of[range]], key.data, key.len);
         f->after[f->range_of[range]][key.len] = '\0';
     }

@@ -259,6 +259,18 @@ static uint32_t get_le(const uint8_t *at, int bytes)
     return n;
 }
 
+struct layout_part layout_part_of(const struct filter *filter, int month, uint16_t part)
+{
+    struct layout_part out = {
+        .month = month, .part = part, .items = (uint32_t)filter_items(filter), .sealed = filter_sealed(filter)};
+    for (unsigned i = 0; i < filter->n_parts; i++) {
+        const struct filter_part *p = &filter->parts[i];
+        out.coarse = out.coarse || p->coarse;
+        out.live += !p->coarse && !p->fine && filter_part_live(p) ? p->n : 0;
+    }
+    return out;
+}
+
 void layout_directory_limit(uint32_t bytes, char out[LAYOUT_LIMIT])
 {
     write_hex(bytes < UINT32_MAX ? bytes + 1 : UINT32_MAX, out, LAYOUT_LIMIT);

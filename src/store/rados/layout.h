@@ -37,6 +37,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
+#include "filter/filter.h"
 
 enum {
     LAYOUT_NAME = 2 + 3 * 255 + 1, /* of a user's object, with the end */
@@ -105,6 +106,9 @@ struct layout_part {
     bool sealed;   /* has one that was cut */
 };
 enum { LAYOUT_PART = 17, LAYOUT_PARTS_MAX = 4096, LAYOUT_LIMIT = 8 };
+
+/* What the directory tells of a filter; bytes are to be filled in. */
+struct layout_part layout_part_of(const struct filter *filter, int month, uint16_t part);
 
 int layout_directory_write(const struct layout_part *parts, size_t n, struct buf *out); /* ERR_NOMEM */
 /* How many there are, or ERR_CORRUPT; an absent one has none. */

@@ -18,7 +18,7 @@ struct merges {
     } under_way[AT_ONCE];
     struct {
         uint32_t tag;
-        uint32_t plays;
+        uint32_t keys;
     } places[PLACES];
 };
 
@@ -77,7 +77,7 @@ static void begin(struct rados_store *s, int64_t key, struct slice user)
     }
 }
 
-void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size_t plays)
+void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size_t n)
 {
     struct merges *m = s->merges;
     uint32_t tag = (uint32_t)((uint64_t)key >> 32);
@@ -86,11 +86,11 @@ void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size
     pthread_mutex_lock(&m->mutex);
     if (m->places[at].tag != tag) {
         m->places[at].tag = tag;
-        m->places[at].plays = 0;
+        m->places[at].keys = 0;
     }
-    m->places[at].plays += (uint32_t)plays;
-    if (m->places[at].plays >= RADOS_MERGE_PLAYS) {
-        m->places[at].plays = 0;
+    m->places[at].keys += (uint32_t)n;
+    if (m->places[at].keys >= RADOS_MERGE_PLAYS) {
+        m->places[at].keys = 0;
         enough = true;
     }
     pthread_mutex_unlock(&m->mutex);
@@ -99,11 +99,14 @@ void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size
     }
 }
 
-void merges_saw(struct rados_store *s, int64_t key, struct slice user, size_t plays, int64_t oldest_ms)
+void merges_saw(struct rados_store *s, int64_t key, struct slice user, size_t plays, size_t deliveries,
+                int64_t oldest_ms)
 {
     int64_t later, earlier;
+    size_t last = (size_t)config_now(s->cfg)->delivered_max;
     guarded_clock_now(&s->clock, &later, &earlier);
-    if (plays >= RADOS_MERGE_PLAYS || (plays > 0 && oldest_ms < earlier - s->cfg->slot_length_ms)) {
+    if (plays >= RADOS_MERGE_PLAYS || deliveries >= last + RADOS_MERGE_PLAYS ||
+        (plays > 0 && oldest_ms < earlier - s->cfg->slot_length_ms)) {
         begin(s, key, user);
     }
 }

@@ -41,6 +41,13 @@ struct night {
     struct night_piece pieces[NIGHT_PIECES];
 };
 
+/* Before a wait for the cluster, which its time limit bounds. */
+static void excuse(struct night *n)
+{
+    heartbeat_now(&n->queue.heartbeat);
+    heartbeat_excuse(&n->queue.heartbeat);
+}
+
 /* --- one piece --- */
 
 static void on_merged(void *arg, const struct merge_outcome *o)
@@ -128,6 +135,7 @@ static int walk_listed(struct night *n, size_t i, bool locked, struct names *nam
     night_piece_name(i, name);
     while (result == 0 && more > 0) {
         names->n = 0;
+        excuse(n);
         more = s->ops->list_next(listing, NAMES, on_name, names, err);
         walk_names(n, names);
         if (rados_store_closing(s)) {
@@ -167,6 +175,7 @@ static int walk_piece(struct night *n, size_t i, bool locked, int64_t day, struc
         err_set(err, n->err.code, "%s", n->err.text);
         result = n->failed ? n->err.code : result;
     }
+    excuse(n);
     if (result == 1 && !n->failed && (result = night_piece_write(n->s, i, &n->walked, err)) == 0) {
         pthread_mutex_lock(&n->mutex);
         night_piece_free(&n->pieces[i]);
@@ -195,7 +204,7 @@ static int read_marks(struct night *n, struct err *err)
     int result = 0;
     for (size_t i = 0; i < NIGHT_PIECES && result == 0 && !rados_store_closing(n->s); i++) {
         struct night_piece piece;
-        heartbeat_now(&n->queue.heartbeat);
+        excuse(n);
         result = night_piece_read(n->s, i, &piece, err);
         if (result == 0) {
             pthread_mutex_lock(&n->mutex);
@@ -214,6 +223,7 @@ static int walk_due(struct night *n, size_t i, int64_t day, struct err *err)
     struct night_piece now;
     char name[NIGHT_NAME];
     night_piece_name(i, name);
+    excuse(n);
     int result = s->ops->lock(s->cluster, name, n->cookie, LOCK_SECONDS, err);
     if (result <= 0) {
         return result;

@@ -70,13 +70,13 @@ static void answer(struct question *q)
     struct store_load *l = q->load;
     struct slice user = slice_of(q->user, q->len);
     const struct gathered_question view = {.s = q->s, .user = user, .first_month = l->first_month};
-    size_t n_plays = q->gathered.n_plays;
+    size_t n_plays = q->gathered.n_plays, n_deliveries = q->gathered.n_deliveries; /* which the view makes fewer */
     l->err = q->fetch.err;
     if (l->err.code == 0) {
         gathered_view(&q->gathered, &view, &l->view, &l->err);
     }
-    if (l->err.code == 0 && n_plays > 0) {
-        merges_saw(q->s, q->key, user, n_plays, q->gathered.oldest_ms);
+    if (l->err.code == 0) {
+        merges_saw(q->s, q->key, user, n_plays, n_deliveries, q->gathered.oldest_ms);
     }
     l->done(l);
 }
@@ -204,8 +204,6 @@ int rados_scan(struct store_reader *reader, int64_t key, struct slice user, int 
     if (q->fetch.err.code < 0) {
         return err_set(err, q->fetch.err.code, "%s", q->fetch.err.text);
     }
-    if (q->gathered.n_plays > 0) {
-        merges_saw(q->s, key, user, q->gathered.n_plays, q->gathered.oldest_ms);
-    }
+    merges_saw(q->s, key, user, q->gathered.n_plays, q->gathered.n_deliveries, q->gathered.oldest_ms);
     return gathered_view(&q->gathered, &question, view, err);
 }

@@ -131,10 +131,11 @@ int rados_scan(struct store_reader *reader, int64_t key, struct slice user, int 
 
 int merges_init(struct rados_store *s);
 void merges_destroy(struct rados_store *s);
-/* Plays of the user were recorded here; or seen, which are so old (INT64_MAX: none is). Begins a merge when there are
- * enough. */
-void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size_t plays);
-void merges_saw(struct rados_store *s, int64_t key, struct slice user, size_t plays, int64_t oldest_ms);
+/* Plays and deliveries of the user were recorded here; or seen: so many, and the oldest play was recorded then
+ * (INT64_MAX: there is none). Begins a merge when there are enough. */
+void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size_t n);
+void merges_saw(struct rados_store *s, int64_t key, struct slice user, size_t plays, size_t deliveries,
+                int64_t oldest_ms);
 
 /* --- import.c --- */
 

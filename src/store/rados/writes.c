@@ -17,7 +17,11 @@
 #include "base/log.h"
 #include "store/rados/rados.h"
 
-enum { USER_BUCKETS = 1024, ITEMS_A_WRITE = 4096 };
+enum {
+    USER_BUCKETS = 1024,
+    ITEMS_A_WRITE = 4096,
+    CLUSTER_BYTES = 4096, /* that librados has of an operation, and a little for its arena */
+};
 
 /* A batch, until all its events are answered. */
 struct pending {
@@ -54,7 +58,7 @@ struct run {
         int64_t ms;
     } * items_forgotten;
     uint64_t dropped;
-    size_t plays, keys;
+    size_t keys;
     uint8_t len;
     char name[];
 };
@@ -164,7 +168,7 @@ static void again(struct update *u)
     r->user_forgotten = INT64_MIN;
     r->items_forgotten = NULL;
     r->dropped = 0;
-    r->plays = r->keys = 0;
+    r->keys = 0;
 }
 
 static int take(struct update *u, const struct layout_key *key, struct slice value)
@@ -239,7 +243,6 @@ static int plan(struct update *u)
                 continue;
             }
             r->keys++;
-            r->plays += event->kind == STORE_PLAY;
             result = event->kind == STORE_PLAY ? set_play(u, hash, month, later) : set_delivery(u, item, hash, month);
         }
     }
@@ -267,8 +270,8 @@ static void run_done(struct update *u)
     }
     tell_events(r->events, &u->err);
     writes_end_turn(s, u->key, user);
-    if (u->err.code == 0 && r->plays > 0) {
-        merges_recorded(s, u->key, user, r->plays);
+    if (u->err.code == 0 && r->keys > 0) {
+        merges_recorded(s, u->key, user, r->keys);
     }
     update_destroy(u);
     free(r);
@@ -371,11 +374,24 @@ static void refuse(struct rados_store *s, struct store_batch *batch)
     rados_store_post(s, &batch->message, RADOS_BATCH);
 }
 
-/* NULL: batch->err says why. It is charged, with what the batch itself takes. */
+/* What the batch takes, and the operations that it may become: one for each user, or run of their events. */
+static size_t weigh(const struct store_batch *batch, size_t pending)
+{
+    size_t at = 0, runs = 0;
+    int64_t last = 0;
+    struct store_event event;
+    while (store_batch_next(batch, &at, &event)) {
+        runs += runs == 0 || event.key != last;
+        last = event.key;
+    }
+    return pending + batch->bytes.cap + runs * (sizeof(struct run) + sizeof(struct user_writes) + CLUSTER_BYTES);
+}
+
+/* NULL: batch->err says why. It is charged. */
 static struct pending *admit(struct rados_store *s, struct store_batch *batch)
 {
     size_t size = sizeof(struct pending) + batch->events * sizeof(struct event);
-    size_t bytes = size + batch->bytes.cap;
+    size_t bytes = weigh(batch, size);
     if (guarded_clock_known(&s->clock, &batch->err) < 0) {
         return NULL;
     }
