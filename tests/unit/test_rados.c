@@ -425,9 +425,9 @@ static void errors_by_name(void **state)
         int code;
         const char *words;
     } cases[] = {
-        {CLUSTER_LATE, ERR_IO, "rados_timeout"}, {CLUSTER_FENCED, ERR_IO, "blocklisted"},
-        {CLUSTER_DENIED, ERR_IO, "not allowed"}, {CLUSTER_NO_POOL, ERR_IO, "was removed"},
-        {CLUSTER_NOMEM, ERR_NOMEM, "memory"},    {CLUSTER_FAILED, ERR_IO, "RADOS"},
+        {CLUSTER_LATE, ERR_LATE, "rados_timeout"}, {CLUSTER_FENCED, ERR_IO, "blocklisted"},
+        {CLUSTER_DENIED, ERR_IO, "not allowed"},   {CLUSTER_NO_POOL, ERR_IO, "was removed"},
+        {CLUSTER_NOMEM, ERR_NOMEM, "memory"},      {CLUSTER_FAILED, ERR_IO, "RADOS"},
     };
     char text[STORE_ERROR_TEXT];
     struct store_view view;
@@ -491,7 +491,7 @@ static void late_writes_are_unions(void **state)
         c->pool,
         &(struct memory_pool_fault){
             .kinds = MEMORY_POOL_WRITES, .object = "u.u", .nth = 1, .result = CLUSTER_LATE, .carried_out = true});
-    assert_int_equal(record_code(f, "u", "a", text, sizeof text), ERR_IO);
+    assert_int_equal(record_code(f, "u", "a", text, sizeof text), ERR_LATE);
     assert_true(seen(f, "u", "a"));
     assert_int_equal(record_code(f, "u", "a", text, sizeof text), 0);
     assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 1);

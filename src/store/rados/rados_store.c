@@ -95,8 +95,9 @@ int cluster_error(struct rados_store *s, const struct cluster_op *op, const char
     bool down = false;
     switch (op->result) {
     case CLUSTER_LATE:
-        err_set(err, ERR_IO, "RADOS: no answer within %" PRId64 " ms (rados_timeout) while %s user %s", timeout, doing,
-                log_quote(user));
+        err_set(err, ERR_LATE, "RADOS: no answer within %" PRId64 " ms (rados_timeout) while %s user %s%s", timeout,
+                doing, log_quote(user),
+                strcmp(doing, "writing") == 0 ? ": whether it will be durable is unknown, send it again" : "");
         break;
     case CLUSTER_FULL:
         err_set(err, ERR_FULL, "RADOS: the cluster, or the pool %s, is full", log_quote_str(s->cfg->rados_pool));
