@@ -201,6 +201,27 @@ static void enough_plays_are_merged(void **state)
     assert_true(seen(f, "v", "old"));
 }
 
+/* An exception ends with the merge of a later play, and not before: meanwhile the play hides the item. */
+static void an_exception_ends_by_a_merge(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    play(f, "u", "a");
+    play(f, "u", "b");
+    walk(f);
+    assert_int_equal(forget(f, "u", "a"), 1);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "x"), 1);
+    play(f, "u", "a");
+    assert_true(seen(f, "u", "a"));
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "x"), 1);
+    assert_int_equal(forget(f, "u", "a"), 1); /* with both there */
+    assert_false(seen(f, "u", "a"));
+    play(f, "u", "a");
+    walk(f);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "x"), 0);
+    assert_true(seen(f, "u", "a") && seen(f, "u", "b"));
+}
+
 /* 10,000 plays, 64 at a time: a logarithmic number of parts, and none of them is rewritten each time. */
 static void parts_grow_like_digits(void **state)
 {
@@ -642,6 +663,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_make_it_at_once),
         RADOS_TEST(every_node_sees_it_at_once),
         RADOS_TEST(enough_plays_are_merged),
+        RADOS_TEST(an_exception_ends_by_a_merge),
         RADOS_TEST(parts_grow_like_digits),
         RADOS_TEST(a_merge_and_a_forget),
         RADOS_TEST(the_ledger_holds),

@@ -13,15 +13,17 @@
  *   p<YYYYMM><hash>        <ms>               for each play that is not merged: when it was recorded
  *   q<YYYYMM>              -                  for a month that came with a mark of damage; month 0: the deliveries
  *   w                      see below          the directory of the m keys
- *   x<hash>                -                  for each item that a filter has and that was un-seen
+ *   x<hash>                -                  for each item that a filter has and that was un-seen; it hides no play
  *
  * Hashes, stamps and times are 16 lower case hex digits, so that the order of the keys is theirs; a stamp's inverse is
  * its complement. `<k>` is 4 hex digits that no other part of the month has.
  *
- * Who may change what. A play or delivery sets its key, and a play removes its x: blind, since a union may come late.
- * Whatever else is written names the generation or the version that it has read, and sets a new generation. So two
- * pages of a read with one generation are of one state, but for plays that came meanwhile; and of two that rewrite a
- * user, one loses and begins again. A play of a stated time is written under the generation that it was checked by.
+ * Who may change what. A play or delivery sets its key: blind, since a union may come late. An x that it makes void
+ * stays until the play is merged: to remove a key that isn't there costs an OSD as much as one that is, and slows down
+ * each question behind it. Whatever else is written names the generation or the version that it has read, and sets a
+ * new generation. So two pages of a read with one generation are of one state, but for plays that came meanwhile; and
+ * of two that rewrite a user, one loses and begins again. A play of a stated time is written under the generation that
+ * it was checked by.
  *
  * A forgotten user's object stays, with g and f alone, as long as the tombstone counts: the object is the one place
  * that whoever records for the user has to look at, and that has an order with everything else of theirs. It goes when

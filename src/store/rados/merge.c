@@ -31,7 +31,7 @@ static struct merge *merge_of(struct update *u)
 static void again(struct update *u)
 {
     static const struct slice directory[] = {{"w", 1}};
-    static const struct fetch_range waiting[] = {{"d", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}};
+    static const struct fetch_range waiting[] = {{"d", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
     static const struct fetch_range all[] = {
         {"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
     struct merge *m = merge_of(u);
@@ -164,6 +164,7 @@ static int pick_parts(struct merge *m)
 
 /* --- the rest --- */
 
+/* An exception of an item that was played since ends here: until now the play itself has hidden the item. */
 static int remove_plays(struct merge *m)
 {
     const struct gathered *g = &m->gathered;
@@ -171,6 +172,9 @@ static int remove_plays(struct merge *m)
     for (size_t i = 0; i < g->n_plays && result == 0; i++) {
         const struct store_play *p = &g->plays[i];
         result = merge_remove_key(m, &(struct layout_key){.kind = LAYOUT_PLAY, .month = p->month, .hash = p->hash});
+        if (result == 0 && hash_is_among(g->exceptions, g->n_exceptions, p->hash)) {
+            result = merge_remove_key(m, &(struct layout_key){.kind = LAYOUT_EXCEPTION, .hash = p->hash});
+        }
     }
     m->removed_keys += g->n_plays;
     return result;

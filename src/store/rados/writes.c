@@ -211,9 +211,8 @@ static int set_play(struct update *u, uint64_t hash, int month, int64_t now)
 {
     char value[LAYOUT_HEX];
     layout_hex((uint64_t)(now > 0 ? now : 0), value);
-    int result = update_set(u, &(struct layout_key){.kind = LAYOUT_PLAY, .month = month, .hash = hash},
-                            slice_of(value, sizeof value));
-    return result < 0 ? result : update_remove(u, &(struct layout_key){.kind = LAYOUT_EXCEPTION, .hash = hash});
+    return update_set(u, &(struct layout_key){.kind = LAYOUT_PLAY, .month = month, .hash = hash},
+                      slice_of(value, sizeof value));
 }
 
 static int set_delivery(struct update *u, struct slice item, uint64_t hash, int month)
