@@ -18,7 +18,7 @@
 #include "base/module.h"
 #include "store/rados/cluster.h"
 
-enum { POOL_NAME = 512 };
+enum { POOL_NAME = 512, NAME_MAX_LEN = 1024 }; /* of ours none is as long */
 #define LOCK_NAME "unseen"
 
 struct cluster {
@@ -404,7 +404,12 @@ static int list_next(struct cluster_listing *l, size_t max, void (*name)(void *a
         return failed(err, n, "list objects");
     }
     for (int i = 0; i < n; i++) {
-        name(arg, items[i].oid);
+        char object[NAME_MAX_LEN]; /* librados gives names without an end */
+        if (items[i].oid_length < sizeof object) {
+            memcpy(object, items[i].oid, items[i].oid_length);
+            object[items[i].oid_length] = '\0';
+            name(arg, object);
+        }
     }
     rados_object_list_free((size_t)n, items);
     free(items);
