@@ -140,7 +140,7 @@ def test_what_needs_a_folder_says_so(folder):
 def test_another_name_is_refused_with_what_there_is():
     done = subprocess.run([UNSEEN, "serve", "--store", "rocks"], capture_output=True)
     assert done.returncode == 2
-    assert b'store is "rocks", expected sqlite, memory or memory:later' in done.stderr
+    assert b'store is "rocks", expected sqlite, memory, memory:later or rados' in done.stderr
     text = run("version").stdout.decode()
     assert "stores: sqlite memory" in text
 
