@@ -146,7 +146,7 @@ static void on_read(struct cluster_op *op)
         } else {
             end(f);
         }
-    } else if (op->result == CLUSTER_DIFFERS) {
+    } else if (op->result == CLUSTER_DIFFERS && !f->begun && f->below != NULL) {
         err_set(&f->err, ERR_LARGE, "the user has more than %d KiB of filters and plays", STORE_LARGE / 1024);
         end(f);
     } else if (op->result != CLUSTER_DONE) {

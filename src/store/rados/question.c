@@ -129,6 +129,7 @@ int rados_reader_open(struct store *base, struct store_reader **reader, struct e
     }
     q->s = rados_of(base);
     q->arena.block_size = ARENA_BLOCK;
+    q->arena.limit = RADOS_USER_BYTES;
     pthread_mutex_init(&q->mutex, NULL);
     pthread_cond_init(&q->answered, NULL);
     q->fetch = (struct fetch){.s = q->s, .take = on_take, .again = on_again, .done = on_done};

@@ -25,7 +25,12 @@
 #include "store/stats.h"
 #include "store/thread_queue.h"
 
-enum { RADOS_SHARDS = 16, RADOS_SCHEMA = 1, RADOS_MERGE_PLAYS = 64 };
+enum {
+    RADOS_SHARDS = 16,
+    RADOS_SCHEMA = 1,
+    RADOS_MERGE_PLAYS = 64,
+    RADOS_USER_BYTES = 256 << 20, /* of memory for what is read of one user: a giant of 30 million plays */
+};
 
 struct user_writes;
 struct merges;

@@ -259,6 +259,7 @@ void update_init(struct update *u, struct rados_store *s, int64_t key, struct sl
     u->key = key;
     u->user = user;
     u->arena.block_size = ARENA_BLOCK;
+    u->arena.limit = RADOS_USER_BYTES;
     layout_user_name(user, u->object);
     u->fetch = (struct fetch){
         .s = s, .object = u->object, .user = user, .take = on_take, .again = on_again, .done = on_fetched};
