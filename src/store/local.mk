@@ -180,7 +180,8 @@ libunseen_a_SOURCES += \
 # The module: alone with librados, with nothing visible but what module.h names. Never with a sanitizer, as unseen.so.
 if WITH_RADOS
 pkglib_exec_PROGRAMS += unseen_rados.so
-unseen_rados_so_SOURCES = src/store/rados/module/librados.c src/base/err.c
+unseen_rados_so_SOURCES = src/store/rados/module/librados.c src/store/rados/module/librados_blocking.c \
+	src/store/rados/module/librados_impl.h src/base/err.c
 unseen_rados_so_CFLAGS = $(EXTENSION_CFLAGS) -fPIC -fvisibility=hidden
 unseen_rados_so_LDFLAGS = -shared -Wl,-z,defs
 unseen_rados_so_LDADD = $(RADOS_LIBS)
