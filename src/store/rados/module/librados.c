@@ -4,6 +4,10 @@
  * in time is given up by the client (rados_osd_op_timeout); what was sent may still be carried out. By default librados
  * lets the caller wait when a thousand operations are under way, and when the cluster is full: neither may be, on a
  * loop, so both are switched off; how much is under way is bounded above, and a full cluster is an answer.
+ *
+ * A frozen OSD resets no connection, so nobody tells the client who has taken over. It asks for that itself, but only
+ * on behalf of operations that are older than objecter_timeout (10 s): with a shorter limit each would be given up
+ * before, and the client would never learn it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -325,10 +329,9 @@ static int set_limits(rados_t rados, int64_t timeout_ms, struct err *err)
 {
     char seconds[24];
     snprintf(seconds, sizeof seconds, "%" PRId64, (timeout_ms + 999) / 1000);
-    const char *const limits[][2] = {{"rados_osd_op_timeout", seconds},
-                                     {"rados_mon_op_timeout", seconds},
-                                     {"client_mount_timeout", seconds},
-                                     {"objecter_inflight_ops", "0"},
+    const char *const limits[][2] = {{"rados_osd_op_timeout", seconds},  {"rados_mon_op_timeout", seconds},
+                                     {"client_mount_timeout", seconds},  {"objecter_timeout", "1"},
+                                     {"objecter_tick_interval", "1"},    {"objecter_inflight_ops", "0"},
                                      {"objecter_inflight_op_bytes", "0"}};
     int result = 0;
     for (size_t i = 0; i < sizeof limits / sizeof *limits && result == 0; i++) {
