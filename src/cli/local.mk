@@ -32,6 +32,10 @@ libunseen_a_SOURCES += \
 	src/cli/lib/output.c \
 	src/cli/lib/output.h \
 	src/cli/inspect/ping.c \
+	src/cli/rados/pool_advice.c \
+	src/cli/rados/pool_facts.c \
+	src/cli/rados/pool_facts.h \
+	src/cli/rados/rados.c \
 	src/cli/replica/promote.c \
 	src/cli/serve/serve.c \
 	src/cli/serve/serve_backup.c \

@@ -67,6 +67,7 @@ unit_tests = \
 	tests/unit/test_meter \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
+	tests/unit/test_pool_facts \
 	tests/unit/test_positions \
 	tests/unit/test_probe \
 	tests/unit/test_rados \
