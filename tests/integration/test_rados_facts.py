@@ -336,3 +336,25 @@ def test_a_full_osd(cluster, client, pool):
     finally:
         cluster.fullness()
     cluster.until(lambda: write(pool, "full", {"c": b""}) == OK, "there is room again")
+
+
+def test_a_large_object_moves(cluster, pool):
+    """It has no data, only keys, of more bytes than are copied in one piece (osd_recovery_max_chunk). It is copied to new
+    OSDs, its old ones go, and nothing is missing."""
+    keys = {f"m{i:06}": bytes([i % 251]) * 700 for i in range(20000)}
+    names = sorted(keys)
+    for first in range(0, len(names), 1000):
+        assert write(pool, "large", {name: keys[name] for name in names[first:first + 1000]}) == OK
+    added = [cluster.add(), cluster.add()]
+    old = [number for number in cluster.osds if number not in added][:2]
+    for number in old:
+        cluster.drain(number)
+    cluster.wait_clean("facts")
+    for number in old:
+        cluster.remove(number)
+    cluster.wait_clean("facts")
+    everything, after = {}, ""
+    while page := read(pool, "large", after):
+        everything.update(page)
+        after = max(page)
+    assert everything == keys
