@@ -54,15 +54,21 @@ class Setting:
         self.folder = folder
         (folder / "ceph").mkdir()
         self.cluster = Cluster(folder / "ceph")
-        self.cluster.pool(POOL)
-        init(self.cluster)
-        self.nodes = [Node(folder / name, self.cluster).start() for name in "abc"]
+        self.nodes = [Node(folder / name, self.cluster) for name in "abc"]
+        try:
+            self.cluster.pool(POOL)
+            init(self.cluster)
+            for node in self.nodes:
+                node.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self):
         problems = []
         for node in self.nodes:
             code = node.stop()
-            if code not in (0, -9) or "Sanitizer" in node.log():
+            if code not in (None, 0, -9) or "Sanitizer" in node.log():
                 problems.append((node.folder.name, code, node.log()[-8000:]))
         self.cluster.stop()
         assert not problems, problems
