@@ -48,6 +48,12 @@ bench/kafka_peer: $(top_srcdir)/bench/kafka_peer.c libunseen.a
 		-o $@ $(top_srcdir)/bench/kafka_peer.c $(unseen_LDADD) $$(pkg-config --libs rdkafka)
 EXTRA_DIST += bench/kafka bench/kafka_peer.c
 
+# Reads the keys of an object of Ceph, for bench/rados: made when it is asked for, as it alone needs librados.
+bench/rados_peer: $(top_srcdir)/bench/rados_peer.c
+	@$(MKDIR_P) bench
+	$(CC) $(AM_CPPFLAGS) $(CPPFLAGS) $(UNSEEN_CFLAGS) $(CFLAGS) -o $@ $(top_srcdir)/bench/rados_peer.c -lrados
+EXTRA_DIST += bench/rados bench/rados_peer.c
+
 # All of them; scripts/test builds them, so that none is left behind by a change.
 .PHONY: benches
 benches: $(EXTRA_PROGRAMS)

@@ -18,6 +18,7 @@ subcommand_pages = \
 	man/unseen-ping.1 \
 	man/unseen-pool.1 \
 	man/unseen-promote.1 \
+	man/unseen-rados.1 \
 	man/unseen-rejoin.1 \
 	man/unseen-replica.1 \
 	man/unseen-serve.1 \

@@ -59,6 +59,7 @@ dist_docs_DATA = \
 	docs/operations.md \
 	docs/page.png \
 	docs/performance.md \
+	docs/rados.md \
 	docs/registries.md \
 	docs/replicas.md \
 	docs/scale.md \

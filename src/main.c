@@ -23,6 +23,7 @@ static const struct cli_command commands[] = {
     {"rejoin", cli_rejoin, "bring an old primary back as a replica"},
     {"replica", cli_replica, "show who follows whom, and how far behind"},
     {"front", cli_front, "show how the Redis in front is, compare it, fill it anew"},
+    {"rados", cli_rados, "make a pool of Ceph ready for store = rados"},
     {"export", cli_export, "write users into a file, to move them"},
     {"load", cli_load, "load users from such a file"},
     {"pool", cli_pool, "keep lists of candidates on the server"},

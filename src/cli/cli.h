@@ -36,6 +36,7 @@ int cli_ping(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_clone(int argc, char **argv);
+int cli_rados(int argc, char **argv);
 int cli_replica(int argc, char **argv);
 int cli_rejoin(int argc, char **argv);
 int cli_version(int argc, char **argv);

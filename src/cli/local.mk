@@ -33,6 +33,10 @@ libunseen_a_SOURCES += \
 	src/cli/lib/output.c \
 	src/cli/lib/output.h \
 	src/cli/inspect/ping.c \
+	src/cli/rados/pool_advice.c \
+	src/cli/rados/pool_facts.c \
+	src/cli/rados/pool_facts.h \
+	src/cli/rados/rados.c \
 	src/cli/replica/promote.c \
 	src/cli/serve/serve.c \
 	src/cli/serve/serve_backup.c \
@@ -41,6 +45,8 @@ libunseen_a_SOURCES += \
 	src/cli/serve/serve_config.h \
 	src/cli/serve/serve_front.c \
 	src/cli/serve/serve_front.h \
+	src/cli/serve/serve_rados.c \
+	src/cli/serve/serve_rados.h \
 	src/cli/serve/serve_lease.c \
 	src/cli/serve/serve_lease.h \
 	src/cli/serve/serve_watch.c \

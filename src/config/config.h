@@ -58,12 +58,16 @@ enum config_failover { FAILOVER_NO, FAILOVER_IN_STEP, FAILOVER_LOSSY };
 enum config_registry_check { REGISTRY_CHECK_TTL, REGISTRY_CHECK_GRPC };
 
 /* The engines of the store; store/factory.c opens them. */
-enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMORY_LATER };
+enum config_store { STORE_ENGINE_SQLITE, STORE_ENGINE_MEMORY, STORE_ENGINE_MEMORY_LATER, STORE_ENGINE_RADOS };
 
 struct config {
     int64_t store;                       /* enum config_store */
     char data[CONFIG_TEXT];              /* data folder */
     char modules[CONFIG_TEXT];           /* folder; "": see base/module.h */
+    char rados_conf[CONFIG_TEXT];        /* path; "": where Ceph looks */
+    char rados_pool[CONFIG_TEXT];        /* needed with store = rados */
+    char rados_user[CONFIG_TEXT];        /* "client.unseen" */
+    int64_t rados_timeout_ms;            /* of each operation */
     char listen[CONFIG_TEXT];            /* addresses as config_next_address() takes them; "none": no TCP */
     char unix_socket[CONFIG_TEXT];       /* path, "" none */
     int64_t unix_socket_mode;            /* enum config_mode */

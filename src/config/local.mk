@@ -15,6 +15,7 @@ libunseen_a_SOURCES += \
 	src/config/options_front.inc \
 	src/config/options_kafka.inc \
 	src/config/options_legacy.inc \
+	src/config/options_rados.inc \
 	src/config/options_registry.inc \
 	src/config/options_replica.inc \
 	src/config/passwords.c \

@@ -24,7 +24,7 @@ enum { NAME_MAX_LENGTH = 64 };
 _Static_assert(offsetof(struct config, sweep_to) == offsetof(struct config, sweep_from) + sizeof(int64_t),
                "a daytime range is two fields side by side");
 
-static const char *const store_words[] = {"sqlite", "memory", "memory:later",
+static const char *const store_words[] = {"sqlite", "memory", "memory:later", "rados",
                                           NULL}; /* the order of enum config_store */
 static const char *const skewed_words[] = {"error", "now", NULL};
 static const char *const damage_words[] = {"error", "answer", NULL};
@@ -63,7 +63,8 @@ const struct config_option config_options[] = {
         .on_change = "What one engine has, another one does not see.",
         .help = "The engine that keeps the plays: sqlite keeps them in the data folder; memory keeps nothing over a "
                 "restart and has no data folder, for tests of programs that use Unseen. staging_memory is then all "
-                "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later.",
+                "that it takes. memory:later is the same, for tests of Unseen itself: it answers each question later. "
+                "rados keeps them in a pool of a Ceph cluster, for any number of nodes, and has no data folder either.",
     },
     {
         .name = "modules",
@@ -73,9 +74,10 @@ const struct config_option config_options[] = {
         .default_text = "",
         .change = CHANGE_RESTART,
         .help = "The folder of the modules, which are packages of their own: unseen_kafka.so is loaded when brokers of "
-                "Kafka are configured. Empty: where the packages have them.",
+                "Kafka are configured, unseen_rados.so for store = rados. Empty: where the packages have them.",
     },
 #include "config/options_edges.inc"
+#include "config/options_rados.inc"
     {
         .name = "slots",
         .type = CONFIG_INT,

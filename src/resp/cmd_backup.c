@@ -61,7 +61,7 @@ enum outcome cmd_backup(struct resp_client *s, const struct slice *args, size_t 
     char root[PATH_MAX];
     struct err err;
     const struct dedup *dedup = service_dedup(&s->conn);
-    if (dedup->store->admin == NULL) {
+    if (dedup->store->admin == NULL || dedup->store->admin->backup == NULL) {
         return resp_client_lacks(s, "backups");
     }
     if (config_backup_root(config_now(dedup->cfg), root, sizeof root, &err) < 0) {

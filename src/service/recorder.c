@@ -28,6 +28,8 @@ struct batch {
     struct loop_message message;
     struct batch *next; /* of those under way */
     bool told;          /* everybody has an answer, and the store has not */
+    bool answered;      /* the store has, and somebody in it waits for an earlier batch */
+    int64_t key;        /* of the last event's user */
     struct service_loop *loop;
     struct entry *entries;
     size_t n_entries, cap;
@@ -64,7 +66,7 @@ static void recycle(struct recorder *r, struct batch *b)
     b->store.rows = b->store.events = 0;
     b->store.err = (struct err){0};
     b->n_entries = 0;
-    b->told = false;
+    b->told = b->answered = false;
     r->spare = b;
 }
 
@@ -146,10 +148,8 @@ static void remove_from(struct recorder *r, const struct batch *b)
     r->under_way--;
 }
 
-static void on_answered(struct loop_message *message, void *owner)
+static void finish(struct batch *b)
 {
-    (void)owner;
-    struct batch *b = (struct batch *)((char *)message - offsetof(struct batch, message));
     struct service_loop *l = b->loop;
     remove_from(&l->recorder, b);
     account(b, 0);
@@ -160,6 +160,45 @@ static void on_answered(struct loop_message *message, void *owner)
         tell(b, &b->store.err);
     }
     recycle(&l->recorder, b);
+}
+
+static bool share_a_conn(const struct batch *a, const struct batch *b)
+{
+    for (size_t i = 0; i < a->n_entries; i++) {
+        for (size_t j = 0; j < b->n_entries; j++) {
+            if (a->entries[i].conn == b->entries[j].conn) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Each connection is told in the order of its writes, in which an engine across a network need not answer. */
+static bool has_to_wait(const struct recorder *r, const struct batch *b)
+{
+    for (const struct batch *before = r->first; before != b; before = before->next) {
+        if (!before->told && !b->told && share_a_conn(before, b)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void on_answered(struct loop_message *message, void *owner)
+{
+    (void)owner;
+    struct batch *b = (struct batch *)((char *)message - offsetof(struct batch, message));
+    struct recorder *r = &b->loop->recorder;
+    b->answered = true;
+    while (b != NULL) {
+        if (b->answered && !has_to_wait(r, b)) {
+            finish(b);
+            b = r->first; /* who waited for it */
+        } else {
+            b = b->next;
+        }
+    }
 }
 
 void recorder_look(struct service_loop *l)
@@ -264,17 +303,22 @@ int recorder_add(struct service_loop *l, struct conn *c, const struct recorded *
     if (!has_room && !recorder_has_room(l, c, items_size(r))) {
         return ERR_BUSY;
     }
+    int64_t key = hash_user_key(l->dedup->seed, r->user);
+    const struct batch *open = l->recorder.filling;
+    if (l->dedup->store->by_user && open != NULL && open->n_entries > 0 && open->key != key) {
+        recorder_submit(l); /* so that no user waits for another one's */
+    }
     struct batch *b = filling(l);
     if (b == NULL || !room_for_entry(b)) {
         return ERR_NOMEM;
     }
     size_t before = b->store.bytes.len;
-    int64_t key = hash_user_key(l->dedup->seed, r->user);
     int code = store_batch_add(&b->store, r->kind, r->at_ms, r->time, key, r->user, r->items, r->hashes, r->n);
     if (code < 0) {
         return code;
     }
     conn_hold(c);
+    b->key = key;
     *bytes = b->store.bytes.len - before;
     b->entries[b->n_entries++] = (struct entry){c, c->arrived_us, (uint32_t)r->n, (uint32_t)*bytes, (enum op)c->op};
     account(b, b->store.bytes.cap + b->cap * sizeof *b->entries + b->n_entries * EVENT_REPLY);

@@ -63,7 +63,7 @@ struct store_admin_ops {
      * the error that ended it, when nothing of it is left. The copy holds every write answered before the call, and
      * nothing of a forget answered before the copy of history ended; of later ones any part. One at a time: ERR_BUSY.
      * ERR_INVALID, ERR_READONLY, ERR_FULL (not enough room, told before anything is copied; or in the middle), ERR_IO,
-     * ERR_CORRUPT (the copy can't be read through), ERR_CLOSED. */
+     * ERR_CORRUPT (the copy can't be read through), ERR_CLOSED. NULL: the engine has no folder. */
     void (*backup)(struct store *s, struct store_backup *backup);
     void (*backup_state)(struct store *s, struct store_backup_state *out);
 

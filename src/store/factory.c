@@ -1,6 +1,7 @@
 #include "store/factory.h"
 
 #include "store/memory/memory_store.h"
+#include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
 
 static void on_progress(void *arg, uint64_t rows)
@@ -28,17 +29,29 @@ static int open_later(const struct config *cfg, store_progress *progress, struct
     return memory_store_open(cfg, &(struct memory_store_options){.later = true}, store, err);
 }
 
+static int open_rados(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
+{
+    (void)progress;
+    return rados_store_open(cfg, NULL, store, err);
+}
+
 /* The order of enum config_store. */
 const struct store_engine store_engines[] = {
     {"sqlite", open_sqlite},
     {"memory", open_memory},
     {"memory:later", open_later},
+    {"rados", open_rados},
 };
 const size_t store_engines_count = sizeof store_engines / sizeof *store_engines;
 
 int store_open(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
 {
     return store_engines[cfg->store].open(cfg, progress, store, err);
+}
+
+const char *store_rados_version(const char *modules)
+{
+    return rados_library_version(modules);
 }
 
 const char *store_sqlite_version(void)

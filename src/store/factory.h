@@ -21,4 +21,8 @@ int store_open(const struct config *cfg, store_progress *progress, struct store 
 /* Of the SQLite that runs, such as "3.40.1". */
 const char *store_sqlite_version(void);
 
+/* Of the librados that would be loaded, such as "3.0.0"; "not installed"; "not usable". modules: the option, or NULL.
+ */
+const char *store_rados_version(const char *modules);
+
 #endif

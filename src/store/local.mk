@@ -131,6 +131,8 @@ libunseen_a_SOURCES += \
 	src/store/bulk.h \
 	src/store/factory.c \
 	src/store/factory.h \
+	src/store/guarded_clock.c \
+	src/store/guarded_clock.h \
 	src/store/memory/memory.h \
 	src/store/memory/memory_clock.c \
 	src/store/memory/memory_import.c \
@@ -140,6 +142,36 @@ libunseen_a_SOURCES += \
 	src/store/memory/memory_users.c \
 	src/store/memory/memory_write.c \
 	src/store/migration.h \
+	src/store/rados/cluster.h \
+	src/store/rados/fetch.c \
+	src/store/rados/fetch.h \
+	src/store/rados/forget.c \
+	src/store/rados/gathered.c \
+	src/store/rados/gathered.h \
+	src/store/rados/import.c \
+	src/store/rados/import_impl.h \
+	src/store/rados/import_unite.c \
+	src/store/rados/layout.c \
+	src/store/rados/layout.h \
+	src/store/rados/merge.c \
+	src/store/rados/merge.h \
+	src/store/rados/merge_impl.h \
+	src/store/rados/merge_month.c \
+	src/store/rados/merges.c \
+	src/store/rados/meta.c \
+	src/store/rados/meta.h \
+	src/store/rados/months.c \
+	src/store/rados/night.c \
+	src/store/rados/night.h \
+	src/store/rados/question.c \
+	src/store/rados/rados.h \
+	src/store/rados/rados_store.c \
+	src/store/rados/rados_store.h \
+	src/store/rados/update.c \
+	src/store/rados/update.h \
+	src/store/rados/wait.c \
+	src/store/rados/wait.h \
+	src/store/rados/writes.c \
 	src/store/ring.h \
 	src/store/saved_sessions.h \
 	src/store/stats.c \
@@ -148,3 +180,13 @@ libunseen_a_SOURCES += \
 	src/store/store.h \
 	src/store/thread_queue.c \
 	src/store/thread_queue.h
+
+# The module: alone with librados, with nothing visible but what module.h names. Never with a sanitizer, as unseen.so.
+if WITH_RADOS
+pkglib_exec_PROGRAMS += unseen_rados.so
+unseen_rados_so_SOURCES = src/store/rados/module/librados.c src/store/rados/module/librados_blocking.c \
+	src/store/rados/module/librados_impl.h src/base/err.c
+unseen_rados_so_CFLAGS = $(EXTENSION_CFLAGS) -fPIC -fvisibility=hidden
+unseen_rados_so_LDFLAGS = -shared -Wl,-z,defs
+unseen_rados_so_LDADD = $(RADOS_LIBS)
+endif

@@ -220,7 +220,7 @@ struct store_clock_change {
 /* Any thread may call any function, but a reader belongs to one thread at a time. */
 struct store_ops {
     /* Takes the batch; batch->done() once durable or failed. err.code: ERR_BUSY, ERR_FULL, ERR_IO, ERR_READONLY,
-     * ERR_NOMEM, ERR_CLOSED. */
+     * ERR_NOMEM, ERR_CLOSED; ERR_LATE: no answer within the engine's own limit, so it may be durable, or become so. */
     void (*record)(struct store *s, struct store_batch *batch);
 
     /* In order with record(). Answers once the erasure is durable. ERR_SHARED when another user has the key. */
@@ -313,6 +313,7 @@ struct store {
     const char *engine; /* its name: "sqlite" */
     const struct store_ops *ops;
     const struct store_feed_ops *feed; /* store/feed.h; NULL: the engine keeps none */
+    bool by_user; /* batches are answered in any order, each by what its users are on: best of one user each */
 
     /* NULL: the engine has none of it. */
     const struct store_ring_ops *ring;           /* store/ring.h */

@@ -23,7 +23,7 @@ SONAMES = {"libsqlite3.so.0": "libsqlite3-0", "libuv.so.1": "libuv1", "libxxhash
            "libhttp_parser.so.2.9": "libhttp-parser2.9", "libjansson.so.4": "libjansson4",
            "libhiredis.so.0.14": "libhiredis0.14", "libcrypt.so.1": "libcrypt1",
            "libnghttp2.so.14": "libnghttp2-14", "libssl.so.3": "libssl3", "libcrypto.so.3": "libssl3",
-           "libcurl.so.4": "libcurl4", "librdkafka.so.1": "librdkafka1"}
+           "libcurl.so.4": "libcurl4", "librdkafka.so.1": "librdkafka1", "librados.so.2": "librados2"}
 
 
 def stages():
@@ -43,7 +43,7 @@ def steps(stage, word):
 def installed(stage):
     command = next(rest for rest in steps(stage, "RUN") if "apt-get install" in rest)
     words = shlex.split(command.partition("apt-get install")[2].partition("&&")[0])
-    return {word for word in words if not word.startswith("-")}
+    return {re.sub(r"^\$\{RADOS:\+(.*)\}$", r"\1", word) for word in words if not word.startswith("-")}
 
 
 def asked_for():
@@ -55,6 +55,7 @@ def asked_for():
 def test_the_build_stage_has_what_configure_asks_for():
     assert asked_for() == set(DEBIAN)
     assert {f"{name}-dev" for name in DEBIAN.values()} <= installed(BUILD_STAGE)
+    assert "librados-dev" in installed(BUILD_STAGE)  # which pkg-config doesn't know
 
 
 def linked_with(file):
@@ -64,9 +65,9 @@ def linked_with(file):
 
 def test_the_image_has_what_the_binary_is_linked_with():
     needed = linked_with(UNSEEN)
-    assert "librdkafka.so.1" not in needed  # that is the module's
-    module = BUILD / "unseen_kafka.so"
-    needed += linked_with(module) if module.exists() else []
+    assert not {"librdkafka.so.1", "librados.so.2"} & set(needed)  # those are the modules'
+    for module in BUILD.glob("unseen_*.so"):
+        needed += linked_with(module)
     system = ("libc.", "libm.", "libgcc_s.", "ld-linux", "libasan.", "libubsan.", "libtsan.")
     libraries = [name for name in needed if not name.startswith(system)]
     assert libraries and {SONAMES[name] for name in libraries} <= installed(LAST_STAGE)
@@ -79,7 +80,7 @@ def configure_lines():
 
 
 @pytest.mark.parametrize("kind", configure_lines())
-@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2", "rdkafka"])
+@pytest.mark.parametrize("library", ["hiredis", "openssl", "nghttp2", "rdkafka", "rados"])
 def test_packages_are_not_built_without(kind, library):
     assert f"--with-{library}=yes" in configure_lines()[kind]
 

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from conftest import DAY, HOUR, UNSEEN, Server, free_port, run
+from conftest import DAY, HOUR, START, UNSEEN, Server, free_port, run
 from resp import RespError
 
 
@@ -140,7 +140,7 @@ def test_what_needs_a_folder_says_so(folder):
 def test_another_name_is_refused_with_what_there_is():
     done = subprocess.run([UNSEEN, "serve", "--store", "rocks"], capture_output=True)
     assert done.returncode == 2
-    assert b'store is "rocks", expected sqlite, memory or memory:later' in done.stderr
+    assert b'store is "rocks", expected sqlite, memory, memory:later or rados' in done.stderr
     text = run("version").stdout.decode()
     assert "stores: sqlite memory" in text
 
@@ -150,3 +150,16 @@ def test_another_redis_to_come_from_is_refused(folder):
     server.spawn()
     assert server.process.wait() != 0
     assert 'the store "memory" keeps no' in server.log()
+
+
+def test_a_file_is_loaded_into_a_store_without_a_ring(make_server, folder):
+    """Such as this one, and that on a pool of Ceph: there is nothing to flush before."""
+    seed = "0123456789abcdef"
+    server = make_server(store="memory", hash_seed=seed)
+    plays, users, data = folder / "plays.tsv", folder / "users", folder / "data"
+    plays.write_text("".join(f"{START}\tuser{i % 20}\titem{i}\n" for i in range(200)))
+    run("import", plays, "--data", data, "--hash-seed", seed, "--test-clock", START, "--min-free", "0")
+    run("export", users, "--data", data, "--test-clock", START, "--min-free", "0")
+    assert b"20 users loaded" in run("load", users, "--to", f"127.0.0.1:{server.port}").stdout
+    with server.client() as client:
+        assert client.command("SEEN", "user3", "item3", "item4") == [1, 0]

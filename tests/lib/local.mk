@@ -6,6 +6,8 @@ tests_lib_libtest_a_SOURCES = \
 	tests/lib/grown.h \
 	tests/lib/load_wait.c \
 	tests/lib/load_wait.h \
+	tests/lib/memory_pool.c \
+	tests/lib/memory_pool.h \
 	tests/lib/random.h \
 	tests/lib/vfs_fault.c \
 	tests/lib/vfs_fault.h \

@@ -72,8 +72,12 @@ unit_tests = \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
 	tests/unit/test_pool \
+	tests/unit/test_pool_facts \
 	tests/unit/test_positions \
 	tests/unit/test_probe \
+	tests/unit/test_rados \
+	tests/unit/test_rados_layout \
+	tests/unit/test_rados_server \
 	tests/unit/test_read_through \
 	tests/unit/test_relay \
 	tests/unit/test_replica_event \

@@ -21,8 +21,9 @@
 static const char help[] =
     "Prints the versions of Unseen and its libraries, and which stores there are.\n\n"
     "Usage: unseen version [--json]\n\n"
-    "librdkafka is that of the module for Kafka, from the package unseen-kafka. It is looked for\n"
-    "where the program was installed, or in the folder $UNSEEN_MODULES.\n\n"
+    "librdkafka is that of the module for Kafka, from the package unseen-kafka, and librados that of\n"
+    "the module for store = rados, from unseen-rados. Both are looked for where the program was\n"
+    "installed, or in the folder $UNSEEN_MODULES.\n\n"
     "Options:\n"
     "      --json             print JSON\n\n"
     "Examples:\n"
@@ -58,12 +59,13 @@ int cli_version(int argc, char **argv)
         return exit_code;
     }
     versions_get(&v);
-    const char *librdkafka = kafka_library_version(getenv("UNSEEN_MODULES"));
+    const char *modules = getenv("UNSEEN_MODULES");
+    const char *librdkafka = kafka_library_version(modules), *librados = store_rados_version(modules);
     if (!json) {
         printf("unseen %s (SQLite %s, libuv %s, xxHash %s, zstd %s, %s %s, jansson %s, libxcrypt %s, hiredis %s, "
-               "nghttp2 %s, OpenSSL %s, libcurl %s, librdkafka %s; stores:",
+               "nghttp2 %s, OpenSSL %s, libcurl %s, librados %s, librdkafka %s; stores:",
                UNSEEN_VERSION, v.sqlite, v.libuv, v.xxhash, v.zstd, v.http_name, v.http, v.jansson, v.libxcrypt,
-               v.hiredis, v.nghttp2, v.openssl, v.libcurl, librdkafka);
+               v.hiredis, v.nghttp2, v.openssl, v.libcurl, librados, librdkafka);
         for (size_t i = 0; i < store_engines_count; i++) {
             printf(" %s", store_engines[i].name);
         }
@@ -84,6 +86,7 @@ int cli_version(int argc, char **argv)
     json_text(&j, "nghttp2", v.nghttp2);
     json_text(&j, "openssl", v.openssl);
     json_text(&j, "libcurl", v.libcurl);
+    json_text(&j, "librados", librados);
     json_text(&j, "librdkafka", librdkafka);
     json_open(&j, "stores", '[');
     for (size_t i = 0; i < store_engines_count; i++) {

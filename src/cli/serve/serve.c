@@ -20,6 +20,7 @@
 #include "cli/serve/serve_config.h"
 #include "cli/serve/serve_front.h"
 #include "cli/serve/serve_lease.h"
+#include "cli/serve/serve_rados.h"
 #include "cli/serve/serve_watch.h"
 #include "dedup/dedup.h"
 #include "dedup/pools.h"
@@ -383,6 +384,9 @@ int cli_serve(int argc, char **argv)
     config.port = port;
     config.front_only = front_only;
     if (front_only && serve_front_check(&config.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    if (serve_rados_check(&config.cfg, &err) < 0) {
         return cli_fail(&err);
     }
     if (serve_config_port(&config.cfg, port, &err) < 0) {

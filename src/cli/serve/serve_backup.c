@@ -102,7 +102,7 @@ static bool is_due(const struct serve_backup *b, int64_t now)
     const struct config *live = config_now(b->cfg);
     struct store_clock clock;
     struct store_stats stats;
-    if (b->store->admin == NULL || clock_mono_ms() < b->retry_ms) {
+    if (b->store->admin == NULL || b->store->admin->backup == NULL || clock_mono_ms() < b->retry_ms) {
         return false;
     }
     b->store->ops->clock(b->store, &clock);

@@ -40,6 +40,7 @@ struct load_target {
     size_t oldest, n_sent; /* the one being filled comes behind them */
     struct slice words[1 + BATCH_SNAPSHOTS];
     uint8_t verdicts[BATCH_SNAPSHOTS];
+    bool ring; /* the server keeps one, to be flushed before */
 };
 
 /* --- waiting for the store --- */
@@ -106,7 +107,7 @@ static int call_server(struct load_target *t, const struct slice *words, size_t 
     return rc < 0 ? rc : client_answer(t->client, reply, err);
 }
 
-/* The server's fingerprint, from INFO. */
+/* The server's fingerprint, from INFO; and whether it has a ring. */
 static int check_seed(struct load_target *t, const char *address, uint64_t seed, struct err *err)
 {
     const struct slice words[] = {slice_str("INFO")};
@@ -119,7 +120,7 @@ static int check_seed(struct load_target *t, const char *address, uint64_t seed,
     if (rc < 0) {
         return rc;
     }
-    static const char name[] = "seed_fingerprint:";
+    static const char name[] = "seed_fingerprint:", ring[] = "ring_turn:";
     const char *at =
         reply->kind == REPLY_TEXT ? memmem(reply->text.data, reply->text.len, name, sizeof name - 1) : NULL;
     uint32_t theirs = 0;
@@ -127,6 +128,7 @@ static int check_seed(struct load_target *t, const char *address, uint64_t seed,
     if (at == NULL || (size_t)(reply->text.data + reply->text.len - at) < sizeof name - 1 + 8) {
         return err_set(err, ERR_INVALID, "%s is no Unseen server: INFO has no seed_fingerprint", address);
     }
+    t->ring = memmem(reply->text.data, reply->text.len, ring, sizeof ring - 1) != NULL;
     memcpy(text, at + sizeof name - 1, 8);
     if (sscanf(text, "%8" SCNx32, &theirs) != 1 || theirs != hash_seed_fingerprint(seed)) {
         return err_set(err, ERR_SEED,
@@ -148,7 +150,7 @@ static int open_server(struct load_target *t, const struct config *cfg, const ch
         (rc = check_seed(t, address, seed, err)) < 0) {
         return rc;
     }
-    return call_server(t, words, 2, &reply, err);
+    return t->ring ? call_server(t, words, 2, &reply, err) : 0;
 }
 
 int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,

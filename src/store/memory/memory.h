@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "store/codec/deliveries.h"
+#include "store/guarded_clock.h"
 #include "store/memory/memory_store.h"
 #include "store/positions.h"
 #include "store/stats.h"
@@ -53,8 +54,7 @@ struct memory_store {
     struct position_set *positions;
     struct tombstones *tombstones;
 
-    pthread_mutex_t clock_mutex;
-    struct guard guard;
+    struct guarded_clock clock;
 
     pthread_cond_t loaded;
     pthread_mutex_t mutex; /* all below */
@@ -77,7 +77,6 @@ static inline struct memory_store *memory_of(struct store *base)
 
 /* --- memory_clock.c: the guarded clock; nothing is kept over a restart --- */
 
-void memory_clock_start(struct memory_store *s, int64_t built_ms);
 void memory_now(struct store *base, int64_t *later, int64_t *earlier);
 int memory_time_known(struct store *base, struct err *err);
 void memory_clock(struct store *base, struct store_clock *out);

@@ -153,7 +153,7 @@ static void free_store(struct memory_store *s)
     arena_free(&s->arena);
     delivered_codec_free(&s->codec);
     thread_queue_destroy(&s->queue);
-    pthread_mutex_destroy(&s->clock_mutex);
+    guarded_clock_end(&s->clock);
     pthread_cond_destroy(&s->loaded);
     pthread_mutex_destroy(&s->mutex);
     free(s);
@@ -210,10 +210,9 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
     s->last_id = DELIVERED_MAX; /* imported deliveries have lower ones */
     s->expired_mono_ms = clock_mono_ms();
     thread_queue_init(&s->queue);
-    pthread_mutex_init(&s->clock_mutex, NULL);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->loaded, NULL);
-    memory_clock_start(s, o->built_ms != 0 ? o->built_ms : clock_built_ms());
+    guarded_clock_start(&s->clock, cfg, o->built_ms != 0 ? o->built_ms : clock_built_ms());
     if ((s->positions = position_set_new()) == NULL || (s->tombstones = tombstones_new()) == NULL) {
         free_store(s);
         return err_set(err, ERR_NOMEM, "out of memory");

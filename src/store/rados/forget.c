@@ -1,0 +1,319 @@
+/* Forgetting a user, and un-seeing items. Both are written under the version that was read: a play that came between
+ * makes them read again, so that they take all that was answered before them, and one that is late takes nothing that
+ * came after. Both leave tombstones in the object, for replays of what they took. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "filter/filter.h"
+#include "store/rados/rados.h"
+
+/* A key that goes. */
+struct going {
+    struct going *next;
+    struct layout_key key;
+};
+
+/* What is found of an item. */
+struct item {
+    bool exact;    /* a play of the window, or a delivery */
+    bool filtered; /* in any month ... */
+    bool window;   /* ... or in one of the window */
+    bool excepted;
+    bool found; /* in the blob that is being read */
+    int64_t forgotten_ms;
+};
+
+struct op {
+    struct update update; /* first */
+    struct writes_turn turn;
+    struct store_forget *forget;
+    bool known;
+    bool was_forgotten;
+    int64_t forgotten_ms;
+    size_t n_tombstones; /* of items */
+    struct going *going;
+    size_t n; /* distinct items */
+    uint64_t *hashes;
+    struct item *items;
+};
+
+static struct op *op_of(struct update *u)
+{
+    return (struct op *)u;
+}
+
+static void again(struct update *u)
+{
+    struct op *o = op_of(u);
+    o->known = o->was_forgotten = false;
+    o->forgotten_ms = INT64_MIN;
+    o->n_tombstones = 0;
+    o->going = NULL;
+    for (size_t i = 0; i < o->n; i++) {
+        o->items[i] = (struct item){.forgotten_ms = INT64_MIN};
+    }
+}
+
+static int set_tombstone(struct op *o, bool item, uint64_t hash, int64_t before_ms)
+{
+    struct update *u = &o->update;
+    char value[LAYOUT_HEX];
+    int64_t later = o->forget->stated_ms, earlier;
+    if (later == 0) {
+        guarded_clock_now(&u->s->clock, &later, &earlier);
+    }
+    int64_t ms = later > before_ms ? later : before_ms;
+    layout_hex((uint64_t)(ms > 0 ? ms : 0), value);
+    return update_set(u, &(struct layout_key){.kind = LAYOUT_FORGOTTEN, .item = item, .hash = hash},
+                      slice_of(value, sizeof value));
+}
+
+/* --- a user --- */
+
+static int take_of_user(struct update *u, const struct layout_key *key, struct slice value)
+{
+    struct op *o = op_of(u);
+    switch (key->kind) {
+    case LAYOUT_DELIVERY:
+    case LAYOUT_PLAY:
+    case LAYOUT_DAMAGED:
+        o->known = true;
+        break;
+    case LAYOUT_DIRECTORY:
+        o->known = o->known || value.len > LAYOUT_LIMIT;
+        break;
+    case LAYOUT_FORGOTTEN:
+        o->n_tombstones += key->item;
+        o->was_forgotten = o->was_forgotten || !key->item;
+        if (!key->item) {
+            layout_ms(value, &o->forgotten_ms); /* one that can't be read is written anew */
+        }
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+static int plan_user(struct update *u)
+{
+    struct op *o = op_of(u);
+    o->forget->answer = o->known;
+    update_clear(u);
+    int result = set_tombstone(o, false, 0, o->forgotten_ms);
+    result = result < 0 ? result : update_generation(u);
+    return result < 0 ? result : UPDATE_WRITE;
+}
+
+/* --- items --- */
+
+static void see(void *arg, const struct filter_part *part, uint32_t before, const uint32_t *positions, uint32_t n)
+{
+    struct op *o = arg;
+    if (n == 0) {
+        return;
+    }
+    for (size_t i = 0; i < o->n; i++) {
+        uint32_t wanted = filter_part_position(part, o->hashes[i]);
+        if (wanted < positions[0] || wanted > positions[n - 1]) {
+            continue;
+        }
+        uint32_t low = 0, high = n;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            if (positions[middle] < wanted) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        o->items[i].found |=
+            low < n && positions[low] == wanted && filter_part_fits(part->tails, before + low, o->hashes[i]);
+    }
+}
+
+static int take_filter(struct update *u, const struct layout_key *key, struct slice blob)
+{
+    struct op *o = op_of(u);
+    struct filter filter;
+    char name[MONTH_TEXT];
+    bool good = filter_scan(blob.data, blob.len, see, o, &filter, NULL) == 0;
+    if (!good && config_now(u->s->cfg)->on_damage == DAMAGE_ERROR) {
+        return err_set(&u->err, ERR_CORRUPT, "user %s: %s is damaged", log_quote(u->user),
+                       month_name(key->month, name));
+    }
+    for (size_t i = 0; i < o->n; i++) {
+        struct item *item = &o->items[i];
+        item->found = item->found && good;
+        item->filtered = item->filtered || item->found;
+        item->window = item->window || (item->found && key->month >= o->forget->first_month);
+        item->found = false;
+    }
+    return 0;
+}
+
+static int take_of_items(struct update *u, const struct layout_key *key, struct slice value)
+{
+    struct op *o = op_of(u);
+    size_t at = hash_place(o->hashes, o->n, key->hash);
+    struct item *item = at < o->n ? &o->items[at] : NULL;
+    switch (key->kind) {
+    case LAYOUT_FILTER:
+        return take_filter(u, key, value);
+    case LAYOUT_DAMAGED:
+        return config_now(u->s->cfg)->on_damage == DAMAGE_ERROR
+                   ? err_set(&u->err, ERR_CORRUPT, "user %s came with a mark of damage", log_quote(u->user))
+                   : 0;
+    case LAYOUT_EXCEPTION:
+        if (item != NULL) {
+            item->excepted = true;
+        }
+        return 0;
+    case LAYOUT_FORGOTTEN:
+        if (item != NULL && key->item) {
+            o->n_tombstones++;
+            layout_ms(value, &item->forgotten_ms);
+        }
+        return 0;
+    case LAYOUT_PLAY:
+    case LAYOUT_DELIVERY:
+        break;
+    default:
+        return 0;
+    }
+    if (item == NULL) {
+        return 0;
+    }
+    struct going *going = arena_alloc(&u->arena, sizeof *going);
+    if (going == NULL) {
+        return update_nomem(u);
+    }
+    *going = (struct going){o->going, *key};
+    o->going = going;
+    item->exact = item->exact || key->kind == LAYOUT_DELIVERY || key->month >= o->forget->first_month;
+    return 0;
+}
+
+static int plan_items(struct update *u)
+{
+    struct op *o = op_of(u);
+    int64_t answer = 0;
+    int result = update_generation(u);
+    for (size_t i = 0; i < o->n && result == 0; i++) {
+        const struct item *item = &o->items[i];
+        answer += item->exact || (item->window && !item->excepted);
+        if (item->filtered && !item->excepted) {
+            result =
+                update_set(u, &(struct layout_key){.kind = LAYOUT_EXCEPTION, .hash = o->hashes[i]}, slice_of("", 0));
+        }
+        result = result < 0 ? result : set_tombstone(o, true, o->hashes[i], item->forgotten_ms);
+    }
+    for (const struct going *g = o->going; g != NULL && result == 0; g = g->next) {
+        result = update_remove(u, &g->key);
+    }
+    o->forget->answer = answer;
+    return result < 0 ? result : UPDATE_WRITE;
+}
+
+/* --- both --- */
+
+static void count(struct op *o)
+{
+    struct rados_store *s = o->update.s;
+    const struct store_forget *f = o->forget;
+    pthread_mutex_lock(&s->mutex);
+    if (f->n_items == 0) {
+        s->stats.users_forgotten += (uint64_t)f->answer;
+        s->stats.tombstones += !o->was_forgotten;
+        s->stats.tombstones -= o->n_tombstones < s->stats.tombstones ? o->n_tombstones : s->stats.tombstones;
+    } else {
+        s->stats.items_forgotten += (uint64_t)f->answer;
+        s->stats.tombstones += o->n - o->n_tombstones;
+    }
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void done(struct update *u)
+{
+    struct op *o = op_of(u);
+    struct rados_store *s = u->s;
+    struct store_forget *f = o->forget;
+    char name[255];
+    struct slice user = slice_of(name, u->user.len);
+    memcpy(name, u->user.data, u->user.len);
+    f->err = u->err;
+    if (f->err.code == 0) {
+        count(o);
+    } else {
+        f->answer = 0;
+    }
+    int64_t key = u->key;
+    update_destroy(u);
+    free(o);
+    f->done(f);
+    writes_end_turn(s, key, user);
+}
+
+static void start(struct writes_turn *turn)
+{
+    struct op *o = (struct op *)((char *)turn - offsetof(struct op, turn));
+    update_start(&o->update);
+}
+
+static struct op *op_new(struct store_forget *f)
+{
+    struct op *o = calloc(1, sizeof *o + f->n_items * (sizeof(uint64_t) + sizeof(struct item)));
+    if (o != NULL) {
+        o->forget = f;
+        o->items = (struct item *)(o + 1);
+        o->hashes = (uint64_t *)(o->items + f->n_items);
+        if (f->n_items > 0) {
+            memcpy(o->hashes, f->hashes, f->n_items * sizeof *o->hashes);
+            o->n = hash_distinct(o->hashes, f->n_items);
+        }
+    }
+    return o;
+}
+
+/* Also when staging_memory is used up: a forget makes room. */
+void rados_forget(struct store *base, struct store_forget *forget)
+{
+    static const struct fetch_range user[] = {{"d", 1}, {"f", CLUSTER_PAGE}, {"p", 1}, {"q", 1}};
+    static const struct fetch_range whole[] = {{"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"m", 4},
+                                               {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
+    static const struct slice directory[] = {{"w", 1}};
+    struct rados_store *s = rados_of(base);
+    bool items = forget->n_items > 0;
+    struct op *o = op_new(forget);
+    forget->err = (struct err){0};
+    forget->answer = 0;
+    if (o != NULL) {
+        struct update *u = &o->update;
+        update_init(u, s, forget->key, forget->user);
+        u->guard = UPDATE_BY_VERSION;
+        u->heavy = items;
+        u->must = true;
+        u->again = again;
+        u->take = items ? take_of_items : take_of_user;
+        u->plan = items ? plan_items : plan_user;
+        u->done = done;
+        u->fetch.ranges = items ? whole : user;
+        u->fetch.n_ranges = items ? sizeof whole / sizeof *whole : sizeof user / sizeof *user;
+        u->fetch.keys = directory;
+        u->fetch.n_keys = items ? 0 : 1;
+        u->fetch.first_page = !items;
+        o->turn.start = start;
+    }
+    if (o == NULL || writes_take_turn(s, forget->key, forget->user, &o->turn) < 0) {
+        if (o != NULL) {
+            update_destroy(&o->update);
+            free(o);
+        }
+        err_set(&forget->err, ERR_NOMEM, "out of memory while forgetting");
+        rados_store_post(s, &forget->message, RADOS_FORGET);
+    }
+}

@@ -1,0 +1,304 @@
+#include "store/rados/gathered.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/log.h"
+#include "store/codec/deliveries.h"
+#include "store/rados/rados.h"
+
+enum { PLAY_WEIGHT = sizeof(uint64_t), FIRST_OF_A_LIST = 16, FILTERS_A_PAGE = 4 };
+
+const struct fetch_range gathered_ranges[GATHERED_RANGES] = {{"d", CLUSTER_PAGE},   {"f", CLUSTER_PAGE},
+                                                             {"m", FILTERS_A_PAGE}, {"p", CLUSTER_PAGE},
+                                                             {"q", CLUSTER_PAGE},   {"x", CLUSTER_PAGE}};
+
+void gathered_begin(struct gathered *g, struct arena *arena, size_t limit)
+{
+    *g = (struct gathered){.arena = arena,
+                           .limit = limit,
+                           .forgotten_ms = INT64_MIN,
+                           .oldest_ms = INT64_MAX,
+                           .last_month = INT_MIN,
+                           .delivered_month = INT_MIN,
+                           .directory = slice_of("", 0)};
+}
+
+/* Room for one more. The old list stays in the arena, half as large. */
+static bool grow(struct gathered *g, void *list, size_t n, size_t *cap, size_t size)
+{
+    void **at = list;
+    if (n < *cap) {
+        return true;
+    }
+    size_t more = *cap == 0 ? FIRST_OF_A_LIST : 2 * *cap;
+    void *now = arena_alloc(g->arena, more * size);
+    if (now != NULL) {
+        if (n > 0) {
+            memcpy(now, *at, n * size);
+        }
+        *at = now;
+        *cap = more;
+    }
+    return now != NULL;
+}
+
+#define GROW(g, list) grow((g), &(g)->list, (g)->n_##list, &(g)->cap_##list, sizeof *(g)->list)
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while reading a user");
+}
+
+static int weigh(struct gathered *g, size_t bytes, struct err *err)
+{
+    g->weight += bytes;
+    return g->limit > 0 && g->weight > g->limit
+               ? err_set(err, ERR_LARGE, "the user has more than %zu KiB of filters and plays", g->limit / 1024)
+               : 0;
+}
+
+static void note_month(struct gathered *g, int month)
+{
+    g->last_month = month > g->last_month ? month : g->last_month;
+}
+
+static int take_delivery(struct gathered *g, const struct layout_key *key, struct slice value)
+{
+    struct slice item;
+    int month;
+    if (layout_delivery_read(value, &month, &item) < 0) {
+        return ERR_CORRUPT;
+    }
+    const char *copy = arena_copy(g->arena, item.data, item.len);
+    if (copy == NULL || !GROW(g, deliveries)) {
+        return ERR_NOMEM;
+    }
+    g->deliveries[g->n_deliveries++] = (struct store_delivery){key->stamp, key->hash, slice_of(copy, item.len)};
+    g->delivered_month = month > g->delivered_month ? month : g->delivered_month;
+    note_month(g, month);
+    return 0;
+}
+
+static int take_play(struct gathered *g, const struct layout_key *key, struct slice value)
+{
+    int64_t ms;
+    if (layout_ms(value, &ms) < 0) {
+        return ERR_CORRUPT;
+    }
+    if (!GROW(g, plays)) {
+        return ERR_NOMEM;
+    }
+    g->plays[g->n_plays++] = (struct store_play){key->hash, key->month};
+    g->oldest_ms = ms < g->oldest_ms ? ms : g->oldest_ms;
+    note_month(g, key->month);
+    return 0;
+}
+
+static int take_part(struct gathered *g, const struct layout_key *key, struct slice value)
+{
+    const char *copy = arena_copy(g->arena, value.data, value.len);
+    if (copy == NULL || !GROW(g, parts)) {
+        return ERR_NOMEM;
+    }
+    g->parts[g->n_parts++] = (struct gathered_part){key->month, key->part, slice_of(copy, value.len)};
+    note_month(g, key->month);
+    return 0;
+}
+
+static int take(struct gathered *g, const struct layout_key *key, struct slice value)
+{
+    switch (key->kind) {
+    case LAYOUT_DELIVERY:
+        return take_delivery(g, key, value);
+    case LAYOUT_PLAY:
+        return take_play(g, key, value);
+    case LAYOUT_FILTER:
+        return take_part(g, key, value);
+    case LAYOUT_FORGOTTEN:
+        return key->item ? 0 : layout_ms(value, &g->forgotten_ms);
+    case LAYOUT_DAMAGED:
+        if (!GROW(g, damaged)) {
+            return ERR_NOMEM;
+        }
+        g->damaged[g->n_damaged++] = key->month;
+        if (key->month > 0) {
+            note_month(g, key->month);
+        }
+        return 0;
+    case LAYOUT_EXCEPTION:
+        if (!GROW(g, exceptions)) {
+            return ERR_NOMEM;
+        }
+        g->exceptions[g->n_exceptions++] = key->hash;
+        return 0;
+    case LAYOUT_DIRECTORY:
+        g->directory = slice_of(arena_copy(g->arena, value.data, value.len), value.len);
+        return g->directory.data != NULL ? 0 : ERR_NOMEM;
+    case LAYOUT_GENERATION:
+    case LAYOUT_OTHER:
+        break;
+    }
+    return 0;
+}
+
+int gathered_take(struct gathered *g, struct slice user, const struct layout_key *key, struct slice value,
+                  struct err *err)
+{
+    char text[LAYOUT_KEY];
+    size_t bytes = key->kind == LAYOUT_FILTER ? value.len : key->kind == LAYOUT_PLAY ? PLAY_WEIGHT : 0;
+    int result = weigh(g, bytes, err);
+    if (result < 0) {
+        return result;
+    }
+    result = take(g, key, value);
+    if (result == ERR_CORRUPT) {
+        layout_key_write(key, text);
+        return err_set(err, result, "user %s: the value of %s is damaged", log_quote(user), text);
+    }
+    return result < 0 ? no_memory(err) : 0;
+}
+
+/* --- a view --- */
+
+struct making {
+    struct gathered *g;
+    const struct gathered_question *q;
+    struct store_view *view;
+    struct store_month *months;
+    bool leave_out; /* on_damage = answer */
+    int first;      /* month that counts */
+    struct err *err;
+};
+
+static int tell_damage(struct making *m, int month)
+{
+    char name[MONTH_TEXT];
+    m->view->damaged_months++;
+    return m->leave_out ? 0
+                        : err_set(m->err, ERR_CORRUPT, "user %s: %s can't be read", log_quote(m->q->user),
+                                  month == 0 ? "deliveries" : month_name(month, name));
+}
+
+static int look_at_marks(struct making *m)
+{
+    int result = 0;
+    for (size_t i = 0; i < m->g->n_damaged && result == 0; i++) {
+        int month = m->g->damaged[i];
+        if (month == 0 || month >= m->first) {
+            result = tell_damage(m, month);
+        }
+    }
+    return result;
+}
+
+/* Parts of one month become one filter, as long as they have room in it. */
+static void unite(struct making *m, int month, const struct filter *filter, uint32_t bytes)
+{
+    struct store_month *last = m->view->n_months > 0 ? &m->months[m->view->n_months - 1] : NULL;
+    if (last != NULL && last->month == month && last->filter.n_parts + filter->n_parts <= FILTER_PARTS_MAX) {
+        memcpy(&last->filter.parts[last->filter.n_parts], filter->parts, filter->n_parts * sizeof *filter->parts);
+        last->filter.n_parts += filter->n_parts;
+        last->bytes += bytes;
+    } else {
+        m->months[m->view->n_months++] = (struct store_month){.month = month, .filter = *filter, .bytes = bytes};
+    }
+}
+
+/* Those of the month that ends before `end`. */
+static int read_month(struct making *m, size_t begin, size_t end)
+{
+    const struct store_scan *scan = m->q->scan;
+    int month = m->g->parts[begin].month, result = 0;
+    bool good = true;
+    for (size_t i = begin; i < end && good && result != ERR_NOMEM; i++) {
+        struct slice blob = m->g->parts[i].blob;
+        struct filter filter = {0};
+        struct err err;
+        result = scan == NULL ? filter_decode(blob.data, blob.len, m->g->arena, &filter, &err)
+                              : filter_scan(blob.data, blob.len, scan->see, scan->arg, &filter, &err);
+        good = result == 0;
+        if (good) {
+            unite(m, month, &filter, (uint32_t)blob.len);
+        }
+    }
+    if (scan != NULL) {
+        scan->month(scan->arg, month, good);
+    }
+    if (result == ERR_NOMEM) {
+        return no_memory(m->err);
+    }
+    while (!good && m->view->n_months > 0 && m->months[m->view->n_months - 1].month == month) {
+        m->view->n_months--;
+    }
+    return good ? 0 : tell_damage(m, month);
+}
+
+static int read_months(struct making *m)
+{
+    const struct gathered *g = m->g;
+    m->months = arena_alloc(g->arena, g->n_parts * sizeof *m->months + 1);
+    if (m->months == NULL) {
+        return no_memory(m->err);
+    }
+    m->view->months = m->months;
+    int result = 0;
+    for (size_t end = g->n_parts, begin; end > 0 && result == 0 && g->parts[end - 1].month >= m->first; end = begin) {
+        begin = end - 1;
+        while (begin > 0 && g->parts[begin - 1].month == g->parts[end - 1].month) {
+            begin--;
+        }
+        result = read_month(m, begin, end);
+    }
+    return result;
+}
+
+static void show_lists(struct making *m)
+{
+    struct gathered *g = m->g;
+    struct store_view *view = m->view;
+    for (size_t i = 0; i < g->n_plays; i++) {
+        if (g->plays[i].month >= m->first) {
+            g->plays[view->n_plays++] = g->plays[i];
+        }
+    }
+    view->plays = g->plays;
+    view->n_deliveries =
+        delivered_last(g->deliveries, g->n_deliveries, (size_t)config_now(m->q->s->cfg)->delivered_max);
+    for (size_t i = 1; i < view->n_deliveries; i++) { /* two nodes may have drawn one stamp */
+        if (g->deliveries[i].id >= g->deliveries[i - 1].id) {
+            g->deliveries[i].id = g->deliveries[i - 1].id - 1;
+        }
+    }
+    view->deliveries = g->deliveries;
+    view->exceptions = g->exceptions;
+    view->n_exceptions = g->n_exceptions;
+}
+
+int gathered_view(struct gathered *g, const struct gathered_question *question, struct store_view *view,
+                  struct err *err)
+{
+    struct rados_store *s = question->s;
+    int first_kept = guarded_clock_first_kept(&s->clock);
+    struct making m = {.g = g,
+                       .q = question,
+                       .view = view,
+                       .leave_out = config_now(s->cfg)->on_damage == DAMAGE_ANSWER,
+                       .first = question->first_month > first_kept ? question->first_month : first_kept,
+                       .err = err};
+    *view = (struct store_view){0};
+    if (g->last_month == INT_MIN || g->last_month < first_kept) {
+        return 0;
+    }
+    view->known = true;
+    int result = look_at_marks(&m);
+    result = result < 0 ? result : read_months(&m);
+    if (result == 0) {
+        show_lists(&m);
+        if (view->damaged_months > 0) {
+            RADOS_COUNT(s, damaged_answers, 1);
+        }
+    }
+    return result;
+}

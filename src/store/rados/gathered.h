@@ -1,0 +1,59 @@
+/* All that an object holds of a user, as it was read, and the view of a question made of it. */
+#ifndef UNSEEN_STORE_RADOS_GATHERED_H
+#define UNSEEN_STORE_RADOS_GATHERED_H
+
+#include "base/arena.h"
+#include "store/rados/fetch.h"
+#include "store/store.h"
+
+struct gathered_part { /* of a month's filter */
+    int month;
+    uint16_t part;
+    struct slice blob;
+};
+
+struct gathered {
+    struct arena *arena;
+    size_t limit; /* of filters and plays: ERR_LARGE beyond; 0: none */
+    size_t weight;
+
+    struct gathered_part *parts; /* ascending by month */
+    size_t n_parts, cap_parts;
+    struct store_play *plays;
+    size_t n_plays, cap_plays;
+    struct store_delivery *deliveries; /* newest first, with repeats */
+    size_t n_deliveries, cap_deliveries;
+    uint64_t *exceptions; /* ascending */
+    size_t n_exceptions, cap_exceptions;
+    int *damaged; /* ascending; 0: the deliveries */
+    size_t n_damaged, cap_damaged;
+    int64_t forgotten_ms; /* INT64_MIN: never */
+    int64_t oldest_ms;    /* when the oldest play that is not merged was recorded; INT64_MAX: there is none */
+    int last_month;       /* the newest of all; INT_MIN: nothing is there */
+    int delivered_month;  /* the newest of a delivery */
+    struct slice directory;
+};
+
+enum { GATHERED_RANGES = 6 };
+/* For a read of a user of any size: filters a few at a time. */
+extern const struct fetch_range gathered_ranges[GATHERED_RANGES];
+
+/* Nothing yet; the arena is the caller's, who resets it. */
+void gathered_begin(struct gathered *g, struct arena *arena, size_t limit);
+
+/* A key and its value, which are copied. 0, ERR_NOMEM, ERR_LARGE, ERR_CORRUPT. */
+int gathered_take(struct gathered *g, struct slice user, const struct layout_key *key, struct slice value,
+                  struct err *err);
+
+/* What a question sees. scan: positions are handed over, and filters have none; NULL: they are decoded, into the arena.
+ * months before first_kept, and users who have nothing later, are gone. */
+struct gathered_question {
+    struct rados_store *s;
+    struct slice user;
+    int first_month;
+    const struct store_scan *scan;
+};
+int gathered_view(struct gathered *g, const struct gathered_question *question, struct store_view *view,
+                  struct err *err);
+
+#endif

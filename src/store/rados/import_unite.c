@@ -1,0 +1,401 @@
+/* What a user becomes who comes from another store: see import.c. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "filter/error_budget.h"
+#include "store/rados/import_impl.h"
+
+static struct import *import_of(struct update *u)
+{
+    return (struct import *)u;
+}
+
+static void *get(struct import *m, size_t n, size_t size)
+{
+    return arena_alloc(&m->update.arena, n * size + 1);
+}
+
+/* --- what comes --- */
+
+static int check_times(struct import *m)
+{
+    const struct user_snapshot *in = &m->snapshot;
+    struct update *u = &m->update;
+    int64_t later, earlier;
+    m->newest = in->last_month;
+    for (size_t i = 0; i < in->n_months; i++) {
+        m->newest = in->months[i].month > m->newest ? in->months[i].month : m->newest;
+    }
+    for (size_t i = 0; i < in->n_plays; i++) {
+        m->newest = in->plays[i].month > m->newest ? in->plays[i].month : m->newest;
+    }
+    guarded_clock_now(&u->s->clock, &later, &earlier);
+    if (in->forgotten_ms > later + USER_SNAPSHOT_AHEAD_MS) {
+        return err_set(&u->err, ERR_RANGE, "user %s was forgotten at a time that lies ahead", log_quote(in->user));
+    }
+    if (m->newest > month_of_ms(later) + 1) {
+        char name[MONTH_TEXT];
+        return err_set(&u->err, ERR_RANGE, "user %s has something in %s, which lies ahead", log_quote(in->user),
+                       month_name(m->newest, name));
+    }
+    return 0;
+}
+
+static int decode(struct import *m, struct slice blob, struct filter *out)
+{
+    struct err why;
+    int result = filter_decode(blob.data, blob.len, &m->update.arena, out, &why);
+    return result < 0 ? err_set(&m->update.err, result, "user %s: %s", log_quote(m->update.user), why.text) : 0;
+}
+
+static int read_snapshot(struct import *m)
+{
+    struct update *u = &m->update;
+    struct user_snapshot *in = &m->snapshot;
+    struct slice bytes = m->call->import->snapshots[m->place];
+    int result = user_snapshot_decode(bytes.data, bytes.len, &u->arena, in, &u->err);
+    if (result < 0) {
+        return result;
+    }
+    user_snapshot_forget(in, rados_store_forgotten(u->s, m->gathered.forgotten_ms));
+    if ((result = check_times(m)) < 0) {
+        return result;
+    }
+    m->theirs = get(m, in->n_months, sizeof *m->theirs);
+    if (m->theirs == NULL) {
+        return update_nomem(u);
+    }
+    for (size_t i = 0; i < in->n_months && result == 0; i++) {
+        result = decode(m, in->months[i].blob, &m->theirs[i]);
+    }
+    return result;
+}
+
+static int read_ours(struct import *m)
+{
+    const struct gathered *g = &m->gathered;
+    int n = layout_directory_count(g->directory), result = 0;
+    if (n < 0) {
+        return err_set(&m->update.err, ERR_CORRUPT, "user %s: the directory of the filters is damaged",
+                       log_quote(m->update.user));
+    }
+    m->n_ours = g->n_parts;
+    m->ours = get(m, g->n_parts, sizeof *m->ours);
+    m->directory = get(m, (size_t)n + m->snapshot.n_months, sizeof *m->directory);
+    if (m->ours == NULL || m->directory == NULL) {
+        return update_nomem(&m->update);
+    }
+    for (size_t i = 0; i < g->n_parts && result == 0; i++) {
+        m->ours[i] = (struct import_part){.month = g->parts[i].month};
+        result = decode(m, g->parts[i].blob, &m->ours[i].filter);
+    }
+    for (int i = 0; i < n; i++) {
+        m->directory[m->n_directory++] = layout_directory_part(g->directory, (size_t)i);
+    }
+    return result;
+}
+
+/* --- months --- */
+
+static void drop_from_directory(struct import *m, int month, uint16_t part)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < m->n_directory; i++) {
+        if (m->directory[i].month != month || m->directory[i].part != part) {
+            m->directory[kept++] = m->directory[i];
+        }
+    }
+    m->n_directory = kept;
+}
+
+static uint16_t free_number(const struct import *m, int month)
+{
+    uint16_t n = 0;
+    for (size_t i = 0; i < m->n_ours; i++) {
+        const struct gathered_part *p = &m->gathered.parts[i];
+        n = p->month == month && p->part >= n ? (uint16_t)(p->part + 1) : n;
+    }
+    return n;
+}
+
+static int put_month(struct import *m, int month, const struct filter *filter)
+{
+    struct update *u = &m->update;
+    struct buf blob = {0};
+    struct layout_part part = layout_part_of(filter, month, free_number(m, month));
+    int result = filter_encode(filter, &blob) < 0 ? update_nomem(u) : 0;
+    if (result == 0) {
+        part.bytes = (uint32_t)blob.len;
+        result = update_set(u, &(struct layout_key){.kind = LAYOUT_FILTER, .month = month, .part = part.part},
+                            buf_slice(&blob));
+    }
+    buf_free(&blob);
+    for (size_t i = 0; i < m->n_ours && result == 0; i++) {
+        const struct gathered_part *p = &m->gathered.parts[i];
+        if (p->month == month) {
+            result = update_remove(u, &(struct layout_key){.kind = LAYOUT_FILTER, .month = month, .part = p->part});
+            drop_from_directory(m, month, p->part);
+            m->ours[i].united = true;
+        }
+    }
+    m->directory[m->n_directory++] = part;
+    return result;
+}
+
+static bool is_in_window(const struct import *m, int month)
+{
+    int64_t later, earlier;
+    guarded_clock_now(&m->update.s->clock, &later, &earlier);
+    return month >= month_of_ms(earlier) - (int)config_now(m->update.s->cfg)->window;
+}
+
+/* 0, IMPORT_CROWDED, or an error. */
+static int unite_month(struct import *m, int month, const struct filter *theirs)
+{
+    struct arena *arena = &m->update.arena;
+    uint32_t coarse_max = error_budget_coarse_max(m->update.s->error_rate);
+    struct filter filter = {0};
+    int result = 0;
+    for (size_t i = 0; i < m->n_ours && result == 0; i++) {
+        if (m->ours[i].month == month) {
+            result = filter_join(&filter, &m->ours[i].filter, coarse_max, arena);
+        }
+    }
+    result = result < 0 ? result : filter_join(&filter, theirs, coarse_max, arena);
+    if (result < 0) {
+        return result == ERR_FULL ? IMPORT_CROWDED : update_nomem(&m->update);
+    }
+    if (filter_items(&filter) == 0) {
+        return 0;
+    }
+    m->error += is_in_window(m, month) ? filter_error(&filter) : 0;
+    return put_month(m, month, &filter);
+}
+
+static int unite_months(struct import *m)
+{
+    const struct user_snapshot *in = &m->snapshot;
+    int result = 0;
+    for (size_t i = 0; i < in->n_months && result == 0; i++) {
+        int month = in->months[i].month;
+        result = month < m->first_kept ? 0 : unite_month(m, month, &m->theirs[i]);
+    }
+    for (size_t i = 0; i < m->n_ours; i++) {
+        const struct import_part *p = &m->ours[i];
+        m->error += !p->united && is_in_window(m, p->month) ? filter_error(&p->filter) : 0;
+    }
+    return result;
+}
+
+/* --- exceptions --- */
+
+static bool is_played(const struct store_play *plays, size_t n, uint64_t hash, int first_kept)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (plays[i].hash == hash && plays[i].month >= first_kept) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool shown_there(const struct import *m, uint64_t hash)
+{
+    const struct user_snapshot *in = &m->snapshot;
+    for (size_t i = 0; i < in->n_months; i++) {
+        if (in->months[i].month >= m->first_kept && filter_has(&m->theirs[i], hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool shown_here(const struct import *m, uint64_t hash)
+{
+    for (size_t i = 0; i < m->n_ours; i++) {
+        if (m->ours[i].month >= m->first_kept && filter_has(&m->ours[i].filter, hash)) {
+            return true;
+        }
+    }
+    return is_played(m->gathered.plays, m->gathered.n_plays, hash, m->first_kept);
+}
+
+static int unite_exceptions(struct import *m)
+{
+    const struct user_snapshot *in = &m->snapshot;
+    const struct gathered *g = &m->gathered;
+    struct update *u = &m->update;
+    int result = 0;
+    for (size_t i = 0; i < g->n_exceptions && result == 0; i++) {
+        uint64_t hash = g->exceptions[i];
+        bool ends = is_played(in->plays, in->n_plays, hash, m->first_kept) ||
+                    (!hash_is_among(in->exceptions, in->n_exceptions, hash) && shown_there(m, hash));
+        if (ends) {
+            result = update_remove(u, &(struct layout_key){.kind = LAYOUT_EXCEPTION, .hash = hash});
+        }
+    }
+    for (size_t i = 0; i < in->n_exceptions && result == 0; i++) {
+        uint64_t hash = in->exceptions[i];
+        if (!hash_is_among(g->exceptions, g->n_exceptions, hash) && !shown_here(m, hash) &&
+            !is_played(in->plays, in->n_plays, hash, m->first_kept)) {
+            result = update_set(u, &(struct layout_key){.kind = LAYOUT_EXCEPTION, .hash = hash}, slice_of("", 0));
+        }
+    }
+    return result;
+}
+
+/* --- the rest --- */
+
+static int add_plays(struct import *m)
+{
+    const struct user_snapshot *in = &m->snapshot;
+    char value[LAYOUT_HEX];
+    int64_t later, earlier;
+    int result = 0;
+    guarded_clock_now(&m->update.s->clock, &later, &earlier);
+    layout_hex((uint64_t)(later > 0 ? later : 0), value);
+    for (size_t i = 0; i < in->n_plays && result == 0; i++) {
+        const struct store_play *p = &in->plays[i];
+        if (p->month >= m->first_kept) {
+            const struct layout_key key = {.kind = LAYOUT_PLAY, .month = p->month, .hash = p->hash};
+            result = update_set(&m->update, &key, slice_of(value, sizeof value));
+            m->keys++;
+        }
+    }
+    return result;
+}
+
+static bool is_ours(const struct gathered *g, const struct store_delivery *d)
+{
+    for (size_t i = 0; i < g->n_deliveries; i++) {
+        if (g->deliveries[i].id == d->id && g->deliveries[i].hash == d->hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int put_deliveries(struct import *m, const struct store_delivery *all, size_t n)
+{
+    const struct gathered *g = &m->gathered;
+    struct update *u = &m->update;
+    int result = 0;
+    for (size_t i = 0; i < n && result == 0; i++) {
+        char value[LAYOUT_DELIVERY_VALUE];
+        if (!is_ours(g, &all[i])) {
+            size_t len = layout_delivery_write(m->newest, all[i].item, value);
+            const struct layout_key key = {.kind = LAYOUT_DELIVERY, .stamp = all[i].id, .hash = all[i].hash};
+            result = update_set(u, &key, slice_of(value, len));
+            m->keys++;
+        }
+    }
+    for (size_t i = 0; i < g->n_deliveries && result == 0; i++) {
+        const struct store_delivery *d = &g->deliveries[i];
+        bool stays = false;
+        for (size_t j = 0; j < n && !stays; j++) {
+            stays = all[j].id == d->id && all[j].hash == d->hash;
+        }
+        if (!stays) {
+            result = update_remove(u, &(struct layout_key){.kind = LAYOUT_DELIVERY, .stamp = d->id, .hash = d->hash});
+        }
+    }
+    return result;
+}
+
+static int unite_deliveries(struct import *m)
+{
+    struct rados_store *s = m->update.s;
+    const struct gathered *g = &m->gathered;
+    struct slice blob = m->snapshot.deliveries;
+    struct store_delivery *theirs = NULL;
+    struct err why = {0};
+    size_t n = 0, max = (size_t)config_now(s->cfg)->delivered_max;
+    if (blob.len == 0 || m->snapshot.last_month < m->first_kept) {
+        return 0;
+    }
+    int result = delivered_decode(&s->codec, blob.data, blob.len, s->seed, &m->update.arena, &theirs, &n, &why);
+    if (result < 0) {
+        return err_set(&m->update.err, result, "user %s: %s", log_quote(m->update.user), why.text);
+    }
+    struct store_delivery *ours = get(m, g->n_deliveries, sizeof *ours);
+    struct store_delivery *all = get(m, g->n_deliveries + n, sizeof *all);
+    if (ours == NULL || all == NULL) {
+        return update_nomem(&m->update);
+    }
+    if (g->n_deliveries > 0) {
+        memcpy(ours, g->deliveries, g->n_deliveries * sizeof *ours);
+    }
+    size_t n_ours = delivered_last(ours, g->n_deliveries, max);
+    delivered_rank(ours, n_ours, theirs, n, all);
+    return put_deliveries(m, all, delivered_last(all, n_ours + n, max));
+}
+
+static int mark_damage(struct import *m)
+{
+    const struct user_snapshot *in = &m->snapshot;
+    int result = 0;
+    for (size_t i = 0; i < in->n_damaged && result == 0; i++) {
+        if (in->damaged[i] == 0 || in->damaged[i] >= m->first_kept) {
+            result = update_set(&m->update, &(struct layout_key){.kind = LAYOUT_DAMAGED, .month = in->damaged[i]},
+                                slice_of("", 0));
+        }
+    }
+    return result;
+}
+
+static int put_tombstone(struct import *m)
+{
+    char value[LAYOUT_HEX];
+    int64_t ms = m->snapshot.forgotten_ms;
+    if (ms <= 0 || ms <= m->gathered.forgotten_ms) {
+        return 0;
+    }
+    layout_hex((uint64_t)ms, value);
+    if (m->gathered.forgotten_ms == INT64_MIN) {
+        RADOS_COUNT(m->update.s, tombstones, 1);
+    }
+    return update_set(&m->update, &(struct layout_key){.kind = LAYOUT_FORGOTTEN}, slice_of(value, sizeof value));
+}
+
+static int put_directory(struct import *m)
+{
+    struct update *u = &m->update;
+    struct buf value = {0};
+    int result = layout_directory_write(m->directory, m->n_directory, &value) < 0 ? update_nomem(u) : 0;
+    result = result < 0 ? result : update_set(u, &(struct layout_key){.kind = LAYOUT_DIRECTORY}, buf_slice(&value));
+    buf_free(&value);
+    return result < 0 ? result : update_generation(u);
+}
+
+int import_plan(struct update *u)
+{
+    struct import *m = import_of(u);
+    m->first_kept = guarded_clock_first_kept(&u->s->clock);
+    int result = read_snapshot(m);
+    result = result < 0 ? result : put_tombstone(m);
+    if (result == 0 && m->newest < m->first_kept) {
+        m->verdict = IMPORT_OLD;
+        if (update_is_empty(u)) {
+            return UPDATE_NOTHING;
+        }
+        result = update_generation(u);
+        return result < 0 ? result : UPDATE_WRITE;
+    }
+    result = result < 0 ? result : read_ours(m);
+    result = result < 0 ? result : unite_months(m);
+    if (result == IMPORT_CROWDED) {
+        m->verdict = IMPORT_CROWDED;
+        return UPDATE_NOTHING;
+    }
+    result = result < 0 ? result : unite_exceptions(m);
+    result = result < 0 ? result : unite_deliveries(m);
+    result = result < 0 ? result : add_plays(m);
+    result = result < 0 ? result : mark_damage(m);
+    result = result < 0 ? result : put_directory(m);
+    m->verdict = m->error > config_now(u->s->cfg)->error_rate ? IMPORT_OVER : IMPORT_DONE;
+    return result < 0 ? result : UPDATE_WRITE;
+}

@@ -1,0 +1,32 @@
+/* The object `meta`: what all nodes of a pool agree on. Made once, by rados_store_init(), exclusively.
+ *
+ *   schema      "1"
+ *   seed        16 hex digits: of all hashes
+ *   error_rate  as the option says it, since every node merges and seals for all
+ *   starts      16 hex digits: how many nodes have opened the pool so far. Each has a number of its own, which orders
+ *               what two of them deliver within a millisecond, and what one delivers before and after it was started
+ * anew
+ */
+#ifndef UNSEEN_STORE_RADOS_META_H
+#define UNSEEN_STORE_RADOS_META_H
+
+#include "store/rados/cluster.h"
+#include "store/store.h"
+
+struct meta {
+    int schema;
+    uint64_t seed;
+    double error_rate;
+    uint64_t starts;
+};
+
+/* 1; 0: there is none; or an error. Blocks. */
+int meta_read(const struct cluster_ops *ops, struct cluster *cluster, struct meta *out, struct err *err);
+/* Whether it is what cfg says: 0, ERR_VERSION, ERR_SEED, ERR_INVALID. */
+int meta_fits(const struct meta *meta, const struct config *cfg, struct err *err);
+
+/* Connects as cfg says; *ops NULL: by the module, whose functions they become. Blocks. */
+int rados_cluster_connect(const struct config *cfg, const struct cluster_ops **ops, struct cluster **cluster,
+                          struct err *err);
+
+#endif

@@ -1,0 +1,432 @@
+#include "store/rados/night.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "store/rados/merge.h"
+
+enum {
+    LOOK_MS = 30 * 1000,
+    READ_MARKS_EVERY_MS = 3600 * 1000,
+    LOCK_SECONDS = 300,
+    RENEW_MS = 60 * 1000,
+    AT_ONCE = 16,
+    NAMES = 256,
+    MISSED_A_NIGHT = 8,
+};
+#define DAY INT64_C(86400000)
+
+enum wanted { NIGHT_TICK, NIGHT_WALK };
+
+struct night {
+    struct rados_store *s;
+    pthread_t thread;
+    struct thread_queue queue;
+    bool started;
+    char cookie[LAYOUT_HEX + 1];
+    int64_t marks_ms; /* when they were read, monotonic; -1: never */
+
+    pthread_mutex_t mutex; /* all below */
+    pthread_cond_t fewer;
+    size_t under_way;
+    struct err err; /* the first, of the walk under way */
+    bool failed;    /* the cluster did, so the piece isn't walked */
+    struct night_piece walked;
+    struct night_piece pieces[NIGHT_PIECES];
+};
+
+/* Before a wait for the cluster, which its time limit bounds. */
+static void excuse(struct night *n)
+{
+    heartbeat_now(&n->queue.heartbeat);
+    heartbeat_excuse(&n->queue.heartbeat);
+}
+
+/* --- one piece --- */
+
+static void on_merged(void *arg, const struct merge_outcome *o)
+{
+    struct night *n = arg;
+    pthread_mutex_lock(&n->mutex);
+    if (o->err.code < 0 && !o->lost) {
+        n->err = n->err.code == 0 ? o->err : n->err;
+        n->failed = n->failed || o->err.code != ERR_CORRUPT;
+    } else if (o->err.code == 0 && !o->absent) {
+        n->walked.tombstones += o->tombstones;
+        for (size_t i = 0; i < o->n_parts; i++) {
+            const struct layout_part *p = &o->parts[i];
+            bool first = true, sealed = true;
+            struct night_month add = {.month = p->month, .plays = p->items, .bytes = p->bytes};
+            for (size_t j = 0; j < o->n_parts; j++) {
+                first = first && (j >= i || o->parts[j].month != p->month);
+                sealed = sealed && (o->parts[j].month != p->month || o->parts[j].sealed);
+            }
+            add.users = first;
+            add.sealed = first && sealed;
+            n->failed = night_month_add(&n->walked, &add) < 0 || n->failed;
+        }
+    }
+    n->under_way--;
+    pthread_cond_broadcast(&n->fewer);
+    pthread_mutex_unlock(&n->mutex);
+}
+
+static void wait_for(struct night *n, size_t at_most)
+{
+    pthread_mutex_lock(&n->mutex);
+    while (n->under_way > at_most) {
+        clock_cond_wait_real(&n->fewer, &n->mutex, HEARTBEAT_EVERY_MS);
+        heartbeat_now(&n->queue.heartbeat);
+    }
+    pthread_mutex_unlock(&n->mutex);
+}
+
+struct names {
+    struct night *night;
+    size_t n;
+    char users[NAMES][255];
+    uint8_t lens[NAMES];
+};
+
+static void on_name(void *arg, const char *object)
+{
+    struct names *names = arg;
+    size_t len;
+    if (layout_user_of(object, names->users[names->n], &len)) {
+        names->lens[names->n++] = (uint8_t)len;
+    }
+}
+
+static void walk_names(struct night *n, const struct names *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        struct slice user = slice_of(names->users[i], names->lens[i]);
+        wait_for(n, AT_ONCE - 1);
+        heartbeat_now(&n->queue.heartbeat);
+        pthread_mutex_lock(&n->mutex);
+        n->under_way++;
+        pthread_mutex_unlock(&n->mutex);
+        if (merge_start(n->s, hash_user_key(n->s->seed, user), user, true, on_merged, n) < 0) {
+            pthread_mutex_lock(&n->mutex);
+            n->under_way--;
+            n->failed = true;
+            pthread_mutex_unlock(&n->mutex);
+        }
+    }
+}
+
+/* 1: it is walked; 0: another node has it now; or an error. */
+static int walk_listed(struct night *n, size_t i, bool locked, struct names *names, struct err *err)
+{
+    struct rados_store *s = n->s;
+    struct cluster_listing *listing;
+    char name[NIGHT_NAME];
+    int64_t renewed_ms = clock_mono_ms();
+    int result = s->ops->list(s->cluster, i, NIGHT_PIECES, &listing, err), more = 1;
+    if (result < 0) {
+        return result;
+    }
+    night_piece_name(i, name);
+    while (result == 0 && more > 0) {
+        names->n = 0;
+        excuse(n);
+        more = s->ops->list_next(listing, NAMES, on_name, names, err);
+        walk_names(n, names);
+        if (rados_store_closing(s)) {
+            result = err_set(err, ERR_CLOSED, "the store is closing");
+        } else if (locked && clock_mono_ms() - renewed_ms >= RENEW_MS) {
+            renewed_ms = clock_mono_ms();
+            result = s->ops->lock(s->cluster, name, n->cookie, LOCK_SECONDS, err);
+            if (result == 0) {
+                log_warn("piece of the walk taken over by another node", "piece=%zu", i);
+                more = 0;
+                names->n = SIZE_MAX;
+            }
+            result = result > 0 ? 0 : result;
+        }
+    }
+    s->ops->list_end(listing);
+    wait_for(n, 0);
+    return result < 0 ? result : more < 0 ? more : names->n != SIZE_MAX;
+}
+
+static int walk_piece(struct night *n, size_t i, bool locked, int64_t day, struct err *err)
+{
+    struct names *names = malloc(sizeof *names);
+    if (names == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory while walking users");
+    }
+    names->night = n;
+    pthread_mutex_lock(&n->mutex);
+    n->err = (struct err){0};
+    n->failed = false;
+    night_piece_free(&n->walked);
+    n->walked.day = day;
+    pthread_mutex_unlock(&n->mutex);
+    int result = walk_listed(n, i, locked, names, err);
+    free(names);
+    if (result == 1 && n->err.code < 0) {
+        err_set(err, n->err.code, "%s", n->err.text);
+        result = n->failed ? n->err.code : result;
+    }
+    excuse(n);
+    if (result == 1 && !n->failed && (result = night_piece_write(n->s, i, &n->walked, err)) == 0) {
+        pthread_mutex_lock(&n->mutex);
+        night_piece_free(&n->pieces[i]);
+        n->pieces[i] = n->walked;
+        n->walked = (struct night_piece){0};
+        pthread_mutex_unlock(&n->mutex);
+    }
+    return result < 0 ? result : 0;
+}
+
+/* --- what is due --- */
+
+static void count_tombstones(struct night *n)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        sum += n->pieces[i].tombstones;
+    }
+    pthread_mutex_lock(&n->s->mutex);
+    n->s->stats.tombstones = sum;
+    pthread_mutex_unlock(&n->s->mutex);
+}
+
+static int read_marks(struct night *n, struct err *err)
+{
+    int result = 0;
+    for (size_t i = 0; i < NIGHT_PIECES && result == 0 && !rados_store_closing(n->s); i++) {
+        struct night_piece piece;
+        excuse(n);
+        result = night_piece_read(n->s, i, &piece, err);
+        if (result == 0) {
+            pthread_mutex_lock(&n->mutex);
+            night_piece_free(&n->pieces[i]);
+            n->pieces[i] = piece;
+            pthread_mutex_unlock(&n->mutex);
+        }
+    }
+    return result;
+}
+
+/* Another node may have walked it meanwhile, or be about to. */
+static int walk_due(struct night *n, size_t i, int64_t day, struct err *err)
+{
+    struct rados_store *s = n->s;
+    struct night_piece now;
+    char name[NIGHT_NAME];
+    night_piece_name(i, name);
+    excuse(n);
+    int result = s->ops->lock(s->cluster, name, n->cookie, LOCK_SECONDS, err);
+    if (result <= 0) {
+        return result;
+    }
+    result = night_piece_read(s, i, &now, err);
+    if (result == 0 && now.day < day) {
+        result = walk_piece(n, i, true, day, err);
+    }
+    night_piece_free(&now);
+    struct err ignored;
+    s->ops->unlock(s->cluster, name, n->cookie, &ignored);
+    return result;
+}
+
+static void look(struct night *n)
+{
+    struct rados_store *s = n->s;
+    const struct config *live = config_now(s->cfg);
+    struct store_clock clock;
+    struct err err = {0};
+    int64_t later, earlier, mono = clock_mono_ms();
+    guarded_clock_tell(&s->clock, &clock);
+    guarded_clock_now(&s->clock, &later, &earlier);
+    if (!clock.known || clock.doubted || !config_in_sweep_window(live, calendar_local_minutes(earlier))) {
+        return;
+    }
+    int64_t day = earlier / DAY;
+    int result = 0, missed = 0, walked = 0;
+    if (n->marks_ms < 0 || mono - n->marks_ms >= READ_MARKS_EVERY_MS) {
+        result = read_marks(n, &err);
+        n->marks_ms = result == 0 ? mono : n->marks_ms;
+    }
+    for (size_t i = 0; i < NIGHT_PIECES && result == 0 && !rados_store_closing(s); i++) {
+        int64_t last = n->pieces[i].day;
+        bool tonight = (int64_t)(i / (NIGHT_PIECES / NIGHTS)) == day % NIGHTS;
+        bool overdue = last < day - NIGHTS && missed < MISSED_A_NIGHT;
+        if (last < day && (tonight || overdue)) {
+            missed += !tonight;
+            result = walk_due(n, i, day, &err);
+            walked += result == 0;
+        }
+    }
+    if (result < 0 && result != ERR_CLOSED) {
+        log_error("nightly walk broken off", "error=%s", log_quote_str(err.text));
+        RADOS_COUNT(s, flush_errors, 1);
+    } else if (walked > 0) {
+        pthread_mutex_lock(&s->mutex);
+        s->stats.swept_ms = s->stats.sealed_ms = (uint64_t)earlier;
+        pthread_mutex_unlock(&s->mutex);
+        count_tombstones(n);
+    }
+}
+
+/* --- the thread --- */
+
+static void walk_all(struct night *n, struct store_call *call)
+{
+    int64_t later, earlier;
+    guarded_clock_now(&n->s->clock, &later, &earlier);
+    for (size_t i = 0; i < NIGHT_PIECES && call->err.code != ERR_CLOSED; i++) {
+        struct err err = {0};
+        int result = rados_store_closing(n->s) ? err_set(&err, ERR_CLOSED, "the store is closing")
+                                               : walk_piece(n, i, false, earlier / DAY, &err);
+        if (result < 0 || err.code < 0) {
+            call->err = call->err.code == 0 || result == ERR_CLOSED ? err : call->err;
+        }
+    }
+    if (call->err.code == 0) {
+        count_tombstones(n);
+    }
+    call->done(call);
+}
+
+static void *run(void *arg)
+{
+    struct night *n = arg;
+    bool stop = false;
+    heartbeat_begin(&n->queue.heartbeat, "rados night");
+    while (!stop) {
+        stop = thread_queue_wait(&n->queue, LOOK_MS);
+        for (struct store_message *m = thread_queue_take(&n->queue), *next; m != NULL; m = next) {
+            next = m->next;
+            struct store_call *call = (struct store_call *)m;
+            if ((enum wanted)m->what == NIGHT_WALK) {
+                walk_all(n, call);
+            } else {
+                look(n);
+                call->done(call);
+            }
+        }
+        if (!stop) {
+            look(n);
+        }
+    }
+    heartbeat_end(&n->queue.heartbeat);
+    return NULL;
+}
+
+static void put(struct rados_store *s, struct store_call *call, enum wanted what)
+{
+    call->message.kind = STORE_CALL;
+    call->message.what = (int)what;
+    thread_queue_put(&s->night->queue, &call->message);
+}
+
+void night_tick(struct rados_store *s, struct store_call *call)
+{
+    put(s, call, NIGHT_TICK);
+}
+
+struct waiting {
+    struct store_call call; /* first */
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool done;
+};
+
+static void on_walked(struct store_call *call)
+{
+    struct waiting *w = (struct waiting *)call;
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_broadcast(&w->cond);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+int night_walk(struct rados_store *s, struct err *err)
+{
+    struct waiting w = {.call = {.done = on_walked}};
+    pthread_mutex_init(&w.mutex, NULL);
+    pthread_cond_init(&w.cond, NULL);
+    put(s, &w.call, NIGHT_WALK);
+    pthread_mutex_lock(&w.mutex);
+    while (!w.done) {
+        pthread_cond_wait(&w.cond, &w.mutex);
+    }
+    pthread_mutex_unlock(&w.mutex);
+    pthread_mutex_destroy(&w.mutex);
+    pthread_cond_destroy(&w.cond);
+    return w.call.err.code < 0 ? err_set(err, w.call.err.code, "%s", w.call.err.text) : 0;
+}
+
+int night_months(struct rados_store *s, struct night_month *out, int max)
+{
+    struct night *n = s->night;
+    struct night_piece sum = {0};
+    int count = 0, result = 0;
+    pthread_mutex_lock(&n->mutex);
+    for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        for (size_t j = 0; j < n->pieces[i].n_months && result == 0; j++) {
+            result = night_month_add(&sum, &n->pieces[i].months[j]);
+        }
+    }
+    pthread_mutex_unlock(&n->mutex);
+    for (size_t i = sum.n_months; i > 0 && count < max && result == 0;) {
+        out[count++] = sum.months[--i];
+    }
+    night_piece_free(&sum);
+    return result < 0 ? result : count;
+}
+
+int night_start(struct rados_store *s, struct err *err)
+{
+    struct night *n = calloc(1, sizeof *n);
+    if (n == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    s->night = n;
+    n->s = s;
+    n->marks_ms = -1;
+    layout_hex(rados_store_random(s), n->cookie);
+    for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        n->pieces[i].day = -1;
+    }
+    thread_queue_init(&n->queue);
+    pthread_mutex_init(&n->mutex, NULL);
+    pthread_cond_init(&n->fewer, NULL);
+    int code = pthread_create(&n->thread, NULL, run, n);
+    n->started = code == 0;
+    return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));
+}
+
+void night_stop(struct rados_store *s)
+{
+    struct night *n = s->night;
+    if (n != NULL && n->started) {
+        thread_queue_stop(&n->queue);
+        pthread_join(n->thread, NULL);
+        n->started = false;
+    }
+}
+
+void night_free(struct rados_store *s)
+{
+    struct night *n = s->night;
+    if (n != NULL) {
+        for (size_t i = 0; i < NIGHT_PIECES; i++) {
+            night_piece_free(&n->pieces[i]);
+        }
+        night_piece_free(&n->walked);
+        thread_queue_destroy(&n->queue);
+        pthread_mutex_destroy(&n->mutex);
+        pthread_cond_destroy(&n->fewer);
+        free(n);
+    }
+}

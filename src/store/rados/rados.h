@@ -1,0 +1,153 @@
+/* What the parts of the engine on RADOS share.
+ *
+ * Threads. A write is begun on the thread that hands it in, and a question on the one that asks; what follows runs
+ * where the cluster's answers come (librados has a thread for that). One thread of the store's own does what takes a
+ * while: merges, imports and un-seeings are worked out there, and the nightly walk is carried on. No thread waits for
+ * the cluster but that one while it walks, and those that scan().
+ *
+ * Order. What changes one user is carried out one after another on each node (writes.c); among nodes the object
+ * decides.
+ *
+ * The end. rados_store_begun() and _ended() count what is under way at the cluster; a close waits until there is
+ * nothing, which the cluster's time limit bounds.
+ */
+#ifndef UNSEEN_STORE_RADOS_RADOS_H
+#define UNSEEN_STORE_RADOS_RADOS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "store/codec/deliveries.h"
+#include "store/guarded_clock.h"
+#include "store/rados/cluster.h"
+#include "store/rados/rados_store.h"
+#include "store/rados/update.h"
+#include "store/stats.h"
+#include "store/thread_queue.h"
+
+enum {
+    RADOS_SHARDS = 16,
+    RADOS_SCHEMA = 1,
+    RADOS_MERGE_PLAYS = 64,
+    RADOS_USER_BYTES = 256 << 20, /* of memory for what is read of one user: a giant of 30 million plays */
+};
+
+struct user_writes;
+struct merges;
+struct night;
+
+struct writes_shard {
+    pthread_mutex_t mutex;
+    struct user_writes **buckets;
+};
+
+struct rados_store {
+    struct store base;
+    const struct config *cfg; /* read through config_now() */
+    const struct cluster_ops *ops;
+    struct cluster *cluster;
+    uint64_t seed;
+    double error_rate; /* the pool's */
+    uint64_t number;   /* of this node's start (meta.h) */
+    struct guarded_clock clock;
+    pthread_t thread;
+    struct thread_queue queue;
+
+    struct writes_shard shards[RADOS_SHARDS];
+    _Atomic size_t bytes; /* of writes that are under way */
+    _Atomic uint64_t stamp;
+
+    pthread_mutex_t mutex; /* all below */
+    pthread_cond_t ended;
+    size_t under_way;
+    bool closing;
+    struct err down; /* why nothing could be written lately: fenced, full, no pool, not allowed */
+    int64_t down_us; /* when that was seen last, real time */
+    struct store_stats stats;
+
+    struct merges *merges;
+    struct night *night;
+    struct delivered_codec codec; /* the thread's own */
+};
+
+static inline struct rados_store *rados_of(struct store *base)
+{
+    return (struct rados_store *)base;
+}
+
+/* --- rados_store.c --- */
+
+enum rados_message { RADOS_CLOCK, RADOS_STEP, RADOS_BATCH, RADOS_FORGET, RADOS_CALL };
+
+void rados_store_begun(struct rados_store *s);
+void rados_store_ended(struct rados_store *s);
+void rados_store_post(struct rados_store *s, struct store_message *message, enum rados_message what);
+uint64_t rados_store_random(struct rados_store *s);
+uint64_t rados_store_stamp(struct rados_store *s); /* of a delivery: later than any before, on this node */
+bool rados_store_closing(struct rados_store *s);
+/* A tombstone's time as it counts: one that lies a day ahead was written by a wrong clock, and is of now. */
+int64_t rados_store_forgotten(struct rados_store *s, int64_t ms);
+
+#define RADOS_COUNT(s, counter, n)                                                                                     \
+    do {                                                                                                               \
+        pthread_mutex_lock(&(s)->mutex);                                                                               \
+        (s)->stats.counter += (uint64_t)(n);                                                                           \
+        pthread_mutex_unlock(&(s)->mutex);                                                                             \
+    } while (0)
+
+/* Puts a failed operation into words; notes what keeps all others from working, too. */
+int cluster_error(struct rados_store *s, const struct cluster_op *op, const char *doing, struct slice user,
+                  struct err *err);
+
+/* --- update.c --- */
+
+void update_step(struct update *u); /* on the store's thread */
+
+/* --- writes.c --- */
+
+/* A user's place in the order of what this node writes for them. start() is called when it is its turn. */
+struct writes_turn {
+    struct writes_turn *next;
+    void (*start)(struct writes_turn *turn); /* NULL: an event, carried out with those behind it */
+};
+
+int writes_init(struct rados_store *s);
+void writes_destroy(struct rados_store *s);
+void writes_record(struct store *base, struct store_batch *batch);
+/* ERR_NOMEM: it wasn't taken. start() may be called from within. */
+int writes_take_turn(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *turn);
+void writes_end_turn(struct rados_store *s, int64_t key, struct slice user);
+int writes_refusal(struct rados_store *s, struct err *err);
+
+/* --- forget.c --- */
+
+void rados_forget(struct store *base, struct store_forget *forget);
+
+/* --- question.c --- */
+
+int rados_reader_open(struct store *base, struct store_reader **reader, struct err *err);
+void rados_reader_close(struct store_reader *reader);
+struct rados_store *rados_reader_store(struct store_reader *reader);
+int rados_load(struct store_reader *reader, struct store_load *load);
+int rados_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
+               const struct store_scan *scan, struct store_view *view, struct err *err);
+
+/* --- merge.c --- */
+
+int merges_init(struct rados_store *s);
+void merges_destroy(struct rados_store *s);
+/* Plays and deliveries of the user were recorded here; or seen: so many, and the oldest play was recorded then
+ * (INT64_MAX: there is none). Begins a merge when there are enough. */
+void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size_t n);
+void merges_saw(struct rados_store *s, int64_t key, struct slice user, size_t plays, size_t deliveries,
+                int64_t oldest_ms);
+
+/* --- import.c --- */
+
+void rados_import(struct store *base, struct store_import *import);
+
+/* --- meta.c --- */
+
+int meta_open(struct rados_store *s, struct err *err);
+
+#endif

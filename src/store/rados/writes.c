@@ -1,0 +1,471 @@
+/* What this node writes for users, one thing after another for each.
+ *
+ * A user who is being written for has an entry with a queue. Events that wait there together become one operation, so
+ * what comes while one is under way costs one more, however much it is: that is all the batching there is, and it needs
+ * no timer. A forget, an un-seeing or an import has a turn of its own: what was handed in before is written before it,
+ * what came after waits for it. Different users know nothing of each other. A batch is answered when its last event
+ * is; one that fails says so for all of it, and those of its users that could be written are.
+ *
+ * Plays that the server stamped are written blind. One whose time was stated is checked first against the user's
+ * tombstones, and written under the generation in which those were read: each forget makes another.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/calendar.h"
+#include "base/log.h"
+#include "store/rados/rados.h"
+
+enum {
+    USER_BUCKETS = 1024,
+    ITEMS_A_WRITE = 4096,
+    CLUSTER_BYTES = 4096, /* that librados has of an operation, and a little for its arena */
+};
+
+/* A batch, until all its events are answered. */
+struct pending {
+    struct rados_store *s;
+    struct store_batch *batch;
+    atomic_size_t left;
+    size_t bytes; /* that it is charged with */
+    pthread_mutex_t mutex;
+    struct err err; /* the first */
+    struct event {
+        struct writes_turn turn; /* first */
+        struct pending *pending;
+        struct store_event event;
+    } events[];
+};
+
+struct user_writes {
+    struct user_writes *next; /* in its bucket */
+    int64_t key;
+    struct writes_turn *first, **last;
+    bool busy; /* something is under way */
+    uint8_t len;
+    char name[];
+};
+
+/* Events of one user that are written at once. */
+struct run {
+    struct update update; /* first */
+    struct writes_turn *events;
+    int64_t user_forgotten; /* INT64_MIN: never */
+    struct forgotten {
+        struct forgotten *next;
+        uint64_t hash;
+        int64_t ms;
+    } * items_forgotten;
+    uint64_t dropped;
+    size_t keys;
+    uint8_t len;
+    char name[];
+};
+
+static void pump(struct rados_store *s, int64_t key, struct slice user);
+
+/* --- entries --- */
+
+static struct writes_shard *shard_of(struct rados_store *s, int64_t key)
+{
+    return &s->shards[(uint64_t)key % RADOS_SHARDS];
+}
+
+static struct user_writes **entry_at(struct writes_shard *shard, int64_t key, struct slice user)
+{
+    struct user_writes **at = &shard->buckets[((uint64_t)key / RADOS_SHARDS) % USER_BUCKETS];
+    while (*at != NULL && !((*at)->key == key && slice_eq(slice_of((*at)->name, (*at)->len), user))) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static int enqueue(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *turn)
+{
+    struct writes_shard *shard = shard_of(s, key);
+    turn->next = NULL;
+    pthread_mutex_lock(&shard->mutex);
+    struct user_writes **at = entry_at(shard, key, user), *u = *at;
+    if (u == NULL && (u = malloc(sizeof *u + user.len)) != NULL) {
+        *u = (struct user_writes){.key = key, .len = (uint8_t)user.len};
+        memcpy(u->name, user.data, user.len);
+        u->last = &u->first;
+        *at = u;
+    }
+    if (u != NULL) {
+        *u->last = turn;
+        u->last = &turn->next;
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return u != NULL ? 0 : ERR_NOMEM;
+}
+
+/* The turn may come, and be over, before this returns: the id is the owner's. */
+int writes_take_turn(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *turn)
+{
+    char name[255];
+    memcpy(name, user.data, user.len);
+    int result = enqueue(s, key, user, turn);
+    if (result == 0) {
+        pump(s, key, slice_of(name, user.len));
+    }
+    return result;
+}
+
+void writes_end_turn(struct rados_store *s, int64_t key, struct slice user)
+{
+    struct writes_shard *shard = shard_of(s, key);
+    pthread_mutex_lock(&shard->mutex);
+    (*entry_at(shard, key, user))->busy = false;
+    pthread_mutex_unlock(&shard->mutex);
+    pump(s, key, user);
+}
+
+/* --- a batch --- */
+
+static void answer(struct pending *p)
+{
+    struct rados_store *s = p->s;
+    struct store_batch *batch = p->batch;
+    batch->err = p->err;
+    pthread_mutex_lock(&s->mutex);
+    if (batch->err.code == 0) {
+        s->stats.commits++;
+        s->stats.rows_recorded += batch->rows;
+    } else {
+        s->stats.commit_errors++;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    atomic_fetch_sub(&s->bytes, p->bytes);
+    pthread_mutex_destroy(&p->mutex);
+    free(p);
+    batch->done(batch);
+}
+
+static void one_less(struct pending *p, const struct err *err)
+{
+    if (err->code < 0) {
+        pthread_mutex_lock(&p->mutex);
+        p->err = p->err.code == 0 ? *err : p->err;
+        pthread_mutex_unlock(&p->mutex);
+    }
+    if (atomic_fetch_sub(&p->left, 1) == 1) {
+        answer(p);
+    }
+}
+
+/* --- a run --- */
+
+static struct run *run_of(struct update *u)
+{
+    return (struct run *)u;
+}
+
+static void again(struct update *u)
+{
+    struct run *r = run_of(u);
+    r->user_forgotten = INT64_MIN;
+    r->items_forgotten = NULL;
+    r->dropped = 0;
+    r->keys = 0;
+}
+
+static int take(struct update *u, const struct layout_key *key, struct slice value)
+{
+    struct run *r = run_of(u);
+    int64_t ms;
+    if (key->kind != LAYOUT_FORGOTTEN) {
+        return 0;
+    }
+    if (layout_ms(value, &ms) < 0) {
+        return err_set(&u->err, ERR_CORRUPT, "user %s: a tombstone is damaged", log_quote(u->user));
+    }
+    ms = rados_store_forgotten(u->s, ms);
+    if (!key->item) {
+        r->user_forgotten = ms;
+        return 0;
+    }
+    struct forgotten *item = arena_alloc(&u->arena, sizeof *item);
+    if (item == NULL) {
+        return update_nomem(u);
+    }
+    *item = (struct forgotten){r->items_forgotten, key->hash, ms};
+    r->items_forgotten = item;
+    return 0;
+}
+
+static bool is_dropped(const struct run *r, const struct store_event *event, uint64_t hash)
+{
+    if (event->time != STORE_STATED) {
+        return false;
+    }
+    int64_t ms = r->user_forgotten;
+    for (const struct forgotten *f = r->items_forgotten; f != NULL; f = f->next) {
+        ms = f->hash == hash && f->ms > ms ? f->ms : ms;
+    }
+    return event->at_ms <= ms;
+}
+
+static int set_play(struct update *u, uint64_t hash, int month, int64_t now)
+{
+    char value[LAYOUT_HEX];
+    layout_hex((uint64_t)(now > 0 ? now : 0), value);
+    return update_set(u, &(struct layout_key){.kind = LAYOUT_PLAY, .month = month, .hash = hash},
+                      slice_of(value, sizeof value));
+}
+
+static int set_delivery(struct update *u, struct slice item, uint64_t hash, int month)
+{
+    char value[LAYOUT_DELIVERY_VALUE];
+    size_t len = layout_delivery_write(month, item, value);
+    const struct layout_key key = {.kind = LAYOUT_DELIVERY, .hash = hash, .stamp = rados_store_stamp(u->s)};
+    return update_set(u, &key, slice_of(value, len));
+}
+
+static int plan(struct update *u)
+{
+    struct run *r = run_of(u);
+    int64_t later, earlier;
+    int result = 0;
+    guarded_clock_now(&u->s->clock, &later, &earlier);
+    for (const struct writes_turn *t = r->events; t != NULL; t = t->next) {
+        const struct store_event *event = &((const struct event *)t)->event;
+        const uint8_t *at = event->items;
+        int month = month_of_ms(event->at_ms);
+        for (uint32_t i = 0; i < event->n && result == 0; i++) {
+            struct slice item;
+            uint64_t hash;
+            at = store_event_item(at, &item, &hash);
+            if (is_dropped(r, event, hash)) {
+                r->dropped++;
+                continue;
+            }
+            r->keys++;
+            result = event->kind == STORE_PLAY ? set_play(u, hash, month, later) : set_delivery(u, item, hash, month);
+        }
+    }
+    return result < 0 ? result : r->keys > 0 ? UPDATE_WRITE : UPDATE_NOTHING;
+}
+
+static void tell_events(struct writes_turn *events, const struct err *err)
+{
+    for (struct writes_turn *t = events, *next; t != NULL; t = next) {
+        next = t->next;
+        one_less(((struct event *)t)->pending, err);
+    }
+}
+
+static void run_done(struct update *u)
+{
+    struct run *r = run_of(u);
+    struct rados_store *s = u->s;
+    struct slice user = slice_of(r->name, r->len);
+    if (u->err.code == 0) {
+        pthread_mutex_lock(&s->mutex);
+        s->stats.forgotten_dropped += r->dropped;
+        s->stats.staged_rows += r->keys;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    tell_events(r->events, &u->err);
+    writes_end_turn(s, u->key, user);
+    if (u->err.code == 0 && r->keys > 0) {
+        merges_recorded(s, u->key, user, r->keys);
+    }
+    update_destroy(u);
+    free(r);
+}
+
+/* Takes what can be written at once from the front of a queue. */
+static struct writes_turn *take_events(struct user_writes *u, bool *stated)
+{
+    struct writes_turn *first = u->first, **end = &u->first;
+    uint32_t items = 0;
+    while (*end != NULL && (*end)->start == NULL) {
+        const struct store_event *event = &((struct event *)*end)->event;
+        if (items > 0 && items + event->n > ITEMS_A_WRITE) {
+            break;
+        }
+        items += event->n;
+        *stated = *stated || event->time == STORE_STATED;
+        end = &(*end)->next;
+    }
+    u->first = *end;
+    *end = NULL;
+    if (u->first == NULL) {
+        u->last = &u->first;
+    }
+    return first;
+}
+
+static void start_run(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *events, bool stated)
+{
+    static const struct fetch_range forgotten[] = {{"f", CLUSTER_PAGE}};
+    struct run *r = malloc(sizeof *r + user.len);
+    if (r == NULL) {
+        struct err err;
+        err_set(&err, ERR_NOMEM, "out of memory while recording");
+        tell_events(events, &err);
+        writes_end_turn(s, key, user);
+        return;
+    }
+    memset(r, 0, sizeof *r);
+    r->len = (uint8_t)user.len;
+    memcpy(r->name, user.data, user.len);
+    r->events = events;
+    update_init(&r->update, s, key, slice_of(r->name, r->len));
+    r->update.blind = !stated;
+    r->update.again = again;
+    r->update.take = take;
+    r->update.plan = plan;
+    r->update.done = run_done;
+    r->update.fetch.ranges = forgotten;
+    r->update.fetch.n_ranges = 1;
+    update_start(&r->update);
+}
+
+/* Starts what is first, or ends the entry. */
+static void pump(struct rados_store *s, int64_t key, struct slice user)
+{
+    struct writes_shard *shard = shard_of(s, key);
+    struct writes_turn *turn = NULL, *events = NULL;
+    bool stated = false;
+    pthread_mutex_lock(&shard->mutex);
+    struct user_writes **at = entry_at(shard, key, user), *u = *at;
+    if (u != NULL && !u->busy && u->first == NULL) {
+        *at = u->next;
+        free(u);
+    } else if (u != NULL && !u->busy) {
+        u->busy = true;
+        if (u->first->start == NULL) {
+            events = take_events(u, &stated);
+        } else {
+            turn = u->first;
+            u->first = turn->next;
+            u->last = u->first == NULL ? &u->first : u->last;
+        }
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    if (events != NULL) {
+        start_run(s, key, user, events, stated);
+    } else if (turn != NULL) {
+        turn->start(turn);
+    }
+}
+
+/* --- the seam --- */
+
+static int full(const struct rados_store *s, struct err *err)
+{
+    return err_set(err, ERR_BUSY, "too many writes wait for RADOS: staging_memory is %zu MiB",
+                   (size_t)config_now(s->cfg)->staging_memory >> 20);
+}
+
+int writes_refusal(struct rados_store *s, struct err *err)
+{
+    return atomic_load(&s->bytes) >= (size_t)config_now(s->cfg)->staging_memory ? full(s, err) : 0;
+}
+
+/* On the store's thread, since this one is the caller's. */
+static void refuse(struct rados_store *s, struct store_batch *batch)
+{
+    RADOS_COUNT(s, busy_refusals, 1);
+    rados_store_post(s, &batch->message, RADOS_BATCH);
+}
+
+/* What the batch takes, and the operations that it may become: one for each user, or run of their events. */
+static size_t weigh(const struct store_batch *batch, size_t pending)
+{
+    size_t at = 0, runs = 0;
+    int64_t last = 0;
+    struct store_event event;
+    while (store_batch_next(batch, &at, &event)) {
+        runs += runs == 0 || event.key != last;
+        last = event.key;
+    }
+    return pending + batch->bytes.cap + runs * (sizeof(struct run) + sizeof(struct user_writes) + CLUSTER_BYTES);
+}
+
+/* NULL: batch->err says why. It is charged. */
+static struct pending *admit(struct rados_store *s, struct store_batch *batch)
+{
+    size_t size = sizeof(struct pending) + batch->events * sizeof(struct event);
+    size_t bytes = weigh(batch, size);
+    if (guarded_clock_known(&s->clock, &batch->err) < 0) {
+        return NULL;
+    }
+    if (atomic_fetch_add(&s->bytes, bytes) + bytes > (size_t)config_now(s->cfg)->staging_memory) {
+        atomic_fetch_sub(&s->bytes, bytes);
+        full(s, &batch->err);
+        return NULL;
+    }
+    struct pending *p = malloc(size);
+    if (p == NULL) {
+        atomic_fetch_sub(&s->bytes, bytes);
+        err_set(&batch->err, ERR_NOMEM, "out of memory while recording");
+        return NULL;
+    }
+    *p = (struct pending){.s = s, .batch = batch, .bytes = bytes};
+    atomic_init(&p->left, 1);
+    pthread_mutex_init(&p->mutex, NULL);
+    return p;
+}
+
+/* All events take their turns before the first is written, so that those of one user go at once. */
+void writes_record(struct store *base, struct store_batch *batch)
+{
+    struct rados_store *s = rados_of(base);
+    batch->err = (struct err){0};
+    struct pending *p = admit(s, batch);
+    if (p == NULL) {
+        refuse(s, batch);
+        return;
+    }
+    static const struct err none = {0};
+    int first_kept = guarded_clock_first_kept(&s->clock);
+    size_t at = 0, n = 0, too_old = 0;
+    struct store_event event;
+    while (store_batch_next(batch, &at, &event)) {
+        if (event.n == 0 || month_of_ms(event.at_ms) < first_kept) {
+            too_old += event.n;
+            continue;
+        }
+        struct event *e = &p->events[n++];
+        *e = (struct event){.pending = p, .event = event};
+        atomic_fetch_add(&p->left, 1);
+        if (enqueue(s, event.key, event.user, &e->turn) < 0) {
+            struct err err;
+            err_set(&err, ERR_NOMEM, "out of memory while recording");
+            one_less(p, &err);
+            n--;
+        }
+    }
+    if (too_old > 0) {
+        RADOS_COUNT(s, plays_too_old, too_old);
+    }
+    rados_store_begun(s);
+    for (size_t i = 0; i < n; i++) {
+        pump(s, p->events[i].event.key, p->events[i].event.user);
+    }
+    one_less(p, &none);
+    rados_store_ended(s);
+}
+
+int writes_init(struct rados_store *s)
+{
+    int result = 0;
+    for (size_t i = 0; i < RADOS_SHARDS; i++) {
+        pthread_mutex_init(&s->shards[i].mutex, NULL);
+        s->shards[i].buckets = calloc(USER_BUCKETS, sizeof(struct user_writes *));
+        result = s->shards[i].buckets != NULL ? result : ERR_NOMEM;
+    }
+    return result;
+}
+
+void writes_destroy(struct rados_store *s)
+{
+    for (size_t i = 0; i < RADOS_SHARDS; i++) {
+        free((void *)s->shards[i].buckets);
+        pthread_mutex_destroy(&s->shards[i].mutex);
+    }
+}

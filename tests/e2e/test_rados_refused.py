@@ -1,0 +1,73 @@
+"""`store = rados` where no cluster is: what doesn't go with it is refused by name, and so is whatever is missing. What
+it does with a cluster is tested in tests/integration."""
+import json
+import os
+import re
+
+import pytest
+
+from conftest import BUILD, free_port, run
+
+MODULE = BUILD / "unseen_rados.so"
+needs_module = pytest.mark.skipif(not MODULE.exists(), reason="configured without librados")
+
+
+def refused(*args):
+    done = run("serve", "-c", os.devnull, "--store", "rados", "--port", free_port(), "--http", "none", "--grpc", "none",
+               *args, check=False)
+    assert done.returncode == 1, (args, done.stderr)
+    return done.stderr.decode().splitlines()[-1]
+
+
+def librados(folder):
+    return json.loads(run("version", "--json", env={**os.environ, "UNSEEN_MODULES": str(folder)}).stdout)["librados"]
+
+
+def test_a_pool_is_needed():
+    assert refused() == "unseen: store = rados needs rados_pool: the pool that holds the users"
+
+
+@pytest.mark.parametrize("option", [
+    ("--slots", "4"), ("--wal-limit", "1GiB"), ("--min-free", "1GiB"), ("--backup-at", "03:00"),
+    ("--replica-of", "127.0.0.1:7979"), ("--replica-ack", "replica"), ("--front-redis", "127.0.0.1:6379"),
+    ("--legacy-redis", "127.0.0.1:6379"), ("--kafka-brokers", "127.0.0.1:9092", "--kafka-topics", "plays")],
+    ids=lambda option: option[0][2:])
+def test_what_would_be_passed_over_is_refused(option):
+    name = option[0][2:].replace("-", "_")
+    assert refused("--rados-pool", "unseen", *option).startswith(f"unseen: {name} doesn't go with store = rados: ")
+
+
+def test_without_the_module(folder):
+    assert refused("--rados-pool", "unseen", "--modules", folder) == (
+        f"unseen: {folder}/unseen_rados.so is not there: install the package unseen-rados, or set the option modules")
+    assert librados(folder) == "not installed"
+    (folder / "unseen_rados.so").write_text("no library")
+    assert librados(folder) == "not usable"
+
+
+@needs_module
+def test_the_version_names_it():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", librados(BUILD))
+
+
+@needs_module
+def test_without_a_configuration(folder):
+    conf = folder / "none.conf"
+    assert refused("--rados-pool", "unseen", "--modules", BUILD, "--rados-conf", conf) == (
+        f"unseen: rados_conf: can't read {conf}: No such file or directory")
+
+
+@needs_module
+def test_without_a_monitor(folder):
+    """Nobody listens there: an error by name, after rados_timeout."""
+    conf = folder / "ceph.conf"
+    conf.write_text("[global]\nmon host = [v2:127.0.0.1:1]\nauth client required = none\n"
+                    "auth cluster required = none\nauth service required = none\nkeyring = /dev/null\n")
+    assert refused("--rados-pool", "unseen", "--modules", BUILD, "--rados-conf", conf, "--rados-timeout", "1s") == (
+        "unseen: RADOS: no monitor answered within 1000 ms (rados_timeout)")
+
+
+def test_commands_on_a_folder():
+    done = run("check", "-c", os.devnull, "--store", "rados", "--rados-pool", "unseen", check=False)
+    assert done.returncode == 1
+    assert b"store = rados has no data folder" in done.stderr

@@ -1,0 +1,267 @@
+"""Three nodes on one pool of a real cluster of Ceph, under load, while its parts die, freeze, fill up, come and go.
+
+A ledger knows what was acknowledged. Whatever happens: 0 acknowledged plays lost, no forgotten user back, and every node
+gives the same answer at once.
+"""
+import itertools
+import pathlib
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ceph_cluster import Cluster
+from conftest import end_to_end
+from rados_load import Load
+from resp import encode
+
+Server, RespError, PATIENCE, run = end_to_end.Server, end_to_end.RespError, end_to_end.PATIENCE, end_to_end.run
+POOL = "unseen"
+MODULES = end_to_end.BUILD
+NIGHTS = 30  # of December: enough for all users
+
+
+def until(wanted, what, patience=PATIENCE):
+    deadline = time.monotonic() + patience
+    while not (got := wanted()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return got
+
+
+def init(cluster, pool=POOL, *more, check=True):
+    return run("rados", "init", "--pool", pool, "--rados-conf", cluster.client_conf, "-c", "/dev/null",
+               "--modules", MODULES, *more, check=check)
+
+
+class Node(Server):
+    def __init__(self, folder, cluster, pool=POOL, **options):
+        folder.mkdir()
+        options.setdefault("clock", None)
+        options.setdefault("rados_timeout", "10s")
+        super().__init__(folder, wait=False, store="rados", rados_conf=str(cluster.client_conf), rados_pool=pool,
+                         modules=str(MODULES), **options)
+        del self.options["min_free"]  # there is no disk
+
+    def say(self, *words):
+        with self.client() as link:
+            return link.command(*words)
+
+
+class Setting:
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "ceph").mkdir()
+        self.cluster = Cluster(folder / "ceph")
+        self.nodes = [Node(folder / name, self.cluster) for name in "abc"]
+        try:
+            self.cluster.pool(POOL)
+            init(self.cluster)
+            for node in self.nodes:
+                node.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self):
+        problems = []
+        for node in self.nodes:
+            code = node.stop()
+            if code not in (None, 0, -9) or "Sanitizer" in node.log():
+                problems.append((node.folder.name, code, node.log()[-8000:]))
+        self.cluster.stop()
+        assert not problems, problems
+
+
+@pytest.fixture(scope="module")
+def setting():
+    with tempfile.TemporaryDirectory(prefix="unseen-ceph-") as folder:
+        made = Setting(pathlib.Path(folder))
+        yield made
+        made.stop()
+
+
+@pytest.fixture
+def load(setting, request):
+    """It runs until the test is over; then every node must say what the ledger does, before and after all has come to
+    rest."""
+    made = Load(setting.nodes, name=request.node.name[:30] + ":")
+    try:
+        made.wait(200)
+        yield made
+    finally:
+        made.stop()
+    if getattr(request.node, "failed", False):
+        for node in setting.nodes:
+            print(f"--- log of {node.folder.name} ---\n{node.log()[-8000:]}")
+    setting.cluster.wait_clean(POOL)
+    assert made.check() > 100
+    with setting.nodes[0].client() as link:
+        for user in made.users():
+            user.settle(lambda name, items: link.command("SEEN", name, *items))
+    made.check()
+
+
+def test_nothing_happens(setting, load):
+    load.wait(2000)
+    assert load.refused == 0 and load.unanswered == 0 and load.asked > 100, load.words
+
+
+def test_every_osd_is_killed_in_turn(setting, load):
+    """Never is a play refused: writes wait until the others have taken over."""
+    cluster = setting.cluster
+    for number in list(cluster.osds):
+        began = time.monotonic()
+        cluster.kill(number)
+        load.wait(500)
+        assert load.pause(began) < 5, (number, load.pause(began))
+        cluster.restart(number)
+        cluster.wait_clean(POOL)
+    assert load.refused == 0, load.words
+
+
+def test_the_monitor_is_killed(setting, load):
+    """Who is connected goes on without it. A node that is started meanwhile waits for it."""
+    cluster = setting.cluster
+    cluster.mon.kill()
+    load.wait(1000)
+    assert load.refused == 0, load.words
+    cluster.mon.start()
+    load.wait(500)
+
+
+def test_an_osd_freezes(setting, load):
+    """Its users wait until the others have noticed, and are then served by them. What it still had in its hands when it
+    thaws is void."""
+    cluster = setting.cluster
+    number = cluster.primary(POOL, "meta")
+    began = time.monotonic()
+    cluster.osds[number].freeze()
+    cluster.wait_down(number)
+    load.wait(500)
+    assert load.pause(began) < 15, load.pause(began)
+    cluster.osds[number].thaw()
+    cluster.wait_up(number)
+    load.wait(500)
+
+
+def test_an_osd_is_added_and_one_removed(setting, load):
+    """Everything moves meanwhile, and nobody notices."""
+    cluster = setting.cluster
+    added = cluster.add()
+    load.wait(500)
+    cluster.wait_clean(POOL)
+    gone = next(n for n in cluster.osds if n != added)
+    cluster.drain(gone)
+    load.wait(500)
+    cluster.wait_clean(POOL)
+    cluster.remove(gone)
+    load.wait(500)
+    assert load.refused == 0, load.words
+
+
+def test_two_replicas_are_down(setting, load):
+    """Writes stop, and say so; nothing is acknowledged that one disk alone would have. With them the same goes on."""
+    cluster = setting.cluster
+    dead = list(cluster.osds)[:2]
+    for number in dead:
+        cluster.kill(number)
+    cluster.wait_down(*dead)
+    until(lambda: load.refused > 6, "writes are refused")
+    before = load.count()
+    until(lambda: load.refused > 12, "and no write is acknowledged")
+    assert load.count() == before, load.words
+    for number in dead:
+        cluster.restart(number)
+    load.wait(500)
+
+
+def test_a_full_osd(setting, load):
+    """Plays of new users are refused and say why; questions go on, and a user can be forgotten, which makes room. Ceph
+    doesn't count the keys of an object as room: plays of a user who is there go on (docs/rados.md)."""
+    cluster, node = setting.cluster, setting.nodes[0]
+    node.say("PLAYED", "leaves", "a")
+    cluster.fullness(0.0001, 0.0002, 0.0003)
+    newcomers = itertools.count()
+    try:
+        with pytest.raises(RespError, match="full"):
+            until(lambda: node.say("PLAYED", f"late{next(newcomers)}", "a") is None, "full")
+        assert node.say("SEEN", "leaves", "a") == [1]
+        assert node.say("FORGET", "leaves") == 1
+        asked = load.asked
+        until(lambda: load.asked > asked + 20, "questions go on")
+        assert load.unanswered == 0, load.words
+    finally:
+        cluster.fullness()
+    load.wait(500)
+
+
+def test_a_node_is_killed_again_and_again(setting, load):
+    """With whatever it had in its hands, merges among it. The others serve its users at once."""
+    for i in range(6):
+        node = setting.nodes[i % 3]
+        load.wait(300)
+        node.kill()
+        load.wait(300)
+        node.start()
+
+
+def test_a_node_is_killed_in_a_merge(setting, load):
+    """The OSD of a user stands still while a node merges them: the node is killed with its write on the way."""
+    cluster, (a, b, c) = setting.cluster, setting.nodes
+    items = [f"merged:{i}" for i in range(63)]
+    for name in ("mergeable1", "mergeable2", "mergeable3"):
+        assert a.say("PLAYED", name, *items) == 63
+        number = cluster.primary(POOL, name)
+        cluster.osds[number].freeze()
+        try:
+            with a.client() as link:
+                link.send(encode("PLAYED", name, "one more"))  # the 64th
+                time.sleep(0.2)
+                a.kill()
+        finally:
+            cluster.osds[number].thaw()
+        cluster.wait_up(number)
+        assert b.say("PLAYED", name, "another") == 1  # merges, too
+        for node in (b, c):
+            assert node.say("SEEN", name, *items, "another") == [1] * 64
+        a.start()
+        assert a.say("SEEN", name, *items, "another") == [1] * 64
+
+
+def test_two_nodes_walk_at_night(setting):
+    """Their clocks are the test's. Every user is walked in four weeks, by one of the two, while plays come in: what is past
+    retention goes, and nothing else."""
+    cluster = setting.cluster
+    cluster.pool("nights")
+    init(cluster, "nights")
+    nodes = [Node(setting.folder / f"walker{i}", cluster, "nights", clock=end_to_end.START + 9 * end_to_end.DAY)
+             for i in range(2)]
+    for node in nodes:
+        node.start()
+    try:
+        users, old = [f"n{i}" for i in range(60)], end_to_end.START - 200 * end_to_end.DAY  # May
+        for user in users:
+            assert nodes[0].say("PLAYEDAT", user, old, "old:1", "old:2") == 2
+            assert nodes[1].say("PLAYED", user, *(f"new:{i}" for i in range(70))) == 70
+
+        def live(node, word):
+            node.advance(16 * end_to_end.HOUR)  # to two o'clock
+            for night in range(NIGHTS):
+                node.advance(end_to_end.DAY)
+                for user in users[night % 7::7]:
+                    node.say("PLAYED", user, f"{word}:{night}")
+        with ThreadPoolExecutor() as both:
+            list(both.map(live, nodes, ("one", "other")))
+        months = [[month[1] for month in node.say("MONTHS")] for node in nodes]
+        assert months[0] == months[1] and b"2026-05" not in months[0] and b"2026-11" in months[0], months
+        for number, user in enumerate(users):
+            items = [f"new:{i}" for i in range(70)] + [f"{word}:{night}" for word in ("one", "other")
+                                                       for night in range(NIGHTS) if number % 7 == night % 7]
+            for node in nodes:
+                assert node.say("SEEN", user, *items) == [1] * len(items), user
+                assert b"2026-05" not in str(node.say("HISTORY", user)).encode()
+    finally:
+        codes = [node.stop() for node in nodes]
+    assert codes == [0, 0], [node.log()[-4000:] for node in nodes]

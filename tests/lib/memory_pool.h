@@ -1,0 +1,59 @@
+/* A pool in memory, for tests of the engine on RADOS: the rules of src/store/rados/cluster.h as an OSD keeps them, with
+ * 1,024 keys a page, guards, atomic operations, versions that rise over a removal, and what goes wrong, on demand. Many
+ * nodes may be connected to one pool. One thread of the pool carries out what was begun, one operation after another,
+ * in an order that a test may have drawn.
+ */
+#ifndef UNSEEN_TESTS_MEMORY_POOL_H
+#define UNSEEN_TESTS_MEMORY_POOL_H
+
+#include "store/rados/cluster.h"
+
+struct memory_pool;
+
+/* Connects to the pool whose name the options say. */
+extern const struct cluster_ops memory_pool_ops;
+
+struct memory_pool *memory_pool_new(const char *name);
+void memory_pool_free(struct memory_pool *p); /* nobody is connected any more */
+
+/* From now on the next operation is drawn from all that may be carried out next, instead of the oldest. 0: the oldest.
+ */
+void memory_pool_shuffle(struct memory_pool *p, uint64_t seed);
+
+/* --- what goes wrong --- */
+
+enum { MEMORY_POOL_READS = 1, MEMORY_POOL_WRITES = 2 };
+
+/* Of operations of these kinds on objects whose names begin so, the nth from now on (1: the next) ends with `result`.
+ * carried_out: a write is carried out all the same. */
+struct memory_pool_fault {
+    unsigned kinds;
+    const char *object; /* "": any */
+    unsigned nth;
+    enum cluster_result result;
+    bool carried_out;
+    bool every; /* and all behind it */
+};
+void memory_pool_fault(struct memory_pool *p, const struct memory_pool_fault *fault); /* NULL: none any more */
+
+/* Operations of these kinds wait, as for a frozen OSD; 0: go on. `late` ends those that wait with CLUSTER_LATE. */
+void memory_pool_hold(struct memory_pool *p, unsigned kinds);
+void memory_pool_wait_held(struct memory_pool *p, unsigned n); /* until so many wait */
+void memory_pool_late(struct memory_pool *p);
+
+void memory_pool_full(struct memory_pool *p, bool full);
+void memory_pool_remove(struct memory_pool *p); /* the pool: everything is CLUSTER_NO_POOL */
+
+/* --- what is there --- */
+
+/* A key's value, copied into out (at most size - 1 bytes, ended by 0); its length, or -1: no such object or key. */
+int memory_pool_value(struct memory_pool *p, const char *object, const char *key, char *out, size_t size);
+/* How many keys of the object begin so; -1: there is no such object. */
+int memory_pool_count(struct memory_pool *p, const char *object, const char *prefix);
+size_t memory_pool_objects(struct memory_pool *p);
+/* Puts a key there, as nobody of ours would have. */
+void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value);
+/* Operations that were carried out so far. */
+uint64_t memory_pool_operations(struct memory_pool *p, unsigned kinds);
+
+#endif
