@@ -172,7 +172,7 @@ static void announce_open(struct sqlite_store *s, int n, uint64_t turn)
     pthread_mutex_lock(&s->ring_mutex);
     s->turn = turn;
     s->open = n;
-    s->next_turn_ms = clock_wall_ms() + s->cfg->slot_length_ms;
+    s->next_turn_ms = clock_wall_ms() + config_slot_length_ms(s->cfg);
     pthread_mutex_unlock(&s->ring_mutex);
 }
 
