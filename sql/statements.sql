@@ -19,6 +19,10 @@ INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET 
 SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*';
 -- :staged_all
 SELECT id, kind, user, item, at FROM staged_{slot} ORDER BY id;
+-- :staged_range
+SELECT id, kind, user, item, at FROM staged_{slot} WHERE id BETWEEN ?1 AND ?2 ORDER BY id;
+-- :staged_next
+SELECT min(id) FROM staged_{slot} WHERE id >= ?1;
 -- :staged_insert
 INSERT INTO staged_{slot} (id, kind, user, item, at) VALUES (?1, ?2, ?3, ?4, ?5);
 -- :staged_has

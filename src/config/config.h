@@ -87,9 +87,9 @@ struct config {
     int64_t workers;                 /* 0: one a core */
     int64_t idle_timeout_ms;         /* 0: never */
     int64_t slots;
-    int64_t slot_length_ms;
-    int64_t retention; /* full months */
-    int64_t window;    /* full months before the current one; <= retention */
+    int64_t slot_length_ms; /* 0: auto; read it with config_slot_length_ms() */
+    int64_t retention;      /* full months */
+    int64_t window;         /* full months before the current one; <= retention */
     double error_rate;
     int64_t staging_memory, request_memory, wal_limit, min_free; /* bytes */
     int64_t sweep_from, sweep_to;  /* minutes since local midnight, the end excluded (up to 1440); may cross midnight */
@@ -337,6 +337,13 @@ int config_backup_root(const struct config *cfg, char *out, size_t size, struct 
 int64_t config_backup_passed_ms(int64_t now_ms, int64_t at_minute);
 /* When the next backup of backup_at is due, which has passed while it is overdue; 0: never. */
 int64_t config_backup_next_ms(const struct config *cfg, int64_t last_good_ms, int64_t now_ms);
+
+/* After how long the ring turns. What a flush writes is the pages of all who played in the slot: with 6 h a quarter of
+ * what it is with 1 h (docs/scale.md), and where memory is short the ring turns earlier by itself. */
+static inline int64_t config_slot_length_ms(const struct config *cfg)
+{
+    return cfg->slot_length_ms != 0 ? cfg->slot_length_ms : INT64_C(6) * 3600 * 1000;
+}
 
 /* Whether clients must say who they are. */
 static inline bool config_wants_login(const struct config *cfg)

@@ -97,10 +97,11 @@ const struct config_option config_options[] = {
         FIELD(slot_length_ms),
         .min = MINUTE_MS,
         .max = DAY_MS,
-        .default_text = "1h",
+        .default_text = "auto",
+        .zero = "auto",
         .change = CHANGE_RESTART,
         .help = "After how long the ring turns: the open slot is closed and flushed, and the next one opens. It turns "
-                "earlier when staging_memory gets short.",
+                "earlier when staging_memory gets short. Longer writes less to the disk. auto: 6 hours.",
     },
     {
         .name = "retention",

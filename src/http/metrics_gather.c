@@ -132,7 +132,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->has_store = true;
     const struct config *live = config_now(rq->cfg);
     m->error_rate = live->error_rate;
-    m->slot_length_ms = live->slot_length_ms;
+    m->slot_length_ms = config_slot_length_ms(live);
     m->wal_limit = live->wal_limit;
     m->min_free = live->min_free;
     store->ops->stats(store, &m->stats);

@@ -110,6 +110,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staging/slots.c \
 	src/store/sqlite/staging/slot_rows.c \
 	src/store/sqlite/staging/slot_rows.h \
+	src/store/sqlite/staging/slot_stream.c \
+	src/store/sqlite/staging/slot_stream.h \
 	src/store/sqlite/staging/staged_row.c \
 	src/store/sqlite/staging/staged_row.h \
 	src/store/sqlite/sqlite_store.c \

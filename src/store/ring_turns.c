@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+enum { QUARTER = 4, AHEAD_SHARE = 8 };
+
 int ring_slot(uint64_t turn, int slots)
 {
     return (int)(turn % (uint64_t)slots);
@@ -28,12 +30,29 @@ uint64_t ring_recover(uint64_t turn, int slots, const bool *empty)
     return first_empty(turn, slots, slots, empty, turn);
 }
 
-enum ring_due ring_due(int64_t elapsed_ms, int64_t slot_length_ms, uint64_t taken, uint64_t bytes, uint64_t limit)
+/* A bucket with a hole: rows come in, and an eighth of the limit drains in each RING_FULL_PATIENCE_MS. */
+static void look_at_fill(struct ring_fill *fill, const struct ring_open *open)
 {
-    if (elapsed_ms >= slot_length_ms) {
-        return taken > 0 ? RING_TURN : RING_RENEW;
+    if (open->bytes < fill->seen || open->elapsed_ms < fill->at_ms) { /* another slot, or it was renewed */
+        *fill = (struct ring_fill){0};
     }
-    return taken > 0 && bytes >= limit / RING_EARLY_SHARE ? RING_TURN_EARLY : RING_STAY;
+    double patiences = (double)(open->elapsed_ms - fill->at_ms) / RING_FULL_PATIENCE_MS;
+    double ahead = fill->ahead - patiences * (double)(open->limit / AHEAD_SHARE);
+    *fill = (struct ring_fill){.at_ms = open->elapsed_ms,
+                               .seen = open->bytes,
+                               .ahead = (ahead > 0 ? ahead : 0) + (double)(open->bytes - fill->seen)};
+}
+
+enum ring_due ring_due(struct ring_fill *fill, const struct ring_open *open)
+{
+    look_at_fill(fill, open);
+    if (open->elapsed_ms >= open->slot_length_ms) {
+        return open->taken > 0 ? RING_TURN : RING_RENEW;
+    }
+    uint64_t left = open->limit > open->closed ? open->limit - open->closed : 0;
+    bool large = open->bytes >= open->limit / QUARTER;
+    bool fast = fill->ahead >= (double)(open->limit / AHEAD_SHARE);
+    return open->taken > 0 && large && (fast || open->bytes >= left / 2) ? RING_TURN_EARLY : RING_STAY;
 }
 
 int64_t ring_retry_delay_ms(unsigned failures)
@@ -43,12 +62,19 @@ int64_t ring_retry_delay_ms(unsigned failures)
     return (int64_t)minutes[failures < last ? failures : last] * 60 * 1000;
 }
 
-enum ring_memory ring_memory(struct ring_pressure *p, uint64_t memory, uint64_t limit, uint64_t freed, int64_t now_ms)
+enum ring_memory ring_memory(struct ring_pressure *p, uint64_t memory, uint64_t limit, uint64_t freed, uint64_t merged,
+                             int64_t now_ms)
 {
-    bool moved = freed != p->freed;
+    bool moved = freed != p->freed || merged >= p->merged + limit / QUARTER;
+    if (freed != p->freed) {
+        p->merged = 0; /* the next slot's begins anew */
+    } else if (moved) {
+        p->merged = merged;
+    }
     p->freed = freed;
     if (memory < limit) {
         p->full = false;
+        p->merged = merged;
         return RING_ROOM;
     }
     if (!p->full || moved) {

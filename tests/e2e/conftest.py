@@ -68,6 +68,7 @@ class Server:
         options.setdefault("min_free", "0")
         options.setdefault("workers", "2")
         options.setdefault("timezone", "UTC")
+        options.setdefault("slot_length", "1h")  # so that many turns fit into a short story
         options.setdefault("http", "none")  # many run side by side
         options.setdefault("grpc", "none")
         if "UNSEEN_TEST_STORE" in os.environ:  # see docs/store.md

@@ -90,7 +90,7 @@ def test_a_port_that_is_taken(server, cold):
     ("slotz = 6", ["slotz", "slots", ":"]),
     ("slots = 1", ["slots", "2"]),
     ("slots = many", ["slots", "many"]),
-    ("slot_length = 1parsec", ["slot_length", "1parsec"]),
+    ("session_ttl = 1parsec", ["session_ttl", "1parsec"]),
     ("error_rate = 0.5", ["error_rate"]),
     ("window = 9", ["window", "retention"]),
     ("on_damage = hope", ["on_damage", "hope"]),

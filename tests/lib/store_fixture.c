@@ -163,6 +163,7 @@ struct store_fixture *store_fixture_new(const char *name)
     snprintf(f->cfg.data, sizeof f->cfg.data, "/tmp/unseen-test-%s.XXXXXX", name);
     assert_non_null(mkdtemp(f->cfg.data));
     f->cfg.min_free = 0;
+    f->cfg.slot_length_ms = INT64_C(3600) * 1000; /* the tests advance by hours */
     f->cfg.hash_seed_given = true;
     f->cfg.hash_seed = SEED;
     return f;

@@ -134,7 +134,7 @@ static void fill_slots(struct store_fixture *f)
         snprintf(user, sizeof user, "slot%d", i);
         snprintf(item, sizeof item, "row%d", i);
         play(f, user, item);
-        advance(f, f->cfg.slot_length_ms);
+        advance(f, config_slot_length_ms(&f->cfg));
     }
     vfs_fault_heal();
 }

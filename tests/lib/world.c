@@ -28,6 +28,7 @@ void world_init(struct world *w, const char *folder, const char *vfs)
     config_defaults(&w->cfg);
     snprintf(w->cfg.data, sizeof w->cfg.data, "%s", folder);
     w->cfg.min_free = 0;
+    w->cfg.slot_length_ms = INT64_C(3600) * 1000; /* the scenarios advance by hours */
     /* Sealed months hide one item in some thousand: the same ones in every run. */
     w->cfg.hash_seed_given = true;
     w->cfg.hash_seed = UINT64_C(0x5eed5eed5eed5eed);

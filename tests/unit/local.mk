@@ -99,6 +99,7 @@ unit_tests = \
 	tests/unit/test_staged \
 	tests/unit/test_staged_threads \
 	tests/unit/test_start \
+	tests/unit/test_slot_stream \
 	tests/unit/test_store \
 	tests/unit/test_store_conformance \
 	tests/unit/test_store_export \

@@ -57,7 +57,8 @@ static void test_defaults(void **state)
     assert_int_equal(cfg.workers, 0);
     assert_int_equal(cfg.idle_timeout_ms, 0);
     assert_int_equal(cfg.slots, 6);
-    assert_int_equal(cfg.slot_length_ms, 3600000);
+    assert_int_equal(cfg.slot_length_ms, 0);
+    assert_int_equal(config_slot_length_ms(&cfg), 6 * 3600000);
     assert_int_equal(cfg.retention, 6);
     assert_int_equal(cfg.window, 3);
     assert_true(cfg.error_rate > 0.000999 && cfg.error_rate < 0.001001);
@@ -102,6 +103,7 @@ static const struct {
     {"idle_timeout", "120 min", "2h"},
     {"slots", "2", NULL},
     {"slots", "64", NULL},
+    {"slot_length", "auto", NULL},
     {"slot_length", "1min", NULL},
     {"slot_length", "24h", "1d"},
     {"slot_length", "90min", NULL},
@@ -225,7 +227,8 @@ static const struct {
     {"idle_timeout", "5m", ERR_INVALID, NULL},
     {"idle_timeout", "1h30min", ERR_INVALID, NULL},
     {"idle_timeout", "-1s", ERR_INVALID, NULL},
-    {"slot_length", "59s", ERR_RANGE, "slot_length is \"59s\", expected 1min to 1d"},
+    {"slot_length", "59s", ERR_RANGE, "slot_length is \"59s\", expected auto, or 1min to 1d"},
+    {"slot_length", "0", ERR_RANGE, NULL},
     {"slot_length", "25h", ERR_RANGE, NULL},
     {"slot_length", "213503982335d", ERR_RANGE, NULL}, /* just above 2^64 ms */
     {"retention", "121", ERR_RANGE, "retention is \"121\", expected 1 to 120 months"},

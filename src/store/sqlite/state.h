@@ -147,6 +147,7 @@ struct sqlite_store {
     _Atomic bool disk_low;           /* less than min_free is left */
     _Atomic bool loading;            /* a bulk load is under way */
     _Atomic bool wal_full;           /* the history WAL is at its limit and a reader keeps it from shrinking */
+    _Atomic uint64_t merged_bytes;   /* of the index of the slot being flushed, or flushed last: what is merged */
     _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
     _Atomic uint64_t left;           /* ids up to it may be in memory no more; raised before they leave */
     _Atomic uint64_t exceptions;     /* 0 only if a snapshot taken later has no row in `exceptions` */

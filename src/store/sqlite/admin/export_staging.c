@@ -14,7 +14,7 @@ static int out_of_memory(struct err *err)
 static int stage_row(struct export_staging *x, struct staged *index, int64_t first, sqlite3_stmt *stmt, struct err *err)
 {
     struct staged_row row;
-    if (!staged_row_read(stmt, x->seed, &row)) {
+    if (staged_row_read(stmt, x->seed, &x->months, &row) != NULL) {
         char what[128];
         snprintf(what, sizeof what, "staging.db: row %lld can't be read, left out",
                  (long long)sqlite3_column_int64(stmt, 0));

@@ -4,6 +4,7 @@
 #define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_STAGING_H
 
 #include "store/sqlite/admin/export_migration.h"
+#include "store/sqlite/staging/staged_row.h"
 #include "store/sqlite/state.h"
 
 enum {
@@ -17,6 +18,7 @@ struct export_staging {
 
     struct db db; /* its owner opens and closes it */
     uint64_t seed;
+    struct staged_months months;
     struct staged *slots[STORE_SLOTS_MAX];
     int slot_numbers[STORE_SLOTS_MAX]; /* of their tables */
     int n_slots;

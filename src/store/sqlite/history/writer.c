@@ -72,6 +72,14 @@ static int due_slot(struct sqlite_store *s)
     return waiting;
 }
 
+/* How much of the slot's memory is merged, so that whoever waits for it sees that something moves. */
+static void note_merged(struct sqlite_store *s, const struct flush_job *job, int result)
+{
+    uint64_t users = staged_users(job->index), bytes = staged_bytes(job->index);
+    double share = result == 0 || job->users >= users ? 1 : (double)job->users / (double)users;
+    atomic_store_explicit(&s->merged_bytes, (uint64_t)((double)bytes * share), memory_order_relaxed);
+}
+
 static void work_slot(struct sqlite_store *s, int slot)
 {
     struct flush_job *job = &s->historian.jobs[slot];
@@ -81,6 +89,7 @@ static void work_slot(struct sqlite_store *s, int slot)
         history_met(s, s->slots[slot].last_id); /* closed: the stager changes it no more */
     }
     int result = flush_step(s, job);
+    note_merged(s, job, result);
     GAUGE(s, flush_users_done, result == 1 ? job->users : 0);
     GAUGE(s, flush_users, result == 1 ? staged_users(job->index) : 0);
     if (result == 0) {

@@ -8,7 +8,7 @@
 #include "store/ring.h"
 #include "store/sqlite/db/views.h"
 #include "store/sqlite/staging/slot_rows.h"
-#include "store/sqlite/staging/staged_row.h"
+#include "store/sqlite/staging/slot_stream.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
@@ -96,51 +96,77 @@ static int out_of_memory(struct err *err)
     return err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
 }
 
+/* Moves the rows that can be added to the front, and notes the others. */
+static int sort_out(struct sqlite_store *s, int slot, const struct staged *index, struct slot_batch *batch,
+                    struct staged_ids *bad)
+{
+    size_t good = 0;
+    for (size_t i = 0; i < batch->n; i++) {
+        const struct staged_row *row = &batch->at[i];
+        const char *why = batch->problem[i];
+        if (why == NULL && !staged_fits(index, row->id, row->month)) {
+            why = "its id can't be";
+        }
+        if (why == NULL) {
+            batch->at[good++] = *row;
+            continue;
+        }
+        log_error("staged row can't be read, set aside", "file=%s slot=%d id=%" PRIu64 " error=%s",
+                  log_quote_str(s->stager.db.path), slot, row->id, log_quote_str(why));
+        if (staged_ids_add(bad, row->id) < 0) {
+            return ERR_NOMEM;
+        }
+    }
+    batch->n = good;
+    return 0;
+}
+
+static void tell_progress(struct sqlite_store *s, uint64_t before, uint64_t rows)
+{
+    if (s->progress != NULL && before / PROGRESS_ROWS != rows / PROGRESS_ROWS) {
+        s->progress(s->progress_arg, rows);
+    }
+}
+
+/* Adds all rows of the stream. *index is made for the first of them. */
+static int add_rows(struct sqlite_store *s, int n, struct slot_stream *stream, struct staged **index,
+                    struct staged_ids *bad, uint64_t *rows, struct err *err)
+{
+    struct slot_batch *batch;
+    int result;
+    while ((result = slot_stream_next(stream, &batch, err)) == 1) {
+        if (batch->n == 0) {
+            continue;
+        }
+        size_t read = batch->n;
+        s->slots[n].last_id = batch->at[read - 1].id;
+        if (*index == NULL) {
+            *index = staged_new(batch->at[0].id);
+        }
+        if (*index == NULL || sort_out(s, n, *index, batch, bad) < 0 ||
+            staged_rows_add(*index, batch->at, batch->n) < 0) {
+            return out_of_memory(err);
+        }
+        *rows += read;
+        tell_progress(s, *rows - read, *rows);
+    }
+    return result;
+}
+
 /* Rebuilds a slot's index from its table. An empty table leaves the slot empty. */
 static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t *highest, struct err *err)
 {
     struct slot *slot = &s->slots[n];
     struct db *db = &s->stager.db;
+    struct slot_stream *stream;
     struct staged *index = NULL;
-    struct staged_rows held;
     struct staged_ids bad = {0};
-    held.n = 0;
-    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_ALL, n, err);
-    int result;
-    while ((result = db_step(db, stmt, err)) == 1) {
-        uint64_t id = (uint64_t)sqlite3_column_int64(stmt, 0);
-        if (index == NULL) {
-            index = staged_new(id);
-            if (index == NULL) {
-                result = out_of_memory(err);
-                break;
-            }
-        }
-        slot->last_id = id;
-        struct staged_row row;
-        if (!staged_row_read(stmt, s->seed, &row) || !staged_fits(index, id, row.month)) {
-            const char *why = staged_row_problem(stmt);
-            log_error("staged row can't be read, set aside", "file=%s slot=%d id=%" PRIu64 " error=%s",
-                      log_quote_str(db->path), n, id, log_quote_str(why != NULL ? why : "its id can't be"));
-            if (staged_ids_add(&bad, id) < 0) {
-                result = out_of_memory(err);
-                break;
-            }
-        } else if (staged_rows_take(&held, index, &row) < 0) {
-            result = out_of_memory(err);
-            break;
-        }
-        if (++*rows % PROGRESS_ROWS == 0 && s->progress != NULL) {
-            s->progress(s->progress_arg, *rows);
-        }
-    }
-    if (result == 0 && index != NULL && staged_rows_add(&held, index) < 0) {
-        result = out_of_memory(err);
-    }
-    if (result == 0) {
-        result = set_aside(s, n, &bad, err);
-    } else if (stmt != NULL) {
-        sqlite3_reset(stmt);
+    int64_t first, last;
+    int result = slot_rows_span(db, n, &first, &last, err);
+    if (result == 1 && (result = slot_stream_open(db, s->folder, s->seed, n, first, last, &stream, err)) == 0) {
+        result = add_rows(s, n, stream, &index, &bad, rows, err);
+        slot_stream_close(stream);
+        result = result < 0 ? result : set_aside(s, n, &bad, err);
     }
     staged_ids_free(&bad);
     if (result < 0) {

@@ -114,6 +114,15 @@ int slot_rows_highest(struct db *db, int64_t *out, struct err *err)
     return result;
 }
 
+int slot_rows_span(struct db *db, int slot, int64_t *first, int64_t *last, struct err *err)
+{
+    int64_t at[4] = {0};
+    int result = bounds(db, slot, INT64_MAX, at, err);
+    *first = at[0];
+    *last = at[1];
+    return result;
+}
+
 static int find_strays(struct db *db, int slot, int64_t first, struct staged_ids *out, struct err *err)
 {
     sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_OUTSIDE, slot, err);

@@ -29,6 +29,9 @@ int slot_rows_highest(struct db *db, int64_t *out, struct err *err);
  * those far above it can't have been. 0: the slot has no row, or only stray ones. */
 int slot_rows_first(struct db *db, int slot, int64_t highest, int64_t *first, struct err *err);
 
+/* The lowest and the highest row id. 1; 0: it has no row. */
+int slot_rows_span(struct db *db, int slot, int64_t *first, int64_t *last, struct err *err);
+
 /* How many stray rows it has. */
 int slot_rows_strays(struct db *db, int slot, int64_t highest, int64_t *n, struct err *err);
 

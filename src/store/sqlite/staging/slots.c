@@ -168,11 +168,12 @@ static void start_slot(struct sqlite_store *s, int n, struct staged *index)
 static void announce_open(struct sqlite_store *s, int n, uint64_t turn)
 {
     s->stager.opened_mono_ms = clock_mono_ms();
+    s->stager.fill = (struct ring_fill){0};
     slots_set_state(s, n, SLOT_OPEN);
     pthread_mutex_lock(&s->ring_mutex);
     s->turn = turn;
     s->open = n;
-    s->next_turn_ms = clock_wall_ms() + s->cfg->slot_length_ms;
+    s->next_turn_ms = clock_wall_ms() + config_slot_length_ms(s->cfg);
     pthread_mutex_unlock(&s->ring_mutex);
 }
 

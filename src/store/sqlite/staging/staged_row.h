@@ -1,4 +1,4 @@
-/* A row of a staged table, as the statement SQL_STAGED_ALL gives it, on its way into an index. */
+/* A row of a staged table, as the statements SQL_STAGED_ALL and SQL_STAGED_RANGE give it, on its way into an index. */
 #ifndef UNSEEN_STORE_SQLITE_STAGING_STAGED_ROW_H
 #define UNSEEN_STORE_SQLITE_STAGING_STAGED_ROW_H
 
@@ -18,25 +18,20 @@ struct staged_row {
 /* What makes it a row that was never written, in words; NULL: nothing. */
 const char *staged_row_problem(sqlite3_stmt *stmt);
 
-/* False: there is a problem with it. */
-bool staged_row_read(sqlite3_stmt *stmt, uint64_t seed, struct staged_row *out);
+/* The month of the row before, which is mostly that of the next. All zero knows none. */
+struct staged_months {
+    int64_t from, to; /* unix ms, `to` excluded */
+    int month;
+};
+
+/* Reads each column once. NULL, or staged_row_problem(): then only the id is set. */
+const char *staged_row_read(sqlite3_stmt *stmt, uint64_t seed, struct staged_months *months, struct staged_row *out);
 
 /* Returns 0 or ERR_NOMEM. */
 int staged_row_add(struct staged *index, const struct staged_row *row);
 
-/* Rows on their way into one index, some at a time, so that what adding them touches is fetched side by side
- * (staged_prefetch()). Empty when n is 0. */
-enum { STAGED_ROWS = 32 };
-struct staged_rows {
-    size_t n;
-    struct staged_row at[STAGED_ROWS];
-    char ids[STAGED_ROWS][2 * HASH_ID_MAX];
-};
-
-/* Takes a copy of the row, and adds all that are held once there are STAGED_ROWS. Returns 0 or ERR_NOMEM. */
-int staged_rows_take(struct staged_rows *rows, struct staged *index, const struct staged_row *row);
-
-/* Adds those that are held, in their order. Returns 0 or ERR_NOMEM. */
-int staged_rows_add(struct staged_rows *rows, struct staged *index);
+/* Adds them in their order, some at a time, so that what that touches is fetched side by side (staged_prefetch()).
+ * Returns 0 or ERR_NOMEM. */
+int staged_rows_add(struct staged *index, const struct staged_row *rows, size_t n);
 
 #endif

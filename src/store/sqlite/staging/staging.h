@@ -46,6 +46,7 @@ struct stager {
     struct store_reader *reader; /* for what a forget must know before it erases */
     uint64_t next_id;
     int64_t opened_mono_ms;                  /* when the open slot was opened */
+    struct ring_fill fill;                   /* of the open slot */
     unsigned turn_failures;                  /* in a row */
     int64_t turn_retry_mono_ms;              /* not before, unless RING FLUSH asks for it */
     struct store_message *held, **held_last; /* batches and forgets, taken and not yet done */

@@ -75,8 +75,13 @@ static void consider_turn(struct sqlite_store *s)
     struct stager *st = &s->stager;
     const struct staged *index = atomic_load_explicit(&s->slots[s->open].index, memory_order_relaxed);
     int64_t now = clock_mono_ms();
-    enum ring_due due = ring_due(now - st->opened_mono_ms, s->cfg->slot_length_ms, staged_taken(index),
-                                 staged_bytes(index), (uint64_t)config_now(s->cfg)->staging_memory);
+    const struct ring_open open = {.elapsed_ms = now - st->opened_mono_ms,
+                                   .slot_length_ms = config_slot_length_ms(s->cfg),
+                                   .taken = staged_taken(index),
+                                   .bytes = staged_bytes(index),
+                                   .closed = slots_bytes(s) - staged_bytes(index),
+                                   .limit = (uint64_t)config_now(s->cfg)->staging_memory};
+    enum ring_due due = ring_due(&st->fill, &open);
     if (now < st->turn_retry_mono_ms) {
         return;
     }
@@ -87,7 +92,7 @@ static void consider_turn(struct sqlite_store *s)
     case RING_RENEW:
         st->opened_mono_ms = now;
         pthread_mutex_lock(&s->ring_mutex);
-        s->next_turn_ms = clock_wall_ms() + s->cfg->slot_length_ms;
+        s->next_turn_ms = clock_wall_ms() + config_slot_length_ms(s->cfg);
         pthread_mutex_unlock(&s->ring_mutex);
         break;
     case RING_TURN:

@@ -1,0 +1,376 @@
+/* Reading a slot side by side. The ids are cut into ranges; of n threads each reads every n-th range, and puts its
+ * batches into a queue of its own. The caller takes them range by range, so that rows come in the order of their ids,
+ * whoever read them. A queue holds more than a range: so while one range is taken, all others who have a turn can read
+ * theirs. Ranges without rows are passed over, so that a gap in the ids costs nothing.
+ */
+#include "store/sqlite/staging/slot_stream.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANGE = SLOT_BATCH * SLOT_AHEAD / 2 /* ids */ };
+
+struct reader {
+    struct slot_stream *stream;
+    struct db own;
+    struct db *db;
+    struct staged_months months;
+    int64_t range; /* its number: the one under way, or the next */
+    bool in_range, had_rows;
+    pthread_t thread;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;    /* either side waits for the other, never both */
+    uint64_t filled, taken; /* batches */
+    bool stop, ended;       /* ended: with err, or behind the last range */
+    struct err err;
+    struct slot_batch *ahead[SLOT_AHEAD];
+};
+
+struct slot_stream {
+    const char *folder;
+    struct db *db;
+    uint64_t seed;
+    int slot;
+    int64_t first, last;
+    int readers; /* 0: the caller reads, all in one range */
+    int n_started;
+    int64_t range;        /* the one that is taken */
+    struct reader *taken; /* whose batch the caller has; NULL: none's */
+    bool range_ended;
+    struct reader reader[];
+};
+
+/* --- reading --- */
+
+static void copy_ids(struct slot_batch *batch, struct staged_row *row)
+{
+    char *to = batch->ids + batch->bytes;
+    row->user.data = memcpy(to, row->user.data, row->user.len);
+    row->item.data = memcpy(to + row->user.len, row->item.data, row->item.len);
+    batch->bytes += row->user.len + row->item.len;
+}
+
+static void bind_range(const struct reader *r, sqlite3_stmt *stmt)
+{
+    const struct slot_stream *stream = r->stream;
+    int64_t from = stream->first, to = stream->last;
+    if (stream->readers > 0) {
+        from += r->range * RANGE;
+        to = from > stream->last - RANGE ? stream->last : from + RANGE - 1;
+    }
+    sqlite3_bind_int64(stmt, 1, from);
+    sqlite3_bind_int64(stmt, 2, to);
+}
+
+/* Fills a batch from the range under way. */
+static int fill(struct reader *r, struct slot_batch *batch, struct err *err)
+{
+    batch->n = batch->bytes = 0;
+    batch->range = r->range;
+    sqlite3_stmt *stmt = db_stmt_for(r->db, SQL_STAGED_RANGE, r->stream->slot, err);
+    if (stmt != NULL && !r->in_range) {
+        bind_range(r, stmt);
+        r->in_range = true;
+        r->had_rows = false;
+    }
+    int result = 1;
+    while (batch->n < SLOT_BATCH && (result = db_step(r->db, stmt, err)) == 1) {
+        struct staged_row *row = &batch->at[batch->n];
+        const char *problem = staged_row_read(stmt, r->stream->seed, &r->months, row);
+        if (problem == NULL) {
+            copy_ids(batch, row);
+        }
+        batch->problem[batch->n++] = problem;
+    }
+    batch->range_ends = result == 0;
+    r->in_range = result == 1;
+    r->had_rows = r->had_rows || batch->n > 0;
+    return result < 0 ? result : 0;
+}
+
+/* The reader's next range, behind one that had rows, or the first that may have some. 1; 0: there is none. */
+static int next_range(struct reader *r, struct err *err)
+{
+    const struct slot_stream *stream = r->stream;
+    if (!r->had_rows) {
+        sqlite3_stmt *stmt = db_stmt_for(r->db, SQL_STAGED_NEXT, stream->slot, err);
+        if (stmt != NULL) {
+            sqlite3_bind_int64(stmt, 1, stream->first + r->range * RANGE);
+        }
+        int result = db_step(r->db, stmt, err);
+        if (result < 1) {
+            return result;
+        }
+        int64_t id = sqlite3_column_int64(stmt, 0); /* 0: NULL, no row has a higher one */
+        sqlite3_reset(stmt);
+        if (id == 0) {
+            return 0;
+        }
+        int64_t ahead = (id - stream->first) / RANGE - r->range - 1;
+        r->range += ahead > 0 ? ahead / stream->readers * stream->readers : 0;
+    }
+    r->range += stream->readers;
+    return r->range <= (stream->last - stream->first) / RANGE;
+}
+
+/* --- a thread --- */
+
+/* Waits for room. False: the stream is being closed. */
+static bool wait_for_room(struct reader *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    while (!r->stop && r->filled - r->taken == SLOT_AHEAD) {
+        pthread_cond_wait(&r->wake, &r->mutex);
+    }
+    bool go_on = !r->stop;
+    pthread_mutex_unlock(&r->mutex);
+    return go_on;
+}
+
+static void put_batch(struct reader *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    r->filled++;
+    pthread_cond_signal(&r->wake);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+static int read_all(struct reader *r, struct err *err)
+{
+    int more = 1;
+    while (more == 1 && wait_for_room(r)) {
+        struct slot_batch *batch = r->ahead[r->filled % SLOT_AHEAD];
+        more = fill(r, batch, err);
+        if (more < 0) {
+            break;
+        }
+        if (r->had_rows) {
+            put_batch(r); /* the caller has it: what it says must not be read any more */
+        }
+        more = r->in_range ? 1 : next_range(r, err);
+    }
+    if (r->in_range) { /* the stream is closed amid it */
+        sqlite3_reset(db_stmt_for(r->db, SQL_STAGED_RANGE, r->stream->slot, err));
+    }
+    return more < 0 ? more : 0;
+}
+
+static void *reader_main(void *arg)
+{
+    struct reader *r = arg;
+    const struct slot_stream *stream = r->stream;
+    struct err err = {0};
+    int result = db_open(&r->own, stream->folder, "staging", stream->db->vfs, DB_READ, &err);
+    if (result == 0) {
+        if ((result = db_begin_read(r->db, &err)) == 0) {
+            result = db_end_read(r->db, read_all(r, &err), &err);
+        }
+        db_close(&r->own);
+    }
+    pthread_mutex_lock(&r->mutex);
+    r->ended = true;
+    if (result < 0) {
+        r->err = err;
+    }
+    pthread_cond_signal(&r->wake);
+    pthread_mutex_unlock(&r->mutex);
+    return NULL;
+}
+
+/* --- the caller --- */
+
+static int out_of_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while recovering staged rows");
+}
+
+static int prepare(struct slot_stream *stream, int i, struct err *err)
+{
+    struct reader *r = &stream->reader[i];
+    r->stream = stream;
+    r->db = stream->readers > 0 ? &r->own : stream->db;
+    r->range = i;
+    for (int k = 0; k < (stream->readers > 0 ? SLOT_AHEAD : 1); k++) {
+        r->ahead[k] = malloc(sizeof *r->ahead[k]);
+        if (r->ahead[k] == NULL) {
+            return out_of_memory(err);
+        }
+    }
+    return 0;
+}
+
+static int start(struct slot_stream *stream, struct reader *r, struct err *err)
+{
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->wake, NULL);
+    int rc = pthread_create(&r->thread, NULL, reader_main, r);
+    if (rc != 0) {
+        pthread_cond_destroy(&r->wake);
+        pthread_mutex_destroy(&r->mutex);
+        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
+    }
+    stream->n_started++;
+    return 0;
+}
+
+/* As many as there are cores: adding takes one of them, but not all of its time. */
+static int threads_for(int64_t first, int64_t last)
+{
+    uint64_t span = (uint64_t)last - (uint64_t)first;
+    if (span < SLOT_THREADED || span > UINT32_MAX) {
+        return 0;
+    }
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores > SLOT_READERS ? SLOT_READERS : (int)cores;
+}
+
+int slot_stream_open(struct db *db, const char *folder, uint64_t seed, int slot, int64_t first, int64_t last,
+                     struct slot_stream **out, struct err *err)
+{
+    int readers = threads_for(first, last);
+    int n = readers > 0 ? readers : 1;
+    struct slot_stream *stream = calloc(1, sizeof *stream + (size_t)n * sizeof stream->reader[0]);
+    *out = NULL;
+    if (stream == NULL) {
+        return out_of_memory(err);
+    }
+    *stream = (struct slot_stream){.folder = folder,
+                                   .db = db,
+                                   .seed = seed,
+                                   .slot = slot,
+                                   .first = first,
+                                   .last = last,
+                                   .readers = readers,
+                                   .range = -1,
+                                   .range_ended = true};
+    int result = 0;
+    for (int i = 0; i < n && result == 0; i++) {
+        result = prepare(stream, i, err);
+    }
+    for (int i = 0; i < readers && result == 0; i++) {
+        result = start(stream, &stream->reader[i], err);
+    }
+    if (result < 0) {
+        slot_stream_close(stream);
+        return result;
+    }
+    *out = stream;
+    return 0;
+}
+
+static int read_here(struct slot_stream *stream, struct slot_batch **batch, struct err *err)
+{
+    struct reader *r = &stream->reader[0];
+    if (r->ended) {
+        return 0;
+    }
+    *batch = r->ahead[0];
+    int result = fill(r, *batch, err);
+    r->ended = result < 0 || (*batch)->range_ends;
+    return result < 0 ? result : 1;
+}
+
+/* Gives the caller's batch back. */
+static void give_back(struct slot_stream *stream)
+{
+    struct reader *r = stream->taken;
+    if (r == NULL) {
+        return;
+    }
+    stream->taken = NULL;
+    pthread_mutex_lock(&r->mutex);
+    r->taken++;
+    pthread_cond_signal(&r->wake);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* Waits for the reader's next batch, which is *batch then. Returns its range, or the range at which the reader has
+ * failed
+ * (*batch is NULL); INT64_MAX: it has read all of its own. */
+static int64_t wait_for_range(struct reader *r, struct slot_batch **batch)
+{
+    pthread_mutex_lock(&r->mutex);
+    while (r->filled == r->taken && !r->ended) {
+        pthread_cond_wait(&r->wake, &r->mutex);
+    }
+    *batch = r->filled > r->taken ? r->ahead[r->taken % SLOT_AHEAD] : NULL;
+    int64_t range = *batch != NULL ? (*batch)->range : r->err.code < 0 ? r->range : INT64_MAX;
+    pthread_mutex_unlock(&r->mutex);
+    return range;
+}
+
+/* Who has the next range: mostly it is the one behind the last, and its reader's turn. NULL: there is none. */
+static struct reader *choose(struct slot_stream *stream)
+{
+    struct reader *lowest = &stream->reader[(stream->range + (stream->range_ended ? 1 : 0)) % stream->readers];
+    if (!stream->range_ended) {
+        return lowest;
+    }
+    struct slot_batch *batch;
+    int64_t range = wait_for_range(lowest, &batch);
+    if (range != stream->range + 1) {
+        for (int i = 0; i < stream->readers; i++) {
+            int64_t other = wait_for_range(&stream->reader[i], &batch);
+            if (other < range) {
+                range = other;
+                lowest = &stream->reader[i];
+            }
+        }
+    }
+    if (range == INT64_MAX) {
+        return NULL;
+    }
+    stream->range = range;
+    stream->range_ended = false;
+    return lowest;
+}
+
+int slot_stream_next(struct slot_stream *stream, struct slot_batch **batch, struct err *err)
+{
+    if (stream->readers == 0) {
+        return read_here(stream, batch, err);
+    }
+    give_back(stream);
+    struct reader *r = choose(stream);
+    if (r == NULL) {
+        return 0;
+    }
+    wait_for_range(r, batch);
+    if (*batch == NULL) { /* it has ended, by an error */
+        *err = r->err;
+        return err->code;
+    }
+    stream->taken = r;
+    stream->range_ended = (*batch)->range_ends;
+    return 1;
+}
+
+void slot_stream_close(struct slot_stream *stream)
+{
+    if (stream == NULL) {
+        return;
+    }
+    for (int i = 0; i < stream->n_started; i++) {
+        struct reader *r = &stream->reader[i];
+        pthread_mutex_lock(&r->mutex);
+        r->stop = true;
+        pthread_cond_signal(&r->wake);
+        pthread_mutex_unlock(&r->mutex);
+        pthread_join(r->thread, NULL);
+        pthread_cond_destroy(&r->wake);
+        pthread_mutex_destroy(&r->mutex);
+    }
+    for (int i = 0; i < (stream->readers > 0 ? stream->readers : 1); i++) {
+        for (int k = 0; k < SLOT_AHEAD; k++) {
+            free(stream->reader[i].ahead[k]);
+        }
+    }
+    if (stream->readers == 0) { /* it may be closed amid a range */
+        struct err err = {0};
+        sqlite3_reset(db_stmt_for(stream->db, SQL_STAGED_RANGE, stream->slot, &err));
+    }
+    free(stream);
+}
