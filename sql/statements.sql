@@ -276,9 +276,7 @@ DELETE FROM exceptions WHERE user_key = ?1;
 -- :quarantine_put
 INSERT INTO quarantine (user_key, user, month, at, reason, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 -- :salvage_mark
-INSERT INTO quarantine (user_key, user, month, at, reason) SELECT user_key, user, ?3, ?4, 'its page of history.db could not be read' FROM users WHERE user_key BETWEEN ?1 AND ?2 AND last_month >= ?3;
--- :salvage_user
-INSERT OR IGNORE INTO users (user_key, user, last_month) VALUES (?1, ?2, ?3);
+INSERT INTO quarantine (user_key, user, month, at, reason) SELECT user_key, user, ?3, ?4, 'its page of history.db could not be read' FROM users WHERE user_key BETWEEN ?1 AND ?2 AND (last_month >= ?3 OR user = '');
 -- :salvage_month_tables
 SELECT name FROM sqlite_schema WHERE type = 'table' AND (name GLOB 'plays_[0-9]*' OR name GLOB 'sealed_[0-9]*');
 -- :quarantine_get
@@ -308,11 +306,12 @@ DELETE FROM quarantine WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (S
 -- :view_get
 SELECT sql FROM sqlite_schema WHERE type = 'view' AND name = ?1;
 -- The views over tables that come and go, as their SQL (views.c). One without tables has no rows.
--- LEFT JOIN: a condition on the user makes SQLite begin with him; without one it reads the month in its order, not
--- all users by name with a look-up at random for each (6 times slower for a million).
+-- LEFT JOIN: a month is read in its order, not all users with a look-up at random in the month for each (6 times slower
+-- for a million). Who asks for one user gives the key: WHERE user_key = unseen_key('u1').
 -- :view_plays
 SELECT 'CREATE VIEW plays AS
-    -- What each user played, a row a month: WHERE user = ''u1'' AND unseen_has(filter, ''v9''). Not what is still staged.
+    -- What each user played, a row a month: WHERE user_key = unseen_key(''u1'') AND unseen_has(filter, ''v9''). Not what
+    -- is still staged.
 ' || coalesce(group_concat(arm, '
 UNION ALL '), 'SELECT '''' AS month, user, 0 AS items, 0 AS bytes, x'''' AS filter, user_key FROM users WHERE false')
 FROM (SELECT printf('SELECT ''%.4s-%.2s'' AS month, users.user AS user, items, length(filter) AS bytes, filter, user_key FROM %s LEFT JOIN users USING (user_key)', substr(name, -6), substr(name, -2), name) AS arm
