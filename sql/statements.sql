@@ -202,7 +202,7 @@ SELECT s.name, m.month FROM months m JOIN sqlite_schema s ON s.type = 'table' AN
 -- :month_insert
 INSERT INTO months (month) VALUES (?1) ON CONFLICT (month) DO NOTHING;
 -- :month_add
-UPDATE months SET users = users + ?2, plays = plays + ?3, bytes = bytes + ?4 WHERE month = ?1;
+UPDATE months SET users = users + ?2, plays = max(plays + ?3, 0), bytes = bytes + ?4 WHERE month = ?1;
 -- :month_swept
 UPDATE months SET swept_to = ?2 WHERE month = ?1;
 -- :months_revive
@@ -223,7 +223,7 @@ SELECT filter FROM {plays} WHERE user_key = ?1;
 -- :play_read
 SELECT CASE WHEN length(filter) <= ?2 THEN filter END FROM {plays} WHERE user_key = ?1;
 -- :play_put
-INSERT INTO {plays} (user_key, items, filter) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET items = excluded.items, filter = excluded.filter;
+INSERT INTO {plays} (user_key, counted, filter) VALUES (?1, iif(?3 < x'80', ?2, NULL), ?3) ON CONFLICT (user_key) DO UPDATE SET counted = excluded.counted, filter = excluded.filter;
 -- :play_size
 SELECT items, length(filter) FROM {plays} WHERE user_key = ?1;
 -- :play_delete

@@ -48,7 +48,7 @@ def inspected(make_server):
     assert server.stop() == 0
     spoil(server, "UPDATE plays_202610 SET filter = x'20ffffffff' WHERE user_key = "
                   "(SELECT user_key FROM users WHERE user = 'user:7')")
-    spoil(server, "UPDATE plays_202611 SET filter = x'20' WHERE user_key = "
+    spoil(server, "UPDATE plays_202611 SET filter = substr(filter, 1, 1) WHERE user_key = "
                   "(SELECT user_key FROM users WHERE user = 'user:3')")
     spoil(server, "INSERT INTO noted VALUES (1, 'user:1', 1), (2, 'user:8', 1), (3, 'user:9', 2), (4, 123, 3), "
                   "(5, 'user:77', 0), (6, 'user:78', 0)", file="staging.db")

@@ -169,10 +169,10 @@ static int take_month(struct part *p, bool second, struct err *err)
     int result = db_exec(db, sql, err);
     if (result == 0 && second) { /* while a month is sealed a part of its users is here */
         snprintf(table, sizeof table, "sealed_%s", suffix);
-        result = take(p, table, "user_key", "user_key, items, filter", to, put_blob, err);
+        result = take(p, table, "user_key", "user_key, counted, filter", to, put_blob, err);
     }
     if (result == 0) {
-        result = take(p, to, "user_key", "user_key, items, filter", to, put_blob, err);
+        result = take(p, to, "user_key", "user_key, counted, filter", to, put_blob, err);
     }
     if (result == 0) {
         snprintf(sql, sizeof sql,
