@@ -169,15 +169,12 @@ static void next_row(struct sqlite_store *s, uint32_t i)
 static void write_users(struct sqlite_store *s, const struct fill *f, int month)
 {
     struct err err = {0};
-    /* Names come in the order of their keys' hashes, which a B-tree of names takes badly: it is built at the end. */
-    must_do(db_exec(&s->historian.db, "DROP INDEX users_user", &err), &err);
     must_do(history_begin(s, &err), &err);
     for (uint32_t i = 0; i < f->users; i++) {
         put_user(s, f, &f->by_key[i], month);
         next_row(s, i);
     }
     must_do(history_commit(s, &err), &err);
-    must_do(db_exec(&s->historian.db, "CREATE INDEX users_user ON users (user)", &err), &err);
 }
 
 static uint64_t write_month(struct sqlite_store *s, struct fill *f, uint32_t m, int month)

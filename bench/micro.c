@@ -151,17 +151,36 @@ static double least_bits(double n, double m)
     return (lgamma(m + 1) - lgamma(n + 1) - lgamma(m - n + 1)) / log(2) / n;
 }
 
-static void bench_codec(uint32_t n, bool live)
+/* The forms of a blob. Short ones are of coarse parts. */
+enum form { SEALED, LIVE, SHORT_SEALED, SHORT_LIVE };
+static const char *const form_names[] = {"sealed", "live", "sealed, short", "live, short"};
+
+static uint64_t range_of(enum form form, uint32_t n)
+{
+    switch (form) {
+    case SHORT_SEALED:
+        return (uint64_t)n << 12;
+    case SHORT_LIVE:
+        return FILTER_LIVE_M >> FILTER_GRAIN;
+    case LIVE:
+        return FILTER_LIVE_M;
+    default:
+        return (uint64_t)ceil(n / 2.5e-4);
+    }
+}
+
+static void bench_codec(uint32_t n, enum form form)
 {
     static struct codec_bench b;
     b = (struct codec_bench){.n_filters = n < 1000 ? FILTERS_MAX : 1 + 200000 / n};
-    uint64_t m = live ? FILTER_LIVE_M : (uint64_t)ceil(n / 2.5e-4);
+    const uint64_t m = range_of(form, n);
     double bytes = 0, rival_bytes = 0, items = 0;
     b.planes = planes_new(n);
     b.rival_out = must_alloc(planes_bound(n));
     b.rival_positions = must_alloc(n * sizeof(uint32_t));
     for (unsigned i = 0; i < b.n_filters; i++) {
         b.filters[i] = (struct filter){.n_parts = 1, .parts = {random_part(n, m, NULL)}};
+        b.filters[i].parts[0].coarse = form >= SHORT_SEALED;
         const struct filter_part *part = &b.filters[i].parts[0];
         must(filter_encode(&b.filters[i], &b.blobs[i]) == 0, "can't encode");
         b.rival_lens[i] = planes_encode(b.planes, part, b.rival_out);
@@ -175,8 +194,8 @@ static void bench_codec(uint32_t n, bool live)
         bytes += (double)b.blobs[i].len;
         rival_bytes += (double)b.rival_lens[i];
     }
-    printf("%-6s %7u %9.2f %8.2f %8.2f %10.1f %8.1f %10.1f %8.1f\n", live ? "live" : "sealed", n,
-           least_bits(n, (double)m), bytes * 8 / items, rival_bytes * 8 / items, median_ns(decode_once, &b) / n,
+    printf("%-13s %7u %9.2f %8.2f %8.2f %10.1f %8.1f %10.1f %8.1f\n", form_names[form], n, least_bits(n, (double)m),
+           bytes * 8 / items, rival_bytes * 8 / items, median_ns(decode_once, &b) / n,
            median_ns(rival_decode_once, &b) / n, median_ns(encode_once, &b) / n, median_ns(rival_encode_once, &b) / n);
     for (unsigned i = 0; i < b.n_filters; i++) {
         free(b.filters[i].parts[0].positions);
@@ -427,6 +446,7 @@ static void bench_request(size_t least, size_t most)
 int main(int argc, char **argv)
 {
     static const uint32_t sizes[] = {10, 100, 1000, 2500, 10000, 30000, 100000};
+    static const uint32_t few[] = {1, 3, 8, FILTER_FEW};
     const size_t n_sizes = sizeof sizes / sizeof *sizes;
 
     (void)argv;
@@ -435,11 +455,16 @@ int main(int argc, char **argv)
         return 2;
     }
     printf("Month filter, one part: Rice (src/filter) and byte planes with zstd (bench/rival_planes.c)\n"
-           "                bits an item                decode, ns an item  encode, ns an item\n"
-           "            n     bound     Rice   planes       Rice   planes       Rice   planes\n");
-    for (int live = 0; live < 2; live++) {
+           "                       bits an item                decode, ns an item  encode, ns an item\n"
+           "                   n     bound     Rice   planes       Rice   planes       Rice   planes\n");
+    for (enum form form = SEALED; form <= LIVE; form++) {
         for (size_t i = 0; i < n_sizes; i++) {
-            bench_codec(sizes[i], live);
+            bench_codec(sizes[i], form);
+        }
+    }
+    for (enum form form = SEALED; form <= SHORT_LIVE; form++) {
+        for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+            bench_codec(few[i], form);
         }
     }
 

@@ -8,10 +8,9 @@ CREATE TABLE meta (
     name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
 CREATE TABLE users (
-    -- Every user with plays or deliveries. user_key: the seeded XXH3 64 of the id, signed; last_month: the newest
-    -- month of a play or delivery (year * 12 + month - 1), only rises.
+    -- Every user with plays or deliveries. user_key: the seeded XXH3 64 of the id, signed, by which users are looked
+    -- up: unseen_key(user); last_month: the newest month of a play or delivery (year * 12 + month - 1), only rises.
     user_key INTEGER PRIMARY KEY, user NOT NULL, last_month INTEGER NOT NULL);
-CREATE INDEX users_user ON users (user);
 
 CREATE TABLE shared_keys (
     -- Users whose 64-bit key another one in users has already: they share filters, which hides and never shows.
@@ -54,16 +53,17 @@ SELECT printf('%04d-%02d', month / 12, month % 12 + 1) AS month,
 FROM months WHERE swept_to IS NOT NULL ORDER BY months.month;
 
 CREATE VIEW deliveries AS
--- The users' last deliveries that are flushed: SELECT item FROM deliveries, unseen_delivered(items) WHERE user = 'u1'.
-SELECT users.user AS user, length(items) AS bytes, items FROM delivered LEFT JOIN users USING (user_key);
+-- The users' last deliveries that are flushed: SELECT item FROM deliveries, unseen_delivered(items)
+-- WHERE user_key = unseen_key('u1').
+SELECT users.user AS user, length(items) AS bytes, items, user_key FROM delivered LEFT JOIN users USING (user_key);
 
 CREATE VIEW forgotten AS
 -- Items that FORGET user item made unseen again: item_hash = unseen_hash(item).
-SELECT users.user AS user, item_hash FROM exceptions LEFT JOIN users USING (user_key);
+SELECT users.user AS user, item_hash, user_key FROM exceptions LEFT JOIN users USING (user_key);
 
 CREATE VIEW damaged AS
 -- What was set aside because it could not be read; accepted: when unseen check --repair accepted the loss.
 SELECT user, CASE month WHEN 0 THEN 'deliveries' ELSE printf('%04d-%02d', month / 12, month % 12 + 1) END AS part,
     datetime(at / 1000, 'unixepoch') AS set_aside, datetime(accepted / 1000, 'unixepoch') AS accepted,
-    length(blob) AS bytes, reason
+    length(blob) AS bytes, reason, user_key
 FROM quarantine ORDER BY id;

@@ -225,7 +225,7 @@ SELECT s.name, m.month FROM months m JOIN sqlite_schema s ON s.type = 'table' AN
 -- :month_insert
 INSERT INTO months (month) VALUES (?1) ON CONFLICT (month) DO NOTHING;
 -- :month_add
-UPDATE months SET users = users + ?2, plays = plays + ?3, bytes = bytes + ?4 WHERE month = ?1;
+UPDATE months SET users = users + ?2, plays = max(plays + ?3, 0), bytes = bytes + ?4 WHERE month = ?1;
 -- :month_swept
 UPDATE months SET swept_to = ?2 WHERE month = ?1;
 -- :months_revive
@@ -246,7 +246,7 @@ SELECT filter FROM {plays} WHERE user_key = ?1;
 -- :play_read
 SELECT CASE WHEN length(filter) <= ?2 THEN filter END FROM {plays} WHERE user_key = ?1;
 -- :play_put
-INSERT INTO {plays} (user_key, items, filter) VALUES (?1, ?2, ?3) ON CONFLICT (user_key) DO UPDATE SET items = excluded.items, filter = excluded.filter;
+INSERT INTO {plays} (user_key, counted, filter) VALUES (?1, iif(?3 < x'80', ?2, NULL), ?3) ON CONFLICT (user_key) DO UPDATE SET counted = excluded.counted, filter = excluded.filter;
 -- :play_size
 SELECT items, length(filter) FROM {plays} WHERE user_key = ?1;
 -- :play_delete
@@ -299,9 +299,7 @@ DELETE FROM exceptions WHERE user_key = ?1;
 -- :quarantine_put
 INSERT INTO quarantine (user_key, user, month, at, reason, blob) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 -- :salvage_mark
-INSERT INTO quarantine (user_key, user, month, at, reason) SELECT user_key, user, ?3, ?4, 'its page of history.db could not be read' FROM users WHERE user_key BETWEEN ?1 AND ?2 AND last_month >= ?3;
--- :salvage_user
-INSERT OR IGNORE INTO users (user_key, user, last_month) VALUES (?1, ?2, ?3);
+INSERT INTO quarantine (user_key, user, month, at, reason) SELECT user_key, user, ?3, ?4, 'its page of history.db could not be read' FROM users WHERE user_key BETWEEN ?1 AND ?2 AND (last_month >= ?3 OR user = '');
 -- :salvage_month_tables
 SELECT name FROM sqlite_schema WHERE type = 'table' AND (name GLOB 'plays_[0-9]*' OR name GLOB 'sealed_[0-9]*');
 -- :quarantine_get
@@ -331,11 +329,12 @@ DELETE FROM quarantine WHERE user_key >= ?1 AND user_key <= ?2 AND NOT EXISTS (S
 -- :view_get
 SELECT sql FROM sqlite_schema WHERE type = 'view' AND name = ?1;
 -- The views over tables that come and go, as their SQL (views.c). One without tables has no rows.
--- LEFT JOIN: a condition on the user makes SQLite begin with him; without one it reads the month in its order, not
--- all users by name with a look-up at random for each (6 times slower for a million).
+-- LEFT JOIN: a month is read in its order, not all users with a look-up at random in the month for each (6 times slower
+-- for a million). Who asks for one user gives the key: WHERE user_key = unseen_key('u1').
 -- :view_plays
 SELECT 'CREATE VIEW plays AS
-    -- What each user played, a row a month: WHERE user = ''u1'' AND unseen_has(filter, ''v9''). Not what is still staged.
+    -- What each user played, a row a month: WHERE user_key = unseen_key(''u1'') AND unseen_has(filter, ''v9''). Not what
+    -- is still staged.
 ' || coalesce(group_concat(arm, '
 UNION ALL '), 'SELECT '''' AS month, user, 0 AS items, 0 AS bytes, x'''' AS filter, user_key FROM users WHERE false')
 FROM (SELECT printf('SELECT ''%.4s-%.2s'' AS month, users.user AS user, items, length(filter) AS bytes, filter, user_key FROM %s LEFT JOIN users USING (user_key)', substr(name, -6), substr(name, -2), name) AS arm

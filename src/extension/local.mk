@@ -14,6 +14,7 @@ unseen_so_SOURCES = $(extension_sources) \
 	src/base/hash.c \
 	src/base/slice.c \
 	src/filter/codec.c \
+	src/filter/codec_short.c \
 	src/filter/filter.c \
 	src/store/codec/deliveries.c
 unseen_so_CFLAGS = $(EXTENSION_CFLAGS) $(SQLITE_CFLAGS) $(XXHASH_CFLAGS) $(ZSTD_CFLAGS) -fPIC -fvisibility=hidden

@@ -47,6 +47,7 @@ uint64_t error_budget_range(uint32_t n, bool coarse, double share)
 static int cut_part(struct filter_part *part, double share)
 {
     uint64_t m = error_budget_range(part->n, part->coarse, share);
+    m = part->coarse ? filter_short_range(part->n, m) : m;
     return m > 0 && filter_cut(part, m) == 0;
 }
 

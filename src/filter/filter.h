@@ -38,6 +38,7 @@
 enum {
     FILTER_PARTS_MAX = 16,
     FILTER_GRAIN = 5,
+    FILTER_FEW = 15,      /* positions of a coarse part that alone takes the short form of blob */
     FILTER_ANY_N = 65536, /* positions in any pattern, as a session's ids; those of a larger part are noise */
     FILTER_RATIO_MIN = 8, /* of m to n in a larger part that is not fine; what is sealed has 20 */
 };
@@ -116,6 +117,10 @@ int filter_scan(const void *blob, size_t len, filter_see *see, void *arg, struct
 
 /* Reads a blob as these do, but keeps only its n and m; tells whether it is sound. */
 int filter_weigh(const void *blob, size_t len, struct filter *out, struct err *err);
+
+/* The least range from m on that a short blob of n coarse positions can have, or m when there is none. A position takes
+ * up to a bit more in it, and the blob seven bytes less. */
+uint64_t filter_short_range(uint32_t n, uint64_t m);
 
 /* Appends the blob of f to out. Empty parts are left out. Returns 0 or ERR_NOMEM; or ERR_INVALID when
  * positions aren't strictly ascending below m (a bug of the caller). */

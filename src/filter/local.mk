@@ -1,5 +1,8 @@
 libunseen_a_SOURCES += \
 	src/filter/codec.c \
+	src/filter/codec_impl.h \
+	src/filter/codec_short.c \
+	src/filter/codec_write.c \
 	src/filter/compare.c \
 	src/filter/compare.h \
 	src/filter/error_budget.c \

@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_lost_and_nothing_else(filled):
     table = months_table(filled)
     spoil(filled, f"UPDATE {table} SET filter = x'20ffffffff' WHERE user_key = ?", key_of(filled, "bad"))
     spoil(filled, "UPDATE delivered SET items = x'00' WHERE user_key = ?", key_of(filled, "worse"))
-    spoil(filled, f"UPDATE {table} SET items = 7 WHERE user_key = ?", key_of(filled, "counted"))
+    spoil(filled, f"UPDATE {table} SET counted = 7 WHERE user_key = ?", key_of(filled, "counted"))
     assert check(filled)[0] == 1
     filled.start()
     with filled.client() as c:

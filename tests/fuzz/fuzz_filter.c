@@ -1,11 +1,12 @@
 /* Any bytes as a month filter: refused, or a sound filter that can be used like any other. As the checksum would keep
- * a fuzzer out, each input is decoded a second time with its checksum set right. */
+ * a fuzzer out, each input is decoded a second time with its checksum set right, and as a short blob a third time. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "filter/codec_impl.h"
 #include "filter/filter.h"
 #include "filter/probe.h"
 #include "fuzz.h"
@@ -146,6 +147,17 @@ static void check_growth(struct filter *f, uint32_t coarse_max, struct arena *ar
     check_round_trip(f, arena);
 }
 
+/* There is one short blob of a filter, and it's the one that is written. */
+static void check_short(const uint8_t *data, size_t size, const struct filter *f)
+{
+    struct buf blob = {0};
+    if ((data[0] & SHORT_FLAG) != 0) {
+        CHECK(filter_encode(f, &blob) == 0);
+        CHECK(blob.len == size && memcmp(blob.data, data, size) == 0);
+    }
+    buf_free(&blob);
+}
+
 static void try_blob(const uint8_t *data, size_t size)
 {
     static struct probe *probe;
@@ -162,6 +174,7 @@ static void try_blob(const uint8_t *data, size_t size)
     /* Small parts may have 32 times their bytes; a byte of a larger one stands for two positions at most. */
     CHECK(arena.bytes <= 8 * size + (32 * size < SMALL_PARTS ? 32 * size : SMALL_PARTS) + 2 * 65536);
     if (rc == 0) {
+        check_short(data, size, &f);
         check_parts(&f);
         check_probe(probe, &f, &f);
         check_round_trip(&f, &arena);
@@ -185,6 +198,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         try_blob(fixed, size);
         free(fixed);
+    }
+    if (size >= SHORT_LEAST && size <= SHORT_MOST) {
+        uint8_t fixed[SHORT_MOST + WORD] = {0};
+        memcpy(fixed, data, size - 1);
+        fixed[0] |= SHORT_FLAG;
+        fixed[size - 1] = short_check(fixed, size - 1);
+        try_blob(fixed, size);
     }
     return 0;
 }

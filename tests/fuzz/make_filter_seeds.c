@@ -75,6 +75,24 @@ int main(int argc, char **argv)
     coarse = part(33, 7, 3000, 100003);
     coarse.coarse = true;
     write_part("coarse-sealed", coarse);
+    static const struct {
+        const char *name;
+        uint32_t n, step;
+        uint64_t m;
+    } few[] = {
+        {"short-live", 3, 40000000, FILTER_LIVE_M >> FILTER_GRAIN},
+        {"short-live-one", 1, 1, FILTER_LIVE_M >> FILTER_GRAIN},
+        {"short-live-most", 15, 8000000, FILTER_LIVE_M >> FILTER_GRAIN},
+        {"short-sealed", 3, 4000, 3 << 12},
+        {"short-sealed-one", 1, 1, 1 << 9},
+        {"short-sealed-most", 15, 30000, 15 << 15},
+        {"short-dense", 15, 1, 15 << 9},
+    };
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        coarse = part(few[i].n, 5, few[i].step, few[i].m);
+        coarse.coarse = true;
+        write_part(few[i].name, coarse);
+    }
     struct filter coarse_and_fine = {.n_parts = 2};
     coarse_and_fine.parts[0] = part(40, 3, 3000000, FILTER_LIVE_M >> FILTER_GRAIN);
     coarse_and_fine.parts[0].coarse = true;
@@ -113,7 +131,14 @@ int main(int argc, char **argv)
     } bad[] = {
         {"bad-nothing", 0, {0}},
         {"bad-short", 4, {0x20, 0xcf, 0xb7, 0x3c}},
-        {"bad-version", 5, {0x80}},
+        {"bad-version", 5, {0x00}},
+        {"bad-short-none", 6, {0x90, 0x01, 0x00, 0xfc, 0x83}},
+        {"bad-short-bytes", 5, {0x93, 0x01, 0x00, 0xfc}},
+        {"bad-short-cut-off", 6, {0x93, 0x01, 0x00, 0xfc, 0x03}},
+        {"bad-short-beyond-m", 6, {0x93, 0x01, 0x00, 0xfe, 0x83}},
+        {"bad-short-beyond-live", 13, {0x83, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0xfb, 0xff, 0xff, 0x03, 0x02}},
+        {"bad-short-padding", 6, {0x93, 0x01, 0x00, 0xfc, 0xc7}},
+        {"bad-short-left-over", 7, {0x93, 0x01, 0x00, 0xfc, 0x83, 0x00}},
         {"bad-fine-cut", 10, {0x61, 0x20, 0x01, 0x09, 0x07, 0x01}},
         {"bad-fine-coarse", 9, {0x61, 0xe0, 0x01, 0x07, 0x01}},
         {"bad-fine-tails", 9, {0x61, 0xa0, 0x02, 0x07, 0x07}},

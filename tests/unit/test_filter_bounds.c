@@ -137,7 +137,7 @@ static void put_bomb(struct store_fixture *f)
     sqlite3 *history = open_file(f, "history");
     sqlite3_stmt *stmt = NULL;
     assert_int_equal(sqlite3_prepare_v2(history,
-                                        "UPDATE plays_202611 SET filter = ?1, items = ?2 WHERE user_key = "
+                                        "UPDATE plays_202611 SET filter = ?1, counted = ?2 WHERE user_key = "
                                         "(SELECT user_key FROM users WHERE user = 'u')",
                                         -1, &stmt, NULL),
                      SQLITE_OK);

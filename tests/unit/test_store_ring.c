@@ -141,7 +141,7 @@ static void test_loss_between_tries(void **state)
     rule(VFS_SYNC, "history.db-wal", 1, false, VFS_EIO);
     assert_true(forget(f, "other", NULL) < 0);
     snprintf(sql, sizeof sql,
-             "UPDATE plays_202611 SET items = 1, filter = (SELECT filter FROM plays_202611 WHERE "
+             "UPDATE plays_202611 SET counted = 1, filter = (SELECT filter FROM plays_202611 WHERE "
              "user_key = %" PRId64 ") WHERE items = 2",
              key_of("bad"));
     damage(f, "history", sql); /* gone, for the test */

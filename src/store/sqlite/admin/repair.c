@@ -137,7 +137,8 @@ static int set_aside(struct repair *r, const char *table, const char *column, in
 
 static int set_items(struct repair *r, const char *table, const struct row *row, struct err *err)
 {
-    sqlite3_stmt *stmt = prepare(r, err, "UPDATE %s SET items = ?2 WHERE user_key = ?1", table);
+    sqlite3_stmt *stmt =
+        prepare(r, err, "UPDATE %s SET counted = iif(filter < x'80', ?2, NULL) WHERE user_key = ?1", table);
     if (stmt == NULL) {
         return err->code;
     }

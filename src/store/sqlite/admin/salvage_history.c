@@ -1,5 +1,6 @@
 /* Salvages a history.db. A month's row that can't be read no longer hides anything, so each user who may have had one
- * there is marked in quarantine. Questions about them get an error until the loss is accepted. */
+ * there is marked in quarantine. Questions about them get an error until the loss is accepted. Users whose own row is
+ * lost are known from the months that are left, without a name; so all months are read first. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -24,8 +25,15 @@ struct part {
     struct salvage *s;
     sqlite3_stmt *put;
     int month; /* 0: deliveries */
+    uint64_t rows;
     struct stretch *lost;
     size_t n, cap;
+};
+
+/* Of the months and the deliveries. */
+struct parts {
+    struct part at[MONTHS_MAX + 1];
+    size_t n;
 };
 
 static int note_lost(void *arg, int64_t from, int64_t to, struct err *err)
@@ -70,7 +78,7 @@ static int put_blob(void *arg, sqlite3_stmt *row, struct err *err)
 }
 
 static int take(struct part *p, const char *from, const char *key, const char *columns, const char *to,
-                int (*row)(void *arg, sqlite3_stmt *row, struct err *err), uint64_t *rows, struct err *err)
+                int (*row)(void *arg, sqlite3_stmt *row, struct err *err), struct err *err)
 {
     char sql[256];
     int values = 1;
@@ -88,7 +96,7 @@ static int take(struct part *p, const char *from, const char *key, const char *c
     struct salvage_table t = {
         .from = &p->s->from, .name = from, .key = key, .columns = columns, .row = row, .lost = note_lost, .arg = p};
     int result = salvage_table(&t, err);
-    *rows += t.rows - t.refused;
+    p->rows += t.rows - t.refused;
     sqlite3_finalize(p->put);
     p->put = NULL;
     return result;
@@ -114,8 +122,9 @@ static int mark(struct part *p, struct err *err)
     return result < 0 ? result : marked;
 }
 
-static int tell_lost(struct part *p, const char *what, uint64_t rows, struct err *err)
+static int tell_lost(struct part *p, struct err *err)
 {
+    char name[MONTH_TEXT];
     int marked = p->n > 0 ? mark(p, err) : 0;
     if (marked < 0 || p->n == 0) {
         return marked;
@@ -124,111 +133,54 @@ static int tell_lost(struct part *p, const char *what, uint64_t rows, struct err
                  "history.db: %s: %" PRIu64
                  " users' saved, %zu stretches of keys can't be read: %d users who may have had "
                  "something there are marked",
-                 what, rows, p->n, marked);
+                 p->month > 0 ? month_name(p->month, name) : "deliveries", p->rows, p->n, marked);
     return 0;
-}
-
-enum { UNKNOWN_MONTH = UINT16_MAX /* until all months are known */ };
-
-/* The index of users has keys and ids a second time, on other pages. It is read from both ends. */
-static int take_indexed_users(struct salvage *s, struct err *err)
-{
-    static const char *const reads[] = {"SELECT user_key, user FROM users INDEXED BY users_user ORDER BY user",
-                                        "SELECT user_key, user FROM users INDEXED BY users_user ORDER BY user DESC"};
-    int result = 0;
-    int saved = 0;
-    uint64_t left = 2 * salvage_rows_max(s);
-    for (size_t i = 0; i < sizeof reads / sizeof *reads && result == 0; i++) {
-        sqlite3_stmt *row = NULL;
-        int rc = sqlite3_prepare_v2(s->from.handle, reads[i], -1, &row, NULL);
-        while (rc == SQLITE_OK && result == 0 && left > 0 && sqlite3_step(row) == SQLITE_ROW) {
-            left--;
-            struct slice user = db_column_bytes(row, 1);
-            int64_t key = sqlite3_column_int64(row, 0);
-            if (user.len == 0 || user.len > HASH_ID_MAX || hash_user_key(s->seed, user) != key) {
-                continue;
-            }
-            sqlite3_stmt *put = db_stmt(&s->to, SQL_SALVAGE_USER, err);
-            db_bind_key(put, key);
-            if (put != NULL) {
-                sqlite3_bind_value(put, 2, sqlite3_column_value(row, 1));
-                sqlite3_bind_int(put, 3, UNKNOWN_MONTH);
-            }
-            result = db_run(&s->to, put, err);
-            saved += result == 0 ? sqlite3_changes(s->to.handle) : 0;
-        }
-        sqlite3_finalize(row);
-    }
-    if (result == 0 && saved > 0) {
-        salvage_tell(s, "history.db: users: %d more saved from their index", saved);
-    }
-    return result;
-}
-
-/* Their newest month is lost: they stay as long as any. */
-static int end_indexed_users(struct salvage *s, struct err *err)
-{
-    char sql[192];
-    snprintf(sql, sizeof sql,
-             "UPDATE users SET last_month = (SELECT coalesce(max(month), %d) FROM months) WHERE last_month = %d",
-             month_of_ms(clock_wall_ms()), UNKNOWN_MONTH);
-    return db_exec(&s->to, sql, err);
 }
 
 static int take_users(struct salvage *s, struct err *err)
 {
     struct part p = {.s = s};
-    uint64_t rows = 0;
-    int result = take(&p, "users", "user_key", "user_key, user, last_month", "users", put_user, &rows, err);
+    int result = take(&p, "users", "user_key", "user_key, user, last_month", "users", put_user, err);
     if (result == 0 && p.n > 0) {
         salvage_tell(s,
                      "history.db: users: %" PRIu64
-                     " saved, %zu stretches of keys can't be read: who stood there, and has "
-                     "lost plays too, can't be marked, and is answered as somebody new",
-                     rows, p.n);
-        result = take_indexed_users(s, err);
+                     " saved, %zu stretches of keys can't be read: who stood there, and has nothing left, can't be "
+                     "marked, and is answered as somebody new",
+                     p.rows, p.n);
     }
     free(p.lost);
     return result;
 }
 
-static int take_month(struct salvage *s, int month, bool second, struct err *err)
+static struct part *add_part(struct parts *parts, struct salvage *s, int month)
 {
-    char suffix[MONTH_TEXT], name[MONTH_TEXT], table[32], to[32], sql[1024];
-    struct part p = {.s = s, .month = month};
-    uint64_t rows = 0;
-    month_suffix(month, suffix);
+    struct part *p = &parts->at[parts->n++];
+    *p = (struct part){.s = s, .month = month};
+    return p;
+}
+
+static int take_month(struct part *p, bool second, struct err *err)
+{
+    char suffix[MONTH_TEXT], table[32], to[32], sql[1024];
+    struct db *db = &p->s->to;
+    month_suffix(p->month, suffix);
     snprintf(to, sizeof to, "plays_%s", suffix);
-    db_expand(sql_file_month, month, sql, sizeof sql);
-    int result = db_exec(&s->to, sql, err);
+    db_expand(sql_file_month, p->month, sql, sizeof sql);
+    int result = db_exec(db, sql, err);
     if (result == 0 && second) { /* while a month is sealed a part of its users is here */
         snprintf(table, sizeof table, "sealed_%s", suffix);
-        result = take(&p, table, "user_key", "user_key, items, filter", to, put_blob, &rows, err);
+        result = take(p, table, "user_key", "user_key, counted, filter", to, put_blob, err);
     }
     if (result == 0) {
-        result = take(&p, to, "user_key", "user_key, items, filter", to, put_blob, &rows, err);
+        result = take(p, to, "user_key", "user_key, counted, filter", to, put_blob, err);
     }
-    if (result == 0) {
-        result = tell_lost(&p, month_name(month, name), rows, err);
-    }
-    free(p.lost);
     if (result == 0) {
         snprintf(sql, sizeof sql,
                  "UPDATE months SET (users, plays, bytes) = (SELECT count(*), coalesce(sum(items), 0), "
                  "coalesce(sum(length(filter)), 0) FROM %s) WHERE month = %d",
-                 to, month);
-        result = db_exec(&s->to, sql, err);
+                 to, p->month);
+        result = db_exec(db, sql, err);
     }
-    return result;
-}
-
-static int take_delivered(struct salvage *s, struct err *err)
-{
-    struct part p = {.s = s};
-    uint64_t rows = 0;
-    int result = take(&p, "delivered", "user_key", "user_key, items", "delivered", put_blob, &rows, err);
-    result = result < 0 ? result : tell_lost(&p, "deliveries", rows, err);
-    free(p.lost);
     return result;
 }
 
@@ -282,11 +234,10 @@ static void schema_months(struct salvage *s, struct months *m)
     }
 }
 
-static int take_months(struct salvage *s, struct err *err)
+static int take_months(struct salvage *s, struct parts *parts, struct err *err)
 {
     struct months *m = calloc(1, sizeof *m);
     struct part p = {.s = s};
-    uint64_t rows = 0;
     if (m == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
@@ -299,7 +250,7 @@ static int take_months(struct salvage *s, struct err *err)
                               .arg = m};
     int result = salvage_table(&t, err);
     if (result == 0) {
-        result = take(&p, "months", "month", "month, sealed, swept_to", "months", put_row, &rows, err);
+        result = take(&p, "months", "month", "month, sealed, swept_to", "months", put_row, err);
     }
     free(p.lost);
     schema_months(s, m);
@@ -309,25 +260,43 @@ static int take_months(struct salvage *s, struct err *err)
             sqlite3_bind_int(stmt, 1, m->at[i]);
         }
         result = db_run(&s->to, stmt, err);
-        result = result < 0 ? result : take_month(s, m->at[i], m->second[i], err);
+        result = result < 0 ? result : take_month(add_part(parts, s, m->at[i]), m->second[i], err);
     }
     free(m);
     return result;
 }
 
-int salvage_history(struct salvage *s, struct err *err)
+static int take_all(struct salvage *s, struct parts *parts, struct err *err)
 {
     int result = take_users(s, err);
-    if (result < 0 || (result = take_months(s, err)) < 0 || (result = take_delivered(s, err)) < 0 ||
+    if (result < 0 || (result = take_months(s, parts, err)) < 0) {
+        return result;
+    }
+    struct part *delivered = add_part(parts, s, 0);
+    if ((result = take(delivered, "delivered", "user_key", "user_key, items", "delivered", put_blob, err)) < 0 ||
         (result = salvage_copy(s, "exceptions", "user_key, item_hash", err)) < 0 ||
         (result = salvage_copy(s, "shared_keys", "user_key, user", err)) < 0 ||
         (result = salvage_copy(s, "quarantine", "user_key, user, month, at, reason, blob, accepted", err)) < 0) {
         return result;
     }
-    if ((result = end_indexed_users(s, err)) < 0) {
-        return result;
-    }
     result = repair_nameless(&s->to, NAMELESS_KEEP, s->did, s->arg, err);
     s->losses += result > 0 ? result : 0;
+    for (size_t i = 0; i < parts->n && result >= 0; i++) {
+        result = tell_lost(&parts->at[i], err);
+    }
     return result < 0 ? result : 0;
+}
+
+int salvage_history(struct salvage *s, struct err *err)
+{
+    struct parts *parts = calloc(1, sizeof *parts);
+    if (parts == NULL) {
+        return err_set(err, ERR_NOMEM, "out of memory");
+    }
+    int result = take_all(s, parts, err);
+    for (size_t i = 0; i < parts->n; i++) {
+        free(parts->at[i].lost);
+    }
+    free(parts);
+    return result;
 }

@@ -118,7 +118,8 @@ int merge_read_filter(struct sqlite_store *s, const struct staged_walk *walk, in
     return result;
 }
 
-/* What a damaged blob had counted for is only known to its row. */
+/* What a damaged blob had counted for is only known to its row; of a short one to its first byte, unless that is what
+ * is damaged. */
 int merge_stored_items(struct sqlite_store *s, int64_t key, int table, int64_t *items, struct err *err)
 {
     struct db *db = &s->historian.db;
