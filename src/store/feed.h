@@ -39,7 +39,7 @@ enum feed_kind {
     FEED_OFFSET, /* user: a source (store/positions.h), at_ms: its position, committed behind the events before it. Of
                   * a node that this one follows, "feed:NODE:RUN", it says which of its events these are */
     FEED_UNSEE_HASH, /* FEED_UNSEE of which only the item's hash is known: `item` is that, see feed_item_hash() */
-    FEED_POOL,   /* user: a pool (store/pools.h), which was set, added to or dropped. A consumer takes it anew */
+    FEED_POOL,       /* user: a pool (store/pools.h), which was set, added to or dropped. A consumer takes it anew */
     FEED_KINDS,
 };
 
