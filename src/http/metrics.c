@@ -408,9 +408,7 @@ static void add_store(struct buf *out, const struct metrics *m)
     if (m->sessions != NULL) {
         sessions_stats_each(m->sessions, add_figure, out);
     }
-    if (m->dedup->pools != NULL) {
-        pools_figures_each(m->dedup->pools, add_figure, out);
-    }
+    pools_figures_each(m->pools, add_figure, out);
     head(out, "unseen_commit_duration_seconds", "histogram", "How long the commits of writes took, with their fsync.");
     add_buckets(out, "unseen_commit_duration_seconds", "", &m->stats.commit_us, &buckets_us, true);
     head(out, "unseen_commit_rows", "histogram", "How many plays and deliveries a commit held.");

@@ -82,6 +82,7 @@ struct metrics {
     struct kafka_partition *partitions; /* the caller's; at most KAFKA_PARTITIONS_SHOWN */
     size_t n_partitions;
     const struct sessions *sessions; /* counted when they are printed */
+    struct pools *pools;
     struct store_month_info months[METRICS_MONTHS];
     int n_months;
 };

@@ -151,6 +151,7 @@ static int gather_store(struct metrics *m, const struct http_request *rq, struct
     m->read_through = rq->dedup->read_through;
     m->hedge = &rq->pool->service->hedge;
     m->sessions = rq->dedup->sessions;
+    m->pools = rq->dedup->pools;
     gather_kafka(m, rq);
     m->n_months = store->admin != NULL ? asker_months(rq->asker, m->months, METRICS_MONTHS, err) : 0;
     return m->n_months < 0 ? m->n_months : 0;
