@@ -137,8 +137,8 @@ def see_it_stuck(thread, server, manager):
         shown = metrics(server)
         assert "unseen_ready 0" in shown, shown
         silent = {name: float(s) for name, s in re.findall(r'(?m)^unseen_thread_silent_seconds{thread="(.*)"} (.*)$', shown)}
-        assert {"ack", "aside", "changer", "feeder", "historian", "http", "logins", "migration", "mirror", "pages", "stager",
-                "worker-0", "worker-1"} == \
+        assert {"ack", "aside", "changer", "feeder", "historian", "http", "logins", "migration", "mirror", "pages", "pools",
+                "stager", "worker-0", "worker-1"} == \
             silent.keys()
         assert max(silent, key=silent.get) == thread and silent[thread] > WATCHDOG_MS / 1000 / 2, silent
     manager.wait(STATUS="ready")
