@@ -194,7 +194,11 @@ def test_a_folder_that_went_back_is_noticed(pair, folder):
     wire.set(OPEN)
     until(lambda: status(replica)["follower"]["state"] in (b"lost", b"refused"), lambda: status(replica))
     until(lambda: "it is another node" in primary.log(), primary.log)
-    assert primary.sqlite("staging.db", "SELECT value FROM meta WHERE name = 'node'") != node
+
+    def became():
+        return primary.sqlite("staging.db", "SELECT value FROM meta WHERE name = 'node'")
+
+    until(lambda: became() != node, primary.log)  # said first, committed a moment later
     assert say(replica, "SEEN", "u", "newer") == [1]  # what it has it keeps
 
 

@@ -18,25 +18,42 @@
 /* The bytes of the -shm that readers lock: WAL_READ_LOCK(0 .. 4) of SQLite's wal.c. */
 enum { READ_LOCK_FIRST = 123, READ_LOCK_LAST = 127, NAME_TEXT = 32 };
 
+/* The kernel writes its list a page at a time, and what others lock meanwhile moves the rest: a line may be missing. */
+enum { LOOKS = 16, PAGE = 4096 };
+
+/* Looks through the list once. Sets *found to a process that reads, another one rather than this, and says whether any
+ * line was of the file. */
+static bool look_for_reader(ino_t shm, long *found)
+{
+    FILE *locks = fopen("/proc/locks", "re");
+    char line[256], page[PAGE];
+    bool any = false;
+    if (locks == NULL) {
+        return false;
+    }
+    setvbuf(locks, page, _IOFBF, sizeof page);
+    while (fgets(line, sizeof line, locks) != NULL) {
+        long pid;
+        unsigned long inode, first, last;
+        if (sscanf(line, "%*d: %*s %*s READ %ld %*x:%*x:%lu %lu %lu", &pid, &inode, &first, &last) == 4 &&
+            inode == shm && first <= READ_LOCK_LAST && last >= READ_LOCK_FIRST) {
+            any = true;
+            *found = *found == 0 || *found == getpid() ? pid : *found;
+        }
+    }
+    fclose(locks);
+    return any;
+}
+
 /* A process that reads; another one rather than this. Not above 0: none can be seen from here, as in a container, or
  * below a ProcSubset=pid of systemd. */
 static long find_reader(const char *shm)
 {
     struct stat st;
-    FILE *locks = stat(shm, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
-    char line[256];
     long found = 0;
-    while (locks != NULL && fgets(line, sizeof line, locks) != NULL) {
-        long pid;
-        unsigned long inode, first, last;
-        if (sscanf(line, "%*d: %*s %*s READ %ld %*x:%*x:%lu %lu %lu", &pid, &inode, &first, &last) == 4 &&
-            inode == st.st_ino && first <= READ_LOCK_LAST && last >= READ_LOCK_FIRST &&
-            (found == 0 || found == getpid())) {
-            found = pid;
+    if (stat(shm, &st) == 0) {
+        for (int look = 0; look < LOOKS && !look_for_reader(st.st_ino, &found); look++) {
         }
-    }
-    if (locks != NULL) {
-        fclose(locks);
     }
     return found;
 }
