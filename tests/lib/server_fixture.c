@@ -141,6 +141,55 @@ void client_expect(int fd, const char *want)
     free(text);
 }
 
+enum { LINE = 256 };
+
+static void read_line(int fd, char line[LINE])
+{
+    size_t got = 0;
+    while (got < LINE - 1 && recv(fd, line + got, 1, 0) == 1 && line[got++] != '\n') {
+    }
+    line[got] = '\0';
+}
+
+static bool is_late(const char *line)
+{
+    static const char late[] = "-ERR not answered within question_timeout";
+    return strncmp(line, late, sizeof late - 1) == 0;
+}
+
+void client_ask_in_time(int fd, const char *question, const char *want)
+{
+    enum { TRIES = 50 };
+    char line[LINE];
+    for (int tries = 0; tries < TRIES; tries++) {
+        client_say(fd, question);
+        if (recv(fd, line, 1, MSG_PEEK) != 1 || line[0] != '-') {
+            break;
+        }
+        read_line(fd, line);
+        if (strcmp(line, want) == 0) {
+            return;
+        }
+        if (!is_late(line)) {
+            assert_string_equal(line, want);
+        }
+    }
+    client_expect(fd, want);
+}
+
+void client_ask_held(const struct fixture *f, int fd, const char *question)
+{
+    client_say(fd, question);
+    while (!fake_store_scan_waits(f->store)) {
+        if (client_has_input(fd)) {
+            char line[LINE];
+            read_line(fd, line);
+            assert_true(is_late(line));
+            client_say(fd, question);
+        }
+    }
+}
+
 void client_read_all(int fd, struct buf *out)
 {
     for (;;) {

@@ -36,6 +36,12 @@ void client_say(int fd, const char *text);
 /* Reads exactly that, and fails on anything else. */
 void client_expect(int fd, const char *want);
 
+/* Asks, and expects that answer, a line or an array: a machine slower than a short question_timeout gets more tries. */
+void client_ask_in_time(int fd, const char *question, const char *want);
+
+/* Asks until a thread is held at that question, which came too late where nobody took it before its time was over. */
+void client_ask_held(const struct fixture *f, int fd, const char *question);
+
 /* Reads to the end of the connection. */
 void client_read_all(int fd, struct buf *out);
 

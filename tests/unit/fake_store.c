@@ -718,6 +718,15 @@ void fake_store_wait_scan(struct store *s)
     pthread_mutex_unlock(&f->lock);
 }
 
+bool fake_store_scan_waits(struct store *s)
+{
+    struct fake *f = fake_of(s);
+    pthread_mutex_lock(&f->lock);
+    bool waits = f->scans_waiting > 0;
+    pthread_mutex_unlock(&f->lock);
+    return waits;
+}
+
 void fake_store_release_scans(struct store *s)
 {
     struct fake *f = fake_of(s);

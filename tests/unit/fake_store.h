@@ -51,6 +51,7 @@ int fake_store_readers(struct store *s); /* that are open */
 /* From here on scans wait; fake_store_wait_scan() returns when one does. */
 void fake_store_hold_scans(struct store *s);
 void fake_store_wait_scan(struct store *s);
+bool fake_store_scan_waits(struct store *s);
 void fake_store_release_scans(struct store *s);
 
 /* From here on loads are answered later: when they are released, or when their reader is closed (ERR_CLOSED).

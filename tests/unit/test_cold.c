@@ -17,7 +17,7 @@
 #include "service/offload.h"
 #include "tests/lib/server_fixture.h"
 
-enum { SHORT_MS = 20, MORE = 8 };
+enum { SHORT_MS = 50, MORE = 8 };
 
 #define LATE "-ERR not answered within question_timeout: "
 #define REFUSED_AT_IT LATE "the disk is late\r\n"
@@ -46,8 +46,11 @@ static void tear_down(struct fixture *f)
 static void expect_others_answered(struct fixture *f)
 {
     int fd = client_open(f);
-    client_say(fd, "UNSEEN warm p x\r\nPLAYED warm q\r\nWHY warm q\r\nUNSEEN nobody p\r\n");
-    client_expect(fd, UNSEEN_X ":1\r\n*1\r\n$6\r\nstaged\r\n*1\r\n$1\r\np\r\n");
+    client_ask_in_time(fd, "UNSEEN warm p x\r\n", UNSEEN_X);
+    client_say(fd, "PLAYED warm q\r\n");
+    client_expect(fd, ":1\r\n");
+    client_ask_in_time(fd, "WHY warm q\r\n", "*1\r\n$6\r\nstaged\r\n");
+    client_ask_in_time(fd, "UNSEEN nobody p\r\n", "*1\r\n$1\r\np\r\n");
     close(fd);
 }
 
@@ -91,12 +94,10 @@ static void test_deadline(void **state)
     struct fixture f;
     set_up(&f, SHORT_MS);
     int fd = client_open(&f);
-    client_say(fd, QUESTION);
-    client_expect(fd, REFUSED_AT_IT);
+    client_ask_in_time(fd, QUESTION, REFUSED_AT_IT);
     expect_others_answered(&f);
     fake_store_thaw(f.store);
-    client_say(fd, QUESTION);
-    client_expect(fd, UNSEEN_X);
+    client_ask_in_time(fd, QUESTION, UNSEEN_X);
     close(fd);
     tear_down(&f);
 }
@@ -115,8 +116,7 @@ static void test_bound(void **state)
     long long before = client_info(other, "memory", "request_memory_used");
     for (int i = 0; i < OFFLOAD_COLD_THREADS; i++) {
         held[i] = client_open(&f);
-        client_say(held[i], QUESTION);
-        client_expect(held[i], REFUSED_AT_IT);
+        client_ask_in_time(held[i], QUESTION, REFUSED_AT_IT);
         fake_store_wait_frozen(f.store, i + 1);
     }
     long long at_it = client_info(other, "memory", "request_memory_used");
@@ -128,12 +128,10 @@ static void test_bound(void **state)
         close(next[i]);
     }
     assert_in_range(client_info(other, "memory", "request_memory_used"), 0, at_it);
-    client_say(other, "UNSEEN giant p x\r\n");
-    client_expect(other, UNSEEN_X);
+    client_ask_in_time(other, "UNSEEN giant p x\r\n", UNSEEN_X);
     fake_store_thaw(f.store);
     for (int i = 0; i < OFFLOAD_COLD_THREADS; i++) {
-        client_say(held[i], QUESTION);
-        client_expect(held[i], UNSEEN_X);
+        client_ask_in_time(held[i], QUESTION, UNSEEN_X);
         close(held[i]);
     }
     close(other);
@@ -193,14 +191,12 @@ static void test_giant_is_overdue(void **state)
     fake_store_enlarge(f.store, "u");
     fake_store_hold_scans(f.store);
     int fd = client_open(&f);
-    client_say(fd, QUESTION);
-    fake_store_wait_scan(f.store);
+    client_ask_held(&f, fd, QUESTION);
     client_expect(fd, LATE "the user has very many plays\r\n");
     fake_store_release_scans(f.store);
     expect_others_answered(&f);
     fake_store_enlarge(f.store, "warm");
-    client_say(fd, "WHY warm p\r\n"); /* behind it in that lane */
-    client_expect(fd, "*1\r\n$7\r\n2026-11\r\n");
+    client_ask_in_time(fd, "WHY warm p\r\n", "*1\r\n$7\r\n2026-11\r\n"); /* behind it in that lane */
     assert_int_equal(client_info(fd, "stats", "cold_questions"), 0);
     close(fd);
     tear_down(&f);

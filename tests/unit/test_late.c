@@ -20,7 +20,7 @@
 #include "resp/writer.h"
 #include "tests/lib/server_fixture.h"
 
-enum { SHORT_MS = 20, CLIENTS = ASKER_READERS + 8 };
+enum { SHORT_MS = 50, CLIENTS = ASKER_READERS + 8 };
 
 #define LATE "-ERR not answered within question_timeout: "
 #define REFUSED LATE "other users with very many plays are before\r\n"
@@ -51,8 +51,7 @@ static int hold_thread(const struct fixture *f)
 {
     fake_store_hold_scans(f->store);
     int fd = client_open(f);
-    client_say(fd, "UNSEEN u p x\r\n");
-    fake_store_wait_scan(f->store);
+    client_ask_held(f, fd, "UNSEEN u p x\r\n");
     return fd;
 }
 
@@ -118,8 +117,8 @@ static void test_timeout_within_exec(void **state)
     client_expect(second, "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:1\r\n" REFUSED "$1\r\nz\r\n");
     client_expect(first, REFUSED_AT_IT);
     fake_store_release_scans(f.store);
-    client_say(second, "FILTER v LIMIT 9 ITEMS x y q\r\n"); /* nothing was delivered */
-    client_expect(second, "*2\r\n$1\r\nx\r\n$1\r\ny\r\n");
+    /* nothing was delivered */
+    client_ask_in_time(second, "FILTER v LIMIT 9 ITEMS x y q\r\n", "*2\r\n$1\r\nx\r\n$1\r\ny\r\n");
     close(first);
     close(second);
     tear_down(&f);
@@ -250,8 +249,8 @@ static void test_client_gone(void **state)
     close(first);
     fake_store_release(f.store);
     fake_store_release_scans(f.store);
-    client_say(other, "UNSEEN w p\r\nUNSEEN u p x\r\n"); /* behind the others on the thread */
-    client_expect(other, "*1\r\n$1\r\np\r\n" UNSEEN_X);
+    client_ask_in_time(other, "UNSEEN w p\r\n", "*1\r\n$1\r\np\r\n");
+    client_ask_in_time(other, "UNSEEN u p x\r\n", UNSEEN_X); /* behind the others on the thread */
     assert_int_equal(memory_used(other), before);
     close(other);
     tear_down(&f);
@@ -542,8 +541,7 @@ static void test_store_timeout(void **state)
     client_say(fds[0], "HISTORY u\r\nPLAYED w r\r\n"); /* behind what the store is still at */
     client_expect(fds[0], REFUSED_STORE ":1\r\n");
     fake_store_release_loads(f.store);
-    client_say(fds[0], "UNSEEN w p x\r\n");
-    client_expect(fds[0], UNSEEN_X);
+    client_ask_in_time(fds[0], "UNSEEN w p x\r\n", UNSEEN_X);
     for (int i = 0; i < CLIENTS; i++) {
         close(fds[i]);
     }
