@@ -127,7 +127,7 @@ static void test_tables_say_what_they_are(void **state)
     expect(f, "history", silent, "");
     expect(f, "staging", silent, "");
     expect(f, "history", "SELECT value FROM meta WHERE name = 'schema'", "1\n");
-    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "1\n");
+    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "2\n");
 }
 
 static void need_refused(struct fixture *f, const char *file, const char *words)
@@ -146,14 +146,17 @@ static void test_other_builds(void **state)
 {
     struct fixture *f = *state;
     static const char *const files[] = {"history", "staging"};
+    static const char *const newer[] = {"newer than this program's 1", "newer than this program's 2"};
     start(&f->world);
     world_stop(&f->world);
     for (int i = 0; i < 2; i++) {
+        char back[64];
         exec(f, files[i], "UPDATE meta SET value = value + 1 WHERE name = 'schema'");
-        need_refused(f, files[i], "newer than this program's 1");
+        need_refused(f, files[i], newer[i]);
         exec(f, files[i], "UPDATE meta SET value = -1 WHERE name = 'schema'");
         need_refused(f, files[i], "another build");
-        exec(f, files[i], "UPDATE meta SET value = 1 WHERE name = 'schema'");
+        snprintf(back, sizeof back, "UPDATE meta SET value = %d WHERE name = 'schema'", i + 1);
+        exec(f, files[i], back);
         exec(f, files[i], "UPDATE meta SET value = value + 1 WHERE name = 'schema_hash'");
         need_refused(f, files[i], "another build");
         exec(f, files[i], "UPDATE meta SET value = value - 1 WHERE name = 'schema_hash'");
