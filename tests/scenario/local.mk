@@ -48,6 +48,7 @@ scenarios = \
 	tests/scenario/scenarios/four_months_later.scn \
 	tests/scenario/scenarios/ids_of_all_bytes.scn \
 	tests/scenario/scenarios/late_event.scn \
+	tests/scenario/scenarios/many_tables.scn \
 	tests/scenario/scenarios/memory_full.scn \
 	tests/scenario/scenarios/min_free.scn \
 	tests/scenario/scenarios/months_end.scn \
