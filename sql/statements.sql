@@ -1,4 +1,4 @@
--- Every statement, prepared once a connection (once a month table or slot where it names one in braces).
+-- Every statement, prepared once a connection (once a month's or a slot's table where it names one in braces).
 -- A line "-- :name" begins each.
 
 -- :begin_write
@@ -33,12 +33,18 @@ DELETE FROM staged_{slot} WHERE id = ?1;
 DELETE FROM staged_{slot} WHERE id BETWEEN ?1 AND ?2;
 -- :staged_chunk_end
 SELECT max(id), count(*) FROM (SELECT id FROM staged_{slot} WHERE id <= ?1 ORDER BY id LIMIT ?2);
+-- Without a condition pages go to the free list as they are: a page that a row was deleted from is written, twice.
+-- :staged_clear
+DELETE FROM staged_{slot};
 -- :staged_drop
 DROP TABLE staged_{slot};
 -- :staged_bounds
 SELECT (SELECT min(id) FROM staged_{slot}), (SELECT max(id) FROM staged_{slot}), (SELECT min(id) FROM staged_{slot} WHERE id BETWEEN 1 AND ?1), (SELECT max(id) FROM staged_{slot} WHERE id BETWEEN 1 AND ?1);
+-- Of all of a slot's tables: {ids} are theirs, each as staged_ids, and UNION ALL between them.
 -- :staged_largest_group
-SELECT id FROM (SELECT id, count(*) OVER (ORDER BY id RANGE BETWEEN CURRENT ROW AND 4294967295 FOLLOWING) AS rows FROM staged_{slot} WHERE id BETWEEN 1 AND ?1) ORDER BY rows DESC, id DESC LIMIT 1;
+SELECT id FROM (SELECT id, count(*) OVER (ORDER BY id RANGE BETWEEN CURRENT ROW AND 4294967295 FOLLOWING) AS rows FROM ({ids}) WHERE id BETWEEN 1 AND ?1) ORDER BY rows DESC, id DESC LIMIT 1;
+-- :staged_ids
+SELECT id FROM staged_{slot}
 -- :staged_outside
 SELECT id FROM staged_{slot} WHERE id NOT BETWEEN ?1 AND ?2 ORDER BY id;
 -- :staged_renumber
@@ -340,18 +346,24 @@ UNION ALL '), 'SELECT '''' AS month, user, 0 AS items, 0 AS bytes, x'''' AS filt
 FROM (SELECT printf('SELECT ''%.4s-%.2s'' AS month, users.user AS user, items, length(filter) AS bytes, filter, user_key FROM %s LEFT JOIN users USING (user_key)', substr(name, -6), substr(name, -2), name) AS arm
     FROM sqlite_schema WHERE type = 'table' AND (name GLOB 'plays_[0-9]*' OR name GLOB 'sealed_[0-9]*')
     ORDER BY substr(name, -6) DESC, name);
+-- Of the slots: an arm a slot, over its tables in the order of their parts. A compound has 500 terms at most, and a slot
+-- 256 tables.
 -- :view_staged
 SELECT 'CREATE VIEW staged AS
     -- Every play and delivery that is durable but not yet flushed, as it came.
 ' || coalesce(group_concat(arm, '
 UNION ALL '), 'SELECT 0 AS slot, 0 AS id, '''' AS time, '''' AS kind, '''' AS user, '''' AS item, 0 AS at WHERE false')
-FROM (SELECT printf('SELECT %s AS slot, id, datetime(at / 1000, ''unixepoch'') AS time, CASE kind WHEN 1 THEN ''play'' ELSE ''delivery'' END AS kind, user, item, at FROM %s', substr(name, 8), name) AS arm
-    FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' ORDER BY CAST(substr(name, 8) AS INTEGER));
+FROM (SELECT printf('SELECT %d AS slot, id, datetime(at / 1000, ''unixepoch'') AS time, CASE kind WHEN 1 THEN ''play'' ELSE ''delivery'' END AS kind, user, item, at FROM %s', slot, tables) AS arm FROM (
+    SELECT slot, (SELECT iif(count(*) = 1, max(name), '(SELECT * FROM ' || group_concat(name, ' UNION ALL SELECT * FROM ') || ')') FROM (
+        SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' AND CAST(substr(name, 8) AS INTEGER) = slot ORDER BY length(name), name)) AS tables
+    FROM (SELECT DISTINCT CAST(substr(name, 8) AS INTEGER) AS slot FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' ORDER BY 1)));
 -- :view_ring
 SELECT 'CREATE VIEW ring AS
     -- The slots of the ring. closed: it waits for its flush, or is being flushed or emptied. Reads every staged row.
 SELECT slot, CASE WHEN slot = (SELECT t.value % s.value FROM meta t, meta s WHERE t.name = ''turn'' AND s.name = ''slots'') THEN ''open'' WHEN rows > 0 THEN ''closed'' ELSE ''empty'' END AS state, rows, users, datetime(oldest / 1000, ''unixepoch'') AS oldest, datetime(newest / 1000, ''unixepoch'') AS newest FROM (
 ' || coalesce(group_concat(arm, '
 UNION ALL '), 'SELECT 0 AS slot, 0 AS rows, 0 AS users, 0 AS oldest, 0 AS newest WHERE false') || ')'
-FROM (SELECT printf('SELECT %s AS slot, count(*) AS rows, count(DISTINCT user) AS users, min(at) AS oldest, max(at) AS newest FROM %s', substr(name, 8), name) AS arm
-    FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' ORDER BY CAST(substr(name, 8) AS INTEGER));
+FROM (SELECT printf('SELECT %d AS slot, count(*) AS rows, count(DISTINCT user) AS users, min(at) AS oldest, max(at) AS newest FROM %s', slot, tables) AS arm FROM (
+    SELECT slot, (SELECT iif(count(*) = 1, max(name), '(SELECT * FROM ' || group_concat(name, ' UNION ALL SELECT * FROM ') || ')') FROM (
+        SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' AND CAST(substr(name, 8) AS INTEGER) = slot ORDER BY length(name), name)) AS tables
+    FROM (SELECT DISTINCT CAST(substr(name, 8) AS INTEGER) AS slot FROM sqlite_schema WHERE type = 'table' AND name GLOB 'staged_[0-9]*' ORDER BY 1)));

@@ -108,6 +108,8 @@ libunseen_a_SOURCES += \
 	src/store/sqlite/staging/recent_forgets.h \
 	src/store/sqlite/staging/recover.c \
 	src/store/sqlite/staging/slots.c \
+	src/store/sqlite/staging/slot_parts.c \
+	src/store/sqlite/staging/slot_parts.h \
 	src/store/sqlite/staging/slot_rows.c \
 	src/store/sqlite/staging/slot_rows.h \
 	src/store/sqlite/staging/slot_stream.c \

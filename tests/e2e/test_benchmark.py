@@ -24,10 +24,10 @@ def test_redis_benchmark(server):
     bench(server, 4800, "DELIVERED", "u:__rand_int__", "i:__rand_int__")
     bench(server, 20000, "PING")
     with server.client() as c:
-        rows = int(server.sqlite("staging.db", "SELECT count(*) FROM staged_0"))
+        rows = int(server.sqlite("staging.db", "SELECT count(*) FROM staged"))
         assert rows == 24800
         assert c.command("RING", "FLUSH")
-    assert server.sqlite("staging.db", "SELECT count(*) FROM staged_0") == "0"
+    assert server.sqlite("staging.db", "SELECT count(*) FROM staged") == "0"
 
 
 def test_its_own_tests_of_ping(server):

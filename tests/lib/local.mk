@@ -8,6 +8,8 @@ tests_lib_libtest_a_SOURCES = \
 	tests/lib/load_wait.h \
 	tests/lib/memory_pool.c \
 	tests/lib/memory_pool.h \
+	tests/lib/part_rows.c \
+	tests/lib/part_rows.h \
 	tests/lib/random.h \
 	tests/lib/vfs_fault.c \
 	tests/lib/vfs_fault.h \
@@ -47,3 +49,6 @@ tests_lib_libtest_a_SOURCES += \
 	tests/lib/certificates.h
 endif
 endif
+
+# Of programs that may want small tables of staged rows.
+part_rows_ldflags = -Wl,-u,__wrap_parts_rows -Wl,--wrap=parts_rows

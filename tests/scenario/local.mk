@@ -9,6 +9,9 @@ tests_scenario_run_scenario_SOURCES = \
 	tests/scenario/scenario_text.c
 tests_scenario_test_power_SOURCES = tests/scenario/ledger.c tests/scenario/ledger.h tests/scenario/test_power.c
 tests_scenario_test_pair_LDFLAGS = $(unit_ldflags)
+tests_scenario_run_scenario_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags)
+tests_scenario_test_power_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags)
+tests_scenario_test_restart_LDFLAGS = $(UNSEEN_LDFLAGS) $(part_rows_ldflags)
 
 scenarios = \
 	tests/scenario/scenarios/clock_a_month_ahead_in_a_flush.scn \
@@ -45,6 +48,7 @@ scenarios = \
 	tests/scenario/scenarios/four_months_later.scn \
 	tests/scenario/scenarios/ids_of_all_bytes.scn \
 	tests/scenario/scenarios/late_event.scn \
+	tests/scenario/scenarios/many_tables.scn \
 	tests/scenario/scenarios/memory_full.scn \
 	tests/scenario/scenarios/min_free.scn \
 	tests/scenario/scenarios/months_end.scn \

@@ -12,6 +12,7 @@
  *
  *   clock TIME            where the test's clock begins; the first line
  *   config NAME VALUE     at the next start; before the first: 6 slots of 1 h, UTC, defaults
+ *   parts N               a slot's tables hold the rows of N ids each
  *   start stop restart    as SIGTERM and a new process do; crash: as kill -9 and a new process do
  *   advance D, to TIME    moves both clocks and does what became due; jump D: the wall clock alone
  *   tick                  does what is due

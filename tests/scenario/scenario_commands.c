@@ -11,6 +11,7 @@
 #include "store/ring.h"
 #include "store/stats.h"
 #include "tests/lib/load_wait.h"
+#include "tests/lib/part_rows.h"
 
 /* The items of a command, from word `from` on. */
 static size_t slices(const struct words *w, int from, struct slice *out)
@@ -329,6 +330,14 @@ static int do_config(struct scenario *s, const struct words *w, struct err *err)
     return rc < 0 ? rc : config_validate(&s->world.cfg, err);
 }
 
+static int do_parts(struct scenario *s, const struct words *w, struct err *err)
+{
+    (void)err;
+    need_words(s, w, 2);
+    atomic_store(&part_rows, strtoull(w->word[1], NULL, 10));
+    return 0;
+}
+
 static const struct {
     const char *name;
     int (*run)(struct scenario *s, const struct words *w, struct err *err);
@@ -348,7 +357,7 @@ static const struct {
     {"release", disk_vfs, true},    {"heal", disk_vfs, true},       {"truncate", disk_file, true},
     {"garble", disk_file, true},    {"write", disk_file, true},     {"grep", disk_file, true},
     {"remove", disk_file, true},    {"accept", do_clock, false},    {"set-back", do_clock, false},
-    {"built", do_clock, true},
+    {"built", do_clock, true},      {"parts", do_parts, true},
 };
 
 int run_command(struct scenario *s, const struct words *w, struct err *err)

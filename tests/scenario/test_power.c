@@ -3,7 +3,8 @@
  *
  * Each life of the store is a process of its own, forked from this one. It ends itself at the n-th sync or write; a
  * second process opens what is left and judges it by the ledger. UNSEEN_POWER_CUTS says how many cuts are made at
- * random moments (100), UNSEEN_POWER_STRIDE that only every so many'th sync and step is tried (1).
+ * random moments (100), UNSEEN_POWER_STRIDE that only every so many'th sync and step is tried (1). Tables of staged
+ * rows are small, so that a slot has several.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,11 +26,12 @@
 #include "base/log.h"
 #include "ledger.h"
 #include "tests/lib/load_wait.h"
+#include "tests/lib/part_rows.h"
 #include "tests/lib/vfs_fault.h"
 #include "tests/lib/vfs_power.h"
 #include "tests/lib/world.h"
 
-enum { MONTH_S = 28 * 24 * 3600, FINISHED = 0, WRONG = 1, ID_SIZE = 16 };
+enum { MONTH_S = 28 * 24 * 3600, FINISHED = 0, WRONG = 1, ID_SIZE = 16, PART_ROWS = 10 };
 static const int64_t BEGIN_MS = INT64_C(1795255200000); /* 2026-11-21T10:00Z */
 
 /* How a life ends. */
@@ -484,6 +486,7 @@ static void cut_at_every_step_of_a_flush(void **state)
 int main(int argc, char **argv)
 {
     cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+    atomic_store(&part_rows, PART_ROWS);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cut_at_every_sync),
         cmocka_unit_test(cut_at_random_moments),

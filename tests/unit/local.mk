@@ -99,6 +99,7 @@ unit_tests = \
 	tests/unit/test_staged \
 	tests/unit/test_staged_threads \
 	tests/unit/test_start \
+	tests/unit/test_slot_parts \
 	tests/unit/test_slot_stream \
 	tests/unit/test_store \
 	tests/unit/test_store_conformance \
@@ -148,7 +149,7 @@ endif
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 $(unit_tests): AM_LDFLAGS = $(unit_ldflags)
-unit_ldflags = $(UNSEEN_LDFLAGS) -Wl,-u,__wrap_malloc \
+unit_ldflags = $(UNSEEN_LDFLAGS) $(part_rows_ldflags) -Wl,-u,__wrap_malloc \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=reallocarray
 
 # What some need beyond that.

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "base/buf.h"
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "store/migration.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/db/schema.h"
@@ -127,7 +129,7 @@ static void test_tables_say_what_they_are(void **state)
     expect(f, "history", silent, "");
     expect(f, "staging", silent, "");
     expect(f, "history", "SELECT value FROM meta WHERE name = 'schema'", "1\n");
-    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "1\n");
+    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "2\n");
 }
 
 static void need_refused(struct fixture *f, const char *file, const char *words)
@@ -146,14 +148,17 @@ static void test_other_builds(void **state)
 {
     struct fixture *f = *state;
     static const char *const files[] = {"history", "staging"};
+    static const char *const newer[] = {"newer than this program's 1", "newer than this program's 2"};
     start(&f->world);
     world_stop(&f->world);
     for (int i = 0; i < 2; i++) {
+        char back[64];
         exec(f, files[i], "UPDATE meta SET value = value + 1 WHERE name = 'schema'");
-        need_refused(f, files[i], "newer than this program's 1");
+        need_refused(f, files[i], newer[i]);
         exec(f, files[i], "UPDATE meta SET value = -1 WHERE name = 'schema'");
         need_refused(f, files[i], "another build");
-        exec(f, files[i], "UPDATE meta SET value = 1 WHERE name = 'schema'");
+        snprintf(back, sizeof back, "UPDATE meta SET value = %d WHERE name = 'schema'", i + 1);
+        exec(f, files[i], back);
         exec(f, files[i], "UPDATE meta SET value = value + 1 WHERE name = 'schema_hash'");
         need_refused(f, files[i], "another build");
         exec(f, files[i], "UPDATE meta SET value = value - 1 WHERE name = 'schema_hash'");
@@ -257,6 +262,39 @@ static void test_upgrade_interrupted(void **state)
         assert_true(nth < 200);
     }
     assert_true(failed[1] > 1 && failed[2] > 1);
+}
+
+/* A staging.db of version 1, as the first builds wrote it: each slot's rows in one table, and views over those. */
+static void make_version_1(struct fixture *f)
+{
+    char sql[512];
+    uint64_t chain[2] = {0, hash_checksum(sql_file_staging, strlen(sql_file_staging))};
+    snprintf(sql, sizeof sql,
+             "UPDATE meta SET value = 1 WHERE name = 'schema';"
+             "UPDATE meta SET value = %" PRId64 " WHERE name = 'schema_hash';"
+             "DROP VIEW ring; DROP VIEW staged; CREATE VIEW staged AS SELECT 0 AS slot, id, user FROM staged_0;"
+             "CREATE VIEW ring AS SELECT 0 AS slot, count(*) AS rows FROM staged_0",
+             (int64_t)hash_checksum(chain, sizeof chain));
+    exec(f, "staging", sql);
+}
+
+static void test_staging_of_version_1(void **state)
+{
+    struct fixture *f = *state;
+    struct world *w = &f->world;
+    start(w);
+    play(w, "u1", "a", SEPTEMBER_22);
+    play(w, "u2", "b", SEPTEMBER_22);
+    world_crash(w);
+    make_version_1(f);
+    start(w);
+    expect(f, "staging", "SELECT value FROM meta WHERE name = 'schema'", "2\n");
+    expect(f, "staging", "SELECT kind, user, item FROM staged ORDER BY id", "play|u1|a\nplay|u2|b\n");
+    flush_world(w);
+    expect(f, "staging", "SELECT count(*) FROM staged", "0\n");
+    expect(f, "history", "SELECT user, items FROM plays ORDER BY 1", "u1|1\nu2|1\n");
+    world_stop(w);
+    assert_int_equal(problems(w), 0);
 }
 
 /* --- the views --- */
@@ -390,6 +428,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_other_builds, setup, teardown),
         cmocka_unit_test_setup_teardown(test_upgrade, setup, teardown),
         cmocka_unit_test_setup_teardown(test_upgrade_interrupted, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_staging_of_version_1, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_of_a_new_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_views_follow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plan, setup, teardown),

@@ -35,7 +35,7 @@ static struct slot_stream *open_stream(struct db *db, struct store_fixture *f, i
 {
     struct slot_stream *stream;
     struct err err = {0};
-    if (slot_stream_open(db, f->cfg.data, SEED, slot, first, last, &stream, &err) < 0) {
+    if (slot_stream_open(db, f->cfg.data, SEED, &(struct slot_table_rows){slot, first, last}, 1, &stream, &err) < 0) {
         fail_msg("%s", err.text);
     }
     return stream;
@@ -169,7 +169,8 @@ static void test_no_memory(void **state)
     open_db(&db, f);
     for (int left = 1; left < 12; left++) {
         atomic_store(&large_left, left);
-        int result = slot_stream_open(&db, f->cfg.data, SEED, 2, 1, left % 2 == 0 ? 100000 : 1, &stream, &err);
+        const struct slot_table_rows rows = {2, 1, left % 2 == 0 ? 100000 : 1};
+        int result = slot_stream_open(&db, f->cfg.data, SEED, &rows, 1, &stream, &err);
         atomic_store(&large_left, 0);
         if (result < 0) {
             assert_int_equal(result, ERR_NOMEM);

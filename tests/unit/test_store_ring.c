@@ -214,7 +214,7 @@ static void test_no_memory_for_the_index(void **state)
     buf_free(&batch.bytes);
     assert_int_equal(batch.err.code, ERR_NOMEM);
     play(f, "last", "a");
-    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged_0"), (int64_t)stats(f).staged_rows);
+    assert_int_equal(ask(f, "staging", "SELECT count(*) FROM staged"), (int64_t)stats(f).staged_rows);
     assert_true(seen(f, "first", "a"));
     assert_true(seen(f, "last", "a"));
     assert_false(seen(f, "u4999", "a"));

@@ -108,8 +108,8 @@ static int delete_forgotten(struct db *db, const struct buf *users_to_migrate, u
         return result;
     }
     for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
-        if (tables.exists[slot]) {
-            result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_FORGOTTEN, slot, err), err);
+        for (int part = -1; result == 0 && (part = slot_tables_next(&tables, slot, part)) >= 0;) {
+            result = db_run(db, db_stmt_for(db, SQL_STAGED_DELETE_FORGOTTEN, slot_table(slot, part), err), err);
             rows += sqlite3_changes64(db->handle);
         }
     }

@@ -352,16 +352,19 @@ static void staged_row(struct check *c, sqlite3_stmt *stmt, void *arg)
 }
 
 /* Row ids that can't be of one slot. */
-static void check_ids(struct check *c, struct db *db, const char *table)
+static void check_ids(struct check *c, struct db *db)
 {
-    int64_t highest = 0;
-    int64_t strays = 0;
-    int slot = atoi(table + strlen("staged_"));
+    struct slot_tables tables;
     struct err why = {0};
-    if (db_meta_int(db, "high_water", 0, &highest, &why) == 0 &&
-        slot_rows_strays(db, slot, highest, &strays, &why) == 0 && strays > 0) {
-        problem(c, "%s: %" PRId64 " row%s an id that can't be: the next start gives others", table, strays,
-                strays == 1 ? " has" : "s have");
+    int64_t highest = 0, strays = 0;
+    if (db_meta_int(db, "high_water", 0, &highest, &why) < 0 || slot_rows_tables(db, &tables, &why) < 0) {
+        return;
+    }
+    for (int slot = 0; slot < STORE_SLOTS_MAX; slot++) {
+        if (slot_rows_strays(db, &tables, slot, highest, &strays, &why) == 0 && strays > 0) {
+            problem(c, "staged_%d: %" PRId64 " row%s an id that can't be: the next start gives others", slot, strays,
+                    strays == 1 ? " has" : "s have");
+        }
     }
 }
 
@@ -373,7 +376,6 @@ static void slot_row(struct check *c, sqlite3_stmt *stmt, void *arg)
     snprintf(table, sizeof table, "%s", sqlite3_column_text(stmt, 0));
     snprintf(sql, sizeof sql, "SELECT id, kind, user, item, at FROM \"%s\" ORDER BY id", table);
     each_row(c, db, sql, staged_row, table);
-    check_ids(c, db, table);
 }
 
 /* About how many rows a slot has: ids of deleted ones are never used again. */
@@ -445,6 +447,9 @@ static int check_staging(struct check *c, struct err *err)
         c->total += sizes.rows;
         check_pages(c, &db, sizes.rows);
         each_row(c, &db, sql_statements[SQL_STAGED_TABLES], slot_row, &db);
+        if (made > 0) {
+            check_ids(c, &db);
+        }
         if (made == 0 || (result = check_staging_tables(c, &db, err)) == 0) {
             result = db_commit(&db, err);
         }

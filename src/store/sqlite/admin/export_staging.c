@@ -1,6 +1,7 @@
 #include "store/sqlite/admin/export_staging.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/staged_row.h"
@@ -30,25 +31,53 @@ static int stage_row(struct export_staging *x, struct staged *index, int64_t fir
     return staged_row_add(index, &row) < 0 ? out_of_memory(err) : 0;
 }
 
-static int read_slot(struct export_staging *x, int slot, int64_t highest, struct err *err)
+static int read_table(struct export_staging *x, int table, struct staged *index, int64_t first, struct err *err)
 {
-    int64_t first = 0;
-    int result = slot_rows_first(&x->db, slot, highest, &first, err);
-    if (result < 0) {
-        return result;
-    }
-    struct staged *index = staged_new((uint64_t)first);
-    if (index == NULL) {
-        return out_of_memory(err);
-    }
-    x->slot_numbers[x->n_slots] = slot;
-    x->slots[x->n_slots++] = index;
-    sqlite3_stmt *stmt = db_stmt_for(&x->db, SQL_STAGED_ALL, slot, err);
+    sqlite3_stmt *stmt = db_stmt_for(&x->db, SQL_STAGED_ALL, table, err);
+    int result;
     while ((result = db_step(&x->db, stmt, err)) == 1) {
         if ((result = stage_row(x, index, first, stmt, err)) < 0) {
             sqlite3_reset(stmt);
             break;
         }
+    }
+    return result;
+}
+
+/* A table's rows, and which ids they have. */
+static int read_part(struct export_staging *x, int slot, int part, struct slot_parts *parts, struct staged *index,
+                     int64_t first, struct err *err)
+{
+    int64_t lowest, highest;
+    int table = slot_table(slot, part);
+    int result = slot_rows_span(&x->db, table, &lowest, &highest, err);
+    if (result != 1) {
+        return result;
+    }
+    parts_found(parts, part, (uint64_t)lowest, (uint64_t)highest);
+    return read_table(x, table, index, first, err);
+}
+
+static int read_slot(struct export_staging *x, const struct slot_tables *tables, int slot, int64_t highest,
+                     struct err *err)
+{
+    int64_t first = 0;
+    int result = slot_rows_first(&x->db, tables, slot, highest, &first, err);
+    if (result < 0) {
+        return result;
+    }
+    struct staged *index = staged_new((uint64_t)first);
+    struct slot_parts *parts = calloc(1, sizeof *parts);
+    if (index == NULL || parts == NULL) {
+        staged_free(index);
+        free(parts);
+        return out_of_memory(err);
+    }
+    x->slot_numbers[x->n_slots] = slot;
+    x->parts[x->n_slots] = parts;
+    x->slots[x->n_slots++] = index;
+    for (int part = -1; result == 0 && (part = slot_tables_next(tables, slot, part)) >= 0;) {
+        result = read_part(x, slot, part, parts, index, first, err);
     }
     return result;
 }
@@ -90,7 +119,7 @@ static int read_staging(struct export_staging *x, struct err *err)
         result = read_tombstones(x, err);
     }
     for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
-        result = tables.exists[i] ? read_slot(x, i, highest, err) : 0;
+        result = slot_tables_any(&tables, i) ? read_slot(x, &tables, i, highest, err) : 0;
     }
     if (result == 0) {
         tell_set_aside(x);
@@ -177,7 +206,7 @@ int export_staging_drop_gone(struct export_staging *x, int64_t key, struct slice
         }
         size_t gone = 0; /* they are gathered at the front, in order */
         for (size_t j = 0; j < x->ids.n; j++) {
-            int has = slot_rows_has(&x->db, x->slot_numbers[i], x->ids.at[j], err);
+            int has = parts_have_row(&x->db, x->slot_numbers[i], x->parts[i], x->ids.at[j], err);
             if (has < 0) {
                 return has;
             }
@@ -196,6 +225,7 @@ void export_staging_free(struct export_staging *x)
     for (int i = 0; i < x->n_slots; i++) {
         staged_walk_free(&x->walks[i]);
         staged_free(x->slots[i]);
+        free(x->parts[i]);
     }
     staged_ids_free(&x->ids);
     tombstones_free(x->tombstones);

@@ -4,6 +4,7 @@
 #define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_STAGING_H
 
 #include "store/sqlite/admin/export_migration.h"
+#include "store/sqlite/staging/slot_parts.h"
 #include "store/sqlite/staging/staged_row.h"
 #include "store/sqlite/state.h"
 
@@ -20,7 +21,8 @@ struct export_staging {
     uint64_t seed;
     struct staged_months months;
     struct staged *slots[STORE_SLOTS_MAX];
-    int slot_numbers[STORE_SLOTS_MAX]; /* of their tables */
+    int slot_numbers[STORE_SLOTS_MAX];
+    struct slot_parts *parts[STORE_SLOTS_MAX]; /* their tables */
     int n_slots;
     struct staged_ids ids;
     struct staged_walk walks[EXPORT_WALKS]; /* of EXPORT_NOTED: only key and user */

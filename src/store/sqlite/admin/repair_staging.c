@@ -24,19 +24,30 @@ static void tell(struct told *t, int rows, const char *one, const char *many)
     }
 }
 
-static int lose_unreadable(struct db *db, int slot, struct told *t, struct err *err)
+/* Of a table: how many, or an error. */
+static int lose_in(struct db *db, int table, struct err *err)
 {
     struct staged_ids rows = {0};
-    char one[96], many[96];
-    int result = slot_rows_unreadable(db, slot, &rows, err);
+    int result = slot_rows_unreadable(db, table, &rows, err);
     if (result == 0) {
-        result = slot_rows_set_aside(db, slot, &rows, true, err);
+        result = slot_rows_set_aside(db, table, &rows, true, err);
+    }
+    staged_ids_free(&rows);
+    return result;
+}
+
+static int lose_unreadable(struct db *db, const struct slot_tables *tables, int slot, struct told *t, struct err *err)
+{
+    int lost = 0, result = 0;
+    char one[96], many[96];
+    for (int part = -1; result >= 0 && (part = slot_tables_next(tables, slot, part)) >= 0;) {
+        result = lose_in(db, slot_table(slot, part), err);
+        lost += result > 0 ? result : 0;
     }
     snprintf(one, sizeof one, "row of slot %d that can't be read is lost", slot);
     snprintf(many, sizeof many, "rows of slot %d that can't be read are lost", slot);
-    tell(t, result < 0 ? 0 : (int)rows.n, one, many);
-    staged_ids_free(&rows);
-    return result;
+    tell(t, result < 0 ? 0 : lost, one, many);
+    return result < 0 ? result : 0;
 }
 
 static void renumbered(void *arg, int slot, int64_t id, int64_t new_id)
@@ -69,7 +80,7 @@ int repair_staging(struct db *db, void (*did)(void *arg, const char *what), void
         tell(&t, result, "row that was set aside before is lost", "rows that were set aside before are lost");
     }
     for (int i = 0; i < STORE_SLOTS_MAX && result >= 0; i++) {
-        result = tables.exists[i] ? lose_unreadable(db, i, &t, err) : 0;
+        result = lose_unreadable(db, &tables, i, &t, err);
     }
     if (result >= 0) {
         result = repair_legacy(db, did, arg, err);

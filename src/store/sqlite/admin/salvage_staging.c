@@ -54,12 +54,12 @@ static int take(struct salvage *s, const char *table, const char *key, const cha
     return result;
 }
 
-static int take_slot(struct salvage *s, int slot, struct err *err)
+static int take_slot(struct salvage *s, int number, struct err *err)
 {
     char table[32], sql[1024];
     uint64_t lost;
-    snprintf(table, sizeof table, "staged_%d", slot);
-    db_expand(sql_file_slot, slot, sql, sizeof sql);
+    db_expand("staged_{slot}", number, table, sizeof table);
+    db_expand(sql_file_slot, number, sql, sizeof sql);
     int result = db_exec(&s->to, sql, err);
     return result < 0 ? result : take(s, table, "id", "id, kind, user, item, at", "?, ?, ?, ?, ?", &lost, err);
 }
@@ -139,7 +139,9 @@ int salvage_staging(struct salvage *s, struct err *err)
     }
     int result = 0;
     for (int slot = 0; slot < STORE_SLOTS_MAX && result == 0; slot++) {
-        result = tables.exists[slot] ? take_slot(s, slot, err) : 0;
+        for (int part = -1; result == 0 && (part = slot_tables_next(&tables, slot, part)) >= 0;) {
+            result = take_slot(s, slot_table(slot, part), err);
+        }
     }
     if (result < 0 || (result = take_set_aside(s, err)) < 0 ||
         (result = take(s, "noted", "id", "id, user, state", "?, ?, ?", &lost, err)) < 0 ||

@@ -35,6 +35,9 @@ enum { DB_HISTORY_PAGE = 2048, DB_STAGING_PAGE = 1024 };
 /* Added to a month: its second table, sealed_YYYYMM, see seal.c. */
 enum { DB_SEALED_TABLE = 1 << 20 };
 
+/* The tables of a slot: its n-th further one, staged_SLOT_n, is slot + n * DB_SLOT_PART. */
+enum { DB_SLOT_PART = 64 };
+
 struct db_variant;
 
 struct db {
@@ -82,14 +85,15 @@ int db_int(struct db *db, const char *sql, int64_t *out, struct err *err);
 int db_pragma(struct db *db, const char *pragma, int64_t value, struct err *err);
 
 /* The statement, reset, with no bindings left from an earlier use that would matter (all are bound anew by the caller).
- * NULL on error. variant is a month or a slot. */
+ * NULL on error. variant is a month or a slot's table. Of so many variants, those used last, statements are kept. */
+enum { DB_VARIANTS = 128 };
 sqlite3_stmt *db_stmt(struct db *db, enum sql_statement which, struct err *err);
 sqlite3_stmt *db_stmt_for(struct db *db, enum sql_statement which, int variant, struct err *err);
 
 /* Expands {plays}, {month} and {slot}. */
 void db_expand(const char *sql, int variant, char *out, size_t out_size);
 
-/* Frees the statements of a month or slot whose table is gone; of all. */
+/* Frees the statements of a month's or slot's table that is gone; of all. */
 void db_drop_variant(struct db *db, int variant);
 void db_drop_statements(struct db *db);
 

@@ -10,7 +10,7 @@
 #define SQL_IMPLEMENTATION
 #include "sql.h"
 
-/* A statement of each kind, for one month or slot. */
+/* A statement of each kind, for one month's or slot's table. */
 struct db_variant {
     int variant;
     sqlite3_stmt *stmts[SQL_STATEMENTS];
@@ -41,7 +41,9 @@ void db_expand(const char *sql, int variant, char *out, size_t out_size)
             n = snprintf(out + len, out_size - len, "%s", month_suffix(variant, month));
             sql += 7;
         } else if (strncmp(sql, "{slot}", 6) == 0) {
-            n = snprintf(out + len, out_size - len, "%d", variant);
+            int slot = variant % DB_SLOT_PART, part = variant / DB_SLOT_PART;
+            n = part == 0 ? snprintf(out + len, out_size - len, "%d", slot)
+                          : snprintf(out + len, out_size - len, "%d_%d", slot, part);
             sql += 6;
         } else {
             out[len] = *sql++;
@@ -60,24 +62,65 @@ sqlite3_stmt *db_stmt(struct db *db, enum sql_statement which, struct err *err)
     return db->fixed[which];
 }
 
+static void free_variant(struct db_variant *v)
+{
+    for (int s = 0; s < SQL_STATEMENTS; s++) {
+        sqlite3_finalize(v->stmts[s]);
+    }
+    free(v);
+}
+
+static bool is_stepped(const struct db_variant *v)
+{
+    for (int s = 0; s < SQL_STATEMENTS; s++) {
+        if (v->stmts[s] != NULL && sqlite3_stmt_busy(v->stmts[s])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Makes the one that was used longest ago give way, but for those amid their rows. */
+static void make_room(struct db *db)
+{
+    for (int i = db->n_variants - 1; i > 0 && db->n_variants >= DB_VARIANTS; i--) {
+        if (!is_stepped(db->variants[i])) {
+            free_variant(db->variants[i]);
+            memmove(&db->variants[i], &db->variants[i + 1], sizeof *db->variants * (size_t)(db->n_variants - i - 1));
+            db->n_variants--;
+        }
+    }
+}
+
+/* Moves the variant at i to the front, where the next look begins. */
+static struct db_variant *put_first(struct db *db, int i)
+{
+    struct db_variant *v = db->variants[i];
+    memmove(&db->variants[1], &db->variants[0], sizeof *db->variants * (size_t)i);
+    db->variants[0] = v;
+    return v;
+}
+
 static struct db_variant *find_variant(struct db *db, int variant)
 {
     for (int i = 0; i < db->n_variants; i++) {
         if (db->variants[i]->variant == variant) {
-            return db->variants[i];
+            return i == 0 ? db->variants[0] : put_first(db, i);
         }
     }
+    make_room(db);
     struct db_variant **more = realloc(db->variants, sizeof *more * (size_t)(db->n_variants + 1));
     if (more == NULL) {
         return NULL;
     }
     db->variants = more;
     struct db_variant *v = calloc(1, sizeof *v);
-    if (v != NULL) {
-        v->variant = variant;
-        more[db->n_variants++] = v;
+    if (v == NULL) {
+        return NULL;
     }
-    return v;
+    v->variant = variant;
+    more[db->n_variants] = v;
+    return put_first(db, db->n_variants++);
 }
 
 sqlite3_stmt *db_stmt_for(struct db *db, enum sql_statement which, int variant, struct err *err)
@@ -98,12 +141,8 @@ sqlite3_stmt *db_stmt_for(struct db *db, enum sql_statement which, int variant, 
 void db_drop_variant(struct db *db, int variant)
 {
     for (int i = 0; i < db->n_variants; i++) {
-        struct db_variant *v = db->variants[i];
-        if (v->variant == variant) {
-            for (int s = 0; s < SQL_STATEMENTS; s++) {
-                sqlite3_finalize(v->stmts[s]);
-            }
-            free(v);
+        if (db->variants[i]->variant == variant) {
+            free_variant(db->variants[i]);
             db->variants[i] = db->variants[--db->n_variants];
             return;
         }

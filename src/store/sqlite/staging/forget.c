@@ -160,15 +160,10 @@ static int find_all(struct sqlite_store *s, struct forgotten *f)
 /* from: where its ids begin. */
 static int delete_rows(struct sqlite_store *s, const struct forgotten *f, size_t from, struct err *err)
 {
-    struct db *db = &s->stager.db;
     int result = 0;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         for (; from < f->ends[i] && result == 0; from++) {
-            sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_DELETE_ONE, i, err);
-            if (stmt != NULL) {
-                sqlite3_bind_int64(stmt, 1, (int64_t)s->stager.ids.at[from]);
-            }
-            result = db_run(db, stmt, err);
+            result = parts_delete_row(&s->stager.db, i, &s->slots[i].parts, s->stager.ids.at[from], err);
         }
     }
     return result;

@@ -26,24 +26,34 @@ enum {
     GATHER_US_MAX = 300,
 };
 
-static int insert_event(struct sqlite_store *s, const struct store_event *event, uint64_t *id, struct err *err)
+static int insert_row(struct sqlite_store *s, sqlite3_stmt *stmt, const struct store_event *event, struct slice item,
+                      uint64_t id, struct err *err)
 {
-    struct db *db = &s->stager.db;
-    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_INSERT, s->open, err);
-    if (stmt == NULL) {
-        return err->code;
-    }
+    sqlite3_bind_int64(stmt, 1, (int64_t)id);
     sqlite3_bind_int(stmt, 2, (int)event->kind);
     db_bind_id(stmt, 3, event->user);
+    db_bind_id(stmt, 4, item);
     sqlite3_bind_int64(stmt, 5, event->at_ms);
+    return db_run(&s->stager.db, stmt, err);
+}
+
+static int insert_event(struct sqlite_store *s, const struct store_event *event, uint64_t rows_a_part, uint64_t *id,
+                        struct err *err)
+{
+    struct slot_parts *parts = &s->slots[s->open].parts;
+    sqlite3_stmt *stmt = NULL;
+    int into = -1;
     const uint8_t *at = event->items;
     for (uint32_t i = 0; i < event->n; i++) {
         struct slice item;
         uint64_t hash;
         at = store_event_item(at, &item, &hash);
-        sqlite3_bind_int64(stmt, 1, (int64_t)(*id)++);
-        db_bind_id(stmt, 4, item);
-        int result = db_run(db, stmt, err);
+        int part = parts_take(parts, *id, rows_a_part);
+        if (part != into) {
+            stmt = db_stmt_for(&s->stager.db, SQL_STAGED_INSERT, slot_table(s->open, part), err);
+            into = part;
+        }
+        int result = stmt == NULL ? err->code : insert_row(s, stmt, event, item, (*id)++, err);
         if (result < 0) {
             return result;
         }
@@ -86,12 +96,8 @@ int stager_undo(struct sqlite_store *s, struct err *err)
     if (migration_state < 0 || st->undo_from == 0) {
         return migration_state;
     }
-    sqlite3_stmt *stmt = db_stmt_for(&st->db, SQL_STAGED_DELETE_RANGE, st->undo_slot, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, (int64_t)st->undo_from);
-        sqlite3_bind_int64(stmt, 2, (int64_t)st->undo_to);
-    }
-    int result = db_run(&st->db, stmt, err);
+    int result =
+        parts_delete_range(&st->db, st->undo_slot, &s->slots[st->undo_slot].parts, st->undo_from, st->undo_to, err);
     if (result == 0) { /* their ids are used */
         result = db_meta_raise(&st->db, "high_water", (int64_t)st->next_id - 1, err);
     }
@@ -149,6 +155,7 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
 {
     struct stager *st = &s->stager;
     struct db *db = &st->db;
+    uint64_t rows_a_part = parts_rows(config_now(s->cfg)->staging_memory);
     int result = db_begin(db, err);
     if (result < 0) {
         return result;
@@ -160,7 +167,7 @@ static int write_group(struct sqlite_store *s, struct store_message *first, stru
         size_t at = 0;
         while (result == 0 && store_batch_next(batch, &at, &event)) {
             uint64_t from = *id;
-            result = insert_event(s, &event, id, err);
+            result = insert_event(s, &event, rows_a_part, id, err);
             if (result == 0) {
                 result = feed_add(s, &event, from, err);
             }
@@ -286,6 +293,15 @@ static void be_patient(struct stager *st, const struct store_message *first, con
     }
 }
 
+static uint64_t rows_of(const struct store_message *first, const struct store_message *end)
+{
+    uint64_t rows = 0;
+    for (const struct store_message *m = first; m != end; m = m->next) {
+        rows += ((const struct store_batch *)m)->rows;
+    }
+    return rows;
+}
+
 void stager_commit(struct sqlite_store *s, struct store_message *first, struct store_message *end)
 {
     struct stager *st = &s->stager;
@@ -293,6 +309,7 @@ void stager_commit(struct sqlite_store *s, struct store_message *first, struct s
         return;
     }
     be_patient(st, first, end);
+    slots_make_room(s, rows_of(first, end));
     struct err err = {0};
     uint64_t from = st->next_id;
     uint64_t id = from;

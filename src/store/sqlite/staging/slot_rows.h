@@ -16,38 +16,58 @@
 #include "store/sqlite/index/staged.h"
 #include "store/store.h"
 
-/* The tables staged_N of the file, ascending. ERR_CORRUPT when one is no slot. */
+/* The tables of a slot: staged_N, staged_N_1, staged_N_2 ..., its parts (slot_parts.h). */
+enum { SLOT_PARTS_MAX = 256 };
+
+/* One of them, as db_stmt_for() wants it. */
+static inline int slot_table(int slot, int part)
+{
+    return slot + part * DB_SLOT_PART;
+}
+_Static_assert((int)DB_SLOT_PART == (int)STORE_SLOTS_MAX, "a table's number says its slot and its part");
+
+/* Those that the file has. */
 struct slot_tables {
-    bool exists[STORE_SLOTS_MAX];
+    uint64_t has[STORE_SLOTS_MAX][SLOT_PARTS_MAX / 64];
 };
-int slot_rows_tables(struct db *db, struct slot_tables *out, struct err *err);
+int slot_rows_tables(struct db *db, struct slot_tables *out, struct err *err); /* ERR_CORRUPT: one is no slot's */
+
+/* The slot's part behind this one (-1: the first) that is there; -1: there is none. */
+int slot_tables_next(const struct slot_tables *tables, int slot, int part);
+static inline bool slot_tables_any(const struct slot_tables *tables, int slot)
+{
+    return slot_tables_next(tables, slot, -1) >= 0;
+}
 
 /* The highest row id that the file has given, whether its row is there or not; damaged ones don't count. */
 int slot_rows_highest(struct db *db, int64_t *out, struct err *err);
 
 /* The lowest row id that is no stray: those up to 2^32 - 1 above it are none either. highest: a row id that was used,
  * those far above it can't have been. 0: the slot has no row, or only stray ones. */
-int slot_rows_first(struct db *db, int slot, int64_t highest, int64_t *first, struct err *err);
+int slot_rows_first(struct db *db, const struct slot_tables *tables, int slot, int64_t highest, int64_t *first,
+                    struct err *err);
 
-/* The lowest and the highest row id. 1; 0: it has no row. */
-int slot_rows_span(struct db *db, int slot, int64_t *first, int64_t *last, struct err *err);
+/* The lowest and the highest row id of a table. 1; 0: it has no row. */
+int slot_rows_span(struct db *db, int table, int64_t *first, int64_t *last, struct err *err);
 
-/* How many stray rows it has. */
-int slot_rows_strays(struct db *db, int slot, int64_t highest, int64_t *n, struct err *err);
+/* How many stray rows the slot has. */
+int slot_rows_strays(struct db *db, const struct slot_tables *tables, int slot, int64_t highest, int64_t *n,
+                     struct err *err);
 
-/* Gives the stray rows of all slots new ids. Inside a transaction. told(): for each. Returns how many, or an error. */
+/* Gives the stray rows of all slots new ids; each stays in its table. Inside a transaction. told(): for each. Returns
+ * how many, or an error. */
 int slot_rows_renumber(struct db *db, int64_t highest, void (*told)(void *arg, int slot, int64_t id, int64_t new_id),
                        void *arg, struct err *err);
 
-/* Appends the ids of the slot's unreadable rows. */
-int slot_rows_unreadable(struct db *db, int slot, struct staged_ids *out, struct err *err);
+/* Appends the ids of a table's unreadable rows, ascending. */
+int slot_rows_unreadable(struct db *db, int table, struct staged_ids *out, struct err *err);
 
-/* Moves them, ascending, into set_aside. Inside a transaction. accepted: so is the
- * loss. */
-int slot_rows_set_aside(struct db *db, int slot, const struct staged_ids *rows, bool accepted, struct err *err);
+/* Moves those of the rows that the table has into set_aside. Inside a transaction. accepted: so is the loss. Returns
+ * how many, or an error. */
+int slot_rows_set_aside(struct db *db, int table, const struct staged_ids *rows, bool accepted, struct err *err);
 
-/* Whether the row is still there; a table that was dropped has none. 1, 0 or an error. */
-int slot_rows_has(struct db *db, int slot, uint64_t id, struct err *err);
+/* Whether the row is still in the table; one that was dropped has none. 1, 0 or an error. */
+int slot_rows_has(struct db *db, int table, uint64_t id, struct err *err);
 
 /* How many rows are set aside whose loss is not accepted yet. */
 int slot_rows_waiting(struct db *db, int64_t *n, struct err *err);

@@ -1,7 +1,7 @@
-/* Reading a slot side by side. The ids are cut into ranges; of n threads each reads every n-th range, and puts its
- * batches into a queue of its own. The caller takes them range by range, so that rows come in the order of their ids,
- * whoever read them. A queue holds more than a range: so while one range is taken, all others who have a turn can read
- * theirs. Ranges without rows are passed over, so that a gap in the ids costs nothing.
+/* Reading a slot side by side. The ids of each table are cut into ranges, numbered through; of n threads each reads
+ * every n-th range, and puts its batches into a queue of its own. The caller takes them range by range, so that rows
+ * come in the order of their ids, whoever read them. A queue holds more than a range: so while one range is taken, all
+ * others who have a turn can read theirs. Ranges without rows are passed over, so that a gap in the ids costs nothing.
  */
 #include "store/sqlite/staging/slot_stream.h"
 
@@ -18,6 +18,7 @@ struct reader {
     struct db *db;
     struct staged_months months;
     int64_t range; /* its number: the one under way, or the next */
+    int table;     /* that it is of */
     bool in_range, had_rows;
     pthread_t thread;
 
@@ -33,9 +34,10 @@ struct slot_stream {
     const char *folder;
     struct db *db;
     uint64_t seed;
-    int slot;
-    int64_t first, last;
-    int readers; /* 0: the caller reads, all in one range */
+    struct slot_table_rows tables[SLOT_PARTS_MAX];
+    int64_t begins[SLOT_PARTS_MAX + 1]; /* the first range of each, and of none */
+    int n_tables;
+    int readers; /* 0: the caller reads, each table in one range */
     int n_started;
     int64_t range;        /* the one that is taken */
     struct reader *taken; /* whose batch the caller has; NULL: none's */
@@ -53,13 +55,25 @@ static void copy_ids(struct slot_batch *batch, struct staged_row *row)
     batch->bytes += row->user.len + row->item.len;
 }
 
-static void bind_range(const struct reader *r, sqlite3_stmt *stmt)
+static sqlite3_stmt *range_stmt(struct reader *r, struct err *err)
+{
+    return db_stmt_for(r->db, SQL_STAGED_RANGE, r->stream->tables[r->table].table, err);
+}
+
+/* The first id of the range under way. */
+static int64_t range_from(const struct reader *r)
 {
     const struct slot_stream *stream = r->stream;
-    int64_t from = stream->first, to = stream->last;
-    if (stream->readers > 0) {
-        from += r->range * RANGE;
-        to = from > stream->last - RANGE ? stream->last : from + RANGE - 1;
+    return stream->tables[r->table].first + (r->range - stream->begins[r->table]) * RANGE;
+}
+
+static void bind_range(const struct reader *r, sqlite3_stmt *stmt)
+{
+    const struct slot_table_rows *table = &r->stream->tables[r->table];
+    int64_t from = table->first, to = table->last;
+    if (r->stream->readers > 0) {
+        from = range_from(r);
+        to = from > table->last - RANGE ? table->last : from + RANGE - 1;
     }
     sqlite3_bind_int64(stmt, 1, from);
     sqlite3_bind_int64(stmt, 2, to);
@@ -70,7 +84,7 @@ static int fill(struct reader *r, struct slot_batch *batch, struct err *err)
 {
     batch->n = batch->bytes = 0;
     batch->range = r->range;
-    sqlite3_stmt *stmt = db_stmt_for(r->db, SQL_STAGED_RANGE, r->stream->slot, err);
+    sqlite3_stmt *stmt = range_stmt(r, err);
     if (stmt != NULL && !r->in_range) {
         bind_range(r, stmt);
         r->in_range = true;
@@ -91,29 +105,47 @@ static int fill(struct reader *r, struct slot_batch *batch, struct err *err)
     return result < 0 ? result : 0;
 }
 
+/* The first range behind the one under way that may have rows: the one of the table's next row, or its next table's
+ * first. *out: unchanged when there is none. */
+static int find_range(struct reader *r, int64_t *out, struct err *err)
+{
+    const struct slot_stream *stream = r->stream;
+    const struct slot_table_rows *table = &stream->tables[r->table];
+    sqlite3_stmt *stmt = db_stmt_for(r->db, SQL_STAGED_NEXT, table->table, err);
+    if (stmt != NULL) {
+        sqlite3_bind_int64(stmt, 1, range_from(r));
+    }
+    int result = db_step(r->db, stmt, err);
+    if (result < 1) {
+        return result;
+    }
+    int64_t id = sqlite3_column_int64(stmt, 0); /* 0: NULL, no row has a higher one */
+    sqlite3_reset(stmt);
+    *out = id == 0 || id > table->last ? stream->begins[r->table + 1]
+                                       : stream->begins[r->table] + (id - table->first) / RANGE;
+    return 0;
+}
+
 /* The reader's next range, behind one that had rows, or the first that may have some. 1; 0: there is none. */
 static int next_range(struct reader *r, struct err *err)
 {
     const struct slot_stream *stream = r->stream;
     if (!r->had_rows) {
-        sqlite3_stmt *stmt = db_stmt_for(r->db, SQL_STAGED_NEXT, stream->slot, err);
-        if (stmt != NULL) {
-            sqlite3_bind_int64(stmt, 1, stream->first + r->range * RANGE);
-        }
-        int result = db_step(r->db, stmt, err);
-        if (result < 1) {
+        int64_t next = r->range + 1;
+        int result = find_range(r, &next, err);
+        if (result < 0) {
             return result;
         }
-        int64_t id = sqlite3_column_int64(stmt, 0); /* 0: NULL, no row has a higher one */
-        sqlite3_reset(stmt);
-        if (id == 0) {
-            return 0;
-        }
-        int64_t ahead = (id - stream->first) / RANGE - r->range - 1;
-        r->range += ahead > 0 ? ahead / stream->readers * stream->readers : 0;
+        r->range += next > r->range ? (next - r->range - 1) / stream->readers * stream->readers : 0;
     }
     r->range += stream->readers;
-    return r->range <= (stream->last - stream->first) / RANGE;
+    if (r->range >= stream->begins[stream->n_tables]) {
+        return 0;
+    }
+    while (r->range >= stream->begins[r->table + 1]) {
+        r->table++;
+    }
+    return 1;
 }
 
 /* --- a thread --- */
@@ -153,7 +185,7 @@ static int read_all(struct reader *r, struct err *err)
         more = r->in_range ? 1 : next_range(r, err);
     }
     if (r->in_range) { /* the stream is closed amid it */
-        sqlite3_reset(db_stmt_for(r->db, SQL_STAGED_RANGE, r->stream->slot, err));
+        sqlite3_reset(range_stmt(r, err));
     }
     return more < 0 ? more : 0;
 }
@@ -193,6 +225,9 @@ static int prepare(struct slot_stream *stream, int i, struct err *err)
     r->stream = stream;
     r->db = stream->readers > 0 ? &r->own : stream->db;
     r->range = i;
+    while (stream->readers > 0 && r->range >= stream->begins[r->table + 1]) {
+        r->table++;
+    }
     for (int k = 0; k < (stream->readers > 0 ? SLOT_AHEAD : 1); k++) {
         r->ahead[k] = malloc(sizeof *r->ahead[k]);
         if (r->ahead[k] == NULL) {
@@ -217,35 +252,46 @@ static int start(struct slot_stream *stream, struct reader *r, struct err *err)
 }
 
 /* As many as there are cores: adding takes one of them, but not all of its time. */
-static int threads_for(int64_t first, int64_t last)
+static int threads_for(const struct slot_table_rows *tables, int n)
 {
-    uint64_t span = (uint64_t)last - (uint64_t)first;
-    if (span < SLOT_THREADED || span > UINT32_MAX) {
+    uint64_t span = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t last = (uint64_t)tables[i].last - (uint64_t)tables[i].first;
+        if (last > UINT32_MAX) {
+            return 0;
+        }
+        span += last;
+    }
+    if (span < SLOT_THREADED) {
         return 0;
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores < 1 ? 1 : cores > SLOT_READERS ? SLOT_READERS : (int)cores;
 }
 
-int slot_stream_open(struct db *db, const char *folder, uint64_t seed, int slot, int64_t first, int64_t last,
-                     struct slot_stream **out, struct err *err)
+static void take_tables(struct slot_stream *stream, const struct slot_table_rows *tables, int n)
 {
-    int readers = threads_for(first, last);
+    stream->n_tables = n;
+    for (int i = 0; i < n; i++) {
+        int64_t ranges = stream->readers > 0 ? (tables[i].last - tables[i].first) / RANGE + 1 : 1;
+        stream->tables[i] = tables[i];
+        stream->begins[i + 1] = stream->begins[i] + ranges;
+    }
+}
+
+int slot_stream_open(struct db *db, const char *folder, uint64_t seed, const struct slot_table_rows *tables,
+                     int n_tables, struct slot_stream **out, struct err *err)
+{
+    int readers = threads_for(tables, n_tables);
     int n = readers > 0 ? readers : 1;
     struct slot_stream *stream = calloc(1, sizeof *stream + (size_t)n * sizeof stream->reader[0]);
     *out = NULL;
     if (stream == NULL) {
         return out_of_memory(err);
     }
-    *stream = (struct slot_stream){.folder = folder,
-                                   .db = db,
-                                   .seed = seed,
-                                   .slot = slot,
-                                   .first = first,
-                                   .last = last,
-                                   .readers = readers,
-                                   .range = -1,
-                                   .range_ended = true};
+    *stream = (struct slot_stream){
+        .folder = folder, .db = db, .seed = seed, .readers = readers, .range = -1, .range_ended = true};
+    take_tables(stream, tables, n_tables);
     int result = 0;
     for (int i = 0; i < n && result == 0; i++) {
         result = prepare(stream, i, err);
@@ -269,7 +315,12 @@ static int read_here(struct slot_stream *stream, struct slot_batch **batch, stru
     }
     *batch = r->ahead[0];
     int result = fill(r, *batch, err);
-    r->ended = result < 0 || (*batch)->range_ends;
+    if (result == 0 && (*batch)->range_ends && r->table + 1 < stream->n_tables) {
+        r->table++;
+        r->range++;
+    } else {
+        r->ended = result < 0 || (*batch)->range_ends;
+    }
     return result < 0 ? result : 1;
 }
 
@@ -370,7 +421,7 @@ void slot_stream_close(struct slot_stream *stream)
     }
     if (stream->readers == 0) { /* it may be closed amid a range */
         struct err err = {0};
-        sqlite3_reset(db_stmt_for(stream->db, SQL_STAGED_RANGE, stream->slot, &err));
+        sqlite3_reset(range_stmt(&stream->reader[0], &err));
     }
     free(stream);
 }

@@ -1,6 +1,7 @@
-/* The rows of a slot's table on their way into an index, at start: read, checked and hashed, in batches, in the order
- * of their ids. A large slot is read by threads, each with a connection of its own, while the caller adds what they
- * have read: reading a row takes as long as adding it. A small one is read in the caller's thread.
+/* The rows of a slot's tables on their way into an index, at start: read, checked and hashed, in batches, table by
+ * table and in each in the order of their ids. A large slot is read by threads, each with a connection of its own,
+ * while the caller adds what they have read: reading a row takes as long as adding it. A small one is read in the
+ * caller's thread.
  *
  * What is ahead of the caller is bounded: SLOT_READERS x SLOT_AHEAD batches of 300 KiB, if all ids have 255 bytes.
  */
@@ -8,6 +9,7 @@
 #define UNSEEN_STORE_SQLITE_STAGING_SLOT_STREAM_H
 
 #include "store/sqlite/db/db.h"
+#include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/staged_row.h"
 
 enum {
@@ -32,9 +34,15 @@ struct slot_batch {
 
 struct slot_stream;
 
-/* Of the rows with ids first .. last, read through db, or like it: it must have no transaction under way that the
- * others could not see. Returns 0, ERR_NOMEM or ERR_SYSTEM. */
-int slot_stream_open(struct db *db, const char *folder, uint64_t seed, int slot, int64_t first, int64_t last,
+/* Rows of a table (slot_table()): those with ids first .. last. */
+struct slot_table_rows {
+    int table;
+    int64_t first, last;
+};
+
+/* Of those rows, of 1 to SLOT_PARTS_MAX tables, read through db, or like it: it must have no transaction under way that
+ * the others could not see. Returns 0, ERR_NOMEM or ERR_SYSTEM. */
+int slot_stream_open(struct db *db, const char *folder, uint64_t seed, const struct slot_table_rows *tables, int n,
                      struct slot_stream **out, struct err *err);
 
 /* 1: a batch, perhaps without rows; 0: there are no more; or the first error, in the order of the rows. */

@@ -1,9 +1,10 @@
 /* The slots of the ring: the turn, and emptying. All on the stager's thread.
  *
- * A slot is a table staged_N and a staged index of the same rows. It is emptied in this order: the historian has merged
- * it and made that durable (state EMPTYING); its rows are deleted up to the last id, in chunks, each a transaction of
- * its own, so that writers wait for one chunk at most; then its index is unlinked, whole. A crash in between leaves
- * rows that are merged once more at the next start, which is harmless: merging is a union.
+ * A slot is some tables staged_N, staged_N_1 ... (slot_parts.h) and a staged index of the same rows. It is emptied in
+ * this order: the historian has merged it and made that durable (state EMPTYING); its rows are deleted up to the last
+ * id, table by table, each a transaction of its own, so that writers wait for one at most; then its index is unlinked,
+ * whole. A crash in between leaves rows that are merged once more at the next start, which is harmless: merging is a
+ * union.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,10 +16,6 @@
 #include "store/sqlite/db/views.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
-
-enum {
-    EMPTY_CHUNK = 2048, /* rows deleted in one transaction: plays wait for it */
-};
 
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
 {
@@ -272,60 +269,86 @@ int slots_turn(struct sqlite_store *s, bool early, struct err *err)
     return 1;
 }
 
-/* --- emptying --- */
+/* --- room --- */
 
-/* Deletes the next chunk of rows. 1: there is more, 0: the table holds nothing up to last_id. */
-static int delete_chunk(struct sqlite_store *s, int n, struct err *err)
+static int make_tables(struct sqlite_store *s, int wanted, struct err *err)
 {
-    struct slot *slot = &s->slots[n];
     struct db *db = &s->stager.db;
     int result = db_begin(db, err);
     if (result < 0) {
         return result;
     }
-    sqlite3_stmt *stmt = db_stmt_for(db, SQL_STAGED_CHUNK_END, n, err);
-    if (stmt != NULL) {
-        sqlite3_bind_int64(stmt, 1, (int64_t)slot->last_id);
-        sqlite3_bind_int(stmt, 2, EMPTY_CHUNK);
-    }
-    int64_t end = 0;
-    int64_t count = 0;
-    result = db_step(db, stmt, err);
-    if (result == 1) {
-        end = sqlite3_column_int64(stmt, 0);
-        count = sqlite3_column_int64(stmt, 1);
-        sqlite3_reset(stmt);
-        result = 0;
-    }
-    if (result == 0) {
-        result = stager_note_flushes(s, err);
-    }
-    if (result == 0 && count > 0) {
-        stmt = db_stmt_for(db, SQL_STAGED_DELETE_RANGE, n, err);
-        if (stmt != NULL) {
-            sqlite3_bind_int64(stmt, 1, INT64_MIN);
-            sqlite3_bind_int64(stmt, 2, end);
-        }
-        result = db_run(db, stmt, err);
-    }
-    if (result < 0) {
+    if ((result = parts_make(db, s->open, s->slots[s->open].parts.n, wanted, err)) < 0 ||
+        (result = views_make(db, err)) < 0) {
         db_rollback(db);
         return result;
     }
-    result = db_commit(db, err);
-    return result < 0 ? result : count == EMPTY_CHUNK;
+    return db_commit(db, err);
+}
+
+void slots_make_room(struct sqlite_store *s, uint64_t rows)
+{
+    struct stager *st = &s->stager;
+    struct slot_parts *parts = &s->slots[s->open].parts;
+    uint64_t rows_a_part = parts_rows(config_now(s->cfg)->staging_memory);
+    int wanted = parts_wanted(parts, st->next_id, rows, rows_a_part);
+    if (wanted == parts->n || st->undo_from != 0) { /* rows of an unknown commit are deleted by the next one */
+        return;
+    }
+    struct err err = {0};
+    if (make_tables(s, wanted, &err) == 0) {
+        parts->n = wanted;
+    } else if (log_again(&st->room_log)) {
+        log_warn("no further tables made for the open slot", "slot=%d tables=%d wanted=%d error=%s", s->open, parts->n,
+                 wanted, log_quote_str(err.text));
+    }
+}
+
+/* --- emptying --- */
+
+/* Of the slot's next part, in a transaction. 1: there is more, 0: the tables hold nothing up to last_id. */
+static int empty_part(struct sqlite_store *s, int n, struct err *err)
+{
+    struct slot *slot = &s->slots[n];
+    struct slot_parts *parts = &slot->parts;
+    struct db *db = &s->stager.db;
+    int result = db_begin(db, err);
+    if (result < 0) {
+        return result;
+    }
+    result = stager_note_flushes(s, err);
+    int more = result < 0 ? result : parts_empty(db, n, parts->emptied, slot->last_id, err);
+    if (more < 0) {
+        db_rollback(db);
+        return more;
+    }
+    if ((result = db_commit(db, err)) < 0) {
+        return result;
+    }
+    parts->emptied += more == 0;
+    return parts->emptied <= parts->at;
+}
+
+static int drop_tables(struct sqlite_store *s, int n, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int result = 0;
+    for (int part = 0; part < s->slots[n].parts.n && result == 0; part++) {
+        char sql[64];
+        db_drop_variant(db, slot_table(n, part));
+        db_expand(sql_statements[SQL_STAGED_DROP], slot_table(n, part), sql, sizeof sql);
+        result = db_exec(db, sql, err);
+    }
+    return result < 0 ? result : views_make(db, err);
 }
 
 void slots_drop(struct sqlite_store *s, int n)
 {
     struct err err = {0};
     struct db *db = &s->stager.db;
-    db_drop_variant(db, n);
-    char sql[64];
-    db_expand(sql_statements[SQL_STAGED_DROP], n, sql, sizeof sql);
     int result = db_begin(db, &err);
     if (result == 0) {
-        if ((result = db_exec(db, sql, &err)) < 0 || (result = views_make(db, &err)) < 0) {
+        if ((result = drop_tables(s, n, &err)) < 0) {
             db_rollback(db);
         } else {
             result = db_commit(db, &err);
@@ -335,7 +358,7 @@ void slots_drop(struct sqlite_store *s, int n)
         log_warn("empty slot not dropped", "slot=%d error=%s", n, log_quote_str(err.text));
         return;
     }
-    s->slots[n].exists = false;
+    s->slots[n].parts.n = 0;
     log_info("slot outside the ring dropped", "slot=%d", n);
 }
 
@@ -343,7 +366,7 @@ static void empty_slot(struct sqlite_store *s, int n)
 {
     struct slot *slot = &s->slots[n];
     struct err err = {0};
-    int more = delete_chunk(s, n, &err);
+    int more = empty_part(s, n, &err);
     if (more < 0) {
         /* The rows stay; what they hold is durable in history. */
         slot->empty_failures++;
@@ -357,6 +380,7 @@ static void empty_slot(struct sqlite_store *s, int n)
         return;
     }
     discard_index(s, slot);
+    parts_reset(&slot->parts);
     slots_collect_garbage(s, false);
     s->stager.slots_freed++;
     if (n >= s->cfg->slots) {

@@ -16,6 +16,7 @@
 #include "store/saved_sessions.h"
 #include "store/sqlite/db/db.h"
 #include "store/sqlite/index/staged.h"
+#include "store/sqlite/staging/slot_parts.h"
 #include "store/store.h"
 #include "store/thread_queue.h"
 #include "store/tombstones.h"
@@ -27,7 +28,7 @@ struct slot {
     _Atomic(struct staged *) index; /* NULL: empty. Set and cleared by the stager; see slots_collect_garbage */
     struct store_slot info;         /* under ring_mutex; rows, users and bytes are read from the index */
     uint64_t last_id;               /* the stager's: no row of the table has a higher one */
-    bool exists;                    /* the stager's: the table is there */
+    struct slot_parts parts;        /* the stager's: its tables */
     int64_t opened_ms;              /* under ring_mutex: believed wall time; 0: recovered at start, so unknown */
     unsigned empty_failures;        /* the stager's: times in a row that it could not be emptied ... */
     int64_t empty_retry_mono_ms;    /* ... and when that is tried again */
@@ -69,7 +70,7 @@ struct stager {
     int64_t kept_retry_mono_ms;   /* after an error: not before */
     struct staged_ids ids;
     bool pool_parts_left; /* some may be that belong to no pool: after a start, or an error */
-    struct log_limit commit_log;
+    struct log_limit commit_log, room_log;
 };
 
 /* recover.c: at start, before threads. highest: the row id, 0 for none */
@@ -84,10 +85,12 @@ int64_t slots_set_stuck(struct sqlite_store *s, int slot, enum store_slot_state 
                         unsigned failures);
 enum store_slot_state slots_state(struct sqlite_store *s, int slot);
 int slots_turn(struct sqlite_store *s, bool early, struct err *err); /* 1 turned, 0 no slot is free */
-bool slots_empty_step(struct sqlite_store *s); /* deletes a chunk of a flushed slot; whether something happened */
+bool slots_empty_step(struct sqlite_store *s); /* empties a part of a flushed slot; whether something happened */
+/* Before a commit of so many rows: tables for them in the open slot. Without them it has larger parts. */
+void slots_make_room(struct sqlite_store *s, uint64_t rows);
 /* Lets the stuck ones be emptied again: those whose time has come, or all. */
 void slots_retry_emptying(struct sqlite_store *s, bool all);
-void slots_drop(struct sqlite_store *s, int slot); /* an empty one outside the ring: its table */
+void slots_drop(struct sqlite_store *s, int slot); /* an empty one outside the ring: its tables */
 void slots_collect_garbage(struct sqlite_store *s, bool all);
 uint64_t slots_bytes(struct sqlite_store *s);
 

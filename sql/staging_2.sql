@@ -1,0 +1,3 @@
+-- staging.db, version 2: a slot's rows stand in several tables, staged_0, staged_0_1, staged_0_2 and so on. What is there
+-- stays as it is; the views, which are made anew, read all of them. A program that knows one table a slot must not open
+-- the file: it would neither find the rows of the others nor empty them.
