@@ -106,6 +106,19 @@ uint32_t hash_seed_fingerprint(uint64_t seed)
     return (uint32_t)(XXH3_64bits_withSeed(what, sizeof what - 1, seed) >> 32);
 }
 
+bool hash_fingerprint_read(struct slice text, uint32_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < text.len && text.len == 8; i++) {
+        const char c = text.data[i];
+        if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'f')) {
+            return false;
+        }
+        *out = *out << 4 | (uint32_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return text.len == 8;
+}
+
 uint64_t hash_checksum(const void *bytes, size_t len)
 {
     return XXH3_64bits(bytes, len);

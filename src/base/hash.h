@@ -37,6 +37,10 @@ uint64_t hash_chain(uint64_t before, struct slice id);
 
 /* 32 bits that tell seeds apart without giving one away; for INFO and the start-up line. */
 uint32_t hash_seed_fingerprint(uint64_t seed);
+bool hash_fingerprint_read(struct slice text, uint32_t *out); /* 8 lower-case hex digits */
+
+#define HASH_NAME "xxh3-64" /* for clients that hash by themselves: XXH3 64 of the id's bytes, with the seed */
+enum { HASH_BYTES = 8 };    /* of one on the wire, little endian */
 
 /* Checksum of stored bytes (XXH3 64, unseeded: it must not change with the folder). */
 uint64_t hash_checksum(const void *bytes, size_t len);

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/wire.h"
 
 /* --- what stands where --- */
@@ -22,6 +23,8 @@ enum what {
     RENAME,
     POOLS,
     POOL_VERSION,
+    SEED,
+    HASHES, /* the last of bytes */
     REPLY,
     LIMIT,
     DELIVER,
@@ -35,7 +38,7 @@ struct field {
     const char *name;
 };
 
-enum { FIELDS = 11 }; /* numbers 1 to 10 */
+enum { FIELDS = 13 }; /* numbers 1 to 12 */
 
 /* By their numbers. */
 static const struct field filter_fields[FIELDS] = {
@@ -49,6 +52,8 @@ static const struct field filter_fields[FIELDS] = {
     [8] = {BINARY_ITEMS, "binary_items"},
     [9] = {POOLS, "pools"},
     [10] = {POOL_VERSION, "pool_version"},
+    [11] = {HASHES, "hashes"},
+    [12] = {SEED, "seed"},
 };
 static const struct field record_fields[FIELDS] = {
     [1] = {USER, "user"},
@@ -187,6 +192,11 @@ static int read_bytes(struct reading *r, const struct field *field, struct slice
         return read_text(r, field, bytes, &r->m->pools[(rq->n_pools - 1) % POOLS_OF_A_QUESTION], err);
     case POOL_VERSION:
         return read_text(r, field, bytes, &rq->version, err);
+    case SEED:
+        return read_text(r, field, bytes, &rq->seed, err);
+    case HASHES:
+        r->m->hashes = bytes;
+        return 0;
     case ITEM:
         r->n_text = 1;
         return read_text(r, field, bytes, &r->items[0], err);
@@ -317,7 +327,10 @@ static int check(const struct reading *r, struct err *err)
     if (rq->kind == REQUEST_POOL_DROP || rq->kind == REQUEST_POOL_RENAME) {
         return rq->n == 0 ? 0 : err_set(err, ERR_INVALID, "%s are for PoolSet and PoolAdd", list);
     }
-    const bool of_pools = rq->kind == REQUEST_QUESTION && rq->n_pools > 0;
+    if (rq->hashed && r->n_text + r->n_binary > 0) {
+        return err_set(err, ERR_INVALID, "HASHES and ITEMS can't both be given");
+    }
+    const bool of_pools = rq->kind == REQUEST_QUESTION && (rq->n_pools > 0 || rq->hashed);
     if (!has_all && rq->n == 0 && !of_pools && list != NULL && rq->kind != REQUEST_WHY) {
         return err_set(err, ERR_INVALID, "%s holds 0 ids, expected 1 to %d", list, ITEMS_MAX);
     }
@@ -341,6 +354,12 @@ static void complete(struct reading *r, const struct method *method)
         rq->n_pools = rq->kind == REQUEST_POOL_RENAME ? 2 : 1;
     }
     rq->version.data = rq->version.len > 0 ? rq->version.data : NULL; /* "" is none */
+    rq->seed.data = rq->seed.len > 0 ? rq->seed.data : NULL;
+    if (m->hashes.len > 0) {
+        rq->hashed = true;
+        rq->items = &m->hashes;
+        rq->n = m->hashes.len / HASH_BYTES;
+    }
     if (rq->kind == REQUEST_WHY) {
         r->items[0] = rq->n > 0 ? r->items[0] : slice_str("");
         rq->n = 1;

@@ -30,6 +30,7 @@ struct message {
     bool binary;  /* the items stand in the bytes field, and are answered there */
     size_t bytes; /* of the message */
     struct slice pools[POOLS_OF_A_QUESTION];
+    struct slice hashes;           /* to which the request's items point */
     size_t pool_items, pool_bytes; /* what an answer from pools may take: request_pools_answer(), set by the caller */
 };
 

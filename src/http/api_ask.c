@@ -1,6 +1,11 @@
-/* POST /v1/unseen, /v1/why, GET /v1/users/{user}: questions. */
+/* POST /v1/unseen, /v1/unseen/{user}, /v1/why, GET /v1/users/{user}: questions; GET /v1/seed, for those who ask with
+ * hashes. */
+#include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
+#include <stdlib.h>
 
+#include "base/hash.h"
 #include "dedup/pools.h"
 #include "http/handlers.h"
 #include "http/server.h"
@@ -105,6 +110,91 @@ enum http_outcome post_unseen(struct http_request *rq)
     json_decref(body);
     return outcome;
 }
+
+/* --- hashes --- */
+
+/* As limit of the body of a question: the service says what is wrong with it. */
+static bool read_limit(struct http_request *rq, struct slice value, struct request *asked)
+{
+    char text[24] = "", *end = text;
+    if (value.len > 0 && value.len < sizeof text) {
+        memcpy(text, value.data, value.len);
+        errno = 0;
+        asked->limit = strtoll(text, &end, 10);
+    }
+    asked->has_limit = end != text && *end == '\0' && errno == 0;
+    if (!asked->has_limit) {
+        http_problem(rq, 400, "bad-request", "limit is '%.*s', expected a whole number",
+                     (int)(value.len < 64 ? value.len : 64), value.data);
+    }
+    return asked->has_limit;
+}
+
+static bool read_flag(struct http_request *rq, struct slice value, bool *flag)
+{
+    *flag = slice_eq(value, slice_str("true"));
+    if (!*flag && !slice_eq(value, slice_str("false"))) {
+        http_problem(rq, 400, "bad-request", "deliver is '%.*s', expected true or false",
+                     (int)(value.len < 64 ? value.len : 64), value.data);
+        return false;
+    }
+    return true;
+}
+
+/* ?seed=1a2b3c4d&reply=indexes&limit=10. A session and deliver are read as well, for the service to refuse. */
+static bool read_hash_options(struct http_request *rq, struct request *asked)
+{
+    struct slice name, value;
+    size_t at = 0;
+    bool good = true;
+    int code = 0;
+    while (good && (code = http_argument(rq, &at, &name, &value)) > 0) {
+        if (slice_eq(name, slice_str("seed"))) {
+            asked->seed = value;
+        } else if (slice_eq(name, slice_str("reply"))) {
+            good = read_form(rq, value, &asked->form);
+        } else if (slice_eq(name, slice_str("limit"))) {
+            good = read_limit(rq, value, asked);
+        } else if (slice_eq(name, slice_str("session"))) {
+            asked->session = value;
+        } else if (slice_eq(name, slice_str("deliver"))) {
+            good = read_flag(rq, value, &asked->deliver);
+        } else {
+            http_problem(rq, 400, "bad-request", "unknown argument '%.*s', expected seed, reply and limit",
+                         (int)(name.len < 64 ? name.len : 64), name.data);
+            good = false;
+        }
+    }
+    if (code < 0) {
+        http_problem(rq, 400, "bad-request", "the query holds a %% without two hex digits behind it");
+    }
+    return good && code == 0;
+}
+
+/* The user stands in the path, so it may be any bytes; the body is the hashes. */
+enum http_outcome post_hashes(struct http_request *rq)
+{
+    struct request asked = {.kind = REQUEST_QUESTION,
+                            .form = FORM_BITMAP,
+                            .user = rq->param,
+                            .hashed = true,
+                            .items = &rq->body,
+                            .n = rq->body.len / HASH_BYTES};
+    return read_hash_options(rq, &asked)
+               ? http_submit(rq, &asked, OP_FILTER, asked.form == FORM_BITMAP ? tell_bitmap : tell_unseen)
+               : HTTP_DONE;
+}
+
+enum http_outcome get_seed(struct http_request *rq)
+{
+    char seed[24], fingerprint[16];
+    snprintf(seed, sizeof seed, "%016" PRIx64, rq->dedup->seed);
+    snprintf(fingerprint, sizeof fingerprint, "%08" PRIx32, hash_seed_fingerprint(rq->dedup->seed));
+    json_write(&rq->out, json_pack("{s:s, s:s, s:s}", "hash", HASH_NAME, "seed", seed, "fingerprint", fingerprint));
+    return HTTP_DONE;
+}
+
+/* --- one item, and one user --- */
 
 static json_t *tell_why(const struct request *rq)
 {

@@ -26,6 +26,8 @@ enum http_outcome delete_user(struct http_request *rq);
 
 /* api_ask.c */
 enum http_outcome post_unseen(struct http_request *rq);
+enum http_outcome post_hashes(struct http_request *rq);
+enum http_outcome get_seed(struct http_request *rq);
 enum http_outcome post_why(struct http_request *rq);
 enum http_outcome get_user(struct http_request *rq);
 

@@ -57,6 +57,7 @@ enum http_outcome {
 enum {
     HTTP_ANY_HOST = 1, /* whatever name it is asked for by: it tells nothing */
     HTTP_NO_STORE = 2, /* answered also while the store recovers: then rq->dedup and rq->asker are NULL */
+    HTTP_BYTES = 4,    /* its body is application/octet-stream, not JSON */
 };
 
 struct http_route {

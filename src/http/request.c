@@ -15,7 +15,7 @@
 
 enum { ALLOWED_TEXT = 64, ANSWER_HEAD = 512 };
 
-static const char json_type[] = "application/json";
+static const char json_type[] = "application/json", bytes_type[] = "application/octet-stream";
 
 static const struct config *config_of(const struct http_request *rq)
 {
@@ -40,10 +40,10 @@ void http_count(struct http_request *rq, enum counter counter, uint64_t n)
 
 /* --- what the head says --- */
 
-static bool is_json(const char *type)
+static bool is_type(const char *type, const char *expected)
 {
-    size_t n = sizeof json_type - 1;
-    return type != NULL && strncasecmp(type, json_type, n) == 0 && (type[n] == '\0' || strchr("; \t", type[n]) != NULL);
+    size_t n = strlen(expected);
+    return type != NULL && strncasecmp(type, expected, n) == 0 && (type[n] == '\0' || strchr("; \t", type[n]) != NULL);
 }
 
 static void too_large(struct http_request *rq)
@@ -59,14 +59,15 @@ void request_no_memory(struct http_request *rq)
 
 static void check_body(struct http_request *rq, const struct head *head)
 {
+    const char *expected = (rq->conn->route->flags & HTTP_BYTES) != 0 ? bytes_type : json_type;
     const char *type = head->fields[FIELD_CONTENT_TYPE], *encoding = head->fields[FIELD_CONTENT_ENCODING];
     if (head->fields[FIELD_CONTENT_LENGTH] == NULL && !head->chunked) {
         http_problem(rq, 411, "length-required", "%s needs a body, with Content-Length or in chunks", rq->method);
     } else if (head->length > HTTP_BODY_MAX) {
         too_large(rq);
-    } else if (!is_json(type)) {
+    } else if (!is_type(type, expected)) {
         http_problem(rq, 415, "unsupported-type", "Content-Type is %s, expected %s", type != NULL ? type : "missing",
-                     json_type);
+                     expected);
     } else if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
         http_problem(rq, 415, "unsupported-type", "Content-Encoding is %s, expected none", encoding);
     }

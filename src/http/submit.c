@@ -29,9 +29,10 @@ static struct slice keep(char **at, struct slice text)
 
 static struct http_asked *asked_new(struct http_request *rq, const struct request *asked, http_tell *tell)
 {
-    size_t size = sizeof(struct http_asked) + (asked->n + asked->n_pools) * sizeof(struct slice) + asked->user.len +
-                  asked->session.len + asked->version.len;
-    for (size_t i = 0; i < asked->n; i++) {
+    const size_t n = asked->hashed ? 1 : asked->n;
+    size_t size = sizeof(struct http_asked) + (n + asked->n_pools) * sizeof(struct slice) + asked->user.len +
+                  asked->session.len + asked->version.len + asked->seed.len;
+    for (size_t i = 0; i < n; i++) {
         size += asked->items[i].len;
     }
     for (size_t i = 0; i < asked->n_pools; i++) {
@@ -42,16 +43,17 @@ static struct http_asked *asked_new(struct http_request *rq, const struct reques
     if (a == NULL) {
         return NULL;
     }
-    struct slice *pools = a->ids + asked->n;
+    struct slice *pools = a->ids + n;
     char *at = (char *)(pools + asked->n_pools);
     *a = (struct http_asked){.rq = *asked, .tell = tell, .size = size};
     a->rq.user = keep(&at, asked->user);
     a->rq.session = keep(&at, asked->session);
-    for (size_t i = 0; i < asked->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         a->ids[i] = keep(&at, asked->items[i]);
     }
     a->rq.items = a->ids;
     a->rq.version = keep(&at, asked->version);
+    a->rq.seed = keep(&at, asked->seed);
     for (size_t i = 0; i < asked->n_pools; i++) {
         pools[i] = keep(&at, asked->pools[i]);
     }

@@ -1,6 +1,7 @@
 /* UNSEEN, SEEN, FILTER: candidates in, answers out. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "dedup/pools.h"
 #include "resp/args.h"
 #include "resp/command.h"
@@ -125,9 +126,20 @@ static bool read_form(struct slice arg, enum question_form *form)
     return false;
 }
 
-enum option { OPTION_SESSION, OPTION_REPLY, OPTION_LIMIT, OPTION_DELIVER, OPTION_POOL, OPTION_VERSION, OPTIONS };
+enum option {
+    OPTION_SESSION,
+    OPTION_REPLY,
+    OPTION_LIMIT,
+    OPTION_DELIVER,
+    OPTION_POOL,
+    OPTION_VERSION,
+    OPTION_SEED,
+    OPTION_HASHES,
+    OPTIONS
+};
 
-static const char *const option_names[OPTIONS] = {"SESSION", "REPLY", "LIMIT", "DELIVER", "POOL", "VERSION"};
+static const char *const option_names[OPTIONS] = {"SESSION", "REPLY",   "LIMIT", "DELIVER",
+                                                  "POOL",    "VERSION", "SEED",  "HASHES"};
 
 /* OPTIONS: it is none. */
 static enum option find_option(struct slice arg)
@@ -178,6 +190,13 @@ static bool read_option(struct resp_client *s, enum option option, struct slice 
     case OPTION_VERSION:
         rq->version = value;
         return true;
+    case OPTION_SEED:
+        rq->seed = value;
+        return true;
+    case OPTION_HASHES: /* read_filter() points to it: a late request finds its argument again */
+        rq->hashed = true;
+        rq->n = value.len / HASH_BYTES;
+        return true;
     default:
         rq->deliver = true;
         return true;
@@ -187,12 +206,14 @@ static bool read_option(struct resp_client *s, enum option option, struct slice 
 static bool refuse_option(struct resp_client *s, struct slice arg, enum outcome *refused)
 {
     *refused = resp_client_refuse(
-        s, "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION or ITEMS",
+        s,
+        "ERR unknown option '%.*s' of FILTER: expected SESSION, REPLY, LIMIT, DELIVER, POOL, VERSION, SEED, HASHES or "
+        "ITEMS",
         arg_shown(arg), arg.data);
     return false;
 }
 
-/* FILTER user [options] ITEMS item ..., or with POOL without ITEMS. Returns true when f->rq is complete. */
+/* FILTER user [options] ITEMS item ..., or with POOL or HASHES without ITEMS. Returns true when f->rq is complete. */
 static bool read_filter(struct resp_client *s, const struct slice *args, size_t n, struct filter_args *f,
                         enum outcome *refused)
 {
@@ -212,13 +233,18 @@ static bool read_filter(struct resp_client *s, const struct slice *args, size_t 
         if (!read_option(s, option, args[i], f, refused)) {
             return false;
         }
+        f->rq.items = option == OPTION_HASHES ? args + i : f->rq.items;
     }
-    if (i + 1 >= n && (f->rq.n_pools == 0 || i < n)) {
+    if (i + 1 >= n && ((f->rq.n_pools == 0 && !f->rq.hashed) || i < n)) {
         *refused = resp_client_refuse(s, "ERR FILTER needs ITEMS and at least one item behind it");
         return false;
     }
     f->rq.user = args[1];
     f->rq.pools = f->pools;
+    if (f->rq.hashed && i < n) {
+        *refused = resp_client_refuse(s, "ERR HASHES and ITEMS can't both be given");
+        return false;
+    }
     if (i < n) {
         f->rq.items = args + i + 1;
         f->rq.n = n - i - 1;

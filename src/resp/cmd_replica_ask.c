@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/hash.h"
 #include "dedup/role.h"
 #include "replica/change.h"
 #include "replica/follower.h"
@@ -44,15 +45,15 @@ enum outcome cmd_replica_ask(struct resp_client *s, const struct slice *args, si
         return resp_client_refuse(s, "ERR a node is 16 lower-case hex digits, got '%.*s'", arg_shown(args[2]),
                                   args[2].data);
     }
-    size_t hashes = args[4].len / sizeof(uint64_t);
-    if (args[4].len % sizeof(uint64_t) != 0 || hashes == 0 || hashes > ITEMS_MAX) {
-        return resp_client_refuse(s, "ERR hashes are 8 bytes each, and 1 to %d of them, got %zu bytes", ITEMS_MAX,
-                                  args[4].len);
-    }
     if (!find_place(s, node, &refused)) {
         return refused;
     }
-    struct request rq = {
-        .kind = REQUEST_QUESTION, .form = FORM_BITMAP, .user = args[3], .items = args + 4, .n = hashes, .hashed = true};
+    struct request rq = {.kind = REQUEST_QUESTION,
+                         .form = FORM_BITMAP,
+                         .user = args[3],
+                         .items = args + 4,
+                         .n = args[4].len / HASH_BYTES,
+                         .hashed = true,
+                         .of_node = true};
     return resp_client_submit(s, &rq, write_answer);
 }

@@ -95,6 +95,7 @@ command_fn cmd_replica_positions, cmd_replica_tombstones, cmd_replica_user, cmd_
 enum { FETCH_REPLY_KIB = 256 + 8, PAGE_REPLY_KIB = 4 * 1024, POOL_REPLY_KIB = 512 + 8 };
 command_fn cmd_pool_add, cmd_pool_drop, cmd_pool_get, cmd_pool_list, cmd_pool_rename, cmd_pool_set; /* cmd_pool.c */
 command_fn cmd_role;                                                                                /* cmd_role.c */
+command_fn cmd_seed;                                                                                /* cmd_seed.c */
 
 /* cmd_role.c: INFO replication. */
 void role_add_info(struct buf *out, const struct resp_client *s);

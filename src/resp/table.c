@@ -193,8 +193,7 @@ const struct command command_table[] = {
      "Who consumes what is recorded here, and how far each is."},
     {"filter", -4, ROLE_REQUEST, CMD_WRITE, /* with DELIVER */ 1, cmd_filter, NULL, "unseen",
      "user [SESSION id] [REPLY ITEMS|INDEXES|BITMAP] [LIMIT n] [DELIVER] ITEMS item [item ...]|POOL name [POOL name "
-     "...] "
-     "[VERSION v]",
+     "...] [VERSION v]|SEED fingerprint HASHES hashes",
      "The candidates that the user has not seen; with DELIVER, recorded as sent."},
     {"forget", -2, ROLE_REQUEST, CMD_WRITE, 1, cmd_forget, NULL, "unseen", "user [item ...]",
      "Erases a user, or makes single items unseen again."},
@@ -232,6 +231,8 @@ const struct command command_table[] = {
      "The slots of staged plays."},
     {"role", 1, ROLE_WATCH, CMD_LOADING | CMD_FAST | CMD_REPLY(4), 0, cmd_role, NULL, "server", "",
      "Whether this is a primary (master) with its replicas, or a replica (slave) with its primary."},
+    {"seed", 1, ROLE_ADMIN, CMD_ADMIN | CMD_READONLY, 0, cmd_seed, NULL, "unseen", "",
+     "The seed that ids are hashed with, for clients that ask with hashes."},
     {"seen", -3, ROLE_REQUEST, CMD_READONLY, 1, cmd_seen, NULL, "unseen", "user item [item ...]",
      "For each item 1 when the user has seen it, else 0."},
     {"select", 2, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST, 0, cmd_select, NULL, "connection", "index",

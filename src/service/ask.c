@@ -6,6 +6,8 @@
  *
  * lane_for() alone decides who may not be asked about here.
  */
+#include <endian.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -391,17 +393,29 @@ static enum request_state leave(struct service_loop *l, struct conn *c, struct r
     return state;
 }
 
+/* They may stand anywhere in the request's bytes. */
+static int take_hashes(struct service_loop *l, const struct request *rq, struct err *err)
+{
+    uint32_t wanted, own = hash_seed_fingerprint(l->dedup->seed);
+    if (!rq->of_node && !hash_fingerprint_read(rq->seed, &wanted)) {
+        return err_set(err, ERR_INVALID, "SEED is 8 lower-case hex digits, got '%.*s'",
+                       (int)(rq->seed.len < 64 ? rq->seed.len : 64), rq->seed.data);
+    }
+    if (!rq->of_node && wanted != own) {
+        return err_set(err, ERR_SEED, "the hashes were made with the seed %08" PRIx32 ", and here it is %08" PRIx32,
+                       wanted, own);
+    }
+    memcpy(l->hashes, rq->items[0].data, rq->n * HASH_BYTES);
+    for (size_t i = 0; i < rq->n; i++) {
+        l->hashes[i] = le64toh(l->hashes[i]);
+    }
+    return 0;
+}
+
 static int hash_items(struct service_loop *l, const struct request *rq, struct err *err)
 {
     if (rq->hashed) {
-        const uint8_t *at = (const uint8_t *)rq->items[0].data;
-        for (size_t i = 0; i < rq->n; i++, at += 8) {
-            l->hashes[i] = 0;
-            for (int b = 7; b >= 0; b--) {
-                l->hashes[i] = l->hashes[i] << 8 | at[b];
-            }
-        }
-        return 0;
+        return take_hashes(l, rq, err);
     }
     return dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, err);
 }
@@ -431,7 +445,7 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     }
     enum request_state state;
     struct question *q = NULL;
-    bool wants = rq->kind != REQUEST_HISTORY && !rq->hashed &&
+    bool wants = rq->kind != REQUEST_HISTORY && !rq->of_node &&
                  read_through_wants(l->read_through, rq->user); /* before anything is looked up */
     if (wants && question_may_want(rq, &err) < 0) {
         return request_fail(l, rq, &err);

@@ -91,6 +91,10 @@ bool question_is_long(const struct request *rq)
 
 int question_may_want(const struct request *rq, struct err *err)
 {
+    if (rq->hashed) {
+        return err_set(err, ERR_RANGE,
+                       "the old Redis knows no hashes: about a user who is still to be migrated ask with ITEMS");
+    }
     return rq->line == NULL || rq->n <= ITEMS_MAX
                ? 0
                : err_set(

@@ -1,9 +1,44 @@
 /* The rules of requests, in the words that every edge says. */
+#include "base/hash.h"
 #include "dedup/role.h"
 #include "replica/follower.h"
 #include "service/impl.h"
 
 const char *const question_forms[QUESTION_FORMS] = {"items", "indexes", "bitmap"};
+
+/* What hashes can't be asked: whatever needs an id. */
+static int check_hashes(const struct request *rq, struct err *err)
+{
+    const size_t bytes = rq->items[0].len;
+    if (bytes % HASH_BYTES != 0) {
+        return err_set(err, ERR_INVALID, "HASHES has %zu bytes: expected a multiple of %d, the bytes of a hash", bytes,
+                       HASH_BYTES);
+    }
+    if (rq->n < 1 || rq->n > ITEMS_MAX) {
+        return err_set(err, ERR_INVALID, "HASHES has %zu hashes: a command takes 1 to %d", rq->n, ITEMS_MAX);
+    }
+    if (rq->of_node) {
+        return 0;
+    }
+    if (rq->n_pools > 0) {
+        return err_set(err, ERR_INVALID, "a question is about hashes or about pools, and not both");
+    }
+    if (rq->seed.data == NULL) {
+        return err_set(err, ERR_INVALID, "HASHES needs SEED, the fingerprint of the seed that they were made with");
+    }
+    if (rq->form == FORM_ITEMS) {
+        return err_set(err, ERR_INVALID,
+                       "REPLY ITEMS can't be used with HASHES, which name no ids: expected INDEXES or "
+                       "BITMAP");
+    }
+    if (rq->session.data != NULL) {
+        return err_set(err, ERR_INVALID, "SESSION can't be used with HASHES: a session blocks ids");
+    }
+    if (rq->deliver) {
+        return err_set(err, ERR_INVALID, "DELIVER can't be used with HASHES: a delivery is recorded by its id");
+    }
+    return 0;
+}
 
 static int check_options(const struct request *rq, struct err *err)
 {
@@ -25,11 +60,17 @@ static int check_options(const struct request *rq, struct err *err)
         return err_set(err, ERR_INVALID, "%zu pools are too many: a question takes at most %d", rq->n_pools,
                        POOLS_OF_A_QUESTION);
     }
-    if (rq->n_pools > 0 && rq->n > 0) {
-        return err_set(err, ERR_INVALID, "a question is about items or about pools, and not both");
-    }
     if (rq->n_pools == 0 && rq->version.data != NULL) {
         return err_set(err, ERR_INVALID, "VERSION is of pools, and none is named");
+    }
+    if (rq->seed.data != NULL && !rq->hashed) {
+        return err_set(err, ERR_INVALID, "SEED is of HASHES, and none are given");
+    }
+    if (rq->hashed) {
+        return check_hashes(rq, err);
+    }
+    if (rq->n_pools > 0 && rq->n > 0) {
+        return err_set(err, ERR_INVALID, "a question is about items or about pools, and not both");
     }
     return 0;
 }

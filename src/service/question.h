@@ -42,7 +42,7 @@ struct question {
 
 /* ask_pools.c. Whether it is about more candidates of pools than a worker should look at by itself. */
 bool question_is_long(const struct request *rq);
-/* Or about more than the old Redis can be asked about: ERR_RANGE. */
+/* Or about more than the old Redis can be asked about, or about hashes: ERR_RANGE. */
 int question_may_want(const struct request *rq, struct err *err);
 /* A question that is answered at once: the query looks at the pools in order, and ends when nothing hides enough of
  * them. `line` lives as long as the query. */

@@ -90,6 +90,11 @@ static const struct row {
      {"VERSION", 409, "pool-version", 0},
      {"VERSION", 409, "pool-version", 0},
      "the pool has another version"},
+    {ERR_SEED,
+     GRPC_FAILED_PRECONDITION,
+     {"SEED", 409, "other-seed", 0},
+     {"ERR", 409, "other-seed", 0},
+     "the hashes were made with another seed"},
     {ERR_CORRUPT, GRPC_DATA_LOSS, {"ERR", 500, "damaged", 0}, {"ERR", 500, "damaged", 0}, "stored bytes are damaged"},
     {0, GRPC_INTERNAL, {"ERR", 500, "failed", 0}, {"ERR", 500, "failed", 0}, "failed"},
 };

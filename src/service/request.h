@@ -64,9 +64,12 @@ struct request {
     const struct slice *pools; /* names: of a question, instead of items; of a change, the pool's own */
     size_t n_pools;
     struct slice version; /* that the pools must have, as answers say it; data NULL: any */
-    bool hashed;          /* a question of another node: items is one, n hash_id()s of 8 bytes each, little endian */
-    int64_t at_ms;        /* of plays, unix; with has_at */
-    int64_t limit;        /* at most so many items are answered; with has_limit */
+    bool hashed;       /* a question: items is one, with n hash_id()s of 8 bytes each, little endian, and nothing else;
+                        * of a client's, whose ids they are only it knows ... */
+    struct slice seed; /* ... this is the fingerprint of the seed that it has, as INFO shows it; data NULL: not said */
+    bool of_node;      /* another node asks, of the same seed, and it asks the old Redis by itself */
+    int64_t at_ms;     /* of plays, unix; with has_at */
+    int64_t limit;     /* at most so many items are answered; with has_limit */
     bool has_at, has_limit, deliver;
     int64_t deadline_us; /* by the stopwatch: a question that is not answered by then is refused, as it is
                           * question_timeout after it was submitted; 0: none of its own */

@@ -192,7 +192,7 @@ WANTED = {
     "watch": [("INFO",), ("SLOWLOG", "GET"), ("CLIENT", "LIST"), ("MONTHS",), ("RING",), ("CLOCK",), ("FEED",),
               ("KAFKA",), ("ROLE",), ("REPLICA", "STATUS"), ("FRONT",), ("FRONT", "STATUS"),
               ("CONFIG", "GET", "data")],
-    "admin": [("BACKUP", "/x"), ("DEBUG", "ADVANCE", "0"), ("RING", "FLUSH"), ("CLOCK", "ACCEPT"),
+    "admin": [("SEED",), ("BACKUP", "/x"), ("DEBUG", "ADVANCE", "0"), ("RING", "FLUSH"), ("CLOCK", "ACCEPT"),
               ("LEGACY", "STATE", "u"), ("REPLICA", "PROMOTE"),
               ("FRONT", "RECONCILE"), ("FRONT", "REBUILD"), ("SLOWLOG", "RESET")],
 }
@@ -256,6 +256,7 @@ PATHS = {
     "forget": [("DELETE", "/v1/users/u", None)],
     "watch": [("GET", "/v1/status", None), ("GET", "/v1/timeline", None), ("GET", "/metrics", None), ("GET", "/v1/ring", None),
               ("GET", "/v1/months", None)],
+    "admin": [("GET", "/v1/seed", None)],
 }
 
 

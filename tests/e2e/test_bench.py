@@ -52,6 +52,20 @@ def test_questions_are_verified(server, reply):
     assert found["loads"][0]["wrong"] > 0 and found["loads"][0]["played_but_unseen"] > 0
 
 
+@pytest.mark.parametrize("reply", ["bitmap", "indexes"])
+def test_questions_with_hashes(server, reply):
+    """Of the server's own seed: so they are answered as ids are, also those that are asked about once."""
+    users = ["--users", 5, "--plays-per-month", 50, "--candidates", 301, "--reply", reply, "--verify", "--hashes"]
+    found, _ = bench(server, "--prepare", *users)
+    [load] = found["loads"]
+    check_load(load, "questions")
+    asked = (load["answered"] + 15) // 16
+    assert load["played_but_unseen"] == 0 and asked * 301 * 0.5 < load["unplayed"] < asked * 301
+    assert load["unplayed_but_hidden"] <= load["unplayed"] / 1000
+    found, result = bench(server, *users, "--prefix", "nobody", check=False)
+    assert result.returncode == 1 and found["loads"][0]["played_but_unseen"] > 0
+
+
 def test_plays_are_recorded(server):
     found, _ = bench(server, "--workload", "played", "--connections", 4, "--pipeline", 16, "--users", 10, "--threads", 2)
     [load] = found["loads"]

@@ -2,6 +2,8 @@
 counted are the same, whether the store answers at once or later. A row is an operation as each edge says it; it is run
 for a user of each edge's own."""
 import base64
+import struct
+import urllib.parse
 
 import pytest
 
@@ -17,12 +19,14 @@ EDGES = ("RESP2", "RESP3", "HTTP", "GRPC")
 PLAYED = [("PLAYED", "{u}", "a", "b")]
 BLOCKED = [("BLOCK", "{s}", "7", "8")]
 NO_POOLS = [("POOL", "DROP", "p"), ("POOL", "DROP", "q")]
+SEED, FINGERPRINT = "0123456789abcdef", "07f90ff4"
+HASHES = {"a": 0xfcf369f9e7541d1b, "b": 0xa6c952c14d2bf2a9, "c": 0x9644456a23a6a28e, "d": 0xed8f84cb6cf426b7}
 POOLS = [*PLAYED, *NO_POOLS, ("POOL", "SET", "p", "a", "c", "b", "d", "7"), ("POOL", "SET", "q", "d", "e", "a", "f")]
 
 # Which first words of RESP stand for which problems of HTTP.
 WORDS = {"bad-request": "ERR", "disk-full": "MISCONF", "not-recorded": "MISCONF", "busy": "BUSY", "out-of-memory": "OOM",
          "recovering": "LOADING", "shared-key": "ERR", "damaged": "ERR", "failed": "ERR", "unauthorized": "NOAUTH",
-         "forbidden": "NOPERM", "unknown-pool": "NOPOOL", "pool-version": "VERSION"}
+         "forbidden": "NOPERM", "unknown-pool": "NOPOOL", "pool-version": "VERSION", "other-seed": "SEED"}
 
 
 # And statuses of gRPC, of those that are tried here.
@@ -30,7 +34,7 @@ STATUSES = {"INVALID_ARGUMENT": "ERR", "OUT_OF_RANGE": "ERR", "UNAUTHENTICATED":
             "NOT_FOUND": "NOPOOL", "FAILED_PRECONDITION": "VERSION"}
 
 # What gRPC says otherwise, since a field that is not set is 0 or empty: no limit, no session.
-NOT_OF_GRPC = {"limit of none", "empty session", "why an empty session"}
+NOT_OF_GRPC = {"limit of none", "empty session", "why an empty session", "no hashes", "hashes with limit of none"}
 
 
 def unseen(**fields):
@@ -53,6 +57,19 @@ def question(name, options, fields, before=PLAYED):
 def pool_question(name, options, fields, pools=("p",)):
     names = [word for pool in pools for word in ("POOL", pool)]
     return row(name, ("FILTER", "{u}", *options, *names), unseen(pools=list(pools), **fields), [*POOLS, *BLOCKED])
+
+
+def hashes(ids):
+    return b"".join(struct.pack("<Q", HASHES[i]) for i in ids)
+
+
+def hash_question(name, options, about=hashes("acbda"), seed=FINGERPRINT, before=PLAYED, reply="bitmap"):
+    """options: as the query of HTTP has them."""
+    words = [word for key, value in options.items() for word in ([key] if key == "deliver" else [key, value])]
+    query = "&".join(f"{k}={v}" for k, v in {"seed": seed, "reply": reply, **options}.items() if v is not None)
+    said = ["SEED", seed] if seed is not None else []
+    return row(name, ("FILTER", "{u}", "REPLY", reply.upper(), *(word.upper() if word in options else word for word in words),
+                      *said, "HASHES", about), ("POST", f"/v1/unseen/{{u}}?{query}", about), [*before, *BLOCKED])
 
 
 ROWS = [
@@ -124,6 +141,24 @@ ROWS = [
     pool_question("no pool", [], {}, ("p", "none")),
     pool_question("too many pools", [], {}, ("p",) * 17),
     pool_question("pool of a long name", [], {}, (LONG,)),
+    hash_question("hashes", {}),
+    hash_question("hashes of nobody", {}, before=()),
+    hash_question("hash indexes", {}, reply="indexes"),
+    hash_question("hash limit", {"limit": "1"}, reply="indexes"),
+    hash_question("hash items", {}, reply="items"),
+    hash_question("hashes with limit of none", {"limit": "0"}, reply="indexes"),
+    hash_question("hash bitmap with limit", {"limit": "1"}),
+    hash_question("hashes and a session", {"session": "{s}"}),
+    hash_question("hashes to deliver", {"limit": "1", "deliver": "true"}, reply="indexes"),
+    hash_question("hashes without seed", {}, seed=None),
+    hash_question("hashes with another seed", {}, seed="1a2b3c4d"),
+    hash_question("hashes with a bad seed", {}, seed="1A2B3C4D"),
+    hash_question("hashes with a short seed", {}, seed="7f90ff4"),
+    hash_question("hashes cut short", {}, hashes("ac")[:-1]),
+    hash_question("less than a hash", {}, b"\0" * 5),
+    hash_question("no hashes", {}, b""),
+    hash_question("too many hashes", {}, b"\0" * 8 * 65537),
+    hash_question("as many hashes as may be", {}, hashes("abcd") * 16384),
     row("pool set", ("POOL", "SET", "p", "a", "b", "a"), ("PUT", "/v1/pools/p", {"items": ["a", "b", "a"]}), NO_POOLS),
     row("pool set anew", ("POOL", "SET", "p", "z"), ("PUT", "/v1/pools/p", {"items": ["z"]}), POOLS),
     row("pool set of a long item", ("POOL", "SET", "p", "a", LONG), ("PUT", "/v1/pools/p", {"items": ["a", LONG]}), NO_POOLS),
@@ -211,7 +246,8 @@ class Http:
 
     def outcome(self, resp, http):
         method, path, body = http
-        status, _, answer = self.asker.ask(method, path, body)
+        headers = {"Content-Type": "application/octet-stream"} if isinstance(body, bytes) else None
+        status, _, answer = self.asker.ask(method, path, body, headers)
         if status == 404 and answer["type"].endswith(":unknown-user"):
             return "answer", None
         if status >= 400:
@@ -237,6 +273,15 @@ class Grpc:
         if path.startswith("/v1/pools/"):
             name = "PoolRename" if body is not None and "rename" in body else self.POOLS[method]
             return name, {"pool": path.removeprefix("/v1/pools/"), **(body or {})}
+        if isinstance(body, bytes):
+            user, _, query = path.removeprefix("/v1/unseen/").partition("?")
+            fields = {"user": user, "hashes": body, **dict(urllib.parse.parse_qsl(query))}
+            fields["reply"] = self.FORMS[fields["reply"]]
+            if "limit" in fields:
+                fields["limit"] = int(fields["limit"])
+            if "deliver" in fields:
+                fields["deliver"] = True
+            return "Filter", fields
         if body is not None:
             fields = dict(body)
             if path == "/v1/unseen":
@@ -275,7 +320,8 @@ class Grpc:
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.NOT_FOUND and "pool" not in error.details():
                 return "answer", None
-            return "error", STATUSES[error.code().name], error.details()
+            word = "SEED" if "the seed" in error.details() and error.code().name == "FAILED_PRECONDITION" else None
+            return "error", word or STATUSES[error.code().name], error.details()
 
 
 COUNTED = ("questions", "candidates", "candidates_unseen", "plays_received", "deliveries_received", "event_times_replaced",
@@ -308,7 +354,7 @@ def difference(before, after):
 def served(tmp_path_factory, request):
     from conftest import Server
     server = Server(tmp_path_factory.mktemp("conformance"), http="127.0.0.1:0", grpc="127.0.0.1:0", delivered_max=100,
-                    store=request.param)
+                    store=request.param, hash_seed=SEED)
     yield server, {"RESP2": Resp(server, 2), "RESP3": Resp(server, 3), "HTTP": Http(server), "GRPC": Grpc(server)}
     server.stop()
 

@@ -720,14 +720,17 @@ def test_it_answers_as_described(web, asker, method, path):
         c.command("PLAYED", "u42", "a")
         c.command("DELIVERED", "u42", "b")
         c.command("POOL", "SET", "hot", "a", "b", "c")
-    body = None
-    if "requestBody" in operation:
+    where = path.replace("{user}", "u42").replace("{pool}", "hot")
+    body, of_bytes = None, "application/octet-stream" in operation.get("requestBody", {}).get("content", ())
+    if of_bytes:
+        body, where = bytes(24), f"{where}?seed={asker.good('GET', '/v1/seed')['fingerprint']}"
+    elif "requestBody" in operation:
         content = operation["requestBody"]["content"]["application/json"]
         body = content["example"]
         check(body, content["schema"])
-    where = path.replace("{user}", "u42").replace("{pool}", "hot")
     status, headers, answer = 0, {}, None
-    asker.http.request(method, where, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+    asker.http.request(method, where, body if of_bytes else json.dumps(body) if body else None,
+                       {"Content-Type": "application/octet-stream" if of_bytes else "application/json"})
     reply = asker.http.getresponse()
     text = reply.read().decode()
     assert reply.status == 200, text
@@ -738,7 +741,14 @@ def test_it_answers_as_described(web, asker, method, path):
         check(json.loads(text), described[type]["schema"])
         if "example" in described[type]:
             check(described[type]["example"], described[type]["schema"])
-    if body is not None:
+    if of_bytes:
+        broken = [(where, body, 415, None), (where, body[:-1], 400, "application/octet-stream"),
+                  (where[:-8] + "00000000", body, 409, "application/octet-stream")]
+        for where, body, expected, kind in broken:
+            status, headers, answer = asker.ask(method, where, body, {"Content-Type": kind} if kind else None)
+            assert status == expected
+            check(answer, resolve(operation["responses"][str(status)])["content"][headers["Content-Type"]]["schema"])
+    elif body is not None:
         for broken in ("{", {**body, "nosuch": 1}, {"user": 1}):
             status, headers, answer = asker.ask(method, where, broken)
             response = resolve(operation["responses"][str(status)])

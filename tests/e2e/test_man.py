@@ -180,7 +180,7 @@ def test_commands(make_server):
         for method in set(methods) & {"get", "post", "delete", "put"}:
             assert f"{method.upper()} {path}" in text, f"unseen-commands(7) does not name {method} {path}"
             pattern = r"\$U" + re.sub(r"\\{\w+\\}", "[^/ ]+", re.escape(path)) + r"([\" ?]|$)"
-            sign = {"get": r"^(?!.*(--json|-X))", "post": r"^(?=.*--json)", "delete": r"^(?=.*-X DELETE)",
+            sign = {"get": r"^(?!.*(--json|-X))", "post": r"^(?=.*--(json|data-binary))", "delete": r"^(?=.*-X DELETE)",
                     "put": r"^(?=.*-X PUT)"}[method]
             assert any(re.search(sign + ".*" + pattern, line) for line in asked), \
                 f"docs/http.md has no example of {method} {path}"

@@ -203,7 +203,7 @@ def test_replica_ask(pair):  # noqa: F811
         to, error, bitmap = there.command("REPLICA", "ASK", node, b"\x00user", hashes(*range(1, 12)))
         assert to >= 1 and float(error) >= 0 and bitmap == b"\xff\xe0"
         assert len(there.command("REPLICA", "ASK", node, "nobody", hashes(*range(65536)))[2]) == 8192
-        for words, said in (((node, "u", b"1234567"), "8 bytes each"), ((node, "u", b""), "8 bytes each"),
+        for words, said in (((node, "u", b"1234567"), "multiple of 8"), ((node, "u", b""), "has 0 hashes"),
                             ((node, "u", hashes(*range(65537))), "1 to 65536"), (("zz", "u", hashes(1)), "16 lower-case"),
                             (("0123456789abcdef", "u", hashes(1)), "doesn't follow"), ((node, "", hashes(1)), "user is empty")):
             with pytest.raises(RespError, match=said):

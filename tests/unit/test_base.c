@@ -293,6 +293,46 @@ static void test_hash(void **state)
     assert_int_not_equal(hash_seed_fingerprint(2), hash_seed_fingerprint(1));
 }
 
+/* What docs/clients.md tells clients to make: each length of id goes another way through XXH3. */
+static void test_hash_vectors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        uint64_t hash;
+    } vectors[] = {
+        {"a", UINT64_C(0xfcf369f9e7541d1b)},
+        {"dQw4w9WgXcQ", UINT64_C(0x3683d8c54409f0ec)},
+        {"video:2945340", UINT64_C(0x4ed1d3d4a1dfa9df)},
+        {"0123456789abcdef01234567", UINT64_C(0xb652a480f1463e6a)},
+        {"video:2945340:with-a-longer-name-of-its-own", UINT64_C(0x75e97bc85ef72d8b)},
+    };
+    const uint64_t seed = UINT64_C(0x0123456789abcdef);
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        assert_true(hash_id(seed, slice_str(vectors[i].id)) == vectors[i].hash);
+    }
+    char longest[HASH_ID_MAX];
+    memset(longest, 'x', sizeof longest);
+    assert_true(hash_id(seed, slice_of(longest, sizeof longest)) == UINT64_C(0x630d8d0982ff4532));
+    assert_int_equal(hash_seed_fingerprint(seed), 0x07f90ff4);
+}
+
+static void test_fingerprint_read(void **state)
+{
+    (void)state;
+    uint32_t out;
+    assert_true(hash_fingerprint_read(slice_str("07f90ff4"), &out));
+    assert_int_equal(out, 0x07f90ff4);
+    assert_true(hash_fingerprint_read(slice_str("ffffffff"), &out));
+    assert_int_equal(out, 0xffffffff);
+    static const char *const bad[] = {"",         "7f90ff4",  "007f90ff4", "07F90FF4",
+                                      "07f90ffg", "0x07f90f", "07f90ff ",  " 7f90ff4"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_false(hash_fingerprint_read(slice_str(bad[i]), &out));
+    }
+    assert_false(hash_fingerprint_read(slice_of("07f90ff\0", 8), &out));
+}
+
 /* Many at once as one by one, whatever lengths follow each other. */
 static void test_hash_many(void **state)
 {
@@ -771,18 +811,32 @@ static void test_glob(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err),          cmocka_unit_test(test_err_names_differ),
-        cmocka_unit_test(test_buf),          cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_arena_limit),  cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_arena_rewind), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_varint),       cmocka_unit_test(test_varint_refuses),
-        cmocka_unit_test(test_hash),         cmocka_unit_test(test_hash_many),
-        cmocka_unit_test(test_months),       cmocka_unit_test(test_months_like_libc),
-        cmocka_unit_test(test_time_text),    cmocka_unit_test(test_month_parse),
-        cmocka_unit_test(test_zone),         cmocka_unit_test(test_quote),
-        cmocka_unit_test(test_log),          cmocka_unit_test(test_log_again),
-        cmocka_unit_test(test_clock),        cmocka_unit_test(test_beat),
-        cmocka_unit_test(test_beat_watched), cmocka_unit_test(test_glob),
+        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_err_names_differ),
+        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_limit),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_arena_rewind),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_varint),
+        cmocka_unit_test(test_varint_refuses),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_hash_vectors),
+        cmocka_unit_test(test_fingerprint_read),
+        cmocka_unit_test(test_hash_many),
+        cmocka_unit_test(test_months),
+        cmocka_unit_test(test_months_like_libc),
+        cmocka_unit_test(test_time_text),
+        cmocka_unit_test(test_month_parse),
+        cmocka_unit_test(test_zone),
+        cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_log_again),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_beat),
+        cmocka_unit_test(test_beat_watched),
+        cmocka_unit_test(test_glob),
         cmocka_unit_test(test_log_recent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

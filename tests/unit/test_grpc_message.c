@@ -58,11 +58,18 @@ static const char *describe(const struct message *m, struct buf *text)
     buf_addf(text, "%s ", op_names[m->op]);
     add_id(text, rq->user);
     buf_addf(text, " [");
-    for (size_t i = 0; i < rq->n; i++) {
+    for (size_t i = 0; i < (rq->hashed ? 1 : rq->n); i++) {
         buf_addf(text, i > 0 ? "," : "");
         add_id(text, rq->items[i]);
     }
     buf_addf(text, "]");
+    if (rq->hashed) {
+        buf_addf(text, " hashes=%zu", rq->n);
+    }
+    if (rq->seed.data != NULL) {
+        buf_addf(text, " seed=");
+        add_id(text, rq->seed);
+    }
     if (rq->kind == REQUEST_QUESTION) {
         buf_addf(text, " %s", question_forms[rq->form]);
     }
@@ -129,8 +136,14 @@ static void test_good(void **state)
         {"PoolAdd", "0a0168420180", "other  [\\80] pools=[h] binary"},
         {"PoolRename", "0a01684a0163", "other  [] pools=[h,c]"},
         {"PoolDrop", "0a0168", "other  [] pools=[h]"},
-        /* Unknown fields of every type: 11 to 13, and 2^29 - 1. */
-        {"Filter", "580159000102030405060762030a0b0c6d00010203faffffff0f000a0175120161", "filter u [a] bitmap"},
+        /* Hashes instead of items; how long they must be is for the service to say. */
+        {"Filter", "0a01755a106162636465666768696a6b6c6d6e6f70620830376639306666341801",
+         "filter u [abcdefghijklmnop] hashes=2 seed=07f90ff4 indexes"},
+        {"Filter", "0a01755a03414243", "filter u [ABC] hashes=0 bitmap"},
+        {"Filter", "0a01755a0851525354555657585a003a005a086162636465666768", "filter u [abcdefgh] hashes=1 bitmap"},
+        {"Filter", "0a01751201615a006200", "filter u [a] bitmap"},
+        /* Unknown fields of every type: 13 to 15, and 2^29 - 1. */
+        {"Filter", "68017100010203040506077a030a0b0c6d00010203faffffff0f000a0175120161", "filter u [a] bitmap"},
         {"Played", "0a01752205070707070712016128013201ff", "played u [a]"},
     };
     struct buf text = {0};
@@ -206,6 +219,10 @@ static void test_bad(void **state)
         {"Unblock", "0a0173", "ids and all are not given, expected one of them"},
         {"Delivered", "0a01751201611801", "at is for plays: a delivery counts from now on"},
         {"Filter", "0a01754a01ff", "pools is not valid UTF-8"},
+        {"Filter", "0a01755a0861626364656667686201ff", "seed is not valid UTF-8"},
+        {"Filter", "0a01751201615a086162636465666768", "HASHES and ITEMS can't both be given"},
+        {"Filter", "0a01754201615a086162636465666768", "HASHES and ITEMS can't both be given"},
+        {"Filter", "0a01755801", "hashes (field 11): has wire type 0, expected 2"},
         {"PoolSet", "0a0168", "items holds 0 ids, expected 1 to 65536"},
         {"PoolDrop", "0a0168120161", "items are for PoolSet and PoolAdd"},
         /* What Dubbo's consumers send without the stub. */

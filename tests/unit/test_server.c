@@ -278,7 +278,7 @@ static void loading(void **state)
     int fd = client_open(&f);
     client_say(fd, "PING\r\nPLAYED u a\r\nUNSEEN u a\r\nSELECT 0\r\nCLIENT GETNAME\r\nCOMMAND COUNT\r\nMULTI\r\n"
                    "PLAYED u a\r\nEXEC\r\nRING\r\nINFO persistence\r\n");
-    client_expect(fd, LOADING LOADING LOADING "+OK\r\n$-1\r\n:40\r\n+OK\r\n" LOADING
+    client_expect(fd, LOADING LOADING LOADING "+OK\r\n$-1\r\n:41\r\n+OK\r\n" LOADING
                                               "-EXECABORT Transaction discarded because of previous errors.\r\n" LOADING
                                               "$43\r\n# Persistence\r\nloading:1\r\nasync_loading:0\r\n\r\n");
     fixture_attach(&f);

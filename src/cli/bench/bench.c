@@ -52,6 +52,9 @@ static const char help[] =
     "      --pool             the candidates are pools on the server, which are set first and stay, and questions "
     "name\n"
     "                         them\n"
+    "      --hashes           questions hold hashes instead of ids (FILTER ... HASHES); for an account of the role "
+    "admin,\n"
+    "                         which gets the seed\n"
     "      --limit N          with --pool: ask for the first N only, as items or indexes\n"
     "      --prepare          first record the users' plays, and flush the ring\n"
     "      --plays-per-month N   of each prepared user (200)\n"
@@ -185,6 +188,10 @@ static bool read_terms(struct bench *b, const struct texts *t, int *exit_code)
     terms->limit = (uint32_t)limit;
     if (good && limit > 0 && (!terms->pools || terms->form == BENCH_BITMAP)) {
         *exit_code = cli_misuse("bench", "--limit needs --pool, and --reply items or indexes");
+        good = false;
+    }
+    if (good && terms->hashes && (terms->pools || terms->form == BENCH_ITEMS)) {
+        *exit_code = cli_misuse("bench", "--hashes can't be used with --pool or --reply items");
         good = false;
     }
     return good;
@@ -378,7 +385,10 @@ static int run(struct bench *b, struct err *err)
     if (b->results == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    int rc = bench_works_new(&b->terms, &b->works, err);
+    int rc = b->terms.hashes ? bench_read_seed(&b->terms, b->to, b->password, err) : 0;
+    if (rc == 0) {
+        rc = bench_works_new(&b->terms, &b->works, err);
+    }
     if (rc == 0 && b->prepare) {
         rc = prepare(b, err);
     }
@@ -465,6 +475,7 @@ int cli_bench(int argc, char **argv)
         {"seen-percent", NULL, &t.seen_percent},
         {"reply", NULL, &t.reply},
         {"pool", &b.terms.pools, NULL},
+        {"hashes", &b.terms.hashes, NULL},
         {"limit", NULL, &t.limit},
         {"prepare", &b.prepare, NULL},
         {"plays-per-month", NULL, &t.plays_per_month},

@@ -1,5 +1,6 @@
 #include "cli/bench/bench_work.h"
 
+#include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "base/calendar.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "cli/bench/bench_ids.h"
 #include "cli/bench/bench_scan.h"
 #include "net/client.h"
@@ -188,6 +190,29 @@ static void add_fresh(struct buf *out, const struct bench_terms *t, const struct
     }
 }
 
+static void write_hash(char *at, uint64_t seed, const char item[BENCH_ITEM_LEN])
+{
+    const uint64_t hash = htole64(hash_id(seed, slice_of(item, BENCH_ITEM_LEN)));
+    memcpy(at, &hash, sizeof hash);
+}
+
+/* The same of hashes. */
+static void add_fresh_hashes(struct buf *out, const struct bench_terms *t, const struct list *list, uint32_t salt)
+{
+    size_t at = out->len + list->head;
+    if (buf_add(out, list->body.data, list->body.len) < 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < t->candidates; i++, at += HASH_BYTES) {
+        if (!is_played(list, i)) {
+            char item[BENCH_ITEM_LEN];
+            memcpy(item, list->items + (size_t)i * BENCH_ITEM_LEN, sizeof item);
+            write_salt(item + BENCH_ITEM_LEN - SALT_DIGITS, salt);
+            write_hash(out->data + at, t->seed, item);
+        }
+    }
+}
+
 static bool next_question(const struct bench_work *work, struct bench_source *source, struct buf *out,
                           struct bench_request *request)
 {
@@ -199,7 +224,7 @@ static bool next_question(const struct bench_work *work, struct bench_source *so
     if (w->terms->verify && !w->terms->pools && source->serial % BENCH_FRESH == 0) {
         uint32_t salt = 1 + (uint32_t)random_below(&source->random, SALT_MAX);
         request->tag += salt * BENCH_LISTS;
-        add_fresh(out, w->terms, list, salt);
+        (w->terms->hashes ? add_fresh_hashes : add_fresh)(out, w->terms, list, salt);
     } else {
         request->body = buf_slice(&list->body);
     }
@@ -362,6 +387,34 @@ int bench_make_pools(const struct bench_works *w, const char *address, const cha
     return rc;
 }
 
+int bench_read_seed(struct bench_terms *terms, const char *address, const char *password, struct err *err)
+{
+    struct client *client = NULL;
+    const struct reply *reply;
+    const struct slice word = slice_str("SEED");
+    int rc = client_connect(address, password, &client, err);
+    if (rc == 0) {
+        rc = client_call(client, &word, 1, &reply, err);
+    }
+    if (rc == 0) {
+        const struct reply *hash = reply_field(reply, "hash"), *seed = reply_field(reply, "seed");
+        char *end = NULL;
+        bool known = hash != NULL && hash->kind == REPLY_TEXT && slice_eq(hash->text, slice_str(HASH_NAME)) &&
+                     seed != NULL && seed->kind == REPLY_TEXT && seed->text.len == 16;
+        if (known) {
+            char text[17];
+            memcpy(text, seed->text.data, 16);
+            text[16] = '\0';
+            terms->seed = strtoull(text, &end, 16);
+        }
+        rc = known && *end == '\0' ? 0 : err_set(err, ERR_VERSION, "the server hashes in a way that is not known here");
+    }
+    if (client != NULL) {
+        client_close(client);
+    }
+    return rc;
+}
+
 static bool make_list(const struct bench_terms *t, struct list *list, uint64_t number, struct random *random)
 {
     static const char *const words[] = {"$5\r\nITEMS", "$7\r\nINDEXES", "$6\r\nBITMAP"};
@@ -375,6 +428,9 @@ static bool make_list(const struct bench_terms *t, struct list *list, uint64_t n
     buf_addf(&list->body, "$5\r\nREPLY\r\n%s\r\n", words[t->form]);
     if (t->pools) {
         add_pool(&list->body, t, number);
+    } else if (t->hashes) {
+        buf_addf(&list->body, "$4\r\nSEED\r\n$8\r\n%08" PRIx32 "\r\n$6\r\nHASHES\r\n$%zu\r\n",
+                 hash_seed_fingerprint(t->seed), (size_t)t->candidates * HASH_BYTES);
     } else {
         buf_addf(&list->body, "$5\r\nITEMS\r\n");
     }
@@ -388,15 +444,23 @@ static bool make_list(const struct bench_terms *t, struct list *list, uint64_t n
             n = random_below(random, plays);
         }
         uint64_t id = bench_item_id(n);
-        if (!t->pools) {
+        char *item = list->items + (size_t)i * BENCH_ITEM_LEN;
+        bench_write_item(item, id);
+        if (t->hashes) {
+            char hash[HASH_BYTES];
+            write_hash(hash, t->seed, item);
+            buf_add(&list->body, hash, sizeof hash);
+        } else if (!t->pools) {
             bench_add_item(&list->body, id);
         }
-        bench_write_item(list->items + (size_t)i * BENCH_ITEM_LEN, id);
         if (played) {
             list->played[i / 8] |= (uint8_t)(0x80 >> i % 8);
         } else {
             list->unplayed++;
         }
+    }
+    if (t->hashes) {
+        buf_add(&list->body, "\r\n", 2);
     }
     return !list->body.failed;
 }
@@ -413,7 +477,7 @@ int bench_works_new(const struct bench_terms *terms, struct bench_works **works,
     w->plays = (struct bench_work){"plays", 1, w, next_play, check_play};
     w->preparation = (struct bench_work){"preparation", 1, w, next_preparation, check_preparation};
     zipf_init(&w->zipf, terms->users, terms->skew);
-    uint32_t words = terms->pools ? terms->limit > 0 ? 8 : 6 : terms->candidates + 5;
+    uint32_t words = terms->pools ? terms->limit > 0 ? 8 : 6 : terms->hashes ? 8 : terms->candidates + 5;
     snprintf(w->question, sizeof w->question, "*%" PRIu32 "\r\n$6\r\nFILTER\r\n", words);
     snprintf(w->play, sizeof w->play, "*3\r\n$6\r\nPLAYED\r\n");
     struct random random = {1};

@@ -41,6 +41,8 @@ struct bench_terms {
     bool verify;    /* look into each answer */
     bool pools;     /* the lists are pools, and questions name them (bench_make_pools()) */
     uint32_t limit; /* with pools: only the first so many are asked for; 0: all */
+    bool hashes;    /* questions hold hashes instead of items, made with ... */
+    uint64_t seed;  /* ... the server's (bench_read_seed()) */
 };
 
 struct bench_works;
@@ -52,6 +54,9 @@ void bench_works_free(struct bench_works *w);
 const struct bench_work *bench_pings(const struct bench_works *w);
 const struct bench_work *bench_questions(const struct bench_works *w);
 const struct bench_work *bench_plays(const struct bench_works *w);
+
+/* Before the works are made: asks for the server's seed, which needs an account of the role admin. */
+int bench_read_seed(struct bench_terms *terms, const char *address, const char *password, struct err *err);
 
 /* Sets a pool for each list, PREFIX:list:0 and on. */
 int bench_make_pools(const struct bench_works *w, const char *address, const char *password, struct err *err);
