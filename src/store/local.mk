@@ -169,6 +169,8 @@ libunseen_a_SOURCES += \
 	src/store/rados/rados.h \
 	src/store/rados/rados_store.c \
 	src/store/rados/rados_store.h \
+	src/store/rados/reconnect.c \
+	src/store/rados/reconnect.h \
 	src/store/rados/update.c \
 	src/store/rados/update.h \
 	src/store/rados/wait.c \

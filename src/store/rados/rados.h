@@ -20,6 +20,7 @@
 #include "store/codec/deliveries.h"
 #include "store/guarded_clock.h"
 #include "store/rados/cluster.h"
+#include "store/rados/meta.h"
 #include "store/rados/rados_store.h"
 #include "store/rados/update.h"
 #include "store/stats.h"
@@ -61,8 +62,10 @@ struct rados_store {
     pthread_cond_t ended;
     size_t under_way;
     bool closing;
-    struct err down; /* why nothing could be written lately: fenced, full, no pool, not allowed */
-    int64_t down_us; /* when that was seen last, real time */
+    struct meta meta; /* as it was opened; schema 0: not yet */
+    struct err down;  /* why nothing could be written lately: fenced, full, no pool, not allowed */
+    int64_t down_us;  /* when that was seen last, real time */
+    bool down_fenced; /* it is over once another client is connected */
     struct store_stats stats;
 
     struct merges *merges;
