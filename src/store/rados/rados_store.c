@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "base/module.h"
 #include "store/codec/user_snapshot.h"
+#include "store/positions.h"
 #include "store/rados/meta.h"
 #include "store/rados/night.h"
 #include "store/rados/rados.h"
@@ -88,17 +90,16 @@ int64_t rados_store_forgotten(struct rados_store *s, int64_t ms)
 
 /* --- what the cluster answers --- */
 
-int cluster_error(struct rados_store *s, const struct cluster_op *op, const char *doing, struct slice user,
-                  struct err *err)
+int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const char *doing, const char *what,
+                     struct err *err)
 {
     static struct log_limit limit;
     int64_t timeout = s->cfg->rados_timeout_ms;
-    bool down = false;
+    bool down = false, writes = strcmp(doing, "writing") == 0;
     switch (op->result) {
     case CLUSTER_LATE:
-        err_set(err, ERR_LATE, "RADOS: no answer within %" PRId64 " ms (rados_timeout) while %s user %s%s", timeout,
-                doing, log_quote(user),
-                strcmp(doing, "writing") == 0 ? ": whether it will be durable is unknown, send it again" : "");
+        err_set(err, ERR_LATE, "RADOS: no answer within %" PRId64 " ms (rados_timeout) while %s %s%s", timeout, doing,
+                what, writes ? ": whether it will be durable is unknown, send it again" : "");
         break;
     case CLUSTER_FULL:
         err_set(err, ERR_FULL, "RADOS: the cluster, or the pool %s, is full", log_quote_str(s->cfg->rados_pool));
@@ -106,9 +107,8 @@ int cluster_error(struct rados_store *s, const struct cluster_op *op, const char
         break;
     case CLUSTER_FENCED:
         err_set(err, ERR_IO,
-                "RADOS: this client was blocklisted by the cluster while %s user %s, and another one connects%s", doing,
-                log_quote(user),
-                strcmp(doing, "writing") == 0 ? ": whether it is durable is unknown, send it again" : "");
+                "RADOS: this client was blocklisted by the cluster while %s %s, and another one connects%s", doing,
+                what, writes ? ": whether it is durable is unknown, send it again" : "");
         down = true;
         break;
     case CLUSTER_NO_POOL:
@@ -116,17 +116,16 @@ int cluster_error(struct rados_store *s, const struct cluster_op *op, const char
         down = true;
         break;
     case CLUSTER_DENIED:
-        err_set(err, ERR_IO, "RADOS: %s is not allowed to do that while %s user %s", s->cfg->rados_user, doing,
-                log_quote(user));
+        err_set(err, ERR_IO, "RADOS: %s is not allowed to do that while %s %s", s->cfg->rados_user, doing, what);
         down = true;
         break;
     case CLUSTER_NOMEM:
-        err_set(err, ERR_NOMEM, "out of memory while %s user %s", doing, log_quote(user));
+        err_set(err, ERR_NOMEM, "out of memory while %s %s", doing, what);
         break;
     case CLUSTER_CLOSED:
         return err_set(err, ERR_CLOSED, "the store is closing");
     default:
-        err_set(err, ERR_IO, "RADOS: %s while %s user %s", strerror(op->code), doing, log_quote(user));
+        err_set(err, ERR_IO, "RADOS: %s while %s %s", strerror(op->code), doing, what);
     }
     if (down) {
         pthread_mutex_lock(&s->mutex);
@@ -139,6 +138,14 @@ int cluster_error(struct rados_store *s, const struct cluster_op *op, const char
         log_error("cluster failed", "error=%s", log_quote_str(err->text));
     }
     return err->code;
+}
+
+int cluster_error(struct rados_store *s, const struct cluster_op *op, const char *doing, struct slice user,
+                  struct err *err)
+{
+    char what[sizeof err->text];
+    snprintf(what, sizeof what, "user %s", log_quote(user));
+    return cluster_error_of(s, op, doing, what, err);
 }
 
 /* --- the thread --- */
@@ -260,6 +267,7 @@ static void free_store(struct rados_store *s)
         s->ops->disconnect(s->cluster);
     }
     night_free(s);
+    rados_positions_free(s);
     merges_destroy(s);
     writes_destroy(s);
     delivered_codec_free(&s->codec);
@@ -400,7 +408,11 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     if (s == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    s->base = (struct store){.engine = "rados", .ops = &rados_ops, .by_user = true, .admin = &night_admin_ops};
+    s->base = (struct store){.engine = "rados",
+                             .ops = &rados_ops,
+                             .by_user = true,
+                             .admin = &night_admin_ops,
+                             .positions = &rados_positions_ops};
     s->cfg = cfg;
     s->ops = &reconnect_ops;
     thread_queue_init(&s->queue);
@@ -410,6 +422,7 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     int code = writes_init(s) < 0 || merges_init(s) < 0 ? err_set(err, ERR_NOMEM, "out of memory") : 0;
     code = code < 0 ? code : connect_store(s, o->ops, &version, err);
     code = code < 0 ? code : meta_open(s, err);
+    code = code < 0 ? code : rados_positions_open(s, err);
     code = code < 0 ? code : start(s, err);
     if (code < 0) {
         free_store(s);
