@@ -15,7 +15,7 @@ enum {
     ERR_INVALID = -6,       /* the caller's input breaks a rule that the text names */
     ERR_RANGE = -7,         /* a number or time out of its range */
     ERR_BUSY = -8,          /* no progress for too long: staging memory full, or no slot free */
-    ERR_LOCKED = -9,        /* another process has the data folder */
+    ERR_LOCKED = -9,        /* another process has the data folder, or what was to be moved */
     ERR_NOTFOUND = -10,     /* no such file, option, command */
     ERR_VERSION = -11,      /* written by a newer version of the program */
     ERR_LOADING = -12,      /* recovery has not ended */

@@ -145,6 +145,7 @@ struct config {
     int64_t kafka_time_unit;                                   /* enum config_kafka_time */
     char kafka_type[CONFIG_TEXT];                              /* "": all are plays */
     char kafka_play[CONFIG_TEXT], kafka_delivery[CONFIG_TEXT]; /* lists: what stands in type */
+    char kafka_dead_letters[CONFIG_TEXT];                      /* a folder; read with config_dead_letters() */
     int64_t kafka_dead_letters_max;                            /* bytes */
     char kafka_password_file[CONFIG_TEXT];                     /* config_read_passwords() makes it sasl.password */
     char kafka_properties[CONFIG_PROPERTIES_TEXT];             /* read with config_next_property() */
@@ -287,6 +288,9 @@ bool config_next_property(const char **at, struct config_property *out);
  * values. cfg is a validated one. */
 enum { CONFIG_START_EARLIEST = -2, CONFIG_START_LATEST = -1 };
 int64_t config_kafka_start(const struct config *cfg);
+
+/* The folder of dead letters: the option's, or the data folder. */
+const char *config_dead_letters(const struct config *cfg);
 
 /* Reads a file over what cfg holds; an error leaves cfg as it was. The first error is returned as "path:line: ...".
  * Every problem is given to each() if it is not NULL, so that check-config can list all of them. */

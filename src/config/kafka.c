@@ -290,6 +290,11 @@ static int validate_list(const char *option, const char *list, bool (*is_good)(s
     return n > 0 ? 0 : err_set(err, ERR_INVALID, "%s is empty, expected %s", option, wanted);
 }
 
+const char *config_dead_letters(const struct config *cfg)
+{
+    return cfg->kafka_dead_letters[0] != '\0' ? cfg->kafka_dead_letters : cfg->data;
+}
+
 int config_validate_kafka(const struct config *cfg, struct err *err)
 {
     int64_t start;

@@ -30,6 +30,7 @@
 enum {
     GROUP_BYTES = 1024 * 1024, /* a full one; there are two, and the largest message may come on top */
     GROUP_GOOD = 256 * 1024,   /* is handed in when the store is free, though there is more to read */
+    STAGING_SHARE = 16,        /* of staging_memory a group is a part, at most */
     CLUSTER_MAX = 100,         /* bytes of a cluster's id */
 };
 
@@ -44,6 +45,7 @@ struct partition {
     int64_t at_ms;     /* of the last message that was taken; 0: it has no time */
     int64_t handed_in; /* read, of the last group that the store has: where a group that can't be begins */
     bool touched;      /* read moved, and no group has it yet */
+    bool found;        /* what the store has of it is known */
     bool lost;         /* where to read on must be found first: see partitions_resolve() */
     bool told;         /* the broker was, since it was assigned */
     bool unasked;      /* `lost` until the group was asked for what it has committed */
@@ -87,6 +89,18 @@ struct group {
     struct kafka *kafka;
 };
 
+/* What the store is asked before partitions are read (claim.c). */
+enum claim_doing { CLAIM_NONE, CLAIM_UNDER_WAY, CLAIM_DONE };
+
+struct claim {
+    struct store_claim ask;
+    struct arena arena;  /* of its names */
+    uint64_t generation; /* the assignment that it is for */
+    uint64_t held;       /* the one whose partitions are claimed; 0: none is */
+    int64_t next_us;     /* not before */
+    _Atomic enum claim_doing doing;
+};
+
 struct kafka {
     const struct dedup *dedup;
     const struct config *cfg;
@@ -118,6 +132,7 @@ struct kafka {
     uint64_t messages_before; /* of the last look at the rate */
     int64_t next_look_us, next_reach_us, next_resolve_us, next_assign_us;
 
+    struct claim claim;
     struct group groups[2], *filling, *with_store;
     bool touched; /* some partition is */
 
@@ -149,14 +164,25 @@ void partition_moved(struct kafka *k, struct partition *p, int64_t next);
 /* What the broker is to keep beside the partition's offset: whose it is, and where they began. */
 void partition_note(const struct kafka *k, const struct partition *p, char out[CLIENT_NOTE]);
 
+/* As when it was assigned: where it is to be read is asked again. */
+void partition_begin_anew(struct partition *p);
+
+/* --- claim.c --- */
+
+/* Whether the store knows that this node reads its partitions, which have their names; where it needn't know, too. Else
+ * it is asked: look again later. */
+bool claim_partitions(struct kafka *k);
+/* Another node has claimed some: all that was read since the last group is read again, from what a new claim finds. */
+void claim_lost(struct kafka *k);
+
 /* --- group.c --- */
 
 void group_init(struct kafka *k, struct group *g);
 void group_free(struct group *g);
 bool group_is_full(const struct group *g);
-void group_hand_in(struct kafka *k); /* what is filled, when the store is free and nothing is in the way */
-void group_look(struct kafka *k);    /* whether the store has answered; tries again what is due */
-void group_wait(struct kafka *k, int64_t ms);
+void group_hand_in(struct kafka *k);          /* what is filled, when the store is free and nothing is in the way */
+void group_look(struct kafka *k);             /* whether the store has answered; tries again what is due */
+void group_wait(struct kafka *k, int64_t ms); /* for the store, also for a claim */
 void group_take_back(struct kafka *k); /* what is filled: it is read again, since its dead letters are not kept */
 void group_drop(struct kafka *k);      /* what is filled, and what has failed */
 

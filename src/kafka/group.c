@@ -49,7 +49,8 @@ static void clear(struct group *g)
 
 bool group_is_full(const struct group *g)
 {
-    return g->batch.bytes.len >= GROUP_BYTES;
+    size_t fits = (size_t)config_now(g->kafka->cfg)->staging_memory / STAGING_SHARE; /* with all that the store adds */
+    return g->batch.bytes.len >= (fits < GROUP_BYTES ? fits : GROUP_BYTES);
 }
 
 /* --- when something is in the way --- */
@@ -294,6 +295,15 @@ static void on_failed(struct kafka *k, struct group *g)
         k->with_store = NULL;
         return;
     }
+    if (g->batch.err.code == ERR_LOCKED) {
+        kafka_pause(k, g->batch.err.text);
+        clear(g);
+        k->with_store = NULL;
+        drop_letters(k);
+        clear(k->filling);
+        claim_lost(k);
+        return;
+    }
     atomic_store(&g->doing, GROUP_FAILED);
     kafka_pause(k, g->batch.err.text);
 }
@@ -323,7 +333,8 @@ void group_wait(struct kafka *k, int64_t ms)
 {
     int64_t until_us = clock_stopwatch_us() + ms * 1000;
     pthread_mutex_lock(&k->mutex);
-    while (k->with_store != NULL && atomic_load(&k->with_store->doing) == GROUP_HANDED_IN) {
+    while ((k->with_store != NULL && atomic_load(&k->with_store->doing) == GROUP_HANDED_IN) ||
+           atomic_load(&k->claim.doing) == CLAIM_UNDER_WAY) {
         int64_t left_ms = (until_us - clock_stopwatch_us()) / 1000;
         if (left_ms <= 0) {
             break;

@@ -1,4 +1,5 @@
 libunseen_a_SOURCES += \
+	src/kafka/claim.c \
 	src/kafka/client.h \
 	src/kafka/consumer.h \
 	src/kafka/dead_letters.c \

@@ -43,8 +43,7 @@ int partitions_set(struct kafka *k, const struct client_position *list, size_t n
         struct partition *p = &partitions[i];
         snprintf(p->topic, sizeof p->topic, "%s", list[i].topic);
         p->number = list[i].partition;
-        p->read = p->handed_in = CLIENT_UNKNOWN;
-        p->durable = -1;
+        partition_begin_anew(p);
         p->shown.next = p->shown.end = p->shown.lag = -1;
         snprintf(p->shown.topic, sizeof p->shown.topic, "%s", list[i].topic);
         p->shown.partition = p->number;
@@ -58,6 +57,14 @@ int partitions_set(struct kafka *k, const struct client_position *list, size_t n
     pthread_mutex_unlock(&k->mutex);
     k->assign = true;
     return 0;
+}
+
+void partition_begin_anew(struct partition *p)
+{
+    p->read = p->handed_in = CLIENT_UNKNOWN;
+    p->durable = -1;
+    p->begin = 0;
+    p->begin_durable = p->found = p->touched = p->lost = p->told = p->unasked = p->added = p->forgotten = false;
 }
 
 void partitions_clear(struct kafka *k)
@@ -197,15 +204,20 @@ static int ask_group(struct kafka *k, char *text)
 /* Under the cluster's id, since another cluster may have a topic of that name. */
 static void name_source(struct kafka *k, struct partition *p)
 {
-    const struct store_positions_ops *positions = k->store->positions;
     snprintf(p->source, sizeof p->source, "kafka/%s/%s/%" PRId32, k->cluster, p->topic, p->number);
     snprintf(p->origin, sizeof p->origin, "kafka-begin/%s/%s/%" PRId32, k->cluster, p->topic, p->number);
+}
+
+static void find_source(struct kafka *k, struct partition *p)
+{
+    const struct store_positions_ops *positions = k->store->positions;
     int64_t next;
     if (positions->find(k->store, slice_str(p->source), &next) == 1) {
         p->read = p->handed_in = p->durable = next;
         p->begin_durable = positions->find(k->store, slice_str(p->origin), &p->begin) == 1;
-        tell_assigned(p, "folder");
+        tell_assigned(p, "store");
     }
+    p->found = true;
     p->lost = p->unasked = p->read < 0 || k->group_durable;
     k->next_resolve_us = p->lost ? 0 : k->next_resolve_us;
 }
@@ -222,25 +234,38 @@ static bool is_added(const struct kafka *k, const struct partition *p)
 
 static void name_group(struct kafka *k)
 {
-    int64_t known;
     snprintf(k->group_source, sizeof k->group_source, "kafka-group/%s", k->cluster);
     k->group_hash = (int64_t)hash_id(0, slice_str(k->cfg->kafka_group));
+}
+
+static void find_group(struct kafka *k)
+{
+    int64_t known;
     k->group_durable =
         k->store->positions->find(k->store, slice_str(k->group_source), &known) == 1 && known == k->group_hash;
 }
 
-static void name_sources(struct kafka *k)
+/* False: what the store has of them isn't known yet. */
+static bool find_sources(struct kafka *k)
 {
-    if (k->n_partitions == 0 || k->partitions[0].source[0] != '\0') {
-        return; /* of this assignment they have their names */
+    if (k->n_partitions == 0 || k->partitions[0].found) {
+        return true; /* of this assignment all are */
     }
     name_group(k);
     for (size_t i = 0; i < k->n_partitions; i++) {
         name_source(k, &k->partitions[i]);
     }
+    if (!claim_partitions(k)) {
+        return false;
+    }
+    find_group(k);
+    for (size_t i = 0; i < k->n_partitions; i++) {
+        find_source(k, &k->partitions[i]);
+    }
     for (size_t i = 0; i < k->n_partitions; i++) {
         k->partitions[i].added = is_added(k, &k->partitions[i]);
     }
+    return true;
 }
 
 /* The broker hears at once of what is durable here: its tools show it, and it may be another folder's that stands
@@ -266,13 +291,12 @@ void partitions_assign(struct kafka *k)
 {
     int64_t now_us = clock_stopwatch_us();
     if (!k->assign || now_us < k->next_assign_us ||
-        (k->cluster[0] == '\0' && !k->ops->cluster(k->client, k->cluster, sizeof k->cluster))) {
+        (k->cluster[0] == '\0' && !k->ops->cluster(k->client, k->cluster, sizeof k->cluster)) || !find_sources(k)) {
         return;
     }
     char text[CLIENT_TEXT];
     size_t n = 0;
     struct client_position *list = calloc(k->n_partitions + 1, sizeof *list);
-    name_sources(k);
     partitions_resolve(k);
     for (size_t i = 0; list != NULL && i < k->n_partitions; i++) {
         struct partition *p = &k->partitions[i];

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "kafka/consumer.h"
@@ -119,6 +120,16 @@ int kafka_open_client(struct kafka *k, struct err *err)
     return rc;
 }
 
+/* One that can't be written is told at the start, not by the first message that can't be read. */
+static int make_folder(const char *path, struct err *err)
+{
+    if ((mkdir(path, 0750) < 0 && errno != EEXIST) || access(path, W_OK | X_OK) < 0) {
+        int code = errno == EACCES || errno == EROFS ? ERR_READONLY : errno == ENOENT ? ERR_NOTFOUND : ERR_IO;
+        return err_set(err, code, "kafka_dead_letters: can't write into %s: %s", log_quote_str(path), strerror(errno));
+    }
+    return 0;
+}
+
 static int open_parts(struct kafka *k, struct err *err)
 {
     if (k->store->positions == NULL) {
@@ -130,8 +141,10 @@ static int open_parts(struct kafka *k, struct err *err)
         return err_set(err, ERR_NOMEM, "out of memory for Kafka");
     }
     int rc = message_rules_new(k->cfg, &k->rules, err);
-    if (rc == 0 && k->cfg->store == STORE_ENGINE_SQLITE) { /* else there is no folder */
-        rc = dead_letters_open(k->cfg->data, &k->letters, err);
+    bool named = k->cfg->kafka_dead_letters[0] != '\0';
+    if (rc == 0 && (named || k->cfg->store == STORE_ENGINE_SQLITE)) { /* else there is no folder */
+        rc = named ? make_folder(k->cfg->kafka_dead_letters, err) : 0;
+        rc = rc < 0 ? rc : dead_letters_open(config_dead_letters(k->cfg), &k->letters, err);
     }
     return rc < 0 ? rc : kafka_open_client(k, err);
 }
@@ -180,6 +193,7 @@ void kafka_free(struct kafka *k)
     group_free(&k->groups[0]);
     group_free(&k->groups[1]);
     arena_free(&k->arena);
+    arena_free(&k->claim.arena);
     free(k->partitions);
     free(k->hashes);
     pthread_cond_destroy(&k->answered);

@@ -167,10 +167,13 @@ libunseen_a_SOURCES += \
 	src/store/rados/months.c \
 	src/store/rados/night.c \
 	src/store/rados/night.h \
+	src/store/rados/positions.c \
 	src/store/rados/question.c \
 	src/store/rados/rados.h \
 	src/store/rados/rados_store.c \
 	src/store/rados/rados_store.h \
+	src/store/rados/reconnect.c \
+	src/store/rados/reconnect.h \
 	src/store/rados/update.c \
 	src/store/rados/update.h \
 	src/store/rados/wait.c \

@@ -149,6 +149,17 @@ bool position_set_find(struct position_set *set, struct slice source, int64_t *n
     return there;
 }
 
+void position_set_forget(struct position_set *set, struct slice source)
+{
+    bool there;
+    pthread_mutex_lock(&set->mutex);
+    size_t at = place_of(set, source, &there);
+    if (there) {
+        set->places[at].durable = false;
+    }
+    pthread_mutex_unlock(&set->mutex);
+}
+
 bool position_set_at(struct position_set *set, size_t *i, struct store_position *out)
 {
     while (*i < set->n && !set->places[*i].durable) {

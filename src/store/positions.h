@@ -10,6 +10,12 @@
  * One source is none: STORE_LINEAGE stands for the folder itself. Its position is a number that backups, copies, clones
  * and replicas of the folder have in common, and nobody else has. So what was noted elsewhere in its name can be told
  * from what others have noted, also by a folder that has gone back to before that.
+ *
+ * A store that several nodes write has one position for all of them. Who is to read a source claims it, and reads on
+ * from what the claim has found; from then on nobody who claimed it before can move it. So a position only ever says
+ * what one reader after the other has made durable, without a gap. There the events of a batch are recorded before its
+ * positions move: one that fails may have recorded any of its events, and has moved no position, or all of them when
+ * the outcome is unknown.
  */
 #ifndef UNSEEN_STORE_POSITIONS_H
 #define UNSEEN_STORE_POSITIONS_H
@@ -23,11 +29,24 @@ enum {
     STORE_SOURCES_MAX = 100000, /* sources: a batch with one more is refused (ERR_RANGE) */
 };
 
-/* Any thread; from memory. */
+/* Sources that this node is to read from now on, and others that are only looked at and that anybody may move. The
+ * slices are the caller's until done(). Then find() says what is there. ERR_LATE, ERR_IO, ERR_FULL, ERR_INVALID,
+ * ERR_RANGE, ERR_CORRUPT, ERR_NOMEM, ERR_CLOSED: it may have been claimed, or be claimed later. */
+struct store_claim {
+    struct store_call call; /* first */
+    const struct slice *sources, *looked_at;
+    size_t n, n_looked_at;
+};
+
+/* Any thread. */
 struct store_positions_ops {
     /* 1: *next is the position of the next thing to read from the source, and it is durable; 0: nothing of the source
-     * was ever taken in this folder. */
+     * was ever taken in this folder. From memory. */
     int (*find)(struct store *s, struct slice source, int64_t *next);
+    /* NULL: no other node writes this store. Where there is one, a batch that would move a source which another node,
+     * or a later claim of this one, has claimed since this node did is ERR_LOCKED. A source that this node never
+     * claimed is moved whoever has it. */
+    void (*claim)(struct store *s, struct store_claim *claim);
 };
 
 /* --- for engines: positions in memory. The writer's thread changes them, any thread may find --- */
@@ -48,6 +67,9 @@ void position_set_move(struct position_set *set, const struct store_batch *batch
 int position_set_load(struct position_set *set, const struct store_position *position, struct err *err);
 
 bool position_set_find(struct position_set *set, struct slice source, int64_t *next);
+
+/* It is found no more. */
+void position_set_forget(struct position_set *set, struct slice source);
 
 /* The i-th in no special order, on the writer's thread. False: there is none. */
 bool position_set_at(struct position_set *set, size_t *i, struct store_position *out);

@@ -34,11 +34,16 @@ def test_a_pool_is_needed():
 @pytest.mark.parametrize("option", [
     ("--slots", "4"), ("--wal-limit", "1GiB"), ("--min-free", "1GiB"), ("--backup-at", "03:00"),
     ("--replica-of", "127.0.0.1:7979"), ("--replica-ack", "replica"), ("--front-redis", "127.0.0.1:6379"),
-    ("--legacy-redis", "127.0.0.1:6379"), ("--kafka-brokers", "127.0.0.1:9092", "--kafka-topics", "plays")],
+    ("--legacy-redis", "127.0.0.1:6379")],
     ids=lambda option: option[0][2:])
 def test_what_would_be_passed_over_is_refused(option):
     name = option[0][2:].replace("-", "_")
     assert refused("--rados-pool", "unseen", *option).startswith(f"unseen: {name} doesn't go with store = rados: ")
+
+
+def test_kafka_needs_a_folder_for_dead_letters():
+    assert refused("--rados-pool", "unseen", "--kafka-brokers", "127.0.0.1:9092", "--kafka-topics", "plays").startswith(
+        "unseen: kafka_brokers with store = rados needs kafka_dead_letters: ")
 
 
 def test_without_the_module(folder):

@@ -44,9 +44,20 @@ class Node(Server):
                          modules=str(MODULES), **options)
         del self.options["min_free"]  # there is no disk
 
+    def stats(self):
+        lines = self.say("INFO", "stats").decode().splitlines()
+        return {name: int(value) for name, _, value in (line.partition(":") for line in lines) if value.isdigit()}
+
     def say(self, *words):
         with self.client() as link:
             return link.command(*words)
+
+
+def answers(node):
+    try:
+        return node.say("PLAYED", "anybody", "a") == 1
+    except RespError:
+        return False
 
 
 class Setting:
@@ -195,6 +206,27 @@ def test_a_full_osd(setting, load):
     finally:
         cluster.fullness()
     load.wait(500)
+
+
+def address(node):
+    """Under which the cluster knows it now, as its log says."""
+    return [line for line in node.log().splitlines() if "connected to RADOS" in line][-1].split("address=")[1].split()[0]
+
+
+def test_a_node_is_blocklisted_again_and_again(setting, load):
+    """Its clients are told, and a new one of it connects by itself: none is started again."""
+    cluster = setting.cluster
+    before = {node: node.stats()["reconnects"] for node in setting.nodes}
+    for node in setting.nodes * 2:
+        load.wait(300)
+        was = address(node).strip('"')
+        cluster.command("osd blocklist", blocklistop="add", addr=was)
+        until(lambda node=node, was=was: address(node).strip('"') != was, f"{was} is replaced")
+        until(lambda node=node: answers(node), "and serves")
+    load.wait(300)
+    for node in setting.nodes:
+        assert node.alive() and node.stats()["reconnects"] == before[node] + 2
+    cluster.command("osd blocklist clear")
 
 
 def test_a_node_is_killed_again_and_again(setting, load):

@@ -40,7 +40,9 @@ tests_lib_libtest_a_SOURCES += \
 	tests/unit/fake_store.c \
 	tests/unit/fake_store.h \
 	tests/unit/fake_tier.c \
-	tests/unit/fake_tier.h
+	tests/unit/fake_tier.h \
+	tests/unit/rados_fixture.c \
+	tests/unit/rados_fixture.h
 endif
 if WITH_OPENSSL
 if TESTS_ENABLED

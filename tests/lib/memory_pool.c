@@ -52,6 +52,7 @@ struct memory_pool {
     struct object *buckets[BUCKETS];
     size_t n_objects;
     uint64_t version, reads, writes;
+    uint64_t connections, fenced; /* made so far; and those up to that one are fenced */
     struct lock *locks;
     bool failing;
     struct memory_pool_fault fault;
@@ -60,6 +61,7 @@ struct memory_pool {
 
 struct cluster {
     struct memory_pool *pool;
+    uint64_t number;
 };
 
 static pthread_mutex_t all_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -230,11 +232,14 @@ static enum cluster_result carry_out_write(struct memory_pool *p, struct cluster
     if (w->exclusive && *at != NULL) {
         return CLUSTER_EXISTS;
     }
-    if (*at == NULL && (w->version != 0 || w->equals != NULL || w->clear || w->destroy)) {
+    if (*at == NULL && (w->version != 0 || w->n_equals > 0 || w->clear || w->destroy)) {
         return CLUSTER_ABSENT;
     }
-    if ((w->version != 0 && (*at)->version != w->version) ||
-        (w->equals != NULL && !slice_eq(value_of(*at, w->equals->key), w->equals->value))) {
+    bool holds = w->version == 0 || (*at)->version == w->version;
+    for (size_t i = 0; holds && i < w->n_equals; i++) {
+        holds = slice_eq(value_of(*at, w->equals[i].key), w->equals[i].value);
+    }
+    if (!holds) {
         return CLUSTER_DIFFERS;
     }
     if (p->full && !w->must && !w->destroy) {
@@ -321,6 +326,9 @@ static enum cluster_result carry_out(struct memory_pool *p, struct operation *x)
     if (x->cancelled) {
         return CLUSTER_CLOSED;
     }
+    if (x->by->number <= p->fenced) {
+        return CLUSTER_FENCED;
+    }
     if (p->removed) {
         return CLUSTER_NO_POOL;
     }
@@ -348,7 +356,7 @@ static uint64_t draw(struct memory_pool *p)
 /* Held ones wait. A write waits for those that its connection began before on the object. */
 static bool may_go(struct memory_pool *p, const struct operation *x)
 {
-    if (x->cancelled || x->late || p->removed) {
+    if (x->cancelled || x->late || p->removed || x->by->number <= p->fenced) {
         return true;
     }
     if (p->held & (x->write ? MEMORY_POOL_WRITES : MEMORY_POOL_READS)) {
@@ -542,6 +550,14 @@ static void pool_list_end(struct cluster_listing *l)
     free(l);
 }
 
+#define CHANGE(p, what)                                                                                                \
+    do {                                                                                                               \
+        pthread_mutex_lock(&(p)->mutex);                                                                               \
+        what;                                                                                                          \
+        pthread_cond_broadcast(&(p)->changed);                                                                         \
+        pthread_mutex_unlock(&(p)->mutex);                                                                             \
+    } while (0)
+
 /* --- connections --- */
 
 static const char *pool_version(void)
@@ -562,7 +578,13 @@ static int pool_connect(const struct cluster_options *options, struct cluster **
     }
     *cluster = sure(calloc(1, sizeof **cluster));
     (*cluster)->pool = p;
+    CHANGE(p, (*cluster)->number = ++p->connections);
     return 0;
+}
+
+static void pool_address(struct cluster *c, char *out, size_t size)
+{
+    snprintf(out, size, "memory/%llu", (unsigned long long)c->number);
 }
 
 static void pool_disconnect(struct cluster *c)
@@ -573,6 +595,7 @@ static void pool_disconnect(struct cluster *c)
 const struct cluster_ops memory_pool_ops = {
     .version = pool_version,
     .connect = pool_connect,
+    .address = pool_address,
     .disconnect = pool_disconnect,
     .read = pool_read,
     .write = pool_write,
@@ -634,14 +657,6 @@ void memory_pool_free(struct memory_pool *p)
     free(p);
 }
 
-#define CHANGE(p, what)                                                                                                \
-    do {                                                                                                               \
-        pthread_mutex_lock(&(p)->mutex);                                                                               \
-        what;                                                                                                          \
-        pthread_cond_broadcast(&(p)->changed);                                                                         \
-        pthread_mutex_unlock(&(p)->mutex);                                                                             \
-    } while (0)
-
 void memory_pool_shuffle(struct memory_pool *p, uint64_t seed)
 {
     CHANGE(p, p->random = seed);
@@ -694,6 +709,11 @@ void memory_pool_late(struct memory_pool *p)
 void memory_pool_full(struct memory_pool *p, bool full)
 {
     CHANGE(p, p->full = full);
+}
+
+void memory_pool_fence(struct memory_pool *p)
+{
+    CHANGE(p, p->fenced = p->connections);
 }
 
 void memory_pool_remove(struct memory_pool *p)

@@ -41,6 +41,8 @@ void memory_pool_hold(struct memory_pool *p, unsigned kinds);
 void memory_pool_wait_held(struct memory_pool *p, unsigned n); /* until so many wait */
 void memory_pool_late(struct memory_pool *p);
 
+/* Blocklists who is connected now: all they have under way, and will have, is CLUSTER_FENCED. */
+void memory_pool_fence(struct memory_pool *p);
 void memory_pool_full(struct memory_pool *p, bool full);
 void memory_pool_remove(struct memory_pool *p); /* the pool: everything is CLUSTER_NO_POOL */
 

@@ -43,7 +43,7 @@ void world_init(struct world *w, const char *folder, const char *vfs)
 int world_start(struct world *w, struct err *err)
 {
     const struct sqlite_store_options options = {.vfs = w->vfs, .built_ms = w->built_ms};
-    int rc = sqlite_store_open(&w->cfg, &options, &w->store, err);
+    int rc = w->open != NULL ? w->open(w, err) : sqlite_store_open(&w->cfg, &options, &w->store, err);
     if (rc < 0) {
         w->store = NULL;
         return rc;

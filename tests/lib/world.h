@@ -39,8 +39,9 @@ struct world_op {
 struct world {
     struct config cfg;
     const char *vfs;
-    int64_t built_ms;    /* a first start believes no clock before it; 0: any */
-    struct store *store; /* NULL while stopped */
+    int (*open)(struct world *w, struct err *err); /* its store; NULL: the embedded one */
+    int64_t built_ms;                              /* a first start believes no clock before it; 0: any */
+    struct store *store;                           /* NULL while stopped */
     struct dedup dedup;
     struct asker *asker;
     struct world_op *first, **last; /* not yet waited for, oldest first */

@@ -76,6 +76,9 @@ unit_tests = \
 	tests/unit/test_positions \
 	tests/unit/test_probe \
 	tests/unit/test_rados \
+	tests/unit/test_rados_clock \
+	tests/unit/test_rados_fenced \
+	tests/unit/test_rados_kafka \
 	tests/unit/test_rados_layout \
 	tests/unit/test_rados_server \
 	tests/unit/test_read_through \

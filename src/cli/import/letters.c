@@ -100,13 +100,14 @@ int import_all_letters(struct import *im, const struct cli_options *options, str
     }
     bool folder = options->n_words == 0;
     if (rc == 0 && folder && !im->dry_run) {
-        rc = dead_letters_seal(im->cfg.data, err);
+        rc = dead_letters_seal(config_dead_letters(&im->cfg), err);
     }
-    while (rc == 0 && folder && (more = dead_letters_next(im->cfg.data, number, &number, path, err)) > 0) {
+    while (rc == 0 && folder &&
+           (more = dead_letters_next(config_dead_letters(&im->cfg), number, &number, path, err)) > 0) {
         rc = read_letters(im, rules, path, err);
     }
     if (rc == 0 && more == 0 && folder && im->dry_run) {
-        snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, im->cfg.data);
+        snprintf(path, sizeof path, "%s/" DEAD_LETTERS_FILE, config_dead_letters(&im->cfg));
         rc = access(path, F_OK) == 0 ? read_letters(im, rules, path, err) : 0;
     }
     message_rules_free(rules);

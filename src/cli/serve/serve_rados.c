@@ -27,8 +27,6 @@ int serve_rados_check(const struct config *cfg, struct err *err)
         {cfg->legacy_redis[0] != '\0', "legacy_redis", sources},
         {cfg->legacy_sentinel[0] != '\0', "legacy_sentinel", sources},
         {cfg->legacy_mirror != 0, "legacy_mirror", "there is no feed of what was recorded"},
-        {cfg->kafka_brokers[0] != '\0', "kafka_brokers",
-         "offsets are not kept in a pool yet: read the topic into a data folder, or write by RESP, HTTP or gRPC"},
     };
     if (cfg->store != STORE_ENGINE_RADOS) {
         return 0;
@@ -41,6 +39,12 @@ int serve_rados_check(const struct config *cfg, struct err *err)
             return err_set(err, ERR_INVALID, "%s doesn't go with store = rados: %s", options[i].name,
                            options[i].instead);
         }
+    }
+    if (cfg->kafka_brokers[0] != '\0' && cfg->kafka_dead_letters[0] == '\0') {
+        return err_set(
+            err, ERR_INVALID,
+            "kafka_brokers with store = rados needs kafka_dead_letters: a folder of this node for messages that "
+            "can't be read");
     }
     return 0;
 }

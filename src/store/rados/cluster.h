@@ -8,7 +8,8 @@
  * object take effect in the order in which they were begun; other operations in any.
  *
  * Each operation ends: with an answer, or after the connection's time limit with CLUSTER_LATE. A write that ended so,
- * or with CLUSTER_FAILED, may have been carried out, or be carried out later.
+ * or with CLUSTER_FAILED, may have been carried out, or be carried out later; one with CLUSTER_FENCED may have been
+ * carried out, and is not later.
  */
 #ifndef UNSEEN_STORE_RADOS_CLUSTER_H
 #define UNSEEN_STORE_RADOS_CLUSTER_H
@@ -29,7 +30,7 @@ enum cluster_result {
     CLUSTER_DIFFERS, /* a guard doesn't hold: nothing was done, or read */
     CLUSTER_LATE,    /* no answer in time */
     CLUSTER_FULL,    /* cluster or pool take nothing more */
-    CLUSTER_FENCED,  /* this client is blocklisted, for good: it has to connect anew */
+    CLUSTER_FENCED,  /* this client is blocklisted, for good: another one has to connect (reconnect.h) */
     CLUSTER_NO_POOL, /* the pool was removed */
     CLUSTER_DENIED,  /* the client's key doesn't allow it */
     CLUSTER_NOMEM,
@@ -47,8 +48,10 @@ struct cluster_op {
     int code;         /* the cluster's own: a positive errno */
     uint64_t version; /* of the object, as it was read or written; rises with each write, also over a removal */
     void (*done)(struct cluster_op *op);
-    void *owner; /* the caller's */
-    void *own;   /* the implementation's, while it is under way */
+    void *owner;                         /* the caller's */
+    void *own;                           /* the implementation's, while it is under way */
+    void *by;                            /* reconnect.c's, while it is under way; */
+    void (*then)(struct cluster_op *op); /* and what done was */
 };
 
 /* Keys that begin with `prefix`, in the order of their bytes behind `after`. */
@@ -59,7 +62,7 @@ struct cluster_range {
 };
 
 /* An OSD gives so many in one go (osd_max_omap_entries_per_request). */
-enum { CLUSTER_PAGE = 1024, CLUSTER_RANGES = 6 };
+enum { CLUSTER_PAGE = 1024, CLUSTER_RANGES = 6, CLUSTER_ADDRESS = 128 };
 
 struct cluster_read {
     struct cluster_op op; /* first */
@@ -79,9 +82,10 @@ struct cluster_write {
     struct cluster_op op;              /* first */
     bool exclusive;                    /* guard: the object doesn't exist. CLUSTER_EXISTS */
     uint64_t version;                  /* guard: it has this one; 0: none */
-    const struct cluster_pair *equals; /* guard: this key has this value; "": it is absent; NULL: none */
-    bool clear;                        /* the whole omap */
-    const struct cluster_pair *set;    /* of equal keys the last counts */
+    const struct cluster_pair *equals; /* guards: each of these keys has this value; "": it is absent */
+    size_t n_equals;
+    bool clear;                     /* the whole omap */
+    const struct cluster_pair *set; /* of equal keys the last counts */
     size_t n_set;
     const struct slice *remove;
     size_t n_remove;
@@ -105,6 +109,8 @@ struct cluster_ops {
 
     /* Blocks. ERR_NOTFOUND: no such pool, or no configuration; ERR_NOPERM; ERR_LATE: no monitor answers; ERR_SYSTEM. */
     int (*connect)(const struct cluster_options *options, struct cluster **cluster, struct err *err);
+    /* Under which address the cluster knows this client, such as osd blocklist add takes; "": none. */
+    void (*address)(struct cluster *cluster, char *out, size_t size);
     /* Blocks. Nothing is under way any more. */
     void (*disconnect)(struct cluster *cluster);
 

@@ -16,7 +16,7 @@
 
 struct meta_read {
     struct cluster_read read; /* first */
-    char schema[16], seed[32], error_rate[40], starts[32];
+    char schema[16], seed[32], error_rate[40], starts[32], lineage[32];
 };
 
 static int failed(const struct cluster_op *op, struct err *err)
@@ -58,6 +58,8 @@ static void on_pair(struct cluster_read *read, int range, struct slice key, stru
         keep(m->error_rate, sizeof m->error_rate, value);
     } else if (slice_eq(key, slice_str("starts"))) {
         keep(m->starts, sizeof m->starts, value);
+    } else if (slice_eq(key, slice_str("lineage"))) {
+        keep(m->lineage, sizeof m->lineage, value);
     }
 }
 
@@ -78,7 +80,8 @@ int meta_read(const struct cluster_ops *ops, struct cluster *cluster, struct met
     *out = (struct meta){.schema = atoi(m.schema), .error_rate = strtod(m.error_rate, &end)};
     if (out->schema < 1 || m.error_rate[0] == '\0' || *end != '\0' || !(out->error_rate > 0) ||
         !layout_unhex(slice_str(m.seed), &out->seed) ||
-        (m.starts[0] != '\0' && !layout_unhex(slice_str(m.starts), &out->starts))) {
+        (m.starts[0] != '\0' && !layout_unhex(slice_str(m.starts), &out->starts)) ||
+        (m.lineage[0] != '\0' && !layout_unhex(slice_str(m.lineage), &out->lineage))) {
         return err_set(err, ERR_CORRUPT, "RADOS: the object meta of the pool is damaged");
     }
     return 1;
@@ -103,15 +106,33 @@ int meta_fits(const struct meta *meta, const struct config *cfg, struct err *err
     return 0;
 }
 
-/* 1: the number is ours; 0: another node took it; or an error. */
-static int take_number(const struct cluster_ops *ops, struct cluster *cluster, const struct meta *meta, struct err *err)
+/* Never 0. */
+static int draw(uint64_t *n, struct err *err)
 {
-    char before[LAYOUT_HEX], now[LAYOUT_HEX];
+    do {
+        if (getrandom(n, sizeof *n, 0) != sizeof *n) {
+            return err_set(err, ERR_SYSTEM, "can't draw a number: %s", strerror(errno));
+        }
+    } while (*n == 0);
+    return 0;
+}
+
+/* 1: the number is ours; 0: another node took it; or an error. A lineage is drawn unless the pool has one. */
+static int take_number(const struct cluster_ops *ops, struct cluster *cluster, struct meta *meta, struct err *err)
+{
+    char before[LAYOUT_HEX], now[LAYOUT_HEX], lineage[LAYOUT_HEX];
+    size_t n_set = meta->lineage == 0 ? 2 : 1;
+    if (meta->lineage == 0 && draw(&meta->lineage, err) < 0) {
+        return err->code;
+    }
+    layout_hex(meta->lineage, lineage);
     layout_hex(meta->starts, before);
     layout_hex(meta->starts + 1, now);
     const struct cluster_pair equals = {slice_str("starts"), slice_of(before, meta->starts > 0 ? sizeof before : 0)};
-    const struct cluster_pair set = {slice_str("starts"), slice_of(now, sizeof now)};
-    struct cluster_write w = {.op = {.object = LAYOUT_META}, .equals = &equals, .set = &set, .n_set = 1, .must = true};
+    const struct cluster_pair set[] = {{slice_str("starts"), slice_of(now, sizeof now)},
+                                       {slice_str("lineage"), slice_of(lineage, sizeof lineage)}};
+    struct cluster_write w = {
+        .op = {.object = LAYOUT_META}, .equals = &equals, .n_equals = 1, .set = set, .n_set = n_set, .must = true};
     enum cluster_result result = wait_write(ops, cluster, &w);
     return result == CLUSTER_DONE ? 1 : result == CLUSTER_DIFFERS ? 0 : failed(&w.op, err);
 }
@@ -135,7 +156,26 @@ int meta_open(struct rados_store *s, struct err *err)
     s->seed = meta.seed;
     s->error_rate = meta.error_rate;
     s->number = meta.starts + 1;
+    pthread_mutex_lock(&s->mutex);
+    s->meta = meta;
+    pthread_mutex_unlock(&s->mutex);
     return taken < 0 ? taken : 0;
+}
+
+int meta_still(const struct meta *meta, const struct cluster_ops *ops, struct cluster *cluster, struct err *err)
+{
+    struct meta now;
+    int found = meta_read(ops, cluster, &now, err);
+    if (found < 0) {
+        return found;
+    }
+    if (found == 0) {
+        return err_set(err, ERR_NOTFOUND, "the pool of that name holds no store: it is another one");
+    }
+    if (now.seed != meta->seed || now.lineage != meta->lineage) {
+        return err_set(err, ERR_SEED, "the pool of that name is another one: what this node knows is not of it");
+    }
+    return 0;
 }
 
 /* --- making --- */
@@ -168,13 +208,15 @@ static int check_empty(const struct cluster_ops *ops, struct cluster *cluster, s
 
 static int write_meta(const struct cluster_ops *ops, struct cluster *cluster, const struct meta *meta, struct err *err)
 {
-    char schema[16], seed[LAYOUT_HEX], error_rate[40];
+    char schema[16], seed[LAYOUT_HEX], error_rate[40], lineage[LAYOUT_HEX];
     snprintf(schema, sizeof schema, "%d", meta->schema);
     snprintf(error_rate, sizeof error_rate, "%.17g", meta->error_rate);
     layout_hex(meta->seed, seed);
+    layout_hex(meta->lineage, lineage);
     const struct cluster_pair pairs[] = {{slice_str("schema"), slice_str(schema)},
                                          {slice_str("seed"), slice_of(seed, sizeof seed)},
-                                         {slice_str("error_rate"), slice_str(error_rate)}};
+                                         {slice_str("error_rate"), slice_str(error_rate)},
+                                         {slice_str("lineage"), slice_of(lineage, sizeof lineage)}};
     struct cluster_write w = {
         .op = {.object = LAYOUT_META}, .exclusive = true, .set = pairs, .n_set = sizeof pairs / sizeof *pairs};
     enum cluster_result result = wait_write(ops, cluster, &w);
@@ -187,8 +229,8 @@ static int make(const struct config *cfg, const struct cluster_ops *ops, struct 
     int result = meta_read(ops, cluster, &meta, err);
     if (result == 0 && (result = check_empty(ops, cluster, err)) == 0) {
         meta = (struct meta){.schema = RADOS_SCHEMA, .seed = cfg->hash_seed, .error_rate = config_now(cfg)->error_rate};
-        if (!cfg->hash_seed_given && getrandom(&meta.seed, sizeof meta.seed, 0) != sizeof meta.seed) {
-            return err_set(err, ERR_SYSTEM, "can't draw a seed: %s", strerror(errno));
+        if ((!cfg->hash_seed_given && draw(&meta.seed, err) < 0) || draw(&meta.lineage, err) < 0) {
+            return err->code;
         }
         result = write_meta(ops, cluster, &meta, err);
         if (result != 0) {

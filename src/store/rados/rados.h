@@ -20,6 +20,7 @@
 #include "store/codec/deliveries.h"
 #include "store/guarded_clock.h"
 #include "store/rados/cluster.h"
+#include "store/rados/meta.h"
 #include "store/rados/rados_store.h"
 #include "store/rados/update.h"
 #include "store/stats.h"
@@ -35,6 +36,8 @@ enum {
 struct user_writes;
 struct merges;
 struct night;
+struct positions;
+struct positions_write;
 
 struct writes_shard {
     pthread_mutex_t mutex;
@@ -61,12 +64,15 @@ struct rados_store {
     pthread_cond_t ended;
     size_t under_way;
     bool closing;
-    struct err down; /* why nothing could be written lately: fenced, full, no pool, not allowed */
-    int64_t down_us; /* when that was seen last, real time */
+    struct meta meta; /* as it was opened; schema 0: not yet */
+    struct err down;  /* why nothing could be written lately: fenced, full, no pool, not allowed */
+    int64_t down_us;  /* when that was seen last, real time */
+    bool down_fenced; /* it is over once another client is connected */
     struct store_stats stats;
 
     struct merges *merges;
     struct night *night;
+    struct positions *positions;
     struct delivered_codec codec; /* the thread's own */
 };
 
@@ -95,9 +101,11 @@ int64_t rados_store_forgotten(struct rados_store *s, int64_t ms);
         pthread_mutex_unlock(&(s)->mutex);                                                                             \
     } while (0)
 
-/* Puts a failed operation into words; notes what keeps all others from working, too. */
+/* Puts a failed operation into words; notes what keeps all others from working, too. doing: "reading", "writing". */
 int cluster_error(struct rados_store *s, const struct cluster_op *op, const char *doing, struct slice user,
                   struct err *err);
+int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const char *doing, const char *what,
+                     struct err *err);
 
 /* --- update.c --- */
 
@@ -118,6 +126,22 @@ void writes_record(struct store *base, struct store_batch *batch);
 int writes_take_turn(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *turn);
 void writes_end_turn(struct rados_store *s, int64_t key, struct slice user);
 int writes_refusal(struct rados_store *s, struct err *err);
+
+/* --- positions.c --- */
+
+extern const struct store_positions_ops rados_positions_ops;
+
+/* Reads what is there; blocks. */
+int rados_positions_open(struct rados_store *s, struct err *err);
+void rados_positions_free(struct rados_store *s);
+
+/* Of a batch that is being taken in: what it moves, as its sources are claimed now. ERR_INVALID, ERR_RANGE, ERR_NOMEM,
+ * in batch->err. */
+int rados_positions_admit(struct rados_store *s, struct store_batch *batch, struct positions_write **write);
+/* Once its events are recorded: moves them, then done() with an error or none, and the write is no more. */
+void rados_positions_write(struct positions_write *write, void (*done)(void *owner, const struct err *err),
+                           void *owner);
+void rados_positions_drop(struct positions_write *write); /* instead; NULL is fine */
 
 /* --- forget.c --- */
 

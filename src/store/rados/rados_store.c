@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,9 +12,11 @@
 #include "base/log.h"
 #include "base/module.h"
 #include "store/codec/user_snapshot.h"
+#include "store/positions.h"
 #include "store/rados/meta.h"
 #include "store/rados/night.h"
 #include "store/rados/rados.h"
+#include "store/rados/reconnect.h"
 
 enum { LOOK_EVERY_MS = 1000, DOWN_US = 10 * 1000 * 1000 };
 
@@ -87,24 +90,25 @@ int64_t rados_store_forgotten(struct rados_store *s, int64_t ms)
 
 /* --- what the cluster answers --- */
 
-int cluster_error(struct rados_store *s, const struct cluster_op *op, const char *doing, struct slice user,
-                  struct err *err)
+int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const char *doing, const char *what,
+                     struct err *err)
 {
     static struct log_limit limit;
     int64_t timeout = s->cfg->rados_timeout_ms;
-    bool down = false;
+    bool down = false, writes = strcmp(doing, "writing") == 0;
     switch (op->result) {
     case CLUSTER_LATE:
-        err_set(err, ERR_LATE, "RADOS: no answer within %" PRId64 " ms (rados_timeout) while %s user %s%s", timeout,
-                doing, log_quote(user),
-                strcmp(doing, "writing") == 0 ? ": whether it will be durable is unknown, send it again" : "");
+        err_set(err, ERR_LATE, "RADOS: no answer within %" PRId64 " ms (rados_timeout) while %s %s%s", timeout, doing,
+                what, writes ? ": whether it will be durable is unknown, send it again" : "");
         break;
     case CLUSTER_FULL:
         err_set(err, ERR_FULL, "RADOS: the cluster, or the pool %s, is full", log_quote_str(s->cfg->rados_pool));
         down = true;
         break;
     case CLUSTER_FENCED:
-        err_set(err, ERR_IO, "RADOS: this client is blocklisted by the cluster: it has to be started again");
+        err_set(err, ERR_IO,
+                "RADOS: this client was blocklisted by the cluster while %s %s, and another one connects%s", doing,
+                what, writes ? ": whether it is durable is unknown, send it again" : "");
         down = true;
         break;
     case CLUSTER_NO_POOL:
@@ -112,28 +116,36 @@ int cluster_error(struct rados_store *s, const struct cluster_op *op, const char
         down = true;
         break;
     case CLUSTER_DENIED:
-        err_set(err, ERR_IO, "RADOS: %s is not allowed to do that while %s user %s", s->cfg->rados_user, doing,
-                log_quote(user));
+        err_set(err, ERR_IO, "RADOS: %s is not allowed to do that while %s %s", s->cfg->rados_user, doing, what);
         down = true;
         break;
     case CLUSTER_NOMEM:
-        err_set(err, ERR_NOMEM, "out of memory while %s user %s", doing, log_quote(user));
+        err_set(err, ERR_NOMEM, "out of memory while %s %s", doing, what);
         break;
     case CLUSTER_CLOSED:
         return err_set(err, ERR_CLOSED, "the store is closing");
     default:
-        err_set(err, ERR_IO, "RADOS: %s while %s user %s", strerror(op->code), doing, log_quote(user));
+        err_set(err, ERR_IO, "RADOS: %s while %s %s", strerror(op->code), doing, what);
     }
     if (down) {
         pthread_mutex_lock(&s->mutex);
         err_set(&s->down, err->code, "%s", err->text);
         s->down_us = clock_stopwatch_us();
+        s->down_fenced = op->result == CLUSTER_FENCED;
         pthread_mutex_unlock(&s->mutex);
     }
     if (log_again(&limit)) {
         log_error("cluster failed", "error=%s", log_quote_str(err->text));
     }
     return err->code;
+}
+
+int cluster_error(struct rados_store *s, const struct cluster_op *op, const char *doing, struct slice user,
+                  struct err *err)
+{
+    char what[sizeof err->text];
+    snprintf(what, sizeof what, "user %s", log_quote(user));
+    return cluster_error_of(s, op, doing, what, err);
 }
 
 /* --- the thread --- */
@@ -255,6 +267,7 @@ static void free_store(struct rados_store *s)
         s->ops->disconnect(s->cluster);
     }
     night_free(s);
+    rados_positions_free(s);
     merges_destroy(s);
     writes_destroy(s);
     delivered_codec_free(&s->codec);
@@ -304,20 +317,56 @@ static const struct store_ops rados_ops = {
     .close = store_close,
 };
 
+static int find_ops(const struct config *cfg, const struct cluster_ops **ops, struct err *err)
+{
+    const void *functions = NULL;
+    int code = *ops != NULL ? 0 : module_open(cfg->modules, "rados", "unseen-rados", &functions, err);
+    *ops = functions != NULL ? functions : *ops;
+    return code;
+}
+
+static struct cluster_options options_of(const struct config *cfg)
+{
+    return (struct cluster_options){
+        .conf = cfg->rados_conf, .user = cfg->rados_user, .pool = cfg->rados_pool, .timeout_ms = cfg->rados_timeout_ms};
+}
+
 int rados_cluster_connect(const struct config *cfg, const struct cluster_ops **ops, struct cluster **cluster,
                           struct err *err)
 {
-    if (*ops == NULL) {
-        const void *functions = NULL;
-        int code = module_open(cfg->modules, "rados", "unseen-rados", &functions, err);
-        if (code < 0) {
-            return code;
-        }
-        *ops = functions;
+    const struct cluster_options to = options_of(cfg);
+    int code = find_ops(cfg, ops, err);
+    return code < 0 ? code : (*ops)->connect(&to, cluster, err);
+}
+
+static int on_fresh(void *owner, const struct cluster_ops *ops, struct cluster *fresh, struct err *err)
+{
+    struct rados_store *s = owner;
+    pthread_mutex_lock(&s->mutex);
+    struct meta meta = s->meta;
+    pthread_mutex_unlock(&s->mutex);
+    return meta.schema == 0 ? err_set(err, ERR_LOADING, "the pool isn't open yet") : meta_still(&meta, ops, fresh, err);
+}
+
+static void on_connected(void *owner)
+{
+    struct rados_store *s = owner;
+    pthread_mutex_lock(&s->mutex);
+    s->stats.reconnects++;
+    if (s->down_fenced) {
+        s->down = (struct err){0};
     }
-    const struct cluster_options to = {
-        .conf = cfg->rados_conf, .user = cfg->rados_user, .pool = cfg->rados_pool, .timeout_ms = cfg->rados_timeout_ms};
-    return (*ops)->connect(&to, cluster, err);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static int connect_store(struct rados_store *s, const struct cluster_ops *ops, const char **version, struct err *err)
+{
+    const struct cluster_options to = options_of(s->cfg);
+    const struct reconnect_hooks hooks = {s, on_fresh, on_connected};
+    int code = find_ops(s->cfg, &ops, err);
+    code = code < 0 ? code : reconnect_open(ops, &to, &hooks, &s->cluster, err);
+    *version = code < 0 ? "" : ops->version();
+    return code;
 }
 
 const char *rados_library_version(const char *folder)
@@ -354,27 +403,35 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
 {
     static const struct rados_store_options plain = {0};
     const struct rados_store_options *o = options != NULL ? options : &plain;
+    const char *version;
     struct rados_store *s = calloc(1, sizeof *s);
     if (s == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    s->base = (struct store){.engine = "rados", .ops = &rados_ops, .by_user = true, .admin = &night_admin_ops};
+    s->base = (struct store){.engine = "rados",
+                             .ops = &rados_ops,
+                             .by_user = true,
+                             .admin = &night_admin_ops,
+                             .positions = &rados_positions_ops};
     s->cfg = cfg;
-    s->ops = o->ops;
+    s->ops = &reconnect_ops;
     thread_queue_init(&s->queue);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->ended, NULL);
     guarded_clock_start(&s->clock, cfg, o->built_ms != 0 ? o->built_ms : clock_built_ms());
     int code = writes_init(s) < 0 || merges_init(s) < 0 ? err_set(err, ERR_NOMEM, "out of memory") : 0;
-    code = code < 0 ? code : rados_cluster_connect(cfg, &s->ops, &s->cluster, err);
+    code = code < 0 ? code : connect_store(s, o->ops, &version, err);
     code = code < 0 ? code : meta_open(s, err);
+    code = code < 0 ? code : rados_positions_open(s, err);
     code = code < 0 ? code : start(s, err);
     if (code < 0) {
         free_store(s);
         return code;
     }
-    log_info("connected to RADOS", "pool=%s user=%s librados=%s", log_quote_str(cfg->rados_pool),
-             log_quote_str(cfg->rados_user), s->ops->version());
+    char address[CLUSTER_ADDRESS];
+    s->ops->address(s->cluster, address, sizeof address);
+    log_info("connected to RADOS", "pool=%s user=%s address=%s librados=%s", log_quote_str(cfg->rados_pool),
+             log_quote_str(cfg->rados_user), log_quote_str(address), version);
     *store = &s->base;
     return 0;
 }

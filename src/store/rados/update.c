@@ -175,6 +175,7 @@ static void write_it(struct update *u)
         w->version = u->version;
     } else if (!u->blind) {
         w->equals = &u->expected;
+        w->n_equals = 1;
     }
     if (u->s->ops->write(u->s->cluster, w) < 0) {
         update_nomem(u);

@@ -8,6 +8,10 @@
  *
  * Plays that the server stamped are written blind. One whose time was stated is checked first against the user's
  * tombstones, and written under the generation in which those were read: each forget makes another.
+ *
+ * A batch may have more events than the cluster should be asked for at once: so many are begun, and another one
+ * whenever one is answered. Once one has failed, what was not begun is not: the batch has failed. The positions of a
+ * batch (positions.c) move once all of its events are recorded.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -20,14 +24,20 @@
 enum {
     USER_BUCKETS = 1024,
     ITEMS_A_WRITE = 4096,
+    AT_ONCE = 256,        /* events of a batch that are begun and not answered */
     CLUSTER_BYTES = 4096, /* that librados has of an operation, and a little for its arena */
+    POSITION_BYTES = 1024,
 };
 
 /* A batch, until all its events are answered. */
 struct pending {
     struct rados_store *s;
     struct store_batch *batch;
-    atomic_size_t left;
+    struct positions_write *positions;
+    size_t n;                 /* events */
+    atomic_size_t left, next; /* that are not answered; and the first that was not begun */
+    atomic_size_t credits;    /* events that may be begun; whoever makes it more than 0 begins them */
+    atomic_bool failed;
     size_t bytes; /* that it is charged with */
     pthread_mutex_t mutex;
     struct err err; /* the first */
@@ -124,11 +134,12 @@ void writes_end_turn(struct rados_store *s, int64_t key, struct slice user)
 
 /* --- a batch --- */
 
-static void answer(struct pending *p)
+static void answer(void *owner, const struct err *err)
 {
+    struct pending *p = owner;
     struct rados_store *s = p->s;
     struct store_batch *batch = p->batch;
-    batch->err = p->err;
+    batch->err = *err;
     pthread_mutex_lock(&s->mutex);
     if (batch->err.code == 0) {
         s->stats.commits++;
@@ -143,16 +154,58 @@ static void answer(struct pending *p)
     batch->done(batch);
 }
 
-static void one_less(struct pending *p, const struct err *err)
+static void recorded(struct pending *p)
+{
+    if (p->err.code < 0 || p->positions == NULL) {
+        struct err err = p->err;
+        rados_positions_drop(p->positions);
+        answer(p, &err);
+    } else {
+        rados_positions_write(p->positions, answer, p);
+    }
+}
+
+/* Begins as many as there are credits for, and those that come meanwhile. */
+static void use_credits(struct pending *p)
+{
+    do {
+        size_t i = atomic_fetch_add(&p->next, 1);
+        if (i < p->n) {
+            pump(p->s, p->events[i].event.key, p->events[i].event.user);
+        }
+    } while (atomic_fetch_sub(&p->credits, 1) > 1);
+}
+
+/* Not from within itself, or what ends at once would go as deep as there are events. */
+static void begin_another(struct pending *p)
+{
+    if (atomic_fetch_add(&p->credits, 1) == 0) {
+        use_credits(p);
+    }
+}
+
+static void one_less(struct pending *p)
+{
+    if (atomic_fetch_sub(&p->left, 1) == 1) {
+        recorded(p);
+    }
+}
+
+static void fail_batch(struct pending *p, const struct err *err)
+{
+    pthread_mutex_lock(&p->mutex);
+    p->err = p->err.code == 0 ? *err : p->err;
+    pthread_mutex_unlock(&p->mutex);
+    atomic_store(&p->failed, true);
+}
+
+static void event_done(struct pending *p, const struct err *err)
 {
     if (err->code < 0) {
-        pthread_mutex_lock(&p->mutex);
-        p->err = p->err.code == 0 ? *err : p->err;
-        pthread_mutex_unlock(&p->mutex);
+        fail_batch(p, err);
     }
-    if (atomic_fetch_sub(&p->left, 1) == 1) {
-        answer(p);
-    }
+    begin_another(p);
+    one_less(p);
 }
 
 /* --- a run --- */
@@ -252,7 +305,7 @@ static void tell_events(struct writes_turn *events, const struct err *err)
 {
     for (struct writes_turn *t = events, *next; t != NULL; t = next) {
         next = t->next;
-        one_less(((struct event *)t)->pending, err);
+        event_done(((struct event *)t)->pending, err);
     }
 }
 
@@ -298,9 +351,38 @@ static struct writes_turn *take_events(struct user_writes *u, bool *stated)
     return first;
 }
 
+/* Takes out those whose batch has failed: nobody waits for them any more. */
+static struct writes_turn *take_void(struct rados_store *s, struct writes_turn **events)
+{
+    struct writes_turn *found = NULL;
+    bool closing = rados_store_closing(s);
+    while (*events != NULL) {
+        struct writes_turn *t = *events;
+        struct pending *p = ((struct event *)t)->pending;
+        if (!atomic_load(&p->failed) && !(closing && p->batch->events > AT_ONCE)) {
+            events = &t->next;
+            continue;
+        }
+        *events = t->next;
+        t->next = found;
+        found = t;
+    }
+    return found;
+}
+
 static void start_run(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *events, bool stated)
 {
     static const struct fetch_range forgotten[] = {{"f", CLUSTER_PAGE}};
+    struct writes_turn *gone = take_void(s, &events);
+    if (gone != NULL) {
+        struct err closed;
+        err_set(&closed, ERR_CLOSED, "the store is closing"); /* those that have failed keep their own error */
+        tell_events(gone, &closed);
+    }
+    if (events == NULL) {
+        writes_end_turn(s, key, user);
+        return;
+    }
     struct run *r = malloc(sizeof *r + user.len);
     if (r == NULL) {
         struct err err;
@@ -373,7 +455,8 @@ static void refuse(struct rados_store *s, struct store_batch *batch)
     rados_store_post(s, &batch->message, RADOS_BATCH);
 }
 
-/* What the batch takes, and the operations that it may become: one for each user, or run of their events. */
+/* What the batch takes, the entries of its users, and the operations that may be under way for it: one for each user,
+ * or run of their events. */
 static size_t weigh(const struct store_batch *batch, size_t pending)
 {
     size_t at = 0, runs = 0;
@@ -383,7 +466,9 @@ static size_t weigh(const struct store_batch *batch, size_t pending)
         runs += runs == 0 || event.key != last;
         last = event.key;
     }
-    return pending + batch->bytes.cap + runs * (sizeof(struct run) + sizeof(struct user_writes) + CLUSTER_BYTES);
+    size_t at_once = runs < AT_ONCE ? runs : AT_ONCE;
+    return pending + batch->bytes.cap + batch->n_positions * POSITION_BYTES + runs * sizeof(struct user_writes) +
+           at_once * (sizeof(struct run) + CLUSTER_BYTES);
 }
 
 /* NULL: batch->err says why. It is charged. */
@@ -401,12 +486,19 @@ static struct pending *admit(struct rados_store *s, struct store_batch *batch)
     }
     struct pending *p = malloc(size);
     if (p == NULL) {
-        atomic_fetch_sub(&s->bytes, bytes);
         err_set(&batch->err, ERR_NOMEM, "out of memory while recording");
+    }
+    struct positions_write *positions = NULL;
+    if (p == NULL || rados_positions_admit(s, batch, &positions) < 0) {
+        atomic_fetch_sub(&s->bytes, bytes);
+        free(p);
         return NULL;
     }
-    *p = (struct pending){.s = s, .batch = batch, .bytes = bytes};
+    *p = (struct pending){.s = s, .batch = batch, .positions = positions, .bytes = bytes};
     atomic_init(&p->left, 1);
+    atomic_init(&p->next, 0);
+    atomic_init(&p->credits, 1); /* until all have their turns, nobody else begins any */
+    atomic_init(&p->failed, false);
     pthread_mutex_init(&p->mutex, NULL);
     return p;
 }
@@ -421,33 +513,33 @@ void writes_record(struct store *base, struct store_batch *batch)
         refuse(s, batch);
         return;
     }
-    static const struct err none = {0};
     int first_kept = guarded_clock_first_kept(&s->clock);
-    size_t at = 0, n = 0, too_old = 0;
+    size_t at = 0, too_old = 0;
     struct store_event event;
-    while (store_batch_next(batch, &at, &event)) {
+    struct err err = {0};
+    rados_store_begun(s);
+    while (err.code == 0 && store_batch_next(batch, &at, &event)) {
         if (event.n == 0 || month_of_ms(event.at_ms) < first_kept) {
             too_old += event.n;
             continue;
         }
-        struct event *e = &p->events[n++];
+        struct event *e = &p->events[p->n];
         *e = (struct event){.pending = p, .event = event};
         atomic_fetch_add(&p->left, 1);
         if (enqueue(s, event.key, event.user, &e->turn) < 0) {
-            struct err err;
             err_set(&err, ERR_NOMEM, "out of memory while recording");
-            one_less(p, &err);
-            n--;
+            fail_batch(p, &err);
+            atomic_fetch_sub(&p->left, 1);
+        } else {
+            p->n++;
         }
     }
     if (too_old > 0) {
         RADOS_COUNT(s, plays_too_old, too_old);
     }
-    rados_store_begun(s);
-    for (size_t i = 0; i < n; i++) {
-        pump(s, p->events[i].event.key, p->events[i].event.user);
-    }
-    one_less(p, &none);
+    atomic_fetch_add(&p->credits, AT_ONCE - 1);
+    use_credits(p);
+    one_less(p);
     rados_store_ended(s);
 }
 

@@ -263,9 +263,10 @@ static int build(rados_write_op_t op, const struct cluster_write *w, struct oper
     if (w->version != 0) {
         rados_write_op_assert_version(op, w->version);
     }
-    if (w->equals != NULL) {
-        rados_write_op_omap_cmp2(op, w->equals->key.data, LIBRADOS_CMPXATTR_OP_EQ, w->equals->value.data,
-                                 w->equals->key.len, w->equals->value.len, &x->codes[0]);
+    for (size_t i = 0; i < w->n_equals; i++) {
+        const struct cluster_pair *pair = &w->equals[i];
+        rados_write_op_omap_cmp2(op, pair->key.data, LIBRADOS_CMPXATTR_OP_EQ, pair->value.data, pair->key.len,
+                                 pair->value.len, &x->codes[0]);
     }
     if (w->destroy) {
         rados_write_op_remove(op);
@@ -373,6 +374,14 @@ static int reach(rados_t rados, const struct cluster_options *o, struct err *err
     }
 }
 
+static void address(struct cluster *c, char *out, size_t size)
+{
+    char *addresses = NULL;
+    bool known = rados_getaddrs(c->rados, &addresses) == 0 && addresses != NULL;
+    snprintf(out, size, "%s", known ? addresses : "");
+    free(addresses);
+}
+
 static void disconnect(struct cluster *c)
 {
     if (c->io != NULL) {
@@ -419,6 +428,7 @@ static int connect_cluster(const struct cluster_options *o, struct cluster **clu
 static const struct cluster_ops ops = {
     .version = version,
     .connect = connect_cluster,
+    .address = address,
     .disconnect = disconnect,
     .read = read_object,
     .write = write_object,

@@ -1,0 +1,38 @@
+/* Nodes on a pool in memory: what the tests of the engine on RADOS share. */
+#ifndef UNSEEN_TESTS_RADOS_FIXTURE_H
+#define UNSEEN_TESTS_RADOS_FIXTURE_H
+
+#include "tests/lib/memory_pool.h"
+#include "tests/lib/store_calls.h"
+
+enum { NODES = 3 };
+
+struct cluster_of_nodes {
+    struct memory_pool *pool;
+    struct store_fixture *first; /* whose folder and clock it is */
+    struct store_fixture nodes[NODES];
+};
+
+/* A store of its own, and a reader of it. */
+void open_node(struct store_fixture *f);
+void close_node(struct store_fixture *f);
+
+int rados_setup(void **state);
+int rados_teardown(void **state);
+#define RADOS_TEST(name) cmocka_unit_test_setup_teardown(name, rados_setup, rados_teardown)
+
+/* The next operation of these kinds on objects whose names begin so ends that way. */
+void fault(struct cluster_of_nodes *c, unsigned kinds, const char *object, enum cluster_result result);
+
+/* Records one play, and says how that was answered. */
+int record_code(struct store_fixture *f, const char *user, const char *item, char *text, size_t size);
+
+/* Until the condition holds, in real time. */
+#define RADOS_UNTIL(condition)                                                                                         \
+    for (time_t until_ = time(NULL) + 120; !(condition); usleep(1000)) {                                               \
+        if (time(NULL) > until_) {                                                                                     \
+            fail_msg("not so: %s", #condition);                                                                        \
+        }                                                                                                              \
+    }
+
+#endif
