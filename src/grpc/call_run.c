@@ -282,9 +282,11 @@ enum call_step call_run_request(struct call *call, struct slice bytes)
     struct conn *c = &call->conn->conn;
     struct message m = {0};
     struct err err = {0};
-    int code = !find_items(call)          ? err_set(&err, ERR_NOMEM, "out of memory for the message")
-               : service_dedup(c) == NULL ? (err.code = ERR_LOADING)
-                                          : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
+    int kind = call->method->kind;
+    bool loading = service_dedup(c) == NULL && kind != REQUEST_PLAY && kind != REQUEST_DELIVERY;
+    int code = !find_items(call) ? err_set(&err, ERR_NOMEM, "out of memory for the message")
+               : loading         ? service_loading(c->worker->pool->service, &err)
+                                 : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
     if (code == 0 && m.rq.n_pools > 0 && m.rq.kind == REQUEST_QUESTION) {
         code = look_at_pools(call, &m, &err);
     }

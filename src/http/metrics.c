@@ -170,7 +170,10 @@ static void add_server(struct buf *out, const struct metrics *m)
 {
     head(out, "unseen_build_info", "gauge", "1, with the versions as labels.");
     buf_addf(out, "unseen_build_info{version=\"%s\",sqlite=\"%s\",libuv=\"%s\"} 1\n", m->version, m->sqlite, m->libuv);
-    gauge(out, "unseen_loading", "1 while the server reads what was staged: commands get LOADING.", !m->has_store);
+    gauge(out, "unseen_loading", "1 while the server reads what was staged: what is no play or delivery gets LOADING.",
+          !m->has_store);
+    head(out, "unseen_loading_ratio", "gauge", "How much of what was staged is read.");
+    buf_addf(out, "unseen_loading_ratio %.6g\n", m->loaded);
     gauge(out, "unseen_ready", "1 while /readyz is 200: alive, recovered, and taking writes.", m->ready);
     head(out, "unseen_thread_silent_seconds", "gauge",
          "Since when the thread has not beaten; a beat is due each second.");

@@ -61,6 +61,7 @@ struct metrics {
         uint64_t resident_bytes, virtual_bytes, open_files, max_files;
     } process;
 
+    double loaded;  /* 0 .. 1: how far the store has recovered */
     bool has_store; /* else the store recovers, and there is none of this: */
     double error_rate;
     int64_t slot_length_ms, wal_limit, min_free;

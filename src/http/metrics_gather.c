@@ -170,6 +170,7 @@ enum http_outcome get_metrics(struct http_request *rq)
     m->libuv = net_library_version();
     m->now_ms = clock_wall_ms();
     m->max_clients = rq->cfg->max_clients;
+    m->loaded = service_recovered(rq->pool->service);
     gather_health(m, rq->pool);
     gather_workers(m, rq->pool);
     gather_edges(m, rq->pool, &rq->http->meter.resp);

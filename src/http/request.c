@@ -217,7 +217,8 @@ bool request_run(struct http_conn *s, struct slice body)
     rq->items = rq->http->items;
     if (rq->dedup == NULL && (s->route->flags & HTTP_NO_STORE) == 0) {
         http_header(rq, "Retry-After", "1");
-        http_problem(rq, 503, "recovering", "the server is reading what was staged; it has not recovered yet");
+        http_problem(rq, 503, "recovering", "the server is reading what was staged, %.0f %% of it is read",
+                     100 * service_recovered(w->pool->service));
         return true;
     }
     return s->route->run(rq) == HTTP_DONE;

@@ -73,7 +73,12 @@ static void add_memory(struct buf *out, const struct resp_client *s)
 static void add_persistence(struct buf *out, const struct resp_client *s)
 {
     const struct dedup *dedup = service_dedup(&s->conn);
+    const struct service *service = s->conn.worker->pool->service;
     buf_addf(out, "loading:%d\r\nasync_loading:0\r\n", dedup == NULL);
+    if (dedup == NULL) {
+        buf_addf(out, "loading_loaded_perc:%.2f\r\nloading_takes_plays:%d\r\n", 100 * service_recovered(service),
+                 atomic_load(&service->records));
+    }
     if (dedup != NULL) {
         struct err cause = {0};
         bool refused = dedup->store->ops->refusal(dedup->store, &cause) < 0;

@@ -60,6 +60,16 @@ int server_start(const struct config *cfg, const struct listeners *beside, struc
     return 0;
 }
 
+int server_record(struct server *server, const struct dedup *dedup, struct err *err)
+{
+    return service_record(&server->service, dedup, err);
+}
+
+void server_recovering(struct server *server, uint64_t rows, uint64_t of)
+{
+    service_recovering(&server->service, rows, of);
+}
+
 int server_attach(struct server *server, struct dedup *dedup, struct err *err)
 {
     return service_attach(&server->service, dedup, err);

@@ -3,6 +3,7 @@
  * Order of a process's life:
  *
  *   server_start()    the ports open; whoever connects is told -LOADING, but may say HELLO, AUTH or INFO
+ *   server_record()   the store is open, and still has to recover: plays and deliveries are taken
  *   ...               the store recovers, in the caller's thread
  *   server_attach()   from here on commands are answered
  *   server_stop()     nothing new is accepted, what the store already holds is answered, all threads end
@@ -38,6 +39,12 @@ enum {
  * address that can't be read, a file of accounts that is wrong), ERR_SYSTEM (can't be bound: the text says which and
  * why), ERR_NOMEM. */
 int server_start(const struct config *cfg, const struct listeners *beside, struct server **server, struct err *err);
+
+/* While the store recovers: plays and deliveries are taken from here on (service_record()). Returns 0 or ERR_NOMEM. */
+int server_record(struct server *server, const struct dedup *dedup, struct err *err);
+
+/* How far it is, to be told to those who are refused. */
+void server_recovering(struct server *server, uint64_t rows, uint64_t of);
 
 /* Ends the loading state: opens an asker for each worker (in the calling thread) and hands it over. dedup must
  * outlive server_stop(), its store server_free()'s caller: see the order above. Returns 0 or asker_open()'s error, and

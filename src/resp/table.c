@@ -182,7 +182,7 @@ const struct command command_table[] = {
      "About the configuration."},
     {"debug", -2, ROLE_ADMIN, CMD_LOADING | CMD_ADMIN | CMD_TEST, 0, NULL, debug_subs, "server", "subcommand",
      "Moves the clock of a server that was started with --test-clock."},
-    {"delivered", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD, 1, cmd_delivered, NULL, "unseen",
+    {"delivered", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_delivered, NULL, "unseen",
      "user item [item ...]", "Records items as sent to the user; answers how many, once they are durable."},
     {"discard", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_discard, NULL, "transactions", "",
      "Forgets what MULTI queued."},
@@ -215,9 +215,9 @@ const struct command command_table[] = {
     {"multi", 1, ROLE_ACCOUNT, CMD_LOADING | CMD_FAST | CMD_IMMEDIATE, 0, cmd_multi, NULL, "transactions", "",
      "Queues the commands that follow, until EXEC. They run one by one."},
     {"ping", -1, ROLE_ACCOUNT, CMD_FAST, 0, cmd_ping, NULL, "connection", "[message]", "Answers PONG, or the message."},
-    {"played", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD, 1, cmd_played, NULL, "unseen",
+    {"played", -3, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_played, NULL, "unseen",
      "user item [item ...]", "Records items as played by the user, now; answers how many, once they are durable."},
-    {"playedat", -4, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD, 1, cmd_playedat, NULL, "unseen",
+    {"playedat", -4, ROLE_REQUEST, CMD_WRITE | CMD_FAST | CMD_RECORD | CMD_LOADING, 1, cmd_playedat, NULL, "unseen",
      "user unix_ms item [item ...]", "Records items as played at a time."},
     {"pool", -2, ROLE_ACCOUNT, CMD_WRITE, 0, NULL, pool_subs, "unseen", "subcommand",
      "Lists of candidates that the server holds, for FILTER."},
@@ -421,8 +421,11 @@ enum outcome command_dispatch(struct resp_client *s, const struct slice *args, s
     if ((row->flags & CMD_TEST) != 0 && !clock_is_test()) {
         return reject(s, resp_client_refuse(s, "ERR DEBUG needs a server that was started with --test-clock"));
     }
-    if (service_dedup(&s->conn) == NULL && (row->flags & CMD_LOADING) == 0) {
-        return reject(s, resp_client_refuse(s, "LOADING Redis is loading the dataset in memory"));
+    bool takes =
+        (row->flags & CMD_LOADING) != 0 && ((row->flags & CMD_RECORD) == 0 || service_of(&s->conn)->recording != NULL);
+    if (service_dedup(&s->conn) == NULL && !takes) {
+        service_loading(s->conn.worker->pool->service, &err);
+        return reject(s, resp_client_refuse_err(s, &err));
     }
     if ((row->flags & CMD_PRIMARY) != 0 && role_may_write(service_dedup(&s->conn)->role, &err) < 0) {
         return reject(s, resp_client_refuse_err(s, &err));

@@ -114,7 +114,9 @@ void health_look(struct worker_pool *pool, struct health *out)
         snprintf(out->cause, sizeof out->cause, "%s has been stuck for %" PRId64 " s", name, silent / 1000);
     } else if (dedup == NULL) {
         out->code = ERR_LOADING;
-        snprintf(out->cause, sizeof out->cause, "recovering: what was staged is being read");
+        snprintf(out->cause, sizeof out->cause, "recovering: %.0f %% of what was staged is read%s",
+                 100 * service_recovered(pool->service),
+                 atomic_load(&pool->service->records) ? "; plays and deliveries are taken" : "");
     } else {
         out->ready = !is_refusing(dedup->store, out) && !is_out_of_date(dedup->store, out);
     }

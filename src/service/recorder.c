@@ -34,6 +34,7 @@ struct batch {
     struct entry *entries;
     size_t n_entries, cap;
     size_t held; /* told to the budget */
+    const struct replica *replica; /* whose acknowledgement it waits for; NULL: there is none, or not yet */
     struct ack_wait ack;
 };
 
@@ -204,7 +205,7 @@ static void on_answered(struct loop_message *message, void *owner)
 void recorder_look(struct service_loop *l)
 {
     struct recorder *r = &l->recorder;
-    const struct store *store = l->dedup != NULL ? l->dedup->store : NULL;
+    const struct store *store = l->recording != NULL ? l->recording->store : NULL;
     struct err cause = {0}, err = {0};
     r->stalled.code = 0;
     if (store == NULL || store->ops->stalled == NULL || store->ops->stalled((struct store *)store, &cause) == 0) {
@@ -234,13 +235,12 @@ static void on_acknowledged(struct ack_wait *ack)
 static void on_done(struct store_batch *store)
 {
     struct batch *b = store->owner;
-    const struct replica *replica = b->loop->dedup->replica;
-    if (store->err.code < 0 || replica == NULL) {
+    if (store->err.code < 0 || b->replica == NULL) {
         post(b);
         return;
     }
     b->ack = (struct ack_wait){.seq = store->seq, .err = &store->err, .done = on_acknowledged, .owner = b};
-    ack_wait(replica->ack, &b->ack);
+    ack_wait(b->replica->ack, &b->ack);
 }
 
 static struct batch *filling(struct service_loop *l)
@@ -303,9 +303,9 @@ int recorder_add(struct service_loop *l, struct conn *c, const struct recorded *
     if (!has_room && !recorder_has_room(l, c, items_size(r))) {
         return ERR_BUSY;
     }
-    int64_t key = hash_user_key(l->dedup->seed, r->user);
+    int64_t key = hash_user_key(l->recording->seed, r->user);
     const struct batch *open = l->recorder.filling;
-    if (l->dedup->store->by_user && open != NULL && open->n_entries > 0 && open->key != key) {
+    if (l->recording->store->by_user && open != NULL && open->n_entries > 0 && open->key != key) {
         recorder_submit(l); /* so that no user waits for another one's */
     }
     struct batch *b = filling(l);
@@ -338,7 +338,8 @@ void recorder_submit(struct service_loop *l)
         *(r->first == NULL ? &r->first : r->end) = b;
         r->end = &b->next;
         r->under_way++;
-        l->dedup->store->ops->record(l->dedup->store, &b->store);
+        b->replica = l->recording->replica;
+        l->recording->store->ops->record(l->recording->store, &b->store);
     }
 }
 

@@ -121,7 +121,7 @@ enum grpc_status refusal_status(int code)
 
 const char *refusal_text(const struct err *err, bool write, char out[REFUSAL_TEXT])
 {
-    bool fixed = err->text[0] == '\0' || err->code == ERR_CLOSED || err->code == ERR_LOADING;
+    bool fixed = err->text[0] == '\0' || err->code == ERR_CLOSED;
     bool disk = err->code == ERR_FULL || err->code == ERR_IO || err->code == ERR_READONLY;
     snprintf(out, REFUSAL_TEXT, "%s%s",
              !disk   ? ""

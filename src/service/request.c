@@ -231,7 +231,7 @@ enum request_state request_record(struct service_loop *l, struct conn *c, struct
 /* Everything is checked before anything is recorded. */
 static enum request_state record(struct service_loop *l, struct conn *c, struct request *rq)
 {
-    const struct dedup *d = l->dedup;
+    const struct dedup *d = l->recording;
     struct err err = {0};
     int64_t at = 0;
     bool skewed = false;
@@ -295,8 +295,10 @@ enum request_state service_submit(struct conn *c, struct request *rq)
         rq->line = NULL;
         rq->n = 0;
     }
+    const struct dedup *d = rq->kind == REQUEST_PLAY || rq->kind == REQUEST_DELIVERY ? l->recording : l->dedup;
     if (account_check(rq->account, account_roles_for(rq), &err) < 0 || request_check(rq, &err) < 0 ||
-        request_may_write(l->dedup, rq, &err) < 0 || request_is_fresh(l->dedup, rq, &err) < 0) {
+        (d == NULL && service_loading(l->worker->pool->service, &err) < 0) || request_may_write(d, rq, &err) < 0 ||
+        request_is_fresh(d, rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     return kinds[rq->kind](l, c, rq);

@@ -94,7 +94,8 @@ struct request {
     size_t late_size;
 };
 
-/* On the connection's own thread, as all of these. The store has recovered. */
+/* On the connection's own thread, as all of these. While the store recovers whatever is no play and no delivery is
+ * ERR_LOADING, and those may be, too (service_record()). */
 enum request_state service_submit(struct conn *c, struct request *rq);
 
 /* The same request goes on, with rq == late; rq->user, session and items point to the same bytes again, wherever these

@@ -114,6 +114,58 @@ void service_init(struct service *s, struct worker_pool *pool)
     pool->hooks = &hooks;
 }
 
+/* --- while the store recovers --- */
+
+struct record_message {
+    struct loop_message message;
+    const struct dedup *dedup;
+};
+
+static void on_record(struct loop_message *message, void *owner)
+{
+    struct worker *w = owner;
+    struct record_message *m = (struct record_message *)message;
+    if (w->service->recording == NULL) {
+        w->service->recording = m->dedup;
+    }
+    free(m);
+}
+
+int service_record(struct service *s, const struct dedup *dedup, struct err *err)
+{
+    for (int i = 0; i < s->pool->n_all; i++) {
+        struct record_message *m = calloc(1, sizeof *m);
+        if (m == NULL) {
+            return err_set(err, ERR_NOMEM, "out of memory for the workers' recorders");
+        }
+        *m = (struct record_message){.message = {.deliver = on_record}, .dedup = dedup};
+        loop_queue_post(&s->pool->workers[i].queue, &m->message);
+    }
+    atomic_store(&s->records, true);
+    return 0;
+}
+
+void service_recovering(struct service *s, uint64_t rows, uint64_t of)
+{
+    atomic_store_explicit(&s->rows_read, rows, memory_order_relaxed);
+    atomic_store_explicit(&s->rows_of, of, memory_order_relaxed);
+}
+
+double service_recovered(const struct service *s)
+{
+    uint64_t rows = atomic_load_explicit(&s->rows_read, memory_order_relaxed);
+    uint64_t of = atomic_load_explicit(&s->rows_of, memory_order_relaxed);
+    return atomic_load(&s->dedup) != NULL ? 1 : rows < of ? (double)rows / (double)of : of > 0 ? 1 : 0;
+}
+
+int service_loading(const struct service *s, struct err *err)
+{
+    return err_set(err, ERR_LOADING, "Redis is loading the dataset in memory: %.0f %% of what was staged is read",
+                   100 * service_recovered(s));
+}
+
+/* --- once it has --- */
+
 struct attach_message {
     struct loop_message message;
     const struct dedup *dedup;
@@ -159,7 +211,7 @@ static void on_attach(struct loop_message *message, void *owner)
         struct service_loop *l = w->service;
         l->asker = m->asker;
         l->read_through = m->read_through;
-        l->dedup = m->dedup;
+        l->dedup = l->recording = m->dedup;
         l->tier = m->tier;
         m->asker = NULL;
         m->read_through = NULL;

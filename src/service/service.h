@@ -26,6 +26,8 @@ struct service {
     struct worker_pool *pool;
     struct accounts *accounts;           /* login.h */
     _Atomic(const struct dedup *) dedup; /* NULL while the store recovers */
+    _Atomic uint64_t rows_read, rows_of; /* meanwhile: how far it is */
+    atomic_bool records;                 /* meanwhile: plays and deliveries are taken */
     struct hedge hedge;
     struct offload offload; /* runs between service_attach() and service_stop() */
 };
@@ -35,7 +37,9 @@ struct pool_table;
 
 struct service_loop {
     struct worker *worker;
-    const struct dedup *dedup; /* NULL while the store recovers */
+    const struct dedup *dedup;     /* NULL while the store recovers */
+    const struct dedup *recording; /* what plays and deliveries are recorded with: the same, or, before, what is known
+                                    * by then; NULL: none are taken yet */
     struct asker *asker;
     struct loop_message answers;            /* the asker's have come */
     struct read_through_port *read_through; /* NULL: there is no other Redis */
@@ -64,6 +68,15 @@ struct service_loop {
 
 /* Makes the pool's workers serve: before worker_pool_start(). */
 void service_init(struct service *s, struct worker_pool *pool);
+
+/* While the store recovers: from here on plays and deliveries are taken. Of dedup only store, cfg, seed and role are
+ * looked at; it outlives service_stop(). Returns 0 or ERR_NOMEM. */
+int service_record(struct service *s, const struct dedup *dedup, struct err *err);
+
+/* How far it is: rows of at most so many. Any thread, as the next two. */
+void service_recovering(struct service *s, uint64_t rows, uint64_t of);
+double service_recovered(const struct service *s); /* 0 .. 1 */
+int service_loading(const struct service *s, struct err *err); /* ERR_LOADING, in the words of Redis and how far it is */
 
 /* The store has recovered: opens what each loop asks it with (in the calling thread), and hands it over. dedup outlives
  * service_stop(). Returns 0, asker_open()'s error, or ERR_NOMEM; then it is still loading. */

@@ -4,34 +4,23 @@
 #include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
 
-static void on_progress(void *arg, uint64_t rows)
+static int open_sqlite(const struct config *cfg, struct store **store, struct err *err)
 {
-    store_progress *const *progress = arg;
-    (*progress)(rows);
+    return sqlite_store_begin(cfg, NULL, store, err);
 }
 
-static int open_sqlite(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
+static int open_memory(const struct config *cfg, struct store **store, struct err *err)
 {
-    const struct sqlite_store_options options = {.progress = progress != NULL ? on_progress : NULL,
-                                                 .arg = (void *)&progress};
-    return sqlite_store_open(cfg, &options, store, err);
-}
-
-static int open_memory(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
-{
-    (void)progress;
     return memory_store_open(cfg, NULL, store, err);
 }
 
-static int open_later(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
+static int open_later(const struct config *cfg, struct store **store, struct err *err)
 {
-    (void)progress;
     return memory_store_open(cfg, &(struct memory_store_options){.later = true}, store, err);
 }
 
-static int open_rados(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
+static int open_rados(const struct config *cfg, struct store **store, struct err *err)
 {
-    (void)progress;
     return rados_store_open(cfg, NULL, store, err);
 }
 
@@ -44,9 +33,24 @@ const struct store_engine store_engines[] = {
 };
 const size_t store_engines_count = sizeof store_engines / sizeof *store_engines;
 
-int store_open(const struct config *cfg, store_progress *progress, struct store **store, struct err *err)
+int store_begin(const struct config *cfg, struct store **store, struct err *err)
 {
-    return store_engines[cfg->store].open(cfg, progress, store, err);
+    return store_engines[cfg->store].open(cfg, store, err);
+}
+
+int store_recover(struct store *store, store_progress *progress, void *arg, struct err *err)
+{
+    return store->ops->recover != NULL ? store->ops->recover(store, progress, arg, err) : 0;
+}
+
+int store_open(const struct config *cfg, struct store **store, struct err *err)
+{
+    int rc = store_begin(cfg, store, err);
+    if (rc == 0 && (rc = store_recover(*store, NULL, NULL, err)) < 0) {
+        (*store)->ops->close(*store);
+        *store = NULL;
+    }
+    return rc;
 }
 
 const char *store_rados_version(const char *modules)

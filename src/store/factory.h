@@ -4,19 +4,22 @@
 
 #include "store/store.h"
 
-/* Called now and then while what is staged is recovered, with how many rows have been read. */
-typedef void store_progress(uint64_t rows);
-
 struct store_engine {
     const char *name; /* as the option `store` says it */
-    int (*open)(const struct config *cfg, store_progress *progress, struct store **store, struct err *err);
+    int (*open)(const struct config *cfg, struct store **store, struct err *err); /* store_begin() */
 };
 extern const struct store_engine store_engines[];
 extern const size_t store_engines_count;
 
-/* Opens the engine that the configuration names; progress may be NULL. cfg must outlive the store. Returns 0, or the
- * engine's error. Blocks. */
-int store_open(const struct config *cfg, store_progress *progress, struct store **store, struct err *err);
+/* Opens the engine that the configuration names, so that it takes batches; store_recover() must follow. cfg must outlive
+ * the store. Returns 0, or the engine's error. Blocks. */
+int store_begin(const struct config *cfg, struct store **store, struct err *err);
+
+/* ops->recover(), where the engine has it. */
+int store_recover(struct store *store, store_progress *progress, void *arg, struct err *err);
+
+/* Both; a store that can't be recovered is closed. */
+int store_open(const struct config *cfg, struct store **store, struct err *err);
 
 /* Of the SQLite that runs, such as "3.40.1". */
 const char *store_sqlite_version(void);

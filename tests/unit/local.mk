@@ -82,6 +82,7 @@ unit_tests = \
 	tests/unit/test_rados_layout \
 	tests/unit/test_rados_server \
 	tests/unit/test_read_through \
+	tests/unit/test_recover \
 	tests/unit/test_relay \
 	tests/unit/test_replica_event \
 	tests/unit/test_reply_limits \

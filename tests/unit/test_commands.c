@@ -371,9 +371,11 @@ static const struct row rows[] = {
     {"COMMAND COUNT\r\n", ":41\r\n", NULL},
     {"COMMAND\r\n", "*41\r\n*10\r\n$3\r\nacl\r\n:-2\r\n*1\r\n" ANY, "*41\r\n*10\r\n$3\r\nacl\r\n:-2\r\n~1\r\n" ANY},
     {"COMMAND INFO played foo ring|flush\r\n",
-     "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n"
+     "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n*3\r\n+write\r\n+fast\r\n+loading\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*"
+     "0\r\n$-1\r\n"
      "*10\r\n$10\r\nring|flush\r\n:2\r\n*2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
-     "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n~2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n~0\r\n~0\r\n~0\r\n*0\r\n_\r\n"
+     "*3\r\n*10\r\n$6\r\nplayed\r\n:-3\r\n~3\r\n+write\r\n+fast\r\n+loading\r\n:1\r\n:1\r\n:1\r\n~0\r\n~0\r\n~0\r\n*"
+     "0\r\n_\r\n"
      "*10\r\n$10\r\nring|flush\r\n:2\r\n~2\r\n+write\r\n+admin\r\n:0\r\n:0\r\n:0\r\n~0\r\n~0\r\n~0\r\n*0\r\n"},
     {"COMMAND INFO\r\n", "*41\r\n" ANY, NULL},
     {"COMMAND DOCS why foo\r\n",

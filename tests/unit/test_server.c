@@ -271,7 +271,7 @@ static void failed_writes(void **state)
 static void loading(void **state)
 {
     (void)state;
-#define LOADING "-LOADING Redis is loading the dataset in memory\r\n"
+#define LOADING "-LOADING Redis is loading the dataset in memory: 0 % of what was staged is read\r\n"
     struct fixture f;
     fixture_init(&f);
     fixture_start(&f);
@@ -280,7 +280,8 @@ static void loading(void **state)
                    "PLAYED u a\r\nEXEC\r\nRING\r\nINFO persistence\r\n");
     client_expect(fd, LOADING LOADING LOADING "+OK\r\n$-1\r\n:41\r\n+OK\r\n" LOADING
                                               "-EXECABORT Transaction discarded because of previous errors.\r\n" LOADING
-                                              "$43\r\n# Persistence\r\nloading:1\r\nasync_loading:0\r\n\r\n");
+                                              "$94\r\n# Persistence\r\nloading:1\r\nasync_loading:0\r\n"
+                                              "loading_loaded_perc:0.00\r\nloading_takes_plays:0\r\n\r\n");
     fixture_attach(&f);
     /* A connection that is dealt after the attachment finds a server that answers. */
     for (int i = 0; i < 2; i++) {

@@ -218,7 +218,7 @@ static int begin(struct import *im, struct err *err)
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }
     rc = cli_options_has_folder(&im->cfg, err);
-    rc = rc < 0 ? rc : store_open(&im->cfg, NULL, &im->store, err);
+    rc = rc < 0 ? rc : store_open(&im->cfg, &im->store, err);
     if (rc == ERR_LOCKED) {
         char address[CONFIG_TEXT + 16];
         if (sqlite_store_address(im->cfg.data, address, sizeof(address), NULL) == 0 && address[0] != '\0') {

@@ -119,7 +119,7 @@ int source_direct(const struct config *cfg, struct source **source, struct err *
     }
     d->source.ops = &ops;
     struct store *store;
-    int rc = store_open(cfg, NULL, &store, err);
+    int rc = store_open(cfg, &store, err);
     if (rc < 0) {
         free(d);
         return rc;

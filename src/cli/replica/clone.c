@@ -92,7 +92,7 @@ static void close_store(struct cloning *c)
 
 static int open_store(struct cloning *c, struct err *err)
 {
-    int rc = store_open(&c->cfg, NULL, &c->store, err);
+    int rc = store_open(&c->cfg, &c->store, err);
     if (rc == ERR_SEED) {
         return err_set(err, rc, "the folder %s has plays hashed with another seed than those of %s", c->cfg.data,
                        c->address);

@@ -203,7 +203,7 @@ static int open_and_mend(struct mending *g, struct err *err)
     const struct slice flush[] = {slice_str("RING"), slice_str("FLUSH")};
     const struct reply *reply;
     int rc = other_node_call(&g->mend->from, flush, 2, &reply, err);
-    if (rc < 0 || (rc = store_open(g->mend->cfg, NULL, &g->store, err)) < 0) {
+    if (rc < 0 || (rc = store_open(g->mend->cfg, &g->store, err)) < 0) {
         return rc;
     }
     rc = mend_keys(g, err);

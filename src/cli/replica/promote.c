@@ -64,7 +64,7 @@ static int change_folder(const struct config *cfg, struct promoted *p, struct er
         return err_set(err, ERR_NOTFOUND, "%s holds no data of Unseen", cfg->data);
     }
     if (rc == 0) {
-        rc = store_open(cfg, NULL, &store, err);
+        rc = store_open(cfg, &store, err);
     }
     if (rc == 0) {
         rc = clone_mark_check(store, cfg->data, err);

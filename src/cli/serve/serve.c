@@ -1,7 +1,7 @@
 /* Runs the service. This thread starts and stops everything else and handles all signals:
  *
- *   ports open (clients are told -LOADING) -> the store recovers -> questions are answered -> a signal ->
- *   nothing new is accepted, what was begun is answered -> the store checkpoints and closes
+ *   ports open (clients are told -LOADING) -> the store opens, plays are taken -> it recovers, questions are answered ->
+ *   a signal -> nothing new is accepted, what was begun is answered -> the store checkpoints and closes
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -209,16 +209,57 @@ static int open_store(const struct serve_config *config, struct store **store, s
     if (config->front_only) {
         return serve_front_open(cfg, store, err);
     }
-    int rc = store_open(cfg, serve_watch_recovery, store, err);
+    int rc = store_begin(cfg, store, err);
     if (rc == 0 && (rc = clone_mark_check(*store, cfg->data, err)) < 0) {
         (*store)->ops->close(*store);
     }
     return rc;
 }
 
+/* While it recovers. */
+struct recovering {
+    struct server *server;
+    bool takes;
+};
+
+static void on_recovery(void *arg, uint64_t rows, uint64_t of)
+{
+    const struct recovering *r = arg;
+    server_recovering(r->server, rows, of);
+    serve_watch_recovery(rows, of, r->takes);
+}
+
+/* Whether nothing but the store has a say in whether a play is taken. A replica takes none, one whose writes wait for a
+ * replica has none yet that could answer, and whoever needs a lock for writing does not have it yet. */
+static bool takes_early(const struct config *cfg, const struct store *store)
+{
+    return store->ops->recover != NULL && cfg->replica_of[0] == '\0' && cfg->replica_failover == FAILOVER_NO &&
+           config_now(cfg)->replica_ack == ACK_LOCAL;
+}
+
+/* early: what plays are recorded with meanwhile; it outlives the server's threads. */
+static int recover(const struct serve_config *config, struct server *server, struct dedup *dedup, struct dedup *early,
+                   struct err *err)
+{
+    struct recovering r = {server, takes_early(&config->cfg, dedup->store)};
+    int rc = 0;
+    if (r.takes && (rc = role_new(&config->cfg, dedup->store, &dedup->role, err)) == 0) {
+        *early = *dedup;
+        rc = server_record(server, early, err);
+    }
+    if (rc == 0) {
+        rc = store_recover(dedup->store, on_recovery, &r, err);
+    }
+    if (rc == 0 && !r.takes) {
+        rc =
+            config->front_only ? serve_front_role(dedup, err) : role_new(&config->cfg, dedup->store, &dedup->role, err);
+    }
+    return rc;
+}
+
 /* From the open ports to the signal. dedup->store is set once it is open. */
-static int run(struct serve_config *config, struct server *server, struct dedup *dedup, const sigset_t *signals,
-               struct err *err)
+static int run(struct serve_config *config, struct server *server, struct dedup *dedup, struct dedup *early,
+               const sigset_t *signals, struct err *err)
 {
     const struct config *cfg = &config->cfg;
     struct store *store;
@@ -231,7 +272,7 @@ static int run(struct serve_config *config, struct server *server, struct dedup 
     }
     log_start(cfg, config->front_only); /* not before: whoever can't start says why in one line */
     dedup_init(dedup, store, cfg);
-    rc = config->front_only ? serve_front_role(dedup, err) : role_new(cfg, store, &dedup->role, err);
+    rc = recover(config, server, dedup, early, err);
     if (rc == 0) {
         rc = start_sessions(dedup, err);
     }
@@ -306,7 +347,7 @@ static int serve(struct serve_config *config, struct err *err)
     struct http *http;
     struct grpc *grpc = NULL;
     struct listeners beside = {.n = 0};
-    struct dedup dedup = {0}; /* outlives every thread */
+    struct dedup dedup = {0}, early = {0}; /* outlive every thread */
 
     block_signals(&signals);
     serve_watch_start();
@@ -330,7 +371,7 @@ static int serve(struct serve_config *config, struct err *err)
         http_free(http);
         return rc;
     }
-    rc = run(config, server, &dedup, &signals, err);
+    rc = run(config, server, &dedup, &early, &signals, err);
     if (dedup.store != NULL) {
         stop_long_work(dedup.store);
     }

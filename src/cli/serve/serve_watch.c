@@ -35,13 +35,14 @@ void serve_watch_start(void)
     notify_send("STATUS=recovering\nEXTEND_TIMEOUT_USEC=%d000000", EXTEND_S);
 }
 
-void serve_watch_recovery(uint64_t rows)
+void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes)
 {
     static int64_t told_us;
     int64_t now = clock_stopwatch_us();
     if (now - told_us >= LOOK_MS * 1000) {
         told_us = now;
-        notify_send("STATUS=recovering: %" PRIu64 " staged rows read\nEXTEND_TIMEOUT_USEC=%d000000", rows, EXTEND_S);
+        notify_send("STATUS=recovering%s: %" PRIu64 " of %" PRIu64 " staged rows read\nEXTEND_TIMEOUT_USEC=%d000000",
+                    takes ? ", plays are taken" : "", rows, of, EXTEND_S);
     }
 }
 

@@ -14,8 +14,8 @@
 /* Before the threads start: finds the service manager, and sets the patience of health to its watchdog's. */
 void serve_watch_start(void);
 
-/* While the store recovers: asks for more time as long as it moves on; a callback of store_open(). */
-void serve_watch_recovery(uint64_t rows);
+/* While the store recovers: asks for more time as long as it moves on. takes: plays are taken meanwhile. */
+void serve_watch_recovery(uint64_t rows, uint64_t of, bool takes);
 
 /* The server is ready. Returns at SIGTERM or SIGINT. SIGHUP reads the configuration again. Meanwhile backups are made
  * by their schedule. */

@@ -81,7 +81,7 @@ static int open_folder(struct load_target *t, struct config *cfg, uint64_t seed,
     cfg->hash_seed = seed;
     cfg->hash_seed_given = true;
     int rc = cli_options_has_folder(cfg, err);
-    rc = rc < 0 ? rc : store_open(cfg, NULL, &t->store, err);
+    rc = rc < 0 ? rc : store_open(cfg, &t->store, err);
     if (rc == ERR_SEED) {
         return err_set(err, ERR_SEED,
                        "the folder %s has plays hashed with another seed than the file's (fingerprint %08" PRIx32

@@ -258,6 +258,7 @@ static void store_close(struct store *base)
     positions_close(s);
     feed_close(s);
     migration_users_close(s);
+    recover_free(s);
     close_file(&s->stager.db);
     close_file(&s->historian.db);
     free_slots(s);
@@ -276,7 +277,23 @@ static int store_publish(struct store *base, const char *address, struct err *er
     return folder_publish(s->folder, s->lock_fd, address, err);
 }
 
+static int store_recover(struct store *base, store_progress *progress, void *arg, struct err *err)
+{
+    struct sqlite_store *s = sqlite_store(base);
+    int64_t started = clock_stopwatch_us();
+    int result = recover_rest(s, progress, arg, err);
+    if (result < 0) {
+        return result;
+    }
+    uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
+    atomic_store(&s->counters.recovery_us, took);
+    log_info("staging recovered", "rows=%" PRIu64 " ms=%" PRIu64, atomic_load(&s->counters.recovered_rows),
+             took / 1000);
+    return historian_start(s, err);
+}
+
 static const struct store_ops sqlite_ops = {
+    .recover = store_recover,
     .record = store_record,
     .forget = store_forget,
     .tick = store_tick,
@@ -337,34 +354,19 @@ static const struct store_sessions_ops sessions_ops = {
     .take = kept_take,
 };
 
-static int recover(struct sqlite_store *s, struct err *err)
+int sqlite_store_open(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
+                      struct err *err)
 {
-    int64_t started = clock_stopwatch_us();
-    int result = slots_recover(s, err);
-    if (result < 0) {
-        return result;
-    }
-    uint64_t took = (uint64_t)(clock_stopwatch_us() - started);
-    atomic_store(&s->counters.recovery_us, took);
-    log_info("staging recovered", "rows=%" PRIu64 " ms=%" PRIu64, atomic_load(&s->counters.recovered_rows),
-             took / 1000);
-    return 0;
-}
-
-static int start(struct sqlite_store *s, struct err *err)
-{
-    int result = historian_start(s, err);
-    if (result < 0) {
-        return result;
-    }
-    if ((result = stager_start(s, err)) < 0) {
-        historian_stop(s);
+    int result = sqlite_store_begin(cfg, options, store, err);
+    if (result == 0 && (result = store_recover(*store, NULL, NULL, err)) < 0) {
+        store_close(*store);
+        *store = NULL;
     }
     return result;
 }
 
-int sqlite_store_open(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
-                      struct err *err)
+int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
+                       struct err *err)
 {
     struct sqlite_store *s = calloc(1, sizeof *s);
     if (s == NULL) {
@@ -388,8 +390,6 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
     s->cfg = cfg;
     if (options != NULL) {
         s->vfs = options->vfs;
-        s->progress = options->progress;
-        s->progress_arg = options->arg;
         built_ms = options->built_ms != 0 ? options->built_ms : built_ms;
     }
     s->historian.revived = INT_MIN;
@@ -419,10 +419,10 @@ int sqlite_store_open(const struct config *cfg, const struct sqlite_store_option
         goto unlock;
     }
     if ((result = seed_choose(s, err)) < 0 || (result = begin_pair(s, err)) < 0 ||
-        (result = time_start(s, built_ms, err)) < 0 || (result = recover(s, err)) < 0 ||
+        (result = time_start(s, built_ms, err)) < 0 || (result = slots_begin(s, err)) < 0 ||
         (result = migration_users_open(s, err)) < 0 || (result = feed_open(s, err)) < 0 ||
         (result = positions_open(s, err)) < 0 || (result = node_open(s, err)) < 0 ||
-        (result = forgets_open(s, err)) < 0 || (result = start(s, err)) < 0) {
+        (result = forgets_open(s, err)) < 0 || (result = stager_start(s, err)) < 0) {
         goto close_files;
     }
     *store = &s->base;
@@ -434,6 +434,7 @@ close_files:
     positions_close(s);
     feed_close(s);
     migration_users_close(s);
+    recover_free(s);
     free_slots(s);
     db_close(&s->historian.db);
     db_close(&s->stager.db);

@@ -7,18 +7,19 @@
 /* All of it may be NULL. */
 struct sqlite_store_options {
     const char *vfs; /* the sqlite3_vfs to use instead of the system's; tests pass one that fails or loses writes */
-    /* Called from time to time while staged rows are recovered, with how many have been read. */
-    void (*progress)(void *arg, uint64_t rows);
-    void *arg;
     int64_t built_ms; /* at a first start no clock before it is believed; 0: clock_built_ms() */
 };
 
 /* The version of the SQLite that runs, such as "3.40.1". */
 const char *sqlite_store_library_version(void);
 
-/* Takes the folder's lock (creating the folder), opens or upgrades both files, recovers what is staged, starts the
- * threads. cfg must outlive the store. Returns 0, or ERR_LOCKED, ERR_VERSION, ERR_CORRUPT, ERR_SEED,
- * ERR_READONLY, ERR_IO ... with one sentence that says what and where. */
+/* Takes the folder's lock (creating the folder), opens or upgrades both files, and starts the stager, so that batches
+ * are taken: ops->recover() must follow. cfg must outlive the store. Returns 0, or ERR_LOCKED, ERR_VERSION,
+ * ERR_CORRUPT, ERR_SEED, ERR_READONLY, ERR_IO ... with one sentence that says what and where. */
+int sqlite_store_begin(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
+                       struct err *err);
+
+/* Both. */
 int sqlite_store_open(const struct config *cfg, const struct sqlite_store_options *options, struct store **store,
                       struct err *err);
 

@@ -4,6 +4,8 @@
  *
  *   the stager     staging/: the only writer of staging.db
  *   the historian  history/: the only writer of history.db
+ *   recovery       at a start: reads what was staged (staging/recover.c) while the stager takes batches; the historian
+ *                  begins behind that
  *   a backup's     admin/backup*.c: a thread for as long as it runs, which reads staging.db and owns the copy; the
  *                  historian's connection copies history.db
  *   any other      read/, and the functions of store_ops, which leave a message and return
@@ -43,6 +45,7 @@ struct node;
 struct position_set;
 struct tombstones;
 struct backup;
+struct recovery;
 
 /* What a STORE_CALL or STORE_INTERNAL message wants (message.what). */
 enum store_wants {
@@ -62,6 +65,7 @@ enum store_wants {
     WANTS_NEW_NODE,  /* to be another node */
     WANTS_CLOCK,     /* an administrator says what time it is */
     WANTS_POOL,      /* a pool changes */
+    WANTS_RECOVERED, /* all slots are read, by a thread that may not write */
 };
 
 enum { FORGET_COUNTERS = 4096 };
@@ -128,8 +132,6 @@ struct sqlite_store {
     char folder[PATH_MAX];
     struct folder_file staging_file, history_file;
     const char *vfs;
-    void (*progress)(void *arg, uint64_t rows); /* of the recovery; NULL: nobody asks */
-    void *progress_arg;
     int lock_fd;
     uint64_t seed;
 
@@ -146,6 +148,8 @@ struct sqlite_store {
 
     _Atomic bool disk_low;           /* less than min_free is left */
     _Atomic bool loading;            /* a bulk load is under way */
+    _Atomic bool recovering;         /* rows of the last run are not read yet */
+    _Atomic uint64_t unread_bytes;   /* of memory that those may take, about */
     _Atomic bool wal_full;           /* the history WAL is at its limit and a reader keeps it from shrinking */
     _Atomic uint64_t merged_bytes;   /* of the index of the slot being flushed, or flushed last: what is merged */
     _Atomic int64_t flushes_durable; /* what history.db has counted so far, see pair.h */
@@ -174,6 +178,7 @@ struct sqlite_store {
     struct node *node;
     struct position_set *positions;
     struct tombstones *tombstones;
+    struct recovery *recovery; /* NULL: it has ended */
 
     pthread_mutex_t backup_mutex; /* guards these: */
     struct backup *backup;        /* under way, or the last one, whose thread is not joined yet */

@@ -68,6 +68,7 @@ struct month_delta {
 };
 
 struct historian {
+    bool running; /* the thread; of whoever opens and closes the store */
     pthread_t thread;
     struct thread_queue queue;
     struct db db;

@@ -351,7 +351,9 @@ static void *historian_main(void *arg)
 int historian_start(struct sqlite_store *s, struct err *err)
 {
     struct historian *h = &s->historian;
+    pthread_mutex_lock(&s->ring_mutex);
     h->turn_seen = s->turn;
+    pthread_mutex_unlock(&s->ring_mutex);
     int result = history_recount(s, err);
     if (result < 0) {
         return result;
@@ -361,6 +363,7 @@ int historian_start(struct sqlite_store *s, struct err *err)
     if (rc != 0) {
         return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
     }
+    h->running = true;
     return 0;
 }
 
@@ -368,7 +371,11 @@ void historian_stop(struct sqlite_store *s)
 {
     struct historian *h = &s->historian;
     thread_queue_stop(&h->queue);
-    pthread_join(h->thread, NULL);
+    if (h->running) {
+        pthread_join(h->thread, NULL);
+    } else {
+        refuse_rest(s);
+    }
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         flush_free(&h->jobs[i]);
     }

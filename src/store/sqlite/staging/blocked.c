@@ -112,6 +112,10 @@ static void blocked_by_slot(struct sqlite_store *s, char *out, size_t size)
 void blocked_describe(struct sqlite_store *s, char *out, size_t size)
 {
     out[0] = '\0';
+    if (atomic_load(&s->recovering)) {
+        snprintf(out, size, "what was staged before the start is still being read; it ends when that does");
+        return;
+    }
     if (atomic_load(&s->wal_full)) {
         blocked_by_reader(s, out, size);
         return;

@@ -1,18 +1,51 @@
-/* What is staged, found again at start, before there are threads: the tables of the ring, and an index of each slot's
- * rows. Slots at or above cfg->slots (it was lowered) are taken like the others, so that they are flushed, and then
- * dropped.
+/* What is staged, found again at start: the tables of the ring, and an index of each one's rows. Tables at or above
+ * cfg->slots (it was lowered) are taken like the others, so that they are flushed, and then dropped.
+ *
+ * In two parts, so that plays are taken at once. Before there are threads: which tables there are, and the lowest and
+ * the highest row id of each, which is quick however many rows there are. Then the stager takes batches, into a slot
+ * that was empty, while a thread reads the others, through a connection of its own. Nobody else looks at those slots
+ * meanwhile: the historian has not begun, and the rows of a closed slot change only by a forget or a flush. Rows that
+ * can't be read are set aside at the end, by the stager, who alone writes the file. If no slot was empty, the open one
+ * is read before the stager begins.
+ *
+ * What can go wrong. A crash meanwhile leaves one more slot with rows, which the next start reads with the others; when
+ * that has happened to all of them, the open one is read first. What is not read yet counts as memory that is used
+ * (about: its true size is known once it is read), so that plays which come in meanwhile stay within staging_memory.
  */
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "store/ring.h"
+#include "store/sqlite/db/folder.h"
 #include "store/sqlite/db/views.h"
 #include "store/sqlite/staging/slot_rows.h"
 #include "store/sqlite/staging/slot_stream.h"
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
-enum { PROGRESS_ROWS = 65536 /* recovered between two words of progress */ };
+enum {
+    PROGRESS_ROWS = 65536, /* recovered between two words of progress */
+    ROW_BYTES = 48,        /* of memory, about: 35 where users have ten rows, over 100 where they have one */
+};
+
+struct unread {
+    int tables; /* 0: nothing is to be read */
+    struct slot_table_rows rows[SLOT_PARTS_MAX];
+    struct staged_ids bad;
+};
+
+struct recovery {
+    struct unread slots[STORE_SLOTS_MAX];
+    uint64_t rows, of; /* read; how many there are at most, since ids may be missing */
+    uint64_t bytes;    /* that all of them may take */
+    store_progress *progress;
+    void *arg;
+    struct sqlite_store *s; /* of the thread */
+    struct heartbeat heartbeat;
+    struct err err;
+};
 
 /* Whether the slot lacks a table: its first one, if it is of the ring, or one before another that it has. */
 static bool lacks_table(const struct sqlite_store *s, const struct slot_tables *tables, int slot)
@@ -142,18 +175,35 @@ static int sort_out(struct sqlite_store *s, int slot, const struct staged *index
     return 0;
 }
 
-static void tell_progress(struct sqlite_store *s, uint64_t before, uint64_t rows)
+/* Also how much memory is still to be taken, and, to whoever waits for memory, that something moves. */
+static void rows_read(struct sqlite_store *s, uint64_t n)
 {
-    if (s->progress != NULL && before / PROGRESS_ROWS != rows / PROGRESS_ROWS) {
-        s->progress(s->progress_arg, rows);
+    struct recovery *r = s->recovery;
+    uint64_t before = r->rows;
+    r->rows += n;
+    double left = r->rows < r->of ? (double)(r->of - r->rows) / (double)r->of : 0;
+    atomic_store_explicit(&s->unread_bytes, (uint64_t)((double)r->bytes * left), memory_order_relaxed);
+    atomic_store_explicit(&s->merged_bytes, (uint64_t)((double)r->bytes * (1 - left)), memory_order_relaxed);
+    heartbeat_now(&r->heartbeat);
+    if (r->progress != NULL && before / PROGRESS_ROWS != r->rows / PROGRESS_ROWS) {
+        r->progress(r->arg, r->rows, r->of);
     }
 }
 
-/* Adds all rows of the stream. *index is made for the first of them; first: the lowest id. */
-static int add_rows(struct sqlite_store *s, int n, struct slot_stream *stream, int64_t first, struct staged **index,
-                    struct staged_ids *bad, uint64_t *rows, struct err *err)
+static uint64_t lowest_id(const struct unread *unread)
 {
-    struct slot *slot = &s->slots[n];
+    int64_t lowest = unread->rows[0].first;
+    for (int i = 1; i < unread->tables; i++) {
+        lowest = unread->rows[i].first < lowest ? unread->rows[i].first : lowest;
+    }
+    return (uint64_t)lowest;
+}
+
+/* Adds all rows of the stream to the slot's index, which is made for the first of them. */
+static int add_rows(struct sqlite_store *s, int n, struct slot_stream *stream, struct err *err)
+{
+    struct unread *unread = &s->recovery->slots[n];
+    struct staged *index = NULL;
     struct slot_batch *batch;
     int result;
     while ((result = slot_stream_next(stream, &batch, err)) == 1) {
@@ -161,95 +211,241 @@ static int add_rows(struct sqlite_store *s, int n, struct slot_stream *stream, i
             continue;
         }
         size_t read = batch->n;
-        slot->last_id = batch->at[read - 1].id > slot->last_id ? batch->at[read - 1].id : slot->last_id;
-        if (*index == NULL) {
-            *index = staged_new((uint64_t)first);
+        if (index == NULL) {
+            index = staged_new(lowest_id(unread));
+            atomic_store(&s->slots[n].index, index); /* so that its memory is known */
         }
-        if (*index == NULL || sort_out(s, n, *index, batch, bad) < 0 ||
-            staged_rows_add(*index, batch->at, batch->n) < 0) {
+        if (index == NULL || sort_out(s, n, index, batch, &unread->bad) < 0 ||
+            staged_rows_add(index, batch->at, batch->n) < 0) {
             return out_of_memory(err);
         }
-        *rows += read;
-        tell_progress(s, *rows - read, *rows);
+        rows_read(s, read);
     }
     return result;
 }
 
-/* Which of the slot's tables have rows, and with which ids. Returns how many, or an error. */
-static int find_rows(struct sqlite_store *s, int n, struct slot_table_rows *found, struct err *err)
+/* Rebuilds a slot's index from its tables, read through db. */
+static int read_slot(struct sqlite_store *s, struct db *db, int n, struct err *err)
 {
-    struct slot_parts *parts = &s->slots[n].parts;
-    int n_found = 0;
-    for (int part = 0; part < parts->n; part++) {
+    const struct unread *unread = &s->recovery->slots[n];
+    struct slot_stream *stream;
+    int result = slot_stream_open(db, s->folder, s->seed, unread->rows, unread->tables, &stream, err);
+    if (result == 0) {
+        result = add_rows(s, n, stream, err);
+        slot_stream_close(stream);
+    }
+    return result < 0 ? err_prefix(err, "slot %d", n) : 0;
+}
+
+/* --- before threads --- */
+
+/* Which of the slot's tables have rows, and with which ids. */
+static int find_tables_with_rows(struct sqlite_store *s, int n, struct err *err)
+{
+    struct unread *unread = &s->recovery->slots[n];
+    struct slot *slot = &s->slots[n];
+    for (int part = 0; part < slot->parts.n; part++) {
         int64_t first, last;
         int result = slot_rows_span(&s->stager.db, slot_table(n, part), &first, &last, err);
         if (result < 0) {
             return result;
         }
         if (result == 1) {
-            parts_found(parts, part, (uint64_t)first, (uint64_t)last);
-            found[n_found++] = (struct slot_table_rows){slot_table(n, part), first, last};
+            parts_found(&slot->parts, part, (uint64_t)first, (uint64_t)last);
+            unread->rows[unread->tables++] = (struct slot_table_rows){slot_table(n, part), first, last};
+            s->recovery->of += (uint64_t)last - (uint64_t)first + 1;
+            slot->last_id = (uint64_t)last > slot->last_id ? (uint64_t)last : slot->last_id;
         }
-    }
-    return n_found;
-}
-
-/* Rebuilds a slot's index from its tables. Empty tables leave the slot empty. */
-static int recover_slot(struct sqlite_store *s, int n, uint64_t *rows, uint64_t *highest, struct err *err)
-{
-    struct slot *slot = &s->slots[n];
-    struct db *db = &s->stager.db;
-    struct slot_stream *stream;
-    struct slot_table_rows tables[SLOT_PARTS_MAX];
-    struct staged *index = NULL;
-    struct staged_ids bad = {0};
-    int found = find_rows(s, n, tables, err);
-    int result = found < 0 ? found : 0;
-    if (found > 0 && (result = slot_stream_open(db, s->folder, s->seed, tables, found, &stream, err)) == 0) {
-        int64_t first = tables[0].first;
-        for (int i = 1; i < found; i++) {
-            first = tables[i].first < first ? tables[i].first : first;
-        }
-        result = add_rows(s, n, stream, first, &index, &bad, rows, err);
-        slot_stream_close(stream);
-        result = result < 0 ? result : set_aside(s, n, &bad, err);
-    }
-    staged_ids_free(&bad);
-    if (result < 0) {
-        staged_free(index);
-        return err_prefix(err, "slot %d", n);
-    }
-    if (slot->last_id > *highest) {
-        *highest = slot->last_id;
-    }
-    if (index != NULL) {
-        atomic_store(&slot->index, index);
-        slots_set_state(s, n, SLOT_CLOSED);
     }
     return 0;
 }
 
-int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err)
+static int find_rows(struct sqlite_store *s, int n, uint64_t *highest, struct err *err)
 {
-    uint64_t rows = 0;
-    struct slot_tables tables;
+    int result = find_tables_with_rows(s, n, err);
+    if (result < 0) {
+        return err_prefix(err, "slot %d", n);
+    }
+    if (s->recovery->slots[n].tables > 0) {
+        *highest = s->slots[n].last_id > *highest ? s->slots[n].last_id : *highest;
+        slots_set_state(s, n, SLOT_CLOSED);
+    } else if (n >= s->cfg->slots) {
+        slots_drop(s, n);
+    }
+    return 0;
+}
+
+/* Ids may be far apart, but no row takes fewer bytes in the file than in memory by much. */
+static void guess_memory(struct sqlite_store *s)
+{
+    uint64_t file = folder_file_bytes(s->folder, "staging.db");
+    uint64_t rows = s->recovery->of;
+    s->recovery->bytes = rows < file / ROW_BYTES ? rows * ROW_BYTES : file;
+    atomic_store(&s->unread_bytes, rows > 0 ? s->recovery->bytes : 0);
+}
+
+int recover_begin(struct sqlite_store *s, uint64_t *highest, struct err *err)
+{
     *highest = 0;
+    atomic_store(&s->recovering, true);
+    s->recovery = calloc(1, sizeof *s->recovery);
+    if (s->recovery == NULL) {
+        return out_of_memory(err);
+    }
+    struct slot_tables tables;
     int result = find_tables(s, &tables, err);
     if (result < 0 || (result = make_ring(s, &tables, err)) < 0 || (result = renumber_strays(s, err)) < 0) {
         return result;
     }
+    for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
+        result = s->slots[i].parts.n > 0 ? find_rows(s, i, highest, err) : 0;
+    }
+    if (result == 0) {
+        guess_memory(s);
+    }
+    return result;
+}
+
+int recover_now(struct sqlite_store *s, int n, struct err *err)
+{
+    struct unread *unread = &s->recovery->slots[n];
+    int result = read_slot(s, &s->stager.db, n, err);
+    if (result == 0) {
+        unread->tables = 0;
+        result = set_aside(s, n, &unread->bad, err);
+    }
+    return result;
+}
+
+/* --- beside the stager --- */
+
+struct recovered_call {
+    struct store_call call;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool done;
+};
+
+static void on_done(struct store_call *call)
+{
+    struct recovered_call *c = (struct recovered_call *)call;
+    pthread_mutex_lock(&c->mutex);
+    c->done = true;
+    pthread_cond_signal(&c->wake);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static int tell_stager(struct sqlite_store *s, struct err *err)
+{
+    struct recovered_call c = {.call = {.message = {.kind = STORE_CALL, .what = WANTS_RECOVERED}, .done = on_done}};
+    pthread_mutex_init(&c.mutex, NULL);
+    pthread_cond_init(&c.wake, NULL);
+    thread_queue_put(&s->stager.queue, &c.call.message);
+    pthread_mutex_lock(&c.mutex);
+    while (!c.done) {
+        pthread_cond_wait(&c.wake, &c.mutex);
+    }
+    pthread_mutex_unlock(&c.mutex);
+    pthread_cond_destroy(&c.wake);
+    pthread_mutex_destroy(&c.mutex);
+    return c.call.err.code < 0 ? err_set(err, c.call.err.code, "%s", c.call.err.text) : 0;
+}
+
+static bool is_pending(const struct recovery *r)
+{
+    bool pending = false;
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
-        bool exists = s->slots[i].parts.n > 0;
-        if (exists && (result = recover_slot(s, i, &rows, highest, err)) < 0) {
-            return result;
+        pending = pending || r->slots[i].tables > 0;
+    }
+    return pending;
+}
+
+static void *recovery_main(void *arg)
+{
+    struct recovery *r = arg;
+    struct db db;
+    heartbeat_begin(&r->heartbeat, "recovery");
+    if (r->progress != NULL) {
+        r->progress(r->arg, r->rows, r->of);
+    }
+    int result = db_open(&db, r->s->folder, "staging", r->s->vfs, DB_READ, &r->err);
+    if (result == 0) {
+        for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
+            result = r->slots[i].tables > 0 ? read_slot(r->s, &db, i, &r->err) : 0;
         }
-        if (exists && i >= s->cfg->slots && slots_state(s, i) == SLOT_EMPTY) {
-            slots_drop(s, i);
+        db_close(&db);
+    }
+    heartbeat_end(&r->heartbeat);
+    return NULL;
+}
+
+/* On a thread, so that a disk that does not answer is noticed and named. */
+static int read_rest(struct sqlite_store *s, struct err *err)
+{
+    struct recovery *r = s->recovery;
+    pthread_t thread;
+    r->s = s;
+    int rc = pthread_create(&thread, NULL, recovery_main, r);
+    if (rc != 0) {
+        return err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(rc));
+    }
+    pthread_join(thread, NULL);
+    if (r->err.code < 0) {
+        *err = r->err;
+    }
+    return r->err.code;
+}
+
+int recover_rest(struct sqlite_store *s, store_progress *progress, void *arg, struct err *err)
+{
+    struct recovery *r = s->recovery;
+    r->progress = progress;
+    r->arg = arg;
+    int result = is_pending(r) ? read_rest(s, err) : 0;
+    if (result == 0) {
+        atomic_store(&s->counters.recovered_rows, r->rows);
+        atomic_store(&s->unread_bytes, 0);
+        result = tell_stager(s, err);
+    }
+    if (result == 0) {
+        recover_free(s);
+        atomic_store(&s->recovering, false);
+    }
+    return result;
+}
+
+static int end(struct sqlite_store *s, struct err *err)
+{
+    struct db *db = &s->stager.db;
+    int result = db->lost ? db_reopen(db, err) : 0;
+    for (int i = 0; i < STORE_SLOTS_MAX && result == 0; i++) {
+        const struct unread *unread = &s->recovery->slots[i];
+        if (unread->tables > 0 && (result = set_aside(s, i, &unread->bad, err)) < 0) {
+            err_prefix(err, "slot %d", i);
         }
     }
-    atomic_store(&s->counters.recovered_rows, rows);
     int64_t waiting = 0;
-    result = slot_rows_waiting(&s->stager.db, &waiting, err);
+    if (result < 0 || (result = slot_rows_waiting(db, &waiting, err)) < 0) {
+        return result;
+    }
     GAUGE(s, rows_set_aside, waiting); /* only a start sets rows aside */
-    return result;
+    atomic_store(&s->merged_bytes, 0);
+    s->stager.slots_freed++; /* as if one was: what waits for memory waits for a flush from here on */
+    return 0;
+}
+
+void recover_work(struct sqlite_store *s, struct store_message *m)
+{
+    struct store_call *call = (struct store_call *)m;
+    end(s, &call->err);
+    call->done(call);
+}
+
+void recover_free(struct sqlite_store *s)
+{
+    for (int i = 0; s->recovery != NULL && i < STORE_SLOTS_MAX; i++) {
+        staged_ids_free(&s->recovery->slots[i].bad);
+    }
+    free(s->recovery);
+    s->recovery = NULL;
 }

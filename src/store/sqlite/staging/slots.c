@@ -63,7 +63,7 @@ enum store_slot_state slots_state(struct sqlite_store *s, int slot)
 
 uint64_t slots_bytes(struct sqlite_store *s)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = atomic_load_explicit(&s->unread_bytes, memory_order_relaxed);
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
         struct staged *index = atomic_load_explicit(&s->slots[i].index, memory_order_relaxed);
         if (index != NULL) {
@@ -200,7 +200,7 @@ static void empty_slots(struct sqlite_store *s, bool empty[STORE_SLOTS_MAX])
     }
 }
 
-int slots_recover(struct sqlite_store *s, struct err *err)
+int slots_begin(struct sqlite_store *s, struct err *err)
 {
     struct db *db = &s->stager.db;
     int64_t turn = 0;
@@ -210,7 +210,7 @@ int slots_recover(struct sqlite_store *s, struct err *err)
         s->slots[i].info.slot = i;
         slots_set_state(s, i, SLOT_EMPTY);
     }
-    int result = recover_slots(s, &highest, err);
+    int result = recover_begin(s, &highest, err);
     if (result < 0 || (result = db_meta_int(db, "turn", 0, &turn, err)) < 0 ||
         (result = db_meta_int(db, "high_water", 0, &high_water, err)) < 0) {
         return result;
@@ -226,15 +226,19 @@ int slots_recover(struct sqlite_store *s, struct err *err)
     if ((result = save_turn(s, open, err)) < 0) {
         return result;
     }
-    if (empty[n]) {
+    if (!empty[n]) {
+        result = recover_now(s, n, err);
+    } else {
         struct staged *index = staged_new(s->stager.next_id);
         if (index == NULL) {
             return err_set(err, ERR_NOMEM, "out of memory");
         }
         start_slot(s, n, index);
     }
-    announce_open(s, n, open);
-    return 0;
+    if (result == 0) {
+        announce_open(s, n, open);
+    }
+    return result;
 }
 
 int slots_turn(struct sqlite_store *s, bool early, struct err *err)

@@ -73,11 +73,17 @@ struct stager {
     struct log_limit commit_log, room_log;
 };
 
-/* recover.c: at start, before threads. highest: the row id, 0 for none */
-int recover_slots(struct sqlite_store *s, uint64_t *highest, struct err *err);
+/* recover.c. At start, before threads: which slots have rows; they are CLOSED and have no index yet. highest: the row
+ * id, 0 for none */
+int recover_begin(struct sqlite_store *s, uint64_t *highest, struct err *err);
+int recover_now(struct sqlite_store *s, int slot, struct err *err); /* then, too: reads that one */
+/* Beside the stager: reads the rest. 0, or an error. */
+int recover_rest(struct sqlite_store *s, store_progress *progress, void *arg, struct err *err);
+void recover_work(struct sqlite_store *s, struct store_message *m); /* WANTS_RECOVERED, on the stager's thread */
+void recover_free(struct sqlite_store *s);
 
 /* slots.c: on the stager's thread */
-int slots_recover(struct sqlite_store *s, struct err *err); /* at start, before threads */
+int slots_begin(struct sqlite_store *s, struct err *err); /* at start, before threads */
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state);
 /* FAILED, or EMPTYING and stuck: with the error, until it is tried again after a delay that grows with the failures.
  * Returns the monotonic time of that. */
@@ -92,7 +98,7 @@ void slots_make_room(struct sqlite_store *s, uint64_t rows);
 void slots_retry_emptying(struct sqlite_store *s, bool all);
 void slots_drop(struct sqlite_store *s, int slot); /* an empty one outside the ring: its tables */
 void slots_collect_garbage(struct sqlite_store *s, bool all);
-uint64_t slots_bytes(struct sqlite_store *s);
+uint64_t slots_bytes(struct sqlite_store *s); /* of memory; with what is still to be read, about */
 
 /* writer.c */
 int stager_start(struct sqlite_store *s, struct err *err);

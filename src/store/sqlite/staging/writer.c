@@ -257,6 +257,10 @@ static void take_call(struct sqlite_store *s, struct store_message *m)
         pool_work(s, m);
         return;
     }
+    if (m->what == WANTS_RECOVERED) {
+        recover_work(s, m);
+        return;
+    }
     if (m->what == WANTS_IMPORT) {
         import_pass(s, m);
         return;
