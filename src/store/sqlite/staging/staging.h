@@ -70,7 +70,8 @@ struct stager {
     int64_t kept_retry_mono_ms;   /* after an error: not before */
     struct staged_ids ids;
     bool pool_parts_left; /* some may be that belong to no pool: after a start, or an error */
-    struct log_limit commit_log, room_log;
+    int64_t room_retry_mono_ms; /* after the open slot got no further tables: not before */
+    struct log_limit commit_log;
 };
 
 /* recover.c: at start, before threads. highest: the row id, 0 for none */
