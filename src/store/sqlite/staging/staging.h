@@ -69,7 +69,7 @@ struct stager {
     struct guard_kept kept_saved; /* as it stands in the file; */
     int64_t kept_retry_mono_ms;   /* after an error: not before */
     struct staged_ids ids;
-    bool pool_parts_left; /* some may be that belong to no pool: after a start, or an error */
+    bool pool_parts_left;       /* some may be that belong to no pool: after a start, or an error */
     int64_t room_retry_mono_ms; /* after the open slot got no further tables: not before */
     struct log_limit commit_log;
 };
