@@ -59,7 +59,7 @@ static int wait_unless_sending(struct scenario *s, int64_t *answer, struct err *
 static int do_event(struct scenario *s, const struct words *w, struct err *err)
 {
     static struct slice items[WORDS_MAX];
-    struct world_event event;
+    struct world_event event = {0};
     int rc = parse_event(s, w, &event, items, err);
     if (rc < 0) {
         return rc;

@@ -17,6 +17,8 @@
 #include "store/sqlite/staging/staging.h"
 #include "store/sqlite/state.h"
 
+enum { ROOM_RETRY_MS = 60 * 1000 /* after the open slot got no further tables */ };
+
 void slots_set_state(struct sqlite_store *s, int slot, enum store_slot_state state)
 {
     int64_t wall = clock_wall_ms();
@@ -296,13 +298,15 @@ void slots_make_room(struct sqlite_store *s, uint64_t rows)
     struct slot_parts *parts = &s->slots[s->open].parts;
     uint64_t rows_a_part = parts_rows(config_now(s->cfg)->staging_memory);
     int wanted = parts_wanted(parts, st->next_id, rows, rows_a_part);
-    if (wanted == parts->n || st->undo_from != 0) { /* rows of an unknown commit are deleted by the next one */
+    /* Rows of a commit of unknown outcome are deleted by the next one: it must be the one that records. */
+    if (wanted == parts->n || st->undo_from != 0 || clock_mono_ms() < st->room_retry_mono_ms) {
         return;
     }
     struct err err = {0};
     if (make_tables(s, wanted, &err) == 0) {
         parts->n = wanted;
-    } else if (log_again(&st->room_log)) {
+    } else {
+        st->room_retry_mono_ms = clock_mono_ms() + ROOM_RETRY_MS;
         log_warn("no further tables made for the open slot", "slot=%d tables=%d wanted=%d error=%s", s->open, parts->n,
                  wanted, log_quote_str(err.text));
     }

@@ -69,8 +69,9 @@ struct stager {
     struct guard_kept kept_saved; /* as it stands in the file; */
     int64_t kept_retry_mono_ms;   /* after an error: not before */
     struct staged_ids ids;
-    bool pool_parts_left; /* some may be that belong to no pool: after a start, or an error */
-    struct log_limit commit_log, room_log;
+    bool pool_parts_left;       /* some may be that belong to no pool: after a start, or an error */
+    int64_t room_retry_mono_ms; /* after the open slot got no further tables: not before */
+    struct log_limit commit_log;
 };
 
 /* recover.c. At start, before threads: which slots have rows; they are CLOSED and have no index yet. highest: the row
