@@ -41,6 +41,10 @@ static void write_request(const struct message *m, struct buf *out)
         wire_put_number(out, 3, rq->form == FORM_BITMAP ? 0 : rq->form == FORM_INDEXES ? 1 : 2);
         wire_put_number(out, 4, (uint64_t)rq->limit);
         wire_put_number(out, 5, rq->deliver);
+        for (size_t i = 0; i < rq->n_pools; i++) { /* of too many the last ones are kept, and their number */
+            wire_put_item(out, 9, m->pools[i % POOLS_OF_A_QUESTION]);
+        }
+        wire_put_bytes(out, 10, rq->version);
     } else if (rq->kind == REQUEST_PLAY) {
         wire_put_number(out, 3, (uint64_t)rq->at_ms);
     } else if (rq->n == 0 && rq->kind != REQUEST_HISTORY) {
@@ -56,6 +60,10 @@ static void check_same(const struct message *a, const struct message *b)
     CHECK(a->rq.n == b->rq.n && a->binary == b->binary && a->tag == b->tag && a->op == b->op);
     CHECK(a->rq.form == b->rq.form && a->rq.limit == b->rq.limit && a->rq.has_limit == b->rq.has_limit);
     CHECK(a->rq.deliver == b->rq.deliver && a->rq.at_ms == b->rq.at_ms && a->rq.has_at == b->rq.has_at);
+    CHECK(a->rq.n_pools == b->rq.n_pools && slice_eq(a->rq.version, b->rq.version));
+    for (size_t i = 0; i < a->rq.n_pools; i++) {
+        CHECK(slice_eq(a->pools[i % POOLS_OF_A_QUESTION], b->pools[i % POOLS_OF_A_QUESTION]));
+    }
     CHECK(a->rq.hashed == b->rq.hashed && slice_eq(a->hashes, b->hashes));
     CHECK((a->rq.seed.data == NULL) == (b->rq.seed.data == NULL) && slice_eq(a->rq.seed, b->rq.seed));
     for (size_t i = 0; i < a->rq.n && !a->rq.hashed; i++) {
