@@ -24,16 +24,58 @@ static struct guard *look(struct guarded_clock *c, int64_t *wall, int64_t *mono)
     return g;
 }
 
-void guarded_clock_start(struct guarded_clock *c, const struct config *cfg, int64_t built_ms)
+/* As at a start; the caller has the lock, or nobody else the clock. */
+static void judge(struct guarded_clock *c, const struct guard_kept *kept)
 {
     int64_t wall, mono;
+    clock_both_ms(&wall, &mono);
+    c->guard = (struct guard){0};
+    guard_start(&c->guard, kept, c->built_ms, wall, mono);
+}
+
+void guarded_clock_start(struct guarded_clock *c, const struct config *cfg, int64_t built_ms,
+                         const struct guard_kept *kept)
+{
     pthread_mutex_init(&c->mutex, NULL);
     c->cfg = cfg;
-    clock_both_ms(&wall, &mono);
-    guard_start(&c->guard, &(struct guard_kept){0}, built_ms, wall, mono);
+    c->built_ms = built_ms;
+    judge(c, kept);
     if (c->guard.unknown) {
         log_error("no time is known, writes are refused", "reason=%s", log_quote_str(c->guard.reason));
+    } else if (c->guard.doubted) {
+        log_warn("clock doubted, nothing expires", "reason=%s", log_quote_str(c->guard.reason));
     }
+}
+
+bool guarded_clock_kept(struct guarded_clock *c, struct guard_kept *kept)
+{
+    int64_t wall, mono;
+    pthread_mutex_lock(&c->mutex);
+    const struct guard *g = look(c, &wall, &mono);
+    *kept = g->kept;
+    bool doubted = g->doubted;
+    pthread_mutex_unlock(&c->mutex);
+    return doubted;
+}
+
+void guarded_clock_heard(struct guarded_clock *c, const struct guard_kept *kept, bool changed)
+{
+    int64_t wall, mono;
+    pthread_mutex_lock(&c->mutex);
+    struct guard *g = look(c, &wall, &mono);
+    bool was_doubted = g->doubted;
+    if (changed || (g->doubted && !g->anchored && kept->newest > g->kept.newest)) {
+        judge(c, kept);
+        if (g->doubted != was_doubted) {
+            log_info(g->doubted ? "clock doubted, by what other nodes believe" : "clock believed, as by other nodes",
+                     "reason=%s", log_quote_str(g->reason));
+        }
+    } else if (kept->unsure != 0 && (g->kept.unsure == 0 || kept->unsure < g->kept.unsure) &&
+               wall - kept->leapt <= g->hold_ms) {
+        g->kept.unsure = kept->unsure;
+        g->kept.leapt = kept->leapt;
+    }
+    pthread_mutex_unlock(&c->mutex);
 }
 
 void guarded_clock_end(struct guarded_clock *c)
@@ -75,19 +117,33 @@ void guarded_clock_tell(struct guarded_clock *c, struct store_clock *out)
     pthread_mutex_unlock(&c->mutex);
 }
 
+int guarded_clock_plan(struct guarded_clock *c, const struct store_clock_change *change, struct guard *planned,
+                       struct err *err)
+{
+    int64_t wall, mono;
+    pthread_mutex_lock(&c->mutex);
+    *planned = *look(c, &wall, &mono);
+    pthread_mutex_unlock(&c->mutex);
+    return change->set_back ? guard_set_back(planned, wall, mono, err) : guard_accept(planned, wall, mono, err);
+}
+
+void guarded_clock_become(struct guarded_clock *c, const struct store_clock_change *change, const struct guard *planned)
+{
+    pthread_mutex_lock(&c->mutex);
+    log_warn(change->set_back ? "newest time set back to the clock's" : "clock accepted",
+             "from_ms=%" PRId64 " to_ms=%" PRId64, c->guard.kept.newest, planned->kept.newest);
+    c->guard = *planned;
+    pthread_mutex_unlock(&c->mutex);
+}
+
 int guarded_clock_change(struct guarded_clock *c, struct store_clock_change *change, int64_t *wall_ms)
 {
-    struct err *err = &change->call.err;
-    int64_t mono;
-    pthread_mutex_lock(&c->mutex);
-    struct guard *g = look(c, wall_ms, &mono);
-    int64_t from = g->kept.newest;
-    int result = change->set_back ? guard_set_back(g, *wall_ms, mono, err) : guard_accept(g, *wall_ms, mono, err);
+    struct guard planned;
+    int result = guarded_clock_plan(c, change, &planned, &change->call.err);
+    *wall_ms = clock_wall_ms();
     if (result == 0) {
-        log_warn(change->set_back ? "newest time set back to the clock's" : "clock accepted",
-                 "from_ms=%" PRId64 " to_ms=%" PRId64, from, *wall_ms);
+        guarded_clock_become(c, change, &planned);
     }
-    pthread_mutex_unlock(&c->mutex);
     return result;
 }
 

@@ -167,6 +167,7 @@ libunseen_a_SOURCES += \
 	src/store/rados/months.c \
 	src/store/rados/night.c \
 	src/store/rados/night.h \
+	src/store/rados/pool_clock.c \
 	src/store/rados/positions.c \
 	src/store/rados/question.c \
 	src/store/rados/rados.h \

@@ -39,7 +39,7 @@ RESTART = {
     "legacy_delivered_key": "d:{user}", "legacy_score": "s", "legacy_mirror": "yes",
     "kafka_brokers": "127.0.0.1:1", "kafka_topics": "plays", "kafka_group": "g", "kafka_start": "latest", "kafka_format": "csv",
     "kafka_prefix": "confluent", "kafka_key": "user", "kafka_user": "u", "kafka_item": "i", "kafka_time": "t",
-    "kafka_time_unit": "iso", "kafka_type": "kind", "kafka_play": "seen", "kafka_delivery": "sent",
+    "kafka_time_unit": "iso", "kafka_dead_letters": "/tmp/letters", "kafka_type": "kind", "kafka_play": "seen", "kafka_delivery": "sent",
     "kafka_properties": "rdkafka.client.id=x",
     "registry_consul": "http://127.0.0.1:1", "registry_datacenter": "dc2", "registry_name": "seen",
     "registry_tags": "a,b", "registry_address": "host", "registry_check": "grpc",

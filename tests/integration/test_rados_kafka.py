@@ -50,13 +50,13 @@ class Reader(Node):
 def readers(cluster, broker, tmp_path):  # noqa: F811
     made = []
 
-    def make(topic, group=None, **options):
+    def make(topic, group=None, pool=POOL, **options):
         folder = tmp_path / f"node{len(made)}"
         defaults = {"kafka_brokers": broker.plain, "kafka_topics": topic, "kafka_group": group or f"{topic}-pool",
                     "kafka_dead_letters": tmp_path / f"letters{len(made)}",
                     "kafka_rdkafka.session.timeout.ms": "3000", "kafka_rdkafka.heartbeat.interval.ms": "500",
                     "kafka_rdkafka.reconnect.backoff.max.ms": "500", "rados_timeout": "5s"}
-        node = Reader(folder, cluster, POOL, **{**defaults, **options})
+        node = Reader(folder, cluster, pool, **{**defaults, **options})
         made.append(node)
         return node.start()
 
@@ -237,10 +237,10 @@ def test_a_pool_that_was_made_anew(cluster, broker, readers):  # noqa: F811
     cluster.pool("anew")
     init(cluster, "anew")
     broker.send(topic, [play("old", "b")])
-    b = readers(topic, rados_pool="anew")
+    b = readers(topic, pool="anew")
     read_all(broker, topic, b)
     assert b.say("UNSEEN", "old", "a", "b") == [b"a"]
     assert b.stop() == 0
-    c = readers(topic, rados_pool="anew", group=f"{topic}-whole")
+    c = readers(topic, pool="anew", group=f"{topic}-whole")
     until(lambda: c.kafka()["assigned"] == 1, c)
     assert c.say("UNSEEN", "old", "a", "b") == [b"a"]  # of what it has a position, that counts

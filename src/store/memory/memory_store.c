@@ -212,7 +212,7 @@ int memory_store_open(const struct config *cfg, const struct memory_store_option
     thread_queue_init(&s->queue);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->loaded, NULL);
-    guarded_clock_start(&s->clock, cfg, o->built_ms != 0 ? o->built_ms : clock_built_ms());
+    guarded_clock_start(&s->clock, cfg, o->built_ms != 0 ? o->built_ms : clock_built_ms(), &(struct guard_kept){0});
     if ((s->positions = position_set_new()) == NULL || (s->tombstones = tombstones_new()) == NULL) {
         free_store(s);
         return err_set(err, ERR_NOMEM, "out of memory");

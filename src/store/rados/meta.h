@@ -3,6 +3,7 @@
  *   schema      "1"
  *   seed        16 hex digits: of all hashes
  *   error_rate  as the option says it, since every node merges and seals for all
+ *   clock       the newest time that any node has believed (pool_clock.c)
  *   lineage     16 hex digits that no other pool has (STORE_LINEAGE of store/positions.h)
  *   starts      16 hex digits: how many nodes have opened the pool so far. Each has a number of its own, which orders
  *               what two of them deliver within a millisecond, and what one delivers before and after it was started

@@ -36,6 +36,7 @@ enum {
 struct user_writes;
 struct merges;
 struct night;
+struct pool_clock;
 struct positions;
 struct positions_write;
 
@@ -73,6 +74,7 @@ struct rados_store {
     struct merges *merges;
     struct night *night;
     struct positions *positions;
+    struct pool_clock *pool_clock;
     struct delivered_codec codec; /* the thread's own */
 };
 
@@ -126,6 +128,15 @@ void writes_record(struct store *base, struct store_batch *batch);
 int writes_take_turn(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *turn);
 void writes_end_turn(struct rados_store *s, int64_t key, struct slice user);
 int writes_refusal(struct rados_store *s, struct err *err);
+
+/* --- pool_clock.c --- */
+
+/* Starts the clock by what the pool has of it. Blocks. */
+int pool_clock_open(struct rados_store *s, int64_t built_ms, struct err *err);
+void pool_clock_free(struct rados_store *s);
+/* On the store's thread: now and then, and when the test's clock moved. */
+void pool_clock_look(struct rados_store *s);
+void pool_clock_change(struct rados_store *s, struct store_clock_change *change); /* done() once it is kept */
 
 /* --- positions.c --- */
 

@@ -170,10 +170,7 @@ static void work(struct rados_store *s)
             break;
         }
         case RADOS_CLOCK: {
-            struct store_clock_change *change = (struct store_clock_change *)m;
-            int64_t wall;
-            guarded_clock_change(&s->clock, change, &wall);
-            change->call.done(&change->call);
+            pool_clock_change(s, (struct store_clock_change *)m);
             break;
         }
         case RADOS_CALL: {
@@ -193,6 +190,7 @@ static void *run(void *arg)
     while (!stop) {
         stop = thread_queue_wait(&s->queue, LOOK_EVERY_MS);
         work(s);
+        pool_clock_look(s);
     }
     heartbeat_end(&s->queue.heartbeat);
     return NULL;
@@ -203,6 +201,7 @@ static void *run(void *arg)
 static void store_tick(struct store *base, struct store_call *call)
 {
     call->err = (struct err){0};
+    thread_queue_wake(&rados_of(base)->queue);
     night_tick(rados_of(base), call);
 }
 
@@ -272,7 +271,10 @@ static void free_store(struct rados_store *s)
     writes_destroy(s);
     delivered_codec_free(&s->codec);
     thread_queue_destroy(&s->queue);
-    guarded_clock_end(&s->clock);
+    if (s->clock.cfg != NULL) { /* it was started */
+        guarded_clock_end(&s->clock);
+    }
+    pool_clock_free(s);
     pthread_cond_destroy(&s->ended);
     pthread_mutex_destroy(&s->mutex);
     free(s);
@@ -418,10 +420,10 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     thread_queue_init(&s->queue);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->ended, NULL);
-    guarded_clock_start(&s->clock, cfg, o->built_ms != 0 ? o->built_ms : clock_built_ms());
     int code = writes_init(s) < 0 || merges_init(s) < 0 ? err_set(err, ERR_NOMEM, "out of memory") : 0;
     code = code < 0 ? code : connect_store(s, o->ops, &version, err);
     code = code < 0 ? code : meta_open(s, err);
+    code = code < 0 ? code : pool_clock_open(s, o->built_ms != 0 ? o->built_ms : clock_built_ms(), err);
     code = code < 0 ? code : rados_positions_open(s, err);
     code = code < 0 ? code : start(s, err);
     if (code < 0) {
