@@ -78,6 +78,7 @@ unit_tests = \
 	tests/unit/test_rados \
 	tests/unit/test_rados_layout \
 	tests/unit/test_rados_server \
+	tests/unit/test_rados_walk \
 	tests/unit/test_read_through \
 	tests/unit/test_relay \
 	tests/unit/test_replica_event \

@@ -44,6 +44,7 @@ struct writes_shard {
 struct rados_store {
     struct store base;
     const struct config *cfg; /* read through config_now() */
+    enum rados_store_use use;
     const struct cluster_ops *ops;
     struct cluster *cluster;
     uint64_t seed;

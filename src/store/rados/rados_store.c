@@ -304,9 +304,64 @@ static const struct store_ops rados_ops = {
     .close = store_close,
 };
 
+/* --- a store that only asks --- */
+
+static int read_only(struct err *err)
+{
+    return err_set(err, ERR_READONLY, "the pool was opened to be read alone");
+}
+
+static void refuse_batch(struct store *base, struct store_batch *batch)
+{
+    read_only(&batch->err);
+    rados_store_post(rados_of(base), &batch->message, RADOS_BATCH);
+}
+
+static void refuse_forget(struct store *base, struct store_forget *forget)
+{
+    read_only(&forget->err);
+    rados_store_post(rados_of(base), &forget->message, RADOS_FORGET);
+}
+
+static void refuse_import(struct store *base, struct store_import *import)
+{
+    memset(import->verdicts, 0, import->n);
+    read_only(&import->call.err);
+    rados_store_post(rados_of(base), &import->call.message, RADOS_CALL);
+}
+
+static int refuse_all(struct store *base, struct err *err)
+{
+    (void)base;
+    return read_only(err);
+}
+
+static const struct store_ops asking_ops = {
+    .record = refuse_batch,
+    .forget = refuse_forget,
+    .tick = store_tick,
+    .reader_open = rados_reader_open,
+    .reader_close = rados_reader_close,
+    .load = rados_load,
+    .scan = rados_scan,
+    .import = refuse_import,
+    .stats = store_stats,
+    .now = store_now,
+    .time_known = store_time_known,
+    .refusal = refuse_all,
+    .clock = store_clock,
+    .clock_change = store_clock_change,
+    .seed = store_seed,
+    .publish = store_publish,
+    .close = store_close,
+};
+
 int rados_cluster_connect(const struct config *cfg, const struct cluster_ops **ops, struct cluster **cluster,
                           struct err *err)
 {
+    if (cfg->rados_pool[0] == '\0') {
+        return err_set(err, ERR_INVALID, "store = rados needs rados_pool: the pool that holds the users");
+    }
     if (*ops == NULL) {
         const void *functions = NULL;
         int code = module_open(cfg->modules, "rados", "unseen-rados", &functions, err);
@@ -358,7 +413,11 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     if (s == NULL) {
         return err_set(err, ERR_NOMEM, "out of memory");
     }
-    s->base = (struct store){.engine = "rados", .ops = &rados_ops, .by_user = true, .admin = &night_admin_ops};
+    s->base = (struct store){.engine = "rados",
+                             .ops = o->use == RADOS_ASKS ? &asking_ops : &rados_ops,
+                             .by_user = true,
+                             .admin = &night_admin_ops};
+    s->use = o->use;
     s->cfg = cfg;
     s->ops = o->ops;
     thread_queue_init(&s->queue);
