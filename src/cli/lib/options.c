@@ -303,7 +303,7 @@ int cli_options_has_folder(const struct config *cfg, struct err *err)
                ? 0
                : err_set(err, ERR_INVALID, "store = %s has no data folder: only %s can be asked, by its address",
                          cfg->store == STORE_ENGINE_RADOS ? "rados" : "memory",
-                         cfg->store == STORE_ENGINE_RADOS ? "a server" : "the server that has it");
+                         cfg->store == STORE_ENGINE_RADOS ? "a node" : "the server that has it");
 }
 
 int cli_whole_path(const char *path, char out[PATH_MAX], struct err *err)

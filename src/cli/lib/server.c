@@ -8,6 +8,9 @@ int server_connect(const struct config *cfg, const char *to, struct client **cli
 {
     const char *password;
     char address[CONFIG_TEXT + 16] = "";
+    if (to == NULL && cfg->store == STORE_ENGINE_RADOS) {
+        return err_set(err, ERR_NOTFOUND, "with store = rados any node can be asked: name one with --to");
+    }
     if (to == NULL) {
         int rc = sqlite_store_address(cfg->data, address, sizeof address, err);
         if (rc < 0 || address[0] == '\0') {

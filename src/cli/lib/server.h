@@ -8,7 +8,7 @@
 #include "net/client.h"
 
 /* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder.
- * ERR_NOTFOUND: nobody does. */
+ * ERR_NOTFOUND: nobody does, or there is no folder. */
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err);
 
 /* Fields of a map. One that isn't there is 0, or "". */
