@@ -144,6 +144,8 @@ libunseen_a_SOURCES += \
 	src/store/memory/memory_users.c \
 	src/store/memory/memory_write.c \
 	src/store/migration.h \
+	src/store/rados/bulk.c \
+	src/store/rados/bulk.h \
 	src/store/rados/check.c \
 	src/store/rados/check_user.c \
 	src/store/rados/check_user.h \

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "store/admin.h"
+#include "store/bulk.h"
 #include "store/codec/user_snapshot.h"
 #include "store/rados/layout.h"
 #include "store/rados/night.h"
@@ -558,6 +559,80 @@ static void some_of_them(void **state)
     exported_free(&x);
 }
 
+/* --- files of plays --- */
+
+static int load_play(struct store_fixture *f, const char *user, const char *item, int64_t at, struct err *err)
+{
+    return f->store->bulk->add(f->store, at, key_of(user), slice_str(user), hash_id(SEED, slice_str(item)), err);
+}
+
+/* In any order, of many users, some again; an item that was forgotten since stays so. */
+static void plays_are_loaded(void **state)
+{
+    enum { N = 3000, EACH = 40 };
+    struct setting *t = *state;
+    struct err err = {0};
+    char user[TEXT], item[TEXT];
+    assert_null(t->f->store->bulk); /* a node that serves brings in nothing */
+    play(t->f, "u1", "forgotten");
+    assert_int_equal(forget(t->f, "u1", "forgotten"), 1);
+    assert_int_equal(forget(t->f, "gone", NULL), 0);
+    close_it(t->f);
+    open_as(t->f, RADOS_LOADS);
+    const struct store_bulk_ops *bulk = t->f->store->bulk;
+    assert_int_equal(bulk->begin(t->f->store, true, &err), ERR_ABSENT);
+    err = (struct err){0};
+    assert_int_equal(bulk->begin(t->f->store, false, &err), 0);
+    for (int i = 0; i < N; i++) {
+        snprintf(user, sizeof user, "u%d", i * 7 % (N / EACH));
+        snprintf(item, sizeof item, "i%d", i);
+        assert_int_equal(load_play(t->f, user, item, START - i, &err), 0);
+        if (i == N / 2) {
+            assert_int_equal(bulk->turn(t->f->store, &err), 0);
+            assert_int_equal(bulk->bytes(t->f->store), 0);
+        }
+    }
+    assert_int_equal(load_play(t->f, "u1", "forgotten", START - HOUR_MS, &err), 0);
+    assert_int_equal(load_play(t->f, "gone", "a", START - HOUR_MS, &err), 0);
+    assert_int_equal(load_play(t->f, "u1", "last month", START - 30 * (int64_t)DAY_MS, &err), 0);
+    assert_int_equal(bulk->end(t->f->store, &err), 0);
+    for (int i = 0; i < N; i += 13) {
+        snprintf(user, sizeof user, "u%d", i * 7 % (N / EACH));
+        snprintf(item, sizeof item, "i%d", i);
+        assert_true(seen(t->f, user, item));
+    }
+    assert_true(seen(t->f, "u1", "last month"));
+    assert_false(seen(t->f, "u1", "forgotten"));
+    assert_false(known(t->f, "gone"));
+    assert_int_equal(stats(t->f).forgotten_dropped, 2);
+    assert_int_equal(stats(t->f).staged_bytes, 0);
+}
+
+static void a_load_that_fails_says_so(void **state)
+{
+    struct setting *t = *state;
+    struct err err = {0};
+    close_it(t->f);
+    open_as(t->f, RADOS_LOADS);
+    const struct store_bulk_ops *bulk = t->f->store->bulk;
+    assert_int_equal(bulk->begin(t->f->store, false, &err), 0);
+    for (int i = 0; i < 200; i++) {
+        char user[TEXT];
+        name_user(i, user);
+        assert_int_equal(load_play(t->f, user, "a", START, &err), 0);
+    }
+    memory_pool_fault(t->pool, &(struct memory_pool_fault){
+                                   .kinds = MEMORY_POOL_WRITES, .object = "u.", .nth = 50, .result = CLUSTER_FULL});
+    assert_int_equal(bulk->turn(t->f->store, &err), ERR_FULL);
+    assert_int_equal(bulk->end(t->f->store, &err), ERR_FULL); /* nothing is taken back */
+    memory_pool_fault(t->pool, NULL);
+    err = (struct err){0};
+    assert_int_equal(bulk->begin(t->f->store, false, &err), 0); /* and closed in the middle */
+    assert_int_equal(load_play(t->f, "u", "a", START, &err), 0);
+    bulk->stop(t->f->store);
+    assert_int_equal(bulk->turn(t->f->store, &err), ERR_CLOSED);
+}
+
 /* --- users in the order of their keys --- */
 
 static void users_are_sorted(void **state)
@@ -606,6 +681,8 @@ int main(int argc, char **argv)
         WALK_TEST(a_user_of_many_pages),
         WALK_TEST(damage_goes_along),
         WALK_TEST(some_of_them),
+        WALK_TEST(plays_are_loaded),
+        WALK_TEST(a_load_that_fails_says_so),
         cmocka_unit_test(users_are_sorted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,15 +1,41 @@
 #include "cli/lib/server.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "store/sqlite/sqlite_store.h"
+
+/* A pool has no file that names who serves it. The configuration says where a node of this machine listens. */
+static int own_node(const struct config *cfg, char *out, size_t size, struct err *err)
+{
+    size_t n = strcspn(cfg->listen, ", ");
+    if (n > 0 && strncmp(cfg->listen, "none", n) != 0) {
+        snprintf(out, size, "%.*s", (int)n, cfg->listen);
+        return 0;
+    }
+    if (cfg->unix_socket[0] != '\0') {
+        snprintf(out, size, "unix:%s", cfg->unix_socket);
+        return 0;
+    }
+    return err_set(err, ERR_NOTFOUND, "the configuration has a node listen nowhere: set listen or unix_socket");
+}
+
+int server_address_of(const struct config *cfg, char *out, size_t size, struct err *err)
+{
+    return cfg->store == STORE_ENGINE_RADOS ? own_node(cfg, out, size, err)
+                                            : sqlite_store_address(cfg->data, out, size, err);
+}
 
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err)
 {
     const char *password;
     char address[CONFIG_TEXT + 16] = "";
     if (to == NULL && cfg->store == STORE_ENGINE_RADOS) {
-        return err_set(err, ERR_NOTFOUND, "with store = rados any node can be asked: name one with --to");
+        int rc = own_node(cfg, address, sizeof address, err);
+        if (rc < 0) {
+            return rc;
+        }
+        to = address;
     }
     if (to == NULL) {
         int rc = sqlite_store_address(cfg->data, address, sizeof address, err);

@@ -35,6 +35,7 @@ enum {
 struct user_writes;
 struct merges;
 struct night;
+struct bulk;
 
 struct writes_shard {
     pthread_mutex_t mutex;
@@ -68,6 +69,7 @@ struct rados_store {
 
     struct merges *merges;
     struct night *night;
+    struct bulk *bulk;            /* NULL: no load is under way */
     struct delivered_codec codec; /* the thread's own */
 };
 

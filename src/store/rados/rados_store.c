@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/module.h"
 #include "store/codec/user_snapshot.h"
+#include "store/rados/bulk.h"
 #include "store/rados/meta.h"
 #include "store/rados/night.h"
 #include "store/rados/rados.h"
@@ -255,6 +256,7 @@ static void free_store(struct rados_store *s)
         s->ops->disconnect(s->cluster);
     }
     night_free(s);
+    bulk_free(s);
     merges_destroy(s);
     writes_destroy(s);
     delivered_codec_free(&s->codec);
@@ -416,7 +418,8 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     s->base = (struct store){.engine = "rados",
                              .ops = o->use == RADOS_ASKS ? &asking_ops : &rados_ops,
                              .by_user = true,
-                             .admin = &night_admin_ops};
+                             .admin = &night_admin_ops,
+                             .bulk = o->use == RADOS_LOADS ? &rados_bulk_ops : NULL};
     s->use = o->use;
     s->cfg = cfg;
     s->ops = o->ops;
