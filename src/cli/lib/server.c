@@ -5,25 +5,25 @@
 
 #include "store/sqlite/sqlite_store.h"
 
-/* A pool has no file that names who serves it. The configuration says where a node of this machine listens. */
-static int own_node(const struct config *cfg, char *out, size_t size, struct err *err)
+/* A pool has no file that names who serves it. The configuration says where a node of this machine listens; that it
+ * does somewhere was checked. */
+static void own_node(const struct config *cfg, char *out, size_t size)
 {
     size_t n = strcspn(cfg->listen, ", ");
-    if (n > 0 && strncmp(cfg->listen, "none", n) != 0) {
-        snprintf(out, size, "%.*s", (int)n, cfg->listen);
-        return 0;
-    }
-    if (cfg->unix_socket[0] != '\0') {
+    if (strcmp(cfg->listen, "none") == 0) {
         snprintf(out, size, "unix:%s", cfg->unix_socket);
-        return 0;
+    } else {
+        snprintf(out, size, "%.*s", (int)n, cfg->listen);
     }
-    return err_set(err, ERR_NOTFOUND, "the configuration has a node listen nowhere: set listen or unix_socket");
 }
 
 int server_address_of(const struct config *cfg, char *out, size_t size, struct err *err)
 {
-    return cfg->store == STORE_ENGINE_RADOS ? own_node(cfg, out, size, err)
-                                            : sqlite_store_address(cfg->data, out, size, err);
+    if (cfg->store == STORE_ENGINE_RADOS) {
+        own_node(cfg, out, size);
+        return 0;
+    }
+    return sqlite_store_address(cfg->data, out, size, err);
 }
 
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err)
@@ -31,10 +31,7 @@ int server_connect(const struct config *cfg, const char *to, struct client **cli
     const char *password;
     char address[CONFIG_TEXT + 16] = "";
     if (to == NULL && cfg->store == STORE_ENGINE_RADOS) {
-        int rc = own_node(cfg, address, sizeof address, err);
-        if (rc < 0) {
-            return rc;
-        }
+        own_node(cfg, address, sizeof address);
         to = address;
     }
     if (to == NULL) {
