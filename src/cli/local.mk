@@ -36,6 +36,7 @@ libunseen_a_SOURCES += \
 	src/cli/rados/pool_advice.c \
 	src/cli/rados/pool_facts.c \
 	src/cli/rados/pool_facts.h \
+	src/cli/rados/pool_rate.h \
 	src/cli/rados/rados.c \
 	src/cli/replica/promote.c \
 	src/cli/serve/serve.c \

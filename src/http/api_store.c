@@ -48,10 +48,15 @@ enum http_outcome get_months(struct http_request *rq)
     for (int i = 0; i < found; i++) {
         const struct store_month_info *m = &months[i];
         char name[MONTH_TEXT];
-        json_append(&list, json_pack("{s:s, s:I, s:I, s:I, s:s, s:f, s:b}", "month", month_name(m->month, name),
-                                     "users", (json_int_t)m->users, "plays", (json_int_t)m->plays, "bytes",
-                                     (json_int_t)m->bytes, "state", store_month_state_name(m->state), "progress",
-                                     m->progress, "in_window", m->in_window));
+        json_t *month =
+            json_pack("{s:s, s:I, s:I, s:I, s:s, s:f, s:b}", "month", month_name(m->month, name), "users",
+                      (json_int_t)m->users, "plays", (json_int_t)m->plays, "bytes", (json_int_t)m->bytes, "state",
+                      store_month_state_name(m->state), "progress", m->progress, "in_window", m->in_window);
+        if (month != NULL && m->found_ms > 0) {
+            json_object_set_new(month, "found", json_integer((json_int_t)m->found_ms));
+            json_object_set_new(month, "coverage", json_real(m->coverage));
+        }
+        json_append(&list, month);
     }
     json_write(&rq->out, json_pack("{s:o}", "months", list));
     return HTTP_DONE;

@@ -101,7 +101,7 @@ enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t 
     for (int i = 0; i < found; i++) {
         const struct store_month_info *m = &months[i];
         char name[MONTH_TEXT];
-        write_map(w, 7);
+        write_map(w, m->found_ms > 0 ? 9 : 7);
         write_str(w, "month");
         write_str(w, month_name(m->month, name));
         write_str(w, "users");
@@ -116,6 +116,12 @@ enum outcome cmd_months(struct resp_client *s, const struct slice *args, size_t 
         write_double(w, m->progress);
         write_str(w, "in_window");
         write_int(w, m->in_window);
+        if (m->found_ms > 0) {
+            write_str(w, "found");
+            write_int(w, m->found_ms);
+            write_str(w, "coverage");
+            write_double(w, m->coverage);
+        }
     }
     return OUTCOME_ANSWERED;
 }

@@ -16,6 +16,10 @@ struct store_month_info {
     uint64_t plays;
     uint64_t bytes; /* of the blobs */
     bool in_window; /* asker_months() sets it: questions look at the month */
+    /* Of an engine that finds these figures by walking its users, who are too many to be counted at once: when the
+     * oldest of them was found, unix ms, and of which share of the users there are any. 0: all of them are of now. */
+    int64_t found_ms;
+    double coverage;
 };
 
 /* How the names of folders begin that a schedule makes, and deletes again. */

@@ -146,7 +146,13 @@ libunseen_a_SOURCES += \
 	src/store/memory/memory_users.c \
 	src/store/memory/memory_write.c \
 	src/store/migration.h \
+	src/store/rados/bulk.c \
+	src/store/rados/bulk.h \
+	src/store/rados/check.c \
+	src/store/rados/check_user.c \
+	src/store/rados/check_user.h \
 	src/store/rados/cluster.h \
+	src/store/rados/export.c \
 	src/store/rados/fetch.c \
 	src/store/rados/fetch.h \
 	src/store/rados/forget.c \
@@ -167,6 +173,8 @@ libunseen_a_SOURCES += \
 	src/store/rados/months.c \
 	src/store/rados/night.c \
 	src/store/rados/night.h \
+	src/store/rados/pack.c \
+	src/store/rados/pack.h \
 	src/store/rados/pool_clock.c \
 	src/store/rados/positions.c \
 	src/store/rados/question.c \
@@ -177,8 +185,12 @@ libunseen_a_SOURCES += \
 	src/store/rados/reconnect.h \
 	src/store/rados/update.c \
 	src/store/rados/update.h \
+	src/store/rados/user_sort.c \
+	src/store/rados/user_sort.h \
 	src/store/rados/wait.c \
 	src/store/rados/wait.h \
+	src/store/rados/walk.c \
+	src/store/rados/walk.h \
 	src/store/rados/writes.c \
 	src/store/ring.h \
 	src/store/saved_sessions.h \

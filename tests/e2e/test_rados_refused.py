@@ -77,7 +77,44 @@ def test_without_a_monitor(folder):
         "unseen: RADOS: no monitor answered within 1000 ms (rados_timeout)")
 
 
-def test_commands_on_a_folder():
-    done = run("check", "-c", os.devnull, "--store", "rados", "--rados-pool", "unseen", check=False)
-    assert done.returncode == 1
-    assert b"store = rados has no data folder" in done.stderr
+def on_a_pool(*args):
+    done = run(*args, "-c", os.devnull, "--store", "rados", "--rados-pool", "unseen", check=False)
+    assert done.returncode == 1, (args, done.stdout)
+    return done.stderr.decode().splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [("clone", "127.0.0.1:1"), ("rejoin", "127.0.0.1:1"), ("promote",)],
+                         ids=lambda words: words[0])
+def test_commands_on_a_folder(words):
+    assert on_a_pool(*words) == (
+        "unseen: store = rados has no data folder, and this works on one: the users are in a pool, which keeps replicas "
+        "and is served by any node (docs/rados.md)")
+
+
+@pytest.mark.parametrize("option", [("--repair",), ("--salvage", "x")], ids=lambda option: option[0])
+def test_a_pool_is_not_mended(option):
+    assert on_a_pool("check", *option).startswith(f"unseen: {option[0]} doesn't go with store = rados: Ceph mends ")
+
+
+def test_the_node_of_the_configuration_is_asked():
+    port = free_port()
+    assert on_a_pool("ping", "--listen", f"127.0.0.1:{port}").startswith(f"unseen: 127.0.0.1:{port}: can't connect")
+    assert on_a_pool("pool", "list", "--listen", "none", "--unix-socket", "/nowhere").startswith("unseen: unix:/nowhere: ")
+    assert on_a_pool("ping", "--listen", "none") == (
+        "unseen: nobody could connect: listen is none and unix_socket is empty; set one")
+
+
+def test_a_rate_is_for_a_pool(folder):
+    for words in ("check",), ("export", str(folder / "file")):
+        done = run(*words, "-c", os.devnull, "--data", folder, "--rate", "5", check=False)
+        assert done.returncode == 2 and b"--rate goes with store = rados" in done.stderr, done.stderr
+    assert not (folder / "file.partial").exists()
+
+
+@pytest.mark.parametrize("words", [("check",), ("user", "u"), ("why", "u", "i"), ("months",), ("export", "file")],
+                         ids=lambda words: words[0])
+def test_a_pool_is_opened_by(words, folder):
+    """Whatever is missing is named, as by serve."""
+    assert on_a_pool(*words[:1], *(str(folder / word) if word == "file" else word for word in words[1:]),
+                     "--modules", folder) == (
+        f"unseen: {folder}/unseen_rados.so is not there: install the package unseen-rados, or set the option modules")

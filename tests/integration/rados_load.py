@@ -1,17 +1,118 @@
-"""Plays, deliveries and forgets of the same users through several nodes, and a ledger of what was acknowledged.
+"""Plays, deliveries and forgets of the same users through several nodes, and a ledger of what was acknowledged. Each
+node is spoken to over RESP, HTTP and gRPC in turn, about the same users.
 
 What was answered by an error may still be carried out, and later than what was said after it: a frozen OSD may have it
 in its queue. So an item counts again only once all that was ever said of it since agrees, or once the cluster is at
 rest (settle()).
 """
+import http.client
+import json
 import random
+import sys
 import threading
 import time
+import urllib.parse
 
-from conftest import end_to_end
+import grpc
+
+from conftest import CLIENTS, end_to_end
 
 RespError, Closed = end_to_end.RespError, end_to_end.Closed
+PATIENCE = end_to_end.PATIENCE
+EDGES = "resp", "http", "grpc"
 ITEMS, DELIVERED = [f"item:{i}" for i in range(2000)], [f"sent:{i}" for i in range(60)]
+
+
+class Refused(Exception):
+    """An answer, and no good one."""
+
+
+class Gone(Exception):
+    """The connection is: nobody knows."""
+
+
+class Resp:
+    def __init__(self, node):
+        self.link = node.client()
+
+    def say(self, verb, user, items):
+        try:
+            return self.link.command(verb, user, *items)
+        except RespError as error:
+            raise Refused(str(error)) from error
+        except (Closed, OSError) as error:
+            raise Gone(str(error)) from error
+
+    def close(self):
+        self.link.close()
+
+
+def seen_of(items, unseen):
+    """Positions of the unseen ones, as SEEN has them."""
+    return [0 if i in unseen else 1 for i in range(len(items))]
+
+
+class Http:
+    PATHS = {"PLAYED": "/v1/played", "DELIVERED": "/v1/delivered", "SEEN": "/v1/unseen"}
+
+    def __init__(self, node):
+        host, _, port = node.options["http"].rpartition(":")
+        self.link = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+
+    def say(self, verb, user, items):
+        if verb == "FORGET":
+            query = urllib.parse.urlencode([("item", item) for item in items])
+            return self.ask("DELETE", f"/v1/users/{urllib.parse.quote(user, safe='')}" + (f"?{query}" if query else ""))[
+                "forgotten"]
+        body = {"user": user, "items": items, **({"reply": "indexes"} if verb == "SEEN" else {})}
+        answer = self.ask("POST", self.PATHS[verb], json.dumps(body))
+        return seen_of(items, set(answer["indexes"])) if verb == "SEEN" else answer["recorded"]
+
+    def ask(self, method, path, body=None):
+        try:
+            self.link.request(method, path, body, {"Content-Type": "application/json"})
+            answer = self.link.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Gone(str(error)) from error
+        if answer.status != 200:
+            raise Refused(json.loads(text)["detail"])
+        return json.loads(text)
+
+    def close(self):
+        self.link.close()
+
+
+class Grpc:
+    def __init__(self, node):
+        if str(CLIENTS / "python") not in sys.path:
+            sys.path.insert(0, str(CLIENTS / "python"))
+        from unseen.v1 import unseen_pb2, unseen_pb2_grpc
+        # No channel is shared, and one that was lost is tried again at once: a node is away for a moment only.
+        self.channel = grpc.insecure_channel(node.options["grpc"], options=[
+            ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)])
+        self.pb, self.stub = unseen_pb2, unseen_pb2_grpc.UnseenStub(self.channel)
+
+    def say(self, verb, user, items):
+        pb = self.pb
+        try:
+            if verb == "SEEN":
+                request = pb.FilterRequest(user=user, items=items, reply=pb.FilterRequest.INDEXES)
+                return seen_of(items, set(self.stub.Filter(request, timeout=PATIENCE).indexes))
+            if verb == "FORGET":
+                return self.stub.Forget(pb.ForgetRequest(user=user, items=items, all=not items), timeout=PATIENCE).count
+            method = self.stub.Played if verb == "PLAYED" else self.stub.Delivered
+            return method(pb.RecordRequest(user=user, items=items), timeout=PATIENCE).count
+        except grpc.RpcError as error:
+            lost = error.code() == grpc.StatusCode.UNAVAILABLE
+            raise (Gone if lost else Refused)(f"{error.code().name} {error.details()}") from error
+
+    def close(self):
+        self.channel.close()
+
+
+DOORS = dict(zip(EDGES, (Resp, Http, Grpc)))
 
 
 class User:
@@ -62,6 +163,7 @@ class Load:
         self.problems, self.gaps = [], []
         self.acknowledged = self.refused = self.asked = self.unanswered = 0
         self.words = {}  # of errors -> how many
+        self.edges = dict.fromkeys(EDGES, 0)  # -> what was acknowledged or answered there
         self.lock = threading.Lock()
         self.threads = [threading.Thread(target=self.run, args=(crew, random.Random(seed * 1000 + i)))
                         for i, crew in enumerate(self.crews)]
@@ -92,31 +194,36 @@ class Load:
             for link in links.values():
                 link.close()
 
-    def call(self, links, node, *words):
-        """None: nobody knows."""
+    def call(self, links, node, chance, verb, user, *items):
+        """Over some edge. None: nobody knows."""
+        edge = chance.choice(EDGES)
+        link = node, edge
         try:
-            if node not in links:
-                links[node] = node.client()
-            return links[node].command(*words)
-        except RespError as error:
+            if link not in links:
+                links[link] = DOORS[edge](node)
+            answer = links[link].say(verb, user, items)
             with self.lock:
-                word = str(error)[:60]
+                self.edges[edge] += 1
+            return answer
+        except Refused as error:
+            with self.lock:
+                word = f"{edge}: {error}"[:70]
                 self.words[word] = self.words.get(word, 0) + 1
-        except (Closed, OSError):
-            if node in links:
-                links.pop(node).close()
+        except (Gone, Closed, OSError):
+            if link in links:
+                links.pop(link).close()
             time.sleep(0.02)  # a node that is being started again
         return None
 
     def write(self, links, node, user, chance):
         what = chance.choices("pdfF", [40, 4, 3, 0.3])[0]
         if what == "F":
-            answer = self.call(links, node, "FORGET", user.name)
+            answer = self.call(links, node, chance, "FORGET", user.name)
             user.forgot(answer is not None)
         else:
             items = chance.sample(DELIVERED if what == "d" else ITEMS, 3)
             verb = {"p": "PLAYED", "d": "DELIVERED", "f": "FORGET"}[what]
-            answer = self.call(links, node, verb, user.name, *items)
+            answer = self.call(links, node, chance, verb, user.name, *items)
             user.said(items, what != "f", answer is not None)
         with self.lock:
             self.acknowledged += answer is not None
@@ -129,7 +236,7 @@ class Load:
         items = chance.sample(sorted(certain), min(len(certain), 200))
         if not items:
             return
-        answer = self.call(links, node, "SEEN", user.name, *items)
+        answer = self.call(links, node, chance, "SEEN", user.name, *items)
         with self.lock:
             self.asked += answer is not None
             self.unanswered += answer is None

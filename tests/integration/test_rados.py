@@ -40,6 +40,8 @@ class Node(Server):
         folder.mkdir()
         options.setdefault("clock", None)
         options.setdefault("rados_timeout", "10s")
+        for edge in ("http", "grpc"):  # known before it is started, and the same when it is started again
+            options.setdefault(edge, f"127.0.0.1:{end_to_end.free_port()}")
         super().__init__(folder, wait=False, store="rados", rados_conf=str(cluster.client_conf), rados_pool=pool,
                          modules=str(MODULES), **options)
         del self.options["min_free"]  # there is no disk
@@ -117,6 +119,7 @@ def load(setting, request):
 def test_nothing_happens(setting, load):
     load.wait(2000)
     assert load.refused == 0 and load.unanswered == 0 and load.asked > 100, load.words
+    assert all(n > 100 for n in load.edges.values()), load.edges
 
 
 def test_every_osd_is_killed_in_turn(setting, load):

@@ -24,10 +24,11 @@
 #include "net/client.h"
 #include "store/bulk.h"
 #include "store/factory.h"
+#include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char help[] =
-    "Loads plays from files: into the data folder, or into a running server.\n\n"
+    "Loads plays from files: into the data folder, into the pool with store = rados, or into a running server.\n\n"
     "Usage: unseen import [--to ADDRESS] [OPTION ...] FILE...\n"
     "       unseen import --dead-letters [--to ADDRESS] [OPTION ...] [FILE...]\n\n"
     "A FILE is TSV, CSV (quotes as in RFC 4180) or NDJSON, plain or packed with gzip or zstd; - is standard input.\n"
@@ -217,8 +218,12 @@ static int begin(struct import *im, struct err *err)
         }
         return rc < 0 ? rc : import_tally_init(&im->tally, retention, earlier, later, err);
     }
-    rc = cli_options_has_folder(&im->cfg, err);
-    rc = rc < 0 ? rc : store_open(&im->cfg, &im->store, err);
+    if (im->cfg.store == STORE_ENGINE_RADOS) {
+        rc = rados_store_open(&im->cfg, &(struct rados_store_options){.use = RADOS_LOADS}, &im->store, err);
+    } else {
+        rc = cli_options_has_folder(&im->cfg, err);
+        rc = rc < 0 ? rc : store_open(&im->cfg, &im->store, err);
+    }
     if (rc == ERR_LOCKED) {
         char address[CONFIG_TEXT + 16];
         if (sqlite_store_address(im->cfg.data, address, sizeof(address), NULL) == 0 && address[0] != '\0') {
@@ -257,6 +262,10 @@ static int run(struct import *im, const struct cli_options *options, struct err 
         if ((rc = import_input_check(options->words[i], err)) < 0) {
             return rc;
         }
+    }
+    if (im->dead_letters && options->n_words == 0 && im->cfg.store == STORE_ENGINE_RADOS) {
+        return err_set(err, ERR_INVALID,
+                       "store = rados has no data folder: name the FILEs that the dead letters are in");
     }
     if (im->strict && (rc = read_files(im, options, true, err)) < 0) {
         return rc;

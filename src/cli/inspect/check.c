@@ -7,7 +7,9 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
+#include "cli/rados/pool_rate.h"
 #include "cli/replica/mend.h"
+#include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char help[] =
@@ -24,7 +26,11 @@ static const char help[] =
     "With --salvage, for files that are cut short or overwritten in part, it saves what can be read\n"
     "into DIR, which is new or empty, and leaves the folder as it is. Users who may have lost plays\n"
     "are marked there: their questions get an error until --repair accepts the loss.\n\n"
+    "With store = rados it reads the pool through instead: every object, key and value, whether they\n"
+    "belong together, and when the nightly walk came by last. Nodes go on meanwhile. It mends nothing:\n"
+    "that is refused, and says what stands instead.\n\n"
     "Options:\n"
+    "      --rate N           of a pool: read at most N objects a second (default 2000; 0: no limit)\n"
     "      --repair           accept what is lost\n"
     "      --nameless WHAT    with --repair: keep (default) or drop plays without a user's name\n"
     "      --from ADDRESS     with --repair: mend what is lost from another node, host:port\n"
@@ -191,16 +197,72 @@ static int check(struct checking *c, const struct config *cfg, bool mend)
     return c->n_problems == 0 ? EXIT_GOOD : EXIT_FAILED;
 }
 
+/* --- a pool --- */
+
+static void walked(void *arg, uint64_t done, uint64_t total)
+{
+    advanced(arg, done, total);
+}
+
+static void print_pool(struct checking *c, const struct config *cfg, const struct rados_checked *p, bool complete)
+{
+    char users[OUTPUT_TEXT], plays[OUTPUT_TEXT], waiting[OUTPUT_TEXT];
+    if (c->json != NULL) {
+        json_close(c->json, ']');
+        json_number(c->json, "objects", (int64_t)p->objects);
+        json_number(c->json, "users", (int64_t)p->users);
+        json_number(c->json, "forgotten", (int64_t)p->forgotten);
+        json_number(c->json, "plays", (int64_t)p->plays);
+        json_number(c->json, "waiting_plays", (int64_t)p->waiting);
+        json_bool(c->json, "complete", complete);
+        json_close(c->json, '}');
+    } else if (complete) {
+        printf("pool %s: %s user%s, %s play%s, %s to be merged: %llu problem%s\n", cfg->rados_pool,
+               count_text(p->users, users), plural(p->users), count_text(p->plays, plays), plural(p->plays),
+               count_text(p->waiting, waiting), (unsigned long long)c->n_problems, plural(c->n_problems));
+    }
+}
+
+static int check_pool(struct checking *c, const struct config *cfg, uint64_t rate)
+{
+    struct err err = {0};
+    struct rados_checked pool;
+    const struct rados_check order = {.rate = rate, .found = found, .progress = walked, .arg = c};
+    if (c->json != NULL) {
+        json_open(c->json, NULL, '{');
+        json_text(c->json, "pool", cfg->rados_pool);
+        json_open(c->json, "problems", '[');
+    }
+    progress_begin(&c->progress, "check", c->json != NULL);
+    int rc = rados_check_pool(cfg, &order, &pool, &err);
+    progress_end(&c->progress);
+    print_pool(c, cfg, &pool, rc == 0);
+    return rc < 0 ? cli_fail(&err) : c->n_problems == 0 ? EXIT_GOOD : EXIT_FAILED;
+}
+
+/* What mends a folder's files has none to work on. */
+static int refuse_mending(const char *option)
+{
+    struct err err;
+    err_set(&err, ERR_INVALID,
+            "--%s doesn't go with store = rados: Ceph mends what a disk has spoilt (ceph pg repair); a user whom that "
+            "doesn't mend is answered without what is damaged by on_damage = answer, or is forgotten, and loaded from "
+            "an export",
+            option);
+    return cli_fail(&err);
+}
+
 int cli_check(int argc, char **argv)
 {
     bool json = false;
     bool mend = false;
     const char *nameless = NULL;
     const char *target = NULL;
-    const char *from = NULL, *user = NULL;
-    const struct cli_flag flags[] = {{"json", &json, NULL}, {"repair", &mend, NULL}, {"nameless", NULL, &nameless},
-                                     {"from", NULL, &from}, {"user", NULL, &user},   {"salvage", NULL, &target},
-                                     {NULL, NULL, NULL}};
+    const char *from = NULL, *user = NULL, *rate_text = NULL;
+    const struct cli_flag flags[] = {{"json", &json, NULL},      {"repair", &mend, NULL}, {"nameless", NULL, &nameless},
+                                     {"from", NULL, &from},      {"user", NULL, &user},   {"salvage", NULL, &target},
+                                     {"rate", NULL, &rate_text}, {NULL, NULL, NULL}};
+    uint64_t rate;
     const struct cli_syntax syntax = {"check", help, "no argument", 0, 0, flags, false};
     struct cli_options options;
     int exit_code;
@@ -216,12 +278,26 @@ int cli_check(int argc, char **argv)
     if ((from != NULL && !mend) || (user != NULL && from == NULL)) {
         return cli_misuse("check", "--from goes with --repair, and --user with --from");
     }
+    if (!pool_rate_read(rate_text, &rate)) {
+        return cli_misuse("check", "--rate '%s': expected a number of objects a second, at most %d", rate_text,
+                          POOL_RATE_MAX);
+    }
     static struct config cfg; /* the client keeps what it needs of it */
     struct err err;
-    if (cli_options_config(&options, &cfg, &err) < 0 || cli_options_has_folder(&cfg, &err) < 0) {
+    if (cli_options_config(&options, &cfg, &err) < 0) {
         return cli_fail(&err);
     }
     struct json j = {.out = stdout};
+    if (cfg.store == STORE_ENGINE_RADOS) {
+        struct checking pool = {.json = json ? &j : NULL};
+        return mend || target != NULL ? refuse_mending(mend ? "repair" : "salvage") : check_pool(&pool, &cfg, rate);
+    }
+    if (rate_text != NULL) {
+        return cli_misuse("check", "--rate goes with store = rados");
+    }
+    if (cli_options_has_folder(&cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
     struct checking checking = {.json = json ? &j : NULL,
                                 .nameless = nameless != NULL && nameless[0] == 'd' ? NAMELESS_DROP : NAMELESS_KEEP};
     checking.from = (struct mend){&cfg, from, user, repaired, &checking, &checking.progress, {0}};

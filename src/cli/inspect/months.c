@@ -10,20 +10,22 @@
 
 static const char help[] = "Lists the stored months, newest first. Plays that are still staged are in none of them.\n\n"
                            "Usage: unseen months [--json] [OPTION ...]\n\n"
-                           "Opens the data folder, or asks the server that serves it.\n\n"
+                           "Opens the data folder, or asks the server that serves it. With store = rados the months\n"
+                           "are as the nightly walks have found them, which take four weeks to come by everybody:\n"
+                           "how old that is stands below.\n\n"
                            "Options:\n"
                            "      --json             print JSON, as GET /v1/months answers it\n\n"
                            "Examples:\n"
                            "  unseen months\n"
                            "  unseen months --json --data /var/lib/unseen\n";
 
-static void print_people(const struct store_month_info *months, int n)
+static void print_people(const struct store_month_info *months, int n, bool walked)
 {
     char month[MONTH_TEXT], text[OUTPUT_TEXT];
     uint64_t plays = 0, bytes = 0;
     struct table t;
     if (n == 0) {
-        puts("no month is stored yet");
+        puts(walked ? "no month is known yet: no nightly walk has found one" : "no month is stored yet");
         return;
     }
     table_begin(&t, "month|users>|plays>|size>|state");
@@ -47,6 +49,10 @@ static void print_people(const struct store_month_info *months, int n)
     table_cell(&t, "%s", size_text(bytes, text));
     table_cell(&t, "%s", "");
     table_end(&t, stdout);
+    if (months[0].found_ms > 0) {
+        printf("found by nightly walks since %s, which have come by %.0f %% of the users so far\n",
+               date_text(months[0].found_ms, text), 100 * months[0].coverage);
+    }
 }
 
 static void print_json(const struct store_month_info *months, int n)
@@ -65,6 +71,10 @@ static void print_json(const struct store_month_info *months, int n)
         json_text(&j, "state", store_month_state_name(m->state));
         json_double(&j, "progress", m->progress);
         json_bool(&j, "in_window", m->in_window);
+        if (m->found_ms > 0) {
+            json_number(&j, "found", m->found_ms);
+            json_double(&j, "coverage", m->coverage);
+        }
         json_close(&j, '}');
     }
     json_close(&j, ']');
@@ -93,7 +103,7 @@ int cli_months(int argc, char **argv)
     if (n < 0) {
         cli_fail(&err);
     } else {
-        json ? print_json(months, n) : print_people(months, n);
+        json ? print_json(months, n) : print_people(months, n, cfg.store == STORE_ENGINE_RADOS);
     }
     free(months);
     source_close(source);

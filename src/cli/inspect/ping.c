@@ -2,11 +2,11 @@
 
 #include "cli/cli.h"
 #include "cli/lib/options.h"
-#include "net/client.h"
-#include "store/sqlite/sqlite_store.h"
+#include "cli/lib/server.h"
 
 static const char help[] =
-    "Asks the server of the data folder whether it answers: for the health check of a container.\n\n"
+    "Asks the server of the data folder whether it answers: for the health check of a container. With store = rados,\n"
+    "the node that listens where the configuration says.\n\n"
     "Usage: unseen ping [OPTION ...]\n\n"
     "Its exit code is 0 when the server answers. Else it is 1, and one line says why: nobody\n"
     "serves the folder, the server still reads it, or it does not answer. Where there are accounts and\n"
@@ -18,7 +18,7 @@ static const char help[] =
 
 static int ping(const struct config *cfg, char *address, size_t size, struct err *err)
 {
-    int rc = sqlite_store_address(cfg->data, address, size, err);
+    int rc = server_address_of(cfg, address, size, err);
     if (rc < 0) {
         return rc;
     }

@@ -299,11 +299,17 @@ int cli_options_config(const struct cli_options *options, struct config *cfg, st
 
 int cli_options_has_folder(const struct config *cfg, struct err *err)
 {
-    return cfg->store == STORE_ENGINE_SQLITE
-               ? 0
-               : err_set(err, ERR_INVALID, "store = %s has no data folder: only %s can be asked, by its address",
-                         cfg->store == STORE_ENGINE_RADOS ? "rados" : "memory",
-                         cfg->store == STORE_ENGINE_RADOS ? "a server" : "the server that has it");
+    switch (cfg->store) {
+    case STORE_ENGINE_SQLITE:
+        return 0;
+    case STORE_ENGINE_RADOS:
+        return err_set(err, ERR_INVALID,
+                       "store = rados has no data folder, and this works on one: the users are in a pool, which keeps "
+                       "replicas and is served by any node (docs/rados.md)");
+    default:
+        return err_set(err, ERR_INVALID,
+                       "store = memory has no data folder: only the server that has it can be asked, by its address");
+    }
 }
 
 int cli_whole_path(const char *path, char out[PATH_MAX], struct err *err)

@@ -1,13 +1,39 @@
 #include "cli/lib/server.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "store/sqlite/sqlite_store.h"
+
+/* A pool has no file that names who serves it. The configuration says where a node of this machine listens; that it
+ * does somewhere was checked. */
+static void own_node(const struct config *cfg, char *out, size_t size)
+{
+    size_t n = strcspn(cfg->listen, ", ");
+    if (strcmp(cfg->listen, "none") == 0) {
+        snprintf(out, size, "unix:%s", cfg->unix_socket);
+    } else {
+        snprintf(out, size, "%.*s", (int)n, cfg->listen);
+    }
+}
+
+int server_address_of(const struct config *cfg, char *out, size_t size, struct err *err)
+{
+    if (cfg->store == STORE_ENGINE_RADOS) {
+        own_node(cfg, out, size);
+        return 0;
+    }
+    return sqlite_store_address(cfg->data, out, size, err);
+}
 
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err)
 {
     const char *password;
     char address[CONFIG_TEXT + 16] = "";
+    if (to == NULL && cfg->store == STORE_ENGINE_RADOS) {
+        own_node(cfg, address, sizeof address);
+        to = address;
+    }
     if (to == NULL) {
         int rc = sqlite_store_address(cfg->data, address, sizeof address, err);
         if (rc < 0 || address[0] == '\0') {

@@ -7,8 +7,12 @@
 #include "cli/lib/output.h"
 #include "net/client.h"
 
-/* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder.
- * ERR_NOTFOUND: nobody does. */
+/* Where the server is asked: as the lock file of the data folder says, "" when it says nothing yet; with store = rados,
+ * as the configuration of a node on this machine does. */
+int server_address_of(const struct config *cfg, char *out, size_t size, struct err *err);
+
+/* Connects to the server at an address of client_connect(), or, with NULL, to the one that serves the data folder, or
+ * to the node of this configuration. ERR_NOTFOUND: there is none. */
 int server_connect(const struct config *cfg, const char *to, struct client **client, struct err *err);
 
 /* Fields of a map. One that isn't there is 0, or "". */

@@ -11,6 +11,7 @@
 #include "cli/lib/options.h"
 #include "net/client.h"
 #include "store/factory.h"
+#include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
 
 struct direct {
@@ -57,6 +58,9 @@ static void on_clock_changed(struct store_call *call)
 static int direct_clock(struct source *s, enum source_clock what, struct store_clock *out, struct err *err)
 {
     struct store *store = ((struct direct *)s)->dedup.store;
+    if (strcmp(store->engine, "rados") == 0) {
+        return err_set(err, ERR_ABSENT, "the clock of a pool is for its nodes to change: send CLOCK to one of them");
+    }
     struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, what == SOURCE_CLOCK_LOOK};
     struct store_clock_change change = {.call = {.done = on_clock_changed, .owner = &w},
                                         .set_back = what == SOURCE_CLOCK_SET_BACK};
@@ -80,6 +84,11 @@ static void on_backup_done(struct store_backup *backup)
 static int direct_backup(struct source *s, const char *folder, struct source_backup *out, struct err *err)
 {
     struct store *store = ((struct direct *)s)->dedup.store;
+    if (store->admin->backup == NULL) {
+        return err_set(err, ERR_ABSENT,
+                       "the store \"%s\" has no folder to copy: unseen export makes a copy of its users",
+                       store->engine);
+    }
     struct waiting w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     struct store_backup backup = {.folder = folder, .done = on_backup_done, .owner = &w};
     store->admin->backup(store, &backup);
@@ -119,7 +128,9 @@ int source_direct(const struct config *cfg, struct source **source, struct err *
     }
     d->source.ops = &ops;
     struct store *store;
-    int rc = store_open(cfg, &store, err);
+    const struct rados_store_options asks = {.use = RADOS_ASKS};
+    int rc = cfg->store == STORE_ENGINE_RADOS ? rados_store_open(cfg, &asks, &store, err)
+                                              : store_open(cfg, &store, err);
     if (rc < 0) {
         free(d);
         return rc;
@@ -139,6 +150,9 @@ int source_open(const struct config *cfg, struct source **source, struct err *er
 {
     char address[CONFIG_TEXT + 16];
     struct stat st;
+    if (cfg->store == STORE_ENGINE_RADOS) {
+        return source_direct(cfg, source, err);
+    }
     int rc = cli_options_has_folder(cfg, err);
     if (rc < 0) {
         return rc;

@@ -1,5 +1,6 @@
 /* Where user, why, months, clock and backup get their answers: from the data folder itself if no server has it, else
- * from the running server that its lock file names. The answers are the same.
+ * from the running server that its lock file names. The answers are the same. A pool of Ceph is opened to be read,
+ * beside the nodes that serve it.
  */
 #ifndef UNSEEN_CLI_LIB_SOURCE_H
 #define UNSEEN_CLI_LIB_SOURCE_H
@@ -38,7 +39,8 @@ struct source {
 enum { SOURCE_MONTHS_MAX = 1200, SOURCE_POLL_MS = 200 };
 
 /* Takes the folder's lock and opens the store (recovering what is staged), or connects to the server that has it. cfg
- * must outlive the source. ERR_NOTFOUND: there is no data in the folder; nothing is created. */
+ * must outlive the source. ERR_NOTFOUND: there is no data in the folder; nothing is created. With store = rados: opens
+ * the pool, of which clock and backup have nothing: ERR_ABSENT. */
 int source_open(const struct config *cfg, struct source **source, struct err *err);
 
 /* As asker_history(), asker_why() and asker_months(), but a remote source doesn't tell the month of a staged place, and

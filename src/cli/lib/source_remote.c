@@ -191,6 +191,12 @@ static int remote_months(struct source *s, struct store_month_info *out, int max
         rc = rc < 0 ? rc : field_double(map, command, "progress", &out[n].progress, err);
         rc = rc < 0 ? rc : field_u64(map, command, "in_window", &in_window, err);
         out[n].in_window = in_window != 0;
+        if (reply_field(map, "found") != NULL) {
+            uint64_t found = 0;
+            rc = rc < 0 ? rc : field_u64(map, command, "found", &found, err);
+            rc = rc < 0 ? rc : field_double(map, command, "coverage", &out[n].coverage, err);
+            out[n].found_ms = (int64_t)found;
+        }
         if (rc < 0) {
             return rc;
         }

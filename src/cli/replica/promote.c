@@ -119,6 +119,7 @@ int cli_promote(int argc, char **argv)
     struct promoted promoted = {0};
     struct err err = {0};
     int rc = cli_options_config(&options, &cfg, &err);
+    rc = rc < 0 || to != NULL ? rc : cli_options_has_folder(&cfg, &err);
     if (rc == 0) {
         rc = server_connect(&cfg, to, &client, &err);
         rc = rc == 0                            ? ask_server(client, force, &promoted, &err)

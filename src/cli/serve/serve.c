@@ -171,6 +171,13 @@ static int start_sessions(struct dedup *dedup, struct err *err)
 static void keep_sessions(const struct dedup *dedup)
 {
     struct err err = {0};
+    struct sessions_stats stats = {0};
+    if (dedup->sessions != NULL && dedup->store->sessions == NULL) {
+        sessions_stats(dedup->sessions, &stats);
+    }
+    if (stats.live > 0) {
+        log_warn("scroll sessions end with this node", "store=%s sessions=%" PRIu64, dedup->store->engine, stats.live);
+    }
     if (dedup->sessions != NULL && sessions_save(dedup->sessions, dedup->store, &err) < 0) {
         log_error("sessions not kept", "error=%s", log_quote_str(err.text));
     }

@@ -1,5 +1,5 @@
-/* `unseen export`: users out of a folder into one file, in the order of their keys. The file gets its name only when it
- * is complete and synced. */
+/* `unseen export`: users out of a folder, or a pool of Ceph, into one file, in the order of their keys. The file gets
+ * its name only when it is complete and synced. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,7 +19,9 @@
 #include "cli/lib/options.h"
 #include "cli/lib/output.h"
 #include "cli/lib/progress.h"
+#include "cli/rados/pool_rate.h"
 #include "cli/transfer/export_file.h"
+#include "store/rados/rados_store.h"
 #include "store/sqlite/sqlite_store.h"
 
 static const char help[] =
@@ -30,11 +32,14 @@ static const char help[] =
     "which users are noted to come from another Redis, and the folder's seed: keep it as secret as the folder. A\n"
     "server that has the folder goes on meanwhile. Every play acknowledged before the command began is in the\n"
     "file; later ones may be.\n\n"
+    "With store = rados they come out of the pool, while its nodes serve it: each user as at one moment, and two\n"
+    "users as at two. When users were forgotten is in the file, too.\n\n"
     "Options:\n"
     "      --shard PART       I/N: users of shard I of N (I from 0): slot * N / 16384 rounded down is I; slot is\n"
     "                         what CLUSTER KEYSLOT gives for the user in Redis: CRC16 of the id, or of its {tag}\n"
     "      --range PART       I/N: users whose key is in part I of N (I from 0); parts are nearly equal\n"
     "      --user USER        this user alone\n"
+    "      --rate N           of a pool: read at most N users a second (default 2000; 0: no limit)\n"
     "      --json             print the summary as JSON; to standard error when the file goes to standard output\n"
     "      --quiet            print no summary and no progress\n\n"
     "Exit code: 0 whole; 1 failed, or whole except for what was damaged: that is named, and marked in the file;\n"
@@ -45,7 +50,8 @@ static const char help[] =
     "  unseen export - | ssh other 'cat > users.unseen && unseen load users.unseen'\n";
 
 struct exporting {
-    const char *shard_text, *range_text, *user_text;
+    const char *shard_text, *range_text, *user_text, *rate_text;
+    uint64_t rate;
     bool json, quiet;
     struct config cfg;
     struct slice user; /* data NULL: all */
@@ -161,12 +167,31 @@ static int64_t range_begin(uint64_t i, uint64_t n)
     return (int64_t)((uint64_t)at ^ (UINT64_C(1) << 63));
 }
 
-static int run(struct exporting *x, struct err *err)
+static int read_users(struct exporting *x, struct err *err)
 {
-    const struct sqlite_export e = {
+    int64_t from = range_begin(x->head.range, x->head.ranges), to = INT64_MAX;
+    if (x->head.range + 1 < x->head.ranges) {
+        to = range_begin(x->head.range + 1, x->head.ranges) - 1;
+    }
+    if (x->cfg.store == STORE_ENGINE_RADOS) {
+        const struct rados_export pool = {
+            .rate = x->rate,
+            .from = from,
+            .to = to,
+            .only = x->user,
+            .wanted = wanted,
+            .begin = begin,
+            .snapshot = take,
+            .damaged = damaged,
+            .progress = show,
+            .arg = x,
+        };
+        return rados_export_pool(&x->cfg, &pool, err);
+    }
+    const struct sqlite_export folder = {
         .folder = x->cfg.data,
-        .from = range_begin(x->head.range, x->head.ranges),
-        .to = x->head.range + 1 == x->head.ranges ? INT64_MAX : range_begin(x->head.range + 1, x->head.ranges) - 1,
+        .from = from,
+        .to = to,
         .wanted = wanted,
         .begin = begin,
         .snapshot = take,
@@ -174,6 +199,12 @@ static int run(struct exporting *x, struct err *err)
         .progress = show,
         .arg = x,
     };
+    int rc = cli_options_has_folder(&x->cfg, err);
+    return rc < 0 ? rc : sqlite_export_folder(&folder, err);
+}
+
+static int run(struct exporting *x, struct err *err)
+{
     snprintf(x->head.program, sizeof x->head.program, "%s", UNSEEN_VERSION);
     x->head.created_ms = clock_wall_ms();
     x->head.retention = (uint64_t)x->cfg.retention;
@@ -185,7 +216,7 @@ static int run(struct exporting *x, struct err *err)
         return rc;
     }
     progress_begin(&x->progress, "export", x->quiet || x->json);
-    rc = sqlite_export_folder(&e, err);
+    rc = read_users(x, err);
     if (rc == 0) {
         rc = export_writer_end(x->writer, &x->counts, err);
     }
@@ -234,8 +265,13 @@ int cli_export(int argc, char **argv)
 {
     struct exporting x = {.fd = -1};
     const struct cli_flag flags[] = {
-        {"shard", NULL, &x.shard_text}, {"range", NULL, &x.range_text}, {"user", NULL, &x.user_text},
-        {"json", &x.json, NULL},        {"quiet", &x.quiet, NULL},      {NULL, NULL, NULL},
+        {"shard", NULL, &x.shard_text},
+        {"range", NULL, &x.range_text},
+        {"user", NULL, &x.user_text},
+        {"rate", NULL, &x.rate_text},
+        {"json", &x.json, NULL},
+        {"quiet", &x.quiet, NULL},
+        {NULL, NULL, NULL},
     };
     const struct cli_syntax syntax = {"export", help, "at most one FILE", 0, 1, flags, false};
     struct cli_options options;
@@ -258,14 +294,23 @@ int cli_export(int argc, char **argv)
             return cli_misuse("export", "--user: a user has 1 to 255 bytes, got %zu", x.user.len);
         }
     }
+    if (!pool_rate_read(x.rate_text, &x.rate)) {
+        return cli_misuse("export", "--rate '%s': expected a number of users a second, at most %d", x.rate_text,
+                          POOL_RATE_MAX);
+    }
     if (options.n_words == 1 && strcmp(options.words[0], "-") != 0) {
         x.path = options.words[0];
     }
     if (x.path == NULL && isatty(STDOUT_FILENO)) {
         return cli_misuse("export", "a terminal can't show the file: give a FILE, or redirect");
     }
-    if (cli_options_config(&options, &x.cfg, &err) < 0 || cli_options_has_folder(&x.cfg, &err) < 0 ||
-        run(&x, &err) < 0) {
+    if (cli_options_config(&options, &x.cfg, &err) < 0) {
+        return cli_fail(&err);
+    }
+    if (x.rate_text != NULL && x.cfg.store != STORE_ENGINE_RADOS) {
+        return cli_misuse("export", "--rate goes with store = rados");
+    }
+    if (run(&x, &err) < 0) {
         return cli_fail(&err);
     }
     print_summary(&x);

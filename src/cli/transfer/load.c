@@ -24,11 +24,12 @@
 #include "store/codec/user_snapshot.h"
 
 static const char help[] =
-    "Loads users that `unseen export` wrote: into the data folder, or into the server that has it.\n\n"
+    "Loads users that `unseen export` wrote: into the data folder, or into the server that has it; with store = rados\n"
+    "into the pool.\n\n"
     "Usage: unseen load [--to ADDRESS] [OPTION ...] FILE...\n\n"
     "A FILE is read to its end before anything is loaded: one that is damaged, cut off, of another seed or of a\n"
     "newer version changes nothing. - is standard input, which is copied to a temporary file first. A folder without\n"
-    "plays adopts the file's seed.\n\n"
+    "plays adopts the file's seed, and so does a pool that no `unseen rados init` has made ready yet.\n\n"
     "Users are united with what is there: afterwards an item is hidden that either has hidden. Each user comes in\n"
     "as a whole. Loading twice changes nothing, so an interrupted load is just repeated. A user who was forgotten\n"
     "here comes back with a file that has them: forget them there too, before the export, or here again.\n\n"

@@ -12,6 +12,7 @@
 #include "cli/lib/options.h"
 #include "net/client.h"
 #include "store/factory.h"
+#include "store/rados/rados_store.h"
 #include "store/ring.h"
 #include "store/sqlite/sqlite_store.h"
 
@@ -97,6 +98,27 @@ static int open_folder(struct load_target *t, struct config *cfg, uint64_t seed,
     return wait_done(&call, err);
 }
 
+/* A pool that isn't ready for plays is made so, with the file's seed: a new one adopts it, as a new folder does. Nodes
+ * may have the seed of one that is ready, so that one is never given another. */
+static int open_pool(struct load_target *t, struct config *cfg, uint64_t seed, struct err *err)
+{
+    if (cfg->hash_seed_given && cfg->hash_seed != seed) {
+        return err_set(err, ERR_SEED, "hash_seed of the configuration is not the seed of the file");
+    }
+    cfg->hash_seed = seed;
+    cfg->hash_seed_given = true;
+    const struct rados_store_options loads = {.use = RADOS_LOADS};
+    int rc = rados_store_init(cfg, NULL, err);
+    rc = rc < 0 ? rc : rados_store_open(cfg, &loads, &t->store, err);
+    if (rc == ERR_SEED) {
+        return err_set(err, ERR_SEED,
+                       "the pool %s was made ready with another seed than the file's (fingerprint %08" PRIx32
+                       "): load into a new pool, which adopts it",
+                       cfg->rados_pool, hash_seed_fingerprint(seed));
+    }
+    return rc;
+}
+
 static int call_server(struct load_target *t, const struct slice *words, size_t n, const struct reply **reply,
                        struct err *err)
 {
@@ -164,7 +186,9 @@ int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imp
     t->arg = arg;
     t->words[0] = slice_str("LOAD");
     char address[CONFIG_TEXT + 16] = "";
-    int rc = to != NULL ? open_server(t, cfg, to, seed, err) : open_folder(t, cfg, seed, err);
+    int rc = to != NULL                         ? open_server(t, cfg, to, seed, err)
+             : cfg->store == STORE_ENGINE_RADOS ? open_pool(t, cfg, seed, err)
+                                                : open_folder(t, cfg, seed, err);
     if (to == NULL && rc == ERR_LOCKED && sqlite_store_address(cfg->data, address, sizeof address, NULL) == 0 &&
         address[0] != '\0') {
         rc = open_server(t, cfg, address, seed, err);

@@ -1,5 +1,5 @@
-/* Where `unseen load` puts users: a data folder that nobody serves, or a running server. The same snapshots, the same
- * rules (store_ops.import). One thread. */
+/* Where `unseen load` puts users: a data folder that nobody serves, a pool of Ceph, or a running server. The same
+ * snapshots, the same rules (store_ops.import). One thread. */
 #ifndef UNSEEN_CLI_TRANSFER_LOAD_TARGET_H
 #define UNSEEN_CLI_TRANSFER_LOAD_TARGET_H
 
@@ -12,7 +12,8 @@ struct load_target;
 typedef void load_imported(void *arg, struct slice snapshot, int verdict);
 
 /* to: the server's address; NULL: the folder of cfg, or its server. A folder without plays adopts the seed; else
- * another seed is ERR_SEED. Staged plays of a folder are flushed first. cfg is changed and must outlive the target. */
+ * another seed is ERR_SEED. A pool that isn't ready for plays is made so, with the seed. Staged plays of a folder are
+ * flushed first. cfg is changed and must outlive the target. */
 int load_target_open(struct config *cfg, const char *to, uint64_t seed, load_imported *imported, void *arg,
                      struct load_target **target, struct err *err);
 

@@ -103,6 +103,9 @@ void merges_saw(struct rados_store *s, int64_t key, struct slice user, size_t pl
                 int64_t oldest_ms)
 {
     int64_t later, earlier;
+    if (s->use == RADOS_ASKS) {
+        return;
+    }
     size_t last = (size_t)config_now(s->cfg)->delivered_max;
     guarded_clock_now(&s->clock, &later, &earlier);
     if (plays >= RADOS_MERGE_PLAYS || deliveries >= last + RADOS_MERGE_PLAYS ||

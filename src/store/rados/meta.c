@@ -151,7 +151,7 @@ int meta_open(struct rados_store *s, struct err *err)
         if (result < 0) {
             return result;
         }
-        taken = take_number(s->ops, s->cluster, &meta, err);
+        taken = s->use == RADOS_ASKS ? 1 : take_number(s->ops, s->cluster, &meta, err);
     }
     s->seed = meta.seed;
     s->error_rate = meta.error_rate;

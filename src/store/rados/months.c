@@ -138,16 +138,19 @@ int night_piece_write(struct rados_store *s, size_t i, const struct night_piece 
 
 struct store_reader;
 
-static int months_of(struct rados_store *s, struct store_month_info *out, int max)
+static int months_of(struct rados_store *s, struct store_month_info *out, int max, struct err *err)
 {
     struct night_month months[NIGHT_MONTHS];
+    struct night_age age;
     int64_t later, earlier;
     int first_kept = guarded_clock_first_kept(&s->clock);
     guarded_clock_now(&s->clock, &later, &earlier);
-    int n = night_months(s, months, max < NIGHT_MONTHS ? max : NIGHT_MONTHS);
+    int n = night_months(s, months, max < NIGHT_MONTHS ? max : NIGHT_MONTHS, &age, err);
     for (int i = 0; i < n; i++) {
         const struct night_month *m = &months[i];
         out[i] = (struct store_month_info){.month = m->month, .users = m->users, .plays = m->plays, .bytes = m->bytes};
+        out[i].found_ms = age.oldest_ms;
+        out[i].coverage = (double)age.walked / NIGHT_PIECES;
         if (m->month < first_kept) {
             out[i].state = STORE_MONTH_EXPIRING;
         } else if (m->month >= month_of_ms(later)) {
@@ -162,8 +165,7 @@ static int months_of(struct rados_store *s, struct store_month_info *out, int ma
 
 static int admin_months(struct store_reader *reader, struct store_month_info *out, int max, struct err *err)
 {
-    int n = months_of(rados_reader_store(reader), out, max);
-    return n < 0 ? err_set(err, n, "out of memory while adding up months") : n;
+    return months_of(rados_reader_store(reader), out, max, err);
 }
 
 static void admin_backup_state(struct store *base, struct store_backup_state *out)

@@ -199,9 +199,14 @@ static void count_tombstones(struct night *n)
     pthread_mutex_unlock(&n->s->mutex);
 }
 
-static int read_marks(struct night *n, struct err *err)
+/* Unless it was done within the hour. */
+static int renew_marks(struct night *n, struct err *err)
 {
+    int64_t mono = clock_mono_ms();
     int result = 0;
+    if (n->marks_ms >= 0 && mono - n->marks_ms < READ_MARKS_EVERY_MS) {
+        return 0;
+    }
     for (size_t i = 0; i < NIGHT_PIECES && result == 0 && !rados_store_closing(n->s); i++) {
         struct night_piece piece;
         excuse(n);
@@ -213,6 +218,7 @@ static int read_marks(struct night *n, struct err *err)
             pthread_mutex_unlock(&n->mutex);
         }
     }
+    n->marks_ms = result == 0 ? mono : n->marks_ms;
     return result;
 }
 
@@ -244,18 +250,15 @@ static void look(struct night *n)
     const struct config *live = config_now(s->cfg);
     struct store_clock clock;
     struct err err = {0};
-    int64_t later, earlier, mono = clock_mono_ms();
+    int64_t later, earlier;
+    int result = renew_marks(n, &err);
     guarded_clock_tell(&s->clock, &clock);
     guarded_clock_now(&s->clock, &later, &earlier);
     if (!clock.known || clock.doubted || !config_in_sweep_window(live, calendar_local_minutes(earlier))) {
         return;
     }
     int64_t day = earlier / DAY;
-    int result = 0, missed = 0, walked = 0;
-    if (n->marks_ms < 0 || mono - n->marks_ms >= READ_MARKS_EVERY_MS) {
-        result = read_marks(n, &err);
-        n->marks_ms = result == 0 ? mono : n->marks_ms;
-    }
+    int missed = 0, walked = 0;
     for (size_t i = 0; i < NIGHT_PIECES && result == 0 && !rados_store_closing(s); i++) {
         int64_t last = n->pieces[i].day;
         bool tonight = (int64_t)(i / (NIGHT_PIECES / NIGHTS)) == day % NIGHTS;
@@ -297,11 +300,14 @@ static void walk_all(struct night *n, struct store_call *call)
     call->done(call);
 }
 
+/* What earlier walks have found is known from the start on. */
 static void *run(void *arg)
 {
     struct night *n = arg;
     bool stop = false;
     heartbeat_begin(&n->queue.heartbeat, "rados night");
+    struct err ignored = {0}; /* it is logged, and tried again */
+    renew_marks(n, &ignored);
     while (!stop) {
         stop = thread_queue_wait(&n->queue, LOOK_MS);
         for (struct store_message *m = thread_queue_take(&n->queue), *next; m != NULL; m = next) {
@@ -331,7 +337,11 @@ static void put(struct rados_store *s, struct store_call *call, enum wanted what
 
 void night_tick(struct rados_store *s, struct store_call *call)
 {
-    put(s, call, NIGHT_TICK);
+    if (s->night->started) {
+        put(s, call, NIGHT_TICK);
+    } else {
+        rados_store_post(s, &call->message, RADOS_CALL);
+    }
 }
 
 struct waiting {
@@ -366,13 +376,27 @@ int night_walk(struct rados_store *s, struct err *err)
     return w.call.err.code < 0 ? err_set(err, w.call.err.code, "%s", w.call.err.text) : 0;
 }
 
-int night_months(struct rados_store *s, struct night_month *out, int max)
+static void note_age(struct night_age *age, int64_t day)
+{
+    if (day >= 0) {
+        age->oldest_ms = age->walked == 0 || day * DAY < age->oldest_ms ? day * DAY : age->oldest_ms;
+        age->newest_ms = day * DAY > age->newest_ms ? day * DAY : age->newest_ms;
+        age->walked++;
+    }
+}
+
+int night_months(struct rados_store *s, struct night_month *out, int max, struct night_age *age, struct err *err)
 {
     struct night *n = s->night;
     struct night_piece sum = {0};
-    int count = 0, result = 0;
+    int count = 0, result = n->started ? 0 : renew_marks(n, err);
+    *age = (struct night_age){0};
+    if (result < 0) {
+        return result;
+    }
     pthread_mutex_lock(&n->mutex);
     for (size_t i = 0; i < NIGHT_PIECES; i++) {
+        note_age(age, n->pieces[i].day);
         for (size_t j = 0; j < n->pieces[i].n_months && result == 0; j++) {
             result = night_month_add(&sum, &n->pieces[i].months[j]);
         }
@@ -382,7 +406,7 @@ int night_months(struct rados_store *s, struct night_month *out, int max)
         out[count++] = sum.months[--i];
     }
     night_piece_free(&sum);
-    return result < 0 ? result : count;
+    return result < 0 ? err_set(err, result, "out of memory while adding up months") : count;
 }
 
 int night_start(struct rados_store *s, struct err *err)
@@ -401,6 +425,9 @@ int night_start(struct rados_store *s, struct err *err)
     thread_queue_init(&n->queue);
     pthread_mutex_init(&n->mutex, NULL);
     pthread_cond_init(&n->fewer, NULL);
+    if (s->use != RADOS_SERVES) {
+        return 0;
+    }
     int code = pthread_create(&n->thread, NULL, run, n);
     n->started = code == 0;
     return code == 0 ? 0 : err_set(err, ERR_SYSTEM, "can't start a thread: %s", strerror(code));

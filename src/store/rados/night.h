@@ -55,7 +55,14 @@ int night_piece_read(struct rados_store *s, size_t i, struct night_piece *out, s
 int night_piece_write(struct rados_store *s, size_t i, const struct night_piece *piece, struct err *err);
 void night_piece_name(size_t i, char out[NIGHT_NAME]);
 
-/* Copies the sums of all pieces, as they are known here; newest month first. Returns how many months. */
-int night_months(struct rados_store *s, struct night_month *out, int max);
+/* When the figures of all pieces were found. */
+struct night_age {
+    size_t walked;                /* pieces that ever were, of NIGHT_PIECES */
+    int64_t oldest_ms, newest_ms; /* when those were, to the day; 0: none was */
+};
+
+/* Copies the sums of all pieces, as they are known here; newest month first. Returns how many months, or ERR_NOMEM. A
+ * store that doesn't serve reads them at the first call, which blocks then. */
+int night_months(struct rados_store *s, struct night_month *out, int max, struct night_age *age, struct err *err);
 
 #endif

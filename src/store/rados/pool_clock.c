@@ -236,7 +236,7 @@ void pool_clock_look(struct rados_store *s)
     struct guard_kept ours;
     bool doubted = guarded_clock_kept(&s->clock, &ours), begins = false;
     pthread_mutex_lock(&c->mutex);
-    if (!c->busy) {
+    if (!c->busy && s->use != RADOS_ASKS) { /* which writes nothing */
         int64_t mono = clock_mono_ms();
         bool leapt = !doubted && mono >= c->not_before_ms && is_worth_saving(&c->known.guard, &ours);
         begins = c->first != NULL || mono >= c->next_ms || leapt;
@@ -286,7 +286,7 @@ static int first_round(struct pool_clock *c, int64_t built_ms, struct err *err)
     guarded_clock_start(&s->clock, s->cfg, built_ms, &c->known.guard);
     c->wanted = c->known;
     bool doubted = guarded_clock_kept(&s->clock, &ours);
-    if (!doubted && is_worth_saving(&c->known.guard, &ours)) {
+    if (!doubted && s->use != RADOS_ASKS && is_worth_saving(&c->known.guard, &ours)) {
         c->wanted.guard = ours;
         value_write(&c->wanted, c->now);
         c->equals = (struct cluster_pair){c->key, slice_of(c->was, c->found ? VALUE : 0)};

@@ -39,6 +39,7 @@ struct night;
 struct pool_clock;
 struct positions;
 struct positions_write;
+struct bulk;
 
 struct writes_shard {
     pthread_mutex_t mutex;
@@ -48,6 +49,7 @@ struct writes_shard {
 struct rados_store {
     struct store base;
     const struct config *cfg; /* read through config_now() */
+    enum rados_store_use use;
     const struct cluster_ops *ops;
     struct cluster *cluster;
     uint64_t seed;
@@ -75,6 +77,7 @@ struct rados_store {
     struct night *night;
     struct positions *positions;
     struct pool_clock *pool_clock;
+    struct bulk *bulk;            /* NULL: no load is under way */
     struct delivered_codec codec; /* the thread's own */
 };
 

@@ -13,6 +13,7 @@
 #include "base/module.h"
 #include "store/codec/user_snapshot.h"
 #include "store/positions.h"
+#include "store/rados/bulk.h"
 #include "store/rados/meta.h"
 #include "store/rados/night.h"
 #include "store/rados/rados.h"
@@ -267,6 +268,7 @@ static void free_store(struct rados_store *s)
     }
     night_free(s);
     rados_positions_free(s);
+    bulk_free(s);
     merges_destroy(s);
     writes_destroy(s);
     delivered_codec_free(&s->codec);
@@ -319,8 +321,63 @@ static const struct store_ops rados_ops = {
     .close = store_close,
 };
 
+/* --- a store that only asks --- */
+
+static int read_only(struct err *err)
+{
+    return err_set(err, ERR_READONLY, "the pool was opened to be read alone");
+}
+
+static void refuse_batch(struct store *base, struct store_batch *batch)
+{
+    read_only(&batch->err);
+    rados_store_post(rados_of(base), &batch->message, RADOS_BATCH);
+}
+
+static void refuse_forget(struct store *base, struct store_forget *forget)
+{
+    read_only(&forget->err);
+    rados_store_post(rados_of(base), &forget->message, RADOS_FORGET);
+}
+
+static void refuse_import(struct store *base, struct store_import *import)
+{
+    memset(import->verdicts, 0, import->n);
+    read_only(&import->call.err);
+    rados_store_post(rados_of(base), &import->call.message, RADOS_CALL);
+}
+
+static int refuse_all(struct store *base, struct err *err)
+{
+    (void)base;
+    return read_only(err);
+}
+
+static const struct store_ops asking_ops = {
+    .record = refuse_batch,
+    .forget = refuse_forget,
+    .tick = store_tick,
+    .reader_open = rados_reader_open,
+    .reader_close = rados_reader_close,
+    .load = rados_load,
+    .scan = rados_scan,
+    .import = refuse_import,
+    .stats = store_stats,
+    .now = store_now,
+    .time_known = store_time_known,
+    .refusal = refuse_all,
+    .clock = store_clock,
+    .clock_change = store_clock_change,
+    .seed = store_seed,
+    .publish = store_publish,
+    .close = store_close,
+};
+
 static int find_ops(const struct config *cfg, const struct cluster_ops **ops, struct err *err)
 {
+    if (cfg->rados_pool[0] == '\0') {
+        return err_set(err, ERR_INVALID, "store = rados needs rados_pool: the pool that holds the users");
+    }
     const void *functions = NULL;
     int code = *ops != NULL ? 0 : module_open(cfg->modules, "rados", "unseen-rados", &functions, err);
     *ops = functions != NULL ? functions : *ops;
@@ -411,10 +468,12 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
         return err_set(err, ERR_NOMEM, "out of memory");
     }
     s->base = (struct store){.engine = "rados",
-                             .ops = &rados_ops,
+                             .ops = o->use == RADOS_ASKS ? &asking_ops : &rados_ops,
                              .by_user = true,
                              .admin = &night_admin_ops,
-                             .positions = &rados_positions_ops};
+                             .bulk = o->use == RADOS_LOADS ? &rados_bulk_ops : NULL,
+                             .positions = o->use == RADOS_SERVES ? &rados_positions_ops : NULL};
+    s->use = o->use;
     s->cfg = cfg;
     s->ops = &reconnect_ops;
     thread_queue_init(&s->queue);
