@@ -166,6 +166,8 @@ libunseen_a_SOURCES += \
 	src/store/rados/night.c \
 	src/store/rados/night.h \
 	src/store/rados/question.c \
+	src/store/rados/quota.c \
+	src/store/rados/quota.h \
 	src/store/rados/rados.h \
 	src/store/rados/rados_store.c \
 	src/store/rados/rados_store.h \

@@ -39,7 +39,11 @@ void memory_pool_fault(struct memory_pool *p, const struct memory_pool_fault *fa
 /* Operations of these kinds wait, as for a frozen OSD; 0: go on. `late` ends those that wait with CLUSTER_LATE. */
 void memory_pool_hold(struct memory_pool *p, unsigned kinds);
 void memory_pool_wait_held(struct memory_pool *p, unsigned n); /* until so many wait */
+unsigned memory_pool_held(struct memory_pool *p);              /* how many do */
 void memory_pool_late(struct memory_pool *p);
+
+/* Whether what this thread allocates now is the pool's own, and not its caller's: no such allocation may fail. */
+bool memory_pool_allocates(void);
 
 void memory_pool_full(struct memory_pool *p, bool full);
 void memory_pool_remove(struct memory_pool *p); /* the pool: everything is CLUSTER_NO_POOL */

@@ -20,7 +20,9 @@
 enum {
     USER_BUCKETS = 1024,
     ITEMS_A_WRITE = 4096,
-    CLUSTER_BYTES = 4096, /* that librados has of an operation, and a little for its arena */
+    CLUSTER_BYTES = 4096,      /* that librados has of an operation, and a little for its arena */
+    ITEM_BYTES = 256,          /* its key and value: planned, and as librados sends them */
+    STATED_BYTES = 192 * 1024, /* a page of tombstones, while it comes */
 };
 
 /* A batch, until all its events are answered. */
@@ -59,6 +61,7 @@ struct run {
     } * items_forgotten;
     uint64_t dropped;
     size_t keys;
+    size_t bytes; /* charged beyond what its batches were: a user has many tombstones */
     uint8_t len;
     char name[];
 };
@@ -248,6 +251,12 @@ static int plan(struct update *u)
     return result < 0 ? result : r->keys > 0 ? UPDATE_WRITE : UPDATE_NOTHING;
 }
 
+static int full(const struct rados_store *s, struct err *err)
+{
+    return err_set(err, ERR_BUSY, "too many writes wait for RADOS: staging_memory is %zu MiB",
+                   (size_t)config_now(s->cfg)->staging_memory >> 20);
+}
+
 static void tell_events(struct writes_turn *events, const struct err *err)
 {
     for (struct writes_turn *t = events, *next; t != NULL; t = next) {
@@ -261,6 +270,9 @@ static void run_done(struct update *u)
     struct run *r = run_of(u);
     struct rados_store *s = u->s;
     struct slice user = slice_of(r->name, r->len);
+    if (u->err.code == ERR_NOMEM && u->arena.refused) {
+        full(s, &u->err);
+    }
     if (u->err.code == 0) {
         pthread_mutex_lock(&s->mutex);
         s->stats.forgotten_dropped += r->dropped;
@@ -272,8 +284,26 @@ static void run_done(struct update *u)
     if (u->err.code == 0 && r->keys > 0) {
         merges_recorded(s, u->key, user, r->keys);
     }
+    size_t bytes = r->bytes;
     update_destroy(u);
     free(r);
+    atomic_fetch_sub(&s->bytes, bytes);
+}
+
+/* More tombstones than are reckoned with. */
+static bool grow(struct arena *arena, size_t bytes)
+{
+    struct run *r = arena->owner;
+    struct rados_store *s = r->update.s;
+    size_t limit = (size_t)config_now(s->cfg)->staging_memory;
+    size_t more = bytes > STATED_BYTES ? bytes : STATED_BYTES, before = atomic_fetch_add(&s->bytes, more);
+    if (before + more > limit) {
+        atomic_fetch_sub(&s->bytes, more);
+        return false;
+    }
+    r->bytes += more;
+    arena->limit += more;
+    return true;
 }
 
 /* Takes what can be written at once from the front of a queue. */
@@ -298,6 +328,15 @@ static struct writes_turn *take_events(struct user_writes *u, bool *stated)
     return first;
 }
 
+static size_t count_items(const struct writes_turn *events)
+{
+    size_t n = 0;
+    for (const struct writes_turn *t = events; t != NULL; t = t->next) {
+        n += ((const struct event *)t)->event.n;
+    }
+    return n;
+}
+
 static void start_run(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *events, bool stated)
 {
     static const struct fetch_range forgotten[] = {{"f", CLUSTER_PAGE}};
@@ -314,6 +353,11 @@ static void start_run(struct rados_store *s, int64_t key, struct slice user, str
     memcpy(r->name, user.data, user.len);
     r->events = events;
     update_init(&r->update, s, key, slice_of(r->name, r->len));
+    if (stated) {
+        r->update.arena.limit = STATED_BYTES + count_items(events) * ITEM_BYTES;
+        r->update.arena.more = grow;
+        r->update.arena.owner = r;
+    }
     r->update.blind = !stated;
     r->update.again = again;
     r->update.take = take;
@@ -355,12 +399,6 @@ static void pump(struct rados_store *s, int64_t key, struct slice user)
 
 /* --- the seam --- */
 
-static int full(const struct rados_store *s, struct err *err)
-{
-    return err_set(err, ERR_BUSY, "too many writes wait for RADOS: staging_memory is %zu MiB",
-                   (size_t)config_now(s->cfg)->staging_memory >> 20);
-}
-
 int writes_refusal(struct rados_store *s, struct err *err)
 {
     return atomic_load(&s->bytes) >= (size_t)config_now(s->cfg)->staging_memory ? full(s, err) : 0;
@@ -376,14 +414,18 @@ static void refuse(struct rados_store *s, struct store_batch *batch)
 /* What the batch takes, and the operations that it may become: one for each user, or run of their events. */
 static size_t weigh(const struct store_batch *batch, size_t pending)
 {
-    size_t at = 0, runs = 0;
+    size_t at = 0, bytes = 0, stated = 0;
     int64_t last = 0;
     struct store_event event;
     while (store_batch_next(batch, &at, &event)) {
-        runs += runs == 0 || event.key != last;
+        bool next = bytes == 0 || event.key != last;
+        stated = next ? 0 : stated;
+        bytes += next ? sizeof(struct run) + sizeof(struct user_writes) + CLUSTER_BYTES : 0;
+        bytes += event.time == STORE_STATED && stated++ == 0 ? 2 * STATED_BYTES : 0;
+        bytes += event.n * (size_t)ITEM_BYTES;
         last = event.key;
     }
-    return pending + batch->bytes.cap + runs * (sizeof(struct run) + sizeof(struct user_writes) + CLUSTER_BYTES);
+    return pending + batch->bytes.cap + bytes;
 }
 
 /* NULL: batch->err says why. It is charged. */
