@@ -770,13 +770,39 @@ size_t memory_pool_objects(struct memory_pool *p)
     return n;
 }
 
-void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value)
+void memory_pool_put_pair(struct memory_pool *p, const char *object, const struct cluster_pair *pair)
 {
-    const struct cluster_pair pair = {slice_str(key), value};
     pthread_mutex_lock(&p->mutex);
     struct object *o = object_make(p, object);
-    object_set(o, &pair, 1);
+    object_set(o, pair, 1);
     o->version = ++p->version;
+    pthread_mutex_unlock(&p->mutex);
+}
+
+void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value)
+{
+    memory_pool_put_pair(p, object, &(struct cluster_pair){slice_str(key), value});
+}
+
+void memory_pool_take(struct memory_pool *p, const char *object, const char *key)
+{
+    const struct slice name = slice_str(key);
+    pthread_mutex_lock(&p->mutex);
+    struct object *o = *object_at(p, object);
+    if (o != NULL) {
+        object_remove(o, &name, 1);
+        o->version = ++p->version;
+    }
+    pthread_mutex_unlock(&p->mutex);
+}
+
+void memory_pool_drop(struct memory_pool *p, const char *object)
+{
+    pthread_mutex_lock(&p->mutex);
+    struct object **at = object_at(p, object);
+    if (*at != NULL) {
+        object_drop(p, at);
+    }
     pthread_mutex_unlock(&p->mutex);
 }
 

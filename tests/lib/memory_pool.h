@@ -57,6 +57,9 @@ int memory_pool_count(struct memory_pool *p, const char *object, const char *pre
 size_t memory_pool_objects(struct memory_pool *p);
 /* Puts a key there, as nobody of ours would have. */
 void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value);
+void memory_pool_put_pair(struct memory_pool *p, const char *object, const struct cluster_pair *pair);
+void memory_pool_take(struct memory_pool *p, const char *object, const char *key); /* a key; both if they are there */
+void memory_pool_drop(struct memory_pool *p, const char *object);                  /* if it is there */
 /* Operations that were carried out so far. */
 uint64_t memory_pool_operations(struct memory_pool *p, unsigned kinds);
 

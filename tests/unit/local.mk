@@ -76,6 +76,7 @@ unit_tests = \
 	tests/unit/test_positions \
 	tests/unit/test_probe \
 	tests/unit/test_rados \
+	tests/unit/test_rados_damage \
 	tests/unit/test_rados_layout \
 	tests/unit/test_rados_memory \
 	tests/unit/test_rados_server \

@@ -277,31 +277,40 @@ static void unite(struct making *m, int month, const struct filter *filter, uint
     }
 }
 
-/* Those of the month that ends before `end`. */
+/* 0: it is in the view, or handed over; ERR_CORRUPT, with nothing of it taken; ERR_NOMEM. A scan hands over as it
+ * reads, so what is to be left out is looked at before. */
+static int read_part(struct making *m, const struct gathered_part *part)
+{
+    const struct store_scan *scan = m->q->scan;
+    struct slice blob = part->blob;
+    struct filter filter = {0};
+    struct err err;
+    int result = scan != NULL && m->leave_out ? filter_weigh(blob.data, blob.len, &filter, &err) : 0;
+    if (result == 0) {
+        result = scan == NULL ? filter_decode(blob.data, blob.len, m->g->arena, &filter, &err)
+                              : filter_scan(blob.data, blob.len, scan->see, scan->arg, &filter, &err);
+    }
+    if (result == 0) {
+        unite(m, part->month, &filter, (uint32_t)blob.len);
+    }
+    return result;
+}
+
+/* Those of the month that ends before `end`. Of a damaged month that is left out the other parts count. */
 static int read_month(struct making *m, size_t begin, size_t end)
 {
     const struct store_scan *scan = m->q->scan;
     int month = m->g->parts[begin].month, result = 0;
     bool good = true;
-    for (size_t i = begin; i < end && good && result != ERR_NOMEM; i++) {
-        struct slice blob = m->g->parts[i].blob;
-        struct filter filter = {0};
-        struct err err;
-        result = scan == NULL ? filter_decode(blob.data, blob.len, m->g->arena, &filter, &err)
-                              : filter_scan(blob.data, blob.len, scan->see, scan->arg, &filter, &err);
-        good = result == 0;
-        if (good) {
-            unite(m, month, &filter, (uint32_t)blob.len);
-        }
+    for (size_t i = begin; i < end && result != ERR_NOMEM && (good || m->leave_out); i++) {
+        result = read_part(m, &m->g->parts[i]);
+        good = good && result == 0;
     }
     if (scan != NULL) {
-        scan->month(scan->arg, month, good);
+        scan->month(scan->arg, month, good || m->leave_out);
     }
     if (result == ERR_NOMEM) {
         return no_memory(m->err);
-    }
-    while (!good && m->view->n_months > 0 && m->months[m->view->n_months - 1].month == month) {
-        m->view->n_months--;
     }
     return good ? 0 : tell_damage(m, month);
 }
