@@ -77,6 +77,7 @@ unit_tests = \
 	tests/unit/test_probe \
 	tests/unit/test_rados \
 	tests/unit/test_rados_damage \
+	tests/unit/test_rados_faults \
 	tests/unit/test_rados_layout \
 	tests/unit/test_rados_memory \
 	tests/unit/test_rados_server \
