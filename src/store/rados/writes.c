@@ -20,9 +20,11 @@
 enum {
     USER_BUCKETS = 1024,
     ITEMS_A_WRITE = 4096,
-    CLUSTER_BYTES = 4096,      /* that librados has of an operation, and a little for its arena */
-    ITEM_BYTES = 256,          /* its key and value: planned, and as librados sends them */
-    STATED_BYTES = 192 * 1024, /* a page of tombstones, while it comes */
+    CLUSTER_BYTES = 4096,     /* that librados has of an operation, and a little for its arena */
+    ITEM_BYTES = 256,         /* its key and value: planned, and as librados sends them */
+    TOMBSTONES_A_PAGE = 128,  /* few users have as many */
+    STATED_BYTES = 32 * 1024, /* such a page, as librados has it, and a little for an arena */
+    STATED_ARENA = 8 * 1024,  /* of that */
 };
 
 /* A batch, until all its events are answered. */
@@ -339,7 +341,7 @@ static size_t count_items(const struct writes_turn *events)
 
 static void start_run(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *events, bool stated)
 {
-    static const struct fetch_range forgotten[] = {{"f", CLUSTER_PAGE}};
+    static const struct fetch_range forgotten[] = {{"f", TOMBSTONES_A_PAGE}};
     struct run *r = malloc(sizeof *r + user.len);
     if (r == NULL) {
         struct err err;
@@ -354,7 +356,7 @@ static void start_run(struct rados_store *s, int64_t key, struct slice user, str
     r->events = events;
     update_init(&r->update, s, key, slice_of(r->name, r->len));
     if (stated) {
-        r->update.arena.limit = STATED_BYTES + count_items(events) * ITEM_BYTES;
+        r->update.arena.limit = STATED_ARENA + count_items(events) * ITEM_BYTES;
         r->update.arena.more = grow;
         r->update.arena.owner = r;
     }
@@ -421,7 +423,7 @@ static size_t weigh(const struct store_batch *batch, size_t pending)
         bool next = bytes == 0 || event.key != last;
         stated = next ? 0 : stated;
         bytes += next ? sizeof(struct run) + sizeof(struct user_writes) + CLUSTER_BYTES : 0;
-        bytes += event.time == STORE_STATED && stated++ == 0 ? 2 * STATED_BYTES : 0;
+        bytes += event.time == STORE_STATED && stated++ == 0 ? STATED_BYTES : 0;
         bytes += event.n * (size_t)ITEM_BYTES;
         last = event.key;
     }
