@@ -18,12 +18,19 @@ struct arena_block {
 
 _Static_assert(offsetof(struct arena_block, bytes) % ALIGN == 0, "pieces are aligned");
 
+/* By how many bytes the limit is short of a block. */
+static size_t is_short(const struct arena *a, size_t size)
+{
+    size_t after = a->bytes + sizeof(struct arena_block) + size;
+    return a->limit > 0 && after > a->limit ? after - a->limit : 0;
+}
+
 static struct arena_block *block_new(struct arena *a, size_t size)
 {
-    if (size > SIZE_MAX - sizeof(struct arena_block)) {
+    if (size > SIZE_MAX - sizeof(struct arena_block) - a->bytes) {
         return NULL;
     }
-    if (a->limit > 0 && (a->bytes > a->limit || sizeof(struct arena_block) + size > a->limit - a->bytes)) {
+    if (is_short(a, size) > 0 && (a->more == NULL || !a->more(a, is_short(a, size)))) {
         a->refused = true;
         return NULL;
     }

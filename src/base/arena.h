@@ -15,7 +15,10 @@ struct arena {
     size_t most;               /* of that since the last reset */
     size_t block_size;         /* 0: 64 KiB; blocks double up to 1 MiB unless fixed here */
     size_t limit;              /* of `bytes`; 0: none. What would be more is refused, before it is taken */
-    bool refused;              /* it was, since the last reset */
+    bool (*more)(struct arena *a, size_t bytes); /* asked first, when the limit is short of so many: true when it has
+                                                  * raised the limit by as many. NULL: nobody */
+    void *owner;                                 /* the caller's */
+    bool refused;                                /* it was, since the last reset */
 };
 
 /* How far it is filled, and where it goes back to. */

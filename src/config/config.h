@@ -68,6 +68,7 @@ struct config {
     char rados_pool[CONFIG_TEXT];        /* needed with store = rados */
     char rados_user[CONFIG_TEXT];        /* "client.unseen" */
     int64_t rados_timeout_ms;            /* of each operation */
+    int64_t rados_memory;                /* bytes */
     char listen[CONFIG_TEXT];            /* addresses as config_next_address() takes them; "none": no TCP */
     char unix_socket[CONFIG_TEXT];       /* path, "" none */
     int64_t unix_socket_mode;            /* enum config_mode */

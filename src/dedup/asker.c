@@ -178,6 +178,9 @@ static void on_loaded(struct store_load *load)
 static void release(struct asker *a, struct asker_load *l)
 {
     if (l->reader != NULL) {
+        if (a->dedup->store->ops->rest != NULL) {
+            a->dedup->store->ops->rest(l->reader);
+        }
         a->idle[a->n_idle++] = l->reader;
     }
     if (a->spare == NULL) {
@@ -246,7 +249,11 @@ void asker_on_done(struct asker_load *l, void (*done)(void *owner), void *owner)
 
 int asker_end(struct asker *a, struct asker_load *l, struct query *q, struct err *err)
 {
+    const struct store_ops *ops = a->dedup->store->ops;
     int rc = l->load.err.code;
+    if (rc == 0 && ops->view != NULL) {
+        rc = ops->view(l->reader, &l->load);
+    }
     if (rc == 0) {
         rc = answer_from_view(a, &l->load.view, q, err);
     } else if (rc == ERR_LARGE && a->sieve != NULL) {

@@ -178,6 +178,8 @@ libunseen_a_SOURCES += \
 	src/store/rados/pool_clock.c \
 	src/store/rados/positions.c \
 	src/store/rados/question.c \
+	src/store/rados/quota.c \
+	src/store/rados/quota.h \
 	src/store/rados/rados.h \
 	src/store/rados/rados_store.c \
 	src/store/rados/rados_store.h \

@@ -152,7 +152,7 @@ struct store_delivery {
     struct slice item;
 };
 
-/* A user as a question sees it. All of it lives in the reader until its next load. */
+/* A user as a question sees it. All of it lives in the reader until its next load, scan or rest. */
 struct store_view {
     bool known;                       /* something is stored or staged for the user */
     const struct store_month *months; /* newest first; every stored month >= first_month that has a filter */
@@ -258,6 +258,15 @@ struct store_ops {
      * and staged plays, found out before they are read; ERR_CORRUPT naming user and month when a needed blob is
      * unreadable and on_damage = error; ERR_NOMEM, ERR_IO. */
     int (*load)(struct store_reader *reader, struct store_load *load);
+
+    /* On the asker's thread, for each load that was answered with code 0: makes what takes time of an answer, its view,
+     * there, and not where the store's answers come. Returns err.code, as load() would. NULL: the view is there with
+     * the answer. */
+    int (*view)(struct store_reader *reader, struct store_load *load);
+
+    /* The view of the last load or scan isn't looked at any more: what the reader holds for it is given back. NULL, or
+     * not called: it is kept until the next load. */
+    void (*rest)(struct store_reader *reader);
 
     /* The same for a user of any size, whose positions are not kept but handed over as they are decoded: the filters
      * of the view have positions = NULL. What was handed over means nothing when it fails. Blocks while it reads: only

@@ -15,6 +15,7 @@ fuzz_targets = \
 	tests/fuzz/fuzz_http \
 	tests/fuzz/fuzz_import \
 	tests/fuzz/fuzz_kafka_message \
+	tests/fuzz/fuzz_rados \
 	tests/fuzz/fuzz_resp
 if WITH_HIREDIS
 fuzz_targets += tests/fuzz/fuzz_cluster

@@ -17,6 +17,11 @@ static void end_wait(struct store_load *load)
     pthread_mutex_unlock(&w->mutex);
 }
 
+int store_load_view(struct store *s, struct store_reader *reader, struct store_load *load)
+{
+    return load->err.code == 0 && s->ops->view != NULL ? s->ops->view(reader, load) : load->err.code;
+}
+
 int store_load_wait(struct store *s, struct store_reader *reader, int64_t key, struct slice user, int first_month,
                     struct store_view *view, struct err *err)
 {
@@ -29,6 +34,7 @@ int store_load_wait(struct store *s, struct store_reader *reader, int64_t key, s
         }
         pthread_mutex_unlock(&w.mutex);
     }
+    store_load_view(s, reader, &load);
     *view = load.view;
     return load.err.code < 0 ? err_set(err, load.err.code, "%s", load.err.text) : 0;
 }

@@ -23,6 +23,8 @@ if TESTS_ENABLED
 tests_lib_libtest_a_SOURCES += \
 	tests/lib/alloc.c \
 	tests/lib/alloc.h \
+	tests/lib/pool_fixture.c \
+	tests/lib/pool_fixture.h \
 	tests/lib/server_fixture.c \
 	tests/lib/server_fixture.h \
 	tests/lib/store_calls.c \

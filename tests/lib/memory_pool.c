@@ -67,6 +67,13 @@ struct cluster {
 static pthread_mutex_t all_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct memory_pool *all;
 
+static _Thread_local bool inside;
+
+bool memory_pool_allocates(void)
+{
+    return inside;
+}
+
 static void *sure(void *p)
 {
     if (p == NULL) {
@@ -260,6 +267,13 @@ static enum cluster_result carry_out_write(struct memory_pool *p, struct cluster
     return CLUSTER_DONE;
 }
 
+static void tell(struct cluster_read *r, int range, const struct pair *pair)
+{
+    inside = false;
+    r->pair(r, range, key_of_pair(pair), slice_of(pair->value, pair->value_len));
+    inside = true;
+}
+
 static void read_range(const struct object *o, struct cluster_read *r, int i)
 {
     struct cluster_range *range = &r->ranges[i];
@@ -280,7 +294,7 @@ static void read_range(const struct object *o, struct cluster_read *r, int i)
             range->more = true;
             break;
         }
-        r->pair(r, i, key_of_pair(pair), slice_of(pair->value, pair->value_len));
+        tell(r, i, pair);
     }
 }
 
@@ -297,7 +311,7 @@ static enum cluster_result carry_out_read(struct memory_pool *p, struct cluster_
     for (size_t i = 0; i < r->n_keys; i++) {
         const struct pair *pair = find(o, r->keys[i]);
         if (pair != NULL) {
-            r->pair(r, -1, key_of_pair(pair), slice_of(pair->value, pair->value_len));
+            tell(r, -1, pair);
         }
     }
     for (size_t i = 0; i < r->n_ranges; i++) {
@@ -407,7 +421,9 @@ static void *run(void *arg)
             pthread_cond_wait(&p->changed, &p->mutex);
             continue;
         }
+        inside = true;
         x->op->result = carry_out(p, x);
+        inside = false;
         x->op->code = x->op->result == CLUSTER_FAILED ? EIO : 0;
         x->op->own = NULL;
         pthread_mutex_unlock(&p->mutex);
@@ -422,7 +438,9 @@ static void *run(void *arg)
 static void begin(struct cluster *c, struct cluster_op *op, bool write)
 {
     struct memory_pool *p = c->pool;
+    inside = true;
     struct operation *x = sure(calloc(1, sizeof *x));
+    inside = false;
     *x = (struct operation){.by = c, .op = op, .write = write};
     op->own = x;
     pthread_mutex_lock(&p->mutex);
@@ -469,6 +487,7 @@ static int pool_lock(struct cluster *c, const char *object, const char *cookie, 
     struct memory_pool *p = c->pool;
     int result = 1;
     (void)err;
+    inside = true;
     pthread_mutex_lock(&p->mutex);
     struct lock *l = p->locks;
     while (l != NULL && strcmp(l->object, object) != 0) {
@@ -488,6 +507,7 @@ static int pool_lock(struct cluster *c, const char *object, const char *cookie, 
         l->until_ms = clock_mono_ms() + seconds * 1000;
     }
     pthread_mutex_unlock(&p->mutex);
+    inside = false;
     return result;
 }
 
@@ -515,6 +535,7 @@ struct cluster_listing {
 static int pool_list(struct cluster *c, size_t i, size_t n, struct cluster_listing **listing, struct err *err)
 {
     struct memory_pool *p = c->pool;
+    inside = true;
     struct cluster_listing *l = sure(calloc(1, sizeof *l));
     (void)err;
     pthread_mutex_lock(&p->mutex);
@@ -527,6 +548,7 @@ static int pool_list(struct cluster *c, size_t i, size_t n, struct cluster_listi
         }
     }
     pthread_mutex_unlock(&p->mutex);
+    inside = false;
     *listing = l;
     return 0;
 }
@@ -696,6 +718,14 @@ void memory_pool_wait_held(struct memory_pool *p, unsigned n)
     pthread_mutex_unlock(&p->mutex);
 }
 
+unsigned memory_pool_held(struct memory_pool *p)
+{
+    pthread_mutex_lock(&p->mutex);
+    unsigned n = waiting(p);
+    pthread_mutex_unlock(&p->mutex);
+    return n;
+}
+
 void memory_pool_late(struct memory_pool *p)
 {
     pthread_mutex_lock(&p->mutex);
@@ -760,13 +790,39 @@ size_t memory_pool_objects(struct memory_pool *p)
     return n;
 }
 
-void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value)
+void memory_pool_put_pair(struct memory_pool *p, const char *object, const struct cluster_pair *pair)
 {
-    const struct cluster_pair pair = {slice_str(key), value};
     pthread_mutex_lock(&p->mutex);
     struct object *o = object_make(p, object);
-    object_set(o, &pair, 1);
+    object_set(o, pair, 1);
     o->version = ++p->version;
+    pthread_mutex_unlock(&p->mutex);
+}
+
+void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value)
+{
+    memory_pool_put_pair(p, object, &(struct cluster_pair){slice_str(key), value});
+}
+
+void memory_pool_take(struct memory_pool *p, const char *object, const char *key)
+{
+    const struct slice name = slice_str(key);
+    pthread_mutex_lock(&p->mutex);
+    struct object *o = *object_at(p, object);
+    if (o != NULL) {
+        object_remove(o, &name, 1);
+        o->version = ++p->version;
+    }
+    pthread_mutex_unlock(&p->mutex);
+}
+
+void memory_pool_drop(struct memory_pool *p, const char *object)
+{
+    pthread_mutex_lock(&p->mutex);
+    struct object **at = object_at(p, object);
+    if (*at != NULL) {
+        object_drop(p, at);
+    }
     pthread_mutex_unlock(&p->mutex);
 }
 

@@ -39,10 +39,14 @@ void memory_pool_fault(struct memory_pool *p, const struct memory_pool_fault *fa
 /* Operations of these kinds wait, as for a frozen OSD; 0: go on. `late` ends those that wait with CLUSTER_LATE. */
 void memory_pool_hold(struct memory_pool *p, unsigned kinds);
 void memory_pool_wait_held(struct memory_pool *p, unsigned n); /* until so many wait */
+unsigned memory_pool_held(struct memory_pool *p);              /* how many do */
 void memory_pool_late(struct memory_pool *p);
 
 /* Blocklists who is connected now: all they have under way, and will have, is CLUSTER_FENCED. */
 void memory_pool_fence(struct memory_pool *p);
+/* Whether what this thread allocates now is the pool's own, and not its caller's: no such allocation may fail. */
+bool memory_pool_allocates(void);
+
 void memory_pool_full(struct memory_pool *p, bool full);
 void memory_pool_remove(struct memory_pool *p); /* the pool: everything is CLUSTER_NO_POOL */
 
@@ -55,6 +59,9 @@ int memory_pool_count(struct memory_pool *p, const char *object, const char *pre
 size_t memory_pool_objects(struct memory_pool *p);
 /* Puts a key there, as nobody of ours would have. */
 void memory_pool_put(struct memory_pool *p, const char *object, const char *key, struct slice value);
+void memory_pool_put_pair(struct memory_pool *p, const char *object, const struct cluster_pair *pair);
+void memory_pool_take(struct memory_pool *p, const char *object, const char *key); /* a key; both if they are there */
+void memory_pool_drop(struct memory_pool *p, const char *object);                  /* if it is there */
 /* Operations that were carried out so far. */
 uint64_t memory_pool_operations(struct memory_pool *p, unsigned kinds);
 

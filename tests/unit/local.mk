@@ -79,7 +79,10 @@ unit_tests = \
 	tests/unit/test_rados_clock \
 	tests/unit/test_rados_fenced \
 	tests/unit/test_rados_kafka \
+	tests/unit/test_rados_damage \
+	tests/unit/test_rados_faults \
 	tests/unit/test_rados_layout \
+	tests/unit/test_rados_memory \
 	tests/unit/test_rados_server \
 	tests/unit/test_rados_walk \
 	tests/unit/test_read_through \

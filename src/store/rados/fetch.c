@@ -24,27 +24,36 @@ static void end(struct fetch *f)
 
 /* --- a page --- */
 
+/* Nobody of ours has written it. Takers don't see it. */
+static void note_strange(struct fetch *f, struct slice key)
+{
+    if (f->strange_len == 0 && key.len > 0) {
+        f->strange_len = key.len < sizeof f->strange ? key.len : sizeof f->strange;
+        memcpy(f->strange, key.data, f->strange_len);
+    }
+}
+
 static void on_pair(struct cluster_read *read, int range, struct slice key, struct slice value)
 {
     struct fetch *f = (struct fetch *)read;
     struct layout_key k = layout_key_read(key);
     if (k.kind == LAYOUT_GENERATION) {
+        f->odd = f->odd || value.len != LAYOUT_HEX;
         f->generation_len = value.len == LAYOUT_HEX ? value.len : 0;
         memcpy(f->generation_bytes, value.data, f->generation_len);
-        return;
     }
-    if (key.len >= LAYOUT_KEY || memchr(key.data, 0, key.len) != NULL) { /* none of ours, and no place to go on from */
-        f->failed = f->failed < 0
-                        ? f->failed
-                        : err_set(&f->err, ERR_CORRUPT, "user %s: there is a key that Unseen didn't write: %s",
-                                  log_quote(f->user), log_quote(key));
-        return;
+    bool passable = key.len < LAYOUT_KEY && memchr(key.data, 0, key.len) == NULL;
+    if (range >= 0 && passable) {
+        size_t of = f->range_of[range];
+        memcpy(f->after[of], key.data, key.len);
+        f->after[of][key.len] = '\0';
     }
     if (range >= 0) {
-        memcpy(f->after[f->range_of[range]], key.data, key.len);
-        f->after[f->range_of[range]][key.len] = '\0';
+        f->stuck[f->range_of[range]] = !passable;
     }
-    if (k.kind != LAYOUT_OTHER && f->failed == 0) {
+    if (k.kind == LAYOUT_OTHER) {
+        note_strange(f, key);
+    } else if (k.kind != LAYOUT_GENERATION && f->failed == 0) {
         f->failed = f->take(f, &k, value);
     }
 }
@@ -75,6 +84,7 @@ static int read_page(struct fetch *f)
             continue;
         }
         f->range_of[n] = of;
+        f->stuck[of] = true;
         r->ranges[n++] =
             (struct cluster_range){.prefix = f->ranges[of].prefix, .after = f->after[of], .max = f->ranges[of].page};
     }
@@ -96,6 +106,16 @@ static bool has_more(const struct fetch *f)
     return more && !f->first_page;
 }
 
+/* Whether it can't be read on: the last key of a page is none of ours, and can't be named as a place. */
+static bool is_stuck(const struct fetch *f)
+{
+    bool stuck = false;
+    for (size_t i = 0; i < f->read.n_ranges; i++) {
+        stuck = stuck || (f->read.ranges[i].more && f->stuck[f->range_of[i]]);
+    }
+    return stuck;
+}
+
 /* Whether the page is of the state of those before it. */
 static bool fits(struct fetch *f)
 {
@@ -108,7 +128,7 @@ static bool fits(struct fetch *f)
         return true;
     }
     return slice_eq(f->generation, slice_of(f->generation_bytes, f->generation_len)) &&
-           (!f->one_version || f->version == f->read.op.version);
+           ((!f->one_version && !f->odd) || f->version == f->read.op.version);
 }
 
 static void page(struct fetch *f)
@@ -127,7 +147,8 @@ static void begin_again(struct fetch *f)
         end(f);
         return;
     }
-    f->begun = f->exists = false;
+    f->begun = f->exists = f->odd = false;
+    f->strange_len = 0;
     f->failed = 0;
     f->err = (struct err){0};
     f->again(f);
@@ -156,6 +177,10 @@ static void on_read(struct cluster_op *op)
         begin_again(f);
     } else if (f->failed < 0) {
         end(f);
+    } else if (has_more(f) && is_stuck(f)) {
+        err_set(&f->err, ERR_CORRUPT, "user %s: there is a key that Unseen didn't write: %s", log_quote(f->user),
+                log_quote(slice_of(f->strange, f->strange_len)));
+        end(f);
     } else if (has_more(f)) {
         page(f);
     } else {
@@ -166,7 +191,8 @@ static void on_read(struct cluster_op *op)
 void fetch_start(struct fetch *f)
 {
     f->err = (struct err){0};
-    f->begun = f->exists = false;
+    f->begun = f->exists = f->odd = false;
+    f->strange_len = 0;
     f->generation = slice_of("", 0);
     f->version = 0;
     f->tries = 0;

@@ -40,6 +40,9 @@ struct fetch {
     struct err err; /* from here on: the answer */
     bool exists;
     struct slice generation; /* "": it has none */
+    bool odd;                /* it has one that nobody of ours has written: the version stands for it */
+    size_t strange_len;      /* there is a key of which the same is to be said, beginning with this; 0: none is */
+    char strange[LAYOUT_KEY];
     uint64_t version;
 
     /* Its own. */
@@ -50,6 +53,7 @@ struct fetch {
     int failed; /* of take */
     struct slice wanted[FETCH_KEYS];
     char after[CLUSTER_RANGES][LAYOUT_KEY];
+    bool stuck[CLUSTER_RANGES];      /* the last page has no key to go on from */
     size_t range_of[CLUSTER_RANGES]; /* which of `ranges` the read's i-th is */
     char generation_bytes[LAYOUT_HEX], first_generation[LAYOUT_HEX];
     size_t generation_len;

@@ -11,6 +11,16 @@
 #include "filter/filter.h"
 #include "store/rados/rados.h"
 
+/* Filters are looked through on the store's thread, once they are all there: the directory, which is read first, tells
+ * what memory to claim for them. */
+
+/* A month's filter, in part. */
+struct blob {
+    struct blob *next;
+    int month;
+    struct slice bytes;
+};
+
 /* A key that goes. */
 struct going {
     struct going *next;
@@ -35,6 +45,9 @@ struct op {
     bool was_forgotten;
     int64_t forgotten_ms;
     size_t n_tombstones; /* of items */
+    bool listed;         /* of items: all but the filters was read */
+    size_t filters_bytes;
+    struct blob *blobs;
     struct going *going;
     size_t n; /* distinct items */
     uint64_t *hashes;
@@ -48,7 +61,19 @@ static struct op *op_of(struct update *u)
 
 static void again(struct update *u)
 {
+    static const struct fetch_range user[] = {{"d", 1}, {"f", CLUSTER_PAGE}, {"p", 1}, {"q", 1}};
+    static const struct fetch_range items[] = {
+        {"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
+    static const struct slice directory[] = {{"w", 1}};
     struct op *o = op_of(u);
+    u->fetch.ranges = o->n > 0 ? items : user;
+    u->fetch.n_ranges = o->n > 0 ? sizeof items / sizeof *items : sizeof user / sizeof *user;
+    u->fetch.keys = directory;
+    u->fetch.n_keys = 1;
+    u->fetch.first_page = o->n == 0;
+    o->listed = false;
+    o->filters_bytes = 0;
+    o->blobs = NULL;
     o->known = o->was_forgotten = false;
     o->forgotten_ms = INT64_MIN;
     o->n_tombstones = 0;
@@ -136,21 +161,38 @@ static void see(void *arg, const struct filter_part *part, uint32_t before, cons
     }
 }
 
-static int take_filter(struct update *u, const struct layout_key *key, struct slice blob)
+static int take_filter(struct update *u, const struct layout_key *key, struct slice bytes)
 {
     struct op *o = op_of(u);
+    struct blob *blob = arena_alloc(&u->arena, sizeof *blob);
+    const char *copy = arena_copy(&u->arena, bytes.data, bytes.len);
+    if (blob == NULL || copy == NULL) {
+        return update_nomem(u);
+    }
+    *blob = (struct blob){o->blobs, key->month, slice_of(copy, bytes.len)};
+    o->blobs = blob;
+    return 0;
+}
+
+static int look_through(struct op *o, const struct blob *blob)
+{
+    struct update *u = &o->update;
     struct filter filter;
     char name[MONTH_TEXT];
-    bool good = filter_scan(blob.data, blob.len, see, o, &filter, NULL) == 0;
+    int code = filter_scan(blob->bytes.data, blob->bytes.len, see, o, &filter, NULL);
+    bool good = code == 0;
+    if (code == ERR_NOMEM) {
+        return update_nomem(u);
+    }
     if (!good && config_now(u->s->cfg)->on_damage == DAMAGE_ERROR) {
         return err_set(&u->err, ERR_CORRUPT, "user %s: %s is damaged", log_quote(u->user),
-                       month_name(key->month, name));
+                       month_name(blob->month, name));
     }
     for (size_t i = 0; i < o->n; i++) {
         struct item *item = &o->items[i];
         item->found = item->found && good;
         item->filtered = item->filtered || item->found;
-        item->window = item->window || (item->found && key->month >= o->forget->first_month);
+        item->window = item->window || (item->found && blob->month >= o->forget->first_month);
         item->found = false;
     }
     return 0;
@@ -164,6 +206,9 @@ static int take_of_items(struct update *u, const struct layout_key *key, struct 
     switch (key->kind) {
     case LAYOUT_FILTER:
         return take_filter(u, key, value);
+    case LAYOUT_DIRECTORY:
+        o->filters_bytes = layout_directory_sum(value);
+        return 0;
     case LAYOUT_DAMAGED:
         return config_now(u->s->cfg)->on_damage == DAMAGE_ERROR
                    ? err_set(&u->err, ERR_CORRUPT, "user %s came with a mark of damage", log_quote(u->user))
@@ -198,11 +243,30 @@ static int take_of_items(struct update *u, const struct layout_key *key, struct 
     return 0;
 }
 
+static int read_filters(struct op *o)
+{
+    static const struct fetch_range filters[] = {{"m", 4}};
+    struct update *u = &o->update;
+    o->listed = true;
+    u->fetch.n_keys = 0;
+    u->fetch.ranges = filters;
+    u->fetch.n_ranges = 1;
+    int result = update_expect(u, o->filters_bytes);
+    return result < 0 ? result : UPDATE_READ;
+}
+
 static int plan_items(struct update *u)
 {
     struct op *o = op_of(u);
     int64_t answer = 0;
+    if (!o->listed && update_existed(u)) {
+        return read_filters(o);
+    }
     int result = update_generation(u);
+    for (const struct blob *b = o->blobs; b != NULL && result == 0; b = b->next) {
+        result = look_through(o, b);
+        heartbeat_now(&u->s->queue.heartbeat);
+    }
     for (size_t i = 0; i < o->n && result == 0; i++) {
         const struct item *item = &o->items[i];
         answer += item->exact || (item->window && !item->excepted);
@@ -282,10 +346,6 @@ static struct op *op_new(struct store_forget *f)
 /* Also when staging_memory is used up: a forget makes room. */
 void rados_forget(struct store *base, struct store_forget *forget)
 {
-    static const struct fetch_range user[] = {{"d", 1}, {"f", CLUSTER_PAGE}, {"p", 1}, {"q", 1}};
-    static const struct fetch_range whole[] = {{"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"m", 4},
-                                               {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
-    static const struct slice directory[] = {{"w", 1}};
     struct rados_store *s = rados_of(base);
     bool items = forget->n_items > 0;
     struct op *o = op_new(forget);
@@ -301,11 +361,8 @@ void rados_forget(struct store *base, struct store_forget *forget)
         u->take = items ? take_of_items : take_of_user;
         u->plan = items ? plan_items : plan_user;
         u->done = done;
-        u->fetch.ranges = items ? whole : user;
-        u->fetch.n_ranges = items ? sizeof whole / sizeof *whole : sizeof user / sizeof *user;
-        u->fetch.keys = directory;
-        u->fetch.n_keys = items ? 0 : 1;
-        u->fetch.first_page = !items;
+        u->quota = items ? &s->large : &s->small;
+        u->quota_bytes = items ? RADOS_LARGE_BYTES : RADOS_QUESTION_BYTES;
         o->turn.start = start;
     }
     if (o == NULL || writes_take_turn(s, forget->key, forget->user, &o->turn) < 0) {

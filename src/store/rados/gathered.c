@@ -14,6 +14,8 @@ const struct fetch_range gathered_ranges[GATHERED_RANGES] = {{"d", CLUSTER_PAGE}
                                                              {"m", FILTERS_A_PAGE}, {"p", CLUSTER_PAGE},
                                                              {"q", CLUSTER_PAGE},   {"x", CLUSTER_PAGE}};
 
+const struct fetch_range gathered_filters[1] = {{"m", FILTERS_A_PAGE}};
+
 void gathered_begin(struct gathered *g, struct arena *arena, size_t limit)
 {
     *g = (struct gathered){.arena = arena,
@@ -22,7 +24,8 @@ void gathered_begin(struct gathered *g, struct arena *arena, size_t limit)
                            .oldest_ms = INT64_MAX,
                            .last_month = INT_MIN,
                            .delivered_month = INT_MIN,
-                           .directory = slice_of("", 0)};
+                           .directory = slice_of("", 0),
+                           .strange = slice_of("", 0)};
 }
 
 /* Room for one more. The old list stays in the arena, half as large. */
@@ -64,12 +67,27 @@ static void note_month(struct gathered *g, int month)
     g->last_month = month > g->last_month ? month : g->last_month;
 }
 
+static int take_damage(struct gathered *g, int month)
+{
+    if (g->n_damaged > 0 && g->damaged[g->n_damaged - 1] == month) {
+        return 0;
+    }
+    if (!GROW(g, damaged)) {
+        return ERR_NOMEM;
+    }
+    g->damaged[g->n_damaged++] = month;
+    if (month > 0) {
+        note_month(g, month);
+    }
+    return 0;
+}
+
 static int take_delivery(struct gathered *g, const struct layout_key *key, struct slice value)
 {
     struct slice item;
     int month;
     if (layout_delivery_read(value, &month, &item) < 0) {
-        return ERR_CORRUPT;
+        return take_damage(g, 0);
     }
     const char *copy = arena_copy(g->arena, item.data, item.len);
     if (copy == NULL || !GROW(g, deliveries)) {
@@ -83,10 +101,8 @@ static int take_delivery(struct gathered *g, const struct layout_key *key, struc
 
 static int take_play(struct gathered *g, const struct layout_key *key, struct slice value)
 {
-    int64_t ms;
-    if (layout_ms(value, &ms) < 0) {
-        return ERR_CORRUPT;
-    }
+    int64_t ms = 0;
+    layout_ms(value, &ms); /* one that can't be read is as good as old */
     if (!GROW(g, plays)) {
         return ERR_NOMEM;
     }
@@ -107,6 +123,21 @@ static int take_part(struct gathered *g, const struct layout_key *key, struct sl
     return 0;
 }
 
+/* Its parts are there, or have been. */
+static int take_directory(struct gathered *g, struct slice value)
+{
+    g->directory = slice_of(arena_copy(g->arena, value.data, value.len), value.len);
+    if (g->directory.data == NULL) {
+        g->directory = slice_of("", 0);
+        return ERR_NOMEM;
+    }
+    int n = layout_directory_count(g->directory);
+    for (int i = 0; i < n; i++) {
+        note_month(g, layout_directory_part(g->directory, (size_t)i).month);
+    }
+    return 0;
+}
+
 static int take(struct gathered *g, const struct layout_key *key, struct slice value)
 {
     switch (key->kind) {
@@ -117,16 +148,10 @@ static int take(struct gathered *g, const struct layout_key *key, struct slice v
     case LAYOUT_FILTER:
         return take_part(g, key, value);
     case LAYOUT_FORGOTTEN:
-        return key->item ? 0 : layout_ms(value, &g->forgotten_ms);
-    case LAYOUT_DAMAGED:
-        if (!GROW(g, damaged)) {
-            return ERR_NOMEM;
-        }
-        g->damaged[g->n_damaged++] = key->month;
-        if (key->month > 0) {
-            note_month(g, key->month);
-        }
+        g->forgotten_damaged = g->forgotten_damaged || (!key->item && layout_ms(value, &g->forgotten_ms) < 0);
         return 0;
+    case LAYOUT_DAMAGED:
+        return take_damage(g, key->month);
     case LAYOUT_EXCEPTION:
         if (!GROW(g, exceptions)) {
             return ERR_NOMEM;
@@ -134,8 +159,7 @@ static int take(struct gathered *g, const struct layout_key *key, struct slice v
         g->exceptions[g->n_exceptions++] = key->hash;
         return 0;
     case LAYOUT_DIRECTORY:
-        g->directory = slice_of(arena_copy(g->arena, value.data, value.len), value.len);
-        return g->directory.data != NULL ? 0 : ERR_NOMEM;
+        return take_directory(g, value);
     case LAYOUT_GENERATION:
     case LAYOUT_OTHER:
         break;
@@ -143,21 +167,17 @@ static int take(struct gathered *g, const struct layout_key *key, struct slice v
     return 0;
 }
 
-int gathered_take(struct gathered *g, struct slice user, const struct layout_key *key, struct slice value,
-                  struct err *err)
+int gathered_take(struct gathered *g, const struct layout_key *key, struct slice value, struct err *err)
 {
-    char text[LAYOUT_KEY];
     size_t bytes = key->kind == LAYOUT_FILTER ? value.len : key->kind == LAYOUT_PLAY ? PLAY_WEIGHT : 0;
     int result = weigh(g, bytes, err);
-    if (result < 0) {
-        return result;
-    }
-    result = take(g, key, value);
-    if (result == ERR_CORRUPT) {
-        layout_key_write(key, text);
-        return err_set(err, result, "user %s: the value of %s is damaged", log_quote(user), text);
-    }
-    return result < 0 ? no_memory(err) : 0;
+    return result < 0 ? result : take(g, key, value) < 0 ? no_memory(err) : 0;
+}
+
+int gathered_newest(const struct gathered *g)
+{
+    bool damaged = g->n_damaged > 0 || g->strange.len > 0 || layout_directory_count(g->directory) < 0;
+    return g->last_month == INT_MIN && damaged ? INT_MAX : g->last_month;
 }
 
 /* --- a view --- */
@@ -193,6 +213,57 @@ static int look_at_marks(struct making *m)
     return result;
 }
 
+static const struct gathered_part *find_part(const struct gathered *g, const struct layout_part *wanted)
+{
+    size_t low = 0, high = g->n_parts;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const struct gathered_part *p = &g->parts[middle];
+        if (p->month < wanted->month || (p->month == wanted->month && p->part < wanted->part)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < g->n_parts && g->parts[low].month == wanted->month && g->parts[low].part == wanted->part
+               ? &g->parts[low]
+               : NULL;
+}
+
+/* What is no damage of a month: filters that nobody lists, and keys of somebody else. Either may stand where something
+ * was. */
+static int look_at_keys(struct making *m)
+{
+    const struct gathered *g = m->g;
+    int n = layout_directory_count(g->directory);
+    if (n >= 0 && (n > 0 || g->n_parts == 0) && g->strange.len == 0) {
+        return 0;
+    }
+    m->view->damaged_months++;
+    if (m->leave_out) {
+        return 0;
+    }
+    return g->strange.len > 0 ? err_set(m->err, ERR_CORRUPT, "user %s: there is a key that Unseen didn't write: %s",
+                                        log_quote(m->q->user), log_quote(g->strange))
+                              : err_set(m->err, ERR_CORRUPT, "user %s: the directory of the filters can't be read",
+                                        log_quote(m->q->user));
+}
+
+/* Each part that the directory has must be there. */
+static int look_for_parts(struct making *m)
+{
+    const struct gathered *g = m->g;
+    int n = layout_directory_count(g->directory), result = 0;
+    for (int i = 0; i < n && result == 0; i++) {
+        const struct layout_part wanted = layout_directory_part(g->directory, (size_t)i);
+        const struct gathered_part *found = find_part(g, &wanted);
+        if (wanted.month >= m->first && (found == NULL || found->blob.len != wanted.bytes)) {
+            result = tell_damage(m, wanted.month);
+        }
+    }
+    return result;
+}
+
 /* Parts of one month become one filter, as long as they have room in it. */
 static void unite(struct making *m, int month, const struct filter *filter, uint32_t bytes)
 {
@@ -206,31 +277,40 @@ static void unite(struct making *m, int month, const struct filter *filter, uint
     }
 }
 
-/* Those of the month that ends before `end`. */
+/* 0: it is in the view, or handed over; ERR_CORRUPT, with nothing of it taken; ERR_NOMEM. A scan hands over as it
+ * reads, so what is to be left out is looked at before. */
+static int read_part(struct making *m, const struct gathered_part *part)
+{
+    const struct store_scan *scan = m->q->scan;
+    struct slice blob = part->blob;
+    struct filter filter = {0};
+    struct err err;
+    int result = scan != NULL && m->leave_out ? filter_weigh(blob.data, blob.len, &filter, &err) : 0;
+    if (result == 0) {
+        result = scan == NULL ? filter_decode(blob.data, blob.len, m->g->arena, &filter, &err)
+                              : filter_scan(blob.data, blob.len, scan->see, scan->arg, &filter, &err);
+    }
+    if (result == 0) {
+        unite(m, part->month, &filter, (uint32_t)blob.len);
+    }
+    return result;
+}
+
+/* Those of the month that ends before `end`. Of a damaged month that is left out the other parts count. */
 static int read_month(struct making *m, size_t begin, size_t end)
 {
     const struct store_scan *scan = m->q->scan;
     int month = m->g->parts[begin].month, result = 0;
     bool good = true;
-    for (size_t i = begin; i < end && good && result != ERR_NOMEM; i++) {
-        struct slice blob = m->g->parts[i].blob;
-        struct filter filter = {0};
-        struct err err;
-        result = scan == NULL ? filter_decode(blob.data, blob.len, m->g->arena, &filter, &err)
-                              : filter_scan(blob.data, blob.len, scan->see, scan->arg, &filter, &err);
-        good = result == 0;
-        if (good) {
-            unite(m, month, &filter, (uint32_t)blob.len);
-        }
+    for (size_t i = begin; i < end && result != ERR_NOMEM && (good || m->leave_out); i++) {
+        result = read_part(m, &m->g->parts[i]);
+        good = good && result == 0;
     }
     if (scan != NULL) {
-        scan->month(scan->arg, month, good);
+        scan->month(scan->arg, month, good || m->leave_out);
     }
     if (result == ERR_NOMEM) {
         return no_memory(m->err);
-    }
-    while (!good && m->view->n_months > 0 && m->months[m->view->n_months - 1].month == month) {
-        m->view->n_months--;
     }
     return good ? 0 : tell_damage(m, month);
 }
@@ -288,11 +368,13 @@ int gathered_view(struct gathered *g, const struct gathered_question *question, 
                        .first = question->first_month > first_kept ? question->first_month : first_kept,
                        .err = err};
     *view = (struct store_view){0};
-    if (g->last_month == INT_MIN || g->last_month < first_kept) {
+    if (gathered_newest(g) == INT_MIN || gathered_newest(g) < first_kept) {
         return 0;
     }
     view->known = true;
     int result = look_at_marks(&m);
+    result = result < 0 ? result : look_at_keys(&m);
+    result = result < 0 ? result : look_for_parts(&m);
     result = result < 0 ? result : read_months(&m);
     if (result == 0) {
         show_lists(&m);

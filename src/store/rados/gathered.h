@@ -32,18 +32,26 @@ struct gathered {
     int last_month;       /* the newest of all; INT_MIN: nothing is there */
     int delivered_month;  /* the newest of a delivery */
     struct slice directory;
+    bool forgotten_damaged; /* it can't be read when the user was forgotten */
+    struct slice
+        strange; /* a key that nobody of ours has written; "": there is none. Of the fetch, filled in from it */
 };
 
 enum { GATHERED_RANGES = 6 };
 /* For a read of a user of any size: filters a few at a time. */
 extern const struct fetch_range gathered_ranges[GATHERED_RANGES];
 
+extern const struct fetch_range gathered_filters[1]; /* these alone */
+
 /* Nothing yet; the arena is the caller's, who resets it. */
 void gathered_begin(struct gathered *g, struct arena *arena, size_t limit);
 
-/* A key and its value, which are copied. 0, ERR_NOMEM, ERR_LARGE, ERR_CORRUPT. */
-int gathered_take(struct gathered *g, struct slice user, const struct layout_key *key, struct slice value,
-                  struct err *err);
+/* A key and its value, which are copied. 0, ERR_NOMEM, ERR_LARGE. What is damaged is no error here. Of a play the key
+ * says all that counts, so it is one that is old; a delivery counts as a mark of damage. */
+int gathered_take(struct gathered *g, const struct layout_key *key, struct slice value, struct err *err);
+
+/* The newest month of all. INT_MIN: nothing is there; INT_MAX: something that is damaged, of any month. */
+int gathered_newest(const struct gathered *g);
 
 /* What a question sees. scan: positions are handed over, and filters have none; NULL: they are decoded, into the arena.
  * months before first_kept, and users who have nothing later, are gone. */

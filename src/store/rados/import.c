@@ -19,10 +19,19 @@ static struct import *import_of(struct update *u)
     return (struct import *)u;
 }
 
+/* All but the filters, which the directory tells the size of. */
 static void again(struct update *u)
 {
+    static const struct slice directory[] = {{"w", 1}};
+    static const struct fetch_range ranges[] = {
+        {"d", CLUSTER_PAGE}, {"f", CLUSTER_PAGE}, {"p", CLUSTER_PAGE}, {"q", CLUSTER_PAGE}, {"x", CLUSTER_PAGE}};
     struct import *m = import_of(u);
+    u->fetch.ranges = ranges;
+    u->fetch.n_ranges = sizeof ranges / sizeof *ranges;
+    u->fetch.keys = directory;
+    u->fetch.n_keys = 1;
     gathered_begin(&m->gathered, &u->arena, 0);
+    m->listed = false;
     m->error = 0;
     m->verdict = 0;
     m->keys = m->n_directory = 0;
@@ -30,7 +39,7 @@ static void again(struct update *u)
 
 static int take(struct update *u, const struct layout_key *key, struct slice value)
 {
-    return gathered_take(&import_of(u)->gathered, u->user, key, value, &u->err);
+    return gathered_take(&import_of(u)->gathered, key, value, &u->err);
 }
 
 /* --- a call --- */
@@ -76,7 +85,6 @@ static void start(struct writes_turn *turn)
 /* Whose it is has to be known before it is read. */
 static int begin_user(struct import_call *c, size_t place, struct err *err)
 {
-    static const struct slice directory[] = {{"w", 1}};
     struct rados_store *s = c->s;
     struct slice bytes = c->import->snapshots[place];
     struct arena arena = {0};
@@ -104,10 +112,8 @@ static int begin_user(struct import_call *c, size_t place, struct err *err)
         u->take = take;
         u->plan = import_plan;
         u->done = on_done;
-        u->fetch.ranges = gathered_ranges;
-        u->fetch.n_ranges = GATHERED_RANGES;
-        u->fetch.keys = directory;
-        u->fetch.n_keys = 1;
+        u->quota = &s->large;
+        u->quota_bytes = RADOS_LARGE_BYTES + 2 * bytes.len;
         if (writes_take_turn(s, u->key, u->user, &m->turn) < 0) {
             update_destroy(u);
             result = err_set(err, ERR_NOMEM, "out of memory while joining users");

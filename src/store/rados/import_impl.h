@@ -28,6 +28,7 @@ struct import {
     size_t place; /* among the call's snapshots */
 
     /* Of a try: */
+    bool listed; /* all but the filters was read */
     struct gathered gathered;
     struct user_snapshot snapshot;
     struct filter *theirs; /* of the snapshot's months */

@@ -61,6 +61,9 @@ static int read_snapshot(struct import *m)
     if (result < 0) {
         return result;
     }
+    if (m->gathered.forgotten_damaged) {
+        return err_set(&u->err, ERR_CORRUPT, "user %s: it can't be read when they were forgotten", log_quote(u->user));
+    }
     user_snapshot_forget(in, rados_store_forgotten(u->s, m->gathered.forgotten_ms));
     if ((result = check_times(m)) < 0) {
         return result;
@@ -112,12 +115,15 @@ static void drop_from_directory(struct import *m, int month, uint16_t part)
     m->n_directory = kept;
 }
 
+/* Not one of the parts that go, too: what is set is written before what is removed. */
 static uint16_t free_number(const struct import *m, int month)
 {
     uint16_t n = 0;
-    for (size_t i = 0; i < m->n_ours; i++) {
-        const struct gathered_part *p = &m->gathered.parts[i];
-        n = p->month == month && p->part >= n ? (uint16_t)(p->part + 1) : n;
+    for (bool taken = true; taken; n = (uint16_t)(n + taken)) {
+        taken = false;
+        for (size_t i = 0; i < m->n_ours && !taken; i++) {
+            taken = m->gathered.parts[i].month == month && m->gathered.parts[i].part == n;
+        }
     }
     return n;
 }
@@ -371,9 +377,23 @@ static int put_directory(struct import *m)
     return result < 0 ? result : update_generation(u);
 }
 
+static int read_filters(struct import *m)
+{
+    struct update *u = &m->update;
+    u->fetch.n_keys = 0;
+    u->fetch.ranges = gathered_filters;
+    u->fetch.n_ranges = 1;
+    int result = update_expect(u, layout_directory_sum(m->gathered.directory));
+    return result < 0 ? result : UPDATE_READ;
+}
+
 int import_plan(struct update *u)
 {
     struct import *m = import_of(u);
+    if (!m->listed && update_existed(u)) {
+        m->listed = true;
+        return read_filters(m);
+    }
     m->first_kept = guarded_clock_first_kept(&u->s->clock);
     int result = read_snapshot(m);
     result = result < 0 ? result : put_tombstone(m);

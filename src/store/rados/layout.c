@@ -119,7 +119,7 @@ static bool read_month(const char *at, int *month)
         }
     }
     *month = strcmp(text, "000000") == 0 ? 0 : month_parse(text);
-    return *month >= 0;
+    return *month >= 0 && *month <= UINT16_MAX; /* as the directory holds it */
 }
 
 /* --- keys --- */
@@ -301,7 +301,7 @@ int layout_directory_write(const struct layout_part *parts, size_t n, struct buf
 
 int layout_directory_count(struct slice value)
 {
-    uint64_t sum;
+    uint64_t sum, found = 0;
     if (value.len == 0) {
         return 0;
     }
@@ -309,7 +309,17 @@ int layout_directory_count(struct slice value)
         (value.len - LAYOUT_LIMIT) % LAYOUT_PART != 0 || (value.len - LAYOUT_LIMIT) / LAYOUT_PART > LAYOUT_PARTS_MAX) {
         return ERR_CORRUPT;
     }
-    return (int)((value.len - LAYOUT_LIMIT) / LAYOUT_PART);
+    size_t n = (value.len - LAYOUT_LIMIT) / LAYOUT_PART;
+    for (size_t i = 0; i < n; i++) {
+        found += layout_directory_part(value, i).bytes;
+    }
+    return sum == (found < UINT32_MAX ? found : UINT32_MAX) ? (int)n : ERR_CORRUPT;
+}
+
+size_t layout_directory_sum(struct slice value)
+{
+    uint64_t sum;
+    return value.len >= LAYOUT_LIMIT && read_hex(value.data, LAYOUT_LIMIT, &sum) ? (size_t)sum : 0;
 }
 
 struct layout_part layout_directory_part(struct slice value, size_t i)

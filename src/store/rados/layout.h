@@ -113,8 +113,9 @@ enum { LAYOUT_PART = 17, LAYOUT_PARTS_MAX = 4096, LAYOUT_LIMIT = 8 };
 struct layout_part layout_part_of(const struct filter *filter, int month, uint16_t part);
 
 int layout_directory_write(const struct layout_part *parts, size_t n, struct buf *out); /* ERR_NOMEM */
-/* How many there are, or ERR_CORRUPT; an absent one has none. */
+/* How many there are, or ERR_CORRUPT: also when the sum isn't theirs; an absent one has none. */
 int layout_directory_count(struct slice value);
+size_t layout_directory_sum(struct slice value); /* of the blobs' bytes, as far as it says so */
 struct layout_part layout_directory_part(struct slice value, size_t i);
 /* What a directory whose blobs have more than `bytes` in all does not sort below. */
 void layout_directory_limit(uint32_t bytes, char out[LAYOUT_LIMIT]);

@@ -38,9 +38,11 @@ static void again(struct update *u)
     gathered_begin(&m->gathered, &u->arena, 0);
     m->parts = NULL;
     m->n_parts = 0;
-    m->read = m->changed = m->destroyed = false;
+    m->state = MERGE_BEGUN;
+    m->changed = m->destroyed = false;
     m->merged = m->too_old = m->removed_keys = m->tombstones = m->sealed = 0;
     u->guard = UPDATE_BY_GENERATION;
+    u->fetch.first_page = false;
     u->fetch.keys = directory;
     u->fetch.n_keys = 1;
     u->fetch.ranges = m->night ? all : waiting;
@@ -69,7 +71,7 @@ static int take(struct update *u, const struct layout_key *key, struct slice val
         m->tombstones += !over;
         return over ? merge_remove_key(m, key) : 0;
     }
-    return gathered_take(&m->gathered, u->user, key, value, &u->err);
+    return gathered_take(&m->gathered, key, value, &u->err);
 }
 
 static int read_directory(struct merge *m)
@@ -92,6 +94,26 @@ static int read_directory(struct merge *m)
     }
     m->n_parts = (size_t)n;
     return 0;
+}
+
+/* Before the first part of a user is written: whether there is one that no directory names, which it may replace. */
+static int look_for_filters(struct merge *m)
+{
+    static const struct fetch_range one[] = {{"m", 1}};
+    struct update *u = &m->update;
+    u->fetch.n_keys = 0;
+    u->fetch.ranges = one;
+    u->fetch.n_ranges = 1;
+    u->fetch.first_page = true;
+    return UPDATE_READ;
+}
+
+static int refuse_filters(struct merge *m)
+{
+    return m->gathered.n_parts == 0
+               ? 0
+               : err_set(&m->update.err, ERR_CORRUPT, "user %s: there are filters, and no directory",
+                         log_quote(m->update.user));
 }
 
 /* --- which parts --- */
@@ -152,13 +174,16 @@ static int pick_parts(struct merge *m)
         }
     }
     u->fetch.n_keys = 0;
+    size_t bytes = 0;
     for (size_t i = 0; i < m->n_parts && result == 0; i++) {
         if (m->unite[i]) {
+            bytes += m->parts[i].bytes;
             result = key_of_part(m, &m->parts[i], &m->wanted[u->fetch.n_keys++]);
         }
     }
     u->fetch.keys = m->wanted;
     u->fetch.n_ranges = 0;
+    result = result < 0 || n == 0 ? result : update_expect(u, bytes);
     return result < 0 ? result : n > 0 ? UPDATE_READ : 0;
 }
 
@@ -242,7 +267,7 @@ static int tidy(struct merge *m, bool gone)
 /* The newest month that anything is of; without plays, which were merged. */
 static int newest(const struct merge *m)
 {
-    int month = m->gathered.last_month;
+    int month = gathered_newest(&m->gathered);
     for (size_t i = 0; i < m->n_parts; i++) {
         month = m->parts[i].month > month ? m->parts[i].month : month;
     }
@@ -265,10 +290,19 @@ static int plan(struct update *u)
     if (!update_existed(u)) {
         return UPDATE_NOTHING;
     }
-    if (!m->read) {
+    if (m->state == MERGE_BEGUN) {
         int result = read_directory(m);
-        m->read = true;
-        result = result < 0 ? result : pick_parts(m);
+        m->state = MERGE_LISTED;
+        if (result == 0 && m->n_parts == 0 && m->gathered.n_plays > 0) {
+            return look_for_filters(m);
+        }
+        if (result < 0) {
+            return result;
+        }
+    }
+    if (m->state == MERGE_LISTED) {
+        m->state = MERGE_READ;
+        int result = m->n_parts == 0 ? refuse_filters(m) : pick_parts(m);
         if (result != 0) {
             return result;
         }
@@ -348,6 +382,8 @@ int merge_start(struct rados_store *s, int64_t key, struct slice user, bool nigh
     memcpy(m->user, user.data, user.len);
     update_init(&m->update, s, key, slice_of(m->user, m->len));
     m->update.heavy = true;
+    m->update.quota = &s->large;
+    m->update.quota_bytes = RADOS_LARGE_BYTES;
     m->update.tries_max = 1; /* whoever is faster has done it */
     m->update.must = night;
     m->update.again = again;

@@ -18,7 +18,7 @@ struct merge {
     struct layout_part *parts; /* the directory */
     bool *unite;               /* of each part: it was read, to become part of another */
     size_t n_parts;
-    bool read; /* those parts are there */
+    enum { MERGE_BEGUN, MERGE_LISTED /* the directory was read */, MERGE_READ /* and what is united */ } state;
     bool changed;
     bool destroyed;
     int first_kept;

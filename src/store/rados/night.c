@@ -235,7 +235,7 @@ static int walk_due(struct night *n, size_t i, int64_t day, struct err *err)
         return result;
     }
     result = night_piece_read(s, i, &now, err);
-    if (result == 0 && now.day < day) {
+    if (result == 0 && (now.day < day || now.day > day + 1)) {
         result = walk_piece(n, i, true, day, err);
     }
     night_piece_free(&now);
@@ -260,7 +260,8 @@ static void look(struct night *n)
     int64_t day = earlier / DAY;
     int missed = 0, walked = 0;
     for (size_t i = 0; i < NIGHT_PIECES && result == 0 && !rados_store_closing(s); i++) {
-        int64_t last = n->pieces[i].day;
+        /* One that was walked the day after tomorrow never was; a node's midnight may be a little earlier. */
+        int64_t last = n->pieces[i].day <= day + 1 ? n->pieces[i].day : -1;
         bool tonight = (int64_t)(i / (NIGHT_PIECES / NIGHTS)) == day % NIGHTS;
         bool overdue = last < day - NIGHTS && missed < MISSED_A_NIGHT;
         if (last < day && (tonight || overdue)) {

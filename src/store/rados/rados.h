@@ -2,8 +2,11 @@
  *
  * Threads. A write is begun on the thread that hands it in, and a question on the one that asks; what follows runs
  * where the cluster's answers come (librados has a thread for that). One thread of the store's own does what takes a
- * while: merges, imports and un-seeings are worked out there, and the nightly walk is carried on. No thread waits for
- * the cluster but that one while it walks, and those that scan().
+ * while: merges, imports and un-seeings are worked out there. What was read of a question becomes its view on the
+ * thread that asks. So where the answers come nothing is decoded: keys are copied, and one giant delays the answers of
+ * the others by its copies alone. No thread waits for the cluster but that of the nightly walk, and those that scan().
+ *
+ * Memory. What is read of users is claimed first (quota.h); what is written is charged in writes.c.
  *
  * Order. What changes one user is carried out one after another on each node (writes.c); among nodes the object
  * decides.
@@ -21,6 +24,7 @@
 #include "store/guarded_clock.h"
 #include "store/rados/cluster.h"
 #include "store/rados/meta.h"
+#include "store/rados/quota.h"
 #include "store/rados/rados_store.h"
 #include "store/rados/update.h"
 #include "store/stats.h"
@@ -30,7 +34,11 @@ enum {
     RADOS_SHARDS = 16,
     RADOS_SCHEMA = 1,
     RADOS_MERGE_PLAYS = 64,
-    RADOS_USER_BYTES = 256 << 20, /* of memory for what is read of one user: a giant of 30 million plays */
+    /* Of memory: what a page of keys takes at most while it comes, without filters: 1,024 deliveries are the most. */
+    RADOS_PAGE_BYTES = 448 * 1024,
+    RADOS_QUESTION_BYTES = 512 * 1024, /* a claim for a question: the page, which has filters too, and its copy */
+    RADOS_QUESTION_MAX = 2 << 20,      /* what it may grow to; beyond it is a large user's */
+    RADOS_LARGE_BYTES = 1 << 20,       /* a claim for what may be large, at first */
 };
 
 struct user_writes;
@@ -61,6 +69,7 @@ struct rados_store {
 
     struct writes_shard shards[RADOS_SHARDS];
     _Atomic size_t bytes; /* of writes that are under way */
+    struct quota small, large;
     _Atomic uint64_t stamp;
 
     pthread_mutex_t mutex; /* all below */
@@ -167,6 +176,8 @@ int rados_reader_open(struct store *base, struct store_reader **reader, struct e
 void rados_reader_close(struct store_reader *reader);
 struct rados_store *rados_reader_store(struct store_reader *reader);
 int rados_load(struct store_reader *reader, struct store_load *load);
+int rados_view(struct store_reader *reader, struct store_load *load);
+void rados_rest(struct store_reader *reader);
 int rados_scan(struct store_reader *reader, int64_t key, struct slice user, int first_month,
                const struct store_scan *scan, struct store_view *view, struct err *err);
 

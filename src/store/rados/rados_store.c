@@ -235,6 +235,12 @@ static void store_stats(struct store *base, struct store_stats *out)
     out->queue_messages = s->under_way;
     pthread_mutex_unlock(&s->mutex);
     out->staged_bytes = atomic_load(&s->bytes);
+    const struct quota *quotas[] = {&s->small, &s->large};
+    for (size_t i = 0; i < sizeof quotas / sizeof *quotas; i++) {
+        struct quota_state state = quota_state(quotas[i]);
+        out->user_bytes += state.used;
+        out->user_waits += state.waits;
+    }
 }
 
 static int store_refusal(struct store *base, struct err *err)
@@ -271,6 +277,8 @@ static void free_store(struct rados_store *s)
     bulk_free(s);
     merges_destroy(s);
     writes_destroy(s);
+    quota_destroy(&s->small);
+    quota_destroy(&s->large);
     delivered_codec_free(&s->codec);
     thread_queue_destroy(&s->queue);
     if (s->clock.cfg != NULL) { /* it was started */
@@ -308,6 +316,8 @@ static const struct store_ops rados_ops = {
     .reader_open = rados_reader_open,
     .reader_close = rados_reader_close,
     .load = rados_load,
+    .view = rados_view,
+    .rest = rados_rest,
     .scan = rados_scan,
     .import = rados_import,
     .stats = store_stats,
@@ -476,6 +486,8 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     s->use = o->use;
     s->cfg = cfg;
     s->ops = &reconnect_ops;
+    quota_init(&s->small, cfg, QUOTA_SMALL);
+    quota_init(&s->large, cfg, QUOTA_LARGE);
     thread_queue_init(&s->queue);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->ended, NULL);

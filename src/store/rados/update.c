@@ -100,7 +100,9 @@ int update_generation(struct update *u)
 static void finish(struct update *u)
 {
     struct rados_store *s = u->s;
+    struct quota_claim claim = u->claim;
     u->done(u);
+    quota_give(&claim);
     rados_store_ended(s);
 }
 
@@ -110,7 +112,7 @@ static void forget_try(struct update *u)
     u->set = NULL;
     u->remove = NULL;
     u->n_set = u->cap_set = u->n_remove = u->cap_remove = 0;
-    u->clear = u->destroy = u->more = u->existed = false;
+    u->clear = u->destroy = u->more = u->existed = u->odd = false;
     u->version = 0;
     u->expected = (struct cluster_pair){.key = {"g", 1}, .value = {u->expected_value, 0}};
     u->err = (struct err){0};
@@ -125,6 +127,45 @@ static void begin(struct update *u)
     } else {
         fetch_start(&u->fetch);
     }
+}
+
+/* --- memory --- */
+
+static void on_granted(struct quota_claim *claim)
+{
+    struct update *u = (struct update *)((char *)claim - offsetof(struct update, claim));
+    quota_arena(&u->claim, &u->arena, RADOS_PAGE_BYTES);
+    begin(u);
+}
+
+/* Everything begins again once there is room. */
+static void come_in(struct update *u, size_t bytes)
+{
+    arena_free(&u->arena);
+    u->arena.refused = false;
+    quota_give(&u->claim);
+    if (quota_take(u->quota, &u->claim, bytes, on_granted)) {
+        on_granted(&u->claim);
+    }
+}
+
+int update_expect(struct update *u, size_t bytes)
+{
+    return u->quota == NULL || quota_expect(&u->claim, &u->arena, bytes) ? 0 : update_nomem(u);
+}
+
+/* Whether it comes again, with a larger claim. */
+static bool comes_again(struct update *u)
+{
+    if (u->err.code != ERR_NOMEM || u->quota == NULL || !u->arena.refused) {
+        return false;
+    }
+    if (!quota_may_help(&u->claim, &u->arena)) {
+        err_set(&u->err, ERR_NOMEM, "user %s takes more memory than rados_memory leaves for one", log_quote(u->user));
+        return false;
+    }
+    come_in(u, u->claim.wanted);
+    return true;
 }
 
 static void lose(struct update *u)
@@ -171,7 +212,7 @@ static void write_it(struct update *u)
                                 .must = u->must};
     if (!u->blind && !u->existed) {
         w->exclusive = true;
-    } else if (!u->blind && u->guard == UPDATE_BY_VERSION) {
+    } else if (!u->blind && (u->guard == UPDATE_BY_VERSION || u->odd)) {
         w->version = u->version;
     } else if (!u->blind) {
         w->equals = &u->expected;
@@ -192,7 +233,7 @@ static void step(struct update *u)
     } else if (plan == UPDATE_READ) {
         u->more = true;
         fetch_start(&u->fetch);
-    } else {
+    } else if (plan >= 0 || !comes_again(u)) {
         finish(u);
     }
 }
@@ -233,16 +274,19 @@ static void on_fetched(struct fetch *f)
     struct update *u = of(f);
     if (f->err.code < 0) {
         u->err = f->err;
-        finish(u);
+        if (!comes_again(u)) {
+            finish(u);
+        }
         return;
     }
     if (u->more && (f->exists != u->existed || !slice_eq(f->generation, u->expected.value) ||
-                    (u->guard == UPDATE_BY_VERSION && f->version != u->version))) {
+                    ((u->guard == UPDATE_BY_VERSION || u->odd) && f->version != u->version))) {
         lose(u);
         return;
     }
     if (!u->more) {
         u->existed = f->exists;
+        u->odd = f->odd;
         u->version = f->version;
         memcpy(u->expected_value, f->generation.data, f->generation.len);
         u->expected.value.len = f->generation.len;
@@ -260,7 +304,6 @@ void update_init(struct update *u, struct rados_store *s, int64_t key, struct sl
     u->key = key;
     u->user = user;
     u->arena.block_size = ARENA_BLOCK;
-    u->arena.limit = RADOS_USER_BYTES;
     layout_user_name(user, u->object);
     u->fetch = (struct fetch){
         .s = s, .object = u->object, .user = user, .take = on_take, .again = on_again, .done = on_fetched};
@@ -279,5 +322,9 @@ void update_start(struct update *u)
     u->lost = u->written = false;
     u->fetch.one_version = u->guard == UPDATE_BY_VERSION;
     rados_store_begun(u->s);
-    begin(u);
+    if (u->quota != NULL) {
+        come_in(u, u->quota_bytes);
+    } else {
+        begin(u);
+    }
 }

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "store/rados/fetch.h"
+#include "store/rados/quota.h"
 #include "store/store.h"
 
 enum update_plan {
@@ -40,10 +41,13 @@ struct update {
     struct err err; /* the answer */
     bool lost;      /* with ERR_BUSY: somebody else was faster, tries_max times */
     bool written;
-    struct fetch fetch; /* keys, ranges, first_page are the owner's to set */
-    struct arena arena; /* of what was read and planned */
+    struct quota *quota; /* where memory for what is read is claimed; NULL: it is charged elsewhere */
+    size_t quota_bytes;  /* at first; one page of keys is within it */
+    struct fetch fetch;  /* keys, ranges, first_page are the owner's to set */
+    struct arena arena;  /* of what was read and planned */
 
     /* Its own. */
+    struct quota_claim claim;
     struct cluster_write write;
     struct cluster_pair *set;
     size_t n_set, cap_set;
@@ -53,7 +57,7 @@ struct update {
     bool more; /* an UPDATE_READ is under way */
     struct cluster_pair expected;
     char expected_value[LAYOUT_HEX];
-    bool existed;
+    bool existed, odd;
     uint64_t version;
     unsigned tries;
     char object[LAYOUT_NAME];
@@ -73,6 +77,8 @@ void update_clear(struct update *u);     /* all that was there; before what is s
 void update_destroys(struct update *u);  /* the object goes */
 int update_generation(struct update *u); /* a new one */
 int update_nomem(struct update *u);
+/* Before UPDATE_READ: of the cluster's library and of the copy here, so many bytes are coming. */
+int update_expect(struct update *u, size_t bytes);
 
 bool update_is_empty(const struct update *u); /* nothing is planned yet */
 

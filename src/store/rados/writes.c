@@ -24,9 +24,13 @@
 enum {
     USER_BUCKETS = 1024,
     ITEMS_A_WRITE = 4096,
-    AT_ONCE = 256,        /* events of a batch that are begun and not answered */
-    CLUSTER_BYTES = 4096, /* that librados has of an operation, and a little for its arena */
+    AT_ONCE = 256, /* events of a batch that are begun and not answered */
     POSITION_BYTES = 1024,
+    CLUSTER_BYTES = 4096,     /* that librados has of an operation, and a little for its arena */
+    ITEM_BYTES = 256,         /* its key and value: planned, and as librados sends them */
+    TOMBSTONES_A_PAGE = 128,  /* few users have as many */
+    STATED_BYTES = 32 * 1024, /* such a page, as librados has it, and a little for an arena */
+    STATED_ARENA = 8 * 1024,  /* of that */
 };
 
 /* A batch, until all its events are answered. */
@@ -69,6 +73,7 @@ struct run {
     } * items_forgotten;
     uint64_t dropped;
     size_t keys;
+    size_t bytes; /* charged beyond what its batches were: a user has many tombstones */
     uint8_t len;
     char name[];
 };
@@ -301,6 +306,12 @@ static int plan(struct update *u)
     return result < 0 ? result : r->keys > 0 ? UPDATE_WRITE : UPDATE_NOTHING;
 }
 
+static int full(const struct rados_store *s, struct err *err)
+{
+    return err_set(err, ERR_BUSY, "too many writes wait for RADOS: staging_memory is %zu MiB",
+                   (size_t)config_now(s->cfg)->staging_memory >> 20);
+}
+
 static void tell_events(struct writes_turn *events, const struct err *err)
 {
     for (struct writes_turn *t = events, *next; t != NULL; t = next) {
@@ -314,6 +325,9 @@ static void run_done(struct update *u)
     struct run *r = run_of(u);
     struct rados_store *s = u->s;
     struct slice user = slice_of(r->name, r->len);
+    if (u->err.code == ERR_NOMEM && u->arena.refused) {
+        full(s, &u->err);
+    }
     if (u->err.code == 0) {
         pthread_mutex_lock(&s->mutex);
         s->stats.forgotten_dropped += r->dropped;
@@ -325,8 +339,26 @@ static void run_done(struct update *u)
     if (u->err.code == 0 && r->keys > 0) {
         merges_recorded(s, u->key, user, r->keys);
     }
+    size_t bytes = r->bytes;
     update_destroy(u);
     free(r);
+    atomic_fetch_sub(&s->bytes, bytes);
+}
+
+/* More tombstones than are reckoned with. */
+static bool grow(struct arena *arena, size_t bytes)
+{
+    struct run *r = arena->owner;
+    struct rados_store *s = r->update.s;
+    size_t limit = (size_t)config_now(s->cfg)->staging_memory;
+    size_t more = bytes > STATED_BYTES ? bytes : STATED_BYTES, before = atomic_fetch_add(&s->bytes, more);
+    if (before + more > limit) {
+        atomic_fetch_sub(&s->bytes, more);
+        return false;
+    }
+    r->bytes += more;
+    arena->limit += more;
+    return true;
 }
 
 /* Takes what can be written at once from the front of a queue. */
@@ -370,9 +402,18 @@ static struct writes_turn *take_void(struct rados_store *s, struct writes_turn *
     return found;
 }
 
+static size_t count_items(const struct writes_turn *events)
+{
+    size_t n = 0;
+    for (const struct writes_turn *t = events; t != NULL; t = t->next) {
+        n += ((const struct event *)t)->event.n;
+    }
+    return n;
+}
+
 static void start_run(struct rados_store *s, int64_t key, struct slice user, struct writes_turn *events, bool stated)
 {
-    static const struct fetch_range forgotten[] = {{"f", CLUSTER_PAGE}};
+    static const struct fetch_range forgotten[] = {{"f", TOMBSTONES_A_PAGE}};
     struct writes_turn *gone = take_void(s, &events);
     if (gone != NULL) {
         struct err closed;
@@ -396,6 +437,11 @@ static void start_run(struct rados_store *s, int64_t key, struct slice user, str
     memcpy(r->name, user.data, user.len);
     r->events = events;
     update_init(&r->update, s, key, slice_of(r->name, r->len));
+    if (stated) {
+        r->update.arena.limit = STATED_ARENA + count_items(events) * ITEM_BYTES;
+        r->update.arena.more = grow;
+        r->update.arena.owner = r;
+    }
     r->update.blind = !stated;
     r->update.again = again;
     r->update.take = take;
@@ -437,12 +483,6 @@ static void pump(struct rados_store *s, int64_t key, struct slice user)
 
 /* --- the seam --- */
 
-static int full(const struct rados_store *s, struct err *err)
-{
-    return err_set(err, ERR_BUSY, "too many writes wait for RADOS: staging_memory is %zu MiB",
-                   (size_t)config_now(s->cfg)->staging_memory >> 20);
-}
-
 int writes_refusal(struct rados_store *s, struct err *err)
 {
     return atomic_load(&s->bytes) >= (size_t)config_now(s->cfg)->staging_memory ? full(s, err) : 0;
@@ -459,16 +499,23 @@ static void refuse(struct rados_store *s, struct store_batch *batch)
  * or run of their events. */
 static size_t weigh(const struct store_batch *batch, size_t pending)
 {
-    size_t at = 0, runs = 0;
+    size_t at = 0, runs = 0, items = 0, of_run = 0, largest = 0;
+    bool stated = false;
     int64_t last = 0;
     struct store_event event;
     while (store_batch_next(batch, &at, &event)) {
-        runs += runs == 0 || event.key != last;
+        bool next = runs == 0 || event.key != last;
+        runs += next;
+        of_run = (next ? 0 : of_run) + event.n;
+        items += event.n;
+        largest = of_run > largest ? of_run : largest;
+        stated = stated || event.time == STORE_STATED;
         last = event.key;
     }
     size_t at_once = runs < AT_ONCE ? runs : AT_ONCE;
+    size_t begun = largest < items / (at_once > 0 ? at_once : 1) ? largest * at_once : items;
     return pending + batch->bytes.cap + batch->n_positions * POSITION_BYTES + runs * sizeof(struct user_writes) +
-           at_once * (sizeof(struct run) + CLUSTER_BYTES);
+           at_once * (sizeof(struct run) + CLUSTER_BYTES + (stated ? STATED_BYTES : 0)) + begun * ITEM_BYTES;
 }
 
 /* NULL: batch->err says why. It is charged. */
