@@ -33,7 +33,7 @@ struct batch {
     struct service_loop *loop;
     struct entry *entries;
     size_t n_entries, cap;
-    size_t held; /* told to the budget */
+    size_t held;                   /* told to the budget */
     const struct replica *replica; /* whose acknowledgement it waits for; NULL: there is none, or not yet */
     struct ack_wait ack;
 };

@@ -76,7 +76,8 @@ int service_record(struct service *s, const struct dedup *dedup, struct err *err
 /* How far it is: rows of at most so many. Any thread, as the next two. */
 void service_recovering(struct service *s, uint64_t rows, uint64_t of);
 double service_recovered(const struct service *s); /* 0 .. 1 */
-int service_loading(const struct service *s, struct err *err); /* ERR_LOADING, in the words of Redis and how far it is */
+int service_loading(const struct service *s,
+                    struct err *err); /* ERR_LOADING, in the words of Redis and how far it is */
 
 /* The store has recovered: opens what each loop asks it with (in the calling thread), and hands it over. dedup outlives
  * service_stop(). Returns 0, asker_open()'s error, or ERR_NOMEM; then it is still loading. */

@@ -5,14 +5,14 @@
 #include "store/store.h"
 
 struct store_engine {
-    const char *name; /* as the option `store` says it */
+    const char *name;                                                             /* as the option `store` says it */
     int (*open)(const struct config *cfg, struct store **store, struct err *err); /* store_begin() */
 };
 extern const struct store_engine store_engines[];
 extern const size_t store_engines_count;
 
-/* Opens the engine that the configuration names, so that it takes batches; store_recover() must follow. cfg must outlive
- * the store. Returns 0, or the engine's error. Blocks. */
+/* Opens the engine that the configuration names, so that it takes batches; store_recover() must follow. cfg must
+ * outlive the store. Returns 0, or the engine's error. Blocks. */
 int store_begin(const struct config *cfg, struct store **store, struct err *err);
 
 /* ops->recover(), where the engine has it. */

@@ -280,7 +280,7 @@ static void loading(void **state)
                    "PLAYED u a\r\nEXEC\r\nRING\r\nINFO persistence\r\n");
     client_expect(fd, LOADING LOADING LOADING "+OK\r\n$-1\r\n:41\r\n+OK\r\n" LOADING
                                               "-EXECABORT Transaction discarded because of previous errors.\r\n" LOADING
-                                              "$94\r\n# Persistence\r\nloading:1\r\nasync_loading:0\r\n"
+                                              "$92\r\n# Persistence\r\nloading:1\r\nasync_loading:0\r\n"
                                               "loading_loaded_perc:0.00\r\nloading_takes_plays:0\r\n\r\n");
     fixture_attach(&f);
     /* A connection that is dealt after the attachment finds a server that answers. */

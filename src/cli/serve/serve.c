@@ -1,7 +1,7 @@
 /* Runs the service. This thread starts and stops everything else and handles all signals:
  *
- *   ports open (clients are told -LOADING) -> the store opens, plays are taken -> it recovers, questions are answered ->
- *   a signal -> nothing new is accepted, what was begun is answered -> the store checkpoints and closes
+ *   ports open (clients are told -LOADING) -> the store opens, plays are taken -> it recovers, questions are
+ *   answered -> a signal -> nothing new is accepted, what was begun is answered -> the store checkpoints and closes
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,0 +1,120 @@
+"""Plays are taken while the server still reads what was staged: over each edge, durably, also when it is killed then."""
+import contextlib
+import http.client
+import json
+import sqlite3
+import time
+
+from conftest import PATIENCE, free_port
+from resp import RespError
+
+ROWS = 300000
+STALL = 10 * 60 * 1000  # until it is killed
+
+
+def stage(server):
+    """As a run before left it."""
+    with contextlib.closing(sqlite3.connect(server.data / "staging.db")) as db, db:
+        db.execute(f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS}) INSERT INTO "
+                   f"staged_4 SELECT 1000000 + i, 1, 'u' || (i % 1000), 'item' || i, {server.clock} FROM n")
+
+
+@contextlib.contextmanager
+def held(server, ms):
+    """Starts it, and holds its recovery for so long; it is killed at the end, since a signal waits for the recovery. One that was over before that could be said is begun anew."""
+    deadline = time.monotonic() + PATIENCE * 4
+    while time.monotonic() < deadline:
+        server.spawn()
+        while server.alive():
+            try:
+                c = server.client()
+            except OSError:
+                continue
+            while True:
+                try:
+                    c.command("DEBUG", "STALL", "recovery", ms)
+                    if b"loading:1" in c.command("INFO", "persistence"):
+                        try:
+                            yield c
+                        finally:
+                            server.kill()
+                            c.close()
+                        return
+                except RespError:
+                    pass
+                if b"loading:1" not in c.command("INFO", "persistence"):
+                    break
+            c.close()
+            break
+        server.kill()
+    raise AssertionError(f"the recovery was never seen\n{server.log()}")
+
+
+def taken(c, *command):
+    """The port is open a moment before plays are taken."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return c.command(*command)
+        except RespError as e:
+            assert str(e).startswith("LOADING") and time.monotonic() < deadline, e
+
+
+def refused(c, *command):
+    try:
+        return c.command(*command)
+    except RespError as e:
+        return str(e)
+
+
+def ask(port, method, path, body=None):
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as c:
+        c.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"} if body else {})
+        answer = c.getresponse()
+        return answer.status, answer.read()
+
+
+def test_plays_while_it_recovers(make_server):
+    port = free_port()
+    server = make_server(http=f"127.0.0.1:{port}")
+    assert server.stop() == 0
+    stage(server)
+    for life in range(2):  # it is killed meanwhile, twice
+        with held(server, STALL) as c:
+            assert taken(c, "PLAYED", "u1", f"new{life}") == 1
+            assert c.command("PLAYEDAT", "u1", server.clock, f"at{life}") == 1
+            assert c.command("DELIVERED", "u1", f"sent{life}", f"more{life}") == 2
+            status, answer = ask(port, "POST", "/v1/played", {"user": "u2", "items": [f"web{life}"]})
+            assert status == 200 and json.loads(answer) == {"recorded": 1}
+            for question in (("UNSEEN", "u1", "item1"), ("FORGET", "u1"), ("RING",), ("BLOCK", "s", "1"),
+                             ("FILTER", "u1", "LIMIT", 1, "DELIVER", "ITEMS", "a"), ("PING",)):
+                assert refused(c, *question).startswith("LOADING"), question
+            assert "% of what was staged is read" in refused(c, "UNSEEN", "u1", "item1")
+            shown = c.command("INFO", "persistence").decode()
+            assert "loading:1" in shown and "loading_takes_plays:1" in shown
+            status, why = ask(port, "GET", "/readyz")
+            assert status == 503 and b"plays and deliveries are taken" in why
+            assert ask(port, "POST", "/v1/unseen", {"user": "u1", "items": ["a"]})[0] == 503
+            assert b"\nunseen_loading 1\n" in ask(port, "GET", "/metrics")[1]
+    server.start()
+    with server.client() as c:
+        asked = [f"{word}{life}" for life in range(2) for word in ("new", "at", "sent", "more")]
+        assert c.command("UNSEEN", "u1", *asked, "item1", "item1001", "never") == [b"never"]
+        assert c.command("UNSEEN", "u2", "web0", "web1", "item2", "never") == [b"never"]
+        assert c.command("FORGET", "u1") == 1
+        assert c.command("UNSEEN", "u1", *asked, "item1", "never") == [*(a.encode() for a in asked), b"item1", b"never"]
+        c.command("RING", "FLUSH")
+        assert c.command("UNSEEN", "u2", "web0", "web1", "item2", "never") == [b"never"]
+    assert server.stop() == 0
+
+
+def test_who_takes_none_yet(make_server):
+    """A play that must wait for a replica is not taken before one could answer."""
+    server = make_server(replica_ack="replica")
+    assert server.stop() == 0
+    stage(server)
+    with held(server, STALL) as c:
+        assert refused(c, "PLAYED", "u1", "new").startswith("LOADING")
+        assert b"loading_takes_plays:0" in c.command("INFO", "persistence")
+    server.start()
+    assert server.stop() == 0
