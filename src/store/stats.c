@@ -66,6 +66,8 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
         COUNTER(plays_over_capacity, "plays_over_capacity",
                 "Plays above what one user's month holds within error_rate."),
         COUNTER(merges_lost, "merges_lost", "Merges of a user that another node was faster with (store = rados)."),
+        COUNTER(merges_early, "merges_early",
+                "Merges of a user that were read for nothing, since too few plays waited (store = rados)."),
         COUNTER(rows_swept, "rows_swept", "Months of users that were deleted after their retention."),
         COUNTER(months_dropped, "months_dropped", "Months whose sweep came to its end."),
         COUNTER(months_sealed, "months_sealed", "Months that were sealed."),

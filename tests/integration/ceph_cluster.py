@@ -106,9 +106,9 @@ class Daemon:
         self.command = [f"{CEPH}/usr/bin/{program}" if CEPH else program, *map(str, args)]
         self.process = None
 
-    def once(self, *args):
+    def once(self, *args, patience=PATIENCE):
         """To its end."""
-        done = subprocess.run([*self.command, *map(str, args)], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([*self.command, *map(str, args)], capture_output=True, text=True, timeout=patience)
         assert done.returncode == 0, f"{self.command} {args}: exit {done.returncode}\n{done.stdout}{done.stderr}"
 
     def start(self):
@@ -293,10 +293,15 @@ class Cluster:
         del self.osds[number]
         shutil.rmtree(self.folder / f"osd.{number}")  # the number is given again
 
-    def tell(self, number, prefix, **words):
-        code, out, text = self.admin.osd_command(number, json.dumps({"prefix": prefix, **words}), b"", timeout=10)
+    def tell(self, number, prefix, patience=10, **words):
+        code, out, text = self.admin.osd_command(number, json.dumps({"prefix": prefix, **words}), b"",
+                                                 timeout=patience)
         assert code == 0, (number, prefix, words, code, text)
         return out
+
+    def tool(self, program, *words):
+        """One of those that look into an OSD that is stopped."""
+        Daemon(program).once(*words, patience=3600)
 
     def fullness(self, nearfull=0.85, backfillfull=0.90, full=0.95):
         """From which share on an OSD counts as full."""

@@ -1,6 +1,7 @@
 /* A merge reads what waits, the directory, and those parts that are to be united; works out the new parts; and writes
  * them under the generation that it read, with a new one. Whoever comes second finds another generation and drops its
- * work. Plays that come meanwhile touch no generation and stay, so a busy user merges, too.
+ * work, or finds that too little waits, and leaves it. Plays that come meanwhile touch no generation and stay, so a
+ * busy user merges, too.
  *
  * Which parts: those of the month that have less than GROWTH times the plays that come, and so on with the sum, from
  * the smallest. So the parts of a month are like the digits of a number: each play is rewritten a logarithmic number of
@@ -38,7 +39,7 @@ static void again(struct update *u)
     gathered_begin(&m->gathered, &u->arena, 0);
     m->parts = NULL;
     m->n_parts = 0;
-    m->read = m->changed = m->destroyed = false;
+    m->read = m->changed = m->destroyed = m->early = m->theirs = false;
     m->merged = m->too_old = m->removed_keys = m->tombstones = m->sealed = 0;
     u->guard = UPDATE_BY_GENERATION;
     u->fetch.keys = directory;
@@ -266,6 +267,13 @@ static int plan(struct update *u)
         return UPDATE_NOTHING;
     }
     if (!m->read) {
+        const struct gathered *g = &m->gathered;
+        const struct merges_seen seen = {g->n_plays, g->n_deliveries, g->oldest_ms, u->expected.value};
+        m->theirs = seen.generation.len > 0 && !rados_store_wrote(u->s, seen.generation);
+        m->early = !m->night && !merges_enough(u->s, &seen);
+        if (m->early) {
+            return UPDATE_NOTHING;
+        }
         int result = read_directory(m);
         m->read = true;
         result = result < 0 ? result : pick_parts(m);
@@ -300,6 +308,8 @@ static void count(struct merge *m)
         s->stats.merges_lost++;
     } else if (m->update.err.code < 0) {
         s->stats.flush_errors++;
+    } else if (m->early) {
+        s->stats.merges_early++;
     } else if (m->update.written) {
         s->stats.flushes++;
         s->stats.users_flushed++;
@@ -319,6 +329,8 @@ static void on_done(struct update *u)
                                           .lost = u->lost,
                                           .absent = !update_existed(u) || (m->destroyed && u->written),
                                           .written = u->written,
+                                          .theirs = m->theirs,
+                                          .waiting = m->early ? m->gathered.n_plays : 0,
                                           .parts = m->parts,
                                           .n_parts = m->n_parts,
                                           .tombstones = m->tombstones};

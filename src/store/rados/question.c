@@ -65,18 +65,24 @@ static void question_free(struct question *q)
     free(q);
 }
 
+static struct merges_seen what_was_seen(const struct question *q)
+{
+    const struct gathered *g = &q->gathered;
+    return (struct merges_seen){g->n_plays, g->n_deliveries, g->oldest_ms, q->fetch.generation};
+}
+
 static void answer(struct question *q)
 {
     struct store_load *l = q->load;
     struct slice user = slice_of(q->user, q->len);
     const struct gathered_question view = {.s = q->s, .user = user, .first_month = l->first_month};
-    size_t n_plays = q->gathered.n_plays, n_deliveries = q->gathered.n_deliveries; /* which the view makes fewer */
+    const struct merges_seen seen = what_was_seen(q); /* before the view makes it fewer */
     l->err = q->fetch.err;
     if (l->err.code == 0) {
         gathered_view(&q->gathered, &view, &l->view, &l->err);
     }
     if (l->err.code == 0) {
-        merges_saw(q->s, q->key, user, n_plays, n_deliveries, q->gathered.oldest_ms);
+        merges_saw(q->s, q->key, user, &seen);
     }
     l->done(l);
 }
@@ -205,6 +211,7 @@ int rados_scan(struct store_reader *reader, int64_t key, struct slice user, int 
     if (q->fetch.err.code < 0) {
         return err_set(err, q->fetch.err.code, "%s", q->fetch.err.text);
     }
-    merges_saw(q->s, key, user, q->gathered.n_plays, q->gathered.n_deliveries, q->gathered.oldest_ms);
+    const struct merges_seen seen = what_was_seen(q);
+    merges_saw(q->s, key, user, &seen);
     return gathered_view(&q->gathered, &question, view, err);
 }

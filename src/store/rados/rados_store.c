@@ -78,6 +78,17 @@ uint64_t rados_store_random(struct rados_store *s)
     return n;
 }
 
+uint64_t rados_store_generation(struct rados_store *s)
+{
+    return rados_store_random(s) << STAMP_NUMBER_BITS | (s->number & ((1U << STAMP_NUMBER_BITS) - 1));
+}
+
+bool rados_store_wrote(const struct rados_store *s, struct slice generation)
+{
+    uint64_t n;
+    return layout_unhex(generation, &n) && ((n ^ s->number) & ((1U << STAMP_NUMBER_BITS) - 1)) == 0;
+}
+
 int64_t rados_store_forgotten(struct rados_store *s, int64_t ms)
 {
     int64_t later, earlier;

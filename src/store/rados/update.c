@@ -91,7 +91,7 @@ void update_destroys(struct update *u)
 int update_generation(struct update *u)
 {
     char text[LAYOUT_HEX];
-    layout_hex(rados_store_random(u->s), text);
+    layout_hex(rados_store_generation(u->s), text);
     return update_set(u, &(struct layout_key){.kind = LAYOUT_GENERATION}, slice_of(text, sizeof text));
 }
 
