@@ -293,9 +293,8 @@ class Cluster:
         del self.osds[number]
         shutil.rmtree(self.folder / f"osd.{number}")  # the number is given again
 
-    def tell(self, number, prefix, patience=10, **words):
-        code, out, text = self.admin.osd_command(number, json.dumps({"prefix": prefix, **words}), b"",
-                                                 timeout=patience)
+    def tell(self, number, prefix, **words):
+        code, out, text = self.admin.osd_command(number, json.dumps({"prefix": prefix, **words}), b"", timeout=10)
         assert code == 0, (number, prefix, words, code, text)
         return out
 
