@@ -41,6 +41,7 @@ void memory_pool_hold(struct memory_pool *p, unsigned kinds);
 void memory_pool_wait_held(struct memory_pool *p, unsigned n); /* until so many wait */
 void memory_pool_late(struct memory_pool *p);
 
+/* Writes wait, but for those that must be done or ask for an answer; false: go on. */
 void memory_pool_full(struct memory_pool *p, bool full);
 void memory_pool_remove(struct memory_pool *p); /* the pool: everything is CLUSTER_NO_POOL */
 

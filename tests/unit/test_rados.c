@@ -580,17 +580,26 @@ static void a_full_cluster_takes_forgets(void **state)
     struct cluster_of_nodes *c = *state;
     struct store_fixture *f = &c->nodes[0];
     char text[STORE_ERROR_TEXT];
+    struct err err = {0};
     play(f, "u", "a");
     play(f, "v", "a");
     memory_pool_full(c->pool, true);
-    assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_FULL);
+    assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_FULL); /* given up, once it is known */
+    assert_int_equal(f->store->ops->refusal(f->store, &err), ERR_FULL);
+    assert_int_equal(record_code(f, "u", "c", text, sizeof text), ERR_FULL); /* at once */
+    assert_int_equal(stats(f).full_refusals, 1);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 1);
     assert_true(seen(f, "u", "a"));
     assert_int_equal(forget(f, "u", "a"), 1);
     assert_int_equal(forget(f, "v", NULL), 1);
     assert_false(known(f, "v"));
     memory_pool_full(c->pool, false);
+    while (f->store->ops->refusal(f->store, &err) < 0) { /* looks each second */
+        call(f, f->store->ops->tick, NULL);
+    }
     play(f, "u", "b");
     assert_true(seen(f, "u", "b"));
+    assert_int_equal(memory_pool_count(c->pool, "full.1", ""), -1);
 }
 
 /* One that timed out here, and was carried out: an error, and the play is there, which is no harm. */

@@ -35,6 +35,7 @@ enum {
 struct user_writes;
 struct merges;
 struct night;
+struct fullness;
 
 struct writes_shard {
     pthread_mutex_t mutex;
@@ -61,12 +62,13 @@ struct rados_store {
     pthread_cond_t ended;
     size_t under_way;
     bool closing;
-    struct err down; /* why nothing could be written lately: fenced, full, no pool, not allowed */
+    struct err down; /* why nothing could be written lately: fenced, no pool, not allowed */
     int64_t down_us; /* when that was seen last, real time */
     struct store_stats stats;
 
     struct merges *merges;
     struct night *night;
+    struct fullness *fullness;
     struct delivered_codec codec; /* the thread's own */
 };
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/module.h"
 #include "store/codec/user_snapshot.h"
+#include "store/rados/fullness.h"
 #include "store/rados/meta.h"
 #include "store/rados/night.h"
 #include "store/rados/rados.h"
@@ -112,7 +113,6 @@ int cluster_error(struct rados_store *s, const struct cluster_op *op, const char
         break;
     case CLUSTER_FULL:
         err_set(err, ERR_FULL, "RADOS: the cluster, or the pool %s, is full", log_quote_str(s->cfg->rados_pool));
-        down = true;
         break;
     case CLUSTER_FENCED:
         err_set(err, ERR_IO, "RADOS: this client is blocklisted by the cluster: it has to be started again");
@@ -190,8 +190,9 @@ static void *run(void *arg)
     bool stop = false;
     heartbeat_begin(&s->queue.heartbeat, "rados");
     while (!stop) {
-        stop = thread_queue_wait(&s->queue, LOOK_EVERY_MS);
+        stop = thread_queue_wait_real(&s->queue, LOOK_EVERY_MS); /* the cluster has no test clock */
         work(s);
+        fullness_look(s);
     }
     heartbeat_end(&s->queue.heartbeat);
     return NULL;
@@ -243,6 +244,7 @@ static int store_refusal(struct store *base, struct err *err)
     bool down = s->down.code < 0 && clock_stopwatch_us() - s->down_us < DOWN_US;
     int result = down ? err_set(err, s->down.code, "%s", s->down.text) : 0;
     pthread_mutex_unlock(&s->mutex);
+    result = result < 0 ? result : fullness_refusal(s, err);
     result = result < 0 ? result : writes_refusal(s, err);
     return result < 0 ? result : guarded_clock_known(&s->clock, err);
 }
@@ -267,6 +269,7 @@ static void free_store(struct rados_store *s)
     }
     night_free(s);
     merges_destroy(s);
+    fullness_destroy(s);
     writes_destroy(s);
     delivered_codec_free(&s->codec);
     thread_queue_destroy(&s->queue);
@@ -376,7 +379,8 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->ended, NULL);
     guarded_clock_start(&s->clock, cfg, o->built_ms != 0 ? o->built_ms : clock_built_ms());
-    int code = writes_init(s) < 0 || merges_init(s) < 0 ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+    int code =
+        writes_init(s) < 0 || merges_init(s) < 0 || fullness_init(s) < 0 ? err_set(err, ERR_NOMEM, "out of memory") : 0;
     code = code < 0 ? code : rados_cluster_connect(cfg, &s->ops, &s->cluster, err);
     code = code < 0 ? code : meta_open(s, err);
     code = code < 0 ? code : start(s, err);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "store/rados/fullness.h"
 #include "store/rados/rados.h"
 
 enum { ARENA_BLOCK = 2048 };
@@ -142,6 +143,9 @@ static void lose(struct update *u)
 static void on_written(struct cluster_op *op)
 {
     struct update *u = (struct update *)((char *)op - offsetof(struct update, write));
+    if (!u->must) {
+        fullness_written(u);
+    }
     switch (op->result) {
     case CLUSTER_DONE:
         u->written = true;
@@ -176,7 +180,7 @@ static void write_it(struct update *u)
     } else if (!u->blind) {
         w->equals = &u->expected;
     }
-    if (u->s->ops->write(u->s->cluster, w) < 0) {
+    if ((u->must ? u->s->ops->write(u->s->cluster, w) : fullness_write(u)) < 0) {
         update_nomem(u);
         finish(u);
     }
