@@ -302,7 +302,9 @@ class Cluster:
         """One of those that look into an OSD that is stopped."""
         Daemon(program).once(*words, patience=3600)
 
-    def fullness(self, nearfull=0.85, backfillfull=0.90, full=0.95):
-        """From which share on an OSD counts as full."""
+    def fullness(self, nearfull=0.85, backfillfull=0.90, full=0.95, failsafe=0.97):
+        """From which share on an OSD counts as full; failsafe: drops even what the map would allow."""
+        for number in self.osds:
+            self.tell(number, "config set", var="osd_failsafe_full_ratio", val=[str(failsafe)])
         for name, ratio in (("nearfull", nearfull), ("backfillfull", backfillfull), ("full", full)):
             self.command(f"osd set-{name}-ratio", ratio=ratio)

@@ -178,24 +178,46 @@ def test_two_replicas_are_down(setting, load):
     load.wait(500)
 
 
-def test_a_full_osd(setting, load):
-    """Plays of new users are refused and say why; questions go on, and a user can be forgotten, which makes room. Ceph
-    doesn't count the keys of an object as room: plays of a user who is there go on (docs/rados.md)."""
-    cluster, node = setting.cluster, setting.nodes[0]
-    node.say("PLAYED", "leaves", "a")
-    cluster.fullness(0.0001, 0.0002, 0.0003)
-    newcomers = itertools.count()
+def takes(node, *words):
     try:
-        with pytest.raises(RespError, match="full"):
-            until(lambda: node.say("PLAYED", f"late{next(newcomers)}", "a") is None, "full")
-        assert node.say("SEEN", "leaves", "a") == [1]
-        assert node.say("FORGET", "leaves") == 1
-        asked = load.asked
-        until(lambda: load.asked > asked + 20, "questions go on")
-        assert load.unanswered == 0, load.words
+        node.say(*words)
+        return True
+    except RespError:
+        return False
+
+
+def test_a_full_osd(setting, load):
+    """Plays are refused and say why, of users who are there, too: Ceph itself would take their keys until its OSDs end
+    themselves. Questions go on, and a user can be forgotten, which makes room; beyond osd_failsafe_full_ratio as well.
+    With room all goes on by itself."""
+    cluster, (node, other, _) = setting.cluster, setting.nodes
+    for name in ("leaves", "leaves too", "stays"):
+        node.say("PLAYED", name, "a")
+    items = itertools.count()
+    try:
+        for failsafe, name in ((0.97, "leaves"), (0.0004, "leaves too")):
+            cluster.fullness(0.0001, 0.0002, 0.0003, failsafe)
+            with pytest.raises(RespError, match="full"):
+                until(lambda: node.say("PLAYED", "stays", f"late{next(items)}") is None, "full")
+            if failsafe < 0.1:
+                cluster.until(lambda: "failsafe engaged" in cluster.log("cluster"), "failsafe")
+            began = time.monotonic()
+            for _ in range(20):
+                with pytest.raises(RespError, match="full"):
+                    node.say("PLAYED", "stays", "never")
+            assert time.monotonic() - began < 5, "each at once, not after rados_timeout"
+            assert other.say("SEEN", name, "a") == [1]
+            assert other.say("FORGET", name) == 1
+            until(lambda: load.refused > 100, "everybody is told")
+            asked = load.asked
+            assert other.say("SEEN", "stays", "a", "never") == [1, 0]
+            assert load.unanswered == 0 and load.asked >= asked, load.words
     finally:
         cluster.fullness()
     load.wait(500)
+    for each in setting.nodes:
+        until(lambda: takes(each, "PLAYED", "stays", "after all"), "each node notices by itself")
+    assert all("RADOS: the cluster, or the pool" in word for word in load.words), load.words
 
 
 def test_a_node_is_killed_again_and_again(setting, load):
