@@ -360,7 +360,7 @@ int merge_start(struct rados_store *s, int64_t key, struct slice user, bool nigh
     memcpy(m->user, user.data, user.len);
     update_init(&m->update, s, key, slice_of(m->user, m->len));
     m->update.heavy = true;
-    m->update.tries_max = 1; /* whoever is faster has done it */
+    m->update.tries_max = night ? 0 : 1; /* whoever is faster has done it, but doesn't seal */
     m->update.must = night;
     m->update.again = again;
     m->update.take = take;
