@@ -156,6 +156,8 @@ libunseen_a_SOURCES += \
 	src/store/rados/fetch.c \
 	src/store/rados/fetch.h \
 	src/store/rados/forget.c \
+	src/store/rados/fullness.c \
+	src/store/rados/fullness.h \
 	src/store/rados/gathered.c \
 	src/store/rados/gathered.h \
 	src/store/rados/import.c \

@@ -70,6 +70,8 @@ void store_stats_each(const struct store_stats *stats, figure_visit *visit, void
                 "Connections to the cluster that were made anew since it had blocklisted this client (store = rados)."),
         GAUGE(user_bytes, "user_bytes", "Memory claimed for users who are read or changed, of rados_memory."),
         COUNTER(user_waits, "user_waits", "Questions, merges, imports and forgets that waited for such memory."),
+        COUNTER(merges_early, "merges_early",
+                "Merges of a user that were read for nothing, since too few plays waited (store = rados)."),
         COUNTER(rows_swept, "rows_swept", "Months of users that were deleted after their retention."),
         COUNTER(months_dropped, "months_dropped", "Months whose sweep came to its end."),
         COUNTER(months_sealed, "months_sealed", "Months that were sealed."),

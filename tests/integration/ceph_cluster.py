@@ -106,9 +106,9 @@ class Daemon:
         self.command = [f"{CEPH}/usr/bin/{program}" if CEPH else program, *map(str, args)]
         self.process = None
 
-    def once(self, *args):
+    def once(self, *args, patience=PATIENCE):
         """To its end."""
-        done = subprocess.run([*self.command, *map(str, args)], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([*self.command, *map(str, args)], capture_output=True, text=True, timeout=patience)
         assert done.returncode == 0, f"{self.command} {args}: exit {done.returncode}\n{done.stdout}{done.stderr}"
 
     def start(self):
@@ -298,7 +298,13 @@ class Cluster:
         assert code == 0, (number, prefix, words, code, text)
         return out
 
-    def fullness(self, nearfull=0.85, backfillfull=0.90, full=0.95):
-        """From which share on an OSD counts as full."""
+    def tool(self, program, *words):
+        """One of those that look into an OSD that is stopped."""
+        Daemon(program).once(*words, patience=3600)
+
+    def fullness(self, nearfull=0.85, backfillfull=0.90, full=0.95, failsafe=0.97):
+        """From which share on an OSD counts as full; failsafe: drops even what the map would allow."""
+        for number in self.osds:
+            self.tell(number, "config set", var="osd_failsafe_full_ratio", val=[str(failsafe)])
         for name, ratio in (("nearfull", nearfull), ("backfillfull", backfillfull), ("full", full)):
             self.command(f"osd set-{name}-ratio", ratio=ratio)

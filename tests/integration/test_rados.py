@@ -5,6 +5,7 @@ gives the same answer at once.
 """
 import itertools
 import pathlib
+import random
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -191,24 +192,46 @@ def test_two_replicas_are_down(setting, load):
     load.wait(500)
 
 
-def test_a_full_osd(setting, load):
-    """Plays of new users are refused and say why; questions go on, and a user can be forgotten, which makes room. Ceph
-    doesn't count the keys of an object as room: plays of a user who is there go on (docs/rados.md)."""
-    cluster, node = setting.cluster, setting.nodes[0]
-    node.say("PLAYED", "leaves", "a")
-    cluster.fullness(0.0001, 0.0002, 0.0003)
-    newcomers = itertools.count()
+def takes(node, *words):
     try:
-        with pytest.raises(RespError, match="full"):
-            until(lambda: node.say("PLAYED", f"late{next(newcomers)}", "a") is None, "full")
-        assert node.say("SEEN", "leaves", "a") == [1]
-        assert node.say("FORGET", "leaves") == 1
-        asked = load.asked
-        until(lambda: load.asked > asked + 20, "questions go on")
-        assert load.unanswered == 0, load.words
+        node.say(*words)
+        return True
+    except RespError:
+        return False
+
+
+def test_a_full_osd(setting, load):
+    """Plays are refused and say why, of users who are there, too: Ceph itself would take their keys until its OSDs end
+    themselves. Questions go on, and a user can be forgotten, which makes room; beyond osd_failsafe_full_ratio as well.
+    With room all goes on by itself."""
+    cluster, (node, other, _) = setting.cluster, setting.nodes
+    for name in ("leaves", "leaves too", "stays"):
+        node.say("PLAYED", name, "a")
+    items = itertools.count()
+    try:
+        for failsafe, name in ((0.97, "leaves"), (0.0004, "leaves too")):
+            cluster.fullness(0.0001, 0.0002, 0.0003, failsafe)
+            with pytest.raises(RespError, match="full"):
+                until(lambda: node.say("PLAYED", "stays", f"late{next(items)}") is None, "full")
+            if failsafe < 0.1:
+                cluster.until(lambda: "failsafe engaged" in cluster.log("cluster"), "failsafe")
+            began = time.monotonic()
+            for _ in range(20):
+                with pytest.raises(RespError, match="full"):
+                    node.say("PLAYED", "stays", "never")
+            assert time.monotonic() - began < 5, "each at once, not after rados_timeout"
+            assert other.say("SEEN", name, "a") == [1]
+            assert other.say("FORGET", name) == 1
+            until(lambda: load.refused > 100, "everybody is told")
+            asked = load.asked
+            assert other.say("SEEN", "stays", "a", "never") == [1, 0]
+            assert load.unanswered == 0 and load.asked >= asked, load.words
     finally:
         cluster.fullness()
     load.wait(500)
+    for each in setting.nodes:
+        until(lambda: takes(each, "PLAYED", "stays", "after all"), "each node notices by itself")
+    assert all("RADOS: the cluster, or the pool" in word for word in load.words), load.words
 
 
 def address(node):
@@ -263,6 +286,103 @@ def test_a_node_is_killed_in_a_merge(setting, load):
             assert node.say("SEEN", name, *items, "another") == [1] * 64
         a.start()
         assert a.say("SEEN", name, *items, "another") == [1] * 64
+
+
+class Giant:
+    """Recorders of one user, each through a node of its own, and askers; what was acknowledged must be seen everywhere."""
+
+    def __init__(self, nodes, user, batches, n):
+        self.user, self.nodes, self.batches, self.n = user, nodes, batches, n
+        self.acknowledged = [0] * len(nodes)  # batches, of each recorder
+        self.problems, self.asked = [], 0
+
+    def items(self, recorder, batch):
+        return [f"{recorder}:{batch}:{i}" for i in range(self.n)]
+
+    def record(self, recorder):
+        with self.nodes[recorder].client() as link:
+            for batch in range(self.batches):
+                assert link.command("PLAYED", self.user, *self.items(recorder, batch)) == self.n
+                self.acknowledged[recorder] += 1
+
+    def ask(self, asker):
+        chance = random.Random(asker)
+        with self.nodes[asker].client() as link:
+            while any(done < self.batches for done in self.acknowledged) and not self.problems:
+                recorder = chance.randrange(len(self.nodes))
+                if (done := self.acknowledged[recorder]) > 0:
+                    batch = chance.choice((done - 1, chance.randrange(done)))
+                    self.compare(link, self.items(recorder, batch), (asker, recorder, batch))
+                    self.asked += 1
+
+    def compare(self, link, items, where):
+        if not all(seen := link.command("SEEN", self.user, *items)):
+            self.problems.append((where, seen.count(0), items[seen.index(0)]))
+
+    def check(self, also):
+        """All of it, from every node."""
+        played = [item for recorder in range(len(self.nodes)) for batch in range(self.batches)
+                  for item in self.items(recorder, batch)] + also
+        for number, node in enumerate(self.nodes):
+            with node.client() as link:
+                for first in range(0, len(played), 10000):
+                    self.compare(link, played[first:first + 10000], (number, first))
+                never = link.command("SEEN", self.user, *(f"never:{i}" for i in range(10000)))
+                assert sum(never) < 60, "one in a thousand"
+        assert not self.problems, self.problems[:5]
+
+
+def test_a_giant_is_recorded_asked_merged_imported_and_forgotten_from_three_nodes(setting):
+    """200,000 plays of one user, all at once: through every node, by import of their months from a folder, and again."""
+    cluster, folder, seed = setting.cluster, setting.folder, "00000000deadbeef"
+    cluster.pool("giants")
+    init(cluster, "giants", "--hash-seed", seed)
+    now = int(time.time() * 1000)
+    imported = [f"imported:{i}" for i in range(70000)]
+    (folder / "giant.tsv").write_text("".join(f"{now - i % 50 * end_to_end.DAY}\tgiant\t{item}\n"
+                                              for i, item in enumerate(imported)) +
+                                      "".join(f"{now}\tother{i % 500}\t{i}\n" for i in range(5000)))
+    whose = ("-c", "/dev/null", "--data", folder / "giant", "--hash-seed", seed)
+    run("import", *whose, folder / "giant.tsv")
+    run("export", *whose, folder / "giant.unseen")
+    nodes = [Node(folder / f"giant{i}", cluster, "giants") for i in range(3)]
+    for node in nodes:
+        node.start()
+    giant = Giant(nodes, "giant", batches=60, n=700)
+
+    def load(node):
+        run("load", "--to", "%s:%d" % node.address, folder / "giant.unseen")
+    try:
+        with ThreadPoolExecutor(9) as crowd:
+            work = [crowd.submit(do, i) for do in (giant.record, giant.ask) for i in range(3)]
+            work += [crowd.submit(load, node) for node in nodes[:2]]
+            for one in work:
+                one.result()
+        assert giant.asked > 10 and sum(stats(node)["users_flushed"] for node in nodes) > 3
+        giant.check(imported)
+        # A forget while merges of what was just recorded are under way: nothing comes back.
+        with nodes[0].client() as link, ThreadPoolExecutor() as crowd:
+            late = [crowd.submit(node.say, "PLAYED", "giant", *(f"late:{i}" for i in range(n, 900, 3)))
+                    for n, node in enumerate(nodes)]
+            for one in late:
+                assert one.result() == 300
+            assert link.command("FORGET", "giant") == 1
+        for node in nodes:
+            assert node.say("HISTORY", "giant") is None
+            assert not any(node.say("SEEN", "giant", *giant.items(0, 7), *imported[:1000], "late:0"))
+            assert node.say("SEEN", "other7", "7", "507") == [1, 1]
+        assert nodes[1].say("PLAYED", "giant", "again") == 1
+        assert [node.say("SEEN", "giant", "again", "late:1") for node in nodes] == [[1, 0]] * 3
+    finally:
+        codes = [node.stop() for node in nodes]
+        cluster.drop_pool("giants")
+    assert codes == [0] * 3, [node.log()[-4000:] for node in nodes]
+
+
+def stats(node):
+    """The numbers of INFO stats."""
+    lines = node.say("INFO", "stats").decode().split("\r\n")
+    return {name: int(value) for name, _, value in (line.partition(":") for line in lines) if value.isdigit()}
 
 
 def test_two_nodes_walk_at_night(setting):

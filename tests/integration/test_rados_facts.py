@@ -319,7 +319,8 @@ def test_two_replicas_of_three_are_down(cluster, pool):
 
 def test_a_full_osd(cluster, client, pool):
     """Without a word a write waits for room. With FULL_TRY a new object is refused at once, but one that is there takes
-    more keys, since those don't count as bytes, until osd_failsafe_full_ratio. Reading goes on; FULL_FORCE passes."""
+    more keys, since those don't count as bytes: beyond osd_failsafe_full_ratio, too, until the OSDs end themselves. FULL_FORCE
+    makes new objects, too, but is dropped from that ratio on; both together pass. Reading goes on."""
     assert write(pool, "full", {"a": b"", "b": b""}) == OK
     cluster.fullness(0.0001, 0.0002, 0.0003)
     try:
@@ -333,6 +334,11 @@ def test_a_full_osd(cluster, client, pool):
         assert set(read(pool, "full")) == {"a", "b", "d"}
         assert write(pool, "full", remove=["b"], flags=FULL_FORCE) == OK
         assert write(pool, "full", {"g": b"2"}, clear=True, flags=FULL_FORCE) == OK
+        cluster.fullness(0.0001, 0.0002, 0.0003, 0.0004)
+        cluster.until(lambda: write(pool, "full", {"e": b""}, flags=FULL_FORCE) == errno.ETIMEDOUT, "failsafe")
+        assert write(pool, "full", {"e": b""}, flags=FULL_TRY) == OK
+        assert write(pool, "full", {"f": b""}, flags=FULL_TRY | FULL_FORCE) == OK
+        assert write(pool, "made nevertheless", {"f": b""}, flags=FULL_TRY | FULL_FORCE) == OK
     finally:
         cluster.fullness()
     cluster.until(lambda: write(pool, "full", {"c": b""}) == OK, "there is room again")

@@ -249,7 +249,7 @@ static enum cluster_result carry_out_write(struct memory_pool *p, struct cluster
     if (!holds) {
         return CLUSTER_DIFFERS;
     }
-    if (p->full && !w->must && !w->destroy) {
+    if (p->full && w->attempt && *at == NULL) {
         return CLUSTER_FULL;
     }
     w->op.version = ++p->version;
@@ -372,6 +372,10 @@ static bool may_go(struct memory_pool *p, const struct operation *x)
 {
     if (x->cancelled || x->late || p->removed || x->by->number <= p->fenced) {
         return true;
+    }
+    const struct cluster_write *w = x->write ? (const struct cluster_write *)x->op : NULL;
+    if (w != NULL && p->full && !w->must && !w->destroy && !w->attempt) {
+        return false;
     }
     if (p->held & (x->write ? MEMORY_POOL_WRITES : MEMORY_POOL_READS)) {
         return false;

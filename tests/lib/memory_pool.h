@@ -47,6 +47,7 @@ void memory_pool_fence(struct memory_pool *p);
 /* Whether what this thread allocates now is the pool's own, and not its caller's: no such allocation may fail. */
 bool memory_pool_allocates(void);
 
+/* Writes wait, but for those that must be done or ask for an answer; false: go on. */
 void memory_pool_full(struct memory_pool *p, bool full);
 void memory_pool_remove(struct memory_pool *p); /* the pool: everything is CLUSTER_NO_POOL */
 

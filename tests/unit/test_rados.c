@@ -135,6 +135,100 @@ static void enough_plays_are_merged(void **state)
     assert_true(seen(f, "v", "old"));
 }
 
+static void wait_idle(struct store_fixture *f)
+{
+    while (stats(f).queue_messages > 0) {
+        call(f, f->store->ops->tick, NULL);
+    }
+}
+
+/* slot_length = auto is six hours, and not none. */
+static void a_play_of_a_moment_ago_waits(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *f = &c->nodes[0];
+    f->cfg.slot_length_ms = 0;
+    play(f, "u", "new");
+    assert_true(seen(f, "u", "new"));
+    wait_idle(f);
+    assert_int_equal(stats(f).flushes, 0);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 1);
+    clock_test_advance(5 * HOUR_MS);
+    assert_true(seen(f, "u", "new"));
+    wait_idle(f);
+    assert_int_equal(stats(f).flushes, 0);
+    clock_test_advance(2 * HOUR_MS);
+    assert_true(seen(f, "u", "new"));
+    wait_idle(f);
+    assert_int_equal(stats(f).flushes, 1);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 0);
+}
+
+static void play_some(struct store_fixture *f, const char *user, int first, int n)
+{
+    for (int i = first; i < first + n; i++) {
+        char item[16];
+        snprintf(item, sizeof item, "i%d", i);
+        play(f, user, item);
+        wait_idle(f);
+    }
+}
+
+/* Each node counts what it has recorded. Once another has merged that, there is nothing to be rewritten: it is seen in
+ * the read, and the count goes on from what was found. */
+static void what_another_node_has_merged_is_not_merged_again(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    struct store_fixture *a = &c->nodes[0], *b = &c->nodes[1];
+    play_some(a, "u", 0, 63);
+    play_some(b, "u", 100, 64);
+    assert_int_equal(stats(b).flushes, 1);
+    assert_int_equal(stats(b).plays_flushed, 127);
+    play_some(b, "u", 200, 2);
+    play_some(a, "u", 63, 1); /* the 64th */
+    assert_int_equal(stats(a).flushes, 0);
+    assert_int_equal(stats(a).merges_early, 1);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 3);
+    play_some(a, "u", 64, 124); /* b goes first with this user, as long as it does */
+    assert_int_equal(stats(a).merges_early, 1);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 127);
+    play_some(a, "u", 188, 1);
+    assert_int_equal(stats(a).flushes, 1);
+    assert_int_equal(stats(a).plays_flushed, 128);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 0);
+    play_some(a, "u", 300, 64); /* and now a does */
+    assert_int_equal(stats(a).flushes, 2);
+    assert_true(seen(b, "u", "i0") && seen(b, "u", "i163") && seen(b, "u", "i201") && seen(b, "u", "i188"));
+}
+
+/* All nodes are asked about a user all the time: one of them merges. */
+static void one_node_merges_a_busy_user(void **state)
+{
+    struct cluster_of_nodes *c = *state;
+    uint64_t flushes = 0, most = 0, early = 0, lost = 0;
+    for (int i = 0; i < 2000; i++) {
+        char item[16];
+        snprintf(item, sizeof item, "i%d", i);
+        play(&c->nodes[i % NODES], "u", item);
+        for (int n = 0; n < NODES; n++) {
+            struct store_fixture *asked =
+                &c->nodes[(i / NODES + n) % NODES]; /* each is the first to see it now and then */
+            assert_true(seen(asked, "u", item));
+            wait_idle(asked);
+        }
+    }
+    for (int n = 0; n < NODES; n++) {
+        struct store_stats now = stats(&c->nodes[n]);
+        flushes += now.flushes;
+        most = now.flushes > most ? now.flushes : most;
+        early += now.merges_early;
+        lost += now.merges_lost;
+    }
+    assert_true(flushes >= 15 && most >= flushes - 1);
+    assert_int_equal(lost, 0);
+    assert_true(early <= 2 + flushes);
+}
+
 /* An exception ends with the merge of a later play, and not before: meanwhile the play hides the item. */
 static void an_exception_ends_by_a_merge(void **state)
 {
@@ -221,10 +315,10 @@ static void a_merge_and_a_forget(void **state)
         char user[16], object[20];
         snprintf(user, sizeof user, "r%d", (int)round);
         snprintf(object, sizeof object, "u.%s", user);
-        for (int i = 0; i < 64; i++) {
+        for (int i = 0; i < 96; i++) {
             char item[16];
             snprintf(item, sizeof item, "i%d", i);
-            play(i < 32 ? a : b, user, item); /* neither has recorded enough of them */
+            play(i < 48 ? a : b, user, item); /* neither has recorded enough of them */
         }
         uint64_t lost_before = stats(a).merges_lost, won_before = stats(a).flushes;
         memory_pool_shuffle(c->pool, round * 77);
@@ -411,17 +505,26 @@ static void a_full_cluster_takes_forgets(void **state)
     struct cluster_of_nodes *c = *state;
     struct store_fixture *f = &c->nodes[0];
     char text[STORE_ERROR_TEXT];
+    struct err err = {0};
     play(f, "u", "a");
     play(f, "v", "a");
     memory_pool_full(c->pool, true);
-    assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_FULL);
+    assert_int_equal(record_code(f, "u", "b", text, sizeof text), ERR_FULL); /* given up, once it is known */
+    assert_int_equal(f->store->ops->refusal(f->store, &err), ERR_FULL);
+    assert_int_equal(record_code(f, "u", "c", text, sizeof text), ERR_FULL); /* at once */
+    assert_int_equal(stats(f).full_refusals, 1);
+    assert_int_equal(memory_pool_count(c->pool, "u.u", "p"), 1);
     assert_true(seen(f, "u", "a"));
     assert_int_equal(forget(f, "u", "a"), 1);
     assert_int_equal(forget(f, "v", NULL), 1);
     assert_false(known(f, "v"));
     memory_pool_full(c->pool, false);
+    while (f->store->ops->refusal(f->store, &err) < 0) { /* looks each second */
+        call(f, f->store->ops->tick, NULL);
+    }
     play(f, "u", "b");
     assert_true(seen(f, "u", "b"));
+    assert_int_equal(memory_pool_count(c->pool, "full.1", ""), -1);
 }
 
 /* One that timed out here, and was carried out: an error, and the play is there, which is no harm. */
@@ -583,6 +686,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_make_it_at_once),
         RADOS_TEST(every_node_sees_it_at_once),
         RADOS_TEST(enough_plays_are_merged),
+        RADOS_TEST(a_play_of_a_moment_ago_waits),
+        RADOS_TEST(what_another_node_has_merged_is_not_merged_again),
+        RADOS_TEST(one_node_merges_a_busy_user),
         RADOS_TEST(an_exception_ends_by_a_merge),
         RADOS_TEST(parts_grow_like_digits),
         RADOS_TEST(a_merge_and_a_forget),

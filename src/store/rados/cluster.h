@@ -90,7 +90,9 @@ struct cluster_write {
     const struct slice *remove;
     size_t n_remove;
     bool destroy; /* the object goes */
-    bool must;    /* also when the cluster is full, since it makes room */
+    /* While the cluster is full a write waits, up to the time limit; but: */
+    bool must;    /* it is carried out, since it makes room */
+    bool attempt; /* one that makes the object is CLUSTER_FULL at once; any other is carried out */
 };
 
 struct cluster_options {

@@ -3,6 +3,7 @@
  *   object  u.<id>     the user's id, with every byte but A-Z a-z 0-9 _ - as %XX
  *           meta       what all nodes agree on (meta.h)
  *           night.<n>  locks and marks of the nightly walk (night.h)
+ *           full.<n>   made and removed, to see whether there is room (fullness.h)
  *
  *   key                    value              is there
  *   d<inverse stamp><hash> <YYYYMM><item>     for each delivery, newest first

@@ -1,6 +1,7 @@
 /* A merge reads what waits, the directory, and those parts that are to be united; works out the new parts; and writes
  * them under the generation that it read, with a new one. Whoever comes second finds another generation and drops its
- * work. Plays that come meanwhile touch no generation and stay, so a busy user merges, too.
+ * work, or finds that too little waits, and leaves it. Plays that come meanwhile touch no generation and stay, so a
+ * busy user merges, too.
  *
  * Which parts: those of the month that have less than GROWTH times the plays that come, and so on with the sum, from
  * the smallest. So the parts of a month are like the digits of a number: each play is rewritten a logarithmic number of
@@ -39,7 +40,7 @@ static void again(struct update *u)
     m->parts = NULL;
     m->n_parts = 0;
     m->state = MERGE_BEGUN;
-    m->changed = m->destroyed = false;
+    m->changed = m->destroyed = m->early = m->theirs = false;
     m->merged = m->too_old = m->removed_keys = m->tombstones = m->sealed = 0;
     u->guard = UPDATE_BY_GENERATION;
     u->fetch.first_page = false;
@@ -291,6 +292,13 @@ static int plan(struct update *u)
         return UPDATE_NOTHING;
     }
     if (m->state == MERGE_BEGUN) {
+        const struct gathered *g = &m->gathered;
+        const struct merges_seen seen = {g->n_plays, g->n_deliveries, g->oldest_ms, u->expected.value};
+        m->theirs = seen.generation.len > 0 && !rados_store_wrote(u->s, seen.generation);
+        m->early = !m->night && !merges_enough(u->s, &seen);
+        if (m->early) {
+            return UPDATE_NOTHING;
+        }
         int result = read_directory(m);
         m->state = MERGE_LISTED;
         if (result == 0 && m->n_parts == 0 && m->gathered.n_plays > 0) {
@@ -334,6 +342,8 @@ static void count(struct merge *m)
         s->stats.merges_lost++;
     } else if (m->update.err.code < 0) {
         s->stats.flush_errors++;
+    } else if (m->early) {
+        s->stats.merges_early++;
     } else if (m->update.written) {
         s->stats.flushes++;
         s->stats.users_flushed++;
@@ -353,6 +363,8 @@ static void on_done(struct update *u)
                                           .lost = u->lost,
                                           .absent = !update_existed(u) || (m->destroyed && u->written),
                                           .written = u->written,
+                                          .theirs = m->theirs,
+                                          .waiting = m->early ? m->gathered.n_plays : 0,
                                           .parts = m->parts,
                                           .n_parts = m->n_parts,
                                           .tombstones = m->tombstones};
@@ -384,7 +396,7 @@ int merge_start(struct rados_store *s, int64_t key, struct slice user, bool nigh
     m->update.heavy = true;
     m->update.quota = &s->large;
     m->update.quota_bytes = RADOS_LARGE_BYTES;
-    m->update.tries_max = 1; /* whoever is faster has done it */
+    m->update.tries_max = night ? 0 : 1; /* whoever is faster has done it, but doesn't seal */
     m->update.must = night;
     m->update.again = again;
     m->update.take = take;

@@ -22,6 +22,8 @@ struct merge {
     bool changed;
     bool destroyed;
     int first_kept;
+    bool early;  /* too little waits */
+    bool theirs; /* another node changed the user last */
     size_t merged, too_old, removed_keys, tombstones, sealed;
     struct slice wanted[MERGE_KEYS_MAX];
     uint8_t len;

@@ -86,6 +86,12 @@ static void note_refusal(struct question *q, struct err *err)
     }
 }
 
+static struct merges_seen what_was_seen(const struct question *q)
+{
+    const struct gathered *g = &q->gathered;
+    return (struct merges_seen){g->n_plays, g->n_deliveries, g->oldest_ms, q->fetch.generation};
+}
+
 static void answer(struct question *q)
 {
     struct store_load *l = q->load;
@@ -229,11 +235,11 @@ int rados_load(struct store_reader *reader, struct store_load *load)
 static int make_view(struct question *q, const struct gathered_question *question, struct store_view *view,
                      struct err *err)
 {
-    size_t n_plays = q->gathered.n_plays, n_deliveries = q->gathered.n_deliveries; /* which the view makes fewer */
+    const struct merges_seen seen = what_was_seen(q); /* before the view makes it fewer */
     q->gathered.strange = slice_of(q->fetch.strange, q->fetch.strange_len);
     int result = gathered_view(&q->gathered, question, view, err);
     if (result == 0) {
-        merges_saw(q->s, q->key, question->user, n_plays, n_deliveries, q->gathered.oldest_ms);
+        merges_saw(q->s, q->key, question->user, &seen);
     }
     return result;
 }

@@ -48,6 +48,7 @@ struct pool_clock;
 struct positions;
 struct positions_write;
 struct bulk;
+struct fullness;
 
 struct writes_shard {
     pthread_mutex_t mutex;
@@ -77,7 +78,7 @@ struct rados_store {
     size_t under_way;
     bool closing;
     struct meta meta; /* as it was opened; schema 0: not yet */
-    struct err down;  /* why nothing could be written lately: fenced, full, no pool, not allowed */
+    struct err down;  /* why nothing could be written lately: fenced, no pool, not allowed */
     int64_t down_us;  /* when that was seen last, real time */
     bool down_fenced; /* it is over once another client is connected */
     struct store_stats stats;
@@ -86,7 +87,8 @@ struct rados_store {
     struct night *night;
     struct positions *positions;
     struct pool_clock *pool_clock;
-    struct bulk *bulk;            /* NULL: no load is under way */
+    struct bulk *bulk; /* NULL: no load is under way */
+    struct fullness *fullness;
     struct delivered_codec codec; /* the thread's own */
 };
 
@@ -103,6 +105,10 @@ void rados_store_begun(struct rados_store *s);
 void rados_store_ended(struct rados_store *s);
 void rados_store_post(struct rados_store *s, struct store_message *message, enum rados_message what);
 uint64_t rados_store_random(struct rados_store *s);
+/* A new one: random, and its last three digits are this node's number, cut. So whoever reads it can tell whether it was
+ * this node that changed the user last; a node with the same digits is taken for this one. */
+uint64_t rados_store_generation(struct rados_store *s);
+bool rados_store_wrote(const struct rados_store *s, struct slice generation);
 uint64_t rados_store_stamp(struct rados_store *s); /* of a delivery: later than any before, on this node */
 bool rados_store_closing(struct rados_store *s);
 /* A tombstone's time as it counts: one that lies a day ahead was written by a wrong clock, and is of now. */
@@ -185,11 +191,18 @@ int rados_scan(struct store_reader *reader, int64_t key, struct slice user, int 
 
 int merges_init(struct rados_store *s);
 void merges_destroy(struct rados_store *s);
-/* Plays and deliveries of the user were recorded here; or seen: so many, and the oldest play was recorded then
- * (INT64_MAX: there is none). Begins a merge when there are enough. */
+/* What was read of a user. */
+struct merges_seen {
+    size_t plays, deliveries;
+    int64_t oldest_ms;       /* when the oldest play was recorded; INT64_MAX: there is none */
+    struct slice generation; /* "": the user has none */
+};
+
+/* Plays and deliveries of the user were recorded here, so many; or seen. Begins a merge when there are enough. */
 void merges_recorded(struct rados_store *s, int64_t key, struct slice user, size_t n);
-void merges_saw(struct rados_store *s, int64_t key, struct slice user, size_t plays, size_t deliveries,
-                int64_t oldest_ms);
+void merges_saw(struct rados_store *s, int64_t key, struct slice user, const struct merges_seen *seen);
+/* Whether what a merge has read is worth going on. */
+bool merges_enough(struct rados_store *s, const struct merges_seen *seen);
 
 /* --- import.c --- */
 

@@ -14,6 +14,7 @@
 #include "store/codec/user_snapshot.h"
 #include "store/positions.h"
 #include "store/rados/bulk.h"
+#include "store/rados/fullness.h"
 #include "store/rados/meta.h"
 #include "store/rados/night.h"
 #include "store/rados/rados.h"
@@ -82,6 +83,17 @@ uint64_t rados_store_random(struct rados_store *s)
     return n;
 }
 
+uint64_t rados_store_generation(struct rados_store *s)
+{
+    return rados_store_random(s) << STAMP_NUMBER_BITS | (s->number & ((1U << STAMP_NUMBER_BITS) - 1));
+}
+
+bool rados_store_wrote(const struct rados_store *s, struct slice generation)
+{
+    uint64_t n;
+    return layout_unhex(generation, &n) && ((n ^ s->number) & ((1U << STAMP_NUMBER_BITS) - 1)) == 0;
+}
+
 int64_t rados_store_forgotten(struct rados_store *s, int64_t ms)
 {
     int64_t later, earlier;
@@ -104,7 +116,6 @@ int cluster_error_of(struct rados_store *s, const struct cluster_op *op, const c
         break;
     case CLUSTER_FULL:
         err_set(err, ERR_FULL, "RADOS: the cluster, or the pool %s, is full", log_quote_str(s->cfg->rados_pool));
-        down = true;
         break;
     case CLUSTER_FENCED:
         err_set(err, ERR_IO,
@@ -189,9 +200,10 @@ static void *run(void *arg)
     bool stop = false;
     heartbeat_begin(&s->queue.heartbeat, "rados");
     while (!stop) {
-        stop = thread_queue_wait(&s->queue, LOOK_EVERY_MS);
+        stop = thread_queue_wait_real(&s->queue, LOOK_EVERY_MS); /* the cluster has no test clock */
         work(s);
         pool_clock_look(s);
+        fullness_look(s);
     }
     heartbeat_end(&s->queue.heartbeat);
     return NULL;
@@ -250,6 +262,7 @@ static int store_refusal(struct store *base, struct err *err)
     bool down = s->down.code < 0 && clock_stopwatch_us() - s->down_us < DOWN_US;
     int result = down ? err_set(err, s->down.code, "%s", s->down.text) : 0;
     pthread_mutex_unlock(&s->mutex);
+    result = result < 0 ? result : fullness_refusal(s, err);
     result = result < 0 ? result : writes_refusal(s, err);
     return result < 0 ? result : guarded_clock_known(&s->clock, err);
 }
@@ -276,6 +289,7 @@ static void free_store(struct rados_store *s)
     rados_positions_free(s);
     bulk_free(s);
     merges_destroy(s);
+    fullness_destroy(s);
     writes_destroy(s);
     quota_destroy(&s->small);
     quota_destroy(&s->large);
@@ -491,7 +505,8 @@ int rados_store_open(const struct config *cfg, const struct rados_store_options 
     thread_queue_init(&s->queue);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->ended, NULL);
-    int code = writes_init(s) < 0 || merges_init(s) < 0 ? err_set(err, ERR_NOMEM, "out of memory") : 0;
+    int code =
+        writes_init(s) < 0 || merges_init(s) < 0 || fullness_init(s) < 0 ? err_set(err, ERR_NOMEM, "out of memory") : 0;
     code = code < 0 ? code : connect_store(s, o->ops, &version, err);
     code = code < 0 ? code : meta_open(s, err);
     code = code < 0 ? code : pool_clock_open(s, o->built_ms != 0 ? o->built_ms : clock_built_ms(), err);

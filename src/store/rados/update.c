@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "store/rados/fullness.h"
 #include "store/rados/rados.h"
 
 enum { ARENA_BLOCK = 2048 };
@@ -91,7 +92,7 @@ void update_destroys(struct update *u)
 int update_generation(struct update *u)
 {
     char text[LAYOUT_HEX];
-    layout_hex(rados_store_random(u->s), text);
+    layout_hex(rados_store_generation(u->s), text);
     return update_set(u, &(struct layout_key){.kind = LAYOUT_GENERATION}, slice_of(text, sizeof text));
 }
 
@@ -183,6 +184,9 @@ static void lose(struct update *u)
 static void on_written(struct cluster_op *op)
 {
     struct update *u = (struct update *)((char *)op - offsetof(struct update, write));
+    if (!u->must) {
+        fullness_written(u);
+    }
     switch (op->result) {
     case CLUSTER_DONE:
         u->written = true;
@@ -218,7 +222,7 @@ static void write_it(struct update *u)
         w->equals = &u->expected;
         w->n_equals = 1;
     }
-    if (u->s->ops->write(u->s->cluster, w) < 0) {
+    if ((u->must ? u->s->ops->write(u->s->cluster, w) : fullness_write(u)) < 0) {
         update_nomem(u);
         finish(u);
     }

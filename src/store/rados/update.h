@@ -60,6 +60,8 @@ struct update {
     bool existed, odd;
     uint64_t version;
     unsigned tries;
+    struct update *older, *newer; /* fullness.c's, while a write that needs room is under way */
+    int64_t begun_us;
     char object[LAYOUT_NAME];
 };
 

@@ -19,6 +19,7 @@
 
 #include "base/calendar.h"
 #include "base/log.h"
+#include "store/rados/fullness.h"
 #include "store/rados/rados.h"
 
 enum {
@@ -491,7 +492,11 @@ int writes_refusal(struct rados_store *s, struct err *err)
 /* On the store's thread, since this one is the caller's. */
 static void refuse(struct rados_store *s, struct store_batch *batch)
 {
-    RADOS_COUNT(s, busy_refusals, 1);
+    if (batch->err.code == ERR_FULL) {
+        RADOS_COUNT(s, full_refusals, 1);
+    } else {
+        RADOS_COUNT(s, busy_refusals, 1);
+    }
     rados_store_post(s, &batch->message, RADOS_BATCH);
 }
 
@@ -523,7 +528,7 @@ static struct pending *admit(struct rados_store *s, struct store_batch *batch)
 {
     size_t size = sizeof(struct pending) + batch->events * sizeof(struct event);
     size_t bytes = weigh(batch, size);
-    if (guarded_clock_known(&s->clock, &batch->err) < 0) {
+    if (guarded_clock_known(&s->clock, &batch->err) < 0 || fullness_refusal(s, &batch->err) < 0) {
         return NULL;
     }
     if (atomic_fetch_add(&s->bytes, bytes) + bytes > (size_t)config_now(s->cfg)->staging_memory) {

@@ -2,8 +2,9 @@
  *
  * librados calls back on threads of its own, after an operation's answer was taken apart. An operation that doesn't end
  * in time is given up by the client (rados_osd_op_timeout); what was sent may still be carried out. By default librados
- * lets the caller wait when a thousand operations are under way, and when the cluster is full: neither may be, on a
- * loop, so both are switched off; how much is under way is bounded above, and a full cluster is an answer.
+ * lets the caller wait when a thousand operations are under way: that may not be, on a loop, so it is switched off; how
+ * much is under way is bounded above. When the cluster is full a plain operation waits within librados. FULL_TRY alone
+ * passes osd_failsafe_full_ratio, FULL_FORCE alone makes objects meanwhile: what has to be done has both.
  *
  * A frozen OSD resets no connection, so nobody tells the client who has taken over. It asks for that itself, but only
  * on behalf of operations that are older than objecter_timeout (10 s): with a shorter limit each would be given up
@@ -288,7 +289,9 @@ static int write_object(struct cluster *c, struct cluster_write *w)
         }
         return ERR_NOMEM;
     }
-    int flags = w->must || w->destroy ? LIBRADOS_OPERATION_FULL_FORCE : LIBRADOS_OPERATION_FULL_TRY;
+    int flags = w->must || w->destroy ? LIBRADOS_OPERATION_FULL_FORCE | LIBRADOS_OPERATION_FULL_TRY
+                : w->attempt          ? LIBRADOS_OPERATION_FULL_TRY
+                                      : LIBRADOS_OPERATION_NOFLAG;
     int code = build(op, w, x);
     if (code == 0) {
         code = rados_aio_write_op_operate(op, c->io, x->completion, w->op.object, NULL, flags) < 0 ? ERR_NOMEM : 0;
