@@ -189,6 +189,11 @@ static int64_t deadline_of(const struct service_loop *l, const struct request *r
     return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
 }
 
+static const uint64_t *hashes_of(const struct service_loop *l, const struct request *rq)
+{
+    return rq->known != NULL ? rq->known : l->hashes;
+}
+
 /* For one that is not answered at once. NULL: *state says why. */
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
@@ -222,7 +227,7 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     if (rq->line != NULL) {
         question_hold_pools(q, hashes, named_items(rq, wants) > 0 ? items : NULL);
     } else {
-        memcpy(hashes, l->hashes, rq->n * sizeof *hashes);
+        memcpy(hashes, hashes_of(l, rq), rq->n * sizeof *hashes);
     }
     if (l->tier != NULL) {
         question_hedge_init(q, unseen + 3 * bits, unseen + 4 * bits);
@@ -406,7 +411,7 @@ static int hash_items(struct service_loop *l, const struct request *rq, struct e
     return dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, err);
 }
 
-static int find_candidates(struct service_loop *l, struct request *rq, struct err *err)
+int request_find_candidates(struct service_loop *l, struct request *rq, struct err *err)
 {
     return rq->n_pools > 0 ? request_find_pools(l, rq, err) : hash_items(l, rq, err);
 }
@@ -423,7 +428,7 @@ static void copy_answer(struct query *to, const struct query *from)
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err = {0};
-    if (find_candidates(l, rq, &err) < 0) {
+    if (rq->known == NULL && request_find_candidates(l, rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     if (rq->deliver && !may_deliver(l, c, rq)) {
@@ -444,7 +449,7 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     }
     struct query own = {.kind = (enum query_kind)rq->kind,
                         .user = rq->user,
-                        .hashes = l->hashes,
+                        .hashes = hashes_of(l, rq),
                         .n = rq->n,
                         .unseen = l->bits,
                         .places = l->places + 1,

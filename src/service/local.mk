@@ -12,6 +12,8 @@ libunseen_a_SOURCES += \
 	src/service/login.h \
 	src/service/login_thread.c \
 	src/service/ask.c \
+	src/service/batch.c \
+	src/service/batch.h \
 	src/service/ask_hedge.c \
 	src/service/ask_pools.c \
 	src/service/check.c \
