@@ -67,6 +67,9 @@ static void on_offload(struct loop_message *message, void *owner);
 static void put(struct service_loop *l, struct question *q, enum offload_lane_name lane)
 {
     q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside, lane};
+    q->query.line = NULL; /* which the loop alone looks along */
+    q->query.hide = NULL;
+    q->query.enough = 0;
     q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping"); /* unless the thread asks */
     meter_count(&l->meter, lane == OFFLOAD_COLD ? COUNT_COLD : COUNT_LARGE, 1);
     offload_put(&l->worker->pool->service->offload, &q->job);
@@ -89,7 +92,7 @@ static void go_aside(struct service_loop *l, struct question *q, enum offload_la
 }
 
 /* Whoever had the question is through with it, and somebody waits. */
-static void answered(struct service_loop *l, struct question *q)
+void question_answered(struct service_loop *l, struct question *q)
 {
     enum offload_lane_name lane;
     if (lane_for(q->code, &lane)) {
@@ -108,7 +111,7 @@ static void on_offload(struct loop_message *message, void *owner)
         question_hedge_noted(l, q, true);
         late_arrived(&q->late);
     } else {
-        answered(l, q);
+        question_answered(l, q);
     }
 }
 
@@ -117,10 +120,18 @@ static void on_load(void *owner)
 {
     struct question *q = owner;
     struct service_loop *l = q->late.loop;
-    q->code = asker_end(l->asker, q->load, &q->query, &q->late.err);
+    q->code = 0;
+    if (question_slice(l, q)) {
+        return;
+    }
+    if (q->code < 0) { /* before it was answered */
+        asker_done(l->asker, q->load);
+    } else {
+        q->code = asker_end(l->asker, q->load, &q->query, &q->late.err);
+    }
     q->load = NULL;
     keep_months(q);
-    answered(l, q);
+    question_answered(l, q);
 }
 
 /* Where it waits for the store, or for its turn on an offload thread. */
@@ -131,6 +142,10 @@ static bool take_back(struct late *late)
     if (q->hedge.may && !q->hedge.disk) {
         q->cause = "the second tier is late";
         return true;
+    }
+    if (q->sliced != NULL) {
+        q->cause = "its pools are large";
+        return false;
     }
     if (q->load != NULL) {
         asker_drop(late->loop->asker, q->load);
@@ -463,11 +478,6 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     }
     code = asker_begin(l->asker, a, &load, &err);
     enum offload_lane_name lane;
-    if (code == STORE_LATER && question_is_long(rq)) { /* its answer would be looked for here */
-        asker_drop(l->asker, load);
-        load = NULL;
-        code = ERR_LARGE;
-    }
     if (lane_for(code, &lane) || code == STORE_LATER) {
         return leave(l, c, rq, q, load, lane);
     }

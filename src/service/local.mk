@@ -16,6 +16,7 @@ libunseen_a_SOURCES += \
 	src/service/batch.h \
 	src/service/ask_hedge.c \
 	src/service/ask_pools.c \
+	src/service/ask_slices.c \
 	src/service/check.c \
 	src/service/forget.c \
 	src/service/impl.h \

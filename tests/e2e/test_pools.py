@@ -89,6 +89,31 @@ def test_several_pools_in_order_an_item_once(client):
     assert texts(client.command(*ask, "SESSION", "s")) == ["5", "7"]
 
 
+@pytest.mark.parametrize("plays", [100, 12000], ids=["few plays", "many plays"])
+def test_a_large_pool_however_it_is_looked_at(client, plays):
+    """By what the user has, in order until enough are found, or each candidate, in slices where a store answers late."""
+    ids = [f"i{n}" for n in range(100000)]
+    for pool, part in (("all", ids), ("a", ids[:70000]), ("b", ids[60000:])):
+        for at in range(0, len(part), 50000):
+            client.command("POOL", "ADD", pool, *part[at:at + 50000])
+    seen = set(random.Random(3).sample(ids, plays)) | set(ids[:50])
+    for at in range(0, plays, 1000):
+        client.command("PLAYED", "u", *sorted(seen)[at:at + 1000])
+    client.command("PLAYED", "u", *ids[:50], *sorted(seen)[plays // 1000 * 1000:])
+    client.command("BLOCK", "s", *ids[40:60])
+    unseen = [i for i in ids if i not in seen]
+    for names in (("all",), ("a", "b")):
+        asked = [word for name in names for word in ("POOL", name)]
+        answer = client.command("FILTER", "u", "REPLY", "BITMAP", *asked)[1]
+        count = sum(bin(byte).count("1") for byte in answer)
+        assert count == len(unseen)
+        assert texts(client.command("FILTER", "u", *asked)) == unseen
+        assert texts(client.command("FILTER", "u", "LIMIT", "20", *asked)) == unseen[:20]
+        free = [i for i in unseen if i not in ids[40:60]]
+        assert texts(client.command("FILTER", "u", "SESSION", "s", "LIMIT", "9", *asked)) == free[:9]
+        assert texts(client.command("FILTER", "u", "SESSION", "s", "LIMIT", "100000", *asked)) == free
+
+
 def test_versions_are_of_the_list(client):
     one = client.command("POOL", "SET", "a", "x", "y", "z")
     assert client.command("POOL", "SET", "b", "x", "y") != one
