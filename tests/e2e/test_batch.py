@@ -2,10 +2,11 @@
 import base64
 import random
 
+import jsonschema
 import pytest
 
 from conftest import PATIENCE
-from test_http import Asker
+from test_http import Asker, schema
 from test_metrics import scrape
 from unseen_grpc import Grpc, grpc
 
@@ -119,7 +120,10 @@ def test_who_does_not_read_is_waited_for(server, users):
 # --- HTTP ---
 
 def batch(server, **fields):
-    return Asker(server).good("POST", "/v1/unseen:batch", fields)
+    jsonschema.validate(fields, schema("BatchQuestion"))
+    told = Asker(server).good("POST", "/v1/unseen:batch", fields)
+    jsonschema.validate(told, schema("BatchAnswers"))
+    return told
 
 
 def test_http_answers_in_the_order_of_the_users(server, users):
@@ -141,8 +145,8 @@ def test_http_an_error_is_of_one_user(server, users):
     odd = 'a "quote"\\\n\x01ü'
     with server.client() as c:
         c.command("POOL", "SET", "odd", odd, b"\xff\xfe")
-    told = batch(server, users=["u1", "x" * 256, odd], pools=["odd"])["answers"]
-    assert [a["user"] for a in told] == ["u1", "x" * 256, odd]
+    told = batch(server, users=["u1", "ü" * 128, odd], pools=["odd"])["answers"]
+    assert [a["user"] for a in told] == ["u1", "ü" * 128, odd]
     assert told[0]["items"] == told[2]["items"] == [odd, {"base64": "//4="}]
     assert told[1]["error"]["status"] == 400 and told[1]["error"]["type"] == "urn:unseen:problem:bad-request"
     assert "256 bytes" in told[1]["error"]["detail"]
@@ -177,3 +181,78 @@ def test_given_up_midway(server, users):
     from test_pools import info  # memory comes back
     with server.client() as c:
         assert info(c)["pools"] == 1
+
+
+# --- what pools there are ---
+
+def test_pools_are_listed_and_read_in_pages(server, users):
+    with Grpc(server) as calls, server.client() as c:
+        version = c.command("POOL", "SET", b"\xff", "a", b"\xfe")[1].decode()
+        listed = {p.pool or p.binary_pool: p for p in calls.ask("PoolList").pools}
+        assert set(listed) == {"hot", b"\xff"} and listed[b"\xff"].pool_version == version
+        assert listed["hot"].items == len(POOL) and listed["hot"].bytes > 8 * len(POOL)
+        got, now = [], ""
+        while len(got) < len(POOL):
+            page = calls.ask("PoolGet", pool="hot", **{"from": len(got)}, count=700, pool_version=now)
+            now = page.pool.pool_version
+            got += page.items
+        assert got == POOL and now == listed["hot"].pool_version
+        assert len(calls.ask("PoolGet", pool="hot").items) == 1000
+        assert list(calls.ask("PoolGet", pool="hot", **{"from": 5000}).items) == []
+        c.command("POOL", "SET", "odd", "a", b"\xfe")
+        assert list(calls.ask("PoolGet", pool="odd").binary_items) == [b"a", b"\xfe"]
+        assert list(calls.ask("PoolGet", pool="odd", count=1).items) == ["a"]
+        c.command("POOL", "ADD", "hot", "more")
+        assert calls.refused("PoolGet", pool="hot", pool_version=now)[0] == "FAILED_PRECONDITION"
+        assert calls.refused("PoolGet", pool="none") == ("NOT_FOUND", 'there is no pool "none"')
+        assert calls.refused("PoolGet", pool="hot", count=65537) == (
+            "INVALID_ARGUMENT", "count is 65537, expected 0 to 65536")
+
+
+def test_who_may(make_server, folder):
+    from test_accounts import account, basic
+    for name in ("ask", "record"):
+        account(folder / "accounts", "add", name, "--roles", name, password=name)
+    server = make_server(http="127.0.0.1:0", grpc="127.0.0.1:0", accounts=str(folder / "accounts"), requirepass="all")
+    with Grpc(server) as calls:
+        asked = dict(users=["u"], items=["a"])
+        for who, may in (("ask", True), ("record", False)):
+            header = basic(who, who)
+            metadata = [(k.lower(), v) for k, v in header.items()]
+            if may:
+                assert len(many(calls, metadata=metadata, **asked)) == 1
+                assert list(calls.ask("PoolList", metadata=metadata).pools) == []
+            else:
+                for call in (lambda: many(calls, metadata=metadata, **asked),
+                             lambda: calls.ask("PoolList", metadata=metadata),
+                             lambda: calls.ask("PoolGet", metadata=metadata, pool="x")):
+                    with pytest.raises(grpc.RpcError) as caught:
+                        call()
+                    assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
+            status, _, answer = Asker(server).ask("POST", "/v1/unseen:batch", asked, header)
+            assert status == (200 if may else 403), answer
+        with pytest.raises(grpc.RpcError) as caught:
+            many(calls, **asked)
+        assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert Asker(server).ask("POST", "/v1/unseen:batch", asked)[0] == 401
+
+
+# --- who is late ---
+
+def test_one_deadline_and_a_late_store(make_server):
+    """More users than are late at once: with a deadline the call ends; without, each is answered, or told why not."""
+    server = make_server(store="memory:later", http="127.0.0.1:0", grpc="127.0.0.1:0", workers="1",
+                         question_timeout="50ms")
+    with server.client() as c, Grpc(server) as calls:
+        c.command("PLAYED", "u", "a")
+        c.command("DEBUG", "STALL", "memory", 2000)
+        names = [f"u{n}" for n in range(20)]
+        replies = many(calls, users=names, items=["a"])
+        assert sorted(r.index for r in replies) == list(range(20))
+        late = [r for r in replies if r.code]
+        assert late and {(r.code, r.message) for r in late} == {
+            (grpc.StatusCode.DEADLINE_EXCEEDED.value[0], "not answered within question_timeout: the store is late")}
+        c.command("DEBUG", "STALL", "memory", 2000)
+        told = Asker(server).good("POST", "/v1/unseen:batch", {"users": names, "items": ["a"]})["answers"]
+        assert [a["user"] for a in told] == names
+        assert {a["error"]["type"] for a in told if "error" in a} == {"urn:unseen:problem:late"}
