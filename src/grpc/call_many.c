@@ -76,6 +76,7 @@ enum call_step call_go_on_many(struct call *call)
     size_t before = call->reply.len;
     enum batch_state state = batch_go_on(call->many);
     call->lent = batch_held(call->many);
+    call_settle(call); /* at work, so it is only charged */
     if (call->reply.len > before) {
         h2_reply(call);
     }

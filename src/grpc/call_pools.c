@@ -68,8 +68,15 @@ enum call_step call_run_pool_get(struct call *call, struct slice bytes)
         call_refuse_err(call, &err, false);
         return STEP_DONE;
     }
-    size_t count = m.count > 0 ? (size_t)m.count : PAGE;
-    if (!conn_may_reply(&call->conn->conn, GRPC_PREFIX + message_page_max(pool, count))) {
+    size_t count = m.count > 0 ? (size_t)m.count : PAGE, most = GRPC_PREFIX + message_page_max(pool, count);
+    size_t limit = budget_reply_max(&call->conn->conn.worker->pool->budget);
+    if (most > limit) { /* it would wait for ever */
+        err_set(&err, ERR_RANGE, "the page may take %zu bytes, and request_memory allows for %zu: ask for fewer items",
+                most, limit);
+        call_refuse_err(call, &err, false);
+        return STEP_DONE;
+    }
+    if (!conn_may_reply(&call->conn->conn, most)) {
         return STEP_WAIT;
     }
     size_t from = call_begin_reply(call);

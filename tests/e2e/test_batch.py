@@ -209,6 +209,17 @@ def test_pools_are_listed_and_read_in_pages(server, users):
             "INVALID_ARGUMENT", "count is 65537, expected 0 to 65536")
 
 
+def test_a_page_that_could_never_be_made_is_refused(make_server):
+    server = make_server(grpc="127.0.0.1:0", request_memory="16MiB")
+    ids = [f"{n:0250}" for n in range(20000)]
+    with Grpc(server) as calls, server.client() as c:
+        for at in range(0, len(ids), 4000):
+            c.command("POOL", "ADD", "wide", *ids[at:at + 4000])
+        status, text = calls.refused("PoolGet", pool="wide", count=20000)
+        assert status == "OUT_OF_RANGE" and "ask for fewer items" in text
+        assert list(calls.ask("PoolGet", pool="wide").items) == ids[:1000]
+
+
 def test_who_may(make_server, folder):
     from test_accounts import account, basic
     for name in ("ask", "record"):
