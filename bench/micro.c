@@ -374,7 +374,7 @@ static void bench_probe(uint32_t n, size_t n_exact, size_t n_exceptions, unsigne
 /* A request: parsed, in RESP and in protobuf, and its candidates hashed. */
 struct request_bench {
     struct buf bytes, message;
-    struct slice items[ITEMS_MAX];
+    struct slice items[MESSAGE_SLICES];
     struct parser parser;
     uint64_t *hashes;
 };

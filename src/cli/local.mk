@@ -114,6 +114,7 @@ libunseen_a_SOURCES += \
 	src/cli/replica/mend.h \
 	src/cli/replica/clone_folder.c \
 	src/cli/replica/clone_folder.h \
+	src/cli/replica/clone_pools.c \
 	src/cli/replica/other_node.c \
 	src/cli/replica/other_node.h \
 	src/cli/replica/rejoin.c \

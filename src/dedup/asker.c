@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "dedup/asker_impl.h"
+#include "dedup/pool_match.h"
 
 _Static_assert(sizeof(struct asker_load) <= ASKER_LOAD_BYTES, "what a begun question takes");
 
@@ -263,6 +264,31 @@ int asker_end(struct asker *a, struct asker_load *l, struct query *q, struct err
     }
     release(a, l);
     return rc;
+}
+
+bool asker_is_good(const struct asker_load *l)
+{
+    return l->load.err.code == 0;
+}
+
+bool asker_matches(const struct asker_load *l, const struct pool_line *line)
+{
+    return pool_match_pays(line, &l->load.view);
+}
+
+int asker_part(struct asker *a, struct asker_load *l, struct query *q, struct err *err)
+{
+    return answer_from_view(a, &l->load.view, q, err);
+}
+
+void asker_done(struct asker *a, struct asker_load *l)
+{
+    release(a, l);
+}
+
+void asker_load_free(struct asker_load *l)
+{
+    free(l);
 }
 
 void asker_drop(struct asker *a, struct asker_load *l)

@@ -192,6 +192,15 @@ void asker_on_done(struct asker_load *load, void (*done)(void *owner), void *own
 int asker_end(struct asker *a, struct asker_load *load, struct query *q, struct err *err);
 void asker_drop(struct asker *a, struct asker_load *load);
 
+/* Instead of asker_end(), a part of the candidates at a time: asker_part() answers for q's, which the load's user is
+ * asked about, as often as you like, until asker_done(). Where asker_is_good(); asker_matches() says whether the user
+ * is better looked up in those pools (dedup/pool_match.h). asker_load_free(): instead, once the asker is closed. */
+bool asker_is_good(const struct asker_load *load);
+bool asker_matches(const struct asker_load *load, const struct pool_line *line);
+int asker_part(struct asker *a, struct asker_load *load, struct query *q, struct err *err);
+void asker_done(struct asker *a, struct asker_load *load);
+void asker_load_free(struct asker_load *load);
+
 /* wake() is called, mostly on a thread of the store, when answers have come. It sees to it that the asker's thread
  * calls asker_deliver(), which tells who waits for them. Before the first question. */
 void asker_on_answers(struct asker *a, void (*wake)(void *arg), void *arg);

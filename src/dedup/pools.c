@@ -450,6 +450,11 @@ void pools_free(struct pools *all)
     }
 }
 
+void pools_charge(struct pools *all, int64_t bytes)
+{
+    atomic_fetch_add_explicit(&all->budget.used, (uint64_t)bytes, memory_order_relaxed);
+}
+
 /* --- figures --- */
 
 void pools_look(struct pools *all, struct pools_stats *out)

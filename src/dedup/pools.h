@@ -100,6 +100,10 @@ struct pool_change {
 };
 void pools_change(struct pools *all, struct pool_change *change);
 
+/* What somebody holds to make a pool of, counts as taken: so many bytes more, or less. It is refused nothing, but local
+ * changes are while there is no room left. */
+void pools_charge(struct pools *all, int64_t bytes);
+
 struct pools_stats {
     uint64_t pools, items, bytes, limit; /* gauges */
     uint64_t changes;                    /* since the start, as is the next */

@@ -70,7 +70,7 @@ void call_free(struct call *call)
     struct grpc_conn *s = call->conn;
     struct grpc_loop *l = grpc_loop_of(&s->conn);
     worker_count(s->conn.worker, COUNT_GRPC_OPEN, (uint64_t)-1);
-    service_end(call->late);
+    call_drop_late(call);
     account_cancel(&call->login);
     call_set_coming(call, 0);
     s->held -= call->held;
@@ -108,7 +108,7 @@ void call_drop_spare(struct grpc_loop *l)
 
 void call_settle(struct call *call)
 {
-    if (call->stream == 0 && call->late == NULL && call->n_pending == 0 && !call->at_work) {
+    if (call->stream == 0 && call->late == NULL && call->many == NULL && call->n_pending == 0 && !call->at_work) {
         call_free(call);
     } else {
         account(call);
@@ -174,7 +174,9 @@ static void take_back(struct call *call)
 void call_drop_late(struct call *call)
 {
     service_end(call->late);
+    batch_end(call->many);
     call->late = NULL;
+    call->many = NULL;
     call->lent = 0;
 }
 
@@ -281,7 +283,7 @@ void call_tick(struct call *call, int64_t now)
         call_refuse(call, GRPC_DEADLINE_EXCEEDED, "the deadline of the call has passed");
     } else if (call->state == CALL_WATCHING) {
         call_look(call);
-    } else if (call->state == CALL_RECEIVING && unread > 0) {
+    } else if ((call->state == CALL_RECEIVING || call->blocked) && unread > 0) {
         if (is_slow(call, unread, now)) {
             h2_cancel(call);
         }

@@ -77,8 +77,10 @@ struct call {
 
     /* What came of it. */
     struct request *late;
-    bool arrived; /* and it may go on */
-    size_t lent;  /* bytes that the service holds of it, and those of the reply to come */
+    struct batch *many; /* of FilterMany, once it has begun; NULL: no */
+    bool binary;        /* its items are answered as bytes */
+    bool arrived;       /* and it may go on */
+    size_t lent;        /* bytes that the service holds of it, and those of the reply to come */
     size_t n_pending, pending_bytes;
     bool blocked;     /* a stream that takes no message for now: too much of it is not durable, or not read */
     int watched;      /* what was told last, */
@@ -124,7 +126,9 @@ void call_end(struct call *call, enum grpc_status status, const char *text);    
 enum call_step call_refuse(struct call *call, enum grpc_status status, const char *text); /* counts it as an error */
 void call_refuse_err(struct call *call, const struct err *err, bool write);
 void call_count_error(struct call *call, const char *word, const char *text);
-void call_count(struct call *call); /* a message was answered */
+void call_count(struct call *call);    /* a message was answered */
+bool call_may_read(struct call *call); /* there is memory to read a request into; false: there is none */
+bool call_is_full(const struct call *call, unsigned share); /* its answers pile up: it takes no more */
 void call_set_coming(struct call *call, size_t bytes);
 enum call_step call_ran(struct call *call); /* the message at hand, where it was no request */
 size_t call_begin_reply(struct call *call); /* what is appended to call->reply from here on is a message, */
@@ -132,6 +136,10 @@ void call_end_reply(struct call *call, size_t from);
 
 /* The messages' kinds. */
 enum call_step call_run_request(struct call *call, struct slice bytes);    /* call_run.c */
+enum call_step call_run_many(struct call *call, struct slice bytes);       /* call_many.c */
+enum call_step call_go_on_many(struct call *call);                         /* the same, once it has begun */
+enum call_step call_run_pool_list(struct call *call, struct slice bytes);  /* call_pools.c */
+enum call_step call_run_pool_get(struct call *call, struct slice bytes);   /* the same */
 enum call_step call_run_check(struct call *call, struct slice bytes);      /* services.c */
 enum call_step call_run_watch(struct call *call, struct slice bytes);      /* the same */
 enum call_step call_run_reflection(struct call *call, struct slice bytes); /* the same */

@@ -35,11 +35,15 @@ static struct slice own_method(struct slice path)
 
 static void find_method(struct call *call, struct slice path)
 {
+    static enum call_step (*const shapes[])(struct call *, struct slice) = {
+        [METHOD_UNARY] = call_run_request,       [METHOD_STREAM] = call_run_request,    [METHOD_MANY] = call_run_many,
+        [METHOD_POOL_LIST] = call_run_pool_list, [METHOD_POOL_GET] = call_run_pool_get,
+    };
     struct slice name = own_method(path);
     if (name.data != NULL) {
         call->method = method_find(name);
-        call->run = call->method != NULL ? call_run_request : NULL;
-        call->is_stream = call->method != NULL && call->method->is_stream;
+        call->run = call->method != NULL ? shapes[call->method->shape] : NULL;
+        call->is_stream = call->method != NULL && call->method->shape == METHOD_STREAM;
     }
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         if (slice_eq(path, slice_str(paths[i].path))) {
@@ -148,7 +152,8 @@ static void log_in(struct call *call)
 /* What is no single question and its answer has no such form. */
 static bool is_ours(const struct call *call)
 {
-    return call->is_grpc || (call->is_plain && !call->is_stream && call->run != call_run_watch);
+    bool streams = call->is_stream || call->run == call_run_watch || call->run == call_run_many;
+    return call->is_grpc || (call->is_plain && !streams);
 }
 
 void call_begin(struct call *call)

@@ -256,10 +256,10 @@ static enum call_step refuse_message(struct call *call, const struct message *m,
     return STEP_ON;
 }
 
-static bool find_items(struct call *call)
+bool call_may_read(struct call *call)
 {
     struct grpc_loop *l = grpc_loop_of(&call->conn->conn);
-    l->items = l->items != NULL ? l->items : malloc(ITEMS_MAX * sizeof *l->items);
+    l->items = l->items != NULL ? l->items : malloc(MESSAGE_SLICES * sizeof *l->items);
     return l->items != NULL && grpc_pending_room(call->conn);
 }
 
@@ -284,9 +284,9 @@ enum call_step call_run_request(struct call *call, struct slice bytes)
     struct err err = {0};
     int kind = call->method->kind;
     bool loading = service_dedup(c) == NULL && kind != REQUEST_PLAY && kind != REQUEST_DELIVERY;
-    int code = !find_items(call) ? err_set(&err, ERR_NOMEM, "out of memory for the message")
-               : loading         ? service_loading(c->worker->pool->service, &err)
-                                 : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
+    int code = !call_may_read(call) ? err_set(&err, ERR_NOMEM, "out of memory for the message")
+               : loading            ? service_loading(c->worker->pool->service, &err)
+                                    : message_read(call->method, bytes, grpc_loop_of(c)->items, &m, &err);
     if (code == 0 && m.rq.n_pools > 0 && m.rq.kind == REQUEST_QUESTION) {
         code = look_at_pools(call, &m, &err);
     }
@@ -369,7 +369,7 @@ static enum call_step run(struct call *call)
 }
 
 /* A stream whose answers pile up takes no more. */
-static bool is_full(const struct call *call, unsigned share)
+bool call_is_full(const struct call *call, unsigned share)
 {
     return call->pending_bytes > GRPC_PENDING_MAX / share || call->reply.len - call->sent > GRPC_UNREAD_MAX / share;
 }
@@ -380,9 +380,12 @@ static enum call_step one_step(struct call *call)
     if (waits || (call->state != CALL_RECEIVING && call->state != CALL_LATE)) {
         return STEP_DONE;
     }
-    call->blocked = is_full(call, 1);
+    call->blocked = call_is_full(call, 1);
     if (call->blocked) {
         return STEP_DONE;
+    }
+    if (call->many != NULL) {
+        return call_go_on_many(call);
     }
     enum call_step found = call->state == CALL_LATE ? STEP_ON : call->is_plain ? find_body(call) : find_message(call);
     return found == STEP_ON ? run(call) : found;
@@ -421,7 +424,7 @@ void call_recorded(struct call *call, const struct pending *p, size_t bytes, con
     } else {
         call_end(call, GRPC_OK, NULL);
     }
-    if (call->n_pending == 0 ? call->blocked || call->whole : call->blocked && !is_full(call, 2)) {
+    if (call->n_pending == 0 ? call->blocked || call->whole : call->blocked && !call_is_full(call, 2)) {
         grpc_work_add(call);
     }
 }

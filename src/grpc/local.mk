@@ -18,6 +18,8 @@ if WITH_NGHTTP2
 libunseen_a_SOURCES += \
 	src/grpc/call.c \
 	src/grpc/call_begin.c \
+	src/grpc/call_many.c \
+	src/grpc/call_pools.c \
 	src/grpc/call_run.c \
 	src/grpc/conn.c \
 	src/grpc/h2.c \

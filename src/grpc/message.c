@@ -18,6 +18,8 @@ enum what {
     BINARY_ITEM,
     ITEMS,
     BINARY_ITEMS,
+    USERS,
+    BINARY_USERS,
     SESSION,
     POOL,
     RENAME,
@@ -31,6 +33,8 @@ enum what {
     AT,
     TAG,
     ALL,
+    FROM,
+    COUNT,
 };
 
 struct field {
@@ -54,6 +58,16 @@ static const struct field filter_fields[FIELDS] = {
     [10] = {POOL_VERSION, "pool_version"},
     [11] = {HASHES, "hashes"},
     [12] = {SEED, "seed"},
+};
+static const struct field many_fields[FIELDS] = {
+    [1] = {USERS, "users"},
+    [2] = {ITEMS, "items"},
+    [3] = {REPLY, "reply"},
+    [4] = {LIMIT, "limit"},
+    [7] = {BINARY_USERS, "binary_users"},
+    [8] = {BINARY_ITEMS, "binary_items"},
+    [9] = {POOLS, "pools"},
+    [10] = {POOL_VERSION, "pool_version"},
 };
 static const struct field record_fields[FIELDS] = {
     [1] = {USER, "user"},
@@ -99,6 +113,13 @@ static const struct field pool_fields[FIELDS] = {
     [8] = {BINARY_ITEMS, "binary_items"},
     [9] = {RENAME, "rename"},
 };
+static const struct field pool_list_fields[FIELDS] = {0};
+static const struct field pool_get_fields[FIELDS] = {
+    [1] = {POOL, "pool"},
+    [2] = {FROM, "from"},
+    [3] = {COUNT, "count"},
+    [10] = {POOL_VERSION, "pool_version"},
+};
 
 /* --- reading --- */
 
@@ -108,8 +129,9 @@ struct reading {
     struct message *m;
     struct slice *items;
     struct slice user, binary_user;
-    size_t n_text, n_binary; /* items */
-    const char *ascii_end;   /* up to here it is ASCII, so that a text before it needs no look of its own */
+    size_t n_text, n_binary; /* items, */
+    size_t n_users, n_binary_users;
+    const char *ascii_end; /* up to here it is ASCII, so that a text before it needs no look of its own */
     bool all;
 };
 
@@ -140,17 +162,19 @@ static int bad_text(const struct field *field, struct err *err)
 /* One item, and its neighbours. */
 static int read_list(struct reading *r, const struct field *field, struct slice first, struct err *err)
 {
-    const bool binary = field->what == BINARY_ITEMS;
-    size_t *n = binary ? &r->n_binary : &r->n_text;
+    const bool binary = field->what == BINARY_ITEMS || field->what == BINARY_USERS;
+    const bool users = field->what == USERS || field->what == BINARY_USERS;
+    const size_t most = users ? BATCH_USERS_MAX : ITEMS_MAX;
+    size_t *n = users ? (binary ? &r->n_binary_users : &r->n_users) : binary ? &r->n_binary : &r->n_text;
     const uint8_t key = wire_key((unsigned)(field - r->fields), WIRE_BYTES);
     const uint8_t *at = r->wire.at, *end = r->wire.end;
-    struct slice item = first, *items = r->items;
+    struct slice item = first, *items = users ? r->items + ITEMS_MAX : r->items;
     size_t count = *n;
     for (;;) {
         if (!binary && !is_text(r, item)) {
             return bad_text(field, err);
         }
-        if (count < ITEMS_MAX) {
+        if (count < most) {
             items[count] = item;
         }
         count++;
@@ -241,6 +265,12 @@ static int read_number(struct reading *r, const struct field *field, uint64_t va
     case TAG:
         r->m->tag = value;
         return 0;
+    case FROM:
+        r->m->from = value;
+        return 0;
+    case COUNT:
+        r->m->count = value;
+        return 0;
     default:
         r->all = value != 0;
         return 0;
@@ -309,12 +339,12 @@ static int refuse_both(const struct reading *r, unsigned text, unsigned binary, 
 }
 
 /* What protobuf can't say: which fields exclude each other, and what must be there. */
-static int check(const struct reading *r, struct err *err)
+static int check(const struct reading *r, enum method_shape shape, struct err *err)
 {
     const struct request *rq = &r->m->rq;
     const bool has_all = rq->kind == REQUEST_FORGET || rq->kind == REQUEST_UNBLOCK;
     const char *list = r->fields[2].name;
-    if (r->user.len > 0 && r->binary_user.len > 0) {
+    if ((r->user.len > 0 && r->binary_user.len > 0) || (r->n_users > 0 && r->n_binary_users > 0)) {
         return refuse_both(r, 1, 7, err);
     }
     if (r->n_text > 0 && r->n_binary > 0) {
@@ -323,6 +353,9 @@ static int check(const struct reading *r, struct err *err)
     if (has_all && r->all == (rq->n > 0)) {
         return err_set(err, ERR_INVALID, "%s and all are %s given, expected one of them", list,
                        r->all ? "both" : "not");
+    }
+    if (shape == METHOD_POOL_LIST || shape == METHOD_POOL_GET) {
+        return 0;
     }
     if (rq->kind == REQUEST_POOL_DROP || rq->kind == REQUEST_POOL_RENAME) {
         return rq->n == 0 ? 0 : err_set(err, ERR_INVALID, "%s are for PoolSet and PoolAdd", list);
@@ -347,6 +380,8 @@ static void complete(struct reading *r, const struct method *method)
     m->binary = r->n_binary > 0;
     m->op = rq->has_at ? OP_PLAYEDAT : method->op;
     rq->user = r->binary_user.len > 0 ? r->binary_user : r->user;
+    m->users = r->items + ITEMS_MAX;
+    m->n_users = r->n_users + r->n_binary_users;
     rq->items = r->items;
     rq->n = r->n_text + r->n_binary;
     rq->pools = m->pools;
@@ -395,25 +430,28 @@ int message_read(const struct method *method, struct slice bytes, struct slice *
         return bad_field(&r, &f, err);
     }
     complete(&r, method);
-    return check(&r, err);
+    return check(&r, method->shape, err);
 }
 
 /* --- the service --- */
 
 static const struct method methods[] = {
-    {"Filter", REQUEST_QUESTION, OP_FILTER, false, filter_fields},
-    {"Played", REQUEST_PLAY, OP_PLAYED, false, record_fields},
-    {"PlayedStream", REQUEST_PLAY, OP_PLAYED, true, record_fields},
-    {"Delivered", REQUEST_DELIVERY, OP_DELIVERED, false, record_fields},
-    {"Why", REQUEST_WHY, OP_WHY, false, why_fields},
-    {"History", REQUEST_HISTORY, OP_HISTORY, false, history_fields},
-    {"Forget", REQUEST_FORGET, OP_FORGET, false, forget_fields},
-    {"Block", REQUEST_BLOCK, OP_BLOCK, false, block_fields},
-    {"Unblock", REQUEST_UNBLOCK, OP_UNBLOCK, false, unblock_fields},
-    {"PoolSet", REQUEST_POOL_SET, OP_OTHER, false, pool_fields},
-    {"PoolAdd", REQUEST_POOL_ADD, OP_OTHER, false, pool_fields},
-    {"PoolRename", REQUEST_POOL_RENAME, OP_OTHER, false, pool_fields},
-    {"PoolDrop", REQUEST_POOL_DROP, OP_OTHER, false, pool_fields},
+    {"Filter", REQUEST_QUESTION, OP_FILTER, METHOD_UNARY, filter_fields},
+    {"FilterMany", REQUEST_QUESTION, OP_FILTER_MANY, METHOD_MANY, many_fields},
+    {"Played", REQUEST_PLAY, OP_PLAYED, METHOD_UNARY, record_fields},
+    {"PlayedStream", REQUEST_PLAY, OP_PLAYED, METHOD_STREAM, record_fields},
+    {"Delivered", REQUEST_DELIVERY, OP_DELIVERED, METHOD_UNARY, record_fields},
+    {"Why", REQUEST_WHY, OP_WHY, METHOD_UNARY, why_fields},
+    {"History", REQUEST_HISTORY, OP_HISTORY, METHOD_UNARY, history_fields},
+    {"Forget", REQUEST_FORGET, OP_FORGET, METHOD_UNARY, forget_fields},
+    {"Block", REQUEST_BLOCK, OP_BLOCK, METHOD_UNARY, block_fields},
+    {"Unblock", REQUEST_UNBLOCK, OP_UNBLOCK, METHOD_UNARY, unblock_fields},
+    {"PoolSet", REQUEST_POOL_SET, OP_OTHER, METHOD_UNARY, pool_fields},
+    {"PoolAdd", REQUEST_POOL_ADD, OP_OTHER, METHOD_UNARY, pool_fields},
+    {"PoolRename", REQUEST_POOL_RENAME, OP_OTHER, METHOD_UNARY, pool_fields},
+    {"PoolDrop", REQUEST_POOL_DROP, OP_OTHER, METHOD_UNARY, pool_fields},
+    {"PoolList", REQUEST_QUESTION, OP_OTHER, METHOD_POOL_LIST, pool_list_fields},
+    {"PoolGet", REQUEST_QUESTION, OP_OTHER, METHOD_POOL_GET, pool_get_fields},
 };
 
 const struct method *method_find(struct slice name)

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "dedup/pools.h"
+#include "service/batch.h"
 #include "service/meter.h"
 #include "service/request.h"
 
@@ -26,9 +27,12 @@
 struct message {
     struct request rq;
     uint64_t tag;
-    enum op op;   /* what it is measured as */
-    bool binary;  /* the items stand in the bytes field, and are answered there */
-    size_t bytes; /* of the message */
+    enum op op;                /* what it is measured as */
+    bool binary;               /* the items stand in the bytes field, and are answered there */
+    size_t bytes;              /* of the message */
+    const struct slice *users; /* of FilterMany */
+    size_t n_users;
+    uint64_t from, count; /* of PoolGet */
     struct slice pools[POOLS_OF_A_QUESTION];
     struct slice hashes;           /* to which the request's items point */
     size_t pool_items, pool_bytes; /* what an answer from pools may take: request_pools_answer(), set by the caller */
@@ -36,20 +40,30 @@ struct message {
 
 struct field;
 
+enum method_shape {
+    METHOD_UNARY,
+    METHOD_STREAM,    /* PlayedStream: requests and replies without end, in order */
+    METHOD_MANY,      /* FilterMany: a request, and a reply for each user */
+    METHOD_POOL_LIST, /* what there is: no request of the service. A question as far as rights go */
+    METHOD_POOL_GET,
+};
+
+enum { MESSAGE_SLICES = ITEMS_MAX + BATCH_USERS_MAX };
+
 struct method {
     const char *name; /* "Filter" */
     enum request_kind kind;
     enum op op;
-    bool is_stream;             /* PlayedStream: requests and replies without end, in order */
+    enum method_shape shape;
     const struct field *fields; /* of its request; message.c's own */
 };
 
 /* Of "Filter" or "filter", as Dubbo's clients say it. NULL: there is none. */
 const struct method *method_find(struct slice name);
 
-/* Reads a request. items: room for ITEMS_MAX; of more ids than that only the number is kept (m->rq.n), for the service
- * to refuse. Returns 0, or with a text that names the field: ERR_INVALID, or ERR_ABSENT for what only a newer server
- * knows, and for what Dubbo sends without a stub. m->tag is set then, if it was read before the error. */
+/* Reads a request. items: room for MESSAGE_SLICES; of more ids than that only the number is kept (m->rq.n), for the
+ * service to refuse. Returns 0, or with a text that names the field: ERR_INVALID, or ERR_ABSENT for what only a newer
+ * server knows, and for what Dubbo sends without a stub. m->tag is set then, if it was read before the error. */
 int message_read(const struct method *method, struct slice bytes, struct slice *items, struct message *m,
                  struct err *err);
 
@@ -58,6 +72,17 @@ size_t message_reply_max(const struct message *m);
 
 /* Appends the reply to a request that succeeded. History of nobody (rq.history is NULL) has none: that is NOT_FOUND. */
 void message_write(const struct message *m, struct buf *out);
+
+/* The same of FilterMany, where m is a question of one user: their answer, or rq.err by its code and text, which is
+ * UTF-8. What it takes beside the answer, or as an error, is MESSAGE_MANY_MAX at most. */
+enum { MESSAGE_MANY_MAX = 1024 };
+void message_write_many(const struct message *m, size_t user, int code, const char *text, struct buf *out);
+
+/* Appends a PoolListReply, and a page of a pool as a PoolGetReply; and the most that these take. */
+void message_write_pools(const struct pool_table *table, struct buf *out);
+size_t message_pools_max(const struct pool_table *table);
+void message_write_page(const struct pool *pool, size_t from, size_t count, struct buf *out);
+size_t message_page_max(const struct pool *pool, size_t count);
 
 /* Appends the RecordReply that refuses one request of a stream: code is a status of gRPC; text is UTF-8 here, whatever
  * bytes it quotes. */

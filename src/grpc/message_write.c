@@ -78,6 +78,20 @@ static void write_filter(const struct message *m, struct buf *out)
     }
 }
 
+/* Told after the message's own number, so that a reader knows whose it is. */
+void message_write_many(const struct message *m, size_t user, int code, const char *text, struct buf *out)
+{
+    wire_put_number(out, 1, user);
+    if (m->rq.err == NULL) {
+        size_t reply = wire_begin(out, 2);
+        write_filter(m, out);
+        wire_end(out, reply);
+        return;
+    }
+    wire_put_number(out, 3, (uint64_t)code);
+    wire_put_bytes(out, 4, slice_str(text));
+}
+
 static void write_why(const struct request *rq, struct buf *out)
 {
     wire_put_number(out, 1, rq->n_places > 0);
@@ -133,6 +147,60 @@ void message_write(const struct message *m, struct buf *out)
             write_version(&m->rq, out);
         }
     }
+}
+
+/* --- what pools there are --- */
+
+enum { INFO_MOST = 2 * WIRE_HEAD_MAX + ID_MAX + 3 * WIRE_NUMBER_MAX + WIRE_HEAD_MAX + POOL_VERSION_TEXT };
+
+static void write_info(const struct pool *pool, struct buf *out)
+{
+    char version[POOL_VERSION_TEXT];
+    size_t info = wire_begin(out, 1);
+    wire_put_bytes(out, slice_is_utf8(pool->name) ? 1 : 7, pool->name);
+    wire_put_number(out, 2, pool->n);
+    wire_put_bytes(out, 5, slice_str(pool_version_text(pool->version, version)));
+    wire_put_number(out, 6, pool->bytes);
+    wire_put_number(out, 8, (uint64_t)pool->changed_ms);
+    wire_end(out, info);
+}
+
+void message_write_pools(const struct pool_table *table, struct buf *out)
+{
+    for (size_t i = 0; table != NULL && i < table->n; i++) {
+        write_info(table->list[i], out);
+    }
+}
+
+size_t message_pools_max(const struct pool_table *table)
+{
+    return table != NULL ? table->n * INFO_MOST : 0;
+}
+
+static size_t page_end(const struct pool *pool, size_t from, size_t count)
+{
+    return from >= pool->n ? from : count < pool->n - from ? from + count : pool->n;
+}
+
+void message_write_page(const struct pool *pool, size_t from, size_t count, struct buf *out)
+{
+    size_t end = page_end(pool, from, count);
+    bool binary = false;
+    struct pool_walk walk = {0};
+    for (size_t i = from; i < end && !binary; i++) {
+        binary = !slice_is_utf8(pool_item(pool, i, &walk));
+    }
+    write_info(pool, out);
+    walk = (struct pool_walk){0};
+    for (size_t i = from; i < end; i++) {
+        wire_put_item(out, binary ? 8 : 2, pool_item(pool, i, &walk));
+    }
+}
+
+size_t message_page_max(const struct pool *pool, size_t count)
+{
+    size_t n = count < pool->n ? count : pool->n;
+    return INFO_MOST + n * ITEM_BESIDE + (n * ID_MAX < pool->id_bytes ? n * ID_MAX : pool->id_bytes);
 }
 
 void message_write_refused(uint64_t tag, int code, const char *text, struct buf *out)

@@ -4,6 +4,8 @@
  *   h2.c         nghttp2's side: streams, headers, data, trailers, and what a peer may not do too often
  *   h2_memory.c  what nghttp2 holds
  *   call.h       a call: its messages, one after the other, become requests of the service, and their outcomes replies
+ *   call_many.c  a call about many users, whose requests are a batch of the service's
+ *   call_pools.c what pools there are
  *   message.h    a message's bytes
  *
  * A connection takes in bytes as long as the calls they belong to can be gone on with. What has come of a message is
@@ -41,7 +43,7 @@ enum {
 
 /* A worker's. */
 struct grpc_loop {
-    struct slice *items; /* of the message at hand: ITEMS_MAX */
+    struct slice *items; /* of the message at hand: MESSAGE_SLICES */
     struct call *spare;  /* calls for next time */
     size_t n_spare;
     char *frame; /* of all sessions: h2_memory.c */

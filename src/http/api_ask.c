@@ -33,13 +33,13 @@ static json_t *tell_unseen(const struct request *rq)
     struct pool_line_walk walk = {0};
     size_t i = request_next_unseen(rq, 0);
     for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
-        json_append(&found,
-                    rq->form == FORM_INDEXES ? json_integer((json_int_t)i) : json_from_id(request_item(rq, i, &walk)));
+        json_append(&found, rq->form == FORM_INDEXES ? json_integer((json_int_t)i)
+                                                     : json_from_item(request_item(rq, i, &walk)));
     }
     return with_version(rq, json_pack("{s:o}", question_forms[rq->form], found));
 }
 
-static bool read_form(struct http_request *rq, struct slice reply, enum question_form *form)
+bool question_read_form(struct http_request *rq, struct slice reply, enum question_form *form)
 {
     for (*form = FORM_ITEMS; *form < QUESTION_FORMS; (*form)++) {
         if (reply.data == NULL || slice_eq(reply, slice_str(question_forms[*form]))) {
@@ -66,8 +66,8 @@ static bool may_list(struct http_request *rq, const struct request *asked)
 }
 
 /* Of items or of pools, whose lists share one place. */
-static bool take_candidates(struct http_request *rq, struct request *asked, const struct json_ids *items,
-                            bool has_items, const struct json_ids *pools, bool has_pools)
+bool question_take_candidates(struct http_request *rq, struct request *asked, const struct json_ids *items,
+                              bool has_items, const struct json_ids *pools, bool has_pools)
 {
     if (has_items == has_pools) {
         http_problem(rq, 400, "bad-request",
@@ -79,7 +79,7 @@ static bool take_candidates(struct http_request *rq, struct request *asked, cons
     asked->n = items->n;
     asked->pools = pools->items;
     asked->n_pools = pools->n;
-    return !has_pools || may_list(rq, asked);
+    return true;
 }
 
 enum http_outcome post_unseen(struct http_request *rq)
@@ -104,7 +104,9 @@ enum http_outcome post_unseen(struct http_request *rq)
         return HTTP_DONE;
     }
     enum http_outcome outcome = HTTP_DONE;
-    if (read_form(rq, reply, &asked.form) && take_candidates(rq, &asked, &ids, has_items, &pools, has_pools)) {
+    if (question_read_form(rq, reply, &asked.form) &&
+        question_take_candidates(rq, &asked, &ids, has_items, &pools, has_pools) &&
+        (!has_pools || may_list(rq, &asked))) {
         outcome = http_submit(rq, &asked, OP_FILTER, asked.form == FORM_BITMAP ? tell_bitmap : tell_unseen);
     }
     json_decref(body);

@@ -159,8 +159,7 @@ enum http_outcome get_pool(struct http_request *rq)
     json_t *ids = json_array(), *told = about(pool);
     for (size_t i = (size_t)from; i < pool->n && i < (size_t)from + (size_t)count; i++) {
         struct slice id = pool_item(pool, i, &walk);
-        json_t *text = json_from_id(id);
-        json_append(&ids, text != NULL ? text : json_pack("{s:o}", "base64", json_base64(id)));
+        json_append(&ids, json_from_item(id));
     }
     if (told != NULL) {
         json_object_set_new(told, "from", json_integer(from));

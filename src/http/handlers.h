@@ -31,6 +31,9 @@ enum http_outcome get_seed(struct http_request *rq);
 enum http_outcome post_why(struct http_request *rq);
 enum http_outcome get_user(struct http_request *rq);
 
+/* api_batch.c */
+enum http_outcome post_unseen_batch(struct http_request *rq);
+
 /* api_pools.c */
 enum http_outcome get_pools(struct http_request *rq);
 enum http_outcome get_pool(struct http_request *rq);

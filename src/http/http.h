@@ -82,7 +82,7 @@ struct http_request {
     struct worker_pool *pool;  /* counters, uptime */
     const struct dedup *dedup; /* NULL while the store recovers */
     struct asker *asker;       /* this thread's */
-    struct slice *items;       /* scratch for ITEMS_MAX, until the handler returns */
+    struct slice *items;       /* scratch for JSON_SLICES, until the handler returns */
 
     /* The answer. */
     unsigned status;  /* 200 unless set */
@@ -93,6 +93,7 @@ struct http_request {
     const struct account *account; /* who asks; NULL: nobody */
     struct http_conn *conn;        /* it came on */
     struct http_asked *asked;      /* of the service; NULL: nothing */
+    struct http_batch *batch;      /* the same, about many users (batch.h) */
 };
 
 /* Adds a header to the answer. name is a constant; value is copied. Not for Content-Type, Content-Length, Date and
@@ -114,6 +115,9 @@ enum http_outcome http_nothing(struct http_request *rq, const char *kind, const 
 /* The same from an error of dedup or of the store, by service/refusal.h; write: of what was to be recorded. */
 enum http_outcome http_refuse(struct http_request *rq, const struct err *err, bool write);
 enum http_outcome http_fail(struct http_request *rq, const struct err *err);
+
+/* Appends the error of a part of an answer, a question, which goes on: the same object, counted the same. */
+void http_add_problem(struct http_request *rq, const struct err *err, struct buf *out);
 
 /* Counts in the same counters as the workers do. */
 void http_count(struct http_request *rq, enum counter counter, uint64_t n);

@@ -56,6 +56,27 @@ void json_append(json_t **list, json_t *value)
     }
 }
 
+void json_add_text(struct buf *out, struct slice text)
+{
+    size_t plain = 0; /* what needs no escape goes at once */
+    buf_add(out, "\"", 1);
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char byte = (unsigned char)text.data[i];
+        if (byte >= 0x20 && byte != '"' && byte != '\\') {
+            continue;
+        }
+        buf_add(out, text.data + plain, i - plain);
+        if (byte < 0x20) {
+            buf_addf(out, "\\u%04x", byte);
+        } else {
+            buf_addf(out, "\\%c", byte);
+        }
+        plain = i + 1;
+    }
+    buf_add(out, text.data + plain, text.len - plain);
+    buf_add(out, "\"", 1);
+}
+
 json_t *json_from_id(struct slice id)
 {
     return json_stringn(id.data, id.len);
@@ -68,6 +89,12 @@ json_t *json_base64(struct slice bytes)
     json_t *value = text.failed ? NULL : json_stringn(text.len > 0 ? text.data : "", text.len);
     buf_free(&text);
     return value;
+}
+
+json_t *json_from_item(struct slice id)
+{
+    json_t *text = json_from_id(id);
+    return text != NULL ? text : json_pack("{s:o}", "base64", json_base64(id));
 }
 
 void json_set_id(json_t *object, const char *name, struct slice id)
@@ -113,14 +140,17 @@ static bool bad_type(struct http_request *rq, const char *where, const json_t *v
     return false;
 }
 
-static bool read_ids(struct http_request *rq, const char *name, json_t *value, struct json_ids *ids)
+static bool read_ids(struct http_request *rq, const struct json_field *field, json_t *value)
 {
+    const char *name = field->name;
+    struct slice *items = rq->items + field->place;
+    size_t most = field->most > 0 ? field->most : ITEMS_MAX;
     size_t n = json_array_size(value);
     if (!json_is_array(value)) {
         return bad_type(rq, name, value, "an array of strings");
     }
-    if (n == 0 || n > ITEMS_MAX) {
-        http_problem(rq, 400, "bad-request", "%s holds %zu ids, expected 1 to %d", name, n, ITEMS_MAX);
+    if (n == 0 || n > most) {
+        http_problem(rq, 400, "bad-request", "%s holds %zu ids, expected 1 to %zu", name, n, most);
         return false;
     }
     for (size_t i = 0; i < n; i++) {
@@ -130,9 +160,9 @@ static bool read_ids(struct http_request *rq, const char *name, json_t *value, s
             snprintf(where, sizeof where, "%s[%zu]", name, i);
             return bad_type(rq, where, id, "a string");
         }
-        rq->items[i] = slice_of(json_string_value(id), json_string_length(id));
+        items[i] = slice_of(json_string_value(id), json_string_length(id));
     }
-    *ids = (struct json_ids){value, rq->items, n};
+    *field->ids = (struct json_ids){value, items, n};
     return true;
 }
 
@@ -142,7 +172,7 @@ static bool read_field(struct http_request *rq, const struct json_field *field, 
         *field->given = true;
     }
     if (field->ids != NULL) {
-        return read_ids(rq, field->name, value, field->ids);
+        return read_ids(rq, field, value);
     }
     if (field->id != NULL) {
         *field->id = slice_of(json_string_value(value), json_string_length(value));

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "http/http.h"
+#include "service/batch.h"
 
 /* Once, before the thread starts. */
 void json_limit_memory(void);
@@ -14,11 +15,17 @@ void json_limit_memory(void);
 /* Appends the value as text, and lets go of it. NULL (out of memory) makes the buffer a failed one. */
 void json_write(struct buf *out, json_t *value);
 
+/* Appends a string, which is UTF-8, in its quotes. */
+void json_add_text(struct buf *out, struct slice text);
+
 /* Appends to an array. When memory is out, that and the list become NULL, and so does what is made of it. */
 void json_append(json_t **list, json_t *value);
 
 /* A string, or NULL when the bytes aren't UTF-8. */
 json_t *json_from_id(struct slice id);
+
+/* The same of a pool's, which may be any: those that no string says are {"base64": ...}. */
+json_t *json_from_item(struct slice id);
 
 /* The bytes in base64. */
 json_t *json_base64(struct slice bytes);
@@ -29,16 +36,19 @@ void json_set_id(json_t *object, const char *name, struct slice id);
 struct timeline_point;
 json_t *timeline_point_json(const struct timeline_point *p); /* api_timeline.c */
 
+enum { JSON_SLICES = ITEMS_MAX + BATCH_USERS_MAX };
+
 /* A field that the body may have. Exactly one of the pointers is set, which says the type; it is written when the field
  * is there. Slices stand in the body's value. */
 struct json_field {
     const char *name;
     bool needed;
     struct slice *id;     /* a string */
-    struct json_ids *ids; /* an array of strings, at least one */
+    struct json_ids *ids; /* an array of strings, at least one, and at most ... */
     int64_t *number;      /* a whole number */
     bool *flag;
-    bool *given; /* may be set besides: whether the field was there */
+    bool *given;        /* may be set besides: whether the field was there */
+    size_t place, most; /* ... so many, which stand at that place of rq->items; 0: ITEMS_MAX */
 };
 
 struct json_ids {

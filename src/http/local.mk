@@ -1,10 +1,12 @@
 # HTTP
 libunseen_a_SOURCES += \
 	src/http/api_ask.c \
+	src/http/api_batch.c \
 	src/http/api_pools.c \
 	src/http/api_store.c \
 	src/http/api_timeline.c \
 	src/http/api_write.c \
+	src/http/batch.h \
 	src/http/conn.c \
 	src/http/handlers.h \
 	src/http/health.c \

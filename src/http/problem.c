@@ -77,6 +77,27 @@ enum http_outcome http_nothing(struct http_request *rq, const char *kind, const 
     return HTTP_DONE;
 }
 
+static void count(struct http_request *rq, const struct refusal *refusal)
+{
+    char word[64];
+    snprintf(word, sizeof word, "%s ", refusal->word);
+    meter_error(&service_of(&rq->conn->conn)->meter, slice_str(word));
+}
+
+void http_add_problem(struct http_request *rq, const struct err *err, struct buf *out)
+{
+    const struct refusal *refusal = refusal_of(err->code, false);
+    char text[REFUSAL_TEXT];
+    refusal_text(err, false, text);
+    utf8_clean(text);
+    count(rq, refusal);
+    http_count(rq, COUNT_ERRORS, 1);
+    buf_addf(out, "{\"type\":\"urn:unseen:problem:%s\",\"title\":\"%s\",\"status\":%u,\"detail\":", refusal->problem,
+             status_phrase(refusal->status), refusal->status);
+    json_add_text(out, slice_str(text));
+    buf_add(out, "}", 1);
+}
+
 enum http_outcome http_refuse(struct http_request *rq, const struct err *err, bool write)
 {
     const struct refusal *refusal = refusal_of(err->code, write);
@@ -85,8 +106,7 @@ enum http_outcome http_refuse(struct http_request *rq, const struct err *err, bo
         snprintf(first, sizeof first, "%d", refusal->retry_s);
         http_header(rq, "Retry-After", first);
     }
-    snprintf(first, sizeof first, "%s ", refusal->word);
-    meter_error(&service_of(&rq->conn->conn)->meter, slice_str(first));
+    count(rq, refusal);
     return http_problem(rq, refusal->status, refusal->problem, "%s", refusal_text(err, write, text));
 }
 

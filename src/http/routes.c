@@ -18,6 +18,7 @@ const struct http_route http_routes[] = {
     {"POST", "/v1/unseen", post_unseen, ROLE_REQUEST, 0},
     {"POST", "/v1/unseen/{}", post_hashes, ROLE_REQUEST, HTTP_BYTES},
     {"GET", "/v1/seed", get_seed, ROLE_ADMIN, 0},
+    {"POST", "/v1/unseen:batch", post_unseen_batch, ROLE_REQUEST, 0},
     {"POST", "/v1/why", post_why, ROLE_REQUEST, 0},
     {"POST", "/v1/block", post_block, ROLE_REQUEST, 0},
     {"POST", "/v1/unblock", post_unblock, ROLE_REQUEST, 0},

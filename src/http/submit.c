@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/batch.h"
 #include "http/server.h"
 
 /* The body is gone when a late request goes on, so what the request points to is copied: its ids stand behind it. */
@@ -105,6 +106,9 @@ bool http_submit_go_on(struct http_request *rq)
 {
     struct http_asked *a = rq->asked;
     struct conn *c = &rq->conn->conn;
+    if (rq->batch != NULL) {
+        return http_batch_go_on(rq);
+    }
     if (a == NULL || a->recorded || (a->late != NULL && !a->arrived)) {
         return false;
     }
@@ -153,6 +157,7 @@ void http_submit_recorded(struct http_request *rq, const struct err *err)
 void http_submit_end(struct http_request *rq)
 {
     struct http_asked *a = rq->asked;
+    http_batch_end(rq);
     if (a != NULL) {
         service_end(a->late != NULL ? a->late : a->rq.late);
         json_decref(a->answer);

@@ -15,6 +15,12 @@ typedef json_t *http_tell(const struct request *rq);
  * later. op: what it is measured as. */
 enum http_outcome http_submit(struct http_request *rq, const struct request *asked, enum op op, http_tell *tell);
 
+/* api_ask.c: the answer's form by its name, and the candidates, items or pools, of one or many users. False: it is told
+ * what is wrong. */
+bool question_read_form(struct http_request *rq, struct slice reply, enum question_form *form);
+bool question_take_candidates(struct http_request *rq, struct request *asked, const struct json_ids *items,
+                              bool has_items, const struct json_ids *pools, bool has_pools);
+
 /* conn.c: the connection was kicked while a request is with the service; a record of it was answered; it ends. */
 bool http_submit_go_on(struct http_request *rq); /* false: not yet */
 void http_submit_recorded(struct http_request *rq, const struct err *err);

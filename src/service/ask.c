@@ -69,6 +69,9 @@ static void on_offload(struct loop_message *message, void *owner);
 static void put(struct service_loop *l, struct question *q, enum offload_lane_name lane)
 {
     q->job = (struct offload_job){{NULL, on_offload}, l->worker, look_aside, lane};
+    q->query.line = NULL; /* which the loop alone looks along */
+    q->query.hide = NULL;
+    q->query.enough = 0;
     q->code = err_set(&q->late.err, ERR_CLOSED, "the server is stopping"); /* unless the thread asks */
     meter_count(&l->meter, lane == OFFLOAD_COLD ? COUNT_COLD : COUNT_LARGE, 1);
     offload_put(&l->worker->pool->service->offload, &q->job);
@@ -91,7 +94,7 @@ static void go_aside(struct service_loop *l, struct question *q, enum offload_la
 }
 
 /* Whoever had the question is through with it, and somebody waits. */
-static void answered(struct service_loop *l, struct question *q)
+void question_answered(struct service_loop *l, struct question *q)
 {
     enum offload_lane_name lane;
     if (lane_for(q->code, &lane)) {
@@ -110,7 +113,7 @@ static void on_offload(struct loop_message *message, void *owner)
         question_hedge_noted(l, q, true);
         late_arrived(&q->late);
     } else {
-        answered(l, q);
+        question_answered(l, q);
     }
 }
 
@@ -119,10 +122,18 @@ static void on_load(void *owner)
 {
     struct question *q = owner;
     struct service_loop *l = q->late.loop;
-    q->code = asker_end(l->asker, q->load, &q->query, &q->late.err);
+    q->code = 0;
+    if (question_slice(l, q)) {
+        return;
+    }
+    if (q->code < 0) { /* before it was answered */
+        asker_done(l->asker, q->load);
+    } else {
+        q->code = asker_end(l->asker, q->load, &q->query, &q->late.err);
+    }
     q->load = NULL;
     keep_months(q);
-    answered(l, q);
+    question_answered(l, q);
 }
 
 /* Where it waits for the store, or for its turn on an offload thread. */
@@ -133,6 +144,10 @@ static bool take_back(struct late *late)
     if (q->hedge.may && !q->hedge.disk) {
         q->cause = "the second tier is late";
         return true;
+    }
+    if (q->sliced != NULL) {
+        q->cause = "its pools are large";
+        return false;
     }
     if (q->load != NULL) {
         asker_drop(late->loop->asker, q->load);
@@ -191,6 +206,11 @@ static int64_t deadline_of(const struct service_loop *l, const struct request *r
     return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
 }
 
+static const uint64_t *hashes_of(const struct service_loop *l, const struct request *rq)
+{
+    return rq->known != NULL ? rq->known : l->hashes;
+}
+
 /* For one that is not answered at once. NULL: *state says why. */
 static struct question *question_new(struct service_loop *l, struct conn *c, struct request *rq, bool wants,
                                      enum request_state *state)
@@ -224,7 +244,7 @@ static struct question *question_new(struct service_loop *l, struct conn *c, str
     if (rq->line != NULL) {
         question_hold_pools(q, hashes, named_items(rq, wants) > 0 ? items : NULL);
     } else {
-        memcpy(hashes, l->hashes, rq->n * sizeof *hashes);
+        memcpy(hashes, hashes_of(l, rq), rq->n * sizeof *hashes);
     }
     if (l->tier != NULL) {
         question_hedge_init(q, unseen + 3 * bits, unseen + 4 * bits);
@@ -420,7 +440,7 @@ static int hash_items(struct service_loop *l, const struct request *rq, struct e
     return dedup_hash_items(l->dedup, rq->items, rq->n, l->hashes, err);
 }
 
-static int find_candidates(struct service_loop *l, struct request *rq, struct err *err)
+int request_find_candidates(struct service_loop *l, struct request *rq, struct err *err)
 {
     return rq->n_pools > 0 ? request_find_pools(l, rq, err) : hash_items(l, rq, err);
 }
@@ -437,7 +457,7 @@ static void copy_answer(struct query *to, const struct query *from)
 enum request_state request_ask(struct service_loop *l, struct conn *c, struct request *rq)
 {
     struct err err = {0};
-    if (find_candidates(l, rq, &err) < 0) {
+    if (rq->known == NULL && request_find_candidates(l, rq, &err) < 0) {
         return request_fail(l, rq, &err);
     }
     if (rq->deliver && !may_deliver(l, c, rq)) {
@@ -458,7 +478,7 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     }
     struct query own = {.kind = (enum query_kind)rq->kind,
                         .user = rq->user,
-                        .hashes = l->hashes,
+                        .hashes = hashes_of(l, rq),
                         .n = rq->n,
                         .unseen = l->bits,
                         .places = l->places + 1,
@@ -472,11 +492,6 @@ enum request_state request_ask(struct service_loop *l, struct conn *c, struct re
     }
     code = asker_begin(l->asker, a, &load, &err);
     enum offload_lane_name lane;
-    if (code == STORE_LATER && question_is_long(rq)) { /* its answer would be looked for here */
-        asker_drop(l->asker, load);
-        load = NULL;
-        code = ERR_LARGE;
-    }
     if (lane_for(code, &lane) || code == STORE_LATER) {
         return leave(l, c, rq, q, load, lane);
     }

@@ -8,26 +8,31 @@
 /* Candidates that a worker looks at by itself: some 0.2 ms. */
 enum { ITEMS_HERE = 128 * 1024 };
 
-static int check_version(const struct request *rq, struct err *err)
+int pool_version_check(struct slice asked, uint64_t version, size_t n_pools, struct err *err)
 {
     char is[POOL_VERSION_TEXT];
     uint64_t wanted;
-    if (rq->version.data == NULL) {
+    if (asked.data == NULL) {
         return 0;
     }
-    if (!pool_version_read(rq->version, &wanted)) {
+    if (!pool_version_read(asked, &wanted)) {
         return err_set(err, ERR_INVALID, "VERSION is 16 lower-case hex digits, got '%.*s'",
-                       (int)(rq->version.len < 64 ? rq->version.len : 64), rq->version.data);
+                       (int)(asked.len < 64 ? asked.len : 64), asked.data);
     }
-    return wanted == rq->pool_version
+    return wanted == version
                ? 0
-               : err_set(err, ERR_POOL_VERSION, "%s the version %s",
-                         rq->n_pools == 1 ? "the pool has" : "the pools have", pool_version_text(rq->pool_version, is));
+               : err_set(err, ERR_POOL_VERSION, "%s the version %s", n_pools == 1 ? "the pool has" : "the pools have",
+                         pool_version_text(version, is));
 }
 
 /* In the table that request_pools_answer() has looked at: what it said of the reply must hold. */
 int request_find_pools(struct service_loop *l, struct request *rq, struct err *err)
 {
+    if (rq->held != NULL) {
+        rq->line = rq->held;
+        rq->n = rq->held->n;
+        return 0;
+    }
     const struct pool_table *table = l->pools != NULL ? l->pools : service_pools(l);
     l->line = (struct pool_line){0};
     for (size_t i = 0; i < rq->n_pools; i++) {
@@ -45,7 +50,7 @@ int request_find_pools(struct service_loop *l, struct request *rq, struct err *e
     rq->n = l->line.n;
     rq->items = NULL;
     rq->pool_version = pool_versions(l->line.pools, l->line.n_pools);
-    return check_version(rq, err);
+    return pool_version_check(rq->version, rq->pool_version, rq->n_pools, err);
 }
 
 static size_t hide_pools(struct service_loop *l, const struct request *rq, bool blocks, size_t from, size_t n,

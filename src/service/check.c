@@ -40,7 +40,7 @@ static int check_hashes(const struct request *rq, struct err *err)
     return 0;
 }
 
-static int check_options(const struct request *rq, struct err *err)
+int request_check_question(const struct request *rq, struct err *err)
 {
     if (rq->has_limit && rq->limit < 1) {
         return err_set(err, ERR_INVALID, "LIMIT must be a whole number of at least 1, got '%lld'",
@@ -83,7 +83,7 @@ static bool is_of_pool(const struct request *rq)
 int request_check(const struct request *rq, struct err *err)
 {
     bool is_session = rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK;
-    int code = rq->kind == REQUEST_QUESTION ? check_options(rq, err) : 0;
+    int code = rq->kind == REQUEST_QUESTION ? request_check_question(rq, err) : 0;
     if (code == 0 && !is_session && !is_of_pool(rq)) {
         code = dedup_check_id("user", 0, rq->user, err);
     }

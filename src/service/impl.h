@@ -7,6 +7,8 @@
 
 /* check.c: all rules that need nothing but the request. Items are hashed, and so checked, by whoever needs that. */
 int request_check(const struct request *rq, struct err *err);
+/* Those of a question that don't go by its user. */
+int request_check_question(const struct request *rq, struct err *err);
 
 /* The same: ERR_REPLICA when it changes what is remembered of a user, and that is another node's to do. Scroll sessions
  * are each node's own. */
@@ -59,6 +61,8 @@ enum request_state request_change_pool(struct service_loop *l, struct conn *c, s
 /* ask_pools.c: finds the question's pools: rq->line, n and pool_version. ERR_POOL, ERR_POOL_VERSION, ERR_INVALID,
  * ERR_RANGE. */
 int request_find_pools(struct service_loop *l, struct request *rq, struct err *err);
+/* ask.c: those, or the items' hashes, in l->hashes. */
+int request_find_candidates(struct service_loop *l, struct request *rq, struct err *err);
 /* What must be hidden of unseen items beside what the user has seen: repeats, and, if blocks, what l->blocked has.
  * Returns how many it hid. */
 size_t request_hide(struct service_loop *l, const struct request *rq, const uint64_t *hashes, bool blocks, size_t from,

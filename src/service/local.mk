@@ -12,8 +12,11 @@ libunseen_a_SOURCES += \
 	src/service/login.h \
 	src/service/login_thread.c \
 	src/service/ask.c \
+	src/service/batch.c \
+	src/service/batch.h \
 	src/service/ask_hedge.c \
 	src/service/ask_pools.c \
+	src/service/ask_slices.c \
 	src/service/check.c \
 	src/service/forget.c \
 	src/service/impl.h \

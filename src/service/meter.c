@@ -3,14 +3,23 @@
 #include <string.h>
 
 const char *const op_names[OPS] = {
-    [OP_OTHER] = "other",       [OP_PLAYED] = "played",
-    [OP_PLAYEDAT] = "playedat", [OP_DELIVERED] = "delivered",
-    [OP_UNSEEN] = "unseen",     [OP_SEEN] = "seen",
-    [OP_FILTER] = "filter",     [OP_FILTER_DELIVER] = "filter_deliver",
-    [OP_BLOCK] = "block",       [OP_UNBLOCK] = "unblock",
-    [OP_FORGET] = "forget",     [OP_WHY] = "why",
-    [OP_HISTORY] = "history",   [OP_RING] = "ring",
-    [OP_MONTHS] = "months",     [OP_INFO] = "info",
+    [OP_OTHER] = "other",
+    [OP_PLAYED] = "played",
+    [OP_PLAYEDAT] = "playedat",
+    [OP_DELIVERED] = "delivered",
+    [OP_UNSEEN] = "unseen",
+    [OP_SEEN] = "seen",
+    [OP_FILTER] = "filter",
+    [OP_FILTER_DELIVER] = "filter_deliver",
+    [OP_FILTER_MANY] = "filter_many",
+    [OP_BLOCK] = "block",
+    [OP_UNBLOCK] = "unblock",
+    [OP_FORGET] = "forget",
+    [OP_WHY] = "why",
+    [OP_HISTORY] = "history",
+    [OP_RING] = "ring",
+    [OP_MONTHS] = "months",
+    [OP_INFO] = "info",
 };
 
 const char *const meter_error_names[METER_ERRORS] = {

@@ -23,6 +23,7 @@ enum op {
     OP_SEEN,
     OP_FILTER,
     OP_FILTER_DELIVER, /* which is a write */
+    OP_FILTER_MANY,    /* of many users */
     OP_BLOCK,
     OP_UNBLOCK,
     OP_FORGET,

@@ -23,12 +23,22 @@ struct question_hedge {
     struct query answer; /* of memory here, then with the tier's */
 };
 
+/* What a query looks at pools by, in order; it ends when nothing hides enough of them. It lives as long as the query.
+ */
+struct question_line {
+    struct service_loop *l;
+    const struct request *rq;
+};
+
 struct question {
     struct late late;
     struct query query; /* asks with copies of what another thread needs */
     int code;           /* of its answer */
     struct history history;
-    struct asker_load *load; /* the store is to answer; NULL: no */
+    struct asker_load *load;   /* the store is to answer; NULL: no */
+    struct asker_load *sliced; /* it has, and its candidates are looked at in slices (ask_slices.c), up to `at` */
+    size_t at;
+    struct loop_message turn;
     struct offload_job job;
     struct read_through_question read_through;
     bool wants;       /* the old Redis is still to be asked, about query.elsewhere */
@@ -36,20 +46,23 @@ struct question {
     uint8_t *seen;
     const char *limit, *cause; /* of what is overdue */
     struct pool_line line;     /* of pools, which are held */
+    struct question_line order;
     const struct slice *items; /* their items, where the old Redis is to be asked; else NULL */
     struct question_hedge hedge;
 };
+
+/* ask.c: whoever had the question is through with it, and somebody waits. */
+void question_answered(struct service_loop *l, struct question *q);
+
+/* ask_slices.c: the store has answered, later. True: it goes on in slices, and question_answered() follows. False: it
+ * is to be asked for the answer, asker_end(), unless q->code says that this failed already. */
+bool question_slice(struct service_loop *l, struct question *q);
 
 /* ask_pools.c. Whether it is about more candidates of pools than a worker should look at by itself. */
 bool question_is_long(const struct request *rq);
 /* Or about more than the old Redis can be asked about, or about hashes: ERR_RANGE. */
 int question_may_want(const struct request *rq, struct err *err);
-/* A question that is answered at once: the query looks at the pools in order, and ends when nothing hides enough of
- * them. `line` lives as long as the query. */
-struct question_line {
-    struct service_loop *l;
-    const struct request *rq;
-};
+/* Of a question that is answered on its loop, now. */
 int question_line_up(struct service_loop *l, const struct request *rq, struct query *a, struct question_line *line,
                      struct err *err);
 /* One that is answered later holds its pools (q->late.rq.line becomes its own), and looks at all of them. hashes: room

@@ -63,7 +63,9 @@ struct request {
     size_t n;
     const struct slice *pools; /* names: of a question, instead of items; of a change, the pool's own */
     size_t n_pools;
-    struct slice version; /* that the pools must have, as answers say it; data NULL: any */
+    struct slice version;         /* that the pools must have, as answers say it; data NULL: any */
+    const struct pool_line *held; /* of a batch (batch.h), instead of the names: n_pools of them; NULL: none */
+    const uint64_t *known;        /* and its items' hashes; NULL: they are to be made */
     bool hashed;       /* a question: items is one, with n hash_id()s of 8 bytes each, little endian, and nothing else;
                         * of a client's, whose ids they are only it knows ... */
     struct slice seed; /* ... this is the fingerprint of the seed that it has, as INFO shows it; data NULL: not said */
@@ -75,6 +77,7 @@ struct request {
                           * question_timeout after it was submitted; 0: none of its own */
     /* That late one may go on; on the loop, not from within a call. The peer may be gone. */
     void (*done)(struct conn *c, struct request *late);
+    void *owner; /* whoever made it finds itself by this */
 
     /* What came of it. */
     const struct err *err; /* NULL: it was done; see refusal_of() */
@@ -126,6 +129,9 @@ struct slice request_item(const struct request *rq, size_t i, struct pool_line_w
  * Before it is submitted, since it sees to it that the pools are those of now. Zero where it will be refused. Of a late
  * one it goes by the pools that it holds. */
 void request_pools_answer(struct conn *c, const struct request *rq, size_t *n, size_t *id_bytes);
+
+/* Whether so many pools have the version that is asked for; data NULL: any. 0, ERR_INVALID, ERR_POOL_VERSION. */
+int pool_version_check(struct slice asked, uint64_t version, size_t n_pools, struct err *err);
 
 /* Whether item i is unseen; and the first that is from i on, n when there is none. */
 static inline bool request_is_unseen(const struct request *rq, size_t i)

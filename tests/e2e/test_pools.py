@@ -3,8 +3,11 @@ import contextlib
 import json
 import random
 import re
+import select
 import shutil
+import socket
 import sqlite3
+import threading
 
 import pytest
 
@@ -19,6 +22,8 @@ NEEDS_FOLDER = {
     "test_replicas_have_them",
     "test_a_large_one_comes_in_parts",
     "test_a_promoted_node_has_them_and_an_old_primary_follows",
+    "test_a_clone_brings_them",
+    "test_a_clone_that_goes_on_takes_what_changed",
     "test_a_protocol_without_pools_is_asked_for_none",
 }
 
@@ -82,6 +87,31 @@ def test_several_pools_in_order_an_item_once(client):
     assert texts(client.command(*ask, "SESSION", "s")) == ["2", "4", "5", "7"]
     assert texts(client.command(*ask, "SESSION", "s", "LIMIT", "2", "DELIVER")) == ["2", "4"]
     assert texts(client.command(*ask, "SESSION", "s")) == ["5", "7"]
+
+
+@pytest.mark.parametrize("plays", [100, 12000], ids=["few plays", "many plays"])
+def test_a_large_pool_however_it_is_looked_at(client, plays):
+    """By what the user has, in order until enough are found, or each candidate, in slices where a store answers late."""
+    ids = [f"i{n}" for n in range(100000)]
+    for pool, part in (("all", ids), ("a", ids[:70000]), ("b", ids[60000:])):
+        for at in range(0, len(part), 50000):
+            client.command("POOL", "ADD", pool, *part[at:at + 50000])
+    seen = set(random.Random(3).sample(ids, plays)) | set(ids[:50])
+    for at in range(0, plays, 1000):
+        client.command("PLAYED", "u", *sorted(seen)[at:at + 1000])
+    client.command("PLAYED", "u", *ids[:50], *sorted(seen)[plays // 1000 * 1000:])
+    client.command("BLOCK", "s", *ids[40:60])
+    unseen = [i for i in ids if i not in seen]
+    for names in (("all",), ("a", "b")):
+        asked = [word for name in names for word in ("POOL", name)]
+        answer = client.command("FILTER", "u", "REPLY", "BITMAP", *asked)[1]
+        count = sum(bin(byte).count("1") for byte in answer)
+        assert count == len(unseen)
+        assert texts(client.command("FILTER", "u", *asked)) == unseen
+        assert texts(client.command("FILTER", "u", "LIMIT", "20", *asked)) == unseen[:20]
+        free = [i for i in unseen if i not in ids[40:60]]
+        assert texts(client.command("FILTER", "u", "SESSION", "s", "LIMIT", "9", *asked)) == free[:9]
+        assert texts(client.command("FILTER", "u", "SESSION", "s", "LIMIT", "100000", *asked)) == free
 
 
 def test_versions_are_of_the_list(client):
@@ -243,6 +273,39 @@ def test_the_command_loads_lists_gets_and_drops(make_server, folder):
         assert set(listed(client)) == {"hot"} and listed(client)["hot"][b"items"] == 3
 
 
+class Cut:
+    """A wire to a port that ends both sides when a word is said."""
+
+    def __init__(self, port, word):
+        self.port, self.word = port, word
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.carry(self.listener.accept()[0])
+
+    def carry(self, near):
+        with near, socket.create_connection(("127.0.0.1", self.port)) as far, contextlib.suppress(OSError):
+            while True:
+                for ready in select.select([near, far], [], [])[0]:
+                    data = ready.recv(1 << 16)
+                    if not data or (ready is near and self.word in data):
+                        return
+                    (far if ready is near else near).sendall(data)
+
+
 def versions(server):
     with server.client() as client:
         return {name: pool[b"version"] for name, pool in listed(client).items()}
@@ -280,6 +343,53 @@ def test_a_large_one_comes_in_parts(pair):
     assert versions(replica) == versions(primary)
     with replica.client() as client:
         assert texts(client.command("FILTER", "u", "POOL", "large")) == ids
+
+
+def served_alone(make_server, data, primary):
+    """The folder of a clone, served while its primary is gone: what it has then, the clone has brought."""
+    primary.kill()
+    server = make_server(clock=None)
+    server.stop()
+    shutil.rmtree(server.data)
+    shutil.copytree(data, server.data)
+    server.options["replica_of"] = f"127.0.0.1:{primary.port}"
+    server.start()
+    return server
+
+
+def test_a_clone_brings_them(make_server, folder):
+    primary = make_server(clock=None)
+    ids = [f"{n:0200}" for n in range(6000)]  # in three parts
+    say(primary, "POOL", "SET", "large", *ids)
+    say(primary, "POOL", "SET", b"\xff", "a", b"\xfe")
+    say(primary, "PLAYED", "u", ids[0])
+    told = run("clone", f"127.0.0.1:{primary.port}", "--data", folder / "cloned").stdout.decode()
+    assert "1 user and 2 pools copied" in told
+    with primary.client() as client:
+        before = {p[b"name"]: p[b"version"] for p in map(flat_bytes, client.command("POOL", "LIST"))}
+    replica = served_alone(make_server, folder / "cloned", primary)
+    with replica.client() as client:
+        assert {p[b"name"]: p[b"version"] for p in map(flat_bytes, client.command("POOL", "LIST"))} == before
+        assert texts(client.command("FILTER", "u", "POOL", "large")) == ids[1:]
+
+
+def test_a_clone_that_goes_on_takes_what_changed(make_server, folder):
+    """Cut short behind its pools: the users' page is never answered."""
+    primary = make_server(clock=None)
+    say(primary, "POOL", "SET", "stays", *HOT)
+    say(primary, "POOL", "SET", "goes", "x")
+    say(primary, "POOL", "SET", "grows", "x")
+    say(primary, "PLAYED", "u", "x")
+    with Cut(primary.port, b"USERS") as wire:
+        failed = run("clone", wire.address, "--data", folder / "cloned", check=False)
+        assert failed.returncode == 1, failed
+    say(primary, "POOL", "DROP", "goes")
+    say(primary, "POOL", "ADD", "grows", "y")
+    told = run("clone", f"127.0.0.1:{primary.port}", "--data", folder / "cloned").stdout.decode()
+    assert "going on" in told and "1 user and 1 pool copied" in told
+    before = versions(primary)
+    replica = served_alone(make_server, folder / "cloned", primary)
+    assert versions(replica) == before and set(before) == {"stays", "grows"}
 
 
 def test_a_promoted_node_has_them_and_an_old_primary_follows(pair, folder):

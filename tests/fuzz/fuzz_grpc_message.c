@@ -14,7 +14,7 @@ enum { HEALTH = 9, REFLECTION, GZIP, KINDS, INFLATED_MOST = 1 << 20 };
 
 static const char *const names[] = {"Filter",  "Played", "PlayedStream", "Delivered", "Why",
                                     "History", "Forget", "Block",        "Unblock"};
-static struct slice items[ITEMS_MAX], again_items[ITEMS_MAX];
+static struct slice items[MESSAGE_SLICES], again_items[MESSAGE_SLICES];
 
 static void check_within(struct slice id, struct slice message)
 {

@@ -118,6 +118,73 @@ int load(struct store_fixture *f, struct store_reader *reader, const char *user,
     return store_load_wait(f->store, reader, key_of(user), slice_str(user), INT_MIN, view, err);
 }
 
+static uint64_t pack_pool(const char *items, struct buf *packed)
+{
+    uint64_t version = 0;
+    for (; items != NULL && *items != '\0'; items++) {
+        const char one[2] = {1, *items};
+        assert_int_equal(buf_add(packed, one, sizeof one), 0);
+        version = hash_chain(version, slice_of(items, 1));
+    }
+    return version;
+}
+
+int change_pool(struct store_fixture *f, enum store_pool_kind kind, const char *name, const char *to,
+                const char *before, const char *items, struct err *err)
+{
+    int done = 0;
+    struct buf packed = {0}, was = {0}, all = {0};
+    struct store_pool_change c = {.call = {.done = call_done, .owner = &done},
+                                  .kind = kind,
+                                  .pool = {.name = slice_str(name), .changed_ms = clock_wall_ms()},
+                                  .to = slice_str(to != NULL ? to : "")};
+    char whole[64];
+    snprintf(whole, sizeof whole, "%s%s", kind == STORE_POOL_SET || before == NULL ? "" : before,
+             items != NULL ? items : "");
+    c.before = pack_pool(before, &was);
+    pack_pool(items, &packed);
+    c.pool.version = pack_pool(whole, &all);
+    c.pool.n = strlen(whole);
+    c.pool.items = buf_slice(&packed);
+    f->store->pools->change(f->store, &c);
+    wait_flag(&done);
+    buf_free(&packed);
+    buf_free(&was);
+    buf_free(&all);
+    *err = c.call.err;
+    return err->code;
+}
+
+static void list_pool(void *arg, struct slice name, const char *what)
+{
+    char *out = arg;
+    size_t len = strlen(out);
+    snprintf(out + len, POOLS_TEXT - len, "%s%.*s=%s", len > 0 ? " " : "", (int)name.len, name.data, what);
+}
+
+static int list_good(void *arg, const struct store_pool *pool, struct err *err)
+{
+    char items[64] = "";
+    (void)err;
+    for (size_t at = 0; at + 1 < pool->items.len && at / 2 < sizeof items - 1; at += 2) {
+        items[at / 2] = pool->items.data[at + 1];
+    }
+    list_pool(arg, pool->name, items);
+    return 0;
+}
+
+static void list_bad(void *arg, struct slice name, const char *what)
+{
+    (void)what;
+    list_pool(arg, name, "?");
+}
+
+int list_pools(struct store_fixture *f, char out[POOLS_TEXT], struct err *err)
+{
+    out[0] = '\0';
+    return f->store->pools->each(f->reader, list_good, list_bad, out, err);
+}
+
 bool in_view(const struct store_view *view, const char *item)
 {
     uint64_t hash = hash_id(SEED, slice_str(item));

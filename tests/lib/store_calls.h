@@ -5,6 +5,7 @@
 
 #include <sqlite3.h>
 
+#include "store/pools.h"
 #include "store/ring.h"
 #include "store/stats.h"
 #include "tests/lib/load_wait.h"
@@ -43,6 +44,14 @@ bool seen(struct store_fixture *f, const char *user, const char *item);
 bool known(struct store_fixture *f, const char *user);
 struct store_stats stats(struct store_fixture *f);
 enum store_slot_state slot_state(struct store_fixture *f, int slot);
+
+/* Pools whose items are of one character each: "abc" holds three. to: of RENAME; before: what it holds, of ADD and
+ * RENAME; items: of SET and ADD. 0 or its error. */
+int change_pool(struct store_fixture *f, enum store_pool_kind kind, const char *name, const char *to,
+                const char *before, const char *items, struct err *err);
+/* All of them, as "cold=x hot=abc"; a damaged one as "hot=?". 0 or its error. */
+enum { POOLS_TEXT = 512 };
+int list_pools(struct store_fixture *f, char out[POOLS_TEXT], struct err *err);
 
 void rule(unsigned ops, const char *file, uint64_t nth, bool sticky, enum vfs_action action);
 

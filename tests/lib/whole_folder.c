@@ -141,6 +141,16 @@ static void fill_slots(struct store_fixture *f)
     vfs_fault_heal();
 }
 
+static void make_pools(struct store_fixture *f)
+{
+    struct err err = {0};
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "hot", NULL, NULL, "xyz", &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "hot", NULL, "xyz", "abc", &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_ADD, "hot", NULL, "abc", "de", &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "new", NULL, NULL, "k", &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_RENAME, "new", "cold", "k", NULL, &err), 0);
+}
+
 static void make(struct store_fixture *f)
 {
     int64_t retention = f->cfg.retention;
@@ -160,6 +170,7 @@ static void make(struct store_fixture *f)
     assert_int_equal(forget(f, "ex", "kept"), 1);
     assert_int_equal(forget(f, "ex", "again"), 1);
     make_notes(f);
+    make_pools(f);
     close_store(f);
     half_way(f);
     f->cfg.retention = retention;
@@ -363,6 +374,16 @@ static void take_session(void *arg, const struct store_session *kept)
     }
 }
 
+static const char *check_pools(struct store_fixture *f)
+{
+    char pools[POOLS_TEXT];
+    struct err err = {0};
+    if (list_pools(f, pools, &err) < 0) {
+        return wrong("pools: %s", err.text);
+    }
+    return strstr(pools, WHOLE_FOLDER_POOLS) != NULL ? NULL : wrong("pools: %s", pools);
+}
+
 static const char *check_sessions(struct store_fixture *f)
 {
     struct err err = {0};
@@ -376,7 +397,7 @@ static const char *check_sessions(struct store_fixture *f)
 const char *whole_folder_wrong(struct store_fixture *f, bool with_sessions)
 {
     static const char *(*const checks[])(struct store_fixture * f) = {
-        check_plays, check_damage, check_deliveries, check_months, check_notes, check_mirror,
+        check_plays, check_damage, check_deliveries, check_months, check_notes, check_mirror, check_pools,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         const char *bad = checks[i](f);

@@ -1,10 +1,13 @@
 /* A folder with everything in it that a start has to read, and what must be answered from it: a month half swept, one
  * half sealed, a blob set aside, exceptions (one of which a staged play ends), two users with one key, deliveries, rows
- * in every slot, users who come from another Redis, the mirror's queue, kept sessions. */
+ * in every slot, users who come from another Redis, the mirror's queue, pools, kept sessions. */
 #ifndef UNSEEN_TESTS_WHOLE_FOLDER_H
 #define UNSEEN_TESTS_WHOLE_FOLDER_H
 
 #include "tests/lib/store_calls.h"
+
+/* What list_pools() says of it. */
+#define WHOLE_FOLDER_POOLS "cold=k hot=abcde"
 
 /* A closed store over an empty folder, with such a folder kept aside. */
 struct store_fixture *whole_folder_new(const char *name);

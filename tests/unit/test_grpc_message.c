@@ -13,7 +13,7 @@
 #include "base/wire.h"
 #include "grpc/message.h"
 
-static struct slice items[ITEMS_MAX];
+static struct slice items[MESSAGE_SLICES];
 static struct buf bytes, out;
 
 static int release(void **state)
@@ -295,7 +295,7 @@ static void test_names(void **state)
     static const char *const none[] = {"", "f", "filterx", "FILTER", "\x06ilter", "PlayedstreaM", "Filter ", "/Filter"};
     assert_ptr_equal(method_of("filter"), method_of("Filter"));
     assert_ptr_equal(method_of("playedStream"), method_of("PlayedStream"));
-    assert_true(method_of("playedStream")->is_stream);
+    assert_true(method_of("playedStream")->shape == METHOD_STREAM);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_null(method_find(slice_str(none[i])));
     }

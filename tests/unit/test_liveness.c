@@ -54,6 +54,7 @@ struct round {
     struct err err;
     /* what was acknowledged */
     bool played[2], delivered[2], forgotten[2], forgot_item[2], migration_state[2], imported[2], brought[2];
+    const char *pool[2]; /* what it holds at least */
 };
 
 static const char *user_of(const struct round *r, const char *what)
@@ -203,6 +204,38 @@ static int sessions(struct round *r)
     return rc < 0 ? rc : r->f->store->sessions->keep(r->f->store, no_session, NULL, &r->err);
 }
 
+/* Set, added to, renamed; another one is set and dropped. */
+static int change_pools(struct round *r)
+{
+    struct store_fixture *f = r->f;
+    char set[24], renamed[24];
+    snprintf(set, sizeof set, "set-%d", r->number);
+    snprintf(renamed, sizeof renamed, "renamed-%d", r->number);
+    const struct {
+        enum store_pool_kind kind;
+        const char *name, *to, *before, *items, *then;
+    } steps[] = {
+        {STORE_POOL_SET, set, NULL, NULL, "abc", "abc"},       {STORE_POOL_ADD, set, NULL, "abc", "d", "abcd"},
+        {STORE_POOL_RENAME, set, renamed, "abcd", NULL, NULL}, {STORE_POOL_SET, "gone", NULL, NULL, "x", NULL},
+        {STORE_POOL_DROP, "gone", NULL, NULL, NULL, NULL},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && rc == 0; i++) {
+        rc = change_pool(f, steps[i].kind, steps[i].name, steps[i].to, steps[i].before, steps[i].items, &r->err);
+        if (rc == 0 && steps[i].then != NULL) {
+            r->pool[r->number] = steps[i].then;
+        }
+    }
+    return rc;
+}
+
+static int read_pools(struct round *r)
+{
+    char pools[POOLS_TEXT];
+    int rc = list_pools(r->f, pools, &r->err);
+    return rc == 0 && strstr(pools, WHOLE_FOLDER_POOLS) == NULL ? err_set(&r->err, ERR_CORRUPT, "%s", pools) : rc;
+}
+
 static int import_user(struct round *r)
 {
     int done = 0;
@@ -304,6 +337,8 @@ static const struct {
     {"BACKUP", back_up},
     {"the mirror's reset", reset_mirror},
     {"sessions", sessions},
+    {"pools", change_pools},
+    {"reading pools", read_pools},
     {"a new reader", new_reader},
 };
 
@@ -332,9 +367,30 @@ static const char *look_at_background(struct round *r)
                                                                                       : NULL;
 }
 
+static const char *look_at_pools(struct round *r)
+{
+    char pools[POOLS_TEXT], wanted[2][48];
+    if (list_pools(r->f, pools, &r->err) < 0) {
+        return "pools can't be read";
+    }
+    for (int i = 0; i < 2; i++) { /* by the one name or the other */
+        snprintf(wanted[0], sizeof wanted[0], "set-%d=%s", i, r->pool[i] != NULL ? r->pool[i] : "");
+        snprintf(wanted[1], sizeof wanted[1], "renamed-%d=%s", i, r->pool[i] != NULL ? r->pool[i] : "");
+        if (r->pool[i] != NULL && strstr(pools, wanted[0]) == NULL && strstr(pools, wanted[1]) == NULL) {
+            err_set(&r->err, ERR_CORRUPT, "%s", pools);
+            return "a pool is gone";
+        }
+    }
+    return strchr(pools, '?') != NULL ? "a pool is damaged" : NULL;
+}
+
 static const char *look_at_answers(struct round *r)
 {
     struct store_fixture *f = r->f;
+    const char *bad = look_at_pools(r);
+    if (bad != NULL) {
+        return bad;
+    }
     for (r->number = 0; r->number < 2; r->number++) {
         if (r->played[r->number] && !seen(f, user_of(r, "played"), "p")) {
             return "a play is unseen";

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/lib/whole_folder.h"
 
@@ -60,6 +61,15 @@ static bool start_with_fault(struct store_fixture *f, const struct vfs_rule *fau
     int rc = try_open(f, &err);
     if (rc == 0 && (rc = f->store->ops->reader_open(f->store, &f->reader, &err)) < 0) {
         f->store->ops->close(f->store);
+    }
+    char pools[POOLS_TEXT] = "";
+    if (rc == 0 && (rc = list_pools(f, pools, &err)) < 0) { /* as a server does that starts */
+        f->store->ops->reader_close(f->reader);
+        f->store->ops->close(f->store);
+    }
+    if (rc == 0 && strcmp(pools, WHOLE_FOLDER_POOLS) != 0) {
+        print_error("pools: %s\n", pools);
+        bad = "a fault was taken for pools that are damaged or gone";
     }
     if (rc < 0) {
         f->store = NULL;

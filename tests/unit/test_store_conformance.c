@@ -1050,6 +1050,59 @@ static void damage_goes_along(struct store_fixture *f)
     buf_free(&bytes);
 }
 
+/* --- promises: pools, where they outlive the store at all --- */
+
+static void expect_pools(struct store_fixture *f, const char *expected)
+{
+    char pools[POOLS_TEXT];
+    struct err err = {0};
+    settle(f);
+    if (list_pools(f, pools, &err) < 0) {
+        fail_msg("pools: %s", err.text);
+    }
+    assert_string_equal(pools, expected);
+}
+
+static void pools_are_kept(struct store_fixture *f)
+{
+    struct err err = {0};
+    if (f->store->pools == NULL) {
+        return;
+    }
+    expect_pools(f, "");
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "hot", NULL, NULL, "abc", &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "cold", NULL, NULL, "z", &err), 0);
+    expect_pools(f, "cold=z hot=abc");
+    assert_int_equal(change_pool(f, STORE_POOL_ADD, "hot", NULL, "abc", "de", &err), 0);
+    expect_pools(f, "cold=z hot=abcde");
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "hot", NULL, "abcde", "xy", &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "new", NULL, NULL, "n", &err), 0);
+    expect_pools(f, "cold=z hot=xy new=n");
+    assert_int_equal(change_pool(f, STORE_POOL_RENAME, "new", "hot", "n", NULL, &err), 0);
+    expect_pools(f, "cold=z hot=n");
+    assert_int_equal(change_pool(f, STORE_POOL_RENAME, "hot", "free", "n", NULL, &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_DROP, "cold", NULL, NULL, NULL, &err), 0);
+    assert_int_equal(change_pool(f, STORE_POOL_DROP, "cold", NULL, NULL, NULL, &err), 0);
+    expect_pools(f, "free=n");
+    play(f, "u", "n"); /* and nothing else is hurt by them */
+    assert_true(seen(f, "u", "n"));
+}
+
+/* Whoever adds to a pool, or renames it, says what is there. */
+static void pools_change_as_they_are(struct store_fixture *f)
+{
+    struct err err = {0};
+    if (f->store->pools == NULL) {
+        return;
+    }
+    assert_int_equal(change_pool(f, STORE_POOL_SET, "hot", NULL, NULL, "abc", &err), 0);
+    settle(f);
+    assert_int_equal(change_pool(f, STORE_POOL_ADD, "hot", NULL, "ab", "d", &err), ERR_INVALID);
+    assert_int_equal(change_pool(f, STORE_POOL_RENAME, "hot", "new", "ab", NULL, &err), ERR_INVALID);
+    assert_int_equal(change_pool(f, STORE_POOL_ADD, "none", NULL, "ab", "d", &err), ERR_INVALID);
+    expect_pools(f, "hot=abc");
+}
+
 /* --- promises: what is told --- */
 
 static void it_counts(struct store_fixture *f)
@@ -1104,6 +1157,8 @@ static const struct promise {
     PROMISE(an_import_may_end_the_forget_of_an_item),
     PROMISE(what_is_wrong_is_not_imported),
     PROMISE(damage_goes_along),
+    PROMISE(pools_are_kept),
+    PROMISE(pools_change_as_they_are),
     PROMISE(it_counts),
 };
 

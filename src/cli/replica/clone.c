@@ -2,9 +2,9 @@
  *
  * First that node is asked to keep its feed from now on, and where that begins is written here, durably, together with
  * a mark that says that the folder is not whole yet. Then its ring is flushed, so that all it has is history, and
- * positions, tombstones and users are copied. What is recorded there meanwhile comes with the feed, once the folder is
- * served. Each page moves the mark; so a clone that was cut short goes on, unless the feed was lost meanwhile: then it
- * begins anew.
+ * positions, tombstones, pools and users are copied. What is recorded there meanwhile comes with the feed, once the
+ * folder is served. Each page moves the mark; so a clone that was cut short goes on, unless the feed was lost
+ * meanwhile: then it begins anew.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -266,6 +266,7 @@ static int copy(struct cloning *c, struct err *err)
     int rc = other_node_call(&c->from, flush, 2, &reply, err);
     rc = rc < 0 ? rc : clone_copy_positions(&c->copy, err);
     rc = rc < 0 ? rc : clone_copy_tombstones(&c->copy, err);
+    rc = rc < 0 ? rc : clone_copy_pools(&c->copy, err);
     if (rc == 0) {
         progress_begin(&c->progress, "clone", c->quiet);
         rc = clone_copy_users(&c->copy, err);
@@ -315,9 +316,10 @@ static int run(struct cloning *c, struct err *err)
 
 static void print_summary(const struct cloning *c)
 {
-    char users[OUTPUT_TEXT], size[OUTPUT_TEXT];
-    say(c, "%s user%s copied, %s: %s is a replica of %s", count_text(c->copy.users, users), plural(c->copy.users),
-        size_text(c->copy.bytes, size), c->target, c->address);
+    char users[OUTPUT_TEXT], pools[OUTPUT_TEXT], size[OUTPUT_TEXT];
+    say(c, "%s user%s and %s pool%s copied, %s: %s is a replica of %s", count_text(c->copy.users, users),
+        plural(c->copy.users), count_text(c->copy.pools, pools), plural(c->copy.pools), size_text(c->copy.bytes, size),
+        c->target, c->address);
     say(c, "next: set of = %s in the section [replica] of its configuration, and start unseen serve --data %s",
         strncmp(c->address, "unix:", 5) == 0 ? "host:port" : c->address, c->target);
 }

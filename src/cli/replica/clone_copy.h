@@ -1,4 +1,4 @@
-/* What a clone copies, in this order: positions and tombstones, then the users, page by page. */
+/* What a clone copies, in this order: positions, tombstones and pools, then the users, page by page. */
 #ifndef UNSEEN_CLI_REPLICA_CLONE_COPY_H
 #define UNSEEN_CLI_REPLICA_CLONE_COPY_H
 
@@ -15,11 +15,12 @@ struct clone_copy {
     struct progress *progress;
 
     uint64_t users, bytes; /* that came, in this run */
-    uint64_t positions, tombstones;
+    uint64_t positions, tombstones, pools;
 };
 
 int clone_copy_positions(struct clone_copy *c, struct err *err);
 int clone_copy_tombstones(struct clone_copy *c, struct err *err);
+int clone_copy_pools(struct clone_copy *c, struct err *err); /* clone_pools.c; those that changed since another one */
 
 /* From c->mark on. What was asked for is asked a page ahead; the mark moves behind each page that is durable. */
 int clone_copy_users(struct clone_copy *c, struct err *err);

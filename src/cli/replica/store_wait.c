@@ -95,3 +95,12 @@ int store_wait_import(struct store *s, const struct slice *snapshots, size_t n, 
     }
     return rc;
 }
+
+int store_wait_pool(struct store *s, struct store_pool_change *change, struct err *err)
+{
+    struct waiting w = WAITING;
+    change->call.done = on_call;
+    change->call.owner = &w;
+    s->pools->change(s, change);
+    return wait(&w, &change->call.err, err);
+}

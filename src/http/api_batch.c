@@ -1,0 +1,262 @@
+/* POST /v1/unseen:batch: one question about many users (service/batch.h). Its answers come in any order and are told in
+ * that of the users; all that they may take is charged before the first is asked. */
+#include "http/batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "http/handlers.h"
+#include "http/json.h"
+#include "http/server.h"
+#include "http/submit.h"
+#include "service/batch.h"
+#include "service/refusal.h"
+
+enum {
+    BESIDE_MAX = 64,                    /* of an answer: its braces and names */
+    ERROR_MAX = REFUSAL_TEXT * 2 + 256, /* a problem */
+    ESCAPED = 6,                        /* bytes of JSON a byte of text may take */
+};
+
+struct http_batch {
+    struct batch *all;
+    struct buf text; /* the answers as they came */
+    size_t most;     /* that they may take */
+    struct {
+        size_t at, len;
+    } parts[]; /* of each user, in there */
+};
+
+/* --- the answers --- */
+
+/* What is no text stands as {"base64": ...}. */
+static void add_id(struct buf *out, struct slice id)
+{
+    if (slice_is_utf8(id)) {
+        json_add_text(out, id);
+        return;
+    }
+    buf_addf(out, "{\"base64\":\"");
+    base64_add(out, id);
+    buf_add(out, "\"}", 2);
+}
+
+static void add_answer(struct buf *out, const struct request *rq)
+{
+    buf_addf(out, ",\"%s\":", question_forms[rq->form]);
+    if (rq->form == FORM_BITMAP) {
+        buf_add(out, "\"", 1);
+        base64_add(out, slice_of((const char *)rq->unseen, bitmap_size(rq->n)));
+        buf_add(out, "\"", 1);
+        return;
+    }
+    struct pool_line_walk walk = {0};
+    size_t i = request_next_unseen(rq, 0);
+    buf_add(out, "[", 1);
+    for (size_t k = 0; k < rq->n_answer; k++, i = request_next_unseen(rq, i + 1)) {
+        if (k > 0) {
+            buf_add(out, ",", 1);
+        }
+        if (rq->form == FORM_INDEXES) {
+            buf_addf(out, "%zu", i);
+        } else {
+            add_id(out, request_item(rq, i, &walk));
+        }
+    }
+    buf_add(out, "]", 1);
+}
+
+static void told(struct batch *b, size_t user, const struct request *rq)
+{
+    struct http_request *r = b->owner;
+    struct http_batch *all = r->batch;
+    struct buf *out = &all->text;
+    size_t at = out->len;
+    buf_addf(out, "{\"user\":");
+    json_add_text(out, b->users[user]);
+    if (rq->err != NULL) {
+        buf_addf(out, ",\"error\":");
+        http_add_problem(r, rq->err, out);
+    } else {
+        add_answer(out, rq);
+    }
+    buf_add(out, "}", 1);
+    all->parts[user].at = at;
+    all->parts[user].len = out->len - at;
+}
+
+static enum batch_state room(struct batch *b)
+{
+    (void)b; /* it was seen to */
+    return BATCH_DONE;
+}
+
+static void wake(struct batch *b)
+{
+    struct http_request *rq = b->owner;
+    struct conn *c = &rq->conn->conn;
+    if (c->state != CONN_OPEN) {
+        return;
+    }
+    if (http_batch_go_on(rq)) {
+        http_conn_answered(rq->conn);
+    } else {
+        conn_charge(c, rq->conn->lent + rq->out.cap);
+    }
+}
+
+static const struct batch_ops ops = {room, told, wake};
+
+static void write_all(struct http_request *rq)
+{
+    const struct http_batch *all = rq->batch;
+    const struct request *asked = &all->all->rq;
+    struct buf *out = &rq->out;
+    char version[POOL_VERSION_TEXT];
+    buf_add(out, "{", 1);
+    if (asked->held != NULL && asked->form != FORM_ITEMS) { /* positions mean nothing without it */
+        buf_addf(out, "\"pool_version\":\"%s\",", pool_version_text(asked->pool_version, version));
+    }
+    buf_addf(out, "\"answers\":[");
+    for (size_t i = 0; i < all->all->n_users && !all->text.failed; i++) {
+        if (i > 0) {
+            buf_add(out, ",", 1);
+        }
+        buf_add(out, all->text.data + all->parts[i].at, all->parts[i].len);
+    }
+    buf_add(out, "]}\n", 3);
+    out->failed = out->failed || all->text.failed;
+}
+
+bool http_batch_go_on(struct http_request *rq)
+{
+    struct http_batch *all = rq->batch;
+    enum batch_state state = batch_go_on(all->all);
+    rq->conn->lent = batch_held(all->all) + all->most;
+    if (state != BATCH_DONE) {
+        return false;
+    }
+    write_all(rq);
+    rq->conn->conn.op = OP_FILTER_MANY;
+    batch_answered(all->all);
+    http_batch_end(rq);
+    return true;
+}
+
+void http_batch_end(struct http_request *rq)
+{
+    struct http_batch *all = rq->batch;
+    if (all != NULL) {
+        batch_end(all->all);
+        buf_free(&all->text);
+        free(all);
+        rq->batch = NULL;
+        rq->conn->lent = 0;
+    }
+}
+
+/* --- the question --- */
+
+/* 0: more than may be listed, which is told. */
+static size_t answers_max(struct http_request *rq, const struct batch *b)
+{
+    size_t n, id_bytes, user_bytes = 0;
+    batch_answer_max(b, &n, &id_bytes);
+    if (b->rq.form != FORM_BITMAP && n * b->n_users > ITEMS_MAX) {
+        http_problem(
+            rq, 400, "bad-request",
+            "the answers may list %zu items, and over HTTP at most %d: ask with a limit, for bitmaps, or about "
+            "fewer users",
+            n * b->n_users, ITEMS_MAX);
+        return 0;
+    }
+    for (size_t i = 0; i < b->n_users; i++) {
+        user_bytes += b->users[i].len * ESCAPED;
+    }
+    size_t one = b->rq.form == FORM_BITMAP    ? (bitmap_size(n) + 2) / 3 * 4
+                 : b->rq.form == FORM_INDEXES ? n * 8
+                                              : id_bytes * ESCAPED + n * 16;
+    return sizeof(struct http_batch) + user_bytes +
+           b->n_users *
+               (sizeof((struct http_batch *)NULL)->parts[0] + BESIDE_MAX + (one > ERROR_MAX ? one : ERROR_MAX));
+}
+
+/* Asks for the memory that answers may take. False: it is told why not. */
+static bool begin(struct http_request *rq, struct batch *b)
+{
+    struct conn *c = &rq->conn->conn;
+    size_t most = answers_max(rq, b), limit = budget_reply_max(&rq->pool->budget);
+    if (most > limit) {
+        http_problem(
+            rq, 400, "bad-request",
+            "the answers may take %zu bytes, and request_memory allows for %zu: ask with a limit, for bitmaps, "
+            "or about fewer users",
+            most, limit);
+        return false;
+    }
+    if (most == 0) {
+        return false;
+    }
+    struct http_batch *all = conn_has_room(c, BUDGET_REPLY, b->bytes + most)
+                                 ? calloc(1, sizeof *all + b->n_users * sizeof all->parts[0])
+                                 : NULL;
+    if (all == NULL) {
+        request_no_memory(rq);
+        return false;
+    }
+    all->all = b;
+    all->most = most;
+    rq->batch = all;
+    return true;
+}
+
+static enum http_outcome ask(struct http_request *rq, struct request *asked, const struct json_ids *users)
+{
+    struct conn *c = &rq->conn->conn;
+    struct batch *b;
+    asked->account = rq->account;
+    switch (batch_new(c, asked, users->items, users->n, &ops, rq, &b)) {
+    case REQUEST_LATE:
+        break;
+    case REQUEST_ANSWERED:
+        return http_refuse(rq, asked->err, false);
+    default:
+        request_no_memory(rq);
+        return HTTP_DONE;
+    }
+    if (!begin(rq, b)) {
+        batch_end(b);
+        return HTTP_DONE;
+    }
+    c->op = OP_FILTER_MANY;
+    return http_batch_go_on(rq) ? HTTP_DONE : HTTP_LATER;
+}
+
+enum http_outcome post_unseen_batch(struct http_request *rq)
+{
+    struct request asked = {.kind = REQUEST_QUESTION};
+    struct slice reply = {0};
+    struct json_ids users = {0}, ids = {0}, pools = {0};
+    bool has_items = false, has_pools = false;
+    const struct json_field fields[] = {
+        {"users", true, .ids = &users, .place = ITEMS_MAX, .most = BATCH_USERS_MAX},
+        {"items", false, .ids = &ids, .given = &has_items},
+        {"pools", false, .ids = &pools, .given = &has_pools},
+        {"pool_version", false, .id = &asked.version},
+        {"reply", false, .id = &reply},
+        {"limit", false, .number = &asked.limit, .given = &asked.has_limit},
+        {0},
+    };
+    json_t *body = json_read(rq, fields);
+    if (body == NULL) {
+        return HTTP_DONE;
+    }
+    enum http_outcome outcome = HTTP_DONE;
+    if (question_read_form(rq, reply, &asked.form) &&
+        question_take_candidates(rq, &asked, &ids, has_items, &pools, has_pools)) {
+        outcome = ask(rq, &asked, &users);
+    }
+    json_decref(body);
+    return outcome;
+}
