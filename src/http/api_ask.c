@@ -154,7 +154,7 @@ static bool read_hash_options(struct http_request *rq, struct request *asked)
         if (slice_eq(name, slice_str("seed"))) {
             asked->seed = value;
         } else if (slice_eq(name, slice_str("reply"))) {
-            good = read_form(rq, value, &asked->form);
+            good = question_read_form(rq, value, &asked->form);
         } else if (slice_eq(name, slice_str("limit"))) {
             good = read_limit(rq, value, asked);
         } else if (slice_eq(name, slice_str("session"))) {

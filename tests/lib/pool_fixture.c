@@ -23,6 +23,7 @@ void open_node(struct store_fixture *f)
         f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
         fail_msg("%s", err.text);
     }
+    assert_int_equal(call(f, f->store->ops->tick, &err), 0); /* behind what it reads at its start */
 }
 
 void close_node(struct store_fixture *f)

@@ -12,7 +12,7 @@ int setup_pool(void **state); /* struct store_fixture */
 int teardown_pool(void **state);
 #define POOL_TEST(name) cmocka_unit_test_setup_teardown(name, setup_pool, teardown_pool)
 
-void open_node(struct store_fixture *f);
+void open_node(struct store_fixture *f); /* a store of its own, and a reader of it */
 void close_node(struct store_fixture *f);
 void walk_pool(struct store_fixture *f); /* all users are merged */
 

@@ -10,24 +10,6 @@
 #include "store/rados/rados_store.h"
 #include "tests/unit/rados_fixture.h"
 
-void open_node(struct store_fixture *f)
-{
-    struct err err = {0};
-    if (rados_store_open(&f->cfg, &(struct rados_store_options){.ops = &memory_pool_ops}, &f->store, &err) < 0 ||
-        f->store->ops->reader_open(f->store, &f->reader, &err) < 0) {
-        fail_msg("%s", err.text);
-    }
-    assert_int_equal(call(f, f->store->ops->tick, &err), 0); /* behind what it reads at its start */
-}
-
-void close_node(struct store_fixture *f)
-{
-    f->store->ops->reader_close(f->reader);
-    f->store->ops->close(f->store);
-    f->store = NULL;
-    f->reader = NULL;
-}
-
 int rados_setup(void **state)
 {
     static struct cluster_of_nodes c;

@@ -13,7 +13,7 @@ struct cluster_of_nodes {
     struct store_fixture nodes[NODES];
 };
 
-/* A store of its own, and a reader of it. */
+/* Of pool_fixture.c. */
 void open_node(struct store_fixture *f);
 void close_node(struct store_fixture *f);
 

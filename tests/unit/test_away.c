@@ -43,7 +43,7 @@ static const struct store_ops *below; /* the fake store's */
 static struct store *store;
 static _Atomic enum moment moment;
 static _Atomic bool done;
-static void (*asker_done)(struct store_load *question);
+static void (*told)(struct store_load *question);
 
 /* As the migration does: his note ends when what was read is there. */
 static void migrate(void)
@@ -73,12 +73,12 @@ static void on_late(struct store_load *question)
     if (question->err.code == 0) {
         pass(AFTER_HERE);
     }
-    asker_done(question);
+    told(question);
 }
 
 static int load(struct store_reader *reader, struct store_load *question)
 {
-    asker_done = question->done;
+    told = question->done;
     question->done = on_late;
     int rc = below->load(reader, question);
     if (rc == 0) {

@@ -263,7 +263,7 @@ int check_user(struct checking *c, struct slice user, const struct walked *objec
 /* What of meta has to be sound, the store that was opened has seen. */
 void check_meta(struct checking *c, const struct walked *object)
 {
-    static const char *const known[] = {"schema", "seed", "error_rate", "starts"};
+    static const char *const known[] = {"schema", "seed", "error_rate", "starts", "lineage", "clock"};
     for (size_t i = 0; i < object->n; i++) {
         bool found = false;
         for (size_t j = 0; j < sizeof known / sizeof *known; j++) {

@@ -138,7 +138,7 @@ static void on_probed(struct cluster_op *op)
 static void probe(struct fullness *room)
 {
     struct rados_store *s = room->s;
-    snprintf(room->object, sizeof room->object, "full.%" PRIx64, s->number);
+    snprintf(room->object, sizeof room->object, LAYOUT_FULL "%" PRIx64, s->number);
     room->probe = (struct cluster_write){
         .op = {.object = room->object, .done = on_probed, .owner = room}, .exclusive = true, .attempt = true};
     rados_store_begun(s);

@@ -3,6 +3,7 @@
  *   object  u.<id>     the user's id, with every byte but A-Z a-z 0-9 _ - as %XX
  *           meta       what all nodes agree on (meta.h)
  *           night.<n>  locks and marks of the nightly walk (night.h)
+ *           positions  how far each partition of Kafka is read, and by which node (positions.c)
  *           full.<n>   made and removed, to see whether there is room (fullness.h)
  *
  *   key                    value              is there
@@ -50,6 +51,8 @@ enum {
 };
 
 #define LAYOUT_META "meta"
+#define LAYOUT_POSITIONS "positions"
+#define LAYOUT_FULL "full."
 
 /* --- names --- */
 

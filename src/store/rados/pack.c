@@ -54,36 +54,20 @@ static void mark(struct packing *x, int month, const char *why)
 
 /* --- what is there --- */
 
-/* A play whose time can't be read is a play all the same. */
 static int take(struct packing *x, const struct walk_pair *pair, struct err *err)
 {
-    static const char any_time[LAYOUT_HEX + 1] = "0000000000000000";
     struct layout_key key = layout_key_read(pair->key);
-    if (key.kind == LAYOUT_OTHER || key.kind == LAYOUT_GENERATION) {
-        return 0;
-    }
-    int result = gathered_take(&x->g, x->out.user, &key, pair->value, err);
-    if (result != ERR_CORRUPT) {
-        return result;
-    }
-    if (key.kind == LAYOUT_PLAY) {
-        return gathered_take(&x->g, x->out.user, &key, slice_str(any_time), err);
-    }
-    if (key.kind == LAYOUT_DELIVERY) {
-        mark(x, 0, "the value of one can't be read");
-    } else {
-        tell(x, "tombstone", "it can't be read");
-    }
-    err->code = 0;
-    return 0;
+    return key.kind == LAYOUT_OTHER || key.kind == LAYOUT_GENERATION ? 0 : gathered_take(&x->g, &key, pair->value, err);
 }
 
-static int take_marks(struct packing *x)
+static void take_marks(struct packing *x)
 {
     for (size_t i = 0; i < x->g.n_damaged; i++) {
-        mark(x, x->g.damaged[i], "marked as damaged");
+        mark(x, x->g.damaged[i], "marked as damaged, or can't be read");
     }
-    return 0;
+    if (x->g.forgotten_damaged) {
+        tell(x, "tombstone", "it can't be read");
+    }
 }
 
 /* --- months --- */
@@ -223,8 +207,10 @@ int pack_user(struct packer *p, int64_t key, struct slice user, const struct wal
     for (size_t i = 0; i < object->n && result == 0; i++) {
         result = take(x, &object->pairs[i], err);
     }
-    result = result < 0 ? result : take_marks(x);
-    result = result < 0 ? result : pack_months(x, err);
+    if (result == 0) {
+        take_marks(x);
+        result = pack_months(x, err);
+    }
     if (result == 0) {
         look_for_lost(x);
         result = pack_deliveries(x, err);

@@ -27,7 +27,6 @@
 #include "store/rados/rados.h"
 #include "store/rados/wait.h"
 
-#define OBJECT "positions"
 #define WHAT "the positions of sources"
 
 enum {
@@ -350,7 +349,8 @@ static int look_at(struct positions_write *w, struct one *one)
     bool has = false;
     int64_t next = 0;
     if (one->was_len > 0 && !value_read(slice_of(one->was, one->was_len), &has, &next, &owner, &count)) {
-        return err_set(&w->err, ERR_CORRUPT, "RADOS: the key %s of the object " OBJECT " is damaged", one->key);
+        return err_set(&w->err, ERR_CORRUPT, "RADOS: the key %s of the object " LAYOUT_POSITIONS " is damaged",
+                       one->key);
     }
     if (w->claim != NULL) {
         one->has = has;
@@ -393,8 +393,10 @@ static void read_them(struct positions_write *w)
         w->ones[i].was_len = 0;
         w->keys[i] = slice_of(w->ones[i].key, w->ones[i].key_len);
     }
-    w->read = (struct cluster_read){
-        .op = {.object = OBJECT, .done = on_read, .owner = w}, .keys = w->keys, .n_keys = w->n, .pair = on_pair};
+    w->read = (struct cluster_read){.op = {.object = LAYOUT_POSITIONS, .done = on_read, .owner = w},
+                                    .keys = w->keys,
+                                    .n_keys = w->n,
+                                    .pair = on_pair};
     if (s->ops->read(s->cluster, &w->read) < 0) {
         nomem(w);
     }
@@ -448,7 +450,8 @@ static void on_made(struct cluster_op *op)
 
 static void make_object(struct positions_write *w)
 {
-    w->write = (struct cluster_write){.op = {.object = OBJECT, .done = on_made, .owner = w}, .exclusive = true};
+    w->write =
+        (struct cluster_write){.op = {.object = LAYOUT_POSITIONS, .done = on_made, .owner = w}, .exclusive = true};
     if (w->s->ops->write(w->s->cluster, &w->write) < 0) {
         nomem(w);
     }
@@ -514,7 +517,7 @@ static void write_it(struct positions_write *w)
         finish(w);
         return;
     }
-    w->write = (struct cluster_write){.op = {.object = OBJECT, .done = on_written, .owner = w},
+    w->write = (struct cluster_write){.op = {.object = LAYOUT_POSITIONS, .done = on_written, .owner = w},
                                       .equals = w->equals,
                                       .n_equals = n_equals,
                                       .set = w->set,
@@ -644,7 +647,7 @@ static void on_loaded(struct cluster_read *read, int range, struct slice key, st
         l->after[key.len] = '\0';
     }
     if (!source_of(key, source, &position.source.len) || !value_read(value, &has, &position.next, &owner, &count)) {
-        log_error("a position of a source can't be read", "object=" OBJECT " key=%s", log_quote(key));
+        log_error("a position of a source can't be read", "object=" LAYOUT_POSITIONS " key=%s", log_quote(key));
     } else if (has && l->err.code == 0) {
         position_set_load(l->positions->set, &position, &l->err);
     }
@@ -657,7 +660,7 @@ static int load_all(struct rados_store *s, struct err *err)
     do {
         char after[KEY];
         memcpy(after, l.after, sizeof after);
-        l.read = (struct cluster_read){.op = {.object = OBJECT},
+        l.read = (struct cluster_read){.op = {.object = LAYOUT_POSITIONS},
                                        .ranges = {{.prefix = "", .after = after, .max = CLUSTER_PAGE}},
                                        .n_ranges = 1,
                                        .pair = on_loaded};

@@ -12,6 +12,7 @@
 
 enum {
     WALK_LARGE = 1 << 20,
+    USER_BYTES = 256 << 20, /* of one user: a giant of 30 million plays */
     FEW_KEYS = 8,
     TRIES = 32,
     LIST_PIECES = 64,
@@ -64,7 +65,7 @@ static void on_pair(struct cluster_read *read, int range, struct slice key, stru
         return;
     }
     const struct place place = {b->len, key.len, b->len + key.len, value.len};
-    slot->too_large = slot->too_large || b->len + key.len + value.len > RADOS_USER_BYTES;
+    slot->too_large = slot->too_large || b->len + key.len + value.len > USER_BYTES;
     if (slot->nomem || slot->too_large) {
         return;
     }
@@ -231,8 +232,7 @@ static int take_oldest(struct walk *w, struct err *err)
     if (slot->nomem || list_pairs(slot) < 0) {
         result = err_set(err, ERR_NOMEM, "out of memory while reading %s", log_quote_str(slot->object));
     } else if (slot->too_large) {
-        err_set(&walked->err, ERR_LARGE, "%s has more than %d MiB", log_quote_str(slot->object),
-                RADOS_USER_BYTES >> 20);
+        err_set(&walked->err, ERR_LARGE, "%s has more than %d MiB", log_quote_str(slot->object), USER_BYTES >> 20);
     } else if (slot->odd_key && slot->read.ranges[0].more) {
         err_set(&walked->err, ERR_CORRUPT, "%s has a key with a zero byte: what is behind it can't be read",
                 log_quote_str(slot->object));
