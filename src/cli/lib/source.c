@@ -129,8 +129,8 @@ int source_direct(const struct config *cfg, struct source **source, struct err *
     d->source.ops = &ops;
     struct store *store;
     const struct rados_store_options asks = {.use = RADOS_ASKS};
-    int rc = cfg->store == STORE_ENGINE_RADOS ? rados_store_open(cfg, &asks, &store, err)
-                                              : store_open(cfg, &store, err);
+    int rc =
+        cfg->store == STORE_ENGINE_RADOS ? rados_store_open(cfg, &asks, &store, err) : store_open(cfg, &store, err);
     if (rc < 0) {
         free(d);
         return rc;

@@ -6,7 +6,7 @@
 
 /* All of it may be NULL. */
 struct sqlite_store_options {
-    const char *vfs; /* the sqlite3_vfs to use instead of the system's; tests pass one that fails or loses writes */
+    const char *vfs;  /* the sqlite3_vfs to use instead of the system's; tests pass one that fails or loses writes */
     int64_t built_ms; /* at a first start no clock before it is believed; 0: clock_built_ms() */
 };
 
