@@ -6,6 +6,7 @@ import jsonschema
 import pytest
 
 from conftest import PATIENCE
+from resp import RespError, flat
 from test_http import Asker, schema
 from test_metrics import scrape
 from unseen_grpc import Grpc, grpc
@@ -218,6 +219,9 @@ def test_a_page_that_could_never_be_made_is_refused(make_server):
         status, text = calls.refused("PoolGet", pool="wide", count=20000)
         assert status == "OUT_OF_RANGE" and "ask for fewer items" in text
         assert list(calls.ask("PoolGet", pool="wide").items) == ids[:1000]
+        with pytest.raises(RespError, match="ask for fewer items"):
+            c.command("POOL", "GET", "wide", "0", "20000")
+        assert flat(c.command("POOL", "GET", "wide", "0", "1"))["ids"] == [ids[0].encode()]
 
 
 def test_who_may(make_server, folder):
