@@ -282,7 +282,7 @@ enum call_step call_run_request(struct call *call, struct slice bytes)
     struct conn *c = &call->conn->conn;
     struct message m = {0};
     struct err err = {0};
-    int kind = call->method->kind;
+    enum request_kind kind = call->method->kind;
     bool loading = service_dedup(c) == NULL && kind != REQUEST_PLAY && kind != REQUEST_DELIVERY;
     int code = !call_may_read(call) ? err_set(&err, ERR_NOMEM, "out of memory for the message")
                : loading            ? service_loading(c->worker->pool->service, &err)

@@ -5,6 +5,8 @@ import json
 import sqlite3
 import time
 
+import pytest
+
 from conftest import PATIENCE, free_port
 from resp import RespError
 
@@ -108,9 +110,12 @@ def test_plays_while_it_recovers(make_server):
     assert server.stop() == 0
 
 
-def test_who_takes_none_yet(make_server):
-    """A play that must wait for a replica is not taken before one could answer."""
-    server = make_server(replica_ack="replica")
+@pytest.mark.parametrize("options", [{"replica_ack": "replica"}, {"front_redis": "127.0.0.1:1"},
+                                     {"legacy_redis": "127.0.0.1:1", "legacy_mirror": "yes"}], ids=lambda o: list(o)[-1])
+def test_who_takes_none_yet(make_server, options):
+    """A play that must wait for a replica is not taken before one could answer, nor one that a mirror or a front would
+    miss."""
+    server = make_server(**options)
     assert server.stop() == 0
     stage(server)
     with held(server, STALL) as c:

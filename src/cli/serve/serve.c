@@ -237,11 +237,14 @@ static void on_recovery(void *arg, uint64_t rows, uint64_t of)
 }
 
 /* Whether nothing but the store has a say in whether a play is taken. A replica takes none, one whose writes wait for a
- * replica has none yet that could answer, and whoever needs a lock for writing does not have it yet. */
+ * replica has none yet that could answer, and whoever needs a lock for writing does not have it yet. The mirror and the
+ * front would miss it, since they listen to the feed only once the store has recovered. */
 static bool takes_early(const struct config *cfg, const struct store *store)
 {
-    return store->ops->recover != NULL && cfg->replica_of[0] == '\0' && cfg->replica_failover == FAILOVER_NO &&
-           config_now(cfg)->replica_ack == ACK_LOCAL;
+    bool alone =
+        cfg->replica_of[0] == '\0' && cfg->replica_failover == FAILOVER_NO && config_now(cfg)->replica_ack == ACK_LOCAL;
+    bool heard = cfg->legacy_mirror != 0 || cfg->front_redis[0] != '\0' || cfg->front_sentinel[0] != '\0';
+    return store->ops->recover != NULL && alone && !heard;
 }
 
 /* early: what plays are recorded with meanwhile; it outlives the server's threads. */
