@@ -275,10 +275,11 @@ static int find_rows(struct sqlite_store *s, int n, uint64_t *highest, struct er
     return 0;
 }
 
-/* Ids may be far apart, but no row takes fewer bytes in the file than in memory by much. */
+/* Ids may be far apart, but no row takes fewer bytes in the file than in memory by much. After a crash the rows may be
+ * in the log alone. */
 static void guess_memory(struct sqlite_store *s)
 {
-    uint64_t file = folder_file_bytes(s->folder, "staging.db");
+    uint64_t file = folder_file_bytes(s->folder, "staging.db") + folder_file_bytes(s->folder, "staging.db-wal");
     uint64_t rows = s->recovery->of;
     s->recovery->bytes = rows < file / ROW_BYTES ? rows * ROW_BYTES : file;
     atomic_store(&s->unread_bytes, rows > 0 ? s->recovery->bytes : 0);
