@@ -67,7 +67,8 @@ uint64_t slots_bytes(struct sqlite_store *s)
 {
     uint64_t bytes = atomic_load_explicit(&s->unread_bytes, memory_order_relaxed);
     for (int i = 0; i < STORE_SLOTS_MAX; i++) {
-        struct staged *index = atomic_load_explicit(&s->slots[i].index, memory_order_relaxed);
+        struct staged *index =
+            atomic_load_explicit(&s->slots[i].index, memory_order_acquire); /* perhaps the recovery's */
         if (index != NULL) {
             bytes += staged_bytes(index);
         }
