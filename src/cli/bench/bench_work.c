@@ -398,11 +398,10 @@ int bench_read_seed(struct bench_terms *terms, const char *address, const char *
     }
     if (rc == 0) {
         const struct reply *hash = reply_field(reply, "hash"), *seed = reply_field(reply, "seed");
-        char *end = NULL;
+        char text[17], *end = NULL;
         bool known = hash != NULL && hash->kind == REPLY_TEXT && slice_eq(hash->text, slice_str(HASH_NAME)) &&
                      seed != NULL && seed->kind == REPLY_TEXT && seed->text.len == 16;
         if (known) {
-            char text[17];
             memcpy(text, seed->text.data, 16);
             text[16] = '\0';
             terms->seed = strtoull(text, &end, 16);
