@@ -96,16 +96,9 @@ enum call_step call_go_on_many(struct call *call)
     return STEP_DONE;
 }
 
-/* A reply that could never be made is none to wait for. */
 static int check_reply(const struct call *call, const struct batch *b, struct err *err)
 {
-    size_t most = reply_max(b), limit = budget_reply_max(&call->conn->conn.worker->pool->budget);
-    return most <= limit
-               ? 0
-               : err_set(err, ERR_RANGE,
-                         "a reply may take %zu bytes, and request_memory allows for %zu: ask with a limit, or "
-                         "for a bitmap",
-                         most, limit);
+    return conn_check_reply(&call->conn->conn, reply_max(b), "a reply", "ask with a limit, or for a bitmap", err);
 }
 
 static enum call_step refuse(struct call *call, const struct err *err)

@@ -69,10 +69,7 @@ enum call_step call_run_pool_get(struct call *call, struct slice bytes)
         return STEP_DONE;
     }
     size_t count = m.count > 0 ? (size_t)m.count : PAGE, most = GRPC_PREFIX + message_page_max(pool, count);
-    size_t limit = budget_reply_max(&call->conn->conn.worker->pool->budget);
-    if (most > limit) { /* it would wait for ever */
-        err_set(&err, ERR_RANGE, "the page may take %zu bytes, and request_memory allows for %zu: ask for fewer items",
-                most, limit);
+    if (conn_check_reply(&call->conn->conn, most, "the page", "ask for fewer items", &err) < 0) {
         call_refuse_err(call, &err, false);
         return STEP_DONE;
     }

@@ -267,14 +267,9 @@ bool call_may_read(struct call *call)
 static int look_at_pools(struct call *call, struct message *m, struct err *err)
 {
     struct conn *c = &call->conn->conn;
-    size_t limit = budget_reply_max(&c->worker->pool->budget);
     request_pools_answer(c, call->late != NULL ? call->late : &m->rq, &m->pool_items, &m->pool_bytes);
-    size_t most = GRPC_PREFIX + message_reply_max(m);
-    return most <= limit ? 0
-                         : err_set(err, ERR_RANGE,
-                                   "the reply may take %zu bytes, and request_memory allows for %zu: ask with a limit, "
-                                   "or for a bitmap",
-                                   most, limit);
+    return conn_check_reply(c, GRPC_PREFIX + message_reply_max(m), "the reply", "ask with a limit, or for a bitmap",
+                            err);
 }
 
 enum call_step call_run_request(struct call *call, struct slice bytes)

@@ -186,13 +186,10 @@ static size_t answers_max(struct http_request *rq, const struct batch *b)
 static bool begin(struct http_request *rq, struct batch *b)
 {
     struct conn *c = &rq->conn->conn;
-    size_t most = answers_max(rq, b), limit = budget_reply_max(&rq->pool->budget);
-    if (most > limit) {
-        http_problem(
-            rq, 400, "bad-request",
-            "the answers may take %zu bytes, and request_memory allows for %zu: ask with a limit, for bitmaps, "
-            "or about fewer users",
-            most, limit);
+    size_t most = answers_max(rq, b);
+    struct err err;
+    if (conn_check_reply(c, most, "the answers", "ask with a limit, for bitmaps, or about fewer users", &err) < 0) {
+        http_refuse(rq, &err, false);
         return false;
     }
     if (most == 0) {

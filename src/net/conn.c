@@ -240,6 +240,14 @@ static bool make_way(struct conn *c, size_t most)
     return true;
 }
 
+int conn_check_reply(const struct conn *c, size_t most, const char *what, const char *instead, struct err *err)
+{
+    size_t limit = budget_reply_max(&c->worker->pool->budget);
+    return most <= limit ? 0
+                         : err_set(err, ERR_RANGE, "%s may take %zu bytes, and request_memory allows for %zu: %s", what,
+                                   most, limit, instead);
+}
+
 bool conn_get_grant(struct conn *c, size_t most)
 {
     struct budget_share *memory = &c->worker->memory;

@@ -199,6 +199,10 @@ void conn_abort(struct conn *c);
 void conn_dismiss(struct conn *c, struct slice last_word);
 void conn_end(struct conn *c, enum conn_end why); /* with the protocol's */
 
+/* A reply that is larger than any may be is none to wait for: 0, or ERR_RANGE. what: "the page"; instead: what to ask
+ * for, "ask for fewer items". */
+int conn_check_reply(const struct conn *c, size_t most, const char *what, const char *instead, struct err *err);
+
 /* Whether a reply of at most so many bytes may be made now. Else the connection waits, for memory or for its peer, and
  * is kicked when there is room. */
 bool conn_get_grant(struct conn *c, size_t most);

@@ -256,16 +256,14 @@ static bool read_filter(struct resp_client *s, const struct slice *args, size_t 
 static bool may_reply(struct resp_client *s, const struct request *rq, enum outcome *refused)
 {
     enum { OF_ITEM = 8, OF_INDEX = 16, OF_HEAD = 64 }; /* what stands around each */
-    size_t n, id_bytes, limit = budget_reply_max(&s->conn.worker->pool->budget);
+    size_t n, id_bytes;
+    struct err err;
     request_pools_answer(&s->conn, rq, &n, &id_bytes);
     size_t most = OF_HEAD + (rq->form == FORM_BITMAP    ? bitmap_size(n)
                              : rq->form == FORM_INDEXES ? n * OF_INDEX
                                                         : n * OF_ITEM + id_bytes);
-    if (most > limit) {
-        *refused = resp_client_refuse(s,
-                                      "ERR the reply may take %zu bytes, and request_memory allows for %zu: ask with "
-                                      "LIMIT, or REPLY BITMAP",
-                                      most, limit);
+    if (conn_check_reply(&s->conn, most, "the reply", "ask with LIMIT, or REPLY BITMAP", &err) < 0) {
+        *refused = resp_client_refuse_err(s, &err);
         return false;
     }
     s->reply_most = most > s->reply_most ? most : s->reply_most;

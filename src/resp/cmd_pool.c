@@ -113,12 +113,9 @@ enum outcome cmd_pool_get(struct resp_client *s, const struct slice *args, size_
     size_t first = (size_t)from < end ? (size_t)from : end;
     size_t most = s->reply_most + (end - first) * 8 +
                   ((end - first) * ID_MAX < pool->id_bytes ? (end - first) * ID_MAX : pool->id_bytes);
-    size_t limit = budget_reply_max(&s->conn.worker->pool->budget);
-    if (most > limit) { /* no reply takes more */
-        return resp_client_refuse(s,
-                                  "ERR the page may take %zu bytes, and request_memory allows for %zu: ask for fewer "
-                                  "items",
-                                  most, limit);
+    struct err err;
+    if (conn_check_reply(&s->conn, most, "the page", "ask for fewer items", &err) < 0) {
+        return resp_client_refuse_err(s, &err);
     }
     if (!conn_may_reply(&s->conn, most)) {
         return OUTCOME_AGAIN;
