@@ -243,7 +243,7 @@ static bool takes_early(const struct config *cfg, const struct store *store)
 {
     bool alone =
         cfg->replica_of[0] == '\0' && cfg->replica_failover == FAILOVER_NO && config_now(cfg)->replica_ack == ACK_LOCAL;
-    bool heard = cfg->legacy_mirror != 0 || cfg->front_redis[0] != '\0' || cfg->front_sentinel[0] != '\0';
+    bool heard = cfg->legacy_mirror != 0 || front_is_wanted(cfg);
     return store->ops->recover != NULL && alone && !heard;
 }
 
