@@ -134,6 +134,7 @@ libunseen_a_SOURCES += \
 	src/store/admin.h \
 	src/store/bulk.h \
 	src/store/factory.c \
+	src/store/export.h \
 	src/store/factory.h \
 	src/store/guarded_clock.c \
 	src/store/guarded_clock.h \

@@ -345,31 +345,28 @@ static void damaged(void *arg, const char *what)
     note(&((struct exported *)arg)->damaged, what);
 }
 
+static struct store_export export_to(struct exported *x)
+{
+    return (struct store_export){.from = INT64_MIN,
+                                 .to = INT64_MAX,
+                                 .wanted = wanted,
+                                 .begin = begin,
+                                 .snapshot = keep,
+                                 .damaged = damaged,
+                                 .arg = x};
+}
+
 static int export_pool(struct store_fixture *f, struct exported *x, struct err *err)
 {
-    const struct rados_export e = {.ops = &memory_pool_ops,
-                                   .from = INT64_MIN,
-                                   .to = INT64_MAX,
-                                   .wanted = wanted,
-                                   .begin = begin,
-                                   .snapshot = keep,
-                                   .damaged = damaged,
-                                   .arg = x};
-    return rados_export_pool(&f->cfg, &e, err);
+    const struct store_export e = export_to(x);
+    return rados_export_pool(&f->cfg, &(struct rados_export){.ops = &memory_pool_ops}, &e, err);
 }
 
 static void export_folder(struct store_fixture *f, struct exported *x)
 {
     struct err err = {0};
-    const struct sqlite_export e = {.folder = f->cfg.data,
-                                    .from = INT64_MIN,
-                                    .to = INT64_MAX,
-                                    .wanted = wanted,
-                                    .begin = begin,
-                                    .snapshot = keep,
-                                    .damaged = damaged,
-                                    .arg = x};
-    assert_int_equal(sqlite_export_folder(&e, &err), 0);
+    const struct store_export e = export_to(x);
+    assert_int_equal(sqlite_export_folder(f->cfg.data, &e, &err), 0);
 }
 
 static void exported_free(struct exported *x)

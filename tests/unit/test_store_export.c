@@ -99,15 +99,14 @@ static struct exported export(struct store_fixture *f, enum meanwhile meanwhile,
     assert_int_equal(flush(f), 0);
     play(f, "u", "staged");
     deliver(f, "u", "sent");
-    const struct sqlite_export e = {.folder = f->cfg.data,
-                                    .from = INT64_MIN,
-                                    .to = INT64_MAX,
-                                    .wanted = wanted,
-                                    .begin = begin,
-                                    .snapshot = snapshot,
-                                    .damaged = damaged,
-                                    .arg = &x};
-    if (sqlite_export_folder(&e, &err) < 0) {
+    const struct store_export e = {.from = INT64_MIN,
+                                   .to = INT64_MAX,
+                                   .wanted = wanted,
+                                   .begin = begin,
+                                   .snapshot = snapshot,
+                                   .damaged = damaged,
+                                   .arg = &x};
+    if (sqlite_export_folder(f->cfg.data, &e, &err) < 0) {
         fail_msg("export: %s", err.text);
     }
     return x;

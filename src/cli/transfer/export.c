@@ -173,23 +173,7 @@ static int read_users(struct exporting *x, struct err *err)
     if (x->head.range + 1 < x->head.ranges) {
         to = range_begin(x->head.range + 1, x->head.ranges) - 1;
     }
-    if (x->cfg.store == STORE_ENGINE_RADOS) {
-        const struct rados_export pool = {
-            .rate = x->rate,
-            .from = from,
-            .to = to,
-            .only = x->user,
-            .wanted = wanted,
-            .begin = begin,
-            .snapshot = take,
-            .damaged = damaged,
-            .progress = show,
-            .arg = x,
-        };
-        return rados_export_pool(&x->cfg, &pool, err);
-    }
-    const struct sqlite_export folder = {
-        .folder = x->cfg.data,
+    const struct store_export e = {
         .from = from,
         .to = to,
         .wanted = wanted,
@@ -199,8 +183,11 @@ static int read_users(struct exporting *x, struct err *err)
         .progress = show,
         .arg = x,
     };
+    if (x->cfg.store == STORE_ENGINE_RADOS) {
+        return rados_export_pool(&x->cfg, &(struct rados_export){.rate = x->rate, .only = x->user}, &e, err);
+    }
     int rc = cli_options_has_folder(&x->cfg, err);
-    return rc < 0 ? rc : sqlite_export_folder(&folder, err);
+    return rc < 0 ? rc : sqlite_export_folder(x->cfg.data, &e, err);
 }
 
 static int run(struct exporting *x, struct err *err)

@@ -11,7 +11,8 @@
 enum { LIST_SHARE = 10 /* of the progress, in percent */, PERCENT = 100, ARENA_BLOCK = 64 * 1024 };
 
 struct exporting {
-    const struct rados_export *e;
+    const struct rados_export *of;
+    const struct store_export *e;
     struct rados_store *s;
     struct user_sort *sort;
     struct packer packer;
@@ -50,9 +51,9 @@ static void on_piece(void *arg, uint64_t done, uint64_t total)
 static int list_users(struct exporting *x, struct err *err)
 {
     const struct walk_list list = {.name = on_name, .progress = on_piece, .arg = x};
-    if (x->e->only.data != NULL) {
+    if (x->of->only.data != NULL) {
         char name[LAYOUT_NAME];
-        layout_user_name(x->e->only, name);
+        layout_user_name(x->of->only, name);
         return on_name(x, name, err);
     }
     return walk_list(x->s, &list, err);
@@ -95,7 +96,7 @@ static int on_object(void *arg, const struct walked *w, struct err *err)
 
 static int read_users(struct exporting *x, struct err *err)
 {
-    const struct walk_options options = {.rate = x->e->rate, .each = on_object, .arg = x};
+    const struct walk_options options = {.rate = x->of->rate, .each = on_object, .arg = x};
     struct walk *walk;
     struct slice user;
     int64_t key;
@@ -114,11 +115,12 @@ static int read_users(struct exporting *x, struct err *err)
     return result;
 }
 
-int rados_export_pool(const struct config *cfg, const struct rados_export *e, struct err *err)
+int rados_export_pool(const struct config *cfg, const struct rados_export *of, const struct store_export *e,
+                      struct err *err)
 {
-    struct exporting x = {.e = e};
+    struct exporting x = {.of = of, .e = e};
     struct store *store;
-    int result = rados_store_open(cfg, &(struct rados_store_options){.ops = e->ops, .use = RADOS_ASKS}, &store, err);
+    int result = rados_store_open(cfg, &(struct rados_store_options){.ops = of->ops, .use = RADOS_ASKS}, &store, err);
     if (result < 0) {
         return result;
     }

@@ -3,6 +3,7 @@
 #ifndef UNSEEN_STORE_RADOS_RADOS_STORE_H
 #define UNSEEN_STORE_RADOS_RADOS_STORE_H
 
+#include "store/export.h"
 #include "store/rados/cluster.h"
 #include "store/store.h"
 
@@ -43,18 +44,12 @@ int rados_store_walk(struct store *store, struct err *err);
 struct rados_export {
     const struct cluster_ops *ops; /* as in the options above */
     uint64_t rate;                 /* users a second; 0: no limit */
-    int64_t from, to;
-    struct slice only; /* this user alone; data NULL: all */
-    bool (*wanted)(void *arg, struct slice user);
-    int (*begin)(void *arg, uint64_t seed, struct err *err); /* before any snapshot */
-    int (*snapshot)(void *arg, struct slice bytes, struct err *err);
-    void (*damaged)(void *arg, const char *what);
-    void (*progress)(void *arg, uint64_t done, uint64_t total); /* may be NULL */
-    void *arg;
+    struct slice only;             /* this user alone; data NULL: all */
 };
 
 /* Returns 0; what begin() or snapshot() returned; or an error. Blocks. */
-int rados_export_pool(const struct config *cfg, const struct rados_export *e, struct err *err);
+int rados_export_pool(const struct config *cfg, const struct rados_export *of, const struct store_export *e,
+                      struct err *err);
 
 /* Reads a pool through, and changes nothing: whether each object is one that Unseen writes, each key and value of it
  * is sound, and they fit each other: filters and the directory, the generation, tombstones, deliveries and their hash;

@@ -2,6 +2,7 @@
 #ifndef UNSEEN_STORE_SQLITE_STORE_H
 #define UNSEEN_STORE_SQLITE_STORE_H
 
+#include "store/export.h"
 #include "store/store.h"
 
 /* All of it may be NULL. */
@@ -85,19 +86,8 @@ int sqlite_salvage_folder(const struct sqlite_salvage *order, struct err *err);
  * snapshots, so that its WAL can shrink. Plays flushed meanwhile are packed twice, which is harmless for a union.
  * Without a server the folder's lock is taken. Each blob is checked; a damaged one is left out, marked in the snapshot
  * and reported to damaged(). */
-struct sqlite_export {
-    const char *folder;
-    int64_t from, to;
-    bool (*wanted)(void *arg, struct slice user);
-    int (*begin)(void *arg, uint64_t seed, struct err *err); /* before any snapshot */
-    int (*snapshot)(void *arg, struct slice bytes, struct err *err);
-    void (*damaged)(void *arg, const char *what);
-    void (*progress)(void *arg, uint64_t done, uint64_t total);
-    void *arg;
-};
-
 /* Returns 0; what begin() or snapshot() returned; ERR_NOTFOUND when a file is missing (nothing is created);
  * ERR_CORRUPT, ERR_IO, ERR_NOMEM. Blocks. */
-int sqlite_export_folder(const struct sqlite_export *e, struct err *err);
+int sqlite_export_folder(const char *folder, const struct store_export *e, struct err *err);
 
 #endif

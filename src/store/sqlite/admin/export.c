@@ -33,7 +33,8 @@ struct chunk_user {
 };
 
 struct exporter {
-    const struct sqlite_export *e;
+    const char *folder;
+    const struct store_export *e;
     struct db history;
     struct export_staging staging;
     bool served; /* somebody else may write meanwhile */
@@ -281,11 +282,11 @@ static int pack_all(struct exporter *x, struct err *err)
 
 static int export_files(struct exporter *x, struct err *err)
 {
-    int result = db_open(&x->staging.db, x->e->folder, "staging", NULL, DB_READ, err);
+    int result = db_open(&x->staging.db, x->folder, "staging", NULL, DB_READ, err);
     if (result < 0) {
         return result;
     }
-    if ((result = db_open(&x->history, x->e->folder, "history", NULL, DB_READ, err)) < 0) {
+    if ((result = db_open(&x->history, x->folder, "history", NULL, DB_READ, err)) < 0) {
         db_close(&x->staging.db);
         return result;
     }
@@ -308,21 +309,22 @@ static int export_files(struct exporter *x, struct err *err)
     return result;
 }
 
-int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
+int sqlite_export_folder(const char *folder, const struct store_export *e, struct err *err)
 {
     int result;
-    if ((result = folder_need(e->folder, "history.db", err)) < 0 ||
-        (result = folder_need(e->folder, "staging.db", err)) < 0) {
+    if ((result = folder_need(folder, "history.db", err)) < 0 ||
+        (result = folder_need(folder, "staging.db", err)) < 0) {
         return result;
     }
     struct exporter *x = calloc(1, sizeof *x);
     if (x == NULL) {
         return out_of_memory(err);
     }
+    x->folder = folder;
     x->e = x->staging.e = e;
     x->packer = (struct export_packer){
         .history = &x->history, .months = x->months, .slots = x->staging.slots, .damaged = e->damaged, .arg = e->arg};
-    int lock = folder_lock(e->folder, err);
+    int lock = folder_lock(folder, err);
     if (lock < 0 && lock != ERR_LOCKED) {
         free(x);
         return lock;
@@ -330,7 +332,7 @@ int sqlite_export_folder(const struct sqlite_export *e, struct err *err)
     x->served = lock < 0;
     result = export_files(x, err);
     if (lock >= 0) {
-        folder_unlock(e->folder, lock);
+        folder_unlock(folder, lock);
     }
     export_staging_free(&x->staging);
     arena_free(&x->users_arena);

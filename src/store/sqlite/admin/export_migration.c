@@ -41,7 +41,7 @@ static bool is_open(sqlite3_stmt *stmt, struct slice user)
            user.len <= 255;
 }
 
-int export_migration_read(struct export_migration *x, struct db *staging, const struct sqlite_export *e, uint64_t seed,
+int export_migration_read(struct export_migration *x, struct db *staging, const struct store_export *e, uint64_t seed,
                           struct err *err)
 {
     int result;

@@ -12,7 +12,7 @@ struct export_migration {
 };
 
 /* Those of e's range that it wants. */
-int export_migration_read(struct export_migration *x, struct db *staging, const struct sqlite_export *e, uint64_t seed,
+int export_migration_read(struct export_migration *x, struct db *staging, const struct store_export *e, uint64_t seed,
                           struct err *err);
 /* The next one: 1, with key and user, valid until the next call; 0: there is none; or an error. Users who were
  * forgotten meanwhile are skipped. */

@@ -15,7 +15,7 @@ enum {
 
 /* All zero but for what its owner sets. */
 struct export_staging {
-    const struct sqlite_export *e; /* its owner's */
+    const struct store_export *e; /* its owner's */
 
     struct db db; /* its owner opens and closes it */
     uint64_t seed;
