@@ -323,26 +323,15 @@ static void store_close(struct store *base)
     free_store(s);
 }
 
+/* What any store of a pool does alike. */
+#define READING_OPS                                                                                                    \
+    .tick = store_tick, .reader_open = rados_reader_open, .reader_close = rados_reader_close, .load = rados_load,      \
+    .view = rados_view, .rest = rados_rest, .scan = rados_scan, .stats = store_stats, .now = store_now,                \
+    .time_known = store_time_known, .clock = store_clock, .clock_change = store_clock_change, .seed = store_seed,      \
+    .publish = store_publish, .close = store_close
+
 static const struct store_ops rados_ops = {
-    .record = writes_record,
-    .forget = rados_forget,
-    .tick = store_tick,
-    .reader_open = rados_reader_open,
-    .reader_close = rados_reader_close,
-    .load = rados_load,
-    .view = rados_view,
-    .rest = rados_rest,
-    .scan = rados_scan,
-    .import = rados_import,
-    .stats = store_stats,
-    .now = store_now,
-    .time_known = store_time_known,
-    .refusal = store_refusal,
-    .clock = store_clock,
-    .clock_change = store_clock_change,
-    .seed = store_seed,
-    .publish = store_publish,
-    .close = store_close,
+    READING_OPS, .record = writes_record, .forget = rados_forget, .import = rados_import, .refusal = store_refusal,
 };
 
 /* --- a store that only asks --- */
@@ -378,25 +367,7 @@ static int refuse_all(struct store *base, struct err *err)
 }
 
 static const struct store_ops asking_ops = {
-    .record = refuse_batch,
-    .forget = refuse_forget,
-    .tick = store_tick,
-    .reader_open = rados_reader_open,
-    .reader_close = rados_reader_close,
-    .load = rados_load,
-    .view = rados_view,
-    .rest = rados_rest,
-    .scan = rados_scan,
-    .import = refuse_import,
-    .stats = store_stats,
-    .now = store_now,
-    .time_known = store_time_known,
-    .refusal = refuse_all,
-    .clock = store_clock,
-    .clock_change = store_clock_change,
-    .seed = store_seed,
-    .publish = store_publish,
-    .close = store_close,
+    READING_OPS, .record = refuse_batch, .forget = refuse_forget, .import = refuse_import, .refusal = refuse_all,
 };
 
 static int find_ops(const struct config *cfg, const struct cluster_ops **ops, struct err *err)
