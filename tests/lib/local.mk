@@ -25,6 +25,8 @@ tests_lib_libtest_a_SOURCES += \
 	tests/lib/alloc.h \
 	tests/lib/pool_fixture.c \
 	tests/lib/pool_fixture.h \
+	tests/lib/rados_fixture.c \
+	tests/lib/rados_fixture.h \
 	tests/lib/server_fixture.c \
 	tests/lib/server_fixture.h \
 	tests/lib/store_calls.c \
@@ -42,9 +44,7 @@ tests_lib_libtest_a_SOURCES += \
 	tests/unit/fake_store.c \
 	tests/unit/fake_store.h \
 	tests/unit/fake_tier.c \
-	tests/unit/fake_tier.h \
-	tests/unit/rados_fixture.c \
-	tests/unit/rados_fixture.h
+	tests/unit/fake_tier.h
 endif
 if WITH_OPENSSL
 if TESTS_ENABLED

@@ -14,7 +14,7 @@
 #include "store/rados/rados_store.h"
 #include "tests/lib/random.h"
 
-struct memory_pool *pool;
+struct memory_pool *one_pool;
 
 void open_node(struct store_fixture *f)
 {
@@ -38,7 +38,7 @@ int setup_pool(void **state)
 {
     struct store_fixture *f = store_fixture_new("pool");
     struct err err = {0};
-    pool = memory_pool_new("pool");
+    one_pool = memory_pool_new("pool");
     snprintf(f->cfg.rados_pool, sizeof f->cfg.rados_pool, "pool");
     if (rados_store_init(&f->cfg, &memory_pool_ops, &err) != 1) {
         fail_msg("%s", err.text);
@@ -51,12 +51,12 @@ int setup_pool(void **state)
 int teardown_pool(void **state)
 {
     struct store_fixture *f = *state;
-    memory_pool_hold(pool, 0);
-    memory_pool_fault(pool, NULL);
+    memory_pool_hold(one_pool, 0);
+    memory_pool_fault(one_pool, NULL);
     if (f->store != NULL) {
         close_node(f);
     }
-    memory_pool_free(pool);
+    memory_pool_free(one_pool);
     store_fixture_free(f);
     return 0;
 }
@@ -85,9 +85,9 @@ size_t put_part(const char *object, int month, uint16_t part, uint32_t n)
     assert_int_equal(filter_add(&filter, positions, n, 0, &arena), 0);
     assert_int_equal(filter_encode(&filter, &blob), 0);
     layout_key_write(&(struct layout_key){.kind = LAYOUT_FILTER, .month = month, .part = part}, key);
-    memory_pool_put(pool, object, key, buf_slice(&blob));
+    memory_pool_put(one_pool, object, key, buf_slice(&blob));
 
-    int len = memory_pool_value(pool, object, "w", old, sizeof old);
+    int len = memory_pool_value(one_pool, object, "w", old, sizeof old);
     struct slice value = slice_of(old, len > 0 ? (size_t)len : 0);
     int count = layout_directory_count(value);
     for (int i = 0; i < count; i++) {
@@ -96,7 +96,7 @@ size_t put_part(const char *object, int month, uint16_t part, uint32_t n)
     parts[count] = layout_part_of(&filter, month, part);
     parts[count].bytes = (uint32_t)blob.len;
     assert_int_equal(layout_directory_write(parts, (size_t)count + 1, &directory), 0);
-    memory_pool_put(pool, object, "w", buf_slice(&directory));
+    memory_pool_put(one_pool, object, "w", buf_slice(&directory));
     size_t bytes = blob.len;
     buf_free(&blob);
     buf_free(&directory);

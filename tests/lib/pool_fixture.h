@@ -6,7 +6,7 @@
 #include "tests/lib/memory_pool.h"
 #include "tests/lib/store_calls.h"
 
-extern struct memory_pool *pool;
+extern struct memory_pool *one_pool;
 
 int setup_pool(void **state); /* struct store_fixture */
 int teardown_pool(void **state);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "store/rados/rados_store.h"
-#include "tests/unit/rados_fixture.h"
+#include "tests/lib/rados_fixture.h"
 
 int rados_setup(void **state)
 {

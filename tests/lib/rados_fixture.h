@@ -2,8 +2,7 @@
 #ifndef UNSEEN_TESTS_RADOS_FIXTURE_H
 #define UNSEEN_TESTS_RADOS_FIXTURE_H
 
-#include "tests/lib/memory_pool.h"
-#include "tests/lib/store_calls.h"
+#include "tests/lib/pool_fixture.h"
 
 enum { NODES = 3 };
 
@@ -12,10 +11,6 @@ struct cluster_of_nodes {
     struct store_fixture *first; /* whose folder and clock it is */
     struct store_fixture nodes[NODES];
 };
-
-/* Of pool_fixture.c. */
-void open_node(struct store_fixture *f);
-void close_node(struct store_fixture *f);
 
 int rados_setup(void **state);
 int rados_teardown(void **state);

@@ -19,8 +19,8 @@
 #include "store/rados/layout.h"
 #include "store/rados/night.h"
 #include "store/rados/rados_store.h"
+#include "tests/lib/rados_fixture.h"
 #include "tests/lib/random.h"
-#include "tests/unit/rados_fixture.h"
 
 static void walk(struct store_fixture *f)
 {

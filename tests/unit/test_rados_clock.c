@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "store/rados/layout.h"
-#include "tests/unit/rados_fixture.h"
+#include "tests/lib/rados_fixture.h"
 
 enum { MINUTE_MS = 60 * 1000 };
 

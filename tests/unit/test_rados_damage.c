@@ -64,16 +64,16 @@ static const struct damage {
 static void damage_user(struct store_fixture *f, const struct damage *d)
 {
     assert_int_equal(forget(f, "u", NULL) >= 0, 1);
-    memory_pool_drop(pool, "u.u");
+    memory_pool_drop(one_pool, "u.u");
     play(f, "u", "a");
     walk_pool(f);
     play(f, "u", "b");
     deliver(f, "u", "c");
-    assert_int_equal(memory_pool_count(pool, "u.u", "m202611.0000"), 1);
+    assert_int_equal(memory_pool_count(one_pool, "u.u", "m202611.0000"), 1);
     if (d->value != NULL) {
-        memory_pool_put(pool, "u.u", d->key, slice_str(d->value));
+        memory_pool_put(one_pool, "u.u", d->key, slice_str(d->value));
     } else {
-        memory_pool_take(pool, "u.u", d->key);
+        memory_pool_take(one_pool, "u.u", d->key);
     }
 }
 
@@ -124,11 +124,11 @@ static void damage_alone_is_told(void **state)
     struct store_view view;
     struct err err = {0};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        memory_pool_put(pool, "u.x", keys[i], slice_of("", 0));
+        memory_pool_put(one_pool, "u.x", keys[i], slice_of("", 0));
         assert_int_equal(load(f, f->reader, "x", &view, &err), ERR_CORRUPT);
         rados_store_walk(f->store, &err);
         assert_int_equal(load(f, f->reader, "x", &view, &err), keys[i][0] == 'z' ? 0 : ERR_CORRUPT);
-        memory_pool_drop(pool, "u.x");
+        memory_pool_drop(one_pool, "u.x");
     }
 }
 
@@ -139,7 +139,7 @@ static void a_damaged_tombstone(void **state)
     struct slice id = slice_str("a");
     uint64_t hash = hash_id(SEED, id);
     play(f, "u", "a");
-    memory_pool_put(pool, "u.u", "f", slice_str("never"));
+    memory_pool_put(one_pool, "u.u", "f", slice_str("never"));
     int done = 0;
     struct store_batch batch = {.done = batch_done, .owner = &done};
     assert_int_equal(
@@ -149,7 +149,7 @@ static void a_damaged_tombstone(void **state)
     assert_int_equal(batch.err.code, ERR_CORRUPT);
     buf_free(&batch.bytes);
     assert_int_equal(forget(f, "u", NULL), 1);
-    assert_int_equal(memory_pool_count(pool, "u.u", "f"), 1);
+    assert_int_equal(memory_pool_count(one_pool, "u.u", "f"), 1);
 }
 
 /* The mark of a night that is still to come keeps nobody from walking. */
@@ -159,14 +159,14 @@ static void a_night_that_never_was(void **state)
     char name[NIGHT_NAME], value[LAYOUT_HEX + 1];
     for (size_t i = 0; i < NIGHT_PIECES; i++) {
         night_piece_name(i, name);
-        memory_pool_put(pool, name, "done", slice_str("00000000ffffffff"));
+        memory_pool_put(one_pool, name, "done", slice_str("00000000ffffffff"));
     }
     clock_test_advance(DAY_MS - clock_wall_ms() % DAY_MS);
     call(f, f->store->ops->tick, NULL);
     int walked = 0;
     for (size_t i = 0; i < NIGHT_PIECES; i++) {
         night_piece_name(i, name);
-        assert_int_equal(memory_pool_value(pool, name, "done", value, sizeof value), LAYOUT_HEX);
+        assert_int_equal(memory_pool_value(one_pool, name, "done", value, sizeof value), LAYOUT_HEX);
         walked += strcmp(value, "00000000ffffffff") != 0;
     }
     assert_true(walked >= NIGHT_PIECES / NIGHTS);

@@ -215,7 +215,7 @@ enum { WORKS = sizeof works / sizeof *works };
 /* What stands before each try. */
 static void prepare(struct store_fixture *f)
 {
-    memory_pool_drop(pool, "u.u");
+    memory_pool_drop(one_pool, "u.u");
     assert_int_equal(stamped(f, "gone"), 0);
     assert_int_equal(forget(f, "u", NULL), 1);
     assert_int_equal(stamped(f, "merged"), 0);
@@ -292,15 +292,15 @@ static void each_operation_fails(void **state)
             bool more = true;
             for (unsigned nth = 1; more && nth < 20; nth++) {
                 prepare(f);
-                uint64_t before = memory_pool_operations(pool, faults[j].kinds);
-                memory_pool_fault(pool, &(struct memory_pool_fault){.kinds = faults[j].kinds,
-                                                                    .object = "u.u",
-                                                                    .nth = nth,
-                                                                    .result = faults[j].result,
-                                                                    .carried_out = faults[j].carried_out});
+                uint64_t before = memory_pool_operations(one_pool, faults[j].kinds);
+                memory_pool_fault(one_pool, &(struct memory_pool_fault){.kinds = faults[j].kinds,
+                                                                        .object = "u.u",
+                                                                        .nth = nth,
+                                                                        .result = faults[j].result,
+                                                                        .carried_out = faults[j].carried_out});
                 int code = works[i].run(f);
-                memory_pool_fault(pool, NULL);
-                more = code < 0 || memory_pool_operations(pool, faults[j].kinds) - before >= nth;
+                memory_pool_fault(one_pool, NULL);
+                more = code < 0 || memory_pool_operations(one_pool, faults[j].kinds) - before >= nth;
                 check(f, &works[i], code, faults[j].name, nth);
                 if (works[i].run == walk) {
                     more = more && nth < 3; /* its other operations are on other objects */

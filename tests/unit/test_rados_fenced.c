@@ -14,7 +14,7 @@
 
 #include "store/rados/layout.h"
 #include "store/rados/rados_store.h"
-#include "tests/unit/rados_fixture.h"
+#include "tests/lib/rados_fixture.h"
 
 enum { IN_FLIGHT = 40 };
 

@@ -20,9 +20,9 @@
 #include "store/positions.h"
 #include "store/rados/layout.h"
 #include "store/rados/rados_store.h"
+#include "tests/lib/rados_fixture.h"
 #include "tests/lib/random.h"
 #include "tests/unit/kafka_fixture.h"
-#include "tests/unit/rados_fixture.h"
 
 #define SOURCE "kafka/test/plays/0"
 

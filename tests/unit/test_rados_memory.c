@@ -129,19 +129,19 @@ static void questions_wait_for_room(void **state)
     struct err err = {0};
     f->cfg.rados_memory = 16 * MIB;
     play(f, "u", "a");
-    memory_pool_hold(pool, MEMORY_POOL_READS);
+    memory_pool_hold(one_pool, MEMORY_POOL_READS);
     for (int i = 0; i < N; i++) {
         assert_int_equal(f->store->ops->reader_open(f->store, &readers[i], &err), 0);
         ask_for(f, readers[i], &questions[i], "u");
     }
-    memory_pool_wait_held(pool, AT_ONCE);
-    assert_int_equal(memory_pool_held(pool), AT_ONCE);
+    memory_pool_wait_held(one_pool, AT_ONCE);
+    assert_int_equal(memory_pool_held(one_pool), AT_ONCE);
     assert_int_equal(stats(f).user_bytes, 4 * MIB);
     assert_int_equal(stats(f).user_waits, N - AT_ONCE);
     f->store->ops->reader_close(readers[N - 1]); /* one that waits is left, too */
     assert_true(is_raised(&questions[N - 1].done));
     assert_int_equal(questions[N - 1].load.err.code, ERR_CLOSED);
-    memory_pool_hold(pool, 0);
+    memory_pool_hold(one_pool, 0);
     for (int i = 0; i < N - 1; i++) {
         wait_flag(&questions[i].done);
         assert_int_equal(store_load_view(f->store, readers[i], &questions[i].load), 0);
@@ -281,7 +281,7 @@ static void a_merge_comes_again_with_more(void **state)
     struct store_batch batch = {0};
     int done = 0;
     f->cfg.rados_memory = 32 * MIB;
-    memory_pool_hold(pool, MEMORY_POOL_READS); /* nobody merges meanwhile */
+    memory_pool_hold(one_pool, MEMORY_POOL_READS); /* nobody merges meanwhile */
     batch.done = batch_done;
     batch.owner = &done;
     for (int i = 0; i < N; i++) {
@@ -293,13 +293,13 @@ static void a_merge_comes_again_with_more(void **state)
     wait_flag(&done);
     assert_int_equal(batch.err.code, 0);
     buf_free(&batch.bytes);
-    memory_pool_hold(pool, 0);
-    while (memory_pool_count(pool, "u.u", "d") > f->cfg.delivered_max) {
+    memory_pool_hold(one_pool, 0);
+    while (memory_pool_count(one_pool, "u.u", "d") > f->cfg.delivered_max) {
         walk_pool(f); /* one that the deliveries have begun may be faster */
     }
     const struct quota_state large = quota_state(&((struct rados_store *)f->store)->large);
     assert_true(large.most > 4 * MIB && large.most <= 24 * MIB);
-    assert_int_equal(memory_pool_count(pool, "u.u", "d"), f->cfg.delivered_max);
+    assert_int_equal(memory_pool_count(one_pool, "u.u", "d"), f->cfg.delivered_max);
 }
 
 /* Tombstones that a play of a stated time has to read are charged like it. */
@@ -312,7 +312,7 @@ static void many_tombstones_are_charged(void **state)
     char key[LAYOUT_KEY];
     for (uint64_t i = 0; i < N; i++) {
         layout_key_write(&(struct layout_key){.kind = LAYOUT_FORGOTTEN, .item = true, .hash = (N - i) << 30}, key);
-        memory_pool_put(pool, "u.u", key, slice_str("0000000000000001"));
+        memory_pool_put(one_pool, "u.u", key, slice_str("0000000000000001"));
     }
     for (int pass = 0; pass < 2; pass++) {
         int done = 0;
