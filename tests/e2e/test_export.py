@@ -340,6 +340,43 @@ def test_standard_input_and_output(filled, folder):
     assert load(folder / "new", "-", "-", check=False).returncode == 2
 
 
+@pytest.mark.parametrize("into", ["folder", "server", "memory"])
+@pytest.mark.parametrize("staged", [True, False], ids=["staged", "flushed"])
+def test_no_replay_undoes_the_forget_of_an_item(make_server, folder, into, staged):
+    """What was forgotten before the move stays so, whatever comes once more where the user has moved to."""
+    source = make_server(hash_seed=SEED)
+    played_at, later = START - HOUR, START + HOUR
+    with source.client() as c:
+        c.command("PLAYEDAT", "u1", played_at, "gone", "kept")
+        if not staged:
+            c.command("RING", "FLUSH")
+        assert c.command("FORGET", "u1", "gone") == 1
+    path = folder / "one.unseen"
+    summary = json.loads(export(source.data, path, "--json").stdout)
+    assert summary["users"] == 1 and summary["forgotten_items"] == 1
+
+    if into == "folder":
+        own = folder / "target"
+        own.mkdir()
+        target = Server(own, clock=START, wait=False)
+        load(target.data, path)
+        target.start()
+    else:
+        target = make_server(hash_seed=SEED, **({"store": "memory"} if into == "memory" else {}))
+        load(target, path)
+        load(target, path)
+    assert unseen(target, "u1", ["gone", "kept"]) == ["gone"]
+    with target.client() as c:
+        assert c.command("PLAYEDAT", "u1", played_at, "gone", "kept") == 2
+        assert unseen(target, "u1", ["gone", "kept"]) == ["gone"]
+        c.command("PLAYEDAT", "u1", later, "gone")  # once more since
+        assert unseen(target, "u1", ["gone", "kept"]) == []
+    if into == "folder":  # and to the next machine
+        again = json.loads(export(target.data, folder / "two.unseen", "--json").stdout)
+        assert again["forgotten_items"] == 1
+        sound(target)
+
+
 def test_a_user_beyond_the_error_is_listed(make_server, folder):
     """Three months that both nodes have sealed, to other ranges: they stand side by side, and cost twice."""
     servers = [make_server(hash_seed=SEED), make_server(hash_seed=SEED)]

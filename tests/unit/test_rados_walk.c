@@ -420,6 +420,17 @@ static void expect_all(struct store_fixture *f)
     assert_false(known(f, "gone"));
 }
 
+/* A replay that is older than the forget is dropped there as here. */
+static void expect_item_tombstones(struct setting *t)
+{
+    char user[TEXT], name[LAYOUT_NAME];
+    for (int i = 0; i < USERS; i++) {
+        name_user(i, user);
+        layout_user_name(slice_str(user), name);
+        assert_int_equal(memory_pool_count(t->pool, name, "f"), i % 5 == 0);
+    }
+}
+
 static void to_another_pool(void **state)
 {
     struct setting *t = *state, other;
@@ -438,7 +449,8 @@ static void to_another_pool(void **state)
     import_all(other.f, &x);
     import_all(other.f, &x); /* again is once */
     expect_all(other.f);
-    /* A replay that is older than the forget is dropped there as here. */
+    expect_item_tombstones(t);
+    expect_item_tombstones(&other);
     assert_int_equal(memory_pool_count(other.pool, "u.gone", "f"), 1);
     assert_int_equal(export_pool(other.f, &y, &err), 0);
     assert_int_equal(y.n, x.n);
@@ -466,6 +478,7 @@ static void to_a_folder_and_back(void **state)
     begin_pool(&other, "back");
     import_all(other.f, &y);
     expect_all(other.f);
+    expect_item_tombstones(&other);
     assert_true(seen(other.f, "new there", "a"));
     static struct problems p;
     struct rados_checked out;
@@ -510,6 +523,34 @@ static void a_user_of_many_pages(void **state)
     assert_int_equal(user_snapshot_decode(x.bytes.data, x.bytes.len, &arena, &p, &err), 0);
     assert_int_equal(p.n_months, 1);
     assert_true(p.n_plays >= MANY);
+    arena_free(&arena);
+    exported_free(&x);
+}
+
+/* Tombstones of items that can't be read, or that say no more than the user's own: left out, and the first is told. */
+static void tombstones_of_items_that_are_left_out(void **state)
+{
+    struct setting *t = *state;
+    static struct exported x;
+    struct err err = {0};
+    struct user_snapshot p;
+    struct arena arena = {0};
+    x = (struct exported){.n = 0};
+    close_it(t->f);
+    memory_pool_put(t->pool, "u.u", "f", slice_str("0000000000000010"));
+    memory_pool_put(t->pool, "u.u", "f0000000000000000", slice_str("0000000000000012"));
+    memory_pool_put(t->pool, "u.u", "f0000000000000001", slice_str("0000000000000011")); /* two hashes, one tombstone */
+    memory_pool_put(t->pool, "u.u", "f0000000000000005", slice_str("0000000000000010"));
+    memory_pool_put(t->pool, "u.u", "f0000000000000007", slice_str("no time"));
+    memory_pool_put(t->pool, "u.u", "f0000000000000009", slice_str("0000000000000011"));
+    assert_int_equal(export_pool(t->f, &x, &err), 0);
+    assert_int_equal(x.n, 1);
+    assert_int_equal(user_snapshot_decode(x.bytes.data, x.bytes.len, &arena, &p, &err), 0);
+    assert_int_equal(p.n_forgotten, 2);
+    assert_true(p.forgotten[0].item == 1 && p.forgotten[0].at_ms == 0x12);
+    assert_true(p.forgotten[1].item == 9 && p.forgotten[1].at_ms == 0x11);
+    assert_int_equal(x.damaged.n, 1);
+    assert_string_equal(x.damaged.lines[0], "user \"u\": tombstone: it can't be read");
     arena_free(&arena);
     exported_free(&x);
 }
@@ -676,6 +717,7 @@ int main(int argc, char **argv)
         WALK_TEST(to_another_pool),
         WALK_TEST(to_a_folder_and_back),
         WALK_TEST(a_user_of_many_pages),
+        WALK_TEST(tombstones_of_items_that_are_left_out),
         WALK_TEST(damage_goes_along),
         WALK_TEST(some_of_them),
         WALK_TEST(plays_are_loaded),

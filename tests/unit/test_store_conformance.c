@@ -862,6 +862,8 @@ static void the_large_are_scanned(struct store_fixture *f)
 
 /* A user of another store: "stored" in a filter and "unseen" too, but un-seen; "staged"; deliveries "y x". */
 static int64_t pack_forgotten_ms; /* what it says of a forget; 0: nothing */
+static const char *pack_item;     /* NULL; or an item that was forgotten, and when: */
+static int64_t pack_item_ms;
 
 static void pack(struct buf *out, const char *user, uint64_t seed, const int *damaged, size_t n_damaged)
 {
@@ -879,6 +881,7 @@ static void pack(struct buf *out, const char *user, uint64_t seed, const int *da
     assert_int_equal(filter_add(&filter, positions, n, 4000, &arena), 0);
     assert_int_equal(filter_encode(&filter, &blob), 0);
     assert_int_equal(delivered_encode(&codec, deliveries, 2, &sent), 0);
+    const struct snapshot_forgotten item = {pack_item == NULL ? 0 : hash_id(SEED, slice_str(pack_item)), pack_item_ms};
     const struct snapshot_month stored_month = {month - 1, buf_slice(&blob)};
     const struct user_snapshot p = {.key = hash_user_key(seed, slice_str(user)),
                                     .user = slice_str(user),
@@ -892,7 +895,9 @@ static void pack(struct buf *out, const char *user, uint64_t seed, const int *da
                                     .n_exceptions = 1,
                                     .damaged = damaged,
                                     .n_damaged = n_damaged,
-                                    .forgotten_ms = pack_forgotten_ms};
+                                    .forgotten_ms = pack_forgotten_ms,
+                                    .forgotten = &item,
+                                    .n_forgotten = pack_item != NULL};
     assert_int_equal(user_snapshot_encode(&p, out), 0);
     buf_free(&blob);
     buf_free(&sent);
@@ -1004,6 +1009,50 @@ static void an_import_undoes_no_forget(struct store_fixture *f)
     assert_false(known(f, "u"));
     buf_free(&older);
     buf_free(&newer);
+}
+
+/* Items that were forgotten there: no replay brings them back here. Nothing is erased, and what comes since counts. */
+static void an_import_brings_the_forgets_of_items(struct store_fixture *f)
+{
+    static const int64_t ahead[] = {START + DAY_MS + 2, START + 5000};
+    struct buf bytes = {0};
+    uint8_t verdict = 0;
+    play(f, "u", "item");
+    settle(f);
+    pack_item = "item";
+    for (size_t i = 0; i < 2; i++) {
+        buf_clear(&bytes);
+        pack_item_ms = ahead[i];
+        pack(&bytes, "u", SEED, NULL, 0);
+        assert_int_equal(import(f, buf_slice(&bytes), &verdict), i == 0 ? ERR_RANGE : 0);
+    }
+    assert_true(seen(f, "u", "item") && seen(f, "u", "stored"));
+    assert_int_equal(forget(f, "u", "item"), 1); /* here earlier than there */
+    settle(f);
+    replay(f, STORE_PLAY, START + 5000, "u", "item");
+    assert_false(seen(f, "u", "item"));
+    replay(f, STORE_DELIVERY, START + 5000, "u", "item");
+    assert_false(seen(f, "u", "item"));
+    assert_true(seen(f, "u", "beside"));
+    replay(f, STORE_PLAY, START + 5001, "u", "item");
+    assert_true(seen(f, "u", "item"));
+
+    buf_clear(&bytes); /* an earlier one changes nothing */
+    pack_item_ms = START - 5000;
+    pack(&bytes, "u", SEED, NULL, 0);
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+    advance(f, 6000);
+    assert_int_equal(forget(f, "u", "item"), 1);
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+    replay(f, STORE_PLAY, START + 5002, "u", "item");
+    assert_false(seen(f, "u", "item"));
+    assert_int_equal(forget(f, "u", NULL), 1); /* nor does it of a user who was forgotten since */
+    assert_int_equal(import(f, buf_slice(&bytes), &verdict), 0);
+    assert_int_equal(verdict, IMPORT_OLD);
+    settle(f);
+    assert_false(known(f, "u"));
+    pack_item = NULL;
+    buf_free(&bytes);
 }
 
 static void what_is_wrong_is_not_imported(struct store_fixture *f)
@@ -1154,6 +1203,7 @@ static const struct promise {
     PROMISE(the_large_are_scanned),
     PROMISE(users_are_united),
     PROMISE(an_import_undoes_no_forget),
+    PROMISE(an_import_brings_the_forgets_of_items),
     PROMISE(an_import_may_end_the_forget_of_an_item),
     PROMISE(what_is_wrong_is_not_imported),
     PROMISE(damage_goes_along),

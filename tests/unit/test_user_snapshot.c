@@ -111,6 +111,72 @@ static void test_parcel_forgotten(void **state)
     }
 }
 
+static void seal(struct buf *bytes);
+
+static void refuse(struct buf *bytes, size_t at, int value, const char *why)
+{
+    struct user_snapshot q;
+    struct err err = {0};
+    struct arena arena = {0};
+    char before = bytes->data[at];
+    bytes->data[at] = (char)value;
+    seal(bytes);
+    assert_int_equal(user_snapshot_decode(bytes->data, bytes->len, &arena, &q, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.text, why));
+    bytes->data[at] = before;
+    seal(bytes);
+    arena_free(&arena);
+}
+
+/* Items that were forgotten, of a user who was not, or was before. */
+static void test_parcel_forgotten_items(void **state)
+{
+    static const uint8_t golden[] = {0x04, 0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x01, 0x75,
+                                     0x82, 0xbe, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01,
+                                     0x05, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x05}; /* docs/format.md has it */
+    static const struct snapshot_forgotten one = {5, 5}, two[] = {{5, 7}, {6, 6}};
+    (void)state;
+    struct user_snapshot p = {.key = 0x0102030405060708, .user = slice_str("u"), .last_month = 24322};
+    struct user_snapshot q;
+    struct buf bytes = {0};
+    struct arena arena = {0};
+    p.forgotten = &one;
+    p.n_forgotten = 1;
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+    assert_int_equal(bytes.len, sizeof golden + 4);
+    assert_memory_equal(bytes.data, golden, sizeof golden);
+    assert_true(user_snapshot_has_more(buf_slice(&bytes)));
+    refuse(&bytes, 20, 5, "an item forgotten before its user");
+    refuse(&bytes, 21, 0, "no forgotten items");
+    refuse(&bytes, 21, 2, "a broken count of forgotten items");
+    refuse(&bytes, 22, 0, "a forgotten item out of order");
+    refuse(&bytes, 30, 0, "an item forgotten before its user");
+
+    buf_clear(&bytes);
+    p = sample();
+    p.forgotten = two;
+    p.n_forgotten = 2;
+    p.forgotten_ms = 5;
+    p.migration_state = true;
+    assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
+    assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, NULL), 0);
+    assert_true(q.forgotten_ms == 5 && q.migration_state && q.n_plays == 3 && q.n_forgotten == 2);
+    assert_true(q.forgotten[0].item == 5 && q.forgotten[0].at_ms == 7);
+    assert_true(q.forgotten[1].item == 6 && q.forgotten[1].at_ms == 6);
+    struct err err = {0};
+    assert_int_equal(user_snapshot_check_forgets(&q, 7 - USER_SNAPSHOT_AHEAD_MS, &err), 0);
+    assert_int_equal(user_snapshot_check_forgets(&q, 6 - USER_SNAPSHOT_AHEAD_MS, &err), ERR_RANGE);
+    assert_string_equal(err.text, "an item of user \"u1\" was forgotten at a time that lies ahead");
+    assert_int_equal(user_snapshot_check_forgets(&q, 4 - USER_SNAPSHOT_AHEAD_MS, &err), ERR_RANGE);
+    assert_string_equal(err.text, "user \"u1\" was forgotten at a time that lies ahead");
+    refuse(&bytes, bytes.len - 4 - 18, 6, "a forgotten item out of order");
+
+    p.forgotten_ms = 6; /* as its item was */
+    assert_int_equal(user_snapshot_encode(&p, &bytes), ERR_INVALID);
+    buf_free(&bytes);
+    arena_free(&arena);
+}
+
 static void test_parcel_golden(void **state)
 {
     /* docs/format.md has it. */
@@ -135,8 +201,6 @@ static void test_parcel_golden(void **state)
     }
     buf_free(&bytes);
 }
-
-static void seal(struct buf *bytes);
 
 /* Who is noted, with or without anything else; others have version 1 as ever. */
 static void test_parcel_noted(void **state)
@@ -164,9 +228,10 @@ static void test_parcel_noted(void **state)
     bytes.data[0] = 1;
     seal(&bytes);
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_CORRUPT);
-    bytes.data[0] = 4;
+    bytes.data[0] = 5;
     seal(&bytes);
     assert_int_equal(user_snapshot_decode(bytes.data, bytes.len, &arena, &q, &err), ERR_VERSION);
+    assert_string_equal(err.text, "parcel of a user: version 5, this program reads 1 to 4");
 
     buf_clear(&bytes);
     p = sample();
@@ -196,8 +261,11 @@ static void seal(struct buf *bytes)
 /* Each byte changed, with a checksum that is right: refused, or read as something sound. Cut off anywhere: refused. */
 static void test_parcel_refuses(void **state)
 {
+    static const struct snapshot_forgotten items[] = {{5, 7}, {6, INT64_C(1795255200000)}};
     (void)state;
     struct user_snapshot p = sample();
+    p.forgotten = items;
+    p.n_forgotten = 2;
     struct buf bytes = {0};
     struct arena arena = {0};
     assert_int_equal(user_snapshot_encode(&p, &bytes), 0);
@@ -548,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_parcel_round_trip),
         cmocka_unit_test(test_parcel_noted),
         cmocka_unit_test(test_parcel_forgotten),
+        cmocka_unit_test(test_parcel_forgotten_items),
         cmocka_unit_test(test_parcel_golden),
         cmocka_unit_test(test_parcel_refuses),
         cmocka_unit_test(test_file),

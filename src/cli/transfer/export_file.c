@@ -74,6 +74,7 @@ static void count(struct export_counts *c, const struct user_snapshot *p)
     c->exceptions += p->n_exceptions;
     c->damaged += p->n_damaged;
     c->migration_state += p->migration_state;
+    c->forgotten += p->n_forgotten;
 }
 
 static void put_counts(struct buf *out, const struct export_counts *c)
@@ -93,6 +94,7 @@ void export_counts_json(struct json *j, const struct export_counts *counts)
     json_number(j, "exceptions", (int64_t)counts->exceptions);
     json_number(j, "damaged", (int64_t)counts->damaged);
     json_number(j, "noted", (int64_t)counts->migration_state);
+    json_number(j, "forgotten_items", (int64_t)counts->forgotten);
 }
 
 /* How much a block of users may hold that takes so many bytes in the file. */
@@ -414,7 +416,8 @@ static int read_end(struct export_reader *r, size_t len, struct export_counts *c
     if (!get_numbers(&at, end, numbers, sizeof numbers / sizeof *numbers) || at != end) {
         return damaged(r, "a broken end", err);
     }
-    c.migration_state = r->counts.migration_state; /* which the end doesn't tell */
+    c.migration_state = r->counts.migration_state;
+    c.forgotten = r->counts.forgotten;
     if (memcmp(&c, &r->counts, sizeof c) != 0) {
         return damaged(r, "other counts than those of its users", err);
     }

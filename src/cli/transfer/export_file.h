@@ -25,7 +25,9 @@ struct export_head {
 
 struct export_counts {
     uint64_t users, months, plays, deliveries, exceptions, damaged; /* plays: staged; deliveries: users who have some */
-    uint64_t migration_state;                                       /* users of whom more stands in another Redis */
+    /* Which the file's end doesn't tell: */
+    uint64_t migration_state; /* users of whom more stands in another Redis */
+    uint64_t forgotten;       /* items, of users who are still there */
 };
 
 struct json;

@@ -138,6 +138,7 @@ static void add_counts(struct export_counts *sum, const struct export_counts *c)
     sum->exceptions += c->exceptions;
     sum->damaged += c->damaged;
     sum->migration_state += c->migration_state;
+    sum->forgotten += c->forgotten;
 }
 
 /* Reads one file to its end; its users go to the target, if there is one. */

@@ -1,6 +1,6 @@
 /* A user as one run of bytes. Numbers are varints unless it says otherwise.
  *
- *   1    version: 1; 2 of a user who is noted; 3 of one who was forgotten
+ *   1    version: 1; 2 of a user who is noted; 3 of one who was forgotten; 4 of one of whose items some were
  *   8    key, little endian
  *   any  user: a length byte and its bytes; last month
  *   any  n, then n months: month, length of the blob, the blob
@@ -8,8 +8,9 @@
  *   any  length of the deliveries' blob, the blob
  *   any  n, then n exceptions: 8 bytes of hash, little endian
  *   any  n, then n damaged months
- *   1    only in versions 2 and 3: 1: to be noted; in 3 also 0
- *   any  only in version 3: when the user was last forgotten, unix ms
+ *   1    only in versions 2 to 4: 1: to be noted; in 3 and 4 also 0
+ *   any  only in versions 3 and 4: when the user was last forgotten, unix ms; in 4 also 0: never
+ *   any  only in version 4: n, then n forgotten items: 8 bytes of hash, little endian, and when, unix ms
  *   4    checksum: low half of the unseeded XXH3 64 of all bytes before it, little endian
  *
  * Lists are in order and without repeats, so that one user has one form, and equal files are equal users.
@@ -20,12 +21,15 @@
 
 #include "base/calendar.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/varint.h"
+#include "store/tombstones.h"
 
 enum {
     VERSION_1 = 1,
     VERSION_2 = 2,
     VERSION_3 = 3,
+    VERSION_4 = 4,
     NOTED = 1,
     HASH = 8,
     CHECKSUM = 4,
@@ -82,6 +86,10 @@ static bool is_sound(const struct user_snapshot *p)
     for (size_t i = 0; good && i < p->n_damaged; i++) {
         good = month_good(p->damaged[i]) && (i == 0 || p->damaged[i - 1] < p->damaged[i]);
     }
+    for (size_t i = 0; good && i < p->n_forgotten; i++) {
+        const struct snapshot_forgotten *f = &p->forgotten[i];
+        good = f->item > (i == 0 ? TOMBSTONE_USER : f[-1].item) && f->at_ms > 0 && f->at_ms > p->forgotten_ms;
+    }
     return good;
 }
 
@@ -112,7 +120,10 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
         return ERR_INVALID;
     }
     const size_t start = out->len;
-    const char version = p->forgotten_ms > 0 ? VERSION_3 : p->migration_state ? VERSION_2 : VERSION_1;
+    const char version = p->n_forgotten > 0    ? VERSION_4
+                         : p->forgotten_ms > 0 ? VERSION_3
+                         : p->migration_state  ? VERSION_2
+                                               : VERSION_1;
     const char user_len = (char)p->user.len;
     buf_add(out, &version, 1);
     put_fixed(out, (uint64_t)p->key, HASH);
@@ -143,8 +154,15 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out)
     if (version != VERSION_1) {
         put_fixed(out, p->migration_state ? NOTED : 0, 1);
     }
-    if (version == VERSION_3) {
-        put_number(out, (uint64_t)p->forgotten_ms);
+    if (version >= VERSION_3) {
+        put_number(out, (uint64_t)(p->forgotten_ms > 0 ? p->forgotten_ms : 0));
+    }
+    if (version == VERSION_4) {
+        put_number(out, p->n_forgotten);
+    }
+    for (size_t i = 0; i < p->n_forgotten; i++) {
+        put_fixed(out, p->forgotten[i].item, HASH);
+        put_number(out, (uint64_t)p->forgotten[i].at_ms);
     }
     if (!out->failed) {
         put_fixed(out, hash_checksum(out->data + start, out->len - start), CHECKSUM);
@@ -301,6 +319,34 @@ static void get_note(struct input *in, struct user_snapshot *p, int version)
     p->migration_state = in->result == 0 && *in->at++ == NOTED;
 }
 
+static void get_forgotten(struct input *in, struct user_snapshot *p, int version)
+{
+    p->forgotten_ms = (int64_t)get_number(in, INT64_MAX, "a broken time of a forget");
+    if (version == VERSION_3) {
+        if (p->forgotten_ms == 0) {
+            bad(in, "a forget without a time");
+        }
+        return;
+    }
+    size_t n = get_count(in, HASH + 1, "a broken count of forgotten items");
+    if (n == 0) {
+        bad(in, "no forgotten items");
+    }
+    struct snapshot_forgotten *list = get_list(in, n, sizeof *list);
+    for (size_t i = 0; i < n && in->result == 0; i++) {
+        list[i].item = get_hash(in);
+        list[i].at_ms = (int64_t)get_number(in, INT64_MAX, "a broken time of a forgotten item");
+        if (list[i].item <= (i == 0 ? TOMBSTONE_USER : list[i - 1].item)) {
+            bad(in, "a forgotten item out of order");
+        }
+        if (list[i].at_ms <= p->forgotten_ms) {
+            bad(in, "an item forgotten before its user");
+        }
+    }
+    p->forgotten = list;
+    p->n_forgotten = n;
+}
+
 int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out, struct err *err)
 {
     const uint8_t *start = bytes;
@@ -308,8 +354,8 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
     if (len < LEAST) {
         return err_set(err, ERR_CORRUPT, "parcel of a user: %zu bytes, fewer than any has", len);
     }
-    if (start[0] < VERSION_1 || start[0] > VERSION_3) {
-        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 to 3", start[0]);
+    if (start[0] < VERSION_1 || start[0] > VERSION_4) {
+        return err_set(err, ERR_VERSION, "parcel of a user: version %u, this program reads 1 to 4", start[0]);
     }
     len -= CHECKSUM;
     if (fixed_at(start + len, CHECKSUM) != (uint32_t)hash_checksum(start, len)) {
@@ -328,16 +374,28 @@ int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, str
     if (start[0] != VERSION_1) {
         get_note(&in, out, start[0]);
     }
-    if (start[0] == VERSION_3) {
-        out->forgotten_ms = (int64_t)get_number(&in, INT64_MAX, "a broken time of a forget");
-        if (out->forgotten_ms == 0) {
-            bad(&in, "a forget without a time");
-        }
+    if (start[0] >= VERSION_3) {
+        get_forgotten(&in, out, start[0]);
     }
     if (in.at != in.end) {
         bad(&in, "something left over");
     }
     return in.result;
+}
+
+int user_snapshot_check_forgets(const struct user_snapshot *p, int64_t later, struct err *err)
+{
+    const int64_t most = later + USER_SNAPSHOT_AHEAD_MS;
+    if (p->forgotten_ms > most) {
+        return err_set(err, ERR_RANGE, "user %s was forgotten at a time that lies ahead", log_quote(p->user));
+    }
+    for (size_t i = 0; i < p->n_forgotten; i++) {
+        if (p->forgotten[i].at_ms > most) {
+            return err_set(err, ERR_RANGE, "an item of user %s was forgotten at a time that lies ahead",
+                           log_quote(p->user));
+        }
+    }
+    return 0;
 }
 
 void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms)

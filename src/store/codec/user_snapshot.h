@@ -20,6 +20,11 @@ struct snapshot_month {
     struct slice blob; /* a filter */
 };
 
+struct snapshot_forgotten { /* an item */
+    uint64_t item;          /* as in a tombstone: tombstone_item() */
+    int64_t at_ms;
+};
+
 struct user_snapshot {
     int64_t key; /* of the user, with the seed */
     struct slice user;
@@ -34,6 +39,8 @@ struct user_snapshot {
     const int *damaged;
     size_t n_damaged;     /* months that were set aside unread, ascending; 0: the deliveries */
     int64_t forgotten_ms; /* when the user was last forgotten there; 0: not that it is known */
+    const struct snapshot_forgotten *forgotten;
+    size_t n_forgotten;   /* items, ascending; each later than the user's */
     bool migration_state; /* more stands in another Redis: to be noted here, too (store_migration_ops.note) */
 };
 
@@ -50,12 +57,15 @@ int user_snapshot_encode(const struct user_snapshot *p, struct buf *out);
 int user_snapshot_decode(const void *bytes, size_t len, struct arena *arena, struct user_snapshot *out,
                          struct err *err);
 
+/* How far ahead its forgets may be of the time `later` (store_ops.now): 0, or ERR_RANGE with what is wrong. */
+int user_snapshot_check_forgets(const struct user_snapshot *p, int64_t later, struct err *err);
+
 /* Leaves of a snapshot what is surely newer than a forget of its user (INT64_MIN: there was none). One that knows of
  * that forget, or a later one, is left whole; else the months after the forget's stay. A filter doesn't know the days
  * of its plays, and deliveries have no time. */
 void user_snapshot_forget(struct user_snapshot *p, int64_t forgotten_ms);
 
-/* Whether it may be of a noted or a forgotten user, by its version; nothing else of it is read. */
+/* Whether it may be of a noted user or tell of forgets, by its version; nothing else of it is read. */
 static inline bool user_snapshot_has_more(struct slice bytes)
 {
     return bytes.len > 0 && bytes.data[0] > 1;

@@ -69,8 +69,8 @@ static int read_snapshot(struct plan *p, struct slice bytes)
         p->newest = in->plays[i].month > p->newest ? in->plays[i].month : p->newest;
     }
     memory_now(&p->s->base, &later, &earlier);
-    if (in->forgotten_ms > later + USER_SNAPSHOT_AHEAD_MS) {
-        return err_set(p->err, ERR_RANGE, "user %s was forgotten at a time that lies ahead", log_quote(in->user));
+    if ((result = user_snapshot_check_forgets(in, later, p->err)) < 0) {
+        return result;
     }
     if (p->newest > month_of_ms(later) + 1) {
         char name[MONTH_TEXT];
@@ -340,6 +340,21 @@ static int verdict(struct plan *p)
     return error > live->error_rate ? IMPORT_OVER : IMPORT_DONE;
 }
 
+static int adopt_forgets(struct memory_store *s, const struct user_snapshot *in, struct err *err)
+{
+    if (tombstones_reserve(s->tombstones, 1 + in->n_forgotten) < 0) {
+        return err_set(err, ERR_NOMEM, "out of memory while joining users");
+    }
+    if (in->forgotten_ms > 0) {
+        tombstones_put(s->tombstones, &(struct tombstone){.key = in->key, .at_ms = in->forgotten_ms});
+    }
+    for (size_t i = 0; i < in->n_forgotten; i++) {
+        const struct snapshot_forgotten *f = &in->forgotten[i];
+        tombstones_put(s->tombstones, &(struct tombstone){.key = in->key, .item = f->item, .at_ms = f->at_ms});
+    }
+    return 0;
+}
+
 /* The verdict, or an error. */
 static int import_user(struct memory_store *s, struct slice bytes, struct err *err)
 {
@@ -348,11 +363,8 @@ static int import_user(struct memory_store *s, struct slice bytes, struct err *e
     if (result < 0) {
         return result;
     }
-    if (p.snapshot.forgotten_ms > 0) {
-        if (tombstones_reserve(s->tombstones, 1) < 0) {
-            return err_set(err, ERR_NOMEM, "out of memory while joining users");
-        }
-        tombstones_put(s->tombstones, &(struct tombstone){.key = p.snapshot.key, .at_ms = p.snapshot.forgotten_ms});
+    if ((result = adopt_forgets(s, &p.snapshot, err)) < 0) {
+        return result;
     }
     if (p.newest < p.first_kept) {
         return IMPORT_OLD;

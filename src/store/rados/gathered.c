@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "store/codec/deliveries.h"
 #include "store/rados/rados.h"
+#include "store/tombstones.h"
 
 enum { PLAY_WEIGHT = sizeof(uint64_t), FIRST_OF_A_LIST = 16, FILTERS_A_PAGE = 4 };
 
@@ -138,6 +139,31 @@ static int take_directory(struct gathered *g, struct slice value)
     return 0;
 }
 
+static int take_forgotten(struct gathered *g, const struct layout_key *key, struct slice value)
+{
+    const uint64_t item = tombstone_item(key->hash);
+    int64_t ms = 0;
+    if (key->item && !g->keeps_forgotten) {
+        return 0;
+    }
+    if (!key->item) {
+        g->forgotten_damaged = g->forgotten_damaged || layout_ms(value, &g->forgotten_ms) < 0;
+        return 0;
+    }
+    if (layout_ms(value, &ms) < 0) {
+        g->item_damaged = true;
+        return 0;
+    }
+    if (g->n_forgotten > 0 && g->forgotten[g->n_forgotten - 1].item == item) { /* those of 0 and 1 */
+        return 0;
+    }
+    if (!GROW(g, forgotten)) {
+        return ERR_NOMEM;
+    }
+    g->forgotten[g->n_forgotten++] = (struct snapshot_forgotten){item, ms};
+    return 0;
+}
+
 static int take(struct gathered *g, const struct layout_key *key, struct slice value)
 {
     switch (key->kind) {
@@ -148,8 +174,7 @@ static int take(struct gathered *g, const struct layout_key *key, struct slice v
     case LAYOUT_FILTER:
         return take_part(g, key, value);
     case LAYOUT_FORGOTTEN:
-        g->forgotten_damaged = g->forgotten_damaged || (!key->item && layout_ms(value, &g->forgotten_ms) < 0);
-        return 0;
+        return take_forgotten(g, key, value);
     case LAYOUT_DAMAGED:
         return take_damage(g, key->month);
     case LAYOUT_EXCEPTION:

@@ -3,6 +3,7 @@
 #define UNSEEN_STORE_RADOS_GATHERED_H
 
 #include "base/arena.h"
+#include "store/codec/user_snapshot.h"
 #include "store/rados/fetch.h"
 #include "store/store.h"
 
@@ -28,11 +29,15 @@ struct gathered {
     int *damaged; /* ascending; 0: the deliveries */
     size_t n_damaged, cap_damaged;
     int64_t forgotten_ms; /* INT64_MIN: never */
-    int64_t oldest_ms;    /* when the oldest play that is not merged was recorded; INT64_MAX: there is none */
-    int last_month;       /* the newest of all; INT_MIN: nothing is there */
-    int delivered_month;  /* the newest of a delivery */
+    bool keeps_forgotten; /* set by its owner: its items', too, as a snapshot has them */
+    struct snapshot_forgotten *forgotten;
+    size_t n_forgotten, cap_forgotten;
+    int64_t oldest_ms;   /* when the oldest play that is not merged was recorded; INT64_MAX: there is none */
+    int last_month;      /* the newest of all; INT_MIN: nothing is there */
+    int delivered_month; /* the newest of a delivery */
     struct slice directory;
     bool forgotten_damaged; /* it can't be read when the user was forgotten */
+    bool item_damaged;      /* the same of an item, where those are kept */
     struct slice
         strange; /* a key that nobody of ours has written; "": there is none. Of the fetch, filled in from it */
 };

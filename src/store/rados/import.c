@@ -31,6 +31,7 @@ static void again(struct update *u)
     u->fetch.keys = directory;
     u->fetch.n_keys = 1;
     gathered_begin(&m->gathered, &u->arena, 0);
+    m->gathered.keeps_forgotten = true;
     m->listed = false;
     m->error = 0;
     m->verdict = 0;

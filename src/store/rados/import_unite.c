@@ -34,8 +34,9 @@ static int check_times(struct import *m)
         m->newest = in->plays[i].month > m->newest ? in->plays[i].month : m->newest;
     }
     guarded_clock_now(&u->s->clock, &later, &earlier);
-    if (in->forgotten_ms > later + USER_SNAPSHOT_AHEAD_MS) {
-        return err_set(&u->err, ERR_RANGE, "user %s was forgotten at a time that lies ahead", log_quote(in->user));
+    int result = user_snapshot_check_forgets(in, later, &u->err);
+    if (result < 0) {
+        return result;
     }
     if (m->newest > month_of_ms(later) + 1) {
         char name[MONTH_TEXT];
@@ -353,18 +354,37 @@ static int mark_damage(struct import *m)
     return result;
 }
 
-static int put_tombstone(struct import *m)
+/* before_ms: what is there; INT64_MIN: nothing. */
+static int put_tombstone(struct import *m, const struct layout_key *key, int64_t ms, int64_t before_ms)
 {
     char value[LAYOUT_HEX];
-    int64_t ms = m->snapshot.forgotten_ms;
-    if (ms <= 0 || ms <= m->gathered.forgotten_ms) {
+    if (ms <= 0 || ms <= before_ms) {
         return 0;
     }
     layout_hex((uint64_t)ms, value);
-    if (m->gathered.forgotten_ms == INT64_MIN) {
+    if (before_ms == INT64_MIN) {
         RADOS_COUNT(m->update.s, tombstones, 1);
     }
-    return update_set(&m->update, &(struct layout_key){.kind = LAYOUT_FORGOTTEN}, slice_of(value, sizeof value));
+    return update_set(&m->update, key, slice_of(value, sizeof value));
+}
+
+static int put_tombstones(struct import *m)
+{
+    const struct user_snapshot *in = &m->snapshot;
+    const struct gathered *g = &m->gathered;
+    int result = put_tombstone(m, &(struct layout_key){.kind = LAYOUT_FORGOTTEN}, in->forgotten_ms, g->forgotten_ms);
+    for (size_t i = 0, at = 0; i < in->n_forgotten && result == 0; i++) {
+        const struct snapshot_forgotten *f = &in->forgotten[i];
+        while (at < g->n_forgotten && g->forgotten[at].item < f->item) {
+            at++;
+        }
+        bool had = at < g->n_forgotten && g->forgotten[at].item == f->item;
+        if (f->at_ms > g->forgotten_ms) {
+            result = put_tombstone(m, &(struct layout_key){.kind = LAYOUT_FORGOTTEN, .item = true, .hash = f->item},
+                                   f->at_ms, had ? g->forgotten[at].at_ms : INT64_MIN);
+        }
+    }
+    return result;
 }
 
 static int put_directory(struct import *m)
@@ -396,7 +416,7 @@ int import_plan(struct update *u)
     }
     m->first_kept = guarded_clock_first_kept(&u->s->clock);
     int result = read_snapshot(m);
-    result = result < 0 ? result : put_tombstone(m);
+    result = result < 0 ? result : put_tombstones(m);
     if (result == 0 && m->newest < m->first_kept) {
         m->verdict = IMPORT_OLD;
         if (update_is_empty(u)) {

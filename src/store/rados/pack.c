@@ -65,7 +65,7 @@ static void take_marks(struct packing *x)
     for (size_t i = 0; i < x->g.n_damaged; i++) {
         mark(x, x->g.damaged[i], "marked as damaged, or can't be read");
     }
-    if (x->g.forgotten_damaged) {
+    if (x->g.forgotten_damaged || x->g.item_damaged) {
         tell(x, "tombstone", "it can't be read");
     }
 }
@@ -180,10 +180,25 @@ static int pack_deliveries(struct packing *x, struct err *err)
     return copy == NULL ? no_memory(err) : 0;
 }
 
+/* What an import has brought may be older than the user's own. */
+static void pack_forgotten(struct packing *x)
+{
+    struct gathered *g = &x->g;
+    size_t n = 0;
+    for (size_t i = 0; i < g->n_forgotten; i++) {
+        if (g->forgotten[i].at_ms > x->out.forgotten_ms) {
+            g->forgotten[n++] = g->forgotten[i];
+        }
+    }
+    x->out.forgotten = g->forgotten;
+    x->out.n_forgotten = n;
+}
+
 static int encode(struct packing *x, struct buf *out, struct err *err)
 {
     struct user_snapshot *u = &x->out;
-    if (u->n_months + u->n_plays + u->deliveries.len + u->n_exceptions + u->n_damaged == 0 && u->forgotten_ms == 0) {
+    if (u->n_months + u->n_plays + u->deliveries.len + u->n_exceptions + u->n_damaged + u->n_forgotten == 0 &&
+        u->forgotten_ms == 0) {
         return 0;
     }
     int result = user_snapshot_encode(u, out);
@@ -204,6 +219,7 @@ int pack_user(struct packer *p, int64_t key, struct slice user, const struct wal
     x->p = p;
     x->out = (struct user_snapshot){.key = key, .user = user, .months = x->months, .damaged = x->damaged};
     gathered_begin(&x->g, &p->arena, 0);
+    x->g.keeps_forgotten = true;
     for (size_t i = 0; i < object->n && result == 0; i++) {
         result = take(x, &object->pairs[i], err);
     }
@@ -223,6 +239,7 @@ int pack_user(struct packer *p, int64_t key, struct slice user, const struct wal
         x->out.n_exceptions = g->n_exceptions;
         x->out.last_month = g->last_month > 0 ? g->last_month : 0;
         x->out.forgotten_ms = g->forgotten_ms > 0 ? g->forgotten_ms : 0;
+        pack_forgotten(x);
         result = encode(x, out, err);
     }
     free(x);

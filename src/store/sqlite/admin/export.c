@@ -107,6 +107,7 @@ static int pack(struct exporter *x, int64_t key, struct slice user, int last_mon
     int newest = export_staging_delivery(&x->staging, key, user);
     bool migration_state = export_staging_noted(&x->staging, key, user);
     x->packer.forgotten_ms = export_staging_forgotten(&x->staging, key);
+    x->packer.forgotten = export_staging_items(&x->staging, key, &x->packer.n_forgotten);
     size_t begin = x->bytes.len;
     int result, gone;
     do {

@@ -165,7 +165,9 @@ int export_pack(struct export_packer *x, int64_t key, struct slice user, int las
                                     .user = user,
                                     .last_month = last_month,
                                     .migration_state = migration_state,
-                                    .forgotten_ms = x->forgotten_ms}};
+                                    .forgotten_ms = x->forgotten_ms,
+                                    .forgotten = x->forgotten,
+                                    .n_forgotten = x->n_forgotten}};
     arena_reset(&x->arena);
     p.snapshot.months = p.months;
     p.snapshot.damaged = p.damaged;

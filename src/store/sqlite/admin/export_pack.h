@@ -3,6 +3,7 @@
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_EXPORT_PACK_H
 #define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_PACK_H
 
+#include "store/codec/user_snapshot.h"
 #include "store/sqlite/state.h"
 
 /* All zero but for what its owner sets. */
@@ -15,6 +16,8 @@ struct export_packer {
     int n_slots;
     uint64_t seed;
     int64_t forgotten_ms; /* of the user in hand; 0: never */
+    const struct snapshot_forgotten *forgotten;
+    size_t n_forgotten; /* of the user's items */
     void (*damaged)(void *arg, const char *what);
     void *arg;
 

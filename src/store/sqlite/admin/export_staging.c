@@ -92,16 +92,61 @@ static void tell_set_aside(struct export_staging *x)
     }
 }
 
+static int by_key_and_item(const void *a, const void *b)
+{
+    const struct tombstone *x = a, *y = b;
+    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->item > y->item) - (x->item < y->item);
+}
+
+static int list_items(struct export_staging *x, struct err *err)
+{
+    struct tombstone t, *list = malloc(tombstones_count(x->tombstones) * sizeof *list + 1);
+    size_t n = 0;
+    for (size_t i = 0; list != NULL && tombstones_at(x->tombstones, &i, &t);) {
+        if (t.item != TOMBSTONE_USER && t.at_ms > 0 && t.key >= x->e->from && t.key <= x->e->to) {
+            list[n++] = t;
+        }
+    }
+    x->item_keys = malloc(n * sizeof *x->item_keys + 1);
+    x->items = malloc(n * sizeof *x->items + 1);
+    if (list == NULL || x->item_keys == NULL || x->items == NULL) {
+        free(list);
+        return out_of_memory(err);
+    }
+    qsort(list, n, sizeof *list, by_key_and_item);
+    for (size_t i = 0; i < n; i++) {
+        x->item_keys[i] = list[i].key;
+        x->items[i] = (struct snapshot_forgotten){list[i].item, list[i].at_ms};
+    }
+    x->n_items = n;
+    free(list);
+    return 0;
+}
+
 static int read_tombstones(struct export_staging *x, struct err *err)
 {
     x->tombstones = tombstones_new();
-    return x->tombstones == NULL ? out_of_memory(err) : forgets_read(x->tombstones, &x->db, err);
+    int result = x->tombstones == NULL ? out_of_memory(err) : forgets_read(x->tombstones, &x->db, err);
+    return result < 0 ? result : list_items(x, err);
 }
 
 int64_t export_staging_forgotten(const struct export_staging *x, int64_t key)
 {
     int64_t at_ms = tombstones_user_ms(x->tombstones, key);
     return at_ms > 0 ? at_ms : 0;
+}
+
+const struct snapshot_forgotten *export_staging_items(const struct export_staging *x, int64_t key, size_t *n)
+{
+    size_t from = 0, end = x->n_items;
+    while (from < end) {
+        size_t middle = from + (end - from) / 2;
+        from = x->item_keys[middle] < key ? middle + 1 : from;
+        end = x->item_keys[middle] < key ? end : middle;
+    }
+    for (*n = 0; from + *n < x->n_items && x->item_keys[from + *n] == key; ++*n) {
+    }
+    return x->items + from;
 }
 
 static int read_staging(struct export_staging *x, struct err *err)
@@ -229,5 +274,7 @@ void export_staging_free(struct export_staging *x)
     }
     staged_ids_free(&x->ids);
     tombstones_free(x->tombstones);
+    free(x->item_keys);
+    free(x->items);
     export_migration_free(&x->users_to_migrate);
 }

@@ -3,6 +3,7 @@
 #ifndef UNSEEN_STORE_SQLITE_ADMIN_EXPORT_STAGING_H
 #define UNSEEN_STORE_SQLITE_ADMIN_EXPORT_STAGING_H
 
+#include "store/codec/user_snapshot.h"
 #include "store/sqlite/admin/export_migration.h"
 #include "store/sqlite/staging/slot_parts.h"
 #include "store/sqlite/staging/staged_row.h"
@@ -28,7 +29,10 @@ struct export_staging {
     struct staged_walk walks[EXPORT_WALKS]; /* of EXPORT_NOTED: only key and user */
     bool at_user[EXPORT_WALKS];
     struct export_migration users_to_migrate;
-    struct tombstones *tombstones; /* older than all that is packed */
+    struct tombstones *tombstones; /* older than all that is packed; */
+    int64_t *item_keys;            /* and those of items, by user, the keys apart */
+    struct snapshot_forgotten *items;
+    size_t n_items;
 };
 
 /* Reads the users of e's range that it wants, and begins the walks. 0 or an error. */
@@ -46,6 +50,8 @@ int export_staging_delivery(const struct export_staging *x, int64_t key, struct 
 bool export_staging_noted(const struct export_staging *x, int64_t key, struct slice user);
 
 int64_t export_staging_forgotten(const struct export_staging *x, int64_t key); /* unix ms; 0: never */
+/* The user's items that were forgotten later, as a snapshot has them: *n. */
+const struct snapshot_forgotten *export_staging_items(const struct export_staging *x, int64_t key, size_t *n);
 
 /* Drops the user's rows that have left staging since it was read: flushed, or forgotten. Returns whether there were
  * any, or an error. */

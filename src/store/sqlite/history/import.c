@@ -51,13 +51,39 @@ static int reserve_ids(struct sqlite_store *s, struct err *err)
     return result;
 }
 
+static int out_of_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "out of memory while joining users");
+}
+
 /* What the stager needs of a message's snapshots. */
 struct heads {
     struct arena arena;
     struct slice *noted;
-    struct tombstone *forgotten;
-    size_t n_noted, n_forgotten;
+    size_t n_noted;
+    struct buf forgotten; /* struct tombstone each */
 };
+
+static int add_forget(struct sqlite_store *s, struct heads *heads, int64_t key, uint64_t item, int64_t at_ms,
+                      struct err *err)
+{
+    const struct tombstone t = {.key = key, .item = item, .at_ms = at_ms};
+    int64_t ours =
+        item == TOMBSTONE_USER ? tombstones_user_ms(s->tombstones, key) : tombstones_item_ms(s->tombstones, key, item);
+    if (at_ms <= 0 || at_ms <= ours) {
+        return 0;
+    }
+    return buf_add(&heads->forgotten, &t, sizeof t) < 0 ? out_of_memory(err) : 0;
+}
+
+static int read_forgets(struct sqlite_store *s, const struct user_snapshot *p, struct heads *heads, struct err *err)
+{
+    int result = add_forget(s, heads, p->key, TOMBSTONE_USER, p->forgotten_ms, err);
+    for (size_t i = 0; i < p->n_forgotten && result == 0; i++) {
+        result = add_forget(s, heads, p->key, p->forgotten[i].item, p->forgotten[i].at_ms, err);
+    }
+    return result;
+}
 
 /* One that isn't sound is left to the historian, who refuses it. */
 static int read_head(struct sqlite_store *s, struct slice snapshot, struct heads *heads, struct err *err)
@@ -78,21 +104,14 @@ static int read_head(struct sqlite_store *s, struct slice snapshot, struct heads
     if (p.migration_state && ours <= p.forgotten_ms) { /* else what another Redis has is older than the forget */
         heads->noted[heads->n_noted++] = p.user;
     }
-    if (p.forgotten_ms > 0 && p.forgotten_ms > ours && p.forgotten_ms <= later + USER_SNAPSHOT_AHEAD_MS) {
-        heads->forgotten[heads->n_forgotten++] =
-            (struct tombstone){.key = p.key, .item = TOMBSTONE_USER, .at_ms = p.forgotten_ms};
-    }
-    return 0;
+    return user_snapshot_check_forgets(&p, later, &why) < 0 ? 0 : read_forgets(s, &p, heads, err);
 }
 
 static int take_heads(struct sqlite_store *s, const struct store_import *import, struct err *err)
 {
     struct heads heads = {.n_noted = 0};
     heads.noted = arena_alloc(&heads.arena, (import->n + 1) * sizeof *heads.noted);
-    heads.forgotten = arena_alloc(&heads.arena, (import->n + 1) * sizeof *heads.forgotten);
-    int result = heads.noted == NULL || heads.forgotten == NULL
-                     ? err_set(err, ERR_NOMEM, "out of memory while joining users")
-                     : 0;
+    int result = heads.noted == NULL ? out_of_memory(err) : 0;
     for (size_t i = 0; i < import->n && result >= 0; i++) {
         result = read_head(s, import->snapshots[i], &heads, err);
     }
@@ -100,8 +119,10 @@ static int take_heads(struct sqlite_store *s, const struct store_import *import,
         result = migration_users_add(s, heads.noted, heads.n_noted, err);
     }
     if (result >= 0) {
-        result = forgets_adopt(s, heads.forgotten, heads.n_forgotten, err);
+        const struct tombstone *list = (const struct tombstone *)(const void *)heads.forgotten.data;
+        result = forgets_adopt(s, list, heads.forgotten.len / sizeof *list, err);
     }
+    buf_free(&heads.forgotten);
     arena_free(&heads.arena);
     return result;
 }

@@ -49,8 +49,8 @@ static int read_snapshot(struct import_work *w, struct slice bytes)
     for (size_t i = 0; i < p->n_plays; i++) {
         newest = p->plays[i].month > newest ? p->plays[i].month : newest;
     }
-    if (p->forgotten_ms > later + USER_SNAPSHOT_AHEAD_MS) {
-        return err_set(w->err, ERR_RANGE, "user %s was forgotten at a time that lies ahead", log_quote(p->user));
+    if ((result = user_snapshot_check_forgets(p, later, w->err)) < 0) {
+        return result;
     }
     if (newest > month_of_ms(later) + 1) {
         char name[MONTH_TEXT];
