@@ -188,6 +188,8 @@ DELETE FROM sessions;
 SELECT user_key, item_hash, at, id FROM forgets;
 -- :tombstones_after
 SELECT user_key, item_hash, id FROM forgets WHERE id > ?1 ORDER BY id;
+-- :tombstones_of_items
+SELECT item_hash, at FROM forgets WHERE user_key = ?1 AND item_hash <> 0;
 -- :tombstone_put
 INSERT INTO forgets (user_key, item_hash, at, id) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (user_key, item_hash) DO UPDATE SET at = max(at, excluded.at), id = max(id, excluded.id);
 -- :tombstones_delete_user

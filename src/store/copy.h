@@ -28,7 +28,7 @@ struct store_copy_ops {
      * least one key's. Blocks while it reads. */
     int (*users)(struct store_reader *reader, struct store_copy_users *page, struct buf *out, size_t bytes,
                  struct err *err);
-    /* That of one user: 1; 0: history has nothing of them. */
+    /* That of one user, who alone comes with the forgets of their items: 1; 0: history has nothing of them. */
     int (*user)(struct store_reader *reader, struct slice user, struct buf *out, struct err *err);
     /* The same with what is staged: all of the user as of *as_of, a place in the feed, and maybe some of what came
      * later. What is not merged yet are plays; deliveries are one list. ERR_BUSY: a forget of theirs is under way. */

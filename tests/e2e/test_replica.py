@@ -115,6 +115,25 @@ def test_loaded_users_come_too(pair, folder):
         assert say(replica, "SEEN", f"bulk{i}", f"item{i}", "other") == [1, 0]
 
 
+def test_loaded_users_come_with_what_was_forgotten_of_them(pair, make_server, folder):
+    """No replay undoes on a promoted replica what was forgotten before its primary loaded the user."""
+    seed = "00c0ffee12345678"
+    primary, replica, _ = pair(hash_seed=seed)
+    source = make_server(hash_seed=seed, clock=None)
+    an_hour_ago = int(time.time() * 1000) - 3600 * 1000
+    items = [f"gone{i}" for i in range(300)]
+    say(source, "PLAYEDAT", "moved", an_hour_ago, "kept", *items)
+    assert say(source, "FORGET", "moved", *items) == 300
+    run("export", folder / "users", "--data", source.data)
+    run("load", folder / "users", "--to", f"127.0.0.1:{primary.port}")
+    level(primary, replica)
+    run("promote", "--to", f"127.0.0.1:{replica.port}")
+    for node in (primary, replica):
+        assert say(node, "SEEN", "moved", "kept", "gone0") == [1, 0]
+    say(replica, "PLAYEDAT", "moved", an_hour_ago, "kept", *items)
+    assert say(replica, "UNSEEN", "moved", "kept", *items) == [item.encode() for item in items]
+
+
 @pytest.mark.parametrize("who", ["primary", "replica"])
 def test_either_is_killed(pair, who):
     primary, replica, _ = pair()
@@ -252,7 +271,7 @@ def test_what_the_old_primary_says_last_is_waited_for(pair):
 def test_what_is_being_loaded_is_handed_over(disk, pair, make_server, folder):  # noqa: F811
     """A LOAD that was taken before the hand-over, and is answered after it, is there, too."""
     seed, export, answers = "00112233445566ff", folder / "users", {}
-    source = make_server(hash_seed=seed)
+    source = make_server(hash_seed=seed, clock=None)
     for i in range(20):
         say(source, "PLAYED", f"moved{i}", "a")
     assert source.stop() == 0

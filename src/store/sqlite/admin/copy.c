@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -25,6 +26,7 @@ struct copied_user {
 struct copier {
     struct store_reader *reader;
     struct arena arena;
+    struct buf items; /* struct snapshot_forgotten each, of the one user who is asked for */
     struct stored_month months[HISTORY_MONTHS_MAX];
     struct export_packer packer;
 };
@@ -78,7 +80,22 @@ static int end(struct copier *c, int result, struct err *err)
     result = db_end_read(&c->reader->db, result, err);
     export_packer_free(&c->packer);
     arena_free(&c->arena);
+    buf_free(&c->items);
     return result;
+}
+
+/* The user may have been forgotten since they were read. */
+static void keep_later_items(struct copier *c)
+{
+    struct snapshot_forgotten *list = (struct snapshot_forgotten *)(void *)c->items.data;
+    size_t n = 0;
+    for (size_t i = 0; i < c->items.len / sizeof *list; i++) {
+        if (list[i].at_ms > c->packer.forgotten_ms) {
+            list[n++] = list[i];
+        }
+    }
+    c->packer.forgotten = list;
+    c->packer.n_forgotten = n;
 }
 
 /* 1; 0: the user has nothing. */
@@ -87,6 +104,7 @@ static int pack(struct copier *c, const struct copied_user *u, struct buf *out, 
     struct sqlite_store *s = c->reader->store;
     int64_t forgotten = tombstones_user_ms(s->tombstones, u->key);
     c->packer.forgotten_ms = forgotten == INT64_MIN ? 0 : forgotten;
+    keep_later_items(c);
     bool waits = migration_users_of(&s->base, u->key) == MIGRATION_WAITING;
     return export_pack(&c->packer, u->key, u->user, u->last_month, true, waits, out, err);
 }
@@ -215,18 +233,6 @@ static int copy_one(struct copier *c, struct slice user, struct buf *out, struct
     return result;
 }
 
-int copy_user(struct store_reader *reader, struct slice user, struct buf *out, struct err *err)
-{
-    struct copier c;
-    int result = begin(&c, reader, err);
-    if (result < 0) {
-        return result;
-    }
-    result = copy_one(&c, user, out, err);
-    int ended = end(&c, result < 0 ? result : 0, err);
-    return ended < 0 ? ended : result;
-}
-
 /* --- what staging.db has besides --- */
 
 static int open_staging(struct store_reader *r, struct err *err)
@@ -236,6 +242,53 @@ static int open_staging(struct store_reader *r, struct err *err)
     }
     int result = db_open(&r->staging, r->store->folder, "staging", r->store->vfs, DB_READ, err);
     return result < 0 ? result : db_begin_read(&r->staging, err);
+}
+
+static int by_item(const void *a, const void *b)
+{
+    const struct snapshot_forgotten *x = a, *y = b;
+    return (x->item > y->item) - (x->item < y->item);
+}
+
+static int list_items(struct db *db, int64_t key, struct buf *out, struct err *err)
+{
+    sqlite3_stmt *stmt = db_stmt(db, SQL_TOMBSTONES_OF_ITEMS, err);
+    db_bind_key(stmt, key);
+    int result;
+    while ((result = db_step(db, stmt, err)) == 1) {
+        const struct snapshot_forgotten f = {(uint64_t)sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1)};
+        if (buf_add(out, &f, sizeof f) < 0) {
+            sqlite3_reset(stmt);
+            return out_of_memory(err);
+        }
+    }
+    if (out->len > sizeof(struct snapshot_forgotten)) {
+        qsort(out->data, out->len / sizeof(struct snapshot_forgotten), sizeof(struct snapshot_forgotten), by_item);
+    }
+    return result;
+}
+
+static int read_items(struct copier *c, int64_t key, struct err *err)
+{
+    struct store_reader *r = c->reader;
+    if (tombstones_count(r->store->tombstones) == 0) {
+        return 0;
+    }
+    int result = open_staging(r, err);
+    return result < 0 ? result : db_end_read(&r->staging, list_items(&r->staging, key, &c->items, err), err);
+}
+
+int copy_user(struct store_reader *reader, struct slice user, struct buf *out, struct err *err)
+{
+    struct copier c;
+    int result = begin(&c, reader, err);
+    if (result < 0) {
+        return result;
+    }
+    result = read_items(&c, hash_user_key(reader->store->seed, user), err);
+    result = result < 0 ? result : copy_one(&c, user, out, err);
+    int ended = end(&c, result < 0 ? result : 0, err);
+    return ended < 0 ? ended : result;
 }
 
 static int list_tombstones(struct db *db, const struct tombstone *after, struct tombstone *out, int max,
