@@ -243,6 +243,8 @@ enum http_outcome post_unseen_batch(struct http_request *rq)
         {"pool_version", false, .id = &asked.version},
         {"reply", false, .id = &reply},
         {"limit", false, .number = &asked.limit, .given = &asked.has_limit},
+        {"deliver", false, .flag = &asked.deliver, .unlisted = true},
+        {"session", false, .id = &asked.session, .unlisted = true},
         {0},
     };
     json_t *body = json_read(rq, fields);

@@ -127,8 +127,8 @@ static const char *list(const struct json_field *fields, char out[LIST_TEXT])
 {
     size_t len = 0;
     out[0] = '\0';
-    for (const struct json_field *f = fields; f->name != NULL && len < LIST_TEXT; f++) {
-        const char *between = f == fields ? "" : f[1].name == NULL ? " and " : ", ";
+    for (const struct json_field *f = fields; f->name != NULL && !f->unlisted && len < LIST_TEXT; f++) {
+        const char *between = f == fields ? "" : f[1].name == NULL || f[1].unlisted ? " and " : ", ";
         len += (size_t)snprintf(out + len, LIST_TEXT - len, "%s%s", between, f->name);
     }
     return out;

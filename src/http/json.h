@@ -49,6 +49,7 @@ struct json_field {
     bool *flag;
     bool *given;        /* may be set besides: whether the field was there */
     size_t place, most; /* ... so many, which stand at that place of rq->items; 0: ITEMS_MAX */
+    bool unlisted;      /* read to be refused by whoever asked for it; behind those that are expected */
 };
 
 struct json_ids {

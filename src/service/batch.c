@@ -32,6 +32,10 @@ static size_t bytes_of(const struct slice *texts, size_t n)
 /* All that does not go by the user. Finds the pools, or hashes the items, in the loop's own memory. */
 static int check(struct service_loop *l, struct request *rq, size_t n_users, struct err *err)
 {
+    const char *of_one = rq->deliver ? "DELIVER" : rq->session.data != NULL ? "SESSION" : NULL;
+    if (of_one != NULL) {
+        return err_set(err, ERR_INVALID, "%s is of one user, and many are asked about", of_one);
+    }
     int code = account_check(rq->account, account_roles_for(rq), err);
     if (code == 0 && (n_users == 0 || n_users > BATCH_USERS_MAX)) {
         code = err_set(err, ERR_INVALID, "%zu users are given: expected 1 to %d", n_users, BATCH_USERS_MAX);

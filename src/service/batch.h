@@ -68,8 +68,9 @@ struct batch {
     bool queued, ended;
 };
 
-/* asked: a question without a user and without DELIVER, whose `account` and `deadline_us` are set. REQUEST_LATE: *out
- * is there. REQUEST_ANSWERED: it is refused as a whole, asked->err says why. REQUEST_WAIT: as ever. */
+/* asked: a question without a user, whose `account` and `deadline_us` are set. DELIVER and SESSION are refused.
+ * REQUEST_LATE: *out is there. REQUEST_ANSWERED: it is refused as a whole, asked->err says why. REQUEST_WAIT: as ever.
+ */
 enum request_state batch_new(struct conn *c, struct request *asked, const struct slice *users, size_t n_users,
                              const struct batch_ops *ops, void *owner, struct batch **out);
 

@@ -161,7 +161,8 @@ def test_http_an_error_is_of_one_user(server, users):
     (dict(users=["u"]), 400, "the field items is missing, expected it or pools"),
     (dict(users=["u"], pools=["hot"], items=["a"]), 400, "items and pools are both given"),
     (dict(users=["u"], pools=["none"]), 404, 'there is no pool "none"'),
-    (dict(users=["u"], pools=["hot"], deliver=True), 400, 'unknown field "deliver"'),
+    (dict(users=["u"], pools=["hot"], hide=True), 400,
+     'unknown field "hide", expected users, items, pools, pool_version, reply and limit'),
     (dict(users=["u"], pools=["hot"], reply="bitmap", limit=1), 400, "LIMIT can't be used with REPLY BITMAP"),
     (dict(users=["u"], pools=["hot"], pool_version="0123456789abcdef"), 409, "the pool has the version"),
     (dict(users=["u"] * 30, pools=["hot"]), 400, "the answers may list 90000 items, and over HTTP at most 65536"),
@@ -169,6 +170,27 @@ def test_http_an_error_is_of_one_user(server, users):
 def test_http_what_is_wrong_for_all_is_said_once(server, users, fields, status, says):
     got, _, problem = Asker(server).ask("POST", "/v1/unseen:batch", fields)
     assert got == status and says in problem["detail"]
+
+
+@pytest.mark.parametrize("field, value, wire, says", [
+    ("deliver", True, b"\x28\x01", "DELIVER is of one user, and many are asked about"),
+    ("session", "s", b"\x32\x01s", "SESSION is of one user, and many are asked about"),
+])
+def test_what_is_of_one_user_is_refused_by_name(server, users, field, value, wire, says):
+    """By the numbers that the fields have for one user, which the messages of a batch leave free."""
+    names = list(users)[:3]
+    got, _, problem = Asker(server).ask("POST", "/v1/unseen:batch",
+                                        {"users": names, "pools": ["hot"], "limit": 2, field: value})
+    assert got == 400 and says in problem["detail"]
+    with Grpc(server) as calls:
+        request, method = calls.method("FilterMany", "unary_stream")
+        message = request(users=names, pools=["hot"], reply="ITEMS", limit=2)
+        message.MergeFromString(wire)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(method(message, timeout=PATIENCE))
+        assert caught.value.code().name == "INVALID_ARGUMENT" and says in caught.value.details()
+        for reply in many(calls, users=names, pools=["hot"]):  # nothing was delivered
+            assert reply.reply.bitmap == bitmap_of(POOL, users[names[reply.index]])
 
 
 def test_given_up_midway(server, users):
