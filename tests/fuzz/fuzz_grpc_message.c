@@ -10,10 +10,12 @@
 #include "grpc/message.h"
 #include "grpc/reflection.h"
 
-enum { HEALTH = 9, REFLECTION, GZIP, KINDS, INFLATED_MOST = 1 << 20 };
+enum { HEALTH = 9, REFLECTION, GZIP, KINDS = 19, INFLATED_MOST = 1 << 20 };
 
-static const char *const names[] = {"Filter",  "Played", "PlayedStream", "Delivered", "Why",
-                                    "History", "Forget", "Block",        "Unblock"};
+static const char *const names[KINDS] = {"Filter",  "Played",  "PlayedStream", "Delivered", "Why",
+                                         "History", "Forget",  "Block",        "Unblock",   [12] = "FilterMany",
+                                         "PoolSet", "PoolAdd", "PoolRename",   "PoolDrop",  "PoolList",
+                                         "PoolGet"};
 static struct slice items[MESSAGE_SLICES], again_items[MESSAGE_SLICES];
 
 static void check_within(struct slice id, struct slice message)
@@ -22,9 +24,43 @@ static void check_within(struct slice id, struct slice message)
     CHECK(id.len == 0 || (id.data >= message.data && id.data + id.len <= message.data + message.len));
 }
 
+static void write_items(const struct message *m, struct buf *out)
+{
+    for (size_t i = 0; i < m->rq.n && !m->rq.hashed; i++) {
+        wire_put_item(out, m->binary ? 8 : 2, m->rq.items[i]);
+    }
+}
+
+static void write_of_pool(const struct message *m, bool page, struct buf *out)
+{
+    wire_put_bytes(out, 1, m->pools[0]);
+    if (page) {
+        wire_put_number(out, 2, m->from);
+        wire_put_number(out, 3, m->count);
+        wire_put_bytes(out, 10, m->rq.version);
+        return;
+    }
+    write_items(m, out);
+    wire_put_bytes(out, 9, m->pools[1]);
+}
+
+static bool are_text(const struct slice *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!slice_is_utf8(ids[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* As protobuf would write it, by the numbers of unseen.proto. */
 static void write_request(const struct message *m, struct buf *out)
 {
+    const bool text = are_text(m->users, m->n_users);
+    for (size_t i = 0; i < m->n_users; i++) {
+        wire_put_item(out, text ? 1 : 7, m->users[i]);
+    }
     const struct request *rq = &m->rq;
     bool session_first = rq->kind == REQUEST_BLOCK || rq->kind == REQUEST_UNBLOCK;
     bool binary_user = !slice_is_utf8(rq->user);
@@ -32,9 +68,7 @@ static void write_request(const struct message *m, struct buf *out)
         wire_put_bytes(out, binary_user ? 7 : 1, rq->user);
     }
     wire_put_bytes(out, session_first ? 1 : 6, rq->session);
-    for (size_t i = 0; i < rq->n && !rq->hashed; i++) {
-        wire_put_item(out, m->binary ? 8 : 2, rq->items[i]);
-    }
+    write_items(m, out);
     wire_put_bytes(out, 11, m->hashes);
     wire_put_bytes(out, 12, rq->seed);
     if (rq->kind == REQUEST_QUESTION) {
@@ -63,6 +97,12 @@ static void check_same(const struct message *a, const struct message *b)
     CHECK(a->rq.n_pools == b->rq.n_pools && slice_eq(a->rq.version, b->rq.version));
     for (size_t i = 0; i < a->rq.n_pools; i++) {
         CHECK(slice_eq(a->pools[i % POOLS_OF_A_QUESTION], b->pools[i % POOLS_OF_A_QUESTION]));
+    }
+    CHECK(slice_eq(a->pools[0], b->pools[0]) && a->from == b->from && a->count == b->count);
+    CHECK(a->rq.kind != REQUEST_POOL_RENAME || slice_eq(a->pools[1], b->pools[1]));
+    CHECK(a->n_users == b->n_users);
+    for (size_t i = 0; i < a->n_users; i++) {
+        CHECK(slice_eq(a->users[i], b->users[i]));
     }
     CHECK(a->rq.hashed == b->rq.hashed && slice_eq(a->hashes, b->hashes));
     CHECK((a->rq.seed.data == NULL) == (b->rq.seed.data == NULL) && slice_eq(a->rq.seed, b->rq.seed));
@@ -112,13 +152,25 @@ static void check_method(const char *name, struct slice message)
         check_within(m.rq.items[i], message);
         CHECK(m.binary || slice_is_utf8(m.rq.items[i]));
     }
+    CHECK(m.n_users <= message.len / 2 && (m.n_users == 0 || method->shape == METHOD_MANY));
+    if (m.n_users > BATCH_USERS_MAX) { /* the service refuses them by their number: not all of them are there */
+        return;
+    }
+    for (size_t i = 0; i < m.n_users; i++) {
+        check_within(m.users[i], message);
+    }
+    const bool page = method->shape == METHOD_POOL_GET;
     struct buf written = {0};
-    write_request(&m, &written);
+    if (page || m.rq.kind >= REQUEST_POOL_SET) {
+        write_of_pool(&m, page, &written);
+    } else if (method->shape != METHOD_POOL_LIST) {
+        write_request(&m, &written);
+    }
     CHECK(!written.failed && message_read(method, buf_slice(&written), again_items, &again, &err) == 0);
     check_same(&m, &again);
     buf_free(&written);
     const bool refused = m.rq.hashed && (m.rq.form == FORM_ITEMS || m.rq.n > ITEMS_MAX); /* by the service */
-    if (m.rq.kind != REQUEST_HISTORY && !refused) {
+    if (m.rq.kind != REQUEST_HISTORY && !refused && !page && method->shape != METHOD_POOL_LIST) {
         check_reply(&m);
     }
 }

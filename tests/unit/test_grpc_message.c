@@ -57,6 +57,10 @@ static const char *describe(const struct message *m, struct buf *text)
     buf_clear(text);
     buf_addf(text, "%s ", op_names[m->op]);
     add_id(text, rq->user);
+    for (size_t i = 0; i < m->n_users; i++) {
+        buf_addf(text, i > 0 ? "+" : "");
+        add_id(text, m->users[i]);
+    }
     buf_addf(text, " [");
     for (size_t i = 0; i < (rq->hashed ? 1 : rq->n); i++) {
         buf_addf(text, i > 0 ? "," : "");
@@ -87,6 +91,11 @@ static const char *describe(const struct message *m, struct buf *text)
         buf_addf(text, i > 0 ? "," : " pools=[");
         add_id(text, rq->pools[i]);
         buf_addf(text, i + 1 < rq->n_pools ? "" : "]");
+    }
+    if (rq->n_pools == 0 && m->pools[0].len > 0) {
+        buf_addf(text, " page of ");
+        add_id(text, m->pools[0]);
+        buf_addf(text, " from=%llu count=%llu", (unsigned long long)m->from, (unsigned long long)m->count);
     }
     if (rq->version.data != NULL) {
         buf_addf(text, " version=");
@@ -136,6 +145,17 @@ static void test_good(void **state)
         {"PoolAdd", "0a0168420180", "other  [\\80] pools=[h] binary"},
         {"PoolRename", "0a01684a0163", "other  [] pools=[h,c]"},
         {"PoolDrop", "0a0168", "other  [] pools=[h]"},
+        /* Many users. What is of one user is read, for the service to refuse. */
+        {"FilterMany", "0a0275310a02753218022003120161120162", "filter_many u1+u2 [a,b] items limit=3"},
+        {"FilterMany", "0a01754a0168521030303030303030303030303030303031",
+         "filter_many u [] bitmap pools=[h] version=0000000000000001"},
+        {"FilterMany", "3a01ff3a00420180", "filter_many \\ff+ [\\80] bitmap binary"},
+        {"FilterMany", "0a017512016128013201737a0161", "filter_many u [a] bitmap session=s deliver"},
+        {"PoolList", "", "other  [] bitmap"},
+        {"PoolList", "0a01681001", "other  [] bitmap"},
+        {"PoolGet", "0a016810ac0218e807521030303030303030303030303030303031",
+         "other  [] bitmap page of h from=300 count=1000 version=0000000000000001"},
+        {"PoolGet", "0a016810ffffffffffffffffff01", "other  [] bitmap page of h from=18446744073709551615 count=0"},
         /* Hashes instead of items; how long they must be is for the service to say. */
         {"Filter", "0a01755a106162636465666768696a6b6c6d6e6f70620830376639306666341801",
          "filter u [abcdefghijklmnop] hashes=2 seed=07f90ff4 indexes"},
@@ -225,11 +245,26 @@ static void test_bad(void **state)
         {"Filter", "0a01755801", "hashes (field 11): has wire type 0, expected 2"},
         {"PoolSet", "0a0168", "items holds 0 ids, expected 1 to 65536"},
         {"PoolDrop", "0a0168120161", "items are for PoolSet and PoolAdd"},
+        {"FilterMany", "0a0175", "items holds 0 ids, expected 1 to 65536"},
+        {"FilterMany", "0a01753a0176120161", "users and binary_users can't both be given: bytes may be text, too"},
+        {"FilterMany", "0a0175120161420162", "items and binary_items can't both be given: bytes may be text, too"},
+        {"FilterMany", "0a01750a01ff", "users is not valid UTF-8: other bytes go into binary_users"},
+        {"FilterMany", "0801", "users (field 1): has wire type 0, expected 2"},
+        {"FilterMany", "0a0561", "users (field 1): is 5 bytes long, and the message ends after 1 of them"},
+        {"FilterMany", "2a0101", "deliver (field 5): has wire type 2, expected 0"},
+        {"FilterMany", "3001", "session (field 6): has wire type 0, expected 2"},
+        {"PoolList", "0a", "field 1: the message ends within its length"},
+        {"PoolGet", "0a01ff", "pool is not valid UTF-8"},
+        {"PoolGet", "120161", "from (field 2): has wire type 2, expected 0"},
+        {"PoolGet", "5201ff", "pool_version is not valid UTF-8"},
         /* What Dubbo's consumers send without the stub. */
         {"Filter", "0a086865737369616e32120204751a0161", WRAPPER},
         {"Played", "0a086865737369616e321202ff801a0161", WRAPPER},
         {"History", "0a086865737369616e32120204751a0161", WRAPPER},
         {"PoolSet", "0a086865737369616e32120204751a0161", WRAPPER},
+        {"FilterMany", "0a086865737369616e32120204751a0161", WRAPPER},
+        {"PoolList", "0a086865737369616e32120204751a0161", WRAPPER},
+        {"PoolGet", "0a086865737369616e32120204751a0161", WRAPPER},
         {"History", "0a01751a01613001", "field 3: has wire type 2, expected 0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -287,6 +322,27 @@ static void test_too_many(void **state)
     assert_int_equal(m.rq.n, ITEMS_MAX + 1);
     assert_non_null(room[ITEMS_MAX - 1].data);
     assert_null(room[ITEMS_MAX].data);
+}
+
+/* The same of users, who stand behind the items. */
+static void test_too_many_users(void **state)
+{
+    (void)state;
+    static struct slice room[MESSAGE_SLICES + 1];
+    buf_clear(&bytes);
+    for (size_t i = 0; i < BATCH_USERS_MAX + 1; i++) {
+        wire_put_item(&bytes, 1, slice_str(i % 100 == 99 ? "" : "u"));
+    }
+    wire_put_item(&bytes, 2, slice_str("a"));
+    struct message m;
+    struct err err;
+    assert_int_equal(message_read(method_of("FilterMany"), buf_slice(&bytes), room, &m, &err), 0);
+    assert_int_equal(m.n_users, BATCH_USERS_MAX + 1);
+    assert_int_equal(m.rq.n, 1);
+    assert_ptr_equal(m.users, room + ITEMS_MAX);
+    assert_null(room[1].data);
+    assert_non_null(room[MESSAGE_SLICES - 1].data);
+    assert_null(room[MESSAGE_SLICES].data);
 }
 
 static void test_names(void **state)
@@ -381,6 +437,32 @@ static void test_other_replies(void **state)
     expect(&m, "0a230a07323032362d313110ac0218e80721000000000000e03f280130013880d8c1a28c341001180221000000000000e03f");
 }
 
+static void expect_many(const struct message *m, size_t user, int code, const char *text, const char *hex)
+{
+    buf_clear(&out);
+    message_write_many(m, user, code, text, &out);
+    assert_false(out.failed);
+    struct slice want = unhex(hex);
+    assert_int_equal(out.len, want.len);
+    assert_memory_equal(out.data, want.data, want.len);
+}
+
+static void test_replies_of_many(void **state)
+{
+    (void)state;
+    const struct err refused = {0};
+    struct message m = {.rq = {.kind = REQUEST_QUESTION, .n = 9, .form = FORM_BITMAP}};
+    m.rq.unseen = (const uint8_t *)"\xa0\x80";
+    m.rq.n_unseen = m.rq.n_answer = 3;
+    expect_many(&m, 0, 0, NULL, "12040a02a080");
+    m.rq.form = FORM_INDEXES;
+    expect_many(&m, 300, 0, NULL, "08ac0212051203000208");
+    m.rq.n_answer = 0;
+    expect_many(&m, 1, 0, NULL, "08011200"); /* a reply that says nothing, and no error */
+    m.rq.err = &refused;
+    expect_many(&m, 999, 3, "no", "08e707180322026e6f");
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -394,9 +476,17 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),        cmocka_unit_test(test_bad),           cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_too_many),    cmocka_unit_test(test_names),         cmocka_unit_test(test_filter_replies),
-        cmocka_unit_test(test_large_reply), cmocka_unit_test(test_other_replies), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_filter_replies),
+        cmocka_unit_test(test_large_reply),
+        cmocka_unit_test(test_other_replies),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_too_many_users),
+        cmocka_unit_test(test_replies_of_many),
     };
     return cmocka_run_group_tests(tests, NULL, release);
 }
