@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from conftest import REPO
 from test_docs import examples
 from test_node import HERE, NODE
 
@@ -20,9 +21,9 @@ def program(language):
     return text
 
 
-def expect(server, user, command, **options):
-    done = subprocess.run(command, env=dict(os.environ, PORT=str(server.port)), capture_output=True, text=True,
-                          timeout=60, **options)
+def expect(server, user, command, **environment):
+    done = subprocess.run(command, env=dict(os.environ, PORT=str(server.port), **environment), capture_output=True,
+                          text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "b\n"), done.stderr
     with server.client() as c:
         assert c.command("WHY", user, "a") == [b"staged"]
@@ -49,6 +50,24 @@ def test_c(server, folder):
     subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-o", folder / "a.out", folder / "unseen.c", "-lhiredis"],
                    check=True)
     expect(server, "c:u1", [folder / "a.out"])
+
+
+def test_python_of_many_users(make_server, folder):
+    """Its stubs are made as the document says."""
+    from unseen_grpc import grpc_address  # which skips where there is no python3-grpcio, or no protoc
+    plugin = shutil.which("grpc_python_plugin")
+    if plugin is None:
+        pytest.skip("protobuf-compiler-grpc is not installed")
+    proto = REPO / "proto"
+    subprocess.run(["protoc", "-I", proto, f"--python_out={folder}", f"--grpc_python_out={folder}",
+                    f"--plugin=protoc-gen-grpc_python={plugin}", proto / "unseen/v1/unseen.proto"], check=True)
+    server = make_server(grpc="127.0.0.1:0")
+    path = "tests/integration/python/many.py"
+    assert program(f"python {path}") + "\n" == (REPO / path).read_text()
+    expect(server, "grpcio-many:u1", [sys.executable, REPO / path], UNSEEN=grpc_address(server),
+           PYTHONPATH=str(folder), PYTHONDONTWRITEBYTECODE="1")
+    with server.client() as c:
+        assert c.command("WHY", "grpcio-many:u2", "a") == [b"delivered"]
 
 
 def test_the_loop_is_the_same_in_all():

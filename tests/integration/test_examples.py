@@ -9,6 +9,7 @@ DOCUMENT = (REPO / "docs" / "clients.md").read_text()
 BLOCKS = dict(re.findall(r"^```\w+ (tests/integration/\S+)\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL))
 PROGRAMS = {
     "python/example.py": ("grpcio", lambda: python("example.py")),
+    "python/many.py": ("grpcio-many", lambda: python("many.py")),
     "node/example.mjs": ("grpc-js", lambda: node("example.mjs")),
     "java/grpc/src/main/java/Example.java": ("grpc-java", lambda: java("grpc", "Example")),
     "java/dubbo/src/main/java/Example.java": ("dubbo", lambda: dubbo("dubbo-3.3", "Example")),
