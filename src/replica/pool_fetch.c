@@ -3,11 +3,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/hash.h"
+#include "base/log.h"
 #include "dedup/dedup.h"
 #include "dedup/pool.h"
 #include "net/client.h"
 
-enum { PART_FIELDS = 3 };
+enum { PART_FIELDS = 3, TRIES_MAX = 100 };
 
 struct part {
     uint64_t version;
@@ -77,6 +79,19 @@ static void empty(struct pool_source *s, struct buf *items)
     buf_clear(items);
 }
 
+static int check_whole(const struct pool_source *s, const struct pool_fetched *f, struct err *err)
+{
+    uint64_t version = 0;
+    const char *at = f->items.data, *end = at + f->items.len;
+    for (; at < end; at += 1 + (size_t)(uint8_t)at[0]) {
+        version = hash_chain(version, slice_of(at + 1, (uint8_t)at[0]));
+    }
+    return version == f->version
+               ? 1
+               : err_set(err, ERR_INVALID, "%s answers REPLICA POOL with another list than its version says",
+                         s->address);
+}
+
 /* All of it, of one version. Returns as ask_part(); ERR_BUSY: it changed meanwhile. */
 static int fetch(struct pool_source *s, struct slice name, struct pool_fetched *out, struct err *err)
 {
@@ -96,7 +111,7 @@ static int fetch(struct pool_source *s, struct slice name, struct pool_fetched *
             return ERR_BUSY;
         }
         int64_t n = count(part.items);
-        if (n < 1 || n > part.n - have) {
+        if (n < 1 || n > part.n - have || (uint64_t)part.n != out->n) {
             return malformed(s, "POOL", err);
         }
         if ((rc = append(s, &out->items, part.items, err)) < 0) {
@@ -104,7 +119,7 @@ static int fetch(struct pool_source *s, struct slice name, struct pool_fetched *
         }
         have += n;
         if (have == part.n) {
-            return 1;
+            return check_whole(s, out, err);
         }
     }
     return rc == 0 && have > 0 ? ERR_BUSY : rc;
@@ -112,11 +127,17 @@ static int fetch(struct pool_source *s, struct slice name, struct pool_fetched *
 
 int pool_fetch(struct pool_source *s, struct slice name, struct pool_fetched *out, struct err *err)
 {
-    int rc;
-    do {
-        rc = fetch(s, name, out, err);
-    } while (rc == ERR_BUSY && (s->stopping == NULL || !s->stopping(s)));
-    return rc == ERR_BUSY ? err_set(err, rc, "stopped while a pool was fetched") : rc;
+    for (int i = 0; i < TRIES_MAX; i++) {
+        int rc = fetch(s, name, out, err);
+        if (rc != ERR_BUSY) {
+            return rc;
+        }
+        if (s->stopping != NULL && s->stopping(s)) {
+            return err_set(err, rc, "stopped while a pool was fetched");
+        }
+    }
+    return err_set(err, ERR_BUSY, "the pool %s of %s changed %d times while it was fetched", log_quote(name),
+                   s->address, TRIES_MAX);
 }
 
 void pool_fetch_free(struct pool_source *s, struct pool_fetched *f)

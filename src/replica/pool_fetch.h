@@ -31,7 +31,9 @@ struct pool_fetched {
     uint64_t n, version;
 };
 
-/* Zeroed before its first use, and freed by pool_fetch_free(). 1; 0: there is no such pool. */
+/* Zeroed before its first use, and freed by pool_fetch_free(). 1: all of it, in the order and number that its version
+ * and the other node say; 0: there is no such pool. ERR_INVALID: it isn't what it is said to be; ERR_BUSY: it changes
+ * faster than it comes, or stopping() said so; ERR_NOMEM; or what ask() returned. */
 int pool_fetch(struct pool_source *s, struct slice name, struct pool_fetched *out, struct err *err);
 void pool_fetch_free(struct pool_source *s, struct pool_fetched *f);
 

@@ -72,6 +72,7 @@ unit_tests = \
 	tests/unit/test_metrics \
 	tests/unit/test_mirror \
 	tests/unit/test_pool \
+	tests/unit/test_pool_fetch \
 	tests/unit/test_pool_facts \
 	tests/unit/test_positions \
 	tests/unit/test_probe \

@@ -1,7 +1,6 @@
 /* Pools, each of one version. Those that the folder has already, from a clone that was cut short, stay. What changes at
  * the primary meanwhile a replica finds when it connects, by the versions (replica/follower_pools.c). */
 #include "base/clock.h"
-#include "base/hash.h"
 #include "cli/replica/clone_copy.h"
 #include "cli/replica/store_wait.h"
 #include "dedup/pool.h"
@@ -73,25 +72,12 @@ static int list_gone(struct pool_source *s, const struct reply *list, struct buf
     return rc;
 }
 
-static bool is_whole(const struct pool_fetched *f)
-{
-    uint64_t version = 0;
-    const char *at = f->items.data, *end = at + f->items.len;
-    for (; at < end; at += 1 + (size_t)(uint8_t)at[0]) {
-        version = hash_chain(version, slice_of(at + 1, (uint8_t)at[0]));
-    }
-    return version == f->version;
-}
-
 static int copy_pool(struct source *s, struct slice name, struct err *err)
 {
     struct pool_fetched f = {0};
     struct store_pool_change change = {.kind = STORE_POOL_DROP, .pool = {.name = name}};
     int rc = pool_fetch(&s->of, name, &f, err);
-    if (rc == 1 && f.items.len > 0 && !is_whole(&f)) {
-        rc =
-            err_set(err, ERR_INVALID, "%s answers REPLICA POOL with another list than its version says", s->of.address);
-    } else if (rc == 1 && f.items.len > 0) {
+    if (rc == 1 && f.items.len > 0) {
         change.kind = STORE_POOL_SET;
         change.pool = (struct store_pool){name, buf_slice(&f.items), f.n, f.version, clock_wall_ms()};
         s->copy->pools++;
