@@ -96,6 +96,7 @@ class Server:
         command = [str(UNSEEN), "serve", "-c", str(self.config), *args]
         if self.clock is not None:
             command += ["--test-clock", str(self.clock)]
+        self.log_before = len(self.log())
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -105,18 +106,23 @@ class Server:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended with {self.process.returncode}\n{self.log()}")
-            if "accounts" in self.options and " ready " in self.log():
+            if "accounts" in self.options and self.is_ready():
                 return self
             try:
                 with self.client() as c:
                     if "requirepass" in self.options:
                         c.command("AUTH", self.options["requirepass"])
-                    if c.command("PING") == b"PONG":
+                    if c.command("PING") == b"PONG" and self.is_ready():
                         return self
             except (OSError, RespError, Closed):
                 pass
             time.sleep(0.01)
         raise AssertionError(f"the server does not answer\n{self.log()}")
+
+    def is_ready(self):
+        """PING is answered a moment before the folder names who serves it and the log says where."""
+        log = self.log()[self.log_before:]
+        return " ready seed=" in log or ("accounts" not in self.options and " unseen version=" not in log)
 
     @property
     def address(self):
