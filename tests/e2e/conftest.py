@@ -57,6 +57,8 @@ SECTIONS = ("legacy_", "kafka_", "registry_", "replica_", "front_")
 
 
 class Server:
+    launcher = ()  # the words before the command
+
     def __init__(self, folder, clock=START, wait=True, tcp=True, **options):
         """`clock` in unix ms, or None for the real one; options are lines of the configuration file."""
         self.folder = pathlib.Path(folder)
@@ -93,7 +95,7 @@ class Server:
 
     def spawn(self, *args):
         self.write_config()
-        command = [str(UNSEEN), "serve", "-c", str(self.config), *args]
+        command = [*self.launcher, str(UNSEEN), "serve", "-c", str(self.config), *args]
         if self.clock is not None:
             command += ["--test-clock", str(self.clock)]
         self.log_before = len(self.log())
