@@ -5,17 +5,11 @@ import resource
 
 import pytest
 
-from conftest import BUILD, DAY, START
+from conftest import DAY, START, peak_memory
 from resp import Client, encode
 
 ITEMS_MAX = 65536
-
-
-def peak_mib(server):
-    """The most memory it was resident with so far. A sanitizer takes as much as it likes."""
-    with open(f"/proc/{server.process.pid}/status") as f:
-        peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM")) / 1024
-    return 0 if "san" in BUILD.name else peak
+MIB = 1 << 20
 
 
 def bits(bitmap, n):
@@ -44,7 +38,8 @@ def test_a_million_plays_in_a_month(server, client):
     assert fields[b"staged"] == 0
     assert client.command("FORGET", "giant") == 1
     assert sum(client.command("SEEN", "giant", *ask)) == 0
-    assert peak_mib(server) < 256  # staged plays, requests, tables of questions; the configuration allows twice as much
+    # Staged plays, requests, tables of questions; the configuration allows twice as much.
+    assert peak_memory(server) < 256 * MIB
 
 
 def test_every_candidate_of_the_largest_question(server, client):
@@ -56,7 +51,7 @@ def test_every_candidate_of_the_largest_question(server, client):
         assert client.command("FILTER", "u", "REPLY", "BITMAP", "ITEMS", *items) == bytes(ITEMS_MAX // 8)
         assert client.command("FILTER", "u", "REPLY", "INDEXES", "ITEMS", *items) == []
         client.command("RING", "FLUSH")
-    assert peak_mib(server) < 64
+    assert peak_memory(server) < 64 * MIB
 
 
 def test_the_same_candidate_again_and_again(server, client):
@@ -65,7 +60,7 @@ def test_the_same_candidate_again_and_again(server, client):
     assert client.command("SEEN", "u", *["new"] * ITEMS_MAX) == [0] * ITEMS_MAX
     assert client.command("UNSEEN", "u", *["new", "seen"] * 1000) == [b"new"] * 1000
     assert bits(client.command("FILTER", "u", "REPLY", "BITMAP", "ITEMS", *["new", "seen"] * 10), 20) == [1, 0] * 10
-    assert peak_mib(server) < 64
+    assert peak_memory(server) < 64 * MIB
 
 
 def test_shortest_and_longest_ids(server, client):
@@ -79,7 +74,7 @@ def test_shortest_and_longest_ids(server, client):
         client.command("RING", "FLUSH")
     most = [b"%0255d" % i for i in range(60000)]  # 15.8 MB, of the 16 MiB that a request may have
     assert client.command("UNSEEN", "u", *most) == most
-    assert peak_mib(server) < 128
+    assert peak_memory(server) < 128 * MIB
 
 
 @pytest.mark.slow
@@ -90,7 +85,7 @@ def test_ten_thousand_idle_connections(make_server):
         pytest.skip(f"the limit of open files is {hard}, {wanted + 200} are needed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 200), hard))
     server = make_server()
-    before = peak_mib(server)
+    before = peak_memory(server)
     idle = []
     try:
         for i in range(wanted - 10):
@@ -102,7 +97,7 @@ def test_ten_thousand_idle_connections(make_server):
         with server.client() as busy:
             assert busy.command("PLAYED", "u", "a") == 1
             assert busy.command("UNSEEN", "u", "a", "b") == [b"b"]
-        assert peak_mib(server) - before < 128
+        assert peak_memory(server) - before < 128 * MIB
     finally:
         for client in idle:
             client.close()

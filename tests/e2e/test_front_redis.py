@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import DAY, HOUR, START, http_url, run
+from conftest import DAY, HOUR, START, http_url, peak_memory, run
 from front_redis import (COMPARED, FrontRedis, LosingWire, MeasuringWire, SlowWire, TrickleWire, by_front, figures,
                          front, frozen, last_seq, reconcile, said, unseen, unseen_in_time, wait_in_step, wait_state, won)
 from old_cluster import Node
@@ -914,12 +914,6 @@ def test_an_answer_is_lost(fronted, disk, redis, users, passed):  # noqa: F811
         wire.stop()
 
 
-def peak(server):
-    """KiB of memory, at most so far."""
-    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
-        return int(next(line.split()[1] for line in status if line.startswith("VmHWM:")))
-
-
 def test_a_long_text(fronted, disk, redis):  # noqa: F811
     """Somebody's text of any length in the place of a user, or of meta, is damage, and is not fetched."""
     size = 32 << 20
@@ -929,7 +923,7 @@ def test_a_long_text(fronted, disk, redis):  # noqa: F811
     rebuild(server)
     with frozen(server, disk):
         assert unseen(server, "u1", "a", "x") == ["x"]
-        before = peak(server)
+        before = peak_memory(server)
         for key in ("unseen:w:u1", "unseen:w:u2"):
             redis.ask("HSET", key, "m202001", b"x" * size)
         redis.ask("ZADD", "unseen:t:u3", 5, b"x" * size)
@@ -943,7 +937,7 @@ def test_a_long_text(fronted, disk, redis):  # noqa: F811
     redis.ask("HSET", "unseen:meta", "x", b"x" * size)
     wait(lambda: figures(server)["second_tier_up"] == "0", said(server))
     assert unseen(server, "u1", "a", "x") == ["x"]
-    assert peak(server) < before + size // 2048
+    assert peak_memory(server) < before + size // 2
     redis.ask("HDEL", "unseen:meta", "x")
     wait_in_step(server)
     by_front(server, disk, {f"u{i}": (("a", "x"), ("x",)) for i in range(5)})

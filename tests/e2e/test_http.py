@@ -12,7 +12,7 @@ import urllib.parse
 import jsonschema
 import pytest
 
-from conftest import DAY, PATIENCE, REPO, START, free_port, http_url, run
+from conftest import DAY, PATIENCE, REPO, START, free_port, http_url, peak_memory, run
 
 OPENAPI = json.loads((REPO / "etc" / "openapi.json").read_text())
 BODY_MAX = 4 * 1024 * 1024
@@ -406,19 +406,12 @@ def test_password(make_server):
 
 # --- bodies that are too large ---
 
-def resident(server):
-    for line in open(f"/proc/{server.process.pid}/status"):
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no VmHWM")
-
-
 HEAD = b"POST /v1/played HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def test_a_gigabyte(web, asker):
     """Sent without waiting: refused at once, the answer arrives, and no memory is taken."""
-    before = resident(web)
+    before = peak_memory(web)
     for length in (b"Content-Length: 1073741824\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
         with raw(web) as s:
             s.sendall(HEAD + length)
@@ -433,7 +426,7 @@ def test_a_gigabyte(web, asker):
         assert answer.startswith(b"HTTP/1.1 413 "), answer[:200]
         assert b"urn:unseen:problem:too-large" in answer
     assert asker.good("GET", "/healthz") == {"alive": True}
-    assert resident(web) - before < 64 * 1024 * 1024
+    assert peak_memory(web) - before < 64 * 1024 * 1024
 
 
 def test_expect_continue(web):
