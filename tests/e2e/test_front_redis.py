@@ -922,7 +922,7 @@ def test_a_long_text(fronted, disk, redis):  # noqa: F811
     say(server, "RING", "FLUSH")
     rebuild(server)
     with frozen(server, disk):
-        assert unseen(server, "u1", "a", "x") == ["x"]
+        assert unseen_in_time(server, "u1", "a", "x") == ["x"]
         before = peak_memory(server)
         for key in ("unseen:w:u1", "unseen:w:u2"):
             redis.ask("HSET", key, "m202001", b"x" * size)
@@ -936,7 +936,7 @@ def test_a_long_text(fronted, disk, redis):  # noqa: F811
     assert reconcile(server, 5) == 0
     redis.ask("HSET", "unseen:meta", "x", b"x" * size)
     wait(lambda: figures(server)["second_tier_up"] == "0", said(server))
-    assert unseen(server, "u1", "a", "x") == ["x"]
+    assert unseen_in_time(server, "u1", "a", "x") == ["x"]
     assert peak_memory(server) < before + size // 2
     redis.ask("HDEL", "unseen:meta", "x")
     wait_in_step(server)
